@@ -49,29 +49,29 @@ type Client struct {
 }
 
 // New returns a client, which owns cfg from then on. It does not connect yet.
-func New(cfg Config) (*Client, error) {
-	if err := cfg.check(); err != nil {
+func New(config Config) (*Client, error) {
+	if err := config.check(); err != nil {
 		return nil, fmt.Errorf("ads client: %w", err)
 	}
-	c := &Client{cfg: cfg, wakeup: make(chan struct{}, 1), reconnect: make(chan struct{}, 1), ping: minPing}
-	for _, s := range cfg.Subscriptions {
-		c.subs = append(c.subs, newSubscription(s))
+	client := &Client{cfg: config, wakeup: make(chan struct{}, 1), reconnect: make(chan struct{}, 1), ping: minPing}
+	for _, s := range config.Subscriptions {
+		client.subs = append(client.subs, newSubscription(s))
 	}
-	return c, nil
+	return client, nil
 }
 
 // Subscribe subscribes to a type, or changes the names and the handler of a subscription. The client forgets resources
 // that are no longer subscribed to, without calling the handler, and the server sends them again after a new
 // subscription. Versions have no effect on a type that is subscribed to already.
-func (c *Client) Subscribe(s Subscription) error {
-	if err := s.check(); err != nil {
+func (c *Client) Subscribe(subscription Subscription) error {
+	if err := subscription.check(); err != nil {
 		return fmt.Errorf("ads client: %w", err)
 	}
 	c.mu.Lock()
-	if sub := c.find(s.TypeURL); sub != nil {
-		sub.configure(s)
+	if sub := c.find(subscription.TypeURL); sub != nil {
+		sub.configure(subscription)
 	} else {
-		c.subs = append(c.subs, newSubscription(s))
+		c.subs = append(c.subs, newSubscription(subscription))
 	}
 	c.mu.Unlock()
 	notify(c.wakeup)
@@ -190,17 +190,17 @@ func (c *Client) connect(ctx context.Context, address string) (stable bool, err 
 	}
 	defer func() { _ = conn.Close() }() // fails only if it is closed already
 
-	s := newStream(ctx, c, address, node)
-	if err = s.run(conn, c.cfg.Mode != SotW); c.cfg.Mode == Auto && s.wantsFallback(err) {
+	stream := newStream(ctx, c, address, node)
+	if err = stream.run(conn, c.cfg.Mode != SotW); c.cfg.Mode == Auto && stream.wantsFallback(err) {
 		c.cfg.Log.Info("falling back to state of the world", "address", address, "err", err)
-		s = newStream(ctx, c, address, node)
-		err = s.run(conn, false)
+		stream = newStream(ctx, c, address, node)
+		err = stream.run(conn, false)
 	}
-	s.dropRefusedVersions(err)
+	stream.dropRefusedVersions(err)
 	if tooManyPings(err) {
 		c.ping = min(2*c.ping, maxPing)
 	}
-	return s.lasted(err), &streamError{address, err}
+	return stream.lasted(err), &streamError{address, err}
 }
 
 // dialOptions returns the options of a connection, and the node for the identity that the client presents on it.

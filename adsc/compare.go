@@ -27,9 +27,9 @@ func (s *subscription) resume(now time.Time) map[string]string {
 }
 
 // verify compares a part of a complete set. It reports whether the comparison has ended, and the number of differences.
-func (s *subscription) verify(r *Response, rejected rejection) (finished bool, healed int) {
+func (s *subscription) verify(response *Response, rejected rejection) (finished bool, healed int) {
 	if s.comparing && !rejected.entire {
-		for _, res := range r.Resources {
+		for _, res := range response.Resources {
 			version, exists := s.compared[res.Name]
 			delete(s.compared, res.Name)
 			if !rejected.includes(res.Name) && (!exists || version != res.Version) {
@@ -37,7 +37,7 @@ func (s *subscription) verify(r *Response, rejected rejection) (finished bool, h
 			}
 		}
 	}
-	if r.More || s.isRefused { // the next stream repeats a set that was refused as a whole
+	if response.More || s.isRefused { // the next stream repeats a set that was refused as a whole
 		return false, 0
 	}
 	finished, healed = s.comparing, s.healed+len(s.compared)
@@ -81,11 +81,11 @@ func (c *Client) nextComparison() (earliest time.Time) {
 	if c.cfg.CompareAfter <= 0 {
 		return earliest
 	}
-	for _, sub := range c.subs {
-		if len(sub.versions) == 0 || sub.comparing {
+	for _, subscription := range c.subs {
+		if len(subscription.versions) == 0 || subscription.comparing {
 			continue // the next stream has no versions of it
 		}
-		if u := sub.unverified; !u.IsZero() && (earliest.IsZero() || u.Add(c.cfg.CompareAfter).Before(earliest)) {
+		if u := subscription.unverified; !u.IsZero() && (earliest.IsZero() || u.Add(c.cfg.CompareAfter).Before(earliest)) {
 			earliest = u.Add(c.cfg.CompareAfter)
 		}
 	}

@@ -133,14 +133,14 @@ func (c *Config) check() error {
 		return errors.New("no subscriptions")
 	}
 	seen := make(map[string]bool, len(c.Subscriptions))
-	for _, s := range c.Subscriptions {
-		if err := s.check(); err != nil {
+	for _, subscription := range c.Subscriptions {
+		if err := subscription.check(); err != nil {
 			return err
 		}
-		if seen[s.TypeURL] {
-			return fmt.Errorf("two subscriptions to %s", s.TypeURL)
+		if seen[subscription.TypeURL] {
+			return fmt.Errorf("two subscriptions to %s", subscription.TypeURL)
 		}
-		seen[s.TypeURL] = true
+		seen[subscription.TypeURL] = true
 	}
 	if c.TLS != nil {
 		if err := c.TLS.Check(); err != nil {

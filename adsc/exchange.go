@@ -54,17 +54,17 @@ func (a *exchange) reply(rejected error) {
 
 // markDue marks the types with a subscription that differs from the last request, in the order of the subscriptions.
 func (s *stream) markDue() {
-	c := s.client
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, sub := range c.subs {
+	client := s.client
+	client.mu.Lock()
+	defer client.mu.Unlock()
+	for _, sub := range client.subs {
 		a := s.exchanges[sub.typeURL]
 		if a == nil && !sub.selection.isEmpty() || a != nil && (a.sub != sub || sub.due(a.requested)) {
 			s.mark(sub.typeURL)
 		}
 	}
 	for typeURL, a := range s.exchanges {
-		if c.find(typeURL) == nil && !a.requested.isEmpty() {
+		if client.find(typeURL) == nil && !a.requested.isEmpty() {
 			s.mark(typeURL)
 		}
 	}
@@ -101,34 +101,34 @@ func (s *stream) request(typeURL string) (r *request, hasMore bool, err error) {
 	c := s.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	sub, a := c.find(typeURL), s.exchanges[typeURL]
+	subscription, exchange := c.find(typeURL), s.exchanges[typeURL]
 	switch {
-	case a == nil && (sub == nil || sub.selection.isEmpty()):
+	case exchange == nil && (subscription == nil || subscription.selection.isEmpty()):
 		return nil, false, nil // a first request without names would select all
-	case a == nil:
-		return s.first(sub), false, nil
-	case sub != nil && sub != a.sub && !sub.selection.isEmpty():
+	case exchange == nil:
+		return s.first(subscription), false, nil
+	case subscription != nil && subscription != exchange.sub && !subscription.selection.isEmpty():
 		// The type was dropped and is subscribed again. On this stream, responses for the old subscription cannot be told
 		// from those for the new one.
 		return nil, false, errReconnect
 	}
-	wanted := sub != nil && sub == a.sub
-	if s.wire.delta && len(a.replies) > 0 {
-		return a.nextReply(), len(a.replies) > 0 || a.due(sub, wanted), nil
+	wanted := subscription != nil && subscription == exchange.sub
+	if s.wire.delta && len(exchange.replies) > 0 {
+		return exchange.nextReply(), len(exchange.replies) > 0 || exchange.due(subscription, wanted), nil
 	}
-	if len(a.replies) == 0 && !a.due(sub, wanted) {
+	if len(exchange.replies) == 0 && !exchange.due(subscription, wanted) {
 		return nil, false, nil
 	}
 	target := selection{} // empty for a type that was dropped
 	if wanted {
-		target = sub.nextSelection(a.requested)
+		target = subscription.nextSelection(exchange.requested)
 	}
 	if s.wire.delta {
-		r = a.deltaRequest(target)
+		r = exchange.deltaRequest(target)
 	} else {
-		r = a.sotwRequest(target)
+		r = exchange.sotwRequest(target)
 	}
-	return r, len(a.replies) > 0 || a.due(sub, wanted), nil
+	return r, len(exchange.replies) > 0 || exchange.due(subscription, wanted), nil
 }
 
 // due reports whether the last request differs from the subscription; a type that is not wanted has none.

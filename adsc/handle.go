@@ -8,10 +8,10 @@ import (
 // handle passes a response to its handler and queues the reply.
 func (s *stream) handle(message *answer) error {
 	defer message.lease.Release()
-	c := s.client
-	log := c.cfg.Log.With("address", s.server, "type_url", message.TypeURL, "nonce", message.nonce)
-	a := s.exchanges[message.TypeURL]
-	if a == nil { // a reply would be a request of the type
+	client := s.client
+	log := client.cfg.Log.With("address", s.server, "type_url", message.TypeURL, "nonce", message.nonce)
+	exchange := s.exchanges[message.TypeURL]
+	if exchange == nil { // a reply would be a request of the type
 		if !s.gotUnrequested {
 			log.Warn("responses of a type that was not requested are ignored")
 		}
@@ -19,29 +19,29 @@ func (s *stream) handle(message *answer) error {
 		return nil
 	}
 	hasNoVersion := func(r Resource) bool { return r.Version == "" }
-	if message.Delta && c.cfg.Mode == Auto && slices.ContainsFunc(message.Resources, hasNoVersion) {
+	if message.Delta && client.cfg.Mode == Auto && slices.ContainsFunc(message.Resources, hasNoVersion) {
 		return errUnversioned
 	}
 	if err := s.checkHeader(); err != nil {
 		return err
 	}
-	a.nonce, a.answered = message.nonce, true
-	sub, handler, covers := c.current(message.TypeURL, a)
-	var r *Response
-	if sub != nil {
-		r = s.response(a, message, covers)
+	exchange.nonce, exchange.answered = message.nonce, true
+	subscription, handler, covers := client.current(message.TypeURL, exchange)
+	var response *Response
+	if subscription != nil {
+		response = s.response(exchange, message, covers)
 	}
-	if r == nil { // the client dropped all of it meanwhile, but the server waits for a reply
-		c.noteSkipped(sub, message)
-		a.reply(nil)
+	if response == nil { // the client dropped all of it meanwhile, but the server waits for a reply
+		client.noteSkipped(subscription, message)
+		exchange.reply(nil)
 		s.mark(message.TypeURL)
 		return nil
 	}
-	first := r.Complete && !a.hasBegun
-	a.hasBegun = message.More
-	a.isFresh = a.isFresh && message.More
+	first := response.Complete && !exchange.hasBegun
+	exchange.hasBegun = message.More
+	exchange.isFresh = exchange.isFresh && message.More
 
-	rejected := handler(s.life, r)
+	rejected := handler(s.life, response)
 	if err := s.life.Err(); err != nil && rejectionOf(rejected).entire {
 		return err // the handler gave up
 	}
@@ -52,10 +52,10 @@ func (s *stream) handle(message *answer) error {
 	if rejected != nil {
 		log.Warn("response rejected", "version", message.Version, "err", rejected)
 	} else if !message.Delta {
-		a.version = message.Version
+		exchange.version = message.Version
 	}
-	c.finishResponse(sub, r, first, rejected)
-	a.reply(rejected)
+	client.finishResponse(subscription, response, first, rejected)
+	exchange.reply(rejected)
 	s.mark(message.TypeURL)
 	s.markDue()
 	return nil
@@ -83,21 +83,21 @@ func (s *stream) checkHeader() error {
 // response returns the Response for the handler, without names that were dropped since the request; nil if it has no
 // others.
 func (s *stream) response(a *exchange, message *answer, covers func(name string) bool) *Response {
-	r := &message.Response
-	r.Complete, r.Server = a.isFresh, s.server
-	if !r.Delta {
-		r.Complete = !partialTypes[r.TypeURL]
-		return r
+	response := &message.Response
+	response.Complete, response.Server = a.isFresh, s.server
+	if !response.Delta {
+		response.Complete = !partialTypes[response.TypeURL]
+		return response
 	}
-	received := len(r.Resources) + len(r.Removed)
-	r.Resources = slices.DeleteFunc(r.Resources, func(res Resource) bool {
+	received := len(response.Resources) + len(response.Removed)
+	response.Resources = slices.DeleteFunc(response.Resources, func(res Resource) bool {
 		return !covers(res.Name) && !slices.ContainsFunc(res.Aliases, covers)
 	})
-	r.Removed = slices.DeleteFunc(r.Removed, func(name string) bool { return !covers(name) })
-	if received > 0 && len(r.Resources)+len(r.Removed) == 0 && !r.Complete {
+	response.Removed = slices.DeleteFunc(response.Removed, func(name string) bool { return !covers(name) })
+	if received > 0 && len(response.Resources)+len(response.Removed) == 0 && !response.Complete {
 		return nil
 	}
-	return r
+	return response
 }
 
 // current returns the subscription of a response, its handler, which is about to be called, and the function that
@@ -124,27 +124,27 @@ func (c *Client) noteSkipped(sub *subscription, message *answer) {
 
 // finishResponse updates the subscription after a response was handled, and calls the hooks. first says that the
 // response begins a complete set.
-func (c *Client) finishResponse(sub *subscription, r *Response, first bool, err error) {
+func (c *Client) finishResponse(sub *subscription, response *Response, first bool, err error) {
 	rejected := rejectionOf(err)
 	c.mu.Lock()
 	if c.find(sub.typeURL) != sub { // its handler dropped it
 		c.mu.Unlock()
 		return
 	}
-	sub.recordVersions(r, first, rejected)
+	sub.recordVersions(response, first, rejected)
 	compared, healed := false, 0
-	if r.Delta && r.Complete {
-		compared, healed = sub.verify(r, rejected)
+	if response.Delta && response.Complete {
+		compared, healed = sub.verify(response, rejected)
 	}
-	if !r.More {
+	if !response.More {
 		sub.synced = true
 	}
 	c.mu.Unlock()
 
 	if hook := c.cfg.Hooks.Compared; compared && hook != nil {
-		hook(r.TypeURL, healed)
+		hook(response.TypeURL, healed)
 	}
 	if hook := c.cfg.Hooks.Response; hook != nil {
-		hook(r, err)
+		hook(response, err)
 	}
 }

@@ -42,11 +42,11 @@ func References(a *anypb.Any) []string {
 
 // endpointsOf returns the name of a cluster's endpoints, if it has them from EDS.
 func endpointsOf(a *anypb.Any) []string {
-	var c clusterv3.Cluster
-	if a.UnmarshalTo(&c) != nil || c.GetType() != clusterv3.Cluster_EDS {
+	var cluster clusterv3.Cluster
+	if a.UnmarshalTo(&cluster) != nil || cluster.GetType() != clusterv3.Cluster_EDS {
 		return nil
 	}
-	if name := cmp.Or(c.GetEdsClusterConfig().GetServiceName(), c.GetName()); name != "" {
+	if name := cmp.Or(cluster.GetEdsClusterConfig().GetServiceName(), cluster.GetName()); name != "" {
 		return []string{name}
 	}
 	return nil // a broken cluster: its name must not spoil the subscription to the others
@@ -54,14 +54,14 @@ func endpointsOf(a *anypb.Any) []string {
 
 // routesOf returns the names of the routes that a listener's connection managers have from RDS.
 func routesOf(a *anypb.Any) (routes []string) {
-	var l listenerv3.Listener
-	if a.UnmarshalTo(&l) != nil {
+	var listener listenerv3.Listener
+	if a.UnmarshalTo(&listener) != nil {
 		return nil
 	}
-	managers := []*anypb.Any{l.GetApiListener().GetApiListener()}
-	chains := l.GetFilterChains()
-	if l.GetDefaultFilterChain() != nil {
-		chains = append(chains, l.GetDefaultFilterChain())
+	managers := []*anypb.Any{listener.GetApiListener().GetApiListener()}
+	chains := listener.GetFilterChains()
+	if listener.GetDefaultFilterChain() != nil {
+		chains = append(chains, listener.GetDefaultFilterChain())
 	}
 	for _, chain := range chains {
 		for _, filter := range chain.GetFilters() {

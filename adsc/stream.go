@@ -70,28 +70,28 @@ func (s *stream) run(conn *grpc.ClientConn, delta bool) error {
 	workers, ctx := worker.New(s.life)
 	defer workers.Stop() // ends the stream in any case
 	codec := intake.NewCodec(ctx, encoding.GetCodecV2(grpcproto.Name), s.client.cfg.MaxMessage, decodedBytes)
-	w, err := openWire(ctx, conn, codec, delta)
+	wire, err := openWire(ctx, conn, codec, delta)
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	s.wire, s.opened = w, time.Now()
-	workers.Go(func() { s.read(ctx, w, workers.Fail) })
-	workers.Go(func() { s.write(ctx, w, workers.Fail) })
+	s.wire, s.opened = wire, time.Now()
+	workers.Go(func() { s.read(ctx, wire, workers.Fail) })
+	workers.Go(func() { s.write(ctx, wire, workers.Fail) })
 	return s.loop(ctx)
 }
 
 // read passes on the server's answers until the stream ends, and then ends ctx with the reason.
 func (s *stream) read(ctx context.Context, w wire, end func(error)) {
 	for {
-		a, err := w.recv()
+		answer, err := w.recv()
 		if err != nil {
 			end(reasoned(err))
 			return
 		}
 		select {
-		case s.answers <- a:
+		case s.answers <- answer:
 		case <-ctx.Done():
-			a.lease.Release()
+			answer.lease.Release()
 			return
 		}
 	}
@@ -103,13 +103,13 @@ func (s *stream) write(ctx context.Context, w wire, end func(error)) {
 		select {
 		case <-ctx.Done():
 			return
-		case r := <-s.requests:
-			err := w.send(r)
+		case request := <-s.requests:
+			err := w.send(request)
 			if errors.Is(err, io.EOF) {
 				return // the reader gets the reason
 			}
 			if err != nil {
-				end(fmt.Errorf("request %s: %w", r.typeURL, err))
+				end(fmt.Errorf("request %s: %w", request.typeURL, err))
 				return
 			}
 			s.wrote <- struct{}{}
@@ -171,13 +171,13 @@ func (s *stream) sendNext() error {
 	if !s.idle {
 		return nil
 	}
-	r, err := s.next()
+	request, err := s.next()
 	if err != nil {
 		return err
 	}
-	if r != nil {
+	if request != nil {
 		s.idle = false
-		s.requests <- r
+		s.requests <- request
 	}
 	return nil
 }

@@ -48,13 +48,13 @@ func newSubscription(s Subscription) *subscription {
 // the same, and gets them again if it selects them again.
 func (s *subscription) configure(settings Subscription) {
 	s.handler = settings.Handler
-	w := selectionOf(settings.Names)
-	s.keptSelection, s.handledSelection = s.keptSelection.intersect(w), s.handledSelection.intersect(w)
-	if !w.equal(s.selection) {
+	selection := selectionOf(settings.Names)
+	s.keptSelection, s.handledSelection = s.keptSelection.intersect(selection), s.handledSelection.intersect(selection)
+	if !selection.equal(s.selection) {
 		s.version, s.hasChanged = "", true // with a version, a server may send no unchanged resource
 	}
-	s.selection = w
-	covers := w.covers()
+	s.selection = selection
+	covers := selection.covers()
 	for _, versions := range []map[string]string{s.versions, s.compared} {
 		maps.DeleteFunc(versions, func(name, _ string) bool { return !covers(name) })
 	}
@@ -76,40 +76,40 @@ func (s *subscription) nextSelection(sent selection) selection {
 
 // recordVersions notes the versions of a response, except for rejected resources. first says that it begins a complete
 // set.
-func (s *subscription) recordVersions(r *Response, first bool, rejected rejection) {
-	if !r.Delta {
+func (s *subscription) recordVersions(response *Response, first bool, rejected rejection) {
+	if !response.Delta {
 		s.versions, s.isPartial, s.isRefused = nil, false, false
 		s.unverified, s.comparing, s.compared = time.Time{}, false, nil // a response has all resources
 		if rejected.err == nil && !s.hasChanged {
-			s.version = r.Version
+			s.version = response.Version
 		}
 		return
 	}
 	s.version = ""
 	if s.versions == nil {
-		s.versions = make(map[string]string, len(r.Resources))
+		s.versions = make(map[string]string, len(response.Resources))
 	}
 	if !rejected.entire {
 		covers := s.handledSelection.covers()
-		for _, resource := range r.Resources {
+		for _, resource := range response.Resources {
 			if !rejected.includes(resource.Name) && covers(resource.Name) {
 				s.versions[resource.Name] = resource.Version
 			}
 		}
-		for _, name := range r.Removed {
+		for _, name := range response.Removed {
 			delete(s.versions, name)
 		}
-		for i := range r.Resources {
+		for i := range response.Resources {
 			// The caller may have an earlier version of a rejected resource, from before this set. With an empty version in
 			// the next request, the server reports its removal.
-			name := r.Resources[i].Name
+			name := response.Resources[i].Name
 			if _, exists := s.versions[name]; !exists && rejected.includes(name) && covers(name) {
 				s.versions[name] = ""
 			}
 		}
 	}
-	if r.Complete {
+	if response.Complete {
 		s.isRefused = s.isRefused && !first || rejected.entire
-		s.isPartial = s.isRefused || r.More
+		s.isPartial = s.isRefused || response.More
 	}
 }

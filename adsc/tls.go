@@ -178,18 +178,18 @@ func (t *TLS) DialerFor(secure bool) (func(host string) (*tls.Config, error), er
 
 // Credentials reads the certificates of t for a connection to address. A nil t is for plaintext.
 func (t *TLS) Credentials(address string) (credentials.TransportCredentials, error) {
-	cfg, err := t.configFor(address)
+	config, err := t.configFor(address)
 	if err != nil {
 		return nil, err
 	}
-	return credentialsOf(cfg), nil
+	return credentialsOf(config), nil
 }
 
-func credentialsOf(cfg *tls.Config) credentials.TransportCredentials {
-	if cfg == nil {
+func credentialsOf(config *tls.Config) credentials.TransportCredentials {
+	if config == nil {
 		return insecure.NewCredentials()
 	}
-	return credentials.NewTLS(cfg)
+	return credentials.NewTLS(config)
 }
 
 // configFor is Config for an address. It returns nil for plaintext.
@@ -211,9 +211,9 @@ func (t *TLS) configFor(address string) (*tls.Config, error) {
 // a field is a *FieldError.
 func (t *TLS) Config(host string) (*tls.Config, error) {
 	//nolint:gosec // the operator's choice
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, InsecureSkipVerify: t.InsecureSkipVerify}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, InsecureSkipVerify: t.InsecureSkipVerify}
 	if t.SNI != "" {
-		cfg.ServerName = t.SNI
+		config.ServerName = t.SNI
 	}
 	credentials, err := t.fromWorkloadAPI()
 	if err != nil {
@@ -224,8 +224,8 @@ func (t *TLS) Config(host string) (*tls.Config, error) {
 		if err != nil {
 			return nil, inField(err)
 		}
-		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(text) {
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
 			return nil, inField(fmt.Errorf("caCertificates: no certificate in %s", nameOf(t.CACertificates)))
 		}
 	}
@@ -234,13 +234,13 @@ func (t *TLS) Config(host string) (*tls.Config, error) {
 		if err != nil {
 			return nil, inField(err)
 		}
-		cfg.Certificates = []tls.Certificate{cert}
+		config.Certificates = []tls.Certificate{cert}
 	}
 	if len(t.SubjectAltNames) > 0 {
-		cfg.InsecureSkipVerify = true // the following check replaces it, without the host name
-		cfg.VerifyConnection = t.verify(cfg.RootCAs, credentials)
+		config.InsecureSkipVerify = true // the following check replaces it, without the host name
+		config.VerifyConnection = t.verify(config.RootCAs, credentials)
 	}
-	return cfg, nil
+	return config, nil
 }
 
 func (t *TLS) certificate(credentials *spiffe.Credentials) (tls.Certificate, error) {

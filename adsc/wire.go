@@ -98,12 +98,12 @@ func (w wire) recv() (*answer, error) {
 	if w.delta {
 		return w.recvDelta()
 	}
-	var m discoveryv3.DiscoveryResponse
-	if err := w.RecvMsg(&m); err != nil {
+	var discoveryResponse discoveryv3.DiscoveryResponse
+	if err := w.RecvMsg(&discoveryResponse); err != nil {
 		return nil, err
 	}
-	a := w.answer(&m, m.GetVersionInfo(), len(m.GetResources()))
-	for i, body := range m.GetResources() {
+	a := w.answer(&discoveryResponse, discoveryResponse.GetVersionInfo(), len(discoveryResponse.GetResources()))
+	for i, body := range discoveryResponse.GetResources() {
 		a.Resources[i].Body = body
 	}
 	return a, nil

@@ -143,11 +143,11 @@ func (s *service) meta() resource.Meta {
 	meta := s.members[0].res.Meta()
 	meta.Key = s.key()
 	var names, places []string
-	for i, m := range s.members {
-		if !slices.Contains(names, m.from.name) {
-			names = append(names, m.from.name)
+	for i, member := range s.members {
+		if !slices.Contains(names, member.from.name) {
+			names = append(names, member.from.name)
 		}
-		if place := m.res.Origin().Place; place != "" || i == 0 {
+		if place := member.res.Origin().Place; place != "" || i == 0 {
 			places = append(places, place)
 		}
 	}
@@ -200,19 +200,19 @@ func (l *listing) ports() map[uint32]uint32 {
 
 // adaptTo returns the endpoint for an entry that may have other port names and target ports.
 func (l *listing) adaptTo(lead *networking.ServiceEntry) *networking.WorkloadEntry {
-	e := proto.CloneOf(l.endpoint)
-	e.Locality = cmp.Or(l.from.merge.Locality, e.Locality)
-	e.Ports = nil
+	workloadEntry := proto.CloneOf(l.endpoint)
+	workloadEntry.Locality = cmp.Or(l.from.merge.Locality, workloadEntry.Locality)
+	workloadEntry.Ports = nil
 	ports := l.ports()
-	for _, p := range lead.Ports {
-		if port, ok := ports[p.Number]; ok && port != targetPort(p) {
-			if e.Ports == nil {
-				e.Ports = make(map[string]uint32)
+	for _, servicePort := range lead.Ports {
+		if port, ok := ports[servicePort.Number]; ok && port != targetPort(servicePort) {
+			if workloadEntry.Ports == nil {
+				workloadEntry.Ports = make(map[string]uint32)
 			}
-			e.Ports[p.Name] = port
+			workloadEntry.Ports[servicePort.Name] = port
 		}
 	}
-	return e
+	return workloadEntry
 }
 
 func targetPort(p *networking.ServicePort) uint32 { return cmp.Or(p.TargetPort, p.Number) }

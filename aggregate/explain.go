@@ -89,9 +89,9 @@ func (v *View) Explain(key resource.Key) Explanation {
 // ExplainHost explains every resource that names host, shadowed ones included.
 func (v *View) ExplainHost(host string) HostExplanation {
 	host = strings.ToLower(host)
-	e := HostExplanation{Host: host, Objects: []Explanation{}}
-	s := v.published.Load()
-	shadowed := s.shadowedOn(host)
+	hostExplanation := HostExplanation{Host: host, Objects: []Explanation{}}
+	state := v.published.Load()
+	shadowed := state.shadowedOn(host)
 
 	v.indexMu.Lock()
 	v.index.Follow(v)
@@ -105,17 +105,17 @@ func (v *View) ExplainHost(host string) HostExplanation {
 	v.indexMu.Unlock()
 
 	for i, key := range keys {
-		e.Objects = append(e.Objects, v.explain(s, key, competing[i]))
+		hostExplanation.Objects = append(hostExplanation.Objects, v.explain(state, key, competing[i]))
 	}
 	switch {
 	case len(keys) > 0:
-		e.Why = fmt.Sprintf("%s %s", words.Count(len(keys), "object references", "objects reference"), host)
+		hostExplanation.Why = fmt.Sprintf("%s %s", words.Count(len(keys), "object references", "objects reference"), host)
 	case !v.Synced():
-		e.Why = fmt.Sprintf("no object references %s, but not every source is read yet", host)
+		hostExplanation.Why = fmt.Sprintf("no object references %s, but not every source is read yet", host)
 	default:
-		e.Why = fmt.Sprintf("no object references %s", host)
+		hostExplanation.Why = fmt.Sprintf("no object references %s", host)
 	}
-	return e
+	return hostExplanation
 }
 
 // shadowedOn returns the keys of shadowed objects that name host.
@@ -150,16 +150,16 @@ func (v *View) explain(s *state, key resource.Key, competing []conflicts.Conflic
 }
 
 func (s *state) explain(key resource.Key, competing []conflicts.Conflict) Explanation {
-	e := Explanation{Object: conflicts.Ref(key), Conflicts: competing}
-	for l, r := range having(s.layers, key) {
-		if e.Winner == nil {
-			e.Winner = new(l.describe(ranked(r, l.rank)))
+	explanation := Explanation{Object: conflicts.Ref(key), Conflicts: competing}
+	for layer, r := range having(s.layers, key) {
+		if explanation.Winner == nil {
+			explanation.Winner = new(layer.describe(ranked(r, layer.rank)))
 		} else {
-			e.Shadowed = append(e.Shadowed, l.describe(r))
+			explanation.Shadowed = append(explanation.Shadowed, layer.describe(r))
 		}
 	}
-	e.Why = why(e, s)
-	return e
+	explanation.Why = why(explanation, s)
+	return explanation
 }
 
 // why puts the outcome in a sentence.
@@ -240,11 +240,11 @@ func (v *View) Sources() []SourceStatus { return slices.Clone(v.published.Load()
 
 // status returns the present status of the sources. It is called by the loop.
 func (v *View) status() (statuses []SourceStatus) {
-	for _, s := range v.withRetired() {
+	for _, sourceState := range v.withRetired() {
 		statuses = append(statuses, SourceStatus{
-			Name: s.Name, Precedence: s.Precedence, Optional: s.Optional,
-			Synced: s.synced, Retiring: s.retired,
-			Revision: s.snapshot.Revision(), Objects: s.snapshot.Len(),
+			Name: sourceState.Name, Precedence: sourceState.Precedence, Optional: sourceState.Optional,
+			Synced: sourceState.synced, Retiring: sourceState.retired,
+			Revision: sourceState.snapshot.Revision(), Objects: sourceState.snapshot.Len(),
 		})
 	}
 	return statuses

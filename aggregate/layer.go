@@ -118,13 +118,13 @@ func (v *View) stack() (layers []layer) {
 		layers = append(layers, l)
 	}
 	pooled, poolRank := false, 0
-	for i, s := range v.sources {
+	for i, sourceState := range v.sources {
 		rank := v.rankOf(i)
-		if s.Merge != nil && !pooled {
+		if sourceState.Merge != nil && !pooled {
 			pooled, poolRank = true, rank
-			add(layer{snapshot: v.pool.snapshot, precedence: s.Precedence, rank: rank, fromPool: true}, v.poolReady())
+			add(layer{snapshot: v.pool.snapshot, precedence: sourceState.Precedence, rank: rank, fromPool: true}, v.poolReady())
 		}
-		add(s.layer(rank), s.ready())
+		add(sourceState.layer(rank), sourceState.ready())
 	}
 	if v.earlier != nil {
 		layers = append(layers, layer{snapshot: v.pooled, rank: poolRank, fallback: true})

@@ -59,13 +59,13 @@ func (v *View) reconcile() []resource.Key {
 	}
 	remaining := v.states()
 	v.sources = nil
-	for _, s := range wanted.sources {
-		next := &sourceState{Source: s}
-		if i := slices.IndexFunc(remaining, func(o *sourceState) bool { return o.Reader == s.Reader }); i >= 0 {
+	for _, source := range wanted.sources {
+		next := &sourceState{Source: source}
+		if i := slices.IndexFunc(remaining, func(o *sourceState) bool { return o.Reader == source.Reader }); i >= 0 {
 			next.snapshot = remaining[i].snapshot
 			remaining = slices.Delete(remaining, i, i+1)
 		}
-		next.synced = s.Reader.Synced() // before it is read, as always
+		next.synced = source.Reader.Synced() // before it is read, as always
 		v.sources = append(v.sources, next)
 	}
 	v.retire(remaining)

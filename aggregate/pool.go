@@ -50,7 +50,7 @@ type hostGroup struct {
 
 // restart takes over a new set of sources, in order of precedence.
 func (p *pool) restart(sources []*sourceState) {
-	old := p.bySource
+	contributors := p.bySource
 	p.bySource = make(map[*sourceState]*contributor)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +59,7 @@ func (p *pool) restart(sources []*sourceState) {
 		p.claims, p.disputed, p.dirty = make(map[resource.Key][]groupKey), make(map[groupKey]bool),
 			make(map[groupKey]bool)
 	}
-	for s, c := range old {
+	for s, c := range contributors {
 		p.forget(c, s)
 	}
 	p.contributors = nil
@@ -121,13 +121,13 @@ func (p *pool) set(e entry, r *resource.Resource) {
 	if r == nil {
 		return
 	}
-	g := groupKeyOf(r)
-	if p.groups[g] == nil {
-		p.groups[g] = &hostGroup{entries: make(map[entry]*resource.Resource)}
+	groupKey := groupKeyOf(r)
+	if p.groups[groupKey] == nil {
+		p.groups[groupKey] = &hostGroup{entries: make(map[entry]*resource.Resource)}
 	}
-	p.groups[g].entries[e] = r
-	p.entries[e] = g
-	p.dirty[g] = true
+	p.groups[groupKey].entries[e] = r
+	p.entries[e] = groupKey
+	p.dirty[groupKey] = true
 }
 
 // commit merges changed groups again, and returns the keys of merged entries that changed.
@@ -173,12 +173,12 @@ func (p *pool) remake(g groupKey, touched map[resource.Key]bool) {
 		p.claims[key] = slices.DeleteFunc(p.claims[key], func(o groupKey) bool { return o == g })
 	}
 	group.results, group.refuses = make(map[resource.Key]*resource.Resource), false
-	for _, s := range p.split(g) {
-		res := s.entry()
+	for _, service := range p.split(g) {
+		res := service.entry()
 		key := res.Key()
 		touched[key] = true
 		group.results[key] = res
-		group.refuses = group.refuses || len(s.refused) > 0
+		group.refuses = group.refuses || len(service.refused) > 0
 		i, _ := slices.BinarySearchFunc(p.claims[key], g, groupKey.compare)
 		p.claims[key] = slices.Insert(p.claims[key], i, g)
 	}

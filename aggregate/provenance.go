@@ -38,34 +38,34 @@ type Endpoint struct {
 }
 
 func (l *listing) provenance() Endpoint {
-	e := Endpoint{
+	endpoint := Endpoint{
 		Address: l.endpoint.Address, Ports: l.ports(), Network: l.endpoint.Network, Locality: l.endpoint.Locality,
 		Source: l.from.name, Place: l.res.Origin().Place, Standby: l.standby,
 	}
 	if locality := l.from.merge.Locality; locality != "" {
-		e.Locality = locality
+		endpoint.Locality = locality
 	}
 	for _, m := range l.also {
-		if m.from.name != l.from.name && !slices.Contains(e.Also, m.from.name) {
-			e.Also = append(e.Also, m.from.name)
+		if m.from.name != l.from.name && !slices.Contains(endpoint.Also, m.from.name) {
+			endpoint.Also = append(endpoint.Also, m.from.name)
 		}
 	}
-	return e
+	return endpoint
 }
 
 // explain adds the pool's part to e.
-func (p *pool) explain(e *Explanation) {
+func (p *pool) explain(explanation *Explanation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := e.Object.Key()
-	if groups := p.claims[key]; len(groups) > 0 && e.Winner != nil && e.Winner.fromPool {
+	key := explanation.Object.Key()
+	if groups := p.claims[key]; len(groups) > 0 && explanation.Winner != nil && explanation.Winner.fromPool {
 		for _, s := range p.services(groups[0]) {
 			if s.key() == key {
-				e.addMerged(s)
+				explanation.addMerged(s)
 			}
 		}
 	}
-	if e.Winner != nil {
+	if explanation.Winner != nil {
 		return
 	}
 	var texts []string
@@ -75,7 +75,7 @@ func (p *pool) explain(e *Explanation) {
 		}
 	}
 	if texts != nil {
-		e.Why = strings.Join(texts, "; ")
+		explanation.Why = strings.Join(texts, "; ")
 	}
 }
 
@@ -173,16 +173,16 @@ func (s *service) conflict() (conflicts.Conflict, bool) {
 	}
 	lead := s.members[0]
 	host, _, _ := strings.Cut(s.group.hosts, ",")
-	c := conflicts.Conflict{
+	conflict := conflicts.Conflict{
 		Rule: conflicts.MergeEndpoints, Host: host, Subject: s.key().FullName(),
 		Objects: []conflicts.Ref{conflicts.Ref(lead.res.Key())},
 	}
 	var reasons []string
-	named := map[conflicts.Ref]bool{c.Objects[0]: true}
+	named := map[conflicts.Ref]bool{conflict.Objects[0]: true}
 	for _, r := range s.refused {
 		if ref := conflicts.Ref(r.res.Key()); !named[ref] { // the sources may have it under one key
 			named[ref] = true
-			c.Objects = append(c.Objects, ref)
+			conflict.Objects = append(conflict.Objects, ref)
 		}
 		reasons = append(reasons, fmt.Sprintf("%s of %s (%s)", r.res.Key().FullName(), r.from.name, r.reason))
 	}
@@ -190,9 +190,9 @@ func (s *service) conflict() (conflicts.Conflict, bool) {
 	if first := s.refused[0]; first.from.rank < lead.from.rank {
 		why = "the first in precedence that has endpoints"
 	}
-	c.Message = fmt.Sprintf("%s of %s is served, %s; refused, as they cannot be merged with it: %s",
+	conflict.Message = fmt.Sprintf("%s of %s is served, %s; refused, as they cannot be merged with it: %s",
 		lead.res.Key().FullName(), lead.from.name, why, strings.Join(reasons, "; "))
-	return c, true
+	return conflict, true
 }
 
 // Refusal is a ServiceEntry that cannot be merged, and so is not served.

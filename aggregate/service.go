@@ -165,13 +165,13 @@ func newService(g groupKey, m *member) *service {
 // mergeKey is equal for all members of a service.
 type mergeKey struct{ ports, location, exportTo, altNames string }
 
-func mergeKeyOf(se *networking.ServiceEntry) mergeKey {
-	if se == nil {
+func mergeKeyOf(serviceEntry *networking.ServiceEntry) mergeKey {
+	if serviceEntry == nil {
 		return mergeKey{}
 	}
 	return mergeKey{
-		fmt.Sprint(portList(se)), se.Location.String(), fmt.Sprint(exports(se)),
-		fmt.Sprint(slices.Sorted(slices.Values(se.SubjectAltNames))),
+		fmt.Sprint(portList(serviceEntry)), serviceEntry.Location.String(), fmt.Sprint(exports(serviceEntry)),
+		fmt.Sprint(slices.Sorted(slices.Values(serviceEntry.SubjectAltNames))),
 	}
 }
 
@@ -207,12 +207,12 @@ type obstacles struct {
 	notForDNS    string
 }
 
-func obstaclesOf(se *networking.ServiceEntry) obstacles {
-	isNone := se.GetResolution() == networking.ServiceEntry_NONE
+func obstaclesOf(serviceEntry *networking.ServiceEntry) obstacles {
+	isNone := serviceEntry.GetResolution() == networking.ServiceEntry_NONE
 	return obstacles{
-		selector: se.GetWorkloadSelector() != nil, hasNone: isNone, hasOther: !isNone,
-		allowsNames: byName(se), hasEndpoints: len(se.GetEndpoints()) > 0,
-		severalToDNS: leftToDNS(se) && hostOf(se) == "", notForDNS: notForDNS(se),
+		selector: serviceEntry.GetWorkloadSelector() != nil, hasNone: isNone, hasOther: !isNone,
+		allowsNames: byName(serviceEntry), hasEndpoints: len(serviceEntry.GetEndpoints()) > 0,
+		severalToDNS: leftToDNS(serviceEntry) && hostOf(serviceEntry) == "", notForDNS: notForDNS(serviceEntry),
 	}
 }
 
@@ -242,18 +242,18 @@ func (t obstacles) unmergeable() string {
 }
 
 // notForDNS names a part of an entry that one with resolution DNS cannot have, if there is one.
-func notForDNS(se *networking.ServiceEntry) string {
-	for _, address := range se.GetAddresses() {
+func notForDNS(serviceEntry *networking.ServiceEntry) string {
+	for _, address := range serviceEntry.GetAddresses() {
 		if strings.Contains(address, "/") {
 			return "the network " + address
 		}
 	}
-	for _, e := range se.GetEndpoints() {
+	for _, workloadEntry := range serviceEntry.GetEndpoints() {
 		switch {
-		case e.Address == "":
+		case workloadEntry.Address == "":
 			return "an endpoint without an address"
-		case strings.HasPrefix(e.Address, "unix://"):
-			return "the socket " + e.Address
+		case strings.HasPrefix(workloadEntry.Address, "unix://"):
+			return "the socket " + workloadEntry.Address
 		}
 	}
 	return ""
@@ -343,9 +343,9 @@ func portList(se *networking.ServiceEntry) (ports []string) {
 }
 
 // exports returns the namespaces that see an entry, in order.
-func exports(se *networking.ServiceEntry) []string {
-	if len(se.GetExportTo()) == 0 {
+func exports(serviceEntry *networking.ServiceEntry) []string {
+	if len(serviceEntry.GetExportTo()) == 0 {
 		return []string{"*"}
 	}
-	return slices.Compact(slices.Sorted(slices.Values(se.ExportTo)))
+	return slices.Compact(slices.Sorted(slices.Values(serviceEntry.ExportTo)))
 }

@@ -77,11 +77,11 @@ type state struct {
 
 // New returns a view of sources, empty until Run.
 func New(sources ...Source) *View {
-	v := &View{reconfigured: make(chan struct{}, 1), beats: make(memstore.Beat), hadObjects: make(map[string]bool)}
-	v.Reader = &v.table
-	v.published.Store(new(state))
-	v.SetSources(sources...)
-	return v
+	view := &View{reconfigured: make(chan struct{}, 1), beats: make(memstore.Beat), hadObjects: make(map[string]bool)}
+	view.Reader = &view.table
+	view.published.Store(new(state))
+	view.SetSources(sources...)
+	return view
 }
 
 // SetSources replaces the sources. A source in both sets (by Reader) continues undisturbed. While a required source is

@@ -101,10 +101,10 @@ const (
 
 const defaultClockSkew = Duration(30 * time.Second)
 
-func (d *decoder) checkProofs(p *Proofs, dir string) {
-	absoluteFile(dir, &p.Tokens)
-	for i := range p.JWT {
-		issuer, key := &p.JWT[i], fmt.Sprintf("identity.jwt[%d]", i)
+func (d *decoder) checkProofs(proofs *Proofs, dir string) {
+	absoluteFile(dir, &proofs.Tokens)
+	for i := range proofs.JWT {
+		issuer, key := &proofs.JWT[i], fmt.Sprintf("identity.jwt[%d]", i)
 		switch {
 		case issuer.Issuer == "":
 			d.problem(key+".issuer", "missing")
@@ -112,7 +112,7 @@ func (d *decoder) checkProofs(p *Proofs, dir string) {
 			d.problem(key+".audiences", "name this server as the issuer does: without a name, a token for another server would be accepted")
 		case issuer.JWKS == "":
 			d.problem(key+".jwks", "missing; name a file with the issuer's public keys")
-		case slices.ContainsFunc(p.JWT[:i], func(earlier JWTIssuer) bool { return earlier.Issuer == issuer.Issuer }):
+		case slices.ContainsFunc(proofs.JWT[:i], func(earlier JWTIssuer) bool { return earlier.Issuer == issuer.Issuer }):
 			d.problem(key+".issuer", "%q is there twice", issuer.Issuer)
 		}
 		absoluteFile(dir, &issuer.JWKS)
@@ -141,9 +141,9 @@ func (w *AccessWho) match() access.Match {
 	return match
 }
 
-func (d *decoder) checkAccess(c *Config) {
-	for i := range c.Access {
-		clients, allow, key := &c.Access[i].Who, &c.Access[i].Allow, fmt.Sprintf("access[%d]", i)
+func (d *decoder) checkAccess(config *Config) {
+	for i := range config.Access {
+		clients, allow, key := &config.Access[i].Who, &config.Access[i].Allow, fmt.Sprintf("access[%d]", i)
 		properties := 0
 		for property, patterns := range clients.match() {
 			d.checkPatterns(key+".who."+property, property, patterns)
@@ -158,7 +158,7 @@ func (d *decoder) checkAccess(c *Config) {
 		} {
 			d.checkPatterns(key+".allow."+property, property, patterns)
 		}
-		d.checkNeeds(c, key+".who", clients)
+		d.checkNeeds(config, key+".who", clients)
 	}
 }
 
@@ -182,14 +182,14 @@ func (d *decoder) checkPatterns(key, property string, patterns []string) {
 }
 
 // checkNeeds reports keys that no client can match.
-func (d *decoder) checkNeeds(c *Config, key string, w *AccessWho) {
-	certificates := c.Listen.XDSTLS != nil && c.Listen.XDSTLS.ClientCAs != ""
+func (d *decoder) checkNeeds(config *Config, key string, accessWho *AccessWho) {
+	certificates := config.Listen.XDSTLS != nil && config.Listen.XDSTLS.ClientCAs != ""
 	switch {
-	case len(w.SPIFFE)+len(w.DNS)+len(w.Subject) > 0 && !certificates:
+	case len(accessWho.SPIFFE)+len(accessWho.DNS)+len(accessWho.Subject) > 0 && !certificates:
 		d.problem(key, "no client has a verified certificate without listen.xdsTLS.clientCAs")
-	case len(w.Token) > 0 && c.Identity.Tokens == "":
+	case len(accessWho.Token) > 0 && config.Identity.Tokens == "":
 		d.problem(key+".token", "there are no tokens without identity.tokens")
-	case w.JWT != nil && len(c.Identity.JWT) == 0:
+	case accessWho.JWT != nil && len(config.Identity.JWT) == 0:
 		d.problem(key+".jwt", "no JWT is taken without identity.jwt")
 	}
 }
@@ -216,16 +216,16 @@ func (c *Config) Rules() access.Rules {
 }
 
 // warnDeadRules warns of rules that an earlier rule subsumes, and of sources that do not exist.
-func (d *decoder) warnDeadRules(c *Config) {
-	rules := c.Rules()
-	sources := words.Each(c.ConfigSources, func(s Source) string { return s.Name })
+func (d *decoder) warnDeadRules(config *Config) {
+	rules := config.Rules()
+	sources := words.Each(config.ConfigSources, func(s Source) string { return s.Name })
 	for i := range rules {
 		key := fmt.Sprintf("access[%d]", i)
 		if first := slices.IndexFunc(rules[:i],
 			func(before access.Rule) bool { return before.Match.Subsumes(rules[i].Match) }); first >= 0 {
 			d.warn(key, "the rule has no effect: access[%d] comes first and matches the same clients", first)
 		}
-		for n, name := range c.Access[i].Allow.Sources {
+		for n, name := range config.Access[i].Allow.Sources {
 			if !strings.Contains(name, "*") && !slices.Contains(sources, name) {
 				d.warn(fmt.Sprintf("%s.allow.sources[%d]", key, n), "there is no source of the name %q%s", name,
 					words.Suggestion(name, sources))
@@ -246,24 +246,24 @@ func (p *Proofs) Settings() *identity.Settings {
 	if p.Tokens == "" && len(p.JWT) == 0 {
 		return nil
 	}
-	s := &identity.Settings{Tokens: p.Tokens}
+	settings := &identity.Settings{Tokens: p.Tokens}
 	for _, issuer := range p.JWT {
-		s.Issuers = append(s.Issuers, identity.Issuer{
+		settings.Issuers = append(settings.Issuers, identity.Issuer{
 			Issuer: issuer.Issuer, Audiences: issuer.Audiences, JWKS: issuer.JWKS, ClockSkew: time.Duration(*issuer.ClockSkew),
 		})
 	}
-	return s
+	return settings
 }
 
 // warnExposed warns of listeners that let each client on another machine read everything.
-func (d *decoder) warnExposed(c *Config) {
-	if c.Access != nil {
+func (d *decoder) warnExposed(config *Config) {
+	if config.Access != nil {
 		return
 	}
-	if l := c.Listen.XDS; l != ListenOff && reachable(l) {
+	if l := config.Listen.XDS; l != ListenOff && reachable(l) {
 		d.warn("listen.xds", "%s has no TLS and no access rules: anyone on the network can read everything (docs/security.md)", l)
 	}
-	if l := c.Listen.XDSTLS; l != nil && reachable(l.Address) && l.ClientAuth != ClientAuthRequire {
+	if l := config.Listen.XDSTLS; l != nil && reachable(l.Address) && l.ClientAuth != ClientAuthRequire {
 		d.warn("listen.xdsTLS.address", "%s has no access rules and does not require client certificates: anyone who reaches it can read "+
 			"everything (docs/security.md)", l.Address)
 	}

@@ -30,19 +30,19 @@ func (d *decoder) check(c *Config, dir string) {
 	}
 	names := map[string]string{} // name to the key of its source
 	for i := range c.ConfigSources {
-		s, key := &c.ConfigSources[i], fmt.Sprintf("configSources[%d]", i)
-		d.checkSource(s, key, dir)
-		d.checkGuard(s.Guard, key+".guard")
-		d.checkMerge(s.Merge, key+".merge")
-		d.checkTransform(s, key+".transform")
-		if s.Name == "" {
+		source, key := &c.ConfigSources[i], fmt.Sprintf("configSources[%d]", i)
+		d.checkSource(source, key, dir)
+		d.checkGuard(source.Guard, key+".guard")
+		d.checkMerge(source.Merge, key+".merge")
+		d.checkTransform(source, key+".transform")
+		if source.Name == "" {
 			continue
 		}
-		if first, taken := names[s.Name]; taken {
-			d.problem(key+".name", "%q is also the name of %s; give each source a `name` of its own", s.Name, first)
+		if first, taken := names[source.Name]; taken {
+			d.problem(key+".name", "%q is also the name of %s; give each source a `name` of its own", source.Name, first)
 			continue
 		}
-		names[s.Name] = key
+		names[source.Name] = key
 	}
 	if len(d.problems) == 0 && c.Places == nil { // else a check has warned already, with the places
 		d.warnDuplicates(c.ConfigSources)
@@ -82,15 +82,15 @@ func (d *decoder) warnDoubts(sources []Source) {
 func (d *decoder) warnDuplicates(sources []Source) {
 	first := make(map[string]int)
 	for i := range sources {
-		s := &sources[i]
-		id := s.Reading()
+		source := &sources[i]
+		id := source.Reading()
 		j, duplicate := first[id]
 		if !duplicate {
 			first[id] = i
 			continue
 		}
 		original := d.place(fmt.Sprintf("configSources[%d].address", j))
-		d.warn(fmt.Sprintf("configSources[%d].address", i), "source %s reads the same as source %s (%s)", s.Name,
+		d.warn(fmt.Sprintf("configSources[%d].address", i), "source %s reads the same as source %s (%s)", source.Name,
 			sources[j].Name, original.Place())
 	}
 }

@@ -92,23 +92,23 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Duration) UnmarshalText(text []byte) error {
-	v, err := time.ParseDuration(string(text))
+	duration, err := time.ParseDuration(string(text))
 	if err != nil {
 		return fmt.Errorf("want a duration such as 30s or 1m30s, got %q", text)
 	}
-	*d = Duration(v)
+	*d = Duration(duration)
 	return nil
 }
 
 // Load reads, checks and completes the configuration at path: a file, or a directory with *.yaml files. An invalid
 // configuration gives an *Error, which lists all problems.
 func Load(path string) (*Config, error) {
-	var c Config
-	d, dir, err := read(path, &c)
+	var config Config
+	decoder, dir, err := read(path, &config)
 	if err != nil {
 		return nil, err
 	}
-	return d.finish(&c, dir)
+	return decoder.finish(&config, dir)
 }
 
 // Files returns the files of the configuration at path: path itself, or the *.yaml files of a directory in the order of
@@ -133,7 +133,7 @@ func Files(path string) (files []string, err error) {
 }
 
 // read decodes the files of the configuration at path into c. Relative paths in them are taken from dir.
-func read(path string, c *Config) (d *decoder, dir string, err error) {
+func read(path string, config *Config) (d *decoder, dir string, err error) {
 	files, err := Files(path)
 	if err != nil {
 		return nil, "", err
@@ -147,7 +147,7 @@ func read(path string, c *Config) (d *decoder, dir string, err error) {
 		if target := linkTarget(path, d.file); target != "" {
 			d.linkTargets[d.file] = target
 		}
-		d.decode(data, c)
+		d.decode(data, config)
 	}
 	if d.file != path {
 		d.file = path
@@ -233,12 +233,12 @@ func (c *Config) At(key string) string {
 
 // Fault returns cause as an error of a key.
 func (c *Config) Fault(key string, cause error) error {
-	p, ok := c.Places[key]
+	problem, ok := c.Places[key]
 	if !ok {
 		return fmt.Errorf("%s: %w", key, cause)
 	}
-	p.Message = cause.Error()
-	return &Error{[]Problem{p}, cause}
+	problem.Message = cause.Error()
+	return &Error{[]Problem{problem}, cause}
 }
 
 // Parse checks and completes data, the content of the file at path. Relative paths in it are taken from the file's
@@ -251,27 +251,27 @@ func Parse(path string, data []byte) (*Config, error) {
 }
 
 // finish checks and completes the decoded configuration.
-func (d *decoder) finish(c *Config, dir string) (*Config, error) {
-	d.check(c, dir)
-	c.Places = d.places
+func (d *decoder) finish(config *Config, dir string) (*Config, error) {
+	d.check(config, dir)
+	config.Places = d.places
 	if err := d.err(); err != nil {
 		return nil, err
 	}
-	return c, nil
+	return config, nil
 }
 
 // New checks and completes a configuration without a file. origin names it in messages, such as "command line".
 // Relative paths are relative to the working directory, and become absolute: readers of messages may not know the
 // directory.
-func New(origin string, c Config) (*Config, error) {
+func New(origin string, config Config) (*Config, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err
 	}
 	d := newDecoder(origin)
-	d.check(&c, dir)
+	d.check(&config, dir)
 	if err := d.err(); err != nil {
 		return nil, err
 	}
-	return &c, nil
+	return &config, nil
 }

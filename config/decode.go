@@ -120,77 +120,77 @@ func (d *decoder) decode(data []byte, out any) {
 }
 
 // hideSecrets hides the possible secrets of all scalars in messages of problems.
-func (d *decoder) hideSecrets(n *yaml.Node) {
-	if n == nil {
+func (d *decoder) hideSecrets(node *yaml.Node) {
+	if node == nil {
 		return
 	}
-	if n.Kind == yaml.ScalarNode {
-		d.veil.Cover(n.Value)
+	if node.Kind == yaml.ScalarNode {
+		d.veil.Cover(node.Value)
 	}
-	for _, child := range n.Content {
+	for _, child := range node.Content {
 		d.hideSecrets(child)
 	}
 }
 
 // value reads n, the value of key, into v. A key is such as configSources[0].address.
-func (d *decoder) value(n *yaml.Node, v reflect.Value, key string) {
-	d.places[key] = d.placeOf(n, key)
-	if n.Kind == yaml.AliasNode {
-		n = n.Alias
+func (d *decoder) value(node *yaml.Node, v reflect.Value, key string) {
+	d.places[key] = d.placeOf(node, key)
+	if node.Kind == yaml.AliasNode {
+		node = node.Alias
 	}
-	d.expand(n, key)
-	if isNull(n) {
+	d.expand(node, key)
+	if isNull(node) {
 		if key == accessKey || strings.HasPrefix(key, accessKey+"[") {
 			d.problem(key, "%s", emptyAccess)
 		}
 		return // a key without a value has its default
 	}
-	structured := v.Kind() == reflect.Struct && n.Kind == yaml.MappingNode // the mapping of a type with a short form
+	structured := v.Kind() == reflect.Struct && node.Kind == yaml.MappingNode // the mapping of a type with a short form
 	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok && !structured {
-		if n.Kind != yaml.ScalarNode || !isPlain(n) {
-			d.wantType(n, key, "a single value")
-		} else if err := u.UnmarshalText([]byte(n.Value)); err != nil {
+		if node.Kind != yaml.ScalarNode || !isPlain(node) {
+			d.wantType(node, key, "a single value")
+		} else if err := u.UnmarshalText([]byte(node.Value)); err != nil {
 			d.problem(key, "%v", err)
 		} else if v.Type() == reflect.TypeFor[Duration]() && v.Int() == 0 {
 			d.refuseZero(key, true)
 		}
 		return
 	}
-	if k := v.Kind(); d.variables[n] && (k == reflect.Bool || k == reflect.Int || k == reflect.Int64) {
-		n.Tag, n.Style = "", 0 // the variable's value decides the type
-		n.Tag = n.ShortTag()
+	if k := v.Kind(); d.variables[node] && (k == reflect.Bool || k == reflect.Int || k == reflect.Int64) {
+		node.Tag, node.Style = "", 0 // the variable's value decides the type
+		node.Tag = node.ShortTag()
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
-		d.value(n, v.Elem(), key)
+		d.value(node, v.Elem(), key)
 	case reflect.Struct:
 		if s, ok := reflect.TypeAssert[*Source](v.Addr()); ok {
-			d.source(n, s, key)
+			d.source(node, s, key)
 			return
 		}
-		d.mapping(n, v, key)
+		d.mapping(node, v, key)
 	case reflect.Slice:
-		d.sequence(n, v, key)
+		d.sequence(node, v, key)
 	case reflect.Map:
-		d.dictionary(n, v, key)
+		d.dictionary(node, v, key)
 	case reflect.String:
-		if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
-			d.wantType(n, key, "a string")
+		if node.Kind != yaml.ScalarNode || node.Tag != "!!str" {
+			d.wantType(node, key, "a string")
 			return
 		}
-		v.SetString(n.Value)
+		v.SetString(node.Value)
 	case reflect.Bool:
 		var b bool
-		if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" || n.Decode(&b) != nil {
-			d.wantType(n, key, "true or false")
+		if node.Kind != yaml.ScalarNode || node.Tag != "!!bool" || node.Decode(&b) != nil {
+			d.wantType(node, key, "true or false")
 			return
 		}
 		v.SetBool(b)
 	case reflect.Int, reflect.Int64:
 		var i int64
-		if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || n.Decode(&i) != nil {
-			d.wantType(n, key, "a whole number")
+		if node.Kind != yaml.ScalarNode || node.Tag != "!!int" || node.Decode(&i) != nil {
+			d.wantType(node, key, "a whole number")
 			return
 		}
 		v.SetInt(i)
@@ -214,32 +214,32 @@ func (d *decoder) refuseZero(key string, isTime bool) {
 	}
 }
 
-func (d *decoder) sequence(n *yaml.Node, v reflect.Value, key string) {
-	if n.Kind != yaml.SequenceNode {
-		d.wantType(n, key, "a list")
+func (d *decoder) sequence(node *yaml.Node, value reflect.Value, key string) {
+	if node.Kind != yaml.SequenceNode {
+		d.wantType(node, key, "a list")
 		return
 	}
-	if len(n.Content) == 0 && strings.HasPrefix(key, accessKey+"[") {
+	if len(node.Content) == 0 && strings.HasPrefix(key, accessKey+"[") {
 		d.problem(key, "%s", emptyAccess)
 	}
-	start := v.Len() // entries of earlier files
-	values := reflect.MakeSlice(v.Type(), start+len(n.Content), start+len(n.Content))
-	reflect.Copy(values, v)
-	v.Set(values)
-	for i, entry := range n.Content {
-		d.value(entry, v.Index(start+i), fmt.Sprintf("%s[%d]", key, start+i))
+	start := value.Len() // entries of earlier files
+	values := reflect.MakeSlice(value.Type(), start+len(node.Content), start+len(node.Content))
+	reflect.Copy(values, value)
+	value.Set(values)
+	for i, entry := range node.Content {
+		d.value(entry, value.Index(start+i), fmt.Sprintf("%s[%d]", key, start+i))
 	}
 }
 
 // dictionary reads a mapping with arbitrary keys.
-func (d *decoder) dictionary(n *yaml.Node, v reflect.Value, key string) {
-	if n.Kind != yaml.MappingNode {
-		d.wantType(n, key, "a mapping of keys to values")
+func (d *decoder) dictionary(node *yaml.Node, v reflect.Value, key string) {
+	if node.Kind != yaml.MappingNode {
+		d.wantType(node, key, "a mapping of keys to values")
 		return
 	}
 	v.Set(reflect.MakeMap(v.Type()))
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		name, path := n.Content[i], key+"."+n.Content[i].Value
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		name, path := node.Content[i], key+"."+node.Content[i].Value
 		if !d.isName(name, key) {
 			continue
 		}
@@ -248,18 +248,18 @@ func (d *decoder) dictionary(n *yaml.Node, v reflect.Value, key string) {
 			continue
 		}
 		value := reflect.New(v.Type().Elem()).Elem()
-		d.value(n.Content[i+1], value, path)
+		d.value(node.Content[i+1], value, path)
 		v.SetMapIndex(reflect.ValueOf(name.Value), value)
 	}
 }
 
-func (d *decoder) mapping(n *yaml.Node, v reflect.Value, key string) {
-	if n.Kind != yaml.MappingNode {
-		d.wantType(n, key, "a mapping of keys to values")
+func (d *decoder) mapping(node *yaml.Node, value reflect.Value, key string) {
+	if node.Kind != yaml.MappingNode {
+		d.wantType(node, key, "a mapping of keys to values")
 		return
 	}
-	fields := fieldsOf(v)
-	d.fields(n, fields, key, func(unknown string) string {
+	fields := fieldsOf(value)
+	d.fields(node, fields, key, func(unknown string) string {
 		names := sortedKeys(fields)
 		if hint := misplacedKeys[strings.TrimPrefix(key+"."+unknown, ".")]; hint != "" {
 			return "unknown key; " + hint
@@ -322,53 +322,53 @@ func (d *decoder) fields(n *yaml.Node, fields map[string]reflect.Value, key stri
 }
 
 // isName reports whether a key of the mapping at key is a name. It notes a problem if it is not.
-func (d *decoder) isName(n *yaml.Node, key string) bool {
-	if n.Kind == yaml.ScalarNode && isPlain(n) && !isNull(n) {
+func (d *decoder) isName(node *yaml.Node, key string) bool {
+	if node.Kind == yaml.ScalarNode && isPlain(node) && !isNull(node) {
 		return true
 	}
-	d.problemAt(d.placeOf(n, key), "want a name as the key")
+	d.problemAt(d.placeOf(node, key), "want a name as the key")
 	return false
 }
 
 // isPlain reports whether a scalar has no tag of an application.
-func isPlain(n *yaml.Node) bool {
-	switch n.Tag {
+func isPlain(node *yaml.Node) bool {
+	switch node.Tag {
 	case "!!str", "!!int", "!!float", "!!bool", "!!timestamp":
 		return true
 	case "!!null":
-		return isNull(n)
+		return isNull(node)
 	}
 	return false
 }
 
 // wantType notes that n is not of the expected type.
-func (d *decoder) wantType(n *yaml.Node, key, expected string) {
+func (d *decoder) wantType(node *yaml.Node, key, expected string) {
 	actual := ""
 	switch {
-	case n.Kind == yaml.MappingNode:
+	case node.Kind == yaml.MappingNode:
 		actual = "a mapping"
-	case n.Kind == yaml.SequenceNode:
+	case node.Kind == yaml.SequenceNode:
 		actual = "a list"
-	case n.Tag == "!!str":
-		actual = fmt.Sprintf("the string %q", n.Value)
+	case node.Tag == "!!str":
+		actual = fmt.Sprintf("the string %q", node.Value)
 	case expected == "a string":
-		actual = fmt.Sprintf("%s; put it in quotes", n.Value)
+		actual = fmt.Sprintf("%s; put it in quotes", node.Value)
 	default:
-		actual = n.Value
+		actual = node.Value
 	}
 	d.problem(key, "want %s, got %s", expected, actual)
 }
 
-func fieldsOf(v reflect.Value) map[string]reflect.Value {
+func fieldsOf(value reflect.Value) map[string]reflect.Value {
 	fields := map[string]reflect.Value{}
-	for i := range v.NumField() {
-		f := v.Type().Field(i)
-		if f.Anonymous {
-			maps.Copy(fields, fieldsOf(v.Field(i)))
+	for i := range value.NumField() {
+		structField := value.Type().Field(i)
+		if structField.Anonymous {
+			maps.Copy(fields, fieldsOf(value.Field(i)))
 			continue
 		}
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" {
-			fields[name] = v.Field(i)
+		if name, _, _ := strings.Cut(structField.Tag.Get("json"), ","); name != "-" {
+			fields[name] = value.Field(i)
 		}
 	}
 	return fields

@@ -50,7 +50,7 @@ func (s *keySchema) UnmarshalJSON(data []byte) error {
 
 // forValue returns the schema of v: the mapping's if v has a short form as well, and that of its scheme if v is a
 // source.
-func (s *keySchema) forValue(v reflect.Value) *keySchema {
+func (s *keySchema) forValue(value reflect.Value) *keySchema {
 	if s == nil {
 		return &keySchema{}
 	}
@@ -59,7 +59,7 @@ func (s *keySchema) forValue(v reflect.Value) *keySchema {
 			return form
 		}
 	}
-	source, ok := reflect.TypeAssert[Source](v)
+	source, ok := reflect.TypeAssert[Source](value)
 	if !ok {
 		return s
 	}
@@ -91,16 +91,16 @@ func (e *effective) node(v reflect.Value, s *keySchema, key string) *yaml.Node {
 	case v.Type() == reflect.TypeFor[Guard]() && v.FieldByName("Off").Bool():
 		return e.scalar("off", key)
 	case v.Kind() == reflect.Struct && !isText:
-		n := &yaml.Node{Kind: yaml.MappingNode}
-		e.mapping(n, v, s, key)
+		node := &yaml.Node{Kind: yaml.MappingNode}
+		e.mapping(node, v, s, key)
 		// The settings of a source's scheme.
 		if settings := v.FieldByName("Settings"); settings.IsValid() && !settings.IsNil() {
-			e.mapping(n, settings.Elem().Elem(), s, key)
+			e.mapping(node, settings.Elem().Elem(), s, key)
 		}
-		if len(n.Content) == 0 {
+		if len(node.Content) == 0 {
 			return nil
 		}
-		return n
+		return node
 	case v.IsZero() && !given:
 		if s.Default == nil {
 			return nil
@@ -109,33 +109,33 @@ func (e *effective) node(v reflect.Value, s *keySchema, key string) *yaml.Node {
 		e.err = errors.Join(e.err, yaml.Unmarshal(s.Default, &value))
 		return e.scalar(value, key)
 	case v.Kind() == reflect.Slice:
-		n := &yaml.Node{Kind: yaml.SequenceNode}
+		node := &yaml.Node{Kind: yaml.SequenceNode}
 		for i := range v.Len() {
-			n.Content = append(n.Content, e.node(v.Index(i), s.Items, fmt.Sprintf("%s[%d]", key, i)))
+			node.Content = append(node.Content, e.node(v.Index(i), s.Items, fmt.Sprintf("%s[%d]", key, i)))
 		}
-		return n
+		return node
 	case v.Kind() == reflect.Map:
-		n := &yaml.Node{Kind: yaml.MappingNode}
+		node := &yaml.Node{Kind: yaml.MappingNode}
 		for _, name := range slices.SortedFunc(slices.Values(v.MapKeys()),
 			func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) }) {
-			n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name.String()},
+			node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name.String()},
 				e.node(v.MapIndex(name), nil, key+"."+name.String()))
 		}
-		return n
+		return node
 	}
 	return e.scalar(v.Interface(), key)
 }
 
 // mapping adds the fields of the struct v that have a value to n.
-func (e *effective) mapping(n *yaml.Node, v reflect.Value, s *keySchema, key string) {
+func (e *effective) mapping(node *yaml.Node, v reflect.Value, s *keySchema, key string) {
 	for i := range v.NumField() {
 		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 		switch {
 		case v.Type().Field(i).Anonymous:
-			e.mapping(n, v.Field(i), s, key)
+			e.mapping(node, v.Field(i), s, key)
 		case name != "-":
 			if value := e.node(v.Field(i), s.Properties[name], strings.TrimPrefix(key+"."+name, ".")); value != nil {
-				n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, value)
+				node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, value)
 			}
 		}
 	}
@@ -143,11 +143,11 @@ func (e *effective) mapping(n *yaml.Node, v reflect.Value, s *keySchema, key str
 
 // scalar returns a value of key, and adds it to the settings with its origin.
 func (e *effective) scalar(value any, key string) *yaml.Node {
-	n, from := new(yaml.Node), "default"
-	e.err = errors.Join(e.err, n.Encode(value))
+	node, from := new(yaml.Node), "default"
+	e.err = errors.Join(e.err, node.Encode(value))
 	if p, given := e.places[key]; given {
 		from = fmt.Sprintf("%s:%d", p.File, p.Line)
 	}
-	e.settings = append(e.settings, Setting{key, n, from})
-	return n
+	e.settings = append(e.settings, Setting{key, node, from})
+	return node
 }

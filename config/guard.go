@@ -116,15 +116,15 @@ func (m *Merge) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func (d *decoder) checkMerge(m Merge, key string) {
-	if m.Endpoints == nil {
+func (d *decoder) checkMerge(merge Merge, key string) {
+	if merge.Endpoints == nil {
 		return
 	}
 	key += "." + mergeEndpoints
-	if m.Endpoints.Priority < 0 {
-		d.problem(key+".priority", "want 0 or more, got %d", m.Endpoints.Priority)
+	if merge.Endpoints.Priority < 0 {
+		d.problem(key+".priority", "want 0 or more, got %d", merge.Endpoints.Priority)
 	}
-	if locality := m.Endpoints.Locality; locality != "" {
+	if locality := merge.Endpoints.Locality; locality != "" {
 		if parts := strings.Split(locality, "/"); len(parts) > 3 || slices.Contains(parts, "") {
 			d.problem(key+".locality", "want region, region/zone or region/zone/subzone, got %q", locality)
 		}

@@ -63,7 +63,7 @@ const (
 	ClientAuthRequire  = "require"
 )
 
-func (d *decoder) checkListen(l *Listen, dir string) {
+func (d *decoder) checkListen(listen *Listen, dir string) {
 	type address struct{ key, value string }
 	var listeners []address
 	check := func(key, fallback string, a *string) {
@@ -83,19 +83,19 @@ func (d *decoder) checkListen(l *Listen, dir string) {
 		}
 		listeners = append(listeners, address{key, *a})
 	}
-	if l.XDS == ListenOff && l.XDSTLS == nil {
+	if listen.XDS == ListenOff && listen.XDSTLS == nil {
 		d.problem("listen.xds", "it is off, and there is no listen.xdsTLS: nobody could be served")
 	}
-	if l.XDS != ListenOff {
-		check("listen.xds", DefaultXDS, &l.XDS)
+	if listen.XDS != ListenOff {
+		check("listen.xds", DefaultXDS, &listen.XDS)
 	}
-	if l.XDSTLS != nil {
-		check("listen.xdsTLS.address", DefaultXDSTLS, &l.XDSTLS.Address)
-		d.checkServerTLS("listen.xdsTLS", &l.XDSTLS.ServerTLS, dir)
+	if listen.XDSTLS != nil {
+		check("listen.xdsTLS.address", DefaultXDSTLS, &listen.XDSTLS.Address)
+		d.checkServerTLS("listen.xdsTLS", &listen.XDSTLS.ServerTLS, dir)
 	}
-	check("listen.admin", DefaultAdmin, &l.Admin)
-	if l.AdminTLS != nil {
-		d.checkServerTLS("listen.adminTLS", l.AdminTLS, dir)
+	check("listen.admin", DefaultAdmin, &listen.Admin)
+	if listen.AdminTLS != nil {
+		d.checkServerTLS("listen.adminTLS", listen.AdminTLS, dir)
 	}
 }
 
@@ -145,14 +145,14 @@ func (d *decoder) checkServerTLS(key string, t *ServerTLS, dir string) {
 }
 
 // checkWorkloadAPI notes problems of the settings for a Workload API.
-func (d *decoder) checkWorkloadAPI(key string, t *ServerTLS) {
-	if spiffe.Named(t.Certificate) && t.Key != "" {
+func (d *decoder) checkWorkloadAPI(key string, serverTLS *ServerTLS) {
+	if spiffe.Named(serverTLS.Certificate) && serverTLS.Key != "" {
 		d.problem(key+".key", "the Workload API gives the key with the certificate: leave it out")
 	}
-	if err := spiffe.CheckAddress(t.WorkloadAPI); err != nil {
+	if err := spiffe.CheckAddress(serverTLS.WorkloadAPI); err != nil {
 		d.problem(key+".workloadAPI", "%v", err)
 	}
-	if t.WorkloadAPI != "" && !spiffe.Named(t.Certificate) && !spiffe.Named(t.ClientCAs) {
+	if serverTLS.WorkloadAPI != "" && !spiffe.Named(serverTLS.Certificate) && !spiffe.Named(serverTLS.ClientCAs) {
 		d.problem(key+".workloadAPI", "nothing is asked of it: write certificate: %s, clientCAs: %s, or both", spiffe.Scheme,
 			spiffe.Scheme)
 	}
@@ -198,16 +198,16 @@ func (l *Listen) XDSAddress() string {
 
 // LoadListen returns the listeners in the file at path. It ignores problems of other keys.
 func LoadListen(path string) (*Listen, error) {
-	var c Config
-	d, dir, err := read(path, &c)
+	var config Config
+	decoder, dir, err := read(path, &config)
 	if err != nil {
 		return nil, err
 	}
-	d.checkListen(&c.Listen, dir)
-	d.problems = slices.DeleteFunc(d.problems,
+	decoder.checkListen(&config.Listen, dir)
+	decoder.problems = slices.DeleteFunc(decoder.problems,
 		func(p Problem) bool { return p.Key != "" && !strings.HasPrefix(p.Key, "listen") })
-	if err := d.err(); err != nil {
+	if err := decoder.err(); err != nil {
 		return nil, err
 	}
-	return &c.Listen, nil
+	return &config.Listen, nil
 }

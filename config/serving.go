@@ -125,35 +125,35 @@ const (
 	defaultMemory  = 64 << 20 // for all requests
 )
 
-func (d *decoder) checkServing(c *Config) {
-	l, b := &c.Limits, &c.Debounce
-	if p := c.Pacing; p.Least != nil && *p.Least < 0 || p.Most < 0 {
+func (d *decoder) checkServing(config *Config) {
+	limits, debounce := &config.Limits, &config.Debounce
+	if p := config.Pacing; p.Least != nil && *p.Least < 0 || p.Most < 0 {
 		d.problem("pacing", "want 0 or more")
 	}
-	if p := c.Pacing; p.Least != nil && p.Most > 0 && *p.Least > p.Most {
+	if p := config.Pacing; p.Least != nil && p.Most > 0 && *p.Least > p.Most {
 		d.problem("pacing.least", "want at most pacing.most, %s, got %s", p.Most, *p.Least)
 	}
-	if l.RequestBytes > 0 && l.RequestBytes < leastRequest {
-		d.problem("limits.requestBytes", "want at least %d, got %d", leastRequest, l.RequestBytes)
+	if limits.RequestBytes > 0 && limits.RequestBytes < leastRequest {
+		d.problem("limits.requestBytes", "want at least %d, got %d", leastRequest, limits.RequestBytes)
 	}
-	if l.RequestMemory == 0 && (l.RequestBytes < 0 || l.RequestBytes > defaultMemory) {
+	if limits.RequestMemory == 0 && (limits.RequestBytes < 0 || limits.RequestBytes > defaultMemory) {
 		d.problem("limits.requestBytes", "want at most limits.requestMemory, %d if it is not given, got %d: give requestMemory, too",
-			defaultMemory, l.RequestBytes)
+			defaultMemory, limits.RequestBytes)
 	}
-	if l.RequestMemory > 0 && l.RequestMemory < cmp.Or(l.RequestBytes, defaultRequest) {
+	if limits.RequestMemory > 0 && limits.RequestMemory < cmp.Or(limits.RequestBytes, defaultRequest) {
 		d.problem("limits.requestMemory", "want at least limits.requestBytes, %d, got %d",
-			cmp.Or(l.RequestBytes, defaultRequest),
-			l.RequestMemory)
+			cmp.Or(limits.RequestBytes, defaultRequest),
+			limits.RequestMemory)
 	}
-	answer, memory := cmp.Or(l.AnswerBytes, intake.DefaultAnswer), cmp.Or(l.AnswerMemory, intake.DefaultMemory)
+	answer, memory := cmp.Or(limits.AnswerBytes, intake.DefaultAnswer), cmp.Or(limits.AnswerMemory, intake.DefaultMemory)
 	if memory > 0 && (answer < 0 || memory/2 < answer) {
 		d.problem("limits.answerMemory", "want at least twice limits.answerBytes, %d, got %d", answer, memory)
 	}
-	c.Compression = cmp.Or(c.Compression, CompressionGzip)
-	d.checkOneOf("compression", c.Compression, CompressionGzip, CompressionNone)
-	d.checkOneOf("envoy.unenforced", c.Envoy.Unenforced, UnenforcedRefuse, UnenforcedWarn)
-	d.checkOneOf("envoy.weakeningFilters", c.Envoy.WeakeningFilters, FiltersOfAny, FiltersOfRoot)
-	v := reflect.ValueOf(*l)
+	config.Compression = cmp.Or(config.Compression, CompressionGzip)
+	d.checkOneOf("compression", config.Compression, CompressionGzip, CompressionNone)
+	d.checkOneOf("envoy.unenforced", config.Envoy.Unenforced, UnenforcedRefuse, UnenforcedWarn)
+	d.checkOneOf("envoy.weakeningFilters", config.Envoy.WeakeningFilters, FiltersOfAny, FiltersOfRoot)
+	v := reflect.ValueOf(*limits)
 	for i := range v.NumField() {
 		key, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 		switch n := v.Field(i); {
@@ -163,11 +163,11 @@ func (d *decoder) checkServing(c *Config) {
 			d.problem("limits."+key, "want -1 for no limit, or more")
 		}
 	}
-	if b.Quiet < 0 {
-		d.problem("debounce.quiet", "want 0 or more, got %s", b.Quiet)
+	if debounce.Quiet < 0 {
+		d.problem("debounce.quiet", "want 0 or more, got %s", debounce.Quiet)
 	}
-	if b.Max = cmp.Or(b.Max, 10*b.Quiet); b.Max < b.Quiet {
-		d.problem("debounce.max", "want at least debounce.quiet, which is %s, got %s", b.Quiet, b.Max)
+	if debounce.Max = cmp.Or(debounce.Max, 10*debounce.Quiet); debounce.Max < debounce.Quiet {
+		d.problem("debounce.max", "want at least debounce.quiet, which is %s, got %s", debounce.Quiet, debounce.Max)
 	}
 }
 

@@ -145,17 +145,17 @@ func kindsOf(name string) (kinds []string) {
 
 // source reads a source. The scheme of its address decides on the valid keys, wherever the address stands in the
 // mapping.
-func (d *decoder) source(n *yaml.Node, s *Source, key string) {
-	if n.Kind != yaml.MappingNode {
-		d.wantType(n, key, "a mapping of keys to values")
+func (d *decoder) source(node *yaml.Node, source *Source, key string) {
+	if node.Kind != yaml.MappingNode {
+		d.wantType(node, key, "a mapping of keys to values")
 		return
 	}
-	fields := fieldsOf(reflect.ValueOf(s).Elem())
-	scheme, name, isScheme := schemeOf(d.addressIn(n, key))
+	fields := fieldsOf(reflect.ValueOf(source).Elem())
+	scheme, name, isScheme := schemeOf(d.addressIn(node, key))
 	if isScheme {
-		s.Settings = scheme.Settings()
-		maps.Copy(fields, fieldsOf(reflect.ValueOf(s.Settings).Elem()))
-		d.fields(n, fields, key, func(unknown string) string { return unknownKey(name, unknown, fields) })
+		source.Settings = scheme.Settings()
+		maps.Copy(fields, fieldsOf(reflect.ValueOf(source.Settings).Elem()))
+		d.fields(node, fields, key, func(unknown string) string { return unknownKey(name, unknown, fields) })
 		return
 	}
 	// Without a scheme, accept the keys of all schemes, so that their values are checked.
@@ -163,20 +163,20 @@ func (d *decoder) source(n *yaml.Node, s *Source, key string) {
 	for _, scheme := range Schemes() {
 		maps.Copy(fields, fieldsOf(reflect.ValueOf(scheme.Settings()).Elem()))
 	}
-	d.fields(n, fields, key, func(unknown string) string {
+	d.fields(node, fields, key, func(unknown string) string {
 		return "unknown key" + words.Suggestion(unknown, sortedKeys(fields)) + "; known here: " + strings.Join(common, ", ") +
 			", and those of the scheme of the address"
 	})
 }
 
 // addressIn returns the address in a source's mapping, if there is one.
-func (d *decoder) addressIn(n *yaml.Node, key string) string {
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		value := n.Content[i+1]
+func (d *decoder) addressIn(node *yaml.Node, key string) string {
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		value := node.Content[i+1]
 		if value.Kind == yaml.AliasNode {
 			value = value.Alias
 		}
-		if n.Content[i].Value == "address" && value.Kind == yaml.ScalarNode {
+		if node.Content[i].Value == "address" && value.Kind == yaml.ScalarNode {
 			d.expand(value, key+".address")
 			return value.Value
 		}
@@ -223,19 +223,19 @@ var sourceName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`
 
 const maxSourceName = 200
 
-func (d *decoder) checkSource(s *Source, key, dir string) {
-	if s.Name != "" && !sourceName.MatchString(s.Name) {
-		d.problem(key+".name", "want letters, digits and `.` `_` `-` within, got %q", s.Name)
+func (d *decoder) checkSource(source *Source, key, dir string) {
+	if source.Name != "" && !sourceName.MatchString(source.Name) {
+		d.problem(key+".name", "want letters, digits and `.` `_` `-` within, got %q", source.Name)
 	}
-	d.checkOneOf(key+".validation", s.Validation, ValidationEnforce, ValidationWarn)
-	name, rest, ok := strings.Cut(s.Address, "://")
-	scheme, _, exists := schemeOf(s.Address)
+	d.checkOneOf(key+".validation", source.Validation, ValidationEnforce, ValidationWarn)
+	name, rest, ok := strings.Cut(source.Address, "://")
+	scheme, _, exists := schemeOf(source.Address)
 	switch {
-	case s.Address == "":
+	case source.Address == "":
 		d.problem(key+".address", "missing, such as fs:///etc/tributary/rules")
 		return
 	case !ok:
-		d.problem(key+".address", "want SCHEME://…, got %q; a directory is written fs:///dir", s.Shown())
+		d.problem(key+".address", "want SCHEME://…, got %q; a directory is written fs:///dir", source.Shown())
 		return
 	case !exists && len(kindsOf(name)) > 0:
 		d.problem(key+".address", "want a parameter kind of %s, such as %s://host?kind=%s, got %q",
@@ -247,29 +247,29 @@ func (d *decoder) checkSource(s *Source, key, dir string) {
 			strings.Join(schemeNames(), ", "))
 		return
 	case rest == "" && name != kube.Scheme:
-		d.problem(key+".address", "nothing after %q", s.Address)
+		d.problem(key+".address", "nothing after %q", source.Address)
 		return
 	}
 	if err := checkKind(name, rest); err != nil {
 		d.problem(key+".address", "%v", err)
 		return
 	}
-	if s.Settings == nil {
-		s.Settings = scheme.Settings()
+	if source.Settings == nil {
+		source.Settings = scheme.Settings()
 	}
-	s.Address = s.Settings.locate(dir, s.Address)
-	d.checkParameters(s.Address, key+".address")
-	if _, err := s.New(Parts{}); err != nil {
+	source.Address = source.Settings.locate(dir, source.Address)
+	d.checkParameters(source.Address, key+".address")
+	if _, err := source.New(Parts{}); err != nil {
 		setting, message, _ := strings.Cut(err.Error(), ": ")
 		d.problem(key+"."+setting, "%s", message)
 		return
 	}
-	if s.Name == "" {
-		s.Name = nameOf(s.Address)
+	if source.Name == "" {
+		source.Name = nameOf(source.Address)
 	}
-	if len(s.Name) > maxSourceName {
+	if len(source.Name) > maxSourceName {
 		d.problem(key+".name", "want at most %d characters, got %d; its file in the state directory has this name",
-			maxSourceName, len(s.Name))
+			maxSourceName, len(source.Name))
 	}
 }
 
@@ -352,11 +352,11 @@ func reading[S any](values S, defaults any) S {
 	return values
 }
 
-func normalize(v reflect.Value) {
-	for i := range v.NumField() {
-		field := v.Field(i)
-		switch tag := v.Type().Field(i).Tag.Get("reading"); {
-		case v.Type().Field(i).Anonymous:
+func normalize(value reflect.Value) {
+	for i := range value.NumField() {
+		field := value.Field(i)
+		switch tag := value.Type().Field(i).Tag.Get("reading"); {
+		case value.Type().Field(i).Anonymous:
 			normalize(field)
 		case tag == "-":
 			field.SetZero()

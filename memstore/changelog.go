@@ -25,17 +25,17 @@ type changeLog struct {
 }
 
 // append adds the keys of one commit to a log of a store that now holds size resources.
-func (l *changeLog) append(rev Revision, changes []Change, size int) {
+func (l *changeLog) append(revision Revision, changes []Change, size int) {
 	limit := max(minLog, size/4)
 	if len(changes) > limit {
-		*l = changeLog{floor: rev}
+		*l = changeLog{floor: revision}
 		return
 	}
 	if len(l.entries)+len(changes) > limit {
 		l.shrink(limit - len(changes))
 	}
 	for _, c := range changes {
-		l.entries = append(l.entries, change{rev, c.Key()})
+		l.entries = append(l.entries, change{revision, c.Key()})
 	}
 }
 
@@ -60,11 +60,11 @@ func (l *changeLog) shrink(limit int) {
 }
 
 // since returns the keys changed after rev, each once, or false if the log does not reach back that far.
-func (l *changeLog) since(rev Revision) ([]resource.Key, bool) {
-	if rev < l.floor {
+func (l *changeLog) since(revision Revision) ([]resource.Key, bool) {
+	if revision < l.floor {
 		return nil, false
 	}
-	tail := l.entries[sort.Search(len(l.entries), func(i int) bool { return l.entries[i].revision > rev }):]
+	tail := l.entries[sort.Search(len(l.entries), func(i int) bool { return l.entries[i].revision > revision }):]
 	if len(tail) == 0 {
 		return nil, true
 	}

@@ -31,12 +31,12 @@ type Controller struct {
 }
 
 // NewController returns a controller that serves the given kinds, or all if none are given, from r.
-func NewController(r Reader, schemas ...*resource.Schema) *Controller {
+func NewController(reader Reader, schemas ...*resource.Schema) *Controller {
 	if len(schemas) == 0 {
 		schemas = resource.Schemas()
 	}
 	return &Controller{
-		reader:   r,
+		reader:   reader,
 		schemas:  schemas,
 		handlers: make(map[resource.Kind][]Handler),
 		failed:   make(chan struct{}, 1),
@@ -51,11 +51,11 @@ func (c *Controller) Get(key resource.Key) *resource.Resource { return c.reader.
 
 // List returns the resources of kind in namespace, or in all namespaces if it is empty, in key order.
 func (c *Controller) List(kind resource.Kind, namespace string) []*resource.Resource {
-	s := c.reader.Snapshot()
+	snapshot := c.reader.Snapshot()
 	if namespace == "" {
-		return slices.AppendSeq(make([]*resource.Resource, 0, s.LenKind(kind)), s.List(kind, ""))
+		return slices.AppendSeq(make([]*resource.Resource, 0, snapshot.LenKind(kind)), snapshot.List(kind, ""))
 	}
-	return slices.Collect(s.List(kind, namespace))
+	return slices.Collect(snapshot.List(kind, namespace))
 }
 
 // Create fails with ErrReadOnly.
@@ -85,11 +85,11 @@ func (c *Controller) Delete(key resource.Key, _ string) error {
 
 // RegisterEventHandler adds a handler for kind. It panics once Run was called, since the handler would have missed
 // events.
-func (c *Controller) RegisterEventHandler(kind resource.Kind, h Handler) {
+func (c *Controller) RegisterEventHandler(kind resource.Kind, handler Handler) {
 	if c.started.Load() {
 		panic("memstore: RegisterEventHandler after Run")
 	}
-	c.handlers[kind] = append(c.handlers[kind], h)
+	c.handlers[kind] = append(c.handlers[kind], handler)
 }
 
 // SetWatchErrorHandler sets the handler of reported errors. It panics once Run was called.

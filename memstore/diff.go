@@ -50,11 +50,11 @@ func ChangesFrom(r Reader, seen Snapshot) (iter.Seq[Change], Snapshot) {
 
 // Diff yields the changes from a to b in key order, in O(len(a) + len(b)), for followers that are too far behind the
 // change log.
-func Diff(a, b Snapshot) iter.Seq[Change] {
+func Diff(a, snapshot Snapshot) iter.Seq[Change] {
 	return func(yield func(Change) bool) {
 		nextOld, stopOld := iter.Pull(a.All())
 		defer stopOld()
-		nextNew, stopNew := iter.Pull(b.All())
+		nextNew, stopNew := iter.Pull(snapshot.All())
 		defer stopNew()
 		before, moreOld := nextOld()
 		after, moreNew := nextNew()
@@ -68,16 +68,16 @@ func Diff(a, b Snapshot) iter.Seq[Change] {
 			default:
 				order = before.Key().Compare(after.Key())
 			}
-			var c Change
+			var change Change
 			if order <= 0 {
-				c.Old = before
+				change.Old = before
 				before, moreOld = nextOld()
 			}
 			if order >= 0 {
-				c.New = after
+				change.New = after
 				after, moreNew = nextNew()
 			}
-			if c.Old != c.New && !yield(c) {
+			if change.Old != change.New && !yield(change) {
 				return
 			}
 		}
@@ -88,14 +88,14 @@ func Diff(a, b Snapshot) iter.Seq[Change] {
 // are one update. If the update is incremental, keys are the changed keys since the last call; else they have no
 // meaning. Synced is read before the state, so that a synced state is complete. Beats are answered between updates;
 // there may be none.
-func Follow(ctx context.Context, r Reader, beats Beat,
+func Follow(ctx context.Context, reader Reader, beats Beat,
 	update func(keys []resource.Key, now Snapshot, incremental, synced bool),
 ) error {
 	var since Revision
 	for first := true; ; first = false {
-		changed := r.Changed()
-		synced := r.Synced()
-		keys, now, ok := r.Changes(since)
+		changed := reader.Changed()
+		synced := reader.Synced()
+		keys, now, ok := reader.Changes(since)
 		update(keys, now, ok && !first, synced)
 		since = now.Revision()
 		for waiting := true; waiting; {

@@ -208,13 +208,13 @@ func (d *draft) treeOf(kind resource.Kind) *tree {
 }
 
 // record notes the change of key by this commit, which replaces an earlier note.
-func (d *draft) record(key resource.Key, c Change) {
+func (d *draft) record(key resource.Key, change Change) {
 	if i, ok := d.index[key]; ok {
-		d.changes[i] = c
+		d.changes[i] = change
 		return
 	}
 	d.index[key] = len(d.changes)
-	d.changes = append(d.changes, c)
+	d.changes = append(d.changes, change)
 }
 
 // equalStored reports whether two resources are equal in all that is stored.

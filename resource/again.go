@@ -25,14 +25,14 @@ type part struct {
 // DecodeAgain is Decode for a text with a known earlier version. Its cost is that of the changed parts, and of reading
 // the text once. Its result is that of Decode, lines included.
 func DecodeAgain(path string, data []byte, opts Options, earlier *Decoded) ([]Document, *Decoded) {
-	f := newFile(path, data, opts)
-	if earlier.path == f.path && earlier.opts == f.opts {
-		f.earlier = earlier.parts
+	file := newFile(path, data, opts)
+	if earlier.path == file.path && earlier.opts == file.opts {
+		file.earlier = earlier.parts
 	}
-	f.parts = make(map[[16]byte]part)
-	next := &Decoded{path: f.path, opts: f.opts, parts: f.parts}
-	docs := f.decode(data)
-	next.size = len(docs) + len(f.parts)
+	file.parts = make(map[[16]byte]part)
+	next := &Decoded{path: file.path, opts: file.opts, parts: file.parts}
+	docs := file.decode(data)
+	next.size = len(docs) + len(file.parts)
 	return docs, next
 }
 

@@ -226,15 +226,15 @@ func (f *file) addBroken(fault *yamldoc.Fault, base int, text []byte) {
 	if fault.Column > 0 {
 		place = fmt.Sprintf("%s:%d", place, fault.Column)
 	}
-	doc := Document{
+	document := Document{
 		Line: line,
 		Errors: Errors{{
 			Origin: Origin{Place: place}, Err: errors.New(fault.Message), line: line, column: fault.Column,
 		}},
 		MayRestrict: looksRestricting(text),
 	}
-	doc.explainRefusal()
-	f.docs = append(f.docs, doc)
+	document.explainRefusal()
+	f.docs = append(f.docs, document)
 }
 
 // within says where a document stands: in how many lists, and whether it was reached through an alias.
@@ -252,7 +252,7 @@ func (f *file) add(root *yaml.Node, base int, at within) {
 	if at.aliased {
 		d.aliases = 1
 	}
-	doc := Document{Line: base + root.Line}
+	document := Document{Line: base + root.Line}
 	head := &envelope{}
 	switch n := f.countObject(); {
 	case n > maxObjects+1:
@@ -274,23 +274,23 @@ func (f *file) add(root *yaml.Node, base int, at within) {
 			return
 		}
 	} else if head.schema != nil {
-		doc.Resource = d.object(root, head)
+		document.Resource = d.object(root, head)
 	}
-	doc.Foreign, doc.Other = head.foreign, head.other
+	document.Foreign, document.Other = head.foreign, head.other
 	if head.meta.Key.Name != "" {
-		doc.Key = head.meta.Key
+		document.Key = head.meta.Key
 	}
 	for _, e := range slices.Concat(d.errs, d.warns) {
 		e.Key = head.meta.Key
 	}
 	slices.SortStableFunc(d.errs, byPlace)
 	slices.SortStableFunc(d.warns, byPlace)
-	doc.Errors, doc.Warnings = d.errs, d.warns
-	if len(doc.Errors) > 0 {
-		doc.Resource, doc.Other = nil, nil
-		doc.suspect(root, head)
+	document.Errors, document.Warnings = d.errs, d.warns
+	if len(document.Errors) > 0 {
+		document.Resource, document.Other = nil, nil
+		document.suspect(root, head)
 	}
-	f.docs = append(f.docs, doc)
+	f.docs = append(f.docs, document)
 }
 
 func byPlace(a, b *Error) int {
@@ -327,12 +327,12 @@ func (d *decoder) object(root *yaml.Node, head *envelope) *Resource {
 		return nil
 	}
 	head.meta.Origin = Origin{Place: fmt.Sprintf("%s:%d", d.path, d.base+root.Line)}
-	r := FromBody(head.meta, body)
+	resource := FromBody(head.meta, body)
 	if d.opts.Validate {
-		r.verdict = validate(r, spec)
-		d.locate(root, r.verdict)
+		resource.verdict = validate(resource, spec)
+		d.locate(root, resource.verdict)
 	}
-	return r
+	return resource
 }
 
 // step is one step of the path of a field: a name, or, if that is empty, an index.
@@ -350,40 +350,40 @@ func (d *decoder) in(name string, f func()) {
 
 // field returns the path of the field at hand: "spec.http[0].match".
 func (d *decoder) field() string {
-	var b strings.Builder
-	for i, s := range d.at {
+	var builder strings.Builder
+	for i, step := range d.at {
 		switch {
-		case s.name == "":
-			fmt.Fprintf(&b, "[%d]", s.index)
-		case strings.ContainsAny(s.name, "./[] \t\n"):
-			fmt.Fprintf(&b, "[%q]", s.name)
+		case step.name == "":
+			fmt.Fprintf(&builder, "[%d]", step.index)
+		case strings.ContainsAny(step.name, "./[] \t\n"):
+			fmt.Fprintf(&builder, "[%q]", step.name)
 		default:
 			if i > 0 {
-				b.WriteByte('.')
+				builder.WriteByte('.')
 			}
-			b.WriteString(s.name)
+			builder.WriteString(step.name)
 		}
 	}
-	return b.String()
+	return builder.String()
 }
 
 // problem makes an Error of the field at hand, at n. Its key is filled in at the end.
-func (d *decoder) problem(n *yaml.Node, format string, args ...any) *Error {
+func (d *decoder) problem(node *yaml.Node, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	if field := d.field(); field != "" {
 		err = fmt.Errorf("%s: %w", field, err)
 	}
-	place := fmt.Sprintf("%s:%d:%d", d.path, d.base+n.Line, n.Column)
-	return &Error{Origin: Origin{Place: place}, Err: err, line: d.base + n.Line, column: n.Column}
+	place := fmt.Sprintf("%s:%d:%d", d.path, d.base+node.Line, node.Column)
+	return &Error{Origin: Origin{Place: place}, Err: err, line: d.base + node.Line, column: node.Column}
 }
 
 // fail reports an error of the field at hand.
-func (d *decoder) fail(n *yaml.Node, format string, args ...any) {
+func (d *decoder) fail(node *yaml.Node, format string, args ...any) {
 	switch {
 	case len(d.errs) < maxProblems:
-		d.errs = append(d.errs, d.problem(n, format, args...))
+		d.errs = append(d.errs, d.problem(node, format, args...))
 	case len(d.errs) == maxProblems:
-		e := d.problem(n, "")
+		e := d.problem(node, "")
 		e.Err, e.line = errors.New("and more problems, which are not shown"), math.MaxInt
 		d.errs = append(d.errs, e)
 	}
@@ -415,16 +415,16 @@ func (d *decoder) unknown(key *yaml.Node, known []string) {
 
 // visit is called before the content of n is read. It follows an alias, and reports false if n is not to be read: too
 // deep, or too much. leave must be called after, if it reports true.
-func (d *decoder) visit(n *yaml.Node) (*yaml.Node, bool) {
-	if n.Kind == yaml.AliasNode {
+func (d *decoder) visit(node *yaml.Node) (*yaml.Node, bool) {
+	if node.Kind == yaml.AliasNode {
 		d.aliases++
-		if n.Alias.Kind == yaml.AliasNode {
-			d.fail(n, "alias of an alias")
+		if node.Alias.Kind == yaml.AliasNode {
+			d.fail(node, "alias of an alias")
 			d.aliases--
-			return n, false
+			return node, false
 		}
 	}
-	target := deref(n)
+	target := deref(node)
 	var err error
 	switch {
 	case d.aliases > 0 && !d.spend(costOfANode+len(target.Value)+costOfAnElement*len(target.Content)):
@@ -432,13 +432,13 @@ func (d *decoder) visit(n *yaml.Node) (*yaml.Node, bool) {
 	case len(d.at) > maxDepth:
 		err = errTooDeep
 	case d.full():
-		d.leave(n)
-		return n, false
+		d.leave(node)
+		return node, false
 	}
 	if err != nil {
-		d.fail(n, "%w", err)
-		d.leave(n)
-		return n, false
+		d.fail(node, "%w", err)
+		d.leave(node)
+		return node, false
 	}
 	return target, true
 }
@@ -451,24 +451,24 @@ func (d *decoder) leave(n *yaml.Node) {
 }
 
 // deref returns the node that n stands for.
-func deref(n *yaml.Node) *yaml.Node {
-	if n.Kind == yaml.AliasNode {
-		return n.Alias
+func deref(node *yaml.Node) *yaml.Node {
+	if node.Kind == yaml.AliasNode {
+		return node.Alias
 	}
-	return n
+	return node
 }
 
 // entries returns the keys and values of the mapping n, alternately, as its Content, with merge keys ("<<") resolved.
 // Every key is a string; duplicates and other keys are reported and left out.
-func (d *decoder) entries(n *yaml.Node) []*yaml.Node {
-	content := n.Content
+func (d *decoder) entries(node *yaml.Node) []*yaml.Node {
+	content := node.Content
 	if len(content) > 64 {
-		return d.checkEntries(n)
+		return d.checkEntries(node)
 	}
 	for i := 0; i < len(content); i += 2 {
 		key := content[i]
 		if !isName(key) || repeats(content, i) {
-			return d.checkEntries(n)
+			return d.checkEntries(node)
 		}
 	}
 	return content
@@ -490,27 +490,27 @@ func repeats(content []*yaml.Node, i int) bool {
 }
 
 // checkEntries is entries for an unusual mapping.
-func (d *decoder) checkEntries(n *yaml.Node) []*yaml.Node {
-	content := make([]*yaml.Node, 0, len(n.Content))
-	own := make(map[string]*yaml.Node, len(n.Content)/2)
-	for i := 0; i < len(n.Content); i += 2 {
-		key, value := deref(n.Content[i]), n.Content[i+1]
-		switch first := own[key.Value]; {
+func (d *decoder) checkEntries(node *yaml.Node) []*yaml.Node {
+	content := make([]*yaml.Node, 0, len(node.Content))
+	nodes := make(map[string]*yaml.Node, len(node.Content)/2)
+	for i := 0; i < len(node.Content); i += 2 {
+		key, value := deref(node.Content[i]), node.Content[i+1]
+		switch first := nodes[key.Value]; {
 		case key.Kind != yaml.ScalarNode:
-			d.fail(n.Content[i], "want a name as the key, got %s", d.describe(key))
+			d.fail(node.Content[i], "want a name as the key, got %s", d.describe(key))
 		case key.Tag == "!!merge":
 		case !isName(key) && key.Tag != "!!int":
-			d.fail(n.Content[i], "want a name as the key, got %s; put it in quotes if it is one", d.describe(key))
+			d.fail(node.Content[i], "want a name as the key, got %s; put it in quotes if it is one", d.describe(key))
 		case first != nil:
-			d.fail(n.Content[i], "duplicate key%s, first in line %d", d.quoteKey(key.Value), d.base+first.Line)
+			d.fail(node.Content[i], "duplicate key%s, first in line %d", d.quoteKey(key.Value), d.base+first.Line)
 		default:
-			own[key.Value] = key
+			nodes[key.Value] = key
 			content = append(content, key, value)
 		}
 	}
-	for i := 0; i < len(n.Content); i += 2 {
-		if key := deref(n.Content[i]); key.Kind == yaml.ScalarNode && key.Tag == "!!merge" {
-			content = d.merge(content, own, n.Content[i+1])
+	for i := 0; i < len(node.Content); i += 2 {
+		if key := deref(node.Content[i]); key.Kind == yaml.ScalarNode && key.Tag == "!!merge" {
+			content = d.merge(content, nodes, node.Content[i+1])
 		}
 	}
 	return content
@@ -526,7 +526,7 @@ func (d *decoder) quoteKey(key string) string {
 
 // merge appends to content the entries of value, a mapping or a list of mappings, with other keys than own has, as YAML
 // 1.1's merge key does.
-func (d *decoder) merge(content []*yaml.Node, own map[string]*yaml.Node, value *yaml.Node) []*yaml.Node {
+func (d *decoder) merge(content []*yaml.Node, nodes map[string]*yaml.Node, value *yaml.Node) []*yaml.Node {
 	if d.merges == maxMerges {
 		d.fail(value, "%w", errTooMerged)
 		return content
@@ -551,10 +551,10 @@ func (d *decoder) merge(content []*yaml.Node, own map[string]*yaml.Node, value *
 			entries := d.entries(from)
 			for i := 0; i < len(entries); i += 2 {
 				key := entries[i]
-				if own[key.Value] != nil {
+				if nodes[key.Value] != nil {
 					continue
 				}
-				own[key.Value] = key
+				nodes[key.Value] = key
 				// As an alias, so that merged nodes count as such.
 				content = append(content, key, &yaml.Node{
 					Kind: yaml.AliasNode, Alias: deref(entries[i+1]), Line: key.Line, Column: key.Column,

@@ -142,7 +142,7 @@ func (d *decoder) schema(apiVersionNode *yaml.Node, apiVersion string, kindNode 
 	if s, ok := SchemaByAPIVersion(apiVersion, kind); ok {
 		return s
 	}
-	s, ok := schemaByKind[Kind(kind)]
+	schema, ok := schemaByKind[Kind(kind)]
 	if !ok {
 		known := make([]string, len(schemas))
 		for i, s := range schemas {
@@ -155,15 +155,15 @@ func (d *decoder) schema(apiVersionNode *yaml.Node, apiVersion string, kindNode 
 		}
 		return nil
 	}
-	if s.Bare && slices.Contains(s.Versions, apiVersion) {
-		return s // Istio's own registration has no group for it.
+	if schema.Bare && slices.Contains(schema.Versions, apiVersion) {
+		return schema // Istio's own registration has no group for it.
 	}
 	group, _, _ := strings.Cut(apiVersion, "/")
-	if group != s.Group {
-		d.fail(apiVersionNode, "unknown kind %q of %s: Istio's is of %s", kind, apiVersion, s.APIVersion())
+	if group != schema.Group {
+		d.fail(apiVersionNode, "unknown kind %q of %s: Istio's is of %s", kind, apiVersion, schema.APIVersion())
 	} else {
-		d.fail(apiVersionNode, "unknown version %q of %s: %s has %s", apiVersion, kind, s.Group,
-			strings.Join(s.Versions, ", "))
+		d.fail(apiVersionNode, "unknown version %q of %s: %s has %s", apiVersion, kind, schema.Group,
+			strings.Join(schema.Versions, ", "))
 	}
 	return nil
 }
@@ -257,24 +257,24 @@ func (d *decoder) name(key *Key, bare bool, place, namePlace, namespacePlace *ya
 // read calls f with the value of the field name, unless it is null or cannot be read.
 func (d *decoder) read(name string, value *yaml.Node, f func(n *yaml.Node)) {
 	d.in(name, func() {
-		n, ok := d.visit(value)
+		node, ok := d.visit(value)
 		if !ok {
 			return
 		}
 		defer d.leave(value)
-		if !isNull(n) {
-			f(n)
+		if !isNull(node) {
+			f(node)
 		}
 	})
 }
 
 // mapping calls f with the entries of the field name, which is to be a mapping; null has none.
 func (d *decoder) mapping(name string, value *yaml.Node, f func(entries []*yaml.Node)) {
-	d.read(name, value, func(n *yaml.Node) {
-		if n.Kind == yaml.MappingNode {
-			f(d.entries(n))
+	d.read(name, value, func(node *yaml.Node) {
+		if node.Kind == yaml.MappingNode {
+			f(d.entries(node))
 		} else {
-			d.fail(value, "want a mapping, got %s", d.describe(n))
+			d.fail(value, "want a mapping, got %s", d.describe(node))
 		}
 	})
 }
@@ -359,7 +359,7 @@ func isForeign(apiVersion, kind string) bool {
 }
 
 // passOver reports a foreign object, as the options say.
-func (d *decoder) passOver(at *yaml.Node, apiVersion, kind string) {
+func (d *decoder) passOver(node *yaml.Node, apiVersion, kind string) {
 	const not = "%s of %s is not of Istio's API, and is not served"
 	format, args := not, []any{kind, apiVersion}
 	if group, _, _ := strings.Cut(apiVersion, "/"); group == gatewayAPI && Kind(kind) == Gateway {
@@ -369,9 +369,9 @@ func (d *decoder) passOver(at *yaml.Node, apiVersion, kind string) {
 	switch d.opts.ForeignKinds {
 	case ForeignIgnore:
 	case ForeignWarn:
-		d.warn(at, format, args...)
+		d.warn(node, format, args...)
 	case ForeignError:
-		d.fail(at, format, args...)
+		d.fail(node, format, args...)
 	}
 }
 

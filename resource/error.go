@@ -23,21 +23,21 @@ type Error struct {
 
 // Error returns the message.
 func (e *Error) Error() string {
-	var b strings.Builder
+	var builder strings.Builder
 	if origin := e.Origin.String(); origin != "" {
-		b.WriteString(origin)
-		b.WriteString(": ")
+		builder.WriteString(origin)
+		builder.WriteString(": ")
 	}
 	switch {
 	case e.Key.Name != "":
-		b.WriteString(e.Key.String())
-		b.WriteString(": ")
+		builder.WriteString(e.Key.String())
+		builder.WriteString(": ")
 	case e.Key.Kind != "":
-		b.WriteString(string(e.Key.Kind))
-		b.WriteString(": ")
+		builder.WriteString(string(e.Key.Kind))
+		builder.WriteString(": ")
 	}
-	b.WriteString(e.Err.Error())
-	return b.String()
+	builder.WriteString(e.Err.Error())
+	return builder.String()
 }
 
 // Unwrap returns the error without the place.

@@ -50,12 +50,12 @@ func (t *jsonTree) next() (*yaml.Node, *yamldoc.Fault) {
 
 // value returns the next value. At the end of the text it returns io.EOF, and a node only if that was within a value.
 func (t *jsonTree) value(depth int) (*yaml.Node, error) {
-	tok, err := t.token()
+	token, err := t.token()
 	if err != nil {
 		return nil, err
 	}
-	node := t.scalar(tok)
-	delim, ok := tok.(json.Delim)
+	node := t.scalar(token)
+	delim, ok := token.(json.Delim)
 	if !ok {
 		return node, nil
 	}
@@ -84,12 +84,12 @@ func (t *jsonTree) value(depth int) (*yaml.Node, error) {
 // token returns the next token and moves the position to its begin.
 func (t *jsonTree) token() (json.Token, error) {
 	before := int(t.dec.InputOffset())
-	tok, err := t.dec.Token()
+	token, err := t.dec.Token()
 	for before < len(t.text) && strings.IndexByte(" \t\r\n,:", t.text[before]) >= 0 {
 		before++
 	}
 	t.advance(before)
-	return tok, err
+	return token, err
 }
 
 // scalar returns a node of tok at the position.

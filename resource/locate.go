@@ -37,30 +37,30 @@ type fieldIndex struct{ keys, values map[string]*yaml.Node }
 
 func indexOf(root *yaml.Node) fieldIndex {
 	x := fieldIndex{make(map[string]*yaml.Node), make(map[string]*yaml.Node)}
-	once := func(m map[string]*yaml.Node, n *yaml.Node) {
-		if _, again := m[n.Value]; again {
-			m[n.Value] = nil
+	once := func(nodes map[string]*yaml.Node, node *yaml.Node) {
+		if _, again := nodes[node.Value]; again {
+			nodes[node.Value] = nil
 		} else {
-			m[n.Value] = n
+			nodes[node.Value] = node
 		}
 	}
 	left := maxLocated
 	var walk func(n *yaml.Node)
-	walk = func(n *yaml.Node) {
+	walk = func(node *yaml.Node) {
 		if left--; left < 0 {
 			return
 		}
-		switch n.Kind {
+		switch node.Kind {
 		case yaml.ScalarNode:
-			once(x.values, n)
+			once(x.values, node)
 		case yaml.SequenceNode:
-			for _, item := range n.Content {
+			for _, item := range node.Content {
 				walk(item)
 			}
 		case yaml.MappingNode:
-			for i := 0; i+1 < len(n.Content); i += 2 {
-				once(x.keys, n.Content[i])
-				walk(n.Content[i+1])
+			for i := 0; i+1 < len(node.Content); i += 2 {
+				once(x.keys, node.Content[i])
+				walk(node.Content[i+1])
 			}
 		}
 	}
@@ -142,8 +142,8 @@ func keyRank(word string, i int) int {
 }
 
 // follow returns the node at a path such as spec.http[0].route or metadata.labels["a/b"], or nil.
-func follow(n *yaml.Node, path string) *yaml.Node {
-	for n != nil && path != "" {
+func follow(node *yaml.Node, path string) *yaml.Node {
+	for node != nil && path != "" {
 		switch {
 		case path[0] == '.':
 			path = path[1:]
@@ -153,33 +153,33 @@ func follow(n *yaml.Node, path string) *yaml.Node {
 				return nil
 			}
 			name, _ := strconv.Unquote(key) // it is quoted
-			n, path = valueOf(n, name), path[len(key)+2:]
+			node, path = valueOf(node, name), path[len(key)+2:]
 		case path[0] == '[':
 			number, rest, _ := strings.Cut(path[1:], "]")
 			i, err := strconv.Atoi(number)
-			if n = deref(n); err != nil || n.Kind != yaml.SequenceNode || i < 0 || i >= len(n.Content) {
+			if node = deref(node); err != nil || node.Kind != yaml.SequenceNode || i < 0 || i >= len(node.Content) {
 				return nil
 			}
-			n, path = n.Content[i], rest
+			node, path = node.Content[i], rest
 		default:
 			end := strings.IndexAny(path, ".[")
 			if end < 0 {
 				end = len(path)
 			}
-			n, path = valueOf(n, path[:end]), path[end:]
+			node, path = valueOf(node, path[:end]), path[end:]
 		}
 	}
-	return n
+	return node
 }
 
 // valueOf returns the value of a key of the mapping n, or nil.
-func valueOf(n *yaml.Node, key string) *yaml.Node {
-	if n = deref(n); n.Kind != yaml.MappingNode {
+func valueOf(node *yaml.Node, key string) *yaml.Node {
+	if node = deref(node); node.Kind != yaml.MappingNode {
 		return nil
 	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return n.Content[i+1]
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if node.Content[i].Value == key {
+			return node.Content[i+1]
 		}
 	}
 	return nil
@@ -194,13 +194,13 @@ func FieldPlace(text []byte, place, name, field string) string {
 	}
 	var found *yaml.Node
 	var search func(n *yaml.Node)
-	search = func(n *yaml.Node) {
-		if n.Kind == yaml.MappingNode && strconv.Itoa(n.Line) == place[i+1:] {
-			if of := follow(n, "metadata.name"); found == nil || of != nil && of.Value == name {
-				found = n
+	search = func(node *yaml.Node) {
+		if node.Kind == yaml.MappingNode && strconv.Itoa(node.Line) == place[i+1:] {
+			if of := follow(node, "metadata.name"); found == nil || of != nil && of.Value == name {
+				found = node
 			}
 		}
-		for _, child := range n.Content {
+		for _, child := range node.Content {
 			search(child)
 		}
 	}

@@ -21,18 +21,18 @@ import (
 
 // MarshalYAML returns r as a YAML document that `kubectl apply` and Decode take, in the preferred version of its API.
 // Fields of the spec that this version of the API does not know are not shown.
-func MarshalYAML(r *Resource) ([]byte, error) {
-	node, err := document(r)
+func MarshalYAML(resource *Resource) ([]byte, error) {
+	node, err := document(resource)
 	if err != nil {
 		return nil, err
 	}
-	var buf bytes.Buffer
-	enc := yaml.NewEncoder(&buf)
-	enc.SetIndent(2)
-	if err := enc.Encode(node); err != nil {
-		return nil, fmt.Errorf("%s: encode YAML: %w", r.key, err)
+	var buffer bytes.Buffer
+	encoder := yaml.NewEncoder(&buffer)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(node); err != nil {
+		return nil, fmt.Errorf("%s: encode YAML: %w", resource.key, err)
 	}
-	return buf.Bytes(), enc.Close()
+	return buffer.Bytes(), encoder.Close()
 }
 
 // MarshalJSON is like MarshalYAML, in JSON without line breaks.
@@ -45,26 +45,26 @@ func MarshalJSON(r *Resource) ([]byte, error) {
 }
 
 // document returns r as a tree.
-func document(r *Resource) (*yaml.Node, error) {
-	schema, ok := schemaByKind[r.key.Kind]
+func document(resource *Resource) (*yaml.Node, error) {
+	schema, ok := schemaByKind[resource.key.Kind]
 	if !ok {
-		return nil, fmt.Errorf("unknown kind %q", r.key.Kind)
+		return nil, fmt.Errorf("unknown kind %q", resource.key.Kind)
 	}
-	spec, err := r.Spec()
+	spec, err := resource.Spec()
 	if err != nil {
 		return nil, err
 	}
-	meta := mapping("name", text(r.key.Name))
-	if r.key.Namespace != "" {
-		put(meta, "namespace", text(r.key.Namespace))
+	meta := mapping("name", text(resource.key.Name))
+	if resource.key.Namespace != "" {
+		put(meta, "namespace", text(resource.key.Namespace))
 	}
-	if len(r.labels) > 0 {
-		put(meta, "labels", sortedMapping(r.labels, text))
+	if len(resource.labels) > 0 {
+		put(meta, "labels", sortedMapping(resource.labels, text))
 	}
-	if len(r.annotations) > 0 {
-		put(meta, "annotations", sortedMapping(r.annotations, text))
+	if len(resource.annotations) > 0 {
+		put(meta, "annotations", sortedMapping(resource.annotations, text))
 	}
-	if created := r.Own(); !created.IsZero() {
+	if created := resource.Own(); !created.IsZero() {
 		put(meta, "creationTimestamp", text(created.Format(time.RFC3339Nano)))
 	}
 	return mapping(
@@ -77,54 +77,54 @@ func document(r *Resource) (*yaml.Node, error) {
 
 // messageNode returns m as the JSON mapping of protobuf has it, with the fields in the order of their declaration.
 // Integers of 64 bits are numbers, as the CRDs want them, not strings.
-func messageNode(m protoreflect.Message) *yaml.Node {
-	switch v := m.Interface().(type) {
+func messageNode(message protoreflect.Message) *yaml.Node {
+	switch v := message.Interface().(type) {
 	case *durationpb.Duration:
 		return text(formatDuration(v))
 	case *timestamppb.Timestamp:
 		return text(v.AsTime().Format(time.RFC3339Nano))
 	case *structpb.Value:
-		if fd := m.WhichOneof(m.Descriptor().Oneofs().Get(0)); fd != nil && fd.Enum() == nil {
-			return scalarNode(fd, m.Get(fd))
+		if fd := message.WhichOneof(message.Descriptor().Oneofs().Get(0)); fd != nil && fd.Enum() == nil {
+			return scalarNode(fd, message.Get(fd))
 		}
 		return plain("!!null", "null")
 	}
-	fields := m.Descriptor().Fields()
-	if m.Descriptor().ParentFile().Package() == "google.protobuf" { // a wrapper, Struct or ListValue
-		return fieldNode(fields.Get(0), m.Get(fields.Get(0)))
+	fields := message.Descriptor().Fields()
+	if message.Descriptor().ParentFile().Package() == "google.protobuf" { // a wrapper, Struct or ListValue
+		return fieldNode(fields.Get(0), message.Get(fields.Get(0)))
 	}
-	n := mapping()
+	node := mapping()
 	for i := range fields.Len() {
 		fd := fields.Get(i)
-		if m.Has(fd) {
-			put(n, fd.JSONName(), fieldNode(fd, m.Get(fd)))
+		if message.Has(fd) {
+			put(node, fd.JSONName(), fieldNode(fd, message.Get(fd)))
 		}
 	}
-	return n
+	return node
 }
 
-func fieldNode(fd protoreflect.FieldDescriptor, v protoreflect.Value) *yaml.Node {
+func fieldNode(field protoreflect.FieldDescriptor, value protoreflect.Value) *yaml.Node {
 	switch {
-	case fd.IsMap():
-		entries := make(map[string]protoreflect.Value, v.Map().Len())
-		v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+	case field.IsMap():
+		entries := make(map[string]protoreflect.Value, value.Map().Len())
+		value.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
 			entries[k.String()] = v
 			return true
 		})
-		return sortedMapping(entries, func(v protoreflect.Value) *yaml.Node { return scalarNode(fd.MapValue(), v) })
-	case fd.IsList():
-		n := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
-		for i := range v.List().Len() {
-			n.Content = append(n.Content, scalarNode(fd, v.List().Get(i)))
+		return sortedMapping(entries, func(v protoreflect.Value) *yaml.Node { return scalarNode(field.MapValue(), v) })
+	case field.IsList():
+		node := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
+		for i := range value.List().Len() {
+			node.Content = append(node.Content, scalarNode(field, value.List().Get(i)))
 		}
-		return n
+		return node
 	}
-	return scalarNode(fd, v)
+	return scalarNode(field, value)
 }
 
 // scalarNode returns one value of fd, whether a scalar or a message.
-func scalarNode(fd protoreflect.FieldDescriptor, v protoreflect.Value) *yaml.Node {
-	switch fd.Kind() {
+func scalarNode(field protoreflect.FieldDescriptor, v protoreflect.Value) *yaml.Node {
+	switch field.Kind() {
 	case protoreflect.MessageKind, protoreflect.GroupKind:
 		return messageNode(v.Message())
 	case protoreflect.StringKind:
@@ -132,7 +132,7 @@ func scalarNode(fd protoreflect.FieldDescriptor, v protoreflect.Value) *yaml.Nod
 	case protoreflect.BytesKind:
 		return text(base64.StdEncoding.EncodeToString(v.Bytes()))
 	case protoreflect.EnumKind:
-		if value := fd.Enum().Values().ByNumber(v.Enum()); value != nil {
+		if value := field.Enum().Values().ByNumber(v.Enum()); value != nil {
 			return text(string(value.Name()))
 		}
 		return plain("!!int", strconv.Itoa(int(v.Enum())))
@@ -177,11 +177,11 @@ func formatDuration(d *durationpb.Duration) string {
 
 // mapping returns a mapping of the keys and values given alternately.
 func mapping(entries ...any) *yaml.Node {
-	n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+	node := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 	for i := 0; i < len(entries); i += 2 {
-		put(n, entries[i].(string), entries[i+1].(*yaml.Node)) //nolint:gosec // entries are pairs
+		put(node, entries[i].(string), entries[i+1].(*yaml.Node)) //nolint:gosec // entries are pairs
 	}
-	return n
+	return node
 }
 
 func put(n *yaml.Node, key string, value *yaml.Node) {
@@ -189,11 +189,11 @@ func put(n *yaml.Node, key string, value *yaml.Node) {
 }
 
 func sortedMapping[V any](entries map[string]V, nodeOf func(V) *yaml.Node) *yaml.Node {
-	n := mapping()
+	node := mapping()
 	for _, k := range slices.Sorted(maps.Keys(entries)) {
-		put(n, k, nodeOf(entries[k]))
+		put(node, k, nodeOf(entries[k]))
 	}
-	return n
+	return node
 }
 
 func plain(tag, value string) *yaml.Node {
@@ -203,11 +203,11 @@ func plain(tag, value string) *yaml.Node {
 // text returns a string, which the encoder puts in quotes if it would be read as something else by YAML 1.2, and we
 // do if by 1.1.
 func text(s string) *yaml.Node {
-	n := plain("!!str", s)
+	node := plain("!!str", s)
 	if _, old := oldBool(s); old || s == "<<" || s == "=" || base60(s) {
-		n.Style = yaml.DoubleQuotedStyle
+		node.Style = yaml.DoubleQuotedStyle
 	}
-	return n
+	return node
 }
 
 // base60 reports whether s looks as numbers in base 60 do in YAML 1.1: "12:30".
@@ -216,21 +216,21 @@ func base60(s string) bool {
 }
 
 // appendJSON appends the tree n, which has no aliases, as JSON.
-func appendJSON(b []byte, n *yaml.Node) []byte {
-	switch n.Kind {
+func appendJSON(b []byte, node *yaml.Node) []byte {
+	switch node.Kind {
 	case yaml.MappingNode:
 		b = append(b, '{')
-		for i := 0; i < len(n.Content); i += 2 {
+		for i := 0; i < len(node.Content); i += 2 {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = append(appendJSONText(b, n.Content[i].Value), ':')
-			b = appendJSON(b, n.Content[i+1])
+			b = append(appendJSONText(b, node.Content[i].Value), ':')
+			b = appendJSON(b, node.Content[i+1])
 		}
 		return append(b, '}')
 	case yaml.SequenceNode:
 		b = append(b, '[')
-		for i, item := range n.Content {
+		for i, item := range node.Content {
 			if i > 0 {
 				b = append(b, ',')
 			}
@@ -238,16 +238,16 @@ func appendJSON(b []byte, n *yaml.Node) []byte {
 		}
 		return append(b, ']')
 	}
-	if n.Tag == "!!str" {
-		return appendJSONText(b, n.Value)
+	if node.Tag == "!!str" {
+		return appendJSONText(b, node.Value)
 	}
-	return append(b, n.Value...)
+	return append(b, node.Value...)
 }
 
 func appendJSONText(b []byte, s string) []byte {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
+	var buffer bytes.Buffer
+	enc := json.NewEncoder(&buffer)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(s) // a string can always be encoded
-	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
+	return append(b, bytes.TrimSuffix(buffer.Bytes(), []byte("\n"))...)
 }

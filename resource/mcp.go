@@ -34,35 +34,35 @@ const (
 //
 // A resource without a creation time has 1970: istiod up to 1.13 refuses one without, and later ones assume 1970. The
 // year 1, of a zero time.Time, would sort before every real object in conflicts.
-func EncodeMCP(r *Resource) ([]byte, error) {
-	schema, ok := schemaByKind[r.key.Kind]
+func EncodeMCP(resource *Resource) ([]byte, error) {
+	schema, ok := schemaByKind[resource.key.Kind]
 	if !ok {
-		return nil, fmt.Errorf("encode %s: unknown kind", r.key)
+		return nil, fmt.Errorf("encode %s: unknown kind", resource.key)
 	}
 	var space [3][1024]byte // spares allocations for most
 	head := appendText(space[0][:0], anyTypeURL, typePrefix, string(schema.Message))
-	if len(r.body) > 0 {
-		head = appendHeader(head, anyValue, len(r.body))
+	if len(resource.body) > 0 {
+		head = appendHeader(head, anyValue, len(resource.body))
 	}
 	if !schema.Bare {
-		meta := appendMetadata(space[1][:0], r)
+		meta := appendMetadata(space[1][:0], resource)
 		value := append(appendHeader(space[2][:0], resourceMetadata, len(meta)), meta...)
-		value = append(appendHeader(value, resourceBody, len(head)+len(r.body)), head...)
+		value = append(appendHeader(value, resourceBody, len(head)+len(resource.body)), head...)
 		head = appendText(space[0][:0], anyTypeURL, MCPTypeURL)
-		head = append(appendHeader(head, anyValue, len(value)+len(r.body)), value...)
+		head = append(appendHeader(head, anyValue, len(value)+len(resource.body)), value...)
 	}
-	return bytes.Join([][]byte{head, r.body}, nil), nil
+	return bytes.Join([][]byte{head, resource.body}, nil), nil
 }
 
 // appendMetadata appends the fields of an istio.mcp.v1alpha1.Metadata.
-func appendMetadata(b []byte, r *Resource) []byte {
-	b = appendText(b, metadataName, r.key.Namespace, "/", r.key.Name)
+func appendMetadata(b []byte, resource *Resource) []byte {
+	b = appendText(b, metadataName, resource.key.Namespace, "/", resource.key.Name)
 	var created [2 * (1 + binary.MaxVarintLen64)]byte
-	date := appendVarint(appendVarint(created[:0], timestampSeconds, uint64(r.created.seconds)), timestampNanos,
-		uint64(r.created.nanos))
+	date := appendVarint(appendVarint(created[:0], timestampSeconds, uint64(resource.created.seconds)), timestampNanos,
+		uint64(resource.created.nanos))
 	b = append(appendHeader(b, metadataCreateTime, len(date)), date...)
-	b = appendText(b, metadataVersion, r.version)
-	return appendMap(appendMap(b, metadataLabels, r.labels), metadataAnnotations, r.annotations)
+	b = appendText(b, metadataVersion, resource.version)
+	return appendMap(appendMap(b, metadataLabels, resource.labels), metadataAnnotations, resource.annotations)
 }
 
 // DecodeMCP reads the resource that an element of DiscoveryResponse.resources carries. The kind is that of typeURL, the
@@ -83,45 +83,45 @@ func DecodeMCP(typeURL string, a *anypb.Any) (*Resource, error) {
 	if got := messageName(a.GetTypeUrl()); got != messageName(MCPTypeURL) {
 		return nil, fmt.Errorf("%s: resource of type %q, want %s", schema.Kind, a.GetTypeUrl(), MCPTypeURL)
 	}
-	var m mcp.Resource
-	if err := a.UnmarshalTo(&m); err != nil {
+	var resource mcp.Resource
+	if err := a.UnmarshalTo(&resource); err != nil {
 		return nil, fmt.Errorf("%s: decode: %w", schema.Kind, err)
 	}
-	namespace, name, ok := strings.Cut(m.GetMetadata().GetName(), "/")
+	namespace, name, ok := strings.Cut(resource.GetMetadata().GetName(), "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return nil, fmt.Errorf("%s: the name is %q, want \"namespace/name\"", schema.Kind, m.GetMetadata().GetName())
+		return nil, fmt.Errorf("%s: the name is %q, want \"namespace/name\"", schema.Kind, resource.GetMetadata().GetName())
 	}
 	meta := Meta{
 		Key:         Key{Kind: schema.Kind, Namespace: namespace, Name: name},
-		Labels:      m.GetMetadata().GetLabels(),
-		Annotations: m.GetMetadata().GetAnnotations(),
+		Labels:      resource.GetMetadata().GetLabels(),
+		Annotations: resource.GetMetadata().GetAnnotations(),
 	}
-	if m.GetBody() == nil {
+	if resource.GetBody() == nil {
 		return nil, fmt.Errorf("%s: no body", meta.Key)
 	}
-	if err := checkBodyURL(schema, m.GetBody().GetTypeUrl()); err != nil {
+	if err := checkBodyURL(schema, resource.GetBody().GetTypeUrl()); err != nil {
 		return nil, fmt.Errorf("%s: %w", meta.Key, err)
 	}
-	if ts := m.GetMetadata().GetCreateTime(); ts != nil {
-		if err := ts.CheckValid(); err != nil {
+	if timestamp := resource.GetMetadata().GetCreateTime(); timestamp != nil {
+		if err := timestamp.CheckValid(); err != nil {
 			return nil, fmt.Errorf("%s: create_time: %w", meta.Key, err)
 		}
-		meta.Created = ts.AsTime()
+		meta.Created = timestamp.AsTime()
 	}
-	return FromBody(meta, m.GetBody().GetValue()), nil
+	return FromBody(meta, resource.GetBody().GetValue()), nil
 }
 
 // checkBodyURL checks that url names the message of the schema, in any version of its package: all are the same on the
 // wire, and senders differ.
-func checkBodyURL(s *Schema, url string) error {
-	got, want := messageName(url), string(s.Message)
+func checkBodyURL(schema *Schema, url string) error {
+	got, want := messageName(url), string(schema.Message)
 	if got == want || sansVersion(got) == sansVersion(want) {
 		return nil
 	}
 	if got == "" {
 		return errors.New("the body has no type")
 	}
-	return fmt.Errorf("the body is of type %q, want %s", url, s.BodyTypeURL())
+	return fmt.Errorf("the body is of type %q, want %s", url, schema.BodyTypeURL())
 }
 
 // messageName returns the part of a type URL after the last slash.
@@ -143,7 +143,7 @@ func sansVersion(name string) string {
 // The following functions omit empty fields, as protobuf does.
 
 // appendText is for a string given in parts.
-func appendText(b []byte, num protowire.Number, parts ...string) []byte {
+func appendText(b []byte, number protowire.Number, parts ...string) []byte {
 	size := 0
 	for _, part := range parts {
 		size += len(part)
@@ -151,18 +151,18 @@ func appendText(b []byte, num protowire.Number, parts ...string) []byte {
 	if size == 0 {
 		return b
 	}
-	b = appendHeader(b, num, size)
+	b = appendHeader(b, number, size)
 	for _, part := range parts {
 		b = append(b, part...)
 	}
 	return b
 }
 
-func appendVarint(b []byte, num protowire.Number, v uint64) []byte {
+func appendVarint(b []byte, number protowire.Number, v uint64) []byte {
 	if v == 0 {
 		return b
 	}
-	return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), v)
+	return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), v)
 }
 
 // appendHeader begins a message or string of size bytes.
@@ -171,13 +171,13 @@ func appendHeader(b []byte, num protowire.Number, size int) []byte {
 }
 
 // appendMap appends the entries of a map. Keys and values are encoded even if empty.
-func appendMap(b []byte, num protowire.Number, m map[string]string) []byte {
+func appendMap(b []byte, number protowire.Number, m map[string]string) []byte {
 	if len(m) == 0 {
 		return b
 	}
 	var space [16]string // spares an allocation
 	for _, k := range appendSortedKeys(space[:0], m) {
-		b = appendHeader(b, num, 2+protowire.SizeBytes(len(k))+protowire.SizeBytes(len(m[k]))) // a tag has one byte
+		b = appendHeader(b, number, 2+protowire.SizeBytes(len(k))+protowire.SizeBytes(len(m[k]))) // a tag has one byte
 		b = append(appendHeader(b, mapKey, len(k)), k...)
 		b = append(appendHeader(b, mapValue, len(m[k])), m[k]...)
 	}

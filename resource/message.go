@@ -20,15 +20,15 @@ import (
 // speed and so that every message has a line.
 
 // message sets the fields of m from node. Fields with problems, which are reported, are left unset.
-func (d *decoder) message(m protoreflect.Message, node *yaml.Node) {
+func (d *decoder) message(message protoreflect.Message, node *yaml.Node) {
 	n, ok := d.visit(node)
 	if !ok {
 		return
 	}
 	defer d.leave(node)
-	md := m.Descriptor()
-	if md.ParentFile().Package() == "google.protobuf" {
-		d.wellKnown(m, node, n)
+	descriptor := message.Descriptor()
+	if descriptor.ParentFile().Package() == "google.protobuf" {
+		d.wellKnown(message, node, n)
 		return
 	}
 	if n.Kind != yaml.MappingNode {
@@ -38,64 +38,64 @@ func (d *decoder) message(m protoreflect.Message, node *yaml.Node) {
 		d.fail(node, "want a mapping, got %s", d.describe(n))
 		return
 	}
-	fields := md.Fields()
+	fields := descriptor.Fields()
 	var seen []protoreflect.FieldNumber
 	entries := d.entries(n)
 	for i := 0; i < len(entries) && !d.full(); i += 2 {
 		key, value := entries[i], entries[i+1]
-		fd := fields.ByJSONName(key.Value)
-		if fd == nil {
-			fd = fields.ByTextName(key.Value)
+		field := fields.ByJSONName(key.Value)
+		if field == nil {
+			field = fields.ByTextName(key.Value)
 		}
-		if fd == nil {
-			d.unknown(key, fieldNames(md))
+		if field == nil {
+			d.unknown(key, fieldNames(descriptor))
 			continue
 		}
-		if slices.Contains(seen, fd.Number()) {
+		if slices.Contains(seen, field.Number()) {
 			d.fail(key, "duplicate key %q: the field was set by its other name", key.Value)
 			continue
 		}
-		seen = append(seen, fd.Number())
+		seen = append(seen, field.Number())
 		d.at = append(d.at, step{name: key.Value})
-		d.setField(m, fd, key, value)
+		d.setField(message, field, key, value)
 		d.at = d.at[:len(d.at)-1]
 	}
 }
 
 // setField sets the field fd of m from the value node.
-func (d *decoder) setField(m protoreflect.Message, fd protoreflect.FieldDescriptor, key, node *yaml.Node) {
+func (d *decoder) setField(message protoreflect.Message, field protoreflect.FieldDescriptor, key, node *yaml.Node) {
 	n, ok := d.visit(node)
 	if !ok {
 		return
 	}
 	defer d.leave(node)
-	if isNull(n) && !isValue(fd) {
+	if isNull(n) && !isValue(field) {
 		return // null is absent
 	}
 	switch {
-	case fd.IsMap():
-		d.mapField(m.Mutable(fd).Map(), fd, node, n)
+	case field.IsMap():
+		d.mapField(message.Mutable(field).Map(), field, node, n)
 		return
-	case fd.IsList():
-		d.listField(m.Mutable(fd).List(), fd, node, n)
+	case field.IsList():
+		d.listField(message.Mutable(field).List(), field, node, n)
 		return
 	}
-	if oneof := fd.ContainingOneof(); oneof != nil {
-		if other := m.WhichOneof(oneof); other != nil {
-			d.fail(key, "only one of %q and %q can be set", other.JSONName(), fd.JSONName())
+	if oneof := field.ContainingOneof(); oneof != nil {
+		if other := message.WhichOneof(oneof); other != nil {
+			d.fail(key, "only one of %q and %q can be set", other.JSONName(), field.JSONName())
 			return
 		}
 	}
-	if fd.Message() != nil {
-		d.message(m.Mutable(fd).Message(), node)
+	if field.Message() != nil {
+		d.message(message.Mutable(field).Message(), node)
 		return
 	}
-	if v, ok := d.scalar(fd, node, n); ok {
-		m.Set(fd, v)
+	if v, ok := d.scalar(field, node, n); ok {
+		message.Set(field, v)
 	}
 }
 
-func (d *decoder) listField(list protoreflect.List, fd protoreflect.FieldDescriptor, node, n *yaml.Node) {
+func (d *decoder) listField(list protoreflect.List, field protoreflect.FieldDescriptor, node, n *yaml.Node) {
 	if n.Kind != yaml.SequenceNode {
 		d.fail(node, "want a list, got %s", d.describe(n))
 		return
@@ -106,7 +106,7 @@ func (d *decoder) listField(list protoreflect.List, fd protoreflect.FieldDescrip
 			break
 		}
 		d.at[len(d.at)-1].index = i
-		if fd.Message() != nil {
+		if field.Message() != nil {
 			v := list.NewElement()
 			d.message(v.Message(), item)
 			list.Append(v)
@@ -116,7 +116,7 @@ func (d *decoder) listField(list protoreflect.List, fd protoreflect.FieldDescrip
 		if !ok {
 			break
 		}
-		if v, ok := d.scalar(fd, item, target); ok {
+		if v, ok := d.scalar(field, item, target); ok {
 			list.Append(v)
 		}
 		d.leave(item)
@@ -124,7 +124,7 @@ func (d *decoder) listField(list protoreflect.List, fd protoreflect.FieldDescrip
 	d.at = d.at[:len(d.at)-1]
 }
 
-func (d *decoder) mapField(m protoreflect.Map, fd protoreflect.FieldDescriptor, node, n *yaml.Node) {
+func (d *decoder) mapField(m protoreflect.Map, field protoreflect.FieldDescriptor, node, n *yaml.Node) {
 	if n.Kind != yaml.MappingNode {
 		d.fail(node, "want a mapping, got %s", d.describe(n))
 		return
@@ -134,22 +134,22 @@ func (d *decoder) mapField(m protoreflect.Map, fd protoreflect.FieldDescriptor, 
 	for i := 0; i < len(entries) && !d.full(); i += 2 {
 		key, value := entries[i], entries[i+1]
 		d.at[len(d.at)-1].name = key.Value
-		k, ok := d.mapKey(fd.MapKey(), key)
+		mapKey, ok := d.mapKey(field.MapKey(), key)
 		if !ok {
 			continue
 		}
-		if fd.MapValue().Message() != nil {
+		if field.MapValue().Message() != nil {
 			v := m.NewValue()
 			d.message(v.Message(), value)
-			m.Set(k, v)
+			m.Set(mapKey, v)
 			continue
 		}
 		target, ok := d.visit(value)
 		if !ok {
 			break
 		}
-		if v, ok := d.scalar(fd.MapValue(), value, target); ok {
-			m.Set(k, v)
+		if v, ok := d.scalar(field.MapValue(), value, target); ok {
+			m.Set(mapKey, v)
 		}
 		d.leave(value)
 	}
@@ -172,8 +172,8 @@ func fieldNames(md protoreflect.MessageDescriptor) []string {
 
 // wellKnown sets m, one of the types of google.protobuf that have a form of their own in JSON. Istio's API has no
 // others than these; a test holds that.
-func (d *decoder) wellKnown(m protoreflect.Message, node, n *yaml.Node) {
-	switch v := m.Interface().(type) {
+func (d *decoder) wellKnown(message protoreflect.Message, node, n *yaml.Node) {
+	switch v := message.Interface().(type) {
 	case *durationpb.Duration:
 		d.duration(v, node, n)
 	case *timestamppb.Timestamp:
@@ -181,50 +181,50 @@ func (d *decoder) wellKnown(m protoreflect.Message, node, n *yaml.Node) {
 			v.Seconds, v.Nanos = t.Unix(), int32(t.Nanosecond())
 		}
 	case *structpb.Struct:
-		fd := m.Descriptor().Fields().ByName("fields")
-		d.mapField(m.Mutable(fd).Map(), fd, node, n)
+		fd := message.Descriptor().Fields().ByName("fields")
+		d.mapField(message.Mutable(fd).Map(), fd, node, n)
 	case *structpb.ListValue:
-		fd := m.Descriptor().Fields().ByName("values")
-		d.listField(m.Mutable(fd).List(), fd, node, n)
+		fd := message.Descriptor().Fields().ByName("values")
+		d.listField(message.Mutable(fd).List(), fd, node, n)
 	case *structpb.Value:
 		d.value(v, node, n)
 	default:
-		fd := m.Descriptor().Fields().ByName("value")
-		if m.Descriptor().Fields().Len() != 1 || fd == nil || fd.IsList() || fd.Message() != nil {
-			d.fail(node, "fields of type %s are not supported", m.Descriptor().FullName())
+		field := message.Descriptor().Fields().ByName("value")
+		if message.Descriptor().Fields().Len() != 1 || field == nil || field.IsList() || field.Message() != nil {
+			d.fail(node, "fields of type %s are not supported", message.Descriptor().FullName())
 			return
 		}
-		if v, ok := d.scalar(fd, node, n); ok { // a wrapper: BoolValue and the like
-			m.Set(fd, v)
+		if v, ok := d.scalar(field, node, n); ok { // a wrapper: BoolValue and the like
+			message.Set(field, v)
 		}
 	}
 }
 
 // value sets v. Scalars have the types that kubectl gives them.
-func (d *decoder) value(v *structpb.Value, node, n *yaml.Node) {
-	v.Kind = &structpb.Value_NullValue{}
+func (d *decoder) value(value *structpb.Value, node, n *yaml.Node) {
+	value.Kind = &structpb.Value_NullValue{}
 	switch {
 	case n.Kind == yaml.MappingNode:
 		s := &structpb.Struct{}
 		d.wellKnown(s.ProtoReflect(), node, n)
-		v.Kind = &structpb.Value_StructValue{StructValue: s}
+		value.Kind = &structpb.Value_StructValue{StructValue: s}
 	case n.Kind == yaml.SequenceNode:
 		l := &structpb.ListValue{}
 		d.wellKnown(l.ProtoReflect(), node, n)
-		v.Kind = &structpb.Value_ListValue{ListValue: l}
+		value.Kind = &structpb.Value_ListValue{ListValue: l}
 	case isNull(n):
 	case n.Tag == "!!bool", isOldBool(n):
 		b, _ := boolOf(n)
-		v.Kind = &structpb.Value_BoolValue{BoolValue: b}
+		value.Kind = &structpb.Value_BoolValue{BoolValue: b}
 	case isText(n):
-		v.Kind = &structpb.Value_StringValue{StringValue: n.Value}
+		value.Kind = &structpb.Value_StringValue{StringValue: n.Value}
 	default:
 		f, ok := floatOf(n)
 		if !ok || math.IsInf(f, 0) || math.IsNaN(f) {
 			d.fail(node, "want a string, a finite number, a boolean, a mapping or a list, got %s", d.describe(n))
 			return
 		}
-		v.Kind = &structpb.Value_NumberValue{NumberValue: f}
+		value.Kind = &structpb.Value_NumberValue{NumberValue: f}
 	}
 }
 

@@ -52,9 +52,9 @@ func CheckNamespace(namespace string) error {
 }
 
 // checkMeta checks labels and annotations. The errors are in order of their text.
-func checkMeta(m Meta) []error {
+func checkMeta(meta Meta) []error {
 	var errs []error
-	for k, v := range m.Labels {
+	for k, v := range meta.Labels {
 		if err := CheckLabelKey(k); err != nil {
 			errs = append(errs, fmt.Errorf("metadata.labels: %w", err))
 		}
@@ -63,7 +63,7 @@ func checkMeta(m Meta) []error {
 		}
 	}
 	size := 0
-	for k, v := range m.Annotations {
+	for k, v := range meta.Annotations {
 		if err := CheckAnnotationKey(k); err != nil {
 			errs = append(errs, fmt.Errorf("metadata.annotations: %w", err))
 		}

@@ -32,19 +32,19 @@ const (
 
 // CheckProducts returns an error of type Errors if the estimated products of a resource exceed most, in bytes of
 // memory. Zero stands for the default, a negative number for no limit.
-func CheckProducts(r *Resource, most int64) error {
+func CheckProducts(resource *Resource, most int64) error {
 	if most == 0 {
 		most = MaxProducts
 	}
-	if most < 0 || len(r.body) < small && most >= MaxProducts {
+	if most < 0 || len(resource.body) < small && most >= MaxProducts {
 		return nil
 	}
-	spec, err := r.Spec()
+	spec, err := resource.Spec()
 	if err != nil {
 		return nil //nolint:nilerr // which Validate reports
 	}
 	if bytes, factors := Products(spec); bytes > most {
-		return Errors{errorOf(r, "%s are estimated at %d MB of memory: split the object, or raise "+
+		return Errors{errorOf(resource, "%s are estimated at %d MB of memory: split the object, or raise "+
 			"limits.productBytes, which is %d", factors, bytes>>20, most)}
 	}
 	return nil
@@ -84,12 +84,12 @@ func Products(spec proto.Message) (bytes int64, factors string) {
 // Multiplied estimates the part of the products of an object, in bytes, that it would not have if it named one host
 // only, or if each of its hosts and ports were an object of its own. It counts against the limit of a namespace. The
 // routes of a delegate multiply by the routes that delegate to it; lookup returns the object of a key, or nil.
-func Multiplied(r *Resource, lookup func(Key) *Resource) int64 {
-	if r == nil || r.Key().Kind != ServiceEntry && r.Key().Kind != VirtualService ||
-		CountFields(r.body, hostsField) < 2 && (r.Key().Kind == ServiceEntry || !delegates(r.body)) {
+func Multiplied(resource *Resource, lookup func(Key) *Resource) int64 {
+	if resource == nil || resource.Key().Kind != ServiceEntry && resource.Key().Kind != VirtualService ||
+		CountFields(resource.body, hostsField) < 2 && (resource.Key().Kind == ServiceEntry || !delegates(resource.body)) {
 		return 0
 	}
-	spec, err := r.Spec()
+	spec, err := resource.Spec()
 	if err != nil {
 		return 0
 	}
@@ -97,7 +97,7 @@ func Multiplied(r *Resource, lookup func(Key) *Resource) int64 {
 	case *networking.VirtualService:
 		hosts, gateways := int64(len(s.GetHosts())), int64(max(len(s.GetGateways()), 1))
 		_, _, further := virtualServiceProducts(s)
-		return (further*max(hosts-1, 0) + delegated(s, r.Key().Namespace, lookup)*hosts) * gateways
+		return (further*max(hosts-1, 0) + delegated(s, resource.Key().Namespace, lookup)*hosts) * gateways
 	case *networking.ServiceEntry:
 		hosts, ports := int64(len(s.GetHosts())), int64(len(s.GetPorts()))
 		return max(0, (hosts-1)*ports*portProducts(s)-(hosts+ports)*portCost)
@@ -107,11 +107,11 @@ func Multiplied(r *Resource, lookup func(Key) *Resource) int64 {
 
 // Selection returns the workload selector of a ServiceEntry, and how many endpoints it makes of a workload. It returns
 // nil for other objects.
-func Selection(r *Resource) (labels map[string]string, endpoints int64) {
-	if r == nil || r.Key().Kind != ServiceEntry || CountFields(r.body, selectorField) == 0 {
+func Selection(resource *Resource) (labels map[string]string, endpoints int64) {
+	if resource == nil || resource.Key().Kind != ServiceEntry || CountFields(resource.body, selectorField) == 0 {
 		return nil, 0
 	}
-	spec, err := r.Spec()
+	spec, err := resource.Spec()
 	if err != nil {
 		return nil, 0
 	}
@@ -120,36 +120,36 @@ func Selection(r *Resource) (labels map[string]string, endpoints int64) {
 }
 
 // Workload returns the labels of a WorkloadEntry and the bytes of one endpoint that it is, or nil.
-func Workload(r *Resource) (labels map[string]string, bytes int64) {
-	if r == nil || r.Key().Kind != WorkloadEntry {
+func Workload(resource *Resource) (labels map[string]string, bytes int64) {
+	if resource == nil || resource.Key().Kind != WorkloadEntry {
 		return nil, 0
 	}
-	spec, err := r.Spec()
+	spec, err := resource.Spec()
 	if err != nil {
 		return nil, 0
 	}
-	labels = maps.Clone(r.Labels())
+	labels = maps.Clone(resource.Labels())
 	if labels == nil {
 		labels = make(map[string]string)
 	}
 	for name, value := range spec.(*networking.WorkloadEntry).GetLabels() {
 		labels[name] = cmp.Or(labels[name], value)
 	}
-	return labels, endpointCost + int64(len(r.body))
+	return labels, endpointCost + int64(len(resource.body))
 }
 
 // Delegates returns the keys of the delegates of a VirtualService.
-func Delegates(r *Resource) (keys []Key) {
-	if r == nil || r.Key().Kind != VirtualService || !delegates(r.body) {
+func Delegates(resource *Resource) (keys []Key) {
+	if resource == nil || resource.Key().Kind != VirtualService || !delegates(resource.body) {
 		return nil
 	}
-	spec, err := r.Spec()
+	spec, err := resource.Spec()
 	if err != nil {
 		return nil
 	}
 	for _, route := range spec.(*networking.VirtualService).GetHttp() {
 		if d := route.GetDelegate(); d != nil {
-			keys = append(keys, DelegateKey(d, r.Key().Namespace))
+			keys = append(keys, DelegateKey(d, resource.Key().Namespace))
 		}
 	}
 	return keys
@@ -164,11 +164,11 @@ func DelegateKey(d *networking.Delegate, namespace string) Key {
 func delegated(s *networking.VirtualService, namespace string, lookup func(Key) *Resource) (bytes int64) {
 	sizes := make(map[Key]int64)
 	for _, route := range s.GetHttp() {
-		d := route.GetDelegate()
-		if d == nil {
+		delegate := route.GetDelegate()
+		if delegate == nil {
 			continue
 		}
-		key := DelegateKey(d, namespace)
+		key := DelegateKey(delegate, namespace)
 		size, cached := sizes[key]
 		if !cached {
 			if r := lookup(key); r != nil {

@@ -113,12 +113,12 @@ func New(meta Meta, spec proto.Message) (*Resource, error) {
 // FromBody makes a resource of an encoded spec, which is not decoded or checked. The maps of meta and body are taken
 // over.
 func FromBody(meta Meta, body []byte) *Resource {
-	r := &Resource{
+	resource := &Resource{
 		key: meta.Key, labels: meta.Labels, annotations: meta.Annotations,
 		body: body, created: instantOf(meta.Created), seen: nanosOf(meta.Seen), origin: meta.Origin,
 	}
-	r.version = versionOf(contentHash(r.labels, r.annotations, r.body), r.created)
-	return r
+	resource.version = versionOf(contentHash(resource.labels, resource.annotations, resource.body), resource.created)
+	return resource
 }
 
 // Key returns the identity of the resource.
@@ -212,11 +212,11 @@ func (r *Resource) Spec() (proto.Message, error) {
 }
 
 // Equal reports whether a and b have the same key and content.
-func Equal(a, b *Resource) bool {
-	if a == nil || b == nil {
-		return a == b
+func Equal(resource, b *Resource) bool {
+	if resource == nil || b == nil {
+		return resource == b
 	}
-	return a.key == b.key && a.version == b.version
+	return resource.key == b.key && resource.version == b.version
 }
 
 // appendSortedKeys appends the keys of m in order.

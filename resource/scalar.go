@@ -17,8 +17,8 @@ import (
 )
 
 // scalar returns the value of a node of target n for fd, which is not a message. It reports errors.
-func (d *decoder) scalar(fd protoreflect.FieldDescriptor, node, n *yaml.Node) (v protoreflect.Value, ok bool) {
-	switch fd.Kind() {
+func (d *decoder) scalar(field protoreflect.FieldDescriptor, node, n *yaml.Node) (value protoreflect.Value, ok bool) {
+	switch field.Kind() {
 	case protoreflect.StringKind:
 		s, ok := d.str(node, n)
 		return protoreflect.ValueOfString(s), ok
@@ -28,7 +28,7 @@ func (d *decoder) scalar(fd protoreflect.FieldDescriptor, node, n *yaml.Node) (v
 		}
 		d.fail(node, "want true or false, got %s", d.describe(n))
 	case protoreflect.EnumKind:
-		return d.enum(fd.Enum(), node, n)
+		return d.enum(field.Enum(), node, n)
 	case protoreflect.BytesKind:
 		if b, err := base64Of(n); err == nil {
 			return protoreflect.ValueOfBytes(b), true
@@ -36,7 +36,7 @@ func (d *decoder) scalar(fd protoreflect.FieldDescriptor, node, n *yaml.Node) (v
 		d.fail(node, "want bytes in base64, got %s", d.describe(n))
 	case protoreflect.FloatKind, protoreflect.DoubleKind:
 		if f, ok := floatOf(n); ok {
-			if fd.Kind() == protoreflect.DoubleKind {
+			if field.Kind() == protoreflect.DoubleKind {
 				return protoreflect.ValueOfFloat64(f), true
 			}
 			if math.IsInf(f, 0) || math.Abs(f) <= math.MaxFloat32 || math.IsNaN(f) {
@@ -45,9 +45,9 @@ func (d *decoder) scalar(fd protoreflect.FieldDescriptor, node, n *yaml.Node) (v
 		}
 		d.fail(node, "want a number, got %s", d.describe(n))
 	default:
-		return d.integer(fd, node, n)
+		return d.integer(field, node, n)
 	}
-	return v, false
+	return value, false
 }
 
 // str returns the string in a node. Numbers and the like are refused, as by kubectl: 1.10, 010 or no are ambiguous.
@@ -95,8 +95,8 @@ func enumerate(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-func (d *decoder) integer(fd protoreflect.FieldDescriptor, node, n *yaml.Node) (v protoreflect.Value, ok bool) {
-	switch fd.Kind() {
+func (d *decoder) integer(field protoreflect.FieldDescriptor, node, n *yaml.Node) (value protoreflect.Value, ok bool) {
+	switch field.Kind() {
 	case protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Sfixed32Kind:
 		if i, ok := intOf(n, 32); ok {
 			return protoreflect.ValueOfInt32(int32(i)), true
@@ -115,33 +115,33 @@ func (d *decoder) integer(fd protoreflect.FieldDescriptor, node, n *yaml.Node) (
 		}
 	}
 	if _, ok := floatOf(n); ok {
-		d.fail(node, "want an integer (%s), got %s", fd.Kind(), d.describe(n))
+		d.fail(node, "want an integer (%s), got %s", field.Kind(), d.describe(n))
 	} else {
 		d.fail(node, "want an integer, got %s", d.describe(n))
 	}
-	return v, false
+	return value, false
 }
 
 // mapKey returns key as one of a map.
-func (d *decoder) mapKey(fd protoreflect.FieldDescriptor, key *yaml.Node) (k protoreflect.MapKey, ok bool) {
-	if fd.Kind() == protoreflect.StringKind {
+func (d *decoder) mapKey(field protoreflect.FieldDescriptor, key *yaml.Node) (mapKey protoreflect.MapKey, ok bool) {
+	if field.Kind() == protoreflect.StringKind {
 		return protoreflect.ValueOfString(key.Value).MapKey(), true
 	}
 	// Keys are strings in JSON; these are written as numbers are.
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!int", Value: key.Value, Line: key.Line, Column: key.Column}
-	v, ok := d.integer(fd, n, n)
+	value, ok := d.integer(field, n, n)
 	if !ok {
-		return k, false
+		return mapKey, false
 	}
-	return v.MapKey(), true
+	return value.MapKey(), true
 }
 
 // isNull reports whether n is null or missing.
-func isNull(n *yaml.Node) bool {
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!null" {
+func isNull(node *yaml.Node) bool {
+	if node.Kind != yaml.ScalarNode || node.Tag != "!!null" {
 		return false
 	}
-	switch n.Value {
+	switch node.Value {
 	case "", "~", "null", "Null", "NULL":
 		return true
 	}
@@ -149,11 +149,11 @@ func isNull(n *yaml.Node) bool {
 }
 
 // isText reports whether n is a string. As for kubectl, that includes times, and merge keys out of place.
-func isText(n *yaml.Node) bool {
-	if n.Kind != yaml.ScalarNode {
+func isText(node *yaml.Node) bool {
+	if node.Kind != yaml.ScalarNode {
 		return false
 	}
-	return n.Tag == "!!str" && !isOldBool(n) || n.Tag == "!!timestamp" || n.Tag == "!!merge"
+	return node.Tag == "!!str" && !isOldBool(node) || node.Tag == "!!timestamp" || node.Tag == "!!merge"
 }
 
 // isOldBool reports whether n is one of the words that are booleans in YAML 1.1, and so for kubectl, but not in 1.2.
@@ -172,14 +172,14 @@ func oldBool(s string) (value, ok bool) {
 	return false, false
 }
 
-func boolOf(n *yaml.Node) (value, ok bool) {
+func boolOf(node *yaml.Node) (value, ok bool) {
 	switch {
-	case n.Kind != yaml.ScalarNode:
+	case node.Kind != yaml.ScalarNode:
 		return false, false
-	case n.Tag == "!!bool":
-		return strings.EqualFold(n.Value, "true"), true
-	case isOldBool(n):
-		return oldBool(n.Value)
+	case node.Tag == "!!bool":
+		return strings.EqualFold(node.Value, "true"), true
+	case isOldBool(node):
+		return oldBool(node.Value)
 	}
 	return false, false
 }
@@ -208,20 +208,20 @@ func uintOf(n *yaml.Node, bits int) (uint64, bool) {
 }
 
 // integerText returns the text of an integer that strconv parses with base 0.
-func integerText(n *yaml.Node) (string, bool) {
-	if n.Kind != yaml.ScalarNode || len(n.Value) > 64 {
+func integerText(node *yaml.Node) (string, bool) {
+	if node.Kind != yaml.ScalarNode || len(node.Value) > 64 {
 		return "", false
 	}
 	switch {
-	case n.Tag == "!!int":
-		return strings.ReplaceAll(n.Value, "_", ""), true
-	case n.Tag == "!!float":
-		return integral(strings.ReplaceAll(n.Value, "_", ""))
-	case n.Tag == "!!str" && jsonNumber.MatchString(n.Value):
-		if strings.ContainsAny(n.Value, ".eE") {
-			return integral(n.Value)
+	case node.Tag == "!!int":
+		return strings.ReplaceAll(node.Value, "_", ""), true
+	case node.Tag == "!!float":
+		return integral(strings.ReplaceAll(node.Value, "_", ""))
+	case node.Tag == "!!str" && jsonNumber.MatchString(node.Value):
+		if strings.ContainsAny(node.Value, ".eE") {
+			return integral(node.Value)
 		}
-		return n.Value, true
+		return node.Value, true
 	}
 	return "", false
 }
@@ -232,21 +232,21 @@ func integral(s string) (string, bool) {
 	if _, exp, ok := strings.Cut(strings.ToLower(s), "e"); ok && len(exp) > 3 {
 		return "", false // too big, or an expensive way to write 0
 	}
-	r, ok := new(big.Rat).SetString(s)
-	if !ok || !r.IsInt() {
+	rat, ok := new(big.Rat).SetString(s)
+	if !ok || !rat.IsInt() {
 		return "", false
 	}
-	return r.Num().String(), true
+	return rat.Num().String(), true
 }
 
 // floatOf returns n as a number. A string is one if it holds a number as in JSON, or NaN, Infinity, -Infinity.
-func floatOf(n *yaml.Node) (float64, bool) {
-	if n.Kind != yaml.ScalarNode {
+func floatOf(node *yaml.Node) (float64, bool) {
+	if node.Kind != yaml.ScalarNode {
 		return 0, false
 	}
-	switch n.Tag {
+	switch node.Tag {
 	case "!!int":
-		text := strings.ReplaceAll(n.Value, "_", "")
+		text := strings.ReplaceAll(node.Value, "_", "")
 		if i, err := strconv.ParseInt(text, 0, 64); err == nil {
 			return float64(i), true
 		}
@@ -255,7 +255,7 @@ func floatOf(n *yaml.Node) (float64, bool) {
 		}
 		return parseFloat(text)
 	case "!!float":
-		switch strings.ToLower(n.Value) {
+		switch strings.ToLower(node.Value) {
 		case ".nan":
 			return math.NaN(), true
 		case ".inf", "+.inf":
@@ -263,9 +263,9 @@ func floatOf(n *yaml.Node) (float64, bool) {
 		case "-.inf":
 			return math.Inf(-1), true
 		}
-		return parseFloat(strings.ReplaceAll(n.Value, "_", ""))
+		return parseFloat(strings.ReplaceAll(node.Value, "_", ""))
 	case "!!str":
-		switch n.Value {
+		switch node.Value {
 		case "NaN":
 			return math.NaN(), true
 		case "Infinity":
@@ -273,8 +273,8 @@ func floatOf(n *yaml.Node) (float64, bool) {
 		case "-Infinity":
 			return math.Inf(-1), true
 		}
-		if jsonNumber.MatchString(n.Value) {
-			return parseFloat(n.Value)
+		if jsonNumber.MatchString(node.Value) {
+			return parseFloat(node.Value)
 		}
 	}
 	return 0, false
@@ -289,18 +289,18 @@ func parseFloat(s string) (float64, bool) {
 var jsonNumber = regexp.MustCompile(`^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$`)
 
 // base64Of returns the bytes that n stands for: base64, of the standard or the URL alphabet, padded or not.
-func base64Of(n *yaml.Node) ([]byte, error) {
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
+func base64Of(node *yaml.Node) ([]byte, error) {
+	if node.Kind != yaml.ScalarNode || node.Tag != "!!str" {
 		return nil, fmt.Errorf("not a string")
 	}
-	enc := base64.StdEncoding
-	if strings.ContainsAny(n.Value, "-_") {
-		enc = base64.URLEncoding
+	encoding := base64.StdEncoding
+	if strings.ContainsAny(node.Value, "-_") {
+		encoding = base64.URLEncoding
 	}
-	if len(n.Value)%4 != 0 {
-		enc = enc.WithPadding(base64.NoPadding)
+	if len(node.Value)%4 != 0 {
+		encoding = encoding.WithPadding(base64.NoPadding)
 	}
-	return enc.DecodeString(n.Value)
+	return encoding.DecodeString(node.Value)
 }
 
 // isMistagged reports whether the document gives n the tag of a number or boolean that it is not.
@@ -316,32 +316,32 @@ func isMistagged(n *yaml.Node) bool {
 
 // describe describes n for messages. It quotes no scalar of a document that may not be an object: a link may lead to a
 // file of secrets.
-func (d *decoder) describe(n *yaml.Node) string {
-	switch n.Kind {
+func (d *decoder) describe(node *yaml.Node) string {
+	switch node.Kind {
 	case yaml.MappingNode:
 		return "a mapping"
 	case yaml.SequenceNode:
 		return "a list"
 	case yaml.AliasNode:
-		return d.describe(n.Alias)
+		return d.describe(node.Alias)
 	}
-	value := n.Value
+	value := node.Value
 	if len(value) > 60 {
 		value = strings.ToValidUTF8(value[:60], "") + "…"
 	}
 	switch {
-	case isNull(n):
+	case isNull(node):
 		return "null"
 	case !d.isObject:
 		return "plain text"
-	case isMistagged(n):
-		return fmt.Sprintf("%q with the tag %s", value, n.Tag)
-	case n.Tag == "!!bool", isOldBool(n):
+	case isMistagged(node):
+		return fmt.Sprintf("%q with the tag %s", value, node.Tag)
+	case node.Tag == "!!bool", isOldBool(node):
 		return "the boolean " + value
-	case n.Tag == "!!int", n.Tag == "!!float":
+	case node.Tag == "!!int", node.Tag == "!!float":
 		return "the number " + value
-	case isText(n):
+	case isText(node):
 		return fmt.Sprintf("the string %q", value)
 	}
-	return fmt.Sprintf("%q with the tag %s, which is not supported", value, n.Tag)
+	return fmt.Sprintf("%q with the tag %s, which is not supported", value, node.Tag)
 }

@@ -125,11 +125,11 @@ func (s *scanner) begin(kind yaml.Kind, tag string, line, column int) *yaml.Node
 }
 
 // end gives n the content that is pending from base on.
-func (s *scanner) end(n *yaml.Node, base int) *yaml.Node {
-	n.Content = s.nodes.list(s.pending[base:])
+func (s *scanner) end(node *yaml.Node, base int) *yaml.Node {
+	node.Content = s.nodes.list(s.pending[base:])
 	s.pending = s.pending[:base]
 	s.depth--
-	return n
+	return node
 }
 
 // block reads the block collection that begins at pos, in column col, and goes on to the line after it.
@@ -142,7 +142,7 @@ func (s *scanner) block(col int) *yaml.Node {
 
 // mapping is block for a mapping after its first key.
 func (s *scanner) mapping(col int, key *yaml.Node) *yaml.Node {
-	n := s.begin(yaml.MappingNode, "!!map", key.Line, key.Column)
+	node := s.begin(yaml.MappingNode, "!!map", key.Line, key.Column)
 	base := len(s.pending)
 	for {
 		if !s.atColon() || s.column()-col > maxScanKey {
@@ -159,7 +159,7 @@ func (s *scanner) mapping(col int, key *yaml.Node) *yaml.Node {
 	if s.indent > col {
 		return s.fail()
 	}
-	return s.end(n, base)
+	return s.end(node, base)
 }
 
 // value reads the value after the colon in a mapping in column col, and goes to the next line.
@@ -183,7 +183,7 @@ func (s *scanner) value(col int) *yaml.Node {
 
 // sequence is block for a sequence.
 func (s *scanner) sequence(col int) *yaml.Node {
-	n := s.begin(yaml.SequenceNode, "!!seq", s.line, col+1)
+	node := s.begin(yaml.SequenceNode, "!!seq", s.line, col+1)
 	base := len(s.pending)
 	for s.indent == col && s.atDash() {
 		s.pos++
@@ -193,7 +193,7 @@ func (s *scanner) sequence(col int) *yaml.Node {
 	if s.indent > col {
 		return s.fail()
 	}
-	return s.end(n, base)
+	return s.end(node, base)
 }
 
 // item reads the value after the dash of a sequence in column col, and goes to the next line.
@@ -211,12 +211,12 @@ func (s *scanner) item(col int) *yaml.Node {
 			return s.sequence(s.indent)
 		}
 	}
-	n := s.inline()
-	if n.Kind == yaml.ScalarNode && s.atColon() {
-		return s.mapping(n.Column-1, n)
+	node := s.inline()
+	if node.Kind == yaml.ScalarNode && s.atColon() {
+		return s.mapping(node.Column-1, node)
 	}
 	s.endLine()
-	return n
+	return node
 }
 
 // atDash reports whether an item of a block sequence begins at pos.
@@ -242,16 +242,16 @@ func (s *scanner) inline() *yaml.Node {
 
 // flow reads a flow collection that ends with the character end.
 func (s *scanner) flow(kind yaml.Kind, tag string, end byte) *yaml.Node {
-	n := s.begin(kind, tag, s.line, s.column())
-	n.Style = yaml.FlowStyle
+	node := s.begin(kind, tag, s.line, s.column())
+	node.Style = yaml.FlowStyle
 	base := len(s.pending)
 	if s.failed {
-		return n
+		return node
 	}
 	s.pos++
 	if s.skipBlanks() == end {
 		s.pos++
-		return s.end(n, base)
+		return s.end(node, base)
 	}
 	for {
 		if kind == yaml.MappingNode {
@@ -268,7 +268,7 @@ func (s *scanner) flow(kind yaml.Kind, tag string, end byte) *yaml.Node {
 		switch s.skipBlanks() {
 		case end:
 			s.pos++
-			return s.end(n, base)
+			return s.end(node, base)
 		case ',':
 			s.pos++
 			s.skipBlanks()
@@ -335,20 +335,20 @@ func (s *scanner) plainEnd(inFlow bool) int {
 
 // quoted reads a scalar in quotes.
 func (s *scanner) quoted(quote byte) *yaml.Node {
-	n := s.node(yaml.ScalarNode, "!!str", s.line, s.column())
+	node := s.node(yaml.ScalarNode, "!!str", s.line, s.column())
 	text := s.text[s.pos+1:]
 	end := strings.IndexByte(text, quote)
 	if end < 0 || text[end+1] == quote || strings.IndexByte(text[:end], '\n') >= 0 {
 		return s.fail()
 	}
-	n.Value, n.Style = text[:end], yaml.SingleQuotedStyle
+	node.Value, node.Style = text[:end], yaml.SingleQuotedStyle
 	if quote == '"' {
-		if n.Style = yaml.DoubleQuotedStyle; strings.IndexByte(n.Value, '\\') >= 0 {
+		if node.Style = yaml.DoubleQuotedStyle; strings.IndexByte(node.Value, '\\') >= 0 {
 			return s.fail()
 		}
 	}
 	s.pos += end + 2
-	return n
+	return node
 }
 
 // beginsPlain reports whether c, before next, begins a plain scalar.

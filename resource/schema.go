@@ -57,11 +57,11 @@ type Schema struct {
 
 // NewSpec returns a new, empty spec.
 func (s *Schema) NewSpec() proto.Message {
-	mt, err := protoregistry.GlobalTypes.FindMessageByName(s.Message)
+	messageType, err := protoregistry.GlobalTypes.FindMessageByName(s.Message)
 	if err != nil {
 		panic("resource: message of a built-in kind is not linked in: " + err.Error()) // cannot happen: imported above
 	}
-	return mt.New().Interface()
+	return messageType.New().Interface()
 }
 
 // BodyTypeURL is the type URL of the encoded spec: "type.googleapis.com/istio.networking.v1alpha3.ServiceEntry".
@@ -141,15 +141,15 @@ func SchemaOf(kind Kind) (*Schema, bool) {
 
 // SchemaByAPIVersion returns the schema that `apiVersion:` and `kind:` name; every served version of a kind does.
 func SchemaByAPIVersion(apiVersion, kind string) (*Schema, bool) {
-	s, ok := schemaByKind[Kind(kind)]
+	schema, ok := schemaByKind[Kind(kind)]
 	if !ok {
 		return nil, false
 	}
 	group, version, _ := strings.Cut(apiVersion, "/")
-	if group != s.Group || !slices.Contains(s.Versions, version) {
+	if group != schema.Group || !slices.Contains(schema.Versions, version) {
 		return nil, false
 	}
-	return s, true
+	return schema, true
 }
 
 // SchemaByTypeURL returns the schema of an MCP type URL "group/version/Kind", whichever version alias it uses.

@@ -61,12 +61,12 @@ func shortHosts(spec proto.Message, f func(field string, host *string)) {
 // warnShortHosts warns of host names without a dot. istiod completes them by namespace and domain, but an object that
 // came over MCP has no domain: "reviews" in namespace shop becomes "reviews.shop", and not
 // "reviews.shop.svc.cluster.local" as it would of the same object in Kubernetes (observed: istiod 1.27.9).
-func warnShortHosts(r *Resource, spec proto.Message) (warnings Errors) {
+func warnShortHosts(resource *Resource, spec proto.Message) (warnings Errors) {
 	shortHosts(spec, func(field string, host *string) {
 		if isShort(*host) && !strings.ContainsAny(*host, "*/") {
-			warnings = append(warnings, errorOf(r,
+			warnings = append(warnings, errorOf(resource,
 				"%s: %q has no domain: istiod will take it to be %q; write the host in full, or set domainSuffix", field, *host,
-				*host+"."+r.key.Namespace))
+				*host+"."+resource.key.Namespace))
 		}
 	})
 	return warnings

@@ -87,17 +87,17 @@ const maxVisited = 1 << 16
 func envelopeText(root *yaml.Node) (text []byte, complete bool) {
 	visited := 0
 	var visit func(n *yaml.Node, inner bool)
-	visit = func(n *yaml.Node, inner bool) {
+	visit = func(node *yaml.Node, inner bool) {
 		if visited++; visited > maxVisited {
 			return
 		}
-		n = deref(n)
-		for i, child := range n.Content {
+		node = deref(node)
+		for i, child := range node.Content {
 			switch {
-			case n.Kind != yaml.MappingNode:
+			case node.Kind != yaml.MappingNode:
 				visit(child, inner)
 			case i%2 == 1:
-				name := strings.ToLower(n.Content[i-1].Value)
+				name := strings.ToLower(node.Content[i-1].Value)
 				if !inner && strings.Trim(name, "ak") != name && name != "kind" && name != "apiversion" {
 					name = strings.ToLower(words.Nearest(name, envelopeFields))
 				}
@@ -114,7 +114,7 @@ func envelopeText(root *yaml.Node) (text []byte, complete bool) {
 			}
 		}
 		if !inner {
-			text = append(text, n.Value...)
+			text = append(text, node.Value...)
 		}
 	}
 	visit(root, false)

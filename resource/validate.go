@@ -70,11 +70,11 @@ var faultless = &verdict{}
 // name, labels and annotations as Kubernetes would. The error, if any, is of type Errors. It is safe for concurrent
 // use.
 func Validate(r *Resource) (warnings Errors, err error) {
-	v := r.verdict
-	if v == nil {
-		v = examine(r)
+	verdict := r.verdict
+	if verdict == nil {
+		verdict = examine(r)
 	}
-	return v.warnings, v.errs.Err()
+	return verdict.warnings, verdict.errs.Err()
 }
 
 // Lenient turns those of the errors that are rules of Istio's validation, or of Kubernetes for metadata, into warnings:
@@ -103,35 +103,35 @@ func lenient(warnings Errors, err error, warns func(*Error) bool) (Errors, error
 }
 
 // examine is validate for a resource with an encoded spec only.
-func examine(r *Resource) *verdict {
-	schema, ok := schemaByKind[r.key.Kind]
+func examine(resource *Resource) *verdict {
+	schema, ok := schemaByKind[resource.key.Kind]
 	if !ok {
-		return &verdict{errs: Errors{errorOf(r, "unknown kind")}}
+		return &verdict{errs: Errors{errorOf(resource, "unknown kind")}}
 	}
 	spec := schema.NewSpec()
-	if err := proto.Unmarshal(r.body, spec); err != nil {
-		return &verdict{errs: Errors{errorOf(r, "decode spec: %w", err)}}
+	if err := proto.Unmarshal(resource.body, spec); err != nil {
+		return &verdict{errs: Errors{errorOf(resource, "decode spec: %w", err)}}
 	}
-	return validate(r, spec)
+	return validate(resource, spec)
 }
 
 // validate validates r with its decoded spec. It may change the spec.
-func validate(r *Resource, spec proto.Message) *verdict {
+func validate(resource *Resource, spec proto.Message) *verdict {
 	muteIstio()
 	var v verdict
-	broken, foreign := checkKey(r.key)
+	broken, foreign := checkKey(resource.key)
 	for _, err := range broken {
-		v.errs = append(v.errs, errorOf(r, "%w", err))
+		v.errs = append(v.errs, errorOf(resource, "%w", err))
 	}
-	for _, err := range slices.Concat(foreign, checkMeta(r.Meta())) {
-		metadata := errorOf(r, "%w", err)
+	for _, err := range slices.Concat(foreign, checkMeta(resource.Meta())) {
+		metadata := errorOf(resource, "%w", err)
 		metadata.Metadata = true
 		v.errs = append(v.errs, metadata)
 	}
-	v.warnings = warnShortHosts(r, spec) // first, as validators may change the spec
-	warning, err := validateSpec(r, spec)
-	v.errs = append(append(v.errs, rules(r, err)...), checkZones(r, spec)...)
-	v.warnings = append(rules(r, warning), v.warnings...)
+	v.warnings = warnShortHosts(resource, spec) // first, as validators may change the spec
+	warning, err := validateSpec(resource, spec)
+	v.errs = append(append(v.errs, rules(resource, err)...), checkZones(resource, spec)...)
+	v.warnings = append(rules(resource, warning), v.warnings...)
 	if len(v.errs)+len(v.warnings) == 0 {
 		return faultless
 	}
@@ -142,7 +142,7 @@ func validate(r *Resource, spec proto.Message) *verdict {
 const everyEnvoyFilter = "EnvoyFilter exposes internal implementation details"
 
 // rules lists the errors of Istio's validation for r, each once: it repeats an error about several fields.
-func rules(r *Resource, err error) (errs Errors) {
+func rules(resource *Resource, err error) (errs Errors) {
 	said := make(map[string]bool)
 	for _, err := range flatten(err) {
 		text := err.Error()
@@ -150,7 +150,7 @@ func rules(r *Resource, err error) (errs Errors) {
 			continue
 		}
 		said[text] = true
-		e := errorOf(r, "%w", err)
+		e := errorOf(resource, "%w", err)
 		e.Rule = true
 		errs = append(errs, e)
 	}
@@ -161,7 +161,7 @@ func rules(r *Resource, err error) (errs Errors) {
 const maxHosts = 10_000
 
 // validateSpec runs Istio's validator. A panic of it, as bad input has caused in the past, is an error of the object.
-func validateSpec(r *Resource, spec proto.Message) (warning, err error) {
+func validateSpec(resource *Resource, spec proto.Message) (warning, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("Istio's validation panics: %v", p) //nolint:staticcheck // a proper name
@@ -177,11 +177,11 @@ func validateSpec(r *Resource, spec proto.Message) (warning, err error) {
 	if v, ok := spec.(*networking.VirtualService); ok && len(v.GetHosts()) > maxHosts {
 		return nil, fmt.Errorf("hosts: there are %d, and at most %d are validated", len(v.GetHosts()), maxHosts)
 	}
-	return validators[r.key.Kind](config.Config{
+	return validators[resource.key.Kind](config.Config{
 		Meta: config.Meta{
-			Name: r.key.Name, Namespace: r.key.Namespace,
-			Labels: r.labels, Annotations: r.annotations,
-			CreationTimestamp: r.Created(),
+			Name: resource.key.Name, Namespace: resource.key.Namespace,
+			Labels: resource.labels, Annotations: resource.annotations,
+			CreationTimestamp: resource.Created(),
 		},
 		Spec: spec,
 	})
@@ -189,7 +189,7 @@ func validateSpec(r *Resource, spec proto.Message) (warning, err error) {
 
 // checkKey returns the faults of a key: those with which it cannot be "namespace/name" on the wire, and names that only
 // Kubernetes refuses.
-func checkKey(k Key) (broken, foreign []error) {
+func checkKey(key Key) (broken, foreign []error) {
 	check := func(field, name string, rules func(string) error) {
 		if err := checkKeyPart(name); err != nil {
 			broken = append(broken, fmt.Errorf("metadata.%s: %w", field, err))
@@ -197,12 +197,12 @@ func checkKey(k Key) (broken, foreign []error) {
 			foreign = append(foreign, fmt.Errorf("metadata.%s: %w", field, err))
 		}
 	}
-	check("name", k.Name, checkName)
+	check("name", key.Name, checkName)
 	switch {
-	case k.Kind != MeshConfig:
-		check("namespace", k.Namespace, CheckNamespace)
-	case k.Namespace != "":
-		broken = append(broken, fmt.Errorf("metadata.namespace: %q given, but %s is cluster-scoped", k.Namespace, k.Kind))
+	case key.Kind != MeshConfig:
+		check("namespace", key.Namespace, CheckNamespace)
+	case key.Namespace != "":
+		broken = append(broken, fmt.Errorf("metadata.namespace: %q given, but %s is cluster-scoped", key.Namespace, key.Kind))
 	}
 	return broken, foreign
 }
@@ -233,11 +233,11 @@ func validateMeshConfig(cfg config.Config) (validation.Warning, error) {
 	}
 	merged := meshdefaults.DefaultMeshConfig()
 	// Lists and the rest of the message replace the default, so that they are not appended to it.
-	src, dst := spec.ProtoReflect(), merged.ProtoReflect()
+	src, message := spec.ProtoReflect(), merged.ProtoReflect()
 	fields := src.Descriptor().Fields()
 	for i := range fields.Len() {
 		if fd := fields.Get(i); fd.IsList() && src.Has(fd) {
-			dst.Clear(fd)
+			message.Clear(fd)
 		}
 	}
 	proto.Merge(merged, spec)
@@ -288,22 +288,22 @@ func checkZones(r *Resource, spec proto.Message) (errs Errors) {
 
 // visitTexts calls visit with the path and the value of some fields of m and of the messages in it.
 func visitTexts(
-	m protoreflect.Message, fields map[protoreflect.FullName]bool, parent string, visit func(path, text string),
+	message protoreflect.Message, fields map[protoreflect.FullName]bool, parent string, visit func(path, text string),
 ) {
-	for i := range m.Descriptor().Fields().Len() {
-		fd := m.Descriptor().Fields().Get(i)
+	for i := range message.Descriptor().Fields().Len() {
+		field := message.Descriptor().Fields().Get(i)
 		visitValue := func(path string, value protoreflect.Value) {
 			switch {
-			case fields[fd.FullName()]:
+			case fields[field.FullName()]:
 				visit(path, value.String())
-			case fd.Message() != nil:
+			case field.Message() != nil:
 				visitTexts(value.Message(), fields, path+".", visit)
 			}
 		}
-		path, value := parent+fd.JSONName(), m.Get(fd)
+		path, value := parent+field.JSONName(), message.Get(field)
 		switch {
-		case fd.IsMap() || !m.Has(fd):
-		case fd.IsList():
+		case field.IsMap() || !message.Has(field):
+		case field.IsList():
 			for i := range value.List().Len() {
 				visitValue(fmt.Sprintf("%s[%d]", path, i), value.List().Get(i))
 			}

@@ -35,20 +35,20 @@ func (l *changeLog) logChanges(log *slog.Logger, changes []memstore.Change, attr
 	unlogged := l.unlogged.Swap(0)
 	var counts [3]int // added, updated, deleted
 	var named, places []string
-	for i, c := range changes {
-		sort, r := 1, c.New
+	for i, change := range changes {
+		sort, resource := 1, change.New
 		switch {
-		case c.Old == nil:
+		case change.Old == nil:
 			sort = 0
-		case c.New == nil:
-			sort, r = 2, c.Old
+		case change.New == nil:
+			sort, resource = 2, change.Old
 		}
 		counts[sort]++
 		if i >= namedChanges {
 			continue
 		}
-		named = append(named, "+~-"[sort:sort+1]+c.Key().String())
-		if place := r.Origin().Place; place != "" && !slices.Contains(places, place) {
+		named = append(named, "+~-"[sort:sort+1]+change.Key().String())
+		if place := resource.Origin().Place; place != "" && !slices.Contains(places, place) {
 			places = append(places, place)
 		}
 	}

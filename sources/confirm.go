@@ -56,19 +56,19 @@ func (a *admitted) fingerprint(j admissionRules) lastgood.Print {
 
 // sumOf identifies resources in order of their keys, with their notes and all that they depend on: the input, the
 // settings of the source, and the program's rules of decoding and validation. It is zero if one of these is unknown.
-func sumOf(mark string, j admissionRules, rs []*resource.Resource, notes string) (sum [16]byte) {
+func sumOf(mark string, j admissionRules, resources []*resource.Resource, notes string) (sum [16]byte) {
 	program := resource.Rules()
 	if mark == "" || program == "" {
 		return sum
 	}
-	h := sha256.New()
-	add := func(texts ...string) { h.Write([]byte(names.Join(texts...))) }
+	hash := sha256.New()
+	add := func(texts ...string) { hash.Write([]byte(names.Join(texts...))) }
 	add(program, mark, j.transform.Identity(), strconv.FormatBool(j.lenient), notes)
-	for _, r := range rs {
+	for _, r := range resources {
 		key, origin := r.Key(), r.Origin()
 		add(string(key.Kind), key.Namespace, key.Name, r.Version(), origin.Place, origin.Rules)
 	}
-	return [16]byte(h.Sum(nil))
+	return [16]byte(hash.Sum(nil))
 }
 
 // groupNotes are the remarks about the content of a group, stored with the print.

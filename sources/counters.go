@@ -34,14 +34,14 @@ func NewCounters(prefix string, counters ...*Counter) *CounterSet {
 
 // Register has the counters collected until stop is called; without a registerer they are not. The registerer adds the
 // label that names the source.
-func (s *CounterSet) Register(r prometheus.Registerer) (stop func(), err error) {
-	if r == nil {
+func (s *CounterSet) Register(registerer prometheus.Registerer) (stop func(), err error) {
+	if registerer == nil {
 		return func() {}, nil
 	}
-	if err := r.Register(s); err != nil {
+	if err := registerer.Register(s); err != nil {
 		return nil, err
 	}
-	return func() { r.Unregister(s) }, nil
+	return func() { registerer.Unregister(s) }, nil
 }
 
 // Describe implements prometheus.Collector.
@@ -53,11 +53,11 @@ func (s *CounterSet) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (s *CounterSet) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range s.counters {
+	for _, counter := range s.counters {
 		kind := prometheus.CounterValue
-		if c.Falls {
+		if counter.Falls {
 			kind = prometheus.GaugeValue
 		}
-		ch <- prometheus.MustNewConstMetric(c.desc, kind, float64(c.value.Load()))
+		ch <- prometheus.MustNewConstMetric(counter.desc, kind, float64(counter.value.Load()))
 	}
 }

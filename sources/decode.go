@@ -17,32 +17,32 @@ type Texts struct {
 }
 
 // Options returns the options of Decode. An error begins with the key at fault.
-func (t Texts) Options() (o resource.Options, err error) {
+func (t Texts) Options() (options resource.Options, err error) {
 	namespace := cmp.Or(t.DefaultNamespace, "default")
-	o = resource.Options{DefaultNamespace: namespace, DomainSuffix: t.DomainSuffix, Validate: true}
-	if err := resource.CheckNamespace(o.DefaultNamespace); err != nil {
-		return o, fmt.Errorf("defaultNamespace: %w", err)
+	options = resource.Options{DefaultNamespace: namespace, DomainSuffix: t.DomainSuffix, Validate: true}
+	if err := resource.CheckNamespace(options.DefaultNamespace); err != nil {
+		return options, fmt.Errorf("defaultNamespace: %w", err)
 	}
 	switch t.UnknownFields {
 	case "", "error":
 	case "warn":
-		o.UnknownFields = resource.SeverityWarning
+		options.UnknownFields = resource.SeverityWarning
 	default:
-		return o, fmt.Errorf(`unknownFields: want "error" or "warn", got %q`, t.UnknownFields)
+		return options, fmt.Errorf(`unknownFields: want "error" or "warn", got %q`, t.UnknownFields)
 	}
 	switch t.ForeignKinds {
 	case "", "ignore":
 	case "warn":
-		o.ForeignKinds = resource.ForeignWarn
+		options.ForeignKinds = resource.ForeignWarn
 	case "error":
-		o.ForeignKinds = resource.ForeignError
+		options.ForeignKinds = resource.ForeignError
 	default:
-		return o, fmt.Errorf(`foreignKinds: want "ignore", "warn" or "error", got %q`, t.ForeignKinds)
+		return options, fmt.Errorf(`foreignKinds: want "ignore", "warn" or "error", got %q`, t.ForeignKinds)
 	}
 	if err := resource.CheckDomain(t.DomainSuffix); err != nil {
-		return o, fmt.Errorf("domainSuffix: %w", err)
+		return options, fmt.Errorf("domainSuffix: %w", err)
 	}
-	return o, nil
+	return options, nil
 }
 
 // Decode returns the content of a group for a text of configuration objects in YAML or JSON. place names the text in
@@ -53,12 +53,12 @@ func Decode(group, place string, text []byte, o resource.Options) Content {
 
 // DecodeAgain is Decode for a text that was decoded before, if earlier is not nil.
 func DecodeAgain(
-	group, place string, text []byte, o resource.Options, earlier *resource.Decoded,
+	group, place string, text []byte, options resource.Options, earlier *resource.Decoded,
 ) (Content, *resource.Decoded) {
 	if earlier == nil {
-		return Decode(group, place, text, o), nil
+		return Decode(group, place, text, options), nil
 	}
-	docs, decoded := resource.DecodeAgain(place, text, o, earlier)
+	docs, decoded := resource.DecodeAgain(place, text, options, earlier)
 	return content(group, place, docs), decoded
 }
 

@@ -119,13 +119,13 @@ type change struct {
 }
 
 // commit replaces the content of groups, which is valid, and returns the effects with the change of the table.
-func (l *ledger) commit(contents []admitted, m guard.Moment) (change, guard.Change) {
-	c := l.replace(contents, m.Now.UTC().Truncate(time.Second))
+func (l *ledger) commit(contents []admitted, moment guard.Moment) (change, guard.Change) {
+	c := l.replace(contents, moment.Now.UTC().Truncate(time.Second))
 	if len(c.Puts)+len(c.Deletes)+len(c.Withdrawn) == 0 {
 		return c, guard.Change{}
 	}
 	c.Explained = !slices.ContainsFunc(contents, func(a admitted) bool { return !a.Explained })
-	return c, l.guard.Judge(m, c.Commit)
+	return c, l.guard.Judge(moment, c.Commit)
 }
 
 // previousStates has the states that the keys of a call had before it, in the order of the call.
@@ -254,15 +254,15 @@ func (l *ledger) replaceGroup(content admitted, now time.Time, before *previousS
 }
 
 // split orders resources by key, and separates repeated keys from the first resource of each key.
-func split(rs []*resource.Resource) (first, repeated []*resource.Resource) {
-	if !slices.IsSortedFunc(rs, compareKeys) {
-		rs = slices.Clone(rs)
-		slices.SortStableFunc(rs, compareKeys)
+func split(resources []*resource.Resource) (first, repeated []*resource.Resource) {
+	if !slices.IsSortedFunc(resources, compareKeys) {
+		resources = slices.Clone(resources)
+		slices.SortStableFunc(resources, compareKeys)
 	}
-	for i, r := range rs {
-		if i > 0 && rs[i-1].Key() == r.Key() {
+	for i, r := range resources {
+		if i > 0 && resources[i-1].Key() == r.Key() {
 			if repeated == nil {
-				first = slices.Clone(rs[:i])
+				first = slices.Clone(resources[:i])
 			}
 			repeated = append(repeated, r)
 		} else if repeated != nil {
@@ -270,7 +270,7 @@ func split(rs []*resource.Resource) (first, repeated []*resource.Resource) {
 		}
 	}
 	if repeated == nil {
-		first = rs
+		first = resources
 	}
 	return first, repeated
 }
@@ -401,13 +401,13 @@ func (l *ledger) quarantineList() []Quarantined {
 	if l.quarantinedCount == 0 {
 		return nil
 	}
-	qs := make([]Quarantined, 0, l.quarantinedCount)
+	quarantineds := make([]Quarantined, 0, l.quarantinedCount)
 	for _, g := range l.quarantines {
-		qs = append(qs, g.quarantine...)
+		quarantineds = append(quarantineds, g.quarantine...)
 	}
-	slices.SortStableFunc(qs, func(a, b Quarantined) int { return cmp.Compare(a.Group, b.Group) })
-	l.fillServing(qs)
-	return qs
+	slices.SortStableFunc(quarantineds, func(a, b Quarantined) int { return cmp.Compare(a.Group, b.Group) })
+	l.fillServing(quarantineds)
+	return quarantineds
 }
 
 // warningList returns all warnings, by group.

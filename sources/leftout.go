@@ -89,18 +89,18 @@ func (s *sink) leftOutIf(meets func(LeftOut) bool) (selected []LeftOut) {
 
 // LeavingOut returns the left-out instances of the groups that have any of keys, and those with a name or address.
 func (s *Supervisor) LeavingOut(name string, keys ...resource.Key) (leftOut []LeftOut) {
-	for _, r := range s.list() {
-		r.sink.mu.Lock()
+	for _, runner := range s.list() {
+		runner.sink.mu.Lock()
 		groups := map[string]bool{}
 		for _, key := range keys {
-			if w, exists := r.sink.ledger.winners[key]; exists {
+			if w, exists := runner.sink.ledger.winners[key]; exists {
 				groups[w.group.name] = true
 			}
 		}
-		leftOut = append(leftOut, r.sink.leftOutIf(func(l LeftOut) bool {
+		leftOut = append(leftOut, runner.sink.leftOutIf(func(l LeftOut) bool {
 			return groups[l.Group] || name != "" && l.concerns(name)
 		})...)
-		r.sink.mu.Unlock()
+		runner.sink.mu.Unlock()
 	}
 	return leftOut
 }

@@ -69,45 +69,45 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	for _, r := range c.supervisor.list() {
+	for _, runner := range c.supervisor.list() {
 		gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{r.name}, labels...)...)
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{runner.name}, labels...)...)
 		}
 		count := func(d *prometheus.Desc, v int) {
-			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), r.name)
+			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), runner.name)
 		}
-		st := r.status(false)
-		held := cmp.Or(st.Held, new(guard.Status))
-		gauge(upDesc, truth(st.State == Healthy || st.State == Degraded))
+		status := runner.status(false)
+		held := cmp.Or(status.Held, new(guard.Status))
+		gauge(upDesc, truth(status.State == Healthy || status.State == Degraded))
 		for state := Starting; state <= Degraded; state++ {
-			gauge(stateDesc, truth(st.State == state), state.String())
+			gauge(stateDesc, truth(status.State == state), state.String())
 		}
-		gauge(unconfirmedDesc, float64(st.Unconfirmed))
-		if st.UnconfirmedUntil != nil {
-			gauge(untilDesc, float64(st.UnconfirmedUntil.Unix()))
+		gauge(unconfirmedDesc, float64(status.Unconfirmed))
+		if status.UnconfirmedUntil != nil {
+			gauge(untilDesc, float64(status.UnconfirmedUntil.Unix()))
 		}
-		gauge(syncedDesc, truth(st.Synced))
-		gauge(staleDesc, truth(st.Stale))
-		if st.Kept != nil {
-			gauge(storedDesc, truth(st.Kept.Error == ""))
+		gauge(syncedDesc, truth(status.Synced))
+		gauge(staleDesc, truth(status.Stale))
+		if status.Kept != nil {
+			gauge(storedDesc, truth(status.Kept.Error == ""))
 		}
 		gauge(heldObjectsDesc, float64(held.Objects))
 		gauge(heldEndpointsDesc, float64(held.Endpoints))
-		count(holdsDesc, st.holds)
-		for kind, n := range st.Objects {
+		count(holdsDesc, status.holds)
+		for kind, n := range status.Objects {
 			gauge(objectsDesc, float64(n), string(kind))
 		}
-		gauge(quarantinedDesc, float64(st.quarantined))
-		gauge(conflictsDesc, float64(st.conflicts))
-		gauge(foreignDesc, float64(st.Foreign))
-		gauge(warningsDesc, float64(st.warnings))
-		gauge(leftOutDesc, float64(st.LeftOutCount))
-		gauge(ageDesc, st.age(time.Now()).Seconds())
-		count(publishesDesc, st.Publishes)
-		if st.LastPublish != nil {
-			gauge(publishedDesc, float64(st.LastPublish.UnixMilli())/1000)
+		gauge(quarantinedDesc, float64(status.quarantined))
+		gauge(conflictsDesc, float64(status.conflicts))
+		gauge(foreignDesc, float64(status.Foreign))
+		gauge(warningsDesc, float64(status.warnings))
+		gauge(leftOutDesc, float64(status.LeftOutCount))
+		gauge(ageDesc, status.age(time.Now()).Seconds())
+		count(publishesDesc, status.Publishes)
+		if status.LastPublish != nil {
+			gauge(publishedDesc, float64(status.LastPublish.UnixMilli())/1000)
 		}
-		count(restartsDesc, st.Restarts)
+		count(restartsDesc, status.Restarts)
 	}
 }
 

@@ -50,22 +50,22 @@ type rejects struct {
 }
 
 func indexRejects(rejects []Reject) (rs rejects) {
-	for _, r := range rejects {
+	for _, reject := range rejects {
 		switch {
-		case r.Foreign:
-		case r.hasNoName():
+		case reject.Foreign:
+		case reject.hasNoName():
 			rs.unidentified = true
-		case r.isIdentified():
+		case reject.isIdentified():
 			if rs.keys == nil {
 				rs.keys, rs.keysWithoutNamespace = make(map[resource.Key]bool), make(map[resource.Key]bool)
 			}
-			rs.keys[r.Key] = true
-			rs.keysWithoutNamespace[withoutNamespace(r.Key)] = true
+			rs.keys[reject.Key] = true
+			rs.keysWithoutNamespace[withoutNamespace(reject.Key)] = true
 		default:
 			if rs.keysWithoutKind == nil {
 				rs.keysWithoutKind = make(map[resource.Key]bool)
 			}
-			rs.keysWithoutKind[withoutKind(r.Key)] = true
+			rs.keysWithoutKind[withoutKind(reject.Key)] = true
 		}
 	}
 	return rs
@@ -235,26 +235,26 @@ func (l *ledger) replacementFor(
 }
 
 // quarantinedRejects lists the rejects of content. Earlier ones keep their time.
-func quarantinedRejects(content admitted, old []Quarantined, now time.Time) []Quarantined {
+func quarantinedRejects(content admitted, quarantineds []Quarantined, now time.Time) []Quarantined {
 	if len(content.Rejects) == 0 {
 		return nil
 	}
-	firstTimes := make(map[resource.Key]time.Time, len(old))
-	for _, q := range old {
+	firstTimes := make(map[resource.Key]time.Time, len(quarantineds))
+	for _, q := range quarantineds {
 		if t, ok := firstTimes[q.Key()]; !ok || q.Since.Before(t) {
 			firstTimes[q.Key()] = q.Since
 		}
 	}
 	qs := make([]Quarantined, 0, len(content.Rejects))
 	for _, r := range content.Rejects {
-		q := Quarantined{
+		quarantined := Quarantined{
 			Ref: resource.Ref(r.Key), Group: content.Group, Place: r.Origin.Place, Reason: r.Err.Error(), Since: now,
 			foreign: r.Foreign, derives: r.Derives, LastGoodServes: r.LastGood, mayRestrict: r.MayRestrict && !r.isIdentified(),
 		}
 		if t, ok := firstTimes[r.Key]; ok {
-			q.Since = t
+			quarantined.Since = t
 		}
-		qs = append(qs, q)
+		qs = append(qs, quarantined)
 	}
 	return qs
 }
@@ -263,30 +263,30 @@ func quarantinedRejects(content admitted, old []Quarantined, now time.Time) []Qu
 const maxKeptNames = 10
 
 // fillServing adds the objects in force to quarantined objects, which are ordered by group.
-func (l *ledger) fillServing(qs []Quarantined) {
+func (l *ledger) fillServing(quarantineds []Quarantined) {
 	var g *group
 	var uncertain keptNames
 	var byName map[resource.Key]keptNames
-	for i := range qs {
-		q := &qs[i]
-		if keptList := l.groups[q.Group]; keptList != g {
+	for i := range quarantineds {
+		quarantined := &quarantineds[i]
+		if keptList := l.groups[quarantined.Group]; keptList != g {
 			g, byName = keptList, nil
 		}
-		r := Reject{Key: q.Key()}
+		reject := Reject{Key: quarantined.Key()}
 		switch {
-		case g == nil || q.foreign:
-		case r.isIdentified():
-			q.LastGoodServes = l.winners[q.Key()].isLastGood
+		case g == nil || quarantined.foreign:
+		case reject.isIdentified():
+			quarantined.LastGoodServes = l.winners[quarantined.Key()].isLastGood
 		case len(g.lastGood) == 0:
 		default:
 			if byName == nil { // once for each group: its rejects share the lists
 				uncertain, byName = g.uncertainKept()
 			}
 			keptList := uncertain
-			if !r.hasNoName() {
-				keptList = byName[withoutKind(q.Key())]
+			if !reject.hasNoName() {
+				keptList = byName[withoutKind(quarantined.Key())]
 			}
-			q.Keeps, q.KeepsMore = keptList.names, keptList.unlisted
+			quarantined.Keeps, quarantined.KeepsMore = keptList.names, keptList.unlisted
 		}
 	}
 }
@@ -324,20 +324,20 @@ func (g *group) uncertainKept() (uncertain keptNames, byName map[resource.Key]ke
 }
 
 // whyKept returns the first unidentified rejects that keep a key in force.
-func (l *ledger) whyKept(key resource.Key) (qs []Quarantined) {
+func (l *ledger) whyKept(key resource.Key) (quarantineds []Quarantined) {
 	const enough = 5
-	w := l.winners[key]
-	if !w.isLastGood || w.group.lastGood[key] {
+	candidate := l.winners[key]
+	if !candidate.isLastGood || candidate.group.lastGood[key] {
 		return nil
 	}
-	for _, q := range w.group.quarantine {
+	for _, q := range candidate.group.quarantine {
 		r := Reject{Key: q.Key(), Foreign: q.foreign}
 		if r.hasNoName() || !r.isIdentified() && withoutKind(q.Key()) == withoutKind(key) {
-			if qs = append(qs, q); len(qs) == enough {
+			if quarantineds = append(quarantineds, q); len(quarantineds) == enough {
 				break
 			}
 		}
 	}
-	l.fillServing(qs)
-	return qs
+	l.fillServing(quarantineds)
+	return quarantineds
 }

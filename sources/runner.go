@@ -174,29 +174,29 @@ func (r *runner) noteFailure(err error, wait time.Duration) {
 	r.lastError = err.Error()
 	r.mu.Unlock()
 
-	var st Status
-	r.sink.fillStatus(&st, false)
+	var status Status
+	r.sink.fillStatus(&status, false)
 	level := slog.LevelDebug
 	if !isRepeated {
 		level = slog.LevelWarn
 	}
 	r.log.Log(context.Background(), level, "source failed, it will be restarted", "err", err, "wait", wait)
-	if st.State != Denied {
-		st.State = Unreachable
+	if status.State != Denied {
+		status.State = Unreachable
 	}
-	r.sink.Report(Health{State: st.State, Message: err.Error()})
+	r.sink.Report(Health{State: status.State, Message: err.Error()})
 }
 
 // status returns the status, with or without lists.
 func (r *runner) status(lists bool) Status {
-	st := Status{Name: r.name}
+	status := Status{Name: r.name}
 	r.mu.Lock()
-	st.Address, st.Restarts, st.LastError = r.address, r.restarts, r.lastError
+	status.Address, status.Restarts, status.LastError = r.address, r.restarts, r.lastError
 	r.mu.Unlock()
-	r.sink.fillStatus(&st, lists)
+	r.sink.fillStatus(&status, lists)
 	if r.memory != nil {
 		memoryStatus := r.memory.Status()
-		st.Kept = &memoryStatus
+		status.Kept = &memoryStatus
 	}
-	return st
+	return status
 }

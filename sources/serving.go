@@ -48,7 +48,7 @@ func (s *sink) serving(key resource.Key) (serving Serving) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, _, serving.Held = s.ledger.guard.Held(key)
-	w, exists := s.ledger.winners[key]
+	candidate, exists := s.ledger.winners[key]
 	switch {
 	case !exists:
 		return serving
@@ -58,10 +58,10 @@ func (s *sink) serving(key resource.Key) (serving Serving) {
 			serving.Unread = strings.TrimSuffix("it has not been read since the restart: "+serving.Unread, ": ")
 		}
 	default:
-		serving.Unread = s.unreadable(w.group.name)
+		serving.Unread = s.unreadable(candidate.group.name)
 	}
 	serving.Unsure = s.ledger.whyKept(key)
-	serving.Warnings = slices.Clone(w.group.warned[key])
+	serving.Warnings = slices.Clone(candidate.group.warned[key])
 	return serving
 }
 

@@ -149,28 +149,28 @@ func (s *sink) Report(h Health) {
 
 // report changes the health; isFirst says that only a source that starts takes it. It logs a change of state, and not a
 // change of the message.
-func (s *sink) report(h Health, isFirst bool) {
+func (s *sink) report(health Health, isFirst bool) {
 	s.mu.Lock()
 	old := s.health
 	if isFirst && old.State != Starting {
 		s.mu.Unlock()
 		return
 	}
-	s.health = h
-	if h.State != old.State {
+	s.health = health
+	if health.State != old.State {
 		s.stateSince = time.Now()
 	}
-	well := s.allInvalid && h.State == Healthy // the log says that it is not
+	well := s.allInvalid && health.State == Healthy // the log says that it is not
 	s.mu.Unlock()
-	if h == old || well {
+	if health == old || well {
 		return
 	}
-	attrs := []any{"from", old.State.String(), "to", h.State.String()}
-	if h.Message != "" {
-		attrs = append(attrs, "message", h.Message)
+	attrs := []any{"from", old.State.String(), "to", health.State.String()}
+	if health.Message != "" {
+		attrs = append(attrs, "message", health.Message)
 	}
 	level := slog.LevelInfo
-	switch h.State {
+	switch health.State {
 	case old.State:
 		s.log.Debug("source state message changed", attrs...)
 		return
@@ -179,9 +179,9 @@ func (s *sink) report(h Health, isFirst bool) {
 	}
 	s.log.Log(context.Background(), level, "source state changed", attrs...)
 	if level == slog.LevelWarn {
-		s.onEvent(EventUnreadable, h.State.String()+": "+h.Message)
-	} else if h.State == Healthy && old.State != Starting {
-		s.onEvent(EventReadable, h.State.String())
+		s.onEvent(EventUnreadable, health.State.String()+": "+health.Message)
+	} else if health.State == Healthy && old.State != Starting {
+		s.onEvent(EventReadable, health.State.String())
 	}
 }
 
@@ -256,16 +256,16 @@ func (s *sink) judge(r *resource.Resource, before *group, rules admissionRules) 
 }
 
 func (s *sink) admitGroup(
-	c Content, before group, rules admissionRules, firstSeen func(*resource.Resource) *resource.Resource,
+	content Content, before group, rules admissionRules, firstSeen func(*resource.Resource) *resource.Resource,
 ) admitted {
-	verdicts := make([]verdict, len(c.Resources))
-	inParallel(len(c.Resources), func(i int) {
-		r := rules.transform.Apply(c.Resources[i])
+	verdicts := make([]verdict, len(content.Resources))
+	inParallel(len(content.Resources), func(i int) {
+		r := rules.transform.Apply(content.Resources[i])
 		if r == nil {
 			return // excluded
 		}
-		if o := r.Origin(); o.Source != s.source || o.Group != c.Group {
-			r = r.WithOrigin(resource.Origin{Source: s.source, Place: o.Place, Group: c.Group, Rules: o.Rules})
+		if o := r.Origin(); o.Source != s.source || o.Group != content.Group {
+			r = r.WithOrigin(resource.Origin{Source: s.source, Place: o.Place, Group: content.Group, Rules: o.Rules})
 		}
 		if r.Seen().IsZero() { // here, so that the ledger and the table have one resource, not two
 			r = firstSeen(r)
@@ -273,10 +273,10 @@ func (s *sink) admitGroup(
 		verdicts[i] = s.judge(r, &before, rules)
 	})
 
-	a := admitted{Content: c}
+	a := admitted{Content: content}
 	a.Resources = make([]*resource.Resource, 0, len(verdicts))
 	a.Rejects = nil
-	for _, reject := range c.Rejects {
+	for _, reject := range content.Rejects {
 		key, isTaken := rules.transform.Key(reject.Key)
 		reject.Key = key
 		reject.MayRestrict = reject.MayRestrict || reject.Unread && (before.name == "" || before.neverValid > 0)
@@ -284,10 +284,10 @@ func (s *sink) admitGroup(
 			a.Rejects = append(a.Rejects, reject)
 		}
 	}
-	a.Warnings = slices.Clip(c.Warnings)
+	a.Warnings = slices.Clip(content.Warnings)
 	for i, v := range verdicts {
 		if v.resource == nil {
-			excluded := c.Resources[i]
+			excluded := content.Resources[i]
 			a.excluded = append(a.excluded, Excluded{Source: s.source, Key: excluded.Key(), Place: excluded.Origin().Place})
 			continue
 		}
@@ -324,17 +324,17 @@ func (s *sink) admitGroup(
 func (s *sink) commit(contents []admitted) change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := guard.Moment{Now: time.Now(), Served: s.table.Snapshot()}
+	moment := guard.Moment{Now: time.Now(), Served: s.table.Snapshot()}
 	before := make(map[string][]resource.Key)
 	for _, content := range contents {
 		if g := s.ledger.quarantines[content.Group]; g != nil {
 			before[content.Group] = s.unenforcedIn(g)
 		}
 	}
-	c, passes := s.ledger.commit(contents, m)
+	c, passes := s.ledger.commit(contents, moment)
 	s.noteAbsentInvalid(before)
 	s.recordLeftOut(contents)
-	if c.served, c.holds = s.apply(m, passes); len(c.served) > 0 {
+	if c.served, c.holds = s.apply(moment, passes); len(c.served) > 0 {
 		s.publishes++
 	}
 	if s.memory != nil {
@@ -346,13 +346,13 @@ func (s *sink) commit(contents []admitted) change {
 }
 
 // apply changes the table as the guard says. The caller holds mu.
-func (s *sink) apply(m guard.Moment, c guard.Change) ([]memstore.Change, []guard.Event) {
+func (s *sink) apply(moment guard.Moment, c guard.Change) ([]memstore.Change, []guard.Event) {
 	// While the table changes, objects are invalid that were so before or are so afterwards.
-	s.table.SetInvalid(append(s.unenforced(), m.Served.Invalid()...))
+	s.table.SetInvalid(append(s.unenforced(), moment.Served.Invalid()...))
 	changes, _ := s.table.Apply(c.Puts, c.Deletes)
 	s.updateInvalid()
 	if len(changes) > 0 {
-		s.lastChange = m.Now
+		s.lastChange = moment.Now
 	}
 	events, held := s.ledger.guard.TakeEvents()
 	if len(events) > 0 || s.ledger.guard.IsHolding() {
@@ -469,11 +469,11 @@ func logFirst[T any](s *sink, list []T, sort string, log func(T)) {
 }
 
 // quarantinedName returns the name of a quarantined object or document.
-func quarantinedName(q Quarantined) string {
-	if q.Kind == "" {
-		return "a document of " + q.Group
+func quarantinedName(quarantined Quarantined) string {
+	if quarantined.Kind == "" {
+		return "a document of " + quarantined.Group
 	}
-	return q.Key().String()
+	return quarantined.Key().String()
 }
 
 // rejected returns the error that names every reject, or nil.
@@ -488,36 +488,36 @@ func rejected(contents []admitted) error {
 }
 
 // fillStatus fills the status. Without lists, its cost is that of the number of kinds.
-func (s *sink) fillStatus(st *Status, lists bool) {
+func (s *sink) fillStatus(status *Status, lists bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	health := s.currentHealth()
-	st.State, st.Message, st.Since = health.State, health.Message, s.stateSince
-	if st.Unconfirmed = health.Unconfirmed; !health.End.IsZero() {
-		st.UnconfirmedUntil = &health.End
+	status.State, status.Message, status.Since = health.State, health.Message, s.stateSince
+	if status.Unconfirmed = health.Unconfirmed; !health.End.IsZero() {
+		status.UnconfirmedUntil = &health.End
 	}
-	st.Synced = s.synced
-	st.Restored = s.restored
-	st.Stale = s.stale()
-	st.Held = s.ledger.guard.Status()
-	st.Publishes = s.publishes
+	status.Synced = s.synced
+	status.Restored = s.restored
+	status.Stale = s.stale()
+	status.Held = s.ledger.guard.Status()
+	status.Publishes = s.publishes
 	if t := s.lastChange; !t.IsZero() {
-		st.LastPublish = &t
+		status.LastPublish = &t
 	}
-	st.Groups = len(s.ledger.groups)
-	st.Objects = maps.Clone(s.ledger.winnerCounts)
-	st.Foreign = s.ledger.foreignCount
-	st.Unsure = s.ledger.uncertainCount
-	st.LeftOutCount = s.leftOutCount
-	st.quarantined, st.warnings = s.ledger.quarantinedCount, s.ledger.warningCount
-	st.conflicts, st.holds = s.ledger.conflicts(), s.ledger.guard.Holds()
+	status.Groups = len(s.ledger.groups)
+	status.Objects = maps.Clone(s.ledger.winnerCounts)
+	status.Foreign = s.ledger.foreignCount
+	status.Unsure = s.ledger.uncertainCount
+	status.LeftOutCount = s.leftOutCount
+	status.quarantined, status.warnings = s.ledger.quarantinedCount, s.ledger.warningCount
+	status.conflicts, status.holds = s.ledger.conflicts(), s.ledger.guard.Holds()
 	if lists {
-		st.Quarantined = s.ledger.quarantineList()
-		st.Conflicts = s.ledger.conflictList()
-		st.Warnings = s.ledger.warningList()
-		st.Unserved = s.ledger.unservedList()
-		st.LeftOut = s.leftOutIf(func(LeftOut) bool { return true })
-		st.Unread = s.countUnread()
+		status.Quarantined = s.ledger.quarantineList()
+		status.Conflicts = s.ledger.conflictList()
+		status.Warnings = s.ledger.warningList()
+		status.Unserved = s.ledger.unservedList()
+		status.LeftOut = s.leftOutIf(func(LeftOut) bool { return true })
+		status.Unread = s.countUnread()
 	}
 }
 
@@ -543,11 +543,11 @@ func (l *ledger) allInvalid() bool {
 		return false
 	}
 	hasInvalid := false
-	for _, g := range l.groups {
-		if len(g.excluded) > 0 {
+	for _, group := range l.groups {
+		if len(group.excluded) > 0 {
 			return false
 		}
-		for _, q := range g.quarantine {
+		for _, q := range group.quarantine {
 			hasInvalid = hasInvalid || !q.foreign || q.derives
 		}
 	}
@@ -567,18 +567,18 @@ func (s *sink) syncIfValid() {
 // currentHealth returns the health that the source reported, or that all of its objects are invalid. The caller holds
 // mu.
 func (s *sink) currentHealth() Health {
-	h := s.health
+	health := s.health
 	if !s.allInvalid {
-		return h
+		return health
 	}
 	why := fmt.Sprintf("not synced, because not one object is valid (partialStart: true allows that): %d in quarantine",
 		s.ledger.quarantinedCount)
-	if h.Message != "" {
-		why = h.Message + "; " + why
+	if health.Message != "" {
+		why = health.Message + "; " + why
 	}
-	if h.State == Starting || h.State == Healthy {
-		h.State = Degraded
+	if health.State == Starting || health.State == Healthy {
+		health.State = Degraded
 	}
-	h.Message = why
-	return h
+	health.Message = why
+	return health
 }

@@ -59,12 +59,12 @@ func (g *group) noteNeverValid() {
 			keptIn[key.Namespace], keepsMesh = true, keepsMesh || key.Kind == resource.MeshConfig
 		}
 	}
-	for _, q := range g.quarantine {
-		if !q.mayRestrict {
+	for _, quarantined := range g.quarantine {
+		if !quarantined.mayRestrict {
 			continue
 		}
-		isMesh := keepsMesh && (q.Kind == "" || q.Kind == resource.MeshConfig)
-		if rejects++; q.Namespace != "" && !keptIn[q.Namespace] && !isMesh {
+		isMesh := keepsMesh && (quarantined.Kind == "" || quarantined.Kind == resource.MeshConfig)
+		if rejects++; quarantined.Namespace != "" && !keptIn[quarantined.Namespace] && !isMesh {
 			elsewhere++
 		}
 	}
@@ -78,13 +78,13 @@ func (g *group) noteNeverValid() {
 
 // unenforcedKey returns the key that Envoys refuse for a reject, and whether they do: no valid version of it is
 // served, and it may restrict traffic. The caller holds mu.
-func (s *sink) unenforcedKey(q Quarantined) (key resource.Key, unenforced bool) {
-	switch reject := (Reject{Key: q.Key()}); {
-	case q.foreign:
+func (s *sink) unenforcedKey(quarantined Quarantined) (key resource.Key, unenforced bool) {
+	switch reject := (Reject{Key: quarantined.Key()}); {
+	case quarantined.foreign:
 	case reject.isIdentified():
-		return q.Key(), !q.LastGoodServes
-	case q.mayRestrict && s.ledger.groups[q.Group].neverValid > 0 && s.rules.takesPolicies():
-		key = resource.Key{Kind: resource.Unrecognised, Namespace: q.Namespace, Name: q.Place}
+		return quarantined.Key(), !quarantined.LastGoodServes
+	case quarantined.mayRestrict && s.ledger.groups[quarantined.Group].neverValid > 0 && s.rules.takesPolicies():
+		key = resource.Key{Kind: resource.Unrecognised, Namespace: quarantined.Namespace, Name: quarantined.Place}
 		return key, true
 	}
 	return key, false

@@ -122,13 +122,13 @@ func (c *claimant) serviceEntry(se *networking.ServiceEntry) {
 	}
 }
 
-func (c *claimant) virtualService(vs *networking.VirtualService) {
-	c.setVisibility(vs.ExportTo)
-	gateways := vs.Gateways
+func (c *claimant) virtualService(virtualService *networking.VirtualService) {
+	c.setVisibility(virtualService.ExportTo)
+	gateways := virtualService.Gateways
 	if len(gateways) == 0 {
 		gateways = []string{meshGateway}
 	}
-	for _, host := range vs.Hosts {
+	for _, host := range virtualService.Hosts {
 		host = FullHost(host, c.res.Key().Namespace)
 		c.hosts = append(c.hosts, host)
 		for _, gateway := range gateways {
@@ -141,14 +141,14 @@ func (c *claimant) virtualService(vs *networking.VirtualService) {
 	}
 }
 
-func (c *claimant) destinationRule(dr *networking.DestinationRule) {
-	exportTo := dr.ExportTo
-	if dr.WorkloadSelector != nil {
+func (c *claimant) destinationRule(destinationRule *networking.DestinationRule) {
+	exportTo := destinationRule.ExportTo
+	if destinationRule.WorkloadSelector != nil {
 		exportTo = []string{"."} // as istiod sees it
-		c.selector = fmt.Sprint(sorted(dr.WorkloadSelector.MatchLabels))
+		c.selector = fmt.Sprint(sorted(destinationRule.WorkloadSelector.MatchLabels))
 	}
 	c.setVisibility(exportTo)
-	host := FullHost(dr.Host, c.res.Key().Namespace)
+	host := FullHost(destinationRule.Host, c.res.Key().Namespace)
 	c.hosts = []string{host}
 	subject := host
 	if c.selector != "" {

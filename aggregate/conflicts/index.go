@@ -40,12 +40,12 @@ func placesOf(r *resource.Resource) (places []place) {
 }
 
 // Follow brings the index up to date with r.
-func (x *Index) Follow(r memstore.Reader) {
+func (x *Index) Follow(reader memstore.Reader) {
 	if x.owners == nil {
 		x.owners, x.contested = make(map[place][]*resource.Resource), make(map[place]bool)
 		x.claimants = make(map[*resource.Resource]*claimant)
 	}
-	changes, now := memstore.ChangesFrom(r, x.seen)
+	changes, now := memstore.ChangesFrom(reader, x.seen)
 	for c := range changes {
 		x.remove(c.Old)
 		x.add(c.New)
@@ -64,14 +64,14 @@ func (x *Index) add(r *resource.Resource) {
 
 func (x *Index) remove(r *resource.Resource) {
 	delete(x.claimants, r)
-	for _, p := range placesOf(r) {
-		remaining := slices.DeleteFunc(x.owners[p], func(o *resource.Resource) bool { return o == r })
-		x.owners[p] = remaining
+	for _, place := range placesOf(r) {
+		remaining := slices.DeleteFunc(x.owners[place], func(o *resource.Resource) bool { return o == r })
+		x.owners[place] = remaining
 		switch len(remaining) {
 		case 0:
-			delete(x.owners, p)
+			delete(x.owners, place)
 		case 1:
-			delete(x.contested, p)
+			delete(x.contested, place)
 			delete(x.claimants, remaining[0])
 		}
 	}

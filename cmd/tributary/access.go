@@ -26,7 +26,7 @@ func newAccessCheck() *cobra.Command {
 	var file string
 	var proofs []string
 	var query access.Query
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "check [-c FILE] --identity PROOF... [--kind KIND] [--namespace NAMESPACE]",
 		Short: "Say which rule decides the rights of a client",
 		Long: `Check reads the access rules of a configuration file, and says which of them decides whether a client may
@@ -37,12 +37,12 @@ It exits with 3 if it is not allowed.`,
 		Example: `  tributary access check -c tributary.yaml --identity spiffe://cluster.local/ns/prod/sa/web --kind se --namespace prod
   tributary access check --identity token:ci --identity ip:10.1.2.3 --type clusters`,
 		Args: cobra.NoArgs,
-		RunE: runCommand(func(cmd *cobra.Command, _ []string) (err error) {
+		RunE: runCommand(func(command *cobra.Command, _ []string) (err error) {
 			if query.Client, err = identity.Parse(proofs); err != nil {
 				return &failure{exitUsage, err}
 			}
 			query.Content = make(map[string]string)
-			cmd.Flags().Visit(func(flag *pflag.Flag) { query.Content[flag.Name] = flag.Value.String() })
+			command.Flags().Visit(func(flag *pflag.Flag) { query.Content[flag.Name] = flag.Value.String() })
 			if kind := query.Content["kind"]; kind != "" {
 				schema, err := schemaNamed(kind)
 				if err != nil {
@@ -60,28 +60,28 @@ It exits with 3 if it is not allowed.`,
 				return err
 			}
 			for _, doubt := range doubtsOf(cfg, query.Client) {
-				cmd.PrintErrf("warning: %s\n", doubt)
+				command.PrintErrf("warning: %s\n", doubt)
 			}
 			allowed, why := cfg.Rules().Check(query)
-			if _, err := fmt.Fprintln(cmd.OutOrStdout(), why); err != nil || allowed {
+			if _, err := fmt.Fprintln(command.OutOrStdout(), why); err != nil || allowed {
 				return err
 			}
 			return &failure{code: exitFindings}
 		}),
 	}
-	f := cmd.Flags()
-	addConfig(cmd, &file, "")
-	f.StringArrayVar(&proofs, "identity", nil, "a proof of the client's identity; may be repeated")
-	f.StringVar(&query.Node, "node-id", "", "node ID of the client")
-	f.String("kind", "", "kind of the objects")
-	f.StringP("namespace", "n", "", "namespace of the objects")
-	f.String("source", "", "source of the objects")
-	f.String("type", "", "type of Envoy: "+strings.Join(access.Types(), ", "))
-	f.String("service", "", "other services than xDS: "+strings.Join(access.Services(), ", "))
-	completeFlag(cmd, "type", cobra.FixedCompletions(access.Types(), noFiles))
-	completeFlag(cmd, "service", cobra.FixedCompletions(access.Services(), noFiles))
-	completeFlag(cmd, "kind", cobra.FixedCompletions(offeredKinds(), noFiles))
-	return cmd
+	flagSet := command.Flags()
+	addConfig(command, &file, "")
+	flagSet.StringArrayVar(&proofs, "identity", nil, "a proof of the client's identity; may be repeated")
+	flagSet.StringVar(&query.Node, "node-id", "", "node ID of the client")
+	flagSet.String("kind", "", "kind of the objects")
+	flagSet.StringP("namespace", "n", "", "namespace of the objects")
+	flagSet.String("source", "", "source of the objects")
+	flagSet.String("type", "", "type of Envoy: "+strings.Join(access.Types(), ", "))
+	flagSet.String("service", "", "other services than xDS: "+strings.Join(access.Services(), ", "))
+	completeFlag(command, "type", cobra.FixedCompletions(access.Types(), noFiles))
+	completeFlag(command, "service", cobra.FixedCompletions(access.Services(), noFiles))
+	completeFlag(command, "kind", cobra.FixedCompletions(offeredKinds(), noFiles))
+	return command
 }
 
 func amongThose(flag, value string, values []string) error {
@@ -118,7 +118,7 @@ func newToken() *cobra.Command {
 
 func newTokenNew() *cobra.Command {
 	var file string
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "new NAME --file FILE",
 		Short: "Make a token, and add its hash to a file of tokens",
 		Long: `New makes a token for the client of that name, prints it, and adds its hash to the file, which is the
@@ -129,7 +129,7 @@ To replace a token, make another of the same name, and delete the old line when 
 the streams that came with the old one.`,
 		Example: `  tributary token new ci --file /etc/tributary/tokens > ci.token`,
 		Args:    cobra.ExactArgs(1),
-		RunE: runCommand(func(cmd *cobra.Command, args []string) error {
+		RunE: runCommand(func(command *cobra.Command, args []string) error {
 			token, line, err := identity.NewToken(args[0])
 			if err != nil {
 				return &failure{exitUsage, err}
@@ -137,15 +137,15 @@ the streams that came with the old one.`,
 			if err := writable(file); err != nil {
 				return err
 			}
-			if _, err = fmt.Fprintln(cmd.OutOrStdout(), token); err != nil { // a token without a holder must not be accepted
+			if _, err = fmt.Fprintln(command.OutOrStdout(), token); err != nil { // a token without a holder must not be accepted
 				return err
 			}
 			return appendTo(file, line)
 		}),
 	}
-	cmd.Flags().StringVar(&file, "file", "", "file of hashed tokens; it is made if there is none")
-	_ = cmd.MarkFlagRequired("file") // there is one
-	return cmd
+	command.Flags().StringVar(&file, "file", "", "file of hashed tokens; it is made if there is none")
+	_ = command.MarkFlagRequired("file") // there is one
+	return command
 }
 
 // writable checks that a file can be written, and makes a missing one with rights for its owner only.

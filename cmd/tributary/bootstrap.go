@@ -18,7 +18,7 @@ func newBootstrap() *cobra.Command {
 	var opts client.Bootstrap
 	var secure secureFlags
 	var namespace, interception string
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "bootstrap {" + strings.Join(client.BootstrapClients(), " | ") + "}",
 		Short: "Print the configuration for a client to find a server",
 		Long: `Bootstrap prints the configuration for a client to find an xDS server: the configSources of istiod, the
@@ -36,12 +36,12 @@ instructions.`,
     --metadata GENERATOR=grpc,NAMESPACE=shop`,
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: client.BootstrapClients(),
-		RunE: runCommand(func(cmd *cobra.Command, args []string) error {
+		RunE: runCommand(func(command *cobra.Command, args []string) error {
 			if !slices.Contains(client.BootstrapClients(), args[0]) {
 				return usage("unknown client %q%s; known: %s", args[0], words.Suggestion(args[0], client.BootstrapClients()),
 					strings.Join(client.BootstrapClients(), ", "))
 			}
-			if err := forClient(cmd, args[0]); err != nil {
+			if err := forClient(command, args[0]); err != nil {
 				return err
 			}
 			if opts.NodeID == "" {
@@ -58,33 +58,33 @@ instructions.`,
 			if err != nil {
 				return usage("%w", err)
 			}
-			if _, err := text.WriteTo(cmd.OutOrStdout()); err != nil {
+			if _, err := text.WriteTo(command.OutOrStdout()); err != nil {
 				return err
 			}
-			cmd.PrintErrln(hint)
+			command.PrintErrln(hint)
 			return nil
 		}),
 	}
-	f := cmd.Flags()
-	f.Var(xdsServer{&opts.Server}, "server", "host:port of the server, as the client reaches it"+
+	flagSet := command.Flags()
+	flagSet.Var(xdsServer{&opts.Server}, "server", "host:port of the server, as the client reaches it"+
 		orElse(envServer, "listen.xds", config.DefaultXDS))
-	f.StringVar(&opts.NodeID, "node-id", "", "id of the client's node, for envoy and grpc (default: the host name)")
-	f.StringToStringVar(&opts.Metadata, "metadata", nil,
+	flagSet.StringVar(&opts.NodeID, "node-id", "", "id of the client's node, for envoy and grpc (default: the host name)")
+	flagSet.StringToStringVar(&opts.Metadata, "metadata", nil,
 		"metadata of that node, such as GENERATOR=grpc, which istiod wants of a gRPC program")
-	f.StringToStringVar(&opts.Labels, "label", nil,
+	flagSet.StringToStringVar(&opts.Labels, "label", nil,
 		"labels of its workload, such as istio=ingressgateway, for the selectors of Gateways")
-	f.StringVar(&namespace, "namespace", "",
+	flagSet.StringVar(&namespace, "namespace", "",
 		"namespace of that node; its rules come first (default: that of the id, else default)")
-	f.StringVar(&interception, "interception", "",
+	flagSet.StringVar(&interception, "interception", "",
 		"how connections come to Envoy's listeners: NONE (they bind 127.0.0.1:<service port>), "+
 			"REDIRECT or TPROXY (default NONE)")
-	f.StringVar(&opts.Admin, "admin", client.DefaultEnvoyAdmin, "host:port of Envoy's admin server")
-	f.StringVar(&opts.SPIRE, "spire", "", "socket of SPIRE's agent, for Envoy's identity in mutual TLS")
-	f.StringVar(&opts.Identity, "identity-dir", "",
+	flagSet.StringVar(&opts.Admin, "admin", client.DefaultEnvoyAdmin, "host:port of Envoy's admin server")
+	flagSet.StringVar(&opts.SPIRE, "spire", "", "socket of SPIRE's agent, for Envoy's identity in mutual TLS")
+	flagSet.StringVar(&opts.Identity, "identity-dir", "",
 		"directory that has Envoy's identity: cert-chain.pem, key.pem and root-cert.pem")
-	secure.addTLS(cmd)
-	f.BoolVar(&opts.Kubernetes, "kubernetes", true, "istiod runs on Kubernetes, and goes on reading its CRDs")
-	return cmd
+	secure.addTLS(command)
+	flagSet.BoolVar(&opts.Kubernetes, "kubernetes", true, "istiod runs on Kubernetes, and goes on reading its CRDs")
+	return command
 }
 
 // nodeMetadata returns the metadata of a client's node with the values of flags. istiod's default of the interception
@@ -106,7 +106,7 @@ func nodeMetadata(client string, metadata map[string]string, namespace, intercep
 }
 
 // forClient refuses flags that have no meaning for a client of that kind.
-func forClient(cmd *cobra.Command, client string) error {
+func forClient(command *cobra.Command, client string) error {
 	for _, f := range []struct {
 		name    string
 		clients []string
@@ -121,7 +121,7 @@ func forClient(cmd *cobra.Command, client string) error {
 		{"spire", []string{"envoy"}},
 		{"identity-dir", []string{"envoy"}},
 	} {
-		if cmd.Flags().Changed(f.name) && !slices.Contains(f.clients, client) {
+		if command.Flags().Changed(f.name) && !slices.Contains(f.clients, client) {
 			return usage("--%s is for %s, and not for %s", f.name, strings.Join(f.clients, " and "), client)
 		}
 	}

@@ -47,14 +47,14 @@ func completeType(_ *cobra.Command, args []string, _ string) (types []cobra.Comp
 }
 
 // objects returns the objects of a kind that a server has; none if it cannot be asked.
-func (f *clientFlags) objects(cmd *cobra.Command, kind string) []*resource.Resource {
+func (f *clientFlags) objects(command *cobra.Command, kind string) []*resource.Resource {
 	schema, ok := resource.SchemaByName(kind)
-	if !ok || findServer(cmd) != nil {
+	if !ok || findServer(command) != nil {
 		return nil
 	}
-	server := f.client(cmd)
+	server := f.client(command)
 	server.Timeout, server.Log = completionTimeout, slog.New(slog.DiscardHandler)
-	answer, err := server.Get(cmd.Context(), schema)
+	answer, err := server.Get(command.Context(), schema)
 	if err != nil {
 		return nil
 	}
@@ -62,20 +62,20 @@ func (f *clientFlags) objects(cmd *cobra.Command, kind string) []*resource.Resou
 }
 
 // completeObjects offers kinds and types first, and then names of objects.
-func (f *clientFlags) completeObjects(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion,
+func (f *clientFlags) completeObjects(command *cobra.Command, args []string, typed string) ([]cobra.Completion,
 	cobra.ShellCompDirective,
 ) {
 	if kind, object, ok := strings.Cut(typed, "/"); ok && (len(args) == 0 || strings.Contains(args[0], "/")) {
-		return words.Each(f.names(cmd, kind, object), func(name string) string { return kind + "/" + name }), noFiles
+		return words.Each(f.names(command, kind, object), func(name string) string { return kind + "/" + name }), noFiles
 	}
 	if len(args) == 0 {
 		if before := strings.LastIndex(typed, ","); before >= 0 { // one more kind
 			return words.Each(offeredKinds(), func(kind string) string { return typed[:before+1] + kind }), noFiles
 		}
-		names, _ := completeType(cmd, args, typed)
+		names, _ := completeType(command, args, typed)
 		return append(names, cobra.CompletionWithDesc(allKinds, "all kinds")), noFiles
 	}
-	return f.names(cmd, args[0], typed), noFiles
+	return f.names(command, args[0], typed), noFiles
 }
 
 // names are those of the objects of kinds, as they are to be typed.
@@ -126,36 +126,36 @@ func (f *adminFlags) completeNamespaces(cmd *cobra.Command, args []string, _ str
 }
 
 // seen are the objects of a kind, in order; none if they cannot be asked for.
-func (f *adminFlags) seen(cmd *cobra.Command, kind string) []string {
+func (f *adminFlags) seen(command *cobra.Command, kind string) []string {
 	schema, ok := resource.SchemaByName(kind)
 	if !ok {
 		return nil
 	}
 	var seen admin.Seen
-	_, _ = f.completing(cmd).Get(cmd.Context(), "/debug/seen", url.Values{"kind": {string(schema.Kind)}}, &seen)
+	_, _ = f.completing(command).Get(command.Context(), "/debug/seen", url.Values{"kind": {string(schema.Kind)}}, &seen)
 	return slices.Sorted(maps.Keys(seen))
 }
 
 // completeObjects offers kinds first, and then names of objects.
-func (f *adminFlags) completeObjects(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion,
+func (f *adminFlags) completeObjects(command *cobra.Command, args []string, typed string) ([]cobra.Completion,
 	cobra.ShellCompDirective,
 ) {
 	if kind, _, ok := strings.Cut(typed, "/"); ok && len(args) == 0 {
-		return words.Each(f.seen(cmd, kind), func(name string) string { return kind + "/" + name }), noFiles
+		return words.Each(f.seen(command, kind), func(name string) string { return kind + "/" + name }), noFiles
 	}
 	if len(args) != 1 {
-		return completeKind(cmd, args, typed)
+		return completeKind(command, args, typed)
 	}
-	return f.seen(cmd, args[0]), noFiles
+	return f.seen(command, args[0]), noFiles
 }
 
-func (f *adminFlags) completeHolds(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion,
+func (f *adminFlags) completeHolds(command *cobra.Command, args []string, _ string) (names []cobra.Completion,
 	_ cobra.ShellCompDirective,
 ) {
 	if len(args) > 0 {
 		return nil, noFiles
 	}
-	for _, s := range f.sources(cmd) {
+	for _, s := range f.sources(command) {
 		if s.Hold != nil {
 			names = append(names, cobra.CompletionWithDesc(s.Name, "lost "+words.Count(s.Hold.Objects, "object", "objects")))
 		}

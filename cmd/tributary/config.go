@@ -23,7 +23,7 @@ import (
 func newConfig() *cobra.Command {
 	var file string
 	format := outputs("yaml", "json")
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "config [-c FILE]",
 		Short: "Print the configuration with its defaults, and where each value is from",
 		Long: `Config prints the configuration that serve would use: the values of the file, or of all files of a
@@ -35,7 +35,7 @@ With -o json it prints a list of {key, value, from}.`,
   tributary config | grep -v '# default$'
   tributary config -o json > effective.json`,
 		Args: cobra.NoArgs,
-		RunE: runCommand(func(cmd *cobra.Command, _ []string) (err error) {
+		RunE: runCommand(func(command *cobra.Command, _ []string) (err error) {
 			cfg, err := loadConfig(&file)
 			if err != nil {
 				return err
@@ -55,7 +55,7 @@ With -o json it prints a list of {key, value, from}.`,
 				for _, s := range settings {
 					s.Value.LineComment = s.From
 				}
-				e := yaml.NewEncoder(cmd.OutOrStdout())
+				e := yaml.NewEncoder(command.OutOrStdout())
 				e.SetIndent(2)
 				return e.Encode(root)
 			}
@@ -71,12 +71,12 @@ With -o json it prints a list of {key, value, from}.`,
 					return err
 				}
 			}
-			return printJSON(cmd.OutOrStdout(), list)
+			return printJSON(command.OutOrStdout(), list)
 		}),
 	}
-	addConfig(cmd, &file, "")
-	format.add(cmd)
-	return cmd
+	addConfig(command, &file, "")
+	format.add(command)
+	return command
 }
 
 // loadConfig loads the configuration of file, or else the first that there is of the default ones.
@@ -112,7 +112,7 @@ func newInit() *cobra.Command { return initOf(check.Registries()) }
 func initOf(registries []check.Registry) *cobra.Command {
 	var host string
 	names := words.Each(registries, func(registry check.Registry) string { return registry.Name })
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "init [FILE]",
 		Short: "Write a first configuration of the registries that are found",
 		Long: `Init writes a configuration with comments, ./tributary.yaml unless another FILE is named: of the objects in
@@ -121,7 +121,7 @@ files beside it, and of the registries that answer on this machine on their usua
 		Example: `  tributary init
   tributary init /etc/tributary/tributary.yaml --host registry.example`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		RunE: runInterruptible(func(ctx context.Context, command *cobra.Command, args []string) error {
 			path := "tributary.yaml"
 			if len(args) > 0 {
 				path = args[0]
@@ -154,14 +154,14 @@ files beside it, and of the registries that answer on this machine on their usua
 			if err := writeNew(path, text, 0o644); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(),
+			_, err = fmt.Fprintf(command.OutOrStdout(),
 				"%s is written, with %s of files and %s\nnext: tributary doctor -c %s\n", path,
 				words.Count(len(files), "place", "places"), words.Count(len(reachable), "registry", "registries"), path)
 			return err
 		}),
 	}
-	cmd.Flags().StringVar(&host, "host", "127.0.0.1", "host on which registries are looked for")
-	return cmd
+	command.Flags().StringVar(&host, "host", "127.0.0.1", "host on which registries are looked for")
+	return command
 }
 
 // writeNew writes a file that does not exist yet.

@@ -22,7 +22,7 @@ import (
 
 func newReload() *cobra.Command {
 	var flags adminFlags
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "reload",
 		Short: "Have a server read its configuration file again",
 		Long: `Reload makes a server put its configuration file in force, as SIGHUP does, and prints the changes. An
@@ -38,8 +38,8 @@ invalid file has no effect: reload prints its errors and exits with 78. The serv
 			return err
 		}),
 	}
-	flags.add(cmd)
-	return cmd
+	flags.add(command)
+	return command
 }
 
 func newGuard() *cobra.Command {
@@ -54,7 +54,7 @@ until they come back, a person releases the hold, or the time set by holdFor has
 func newGuardList() *cobra.Command {
 	var flags adminFlags
 	format := outputs("text", "json")
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:     "list",
 		Short:   "Show held losses, and why they are held",
 		Example: `  tributary guard list`,
@@ -66,15 +66,15 @@ func newGuardList() *cobra.Command {
 			})
 		}),
 	}
-	flags.add(cmd)
-	format.add(cmd)
-	return cmd
+	flags.add(command)
+	format.add(command)
+	return command
 }
 
 func newGuardRelease() *cobra.Command {
 	var flags adminFlags
 	var hold string
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "release SOURCE",
 		Short: "Release the held loss of a source",
 		Long: `Release sends the loss to clients at once. Look at it first with tributary guard list. With --hold it
@@ -88,9 +88,9 @@ the user.`,
 			return flags.post(ctx, cmd, "/-/guard/release", url.Values{"source": args, "hold": {hold}})
 		}),
 	}
-	cmd.Flags().StringVar(&hold, "hold", "", "which hold, as guard list shows it")
-	flags.add(cmd)
-	return cmd
+	command.Flags().StringVar(&hold, "hold", "", "which hold, as guard list shows it")
+	flags.add(command)
+	return command
 }
 
 // whoAmI returns the user and the machine, as far as they are known.
@@ -109,7 +109,7 @@ func newStatus() *cobra.Command {
 	var flags adminFlags
 	var check bool
 	format := outputs("text", "json")
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "status",
 		Short: "Show sources, objects, conflicts, holds and clients of a server",
 		Long: `Status shows the state of a server on one screen. With --check it prints a line for each problem that needs
@@ -123,41 +123,41 @@ also exits with 3 if one does not answer, or if they serve different objects.`,
   tributary status --admin mesh-1.example:16014 -o json
   tributary status --admin mesh-1.example:16014,mesh-2.example:16014 --check`,
 		Args: cobra.NoArgs,
-		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+		RunE: runInterruptible(func(ctx context.Context, command *cobra.Command, _ []string) error {
 			if strings.Contains(flags.server.address, ",") {
-				return flags.fleet(ctx, cmd.OutOrStdout(), check, format.value == "json")
+				return flags.fleet(ctx, command.OutOrStdout(), check, format.value == "json")
 			}
-			var st admin.Status
-			page, err := flags.client().Get(ctx, "/debug/status", nil, &st)
+			var status admin.Status
+			page, err := flags.client().Get(ctx, "/debug/status", nil, &status)
 			if err != nil {
 				return err
 			}
-			w := cmd.OutOrStdout()
+			writer := command.OutOrStdout()
 			switch {
 			case check:
 				if format.value == "json" {
-					_, err = w.Write(page)
-					w = io.Discard
+					_, err = writer.Write(page)
+					writer = io.Discard
 				}
-				well, checkErr := output.Check(w, &st)
+				well, checkErr := output.Check(writer, &status)
 				if err = errors.Join(err, checkErr); err == nil && !well {
 					return &failure{code: exitFindings}
 				}
 				return err
 			case format.value == "json":
-				_, err = w.Write(page)
+				_, err = writer.Write(page)
 				return err
 			}
-			return output.Status(w, flags.client().Name(), &st, time.Now(), output.ScreenOf(w))
+			return output.Status(writer, flags.client().Name(), &status, time.Now(), output.ScreenOf(writer))
 		}),
 	}
-	flags.add(cmd)
-	cmd.Flags().BoolVar(&check, "check", false, "print the problems, and exit with 3 if there are any")
-	format.add(cmd)
-	return cmd
+	flags.add(command)
+	command.Flags().BoolVar(&check, "check", false, "print the problems, and exit with 3 if there are any")
+	format.add(command)
+	return command
 }
 
-func (f *adminFlags) fleet(ctx context.Context, w io.Writer, check, asJSON bool) error {
+func (f *adminFlags) fleet(ctx context.Context, writer io.Writer, check, asJSON bool) error {
 	instances := make([]output.Instance, 0)
 	for name := range strings.SplitSeq(f.server.address, ",") {
 		instances = append(instances, output.Instance{Name: strings.TrimSpace(name)})
@@ -167,28 +167,28 @@ func (f *adminFlags) fleet(ctx context.Context, w io.Writer, check, asJSON bool)
 		group.Go(func() {
 			flags := *f
 			flags.server = adminServer{address: instances[i].Name}
-			var st admin.Status
-			if _, err := flags.client().Get(ctx, "/debug/status", nil, &st); err != nil {
+			var status admin.Status
+			if _, err := flags.client().Get(ctx, "/debug/status", nil, &status); err != nil {
 				instances[i].Error = err.Error()
 				return
 			}
-			instances[i].Status = &st
+			instances[i].Status = &status
 		})
 	}
 	group.Wait()
 	var err error
-	out := w
+	out := writer
 	if asJSON {
-		err, w = printJSON(out, instances), io.Discard
+		err, writer = printJSON(out, instances), io.Discard
 	}
 	if check {
-		well, checkErr := output.CheckFleet(w, instances)
+		well, checkErr := output.CheckFleet(writer, instances)
 		if err = errors.Join(err, checkErr); err == nil && !well {
 			return &failure{code: exitFindings}
 		}
 		return err
 	}
-	err = errors.Join(err, output.Fleet(w, instances, time.Now(), output.ScreenOf(out)))
+	err = errors.Join(err, output.Fleet(writer, instances, time.Now(), output.ScreenOf(out)))
 	silent := slices.IndexFunc(instances, func(i output.Instance) bool { return i.Status == nil })
 	if err == nil && silent >= 0 {
 		return errors.New(instances[silent].Error)
@@ -219,12 +219,12 @@ func newLogLevel() *cobra.Command {
 }
 
 // posting makes a command call the action at a path with its argument as the parameter.
-func posting(path, parameter string, cmd *cobra.Command) *cobra.Command {
+func posting(path, parameter string, command *cobra.Command) *cobra.Command {
 	var flags adminFlags
-	cmd.Args = cobra.ExactArgs(1)
-	cmd.RunE = runInterruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+	command.Args = cobra.ExactArgs(1)
+	command.RunE = runInterruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 		return flags.post(ctx, cmd, path, url.Values{parameter: args})
 	})
-	flags.add(cmd)
-	return cmd
+	flags.add(command)
+	return command
 }

@@ -37,7 +37,7 @@ type diffFlags struct {
 
 func newDiff() *cobra.Command {
 	var flags diffFlags
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "diff [PATH] [PATH] [--server HOST:PORT ...]",
 		Short: "Compare files with a server, servers, or files, object by object",
 		Long: `Diff compares the objects of two sides, each a server of MCP over xDS (tributary or istiod) or a file or
@@ -65,40 +65,40 @@ It exits with 3 if there is a difference.`,
 		Args: cobra.MaximumNArgs(2),
 		RunE: runInterruptible(flags.run),
 	}
-	flags.secure.add(cmd)
-	f := cmd.Flags()
-	f.StringArrayVar(&flags.servers, "server", nil, "host:port of a server of MCP over xDS; may be given twice")
-	addServerConfig(cmd)
-	f.Var(&flags.time, "at", "one side has the objects that were served at a time, or so long ago, such as 1h, by "+
+	flags.secure.add(command)
+	flagSet := command.Flags()
+	flagSet.StringArrayVar(&flags.servers, "server", nil, "host:port of a server of MCP over xDS; may be given twice")
+	addServerConfig(command)
+	flagSet.Var(&flags.time, "at", "one side has the objects that were served at a time, or so long ago, such as 1h, by "+
 		"the admin server (--admin)")
-	flags.admin.add(cmd, "address of the admin server that is asked for --at")
-	f.StringArrayVar(&flags.kinds, "kind", nil, "compare only this kind; may be repeated")
-	f.StringVarP(&flags.namespace, "namespace", "n", "", "compare only objects of this namespace")
-	f.DurationVar(&flags.timeout, "timeout", answerTimeout, "how long to wait for the first answer of a server")
-	flags.log.add(cmd)
-	completeFlag(cmd, "kind", cobra.FixedCompletions(offeredKinds(), noFiles))
-	return cmd
+	flags.admin.add(command, "address of the admin server that is asked for --at")
+	flagSet.StringArrayVar(&flags.kinds, "kind", nil, "compare only this kind; may be repeated")
+	flagSet.StringVarP(&flags.namespace, "namespace", "n", "", "compare only objects of this namespace")
+	flagSet.DurationVar(&flags.timeout, "timeout", answerTimeout, "how long to wait for the first answer of a server")
+	flags.log.add(command)
+	completeFlag(command, "kind", cobra.FixedCompletions(offeredKinds(), noFiles))
+	return command
 }
 
-func (f *diffFlags) run(ctx context.Context, cmd *cobra.Command, args []string) error {
-	sides, unread, err := f.sides(ctx, cmd, args)
+func (f *diffFlags) run(ctx context.Context, command *cobra.Command, args []string) error {
+	sides, unread, err := f.sides(ctx, command, args)
 	if err != nil {
 		return err
 	}
-	d, err := output.WriteDifferences(cmd.OutOrStdout(), sides[0], sides[1])
+	d, err := output.WriteDifferences(command.OutOrStdout(), sides[0], sides[1])
 	if err != nil {
 		return err
 	}
-	cmd.PrintErrf("%s, %s only in %s, %d only in %s",
+	command.PrintErrf("%s, %s only in %s, %d only in %s",
 		words.Count(d.Changed, "object differs", "objects differ"), words.Count(d.OnlyInFirst, "is", "are"), sides[0].Name,
 		d.OnlyInSecond, sides[1].Name)
 	if d.Quarantined > 0 {
-		cmd.PrintErrf(", %d would be quarantined", d.Quarantined)
+		command.PrintErrf(", %d would be quarantined", d.Quarantined)
 	}
 	if d.Unsure > 0 {
-		cmd.PrintErrf(", %d may be in unreadable inputs, and would stay until these can be read", d.Unsure)
+		command.PrintErrf(", %d may be in unreadable inputs, and would stay until these can be read", d.Unsure)
 	}
-	cmd.PrintErrf("\n")
+	command.PrintErrf("\n")
 	switch {
 	case d.Total() > 0:
 		return &failure{code: exitFindings}
@@ -109,16 +109,16 @@ func (f *diffFlags) run(ctx context.Context, cmd *cobra.Command, args []string) 
 }
 
 // sides reads both sides, and counts the unreadable inputs.
-func (f *diffFlags) sides(ctx context.Context, cmd *cobra.Command, paths []string) (
+func (f *diffFlags) sides(ctx context.Context, command *cobra.Command, paths []string) (
 	sides []*output.Side, unread int, err error,
 ) {
-	servers, err := f.check(cmd, paths)
+	servers, err := f.check(command, paths)
 	if err != nil {
 		return nil, 0, err
 	}
 	warn := func(err error) {
 		unread++
-		cmd.PrintErrf("warning: %v\n", err)
+		command.PrintErrf("warning: %v\n", err)
 	}
 	if !f.time.IsZero() {
 		f.adminSecure = len(servers) == 0 && f.secure.given() // otherwise the flags are for the xDS server
@@ -129,7 +129,7 @@ func (f *diffFlags) sides(ctx context.Context, cmd *cobra.Command, paths []strin
 	for _, address := range servers {
 		side, err := f.ask(ctx, &client.XDS{
 			Server: address, TLS: f.secure.settings(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout,
-			Log: f.log.logger(cmd.ErrOrStderr()),
+			Log: f.log.logger(command.ErrOrStderr()),
 		}, warn)
 		if err != nil {
 			return nil, unread, err
@@ -137,7 +137,7 @@ func (f *diffFlags) sides(ctx context.Context, cmd *cobra.Command, paths []strin
 		sides = append(sides, side)
 	}
 	for _, path := range paths {
-		side, err := f.read(ctx, path, cmd.InOrStdin(), warn)
+		side, err := f.read(ctx, path, command.InOrStdin(), warn)
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), path) {
 				err = fmt.Errorf("%s: %w", path, err)
@@ -150,7 +150,7 @@ func (f *diffFlags) sides(ctx context.Context, cmd *cobra.Command, paths []strin
 }
 
 // check finds out which servers are meant, and which kinds.
-func (f *diffFlags) check(cmd *cobra.Command, paths []string) (servers []string, err error) {
+func (f *diffFlags) check(command *cobra.Command, paths []string) (servers []string, err error) {
 	for _, server := range f.servers {
 		address, err := xdsAddress(server)
 		if err != nil {
@@ -159,7 +159,7 @@ func (f *diffFlags) check(cmd *cobra.Command, paths []string) (servers []string,
 		servers = append(servers, address)
 	}
 	if len(paths) == 1 && len(servers) == 0 && f.time.IsZero() {
-		server, err := defaultServer(cmd)
+		server, err := defaultServer(command)
 		if err != nil {
 			return nil, err
 		}
@@ -234,14 +234,14 @@ func (f *diffFlags) remembered(ctx context.Context, withPresent bool, warn func(
 	}
 	for _, moment := range times {
 		side := &output.Side{Name: f.admin.address + " at " + moment.text}
-		rs, unknown, err := servedAt(ctx, server, &moment, "")
+		resources, unknown, err := servedAt(ctx, server, &moment, "")
 		if err != nil {
 			return nil, err
 		}
 		for _, text := range unknown {
 			warn(errors.New(text))
 		}
-		f.add(side, rs)
+		f.add(side, resources)
 		sides = append(sides, side)
 	}
 	return sides, nil
@@ -260,8 +260,8 @@ func (f *diffFlags) read(ctx context.Context, path string, stdin io.Reader, warn
 		path = stdinName
 	}
 	side := &output.Side{Name: path, Undated: true}
-	for _, c := range contents {
-		for _, reject := range c.Rejects {
+	for _, content := range contents {
+		for _, reject := range content.Rejects {
 			if _, exists := resource.SchemaOf(reject.Key.Kind); reject.Key.Name == "" || !exists {
 				warn(reject.Err)
 				side.Reject(resource.Key{}, "")
@@ -269,7 +269,7 @@ func (f *diffFlags) read(ctx context.Context, path string, stdin io.Reader, warn
 				side.Reject(reject.Key, reject.Err.Error())
 			}
 		}
-		for _, r := range c.Resources {
+		for _, r := range content.Resources {
 			if !f.selects(r.Key()) {
 				continue
 			}

@@ -27,7 +27,7 @@ func newDoctor() *cobra.Command {
 	var through string
 	var idle time.Duration
 	format := outputs("text", "json")
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "doctor [-c FILE]",
 		Short: "Check everything that a server needs, and print a remedy for each problem",
 		Long: `Doctor checks the configuration and its sources, as validate --connect does: whether each can be read, with
@@ -43,7 +43,7 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
   tributary doctor --mesh-config mesh.yaml --strict -o json
   tributary doctor --through mesh.example:16010`,
 		Args: cobra.NoArgs,
-		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+		RunE: runInterruptible(func(ctx context.Context, command *cobra.Command, _ []string) error {
 			if d.File == "" {
 				d.File, d.NoFile = config.Find(config.DefaultPaths())
 			}
@@ -56,16 +56,16 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 						NodeID: fmt.Sprintf("sidecar~127.0.0.1~tributary-doctor-%d.default~default.svc.cluster.local", os.Getpid()),
 					},
 					Hold:    idle,
-					Holding: func() { cmd.PrintErrf("an idle stream is held through %s for %s\n", through, idle) },
+					Holding: func() { command.PrintErrf("an idle stream is held through %s for %s\n", through, idle) },
 				}
 			}
 			err := d.Look(ctx)
 			switch {
 			case err != nil:
 			case format.value == "json":
-				err = printJSON(cmd.OutOrStdout(), d.Findings)
+				err = printJSON(command.OutOrStdout(), d.Findings)
 			default:
-				err = check.WriteResults(cmd.OutOrStdout(), d.Findings)
+				err = check.WriteResults(command.OutOrStdout(), d.Findings)
 			}
 			if err != nil {
 				return err
@@ -74,7 +74,7 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 			for _, f := range d.Findings {
 				count[f.Severity]++
 			}
-			cmd.PrintErrf("%s, %s\n", words.Count(count[check.Error], "error", "errors"), words.Count(count[check.Warning],
+			command.PrintErrf("%s, %s\n", words.Count(count[check.Error], "error", "errors"), words.Count(count[check.Warning],
 				"warning", "warnings"))
 			if count[check.Error] > 0 || strict && count[check.Warning] > 0 {
 				return &failure{code: exitFindings}
@@ -82,8 +82,8 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 			return nil
 		}),
 	}
-	f := cmd.Flags()
-	addConfig(cmd, &d.File, "")
+	f := command.Flags()
+	addConfig(command, &d.File, "")
 	f.StringVar(&d.Istiod, "istiod", "", "http://HOST:PORT of the debug pages of an istiod that is to read from us, by default port 8080")
 	f.StringVar(&d.MeshConfig, "mesh-config", "",
 		"file with the mesh configuration of that istiod, or values of its Helm chart")
@@ -91,9 +91,9 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 	f.DurationVar(&idle, "idle", idleFor, "for how long that stream is to stand")
 	f.BoolVar(&d.Offline, "offline", false, "do not use the network: only sources of files are read")
 	f.BoolVar(&strict, "strict", false, "exit with 3 for warnings, too")
-	secure.add(cmd)
-	format.add(cmd)
-	return cmd
+	secure.add(command)
+	format.add(command)
+	return command
 }
 
 // idleFor is as long as the most common limits of balancers, which are 60 s, and as a gRPC server with default settings
@@ -129,11 +129,11 @@ func running(ctx context.Context, cfg *config.Config, secure *secureFlags) *chec
 	if cfg.Listen.AdminTLS != nil { // else the flags of TLS are for --through
 		server.TLS = secure.settings()
 	}
-	var st admin.Status
-	if _, err := server.Get(ctx, "/debug/status", nil, &st); err != nil || st.Version == "" {
+	var status admin.Status
+	if _, err := server.Get(ctx, "/debug/status", nil, &status); err != nil || status.Version == "" {
 		return runningWithoutDebug(ctx, server)
 	}
-	r := &check.Running{Version: st.Version, NodesByType: make(map[string][]string)}
+	r := &check.Running{Version: status.Version, NodesByType: make(map[string][]string)}
 	clients, err := clientsOf(ctx, server)
 	if err != nil {
 		return r
@@ -167,7 +167,7 @@ var bundledPages = []struct{ name, path string }{
 func newBundle() *cobra.Command {
 	var flags adminFlags
 	var log, out string
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "bundle",
 		Short: "Pack the files for a fault report, without secrets",
 		Long: `Bundle writes an archive with the versions, the configuration, the findings of doctor without the network,
@@ -179,7 +179,7 @@ errors.txt.`,
   tributary bundle -c /etc/tributary/tributary.yaml --log /var/log/tributary.log --file report.tar.gz
   journalctl -u tributary -n 20000 > log && tributary bundle --log log`,
 		Args: cobra.NoArgs,
-		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+		RunE: runInterruptible(func(ctx context.Context, command *cobra.Command, _ []string) error {
 			now := time.Now().UTC()
 			name := "tributary-" + now.Format("20060102T150405Z")
 			if out == "" {
@@ -206,20 +206,20 @@ errors.txt.`,
 				return err
 			}
 			for _, text := range p.errors {
-				cmd.PrintErrf("warning: %s\n", p.secrets.Hide([]byte(text)))
+				command.PrintErrf("warning: %s\n", p.secrets.Hide([]byte(text)))
 			}
-			if _, err := fmt.Fprintf(cmd.OutOrStdout(),
+			if _, err := fmt.Fprintf(command.OutOrStdout(),
 				"%s is written: look into it before you give it away\n", out); err != nil || silent == nil {
 				return err
 			}
 			return fmt.Errorf("%s lacks the data of the server: %w", out, silent)
 		}),
 	}
-	flags.add(cmd)
-	cmd.Flags().StringVar(&log, "log", "", "file with the log of the server")
-	cmd.Flags().StringVar(&out, "file", "",
+	flags.add(command)
+	command.Flags().StringVar(&log, "log", "", "file with the log of the server")
+	command.Flags().StringVar(&out, "file", "",
 		"archive to write; one that is there is left as it is (default: tributary-TIME.tar.gz)")
-	return cmd
+	return command
 }
 
 type packing struct {

@@ -32,11 +32,11 @@ type adminFlags struct {
 // answerTimeout is the default of the wait for an answer.
 const answerTimeout = 10 * time.Second
 
-func (f *adminFlags) add(cmd *cobra.Command) {
-	f.server.add(cmd, "address of tributary's admin server")
-	addConfig(cmd, &f.config, " of the server, for the address in its listen.admin")
-	cmd.Flags().DurationVar(&f.timeout, "timeout", answerTimeout, "how long to wait for the answer")
-	f.secure.add(cmd)
+func (f *adminFlags) add(command *cobra.Command) {
+	f.server.add(command, "address of tributary's admin server")
+	addConfig(command, &f.config, " of the server, for the address in its listen.admin")
+	command.Flags().DurationVar(&f.timeout, "timeout", answerTimeout, "how long to wait for the answer")
+	f.secure.add(command)
 }
 
 func (f *adminFlags) client() *client.Admin {
@@ -59,14 +59,14 @@ func (f *adminFlags) show(ctx context.Context, cmd *cobra.Command, format *choic
 }
 
 // post calls the action at a path in the name of the user, and prints the answer.
-func (f *adminFlags) post(ctx context.Context, cmd *cobra.Command, path string, query url.Values) error {
+func (f *adminFlags) post(ctx context.Context, command *cobra.Command, path string, query url.Values) error {
 	query.Set("by", whoAmI())
 	answer, err := f.client().Post(ctx, path, query)
 	if err != nil {
 		return err
 	}
-	f.nameServer(cmd)
-	_, err = io.WriteString(cmd.OutOrStdout(), answer)
+	f.nameServer(command)
+	_, err = io.WriteString(command.OutOrStdout(), answer)
 	return err
 }
 
@@ -88,7 +88,7 @@ func newExplain() *cobra.Command {
 	var flags adminFlags
 	var namespace string
 	format := outputs("text", "json")
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "explain {KIND [NAMESPACE/]NAME | KIND/[NAMESPACE/]NAME | HOST | ADDRESS | NAME}",
 		Short: "Explain an object or a host",
 		Long: `Explain shows the source of an object and its place there, the other sources that have it and the reason for
@@ -108,17 +108,17 @@ which the object went if the history has it.`,
   tributary explain com.acme.Demo`,
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: flags.completeObjects,
-		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		RunE: runInterruptible(func(ctx context.Context, command *cobra.Command, args []string) error {
 			subject, query, err := question(args, namespace)
 			if err != nil {
 				return err
 			}
 			var answer admin.Explanation
-			err = flags.show(ctx, cmd, format, "/debug/explain", query, &answer, func(w io.Writer) error {
+			err = flags.show(ctx, command, format, "/debug/explain", query, &answer, func(w io.Writer) error {
 				return output.Explain(w, subject, &answer, time.Now())
 			})
 			if answer.NotReady {
-				cmd.PrintErrln("warning: the server is not ready: clients get no objects yet")
+				command.PrintErrln("warning: the server is not ready: clients get no objects yet")
 			}
 			if err == nil && len(answer.Objects) == 0 {
 				return &failure{code: exitFailed}
@@ -126,11 +126,11 @@ which the object went if the history has it.`,
 			return err
 		}),
 	}
-	flags.add(cmd)
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of the object")
-	format.add(cmd)
-	completeFlag(cmd, "namespace", flags.completeNamespaces)
-	return cmd
+	flags.add(command)
+	command.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of the object")
+	format.add(command)
+	completeFlag(command, "namespace", flags.completeNamespaces)
+	return command
 }
 
 // question converts the arguments of explain to the subject, for people and for the admin server.
@@ -188,7 +188,7 @@ func newHistory() *cobra.Command {
 	var limit int
 	var details bool
 	format := outputs("text", "json")
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "history [KIND [[NAMESPACE/]NAME]]",
 		Short: "Show changes, with their times and sources",
 		Long: `History shows the changes of served objects, with time, source and place, and of a named object also the
@@ -202,7 +202,7 @@ diff --at.`,
   tributary history vs -n shop -o json`,
 		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: flags.completeObjects,
-		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		RunE: runInterruptible(func(ctx context.Context, command *cobra.Command, args []string) error {
 			if limit < 1 {
 				return usage("--limit %d: want a number above 0", limit)
 			}
@@ -224,28 +224,28 @@ diff --at.`,
 				query.Set("encoded", "true")
 			}
 			var answer history.Answer
-			return flags.show(ctx, cmd, format, "/debug/history", query, &answer, func(w io.Writer) error {
+			return flags.show(ctx, command, format, "/debug/history", query, &answer, func(w io.Writer) error {
 				if err := output.History(w, &answer, details || named, output.ScreenOf(w)); err != nil {
 					return err
 				}
-				output.HistoryNote(cmd.ErrOrStderr(), &answer, from.Time)
+				output.HistoryNote(command.ErrOrStderr(), &answer, from.Time)
 				if source != "" && len(answer.Entries) == 0 {
-					flags.noSource(cmd, source)
+					flags.noSource(command, source)
 				}
 				return nil
 			})
 		}),
 	}
-	flags.add(cmd)
-	cmd.Flags().Var(&from, "since", "only changes since a time, or within so long, such as 1h")
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only objects of this namespace")
-	cmd.Flags().StringVar(&source, "source", "", "only changes of this source")
-	cmd.Flags().IntVar(&limit, "limit", 1000, "only the newest so many changes")
-	cmd.Flags().BoolVar(&details, "diff", false, "show the changed fields (default for a named object)")
-	format.add(cmd)
-	completeFlag(cmd, "source", flags.completeSources)
-	completeFlag(cmd, "namespace", flags.completeNamespaces)
-	return cmd
+	flags.add(command)
+	command.Flags().Var(&from, "since", "only changes since a time, or within so long, such as 1h")
+	command.Flags().StringVarP(&namespace, "namespace", "n", "", "only objects of this namespace")
+	command.Flags().StringVar(&source, "source", "", "only changes of this source")
+	command.Flags().IntVar(&limit, "limit", 1000, "only the newest so many changes")
+	command.Flags().BoolVar(&details, "diff", false, "show the changed fields (default for a named object)")
+	format.add(command)
+	completeFlag(command, "source", flags.completeSources)
+	completeFlag(command, "namespace", flags.completeNamespaces)
+	return command
 }
 
 // noSource says that there is no source of that name, which may be one of before, if that can be found out.

@@ -51,10 +51,10 @@ func namesAdmin(cmd *cobra.Command) bool {
 
 // date sets the times at which the server first saw the objects without a time of creation, if the admin server can be
 // asked.
-func (f *clientFlags) date(cmd *cobra.Command, schema *resource.Schema, rs []*resource.Resource) {
+func (f *clientFlags) date(cmd *cobra.Command, schema *resource.Schema, resources []*resource.Resource) {
 	explicit := namesAdmin(cmd)
 	if !explicit && (cmd.Flags().Changed("server") || os.Getenv(envServer) != "" && !cmd.Flags().Changed("config")) ||
-		!slices.ContainsFunc(rs, func(r *resource.Resource) bool { return r.Own().IsZero() }) {
+		!slices.ContainsFunc(resources, func(r *resource.Resource) bool { return r.Own().IsZero() }) {
 		return
 	}
 	var seen admin.Seen
@@ -66,26 +66,26 @@ func (f *clientFlags) date(cmd *cobra.Command, schema *resource.Schema, rs []*re
 		}
 		return
 	}
-	for i, r := range rs {
-		rs[i] = r.WithSeen(seen[r.Key().FullName()])
+	for i, r := range resources {
+		resources[i] = r.WithSeen(seen[r.Key().FullName()])
 	}
 }
 
 // add adds the flags, with a default namespace; the empty one stands for each.
-func (f *clientFlags) add(cmd *cobra.Command, namespace string) {
-	cmd.Flags().Var(xdsServer{&f.server}, "server",
+func (f *clientFlags) add(command *cobra.Command, namespace string) {
+	command.Flags().Var(xdsServer{&f.server}, "server",
 		"host:port of a server of MCP over xDS, tributary or istiod, or of Envoy's types"+
 			orElse(envServer, "listen.xds", config.DefaultXDS))
-	cmd.Flags().DurationVar(&f.timeout, "timeout", answerTimeout, "how long to wait for the first answer")
-	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", namespace, "namespace of the objects")
-	cmd.Flags().BoolVarP(&f.everywhere, "all-namespaces", "A", false, "objects of all namespaces")
-	cmd.Flags().StringVar(&f.nodeID, "node-id", "", "id of the node to ask as (default: one that istiod takes)")
-	cmd.Flags().StringToStringVar(&f.metadata,
+	command.Flags().DurationVar(&f.timeout, "timeout", answerTimeout, "how long to wait for the first answer")
+	command.Flags().StringVarP(&f.namespace, "namespace", "n", namespace, "namespace of the objects")
+	command.Flags().BoolVarP(&f.everywhere, "all-namespaces", "A", false, "objects of all namespaces")
+	command.Flags().StringVar(&f.nodeID, "node-id", "", "id of the node to ask as (default: one that istiod takes)")
+	command.Flags().StringToStringVar(&f.metadata,
 		"metadata", nil, "metadata of the node to ask as, such as ISTIO_REVISION=canary")
-	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
-	completeFlag(cmd, "namespace", f.completeNamespaces)
-	f.secure.add(cmd)
-	f.log.add(cmd)
+	command.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+	completeFlag(command, "namespace", f.completeNamespaces)
+	f.secure.add(command)
+	f.log.add(command)
 }
 
 func (f *clientFlags) client(cmd *cobra.Command) *client.XDS {
@@ -194,9 +194,9 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 	return cmd
 }
 
-func (f *getFlags) run(ctx context.Context, cmd *cobra.Command, args []string) error {
+func (f *getFlags) run(ctx context.Context, command *cobra.Command, args []string) error {
 	if envoyType, ok := envoyType(args[0]); ok && f.stored.store == "" && f.time.IsZero() {
-		return f.envoy(ctx, cmd, envoyType, args[1:])
+		return f.envoy(ctx, command, envoyType, args[1:])
 	}
 	selector, err := labels.Parse(f.labelled)
 	if err != nil {
@@ -208,9 +208,9 @@ func (f *getFlags) run(ctx context.Context, cmd *cobra.Command, args []string) e
 		return err
 	}
 	if f.watched {
-		return f.watchRequest(ctx, cmd, requests, selector)
+		return f.watchRequest(ctx, command, requests, selector)
 	}
-	read, closeStore, err := f.reader(ctx, cmd, requests)
+	read, closeStore, err := f.reader(ctx, command, requests)
 	if err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (f *getFlags) run(ctx context.Context, cmd *cobra.Command, args []string) e
 			}
 		}
 		if f.time.IsZero() && (f.format.value == "table" || f.format.value == "wide") {
-			f.date(cmd, request.schema, chosen.objects)
+			f.date(command, request.schema, chosen.objects)
 		}
 		selections = append(selections, chosen)
 		excluded, selected = excluded+chosen.excluded, selected+len(chosen.objects)
@@ -241,11 +241,11 @@ func (f *getFlags) run(ctx context.Context, cmd *cobra.Command, args []string) e
 	p := printing{format: f.format.value, path: f.format.path, noHeaders: f.noHeaders, version: f.version}
 	p.list = len(requests) != 1 || len(requests[0].names) != 1
 	if selected > 0 || f.format.value == "json" && p.list {
-		if err := p.print(cmd.OutOrStdout(), &f.clientFlags, selections); err != nil {
+		if err := p.print(command.OutOrStdout(), &f.clientFlags, selections); err != nil {
 			return err
 		}
 	} else if len(missing) == 0 {
-		f.reportNone(cmd, requests, excluded)
+		f.reportNone(command, requests, excluded)
 	}
 	return errors.Join(missing...)
 }
@@ -266,7 +266,7 @@ func (f *getFlags) envoy(ctx context.Context, cmd *cobra.Command, envoyType clie
 }
 
 func (f *getFlags) watchRequest(
-	ctx context.Context, cmd *cobra.Command, requests []request, selector labels.Selector,
+	ctx context.Context, command *cobra.Command, requests []request, selector labels.Selector,
 ) error {
 	if f.format.path != nil || f.sortBy != "" {
 		return usage("--watch goes with neither jsonpath nor --sort-by")
@@ -278,18 +278,18 @@ func (f *getFlags) watchRequest(
 		chosen, _ := requests[0].choose(&f.clientFlags, selector, []*resource.Resource{r}) // other names are no error
 		return len(chosen.objects) > 0
 	}
-	return watchObjects(ctx, cmd, &f.clientFlags, f.format.value, requests[0].schema, selects)
+	return watchObjects(ctx, command, &f.clientFlags, f.format.value, requests[0].schema, selects)
 }
 
 // objectReader reads the objects of a kind.
 type objectReader func(*resource.Schema) ([]*resource.Resource, error)
 
 // reader returns a reader of a store, a server, or the history of a server, and the function that closes it.
-func (f *getFlags) reader(ctx context.Context, cmd *cobra.Command, requests []request) (
+func (f *getFlags) reader(ctx context.Context, command *cobra.Command, requests []request) (
 	read objectReader, closeStore func(), err error,
 ) {
 	if !f.time.IsZero() {
-		return f.history(ctx, cmd), func() {}, f.time.past("--at")
+		return f.history(ctx, command), func() {}, f.time.past("--at")
 	}
 	if f.stored.store != "" {
 		store, err := f.stored.open(ctx)
@@ -297,7 +297,7 @@ func (f *getFlags) reader(ctx context.Context, cmd *cobra.Command, requests []re
 			return nil, nil, err
 		}
 		for _, reject := range store.Rejects() {
-			cmd.PrintErrf("warning: %v\n", reject.Err)
+			command.PrintErrf("warning: %v\n", reject.Err)
 		}
 		f.server, f.version = store.String(), store.Version
 		read = func(schema *resource.Schema) ([]*resource.Resource, error) { return store.List(schema.Kind), nil }
@@ -307,28 +307,28 @@ func (f *getFlags) reader(ctx context.Context, cmd *cobra.Command, requests []re
 	for i, request := range requests {
 		schemas[i] = request.schema
 	}
-	answers, err := f.client(cmd).GetAll(ctx, schemas)
+	answers, err := f.client(command).GetAll(ctx, schemas)
 	if err != nil {
 		return nil, nil, err
 	}
 	read = func(schema *resource.Schema) ([]*resource.Resource, error) {
 		answer := answers[slices.Index(schemas, schema)]
-		warn(cmd, answer.Rejects...)
+		warn(command, answer.Rejects...)
 		return answer.Resources, nil
 	}
 	return read, func() {}, nil
 }
 
 // history returns a reader of the objects at an earlier time.
-func (f *getFlags) history(ctx context.Context, cmd *cobra.Command) objectReader {
+func (f *getFlags) history(ctx context.Context, command *cobra.Command) objectReader {
 	server := f.admin.secured(&f.secure, f.timeout)
 	f.server = f.admin.address + " at " + f.time.text
 	return func(schema *resource.Schema) ([]*resource.Resource, error) {
-		rs, unknown, err := servedAt(ctx, server, &f.time, schema.Kind)
+		resources, unknown, err := servedAt(ctx, server, &f.time, schema.Kind)
 		for _, text := range unknown {
-			cmd.PrintErrf("warning: %s\n", text)
+			command.PrintErrf("warning: %s\n", text)
 		}
-		return rs, err
+		return resources, err
 	}
 }
 
@@ -474,7 +474,7 @@ func (r *request) choose(flags *clientFlags, selector labels.Selector, objects [
 }
 
 // reportNone prints that no object was selected.
-func (f *getFlags) reportNone(cmd *cobra.Command, requests []request, excluded int) {
+func (f *getFlags) reportNone(command *cobra.Command, requests []request, excluded int) {
 	subject, place, hint := "objects", "in namespace "+f.namespace, ""
 	if len(requests) == 1 {
 		subject = requests[0].schema.Plural
@@ -491,5 +491,5 @@ func (f *getFlags) reportNone(cmd *cobra.Command, requests []request, excluded i
 		}
 		hint = fmt.Sprintf("; there %s %d in other namespaces (-A)", verb, excluded)
 	}
-	cmd.PrintErrf("no %s %s%s\n", subject, place, hint)
+	command.PrintErrf("no %s %s%s\n", subject, place, hint)
 }

@@ -52,25 +52,25 @@ type logFlags struct {
 	format choice
 }
 
-func (f *logFlags) add(cmd *cobra.Command) {
+func (f *logFlags) add(command *cobra.Command) {
 	f.format = choice{value: "text", allowed: []string{"text", "json"}}
-	cmd.Flags().TextVar(&f.level, "log-level", &f.level, "lowest level that is logged: debug, info, warn, error")
-	cmd.Flags().Var(&f.format, "log-format", "format of the log: text, json")
-	completeFlag(cmd, "log-format", cobra.FixedCompletions(f.format.allowed, noFiles))
-	completeFlag(cmd, "log-level", cobra.FixedCompletions([]string{"debug", "info", "warn", "error"}, noFiles))
+	command.Flags().TextVar(&f.level, "log-level", &f.level, "lowest level that is logged: debug, info, warn, error")
+	command.Flags().Var(&f.format, "log-format", "format of the log: text, json")
+	completeFlag(command, "log-format", cobra.FixedCompletions(f.format.allowed, noFiles))
+	completeFlag(command, "log-level", cobra.FixedCompletions([]string{"debug", "info", "warn", "error"}, noFiles))
 }
 
-func (f *logFlags) logger(w io.Writer) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: &f.level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Value.Kind() == slog.KindTime {
-			a.Value = slog.TimeValue(a.Value.Time().UTC())
+func (f *logFlags) logger(writer io.Writer) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: &f.level, ReplaceAttr: func(_ []string, attr slog.Attr) slog.Attr {
+		if attr.Value.Kind() == slog.KindTime {
+			attr.Value = slog.TimeValue(attr.Value.Time().UTC())
 		}
-		return a
+		return attr
 	}}
 	if f.format.value == "json" {
-		return slog.New(slog.NewJSONHandler(w, opts))
+		return slog.New(slog.NewJSONHandler(writer, opts))
 	}
-	return slog.New(slog.NewTextHandler(w, opts))
+	return slog.New(slog.NewTextHandler(writer, opts))
 }
 
 // limitMemory sets the memory limit of the process to 90 % of its control group, so that it collects garbage before the

@@ -69,7 +69,7 @@ func decodedJSON(r *resource.Resource) (document any, err error) {
 }
 
 // selectFields prints the fields that the path selects, of one object or of a list.
-func (p *printing) selectFields(w io.Writer, kinds []selection) error {
+func (p *printing) selectFields(writer io.Writer, kinds []selection) error {
 	items := []any{}
 	for _, f := range kinds {
 		for _, r := range f.objects {
@@ -81,20 +81,20 @@ func (p *printing) selectFields(w io.Writer, kinds []selection) error {
 		}
 	}
 	if !p.list && len(items) == 1 {
-		return p.path.Execute(w, items[0])
+		return p.path.Execute(writer, items[0])
 	}
-	return p.path.Execute(w, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+	return p.path.Execute(writer, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
 }
 
 // print prints objects, one kind after the other.
-func (p *printing) print(w io.Writer, flags *clientFlags, selections []selection) error {
+func (p *printing) print(writer io.Writer, flags *clientFlags, selections []selection) error {
 	if p.path != nil {
-		return p.selectFields(w, selections)
+		return p.selectFields(writer, selections)
 	}
 	if p.format != "table" && p.format != "wide" {
-		return p.documents(w, selections)
+		return p.documents(writer, selections)
 	}
-	var b bytes.Buffer
+	var buffer bytes.Buffer
 	options := output.TableOptions{
 		Namespaces: flags.everywhere && p.list || ofSeveralNamespaces(selections), Kinds: len(selections) > 1,
 		Wide: p.format == "wide", NoHeaders: p.noHeaders,
@@ -103,18 +103,18 @@ func (p *printing) print(w io.Writer, flags *clientFlags, selections []selection
 		if len(f.objects) == 0 {
 			continue
 		}
-		if b.Len() > 0 && !p.noHeaders {
-			b.WriteByte('\n')
+		if buffer.Len() > 0 && !p.noHeaders {
+			buffer.WriteByte('\n')
 		}
-		if err := output.Table(&b, f.schema.Kind, f.objects, options, time.Now()); err != nil {
+		if err := output.Table(&buffer, f.schema.Kind, f.objects, options, time.Now()); err != nil {
 			return err
 		}
 	}
-	text := b.String()
+	text := buffer.String()
 	if p.format != "wide" {
-		text = output.ScreenOf(w).Cut(text)
+		text = output.ScreenOf(writer).Cut(text)
 	}
-	_, err := io.WriteString(w, text)
+	_, err := io.WriteString(writer, text)
 	return err
 }
 
@@ -131,7 +131,7 @@ func ofSeveralNamespaces(selections []selection) bool {
 }
 
 // documents prints objects as documents, or as the names that get takes; as JSON in a list that kubectl apply takes.
-func (p *printing) documents(w io.Writer, selections []selection) error {
+func (p *printing) documents(writer io.Writer, selections []selection) error {
 	var documents []document
 	for _, f := range selections {
 		for _, r := range f.objects {
@@ -148,7 +148,7 @@ func (p *printing) documents(w io.Writer, selections []selection) error {
 			})
 		}
 	}
-	return printDocuments(w, p.format, documents, !p.list && len(documents) == 1, func(items []json.RawMessage) any {
+	return printDocuments(writer, p.format, documents, !p.list && len(documents) == 1, func(items []json.RawMessage) any {
 		return struct {
 			APIVersion string            `json:"apiVersion"`
 			Kind       string            `json:"kind"`
@@ -163,20 +163,20 @@ type document struct {
 }
 
 // printDocuments prints objects as json, yaml or name. In JSON, a single object stands alone, and list wraps several.
-func printDocuments(w io.Writer, format string, documents []document, single bool,
+func printDocuments(writer io.Writer, format string, documents []document, single bool,
 	list func([]json.RawMessage) any,
 ) error {
 	items, separator := []json.RawMessage{}, ""
 	for _, d := range documents {
 		if format == "name" {
-			if _, err := fmt.Fprintln(w, d.name); err != nil {
+			if _, err := fmt.Fprintln(writer, d.name); err != nil {
 				return err
 			}
 			continue
 		}
 		text, err := d.marshal(format)
 		if err == nil && format == "yaml" {
-			_, err = fmt.Fprintf(w, "%s%s", separator, text)
+			_, err = fmt.Fprintf(writer, "%s%s", separator, text)
 		}
 		if err != nil {
 			return err
@@ -189,9 +189,9 @@ func printDocuments(w io.Writer, format string, documents []document, single boo
 	case format != "json":
 		return nil
 	case single:
-		return printJSON(w, items[0])
+		return printJSON(writer, items[0])
 	}
-	return printJSON(w, list(items))
+	return printJSON(writer, list(items))
 }
 
 func marshalled(r *resource.Resource, format string) ([]byte, error) {

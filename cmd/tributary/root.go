@@ -68,24 +68,24 @@ func newHelp(root *cobra.Command) *cobra.Command {
 		Short: "Help about a command",
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
-			cmd, rest, err := root.Find(args)
+			command, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
-				return noCommand(cmd, append(rest, args...))
+				return noCommand(command, append(rest, args...))
 			}
-			cmd.InitDefaultHelpFlag()
-			return cmd.Help()
+			command.InitDefaultHelpFlag()
+			return command.Help()
 		},
 	}
 }
 
 // checkDurations refuses negative durations.
 func checkDurations(cmd *cobra.Command) (err error) {
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Value.Type() != "duration" || err != nil {
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+		if flag.Value.Type() != "duration" || err != nil {
 			return
 		}
-		if duration, invalid := time.ParseDuration(f.Value.String()); invalid == nil && duration < 0 {
-			err = usage("--%s %s: must not be negative", f.Name, duration)
+		if duration, invalid := time.ParseDuration(flag.Value.String()); invalid == nil && duration < 0 {
+			err = usage("--%s %s: must not be negative", flag.Name, duration)
 		}
 	})
 	return err
@@ -177,7 +177,7 @@ func runInterruptible(
 }
 
 // exitCode prints err, which cmd failed with, and returns its exit code.
-func exitCode(err error, cmd *cobra.Command, stderr io.Writer) int {
+func exitCode(err error, command *cobra.Command, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
@@ -192,7 +192,7 @@ func exitCode(err error, cmd *cobra.Command, stderr io.Writer) int {
 	case listsPlaces:
 		text = f.err.Error() + "\n" // one place a line, for editors to jump to
 	case f.code == exitUsage:
-		text = fmt.Sprintf("error: %v\nSee `%s --help`.\n", f.err, cmd.CommandPath())
+		text = fmt.Sprintf("error: %v\nSee `%s --help`.\n", f.err, command.CommandPath())
 	default:
 		text = fmt.Sprintf("error: %v\n", f.err)
 	}

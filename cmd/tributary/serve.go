@@ -26,7 +26,7 @@ type serveFlags struct {
 
 func newServe() *cobra.Command {
 	var flags serveFlags
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "serve [-c FILE | --config-source ADDRESS ...]",
 		Short: "Serve the configuration of all sources over xDS",
 		Long: `Serve reads the sources that the configuration file names, and serves their objects until SIGTERM or SIGINT.
@@ -38,7 +38,7 @@ error.`,
 		Example: `  tributary serve -c /etc/tributary/tributary.yaml
   tributary serve --config-source fs:///etc/istio/rules --listen 0.0.0.0:16010`,
 		Args: cobra.NoArgs,
-		RunE: runCommand(func(cmd *cobra.Command, _ []string) error {
+		RunE: runCommand(func(command *cobra.Command, _ []string) error {
 			signal.Ignore(syscall.SIGPIPE) // serve goes on when the reader of its log ends
 			hangups, ignore := flags.hangups()
 			defer ignore()
@@ -46,9 +46,9 @@ error.`,
 			if err != nil {
 				return err
 			}
-			ctx, stop := untilSignal(cmd.Context())
+			ctx, stop := untilSignal(command.Context())
 			defer stop()
-			log := flags.log.logger(cmd.ErrOrStderr())
+			log := flags.log.logger(command.ErrOrStderr())
 			limitMemory(log)
 			sockets, err := process.ManagerSockets()
 			if err != nil {
@@ -67,17 +67,17 @@ error.`,
 			return r.Run(ctx)
 		}),
 	}
-	f := cmd.Flags()
-	addConfig(cmd, &flags.file, "")
-	f.StringArrayVar(&flags.sources, "config-source", nil, "serve the source at this address, such as fs:///dir, "+
+	flagSet := command.Flags()
+	addConfig(command, &flags.file, "")
+	flagSet.StringArrayVar(&flags.sources, "config-source", nil, "serve the source at this address, such as fs:///dir, "+
 		"without a file; may be repeated, the first takes precedence")
-	f.StringVar(&flags.xds, "listen", "", "host:port of the xDS server, instead of the file's listen.xds")
-	f.StringVar(&flags.admin, "admin", "", "host:port of the admin server, instead of the file's listen.admin")
-	f.StringVar(&flags.state, "state-dir", "",
+	flagSet.StringVar(&flags.xds, "listen", "", "host:port of the xDS server, instead of the file's listen.xds")
+	flagSet.StringVar(&flags.admin, "admin", "", "host:port of the admin server, instead of the file's listen.admin")
+	flagSet.StringVar(&flags.state, "state-dir", "",
 		"directory for state that must outlive a restart, instead of the file's stateDir; off for none")
-	cmd.MarkFlagsMutuallyExclusive("config", "config-source")
-	flags.log.add(cmd)
-	return cmd
+	command.MarkFlagsMutuallyExclusive("config", "config-source")
+	flags.log.add(command)
+	return command
 }
 
 func (f *serveFlags) config() (*config.Config, error) {

@@ -17,7 +17,7 @@ func (f *adminFlags) addReference(cmd *cobra.Command) {
 }
 
 // readInto adds the objects that the server serves to a linter.
-func (f *adminFlags) readInto(ctx context.Context, l *check.Linter) error {
+func (f *adminFlags) readInto(ctx context.Context, linter *check.Linter) error {
 	var status admin.Status
 	if _, err := f.client().Get(ctx, "/debug/status", nil, &status); err != nil {
 		return err
@@ -32,26 +32,26 @@ func (f *adminFlags) readInto(ctx context.Context, l *check.Linter) error {
 	if err != nil {
 		return err
 	}
-	return l.Served(objects, unread)
+	return linter.Served(objects, unread)
 }
 
 // checkTogether checks all objects of a linter together with those of a server. Without an address that the user gave,
 // a server need not run.
-func checkTogether(ctx context.Context, cmd *cobra.Command, l *check.Linter, running *adminFlags) error {
-	if err := running.readInto(ctx, l); err != nil {
-		if cmd.Flags().Changed("admin") {
+func checkTogether(ctx context.Context, command *cobra.Command, linter *check.Linter, running *adminFlags) error {
+	if err := running.readInto(ctx, linter); err != nil {
+		if command.Flags().Changed("admin") {
 			return err
 		}
-		if err := l.Served([]byte("[]"), "the content of a server"); err != nil {
+		if err := linter.Served([]byte("[]"), "the content of a server"); err != nil {
 			return err
 		}
 	}
-	if err := l.Compete(ctx); err != nil {
+	if err := linter.Compete(ctx); err != nil {
 		return err
 	}
-	l.Analyze()
-	if l.Unchecked != "" {
-		cmd.PrintErrln(l.Unchecked)
+	linter.Analyze()
+	if linter.Unchecked != "" {
+		command.PrintErrln(linter.Unchecked)
 	}
 	return nil
 }

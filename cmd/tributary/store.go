@@ -27,11 +27,11 @@ type storeFlags struct {
 	config string
 }
 
-func (f *storeFlags) add(cmd *cobra.Command, file string) {
-	cmd.Flags().StringVar(&f.store, "store", "",
+func (f *storeFlags) add(command *cobra.Command, file string) {
+	command.Flags().StringVar(&f.store, "store", "",
 		"store of the objects: consul-kv://host:port/prefix, or the name of a source of the "+
 			"configuration (default: its only consul-kv source)")
-	addConfig(cmd, &f.config, file)
+	addConfig(command, &f.config, file)
 }
 
 func (f *storeFlags) open(ctx context.Context) (*consulkv.Store, error) {
@@ -144,7 +144,7 @@ func newApply() *cobra.Command {
 	var namespace string
 	var dryRun, force bool
 	var running adminFlags
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "apply -f {FILE | DIR | -}",
 		Short: "Write objects to a store, such as Consul's key-value store",
 		Long: `Apply checks objects as validate does, together with the objects that the server serves now, and, if all are
@@ -156,20 +156,20 @@ if the store still has that version.`,
   tributary get vs reviews -n shop -o yaml --store consul-kv://127.0.0.1:8500/mesh | sed 's/subset: v1/subset: v2/' |
     tributary apply -f - --store consul-kv://127.0.0.1:8500/mesh`,
 		Args: cobra.NoArgs,
-		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
-			var l check.Linter
+		RunE: runInterruptible(func(ctx context.Context, command *cobra.Command, _ []string) error {
+			var linter check.Linter
 			var objects []check.ManifestObject
 			for _, f := range files {
-				manifest, err := check.ReadManifest(ctx, &l, f, namespace, cmd.InOrStdin())
+				manifest, err := check.ReadManifest(ctx, &linter, f, namespace, command.InOrStdin())
 				if err != nil {
 					return fmt.Errorf("%s: %w", f, err)
 				}
 				objects = append(objects, manifest...)
 			}
-			if err := checkTogether(ctx, cmd, &l, &running); err != nil {
+			if err := checkTogether(ctx, command, &linter, &running); err != nil {
 				return err
 			}
-			if err := printProblems(cmd, &l, force); err != nil {
+			if err := printProblems(command, &linter, force); err != nil {
 				return err
 			}
 			if len(objects) == 0 {
@@ -180,23 +180,23 @@ if the store still has that version.`,
 				return err
 			}
 			defer store.Close()
-			return apply(cmd, store, objects, dryRun)
+			return apply(command, store, objects, dryRun)
 		}),
 	}
-	f := cmd.Flags()
-	f.StringArrayVarP(&files, "filename", "f", nil,
+	flagSet := command.Flags()
+	flagSet.StringArrayVarP(&files, "filename", "f", nil,
 		"file or directory with the objects, or - for standard input; may be repeated")
-	f.StringVarP(&namespace, "namespace", "n", "default", "namespace of objects that name none")
-	f.BoolVar(&dryRun, "dry-run", false, "print the changes without making them")
-	f.BoolVar(&force, "force", false, "write objects with references that lead nowhere")
-	running.addReference(cmd)
-	_ = cmd.MarkFlagRequired("filename") // the flag exists, so this cannot fail
-	flags.add(cmd, ", which has the store")
-	return cmd
+	flagSet.StringVarP(&namespace, "namespace", "n", "default", "namespace of objects that name none")
+	flagSet.BoolVar(&dryRun, "dry-run", false, "print the changes without making them")
+	flagSet.BoolVar(&force, "force", false, "write objects with references that lead nowhere")
+	running.addReference(command)
+	_ = command.MarkFlagRequired("filename") // the flag exists, so this cannot fail
+	flags.add(command, ", which has the store")
+	return command
 }
 
 // apply writes objects one after the other. A conflict of one does not keep the others from being written.
-func apply(cmd *cobra.Command, store *consulkv.Store, objects []check.ManifestObject, dryRun bool) error {
+func apply(command *cobra.Command, store *consulkv.Store, objects []check.ManifestObject, dryRun bool) error {
 	suffix, refused := "", 0
 	if dryRun {
 		suffix = " (dry run)"
@@ -204,14 +204,14 @@ func apply(cmd *cobra.Command, store *consulkv.Store, objects []check.ManifestOb
 	for i, o := range objects {
 		outcome, err := applyOne(store, o, dryRun)
 		if ok, lost := lostRace(o.Key(), err, "look at it and apply again"); ok {
-			cmd.PrintErrf("error: %v\n", lost)
+			command.PrintErrf("error: %v\n", lost)
 			refused++
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("%w; %d of %d objects were done before", err, i, len(objects))
 		}
-		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s%s\n", title(o.Key()), outcome, suffix); err != nil {
+		if _, err := fmt.Fprintf(command.OutOrStdout(), "%s %s%s\n", title(o.Key()), outcome, suffix); err != nil {
 			return err
 		}
 	}
@@ -221,23 +221,23 @@ func apply(cmd *cobra.Command, store *consulkv.Store, objects []check.ManifestOb
 	return nil
 }
 
-func applyOne(store *consulkv.Store, o check.ManifestObject, dryRun bool) (outcome string, err error) {
-	old, version := store.Get(o.Key()), store.Version(o.Key())
+func applyOne(store *consulkv.Store, manifestObject check.ManifestObject, dryRun bool) (outcome string, err error) {
+	old, version := store.Get(manifestObject.Key()), store.Version(manifestObject.Key())
 	switch {
-	case o.Version != "" && old == nil:
-		return "", fmt.Errorf("version %s was deleted: %w", o.Version, memstore.ErrNotFound)
-	case o.Version != "" && o.Version != version:
-		return "", fmt.Errorf("%w: it is %s, not %s", memstore.ErrConflict, version, o.Version)
+	case manifestObject.Version != "" && old == nil:
+		return "", fmt.Errorf("version %s was deleted: %w", manifestObject.Version, memstore.ErrNotFound)
+	case manifestObject.Version != "" && manifestObject.Version != version:
+		return "", fmt.Errorf("%w: it is %s, not %s", memstore.ErrConflict, version, manifestObject.Version)
 	case old == nil:
 		if !dryRun {
-			_, err = store.Create(o.Resource)
+			_, err = store.Create(manifestObject.Resource)
 		}
 		return "created", err
-	case resource.Equal(old, o.WithCreated(old.Created())):
+	case resource.Equal(old, manifestObject.WithCreated(old.Created())):
 		return "unchanged", nil
 	default:
 		if !dryRun {
-			_, err = store.Update(o.Resource, version)
+			_, err = store.Update(manifestObject.Resource, version)
 		}
 		return "configured", err
 	}
@@ -247,13 +247,13 @@ func newDelete() *cobra.Command {
 	var flags storeFlags
 	var namespace string
 	var dryRun bool
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:               "delete KIND NAME...",
 		Short:             "Delete objects from a store, such as Consul's key-value store",
 		Example:           `  tributary delete vs reviews -n shop --store consul-kv://127.0.0.1:8500/mesh`,
 		Args:              cobra.MinimumNArgs(2),
 		ValidArgsFunction: completeKind,
-		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		RunE: runInterruptible(func(ctx context.Context, command *cobra.Command, args []string) error {
 			schema, err := schemaNamed(args[0])
 			if err != nil {
 				return err
@@ -281,7 +281,7 @@ func newDelete() *cobra.Command {
 				case err != nil:
 					return errors.Join(failed, err)
 				default:
-					if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s deleted%s\n", title(key), suffix); err != nil {
+					if _, err := fmt.Fprintf(command.OutOrStdout(), "%s deleted%s\n", title(key), suffix); err != nil {
 						return err
 					}
 				}
@@ -289,16 +289,16 @@ func newDelete() *cobra.Command {
 			return failed
 		}),
 	}
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of the objects")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print the changes without making them")
-	flags.add(cmd, ", which has the store")
-	return cmd
+	command.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of the objects")
+	command.Flags().BoolVar(&dryRun, "dry-run", false, "print the changes without making them")
+	flags.add(command, ", which has the store")
+	return command
 }
 
 func newEdit() *cobra.Command {
 	var flags storeFlags
 	var namespace string
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "edit KIND NAME",
 		Short: "Change an object of a store in an editor",
 		Long: `Edit opens an object in $VISUAL, $EDITOR or vi, and writes the saved object to the store, after checking it
@@ -307,23 +307,23 @@ writes no object, and keeps the edit in a file.`,
 		Example:           `  EDITOR=nano tributary edit vs reviews -n shop --store consul-kv://127.0.0.1:8500/mesh`,
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: completeKind,
-		RunE: runCommand(func(cmd *cobra.Command, args []string) error {
+		RunE: runCommand(func(command *cobra.Command, args []string) error {
 			schema, err := schemaNamed(args[0])
 			if err != nil {
 				return err
 			}
-			store, err := flags.open(cmd.Context()) // signals are the editor's
+			store, err := flags.open(command.Context()) // signals are the editor's
 			if err != nil {
 				return err
 			}
 			defer store.Close()
-			e := &edit{cmd: cmd, store: store, key: keyOf(schema, namespace, args[1])}
-			return e.run(cmd.Context())
+			e := &edit{cmd: command, store: store, key: keyOf(schema, namespace, args[1])}
+			return e.run(command.Context())
 		}),
 	}
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of the object")
-	flags.add(cmd, ", which has the store")
-	return cmd
+	command.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of the object")
+	flags.add(command, ", which has the store")
+	return command
 }
 
 type edit struct {
@@ -375,12 +375,12 @@ func (e *edit) run(ctx context.Context) error {
 
 func (e *edit) open(ctx context.Context, help string, text []byte) ([]byte, error) {
 	if e.file == "" {
-		f, err := os.CreateTemp("", "tributary-edit-*.yaml")
+		file, err := os.CreateTemp("", "tributary-edit-*.yaml")
 		if err != nil {
 			return nil, err
 		}
-		e.file = f.Name()
-		if err := f.Close(); err != nil {
+		e.file = file.Name()
+		if err := file.Close(); err != nil {
 			return nil, err
 		}
 	}

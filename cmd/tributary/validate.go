@@ -97,8 +97,8 @@ It exits with 3 if an object would not be served; with --strict also if there is
 	return cmd
 }
 
-func (f *validateFlags) run(ctx context.Context, cmd *cobra.Command, args []string) error {
-	l := check.Linter{Files: relay.Files}
+func (f *validateFlags) run(ctx context.Context, command *cobra.Command, args []string) error {
+	linter := check.Linter{Files: relay.Files}
 	if f.client != "" && f.client != "envoy" {
 		return usage("--for %s: want envoy", f.client)
 	}
@@ -106,33 +106,33 @@ func (f *validateFlags) run(ctx context.Context, cmd *cobra.Command, args []stri
 		return usage("--envoy-binary needs --for envoy")
 	}
 	if f.derive {
-		l.Derive = new(derive.Options)
+		linter.Derive = new(derive.Options)
 	}
 	if f.connect {
-		l.Connect = relay.Reader
+		linter.Connect = relay.Reader
 	}
-	if err := f.readInputs(ctx, cmd, &l, args); err != nil {
+	if err := f.readInputs(ctx, command, &linter, args); err != nil {
 		return err
 	}
-	if err := l.Compete(ctx); err != nil {
+	if err := linter.Compete(ctx); err != nil {
 		return err
 	}
-	l.Analyze()
+	linter.Analyze()
 	if f.client == "envoy" {
-		if err := l.Check(check.WithoutEffect, envoy.Findings); err != nil {
+		if err := linter.Check(check.WithoutEffect, envoy.Findings); err != nil {
 			return err
 		}
 	}
 	if f.binary != "" {
-		if err := l.Accepted(ctx, f.binary); err != nil {
+		if err := linter.Accepted(ctx, f.binary); err != nil {
 			return err
 		}
 	}
-	return f.print(cmd, &l)
+	return f.print(command, &linter)
 }
 
 // readInputs adds the objects of the configuration, the paths and the server to a linter.
-func (f *validateFlags) readInputs(ctx context.Context, cmd *cobra.Command, l *check.Linter, paths []string) error {
+func (f *validateFlags) readInputs(ctx context.Context, command *cobra.Command, l *check.Linter, paths []string) error {
 	var skipped []string
 	if f.config != "" { // a configuration of tributary, whatever its content
 		cfg, err := config.Load(f.config)
@@ -141,17 +141,17 @@ func (f *validateFlags) readInputs(ctx context.Context, cmd *cobra.Command, l *c
 		}
 	}
 	for _, path := range paths {
-		unchecked, err := f.validate(ctx, l, path, cmd.InOrStdin())
+		unchecked, err := f.validate(ctx, l, path, command.InOrStdin())
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 		skipped = append(skipped, unchecked...)
 	}
 	for _, input := range skipped {
-		cmd.PrintErrf("not checked: %s\n", input)
+		command.PrintErrf("not checked: %s\n", input)
 	}
 	for _, line := range l.Connected {
-		cmd.PrintErrln(line)
+		command.PrintErrln(line)
 	}
 	if f.server {
 		return f.running.readInto(ctx, l)
@@ -161,7 +161,7 @@ func (f *validateFlags) readInputs(ctx context.Context, cmd *cobra.Command, l *c
 
 // validate checks path: a configuration file and the files that it names, or files of configuration objects. It returns
 // the parts that it did not check.
-func (f *validateFlags) validate(ctx context.Context, l *check.Linter, path string, stdin io.Reader) (
+func (f *validateFlags) validate(ctx context.Context, linter *check.Linter, path string, stdin io.Reader) (
 	skipped []string, err error,
 ) {
 	if path == "-" {
@@ -169,33 +169,33 @@ func (f *validateFlags) validate(ctx context.Context, l *check.Linter, path stri
 		if err != nil {
 			return nil, err
 		}
-		return l.Text(ctx, stdinName, text, f.offline)
+		return linter.Text(ctx, stdinName, text, f.offline)
 	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, errors.Unwrap(err) // the path is named by the caller
 	}
 	if !info.Mode().IsRegular() {
-		return nil, l.Path(ctx, path)
+		return nil, linter.Path(ctx, path)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, errors.Unwrap(err)
 	}
-	return l.Text(ctx, path, text, f.offline)
+	return linter.Text(ctx, path, text, f.offline)
 }
 
-func (f *validateFlags) print(cmd *cobra.Command, l *check.Linter) (err error) {
-	findings := append([]check.Finding{}, l.Findings...)
+func (f *validateFlags) print(command *cobra.Command, linter *check.Linter) (err error) {
+	findings := append([]check.Finding{}, linter.Findings...)
 	slices.SortStableFunc(findings, check.ByPlace)
 	switch f.output.value {
 	case "json":
-		err = printJSON(cmd.OutOrStdout(), findings)
+		err = printJSON(command.OutOrStdout(), findings)
 	case "sarif":
-		err = printJSON(cmd.OutOrStdout(), check.SARIF(findings, thisBuild().Version))
+		err = printJSON(command.OutOrStdout(), check.SARIF(findings, thisBuild().Version))
 	default:
 		for _, finding := range findings {
-			if _, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n%s", finding, finding.Fix); err != nil {
+			if _, err = fmt.Fprintf(command.OutOrStdout(), "%s\n%s", finding, finding.Fix); err != nil {
 				break
 			}
 		}
@@ -208,23 +208,23 @@ func (f *validateFlags) print(cmd *cobra.Command, l *check.Linter) (err error) {
 		count[finding.Severity]++
 	}
 	if f.verbose {
-		for _, path := range l.Skipped {
-			cmd.PrintErrf("not read, as its name does not end in .yaml, .yml or .json: %s\n", path)
+		for _, path := range linter.Skipped {
+			command.PrintErrf("not read, as its name does not end in .yaml, .yml or .json: %s\n", path)
 		}
 	}
-	if l.Unchecked != "" {
-		cmd.PrintErrln(l.Unchecked)
+	if linter.Unchecked != "" {
+		command.PrintErrln(linter.Unchecked)
 	}
-	cmd.PrintErrf("%s valid, %s, %s", words.Count(l.Objects, "object", "objects"), words.Count(count[check.Error],
+	command.PrintErrf("%s valid, %s, %s", words.Count(linter.Objects, "object", "objects"), words.Count(count[check.Error],
 		"error", "errors"),
 		words.Count(count[check.Warning], "warning", "warnings"))
-	if l.Foreign > 0 {
-		cmd.PrintErrf("; %d of other APIs passed over", l.Foreign)
+	if linter.Foreign > 0 {
+		command.PrintErrf("; %d of other APIs passed over", linter.Foreign)
 	}
-	if n := len(l.Skipped); n > 0 {
-		cmd.PrintErrf("; %s", words.Count(n, "file not read by its name", "files not read by their names"))
+	if n := len(linter.Skipped); n > 0 {
+		command.PrintErrf("; %s", words.Count(n, "file not read by its name", "files not read by their names"))
 	}
-	cmd.PrintErrf("\n")
+	command.PrintErrf("\n")
 	if count[check.Error] > 0 || f.strict && count[check.Warning] > 0 {
 		return &failure{code: exitFindings}
 	}

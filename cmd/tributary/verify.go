@@ -75,10 +75,10 @@ them. The Envoy's bootstrap is not compared. Verify does not register as a clien
 	return cmd
 }
 
-func (f *verifyFlags) run(ctx context.Context, cmd *cobra.Command, _ []string) error {
-	find := func() ([]verify.Finding, int, error) { return f.ofIstiod(ctx, cmd) }
+func (f *verifyFlags) run(ctx context.Context, command *cobra.Command, _ []string) error {
+	find := func() ([]verify.Finding, int, error) { return f.ofIstiod(ctx, command) }
 	if f.envoy.Where == "" {
-		if err := f.istiod.check(ctx, cmd, &f.clientFlags); err != nil {
+		if err := f.istiod.check(ctx, command, &f.clientFlags); err != nil {
 			return err
 		}
 	} else {
@@ -95,11 +95,11 @@ func (f *verifyFlags) run(ctx context.Context, cmd *cobra.Command, _ []string) e
 	if err != nil {
 		return err
 	}
-	counted, err := writeFindings(cmd.OutOrStdout(), f.format.value, findings, f.extra)
+	counted, err := writeFindings(command.OutOrStdout(), f.format.value, findings, f.extra)
 	if err != nil {
 		return err
 	}
-	cmd.PrintErrf("%s compared, %s\n", words.Count(objects, "object", "objects"),
+	command.PrintErrf("%s compared, %s\n", words.Count(objects, "object", "objects"),
 		words.Count(counted, "finding", "findings"))
 	if counted > 0 {
 		return &failure{code: exitFindings}
@@ -108,12 +108,12 @@ func (f *verifyFlags) run(ctx context.Context, cmd *cobra.Command, _ []string) e
 }
 
 // ofIstiod returns the differences of an istiod from the server, and the number of compared objects.
-func (f *verifyFlags) ofIstiod(ctx context.Context, cmd *cobra.Command) ([]verify.Finding, int, error) {
-	served, err := f.served(ctx, cmd)
+func (f *verifyFlags) ofIstiod(ctx context.Context, command *cobra.Command) ([]verify.Finding, int, error) {
+	served, err := f.served(ctx, command)
 	if err != nil {
 		return nil, 0, err
 	}
-	stored, err := f.istiod.stored(ctx, cmd, &f.clientFlags)
+	stored, err := f.istiod.stored(ctx, command, &f.clientFlags)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -128,7 +128,7 @@ type istiodFlags struct {
 }
 
 // check reports a wrong address, and an address of a tributary.
-func (i *istiodFlags) check(ctx context.Context, cmd *cobra.Command, flags *clientFlags) error {
+func (i *istiodFlags) check(ctx context.Context, command *cobra.Command, flags *clientFlags) error {
 	if strings.HasPrefix(i.address, "xds://") {
 		if _, err := xdsAddress(i.address); err != nil {
 			return usage("--istiod %s: %w", i.address, err)
@@ -136,7 +136,7 @@ func (i *istiodFlags) check(ctx context.Context, cmd *cobra.Command, flags *clie
 		if err := i.secure.check(); err != nil {
 			return err
 		}
-		return i.secure.checkToken(cmd)
+		return i.secure.checkToken(command)
 	}
 	i.http = verify.Istiod{URL: i.address, Client: &http.Client{Timeout: flags.timeout}}
 	if err := i.http.Check(); err != nil {
@@ -150,7 +150,7 @@ func (i *istiodFlags) check(ctx context.Context, cmd *cobra.Command, flags *clie
 }
 
 // stored returns the objects that the istiod has.
-func (i *istiodFlags) stored(ctx context.Context, cmd *cobra.Command, flags *clientFlags) ([]verify.Stored, error) {
+func (i *istiodFlags) stored(ctx context.Context, command *cobra.Command, flags *clientFlags) ([]verify.Stored, error) {
 	if !strings.HasPrefix(i.address, "xds://") {
 		stored, err := i.http.Stored(ctx)
 		if err != nil && strings.HasSuffix(err.Error(), ": 401 Unauthorized") {
@@ -160,7 +160,7 @@ func (i *istiodFlags) stored(ctx context.Context, cmd *cobra.Command, flags *cli
 		}
 		return stored, inWords(i.address, "the debug pages of an istiod", err)
 	}
-	server := flags.client(cmd)
+	server := flags.client(command)
 	server.Server = strings.TrimPrefix(i.address, "xds://")
 	prefix := ""
 	if i.secure.given() || i.secure.token != "" {
@@ -169,7 +169,7 @@ func (i *istiodFlags) stored(ctx context.Context, cmd *cobra.Command, flags *cli
 	}
 	page, err := server.Debug(ctx, "configz")
 	if err != nil {
-		return nil, inFlagsOfConnection(cmd, err, prefix)
+		return nil, inFlagsOfConnection(command, err, prefix)
 	}
 	stored, err := verify.Parse(page)
 	if err != nil {
@@ -244,18 +244,18 @@ func wrong(findings []verify.Finding) (n int) {
 
 // served returns the served objects of the server. The kinds that clients request are known if its admin server can be
 // asked.
-func (f *verifyFlags) served(ctx context.Context, cmd *cobra.Command) (s verify.Served, err error) {
-	server := f.client(cmd)
+func (f *verifyFlags) served(ctx context.Context, command *cobra.Command) (served verify.Served, err error) {
+	server := f.client(command)
 	schemas := slices.DeleteFunc(resource.Schemas(), func(s *resource.Schema) bool { return s.Bare })
 	answers, err := server.GetAll(ctx, schemas)
 	if err != nil {
-		return s, err
+		return served, err
 	}
 	for _, answer := range answers {
-		warn(cmd, answer.Rejects...)
+		warn(command, answer.Rejects...)
 		for _, r := range answer.Resources {
 			if f.selects(r) {
-				s.Objects = append(s.Objects, r)
+				served.Objects = append(served.Objects, r)
 			}
 		}
 	}
@@ -263,10 +263,10 @@ func (f *verifyFlags) served(ctx context.Context, cmd *cobra.Command) (s verify.
 	admin.Timeout = ageTimeout
 	clients, err := clientsOf(ctx, admin)
 	if err != nil {
-		if namesAdmin(cmd) {
-			return s, err
+		if namesAdmin(command) {
+			return served, err
 		}
-		return s, nil
+		return served, nil
 	}
 	requested := verify.RequestedKinds{}
 	for _, c := range clients {
@@ -274,26 +274,26 @@ func (f *verifyFlags) served(ctx context.Context, cmd *cobra.Command) (s verify.
 			requested.AddClient(c.Node, t.TypeURL)
 		}
 	}
-	s.Requested = requested.Filter()
-	return s, nil
+	served.Requested = requested.Filter()
+	return served, nil
 }
 
-func writeFindings(w io.Writer, format string, findings []verify.Finding, extra bool) (counted int, err error) {
+func writeFindings(writer io.Writer, format string, findings []verify.Finding, extra bool) (counted int, err error) {
 	if counted = len(findings); !extra {
 		counted = wrong(findings)
 	}
 	if format == "json" {
-		return counted, printJSON(w, append([]verify.Finding{}, findings...))
+		return counted, printJSON(writer, append([]verify.Finding{}, findings...))
 	}
-	for _, f := range findings {
-		if f.Class == verify.Extra && !extra {
+	for _, finding := range findings {
+		if finding.Class == verify.Extra && !extra {
 			continue
 		}
 		from := ""
-		if f.Origin != "" {
-			from = " (from " + f.Origin + ")"
+		if finding.Origin != "" {
+			from = " (from " + finding.Origin + ")"
 		}
-		if _, err := fmt.Fprintf(w, "%-9s  %s: %s%s\n", f.Class, f.Key(), f.Reason, from); err != nil {
+		if _, err := fmt.Fprintf(writer, "%-9s  %s: %s%s\n", finding.Class, finding.Key(), finding.Reason, from); err != nil {
 			return counted, err
 		}
 	}

@@ -37,11 +37,11 @@ func thisBuild() build {
 	}
 	b.Version = cmp.Or(version, info.Main.Version, b.Version)
 	modified := ""
-	for _, s := range info.Settings {
+	for _, buildSetting := range info.Settings {
 		switch {
-		case s.Key == "vcs.revision":
-			b.Revision = s.Value
-		case s.Key == "vcs.modified" && s.Value == "true":
+		case buildSetting.Key == "vcs.revision":
+			b.Revision = buildSetting.Value
+		case buildSetting.Key == "vcs.modified" && buildSetting.Value == "true":
 			modified = " (modified)"
 		}
 	}
@@ -61,20 +61,20 @@ func (b build) String() string {
 
 func newVersion() *cobra.Command {
 	format := outputs("text", "json")
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program",
 		Args:  cobra.NoArgs,
-		RunE: runCommand(func(cmd *cobra.Command, _ []string) error {
+		RunE: runCommand(func(command *cobra.Command, _ []string) error {
 			if format.value == "json" {
-				return printJSON(cmd.OutOrStdout(), thisBuild())
+				return printJSON(command.OutOrStdout(), thisBuild())
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), thisBuild())
+			_, err := fmt.Fprintln(command.OutOrStdout(), thisBuild())
 			return err
 		}),
 	}
-	format.add(cmd)
-	return cmd
+	format.add(command)
+	return command
 }
 
 //go:generate go run . docs reference ../../docs/commands.md

@@ -23,7 +23,7 @@ import (
 func newWatch() *cobra.Command {
 	var flags clientFlags
 	format := outputs("text", "yaml", "json")
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "watch {KIND | TYPE}",
 		Short: "Show the objects that a server has, and each change of them",
 		Long: `Watch asks a server of MCP over xDS, tributary or istiod, for the objects of a kind, prints each as added,
@@ -38,21 +38,21 @@ time, change, fields and object; with -o yaml the change is a comment. Standard 
   tributary watch endpoints --server istiod.example:15010`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeType,
-		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		RunE: runInterruptible(func(ctx context.Context, command *cobra.Command, args []string) error {
 			if t, ok := envoyType(args[0]); ok {
-				return watchEnvoy(ctx, cmd, &flags, format.value, t)
+				return watchEnvoy(ctx, command, &flags, format.value, t)
 			}
 			schema, err := schemaNamed(args[0])
 			if err != nil {
 				return err
 			}
-			return watchObjects(ctx, cmd, &flags, format.value, schema, flags.selects)
+			return watchObjects(ctx, command, &flags, format.value, schema, flags.selects)
 		}),
 	}
-	flags.add(cmd, "")
-	addServerConfig(cmd)
-	format.add(cmd)
-	return cmd
+	flags.add(command, "")
+	addServerConfig(command)
+	format.add(command)
+	return command
 }
 
 // watchObjects prints the objects of a kind that are meant, and each change of them, until it is interrupted.
@@ -60,22 +60,22 @@ func watchObjects(ctx context.Context, cmd *cobra.Command, flags *clientFlags, f
 	meant func(*resource.Resource) bool,
 ) error {
 	return flags.watch(cmd, func(server *client.XDS) error {
-		return server.Watch(ctx, schema, func(e client.Event[*resource.Resource]) error {
-			if !meant(e.Resource) {
+		return server.Watch(ctx, schema, func(event client.Event[*resource.Resource]) error {
+			if !meant(event.Resource) {
 				return nil
 			}
-			marshal := func(format string) ([]byte, error) { return marshalled(e.Resource, format) }
-			return printChange(cmd.OutOrStdout(), format, e.Change, e.Resource.Key().String(), fieldsOf(e), marshal)
+			marshal := func(format string) ([]byte, error) { return marshalled(event.Resource, format) }
+			return printChange(cmd.OutOrStdout(), format, event.Change, event.Resource.Key().String(), fieldsOf(event), marshal)
 		})
 	})
 }
 
 // watch has run watch a server until it is interrupted.
-func (f *clientFlags) watch(cmd *cobra.Command, run func(server *client.XDS) error) error {
-	server := f.client(cmd)
+func (f *clientFlags) watch(command *cobra.Command, run func(server *client.XDS) error) error {
+	server := f.client(command)
 	// Changes may have been missed.
-	server.Reconnected = func(server string) { cmd.PrintErrf("%s connected again to %s\n", clock(), server) }
-	server.Waiting = func(err error) { cmd.PrintErrf("%s waiting: %v\n", clock(), err) }
+	server.Reconnected = func(server string) { command.PrintErrf("%s connected again to %s\n", clock(), server) }
+	server.Waiting = func(err error) { command.PrintErrf("%s waiting: %v\n", clock(), err) }
 	if err := run(server); !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -89,20 +89,20 @@ const maxFields = 5
 
 // printChange prints a change of an object, and the fields that an update changes. marshal writes the object in a
 // format.
-func printChange(w io.Writer, format string, change client.Change, subject string, fields []string,
+func printChange(writer io.Writer, format string, change client.Change, subject string, fields []string,
 	marshal func(format string) ([]byte, error),
 ) error {
 	if format == "json" || format == "yaml" {
 		now := time.Now().UTC().Format(time.RFC3339)
 		object, err := marshal(format)
 		if err == nil && format == "yaml" {
-			_, err = fmt.Fprintf(w, "---\n# %s at %s\n%s", change, now, object)
+			_, err = fmt.Fprintf(writer, "---\n# %s at %s\n%s", change, now, object)
 			return err
 		}
 		if err != nil {
 			return err
 		}
-		return json.NewEncoder(w).Encode(struct {
+		return json.NewEncoder(writer).Encode(struct {
 			Time   string          `json:"time"`
 			Change client.Change   `json:"change"`
 			Fields []string        `json:"fields,omitempty"`
@@ -113,16 +113,16 @@ func printChange(w io.Writer, format string, change client.Change, subject strin
 		fields = append(fields[:maxFields], fmt.Sprintf("and %d more", hidden))
 	}
 	line := fmt.Sprintf("%s %-7s  %s  %s", clock(), change, subject, strings.Join(fields, ", "))
-	_, err := fmt.Fprintln(w, strings.TrimRight(line, " "))
+	_, err := fmt.Fprintln(writer, strings.TrimRight(line, " "))
 	return err
 }
 
 // fieldsOf returns the fields that an update changed; none if they are unknown.
-func fieldsOf(e client.Event[*resource.Resource]) []string {
-	if e.Previous == nil {
+func fieldsOf(event client.Event[*resource.Resource]) []string {
+	if event.Previous == nil {
 		return nil
 	}
-	fields, err := output.ChangedFields(e.Previous, e.Resource)
+	fields, err := output.ChangedFields(event.Previous, event.Resource)
 	if err != nil {
 		return nil
 	}
@@ -148,20 +148,20 @@ func (f *clientFlags) checkEnvoy(cmd *cobra.Command, t client.EnvoyType) error {
 	return nil
 }
 
-func getEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, format string, t client.EnvoyType,
+func getEnvoy(ctx context.Context, command *cobra.Command, flags *clientFlags, format string, t client.EnvoyType,
 	name string,
 ) error {
-	if err := flags.checkEnvoy(cmd, t); err != nil {
+	if err := flags.checkEnvoy(command, t); err != nil {
 		return err
 	}
-	answer, err := flags.client(cmd).GetEnvoy(ctx, t)
+	answer, err := flags.client(command).GetEnvoy(ctx, t)
 	if err != nil {
 		return err
 	}
-	warn(cmd, answer.Rejects...)
+	warn(command, answer.Rejects...)
 	for _, missing := range answer.Missing {
 		if name == "" || name == missing {
-			cmd.PrintErrf("warning: %s refers to %s %s, which it did not send\n", flags.server, t.Name, missing)
+			command.PrintErrf("warning: %s refers to %s %s, which it did not send\n", flags.server, t.Name, missing)
 		}
 	}
 	var selected []proto.Message
@@ -174,22 +174,22 @@ func getEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, forma
 	case name != "" && len(selected) == 0:
 		return fmt.Errorf("%s has no %s %s", flags.server, t.Name, name)
 	case len(selected) == 0 && format != "json":
-		cmd.PrintErrf("no %s\n", t.Name)
+		command.PrintErrf("no %s\n", t.Name)
 		return nil
 	}
-	return printEnvoy(cmd.OutOrStdout(), format, t, selected, name != "")
+	return printEnvoy(command.OutOrStdout(), format, t, selected, name != "")
 }
 
-func printEnvoy(w io.Writer, format string, t client.EnvoyType, resources []proto.Message, single bool) error {
+func printEnvoy(writer io.Writer, format string, t client.EnvoyType, resources []proto.Message, single bool) error {
 	if format == "table" || format == "wide" {
-		return output.EnvoyTable(w, t.URL, resources)
+		return output.EnvoyTable(writer, t.URL, resources)
 	}
 	var documents []document
 	for _, m := range resources {
 		marshal := func(format string) ([]byte, error) { return output.Envoy(m, format) }
 		documents = append(documents, document{xds.NameOf(m), marshal})
 	}
-	return printDocuments(w, format, documents, single, func(items []json.RawMessage) any { return items })
+	return printDocuments(writer, format, documents, single, func(items []json.RawMessage) any { return items })
 }
 
 func watchEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, format string, t client.EnvoyType) error {

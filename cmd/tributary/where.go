@@ -82,8 +82,8 @@ func (s *adminServer) secured(secure *secureFlags, timeout time.Duration) *clien
 }
 
 // findAdmin has the flag --admin of cmd, if it was not given, name the server that is meant then.
-func findAdmin(cmd *cobra.Command) {
-	flag := cmd.Flags().Lookup("admin")
+func findAdmin(command *cobra.Command) {
+	flag := command.Flags().Lookup("admin")
 	if flag == nil || flag.Changed {
 		return
 	}
@@ -91,7 +91,7 @@ func findAdmin(cmd *cobra.Command) {
 	if !ok {
 		return // of serve
 	}
-	s.address, s.from, s.err = whereIs(cmd, envAdmin, "listen.admin", config.DefaultAdmin, adminOf)
+	s.address, s.from, s.err = whereIs(command, envAdmin, "listen.admin", config.DefaultAdmin, adminOf)
 	if s.err != nil {
 		s.err = &failure{exitConfig, fmt.Errorf("the admin server is not known; name it with --admin (by default it is "+
 			"%s): %w",
@@ -101,17 +101,17 @@ func findAdmin(cmd *cobra.Command) {
 
 // whereIs returns the address of a server without a flag, and its origin: the file of -c, the variable, the first
 // default configuration file, or none, and then it is the default address.
-func whereIs(cmd *cobra.Command, variable, key, usual string, addressOf func(*config.Listen) string) (
+func whereIs(command *cobra.Command, variable, key, usual string, addressOf func(*config.Listen) string) (
 	address, from string, err error,
 ) {
-	if given := os.Getenv(variable); given != "" && !cmd.Flags().Changed("config") {
+	if given := os.Getenv(variable); given != "" && !command.Flags().Changed("config") {
 		return given, "$" + variable, nil
 	}
-	l, file, err := configuredListen(cmd)
-	if err != nil || l == nil {
+	listen, file, err := configuredListen(command)
+	if err != nil || listen == nil {
 		return usual, "the default", err
 	}
-	return addressOf(l), key + " of " + file, nil
+	return addressOf(listen), key + " of " + file, nil
 }
 
 // adminOf returns the address of the admin server that listens on l, for clients on this machine.
@@ -124,14 +124,14 @@ func adminOf(l *config.Listen) string {
 }
 
 // configuredListen returns where the server of the configuration file of cmd listens; nil if there is no file.
-func configuredListen(cmd *cobra.Command) (l *config.Listen, file string, err error) {
+func configuredListen(cmd *cobra.Command) (listen *config.Listen, file string, err error) {
 	if flag := cmd.Flags().Lookup("config"); flag != nil && flag.Changed {
 		file = flag.Value.String()
 	} else if file, err = config.Find(config.DefaultPaths()); err != nil {
 		return nil, "", nil //nolint:nilerr // there need be none
 	}
-	l, err = config.LoadListen(file)
-	return l, file, err
+	listen, err = config.LoadListen(file)
+	return listen, file, err
 }
 
 // reachable returns the address of a listener for clients on the same machine.
@@ -175,13 +175,13 @@ func defaultServer(cmd *cobra.Command) (string, error) {
 
 // findServer has the flag --server of cmd, if cmd asks an xDS server and the flag was not given, name the default
 // server.
-func findServer(cmd *cobra.Command) (err error) {
-	server := cmd.Flags().Lookup("server")
-	if server == nil || server.Changed || cmd.Flags().Changed("store") || cmd.Flags().Changed("at") {
+func findServer(command *cobra.Command) (err error) {
+	server := command.Flags().Lookup("server")
+	if server == nil || server.Changed || command.Flags().Changed("store") || command.Flags().Changed("at") {
 		return nil
 	}
 	if s, ok := server.Value.(xdsServer); ok {
-		*s.address, err = defaultServer(cmd)
+		*s.address, err = defaultServer(command)
 	}
 	return err
 }
@@ -221,27 +221,27 @@ func xdsAddress(v string) (string, error) {
 }
 
 // noCommand is for commands that only have subcommands: the argument is none of them.
-func noCommand(cmd *cobra.Command, args []string) error {
+func noCommand(command *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	names := words.Each(cmd.Commands(), (*cobra.Command).Name)
+	names := words.Each(command.Commands(), (*cobra.Command).Name)
 	meant := words.Suggestion(args[0], names)
 	if i := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, args[0]) }); meant == "" &&
 		i >= 0 {
 		meant = " (did you mean " + names[i] + "?)"
 	}
-	return usage("unknown command %q for %q%s", args[0], cmd.CommandPath(), meant)
+	return usage("unknown command %q for %q%s", args[0], command.CommandPath(), meant)
 }
 
 // explainFlag says which flag may have been meant.
-func explainFlag(cmd *cobra.Command, err error) error {
+func explainFlag(command *cobra.Command, err error) error {
 	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		return usage("--%s %s: %s", wrong.GetFlag().Name, wrong.GetValue(),
 			valueWanted(wrong.GetFlag(), errors.Unwrap(wrong)))
 	}
 	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	command.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	if name, ok := strings.CutPrefix(err.Error(), "unknown flag: --"); ok {
 		return usage("%w%s", err, words.Suggestion(name, names))
 	}
@@ -287,16 +287,16 @@ func inFlags(err error) error {
 }
 
 // sayArguments has cmd, and all below it, say in words which arguments they want.
-func sayArguments(cmd *cobra.Command) {
-	for _, c := range cmd.Commands() {
+func sayArguments(command *cobra.Command) {
+	for _, c := range command.Commands() {
 		sayArguments(c)
 	}
-	check := cmd.Args
+	check := command.Args
 	if check == nil {
 		return
 	}
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		err := check(cmd, args)
+	command.Args = func(command *cobra.Command, args []string) error {
+		err := check(command, args)
 		if _, exits := errors.AsType[*failure](err); exits || err == nil {
 			return err
 		}
@@ -304,7 +304,7 @@ func sayArguments(cmd *cobra.Command) {
 		if len(args) > 0 {
 			given = words.Count(len(args), "argument", "arguments")
 		}
-		return usage("got %s; want: %s", given, cmd.UseLine())
+		return usage("got %s; want: %s", given, command.UseLine())
 	}
 }
 
@@ -337,28 +337,28 @@ func (f *secureFlags) add(cmd *cobra.Command) {
 }
 
 // addTLS adds those of TLS alone.
-func (f *secureFlags) addTLS(cmd *cobra.Command) {
-	cmd.PreRunE = func(*cobra.Command, []string) error {
+func (f *secureFlags) addTLS(command *cobra.Command) {
+	command.PreRunE = func(*cobra.Command, []string) error {
 		if err := f.check(); err != nil {
 			return err
 		}
-		return f.checkToken(cmd)
+		return f.checkToken(command)
 	}
-	cmd.Flags().BoolVar(&f.on, "tls", false, "use TLS; it is also used if one of the other flags of TLS is given")
-	cmd.Flags().StringVar(&f.ca, "tls-ca", "",
+	command.Flags().BoolVar(&f.on, "tls", false, "use TLS; it is also used if one of the other flags of TLS is given")
+	command.Flags().StringVar(&f.ca, "tls-ca", "",
 		"file with the trusted certificates, or spiffe:// for those that the SPIFFE "+
 			"Workload API knows (default: $"+envCA+", else those of the system)")
-	cmd.Flags().StringVar(&f.cert, "tls-cert", "",
+	command.Flags().StringVar(&f.cert, "tls-cert", "",
 		"file with the certificate to show, or spiffe:// for that of the SPIFFE Workload API, "+
 			"which has the key, too (default: $"+envCert+")")
-	cmd.Flags().StringVar(&f.key, "tls-key", "", "file with its private key (default: $"+envKey+")")
-	cmd.Flags().StringVar(&f.serverName, "tls-server-name", "",
+	command.Flags().StringVar(&f.key, "tls-key", "", "file with its private key (default: $"+envKey+")")
+	command.Flags().StringVar(&f.serverName, "tls-server-name", "",
 		"name that the server's certificate must have, such as a SPIFFE ID, in place of the host of its address (default: "+
 			"$"+envServerName+")")
 }
 
 // addFor adds the flags for a second server. Their names begin with the prefix of f.
-func (f *secureFlags) addFor(cmd *cobra.Command, server string) {
+func (f *secureFlags) addFor(command *cobra.Command, server string) {
 	for _, flag := range []struct {
 		value     *string
 		name, use string
@@ -370,7 +370,7 @@ func (f *secureFlags) addFor(cmd *cobra.Command, server string) {
 		{&f.token, "token-file", "token to present"},
 	} {
 		use := flag.use + " for " + server + " (default, if no --" + f.prefix + " flag is given: --" + flag.name + ")"
-		cmd.Flags().StringVar(flag.value, f.prefix+flag.name, "", use)
+		command.Flags().StringVar(flag.value, f.prefix+flag.name, "", use)
 	}
 }
 
@@ -391,31 +391,31 @@ func (f *secureFlags) given() bool {
 
 // check reports flags that do not go together, by their names.
 func (f *secureFlags) check() error {
-	s := f.settings()
+	tls := f.settings()
 	switch {
-	case s == nil || spiffe.Named(s.ClientCertificate):
+	case tls == nil || spiffe.Named(tls.ClientCertificate):
 		return nil // the connection reports the rest
-	case s.ClientCertificate == "" && s.PrivateKey != "":
+	case tls.ClientCertificate == "" && tls.PrivateKey != "":
 		return usage("--%[1]stls-key is for the certificate of --%[1]stls-cert, which is missing", f.prefix)
-	case s.ClientCertificate != "" && s.PrivateKey == "":
+	case tls.ClientCertificate != "" && tls.PrivateKey == "":
 		return usage("--%[1]stls-cert wants its private key, --%[1]stls-key, too", f.prefix)
 	}
 	return nil
 }
 
 // checkToken reports an error of the token's file, if there is one to send.
-func (f *secureFlags) checkToken(cmd *cobra.Command) error {
-	admin := cmd.Flags().Lookup("admin")
+func (f *secureFlags) checkToken(command *cobra.Command) error {
+	admin := command.Flags().Lookup("admin")
 	secure := f.settings() != nil || admin != nil && strings.HasPrefix(admin.Value.String(), "https://")
-	if f.token == "" && !secure || f.tokenFile() == "" || cmd.Flags().Lookup(f.prefix+"token-file") == nil {
+	if f.token == "" && !secure || f.tokenFile() == "" || command.Flags().Lookup(f.prefix+"token-file") == nil {
 		return nil
 	}
 	token, err := os.ReadFile(f.tokenFile())
 	if err != nil {
-		return usage("%s: %w", givenBy(cmd, f.prefix+"token-file"), err)
+		return usage("%s: %w", givenBy(command, f.prefix+"token-file"), err)
 	}
 	if len(bytes.TrimSpace(token)) == 0 {
-		return usage("%s: %s is empty", givenBy(cmd, f.prefix+"token-file"), f.tokenFile())
+		return usage("%s: %s is empty", givenBy(command, f.prefix+"token-file"), f.tokenFile())
 	}
 	return nil
 }
@@ -433,15 +433,15 @@ var fieldOfTLS = regexp.MustCompile(`(^| and )(caCertificates|clientCertificate|
 
 // inFlagsOfConnection names the flag, which may have a prefix, or the variable of an error of an address or of the
 // security of a connection.
-func inFlagsOfConnection(cmd *cobra.Command, err error, prefix string) error {
-	if cmd.Flags().Lookup("tls-ca") == nil {
+func inFlagsOfConnection(command *cobra.Command, err error, prefix string) error {
+	if command.Flags().Lookup("tls-ca") == nil {
 		return err
 	}
 	if wrong, ok := errors.AsType[*client.AddressError](err); ok {
 		return usage("%w", wrong)
 	}
 	if errors.Is(err, adsc.ErrPlainToken) {
-		return usage("%s: a token is shown over TLS only: give --tls, or another flag of TLS", givenBy(cmd, "token-file"))
+		return usage("%s: a token is shown over TLS only: give --tls, or another flag of TLS", givenBy(command, "token-file"))
 	}
 	field, ok := errors.AsType[*adsc.FieldError](err)
 	if !ok {
@@ -453,24 +453,24 @@ func inFlagsOfConnection(cmd *cobra.Command, err error, prefix string) error {
 	}
 	return usage("%s", fieldOfTLS.ReplaceAllStringFunc(field.Error(), func(text string) string {
 		m := fieldOfTLS.FindStringSubmatch(text)
-		return m[1] + givenBy(cmd, prefix+flags[m[2]])
+		return m[1] + givenBy(command, prefix+flags[m[2]])
 	}))
 }
 
 // settings returns the TLS settings; nil for plaintext. The connection reports conflicts.
 func (f *secureFlags) settings() *adsc.TLS {
-	s := &adsc.TLS{
+	tls := &adsc.TLS{
 		Mode: adsc.TLSSimple, CACertificates: f.orVariable(f.ca, envCA), SNI: f.orVariable(f.serverName, envServerName),
 		ClientCertificate: f.orVariable(f.cert, envCert), PrivateKey: f.orVariable(f.key, envKey),
 	}
-	if spiffe.Named(s.SNI) { // no name that could be sent
-		s.SubjectAltNames, s.SNI = []string{s.SNI}, ""
+	if spiffe.Named(tls.SNI) { // no name that could be sent
+		tls.SubjectAltNames, tls.SNI = []string{tls.SNI}, ""
 	}
 	switch {
-	case s.ClientCertificate != "" || s.PrivateKey != "":
-		s.Mode = adsc.TLSMutual
-	case !f.on && s.CACertificates == "" && s.SNI == "" && s.SubjectAltNames == nil:
+	case tls.ClientCertificate != "" || tls.PrivateKey != "":
+		tls.Mode = adsc.TLSMutual
+	case !f.on && tls.CACertificates == "" && tls.SNI == "" && tls.SubjectAltNames == nil:
 		return nil
 	}
-	return s
+	return tls
 }

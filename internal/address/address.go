@@ -30,7 +30,7 @@ type Address struct {
 // no password.
 //
 // A URL of Go has one server, and fewer literal characters in its password.
-func Parse(scheme, form, port, text string) (a Address, err error) {
+func Parse(scheme, form, port, text string) (address Address, err error) {
 	if strings.ContainsFunc(text, unicode.IsControl) {
 		return Address{}, fmt.Errorf("address: want %s://%s", scheme, form)
 	}
@@ -52,15 +52,15 @@ func Parse(scheme, form, port, text string) (a Address, err error) {
 	if !ok || hosts == "" {
 		return Address{}, fmt.Errorf("address: want %s://%s, got %q", scheme, form, Shown(text))
 	}
-	if a, err = parse(hosts, query, port); err != nil {
+	if address, err = parse(hosts, query, port); err != nil {
 		return Address{}, fmt.Errorf("address: %w", err)
 	}
 	if hasPath {
-		if a.Path, err = url.PathUnescape("/" + path); err != nil {
+		if address.Path, err = url.PathUnescape("/" + path); err != nil {
 			return Address{}, fmt.Errorf("address: its path: %w", err)
 		}
 	}
-	return a, nil
+	return address, nil
 }
 
 // misplaced reports whether a text before an @ was parsed as the name of a parameter.

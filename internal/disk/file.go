@@ -144,11 +144,11 @@ func Replace(path string, durable bool, write func(io.Writer) error) (size int64
 }
 
 func syncDir(path string) error {
-	d, err := os.Open(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(file.Sync(), file.Close())
 }
 
 // IgnoreMissing returns err unless it says that a file does not exist.

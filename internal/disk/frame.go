@@ -55,12 +55,12 @@ func NewReader(input io.Reader, size int64) *Reader {
 }
 
 // FileReader reads a file up to its present size.
-func FileReader(f *os.File) (*Reader, error) {
-	info, err := f.Stat()
+func FileReader(file *os.File) (*Reader, error) {
+	info, err := file.Stat()
 	if err != nil {
 		return nil, err
 	}
-	return NewReader(f, info.Size()), nil
+	return NewReader(file, info.Size()), nil
 }
 
 // At returns the offset of the next frame.

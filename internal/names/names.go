@@ -158,14 +158,14 @@ func Host(text string) string {
 	if bare, ok := strings.CutPrefix(text, "["); ok && strings.HasSuffix(bare, "]") {
 		text = bare[:len(bare)-1]
 	}
-	a, err := netip.ParseAddr(text)
+	address, err := netip.ParseAddr(text)
 	if err != nil {
 		return strings.ToLower(strings.TrimSuffix(text, "."))
 	}
-	if a = a.Unmap(); !a.IsLinkLocalUnicast() {
-		a = a.WithZone("")
+	if address = address.Unmap(); !address.IsLinkLocalUnicast() {
+		address = address.WithZone("")
 	}
-	return a.String()
+	return address.String()
 }
 
 // IsTrue reports whether a flag in a registry is set. As in Java, it has no case, and all other texts are false.
@@ -174,11 +174,11 @@ func IsTrue(flag string) bool { return strings.EqualFold(flag, "true") }
 // Address returns an address in istiod's form.
 func Address(host string) (string, error) {
 	host = Host(host)
-	if a, err := netip.ParseAddr(host); err == nil {
+	if address, err := netip.ParseAddr(host); err == nil {
 		switch {
-		case a.Is6() && a.IsLinkLocalUnicast():
+		case address.Is6() && address.IsLinkLocalUnicast():
 			return "", errors.New("a link-local address has a meaning on its own link only")
-		case a.IsUnspecified() || a.IsMulticast():
+		case address.IsUnspecified() || address.IsMulticast():
 			return "", errors.New("no address that can be called")
 		}
 		return host, nil

@@ -101,7 +101,7 @@ func parse(page, text string) (blocks []Block, err error) {
 			return nil, fmt.Errorf("%s:%d: write commands as a block of ```console, with $ before each, so that they are run",
 				page, i+1)
 		}
-		b := Block{ID: id, Page: page}
+		block := Block{ID: id, Page: page}
 		first := i + 1
 		for i++; ; i++ {
 			if i == len(lines) {
@@ -116,10 +116,10 @@ func parse(page, text string) (blocks []Block, err error) {
 			line := strings.TrimPrefix(lines[i], open[1])
 			command, ok := strings.CutPrefix(line, "$ ")
 			if !ok {
-				if len(b.Steps) == 0 {
+				if len(block.Steps) == 0 {
 					return nil, fmt.Errorf("%s:%d: a block of ```console begins with a command behind $", page, i+1)
 				}
-				last := &b.Steps[len(b.Steps)-1]
+				last := &block.Steps[len(block.Steps)-1]
 				last.Prints = append(last.Prints, line)
 				continue
 			}
@@ -128,18 +128,18 @@ func parse(page, text string) (blocks []Block, err error) {
 				i++
 				step.Command += "\n" + strings.TrimPrefix(lines[i], open[1])
 			}
-			b.Steps = append(b.Steps, step)
+			block.Steps = append(block.Steps, step)
 		}
 		if open[2] != "console" {
 			continue
 		}
-		if len(b.Steps) == 0 {
+		if len(block.Steps) == 0 {
 			return nil, fmt.Errorf("%s:%d: the block has no command", page, first)
 		}
 		if count[id]++; count[id] > 1 {
-			b.ID = fmt.Sprintf("%s %d", id, count[id])
+			block.ID = fmt.Sprintf("%s %d", id, count[id])
 		}
-		blocks = append(blocks, b)
+		blocks = append(blocks, block)
 	}
 	return blocks, nil
 }

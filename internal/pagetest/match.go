@@ -42,19 +42,19 @@ func compare(shown []string, printed string) string {
 	if matches(want, got) {
 		return ""
 	}
-	var b strings.Builder
+	var builder strings.Builder
 	at := 0
 	for at < len(want) && at < len(got) && strings.TrimSpace(want[at]) != elided && same(want[at], got[at]) {
-		_, _ = fmt.Fprintf(&b, "    %s\n", got[at])
+		_, _ = fmt.Fprintf(&builder, "    %s\n", got[at])
 		at++
 	}
 	for _, line := range want[at:] {
-		_, _ = fmt.Fprintf(&b, "  - %s\n", line)
+		_, _ = fmt.Fprintf(&builder, "  - %s\n", line)
 	}
 	for _, line := range got[at:] {
-		_, _ = fmt.Fprintf(&b, "  + %s\n", line)
+		_, _ = fmt.Fprintf(&builder, "  + %s\n", line)
 	}
-	return b.String()
+	return builder.String()
 }
 
 // matches reports whether lines are as they are wanted, of which a line of "…" stands for any number.

@@ -36,7 +36,7 @@ type Sandbox struct {
 }
 
 // Run runs the commands of a block one after the other. Its error is where the page and the program do not agree.
-func (s *Sandbox) Run(b Block) error {
+func (s *Sandbox) Run(block Block) error {
 	bin := filepath.Join(s.Dir, ".bin")
 	if err := os.MkdirAll(bin, 0o750); err != nil {
 		return err
@@ -47,13 +47,13 @@ func (s *Sandbox) Run(b Block) error {
 			return err
 		}
 	}
-	for _, step := range b.Steps {
+	for _, step := range block.Steps {
 		if s.Before != nil {
 			s.Before(step)
 		}
 		printed, err := s.step(bin, step)
 		if err != nil {
-			return fmt.Errorf("%s:%d: $ %s\n%w", b.Page, step.Line, step.Command, err)
+			return fmt.Errorf("%s:%d: $ %s\n%w", block.Page, step.Line, step.Command, err)
 		}
 		if s.After != nil {
 			s.After(step, printed)

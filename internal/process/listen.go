@@ -73,17 +73,17 @@ func parseUnix(address string) (unixSocket, error) {
 // earlier process, but not one that another process listens on.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	if strings.HasPrefix(address, unixScheme) {
-		s, err := parseUnix(address)
+		unixSocket, err := parseUnix(address)
 		if err != nil {
 			return nil, err
 		}
-		return s.listen(ctx)
+		return unixSocket.listen(ctx)
 	}
-	lis, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, inUse(address)
 	}
-	return lis, refused(address, err)
+	return listener, refused(address, err)
 }
 
 // longPath is the longest path of a socket that every system accepts.
@@ -124,7 +124,7 @@ func (r *refusal) Error() string { return r.message }
 func (r *refusal) Unwrap() error { return r.err }
 
 func (s unixSocket) listen(ctx context.Context) (net.Listener, error) {
-	lis, err := s.bind(ctx)
+	listener, err := s.bind(ctx)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		conn, dialErr := (&net.Dialer{}).DialContext(ctx, "unix", s.path)
 		if dialErr == nil {
@@ -137,15 +137,15 @@ func (s unixSocket) listen(ctx context.Context) (net.Listener, error) {
 		if err := os.Remove(s.path); err != nil {
 			return nil, err
 		}
-		lis, err = s.bind(ctx)
+		listener, err = s.bind(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if err := s.allow(); err != nil {
-		return nil, errors.Join(err, lis.Close())
+		return nil, errors.Join(err, listener.Close())
 	}
-	return lis, nil
+	return listener, nil
 }
 
 var errNotOurs = errors.New("this process is not in it, and may not give files away: run it in that group " +
@@ -154,11 +154,11 @@ var errNotOurs = errors.New("this process is not in it, and may not give files a
 // give gives the socket to its group. It tries nothing forbidden: a filter of system calls, as in the unit, ends the
 // process.
 func (s unixSocket) give() error {
-	g, err := user.LookupGroup(s.group)
+	group, err := user.LookupGroup(s.group)
 	if err != nil {
 		return errors.New("there is no such group")
 	}
-	id, err := strconv.Atoi(g.Gid)
+	id, err := strconv.Atoi(group.Gid)
 	if err != nil {
 		return err
 	}
@@ -175,12 +175,12 @@ func (s unixSocket) give() error {
 }
 
 // bind makes the socket, which only the owner can use until allow extends the rights.
-func (s unixSocket) bind(ctx context.Context) (lis net.Listener, err error) {
-	closed(func() { lis, err = (&net.ListenConfig{}).Listen(ctx, "unix", s.path) })
+func (s unixSocket) bind(ctx context.Context) (listener net.Listener, err error) {
+	closed(func() { listener, err = (&net.ListenConfig{}).Listen(ctx, "unix", s.path) })
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, err // perhaps the socket of a process that has ended
 	}
-	return lis, refused(s.path, err)
+	return listener, refused(s.path, err)
 }
 
 // allow sets the rights of the socket.

@@ -29,12 +29,12 @@ type Manager struct {
 
 // ManagerFromEnvironment returns the manager that $NOTIFY_SOCKET names.
 func ManagerFromEnvironment(log *slog.Logger) *Manager {
-	m := &Manager{log: log, there: os.Getenv("NOTIFY_SOCKET") != ""}
+	manager := &Manager{log: log, there: os.Getenv("NOTIFY_SOCKET") != ""}
 	var err error
-	if m.watchdog, err = daemon.SdWatchdogEnabled(false); err != nil {
+	if manager.watchdog, err = daemon.SdWatchdogEnabled(false); err != nil {
 		log.Warn("the watchdog of the service manager is not fed", "err", err)
 	}
-	return m
+	return manager
 }
 
 // Ready says that the service works, also after Reloading.

@@ -14,21 +14,21 @@ type changes struct {
 }
 
 // changesOf returns the changes from old to next.
-func changesOf(old, next []*activeSource) (result changes) {
+func changesOf(activeSources, next []*activeSource) (result changes) {
 	for _, n := range next {
-		switch previous := named(old, n.config.Name); {
+		switch previous := named(activeSources, n.config.Name); {
 		case previous == nil:
 			result.added = append(result.added, n.config.Name)
 		case !reflect.DeepEqual(previous.config, n.config):
 			result.changed = append(result.changed, n.config.Name)
 		}
 	}
-	for _, o := range old {
+	for _, o := range activeSources {
 		if named(next, o.config.Name) == nil {
 			result.removed = append(result.removed, o.config.Name)
 		}
 	}
-	result.reordered = !slices.Equal(shared(old, next), shared(next, old))
+	result.reordered = !slices.Equal(shared(activeSources, next), shared(next, activeSources))
 	return result
 }
 

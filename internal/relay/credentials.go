@@ -71,11 +71,11 @@ func setCredentials(guard *access.Guard, cfg *config.Config, proofs *identity.Au
 // Files reads the files of the ports and of the proofs of a configuration. It returns the errors that would prevent a
 // start, and warnings. It sends no query to a Workload API.
 func Files(ctx context.Context, cfg *config.Config) (failures []error, doubts []config.Problem) {
-	check := func(key string, t config.ServerTLS) {
-		if spiffe.Named(t.Certificate) || spiffe.Named(t.ClientCAs) {
+	check := func(key string, serverTLS config.ServerTLS) {
+		if spiffe.Named(serverTLS.Certificate) || spiffe.Named(serverTLS.ClientCAs) {
 			return
 		}
-		if _, err := loadCertificates(ctx, cfg, key, t, quiet); err != nil {
+		if _, err := loadCertificates(ctx, cfg, key, serverTLS, quiet); err != nil {
 			failures = append(failures, err)
 		}
 	}

@@ -70,7 +70,7 @@ func Certificates(ctx context.Context, cfg *config.Config, log *slog.Logger) ([]
 func loadCertificates(ctx context.Context, cfg *config.Config, key string, t config.ServerTLS,
 	log *slog.Logger,
 ) (*transport.Certificates, error) {
-	c, err := transport.Load(ctx, key, transport.Files{
+	certificates, err := transport.Load(ctx, key, transport.Files{
 		Certificate: t.Certificate, Key: t.Key, ClientCAs: t.ClientCAs, WorkloadAPI: t.WorkloadAPI,
 		Client: map[string]tls.ClientAuthType{
 			config.ClientAuthNone: tls.NoClientCert, config.ClientAuthOptional: tls.VerifyClientCertIfGiven,
@@ -81,7 +81,7 @@ func loadCertificates(ctx context.Context, cfg *config.Config, key string, t con
 	if err != nil {
 		return nil, &ConfigError{cfg.Fault(key, err)}
 	}
-	return c, nil
+	return certificates, nil
 }
 
 // descriptors returns the number of files and connections that the process may have open; -1 for no limit.
@@ -94,7 +94,7 @@ func descriptorLimit() int {
 }
 
 // connectionLimit returns the limit of client connections, given the number of file descriptors.
-func connectionLimit(l config.Limits, descriptors int, log *slog.Logger) int {
+func connectionLimit(limits config.Limits, descriptors int, log *slog.Logger) int {
 	limit := -1
 	if descriptors >= 0 {
 		limit = max(descriptors-reservedDescriptors, descriptors/2)
@@ -103,16 +103,16 @@ func connectionLimit(l config.Limits, descriptors int, log *slog.Logger) int {
 		log.Warn("few files may be open at once (ulimit -n, LimitNOFILE): that limits the clients", "files", descriptors,
 			"connections", limit)
 	}
-	if l.Connections == 0 {
+	if limits.Connections == 0 {
 		return limit
 	}
-	if limit >= 0 && (l.Connections > limit || l.Connections < 0) {
+	if limit >= 0 && (limits.Connections > limit || limits.Connections < 0) {
 		log.Warn("limits.connections is more than there are files to be open at once (ulimit -n, LimitNOFILE)", "files",
 			descriptors,
 			"connections", limit)
 		return limit
 	}
-	return l.Connections
+	return limits.Connections
 }
 
 // open opens all ports before any part runs, so that a port in use is reported at once. sockets are open already, by
@@ -151,12 +151,12 @@ func (d *listeners) open(ctx context.Context, cfg *config.Config, sockets map[st
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(sockets)) {
-		if lis := sockets[name]; lis != d.xds && lis != d.xdsSecure && lis != d.admin {
+		if listener := sockets[name]; listener != d.xds && listener != d.xdsSecure && listener != d.admin {
 			d.log.Warn("a socket of the service manager is not used: FileDescriptorName= is xds, xdsTLS or admin, and the "+
 				"configuration has that "+
 				"listener",
-				"name", name, "address", lis.Addr())
-			err = errors.Join(err, lis.Close())
+				"name", name, "address", listener.Addr())
+			err = errors.Join(err, listener.Close())
 		}
 	}
 	d.admin = transport.NewFairListener(d.admin, adminConnections)
@@ -176,18 +176,18 @@ func (d *listeners) close() {
 }
 
 // serve runs s on the xDS ports until it is stopped or the ports are closed.
-func (d *listeners) serve(s *grpc.Server) error {
+func (d *listeners) serve(server *grpc.Server) error {
 	var servers errgroup.Group
-	for _, lis := range []net.Listener{d.xds, d.xdsSecure} {
-		if lis == nil {
+	for _, listener := range []net.Listener{d.xds, d.xdsSecure} {
+		if listener == nil {
 			continue
 		}
-		limited := d.connections.Listener(lis)
-		if lis == d.xdsSecure {
+		limited := d.connections.Listener(listener)
+		if listener == d.xdsSecure {
 			limited = transport.Secure(limited)
 		}
 		servers.Go(func() error {
-			if err := s.Serve(limited); !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, net.ErrClosed) {
+			if err := server.Serve(limited); !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, net.ErrClosed) {
 				return err
 			}
 			return nil

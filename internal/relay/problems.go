@@ -126,14 +126,14 @@ func (r *Relay) whyUnenforced(key resource.Key) string {
 }
 
 // newObjectCheck returns an objectCheck with its metrics.
-func newObjectCheck(r *Relay, registry *prometheus.Registry) *objectCheck {
-	check := &objectCheck{relay: r}
+func newObjectCheck(relay *Relay, registry *prometheus.Registry) *objectCheck {
+	check := &objectCheck{relay: relay}
 	gauge := func(name, help string, count func() int) {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "tributary", Name: name, Help: help},
 			func() float64 { return float64(count()) }))
 	}
 	gauge("envoy_unenforced_objects", "Security objects that Envoys and gRPC clients do not enforce.",
-		func() int { return len(r.catalogs.unenforced()) })
+		func() int { return len(relay.catalogs.unenforced()) })
 	gauge("view_unresolved_references",
 		"Hosts, ports, subsets, delegates and Gateways that VirtualServices refer to and no object has, and parts of "+
 			"objects of the Gateway API that are not served.",

@@ -94,10 +94,10 @@ func Open(ctx context.Context, cfg *config.Config, opts Options) (*Relay, error)
 		return nil, err
 	}
 	endStartup := relaxGC()
-	r, err := assemble(ctx, cfg, state, opts)
+	relay, err := assemble(ctx, cfg, state, opts)
 	if err == nil {
-		r.endStartup = endStartup
-		err = r.listeners.open(ctx, cfg, opts.Sockets)
+		relay.endStartup = endStartup
+		err = relay.listeners.open(ctx, cfg, opts.Sockets)
 	}
 	if err != nil && state != nil {
 		err = errors.Join(err, state.Close())
@@ -106,7 +106,7 @@ func Open(ctx context.Context, cfg *config.Config, opts Options) (*Relay, error)
 		endStartup()
 		return nil, err
 	}
-	return r, nil
+	return relay, nil
 }
 
 // assemble makes the parts and connects them. It runs no part.

@@ -96,7 +96,7 @@ func identifier(version string) string {
 
 // newGRPC makes the gRPC server, with xDS and the services for grpcurl, grpcdebug and load balancers.
 func newGRPC(engine *xds.Server, limiter *transport.Limiter, creds credentials.TransportCredentials, guard *access.Guard, hops *mcp.Hops,
-	h *health.Server,
+	server *health.Server,
 ) *grpc.Server {
 	s := grpc.NewServer(append(append(engine.ServerOptions(), limiter.ServerOptions(creds)...),
 		// istiod pings every 30 s, also while it is idle; gRPC's defaults would end its connection for that.
@@ -105,8 +105,8 @@ func newGRPC(engine *xds.Server, limiter *transport.Limiter, creds credentials.T
 		grpc.ChainUnaryInterceptor(guard.Unary),
 	)...)
 	engine.Register(s)
-	healthpb.RegisterHealthServer(s, ownHealth{h})
-	h.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
+	healthpb.RegisterHealthServer(s, ownHealth{server})
+	server.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
 	debug.NewCSDS(engine).Register(s)
 	channelz.RegisterChannelzServiceToServer(s)
 	reflection.Register(s) // both v1 and v1alpha
@@ -136,11 +136,11 @@ func newAdminGRPC(limiter *transport.Limiter, upstreams func() []*statusv3.Clien
 		return status.Errorf(codes.Unimplemented,
 			"%s is not served on the admin port of tributary: for xDS, ask the port of listen.xds", method)
 	}
-	s := grpc.NewServer(append(limiter.Interceptors(), grpc.MaxRecvMsgSize(adminRequestBytes),
+	server := grpc.NewServer(append(limiter.Interceptors(), grpc.MaxRecvMsgSize(adminRequestBytes),
 		grpc.UnknownServiceHandler(unknown))...)
-	debug.NewUpstreamCSDS(upstreams).Register(s)
-	healthpb.RegisterHealthServer(s, ownHealth{h})
-	channelz.RegisterChannelzServiceToServer(s)
-	reflection.Register(s)
-	return s
+	debug.NewUpstreamCSDS(upstreams).Register(server)
+	healthpb.RegisterHealthServer(server, ownHealth{h})
+	channelz.RegisterChannelzServiceToServer(server)
+	reflection.Register(server)
+	return server
 }

@@ -128,28 +128,28 @@ func (f *sourceSet) configure(want []config.Source) (changes, error) {
 // configured.
 func (f *sourceSet) prepare(want []config.Source) ([]*activeSource, error) {
 	next := make([]*activeSource, len(want))
-	for i, s := range want {
-		n := &activeSource{config: s, reading: s.Reading()}
+	for i, source := range want {
+		n := &activeSource{config: source, reading: source.Reading()}
 		next[i] = n
-		previous := named(f.active, s.Name)
+		previous := named(f.active, source.Name)
 		if previous != nil && previous.reading == n.reading {
 			n.table, n.lastGood = previous.table, previous.lastGood
 		} else {
 			n.table = new(memstore.Table)
 			if f.state != nil {
-				n.lastGood = f.state.Source(s.Name)
+				n.lastGood = f.state.Source(source.Name)
 			}
 		}
-		if previous != nil && readsAlike(previous.config, s) {
+		if previous != nil && readsAlike(previous.config, source) {
 			n.source, n.rules = previous.source, previous.rules
 			continue
 		}
 		var err error
-		if n.source, err = newSource(s, f.hops, f.metrics, f.vips); err == nil {
-			n.rules, err = s.Rules()
+		if n.source, err = newSource(source, f.hops, f.metrics, f.vips); err == nil {
+			n.rules, err = source.Rules()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("source %s: %w", s.Name, err)
+			return nil, fmt.Errorf("source %s: %w", source.Name, err)
 		}
 	}
 	for _, n := range next {
@@ -174,11 +174,11 @@ func named(sources []*activeSource, name string) *activeSource {
 }
 
 // readsAlike reports whether the source of one configuration can serve as that of the other.
-func readsAlike(a, b config.Source) bool {
-	for _, s := range []*config.Source{&a, &b} {
+func readsAlike(source, b config.Source) bool {
+	for _, s := range []*config.Source{&source, &b} {
 		s.Precedence, s.Guard, s.Merge = 0, config.Guard{}, config.Merge{}
 	}
-	return reflect.DeepEqual(a, b)
+	return reflect.DeepEqual(source, b)
 }
 
 // unusedRetention is the age up to which unclaimed files stay, in case the configuration was wrong.
@@ -258,13 +258,13 @@ func (f *sourceSet) logRemoved(previous memstore.Snapshot) {
 	kinds, origins := make(map[resource.Kind]int), make(map[string]bool)
 	var names []string
 	count := 0
-	for c := range memstore.Diff(previous, f.view.Snapshot()) {
-		if c.New == nil {
+	for change := range memstore.Diff(previous, f.view.Snapshot()) {
+		if change.New == nil {
 			count++
-			kinds[c.Old.Key().Kind]++
-			origins[c.Old.Origin().Source] = true
+			kinds[change.Old.Key().Kind]++
+			origins[change.Old.Origin().Source] = true
 			if len(names) < named {
-				names = append(names, c.Old.Key().String())
+				names = append(names, change.Old.Key().String())
 			}
 		}
 	}
@@ -285,11 +285,11 @@ func Reader(s config.Source) (sources.Source, error) {
 
 // newSource makes a source of its configuration for this program. addresses may be nil.
 func newSource(s config.Source, hops *mcp.Hops, metrics prometheus.Registerer, addresses *vip.Table) (sources.Source, error) {
-	p := config.Parts{Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"source": s.Name}, metrics), Hops: hops}
+	parts := config.Parts{Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"source": s.Name}, metrics), Hops: hops}
 	if addresses != nil {
-		p.VIPs = addresses
+		parts.VIPs = addresses
 	}
-	return s.New(p)
+	return s.New(parts)
 }
 
 // upstreams returns the state of this program as a client of other servers, in the form of CSDS.
@@ -297,13 +297,13 @@ func (f *sourceSet) upstreams() (configs []*statusv3.ClientConfig) {
 	f.mu.Lock()
 	active := f.active
 	f.mu.Unlock()
-	for _, a := range active {
-		client, isClient := a.source.(interface{ Standing() *upstream.Standing })
+	for _, activeSource := range active {
+		client, isClient := activeSource.source.(interface{ Standing() *upstream.Standing })
 		if !isClient {
 			continue
 		}
 		if standing := client.Standing(); standing != nil {
-			configs = append(configs, clientConfig(a.config.Name, standing))
+			configs = append(configs, clientConfig(activeSource.config.Name, standing))
 		}
 	}
 	return configs
@@ -311,23 +311,23 @@ func (f *sourceSet) upstreams() (configs []*statusv3.ClientConfig) {
 
 func clientConfig(source string, standing *upstream.Standing) *statusv3.ClientConfig {
 	config := &statusv3.ClientConfig{Node: standing.Node, ClientScope: source}
-	for _, t := range standing.Types {
+	for _, typeStanding := range standing.Types {
 		typeConfig := &statusv3.ClientConfig_GenericXdsConfig{
-			TypeUrl: t.TypeURL, VersionInfo: t.Version,
+			TypeUrl: typeStanding.TypeURL, VersionInfo: typeStanding.Version,
 			ClientStatus: adminv3.ClientResourceStatus_ACKED,
 		}
 		switch {
-		case t.At.IsZero():
+		case typeStanding.At.IsZero():
 			typeConfig.ClientStatus = adminv3.ClientResourceStatus_REQUESTED
-		case t.Err != nil:
+		case typeStanding.Err != nil:
 			typeConfig.ClientStatus = adminv3.ClientResourceStatus_NACKED
 			typeConfig.ErrorState = &adminv3.UpdateFailureState{
-				Details: t.Err.Error(), VersionInfo: t.Version,
-				LastUpdateAttempt: timestamppb.New(t.At),
+				Details: typeStanding.Err.Error(), VersionInfo: typeStanding.Version,
+				LastUpdateAttempt: timestamppb.New(typeStanding.At),
 			}
 		}
-		if !t.At.IsZero() {
-			typeConfig.LastUpdated = timestamppb.New(t.At)
+		if !typeStanding.At.IsZero() {
+			typeConfig.LastUpdated = timestamppb.New(typeStanding.At)
 		}
 		config.GenericXdsConfigs = append(config.GenericXdsConfigs, typeConfig)
 	}

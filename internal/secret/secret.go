@@ -170,17 +170,17 @@ func (v *Veil) Hide(message string) string {
 
 // replaced replaces a word by a mark, except within another word.
 func replaced(message, word, mark string) string {
-	var b strings.Builder
+	var builder strings.Builder
 	for {
 		before, after, index := strings.Cut(message, word)
 		if !index {
-			return b.String() + message
+			return builder.String() + message
 		}
-		b.WriteString(before)
+		builder.WriteString(before)
 		if isWord(before, len(before)-1) && isWord(word, 0) || isWord(after, 0) && isWord(word, len(word)-1) {
-			b.WriteString(word)
+			builder.WriteString(word)
 		} else {
-			b.WriteString(mark)
+			builder.WriteString(mark)
 		}
 		message = after
 	}

@@ -29,13 +29,13 @@ type Authority struct {
 
 // NewAuthority returns an authority.
 func NewAuthority(t testing.TB) *Authority {
-	a := &Authority{t: t}
-	p := a.Sign(&x509.Certificate{
+	authority := &Authority{t: t}
+	pair := authority.Sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "test authority"}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign,
 	})
-	a.cert, a.key, a.PEM = p.Leaf, p.key, p.Certificate
-	return a
+	authority.cert, authority.key, authority.PEM = pair.Leaf, pair.key, pair.Certificate
+	return authority
 }
 
 // Pool trusts the authority.

@@ -11,12 +11,12 @@ import (
 )
 
 // ServeGRPC serves g on lis until the test ends, or stop is called.
-func ServeGRPC(t testing.TB, lis net.Listener, g *grpc.Server) (stop func()) {
+func ServeGRPC(t testing.TB, lis net.Listener, server *grpc.Server) (stop func()) {
 	t.Helper()
 	ended := make(chan error, 1)
-	go func() { ended <- g.Serve(lis) }()
+	go func() { ended <- server.Serve(lis) }()
 	stop = sync.OnceFunc(func() {
-		g.Stop()
+		server.Stop()
 		if err := <-ended; !errors.Is(err, grpc.ErrServerStopped) { // it was stopped before it began
 			assert.NoError(t, err)
 		}

@@ -46,7 +46,7 @@ func KillOnce(t *testing.T, path string, early bool) (written int) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this very test binary
 	cmd.Env = append(os.Environ(), crashing+"="+path)
 	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
+	readCloser, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	kill := time.AfterFunc(time.Hour, func() { _ = cmd.Process.Kill() })
@@ -55,7 +55,7 @@ func KillOnce(t *testing.T, path string, early bool) (written int) {
 	if early {
 		soon()
 	}
-	for lines := bufio.NewScanner(out); lines.Scan(); {
+	for lines := bufio.NewScanner(readCloser); lines.Scan(); {
 		n, err := strconv.Atoi(lines.Text())
 		require.NoError(t, err)
 		if n > 0 && written == 0 && !early {

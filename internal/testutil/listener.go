@@ -28,20 +28,20 @@ func NewListener(t testing.TB) *Listener {
 // Accept implements net.Listener.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
-		c, err := l.Listener.Accept()
+		conn, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
 		l.mu.Lock()
 		shut := l.shut
 		if !shut {
-			l.open[c] = true
+			l.open[conn] = true
 		}
 		l.mu.Unlock()
 		if !shut {
-			return c, nil
+			return conn, nil
 		}
-		_ = c.Close()
+		_ = conn.Close()
 	}
 }
 

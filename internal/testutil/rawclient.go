@@ -35,21 +35,21 @@ func DialRaw(t *testing.T, host, addr string) *RawClient {
 	require.NoError(t, err)
 	_, err = io.WriteString(conn, http2.ClientPreface)
 	require.NoError(t, err)
-	r := &RawClient{
+	rawClient := &RawClient{
 		T: t, Conn: conn, Framer: http2.NewFramer(conn, conn), Closed: make(chan struct{}), Resets: make(chan uint32, 100),
 		next: 1,
 	}
-	require.NoError(t, r.Framer.WriteSettings())
+	require.NoError(t, rawClient.Framer.WriteSettings())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		defer close(r.Closed)
+		defer close(rawClient.Closed)
 		for {
-			f, err := r.Framer.ReadFrame()
+			frame, err := rawClient.Framer.ReadFrame()
 			if err != nil {
 				return
 			}
-			if f, ok := f.(*http2.RSTStreamFrame); ok {
-				r.Resets <- f.StreamID
+			if f, ok := frame.(*http2.RSTStreamFrame); ok {
+				rawClient.Resets <- f.StreamID
 			}
 		}
 	})
@@ -59,7 +59,7 @@ func DialRaw(t *testing.T, host, addr string) *RawClient {
 		}
 		wg.Wait()
 	})
-	return r
+	return rawClient
 }
 
 // Open begins a stream of ADS.
@@ -79,7 +79,7 @@ func (r *RawClient) OpenWith(headers [][2]string) (id uint32) {
 // OpenMethod begins a stream of a method of ADS.
 func (r *RawClient) OpenMethod(method string, headers [][2]string) (id uint32) {
 	var block bytes.Buffer
-	enc := hpack.NewEncoder(&block)
+	encoder := hpack.NewEncoder(&block)
 	for _, f := range append([][2]string{
 		{":method", "POST"},
 		{":scheme", "http"},
@@ -88,7 +88,7 @@ func (r *RawClient) OpenMethod(method string, headers [][2]string) (id uint32) {
 		{"content-type", "application/grpc"},
 		{"te", "trailers"},
 	}, headers...) {
-		require.NoError(r.T, enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
+		require.NoError(r.T, encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
 	}
 	id = r.next
 	r.next += 2

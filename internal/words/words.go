@@ -210,16 +210,16 @@ func Printable(text, excepted string) string {
 	if !strings.ContainsFunc(text, obeyed) {
 		return text
 	}
-	var b strings.Builder
+	var builder strings.Builder
 	for _, r := range text {
 		switch {
 		case !obeyed(r):
-			b.WriteRune(r)
+			builder.WriteRune(r)
 		case r > 0xff:
-			fmt.Fprintf(&b, `\u%04x`, r)
+			fmt.Fprintf(&builder, `\u%04x`, r)
 		default:
-			fmt.Fprintf(&b, `\x%02x`, r)
+			fmt.Fprintf(&builder, `\x%02x`, r)
 		}
 	}
-	return b.String()
+	return builder.String()
 }

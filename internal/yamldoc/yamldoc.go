@@ -65,8 +65,8 @@ func Parse(text []byte) (root *yaml.Node, fault *Fault) {
 // document; the rest must be empty.
 func readOne(text []byte) (*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	var doc, rest yaml.Node
-	switch err := decoder.Decode(&doc); {
+	var node, rest yaml.Node
+	switch err := decoder.Decode(&node); {
 	case errors.Is(err, io.EOF):
 		return nil, nil //nolint:nilnil // there is no document
 	case err != nil:
@@ -78,7 +78,7 @@ func readOne(text []byte) (*yaml.Node, error) {
 	case !errors.Is(err, io.EOF):
 		return nil, err
 	}
-	return doc.Content[0], nil
+	return node.Content[0], nil
 }
 
 // TextBehind is the message about text after the document.
@@ -95,36 +95,36 @@ var parserProblems = []string{
 // explain turns the parser's message "yaml: line 3: found character that cannot start any token" into a place and a
 // reason that a person can act on.
 func explain(text []byte, err error) *Fault {
-	e := &Fault{Line: 1}
+	fault := &Fault{Line: 1}
 	var line int
-	line, e.Message = splitLine(err)
-	e.Line = max(line, 1)
+	line, fault.Message = splitLine(err)
+	fault.Line = max(line, 1)
 	if parsers := slices.ContainsFunc(parserProblems,
-		func(p string) bool { return strings.HasPrefix(e.Message, p) }); parsers || line == 0 {
-		if index := firstWith(text, e.Message); index > 0 {
-			e.Line = index
+		func(p string) bool { return strings.HasPrefix(fault.Message, p) }); parsers || line == 0 {
+		if index := firstWith(text, fault.Message); index > 0 {
+			fault.Line = index
 		} else if parsers {
-			e.Line = line + 1
+			fault.Line = line + 1
 		}
 	}
-	if strings.HasPrefix(e.Message, "did not find expected <document start>") {
-		e.Message = TextBehind
+	if strings.HasPrefix(fault.Message, "did not find expected <document start>") {
+		fault.Message = TextBehind
 	}
-	if strings.Contains(e.Message, "cannot start any token") {
+	if strings.Contains(fault.Message, "cannot start any token") {
 		// The parser is off by one at times.
-		for i, row := range bytes.SplitN(text, []byte("\n"), e.Line+2) {
-			if i+2 < e.Line || i > e.Line {
+		for i, row := range bytes.SplitN(text, []byte("\n"), fault.Line+2) {
+			if i+2 < fault.Line || i > fault.Line {
 				continue
 			}
 			if indent := row[:len(row)-len(bytes.TrimLeft(row, " \t"))]; bytes.IndexByte(indent, '\t') >= 0 {
-				e.Line, e.Column = i+1, bytes.IndexByte(indent, '\t')+1
-				e.Message = tabbed
+				fault.Line, fault.Column = i+1, bytes.IndexByte(indent, '\t')+1
+				fault.Message = tabbed
 				break
 			}
 		}
 	}
-	e.Message = inWords(e.Message)
-	return e
+	fault.Message = inWords(fault.Message)
+	return fault
 }
 
 const tabbed = "a tab indents this line; YAML takes only blanks"

@@ -58,30 +58,30 @@ func testEvents(each func(string, func(*testing.T, *subject))) {
 	})
 
 	each("Events tell what changed", func(t *testing.T, s *subject) {
-		log := record(s, resource.Gateway)
+		eventLog := record(s, resource.Gateway)
 		s.put(t, New(resource.Gateway, "ns", "a", "1"))
 		s.markSynced()
 		s.run(t)
-		log.waitFor(t, "add ns/a=1")
+		eventLog.waitFor(t, "add ns/a=1")
 		s.put(t, New(resource.Gateway, "ns", "a", "2"))
-		log.waitFor(t, "add ns/a=1", "update ns/a=1 to 2")
+		eventLog.waitFor(t, "add ns/a=1", "update ns/a=1 to 2")
 		s.put(t, New(resource.Telemetry, "ns", "a", "3")) // nobody asked for this kind
 		s.remove(t, New(resource.Gateway, "ns", "a", "").Key())
-		log.waitFor(t, "add ns/a=1", "update ns/a=1 to 2", "delete ns/a=2")
+		eventLog.waitFor(t, "add ns/a=1", "update ns/a=1 to 2", "delete ns/a=2")
 	})
 
 	each("What changes nothing is no event", func(t *testing.T, s *subject) {
-		log := record(s, resource.Gateway)
+		eventLog := record(s, resource.Gateway)
 		s.run(t)
 		a := New(resource.Gateway, "ns", "a", "1")
 		s.put(t, a)
-		log.waitFor(t, "add ns/a=1")
+		eventLog.waitFor(t, "add ns/a=1")
 		s.put(t, New(resource.Gateway, "ns", "a", "1"))
 		moved := a.WithOrigin(resource.Origin{Source: "test", Place: "elsewhere:1"})
 		s.put(t, moved)
 		Eventually(t, func() bool { return s.Store.Get(a.Key()).Origin() == moved.Origin() }, "the new origin is stored")
 		s.put(t, New(resource.Gateway, "ns", "z", "2"))
-		log.waitFor(t, "add ns/a=1", "add ns/z=2")
+		eventLog.waitFor(t, "add ns/a=1", "add ns/z=2")
 	})
 
 	each("Handlers are called in order, one at a time", func(t *testing.T, s *subject) {
@@ -143,7 +143,7 @@ func testEvents(each func(string, func(*testing.T, *subject))) {
 				<-release
 			})
 		})
-		log := record(s, resource.Gateway)
+		eventLog := record(s, resource.Gateway)
 		s.put(t, New(resource.Gateway, "ns", "a", "1"))
 		s.run(t)
 		<-entered
@@ -154,7 +154,7 @@ func testEvents(each func(string, func(*testing.T, *subject))) {
 			s.remove(t, New(resource.Gateway, "ns", "gone", "").Key())
 		}
 		goOn()
-		log.waitForSet(t, "add ns/a=1", "update ns/a=1 to 199", "add ns/b=199")
+		eventLog.waitForSet(t, "add ns/a=1", "update ns/a=1 to 199", "add ns/b=199")
 	})
 
 	each("Deleted and created again is an update", func(t *testing.T, s *subject) {
@@ -165,19 +165,19 @@ func testEvents(each func(string, func(*testing.T, *subject))) {
 			close(entered)
 			<-release
 		})
-		log := record(s, resource.Gateway)
+		eventLog := record(s, resource.Gateway)
 		a, b := New(resource.Gateway, "ns", "a", "1"), New(resource.Gateway, "ns", "b", "1")
 		b = b.WithCreated(time.Unix(1_700_000_000, 0)) // a store that dates objects would date the second b anew
 		s.put(t, a, b)
 		s.run(t)
-		log.waitForSet(t, "add ns/a=1", "add ns/b=1")
+		eventLog.waitForSet(t, "add ns/a=1", "add ns/b=1")
 		s.put(t, New(resource.Telemetry, "ns", "stop", "")) // holds the worker
 		<-entered
 		s.remove(t, a.Key(), b.Key())
 		s.put(t, New(resource.Gateway, "ns", "a", "2"), b)
 		s.put(t, New(resource.Gateway, "ns", "last", "3"))
 		goOn()
-		log.waitForSet(t, "add ns/a=1", "add ns/b=1", "update ns/a=1 to 2", "add ns/last=3")
+		eventLog.waitForSet(t, "add ns/a=1", "add ns/b=1", "update ns/a=1 to 2", "add ns/last=3")
 	})
 
 	each("A handler may call the store", func(t *testing.T, s *subject) {

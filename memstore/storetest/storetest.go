@@ -71,12 +71,12 @@ func equal(a, b *resource.Resource) bool {
 type subject struct{ Subject }
 
 // put makes the resources part of the store, whatever was there, and waits until it shows them.
-func (s *subject) put(t *testing.T, rs ...*resource.Resource) {
+func (s *subject) put(t *testing.T, resources ...*resource.Resource) {
 	t.Helper()
 	if s.Apply != nil {
-		s.Apply(rs, nil)
+		s.Apply(resources, nil)
 	} else {
-		for _, r := range rs {
+		for _, r := range resources {
 			_, err := s.Store.Create(r)
 			if err != nil {
 				_, err = s.Store.Update(r, "")
@@ -84,7 +84,7 @@ func (s *subject) put(t *testing.T, rs ...*resource.Resource) {
 			require.NoError(t, err)
 		}
 	}
-	for _, r := range rs {
+	for _, r := range resources {
 		Eventually(t, func() bool { return equal(s.Store.Get(r.Key()), r) }, "%s is stored", r.Key())
 	}
 }

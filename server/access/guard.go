@@ -109,7 +109,7 @@ var refusalReasons = map[codes.Code]string{
 
 // NewGuard returns a guard with a policy.
 func NewGuard(policy Policy, log *slog.Logger, metrics prometheus.Registerer) *Guard {
-	g := &Guard{
+	guard := &Guard{
 		log: log, logLimiter: rate.NewLimiter(logRate, 10*logRate), clients: make(map[*client]struct{}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tributary_access_refusals_total",
@@ -119,13 +119,13 @@ func NewGuard(policy Policy, log *slog.Logger, metrics prometheus.Registerer) *G
 		}, []string{"reason"}),
 	}
 	for _, reason := range refusalReasons {
-		g.refusals.WithLabelValues(reason)
+		guard.refusals.WithLabelValues(reason)
 	}
 	if metrics != nil {
-		metrics.MustRegister(g.refusals)
+		metrics.MustRegister(guard.refusals)
 	}
-	g.policy.Store(&policy)
-	return g
+	guard.policy.Store(&policy)
+	return guard
 }
 
 // endTimeout limits the wait for streams that end. A stream that is sending ends after its message.

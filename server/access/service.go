@@ -39,7 +39,7 @@ func (g *Guard) enter(ctx context.Context, method string) (_ context.Context, le
 	if strings.HasPrefix(method, "/grpc.health.") && !strings.HasSuffix(method, "/Watch") {
 		return ctx, func() {}, nil
 	}
-	ctx, c, err := g.admit(ctx)
+	ctx, client, err := g.admit(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -48,13 +48,13 @@ func (g *Guard) enter(ctx context.Context, method string) (_ context.Context, le
 	case "":
 		err = status.Error(codes.Unimplemented, "this service is not served to clients")
 	default:
-		err = c.useService(service)
+		err = client.useService(service)
 	}
 	if err != nil {
-		c.leave()
+		client.leave()
 		return nil, nil, err
 	}
-	return ctx, c.leave, nil
+	return ctx, client.leave, nil
 }
 
 // discovery stands for xDS and watches of the health, which need no named service.

@@ -17,29 +17,29 @@ import (
 // changers refuses requests with a certificate that is no longer trusted, and changes from other machines without a
 // right. Requests of this machine pass: other rules, such as the mode of a socket, admit them.
 func (s *Server) changers(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		changes := r.Method != http.MethodGet && r.Method != http.MethodHead && !fromThisMachine(r)
+	return http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		changes := request.Method != http.MethodGet && request.Method != http.MethodHead && !fromThisMachine(request)
 		var err error
 		if s.opts.Authorize != nil {
-			client := identity.FromConnection(peerOf(r), r.TLS)
-			err = s.opts.Authorize(client, r.Header.Values("Authorization"), changes)
+			client := identity.FromConnection(peerOf(request), request.TLS)
+			err = s.opts.Authorize(client, request.Header.Values("Authorization"), changes)
 		}
 		code, message := http.StatusUnauthorized, status.Convert(err).Message()
 		switch {
 		case err == nil:
-			next.ServeHTTP(w, r)
+			next.ServeHTTP(response, request)
 			return
 		case status.Code(err) == codes.PermissionDenied:
 			code = http.StatusForbidden
 		case status.Code(err) == codes.Unavailable: // a reload changes the rights of the client
 			code = http.StatusServiceUnavailable
 		default:
-			w.Header().Set("WWW-Authenticate", "Bearer")
+			response.Header().Set("WWW-Authenticate", "Bearer")
 		}
 		if changes {
-			message = r.Method + " " + r.URL.Path + " from another machine: " + message
+			message = request.Method + " " + request.URL.Path + " from another machine: " + message
 		}
-		http.Error(w, message, code)
+		http.Error(response, message, code)
 	})
 }
 
@@ -65,14 +65,14 @@ func peerOf(r *http.Request) net.Addr {
 // refuseOtherHosts refuses requests on loopback for the name of another machine. Such a name was made to lead here so
 // that a web page can read the answers (DNS rebinding). On other addresses, each name may be one of this machine.
 func refuseOtherHosts(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		local, isTCP := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-		if isTCP && local.IP.IsLoopback() && !isThisMachine(r.Host) {
-			http.Error(w, "the host "+r.Host+" is not this machine: ask for localhost, its name, or an IP address",
+	return http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		local, isTCP := request.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+		if isTCP && local.IP.IsLoopback() && !isThisMachine(request.Host) {
+			http.Error(response, "the host "+request.Host+" is not this machine: ask for localhost, its name, or an IP address",
 				http.StatusMisdirectedRequest)
 			return
 		}
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(response, request)
 	})
 }
 
@@ -90,14 +90,14 @@ func isThisMachine(host string) bool {
 // refuseOtherSites refuses requests of web pages of other sites: such requests cost work even though the pages cannot
 // read the answers. Links to pages that are not below /debug/ pass.
 func refuseOtherSites(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		site := r.Header.Get("Sec-Fetch-Site")
-		isLink := r.Header.Get("Sec-Fetch-Mode") == "navigate" && !strings.HasPrefix(r.URL.Path, indexPath)
+	return http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		site := request.Header.Get("Sec-Fetch-Site")
+		isLink := request.Header.Get("Sec-Fetch-Mode") == "navigate" && !strings.HasPrefix(request.URL.Path, indexPath)
 		if (site == "cross-site" || site == "same-site") && !isLink {
-			denyForeign(w, r)
+			denyForeign(response, request)
 			return
 		}
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(response, request)
 	})
 }
 

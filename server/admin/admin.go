@@ -122,17 +122,17 @@ type Server struct {
 
 // New returns a server of opts.
 func New(opts Options) *Server {
-	s := &Server{opts: opts, log: opts.Log, started: time.Now()}
-	if s.log == nil {
-		s.log = slog.Default()
+	server := &Server{opts: opts, log: opts.Log, started: time.Now()}
+	if server.log == nil {
+		server.log = slog.Default()
 	}
 	if opts.Registry != nil {
 		opts.Registry.MustRegister(viewMetrics{opts.View})
 	}
 	if opts.Page != nil {
-		s.front = opts.Page(s)
+		server.front = opts.Page(server)
 	}
-	return s
+	return server
 }
 
 // Drain makes the server unready, so that load balancers send new clients to others.
@@ -159,48 +159,48 @@ func (s *Server) Handler() http.Handler {
 
 // withGRPC passes requests of gRPC to Options.GRPC.
 func (s *Server) withGRPC(pages http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
 		if s.opts.GRPC != nil && r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
-			s.opts.GRPC.ServeHTTP(w, r)
+			s.opts.GRPC.ServeHTTP(response, r)
 			return
 		}
 		// Otherwise a write waits for the whole body of the request.
-		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 and tests have none
-		pages.ServeHTTP(w, r)
+		_ = http.NewResponseController(response).EnableFullDuplex() // HTTP/2 and tests have none
+		pages.ServeHTTP(response, r)
 	})
 }
 
 func (s *Server) mux() *http.ServeMux {
-	mux := http.NewServeMux()
+	serveMux := http.NewServeMux()
 	pages, profiles := newTurns(), newTurns()
-	for _, p := range s.allPages() {
-		handler := p.handler
+	for _, page := range s.allPages() {
+		handler := page.handler
 		switch {
-		case strings.HasPrefix(p.Path, "/debug/pprof/"):
+		case strings.HasPrefix(page.Path, "/debug/pprof/"):
 			handler = profiles.limit(handler)
-		case strings.HasPrefix(p.Path, indexPath):
+		case strings.HasPrefix(page.Path, indexPath):
 			handler = pages.limit(handler)
-		case p.Path == "/metrics":
+		case page.Path == "/metrics":
 			handler = newTurns().limit(handler)
 		}
-		mux.Handle(p.Method+" "+p.pattern(), handler)
+		serveMux.Handle(page.Method+" "+page.pattern(), handler)
 	}
 	for path, handler := range map[string]http.HandlerFunc{
 		"/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/profile": pprof.Profile, "/debug/pprof/symbol": pprof.Symbol,
 		"/debug/pprof/trace": pprof.Trace,
 	} {
 		if !s.leftOut(path) {
-			mux.Handle("GET "+path, profiles.limit(handler))
+			serveMux.Handle("GET "+path, profiles.limit(handler))
 		}
 	}
 	if s.front != nil {
-		mux.Handle("GET /{$}", newTurns().limit(s.front))
-		mux.Handle("GET /page/", s.front)
+		serveMux.Handle("GET /{$}", newTurns().limit(s.front))
+		serveMux.Handle("GET /page/", s.front)
 		if !s.opts.NoDebug {
-			mux.Handle("GET /debug/page/", s.front)
+			serveMux.Handle("GET /debug/page/", s.front)
 		}
 	}
-	return mux
+	return serveMux
 }
 
 func (s *Server) metrics() http.Handler {

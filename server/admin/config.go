@@ -29,17 +29,17 @@ type ConfigStatus struct {
 	Restart  []string   `json:"restart,omitempty"`  // changed settings that need a restart
 }
 
-func (s *Server) reload(w http.ResponseWriter, r *http.Request) error {
-	changes, err := s.opts.Config.Reload(r.Context(), asker(r))
+func (s *Server) reload(response http.ResponseWriter, request *http.Request) error {
+	changes, err := s.opts.Config.Reload(request.Context(), asker(request))
 	if err != nil {
 		return err
 	}
-	if names := s.unread(r.Context()); len(names) > 0 {
+	if names := s.unread(request.Context()); len(names) > 0 {
 		changes += "\nnot read yet: " + strings.Join(names, ", ") +
 			"; a restart would wait for it before anything is served " +
 			"(required: false serves the others without it)"
 	}
-	return reply(w, "%s", changes)
+	return reply(response, "%s", changes)
 }
 
 // unreadAfter is the time that an answer to a reload waits for sources.

@@ -13,7 +13,7 @@ import (
 	"tributary/resource"
 )
 
-func (s *Server) configz(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) configz(response http.ResponseWriter, r *http.Request) error {
 	objects := s.opts.View.Snapshot().All()
 	if query := r.URL.Query(); query.Has("kind") {
 		kind, err := kindNamed(query.Get("kind"))
@@ -22,7 +22,7 @@ func (s *Server) configz(w http.ResponseWriter, r *http.Request) error {
 		}
 		objects = s.opts.View.Snapshot().List(kind, "")
 	}
-	return writeJSON(w, func(w io.Writer) error { return writeObjects(w, objects) })
+	return writeJSON(response, func(w io.Writer) error { return writeObjects(w, objects) })
 }
 
 func writeObjects(w io.Writer, objects iter.Seq[*resource.Resource]) error {
@@ -74,7 +74,7 @@ func kindNamed(name string) (resource.Kind, error) {
 // them, since each replica has its own.
 type Seen map[string]time.Time
 
-func (s *Server) seen(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) seen(response http.ResponseWriter, r *http.Request) error {
 	kind, err := kindNamed(r.URL.Query().Get("kind"))
 	if err != nil {
 		return err
@@ -85,5 +85,5 @@ func (s *Server) seen(w http.ResponseWriter, r *http.Request) error {
 			times[object.Key().FullName()] = moment
 		}
 	}
-	return writeJSON(w, func(w io.Writer) error { return json.NewEncoder(w).Encode(times) })
+	return writeJSON(response, func(w io.Writer) error { return json.NewEncoder(w).Encode(times) })
 }

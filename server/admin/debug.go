@@ -17,13 +17,13 @@ import (
 // handler answers a request. Before it writes, it may return an error, which is the answer then.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := h(w, r); err != nil {
+func (h handler) ServeHTTP(response http.ResponseWriter, r *http.Request) {
+	if err := h(response, r); err != nil {
 		code := http.StatusInternalServerError
 		if failed, ok := errors.AsType[*failure](err); ok {
 			code = failed.code
 		}
-		http.Error(w, err.Error(), code)
+		http.Error(response, err.Error(), code)
 	}
 }
 
@@ -39,11 +39,11 @@ func badRequest(format string, args ...any) error {
 
 // page returns the handler of a page about all kinds.
 func page(write func(w http.ResponseWriter) error) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
+	return func(response http.ResponseWriter, r *http.Request) error {
 		if r.URL.Query().Has("kind") {
 			return badRequest("%s is about all kinds, and takes no ?kind=", r.URL.Path)
 		}
-		return write(w)
+		return write(response)
 	}
 }
 
@@ -83,7 +83,7 @@ func reply(w http.ResponseWriter, format string, args ...any) error {
 }
 
 // writeList writes an array like write, one element at a time.
-func writeList(w io.Writer, elements iter.Seq[any]) error {
+func writeList(writer io.Writer, elements iter.Seq[any]) error {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetIndent("  ", "  ")
@@ -96,11 +96,11 @@ func writeList(w io.Writer, elements iter.Seq[any]) error {
 		if err := encoder.Encode(element); err != nil {
 			return err
 		}
-		if _, err := w.Write(bytes.TrimSuffix(text.Bytes(), []byte("\n"))); err != nil {
+		if _, err := writer.Write(bytes.TrimSuffix(text.Bytes(), []byte("\n"))); err != nil {
 			return err // the reader closed the connection
 		}
 	}
-	_, err := io.WriteString(w, end)
+	_, err := io.WriteString(writer, end)
 	return err
 }
 

@@ -19,11 +19,11 @@ import (
 )
 
 // expected answers with the configuration that an Envoy should have now.
-func (s *Server) expected(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) expected(response http.ResponseWriter, request *http.Request) error {
 	if s.opts.Expected == nil {
 		return &failure{http.StatusServiceUnavailable, errors.New("this server has no configuration for Envoys")}
 	}
-	node, text := &corev3.Node{}, r.URL.Query().Get("node")
+	node, text := &corev3.Node{}, request.URL.Query().Get("node")
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), node); err != nil {
 		message := "want ?node= as the node of an Envoy's bootstrap, in JSON, such as " +
 			`{"id": "sidecar~10.0.0.7~web.shop~shop.svc.cluster.local"}`
@@ -33,24 +33,24 @@ func (s *Server) expected(w http.ResponseWriter, r *http.Request) error {
 		}
 		return badRequest("%s", message)
 	}
-	expected, served, err := s.opts.Expected(r.Context(), node, r.URL.Query().Has("delta"))
+	expected, served, err := s.opts.Expected(request.Context(), node, request.URL.Query().Has("delta"))
 	if err != nil {
 		return &failure{http.StatusServiceUnavailable, errors.New(status.Convert(err).Message())}
 	}
-	return writeJSON(w, func(w io.Writer) error { return writeExpected(w, expected, served) })
+	return writeJSON(response, func(w io.Writer) error { return writeExpected(w, expected, served) })
 }
 
-func writeExpected(w io.Writer, expected *verify.Expected, served []xds.Served) error {
+func writeExpected(writer io.Writer, expected *verify.Expected, served []xds.Served) error {
 	head, err := json.MarshalIndent(expected, "", "  ")
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(w, "%s,\n  \"dump\": ", bytes.TrimSuffix(head, []byte("\n}"))); err != nil {
+	if _, err := fmt.Fprintf(writer, "%s,\n  \"dump\": ", bytes.TrimSuffix(head, []byte("\n}"))); err != nil {
 		return err
 	}
-	if err := debug.WriteDump(w, served, true); err != nil {
+	if err := debug.WriteDump(writer, served, true); err != nil {
 		return err
 	}
-	_, err = io.WriteString(w, "\n}\n")
+	_, err = io.WriteString(writer, "\n}\n")
 	return err
 }

@@ -98,7 +98,7 @@ type Similar struct {
 	Host string `json:"host,omitempty"` // if the user asks for a host
 }
 
-func (s *Server) explain(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) explain(response http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	host, kind := query.Get("host"), query.Get("kind")
 	key := resource.Key{Namespace: query.Get("namespace"), Name: query.Get("name")}
@@ -128,7 +128,7 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) error {
 		explanation.Translated = s.translated()
 	}
 	explanation.NotReady = !s.opts.View.Synced()
-	return writeValue(w, explanation)
+	return writeValue(response, explanation)
 }
 
 // Explain explains an object.

@@ -29,12 +29,12 @@ func (s *Server) Guarded() []Guarded {
 
 // release ends the hold of ?source= on behalf of ?by=. It answers 404 without such a source, and 409 if the hold is not
 // ?hold=, or there is none.
-func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
-	name := r.URL.Query().Get("source")
+func (s *Server) release(response http.ResponseWriter, request *http.Request) error {
+	name := request.URL.Query().Get("source")
 	if name == "" {
 		return badRequest("want ?source=NAME")
 	}
-	objects, endpoints, err := s.opts.Sources.Release(name, r.URL.Query().Get("hold"), asker(r))
+	objects, endpoints, err := s.opts.Sources.Release(name, request.URL.Query().Get("hold"), asker(request))
 	switch {
 	case errors.Is(err, sources.ErrNotFound):
 		return &failure{http.StatusNotFound, err}
@@ -43,7 +43,7 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	}
-	return reply(w, "%s and %s of %s are let go", words.Count(objects, "object", "objects"),
+	return reply(response, "%s and %s of %s are let go", words.Count(objects, "object", "objects"),
 		words.Count(endpoints, "endpoint", "endpoints"), name)
 }
 

@@ -28,7 +28,7 @@ const historyLimit = 1000
 
 var errNoHistory = errors.New("there is no history: nothing is kept (stateDir: off, or history.bytes: -1)")
 
-func (s *Server) history(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) history(response http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	kind, from, err := s.historyQuery(query, "since", query.Get("since"))
 	if err != nil {
@@ -53,10 +53,10 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) error {
 			entry.New.DecodeSpec()
 		}
 	}
-	return writeJSON(w, func(w io.Writer) error { return json.NewEncoder(w).Encode(answer) })
+	return writeJSON(response, func(w io.Writer) error { return json.NewEncoder(w).Encode(answer) })
 }
 
-func (s *Server) historyAt(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) historyAt(response http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	kind, moment, err := s.historyQuery(query, "time", query.Get("time"))
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Server) historyAt(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, func(w io.Writer) error { return writeState(w, state, encoded(query)) })
+	return writeJSON(response, func(w io.Writer) error { return writeState(w, state, encoded(query)) })
 }
 
 // historyQuery returns the kind and the time of a query, which may be empty.
@@ -94,11 +94,11 @@ func (s *Server) historyQuery(
 }
 
 // writeState writes one object after another, since the texts of a large state take much memory.
-func writeState(w io.Writer, state *history.State, encoded bool) error {
-	if _, err := fmt.Fprintf(w, `{"at": %q, "objects": `, state.Time.Format(time.RFC3339Nano)); err != nil {
+func writeState(writer io.Writer, state *history.State, encoded bool) error {
+	if _, err := fmt.Fprintf(writer, `{"at": %q, "objects": `, state.Time.Format(time.RFC3339Nano)); err != nil {
 		return err
 	}
-	err := writeList(w, func(yield func(any) bool) {
+	err := writeList(writer, func(yield func(any) bool) {
 		for _, object := range state.Objects {
 			if !encoded {
 				object = new(*object) // the state itself stays as it is
@@ -114,7 +114,7 @@ func writeState(w io.Writer, state *history.State, encoded bool) error {
 	}
 	unknown, err := json.Marshal(append([]string{}, state.Unknown...))
 	if err == nil {
-		_, err = fmt.Fprintf(w, `, "unknown": %s}`+"\n", unknown)
+		_, err = fmt.Fprintf(writer, `, "unknown": %s}`+"\n", unknown)
 	}
 	return err
 }

@@ -61,7 +61,7 @@ func (s *Server) syncz(yield func(any) bool) {
 }
 
 // configDump answers with the resources that were sent to an Envoy. The errors are istiod's.
-func (s *Server) configDump(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) configDump(response http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	if query.Get("proxyID") == "" {
 		return badRequest("You must provide a proxyID in the query string")
@@ -74,7 +74,7 @@ func (s *Server) configDump(w http.ResponseWriter, r *http.Request) error {
 			errors.New("Proxy not connected to this Pilot instance. It may be connected to another instance."),
 		}
 	}
-	return writeJSON(w, func(w io.Writer) error {
+	return writeJSON(response, func(w io.Writer) error {
 		return debug.WriteDump(w, s.opts.Clients.Served(client.StreamID), query.Has("include_eds"))
 	})
 }

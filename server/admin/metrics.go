@@ -72,11 +72,11 @@ func NewRegistry(version string) *prometheus.Registry {
 		ConstLabels: prometheus.Labels{"version": version, "go_version": runtime.Version()},
 	})
 	build.Set(1)
-	r := prometheus.NewRegistry()
-	r.MustRegister(
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
 		build,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	return r
+	return registry
 }

@@ -164,14 +164,14 @@ func share(weight int32, destinations int) string {
 }
 
 // destination draws the subset and the endpoints of a destination that an object names.
-func (p painter) destination(parent *branch, share string, to *networking.Destination, from resource.Key) {
-	host := conflicts.FullHost(to.GetHost(), from.Namespace)
+func (p painter) destination(parent *branch, share string, destination *networking.Destination, from resource.Key) {
+	host := conflicts.FullHost(destination.GetHost(), from.Namespace)
 	node := parent.grow("%s%s", share, host)
-	if port := to.GetPort().GetNumber(); port != 0 {
+	if port := destination.GetPort().GetNumber(); port != 0 {
 		node.text += fmt.Sprintf(":%d", port)
 	}
 	selector := map[string]string(nil)
-	if name := to.GetSubset(); name != "" {
+	if name := destination.GetSubset(); name != "" {
 		node.text += ", subset " + name
 		var exists bool
 		if selector, exists = p.subset(host, name); !exists {

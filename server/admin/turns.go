@@ -66,14 +66,14 @@ func (t turns) limit(next http.Handler) http.Handler {
 }
 
 // enter takes a slot for a request, or answers with 503 when late fires.
-func enter(w http.ResponseWriter, r *http.Request, slots chan<- struct{}, late <-chan time.Time) (entered bool) {
+func enter(response http.ResponseWriter, r *http.Request, slots chan<- struct{}, late <-chan time.Time) (entered bool) {
 	select {
 	case slots <- struct{}{}:
 		return true
 	case <-r.Context().Done():
 	case <-late:
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "other requests are answered first: try again", http.StatusServiceUnavailable)
+		response.Header().Set("Retry-After", "1")
+		http.Error(response, "other requests are answered first: try again", http.StatusServiceUnavailable)
 	}
 	return false
 }

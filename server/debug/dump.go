@@ -137,7 +137,7 @@ func dumpParts(served []xds.Served) (parts []*anypb.Any, err error) {
 
 // WriteDump writes the resources that were sent to a client as JSON, in the form of an Envoy's config_dump. It writes
 // one resource at a time, since the text of them together can be very large.
-func WriteDump(out io.Writer, served []xds.Served, endpoints bool) error {
+func WriteDump(writer io.Writer, served []xds.Served, endpoints bool) error {
 	pending := bytes.NewBufferString("{\n  \"configs\": [")
 	for number, section := range sections(served, endpoints) {
 		if number > 0 {
@@ -161,7 +161,7 @@ func WriteDump(out io.Writer, served []xds.Served, endpoints bool) error {
 			if err := json.Indent(pending, text, "        ", "  "); err != nil {
 				return err
 			}
-			if _, err := pending.WriteTo(out); err != nil {
+			if _, err := pending.WriteTo(writer); err != nil {
 				return err // the reader closed the connection
 			}
 			separator = ","
@@ -171,7 +171,7 @@ func WriteDump(out io.Writer, served []xds.Served, endpoints bool) error {
 		}
 		pending.WriteString("\n    }")
 	}
-	_, err := fmt.Fprintf(out, "%s\n  ]\n}", pending)
+	_, err := fmt.Fprintf(writer, "%s\n  ]\n}", pending)
 	return err
 }
 

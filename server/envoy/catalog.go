@@ -432,13 +432,13 @@ func (c *Catalog) estimate(profile model.Profile) int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	cost, sidecar := model.ScopeCost, c.mesh.SidecarFor(profile)
-	for _, e := range c.mesh.Entries {
-		if !e.VisibleTo(profile.Namespace) {
+	for _, entry := range c.mesh.Entries {
+		if !entry.VisibleTo(profile.Namespace) {
 			continue
 		}
-		for _, host := range e.Hosts() {
-			if sidecar == nil || sidecar.Imports(host, e.Key.Namespace, profile.Namespace) {
-				cost += 2 * len(e.Spec.GetPorts())
+		for _, host := range entry.Hosts() {
+			if sidecar == nil || sidecar.Imports(host, entry.Key.Namespace, profile.Namespace) {
+				cost += 2 * len(entry.Spec.GetPorts())
 			}
 		}
 	}

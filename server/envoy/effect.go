@@ -107,26 +107,26 @@ func (c *Catalog) dangling(key resource.Key) (findings model.Findings) {
 	if why := c.mesh.WhyUnattached(key, c.profiles()); why != "" {
 		findings.Note(model.PlaceIn(key, "spec.targetRefs"), "%s", why)
 	}
-	r := c.mesh.Virtuals.ByKey[key]
-	if r == nil {
+	rule := c.mesh.Virtuals.ByKey[key]
+	if rule == nil {
 		return findings
 	}
-	for i, h := range r.Spec.GetHttp() {
-		if delegate := h.GetDelegate(); delegate != nil && len(r.Spec.GetHosts()) > 0 &&
+	for i, h := range rule.Spec.GetHttp() {
+		if delegate := h.GetDelegate(); delegate != nil && len(rule.Spec.GetHosts()) > 0 &&
 			c.mesh.Delegate(delegate, key.Namespace) == nil {
 			findings.Note(model.PlaceIn(key, "spec.http[%d].delegate", i),
 				"there is no VirtualService %s without hosts that is exported here: the route is left out",
 				resource.DelegateKey(delegate, key.Namespace).FullName())
 		}
 	}
-	for _, name := range model.GatewaysOf(r.Spec.GetGateways(), key.Namespace) {
+	for _, name := range model.GatewaysOf(rule.Spec.GetGateways(), key.Namespace) {
 		namespace, gatewayName, _ := strings.Cut(name, "/")
 		gateway := c.mesh.Gateways[resource.Key{Kind: resource.Gateway, Namespace: namespace, Name: gatewayName}]
 		if gateway == nil {
 			findings.Note(model.PlaceIn(key, "spec.gateways"), "there is no Gateway %s", name)
 			continue
 		}
-		for _, host := range r.Hosts {
+		for _, host := range rule.Hosts {
 			if !model.IsPseudoHost(host) && !slices.ContainsFunc(gateway.Spec.GetServers(), func(s *networking.Server) bool {
 				return (&model.Server{Server: s, Gateway: gateway}).Meets(host, key.Namespace)
 			}) {
@@ -173,24 +173,24 @@ func (c *Catalog) Affected() []resource.Key {
 // the gateways that Gateways select. The returned function lists the parts of an object without effect on these
 // clients.
 func Findings(view memstore.Reader) (func(object *resource.Resource) []string, error) {
-	c, _, err := translateAll(view)
+	catalog, _, err := translateAll(view)
 	if err != nil {
 		return nil, err
 	}
-	return c.WithoutEffect, nil
+	return catalog.WithoutEffect, nil
 }
 
 // translateAll returns a catalog of a view's present content, with a scope for each sort of clients that its objects
 // concern.
-func translateAll(view memstore.Reader) (c *Catalog, scopes []*workloadView, err error) {
-	c = New(view, Options{Log: slog.New(slog.DiscardHandler)})
+func translateAll(view memstore.Reader) (catalog *Catalog, scopes []*workloadView, err error) {
+	catalog = New(view, Options{Log: slog.New(slog.DiscardHandler)})
 	snapshot := view.Snapshot()
-	c.update(nil, snapshot, false, true)
+	catalog.update(nil, snapshot, false, true)
 	profiles, err := profilesIn(snapshot)
 	for profile := range profiles {
-		scopes = append(scopes, c.newScope(profile))
+		scopes = append(scopes, catalog.newScope(profile))
 	}
-	return c, scopes, err
+	return catalog, scopes, err
 }
 
 // profilesIn returns the profiles of all sorts of clients that the objects of a snapshot concern.

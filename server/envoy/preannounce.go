@@ -36,11 +36,11 @@ func TypeOf(typeURL string) xds.Type {
 
 // preannounceRoutes is Type.Preannounce of RouteConfigurations.
 func preannounceRoutes(current, next *xds.Entry) (interim *xds.Entry, dependencies []xds.Dependency) {
-	var from, to routev3.RouteConfiguration
-	if !decode(current, &from) || !decode(next, &to) {
+	var from, routeConfiguration routev3.RouteConfiguration
+	if !decode(current, &from) || !decode(next, &routeConfiguration) {
 		return nil, nil
 	}
-	if dependencies = preannounceClusters(&from, &to); len(dependencies) == 0 {
+	if dependencies = preannounceClusters(&from, &routeConfiguration); len(dependencies) == 0 {
 		return nil, nil
 	}
 	return withMessage(next, &from), dependencies
@@ -154,14 +154,14 @@ func idleRoute(cluster string) *routev3.Route {
 // addClusters adds the clusters that serve requests to a virtual host. gRPC clients ignore mirrors and routes that
 // match query parameters.
 func addClusters(clusters map[string]bool, host *routev3.VirtualHost) {
-	for _, r := range host.GetRoutes() {
-		if len(r.GetMatch().GetQueryParameters()) > 0 {
+	for _, route := range host.GetRoutes() {
+		if len(route.GetMatch().GetQueryParameters()) > 0 {
 			continue
 		}
-		if name := r.GetRoute().GetCluster(); name != "" {
+		if name := route.GetRoute().GetCluster(); name != "" {
 			clusters[name] = true
 		}
-		for _, c := range r.GetRoute().GetWeightedClusters().GetClusters() {
+		for _, c := range route.GetRoute().GetWeightedClusters().GetClusters() {
 			if c.GetWeight().GetValue() > 0 {
 				clusters[c.GetName()] = true
 			}

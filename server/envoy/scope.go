@@ -345,13 +345,13 @@ func (c *change) replace(host string, translation *translate.Translation) {
 }
 
 // entries replaces entries of a collection.
-func (c *change) entries(collection *xds.Collection, old, now []*xds.Entry) {
+func (c *change) entries(collection *xds.Collection, entries, now []*xds.Entry) {
 	names := make(map[string]bool, len(now))
 	for _, entry := range now {
 		names[entry.Name] = true
 		c.put(collection, entry)
 	}
-	for _, entry := range old {
+	for _, entry := range entries {
 		if !names[entry.Name] {
 			c.remove(collection, entry.Name)
 		}

@@ -34,18 +34,18 @@ func (c *change) putListener(
 }
 
 // setExtension serves patched and added resources that belong to no host.
-func (c *change) setExtension(e *model.Extension) {
-	if routes := extend.Only(e, extend.RoutePhases); !routes.Equal(c.routePatches) {
+func (c *change) setExtension(extension *model.Extension) {
+	if routes := extend.Only(extension, extend.RoutePhases); !routes.Equal(c.routePatches) {
 		c.routePatches = routes
 		for route := range c.shared {
 			c.routes[route] = true
 		}
 	}
 	var findings model.Findings
-	if e != nil {
-		findings = slices.Clone(e.Findings)
+	if extension != nil {
+		findings = slices.Clone(extension.Findings)
 	}
-	patches := extend.New(e, extend.ContextOf(c.profile.Role), &findings)
+	patches := extend.New(extension, extend.ContextOf(c.profile.Role), &findings)
 	for _, cluster := range translate.SidecarClusters() {
 		if patched, keep := patches.Cluster(cluster); keep {
 			c.put(c.clusters, translate.EntryOf(patched))
@@ -54,7 +54,7 @@ func (c *change) setExtension(e *model.Extension) {
 		}
 	}
 	additions := make(map[string][]*xds.Entry)
-	for _, message := range extend.Added(e, c.profile.Role, &findings) {
+	for _, message := range extend.Added(extension, c.profile.Role, &findings) {
 		additions[model.TypeURL(message)] = append(additions[model.TypeURL(message)], translate.EntryOf(message))
 	}
 	c.entries(c.clusters, c.addedByPatches[xds.ClusterURL], additions[xds.ClusterURL])

@@ -35,37 +35,37 @@ func (view *workloadView) cost() int { return model.WorkloadViewCost + 2*len(vie
 // makeWorkloadView adds a workload view to its scope, and brings the scope up to date. Only sidecars have inbound
 // listeners.
 func (c *Catalog) makeWorkloadView(ctx context.Context, view *workloadView) error {
-	s := view.scope
-	if s.profile.Role != model.Sidecar {
+	scope := view.scope
+	if scope.profile.Role != model.Sidecar {
 		return nil
 	}
-	s.catching.Lock()
-	view.clusters, view.listeners = s.group.Overlay(s.clusters), s.group.Overlay(s.listeners)
+	scope.catching.Lock()
+	view.clusters, view.listeners = scope.group.Overlay(scope.clusters), scope.group.Overlay(scope.listeners)
 	view.pseudoHost = fmt.Sprintf("%s/%p", model.InboundPseudoHost, view)
 	c.mu.Lock()
-	s.workloadViews[view.pseudoHost], s.stale[view.pseudoHost] = view, true
+	scope.workloadViews[view.pseudoHost], scope.stale[view.pseudoHost] = view, true
 	c.mu.Unlock()
-	s.catching.Unlock()
-	err := c.catchUp(ctx, s, func() {})
+	scope.catching.Unlock()
+	err := c.catchUp(ctx, scope, func() {})
 	if err != nil {
 		c.dropWorkloadView(view)
 	}
-	s.group.Flush()
+	scope.group.Flush()
 	return err
 }
 
 func (c *Catalog) dropWorkloadView(view *workloadView) {
-	s := view.scope
+	scope := view.scope
 	if view.pseudoHost == "" {
 		return
 	}
-	s.catching.Lock()
-	defer s.catching.Unlock()
-	s.update(map[string]*translate.Translation{view.pseudoHost: nil}, s.options)
+	scope.catching.Lock()
+	defer scope.catching.Unlock()
+	scope.update(map[string]*translate.Translation{view.pseudoHost: nil}, scope.options)
 	c.mu.Lock()
-	delete(s.workloadViews, view.pseudoHost)
-	delete(s.stale, view.pseudoHost)
+	delete(scope.workloadViews, view.pseudoHost)
+	delete(scope.stale, view.pseudoHost)
 	c.mu.Unlock()
-	s.group.Drop(view.clusters)
-	s.group.Drop(view.listeners)
+	scope.group.Drop(view.clusters)
+	scope.group.Drop(view.listeners)
 }

@@ -82,9 +82,9 @@ type Maker[F any] struct {
 func (s *Set[K, F]) Acquire(ctx context.Context, key K, host string, maker Maker[F]) (
 	family F, release func(), err error,
 ) {
-	m, release, _, err := s.join(ctx, key, host, notEstimated)
-	if m == nil && err == nil {
-		if s.turns.Do(ctx, host, func() { m, release, err = s.create(ctx, key, host, maker) }) != nil {
+	member, release, _, err := s.join(ctx, key, host, notEstimated)
+	if member == nil && err == nil {
+		if s.turns.Do(ctx, host, func() { member, release, err = s.create(ctx, key, host, maker) }) != nil {
 			err = status.FromContextError(ctx.Err()).Err()
 		}
 	}
@@ -92,8 +92,8 @@ func (s *Set[K, F]) Acquire(ctx context.Context, key K, host string, maker Maker
 		return family, nil, err
 	}
 	select {
-	case <-m.ready:
-		err = m.err
+	case <-member.ready:
+		err = member.err
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
@@ -103,7 +103,7 @@ func (s *Set[K, F]) Acquire(ctx context.Context, key K, host string, maker Maker
 		release()
 		return family, nil, err
 	}
-	return m.family, release, nil
+	return member.family, release, nil
 }
 
 // InTurn runs work for a host in its turn among the makers of families.
@@ -191,15 +191,15 @@ func (s *Set[K, F]) join(ctx context.Context, key K, host string, estimate int) 
 // checkLimits returns an error if a host may not use one more family. Without an estimate, only the number counts.
 func (s *Set[K, F]) checkLimits(host string, estimate int) error {
 	inUse, cost, hostCost := 0, 0, 0
-	for _, m := range s.members {
-		if m.users == 0 {
+	for _, member := range s.members {
+		if member.users == 0 {
 			continue
 		}
 		inUse++
-		if m.finished {
-			m.cost = s.cost(m.family)
+		if member.finished {
+			member.cost = s.cost(member.family)
 		}
-		cost += m.cost
+		cost += member.cost
 	}
 	for key := range s.hosts[host] { // few keys: to hash the keys of all members would take long
 		if m := s.members[key]; m != nil && m.users > 0 {
@@ -246,14 +246,14 @@ func (s *Set[K, F]) Families() (made []F) {
 // Forget drops the family of a key if it has no users.
 func (s *Set[K, F]) Forget(key K) {
 	s.mu.Lock()
-	m := s.members[key]
-	unused := m != nil && m.users == 0
+	member := s.members[key]
+	unused := member != nil && member.users == 0
 	if unused {
 		delete(s.members, key)
 	}
 	s.mu.Unlock()
 	if unused {
-		s.discard(m.family)
+		s.discard(member.family)
 	}
 }
 

@@ -51,16 +51,16 @@ func (e *FileError) Unwrap() error { return e.Err }
 
 // NewAuthenticator reads the files of the settings. An error is a *FileError.
 func NewAuthenticator(settings Settings, log *slog.Logger) (*Authenticator, error) {
-	a := &Authenticator{
+	authenticator := &Authenticator{
 		settings: settings, log: log, contents: make(map[string][]byte), faults: make(map[string]string),
 		keys: make(map[string][]jose.JSONWebKey),
 	}
-	for _, file := range a.files() {
-		if _, err := a.load(file); err != nil {
+	for _, file := range authenticator.files() {
+		if _, err := authenticator.load(file); err != nil {
 			return nil, &FileError{file, err}
 		}
 	}
-	return a, nil
+	return authenticator, nil
 }
 
 // Tokens returns the names of the accepted tokens.

@@ -54,18 +54,18 @@ type Catalog struct {
 
 // New returns a catalog of view. It sends nothing until Run has read a synced view.
 func New(view memstore.Reader, opts Options) *Catalog {
-	c := &Catalog{
+	catalog := &Catalog{
 		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat),
 		attributes: make(map[attribute]int), following: make(map[*family]struct{}),
 	}
-	c.families = families.New[string]("filters", families.Limits{
+	catalog.families = families.New[string]("filters", families.Limits{
 		Max: maxFamilies, MaxOfHost: maxOfHost, MaxCost: maxCost, MaxCostOfHost: maxHostCost, MaxIdleCost: maxIdleCost,
-	}, (*family).cost, c.drop)
-	c.unfiltered = c.newFamily(filter{})
-	c.following[c.unfiltered] = struct{}{}
-	c.empty = xds.NewCollection(xds.Type{URL: "unknown"}, xds.Debounce{})
-	c.empty.MarkSynced()
-	return c
+	}, (*family).cost, catalog.drop)
+	catalog.unfiltered = catalog.newFamily(filter{})
+	catalog.following[catalog.unfiltered] = struct{}{}
+	catalog.empty = xds.NewCollection(xds.Type{URL: "unknown"}, xds.Debounce{})
+	catalog.empty.MarkSynced()
+	return catalog
 }
 
 // Run follows the view until ctx ends.
@@ -144,13 +144,13 @@ func (c *Catalog) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := filterOf(node, rights)
+	filter, err := filterOf(node, rights)
 	if err != nil {
 		return nil, nil, err
 	}
-	fam, release, err := c.acquire(ctx, f, xds.HostOf(ctx))
+	family, release, err := c.acquire(ctx, filter, xds.HostOf(ctx))
 	if err != nil {
 		return nil, nil, err
 	}
-	return fam.kinds[schema.Kind], release, nil
+	return family.kinds[schema.Kind], release, nil
 }

@@ -69,8 +69,8 @@ func hashState(moment *programState, revision memstore.Revision) string {
 	status := moment.status
 	status.Uptime = ""
 	status.Clients = nil // hashed below with their types
-	sum := fnv.New64a()
-	encoder := json.NewEncoder(sum)
+	hash64 := fnv.New64a()
+	encoder := json.NewEncoder(hash64)
 	err := errors.Join(encoder.Encode(status), encoder.Encode(revision), encoder.Encode(moment.recent.answer.Entries))
 	for _, client := range moment.clients {
 		err = errors.Join(err, encoder.Encode([]any{client.StreamID, client.Node.GetId(), client.Types}))
@@ -78,7 +78,7 @@ func hashState(moment *programState, revision memstore.Revision) string {
 	if err != nil {
 		return "" // impossible; such a page would refresh only at a load
 	}
-	return fmt.Sprintf("%016x", sum.Sum64())
+	return fmt.Sprintf("%016x", hash64.Sum64())
 }
 
 // stateEvent is the data of an event.
@@ -90,19 +90,19 @@ type stateEvent struct {
 
 // events sends the newest state after each change as server-sent events (HTML standard, 9.2). It skips earlier states,
 // so that it needs no queue.
-func (h *Handler) events(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) events(response http.ResponseWriter, request *http.Request) {
 	select {
 	case h.liveSlots <- struct{}{}:
 		defer func() { <-h.liveSlots }()
 	default:
-		w.Header().Set("Retry-After", "10")
-		http.Error(w, fmt.Sprintf("too many live pages (%d): this one polls", maxLive), http.StatusServiceUnavailable)
+		response.Header().Set("Retry-After", "10")
+		http.Error(response, fmt.Sprintf("too many live pages (%d): this one polls", maxLive), http.StatusServiceUnavailable)
 		return
 	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Accel-Buffering", "no") // a proxy would buffer them
-	control := http.NewResponseController(w)
+	response.Header().Set("Content-Type", "text/event-stream")
+	response.Header().Set("Cache-Control", "no-store")
+	response.Header().Set("X-Accel-Buffering", "no") // a proxy would buffer them
+	control := http.NewResponseController(response)
 	ticks := time.NewTicker(pollInterval)
 	defer ticks.Stop()
 	sentRevision, sentAt := "", time.Time{}
@@ -114,17 +114,17 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request) {
 				err = control.SetWriteDeadline(time.Now().Add(writeTimeout))
 			}
 			if err == nil {
-				_, err = fmt.Fprintf(w, "event: state\ndata: %s\n\n", data)
+				_, err = fmt.Fprintf(response, "event: state\ndata: %s\n\n", data)
 			}
 			if err = errors.Join(err, control.Flush()); err != nil {
-				h.log.Debug("stream of page events ended", "peer", r.RemoteAddr, "err", err)
+				h.log.Debug("stream of page events ended", "peer", request.RemoteAddr, "err", err)
 				return
 			}
 			sentRevision, sentAt = current.revision, time.Now()
 		}
 		select {
 		case <-ticks.C:
-		case <-r.Context().Done():
+		case <-request.Context().Done():
 			return
 		case <-h.stopped:
 			return

@@ -95,46 +95,46 @@ func New(program Program, log *slog.Logger) *Handler {
 	return handler
 }
 
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) ServeHTTP(response http.ResponseWriter, request *http.Request) {
 	for name, value := range map[string]string{
 		"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
 		"X-Frame-Options":            "DENY",
 		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
 		"Cache-Control": "no-cache",
 	} {
-		w.Header().Set(name, value)
+		response.Header().Set(name, value)
 	}
-	h.mux.ServeHTTP(w, r)
+	h.mux.ServeHTTP(response, request)
 }
 
-func (h *Handler) page(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
+func (h *Handler) page(response http.ResponseWriter, request *http.Request) {
+	response.Header().Set("Content-Type", "text/html; charset=utf-8")
+	response.Header().Set("Cache-Control", "no-store")
 	var text bytes.Buffer
-	name, data := "page", h.view(r)
+	name, data := "page", h.view(request)
 	if h.program.NoDebug() {
 		name = "off"
 	}
 	if err := pageTemplate.ExecuteTemplate(&text, name, data); err != nil {
 		h.log.Error("page not made", "err", err)
-		http.Error(w, "the page cannot be made: see the log", http.StatusInternalServerError)
+		http.Error(response, "the page cannot be made: see the log", http.StatusInternalServerError)
 		return
 	}
-	if _, err := io.WriteString(w, words.Printable(text.String(), "\n\t")); err != nil {
-		h.log.Debug("page not written", "path", r.URL.Path, "err", err)
+	if _, err := io.WriteString(response, words.Printable(text.String(), "\n\t")); err != nil {
+		h.log.Debug("page not written", "path", request.URL.Path, "err", err)
 	}
 }
 
 // view returns the page that a request asks for.
-func (h *Handler) view(r *http.Request) *Page {
+func (h *Handler) view(request *http.Request) *Page {
 	page := &Page{
-		Version: h.program.Version(), Host: r.Host, Started: h.program.Started(), Pages: h.program.Pages(),
-		Shell: shellFor(r.Host, r.TLS != nil, h.program.XDS()),
+		Version: h.program.Version(), Host: request.Host, Started: h.program.Started(), Pages: h.program.Pages(),
+		Shell: shellFor(request.Host, request.TLS != nil, h.program.XDS()),
 	}
 	if h.program.NoDebug() {
 		return page
 	}
-	query, moment := parseQuery(r.URL.Query()), h.latest.read()
+	query, moment := parseQuery(request.URL.Query()), h.latest.read()
 	shadows := make(map[resource.Key][]aggregate.Candidate)
 	for shadow := range h.program.Shadows() {
 		shadows[shadow.Key] = shadow.Losers

@@ -79,21 +79,21 @@ func (p *pair) sameAuthorities(other *pair) bool {
 // Load reads the files of a listener. An error names the file. If the Workload API does not answer, Load succeeds, and
 // handshakes fail until it does.
 func Load(ctx context.Context, listener string, files Files, log *slog.Logger) (*Certificates, error) {
-	c := &Certificates{listener: listener, files: files, log: log}
+	certificates := &Certificates{listener: listener, files: files, log: log}
 	if spiffe.Named(files.Certificate) || spiffe.Named(files.ClientCAs) {
-		c.api = spiffe.New(files.WorkloadAPI)
-		if _, err := c.api.Ask(ctx); err != nil {
-			c.trouble = err.Error()
+		certificates.api = spiffe.New(files.WorkloadAPI)
+		if _, err := certificates.api.Ask(ctx); err != nil {
+			certificates.trouble = err.Error()
 			log.Error(noCertificate, "listener", listener, "err", err)
-			return c, nil
+			return certificates, nil
 		}
 	}
-	loaded, err := c.read()
+	loaded, err := certificates.read()
 	if err != nil {
 		return nil, err
 	}
-	c.current.Store(loaded)
-	return c, nil
+	certificates.current.Store(loaded)
+	return certificates, nil
 }
 
 // read reads the files, and the last answer of the Workload API. It returns a pair with an error if the API is away.
@@ -315,16 +315,16 @@ func (c *Certificates) Status() Status {
 	current := c.current.Load()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := Status{Listener: c.listener, File: c.files.Certificate, Trouble: c.trouble}
+	status := Status{Listener: c.listener, File: c.files.Certificate, Trouble: c.trouble}
 	if current == nil {
-		s.Trouble = cmp.Or(s.Trouble, noCertificate)
-		return s
+		status.Trouble = cmp.Or(status.Trouble, noCertificate)
+		return status
 	}
-	s.Subject, s.NotAfter = subject(current.leaf), current.leaf.NotAfter
-	remaining := time.Until(s.NotAfter)
-	s.Expired = remaining <= 0
-	s.Soon = !s.Expired && remaining < renewalWarning(current.leaf)
-	return s
+	status.Subject, status.NotAfter = subject(current.leaf), current.leaf.NotAfter
+	remaining := time.Until(status.NotAfter)
+	status.Expired = remaining <= 0
+	status.Soon = !status.Expired && remaining < renewalWarning(current.leaf)
+	return status
 }
 
 // subject returns the names in a certificate.

@@ -121,20 +121,20 @@ func (statistics) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Conte
 
 // HandleRPC implements stats.Handler.
 func (s statistics) HandleRPC(ctx context.Context, event stats.RPCStats) {
-	c := connectionOf(ctx)
-	if c == nil {
+	connection := connectionOf(ctx)
+	if connection == nil {
 		return
 	}
 	switch event := event.(type) {
 	case *stats.Begin:
-		if c.streams.Add(1) == s.limit {
-			c.complain(refusedPerConnection, errFull)
+		if connection.streams.Add(1) == s.limit {
+			connection.complain(refusedPerConnection, errFull)
 		}
 	case *stats.InPayload:
-		c.received(int64(event.WireLength))
+		connection.received(int64(event.WireLength))
 	case *stats.End:
-		if c.streams.Add(-1) == 0 {
-			c.releaseMemory()
+		if connection.streams.Add(-1) == 0 {
+			connection.releaseMemory()
 		}
 	}
 }

@@ -28,7 +28,7 @@ type ConnectionLimit struct {
 
 // NewConnectionLimit returns a limit of total connections, and of perHost from one address; -1 is no limit.
 func NewConnectionLimit(total, perHost int, log *slog.Logger, metrics prometheus.Registerer) *ConnectionLimit {
-	l := &ConnectionLimit{
+	connectionLimit := &ConnectionLimit{
 		total: total, perHost: perHost, log: log, logLines: rate.NewLimiter(1, 10), hosts: make(map[string]int),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tributary_connections_refused_total",
@@ -40,18 +40,18 @@ func NewConnectionLimit(total, perHost int, log *slog.Logger, metrics prometheus
 		}),
 	}
 	for _, reason := range []string{refusedConnections, refusedPerPeer} {
-		l.refusals.WithLabelValues(reason)
+		connectionLimit.refusals.WithLabelValues(reason)
 	}
 	if metrics != nil {
-		metrics.MustRegister(l.refusals, l.errors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		metrics.MustRegister(connectionLimit.refusals, connectionLimit.errors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "tributary_connections", Help: "Open connections to the xDS server.",
 		}, func() float64 {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return float64(l.open)
+			connectionLimit.mu.Lock()
+			defer connectionLimit.mu.Unlock()
+			return float64(connectionLimit.open)
 		}))
 	}
-	return l
+	return connectionLimit
 }
 
 const (

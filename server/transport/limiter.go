@@ -45,12 +45,12 @@ type Limiter struct {
 // NewLimiter returns a Limiter for gRPC servers that are created with its ServerOptions.
 func NewLimiter(engine Engine, limits Limits, log *slog.Logger) *Limiter {
 	limits.setDefaults()
-	l := &Limiter{
+	limiter := &Limiter{
 		engine: engine, limits: limits, log: log, logLines: rate.NewLimiter(10, 100), memory: newRequestMemory(&limits),
 		perPeer: make(map[string]int), otherStreams: make(map[string]int), rates: make(map[rateLimit]*rate.Limiter),
 	}
-	l.ctx, l.close = context.WithCancel(context.Background())
-	return l
+	limiter.ctx, limiter.close = context.WithCancel(context.Background())
+	return limiter
 }
 
 // Close ends all waits. Call it before the gRPC server is stopped.

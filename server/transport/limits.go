@@ -62,11 +62,11 @@ func (l *Limits) setDefaults() {
 }
 
 // orForever returns d, or the longest duration if d is negative.
-func orForever(d time.Duration) time.Duration {
-	if d < 0 {
+func orForever(duration time.Duration) time.Duration {
+	if duration < 0 {
 		return math.MaxInt64
 	}
-	return d
+	return duration
 }
 
 // exceeded reports whether n is above a limit.

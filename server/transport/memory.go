@@ -77,14 +77,14 @@ func (c *connection) newReservation(size int64) *reservation {
 }
 
 func (r *reservation) check() {
-	c := r.connection
+	connection := r.connection
 	switch {
 	case r.size.Load() == 0:
-	case c.limiter.memory.waiting.Load() > 0:
-		c.complain(refusedStalled, errHeldMemory)
-		_ = c.Close()
+	case connection.limiter.memory.waiting.Load() > 0:
+		connection.complain(refusedStalled, errHeldMemory)
+		_ = connection.Close()
 	default:
-		r.timer.Reset(c.limiter.memory.patience)
+		r.timer.Reset(connection.limiter.memory.patience)
 	}
 }
 

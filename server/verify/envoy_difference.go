@@ -304,11 +304,11 @@ func endpointStates(assignment *endpointv3.ClusterLoadAssignment) map[string]end
 	return states
 }
 
-func addressOf(a *corev3.Address) string {
-	if path := a.GetPipe().GetPath(); path != "" {
+func addressOf(address *corev3.Address) string {
+	if path := address.GetPipe().GetPath(); path != "" {
 		return path
 	}
-	socket := a.GetSocketAddress()
+	socket := address.GetSocketAddress()
 	return fmt.Sprintf("%s:%d", socket.GetAddress(), socket.GetPortValue())
 }
 

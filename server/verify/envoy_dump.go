@@ -96,11 +96,11 @@ func readFile(name string) ([]byte, error) {
 
 // Get returns a page and its headers.
 func Get(ctx context.Context, client *http.Client, page string) ([]byte, http.Header, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	resp, err := client.Do(req)
+	resp, err := client.Do(request)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -270,12 +270,12 @@ func (d *Dump) addSection(section *dumpSection) error {
 		if l.Active != nil {
 			d.addActive(listener, l.Name, l.Active, l.Active.Listener)
 		}
-		p := d.entry(listener, l.Name)
-		p.warming = p.warming || l.Warming != nil
+		dumpEntry := d.entry(listener, l.Name)
+		dumpEntry.warming = dumpEntry.warming || l.Warming != nil
 		if l.Error != nil {
-			p.rejection = l.Error.Details
+			dumpEntry.rejection = l.Error.Details
 		}
-		if p.body == nil && p.err == nil && !p.warming && p.rejection == "" {
+		if dumpEntry.body == nil && dumpEntry.err == nil && !dumpEntry.warming && dumpEntry.rejection == "" {
 			delete(d.resources[listener], l.Name) // dropped, and still draining
 		}
 	}

@@ -50,33 +50,33 @@ func sotwBodyOf(entries []*Entry) *body {
 
 // deltaBodiesAll encodes a whole state for a delta stream, in chunks.
 func (s *state) deltaBodiesAll() []*body {
-	c := newChunks(maxChunk)
+	chunks := newChunks(maxChunk)
 	for _, p := range s.pages {
-		c.page(p)
+		chunks.page(p)
 	}
-	return c.bodies
+	return chunks.bodies
 }
 
 // deltaBodiesOf encodes puts (entries of s, in order) and removed. Pages wholly in puts use the shared encoding.
 func (s *state) deltaBodiesOf(puts []*Entry, removed []string) []*body {
-	c := newChunks(maxChunk)
+	chunks := newChunks(maxChunk)
 	ownEntries := puts // encoded for this stream only
 	if len(puts) >= minPage {
 		ownEntries = nil
-		for _, p := range s.pages {
-			for len(puts) > 0 && puts[0].Name < p.first() {
+		for _, page := range s.pages {
+			for len(puts) > 0 && puts[0].Name < page.first() {
 				ownEntries, puts = append(ownEntries, puts[0]), puts[1:]
 			}
-			if n := len(p.entries); len(puts) >= n && slices.Equal(puts[:n], p.entries) {
-				c.page(p)
+			if n := len(page.entries); len(puts) >= n && slices.Equal(puts[:n], page.entries) {
+				chunks.page(page)
 				puts = puts[n:]
 			}
 		}
 		ownEntries = append(ownEntries, puts...)
 	}
-	c.entries(ownEntries)
-	c.removals(removed)
-	return c.bodies
+	chunks.entries(ownEntries)
+	chunks.removals(removed)
+	return chunks.bodies
 }
 
 // frame is an encoded response to one stream, which the codec passes through.
@@ -89,11 +89,11 @@ func newFrame(header []byte, b *body, zip bool) *frame {
 		data, header = append(data, zipMark), stored(header)
 	}
 	data = append(data, mem.SliceBuffer(header))
-	for _, p := range b.parts {
+	for _, encoded := range b.parts {
 		if zip {
-			p = p.zipped()
+			encoded = encoded.zipped()
 		}
-		data = append(data, p.buf)
+		data = append(data, encoded.buf)
 	}
 	return &frame{data}
 }

@@ -112,12 +112,12 @@ func (h *clientState) forgetAllBut(names map[string]struct{}) {
 
 // split separates the entries that the client has by name from the others.
 func (h *clientState) split(w *subscriptionNames, entries []*Entry) (named, unnamed []*Entry) {
-	for _, e := range entries {
-		_, notHeld := h.notHeld[e.Name]
-		if _, ok := w.names[e.Name]; ok && !notHeld {
-			named = append(named, e)
+	for _, entry := range entries {
+		_, notHeld := h.notHeld[entry.Name]
+		if _, ok := w.names[entry.Name]; ok && !notHeld {
+			named = append(named, entry)
 		} else {
-			unnamed = append(unnamed, e)
+			unnamed = append(unnamed, entry)
 		}
 	}
 	return named, unnamed

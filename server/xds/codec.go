@@ -50,11 +50,11 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 func (c codec) Unmarshal(data mem.BufferSlice, v any) (err error) {
-	r, ok := v.(*wire.Request)
+	request, ok := v.(*wire.Request)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
 	// gRPC does not pass the context of the stream
-	_ = runHeavy(context.Background(), r.Host, data.Len() > heavyBytes, func() { err = r.Unmarshal(data) })
+	_ = runHeavy(context.Background(), request.Host, data.Len() > heavyBytes, func() { err = request.Unmarshal(data) })
 	return err
 }

@@ -150,12 +150,12 @@ func (c *Collection) after(old *state, commit *Commit) *state {
 	for _, name := range commit.Remove {
 		changes = append(changes, change{name: name})
 	}
-	for _, e := range commit.Put {
-		if err := e.validate(); err != nil {
+	for _, entry := range commit.Put {
+		if err := entry.validate(); err != nil {
 			cmp.Or(c.group.Log, slog.Default()).Error("invalid entry ignored", "type_url", c.typ.URL, "err", err)
 			continue
 		}
-		changes = append(changes, change{e.Name, versioned(e)})
+		changes = append(changes, change{entry.Name, versioned(entry)})
 	}
 	next := old.with(changes)
 	if commit.Version != "" && (next.version != commit.Version || !next.given) {
@@ -253,13 +253,13 @@ func (c *Collection) reused(commit *Commit, old, next *state) (r reuse) {
 	if old.len == 0 {
 		return r
 	}
-	for _, e := range commit.Put {
-		if e == nil {
+	for _, entry := range commit.Put {
+		if entry == nil {
 			continue // it is ignored
 		}
-		if former := old.get(e.Name); former != nil && former != e && former.Version == e.Version &&
-			!bytes.Equal(former.Content(), e.Content()) {
-			r.name, r.version = e.Name, e.Version
+		if former := old.get(entry.Name); former != nil && former != entry && former.Version == entry.Version &&
+			!bytes.Equal(former.Content(), entry.Content()) {
+			r.name, r.version = entry.Name, entry.Version
 			r.count++
 		}
 	}

@@ -47,14 +47,14 @@ type deltas struct {
 // deltas returns the difference encoded for delta streams.
 func (d *diff) deltas() *deltas {
 	return d.delta.get(func() *deltas {
-		r := encodeRun(d.puts, formDelta)
-		bodies := r.bodies([]span{{0, len(d.puts)}}, names(d.removed))
+		run := encodeRun(d.puts, formDelta)
+		bodies := run.bodies([]span{{0, len(d.puts)}}, names(d.removed))
 		for _, b := range bodies {
 			for _, p := range b.parts {
 				p.zip = &zip{}
 			}
 		}
-		return &deltas{r, bodies}
+		return &deltas{run, bodies}
 	})
 }
 
@@ -131,11 +131,11 @@ func (c *cursor) end() bool     { return len(c.pages) == 0 }
 func (c *cursor) entry() *Entry { return c.pages[0].entries[c.at] }
 
 func (c *cursor) next() *Entry {
-	e := c.entry()
+	entry := c.entry()
 	if c.at++; c.at == len(c.pages[0].entries) {
 		c.pages, c.at = c.pages[1:], 0
 	}
-	return e
+	return entry
 }
 
 func names(entries []*Entry) []string {

@@ -149,40 +149,40 @@ func (e *Entry) validate() error {
 }
 
 // versioned returns e with a version, derived from the content if e has none.
-func versioned(e *Entry) *Entry {
-	if e.Version != "" {
-		return e
+func versioned(entry *Entry) *Entry {
+	if entry.Version != "" {
+		return entry
 	}
-	clone := *e
-	clone.Version = VersionOf(e.Content())
+	clone := *entry
+	clone.Version = VersionOf(entry.Content())
 	return &clone
 }
 
 // NewEntry returns the entry of an Envoy resource, or of any other message with a name, by NameOf, VersionOf and
 // ChildOf.
-func NewEntry(m proto.Message) (*Entry, error) {
-	name := NameOf(m)
+func NewEntry(message proto.Message) (*Entry, error) {
+	name := NameOf(message)
 	if name == "" {
-		return nil, fmt.Errorf("resource %s has no name", m.ProtoReflect().Descriptor().FullName())
+		return nil, fmt.Errorf("resource %s has no name", message.ProtoReflect().Descriptor().FullName())
 	}
 	var body anypb.Any
-	if err := anypb.MarshalFrom(&body, m, proto.MarshalOptions{Deterministic: true}); err != nil {
+	if err := anypb.MarshalFrom(&body, message, proto.MarshalOptions{Deterministic: true}); err != nil {
 		return nil, fmt.Errorf("encode resource %q: %w", name, err)
 	}
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(&body)
 	if err != nil {
 		return nil, fmt.Errorf("encode resource %q: %w", name, err)
 	}
-	return &Entry{Name: name, Version: VersionOf(b), Any: b, Child: ChildOf(m)}, nil
+	return &Entry{Name: name, Version: VersionOf(b), Any: b, Child: ChildOf(message)}, nil
 }
 
 // NameOf returns the name of a resource: the cluster of a ClusterLoadAssignment, and the name field of any other
 // message; empty if there is none.
-func NameOf(m proto.Message) string {
-	if e, ok := m.(*endpointv3.ClusterLoadAssignment); ok {
+func NameOf(message proto.Message) string {
+	if e, ok := message.(*endpointv3.ClusterLoadAssignment); ok {
 		return e.GetClusterName()
 	}
-	if named, ok := m.(interface{ GetName() string }); ok {
+	if named, ok := message.(interface{ GetName() string }); ok {
 		return named.GetName()
 	}
 	return ""
@@ -191,14 +191,14 @@ func NameOf(m proto.Message) string {
 // ChildOf returns the name under which a client subscribes to the endpoints of a cluster; empty if it does not, or m is
 // not a cluster.
 func ChildOf(m proto.Message) string {
-	c, ok := m.(*clusterv3.Cluster)
-	if !ok || c.GetType() != clusterv3.Cluster_EDS {
+	cluster, ok := m.(*clusterv3.Cluster)
+	if !ok || cluster.GetType() != clusterv3.Cluster_EDS {
 		return ""
 	}
-	if name := c.GetEdsClusterConfig().GetServiceName(); name != "" {
+	if name := cluster.GetEdsClusterConfig().GetServiceName(); name != "" {
 		return name
 	}
-	return c.GetName()
+	return cluster.GetName()
 }
 
 // VersionOf returns a version derived from content: equal bytes always have equal versions.

@@ -4,53 +4,53 @@ import "time"
 
 // fallBack notes that the client rejects an entry, and chooses the fallback. An entry that the client holds counts only
 // if the client acknowledged it: an unanswered response leaves in doubt which one it holds.
-func (s *subscription) fallBack(r *Rejection, e *Entry, now time.Time) {
+func (s *subscription) fallBack(rejection *Rejection, entry *Entry, now time.Time) {
 	s.answers.without = nil
 	fallback := s.coll.typ.Fallback
-	if e.fallback && e != r.instead { // of an earlier answer
+	if entry.fallback && entry != rejection.instead { // of an earlier answer
 		return
 	}
-	if !e.fallback {
-		r.Version, r.rejected, r.instead = e.Version, e, nil
+	if !entry.fallback {
+		rejection.Version, rejection.rejected, rejection.instead = entry.Version, entry, nil
 	}
-	if s.unanswered != 0 || r.held == nil && s.cameBack {
-		r.held, r.unknown = nil, true
+	if s.unanswered != 0 || rejection.held == nil && s.cameBack {
+		rejection.held, rejection.unknown = nil, true
 	}
-	if fallback == nil || e.Name == "" || r.held == nil && !r.unknown {
+	if fallback == nil || entry.Name == "" || rejection.held == nil && !rejection.unknown {
 		return
 	}
-	instead, description := fallback(r.held, r.rejected, e.fallback)
-	if instead == nil || e.fallback && instead.Version == e.Version {
+	instead, description := fallback(rejection.held, rejection.rejected, entry.fallback)
+	if instead == nil || entry.fallback && instead.Version == entry.Version {
 		return
 	}
 	instead.fallback = true
-	r.instead, r.Fallback = instead, description
+	rejection.instead, rejection.Fallback = instead, description
 	s.pace.changed = time.Time{} // it does not wait
-	if r.UnenforcedSince.IsZero() {
-		r.UnenforcedSince = now
+	if rejection.UnenforcedSince.IsZero() {
+		rejection.UnenforcedSince = now
 	}
 }
 
 // withFallbacks returns a state of the collection with the fallbacks for entries that the client rejects.
 func (s *subscription) withFallbacks(goal *state) *state {
-	a := &s.answers
-	if len(a.rejected) == 0 || s.coll.typ.Fallback == nil {
+	answers := &s.answers
+	if len(answers.rejected) == 0 || s.coll.typ.Fallback == nil {
 		return goal
 	}
-	if a.without != goal {
+	if answers.without != goal {
 		var fallbacks []*Entry
-		for name, r := range a.rejected {
-			switch e := goal.get(name); {
-			case r.instead == nil || e == nil:
-			case e.Version == r.Version:
-				fallbacks = append(fallbacks, r.instead)
-			case e.Version == r.instead.Version && r.UnenforcedSince.IsZero(): // the fallback is served now
-				delete(a.rejected, name)
+		for name, rejection := range answers.rejected {
+			switch entry := goal.get(name); {
+			case rejection.instead == nil || entry == nil:
+			case entry.Version == rejection.Version:
+				fallbacks = append(fallbacks, rejection.instead)
+			case entry.Version == rejection.instead.Version && rejection.UnenforcedSince.IsZero(): // the fallback is served now
+				delete(answers.rejected, name)
 			}
 		}
-		a.without, a.withFallbacks = goal, goal.withPuts(fallbacks)
+		answers.without, answers.withFallbacks = goal, goal.withPuts(fallbacks)
 	}
-	return a.withFallbacks
+	return answers.withFallbacks
 }
 
 // shown returns the state of the collection that the client is to have.

@@ -43,15 +43,15 @@ func NewGroup(debounce Debounce) *Group {
 
 // Collection adds an empty collection to the group. Clients get it after its MarkSynced is called.
 func (g *Group) Collection(typ Type) *Collection {
-	c := &Collection{typ: typ, group: g, wakeups: make(map[wakeup]int)}
+	collection := &Collection{typ: typ, group: g, wakeups: make(map[wakeup]int)}
 	s := &state{revision: 1}
 	s.version = s.sum.String()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	c.current.Store(s)
-	g.hidden[c] = struct{}{}
+	collection.current.Store(s)
+	g.hidden[collection] = struct{}{}
 	g.show()
-	return c
+	return collection
 }
 
 // Apply makes commits to collections of the group, all at once, and reports whether they changed anything. It panics if
@@ -66,17 +66,17 @@ func (g *Group) apply(commits map[*Collection]*Commit) (changed bool, reuses []r
 	g.commits.Lock()
 	defer g.commits.Unlock()
 	next := make(map[*Collection]*state, len(commits))
-	for c, commit := range commits {
-		if c.group != g {
+	for collection, commit := range commits {
+		if collection.group != g {
 			panic("xds: commit to a collection of another group")
 		}
-		old := cmp.Or(c.ownEntries, c.current.Load())
-		s := c.after(old, commit)
-		if r := c.reused(commit, old, s); r.count > 0 {
+		old := cmp.Or(collection.ownEntries, collection.current.Load())
+		s := collection.after(old, commit)
+		if r := collection.reused(commit, old, s); r.count > 0 {
 			reuses = append(reuses, r)
 		}
 		if s != old {
-			next[c] = s
+			next[collection] = s
 		}
 	}
 	g.overlay(next, commits)
@@ -134,11 +134,11 @@ func (g *Group) show() {
 		g.timer = nil
 	}
 	next := maps.Clone(*g.shown.Load())
-	for c := range g.hidden {
-		c.shown.Store(c.current.Load())
-		delete(next, c)
-		if c.typ.Rank > 0 && c.Synced() {
-			next[c] = c.current.Load()
+	for collection := range g.hidden {
+		collection.shown.Store(collection.current.Load())
+		delete(next, collection)
+		if collection.typ.Rank > 0 && collection.Synced() {
+			next[collection] = collection.current.Load()
 		}
 	}
 	g.shown.Store(&next)
@@ -152,28 +152,28 @@ func (g *Group) show() {
 // entries of its own, which replace those of the same name and to which commits apply. It is synced as base is. Call
 // Flush after the first commit, before a stream has the collection.
 func (g *Group) Overlay(base *Collection) *Collection {
-	c := &Collection{typ: base.typ, group: g, base: base, ownEntries: nothing, wakeups: make(map[wakeup]int)}
+	collection := &Collection{typ: base.typ, group: g, base: base, ownEntries: nothing, wakeups: make(map[wakeup]int)}
 	g.commits.Lock()
 	defer g.commits.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	c.current.Store(base.current.Load().detached())
-	c.shown.Store(c.current.Load())
-	c.synced.Store(base.Synced())
-	put(&base.overlays, c, struct{}{})
-	g.hidden[c] = struct{}{}
-	return c
+	collection.current.Store(base.current.Load().detached())
+	collection.shown.Store(collection.current.Load())
+	collection.synced.Store(base.Synced())
+	put(&base.overlays, collection, struct{}{})
+	g.hidden[collection] = struct{}{}
+	return collection
 }
 
 // Drop removes an unused overlay from the group.
-func (g *Group) Drop(c *Collection) {
+func (g *Group) Drop(collection *Collection) {
 	g.commits.Lock()
 	defer g.commits.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(c.base.overlays, c)
-	c.synced.Store(false)
-	g.hidden[c] = struct{}{} // so that the next cut does not have it
+	delete(collection.base.overlays, collection)
+	collection.synced.Store(false)
+	g.hidden[collection] = struct{}{} // so that the next cut does not have it
 }
 
 // overlay adds to the next states of collections those of the overlays that change with them; g.commits is held.

@@ -9,15 +9,15 @@ var errKicked = status.Error(codes.Unavailable, "an operator ended the stream: r
 
 // Kick ends the streams of a node, with a status that makes the client reconnect. It returns the number of streams.
 func (s *Server) Kick(nodeID string) (count int) {
-	for _, st := range s.streamList() {
-		if st.status().Node.GetId() != nodeID {
+	for _, stream := range s.streamList() {
+		if stream.status().Node.GetId() != nodeID {
 			continue
 		}
 		s.mu.Lock()
-		if _, running := s.streams[st.id]; running { // Drain and Kick close its channel once
-			delete(s.streams, st.id)
-			st.kicked.Store(true)
-			close(st.drain)
+		if _, running := s.streams[stream.id]; running { // Drain and Kick close its channel once
+			delete(s.streams, stream.id)
+			stream.kicked.Store(true)
+			close(stream.drain)
 			count++
 		}
 		s.mu.Unlock()

@@ -87,15 +87,15 @@ func (s *Server) logRefusal(st *stream, err error) {
 }
 
 // checkRequest refuses a request with too many names or too large a node.
-func (s *stream) checkRequest(req *wire.Request) error {
-	if !s.delta || req.TypeURL == "" { // else reduce may drop some; and a query's names are not subscriptions
-		if err := s.checkNames(req); err != nil {
+func (s *stream) checkRequest(request *wire.Request) error {
+	if !s.delta || request.TypeURL == "" { // else reduce may drop some; and a query's names are not subscriptions
+		if err := s.checkNames(request); err != nil {
 			return err
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.charge(req.NodeCost)
+	return s.charge(request.NodeCost)
 }
 
 // checkNames refuses a request with too many names.
@@ -124,23 +124,23 @@ func (s *stream) charge(added int) error {
 	if s.closed || added == 0 {
 		return nil
 	}
-	l := &s.server.opts.Limits
+	limits := &s.server.opts.Limits
 	s.cost += added
 	total, ofHost := s.server.names.add(s.host, added)
 	switch {
 	case added < 0:
 		return nil
-	case exceeded(s.cost, l.NamesPerStream):
+	case exceeded(s.cost, limits.NamesPerStream):
 		return s.server.refuse(refusedNamesPerStream, codes.ResourceExhausted, "subscriptions to %d names: the limit is %d",
 			s.cost,
-			l.NamesPerStream)
-	case exceeded(ofHost, l.namesPerPeer()):
+			limits.NamesPerStream)
+	case exceeded(ofHost, limits.namesPerPeer()):
 		return s.server.refuse(refusedNamesPerPeer, codes.ResourceExhausted,
 			"subscriptions from %s to %d names: the limit is %d", s.host, ofHost,
-			l.namesPerPeer())
-	case exceeded(total, l.Names):
+			limits.namesPerPeer())
+	case exceeded(total, limits.Names):
 		return s.server.refuse(refusedNames, codes.ResourceExhausted,
-			"subscriptions of all streams to %d names: the limit is %d", total, l.Names)
+			"subscriptions of all streams to %d names: the limit is %d", total, limits.Names)
 	}
 	return nil
 }

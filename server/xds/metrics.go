@@ -20,7 +20,7 @@ type metrics struct {
 	delay     *prometheus.HistogramVec
 }
 
-func newMetrics(r prometheus.Registerer, namespace string) *metrics {
+func newMetrics(registerer prometheus.Registerer, namespace string) *metrics {
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Subsystem: "xds", Name: name,
@@ -51,8 +51,8 @@ func newMetrics(r prometheus.Registerer, namespace string) *metrics {
 	}
 	m.streams.WithLabelValues("sotw")
 	m.streams.WithLabelValues("delta")
-	if r != nil {
-		r.MustRegister(m.streams, m.requests, m.nacks, m.responses, m.resources, m.bytes, m.refusals, m.delay)
+	if registerer != nil {
+		registerer.MustRegister(m.streams, m.requests, m.nacks, m.responses, m.resources, m.bytes, m.refusals, m.delay)
 	}
 	return m
 }
@@ -143,12 +143,12 @@ type lag struct {
 	oldest, unsynced, rejected, unenforced *prometheus.Desc
 }
 
-func newLag(s *Server, namespace string) *lag {
+func newLag(server *Server, namespace string) *lag {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "xds", name), help, []string{"type_url"}, nil)
 	}
 	return &lag{
-		server:   s,
+		server:   server,
 		oldest:   desc("oldest_unacknowledged_seconds", "Age of the oldest unacknowledged response; 0 if none."),
 		unsynced: desc("unsynced_clients", "Streams whose client has not acknowledged the newest version of the type."),
 		rejected: desc("rejected_resources", "Resources that clients reject, counted once per stream."),
@@ -173,28 +173,28 @@ func (l *lag) Collect(ch chan<- prometheus.Metric) {
 		unsynced, rejected int
 	}
 	behindByType, now, unenforced := make(map[string]*behind), time.Now(), 0
-	for _, st := range l.server.streamList() {
-		st.mu.Lock()
-		for _, sub := range st.subs {
-			b := behindByType[sub.coll.typ.URL]
+	for _, stream := range l.server.streamList() {
+		stream.mu.Lock()
+		for _, subscription := range stream.subs {
+			b := behindByType[subscription.coll.typ.URL]
 			if b == nil {
 				b = &behind{}
-				behindByType[sub.coll.typ.URL] = b
+				behindByType[subscription.coll.typ.URL] = b
 			}
-			if !sub.synced() {
+			if !subscription.synced() {
 				b.unsynced++
 			}
-			for _, r := range sub.rejections() {
+			for _, r := range subscription.rejections() {
 				b.rejected++
 				if !r.UnenforcedSince.IsZero() {
 					unenforced++
 				}
 			}
-			if sub.outstanding() && !sub.coll.typ.NoAck {
-				b.oldest = recent.Earlier(b.oldest, sub.status.SentAt)
+			if subscription.outstanding() && !subscription.coll.typ.NoAck {
+				b.oldest = recent.Earlier(b.oldest, subscription.status.SentAt)
 			}
 		}
-		st.mu.Unlock()
+		stream.mu.Unlock()
 	}
 	ch <- prometheus.MustNewConstMetric(l.unenforced, prometheus.GaugeValue, float64(unenforced))
 	for typeURL, b := range behindByType {

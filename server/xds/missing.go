@@ -86,18 +86,18 @@ func (s *stream) chargeFor(sub *subscription, added int) error {
 }
 
 // reduce drops from a request with too many names the nonexistent ones beyond half the limit (NoWildcard only).
-func (s *stream) reduce(sub *subscription, req *wire.Request) error {
-	if coll := s.collection(sub); req.TooMany() && sub.missing != nil && coll.Synced() {
+func (s *stream) reduce(sub *subscription, request *wire.Request) error {
+	if coll := s.collection(sub); request.TooMany() && sub.missing != nil && coll.Synced() {
 		present, cost := coll.shown.Load(), 0
-		if err := req.DecodeFiltered(func(name []byte) bool {
+		if err := request.DecodeFiltered(func(name []byte) bool {
 			if present.get(string(name)) != nil {
 				return true
 			}
 			cost += wire.NameCost(len(name))
-			return cost <= req.MaxCost/2
+			return cost <= request.MaxCost/2
 		}); err != nil {
 			return err
 		}
 	}
-	return s.checkNames(req)
+	return s.checkNames(request)
 }

@@ -36,8 +36,8 @@ func (c *noopThrottle) delay(responses uint64, now time.Time) time.Duration {
 }
 
 // throttle waits if a request was a no-op.
-func (s *stream) throttle(ctx context.Context, req *wire.Request, now time.Time) {
-	if req.ChangesSubscription {
+func (s *stream) throttle(ctx context.Context, request *wire.Request, now time.Time) {
+	if request.ChangesSubscription {
 		return
 	}
 	s.mu.Lock()
@@ -52,7 +52,7 @@ func (s *stream) throttle(ctx context.Context, req *wire.Request, now time.Time)
 		s.server.Refused(refusedNoops)
 		if s.server.logged.Allow() {
 			s.server.log.Warn("client throttled: its requests neither ask for anything new nor answer a response",
-				"node_id", s.nodeID(), "peer", s.peer, "type_url", req.TypeURL)
+				"node_id", s.nodeID(), "peer", s.peer, "type_url", request.TypeURL)
 		}
 	}
 	select {

@@ -174,11 +174,11 @@ func (s *stream) followCut(sub *subscription) { sub.setGoal(sub.withFallbacks(s.
 
 // ofCut returns the state of sub in the last cut; it takes a cut if there is none.
 func (s *stream) ofCut(sub *subscription) *state {
-	g := sub.coll.group
-	if s.cuts[g] == nil {
-		put(&s.cuts, g, *g.shown.Load())
+	group := sub.coll.group
+	if s.cuts[group] == nil {
+		put(&s.cuts, group, *group.shown.Load())
 	}
-	return cmp.Or(s.cuts[g][sub.coll], sub.coll.shown.Load())
+	return cmp.Or(s.cuts[group][sub.coll], sub.coll.shown.Load())
 }
 
 // followChildren makes the newest state the goal of sub, a type of children, with the entries that only the last cut
@@ -225,17 +225,17 @@ func (s *stream) expect(sub *subscription, p *responsePlan, now time.Time) {
 		return
 	}
 	child, fresh := s.ofCollections(url), sub.client.fresh()
-	for _, e := range p.changed() {
-		if e.Child == "" {
+	for _, entry := range p.changed() {
+		if entry.Child == "" {
 			continue
 		}
-		if child != nil && child.selection.includes(e.Child) {
-			child.client.mustResend(e.Child)
+		if child != nil && child.selection.includes(entry.Child) {
+			child.client.mustResend(entry.Child)
 		} else if child == nil && sub.client.brought != nil {
-			put(&s.awaited, url, append(s.awaited[url], e.Child))
+			put(&s.awaited, url, append(s.awaited[url], entry.Child))
 		}
-		if _, isHeld := sub.client.heldVersion(e.Name); !fresh && !isHeld && (child != nil || !s.childless[url]) {
-			put(&sub.children, e.Child, struct{}{})
+		if _, isHeld := sub.client.heldVersion(entry.Name); !fresh && !isHeld && (child != nil || !s.childless[url]) {
+			put(&sub.children, entry.Child, struct{}{})
 		}
 	}
 	sub.expects = now

@@ -157,14 +157,14 @@ func (p *responsePlan) listPuts(h *clientState, w *subscriptionNames, goal *stat
 		sortEntries(p.puts)
 		return
 	}
-	for i, e := range p.diff.puts {
-		if h.mustSend(e.Name) || !w.includes(e.Name) {
+	for i, entry := range p.diff.puts {
+		if h.mustSend(entry.Name) || !w.includes(entry.Name) {
 			continue
 		}
-		if version, ok := h.removed[e.Name]; ok && version == e.Version && !h.resendAll { // it exists again
+		if version, ok := h.removed[entry.Name]; ok && version == entry.Version && !h.resendAll { // it exists again
 			continue
 		}
-		p.puts = append(p.puts, e)
+		p.puts = append(p.puts, entry)
 		if last := len(p.spans) - 1; last >= 0 && p.spans[last].end == i {
 			p.spans[last].end++
 		} else {

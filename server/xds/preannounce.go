@@ -133,18 +133,18 @@ func (s *subscription) notePreannounced(v *preannounced, now time.Time) {
 // awaitsDependencies says whether sub waits until the client has the new dependencies: for at most AckTimeout, not for
 // names that do not exist, and not after the interim version was rejected.
 func (s *stream) awaitsDependencies(sub *subscription, now time.Time) bool {
-	v := sub.preannounced
-	if v == nil || v.done {
+	preannounced := sub.preannounced
+	if preannounced == nil || preannounced.done {
 		return false
 	}
 	dep := s.ofCollections(sub.coll.typ.DependencyURL)
-	v.names = v.missingAt(dep)
+	preannounced.names = preannounced.missingAt(dep)
 	switch {
 	case sub.rejected:
 	case !s.maySend(sub, now), !s.maySend(dep, now),
-		len(v.names) > 0 && s.lookAgain(v.since.Add(s.server.opts.AckTimeout).Sub(now)):
+		len(preannounced.names) > 0 && s.lookAgain(preannounced.since.Add(s.server.opts.AckTimeout).Sub(now)):
 		return true
 	}
-	v.done = true
+	preannounced.done = true
 	return false
 }

@@ -90,31 +90,31 @@ func (s *subscription) reject(entries []*Entry, reason string, now time.Time) {
 	if len(entries) == 0 { // it rejects an earlier response, or one without resources
 		entries = []*Entry{{}}
 	}
-	a := &s.answers
+	answers := &s.answers
 	reason = cmp.Or(reason, "no reason given")
-	for _, e := range entries {
-		r := a.rejected[e.Name]
-		if r == nil {
-			r = &Rejection{Name: e.Name, Revision: a.revision, Since: now}
-			if a.before.state != nil {
-				r.Acked, _ = a.before.heldVersion(e.Name)
-				r.held = a.before.get(e.Name)
+	for _, entry := range entries {
+		rejection := answers.rejected[entry.Name]
+		if rejection == nil {
+			rejection = &Rejection{Name: entry.Name, Revision: answers.revision, Since: now}
+			if answers.before.state != nil {
+				rejection.Acked, _ = answers.before.heldVersion(entry.Name)
+				rejection.held = answers.before.get(entry.Name)
 			}
 		}
-		s.fallBack(r, e, now)
-		if rejected := s.coll.typ.Rejected; rejected != nil && e.Name != "" {
-			rejected(e)
+		s.fallBack(rejection, entry, now)
+		if rejected := s.coll.typ.Rejected; rejected != nil && entry.Name != "" {
+			rejected(entry)
 		}
-		if a.rejected[e.Name] == nil {
-			if len(a.rejected) >= maxRejections && r.instead == nil {
+		if answers.rejected[entry.Name] == nil {
+			if len(answers.rejected) >= maxRejections && rejection.instead == nil {
 				continue
 			}
-			put(&a.rejected, e.Name, r)
+			put(&answers.rejected, entry.Name, rejection)
 		}
-		r.Error = reason
+		rejection.Error = reason
 	}
-	for _, r := range a.rejected {
-		if most := maxReasons / len(a.rejected); r.Error != reason && len(r.Error) > most {
+	for _, r := range answers.rejected {
+		if most := maxReasons / len(answers.rejected); r.Error != reason && len(r.Error) > most {
 			r.Error = strings.ToValidUTF8(r.Error[:most-len("…")], "") + "…"
 		}
 	}
@@ -122,26 +122,26 @@ func (s *subscription) reject(entries []*Entry, reason string, now time.Time) {
 
 // accept notes that the client accepts the chunk of a nonce, which is one of the last response.
 func (s *subscription) accept(nonce uint64) {
-	a := &s.answers
+	answers := &s.answers
 	isLast := nonce == s.lastNonce && !s.rejected
 	if isLast {
-		a.revision = s.client.state.commitRevision
+		answers.revision = s.client.state.commitRevision
 	}
-	if len(a.rejected) == 0 || !isLast && len(a.ends) == 0 {
+	if len(answers.rejected) == 0 || !isLast && len(answers.ends) == 0 {
 		return
 	}
-	for _, e := range s.sentWith(nonce) {
-		if r := a.rejected[e.Name]; r == nil || r.instead != e {
-			delete(a.rejected, e.Name)
+	for _, entry := range s.sentWith(nonce) {
+		if r := answers.rejected[entry.Name]; r == nil || r.instead != entry {
+			delete(answers.rejected, entry.Name)
 		} else {
-			r.held, r.unknown, r.UnenforcedSince = e, false, time.Time{}
+			r.held, r.unknown, r.UnenforcedSince = entry, false, time.Time{}
 		}
 	}
-	maps.DeleteFunc(a.rejected, func(name string, r *Rejection) bool {
+	maps.DeleteFunc(answers.rejected, func(name string, r *Rejection) bool {
 		held := s.client.state.get(name)
 		return isLast && (held == nil || s.inFull(&s.selection) && held != r.instead)
 	})
-	a.without = nil
+	answers.without = nil
 }
 
 // rejections returns the resources that the client wants and rejects, in order of name.

@@ -92,19 +92,19 @@ func (s *stream) askCatalog(ctx context.Context) (reviews uint64, choices []choi
 	reviews = s.reviews
 	node, subs := s.node, slices.Clone(s.subs)
 	s.mu.Unlock()
-	for _, sub := range subs {
-		coll, release, err := s.collectionOf(ctx, node, sub.typeURL)
+	for _, subscription := range subs {
+		coll, release, err := s.collectionOf(ctx, node, subscription.typeURL)
 		if errors.Is(err, ErrNoAnswer) {
-			err = status.Errorf(codes.Unavailable, "type %s is no longer served here", sub.typeURL)
+			err = status.Errorf(codes.Unavailable, "type %s is no longer served here", subscription.typeURL)
 		}
 		if err == nil && coll == nil {
-			err = noCollection(sub.typeURL)
+			err = noCollection(subscription.typeURL)
 		}
 		if err != nil {
 			return reviews, choices, err
 		}
 		coll.subscribe(s.wakeup)
-		choices = append(choices, choice{sub, coll, release})
+		choices = append(choices, choice{subscription, coll, release})
 	}
 	return reviews, choices, nil
 }

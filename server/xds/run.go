@@ -62,13 +62,13 @@ func newChunks(limit int) *chunks { return &chunks{limit, []*body{{}}} }
 
 // page adds a page in the shared encoding, unless it must be cut.
 func (c *chunks) page(p *page) {
-	e := p.encoded(formDelta)
-	if e.len() > c.limit { // entries of many kilobytes
+	encoded := p.encoded(formDelta)
+	if encoded.len() > c.limit { // entries of many kilobytes
 		c.entries(p.entries)
 		return
 	}
-	c.room(e.len())
-	c.last().add(e, len(p.entries))
+	c.room(encoded.len())
+	c.last().add(encoded, len(p.entries))
 }
 
 // entries encodes and adds entries.

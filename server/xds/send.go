@@ -155,11 +155,11 @@ func (s *stream) isHeavy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	compared := 0
-	for _, sub := range s.subs {
-		if len(sub.chunks) > 0 {
+	for _, subscription := range s.subs {
+		if len(subscription.chunks) > 0 {
 			return false // they are planned
 		}
-		compared += sub.comparedBytes()
+		compared += subscription.comparedBytes()
 	}
 	return s.cost >= heavyNames || compared > heavyBytes
 }
@@ -188,13 +188,13 @@ func (s *stream) next(now time.Time) (out *frame, wait time.Duration) {
 		return nil, 0
 	}
 	free, ordered := s.split()
-	sub, p := s.anyOf(free, now)
-	if sub == nil {
-		sub, p = s.inOrder(ordered, now)
+	subscription, responsePlan := s.anyOf(free, now)
+	if subscription == nil {
+		subscription, responsePlan = s.inOrder(ordered, now)
 	}
-	if sub != nil {
-		s.begin(sub, &p, now)
-		return s.emit(sub, now), 0
+	if subscription != nil {
+		s.begin(subscription, &responsePlan, now)
+		return s.emit(subscription, now), 0
 	}
 	return nil, s.nextLook
 }
@@ -260,7 +260,7 @@ const nonceBase = 36
 
 // emit returns the next chunk of a subscription, with its header.
 func (s *stream) emit(sub *subscription, now time.Time) *frame {
-	b := sub.chunks[0]
+	body := sub.chunks[0]
 	if sub.chunks = sub.chunks[1:]; len(sub.chunks) == 0 {
 		sub.chunks = nil // for the garbage collector
 	}
@@ -283,8 +283,8 @@ func (s *stream) emit(sub *subscription, now time.Time) *frame {
 	h = protowire.AppendTag(h, respNonce, protowire.BytesType)
 	h = protowire.AppendString(h, st.SentNonce)
 	h = append(h, control...)
-	out := newFrame(h, b, s.zip)
-	sub.metrics.response(out.size(), b.count)
+	out := newFrame(h, body, s.zip)
+	sub.metrics.response(out.size(), body.count)
 	if len(sub.chunks) == 0 {
 		sub.metrics.sent(&sub.changeTimes, now)
 	}

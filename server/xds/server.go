@@ -100,7 +100,7 @@ func NewServer(catalog Catalog, opts Options) *Server {
 	opts.AckTimeout = cmp.Or(opts.AckTimeout, 10*time.Second)
 	opts.Pacing.setDefaults()
 	opts.Limits.setDefaults()
-	s := &Server{
+	server := &Server{
 		catalog: catalog, opts: opts, log: cmp.Or(opts.Log, slog.Default()),
 		metrics: newMetrics(opts.Registerer, opts.Namespace), closing: make(chan struct{}),
 		startLimiter:  newStartLimiter(opts.Limits.StartingStreams),
@@ -110,16 +110,16 @@ func NewServer(catalog Catalog, opts Options) *Server {
 		streams:       make(map[uint64]*stream),
 	}
 	if opts.Registerer != nil {
-		opts.Registerer.MustRegister(newLag(s, opts.Namespace))
+		opts.Registerer.MustRegister(newLag(server, opts.Namespace))
 	}
 	if opts.Identifier != "" {
 		cp, err := proto.Marshal(&corev3.ControlPlane{Identifier: opts.Identifier})
 		if err == nil { // else the identifier is not UTF-8, and is left out
-			s.sotwControl = protowire.AppendBytes(protowire.AppendTag(nil, sotwControlPlane, protowire.BytesType), cp)
-			s.deltaControl = protowire.AppendBytes(protowire.AppendTag(nil, deltaControlPlane, protowire.BytesType), cp)
+			server.sotwControl = protowire.AppendBytes(protowire.AppendTag(nil, sotwControlPlane, protowire.BytesType), cp)
+			server.deltaControl = protowire.AppendBytes(protowire.AppendTag(nil, deltaControlPlane, protowire.BytesType), cp)
 		}
 	}
-	return s
+	return server
 }
 
 // unsyncedAfter is how long clients wait for a collection without MarkSynced, which may be forgotten, before that is
@@ -127,23 +127,23 @@ func NewServer(catalog Catalog, opts Options) *Server {
 const unsyncedAfter = 30 * time.Second
 
 // warnIfUnsynced logs a warning if clients wait too long for a collection.
-func (s *Server) warnIfUnsynced(c *Collection) {
-	if c.Synced() {
+func (s *Server) warnIfUnsynced(collection *Collection) {
+	if collection.Synced() {
 		return
 	}
-	if _, isLogged := s.unsynced.LoadOrStore(c, true); isLogged {
+	if _, isLogged := s.unsynced.LoadOrStore(collection, true); isLogged {
 		return
 	}
 	time.AfterFunc(s.unsyncedAfter, func() {
-		s.unsynced.Delete(c)
+		s.unsynced.Delete(collection)
 		select {
 		case <-s.closing:
 			return
 		default:
 		}
-		if !c.Synced() {
+		if !collection.Synced() {
 			s.log.Warn("clients wait for a collection on which MarkSynced was not called",
-				"type_url", c.typ.URL, "entries", c.Len(), "for", s.unsyncedAfter)
+				"type_url", collection.typ.URL, "entries", collection.Len(), "for", s.unsyncedAfter)
 		}
 	})
 }
@@ -191,10 +191,10 @@ func (s *Server) Drain(ctx context.Context, over time.Duration) {
 var errDraining = status.Error(codes.Unavailable, "server is shutting down")
 
 // serve handles a new stream.
-func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error {
-	ctx := ss.Context()
+func (s *Server) serve(serverStream grpc.ServerStream, delta bool, fixedType string) error {
+	ctx := serverStream.Context()
 	st := &stream{
-		id: s.lastID.Add(1), server: s, grpc: ss, delta: delta, fixedType: fixedType, connected: time.Now(),
+		id: s.lastID.Add(1), server: s, grpc: serverStream, delta: delta, fixedType: fixedType, connected: time.Now(),
 		wakeup: make(wakeup, 1), drain: make(chan struct{}), noops: newNoopThrottle(),
 	}
 	if p, ok := peer.FromContext(ctx); ok {
@@ -204,7 +204,7 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 		st.identity = identity(ctx)
 	}
 	if s.opts.Gzip {
-		st.zip = enableGzip(ss)
+		st.zip = enableGzip(serverStream)
 	}
 	if err := s.admit(st); err != nil {
 		s.logRefusal(st, err)
@@ -214,7 +214,7 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, fixedType string) error
 	s.metrics.stream(delta, 1)
 	defer s.metrics.stream(delta, -1)
 	if delta {
-		_ = ss.SetHeader(chunkMark) // it fails only after a header was sent
+		_ = serverStream.SetHeader(chunkMark) // it fails only after a header was sent
 	}
 	err := st.run(ctx)
 	st.logDisconnected(err)
@@ -260,7 +260,7 @@ var services = []struct {
 }
 
 // Register adds the discovery services to a gRPC server.
-func (s *Server) Register(r grpc.ServiceRegistrar) {
+func (s *Server) Register(serviceRegistrar grpc.ServiceRegistrar) {
 	for _, svc := range services {
 		desc := &grpc.ServiceDesc{
 			ServiceName: svc.name, HandlerType: (*any)(nil),
@@ -277,6 +277,6 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 		}
 		method(svc.sotw, false)
 		method(svc.delta, true)
-		r.RegisterService(desc, s)
+		serviceRegistrar.RegisterService(desc, s)
 	}
 }

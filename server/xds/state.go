@@ -153,18 +153,18 @@ func (s *state) with(changes []change) *state {
 }
 
 // merge applies sorted changes to the entries of a page, accounting for them in s, and reports whether any had effect.
-func (s *state) merge(old []*Entry, changes []change) (merged []*Entry, changed bool) {
-	merged = make([]*Entry, 0, len(old)+len(changes))
+func (s *state) merge(entries []*Entry, changes []change) (merged []*Entry, changed bool) {
+	merged = make([]*Entry, 0, len(entries)+len(changes))
 	for i, c := range changes {
 		if i+1 < len(changes) && changes[i+1].name == c.name {
 			continue // a later change of the same name counts
 		}
-		k := sort.Search(len(old), func(k int) bool { return old[k].Name >= c.name })
-		merged = append(merged, old[:k]...)
-		old = old[k:]
+		k := sort.Search(len(entries), func(k int) bool { return entries[k].Name >= c.name })
+		merged = append(merged, entries[:k]...)
+		entries = entries[k:]
 		var before *Entry
-		if len(old) > 0 && old[0].Name == c.name {
-			before, old = old[0], old[1:]
+		if len(entries) > 0 && entries[0].Name == c.name {
+			before, entries = entries[0], entries[1:]
 		}
 		switch {
 		case before == nil && c.entry == nil:
@@ -190,7 +190,7 @@ func (s *state) merge(old []*Entry, changes []change) (merged []*Entry, changed 
 			}
 		}
 	}
-	return append(merged, old...), changed
+	return append(merged, entries...), changed
 }
 
 // appendPages appends entries as pages of fair size; few entries join the page before them.

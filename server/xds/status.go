@@ -85,7 +85,7 @@ func (s *Server) streamList() []*stream {
 func (s *stream) status() ClientStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := ClientStatus{
+	clientStatus := ClientStatus{
 		StreamID: s.id, Node: s.node, Peer: s.peer, Identity: s.identity, Connected: s.connected,
 		Delta: s.delta,
 	}
@@ -94,9 +94,9 @@ func (s *stream) status() ClientStatus {
 		t := sub.status
 		t.Collection, t.Wildcard, t.Names = sub.coll, sub.selection.wildcard, len(sub.selection.names)
 		t.Synced, t.Rejected = sub.synced() && !outdated, sub.rejections()
-		c.Types = append(c.Types, t)
+		clientStatus.Types = append(clientStatus.Types, t)
 	}
-	return c
+	return clientStatus
 }
 
 // Served has the resources of a type that a client wants and was sent.
@@ -109,13 +109,13 @@ type Served struct {
 // Served returns the resources that the client of a stream was sent, in the order of ClientStatus.Types; nil if there
 // is no such stream. It includes those on their way, and those that a resuming client already had.
 func (s *Server) Served(streamID uint64) (served []Served) {
-	for _, st := range s.streamList() {
-		if st.id != streamID {
+	for _, stream := range s.streamList() {
+		if stream.id != streamID {
 			continue
 		}
-		st.mu.Lock()
-		defer st.mu.Unlock()
-		for _, sub := range st.subs {
+		stream.mu.Lock()
+		defer stream.mu.Unlock()
+		for _, sub := range stream.subs {
 			status := Served{TypeURL: sub.typeURL, Version: sub.client.state.version}
 			for e := range sub.client.state.all() {
 				if _, notHeld := sub.client.notHeld[e.Name]; sub.selection.includes(e.Name) && !notHeld {

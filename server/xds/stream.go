@@ -101,24 +101,24 @@ func (s *stream) releaseSubscription(sub *subscription) {
 
 // receive reads requests until the stream ends. It returns nil if the client closed the stream.
 func (s *stream) receive() error {
-	req := &wire.Request{Delta: s.delta, MaxCost: s.server.opts.Limits.NamesPerStream, Host: s.host}
+	request := &wire.Request{Delta: s.delta, MaxCost: s.server.opts.Limits.NamesPerStream, Host: s.host}
 	for {
-		if err := s.grpc.RecvMsg(req); err != nil {
+		if err := s.grpc.RecvMsg(request); err != nil {
 			return s.notReceived(err)
 		}
 		var err error
-		if late := runHeavy(s.grpc.Context(), s.host, req.Size > heavyBytes,
-			func() { err = s.handle(req, time.Now()) }); late != nil {
+		if late := runHeavy(s.grpc.Context(), s.host, request.Size > heavyBytes,
+			func() { err = s.handle(request, time.Now()) }); late != nil {
 			err = late
 		}
-		if keepErr := s.retain(req); err == nil {
+		if keepErr := s.retain(request); err == nil {
 			err = keepErr
 		}
 		if err != nil {
 			return err
 		}
-		s.throttle(s.grpc.Context(), req, time.Now())
-		req.Clear()
+		s.throttle(s.grpc.Context(), request, time.Now())
+		request.Clear()
 	}
 }
 
@@ -147,13 +147,13 @@ func (s *stream) leaveUnanswered(typeURL string) {
 }
 
 // handle applies one request.
-func (s *stream) handle(req *wire.Request, now time.Time) error {
-	if err := s.checkRequest(req); err != nil {
+func (s *stream) handle(request *wire.Request, now time.Time) error {
+	if err := s.checkRequest(request); err != nil {
 		return err
 	}
-	typeURL := cmp.Or(req.TypeURL, s.fixedType)
-	sub := s.subscription(typeURL)
-	first := sub == nil
+	typeURL := cmp.Or(request.TypeURL, s.fixedType)
+	subscription := s.subscription(typeURL)
+	first := subscription == nil
 	if first {
 		if err := wire.CheckTypeURL(typeURL); err != nil {
 			return err
@@ -171,10 +171,10 @@ func (s *stream) handle(req *wire.Request, now time.Time) error {
 	if first {
 		err := s.checkTypes()
 		if err == nil {
-			sub, err = s.open(req, typeURL)
+			subscription, err = s.open(request, typeURL)
 		}
 		if errors.Is(err, ErrNoAnswer) {
-			req.ChangesSubscription = true
+			request.ChangesSubscription = true
 			s.leaveUnanswered(typeURL)
 			return nil
 		}
@@ -182,36 +182,36 @@ func (s *stream) handle(req *wire.Request, now time.Time) error {
 			return err
 		}
 	}
-	err := s.reduce(sub, req)
+	err := s.reduce(subscription, request)
 	if err == nil {
-		err = sub.answerQuery(s.collection(sub).typ.Query, req, first)
+		err = subscription.answerQuery(s.collection(subscription).typ.Query, request, first)
 	}
 	if err != nil {
 		if first {
-			s.releaseSubscription(sub)
+			s.releaseSubscription(subscription)
 		}
 		return err
 	}
 	s.mu.Lock()
 	if first && s.closed {
 		s.mu.Unlock()
-		s.releaseSubscription(sub)
+		s.releaseSubscription(subscription)
 		return io.ErrClosedPipe
 	}
-	nacks, rejected, cost := sub.status.Nacks, sub.rejected, sub.cost+sub.droppedCost
-	s.apply(sub, req, first, now)
-	err = s.chargeFor(sub, sub.cost+sub.droppedCost-cost)
-	nacked := sub.status.Nacks > nacks
+	nacks, rejected, cost := subscription.status.Nacks, subscription.rejected, subscription.cost+subscription.droppedCost
+	s.apply(subscription, request, first, now)
+	err = s.chargeFor(subscription, subscription.cost+subscription.droppedCost-cost)
+	nacked := subscription.status.Nacks > nacks
 	idle := s.idle()
 	s.mu.Unlock()
 	if err != nil {
 		return err
 	}
 
-	sub.metrics.request(nacked)
+	subscription.metrics.request(nacked)
 	if nacked && !rejected && s.server.logged.Allow() { // once a response
 		s.server.log.Warn("client rejected a response", "node_id", s.nodeID(), "peer", s.peer, "type_url", typeURL,
-			"nonce", req.Nonce, "err", req.Err.GetMessage())
+			"nonce", request.Nonce, "err", request.Err.GetMessage())
 	}
 	if !idle {
 		s.wakeup.notify()

@@ -70,28 +70,28 @@ type subscription struct {
 
 // ack applies the answer to a response that a request has. It reports whether the request answers the last response, or
 // its last chunk.
-func (s *subscription) ack(r *wire.Request, now time.Time) (current bool) {
-	nonce, err := strconv.ParseUint(r.Nonce, nonceBase, 64)
-	if err != nil || nonce > s.lastNonce || s.firstNonce == 0 || strconv.FormatUint(nonce, nonceBase) != r.Nonce {
+func (s *subscription) ack(request *wire.Request, now time.Time) (current bool) {
+	nonce, err := strconv.ParseUint(request.Nonce, nonceBase, 64)
+	if err != nil || nonce > s.lastNonce || s.firstNonce == 0 || strconv.FormatUint(nonce, nonceBase) != request.Nonce {
 		return false
 	}
 	if nonce < s.firstNonce {
-		if r.Err != nil && s.unanswered != 0 && nonce >= s.unanswered {
-			s.reject(s.mentioned(r.Err.GetMessage()), r.Err.GetMessage(), now)
-			s.nacked(r, now)
+		if request.Err != nil && s.unanswered != 0 && nonce >= s.unanswered {
+			s.reject(s.mentioned(request.Err.GetMessage()), request.Err.GetMessage(), now)
+			s.nacked(request, now)
 		}
 		return false
 	}
 	current = nonce == s.lastNonce
 	switch {
-	case r.Err != nil:
+	case request.Err != nil:
 		if entries := s.sentWith(nonce); len(entries) > 0 || !s.rejected { // else it is a repetition
-			s.reject(entries, r.Err.GetMessage(), now)
+			s.reject(entries, request.Err.GetMessage(), now)
 		}
 		s.rejected = true
-		s.nacked(r, now)
+		s.nacked(request, now)
 	case current:
-		s.status.AckedNonce, s.status.AckedVersion, s.status.AckedAt = r.Nonce, s.status.SentVersion, now
+		s.status.AckedNonce, s.status.AckedVersion, s.status.AckedAt = request.Nonce, s.status.SentVersion, now
 		s.accept(nonce)
 		if !s.rejected {
 			s.metrics.acknowledged(&s.changeTimes, now)
@@ -132,16 +132,16 @@ func (s *subscription) outstanding() bool {
 
 // apply applies a request. The first one of a type is an initial request whatever its nonce (istiod makes one up). It
 // reports whether the request answers the last response, or is the first.
-func (s *subscription) apply(r *wire.Request, first bool, now time.Time) (current bool) {
-	current = first || s.ack(r, now)
-	r.ChangesSubscription = first || len(r.Subscribe)+len(r.Unsubscribe) > 0
+func (s *subscription) apply(request *wire.Request, first bool, now time.Time) (current bool) {
+	current = first || s.ack(request, now)
+	request.ChangesSubscription = first || len(request.Subscribe)+len(request.Unsubscribe) > 0
 	switch {
 	case s.delta:
-		s.applyDelta(r, first, now) // subscriptions count even where the nonce is stale
-	case current || r.Nonce == "":
-		s.applySotW(r, first, now)
-	case s.ours(r.Nonce):
-		s.applyStale(r)
+		s.applyDelta(request, first, now) // subscriptions count even where the nonce is stale
+	case current || request.Nonce == "":
+		s.applySotW(request, first, now)
+	case s.ours(request.Nonce):
+		s.applyStale(request)
 	}
 	return current
 }
@@ -155,12 +155,12 @@ func (s *subscription) ours(nonce string) bool {
 // applyStale applies a SotW request that was sent before the client had seen the last response. Its names do not count:
 // the answer to that response will have them all. But the client has dropped the resources that are not among them, and
 // must be sent them again.
-func (s *subscription) applyStale(r *wire.Request) {
-	if s.selection.wildcard && !s.wantsAll(r) {
+func (s *subscription) applyStale(request *wire.Request) {
+	if s.selection.wildcard && !s.wantsAll(request) {
 		s.client.mustRespond = true
 	}
-	requested := make(map[string]struct{}, len(r.Names))
-	for _, name := range r.Names {
+	requested := make(map[string]struct{}, len(request.Names))
+	for _, name := range request.Names {
 		requested[name] = struct{}{}
 	}
 	dropped := false
@@ -174,7 +174,7 @@ func (s *subscription) applyStale(r *wire.Request) {
 	if dropped || len(requested) != len(s.selection.names) {
 		sum = sumOf(requested)
 	}
-	r.ChangesSubscription, s.staleNamesSum = sum != s.staleNamesSum, sum
+	request.ChangesSubscription, s.staleNamesSum = sum != s.staleNamesSum, sum
 }
 
 // sumSeed makes sums unpredictable.
@@ -198,18 +198,18 @@ func (s *subscription) wildcard(r *wire.Request) bool {
 }
 
 // applySotW applies the names of a request, which are all that the client wants.
-func (s *subscription) applySotW(r *wire.Request, first bool, now time.Time) {
-	wildcard := s.wantsAll(r)
+func (s *subscription) applySotW(request *wire.Request, first bool, now time.Time) {
+	wildcard := s.wantsAll(request)
 	widens := wildcard && !s.selection.wildcard
 	var answered map[string]struct{}
 	if widens {
 		answered = s.answeredNames()
 	}
-	s.named = s.named || len(r.Names) > 0
-	wanted := subscriptionNames{wildcard: wildcard, names: make(map[string]struct{}, len(r.Names))}
+	s.named = s.named || len(request.Names) > 0
+	wanted := subscriptionNames{wildcard: wildcard, names: make(map[string]struct{}, len(request.Names))}
 	hadAll := wildcard && s.selection.wildcard && s.client.state != nothing // with everything else
 	added, present := false, s.coll.current.Load()
-	for _, name := range r.Names {
+	for _, name := range request.Names {
 		if name == "*" {
 			continue
 		}
@@ -219,19 +219,19 @@ func (s *subscription) applySotW(r *wire.Request, first bool, now time.Time) {
 			added = true
 		}
 	}
-	r.ChangesSubscription = r.ChangesSubscription || wildcard != s.selection.wildcard ||
+	request.ChangesSubscription = request.ChangesSubscription || wildcard != s.selection.wildcard ||
 		len(wanted.names) != len(s.selection.names)
 	for name := range s.selection.names {
 		if _, ok := wanted.names[name]; !ok {
 			s.client.forget(name)
-			r.ChangesSubscription = true
+			request.ChangesSubscription = true
 		}
 	}
-	if first && r.Version != "" {
-		s.resumed, s.cameBack, s.formerVersion = now, true, r.Version
+	if first && request.Version != "" {
+		s.resumed, s.cameBack, s.formerVersion = now, true, request.Version
 	}
 	if first && wildcard {
-		s.client.version = r.Version
+		s.client.version = request.Version
 	} else if !wildcard {
 		s.client.version = "" // it is the version of everything
 	}
@@ -241,11 +241,11 @@ func (s *subscription) applySotW(r *wire.Request, first bool, now time.Time) {
 	// A response in full answers for all names at once; a partial one, for those that must be answered.
 	switch narrows := s.selection.wildcard && !wildcard; {
 	case !wildcard && len(wanted.names) == 0:
-		s.client.mustRespond = first && s.noWildcard && s.wildcard(r)
+		s.client.mustRespond = first && s.noWildcard && s.wildcard(request)
 	case widens, !s.partial && (first || added || narrows):
 		s.client.mustRespond = true
 	}
-	s.selection, s.cost, s.staleNamesSum = wanted, r.Cost, 0
+	s.selection, s.cost, s.staleNamesSum = wanted, request.Cost, 0
 }
 
 // answeredNames returns the names that the client wants and that responses have mentioned.
@@ -260,12 +260,12 @@ func (s *subscription) answeredNames() map[string]struct{} {
 }
 
 // applyDelta applies the names that a request subscribes to and unsubscribes from.
-func (s *subscription) applyDelta(r *wire.Request, first bool, now time.Time) {
+func (s *subscription) applyDelta(request *wire.Request, first bool, now time.Time) {
 	if first {
-		if s.client.brought = r.Initial; r.Initial != nil {
+		if s.client.brought = request.Initial; request.Initial != nil {
 			s.resumed, s.cameBack = now, true
 		}
-		if len(r.Subscribe) == 0 {
+		if len(request.Subscribe) == 0 {
 			s.selection.wildcard, s.client.mustRespond = !s.noWildcard, true
 		}
 	}
@@ -273,7 +273,7 @@ func (s *subscription) applyDelta(r *wire.Request, first bool, now time.Time) {
 		s.droppedCost = 0
 	}
 	present := s.coll.current.Load()
-	for _, name := range r.Subscribe {
+	for _, name := range request.Subscribe {
 		if name == "*" {
 			if !s.selection.wildcard {
 				s.selection.wildcard, s.client.mustRespond, s.client.resendAll = !s.noWildcard, true, !first && !s.noWildcard
@@ -291,7 +291,7 @@ func (s *subscription) applyDelta(r *wire.Request, first bool, now time.Time) {
 			s.client.mustAnswer(name)
 		}
 	}
-	for _, name := range r.Unsubscribe {
+	for _, name := range request.Unsubscribe {
 		if name == "*" {
 			s.selection.wildcard = false
 			continue
@@ -367,16 +367,16 @@ func (s *subscription) synced() bool {
 // answerQuery calls Query with the names of a request that asks something new, and removes them from it: the client
 // gets the whole collection. Requests above heavyBytes are refused: they run under the heavy-work limit, where Query
 // must not block.
-func (s *subscription) answerQuery(query func([]string) error, r *wire.Request, first bool) error {
+func (s *subscription) answerQuery(query func([]string) error, request *wire.Request, first bool) error {
 	if query == nil {
 		return nil
 	}
-	if r.Size > heavyBytes {
-		return status.Errorf(codes.InvalidArgument, "a query of %d bytes: the limit is %d", r.Size, heavyBytes)
+	if request.Size > heavyBytes {
+		return status.Errorf(codes.InvalidArgument, "a query of %d bytes: the limit is %d", request.Size, heavyBytes)
 	}
-	names := slices.Concat(r.Names, r.Subscribe)
-	r.Names, r.Subscribe, r.Unsubscribe = nil, nil, nil
-	if !first && r.Nonce != "" && !s.isNewQuery(names) {
+	names := slices.Concat(request.Names, request.Subscribe)
+	request.Names, request.Subscribe, request.Unsubscribe = nil, nil, nil
+	if !first && request.Nonce != "" && !s.isNewQuery(names) {
 		return nil
 	}
 	s.lastQuery = names

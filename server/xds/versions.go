@@ -72,27 +72,27 @@ func (h *clientState) compareAll(to *state) (puts []*Entry, removed map[string]s
 	if former, ok := to.replacedSince(h.brought.Fingerprint); ok && !h.resendAll {
 		return h.compareReplaced(former, to)
 	}
-	x := to.index()
+	index := to.index()
 	removed = make(map[string]string)
-	current := make([]bool, len(x.hashes)) // by slot: the client has this version
+	current := make([]bool, len(index.hashes)) // by slot: the client has this version
 	for entry := range h.brought.All() {
-		if slot, ok := x.find(entry); ok {
+		if slot, ok := index.find(entry); ok {
 			current[slot] = true
 			continue
 		}
 		name, version, _ := wire.MapEntry(entry)
-		if e, slot := x.search(string(name)); e != nil {
+		if e, slot := index.search(string(name)); e != nil {
 			current[slot] = e.Version == string(version) // sent twice, or in another encoding
 		} else {
 			removed[string(name)] = string(version)
 		}
 	}
 	for e := range h.mandatory(to) {
-		_, slot := x.search(e.Name)
+		_, slot := index.search(e.Name)
 		current[slot] = false
 	}
-	for i, e := range x.entries {
-		if h.resendAll || !current[x.slots[i]] {
+	for i, e := range index.entries {
+		if h.resendAll || !current[index.slots[i]] {
 			puts = append(puts, e)
 		}
 	}
@@ -122,12 +122,12 @@ func (h *clientState) compareReplaced(former map[string]string, to *state) (puts
 // replacedAmong returns the names that were replaced since the client had just the resources of w, with their versions
 // at that time, and whether that state is in the history.
 func (h *clientState) replacedAmong(w *subscriptionNames, to *state) (former map[string]string, ok bool) {
-	var sum wire.Fingerprint
+	var fingerprint wire.Fingerprint
 	for e := range w.entriesIn(to) {
-		sum = sum.With(e.Name, e.Version)
+		fingerprint = fingerprint.With(e.Name, e.Version)
 	}
 	for _, commit := range slices.Backward(to.earlier) {
-		if sum == h.brought.Fingerprint {
+		if fingerprint == h.brought.Fingerprint {
 			break
 		}
 		for _, r := range commit.replaced {
@@ -139,15 +139,15 @@ func (h *clientState) replacedAmong(w *subscriptionNames, to *state) (former map
 				version = e.Version
 			}
 			if version != "" {
-				sum = sum.Without(r.name, version)
+				fingerprint = fingerprint.Without(r.name, version)
 			}
 			if r.version != "" {
-				sum = sum.With(r.name, r.version)
+				fingerprint = fingerprint.With(r.name, r.version)
 			}
 			put(&former, r.name, r.version)
 		}
 	}
-	return former, sum == h.brought.Fingerprint
+	return former, fingerprint == h.brought.Fingerprint
 }
 
 // compareNames is compareAll for a client that wants names.
@@ -198,19 +198,19 @@ const maxUnreserved = 1 << 20
 
 // retain makes the subscription that a request began retain its versions and the reservation of their memory. It frees
 // them if there is none.
-func (s *stream) retain(req *wire.Request) error {
-	if req.Release == nil && req.Initial == nil {
+func (s *stream) retain(request *wire.Request) error {
+	if request.Release == nil && request.Initial == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := retained{release: req.Release, versions: req.Initial}
-	if req.Release == nil {
-		k.bytes = req.Size
+	k := retained{release: request.Release, versions: request.Initial}
+	if request.Release == nil {
+		k.bytes = request.Size
 	}
 	s.unreservedBytes += k.bytes
 	for _, sub := range s.subs {
-		if !s.closed && req.Initial != nil && sub.client.brought == req.Initial {
+		if !s.closed && request.Initial != nil && sub.client.brought == request.Initial {
 			sub.retained = k
 			if s.unreservedBytes > maxUnreserved {
 				return s.server.refuse(refusedRequestMemory, codes.ResourceExhausted,
@@ -291,11 +291,11 @@ func (s *state) former(version string) *state {
 		}
 		var changes []change
 		for _, commit := range slices.Backward(s.earlier[i:]) { // of changes of one name, the last counts
-			for _, r := range commit.replaced {
-				if r.version != "" && r.entry == nil {
+			for _, replaced := range commit.replaced {
+				if replaced.version != "" && replaced.entry == nil {
 					return nothing
 				}
-				changes = append(changes, change{r.name, r.entry})
+				changes = append(changes, change{replaced.name, replaced.entry})
 			}
 		}
 		former := s.derive(changes)

@@ -97,11 +97,11 @@ func (asItIs) Close() error { return nil }
 
 // enableGzip compresses the responses of the stream, if its client accepts gzip with several members, and reports
 // whether it does. gRPC's C core (Python, C++) claims to accept gzip and fails on the second member.
-func enableGzip(ss grpc.ServerStream) bool {
-	agent := strings.Join(metadata.ValueFromIncomingContext(ss.Context(), "user-agent"), " ")
-	accepted, err := grpc.ClientSupportedCompressors(ss.Context())
+func enableGzip(serverStream grpc.ServerStream) bool {
+	agent := strings.Join(metadata.ValueFromIncomingContext(serverStream.Context(), "user-agent"), " ")
+	accepted, err := grpc.ClientSupportedCompressors(serverStream.Context())
 	return strings.Contains(agent, "grpc-go/") && err == nil && slices.Contains(accepted, grpcgzip.Name) &&
-		grpc.SetSendCompressor(ss.Context(), grpcgzip.Name) == nil
+		grpc.SetSendCompressor(serverStream.Context(), grpcgzip.Name) == nil
 }
 
 // zip is the compressed form of a run of bytes. It is kept for as long as their owner: it is a tenth of their size, and
@@ -117,11 +117,11 @@ func (e *encoded) zipped() *encoded {
 		return newEncoded(stored(e.buf.ReadOnlyData()))
 	}
 	e.zip.once.Do(func() {
-		var b bytes.Buffer
-		w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // the level is a valid one
-		_, _ = w.Write(e.buf.ReadOnlyData())            // a buffer takes everything
+		var buffer bytes.Buffer
+		w, _ := gzip.NewWriterLevel(&buffer, gzip.BestSpeed) // the level is a valid one
+		_, _ = w.Write(e.buf.ReadOnlyData())                 // a buffer takes everything
 		_ = w.Close()
-		e.zip.member = newEncoded(bytes.Clone(b.Bytes()))
+		e.zip.member = newEncoded(bytes.Clone(buffer.Bytes()))
 	})
 	return e.zip.member
 }

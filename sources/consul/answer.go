@@ -74,9 +74,9 @@ func digest(entries []*api.ServiceEntry) uint64 {
 	if len(entries) == 0 {
 		return 0
 	}
-	var h maphash.Hash
-	h.SetSeed(seed)
-	encoder := json.NewEncoder(&h)
+	var hash maphash.Hash
+	hash.SetSeed(seed)
+	encoder := json.NewEncoder(&hash)
 	for _, entry := range entries {
 		node, service := *entry.Node, *entry.Service
 		node.CreateIndex, node.ModifyIndex = 0, 0
@@ -89,7 +89,7 @@ func digest(entries []*api.ServiceEntry) uint64 {
 			}
 		}
 	}
-	return h.Sum64()
+	return hash.Sum64()
 }
 
 // instanceID is the node and the ID that is unique on it.
@@ -152,29 +152,29 @@ type listing struct {
 // compare compares a listing with the last one; read is false without one, and outage says that Consul could not be
 // read in between.
 func (l listing) compare(before listing, read, outage bool) judge.Compared {
-	c := judge.Compared{
+	compared := judge.Compared{
 		HasBaseline: read, Index: before.Index, Before: len(before.names), Now: len(l.names),
 		Outage: outage, OneByOne: true,
 	}
 	for name := range before.names {
 		if _, listed := l.names[name]; !listed {
-			c.Missing++
+			compared.Missing++
 		}
 	}
-	c.Same = c.Missing == 0 && c.Before == c.Now
-	return c
+	compared.Same = compared.Missing == 0 && compared.Before == compared.Now
+	return compared
 }
 
 // meaningOfNames returns the meaning of a listing. If Consul lost its data (wiped), missing services prove no loss
 // until its agents registered them again.
-func meaningOfNames(c judge.Compared, l listing) (m meaning, wiped bool) {
-	switch m = meaning(judge.Judge(c, l.Answer)); m {
+func meaningOfNames(compared judge.Compared, l listing) (m meaning, wiped bool) {
+	switch m = meaning(judge.Judge(compared, l.Answer)); m {
 	case doubtful, foreign, denied:
 		return m, false
 	case partial:
-		c.Missing = 0 // they may be hidden
+		compared.Missing = 0 // they may be hidden
 	}
-	if wiped = judge.Reset(c, l.Answer); wiped && m == unchanged {
+	if wiped = judge.Reset(compared, l.Answer); wiped && m == unchanged {
 		m = changed
 	}
 	return m, wiped

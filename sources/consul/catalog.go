@@ -61,16 +61,16 @@ func ask[T any](
 	ctx context.Context, c *client, d scope, q query, filter, action string,
 	read func(*api.QueryOptions) (T, *api.QueryMeta, error),
 ) (items T, answer judge.Answer, err error) {
-	o := &api.QueryOptions{
+	queryOptions := &api.QueryOptions{
 		Datacenter: d.datacenter, Namespace: d.namespace, Partition: d.partition, Peer: d.peer, Filter: filter,
 		RequireConsistent: q.level == confirmed || c.settings.RequireConsistent,
 		AllowStale:        q.level == usual && c.settings.stale(),
 	}
 	limit := shortTimeout
 	if q.index > 0 {
-		o.WaitIndex, o.WaitTime, limit = q.index, c.settings.Wait, blockingGrace
+		queryOptions.WaitIndex, queryOptions.WaitTime, limit = q.index, c.settings.Wait, blockingGrace
 	}
-	items, answer, err = dial.Ask(ctx, limit, c.settings.MaxStale, o, read)
+	items, answer, err = dial.Ask(ctx, limit, c.settings.MaxStale, queryOptions, read)
 	if err != nil {
 		return items, answer, fmt.Errorf("%s: %w", action, err)
 	}
@@ -181,12 +181,12 @@ func (s *Source) values(
 ) (map[string][]byte, error) {
 	values := make(map[string][]byte)
 	var failure error
-	for _, d := range s.settings.scopes() {
-		if d.peer != "" {
+	for _, scope := range s.settings.scopes() {
+		if scope.peer != "" {
 			continue
 		}
 		o := &api.QueryOptions{
-			Datacenter: d.datacenter, Namespace: d.namespace, Partition: d.partition, AllowStale: s.settings.stale(),
+			Datacenter: scope.datacenter, Namespace: scope.namespace, Partition: scope.partition, AllowStale: s.settings.stale(),
 		}
 		pairs, err := read(o.WithContext(ctx))
 		if err = cmp.Or(err, dial.Whole(pairs)); err != nil {

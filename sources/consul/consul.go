@@ -103,12 +103,12 @@ func New(address string, settings Settings) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := NewReader(address, settings)
+	source, err := NewReader(address, settings)
 	if err != nil {
 		return nil, err
 	}
-	s.mapper = mapper
-	return s, nil
+	source.mapper = mapper
+	return source, nil
 }
 
 // NewReader returns a source without a mapper, for Read. It does not use Mapping and VIPs of the settings.
@@ -294,14 +294,14 @@ func newMetrics() *metrics {
 }
 
 // register registers the metrics until stop is called.
-func (m *metrics) register(r prometheus.Registerer) (stop func(), err error) {
-	unregister, err := m.Register(r)
-	if err != nil || r == nil {
+func (m *metrics) register(registerer prometheus.Registerer) (stop func(), err error) {
+	unregister, err := m.Register(registerer)
+	if err != nil || registerer == nil {
 		return unregister, err
 	}
-	if err := r.Register(&m.vitals); err != nil {
+	if err := registerer.Register(&m.vitals); err != nil {
 		unregister()
 		return nil, err
 	}
-	return func() { unregister(); r.Unregister(&m.vitals) }, nil
+	return func() { unregister(); registerer.Unregister(&m.vitals) }, nil
 }

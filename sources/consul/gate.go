@@ -41,11 +41,11 @@ const (
 	notedPollInterval = time.Second
 )
 
-func newGate(s Settings, slots int) *gate {
-	limit := rate.Limit(s.RampRate)
+func newGate(settings Settings, slots int) *gate {
+	limit := rate.Limit(settings.RampRate)
 	return &gate{
-		readLimiter: rate.NewLimiter(limit, max(1, s.RampRate/10)),
-		pollLimiter: rate.NewLimiter(limit, pollBurst*s.RampRate),
+		readLimiter: rate.NewLimiter(limit, max(1, settings.RampRate/10)),
+		pollLimiter: rate.NewLimiter(limit, pollBurst*settings.RampRate),
 		slowLimiter: rate.NewLimiter(max(1, limit/5), 1),
 		reads:       make(chan struct{}, maxConcurrentReads), slots: slots, full: make(chan struct{}),
 	}

@@ -61,15 +61,15 @@ func (n *nodes) reset(now time.Time) {
 }
 
 // compareSinceLoss compares nodes with those that were read since the last loss of data.
-func (n *nodes) compareSinceLoss(created judge.CreateIndexes) (c judge.Compared) {
+func (n *nodes) compareSinceLoss(created judge.CreateIndexes) (compared judge.Compared) {
 	before := make(judge.CreateIndexes)
 	for node := range created {
 		if latest := n.latest[node]; latest.sinceLoss {
 			before[node] = latest.created
 		}
 	}
-	before.Compare(created, 0, &c)
-	return c
+	before.Compare(created, 0, &compared)
+	return compared
 }
 
 // forgetNodes forgets the nodes without instances when they may outnumber the others. The nodes of an earlier run stay
@@ -79,11 +79,11 @@ func (p *catalogScope) forgetNodes() {
 		return
 	}
 	used := newNodes()
-	for _, s := range p.services {
-		if s.restored {
+	for _, service := range p.services {
+		if service.restored {
 			return
 		}
-		for node := range s.instances.nodes() {
+		for node := range service.instances.nodes() {
 			if index, seen := p.nodes.accepted[node]; seen {
 				used.accepted[node] = index
 			}

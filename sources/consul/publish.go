@@ -160,26 +160,26 @@ func (st *state) expire(now time.Time) time.Duration {
 		}
 		return rest <= 0
 	}
-	for _, p := range st.scopes {
-		if end := p.suspicion.Next(); !end.IsZero() && passed(end) {
-			p.suspicion, st.recordChanged = presence.Suspicion{}, true
-			p.nodes.accept(now) // they are no reason for the next suspicion
-			p.reread.Raise()
-			for _, s := range p.services {
+	for _, catalogScope := range st.scopes {
+		if end := catalogScope.suspicion.Next(); !end.IsZero() && passed(end) {
+			catalogScope.suspicion, st.recordChanged = presence.Suspicion{}, true
+			catalogScope.nodes.accept(now) // they are no reason for the next suspicion
+			catalogScope.reread.Raise()
+			for _, s := range catalogScope.services {
 				if s.heldInstances > 0 || !s.listed {
 					s.reread.Raise()
 				}
 			}
 		}
-		for name, s := range p.services {
-			if s.emptySince.IsZero() || !passed(s.emptySince.Add(st.settings.Grace)) {
+		for name, service := range catalogScope.services {
+			if service.emptySince.IsZero() || !passed(service.emptySince.Add(st.settings.Grace)) {
 				continue
 			}
 			st.changedServices[name] = true
-			if !s.listed {
-				s.stop()
-				s.replaceInstances(instances{})
-				delete(p.services, name)
+			if !service.listed {
+				service.stop()
+				service.replaceInstances(instances{})
+				delete(catalogScope.services, name)
 				st.namesChanged = true
 			}
 		}
@@ -242,33 +242,33 @@ func (st *state) health(now time.Time) sources.Health {
 	var messages []string
 	down, starting := 0, false
 	health := sources.Health{State: sources.Unreachable}
-	for _, p := range st.scopes {
-		failure, message := p.condition()
+	for _, catalogScope := range st.scopes {
+		failure, message := catalogScope.condition()
 		switch {
 		case failure != nil:
 			down++
 			if failure.state == sources.Denied {
 				health.State = sources.Denied
 			}
-			messages = append(messages, p.prefix()+failure.message)
+			messages = append(messages, catalogScope.prefix()+failure.message)
 		case message != "":
-			messages = append(messages, p.prefix()+message)
-		case !p.complete():
+			messages = append(messages, catalogScope.prefix()+message)
+		case !catalogScope.complete():
 			starting = true
 		}
 		missing := 0 // services with instances that Consul does not list
 		var held []string
-		for name, s := range p.services {
-			if s.heldInstances > 0 || !s.listed && len(s.instances.list) > 0 {
+		for name, service := range catalogScope.services {
+			if service.heldInstances > 0 || !service.listed && len(service.instances.list) > 0 {
 				missing++
 			}
-			if s.heldInstances > 0 || !s.listed && s.emptySince.IsZero() {
+			if service.heldInstances > 0 || !service.listed && service.emptySince.IsZero() {
 				held = append(held, name)
 			}
 		}
-		if p.suspicion.Holds(now) {
-			suspicion := p.suspicion.Back(now)
-			hold := fmt.Sprintf("%s%s; missing instances stay until %s UTC", p.prefix(), suspicion.Why,
+		if catalogScope.suspicion.Holds(now) {
+			suspicion := catalogScope.suspicion.Back(now)
+			hold := fmt.Sprintf("%s%s; missing instances stay until %s UTC", catalogScope.prefix(), suspicion.Why,
 				suspicion.End.UTC().Format(time.TimeOnly))
 			slices.Sort(held)
 			if names := registry.First(held, "services"); len(names) > 0 {
@@ -279,8 +279,8 @@ func (st *state) health(now time.Time) sources.Health {
 			if suspicion.End.After(health.End) {
 				health.End = suspicion.End
 			}
-		} else if missing > 0 && failure == nil && message == "" && p.complete() {
-			messages = append(messages, p.prefix()+"the hold has ended: "+
+		} else if missing > 0 && failure == nil && message == "" && catalogScope.complete() {
+			messages = append(messages, catalogScope.prefix()+"the hold has ended: "+
 				words.Count(missing, "service is", "services are")+" read again, with missing instances")
 			health.Unconfirmed += missing
 		}
@@ -309,19 +309,19 @@ func (p *catalogScope) prefix() string {
 
 // condition returns the failure of the whole scope, or a message about a part of it.
 func (p *catalogScope) condition() (failure *trouble, message string) {
-	t := p.tally()
+	tally := p.tally()
 	if p.trouble != nil {
 		return p.trouble, ""
 	}
-	if len(t.troubled) > 0 {
-		slices.Sort(t.troubled)
-		message = p.services[t.troubled[0]].trouble.message
-		if rest := len(t.troubled) - 1; rest > 0 {
+	if len(tally.troubled) > 0 {
+		slices.Sort(tally.troubled)
+		message = p.services[tally.troubled[0]].trouble.message
+		if rest := len(tally.troubled) - 1; rest > 0 {
 			message += fmt.Sprintf(", and %d services more", rest)
 		}
-		if len(t.troubled) == t.readable {
+		if len(tally.troubled) == tally.readable {
 			failure = &trouble{state: sources.Denied, message: message}
-			if t.denied < t.readable {
+			if tally.denied < tally.readable {
 				failure.state = sources.Unreachable
 			}
 			return failure, ""
@@ -397,22 +397,22 @@ func (p *sinkPublisher) Names(names []string) []string { return p.mapper.Names(n
 // Publish implements Publisher.
 func (p *sinkPublisher) Publish(changes Changes) {
 	var contents []sources.Content
-	for _, s := range changes.Services {
-		content := sources.Content{Group: s.Name}
+	for _, service := range changes.Services {
+		content := sources.Content{Group: service.Name}
 		switch {
-		case len(s.Scopes) > 0 || !s.Incomplete && len(s.Rejects) == 0:
-			content = p.mapper.Service(s.Name, s.Scopes)
-		case len(s.Rejects) == 0:
+		case len(service.Scopes) > 0 || !service.Incomplete && len(service.Rejects) == 0:
+			content = p.mapper.Service(service.Name, service.Scopes)
+		case len(service.Rejects) == 0:
 			continue // unread: its objects stay
 		}
-		content.Rejects = append(content.Rejects, s.Rejects...)
-		if !s.Incomplete {
+		content.Rejects = append(content.Rejects, service.Rejects...)
+		if !service.Incomplete {
 			p.mu.Lock()
-			delete(p.before, s.Name)
+			delete(p.before, service.Name)
 			p.mu.Unlock()
-		} else if len(s.Scopes) > 0 {
+		} else if len(service.Scopes) > 0 {
 			// Objects that cannot be decoded cannot be retained.
-			if resources, err := mapping.Retain(content.Resources, p.restored(s.Name), s.Scopes); err == nil {
+			if resources, err := mapping.Retain(content.Resources, p.restored(service.Name), service.Scopes); err == nil {
 				content.Resources = resources
 			}
 		}

@@ -78,13 +78,13 @@ func (r *run) loop(ctx context.Context) error {
 	workers, ctx := worker.New(ctx)
 	defer workers.Stop()
 	r.workers = workers
-	for _, p := range r.scopes {
-		workers.Go(func() { r.watchNames(ctx, p) })
-		workers.Go(func() { r.resync(ctx, p) })
-		workers.Go(func() { r.watchServers(ctx, p) })
-		if r.hasQueries && p.peer == "" { // Consul answers none for peers
+	for _, catalogScope := range r.scopes {
+		workers.Go(func() { r.watchNames(ctx, catalogScope) })
+		workers.Go(func() { r.resync(ctx, catalogScope) })
+		workers.Go(func() { r.watchServers(ctx, catalogScope) })
+		if r.hasQueries && catalogScope.peer == "" { // Consul answers none for peers
 			for _, query := range changeQueries {
-				workers.Go(func() { r.watchChanges(ctx, p, query) })
+				workers.Go(func() { r.watchChanges(ctx, catalogScope, query) })
 			}
 		}
 	}
@@ -94,17 +94,17 @@ func (r *run) loop(ctx context.Context) error {
 
 // explain classifies an error of a read; nil if the source ended the read.
 func (r *run) explain(err error) *trouble {
-	f := dial.Classify(err)
-	switch f.Kind {
+	failure := dial.Classify(err)
+	switch failure.Kind {
 	case dial.Canceled:
 		return nil
 	case dial.RateLimited:
 		r.metrics.limited.Add(1)
-		r.gate.pauseAll(max(f.RetryAfter, time.Second))
+		r.gate.pauseAll(max(failure.RetryAfter, time.Second))
 	case dial.Denied:
 		r.metrics.denied.Add(1)
 	}
-	return &trouble{f.State(), err.Error(), requestFault(f)}
+	return &trouble{failure.State(), err.Error(), requestFault(failure)}
 }
 
 // requestFault reports whether the request or the answer is at fault, and not the connection to Consul.

@@ -123,18 +123,18 @@ type tally struct {
 }
 
 func (p *catalogScope) tally() (t tally) {
-	for name, s := range p.services {
-		if !s.settled {
+	for name, service := range p.services {
+		if !service.settled {
 			t.unsettled++
 		}
-		t.healthy = t.healthy || s.wasRead && s.trouble == nil
-		if s.quarantine != nil {
+		t.healthy = t.healthy || service.wasRead && service.trouble == nil
+		if service.quarantine != nil {
 			continue
 		}
 		t.readable++
-		if s.trouble != nil {
+		if service.trouble != nil {
 			t.troubled = append(t.troubled, name)
-			if s.trouble.state == sources.Denied {
+			if service.trouble.state == sources.Denied {
 				t.denied++
 			}
 		}
@@ -155,10 +155,10 @@ func (s *service) applyAnswer(r reading, now time.Time) meaning {
 	if m == doubtful {
 		return m // the next read decides
 	}
-	p := s.scope
-	p.observeCluster(r.Cluster, now)
+	catalogScope := s.scope
+	catalogScope.observeCluster(r.Cluster, now)
 	if s.needsConfirmation(r, m) {
-		p.requestConfirmedNames()
+		catalogScope.requestConfirmedNames()
 		return unvouched
 	}
 	if s.adopted && !s.delisted && len(r.instances.list) > 0 {
@@ -171,9 +171,9 @@ func (s *service) applyAnswer(r reading, now time.Time) meaning {
 	missing := r.instances.missing(s.instances)
 	var sinceLoss judge.Compared
 	if len(missing)+r.lost > 0 {
-		sinceLoss = p.nodes.compareSinceLoss(r.instances.nodes())
+		sinceLoss = catalogScope.nodes.compareSinceLoss(r.instances.nodes())
 	}
-	p.nodes.learn(r.instances.nodes(), now)
+	catalogScope.nodes.learn(r.instances.nodes(), now)
 	fail := func(state sources.State, message string) {
 		s.trouble = &trouble{state: state, message: fmt.Sprintf("service %s: %s", s.name, message)}
 	}
@@ -195,12 +195,12 @@ func (s *service) applyAnswer(r reading, now time.Time) meaning {
 		if lost := len(missing) + r.lost; lost > 0 {
 			s.compareNodes(r, lost, sinceLoss, now)
 		}
-		if !p.suspicion.Holds(now) {
+		if !catalogScope.suspicion.Holds(now) {
 			missing, r.lost = nil, 0
 		}
 		s.setInstances(r.instances, missing, r.lost)
 	case emptied:
-		if p.suspicion.Holds(now) {
+		if catalogScope.suspicion.Holds(now) {
 			s.heldInstances = len(s.instances.list)
 			return absent
 		}
@@ -230,12 +230,12 @@ func (s *service) compareNodes(r reading, missing int, c judge.Compared, now tim
 // dropUnselected empties an adopted service that has instances: the settings no longer select it. It waits for names
 // that were read after the service, which may be new.
 func (s *service) dropUnselected(now time.Time) meaning {
-	p := s.scope
+	catalogScope := s.scope
 	if s.unselectedAfterRead == 0 {
-		s.unselectedAfterRead = p.confirmedReadsStarted + 1
+		s.unselectedAfterRead = catalogScope.confirmedReadsStarted + 1
 	}
-	if p.lastConfirmedRead < s.unselectedAfterRead {
-		p.requestConfirmedNames()
+	if catalogScope.lastConfirmedRead < s.unselectedAfterRead {
+		catalogScope.requestConfirmedNames()
 		return unvouched
 	}
 	s.delist(now)
@@ -246,16 +246,16 @@ func (s *service) dropUnselected(now time.Time) meaning {
 // signs: the service is empty though the names list it, Consul was away, or the index went back. Services and names are
 // read concurrently, so the names have to be read after the service, and then the service again.
 func (s *service) needsConfirmation(r reading, m meaning) bool {
-	p := s.scope
+	catalogScope := s.scope
 	if !s.loses(r, m) {
 		s.confirmAfterRead = 0
 		return false
 	}
-	outage := p.trouble != nil || s.trouble != nil && s.trouble.state == sources.Unreachable
+	outage := catalogScope.trouble != nil || s.trouble != nil && s.trouble.state == sources.Unreachable
 	if s.confirmAfterRead == 0 && (m == emptied && s.listed || outage || r.Index < s.lastIndex) {
-		s.confirmAfterRead = p.confirmedReadsStarted + 1
+		s.confirmAfterRead = catalogScope.confirmedReadsStarted + 1
 	}
-	if p.lastConfirmedRead < s.confirmAfterRead {
+	if catalogScope.lastConfirmedRead < s.confirmAfterRead {
 		return true
 	}
 	s.confirmAfterRead = 0
@@ -304,9 +304,9 @@ func (p *catalogScope) compare(l listing) judge.Compared {
 
 // applyNames applies a listing, and returns its meaning, the new names, and the services to read again.
 func (p *catalogScope) applyNames(l listing, now time.Time) (m meaning, added []string, reread []*service) {
-	c := p.compare(l)
-	p.nodes.accepted.Compare(l.nodes, 0, &c)
-	m, wiped := meaningOfNames(c, l)
+	compared := p.compare(l)
+	p.nodes.accepted.Compare(l.nodes, 0, &compared)
+	m, wiped := meaningOfNames(compared, l)
 	switch m {
 	case doubtful:
 		return m, nil, nil
@@ -322,7 +322,7 @@ func (p *catalogScope) applyNames(l listing, now time.Time) (m meaning, added []
 	p.nodes.learn(l.nodes, now)
 	switch {
 	case wiped:
-		p.suspect(judge.Why(c, l.Answer, "services"), now)
+		p.suspect(judge.Why(compared, l.Answer, "services"), now)
 	case p.namesRead && p.tally().unsettled == 0: // first reads are compared with the nodes of the earlier run
 		p.nodes.accept(now.Add(-p.resetHold))
 		p.forgetNodes()
@@ -522,21 +522,21 @@ func (st *state) restore(record []byte, now time.Time) (names []string, complete
 		return nil, false // as at a first start
 	}
 	complete = true
-	for _, p := range st.scopes {
-		r := records.Parts[p.String()]
-		p.suspicion, p.heldNames = r.Suspicion, r.Held
+	for _, catalogScope := range st.scopes {
+		r := records.Parts[catalogScope.String()]
+		catalogScope.suspicion, catalogScope.heldNames = r.Suspicion, r.Held
 		names = append(names, r.Held...)
 		if r.Index == 0 {
 			complete = false
 			continue
 		}
-		p.fromRecord, p.cluster = true, r.Cluster
-		p.listing = listing{Answer: judge.Answer{Index: r.Index}, names: make(map[string][]string)}
+		catalogScope.fromRecord, catalogScope.cluster = true, r.Cluster
+		catalogScope.listing = listing{Answer: judge.Answer{Index: r.Index}, names: make(map[string][]string)}
 		for _, name := range r.Names {
-			p.listing.names[name] = nil
+			catalogScope.listing.names[name] = nil
 			names = append(names, name)
 		}
-		maps.Copy(p.nodes.accepted, r.CreateIndexes)
+		maps.Copy(catalogScope.nodes.accepted, r.CreateIndexes)
 	}
 	return names, complete
 }
@@ -544,22 +544,22 @@ func (st *state) restore(record []byte, now time.Time) (names []string, complete
 // record returns the record for the next run.
 func (st *state) record() []byte {
 	records := judge.Records{Settings: st.settings.identity(), Parts: make(map[string]judge.Record)}
-	for _, p := range st.scopes {
-		r := judge.Record{Suspicion: p.suspicion}
-		if p.namesRead || p.fromRecord {
-			r.Index, r.Cluster, r.CreateIndexes = p.listing.Index, p.cluster, p.nodes.accepted
-			r.Names = slices.Sorted(maps.Keys(p.listing.names))
+	for _, catalogScope := range st.scopes {
+		r := judge.Record{Suspicion: catalogScope.suspicion}
+		if catalogScope.namesRead || catalogScope.fromRecord {
+			r.Index, r.Cluster, r.CreateIndexes = catalogScope.listing.Index, catalogScope.cluster, catalogScope.nodes.accepted
+			r.Names = slices.Sorted(maps.Keys(catalogScope.listing.names))
 		}
-		if !p.namesRead {
-			r.Held = slices.Clone(p.heldNames)
+		if !catalogScope.namesRead {
+			r.Held = slices.Clone(catalogScope.heldNames)
 		}
-		for name, s := range p.services {
-			if _, listed := p.listing.names[name]; !listed && (s.restored || len(s.instances.list) > 0) {
+		for name, s := range catalogScope.services {
+			if _, listed := catalogScope.listing.names[name]; !listed && (s.restored || len(s.instances.list) > 0) {
 				r.Held = append(r.Held, name)
 			}
 		}
 		slices.Sort(r.Held)
-		records.Parts[p.String()] = r
+		records.Parts[catalogScope.String()] = r
 	}
 	return records.Encode()
 }

@@ -42,8 +42,8 @@ func (r *run) watch(ctx context.Context, s *service) {
 
 // step makes one read and applies it.
 func (w *watcher) step(ctx context.Context) {
-	q, limiter := w.choose()
-	answer, err := w.read(ctx, q, limiter)
+	query, limiter := w.choose()
+	answer, err := w.read(ctx, query, limiter)
 	if err == nil {
 		err = w.examine(ctx, &answer)
 	}
@@ -52,7 +52,7 @@ func (w *watcher) step(ctx context.Context) {
 		return
 	}
 	m, doubted := w.apply(answer), w.doubted
-	w.answered = w.answered || q.index > 0
+	w.answered = w.answered || query.index > 0
 	w.confirm, w.doubted, w.confirmedAbsent = true, m == doubtful, m == absent
 	switch m {
 	case doubtful:
@@ -73,7 +73,7 @@ func (w *watcher) step(ctx context.Context) {
 	if !doubted {
 		w.retry.Reset()
 	}
-	w.index = dial.NextIndex(q.index, answer.Index)
+	w.index = dial.NextIndex(query.index, answer.Index)
 	if w.answered {
 		w.answered = false
 		w.service.reread.Pause(ctx, w.pace.next(time.Now()))
@@ -194,12 +194,12 @@ func (w *watcher) apply(answer reading) meaning {
 
 // fail stores a failed read, and waits before the next one.
 func (w *watcher) fail(ctx context.Context, err error) {
-	t := w.explain(err)
-	if t == nil {
+	trouble := w.explain(err)
+	if trouble == nil {
 		return // interrupted
 	}
 	w.mu.Lock()
-	if w.service.applyFailure(t) {
+	if w.service.applyFailure(trouble) {
 		w.changedServices[w.service.name] = true
 	}
 	w.mu.Unlock()
@@ -273,13 +273,13 @@ func (r *run) watchNames(ctx context.Context, p *catalogScope) {
 		if p.reread.Take() || confirm {
 			q = query{level: confirmed}
 		}
-		l, err := r.readNames(ctx, p, q)
+		listing, err := r.readNames(ctx, p, q)
 		if err == nil {
-			err = r.examineNames(ctx, p, &l)
+			err = r.examineNames(ctx, p, &listing)
 		}
-		m := foreign
+		meaning := foreign
 		if err == nil {
-			m = r.applyListing(ctx, p, l)
+			meaning = r.applyListing(ctx, p, listing)
 		} else if t := r.explain(err); t != nil {
 			r.mu.Lock()
 			p.fail(t, time.Now())
@@ -288,7 +288,7 @@ func (r *run) watchNames(ctx context.Context, p *catalogScope) {
 		} else {
 			continue // interrupted
 		}
-		switch confirm = true; m {
+		switch confirm = true; meaning {
 		case doubtful:
 		case denied, foreign:
 			index = 0
@@ -296,7 +296,7 @@ func (r *run) watchNames(ctx context.Context, p *catalogScope) {
 		default:
 			confirm = false
 			retry.Reset()
-			index = dial.NextIndex(q.index, l.Index)
+			index = dial.NextIndex(q.index, listing.Index)
 			p.reread.Pause(ctx, pace.next(time.Now()))
 		}
 	}

@@ -54,7 +54,7 @@ type place struct {
 }
 
 // newPlace makes the place of an address. Errors begin with the key or variable at fault.
-func newPlace(address string, s Settings) (*place, error) {
+func newPlace(address string, settings Settings) (*place, error) {
 	a, err := dial.Parse(Scheme, address)
 	if err != nil {
 		return nil, err
@@ -67,23 +67,23 @@ func newPlace(address string, s Settings) (*place, error) {
 		return nil, fmt.Errorf("address: %q: an element of the prefix is empty", address)
 	}
 	if err := cmp.Or(
-		registry.Time("wait", &s.Wait, 5*time.Minute, time.Second, 10*time.Minute), // Consul's own limit
-		registry.Time("resetHold", &s.ResetHold, 5*time.Minute, time.Millisecond, 24*time.Hour),
+		registry.Time("wait", &settings.Wait, 5*time.Minute, time.Second, 10*time.Minute), // Consul's own limit
+		registry.Time("resetHold", &settings.ResetHold, 5*time.Minute, time.Millisecond, 24*time.Hour),
 	); err != nil {
 		return nil, err
 	}
 	p := &place{
-		prefix: prefix + "/", shown: Scheme + " " + a.String(), wait: s.Wait, resetHold: s.ResetHold,
+		prefix: prefix + "/", shown: Scheme + " " + a.String(), wait: settings.Wait, resetHold: settings.ResetHold,
 		gap: 100 * time.Millisecond, pulseEvery: 5 * time.Second,
 	}
 	p.newBackOff = func() backoff.BackOff {
 		return backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond),
 			backoff.WithMaxInterval(30*time.Second), backoff.WithMaxElapsedTime(0))
 	}
-	if p.decode, err = s.Options(); err != nil {
+	if p.decode, err = settings.Options(); err != nil {
 		return nil, err
 	}
-	if p.client, err = dial.New(a, s.Settings); err != nil {
+	if p.client, err = dial.New(a, settings.Settings); err != nil {
 		return nil, err
 	}
 	return p, nil

@@ -97,16 +97,16 @@ func (p *place) verified(kvKey string, before, after []byte, key resource.Key, r
 
 // look returns the first object with key in a value, and the versions of all others; broken ones have none.
 func (p *place) look(kvKey string, value []byte, key resource.Key) (object *resource.Resource, others []string) {
-	for _, doc := range resource.Decode(kvKey, value, p.decode) {
+	for _, document := range resource.Decode(kvKey, value, p.decode) {
 		switch {
-		case doc.Resource == nil:
+		case document.Resource == nil:
 			others = append(others, "")
-		case doc.Key == key && object == nil:
-			object = doc.Resource
-		case doc.Key == key:
-			others = append(others, doc.Resource.Version())
+		case document.Key == key && object == nil:
+			object = document.Resource
+		case document.Key == key:
+			others = append(others, document.Resource.Version())
 		default:
-			others = append(others, doc.Key.String()+" "+doc.Resource.Version())
+			others = append(others, document.Key.String()+" "+document.Resource.Version())
 		}
 	}
 	return object, others

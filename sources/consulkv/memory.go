@@ -54,12 +54,12 @@ func (m *memory) record() judge.Record {
 
 // compare compares a listing with the trusted state, and returns the missing keys in order. A held key is missing once
 // the suspicion is over.
-func (m *memory) compare(l listing, outage bool) (c judge.Compared, missing []string) {
-	c = judge.Compared{HasBaseline: m.hasState, Index: m.index, Now: len(l.pairs), Outage: outage || m.isFirstRead}
+func (m *memory) compare(l listing, outage bool) (compared judge.Compared, missing []string) {
+	compared = judge.Compared{HasBaseline: m.hasState, Index: m.index, Now: len(l.pairs), Outage: outage || m.isFirstRead}
 	before, after := make(judge.CreateIndexes, len(m.keys)), make(judge.CreateIndexes, len(l.pairs))
 	for _, pair := range l.pairs {
 		after[pair.Key] = pair.CreateIndex
-		c.Older = c.Older || pair.ModifyIndex < m.keys[pair.Key].Value.modified
+		compared.Older = compared.Older || pair.ModifyIndex < m.keys[pair.Key].Value.modified
 	}
 	holds := m.suspicion.Holds(l.read)
 	for key, mark := range m.keys {
@@ -72,18 +72,18 @@ func (m *memory) compare(l listing, outage bool) (c judge.Compared, missing []st
 		}
 	}
 	slices.Sort(missing)
-	c.Before, c.Missing = len(before), len(missing)
-	before.Compare(after, m.index, &c)
-	return c, missing
+	compared.Before, compared.Missing = len(before), len(missing)
+	before.Compare(after, m.index, &compared)
+	return compared, missing
 }
 
 // take makes a listing the trusted state, given the result of compare.
-func (m *memory) take(l listing, c judge.Compared) {
+func (m *memory) take(l listing, compared judge.Compared) {
 	now := l.read // the time of compare: no hold may end between the two
-	reset, back, empty := judge.Reset(c, l.Answer), c.HasBaseline && l.Index < m.index, len(l.pairs) == 0
+	reset, back, empty := judge.Reset(compared, l.Answer), compared.HasBaseline && l.Index < m.index, len(l.pairs) == 0
 	if reset { // each reset begins the hold again: all keys may come back
 		m.keys.Hold(slices.Collect(maps.Keys(m.keys))...)
-		m.suspicion = presence.Suspect(now, m.resetHold, judge.Why(c, l.Answer, "keys"))
+		m.suspicion = presence.Suspect(now, m.resetHold, judge.Why(compared, l.Answer, "keys"))
 	}
 	if !empty { // the keys are being written again
 		m.suspicion = m.suspicion.Back(now)

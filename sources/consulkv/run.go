@@ -27,11 +27,11 @@ var _ sources.Source = (*Source)(nil)
 // New returns a source of the prefix at address, "consul-kv://host:port/prefix". An error begins with the key or
 // variable at fault.
 func New(address string, settings Settings) (*Source, error) {
-	p, err := newPlace(address, settings)
+	place, err := newPlace(address, settings)
 	if err != nil {
 		return nil, err
 	}
-	return &Source{place: p, registerer: settings.Registerer, vitals: new(dial.Vitals)}, nil
+	return &Source{place: place, registerer: settings.Registerer, vitals: new(dial.Vitals)}, nil
 }
 
 // Run publishes the keys under the prefix until ctx ends. It reports a Consul that cannot be read, and tries again.
@@ -72,19 +72,19 @@ func (r *run) applyPulse(now dial.Pulse) {
 
 // report reports the health, by the last read and the leader. An election is no outage: only two pulses in a row
 // without a leader count.
-func (r *run) report(h sources.Health) {
+func (r *run) report(health sources.Health) {
 	r.mu.Lock()
-	r.health = h
+	r.health = health
 	leaderless, contact := r.missedPulses > 1, r.contact
 	r.mu.Unlock()
-	if leaderless && h.State != sources.Denied && h.State != sources.Unreachable {
-		h = sources.Health{
+	if leaderless && health.State != sources.Denied && health.State != sources.Unreachable {
+		health = sources.Health{
 			State: sources.Unreachable,
 			Message: fmt.Sprintf("%s: Consul has no leader: what it answers is as old as that, %s "+
 				"or more", r.place.shown, contact),
 		}
 	}
-	r.sink.Report(h)
+	r.sink.Report(health)
 }
 
 // recall restores the state of an earlier run.

@@ -36,11 +36,11 @@ type entry struct {
 // Open returns the store at address, "consul-kv://host:port/prefix", without reading it. An error begins with the key
 // or variable at fault.
 func Open(address string, settings Settings) (*Store, error) {
-	p, err := newPlace(address, settings)
+	place, err := newPlace(address, settings)
 	if err != nil {
 		return nil, err
 	}
-	return &Store{place: p}, nil
+	return &Store{place: place}, nil
 }
 
 // String names the store in messages.
@@ -51,19 +51,19 @@ func (s *Store) Close() { s.place.client.Close() }
 
 // Refresh reads all keys.
 func (s *Store) Refresh(ctx context.Context) error {
-	l, err := s.place.list(ctx, confirmed)
+	listing, err := s.place.list(ctx, confirmed)
 	switch {
-	case err != nil || len(l.pairs) > 0:
-	case l.Index == 0 || l.Leaderless:
+	case err != nil || len(listing.pairs) > 0:
+	case listing.Index == 0 || listing.Leaderless:
 		err = dial.ErrForeign
 	default:
-		err = s.place.mayRead(ctx, l.Anonymous, nil)
+		err = s.place.mayRead(ctx, listing.Anonymous, nil)
 	}
 	if err != nil {
 		return errors.New(s.place.stateOf(err).Message)
 	}
 	s.entries, s.holders = make(map[string]entry), make(map[resource.Key][]string)
-	for _, pair := range l.pairs {
+	for _, pair := range listing.pairs {
 		s.set(pair)
 	}
 	return nil

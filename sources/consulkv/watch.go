@@ -44,7 +44,7 @@ func (r *run) read(ctx context.Context) error {
 	for index := uint64(0); ; {
 		r.query.index.Store(index)
 		queryContext, end := r.query.Begin(ctx)
-		l, c, err := r.believed(queryContext, index, outage)
+		listing, compared, err := r.believed(queryContext, index, outage)
 		end()
 		interrupted, wait := r.query.Take(), r.place.gap
 		index = 0 // after a failure, so that the next query returns at once when it is over
@@ -54,9 +54,9 @@ func (r *run) read(ctx context.Context) error {
 		case err == nil:
 			retry.Reset()
 			outage = false
-			r.memory.take(l, c)
-			r.publish(l)
-			index = dial.NextIndex(0, l.Index)
+			r.memory.take(listing, compared)
+			r.publish(listing)
+			index = dial.NextIndex(0, listing.Index)
 		case !interrupted:
 			r.report(r.place.stateOf(err))
 			outage = true
@@ -72,37 +72,37 @@ func (r *run) read(ctx context.Context) error {
 // difference from the last trusted state.
 func (r *run) believed(
 	ctx context.Context, index uint64, outage bool,
-) (l listing, c judge.Compared, err error) {
+) (l listing, compared judge.Compared, err error) {
 	var missing, readable []string // missing keys, and those that are certainly not hidden, in order
-	q := &api.QueryOptions{WaitIndex: index, WaitTime: r.memory.wait(r.place.wait, time.Now())}
+	queryOptions := &api.QueryOptions{WaitIndex: index, WaitTime: r.memory.wait(r.place.wait, time.Now())}
 	for checked, anonymous := false, false; ; {
-		if l, err = r.place.list(ctx, q); err != nil {
-			return l, c, err
+		if l, err = r.place.list(ctx, queryOptions); err != nil {
+			return l, compared, err
 		}
-		c, missing = r.memory.compare(l, outage)
-		verdict := judge.Judge(c, l.Answer)
+		compared, missing = r.memory.compare(l, outage)
+		verdict := judge.Judge(compared, l.Answer)
 		hidden := func(key string) bool {
 			_, found := slices.BinarySearch(readable, key)
 			return !found
 		}
 		switch {
 		case verdict == judge.Foreign:
-			return l, c, dial.ErrForeign
+			return l, compared, dial.ErrForeign
 		case verdict == judge.Doubt:
 			// Before a removal, a plain query must have the same answer: it reveals a token that was deleted while the
 			// query waited, and a server that lags.
-		case c.Missing == 0 && len(l.pairs) > 0,
+		case compared.Missing == 0 && len(l.pairs) > 0,
 			checked && l.Anonymous == anonymous && !slices.ContainsFunc(missing, hidden):
-			return l, c, nil
+			return l, compared, nil
 		default:
 			// Only a list after the check of the rights can be trusted. Keys that went meanwhile are checked, too, but do not
 			// cause a third list: keys that come and go all the time would delay all others for ever.
 			if err = r.place.mayRead(ctx, l.Anonymous, missing); err != nil || checked {
-				return l, c, err
+				return l, compared, err
 			}
 			checked, anonymous, readable = true, l.Anonymous, missing
 		}
-		q = confirmed
+		queryOptions = confirmed
 	}
 }
 
@@ -154,12 +154,12 @@ var confirmed = &api.QueryOptions{RequireConsistent: true}
 const requestTimeout = 10 * time.Second
 
 // list lists all keys under the prefix.
-func (p *place) list(ctx context.Context, q *api.QueryOptions) (listing, error) {
+func (p *place) list(ctx context.Context, queryOptions *api.QueryOptions) (listing, error) {
 	read := func(q *api.QueryOptions) (api.KVPairs, *api.QueryMeta, error) {
 		pairs, meta, err := p.client.KV().List(p.prefix, q)
 		return pairs, meta, cmp.Or(err, dial.Whole(pairs))
 	}
-	pairs, answer, err := dial.Ask(ctx, requestTimeout, 0, q, read)
+	pairs, answer, err := dial.Ask(ctx, requestTimeout, 0, queryOptions, read)
 	if err == nil && answer.Filtered {
 		err = p.filtered("the token sees only part of the keys under %s")
 	}

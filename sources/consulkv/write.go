@@ -99,11 +99,11 @@ func (s *Store) write(ctx context.Context, pair *api.KVPair, key resource.Key, r
 		return err
 	}
 	// flags of another program stay
-	op := &api.KVTxnOp{Verb: api.KVCAS, Key: pair.Key, Value: text, Index: pair.ModifyIndex, Flags: pair.Flags}
+	kvTxnOp := &api.KVTxnOp{Verb: api.KVCAS, Key: pair.Key, Value: text, Index: pair.ModifyIndex, Flags: pair.Flags}
 	if text == nil {
-		op = &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: pair.Key, Index: pair.ModifyIndex}
+		kvTxnOp = &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: pair.Key, Index: pair.ModifyIndex}
 	}
-	index, err := s.commit(ctx, op)
+	index, err := s.commit(ctx, kvTxnOp)
 	if err != nil {
 		return s.failed(ctx, "write", pair.Key, err)
 	}
@@ -112,24 +112,24 @@ func (s *Store) write(ctx context.Context, pair *api.KVPair, key resource.Key, r
 }
 
 // commit runs one operation as a transaction. Unlike a plain write, its answer has the new index.
-func (s *Store) commit(ctx context.Context, op *api.KVTxnOp) (index uint64, err error) {
-	ok, resp, _, err := s.place.client.Txn().Txn(api.TxnOps{{KV: op}}, (&api.QueryOptions{}).WithContext(ctx))
+func (s *Store) commit(ctx context.Context, kvTxnOp *api.KVTxnOp) (index uint64, err error) {
+	ok, resp, _, err := s.place.client.Txn().Txn(api.TxnOps{{KV: kvTxnOp}}, (&api.QueryOptions{}).WithContext(ctx))
 	switch {
 	case err != nil:
 		return 0, err
-	case ok && op.Verb == api.KVDeleteCAS:
+	case ok && kvTxnOp.Verb == api.KVDeleteCAS:
 		return 0, nil
 	case ok && len(resp.Results) == 1 && resp.Results[0].KV != nil:
 		return resp.Results[0].KV.ModifyIndex, nil
 	}
-	for _, e := range resp.Errors {
+	for _, txnError := range resp.Errors {
 		switch {
-		case strings.Contains(e.What, "index is stale"):
+		case strings.Contains(txnError.What, "index is stale"):
 			return 0, errStale
-		case strings.Contains(e.What, "Permission denied"): // Consul sends it with the status of a conflict
-			return 0, api.StatusError{Code: http.StatusForbidden, Body: e.What}
+		case strings.Contains(txnError.What, "Permission denied"): // Consul sends it with the status of a conflict
+			return 0, api.StatusError{Code: http.StatusForbidden, Body: txnError.What}
 		}
-		err = errors.Join(err, errors.New(e.What))
+		err = errors.Join(err, errors.New(txnError.What))
 	}
 	if err == nil {
 		err = errors.New("the answer does not say what was done")

@@ -25,18 +25,18 @@ const nameLabel = "istio.io/gateway-name"
 
 // gateways converts each listener to a Gateway, and keeps the listeners for the routes.
 func (d *derivation) gateways() {
-	for _, o := range append(d.all("Gateway"), d.all("ListenerSet", "XListenerSet")...) {
-		n, gateway, wrong := d.spec(o), d.spec(o), ""
-		if o.Kind != "Gateway" {
-			gateway, wrong = n.parentGateway()
+	for _, object := range append(d.all("Gateway"), d.all("ListenerSet", "XListenerSet")...) {
+		node, gateway, wrong := d.spec(object), d.spec(object), ""
+		if object.Kind != "Gateway" {
+			gateway, wrong = node.parentGateway()
 		}
 		if class := gateway.text("gatewayClassName"); wrong == "" && !d.served(class) {
 			wrong = fmt.Sprintf("class %q is not served", class)
 		}
 		if wrong != "" {
-			n.report("%s: nothing is made of this %s and its routes", wrong, o.Kind)
+			node.report("%s: nothing is made of this %s and its routes", wrong, object.Kind)
 		} else if t := gateway.target(); t != nil {
-			for _, l := range n.list("listeners") {
+			for _, l := range node.list("listeners") {
 				l.bind(t)
 			}
 		}

@@ -145,10 +145,10 @@ type metadata struct {
 
 // decode decodes an object of one of Kinds.
 func decode(other sources.Other) (*object, error) {
-	o, k := &object{Key: other.Key, origin: other.Origin}, kindNamed(other.Key.Kind)
+	o, kind := &object{Key: other.Key, origin: other.Origin}, kindNamed(other.Key.Kind)
 	switch {
-	case !slices.Contains(k.Versions, path.Base(other.APIVersion)):
-		return nil, fmt.Errorf("%s is not understood; %s are", other.APIVersion, strings.Join(k.Versions, ", "))
+	case !slices.Contains(kind.Versions, path.Base(other.APIVersion)):
+		return nil, fmt.Errorf("%s is not understood; %s are", other.APIVersion, strings.Join(kind.Versions, ", "))
 	case o.Name == "":
 		return nil, errors.New("metadata.name: it is missing, or no name that an object can have")
 	}
@@ -156,8 +156,8 @@ func decode(other sources.Other) (*object, error) {
 		Metadata *metadata `json:"metadata"`
 		Spec     *any      `json:"spec"`
 	}{&o.metadata, &o.content})
-	o.prune("spec", o.content, specs()[k.Kind])
-	o.content = fill(o.content, defaults()[k.Kind])
+	o.prune("spec", o.content, specs()[kind.Kind])
+	o.content = fill(o.content, defaults()[kind.Kind])
 	return o, cmp.Or(err, o.wrong)
 }
 

@@ -33,9 +33,9 @@ func (d *derivation) policies() {
 			policy.LoadBalancer, policy.RetryBudget = &networking.LoadBalancerSettings{},
 				spec.get("retryConstraint").retryBudget()
 		}
-		for _, t := range spec.list("targetRefs") {
-			ref, wrong := t.refer("Service")
-			target, port := policyTarget{o.Kind, ref, t.text("sectionName")}, uint32(0)
+		for _, node := range spec.list("targetRefs") {
+			ref, wrong := node.refer("Service")
+			target, port := policyTarget{o.Kind, ref, node.text("sectionName")}, uint32(0)
 			if target.section != "" {
 				port = d.portNamed(ref, target.section)
 			}
@@ -47,7 +47,7 @@ func (d *derivation) policies() {
 				wrong = fmt.Sprintf("%s has no port %q here", ref, target.section)
 			}
 			if wrong != "" {
-				t.report("%s: this target has no policy", wrong)
+				node.report("%s: this target has no policy", wrong)
 				continue
 			}
 			decided[target] = true

@@ -131,28 +131,28 @@ type contribution struct {
 // and each TLSRoute or TCPRoute has its own.
 func (d *derivation) routes() {
 	for _, o := range d.all(routeKinds...) {
-		n, attached := d.spec(o), 0
-		if !n.has("parentRefs") || len(n.list("rules")) == 0 {
-			n.reportUnserved("parentRefs or rules are missing: nothing is made of this route")
+		node, attached := d.spec(o), 0
+		if !node.has("parentRefs") || len(node.list("rules")) == 0 {
+			node.reportUnserved("parentRefs or rules are missing: nothing is made of this route")
 			continue
 		}
-		for _, b := range n.bindings() {
-			routes := n.affordable(n.convert(b), len(b.hosts))
+		for _, binding := range node.bindings() {
+			routes := node.affordable(node.convert(binding), len(binding.hosts))
 			if routes == nil {
 				break
 			}
-			for _, h := range b.hosts {
-				key := b.key + "/" + h
+			for _, h := range binding.hosts {
+				key := binding.key + "/" + h
 				switch contributions := d.byHost[key]; {
 				// the route names the listener twice
 				case len(contributions) > 0 && contributions[len(contributions)-1].object == o:
 				case len(routes.GetHttp()) > 0:
-					d.byHost[key] = append(contributions, contribution{o, h, b.gateway, routes.GetHttp()})
+					d.byHost[key] = append(contributions, contribution{o, h, binding.gateway, routes.GetHttp()})
 				default:
 					spec := proto.CloneOf(routes)
 					spec.Hosts = []string{h}
 					for _, r := range spec.GetTls() {
-						r.Match[0].SniHosts = n.sni(b, h)
+						r.Match[0].SniHosts = node.sni(binding, h)
 					}
 					name := derivedName(o.Name, fmt.Sprintf("-%s-%d-%s", strings.ToLower(string(o.Kind[:3])), attached, generated))
 					key := resource.Key{Kind: resource.VirtualService, Namespace: o.Namespace, Name: name}
@@ -191,29 +191,29 @@ func (n node) affordable(routes *networking.VirtualService, hosts int) *networki
 
 // convert returns the rules of a route for a binding. Invalid rules answer 500.
 func (n node) convert(b binding) *networking.VirtualService {
-	out := &networking.VirtualService{Gateways: []string{b.gateway}}
+	virtualService := &networking.VirtualService{Gateways: []string{b.gateway}}
 	for i, r := range n.list("rules") {
 		switch n.Kind {
 		case "TLSRoute":
 			destinations := streams(r.destinations(b, nil))
 			if b.terminated {
-				out.Tcp = append(out.Tcp, &networking.TCPRoute{Route: destinations})
+				virtualService.Tcp = append(virtualService.Tcp, &networking.TCPRoute{Route: destinations})
 				continue
 			}
 			match := []*networking.TLSMatchAttributes{{Port: b.port}}
-			out.Tls = append(out.Tls, &networking.TLSRoute{Match: match, Route: destinations})
+			virtualService.Tls = append(virtualService.Tls, &networking.TLSRoute{Match: match, Route: destinations})
 		case "TCPRoute":
 			route := &networking.TCPRoute{Route: streams(r.destinations(b, nil))}
 			if b.port != 0 {
 				route.Match = []*networking.L4MatchAttributes{{Port: b.port}}
 			}
-			out.Tcp = append(out.Tcp, route)
+			virtualService.Tcp = append(virtualService.Tcp, route)
 		default:
 			name := cmp.Or(r.text("name"), fmt.Sprintf("%s.%s.%d", n.Namespace, n.Name, i))
-			out.Http = append(out.Http, r.httpRoutes(b, &networking.HTTPRoute{Name: name})...)
+			virtualService.Http = append(virtualService.Http, r.httpRoutes(b, &networking.HTTPRoute{Name: name})...)
 		}
 	}
-	return out
+	return virtualService
 }
 
 func streams(to []*networking.HTTPRouteDestination) (destinations []*networking.RouteDestination) {
@@ -289,11 +289,11 @@ func merged(contributions []contribution) *networking.VirtualService {
 
 // exactness is the rank of a route's match in the order of Gateway API: by the kind of match first. Ingresses are
 // ordered by length first.
-func exactness(r *networking.HTTPRoute, byLength bool) []int {
-	if len(r.GetMatch()) == 0 {
+func exactness(httpRoute *networking.HTTPRoute, byLength bool) []int {
+	if len(httpRoute.GetMatch()) == 0 {
 		return nil
 	}
-	m, uri := r.GetMatch()[0], r.GetMatch()[0].GetUri()
+	m, uri := httpRoute.GetMatch()[0], httpRoute.GetMatch()[0].GetUri()
 	given := func(text string) int { return min(1, len(text)) }
 	kind := 4*given(uri.GetExact()) + 2*given(uri.GetPrefix()) + given(uri.GetRegex())
 	length, unread := len(uriText(m)), 0

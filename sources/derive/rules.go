@@ -17,16 +17,16 @@ import (
 )
 
 // httpRoutes converts a rule of an HTTPRoute or GRPCRoute, with one match a route.
-func (n node) httpRoutes(b binding, out *networking.HTTPRoute) (routes []*networking.HTTPRoute) {
+func (n node) httpRoutes(b binding, httpRoute *networking.HTTPRoute) (routes []*networking.HTTPRoute) {
 	n.refused = false
-	out.Route = n.destinations(b, out)
+	httpRoute.Route = n.destinations(b, httpRoute)
 	for _, f := range n.list("filters") {
-		f.filter(b, out)
+		f.filter(b, httpRoute)
 	}
-	if len(out.GetRoute()) == 0 && out.GetRedirect() == nil {
-		out.DirectResponse = &networking.HTTPDirectResponse{Status: 500}
+	if len(httpRoute.GetRoute()) == 0 && httpRoute.GetRedirect() == nil {
+		httpRoute.DirectResponse = &networking.HTTPDirectResponse{Status: 500}
 	}
-	n.retries(out)
+	n.retries(httpRoute)
 	defer func() {
 		for i := range routes {
 			if n.refused {
@@ -35,7 +35,7 @@ func (n node) httpRoutes(b binding, out *networking.HTTPRoute) (routes []*networ
 		}
 	}()
 	for _, m := range n.list("matches") {
-		route, match := proto.CloneOf(out), m.match(b)
+		route, match := proto.CloneOf(httpRoute), m.match(b)
 		route.Match = []*networking.HTTPMatchRequest{match}
 		if match.GetUri().GetPrefix() == "/" { // the replacement of the slash has to end in one
 			slashed(route.GetRewrite())
@@ -47,40 +47,40 @@ func (n node) httpRoutes(b binding, out *networking.HTTPRoute) (routes []*networ
 		return routes
 	}
 	if b.port != 0 {
-		out.Match = []*networking.HTTPMatchRequest{{Port: b.port}}
+		httpRoute.Match = []*networking.HTTPMatchRequest{{Port: b.port}}
 	}
-	return []*networking.HTTPRoute{out}
+	return []*networking.HTTPRoute{httpRoute}
 }
 
 // retries converts the retries and timeouts of a rule.
-func (n node) retries(out *networking.HTTPRoute) {
+func (n node) retries(httpRoute *networking.HTTPRoute) {
 	retry, timeouts := n.get("retry"), n.get("timeouts")
 	request, perTry := timeouts.duration("request"), timeouts.duration("backendRequest")
 	if retry.value != nil {
-		out.Retries = &networking.HTTPRetry{Attempts: int32(retry.number("attempts", 2))}
+		httpRoute.Retries = &networking.HTTPRetry{Attempts: int32(retry.number("attempts", 2))}
 	}
-	if out.Timeout = request; out.GetRetries().GetAttempts() == 0 { // then Istio refuses the other fields
-		out.Timeout = cmp.Or(perTry, request)
+	if httpRoute.Timeout = request; httpRoute.GetRetries().GetAttempts() == 0 { // then Istio refuses the other fields
+		httpRoute.Timeout = cmp.Or(perTry, request)
 		return
 	}
-	out.Retries.Backoff, out.Retries.PerTryTimeout = retry.duration("backoff"), perTry
+	httpRoute.Retries.Backoff, httpRoute.Retries.PerTryTimeout = retry.duration("backoff"), perTry
 	// reset: also cut and timed-out tries
-	out.Retries.RetryOn = "connect-failure,refused-stream,reset,unavailable,cancelled"
+	httpRoute.Retries.RetryOn = "connect-failure,refused-stream,reset,unavailable,cancelled"
 	for _, code := range retry.list("codes") {
-		out.Retries.RetryOn += fmt.Sprintf(",%d", code.value)
+		httpRoute.Retries.RetryOn += fmt.Sprintf(",%d", code.value)
 	}
 }
 
 // duration returns a duration; nil without one.
 func (n node) duration(name string) *durationpb.Duration {
-	d, err := time.ParseDuration(cmp.Or(n.text(name), "0s"))
+	duration, err := time.ParseDuration(cmp.Or(n.text(name), "0s"))
 	if err != nil {
 		n.get(name).refuse("%q is no duration such as 10s", n.text(name))
 	}
-	if d == 0 {
+	if duration == 0 {
 		return nil
 	}
-	return durationpb.New(d)
+	return durationpb.New(duration)
 }
 
 // match converts a match of an HTTPRoute or GRPCRoute.
@@ -132,7 +132,7 @@ func (n node) stringMatch(kind, text string) *networking.StringMatch {
 
 // values converts matches of headers or of parameters. Of several with one name, the first counts.
 func (n node) values(field string) map[string]*networking.StringMatch {
-	out, names := make(map[string]*networking.StringMatch), make(map[string]bool)
+	stringMatches, names := make(map[string]*networking.StringMatch), make(map[string]bool)
 	for _, v := range n.list(field) {
 		name := v.text("name")
 		if field == "headers" {
@@ -142,9 +142,9 @@ func (n node) values(field string) map[string]*networking.StringMatch {
 			continue
 		}
 		names[name] = true
-		out[v.text("name")] = v.stringMatch(cmp.Or(v.text("type"), "Exact"), v.text("value"))
+		stringMatches[v.text("name")] = v.stringMatch(cmp.Or(v.text("type"), "Exact"), v.text("value"))
 	}
-	return out
+	return stringMatches
 }
 
 // grpcMethod makes a match of the path of a gRPC call, which is "/service/method".
@@ -231,30 +231,30 @@ func (n node) destination(b binding) (to *networking.Destination, wrong string) 
 }
 
 // filter applies a filter to a route.
-func (n node) filter(b binding, out *networking.HTTPRoute) {
+func (n node) filter(b binding, httpRoute *networking.HTTPRoute) {
 	kind := n.text("type")
 	settings := n.get(map[string]string{
 		"RequestHeaderModifier": "requestHeaderModifier", "ResponseHeaderModifier": "responseHeaderModifier",
 		"RequestMirror": "requestMirror", "RequestRedirect": "requestRedirect", "URLRewrite": "urlRewrite", "CORS": "cors",
 	}[kind])
-	headers := cmp.Or(out.GetHeaders(), &networking.Headers{})
+	headers := cmp.Or(httpRoute.GetHeaders(), &networking.Headers{})
 	switch {
 	case settings.value == nil:
 		n.refuse("type %q is not supported, or has no settings", kind)
 	case kind == "RequestHeaderModifier":
-		headers.Request, out.Headers = settings.operations(), headers
+		headers.Request, httpRoute.Headers = settings.operations(), headers
 	case kind == "ResponseHeaderModifier":
-		headers.Response, out.Headers = settings.operations(), headers
+		headers.Response, httpRoute.Headers = settings.operations(), headers
 	case kind == "RequestMirror":
-		settings.mirror(b, out)
+		settings.mirror(b, httpRoute)
 	case n.Kind != "HTTPRoute":
 		n.refuse("type %q is not supported in a %s", kind, n.Kind)
 	case kind == "RequestRedirect":
-		out.Redirect = settings.redirect()
+		httpRoute.Redirect = settings.redirect()
 	case kind == "URLRewrite":
-		out.Rewrite = settings.rewrite()
+		httpRoute.Rewrite = settings.rewrite()
 	case kind == "CORS":
-		out.CorsPolicy = settings.cors()
+		httpRoute.CorsPolicy = settings.cors()
 	}
 }
 
@@ -272,7 +272,7 @@ func (n node) operations() *networking.Headers_HeaderOperations {
 	return out
 }
 
-func (n node) mirror(b binding, out *networking.HTTPRoute) {
+func (n node) mirror(b binding, httpRoute *networking.HTTPRoute) {
 	ref := n.get("backendRef")
 	destination, wrong := ref.destination(b)
 	if wrong != "" {
@@ -284,28 +284,28 @@ func (n node) mirror(b binding, out *networking.HTTPRoute) {
 		of100 := 100 * float64(part.number("numerator", n.number("percent", 0)))
 		policy.Percentage = &networking.Percent{Value: of100 / float64(max(1, part.number("denominator", 100)))}
 	}
-	out.Mirrors = append(out.Mirrors, policy)
+	httpRoute.Mirrors = append(httpRoute.Mirrors, policy)
 }
 
 func (n node) redirect() *networking.HTTPRedirect {
-	out := &networking.HTTPRedirect{
+	httpRedirect := &networking.HTTPRedirect{
 		RedirectCode: uint32(n.number("statusCode", 0)), Authority: n.text("hostname"), Scheme: n.text("scheme"),
 	}
 	port := networking.HTTPRedirect_FROM_REQUEST_PORT
-	if out.GetScheme() != "" {
+	if httpRedirect.GetScheme() != "" {
 		port = networking.HTTPRedirect_FROM_PROTOCOL_DEFAULT
 	}
-	if out.RedirectPort = (&networking.HTTPRedirect_DerivePort{DerivePort: port}); n.port() != 0 {
-		out.RedirectPort = &networking.HTTPRedirect_Port{Port: n.port()}
+	if httpRedirect.RedirectPort = (&networking.HTTPRedirect_DerivePort{DerivePort: port}); n.port() != 0 {
+		httpRedirect.RedirectPort = &networking.HTTPRedirect_Port{Port: n.port()}
 	}
 	path := n.get("path")
 	path.checkReplacement()
-	if out.Uri = path.text("replaceFullPath"); path.text("type") == "ReplacePrefixMatch" {
-		if out.Uri = replacesPrefix + path.replacedPrefix(); n.opts.PrefixRewrite {
-			out.Uri, out.PrefixRewrite = "", path.replacedPrefix()
+	if httpRedirect.Uri = path.text("replaceFullPath"); path.text("type") == "ReplacePrefixMatch" {
+		if httpRedirect.Uri = replacesPrefix + path.replacedPrefix(); n.opts.PrefixRewrite {
+			httpRedirect.Uri, httpRedirect.PrefixRewrite = "", path.replacedPrefix()
 		}
 	}
-	return out
+	return httpRedirect
 }
 
 // checkReplacement refuses an unsupported type of path replacement.
@@ -342,21 +342,21 @@ func slashed(action proto.Message) {
 
 // rewrite converts a URLRewrite; nil without an effect.
 func (n node) rewrite() *networking.HTTPRewrite {
-	out := &networking.HTTPRewrite{Authority: n.text("hostname")}
+	httpRewrite := &networking.HTTPRewrite{Authority: n.text("hostname")}
 	n.get("path").checkReplacement()
 	switch path := n.get("path"); {
 	case path.text("type") == "ReplacePrefixMatch":
-		out.Uri = path.replacedPrefix()
+		httpRewrite.Uri = path.replacedPrefix()
 	case path.text("type") == "ReplaceFullPath":
-		out.UriRegexRewrite = &networking.RegexRewrite{Match: "/.*", Rewrite: path.text("replaceFullPath")}
-	case out.GetAuthority() == "":
+		httpRewrite.UriRegexRewrite = &networking.RegexRewrite{Match: "/.*", Rewrite: path.text("replaceFullPath")}
+	case httpRewrite.GetAuthority() == "":
 		return nil
 	}
-	return out
+	return httpRewrite
 }
 
 func (n node) cors() *networking.CorsPolicy {
-	out := &networking.CorsPolicy{
+	corsPolicy := &networking.CorsPolicy{
 		AllowMethods: n.texts("allowMethods"), AllowHeaders: n.texts("allowHeaders"), ExposeHeaders: n.texts("exposeHeaders"),
 		UnmatchedPreflights: networking.CorsPolicy_IGNORE, // a gateway answers them itself
 	}
@@ -365,13 +365,13 @@ func (n node) cors() *networking.CorsPolicy {
 		if strings.Contains(origin, "*") && origin != "*" { // it stands for any number of labels
 			kind, origin = "RegularExpression", strings.ReplaceAll(regexp.QuoteMeta(origin), `\*`, "[^/]+")
 		}
-		out.AllowOrigins = append(out.AllowOrigins, n.stringMatch(kind, origin))
+		corsPolicy.AllowOrigins = append(corsPolicy.AllowOrigins, n.stringMatch(kind, origin))
 	}
 	if n.raw("allowCredentials") == true {
-		out.AllowCredentials = wrapperspb.Bool(true)
+		corsPolicy.AllowCredentials = wrapperspb.Bool(true)
 	}
 	if age := n.number("maxAge", 0); age > 0 {
-		out.MaxAge = durationpb.New(time.Duration(age) * time.Second)
+		corsPolicy.MaxAge = durationpb.New(time.Duration(age) * time.Second)
 	}
-	return out
+	return corsPolicy
 }

@@ -72,36 +72,36 @@ type placed struct {
 }
 
 // NewSet returns an empty set.
-func NewSet(o Options) *Set {
-	o.DomainSuffix = cmp.Or(o.DomainSuffix, "cluster.local")
-	o.IngressClass = cmp.Or(o.IngressClass, "istio")
-	o.IngressSelector = cmp.Or(o.IngressSelector, "ingressgateway")
-	o.IngressNamespace = cmp.Or(o.IngressNamespace, "istio-system")
-	return &Set{opts: o, groups: make(map[string]*group)}
+func NewSet(options Options) *Set {
+	options.DomainSuffix = cmp.Or(options.DomainSuffix, "cluster.local")
+	options.IngressClass = cmp.Or(options.IngressClass, "istio")
+	options.IngressSelector = cmp.Or(options.IngressSelector, "ingressgateway")
+	options.IngressNamespace = cmp.Or(options.IngressNamespace, "istio-system")
+	return &Set{opts: options, groups: make(map[string]*group)}
 }
 
 // Replace replaces the objects of a group, such as a file. Invalid ones become rejects.
-func (s *Set) Replace(name string, c *sources.Content) {
+func (s *Set) Replace(name string, content *sources.Content) {
 	g := &group{fresh: true}
-	for _, r := range c.Resources {
+	for _, r := range content.Resources {
 		if r.Key().Kind == resource.ServiceEntry { // routes may refer to it
 			text, _ := resource.MarshalJSON(r)
 			converted := resource.Other{APIVersion: istioGroup + "/v1", JSON: text}
-			c.Others = append(c.Others, sources.Other{Other: converted, Key: r.Key(), Origin: r.Origin()})
+			content.Others = append(content.Others, sources.Other{Other: converted, Key: r.Key(), Origin: r.Origin()})
 		}
 	}
-	for _, other := range c.Others {
+	for _, other := range content.Others {
 		other.Key = unscoped(other.Key)
 		if o, err := decode(other); err == nil {
 			g.objects = append(g.objects, o)
 		} else {
-			c.Rejects = append(c.Rejects, sources.Reject{
+			content.Rejects = append(content.Rejects, sources.Reject{
 				Key: other.Key, Foreign: true, Origin: other.Origin, Err: fmt.Errorf("%s: %s: %w", other.Origin, other.Key, err),
 			})
 		}
 	}
-	for i := range c.Rejects {
-		r := &c.Rejects[i]
+	for i := range content.Rejects {
+		r := &content.Rejects[i]
 		r.Derives = r.Foreign && kindNamed(r.Key.Kind).Kind != ""
 		if r.Key = unscoped(r.Key); r.Derives || r.Key.Name == "" {
 			g.rejects = append(g.rejects, r)
@@ -142,15 +142,15 @@ func (s *Set) put(name string, g *group) {
 
 // Content returns the derived objects if they may have changed since the last call. unread returns the place of an
 // unread input, or ""; it is called while the objects of an earlier run may depend on such an input.
-func (s *Set) Content(unread func() string) (c sources.Content, changed bool) {
+func (s *Set) Content(unread func() string) (content sources.Content, changed bool) {
 	if !s.changed && !s.Inherited {
-		return c, false
+		return content, false
 	}
 	warnings, unknown := s.place()
 	changed, s.changed = s.changed, false
 	if s.Inherited {
 		if unknown = cmp.Or(unknown, unread()); unknown != "" {
-			c.Rejects = []sources.Reject{{
+			content.Rejects = []sources.Reject{{
 				Origin: resource.Origin{Place: unknown},
 				Err: fmt.Errorf("%s: it is not known what is derived from "+
 					"it: what was derived before the start stays", unknown),
@@ -160,11 +160,11 @@ func (s *Set) Content(unread func() string) (c sources.Content, changed bool) {
 		s.Inherited, s.unknown = unknown != "", unknown
 	}
 	if changed {
-		rejects := c.Rejects
-		c = s.derive()
-		c.Rejects, c.Warnings = rejects, append(warnings, c.Warnings...)
+		rejects := content.Rejects
+		content = s.derive()
+		content.Rejects, content.Warnings = rejects, append(warnings, content.Warnings...)
 	}
-	return c, changed
+	return content, changed
 }
 
 // place selects the current objects: of several with one key the first in the order of groups, and the last good
@@ -185,23 +185,23 @@ func (s *Set) place() (warnings []string, unknown string) {
 		}
 	}
 	for _, name := range names {
-		g := s.groups[name]
-		for _, r := range g.rejects {
-			_, hasLastGood := s.placed[r.Key]
+		group := s.groups[name]
+		for _, reject := range group.rejects {
+			_, hasLastGood := s.placed[reject.Key]
 			for key, last := range missing {
 				_, held := s.placed[key]
-				if key == r.Key || r.Key.Name == "" && (last.group == name || g.fresh && !held) {
+				if key == reject.Key || reject.Key.Name == "" && (last.group == name || group.fresh && !held) {
 					s.placed[key], hasLastGood = placed{last.object, name}, true
 				}
 			}
-			if g.fresh {
-				r.LastGood = hasLastGood
+			if group.fresh {
+				reject.LastGood = hasLastGood
 			}
 			if !hasLastGood {
-				unknown = cmp.Or(unknown, r.Origin.Place)
+				unknown = cmp.Or(unknown, reject.Origin.Place)
 			}
 		}
-		g.fresh = false
+		group.fresh = false
 	}
 	return warnings, unknown
 }

@@ -17,11 +17,11 @@ var DerivedKinds = strings.Join(words.Each(derive.Kinds, func(k derive.Kind) str
 // DecodeDeriving returns the objects of a text, and those that derive from them.
 func DecodeDeriving(place string, text []byte, o resource.Options, d derive.Options) []sources.Content {
 	o.Keep = DerivedKinds
-	c := sources.Decode(place, place, text, o)
+	content := sources.Decode(place, place, text, o)
 	set := derive.NewSet(d)
-	set.Replace(place, &c)
+	set.Replace(place, &content)
 	derived, _ := set.Content(func() string { return "" })
-	return []sources.Content{c, derived}
+	return []sources.Content{content, derived}
 }
 
 // unknownFile returns a file with unknown objects, or "".

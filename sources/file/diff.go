@@ -48,11 +48,11 @@ func (s sighting) fleeting(path string) bool { return s.emptied[path] || isCover
 // unreadable path. Paths that are true are read even if their stamp is the same. Both results are in order.
 func compare(files *btree.Map[string, fileState], paths map[string]bool, seen sighting) (read, missing []string) {
 	check := func(p string, k fileState) {
-		s, exists := seen.files[p]
+		stamp, exists := seen.files[p]
 		switch {
 		case !exists && !isCovered(seen.blocked, p):
 			missing = append(missing, p)
-		case exists && (s != k.stamp || k.doubtful || paths[p]):
+		case exists && (stamp != k.stamp || k.doubtful || paths[p]):
 			read = append(read, p)
 		}
 	}

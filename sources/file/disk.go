@@ -28,12 +28,12 @@ func (osDisk) Lstat(name string) (fs.FileInfo, error) { return os.Lstat(name) }
 func (osDisk) Readlink(name string) (string, error)   { return os.Readlink(name) }
 
 func (d osDisk) ReadDir(root, name string) ([]fs.DirEntry, error) {
-	f, err := d.Open(root, name)
+	file, err := d.Open(root, name)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()           //nolint:errcheck // only read
-	dir := f.(fs.ReadDirFile) // an os.File
+	defer file.Close()           //nolint:errcheck // only read
+	dir := file.(fs.ReadDirFile) // an os.File
 	entries, err := dir.ReadDir(-1)
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return entries, err
@@ -76,11 +76,11 @@ func openIn(dir *os.Root, root, name string) (fs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := dir.OpenFile(relative, openFlags, 0)
+	file, err := dir.OpenFile(relative, openFlags, 0)
 	if bad, ok := errors.AsType[*fs.PathError](err); ok {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: bad.Err}
 	}
-	return f, err
+	return file, err
 }
 
 // leadsOut returns the error of a link that is not followed.
@@ -132,11 +132,11 @@ func resolve(d disk, name string) (real string, anchors []anchor, err error) {
 		if a := (anchor{current, part}); !slices.Contains(anchors, a) {
 			anchors = append(anchors, a)
 		}
-		fi, err := d.Lstat(next)
+		info, err := d.Lstat(next)
 		if err != nil {
 			return "", anchors, err
 		}
-		if fi.Mode()&fs.ModeSymlink == 0 {
+		if info.Mode()&fs.ModeSymlink == 0 {
 			current = next
 			continue
 		}

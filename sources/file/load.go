@@ -124,24 +124,24 @@ func (l *loader) rejected(path string, err error) sources.Content {
 }
 
 // read reads a file of at most maxSize bytes. changed says that it was written to meanwhile.
-func (l *loader) read(path string, buf []byte) (data []byte, fi fs.FileInfo, changed bool, err error) {
-	f, err := l.open(path)
+func (l *loader) read(path string, buf []byte) (data []byte, info fs.FileInfo, changed bool, err error) {
+	file, err := l.open(path)
 	if err != nil {
 		return nil, nil, false, err
 	}
-	defer f.Close() //nolint:errcheck // only read
-	if fi, err = f.Stat(); err != nil {
+	defer file.Close() //nolint:errcheck // only read
+	if info, err = file.Stat(); err != nil {
 		return nil, nil, false, err
 	}
-	if !fi.Mode().IsRegular() {
+	if !info.Mode().IsRegular() {
 		return nil, nil, false, &fs.PathError{Op: "read", Path: l.displayName(l.root, path), Err: errNotRegular}
 	}
-	if fi.Size() > l.maxSize {
-		return nil, fi, false, errTooLarge
+	if info.Size() > l.maxSize {
+		return nil, info, false, errTooLarge
 	}
-	data = slices.Grow(buf[:0], int(fi.Size()))
-	for int64(len(data)) < fi.Size() {
-		n, err := f.Read(data[len(data):fi.Size()])
+	data = slices.Grow(buf[:0], int(info.Size()))
+	for int64(len(data)) < info.Size() {
+		n, err := file.Read(data[len(data):info.Size()])
 		data = data[:len(data)+n]
 		if errors.Is(err, io.EOF) {
 			break // it was truncated
@@ -150,12 +150,12 @@ func (l *loader) read(path string, buf []byte) (data []byte, fi fs.FileInfo, cha
 			return nil, nil, false, err
 		}
 	}
-	if int64(len(data)) == fi.Size() {
-		if now, err := f.Stat(); err == nil && stampOf(now) == stampOf(fi) {
-			return data, fi, false, nil
+	if int64(len(data)) == info.Size() {
+		if now, err := file.Stat(); err == nil && stampOf(now) == stampOf(info) {
+			return data, info, false, nil
 		}
 	}
-	return data, fi, true, nil
+	return data, info, true, nil
 }
 
 func (l *loader) open(path string) (fs.File, error) {
@@ -189,16 +189,16 @@ func newMemory() *memory { return &memory{files: make(map[string]*resource.Decod
 
 // set keeps a decoded file, or forgets it for nil. Beyond the limit, it forgets the files that did not change for the
 // longest time.
-func (m *memory) set(path string, d *resource.Decoded) {
+func (m *memory) set(path string, decoded *resource.Decoded) {
 	if old := m.files[path]; old != nil {
 		m.size -= old.Size()
 		delete(m.files, path)
 		m.order = slices.DeleteFunc(m.order, func(p string) bool { return p == path })
 	}
-	if d == nil || d.Size() > maxRemembered {
+	if decoded == nil || decoded.Size() > maxRemembered {
 		return
 	}
-	m.files[path], m.order, m.size = d, append(m.order, path), m.size+d.Size()
+	m.files[path], m.order, m.size = decoded, append(m.order, path), m.size+decoded.Size()
 	for m.size > maxRemembered {
 		m.set(m.order[0], nil)
 	}

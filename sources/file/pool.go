@@ -127,21 +127,21 @@ func (p *pool) work(ctx context.Context, b *batch) {
 		i := b.next
 		b.next++
 		b.running[i] = time.Now()
-		f := b.files[i]
+		loaded := b.files[i]
 		b.mu.Unlock()
 		wakeUp(b.progress) // its patience may end first
 
-		buf = b.readOne(&f, buf)
+		buf = b.readOne(&loaded, buf)
 
 		b.mu.Lock()
 		_, waited := b.running[i]
 		if waited {
 			delete(b.running, i)
-			b.files[i] = f
+			b.files[i] = loaded
 		}
 		b.mu.Unlock()
 		if !waited {
-			p.deliver(f)
+			p.deliver(loaded)
 			return
 		}
 	}

@@ -89,11 +89,11 @@ type run struct {
 func (r *run) loop(ctx context.Context) error {
 	rescan := time.NewTicker(r.settings.RescanInterval)
 	defer rescan.Stop()
-	due := time.NewTimer(0) // the first look is due at once
-	defer due.Stop()
+	timer := time.NewTimer(0) // the first look is due at once
+	defer timer.Stop()
 	armed := true
 	arm := func(wait time.Duration) {
-		due.Reset(wait)
+		timer.Reset(wait)
 		armed = true
 	}
 	r.enqueue("", false)
@@ -123,7 +123,7 @@ func (r *run) loop(ctx context.Context) error {
 			if !armed {
 				arm(0)
 			}
-		case <-due.C:
+		case <-timer.C:
 			armed = false
 			isIncomplete, err := r.catchUp(ctx)
 			if err != nil {
@@ -195,16 +195,16 @@ func (r *run) catchUp(ctx context.Context) (isIncomplete bool, err error) {
 	clear(r.pending)
 	complete := !missed || !patient // removals come before Synced, for the guard
 	var contents []sources.Content
-	for _, f := range results {
-		if f.changed && patient {
-			r.enqueue(f.path, true)
+	for _, loaded := range results {
+		if loaded.changed && patient {
+			r.enqueue(loaded.path, true)
 			complete = false
 			continue
 		}
-		if f.err == nil && !f.late {
+		if loaded.err == nil && !loaded.late {
 			r.device = seen.device
 		}
-		contents = append(contents, r.noteLoaded(f, before[f.path])...)
+		contents = append(contents, r.noteLoaded(loaded, before[loaded.path])...)
 	}
 	contents = append(contents, r.removeFiles(deleted, results)...)
 	for _, p := range young {
@@ -251,17 +251,17 @@ func (r *run) removeFiles(deleted []string, results []loaded) (contents []source
 
 // removeBlank counts blank files with the same stamp as empty. It returns the doubtful ones, which may have changed.
 func (r *run) removeBlank(seen sighting) (doubtful []string) {
-	for p, k := range r.blank {
+	for p, fileState := range r.blank {
 		if !isCovered(r.pending, p) {
 			continue
 		}
-		if now, exists := seen.files[p]; !exists || now != k.stamp {
+		if now, exists := seen.files[p]; !exists || now != fileState.stamp {
 			delete(r.blank, p)
 			continue
 		}
 		delete(seen.files, p)
 		seen.emptied[p] = true
-		if k.doubtful {
+		if fileState.doubtful {
 			doubtful = append(doubtful, p)
 		}
 	}
@@ -351,16 +351,16 @@ func (r *run) noteTrouble(f loaded, err error, before trouble) []sources.Content
 // finish publishes slow files that are done. It reports whether paths are pending.
 func (r *run) finish() bool {
 	var contents []sources.Content
-	for _, f := range r.pool.takeFinished() {
-		_, exists := r.files.Get(f.path)
-		stale := r.busy[f.path] || !exists || f.changed || f.err == nil && f.content == nil
-		delete(r.busy, f.path)
-		delete(r.troubles, f.path)
+	for _, loaded := range r.pool.takeFinished() {
+		_, exists := r.files.Get(loaded.path)
+		stale := r.busy[loaded.path] || !exists || loaded.changed || loaded.err == nil && loaded.content == nil
+		delete(r.busy, loaded.path)
+		delete(r.troubles, loaded.path)
 		if stale {
-			r.enqueue(f.path, true)
+			r.enqueue(loaded.path, true)
 			continue
 		}
-		contents = append(contents, r.noteLoaded(f, trouble{})...)
+		contents = append(contents, r.noteLoaded(loaded, trouble{})...)
 	}
 	r.publish(contents)
 	if !r.synced {
@@ -431,12 +431,12 @@ func (r *run) report() {
 			len(unread)))
 	}
 	for _, p := range slices.Sorted(maps.Keys(r.troubles)) {
-		t := r.troubles[p]
+		trouble := r.troubles[p]
 		name := p[strings.LastIndexByte(p, '/')+1:]
-		if r.settings.PartialStart && errors.Is(t.err, errDangling) && !Reads(name) && !r.holds(p) {
+		if r.settings.PartialStart && errors.Is(trouble.err, errDangling) && !Reads(name) && !r.holds(p) {
 			continue // a link to nowhere that would not have been read
 		}
-		lines = append(lines, t.err.Error())
+		lines = append(lines, trouble.err.Error())
 	}
 	if n, err := r.watch.blindness(); err != nil {
 		lines = append(lines, fmt.Sprintf("changes in %s are noticed only every %s: %s",

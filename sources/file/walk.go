@@ -53,14 +53,14 @@ func takeSighting(
 	}
 	watch.beginLook()
 	watch.prune(paths)
-	real, fi, err := w.enterRoot()
+	real, info, err := w.enterRoot()
 	if err != nil {
 		return sighting{}, err
 	}
-	w.seen.device = stampOf(fi).inode.dev
-	if fi.Mode().IsRegular() {
+	w.seen.device = stampOf(info).inode.dev
+	if info.Mode().IsRegular() {
 		w.seen.single = true
-		w.file(filepath.Base(root), fi)
+		w.file(filepath.Base(root), info)
 		watch.forget(map[string]bool{"": true}, w.dirs, w.links)
 		return w.seen, nil
 	}
@@ -68,7 +68,7 @@ func takeSighting(
 	for p := range paths {
 		switch {
 		case p == "":
-			w.walk(w.dirs[""], fi)
+			w.walk(w.dirs[""], info)
 		case !isCovered(paths, parentOf(p)):
 			if parent := w.dir(parentOf(p)); parent != nil {
 				w.visit(parent, filepath.Base(p))
@@ -85,14 +85,14 @@ func (w *walker) enterRoot() (string, fs.FileInfo, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	fi, err := w.disk.Lstat(real)
+	info, err := w.disk.Lstat(real)
 	if err != nil {
 		return "", nil, err
 	}
-	if !fi.IsDir() && !fi.Mode().IsRegular() {
+	if !info.IsDir() && !info.Mode().IsRegular() {
 		return "", nil, fmt.Errorf("%s is neither a directory nor a file", w.root)
 	}
-	return real, fi, nil
+	return real, info, nil
 }
 
 // follow resolves name, the name of path in the file system, and watches its anchors.
@@ -136,11 +136,11 @@ func (w *walker) dir(path string) *dir {
 }
 
 // stat returns the file or directory of a name in a directory, through links; nil without one, or if it is unreadable.
-func (w *walker) stat(parent *dir, name string) (fi fs.FileInfo, real string, linked bool) {
+func (w *walker) stat(parent *dir, name string) (info fs.FileInfo, real string, linked bool) {
 	path := join(parent.path, name)
 	real = underDir(parent.real, name)
-	fi, err := w.disk.Lstat(real)
-	if err == nil && fi.Mode()&fs.ModeSymlink != 0 {
+	info, err := w.disk.Lstat(real)
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
 		linked, w.links[path] = true, true
 		link := real
 		real, err = w.follow(path, link)
@@ -149,7 +149,7 @@ func (w *walker) stat(parent *dir, name string) (fi fs.FileInfo, real string, li
 			// The link exists, so this is no deletion: its target may be back in a moment.
 			err = fmt.Errorf("%s %w", link, errDangling)
 		case err == nil:
-			if fi, err = w.disk.Lstat(real); err == nil && !w.followsOut && w.leadsOut(real) && reads(fi, name) {
+			if info, err = w.disk.Lstat(real); err == nil && !w.followsOut && w.leadsOut(real) && reads(info, name) {
 				err = leadsOut(link, real)
 			}
 		}
@@ -166,7 +166,7 @@ func (w *walker) stat(parent *dir, name string) (fi fs.FileInfo, real string, li
 		}
 		return nil, "", linked
 	}
-	return fi, real, linked
+	return info, real, linked
 }
 
 // leadsOut reports whether the target of a link is out of the root. A link to a directory above the root leads in a
@@ -207,17 +207,17 @@ func (w *walker) visit(parent *dir, name string) {
 	if Hidden(name) {
 		return
 	}
-	fi, real, linked := w.stat(parent, name)
+	info, real, linked := w.stat(parent, name)
 	switch {
-	case fi == nil:
-	case fi.IsDir():
+	case info == nil:
+	case info.IsDir():
 		d := w.descend(parent, name, real, linked)
 		w.dirs[join(parent.path, name)] = d
 		if d != nil {
-			w.walk(d, fi)
+			w.walk(d, info)
 		}
-	case fi.Mode().IsRegular() && Reads(name):
-		w.file(join(parent.path, name), fi)
+	case info.Mode().IsRegular() && Reads(name):
+		w.file(join(parent.path, name), info)
 	}
 }
 
@@ -244,13 +244,13 @@ func (w *walker) walk(d *dir, fi fs.FileInfo) {
 		}
 		return
 	}
-	for _, e := range entries {
+	for _, dirEntry := range entries {
 		if w.ctx.Err() != nil {
 			return
 		}
-		if e.Type().IsRegular() && !Reads(e.Name()) {
+		if dirEntry.Type().IsRegular() && !Reads(dirEntry.Name()) {
 			continue
 		}
-		w.visit(d, e.Name())
+		w.visit(d, dirEntry.Name())
 	}
 }

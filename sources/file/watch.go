@@ -79,12 +79,12 @@ func (w *watcher) readEvents() {
 	events, errs := w.events.Events, w.events.Errors
 	for events != nil || errs != nil {
 		select {
-		case e, ok := <-events:
+		case event, ok := <-events:
 			if !ok {
 				events = nil
 				continue
 			}
-			w.noteEvent(e)
+			w.noteEvent(event)
 		case _, ok := <-errs:
 			if !ok {
 				errs = nil
@@ -96,19 +96,19 @@ func (w *watcher) readEvents() {
 }
 
 // noteEvent notes the paths of an event.
-func (w *watcher) noteEvent(e fsnotify.Event) {
-	dir, name := filepath.Split(e.Name)
+func (w *watcher) noteEvent(event fsnotify.Event) {
+	dir, name := filepath.Split(event.Name)
 	dir = filepath.Clean(dir)
 	var paths []string
 	w.mu.Lock()
-	if t := w.targets[e.Name]; t != nil { // the directory itself was moved, removed, or given other permissions
+	if t := w.targets[event.Name]; t != nil { // the directory itself was moved, removed, or given other permissions
 		paths = append(paths, t.directories...)
 	}
-	if t := w.targets[dir]; t != nil {
-		paths = append(paths, t.names[name]...)
+	if target := w.targets[dir]; target != nil {
+		paths = append(paths, target.names[name]...)
 		// A directory is never written to. Other files, such as logs, would cause needless looks.
-		if !Hidden(name) && (Reads(name) || e.Op != fsnotify.Write) {
-			for _, under := range t.directories {
+		if !Hidden(name) && (Reads(name) || event.Op != fsnotify.Write) {
+			for _, under := range target.directories {
 				paths = append(paths, join(under, name))
 			}
 		}

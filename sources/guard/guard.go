@@ -57,17 +57,17 @@ type Guard struct {
 
 // New returns the guard of a table with this content.
 func New(settings Settings, served memstore.Snapshot) *Guard {
-	g := &Guard{settings: settings.withDefaults()}
+	guard := &Guard{settings: settings.withDefaults()}
 	for r := range served.All() {
-		g.counts.add(r.Key().Kind, 1, endpoints(r))
+		guard.counts.add(r.Key().Kind, 1, endpoints(r))
 	}
-	g.peak = g.counts.clone()
-	return g
+	guard.peak = guard.counts.clone()
+	return guard
 }
 
 // Judge returns what passes of a commit, with the objects to serve for held losses.
-func (g *Guard) Judge(m Moment, c Commit) Change {
-	losses := g.hold.lossesOf(c.Change, m.Served)
+func (g *Guard) Judge(moment Moment, commit Commit) Change {
+	losses := g.hold.lossesOf(commit.Change, moment.Served)
 	switch {
 	case g.settings.Off:
 	case g.newSettingsUnread:
@@ -76,23 +76,23 @@ func (g *Guard) Judge(m Moment, c Commit) Change {
 			return !held
 		})
 	case g.hold != nil:
-		losses = g.join(m, losses, c)
+		losses = g.join(moment, losses, commit)
 	default:
-		g.forget(m.Now)
+		g.forget(moment.Now)
 		if len(losses) > 0 {
-			if reason := g.settings.exceeded(g.measure(losses, c.Puts, m.Served)); reason != "" {
-				g.begin(m.Now, reason)
+			if reason := g.settings.exceeded(g.measure(losses, commit.Puts, moment.Served)); reason != "" {
+				g.begin(moment.Now, reason)
 			}
 		}
 	}
-	c.Deletes = append(slices.Clip(c.Deletes), c.Withdrawn...)
+	commit.Deletes = append(slices.Clip(commit.Deletes), commit.Withdrawn...)
 	if g.hold == nil {
-		return g.pass(m, c.Change)
+		return g.pass(moment, commit.Change)
 	}
-	passes := g.pass(m, g.hold.split(losses, m.Served, c.Change))
+	passes := g.pass(moment, g.hold.split(losses, moment.Served, commit.Change))
 	g.changed = append(g.changed, g.hold.changed...)
 	g.hold.changed = nil
-	g.reassess(m.Now)
+	g.reassess(moment.Now)
 	return passes
 }
 
@@ -100,14 +100,14 @@ func (g *Guard) Judge(m Moment, c Commit) Change {
 func (g *Guard) MarkRead() { g.newSettingsUnread = false }
 
 // Configure changes the settings. Turning the guard off releases the hold.
-func (g *Guard) Configure(m Moment, s Settings) (released Change) {
-	g.settings = s.withDefaults()
+func (g *Guard) Configure(moment Moment, settings Settings) (released Change) {
+	g.settings = settings.withDefaults()
 	switch {
 	case g.hold == nil:
-	case s.Off:
-		return g.release(m, "the guard was turned off")
+	case settings.Off:
+		return g.release(moment, "the guard was turned off")
 	default:
-		g.reassess(m.Now)
+		g.reassess(moment.Now)
 	}
 	return Change{}
 }
@@ -120,7 +120,7 @@ var (
 
 // Release ends the hold on behalf of a client, and returns the number of objects and endpoints that it held. If id is
 // not empty, only a hold of this id is released.
-func (g *Guard) Release(m Moment, id, client string) (released Change, objects, endpoints int, err error) {
+func (g *Guard) Release(moment Moment, id, client string) (released Change, objects, endpoints int, err error) {
 	switch {
 	case g.hold == nil:
 		return Change{}, 0, 0, ErrNothingHeld
@@ -128,7 +128,7 @@ func (g *Guard) Release(m Moment, id, client string) (released Change, objects, 
 		return Change{}, 0, 0, fmt.Errorf("%w: %s, not %s", ErrOtherHold, g.hold.id, id)
 	}
 	objects, endpoints = g.hold.sum.objects, g.hold.served
-	return g.release(m, "it was released by "+client), objects, endpoints, nil
+	return g.release(moment, "it was released by "+client), objects, endpoints, nil
 }
 
 // EndDue ends the hold if its end time has passed.
@@ -180,9 +180,9 @@ func (g *Guard) end(reason string) {
 
 // pass counts a change of the table, and returns it. It notes losses in the window. During a hold it notes only keys
 // that come back: the hold has the losses.
-func (g *Guard) pass(m Moment, c Change) Change {
+func (g *Guard) pass(moment Moment, change Change) Change {
 	note := func(key resource.Key, next *resource.Resource) {
-		previous := m.Served.Get(key)
+		previous := moment.Served.Get(key)
 		before, after := endpoints(previous), endpoints(next)
 		switch {
 		case previous == nil && next == nil:
@@ -196,20 +196,20 @@ func (g *Guard) pass(m Moment, c Change) Change {
 		}
 		loses := next == nil || after < before
 		if !g.settings.Off && (g.hold == nil && !g.newSettingsUnread || !loses) {
-			g.recent.note(key, next == nil, before, after, m.Now)
+			g.recent.note(key, next == nil, before, after, moment.Now)
 		}
 		if _, held := g.hold.get(key); g.hold != nil && !held && !loses {
-			g.hold.notJoined.note(key, false, before, after, m.Now) // it is back
+			g.hold.notJoined.note(key, false, before, after, moment.Now) // it is back
 		}
 	}
-	for _, key := range c.Deletes {
+	for _, key := range change.Deletes {
 		note(key, nil)
 	}
-	for _, r := range c.Puts {
+	for _, r := range change.Puts {
 		note(r.Key(), r)
 	}
 	g.updatePeak()
-	return c
+	return change
 }
 
 // forget forgets losses older than a window. There is no hold.

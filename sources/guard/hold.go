@@ -30,7 +30,7 @@ func (l loss) objects() int {
 
 // lossesOf returns the puts and deletes that lose objects or endpoints, compared with the table or, for a held key,
 // with the object before its loss.
-func (h *hold) lossesOf(c Change, before memstore.Snapshot) (losses []loss) {
+func (h *hold) lossesOf(change Change, before memstore.Snapshot) (losses []loss) {
 	add := func(key resource.Key, desired *resource.Resource) {
 		l, held := h.get(key)
 		if !held {
@@ -41,10 +41,10 @@ func (h *hold) lossesOf(c Change, before memstore.Snapshot) (losses []loss) {
 			losses = append(losses, l)
 		}
 	}
-	for _, r := range c.Puts {
+	for _, r := range change.Puts {
 		add(r.Key(), r)
 	}
-	for _, key := range c.Deletes {
+	for _, key := range change.Deletes {
 		add(key, nil)
 	}
 	return losses
@@ -79,18 +79,18 @@ func holdID(begun time.Time, last string) string {
 
 // split holds losses, and returns the change that passes, with the objects to serve for held keys. A passing key is no
 // longer held.
-func (h *hold) split(losses []loss, before memstore.Snapshot, c Change) (passes Change) {
+func (h *hold) split(losses []loss, before memstore.Snapshot, change Change) (passes Change) {
 	losing := make(map[resource.Key]bool, len(losses))
 	for _, l := range losses {
 		losing[l.key] = true
 	}
-	for _, r := range c.Puts {
+	for _, r := range change.Puts {
 		if !losing[r.Key()] {
 			h.cancel(r.Key())
 			passes.Puts = append(passes.Puts, r)
 		}
 	}
-	for _, key := range c.Deletes {
+	for _, key := range change.Deletes {
 		if !losing[key] {
 			h.cancel(key)
 			passes.Deletes = append(passes.Deletes, key)
@@ -149,15 +149,15 @@ func (h *hold) size() int {
 }
 
 // desired returns the change that makes the table as the source wants it.
-func (h *hold) desired() (c Change) {
-	for _, l := range h.firstLosses(h.size()) {
-		if l.desired == nil {
-			c.Deletes = append(c.Deletes, l.key)
+func (h *hold) desired() (change Change) {
+	for _, loss := range h.firstLosses(h.size()) {
+		if loss.desired == nil {
+			change.Deletes = append(change.Deletes, loss.key)
 		} else {
-			c.Puts = append(c.Puts, l.desired)
+			change.Puts = append(change.Puts, loss.desired)
 		}
 	}
-	return c
+	return change
 }
 
 // firstLosses returns the first n held losses, by key.

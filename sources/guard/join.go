@@ -11,29 +11,29 @@ import (
 // The source saw Explained losses one by one while its registry was healthy. They start a hold like others. They join a
 // hold only if another loss joined within the last window, or if they alone exceed the limits; otherwise ordinary
 // removals would accumulate in the hold until its release.
-func (g *Guard) join(m Moment, losses []loss, c Commit) []loss {
+func (g *Guard) join(moment Moment, losses []loss, commit Commit) []loss {
 	active := g.hold
-	active.notJoined.forget(m.Now.Add(-g.settings.Window))
-	if !c.Explained {
+	active.notJoined.forget(moment.Now.Add(-g.settings.Window))
+	if !commit.Explained {
 		grows := func(l loss) bool { objects, lost := active.notYetHeld(l); return objects+lost > 0 }
 		if slices.ContainsFunc(losses, grows) {
-			active.lastJoined = m.Now
+			active.lastJoined = moment.Now
 		}
 		return losses
 	}
-	if m.Now.Sub(active.lastJoined) < g.settings.Window {
+	if moment.Now.Sub(active.lastJoined) < g.settings.Window {
 		return losses
 	}
-	numbers := g.measure(losses, c.Puts, m.Served)
+	numbers := g.measure(losses, commit.Puts, moment.Served)
 	numbers.lostRecently = active.notJoined.sum
 	numbers.present = numbers.present.plus(active.sum, -1) // as if the held losses were applied
 	if g.settings.exceeded(numbers) != "" {
-		active.lastJoined = m.Now
+		active.lastJoined = moment.Now
 		return losses
 	}
 	held := make([]loss, 0, len(losses))
 	for _, l := range losses {
-		previous := m.Served.Get(l.key)
+		previous := moment.Served.Get(l.key)
 		if heldLoss, isHeld := active.get(l.key); isHeld {
 			if previous = heldLoss.desired; previous != nil {
 				l.original = minusLost(l.original, previous, l.desired)
@@ -43,7 +43,7 @@ func (g *Guard) join(m Moment, losses []loss, c Commit) []loss {
 			}
 		}
 		if objects, lost := active.notYetHeld(l); objects+lost > 0 {
-			active.notJoined.note(l.key, l.desired == nil, endpoints(previous), endpoints(l.desired), m.Now)
+			active.notJoined.note(l.key, l.desired == nil, endpoints(previous), endpoints(l.desired), moment.Now)
 		}
 	}
 	return held

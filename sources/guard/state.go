@@ -60,7 +60,7 @@ type Loss struct{ Previous, Desired *resource.Resource }
 
 // Resume restores an earlier run's state and held losses; recent losses count, a hold continues. If the state cannot be
 // read, it returns an error and holds the losses in a new hold.
-func (g *Guard) Resume(m Moment, state []byte, held map[resource.Key]Loss) (Change, error) {
+func (g *Guard) Resume(moment Moment, state []byte, held map[resource.Key]Loss) (Change, error) {
 	var saved savedState
 	var unread error
 	if len(state) > 0 {
@@ -69,17 +69,17 @@ func (g *Guard) Resume(m Moment, state []byte, held map[resource.Key]Loss) (Chan
 		}
 	}
 	if !g.settings.Off {
-		g.recent.restore(saved.Recent, m.Now)
+		g.recent.restore(saved.Recent, moment.Now)
 		for kind, n := range saved.MostOf {
 			g.peak.kinds[kind] = max(g.peak.kinds[kind], n)
 		}
 		g.peak.objects = max(g.peak.objects, saved.Most)
 	}
-	return g.resumeHold(m, saved.Hold, held), unread
+	return g.resumeHold(moment, saved.Hold, held), unread
 }
 
 // resumeHold begins a hold with the losses of an earlier run.
-func (g *Guard) resumeHold(m Moment, saved *savedHold, held map[resource.Key]Loss) (c Change) {
+func (g *Guard) resumeHold(m Moment, saved *savedHold, held map[resource.Key]Loss) (change Change) {
 	h := &hold{id: holdID(m.Now, g.last), begun: m.Now, reason: "it was held before the restart", lastJoined: m.Now}
 	if saved != nil {
 		h.id, h.begun, h.reason, h.belowSince, h.lastJoined = saved.ID, saved.Since, saved.Why, saved.Below, saved.Grew
@@ -93,11 +93,11 @@ func (g *Guard) resumeHold(m Moment, saved *savedHold, held map[resource.Key]Los
 	}
 	for key, l := range held {
 		if m.Served.Get(key) != nil {
-			c.Puts = append(c.Puts, h.add(loss{key: key, original: l.Previous, desired: l.Desired}))
+			change.Puts = append(change.Puts, h.add(loss{key: key, original: l.Previous, desired: l.Desired}))
 		}
 	}
 	if h.size() == 0 {
-		return c
+		return change
 	}
 	h.changed = nil
 	g.hold, g.last = h, h.id
@@ -106,9 +106,9 @@ func (g *Guard) resumeHold(m Moment, saved *savedHold, held map[resource.Key]Los
 	}
 	g.holdCount++
 	g.events = append(g.events, Event{Resumed: true, id: h.id, reason: h.reason})
-	g.pass(m, c)
+	g.pass(m, change)
 	g.reassess(m.Now)
-	return c
+	return change
 }
 
 // Reread announces that the source will be read with changed settings. Until MarkRead, a missing object is not a new

@@ -35,15 +35,15 @@ func (g *Guard) Status() *Status {
 	if h == nil {
 		return nil
 	}
-	st := &Status{ID: h.id, Since: h.begun, Why: h.reason, Objects: h.sum.objects, Endpoints: h.served, Held: []Held{}}
+	status := &Status{ID: h.id, Since: h.begun, Why: h.reason, Objects: h.sum.objects, Endpoints: h.served, Held: []Held{}}
 	if endTime, _ := g.EndTime(); !endTime.IsZero() {
-		st.Until = &endTime
+		status.Until = &endTime
 	}
 	for _, l := range h.firstLosses(maxListed) {
-		st.Held = append(st.Held, Held{resource.Ref(l.key), l.desired == nil, l.held})
+		status.Held = append(status.Held, Held{resource.Ref(l.key), l.desired == nil, l.held})
 	}
-	st.More = h.size() - len(st.Held)
-	return st
+	status.More = h.size() - len(status.Held)
+	return status
 }
 
 // Held reports whether a loss of key is held, and returns the object before it and as the source wants it, which is nil
@@ -80,15 +80,15 @@ func (g *Guard) Holds() int { return g.holdCount }
 
 // EndTime returns when and why the hold ends by itself without further changes; zero if it does not.
 func (g *Guard) EndTime() (endTime time.Time, reason string) {
-	h := g.hold
-	if h == nil {
+	hold := g.hold
+	if hold == nil {
 		return endTime, reason
 	}
 	if g.settings.HoldFor > 0 {
-		endTime, reason = h.begun.Add(g.settings.HoldFor), "holdFor has passed"
+		endTime, reason = hold.begun.Add(g.settings.HoldFor), "holdFor has passed"
 	}
-	if !h.belowSince.IsZero() {
-		if end := h.belowSince.Add(g.settings.Window); endTime.IsZero() || end.Before(endTime) {
+	if !hold.belowSince.IsZero() {
+		if end := hold.belowSince.Add(g.settings.Window); endTime.IsZero() || end.Before(endTime) {
 			endTime, reason = end, "its remaining loss has been below the limits for "+g.settings.Window.String()
 		}
 	}

@@ -16,12 +16,12 @@ import (
 // cannot have both; then the original is served.
 func (l loss) merge() (served *resource.Resource, held int) {
 	next, isEntry := entryOf(l.desired)
-	old, wasEntry := entryOf(l.original)
+	serviceEntry, wasEntry := entryOf(l.original)
 	if !isEntry || !wasEntry {
 		return l.original, max(0, l.endpoints())
 	}
-	lost := dropIdentities(old.Endpoints, identities(next))
-	if next.Resolution != old.Resolution || next.WorkloadSelector != nil {
+	lost := dropIdentities(serviceEntry.Endpoints, identities(next))
+	if next.Resolution != serviceEntry.Resolution || next.WorkloadSelector != nil {
 		return l.original, len(lost)
 	}
 	ports := make(map[string]bool, len(next.Ports))
@@ -69,13 +69,13 @@ func entryOf(r *resource.Resource) (*networking.ServiceEntry, bool) {
 }
 
 // identity returns a text that is equal for equal endpoints of a ServiceEntry.
-func identity(e *networking.WorkloadEntry) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s", e.Address, e.Network)
-	for _, name := range slices.Sorted(maps.Keys(e.Ports)) {
-		fmt.Fprintf(&b, " %s=%d", name, e.Ports[name])
+func identity(workloadEntry *networking.WorkloadEntry) string {
+	var builder strings.Builder
+	fmt.Fprintf(&builder, "%s %s", workloadEntry.Address, workloadEntry.Network)
+	for _, name := range slices.Sorted(maps.Keys(workloadEntry.Ports)) {
+		fmt.Fprintf(&builder, " %s=%d", name, workloadEntry.Ports[name])
 	}
-	return b.String()
+	return builder.String()
 }
 
 // serviceEntryEndpoints is the number of the field `endpoints` of istio.networking.v1alpha3.ServiceEntry.

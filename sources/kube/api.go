@@ -38,7 +38,7 @@ type cluster struct {
 }
 
 // parseAddress parses an address.
-func parseAddress(address string, s Settings) (c cluster, err error) {
+func parseAddress(address string, settings Settings) (c cluster, err error) {
 	u, err := url.Parse(address)
 	isFile := err == nil && strings.Trim(u.Host, ".") == ""
 	if err != nil || u.Scheme != Scheme || u.Opaque != "" || u.Fragment != "" || u.User != nil ||
@@ -47,17 +47,17 @@ func parseAddress(address string, s Settings) (c cluster, err error) {
 		return c, fmt.Errorf("address: want %s, got %q", want, addresses.Shown(address))
 	}
 	c = cluster{
-		context: u.Query().Get("context"), tls: cmp.Or(s.TLS, &adsc.TLS{Mode: adsc.TLSSimple}),
-		tokenFile: s.TokenFile,
+		context: u.Query().Get("context"), tls: cmp.Or(settings.TLS, &adsc.TLS{Mode: adsc.TLSSimple}),
+		tokenFile: settings.TokenFile,
 	}
 	switch {
-	case isFile && (s.TLS != nil || s.TokenFile != ""):
+	case isFile && (settings.TLS != nil || settings.TokenFile != ""):
 		return c, errors.New("address: with tlsSettings or tokenFile, want one such as k8s://host:6443; a kubeconfig has " +
 			"its own")
 	case isFile:
 		c.kubeconfig = strings.TrimSuffix(filepath.Join(u.Host, u.Path), "/")
 		return c, nil
-	case !c.tls.Secure() && s.TokenFile != "":
+	case !c.tls.Secure() && settings.TokenFile != "":
 		return c, errors.New("tokenFile: it needs tlsSettings, since a token is not sent in plaintext")
 	}
 	u.Scheme = map[bool]string{false: "http", true: "https"}[c.tls.Secure()]
@@ -180,24 +180,24 @@ func (a *api) do(ctx context.Context, path string, query url.Values, content str
 	if content != "" {
 		method = http.MethodPost
 	}
-	req, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(content))
+	request, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(content))
 	if err != nil {
 		return nil, err
 	}
-	req.Header = http.Header{"Accept": {accept}, "Content-Type": {"application/json"}}
-	res, err := a.client.Do(req)
+	request.Header = http.Header{"Accept": {accept}, "Content-Type": {"application/json"}}
+	response, err := a.client.Do(request)
 	if err == nil {
-		intake.Bound(res)
+		intake.Bound(response)
 	}
-	if err != nil || res.StatusCode == http.StatusOK || res.StatusCode == http.StatusCreated {
-		return res, err
+	if err != nil || response.StatusCode == http.StatusOK || response.StatusCode == http.StatusCreated {
+		return response, err
 	}
-	defer res.Body.Close() //nolint:errcheck // it is read
+	defer response.Body.Close() //nolint:errcheck // it is read
 	r := new(refusal)
-	text, _ := io.ReadAll(io.LimitReader(res.Body, maxError))
-	_ = json.Unmarshal(text, r)                                   // without it, the code is enough
-	r.RetryAfter, _ = strconv.Atoi(res.Header.Get("Retry-After")) // API servers send it beside the Status
-	r.Code = res.StatusCode
+	text, _ := io.ReadAll(io.LimitReader(response.Body, maxError))
+	_ = json.Unmarshal(text, r)                                        // without it, the code is enough
+	r.RetryAfter, _ = strconv.Atoi(response.Header.Get("Retry-After")) // API servers send it beside the Status
+	r.Code = response.StatusCode
 	return nil, r
 }
 
@@ -205,12 +205,12 @@ func (a *api) do(ctx context.Context, path string, query url.Values, content str
 func (a *api) ask(ctx context.Context, path string, query url.Values, content string, to any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	res, err := a.do(ctx, path, query, content)
+	response, err := a.do(ctx, path, query, content)
 	if err != nil {
 		return err
 	}
-	defer res.Body.Close() //nolint:errcheck // it is read
-	text, err := intake.Read(res.Body, maxAnswer)
+	defer response.Body.Close() //nolint:errcheck // it is read
+	text, err := intake.Read(response.Body, maxAnswer)
 	if err == nil {
 		a.decode.Lock()
 		defer a.decode.Unlock()

@@ -33,27 +33,27 @@ func (r *run) readRules() {
 }
 
 // rule decodes an object, if there is one.
-func (r *run) rule(kind resource.Kind, m meta, object json.RawMessage) (c sources.Content) {
+func (r *run) rule(kind resource.Kind, m meta, object json.RawMessage) (content sources.Content) {
 	var docs []resource.Document
 	rev, origin := m.Labels[resource.RevisionLabel], r.origin(string(kind), m)
 	if object != nil && (r.settings.Revision == "" || rev == "" || rev == r.settings.Revision) {
 		docs = resource.Decode(".json", object, r.decode)
 	}
-	for _, doc := range docs {
-		for _, e := range slices.Concat(doc.Errors, doc.Warnings) {
+	for _, document := range docs {
+		for _, e := range slices.Concat(document.Errors, document.Warnings) {
 			e.Origin = origin
 		}
-		for _, w := range doc.Warnings {
-			c.Warnings = append(c.Warnings, w.Error())
+		for _, w := range document.Warnings {
+			content.Warnings = append(content.Warnings, w.Error())
 		}
-		if len(doc.Errors) > 0 {
+		if len(document.Errors) > 0 {
 			key := resource.Key{Kind: kind, Namespace: m.Namespace, Name: m.Name}
-			c.Rejects = append(c.Rejects, sources.Reject{Key: key, Origin: origin, Err: doc.Errors})
-		} else if doc.Resource != nil {
-			c.Resources = append(c.Resources, doc.Resource.WithOrigin(origin))
+			content.Rejects = append(content.Rejects, sources.Reject{Key: key, Origin: origin, Err: document.Errors})
+		} else if document.Resource != nil {
+			content.Resources = append(content.Resources, document.Resource.WithOrigin(origin))
 		}
 	}
-	return c
+	return content
 }
 
 // origin returns the place of an object, for people.
@@ -180,11 +180,11 @@ func trimmed[T any](object json.RawMessage) json.RawMessage {
 
 // changed returns the inputs of a Service, for a change.
 func (s *services) inputToChange(key string) *mapping.Input {
-	s.pending["Service/"+key] = func() (c sources.Content, ready bool) {
+	s.pending["Service/"+key] = func() (content sources.Content, ready bool) {
 		if ready = s.known(s.kinds, key); ready {
-			c = s.content(key)
+			content = s.content(key)
 		}
-		return c, ready
+		return content, ready
 	}
 	if s.inputs[key] == nil {
 		s.inputs[key] = &mapping.Input{Nodes: s.nodes, Accounts: s.accounts}
@@ -246,7 +246,7 @@ func (s *services) pod(key string, object *mapping.Pod) {
 }
 
 // content maps a Service.
-func (s *services) content(key string) (c sources.Content) {
+func (s *services) content(key string) (content sources.Content) {
 	input := s.inputs[key]
 	if input.Lacks() {
 		s.lacking[key] = true
@@ -257,5 +257,5 @@ func (s *services) content(key string) (c sources.Content) {
 	if len(input.Slices) == 0 && !input.Exported {
 		delete(s.inputs, key)
 	}
-	return c
+	return content
 }

@@ -62,7 +62,7 @@ type Source struct {
 
 // New returns a source of the cluster at address. An error begins with the key at fault.
 func New(address string, settings Settings) (*Source, error) {
-	c, err := parseAddress(address, settings)
+	cluster, err := parseAddress(address, settings)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func New(address string, settings Settings) (*Source, error) {
 		}
 	}
 	return &Source{
-		settings: settings, cluster: c, decode: decode, mapper: mapper, shown: addresses.Shown(address),
+		settings: settings, cluster: cluster, decode: decode, mapper: mapper, shown: addresses.Shown(address),
 		newBackOff: func() backoff.BackOff {
 			return backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond),
 				backoff.WithMaxInterval(10*time.Second), backoff.WithMaxElapsedTime(0))

@@ -36,26 +36,26 @@ func (s *Source) Rights(ctx context.Context) (lacks, roles string, err error) {
 		return "", "", err
 	}
 	defer client.close()
-	r := newRun(s, nil)
-	versions, err := client.lookAt(ctx, r.kinds)
+	run := newRun(s, nil)
+	versions, err := client.lookAt(ctx, run.kinds)
 	if err != nil {
 		return "", "", fmt.Errorf("look for the kinds: %w", err)
 	}
 	var denied []string
 	missing, rules := make(map[string]bool), make(map[string]string) // by namespace
-	for _, of := range r.streams {
-		if versions[of.kind] == "" {
+	for _, stream := range run.streams {
+		if versions[stream.kind] == "" {
 			continue
 		}
-		rules[of.namespace] += fmt.Sprintf(rule, of.group, of.plural)
+		rules[stream.namespace] += fmt.Sprintf(rule, stream.group, stream.plural)
 		for _, verb := range []string{"list", "watch"} {
 			var answer struct{ Status struct{ Allowed bool } }
-			asked := fmt.Sprintf(accessReview, of.group, of.plural, verb, of.namespace)
+			asked := fmt.Sprintf(accessReview, stream.group, stream.plural, verb, stream.namespace)
 			if err := client.ask(ctx, accessReviews, nil, asked, &answer); err != nil {
-				return "", "", fmt.Errorf("ask for the right to %s: %w", of.where(), err)
+				return "", "", fmt.Errorf("ask for the right to %s: %w", stream.where(), err)
 			}
 			if !answer.Status.Allowed {
-				denied, missing[of.namespace] = append(denied, of.where()), true
+				denied, missing[stream.namespace] = append(denied, stream.where()), true
 			}
 		}
 	}

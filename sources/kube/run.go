@@ -63,28 +63,28 @@ const (
 	eventRate  = 500
 )
 
-func newRun(s *Source, sink sources.Sink) *run {
+func newRun(source *Source, sink sources.Sink) *run {
 	r := &run{
-		Source: s, sink: sink, wakeup: registry.NewWakeup(), look: registry.NewWakeup(),
+		Source: source, sink: sink, wakeup: registry.NewWakeup(), look: registry.NewWakeup(),
 		pending: make(map[string]pending),
 	}
 	r.missing, r.pace = make(map[*kind]time.Time), rate.NewLimiter(eventRate, eventBurst)
 	r.readRules()
-	if s.settings.Services != nil {
+	if source.settings.Services != nil {
 		r.readServices()
 	}
-	if s.settings.Derive != nil {
+	if source.settings.Derive != nil {
 		r.readDerived()
 	}
 	for _, k := range r.kinds {
-		namespaces := s.settings.Namespaces
+		namespaces := source.settings.Namespaces
 		if k.cluster {
 			namespaces = []string{""}
 		}
 		for _, n := range namespaces {
 			m := cache{objects: make(presence.Set[uint64]), unread: make(map[string]string)}
 			r.streams = append(r.streams, &stream{
-				run: r, kind: k, namespace: n, news: registry.NewWakeup(), retry: s.newBackOff(), cache: m,
+				run: r, kind: k, namespace: n, news: registry.NewWakeup(), retry: source.newBackOff(), cache: m,
 				digests: make(map[string]uint64),
 			})
 			r.timeline = append(r.timeline, &r.streams[len(r.streams)-1].cache)
@@ -116,31 +116,31 @@ func (r *run) recall() {
 	if k, ok := r.sink.(sources.Keeper); ok {
 		_ = json.Unmarshal(k.Kept(), &notes) // without a note, the run begins like the first one
 	}
-	for _, s := range r.streams {
-		n, known := notes[s.where()]
-		s.recall(n)
+	for _, stream := range r.streams {
+		n, known := notes[stream.where()]
+		stream.recall(n)
 		for where, note := range notes { // an earlier run may have read all namespaces together, or each of them
 			read, namespace, _ := strings.Cut(where, " ")
-			if !known && read == s.resource() && (namespace == "" || s.namespace == "") {
+			if !known && read == stream.resource() && (namespace == "" || stream.namespace == "") {
 				if n.Seen = max(n.Seen, note.Seen); note.End.After(n.End) {
 					n.Suspicion = note.Suspicion
 				}
-				s.recall(note)
+				stream.recall(note)
 			}
 		}
-		s.note, s.Names, s.Held = n, nil, nil
-		s.Suspicion = s.Restored(time.Now(), r.settings.Hold)
+		stream.note, stream.Names, stream.Held = n, nil, nil
+		stream.Suspicion = stream.Restored(time.Now(), r.settings.Hold)
 	}
 	for _, group := range r.sink.Groups() {
 		owned := r.derived != nil && group == derive.Group
 		if owned {
 			r.derived.Inherited = true
 		}
-		for _, s := range r.streams {
-			key, is := strings.CutPrefix(group, s.prefix)
-			if is && s.prefix != "" && (s.namespace == "" || strings.HasPrefix(key, s.namespace+"/")) {
-				if _, noted := s.objects[key]; !noted {
-					s.objects.Hold(key)
+		for _, stream := range r.streams {
+			key, is := strings.CutPrefix(group, stream.prefix)
+			if is && stream.prefix != "" && (stream.namespace == "" || strings.HasPrefix(key, stream.namespace+"/")) {
+				if _, noted := stream.objects[key]; !noted {
+					stream.objects.Hold(key)
 				}
 				owned = true
 			}
@@ -168,19 +168,19 @@ func (r *run) saveNote(now time.Time) {
 		return
 	}
 	r.holds, r.keepAt = holds, now.Add(keepEvery)
-	for _, s := range r.streams {
-		n := s.note
-		n.Names, n.Held = slices.Sorted(maps.Keys(s.objects)), make(map[string]json.RawMessage)
+	for _, stream := range r.streams {
+		n := stream.note
+		n.Names, n.Held = slices.Sorted(maps.Keys(stream.objects)), make(map[string]json.RawMessage)
 		for _, key := range n.Names {
-			if !s.objects[key].Held {
+			if !stream.objects[key].Held {
 				continue
 			}
-			if n.Held[key] = nil; s.text != nil && room > 0 {
-				n.Held[key] = s.text(metaNamed(key))
+			if n.Held[key] = nil; stream.text != nil && room > 0 {
+				n.Held[key] = stream.text(metaNamed(key))
 				room -= len(n.Held[key])
 			}
 		}
-		notes[s.where()] = n
+		notes[stream.where()] = n
 	}
 	text, _ := json.Marshal(notes) // times, numbers and texts
 	if string(text) != r.savedNote {
@@ -249,15 +249,15 @@ func (r *run) setServed(client *api, versions map[*kind]string, err error) (paus
 		r.client, r.served = client, versions
 		r.confirmMissing(now, versions)
 	}
-	for _, s := range r.streams {
-		if left := s.End.Sub(now); s.Absent && left > 0 {
+	for _, stream := range r.streams {
+		if left := stream.End.Sub(now); stream.Absent && left > 0 {
 			pause = min(pause, left)
 		}
-		if s.Absent && (again || err != nil) && s.End.After(r.looked) && !r.looked.IsZero() {
-			s.End = s.End.Add(now.Sub(r.looked)) // the kind may not have been missing all the time
+		if stream.Absent && (again || err != nil) && stream.End.After(r.looked) && !r.looked.IsZero() {
+			stream.End = stream.End.Add(now.Sub(r.looked)) // the kind may not have been missing all the time
 		}
-		if err == nil && (again || versions[s.kind] == "" || before[s.kind] != versions[s.kind]) {
-			s.news.Notify() // also while a kind is missing, to end a hold
+		if err == nil && (again || versions[stream.kind] == "" || before[stream.kind] != versions[stream.kind]) {
+			stream.news.Notify() // also while a kind is missing, to end a hold
 		}
 	}
 	r.looked = now
@@ -272,28 +272,28 @@ func (r *run) lacks(k *kind, now time.Time) bool {
 }
 
 // takePending returns the contents to publish.
-func (r *run) takePending(now time.Time) (b registry.Batch) {
+func (r *run) takePending(now time.Time) (batch registry.Batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b.Synced = !r.started && r.settled()
-	r.started = r.started || b.Synced
-	b.Health = r.health()
+	batch.Synced = !r.started && r.settled()
+	r.started = r.started || batch.Synced
+	batch.Health = r.health()
 	if r.started {
 		r.tellUnread()
 		for _, group := range slices.Sorted(maps.Keys(r.pending)) {
 			if c, ready := r.pending[group](); ready {
-				c.Group, c.Explained = group, !b.Synced && b.Health.State == sources.Healthy
-				b.Contents = append(b.Contents, c)
+				c.Group, c.Explained = group, !batch.Synced && batch.Health.State == sources.Healthy
+				batch.Contents = append(batch.Contents, c)
 				delete(r.pending, group)
 			}
 		}
 		r.pending = maps.Collect(maps.All(r.pending)) // the map itself has grown with the first list
 		r.saveNote(now)
 	}
-	if b.Next = r.lookEvery; len(r.pending) > 0 { // a hold may have ended
-		b.Next = min(b.Next, 5*r.delay)
+	if batch.Next = r.lookEvery; len(r.pending) > 0 { // a hold may have ended
+		batch.Next = min(batch.Next, 5*r.delay)
 	}
-	return b
+	return batch
 }
 
 // known reports whether all objects of some kinds that concern a Service are known, or all objects if key is empty.
@@ -307,11 +307,11 @@ func (r *run) known(kinds []*kind, key string) bool {
 // settled reports whether all readable kinds were read, and at least one was, unless the cluster has none.
 func (r *run) settled() bool {
 	read, there := false, false
-	for _, s := range r.streams {
-		if !s.settled() {
+	for _, stream := range r.streams {
+		if !stream.settled() {
 			return false
 		}
-		read, there = read || s.isListed, there || !s.Absent
+		read, there = read || stream.isListed, there || !stream.Absent
 	}
 	return r.client != nil && r.down == nil && (read || !there)
 }
@@ -324,62 +324,62 @@ func (r *run) health() sources.Health {
 	if failed != nil {
 		problems = append(problems, fmt.Sprintf("look for the kinds: %v", failed))
 	}
-	for _, s := range r.streams {
-		exists = exists || !s.Absent
+	for _, stream := range r.streams {
+		exists = exists || !stream.Absent
 		switch {
-		case s.err == nil:
-			well = well || s.isListed && !s.Absent
-		case stateOf(s.err) == sources.Denied:
-			if denied, refusal = append(denied, s.where()), cmp.Or(refusal, s.err); s.isUnread() {
+		case stream.err == nil:
+			well = well || stream.isListed && !stream.Absent
+		case stateOf(stream.err) == sources.Denied:
+			if denied, refusal = append(denied, stream.where()), cmp.Or(refusal, stream.err); stream.isUnread() {
 				unread = "; policies were never read, so Envoys refuse all requests: grant the right"
 			}
 		default:
-			problems = append(problems, fmt.Sprintf("%s: %v", s.where(), s.err))
-			failed = cmp.Or(failed, s.err)
+			problems = append(problems, fmt.Sprintf("%s: %v", stream.where(), stream.err))
+			failed = cmp.Or(failed, stream.err)
 		}
-		if r.started && s.err == nil && s.isUnread() {
-			problems = append(problems, s.whyUnread())
+		if r.started && stream.err == nil && stream.isUnread() {
+			problems = append(problems, stream.whyUnread())
 		}
-		if held := s.held(); len(held) > 0 {
-			n, deadline, waits := len(held), s.End.UTC().Format(time.TimeOnly), ""
-			if len(s.unread) > 0 {
-				waits = fmt.Sprintf("; until then, what an earlier run made of %d of them waits", len(s.unread))
+		if held := stream.held(); len(held) > 0 {
+			n, deadline, waits := len(held), stream.End.UTC().Format(time.TimeOnly), ""
+			if len(stream.unread) > 0 {
+				waits = fmt.Sprintf("; until then, what an earlier run made of %d of them waits", len(stream.unread))
 			}
 			unconfirmed += n
-			if s.End.After(end) {
-				end = s.End
+			if stream.End.After(end) {
+				end = stream.End
 			}
 			first := held[0]
 			if n > 1 {
 				first += fmt.Sprintf(" and %d more", n-1)
 			}
-			problems = append(problems, fmt.Sprintf("%s: %s held until %s UTC (%s): %s%s", s.where(),
-				words.Count(n, "object is", "objects are"), deadline, first, s.Why, waits))
+			problems = append(problems, fmt.Sprintf("%s: %s held until %s UTC (%s): %s%s", stream.where(),
+				words.Count(n, "object is", "objects are"), deadline, first, stream.Why, waits))
 		}
 	}
 	if len(denied) > 0 {
 		problems = append(problems, fmt.Sprintf("%s (%v)%s", missingRights(denied), refusal, unread))
 		failed = cmp.Or(failed, refusal)
 	}
-	h := sources.Health{
+	health := sources.Health{
 		State: sources.Degraded, Message: r.shown + ": " + strings.Join(problems, "; "),
 		Unconfirmed: unconfirmed, End: end,
 	}
 	switch {
 	case failed != nil && (!well || r.down != nil && refused(r.down).Code == 0):
-		h.State = stateOf(failed)
+		health.State = stateOf(failed)
 	case len(problems) > 0:
 	case !r.started:
 		return sources.Health{State: sources.Starting, Message: "reading the objects"}
 	case exists:
 		return sources.Health{State: sources.Healthy}
 	default:
-		h = sources.Health{
+		health = sources.Health{
 			State:   sources.Healthy,
 			Message: r.shown + ": the cluster has no kind that is read: no CRD of Istio",
 		}
 	}
-	return h
+	return health
 }
 
 // missingRights returns the text about missing permissions.

@@ -253,30 +253,30 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	defer list.Release()
 	size, taken, digests := 0, 0, make(map[string]uint64)
 	for pages, more := 0, true; more; pages++ {
-		p, err := client.page(ctx, path, query)
-		if now := p.Metadata.Version; err == nil && version > 0 && version != now {
+		page, err := client.page(ctx, path, query)
+		if now := page.Metadata.Version; err == nil && version > 0 && version != now {
 			err = fmt.Errorf("the pages of the list are of resource versions %d and %d", version, now)
 		} else if pages == maxPages {
 			err = fmt.Errorf("the list has more than %d pages", maxPages)
 		}
-		for i := 0; err == nil && i < len(p.Items); i++ {
-			m, wrong := s.metaOf(p.Items[i], false)
+		for i := 0; err == nil && i < len(page.Items); i++ {
+			m, wrong := s.metaOf(page.Items[i], false)
 			if err = wrong; listed[m.key] > 0 {
 				err = fmt.Errorf("the list has %s twice", m.key) // perhaps each page was the first one
 			}
-			digests[m.key] = maphash.Bytes(digestSeed, p.Items[i])
+			digests[m.key] = maphash.Bytes(digestSeed, page.Items[i])
 			if s.trim != nil {
-				p.Items[i] = s.trim(p.Items[i])
+				page.Items[i] = s.trim(page.Items[i])
 			}
-			size += objectSize(p.Items[i])
-			listed[m.key], metas, objects = m.Version, append(metas, m), append(objects, p.Items[i])
+			size += objectSize(page.Items[i])
+			listed[m.key], metas, objects = m.Version, append(metas, m), append(objects, page.Items[i])
 		}
 		if err = cmp.Or(err, s.reserveMemory(ctx, max(size, s.size)), list.Take(ctx, size-taken)); err != nil {
 			return err
 		}
 		taken = size
-		query.Set("continue", p.Metadata.Continue)
-		version, more = p.Metadata.Version, p.Metadata.Continue != ""
+		query.Set("continue", page.Metadata.Continue)
+		version, more = page.Metadata.Version, page.Metadata.Continue != ""
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -333,18 +333,18 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	}
 	ends := time.AfterFunc(lasts+watchGrace, cancel)
 	defer ends.Stop()
-	res, err := client.do(ctx, path, url.Values{
+	response, err := client.do(ctx, path, url.Values{
 		"watch": {"true"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {strconv.FormatUint(after, 10)},
 		"timeoutSeconds": {strconv.Itoa(max(1, int(lasts.Seconds())))}, "labelSelector": {s.selector},
 	}, "")
 	if err != nil {
 		return err
 	}
-	defer res.Body.Close() //nolint:errcheck // it is read
+	defer response.Body.Close() //nolint:errcheck // it is read
 	s.mu.Lock()
 	s.noteSuccess()
 	s.mu.Unlock()
-	began, heard, from := time.Now(), 0, &io.LimitedReader{R: res.Body}
+	began, heard, from := time.Now(), 0, &io.LimitedReader{R: response.Body}
 	for events := json.NewDecoder(from); err == nil; heard++ {
 		var e struct {
 			Type   string
@@ -354,7 +354,7 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 		if err = events.Decode(&e); err == nil {
 			err = cmp.Or(s.applyEvent(e.Type, e.Object), s.reserveMemory(ctx, s.size+objectSize(e.Object)))
 		}
-		intake.Next(res.Body)
+		intake.Next(response.Body)
 		_ = s.pace.Wait(ctx)
 	}
 	ended := errors.Is(err, io.EOF) || ctx.Err() != nil // the next watch repeats events that a silent one withheld
@@ -378,29 +378,29 @@ func (s *stream) applyEvent(kind string, object json.RawMessage) error {
 		r := new(refusal)
 		return cmp.Or[error](json.Unmarshal(object, r), r)
 	}
-	m, err := s.metaOf(object, kind == "BOOKMARK")
+	meta, err := s.metaOf(object, kind == "BOOKMARK")
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m.Version < s.Seen {
-		return fmt.Errorf("%w: resource version %d comes after %d", errOlder, m.Version, s.Seen)
+	if meta.Version < s.Seen {
+		return fmt.Errorf("%w: resource version %d comes after %d", errOlder, meta.Version, s.Seen)
 	}
-	s.Seen, s.confirmedAt = m.Version, time.Now()
+	s.Seen, s.confirmedAt = meta.Version, time.Now()
 	switch kind {
 	case "ADDED", "MODIFIED":
-		s.objects.Put(m.key, m.Version)
-		delete(s.unread, m.key)
-		s.digests[m.key] = maphash.Bytes(digestSeed, object)
-		s.take(m, object)
+		s.objects.Put(meta.key, meta.Version)
+		delete(s.unread, meta.key)
+		s.digests[meta.key] = maphash.Bytes(digestSeed, object)
+		s.take(meta, object)
 	case "DELETED":
 		if s.confirmedAt.Sub(s.deleted) >= 5*s.delay {
 			s.deleting = s.confirmedAt
 		}
 		s.deleted = s.confirmedAt
-		s.forget(m.key)
-		s.drop(m.key)
+		s.forget(meta.key)
+		s.drop(meta.key)
 	}
 	s.wakeup.Notify()
 	return nil
@@ -426,12 +426,12 @@ func (s *stream) noteSuccess() {
 
 // noteFailure notes an error and waits. The end of one connection or watch is not reported.
 func (s *stream) noteFailure(ctx context.Context, err error) {
-	r := refused(err)
-	pause := max(s.retry.NextBackOff(), min(time.Duration(r.RetryAfter)*time.Second, maxWait))
+	refusal := refused(err)
+	pause := max(s.retry.NextBackOff(), min(time.Duration(refusal.RetryAfter)*time.Second, maxWait))
 	s.mu.Lock()
 	s.failures++
-	code := r.Code
-	if code > 0 && !r.isExpired() || s.failures > 1 || errors.Is(err, intake.ErrLimit) {
+	code := refusal.Code
+	if code > 0 && !refusal.isExpired() || s.failures > 1 || errors.Is(err, intake.ErrLimit) {
 		s.err = err
 	}
 	if s.down == nil && (code == 0 || code == http.StatusNotFound || code == http.StatusUnauthorized) {

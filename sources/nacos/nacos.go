@@ -104,12 +104,12 @@ func New(address string, settings Settings) (*Source, error) {
 }
 
 // complete checks the settings and fills in the defaults.
-func (s *Settings) complete(a client.Address) error {
+func (s *Settings) complete(address client.Address) error {
 	if err := cmp.Or(registry.CheckPatterns("services", s.Services), registry.CheckPatterns("skip", s.Skip)); err != nil {
 		return err
 	}
 	if len(s.Groups) == 0 {
-		s.Groups = []string{a.Group}
+		s.Groups = []string{address.Group}
 	}
 	if slices.Contains(s.Groups, "") {
 		return fmt.Errorf("groups: one has no name")

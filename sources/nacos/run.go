@@ -106,45 +106,45 @@ func (r *run) skipped(group string, names []string) {
 func (r *run) Healed(string, string) { r.counts.healed.Add(1) }
 
 // gather returns the contents to publish.
-func (r *run) gather(now time.Time) (g registry.Batch) {
+func (r *run) gather(now time.Time) (batch registry.Batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.state
+	state := r.state
 	if !r.started {
-		if r.down != nil || !s.settled() {
-			return registry.Batch{Health: r.health(now), Next: time.Hour, Note: s.Note()}
+		if r.down != nil || !state.settled() {
+			return registry.Batch{Health: r.health(now), Next: time.Hour, Note: state.Note()}
 		}
 		r.started = true
 	}
-	if !r.synced && s.complete() {
-		r.synced, g.Synced = true, true
+	if !r.synced && state.complete() {
+		r.synced, batch.Synced = true, true
 	}
-	s.Explained = r.down == nil && s.Suspicion.End.IsZero()
-	g.Contents = s.Contents(now)
-	g.Next = registry.Wait(s.Next(), now)
-	g.Health, g.Note = r.health(now), s.Note()
-	return g
+	state.Explained = r.down == nil && state.Suspicion.End.IsZero()
+	batch.Contents = state.Contents(now)
+	batch.Next = registry.Wait(state.Next(), now)
+	batch.Health, batch.Note = r.health(now), state.Note()
+	return batch
 }
 
 // health returns the health of the source. The caller holds mu.
 func (r *run) health(now time.Time) sources.Health {
-	s := r.state
+	state := r.state
 	if errors.Is(r.down, errNotYet) {
 		return sources.Health{State: sources.Starting, Message: r.down.Error()}
 	}
 	if r.down != nil {
 		return sources.Health{State: registry.StateOf(r.down, client.ErrDenied), Message: r.down.Error()}
 	}
-	problems, everything, first := s.problems()
+	problems, everything, first := state.problems()
 	if everything {
 		return sources.Health{State: registry.StateOf(first, client.ErrDenied), Message: strings.Join(problems, "; ")}
 	}
 	var end time.Time
-	_, unlisted := s.Services()
+	_, unlisted := state.Services()
 	if unlisted > 0 {
-		text := registry.HeldText(unlisted, s.HeldServices())
-		if s.Suspicion.Holds(now) {
-			end = s.Suspicion.End
+		text := registry.HeldText(unlisted, state.HeldServices())
+		if state.Suspicion.Holds(now) {
+			end = state.Suspicion.End
 			text += " until " + end.UTC().Format(time.TimeOnly) + " UTC at the latest, as Nacos was away"
 		}
 		problems = append(problems, text)
@@ -159,7 +159,7 @@ func (r *run) health(now time.Time) sources.Health {
 	}
 	return sources.Health{
 		State: sources.Healthy,
-		Message: s.nothing(fmt.Sprintf("namespace %s, group %s", r.address.NamespaceName(),
+		Message: state.nothing(fmt.Sprintf("namespace %s, group %s", r.address.NamespaceName(),
 			strings.Join(r.settings.Groups, ", "))),
 	}
 }

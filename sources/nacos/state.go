@@ -65,25 +65,25 @@ func newState(m *mapping.Mapper, s Settings) *state {
 
 // restore restores the published resources of a service, which are removed if the settings no longer select it.
 func (s *state) restore(published string, resources []*resource.Resource, settings Settings) {
-	k := keyOf(published)
-	if s.groups[k.group] == nil || !settings.selects(k.service) {
+	key := keyOf(published)
+	if s.groups[key.group] == nil || !settings.selects(key.service) {
 		s.Take(published, registry.Offers[mapping.ID]{})
 		return
 	}
-	s.services[k] = &service{settled: true}
+	s.services[key] = &service{settled: true}
 	s.Restore(published, resources, nil)
 }
 
 // takeNames notes the names of all services of a group.
 func (s *state) takeNames(name string, names []string, err error) {
-	g := s.groups[name]
-	if g == nil {
+	group := s.groups[name]
+	if group == nil {
 		return
 	}
-	if g.err = err; err != nil {
+	if group.err = err; err != nil {
 		return
 	}
-	g.read = true
+	group.read = true
 	listed := make(map[string]bool, len(names))
 	for _, one := range names {
 		listed[one] = true
@@ -118,11 +118,11 @@ func (s *state) takeInstances(k key, instances []client.Instance, warnings []str
 // others; if all of them are, the rights are missing.
 func (s *state) settled() bool {
 	read := false
-	for _, g := range s.groups {
-		if !g.read && g.err == nil {
+	for _, group := range s.groups {
+		if !group.read && group.err == nil {
 			return false
 		}
-		read = read || g.read
+		read = read || group.read
 	}
 	denied := 0
 	for _, service := range s.services {

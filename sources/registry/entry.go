@@ -121,21 +121,21 @@ type Service[ID any] struct {
 
 // ServiceEntry returns the spec of one port of a host, without virtual addresses.
 func ServiceEntry(host string, port uint32, name, protocol string, endpoints []Endpoint) *networking.ServiceEntry {
-	se := &networking.ServiceEntry{
+	serviceEntry := &networking.ServiceEntry{
 		Hosts: []string{host}, Location: networking.ServiceEntry_MESH_INTERNAL, Resolution: networking.ServiceEntry_STATIC,
 		Ports: []*networking.ServicePort{{Number: port, Name: name, Protocol: protocol}},
 	}
 	for _, e := range endpoints {
-		se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{
+		serviceEntry.Endpoints = append(serviceEntry.Endpoints, &networking.WorkloadEntry{
 			Address: e.Address, Ports: map[string]uint32{name: e.Port}, Weight: e.Weight, Labels: maps.Clone(e.Labels),
 			Locality:       e.Locality,
 			ServiceAccount: e.ServiceAccount,
 		})
 		if Named(e.Address) { // DNS takes IP addresses too
-			se.Resolution = networking.ServiceEntry_DNS
+			serviceEntry.Resolution = networking.ServiceEntry_DNS
 		}
 	}
-	return se
+	return serviceEntry
 }
 
 // Address returns the virtual address of a host, if it gets one. hostless: some protocol of the host has no host in it.
@@ -143,11 +143,11 @@ func Address(vips VIPs, selection, host, place string, hostless bool) (addresses
 	if vips == nil || selection != VIPsAll && (selection != VIPsTCP || !hostless) {
 		return nil, nil
 	}
-	vip, err := vips.Address(host)
+	address, err := vips.Address(host)
 	if err != nil {
 		return nil, []string{place + ": no virtual address: " + err.Error()}
 	}
-	return []string{vip.String()}, nil
+	return []string{address.String()}, nil
 }
 
 // ReadEntry returns the endpoints, in order, and the port of a ServiceEntry with one port.

@@ -55,8 +55,8 @@ func (n Naming[ID]) Names(hosts []ID) map[ID]Name {
 // name returns the name of a service. A hash of toHash makes it unique.
 func (n Naming[ID]) name(id ID, toHash string) Name {
 	values, object := map[string]string{}, []string{}
-	for index, p := range n.Parts(id) {
-		labels, text := names.Parts(p.Text), p.Text
+	for index, part := range n.Parts(id) {
+		labels, text := names.Parts(part.Text), part.Text
 		if index == 0 {
 			text = id.String()
 		}
@@ -68,10 +68,10 @@ func (n Naming[ID]) name(id ID, toHash string) Name {
 			labels[last] = names.Hashed(labels[last], toHash, names.MaxLabel)
 		}
 		dashes := strings.Join(labels, "-")
-		if values[p.Placeholder] = dashes; p.Dots {
-			values[p.Placeholder] = strings.Join(labels, ".")
+		if values[part.Placeholder] = dashes; part.Dots {
+			values[part.Placeholder] = strings.Join(labels, ".")
 		}
-		if dashes != "" && !p.Hidden {
+		if dashes != "" && !part.Hidden {
 			object = append(object, dashes)
 		}
 	}
@@ -145,24 +145,24 @@ func (h Hosts[ID]) Entries(host []Service[ID]) (rs []*resource.Resource, warning
 
 // Entry returns the ServiceEntry of a service, or nil if its port is unknown since there never was an instance. It adds
 // the annotations of the service's parts, and leaves out annotations without a value.
-func (h Hosts[ID]) Entry(s Service[ID], annotations map[string]string) (
+func (h Hosts[ID]) Entry(service Service[ID], annotations map[string]string) (
 	r *resource.Resource, warnings []string, err error,
 ) {
-	place, parsed := h.place(s.ID), protocol.Parse(s.Port.Protocol)
-	if s.Port.Number == 0 {
+	place, parsed := h.place(service.ID), protocol.Parse(service.Port.Protocol)
+	if service.Port.Number == 0 {
 		return nil, nil, nil
 	}
-	if err := h.CheckHost(place, s.ID, s.Name.Host); err != nil {
+	if err := h.CheckHost(place, service.ID, service.Name.Host); err != nil {
 		return nil, nil, err
 	}
-	for _, p := range h.Parts(s.ID) {
+	for _, p := range h.Parts(service.ID) {
 		annotations[p.Annotation] = p.Text
 	}
 	maps.DeleteFunc(annotations, func(key, value string) bool { return key == "" || value == "" })
-	se := ServiceEntry(s.Name.Host, s.Port.Number, s.Port.Name(), string(parsed), s.Endpoints)
-	se.Addresses, warnings = Address(h.vips, h.VIPs, s.Name.Host, place, !parsed.IsHTTP() && !parsed.IsTLS())
+	se := ServiceEntry(service.Name.Host, service.Port.Number, service.Port.Name(), string(parsed), service.Endpoints)
+	se.Addresses, warnings = Address(h.vips, h.VIPs, service.Name.Host, place, !parsed.IsHTTP() && !parsed.IsTLS())
 	r, err = resource.New(resource.Meta{
-		Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: h.Namespace, Name: s.Name.Object},
+		Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: h.Namespace, Name: service.Name.Object},
 		Annotations: annotations,
 		Origin:      resource.Origin{Place: strings.ToValidUTF8(place, "?")},
 	}, se)

@@ -118,12 +118,12 @@ func NewMachine[ID ServiceID[ID]](mapping Mapping[ID], keep func(ID) time.Durati
 // Restore takes back a group that an earlier run published, without services that are no longer selected; nil selects
 // all. A group that cannot be read stays until something is listed for it, or until its hold ends.
 func (m *Machine[ID]) Restore(name string, published []*resource.Resource, selected func(Service[ID]) bool) {
-	all := m.mapping.Restore(published)
+	services := m.mapping.Restore(published)
 	g := m.group(name)
-	if len(all) == 0 {
+	if len(services) == 0 {
 		g.unknown = &Known{}
 	}
-	for _, service := range all {
+	for _, service := range services {
 		if selected != nil && !selected(service) {
 			continue
 		}
@@ -160,14 +160,14 @@ func (g *group[ID]) service(id ID) *service {
 
 // Take stores all offers of a group.
 func (m *Machine[ID]) Take(name string, offers Offers[ID]) {
-	g := m.groups[name]
-	warned := g != nil && slices.Equal(g.offers.Warnings, offers.Warnings)
-	if warned && g.read && slices.Equal(g.offers.LeftOut, offers.LeftOut) &&
-		slices.EqualFunc(g.offers.All, offers.All, Offer[ID].same) {
+	group := m.groups[name]
+	warned := group != nil && slices.Equal(group.offers.Warnings, offers.Warnings)
+	if warned && group.read && slices.Equal(group.offers.LeftOut, offers.LeftOut) &&
+		slices.EqualFunc(group.offers.All, offers.All, Offer[ID].same) {
 		return
 	}
-	g = m.group(name)
-	g.read, g.offers, g.current = true, offers, g.current && warned
+	group = m.group(name)
+	group.read, group.offers, group.current = true, offers, group.current && warned
 }
 
 // TakeAll stores all offers of a registry. A group without offers is not listed.
@@ -207,11 +207,11 @@ func (m *Machine[ID]) Leave(now time.Time) { m.Suspicion = m.Suspicion.Leave(now
 func (m *Machine[ID]) Return(now time.Time, hold time.Duration) (pause time.Duration) {
 	pause = m.Suspicion.Pause(now)
 	m.Suspicion = presence.Suspect(now, hold, "")
-	for _, g := range m.groups {
-		if g.unknown != nil && !g.unknown.Missing.IsZero() {
-			g.unknown.Missing = g.unknown.Missing.Add(pause)
+	for _, group := range m.groups {
+		if group.unknown != nil && !group.unknown.Missing.IsZero() {
+			group.unknown.Missing = group.unknown.Missing.Add(pause)
 		}
-		for _, s := range g.services {
+		for _, s := range group.services {
 			presence.Postpone(s.endpoints, pause)
 		}
 	}
@@ -229,15 +229,15 @@ type Absence[ID any] struct {
 
 // Absences returns the missing items that stay, in order, for Recall of the next run.
 func (m *Machine[ID]) Absences() (absences []Absence[ID]) {
-	for name, g := range m.groups {
-		if g.unknown != nil && !g.unknown.Missing.IsZero() {
-			absences = append(absences, Absence[ID]{Group: name, Missing: g.unknown.Missing})
+	for name, group := range m.groups {
+		if group.unknown != nil && !group.unknown.Missing.IsZero() {
+			absences = append(absences, Absence[ID]{Group: name, Missing: group.unknown.Missing})
 		}
-		for id, s := range g.services {
-			if s.held == 0 {
+		for id, service := range group.services {
+			if service.held == 0 {
 				continue
 			}
-			for _, k := range s.endpoints {
+			for _, k := range service.endpoints {
 				if !k.Missing.IsZero() {
 					absences = append(absences, Absence[ID]{name, id, k.Value.String(), k.Missing})
 				}
@@ -252,18 +252,18 @@ func (m *Machine[ID]) Absences() (absences []Absence[ID]) {
 
 // Recall takes back the absences of an earlier run, after Restore.
 func (m *Machine[ID]) Recall(absences []Absence[ID], now time.Time) {
-	for _, a := range absences {
-		g := m.groups[a.Group]
+	for _, absence := range absences {
+		group := m.groups[absence.Group]
 		switch {
-		case g == nil:
-		case a.Endpoint == "" && g.unknown != nil:
-			g.unknown.Missing = presence.Recalled(a.Missing, now)
-		case g.services[a.Service] != nil:
-			s := g.services[a.Service]
-			for n, k := range s.endpoints {
-				if k.Value.String() == a.Endpoint && k.Missing.IsZero() {
-					s.endpoints[n].Missing = presence.Recalled(a.Missing, now)
-					s.held++
+		case group == nil:
+		case absence.Endpoint == "" && group.unknown != nil:
+			group.unknown.Missing = presence.Recalled(absence.Missing, now)
+		case group.services[absence.Service] != nil:
+			service := group.services[absence.Service]
+			for n, k := range service.endpoints {
+				if k.Value.String() == absence.Endpoint && k.Missing.IsZero() {
+					service.endpoints[n].Missing = presence.Recalled(absence.Missing, now)
+					service.held++
 				}
 			}
 		}
@@ -308,12 +308,12 @@ func (m *Machine[ID]) Contents(now time.Time) (contents []sources.Content) {
 		return nil
 	}
 	for _, name := range unique(append(changed, m.rename()...)) {
-		g := m.groups[name]
-		if !g.read || g.unknown != nil {
+		group := m.groups[name]
+		if !group.read || group.unknown != nil {
 			continue
 		}
-		contents = append(contents, m.content(name, g))
-		if len(g.services)+len(g.offers.All)+len(g.offers.LeftOut)+len(g.offers.Warnings) == 0 {
+		contents = append(contents, m.content(name, group))
+		if len(group.services)+len(group.offers.All)+len(group.offers.LeftOut)+len(group.offers.Warnings) == 0 {
 			delete(m.groups, name)
 		}
 	}
@@ -379,14 +379,14 @@ func (m *Machine[ID]) updateService(id ID, before *service, offers []Offer[ID], 
 	var reports []presence.Report[Endpoint]
 	ports, exists := newPorts(m.mapping.ServicePort(id)), false
 	var owners []string
-	for _, o := range offers {
-		exists = exists || o.State != presence.Unreadable
-		ports.add(o.Endpoint.Port, o.Port, o.Protocol)
-		if o.Endpoint.Address != "" {
-			reports = append(reports, presence.Report[Endpoint]{Value: o.Endpoint, State: o.State})
+	for _, offer := range offers {
+		exists = exists || offer.State != presence.Unreadable
+		ports.add(offer.Endpoint.Port, offer.Port, offer.Protocol)
+		if offer.Endpoint.Address != "" {
+			reports = append(reports, presence.Report[Endpoint]{Value: offer.Endpoint, State: offer.State})
 		}
-		if o.Owner != "" {
-			owners = append(owners, o.Owner)
+		if offer.Owner != "" {
+			owners = append(owners, offer.Owner)
 		}
 	}
 	after = &service{port: before.port, owners: before.owners}
@@ -449,17 +449,17 @@ func (m *Machine[ID]) content(name string, g *group[ID]) sources.Content {
 	ids := slices.SortedFunc(maps.Keys(g.services), ID.Compare)
 	for len(ids) > 0 {
 		host, n := m.mapping.Host(ids[0]), 0
-		var all []Service[ID]
+		var services []Service[ID]
 		for ; n < len(ids) && m.mapping.Host(ids[n]) == host; n++ {
 			state := g.services[ids[n]]
-			s := Service[ID]{ID: ids[n], Name: m.names[host], Owners: state.owners, Port: state.port}
+			service := Service[ID]{ID: ids[n], Name: m.names[host], Owners: state.owners, Port: state.port}
 			for _, k := range state.endpoints {
-				s.Endpoints = append(s.Endpoints, k.Value)
+				service.Endpoints = append(service.Endpoints, k.Value)
 			}
-			all = append(all, s)
+			services = append(services, service)
 		}
 		ids = ids[n:]
-		rs, warned, err := m.mapping.Entries(all)
+		rs, warned, err := m.mapping.Entries(services)
 		add(&c, m.mapping.Place(host), warned, err, rs...)
 	}
 	return tidy(c)
@@ -490,11 +490,11 @@ func (m *Machine[ID]) Next() (next time.Time) {
 
 // Services counts the services, also those without endpoints, and the unlisted endpoints that stay.
 func (m *Machine[ID]) Services() (services, held int) {
-	for _, g := range m.groups {
-		if g.unknown != nil {
+	for _, group := range m.groups {
+		if group.unknown != nil {
 			services++
 		}
-		for _, s := range g.services {
+		for _, s := range group.services {
 			services++
 			held += s.held
 		}

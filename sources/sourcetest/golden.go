@@ -46,17 +46,17 @@ func RunGolden[T any](t *testing.T, show func(t *testing.T, input T) string) {
 }
 
 // Show returns the text of mapped objects, each with its origin.
-func Show(t require.TestingT, rs []*resource.Resource, warnings ...string) string {
-	var b strings.Builder
+func Show(testingT require.TestingT, resources []*resource.Resource, warnings ...string) string {
+	var builder strings.Builder
 	for _, w := range warnings {
-		fmt.Fprintf(&b, "# warning: %s\n", w)
+		fmt.Fprintf(&builder, "# warning: %s\n", w)
 	}
-	for _, r := range rs {
+	for _, r := range resources {
 		y, err := resource.MarshalYAML(r)
-		require.NoError(t, err)
-		fmt.Fprintf(&b, "---\n# %s\n%s", r.Origin(), y)
+		require.NoError(testingT, err)
+		fmt.Fprintf(&builder, "---\n# %s\n%s", r.Origin(), y)
 	}
-	return b.String()
+	return builder.String()
 }
 
 // VIPs gives a host an address by its length, which is enough to see it.

@@ -134,7 +134,7 @@ func holdsUnreachable(t *testing.T, b *rig) {
 }
 
 func holdsDenied(t *testing.T, b *rig) {
-	d, ok := b.Harness.(Denier)
+	denier, ok := b.Harness.(Denier)
 	if !ok {
 		t.Skip("the harness cannot deny")
 	}
@@ -142,7 +142,7 @@ func holdsDenied(t *testing.T, b *rig) {
 	b.Put("pear", 1)
 	b.start()
 	b.awaitSync()
-	holds(t, b, d.Deny, sources.Denied)
+	holds(t, b, denier.Deny, sources.Denied)
 }
 
 // holds checks that a fault is reported and loses no object, and that changes arrive afterwards.
@@ -176,7 +176,7 @@ func waitsToSync(t *testing.T, b *rig) {
 }
 
 func keepsLastGood(t *testing.T, b *rig) {
-	k, ok := b.Harness.(Breaker)
+	breaker, ok := b.Harness.(Breaker)
 	if !ok {
 		t.Skip("the harness cannot break an object")
 	}
@@ -185,7 +185,7 @@ func keepsLastGood(t *testing.T, b *rig) {
 	b.start()
 	b.awaitSync()
 	apple, pear := b.version("apple"), b.version("pear")
-	k.Break("apple")
+	breaker.Break("apple")
 	b.await("apple is quarantined", func() bool { return len(b.status().Quarantined) == 1 })
 	q := b.status().Quarantined[0]
 	require.True(t, q.LastGoodServes)
@@ -205,13 +205,13 @@ func keepsLastGood(t *testing.T, b *rig) {
 }
 
 func startsInvalid(t *testing.T, b *rig) {
-	k, ok := b.Harness.(Breaker)
+	breaker, ok := b.Harness.(Breaker)
 	if !ok {
 		t.Skip("the harness cannot break an object")
 	}
 	b.Put("apple", 1)
 	b.Put("pear", 1)
-	k.Break("apple")
+	breaker.Break("apple")
 	b.start()
 	b.awaitSync()
 	require.NotEmpty(t, b.version("pear"))

@@ -108,11 +108,11 @@ func New(s Settings) (*Rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Rules{identity: string(identity), namespaces: maps.Clone(s.Namespaces), otherNamespaces: s.Namespaces["*"]}
-	if r.include, err = compileSelectors("include", s.Include); err != nil {
+	rules := &Rules{identity: string(identity), namespaces: maps.Clone(s.Namespaces), otherNamespaces: s.Namespaces["*"]}
+	if rules.include, err = compileSelectors("include", s.Include); err != nil {
 		return nil, err
 	}
-	if r.exclude, err = compileSelectors("exclude", s.Exclude); err != nil {
+	if rules.exclude, err = compileSelectors("exclude", s.Exclude); err != nil {
 		return nil, err
 	}
 	for _, from := range slices.Sorted(maps.Keys(s.Namespaces)) {
@@ -128,14 +128,14 @@ func New(s Settings) (*Rules, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.hosts = append(r.hosts, compiled)
+		rules.hosts = append(rules.hosts, compiled)
 	}
-	r.labels, err = compileChange("labels", s.Labels, resource.CheckLabelKey, resource.CheckLabelValue)
+	rules.labels, err = compileChange("labels", s.Labels, resource.CheckLabelKey, resource.CheckLabelValue)
 	if err != nil {
 		return nil, err
 	}
-	r.annotations, err = compileChange("annotations", s.Annotations, resource.CheckAnnotationKey, checkAnnotation)
-	return r, err
+	rules.annotations, err = compileChange("annotations", s.Annotations, resource.CheckAnnotationKey, checkAnnotation)
+	return rules, err
 }
 
 // selector is a Selector with compiled patterns.
@@ -243,16 +243,16 @@ func checkAnnotation(value string) error {
 // apply returns the changed entries and the rules that changed them. It does not modify m.
 func (c change) apply(field string, m map[string]string) (map[string]string, []string) {
 	var rules []string
-	for _, p := range c.drop {
+	for _, pattern := range c.drop {
 		for k := range m {
-			if !p.matches(k) {
+			if !pattern.matches(k) {
 				continue
 			}
 			if len(rules) == 0 {
 				m = maps.Clone(m)
 			}
 			delete(m, k)
-			rules = add(rules, field+": drop "+p.text)
+			rules = add(rules, field+": drop "+pattern.text)
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(c.add)) {

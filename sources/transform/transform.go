@@ -118,29 +118,29 @@ type rewriter struct {
 }
 
 // message rewrites m and all messages in it.
-func (w *rewriter) message(m protoreflect.Message) {
-	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		target, refers := references[fd.FullName()]
+func (w *rewriter) message(message protoreflect.Message) {
+	message.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		target, refers := references[field.FullName()]
 		switch {
-		case refers && fd.IsList():
-			for i := range v.List().Len() {
-				v.List().Set(i, protoreflect.ValueOfString(w.text(target, v.List().Get(i).String())))
+		case refers && field.IsList():
+			for i := range value.List().Len() {
+				value.List().Set(i, protoreflect.ValueOfString(w.text(target, value.List().Get(i).String())))
 			}
 		case refers && target == toMatchedHost:
-			match, _ := v.Message().Interface().(*networking.StringMatch)
+			match, _ := value.Message().Interface().(*networking.StringMatch)
 			if exact, ok := match.GetMatchType().(*networking.StringMatch_Exact); ok {
 				host, _, _ := strings.Cut(exact.Exact, ":")
 				exact.Exact = w.host(host) + exact.Exact[len(host):]
 			}
 		case refers:
-			m.Set(fd, protoreflect.ValueOfString(w.text(target, v.String())))
-		case fd.Message() == nil || fd.IsMap():
-		case fd.IsList():
-			for i := range v.List().Len() {
-				w.message(v.List().Get(i).Message())
+			message.Set(field, protoreflect.ValueOfString(w.text(target, value.String())))
+		case field.Message() == nil || field.IsMap():
+		case field.IsList():
+			for i := range value.List().Len() {
+				w.message(value.List().Get(i).Message())
 			}
 		default:
-			w.message(v.Message())
+			w.message(value.Message())
 		}
 		return true
 	})

@@ -44,21 +44,21 @@ func (t *Table) parse(path string, content []byte) error {
 		if len(fields) == 0 {
 			continue
 		}
-		a, err := netip.ParseAddr(fields[0])
+		address, err := netip.ParseAddr(fields[0])
 		if err != nil || len(fields) != 2 {
 			return fmt.Errorf("%s:%d: virtual addresses: want an address and a host, as in `241.0.0.1 redis.service.consul`",
 				path, n)
 		}
-		if !t.prefix.Contains(a) {
+		if !t.prefix.Contains(address) {
 			continue
 		}
-		if former, taken := t.byAddr[a]; taken && former != fields[1] {
-			return fmt.Errorf("%s:%d: virtual addresses: %s is that of %s already", path, n, a, former)
+		if former, taken := t.byAddr[address]; taken && former != fields[1] {
+			return fmt.Errorf("%s:%d: virtual addresses: %s is that of %s already", path, n, address, former)
 		}
-		if former, exists := t.byHost[fields[1]]; exists && former != a {
+		if former, exists := t.byHost[fields[1]]; exists && former != address {
 			return fmt.Errorf("%s:%d: virtual addresses: %s has %s already", path, n, fields[1], former)
 		}
-		t.put(fields[1], a)
+		t.put(fields[1], address)
 	}
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("%s: virtual addresses: %w", path, err)
@@ -75,11 +75,11 @@ func (t *Table) Save(path string) error {
 	if !changed {
 		return nil
 	}
-	_, err := disk.Replace(path, true, func(w io.Writer) error {
-		_, err := io.WriteString(w, header)
+	_, err := disk.Replace(path, true, func(writer io.Writer) error {
+		_, err := io.WriteString(writer, header)
 		for _, host := range slices.Sorted(maps.Keys(hosts)) {
 			if err == nil {
-				_, err = fmt.Fprintf(w, "%s %s\n", hosts[host], host)
+				_, err = fmt.Fprintf(writer, "%s %s\n", hosts[host], host)
 			}
 		}
 		return err

@@ -67,17 +67,17 @@ func (t *Table) Address(host string) (netip.Addr, error) {
 	start := binary.BigEndian.Uint64(sum[:])
 	// Looking at more than are taken cannot be needed, apart from addresses that are not given at all.
 	for i := range min(t.size, 2*uint64(len(t.byHost))+minHostBits) {
-		a := t.at((start + i) % t.size)
-		if _, taken := t.byAddr[a]; taken || !usable(a) {
+		address := t.at((start + i) % t.size)
+		if _, taken := t.byAddr[address]; taken || !usable(address) {
 			continue
 		}
-		t.put(host, a)
+		t.put(host, address)
 		t.changed = true
 		select {
 		case t.bell <- struct{}{}:
 		default:
 		}
-		return a, nil
+		return address, nil
 	}
 	return netip.Addr{}, fmt.Errorf("virtual addresses: all of %s are given away", t.prefix)
 }

@@ -49,16 +49,16 @@ func innerName(a *anypb.Any) string {
 // field returns the value of a field of type bytes, message or string, or nil.
 func field(b []byte, want protowire.Number) []byte {
 	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
+		number, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
 			return nil
 		}
 		b = b[n:]
-		if num == want && typ == protowire.BytesType {
+		if number == want && typ == protowire.BytesType {
 			v, _ := protowire.ConsumeBytes(b)
 			return v
 		}
-		if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
+		if n = protowire.ConsumeFieldValue(number, typ, b); n < 0 {
 			return nil
 		}
 		b = b[n:]

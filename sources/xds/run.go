@@ -29,10 +29,10 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	}
 	defer r.reportHops(nil)
 	defer s.standing.Store(nil)
-	cfg := s.config
-	cfg.NodeIn = r.makeNode
-	cfg.Hooks = adsc.Hooks{Accept: r.checkHeader, Connected: r.onConnected, Failed: r.onFailed, Response: r.onResponse}
-	cfg.Hooks.Compared = func(_ string, healed int) { s.healed.Add(float64(healed)) }
+	config := s.config
+	config.NodeIn = r.makeNode
+	config.Hooks = adsc.Hooks{Accept: r.checkHeader, Connected: r.onConnected, Failed: r.onFailed, Response: r.onResponse}
+	config.Hooks.Compared = func(_ string, healed int) { s.healed.Add(float64(healed)) }
 	for _, k := range s.kinds {
 		for _, url := range k.typeURLs {
 			r.types[url] = newTypeState(url, k.schema, r.revision)
@@ -41,9 +41,9 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	r.restorePublished()
 	for _, k := range s.kinds {
 		r.requested = append(r.requested, k.typeURLs[0])
-		cfg.Subscriptions = append(cfg.Subscriptions, r.subscription(k.typeURLs[0]))
+		config.Subscriptions = append(config.Subscriptions, r.subscription(k.typeURLs[0]))
 	}
-	client, err := adsc.New(cfg)
+	client, err := adsc.New(config)
 	if err != nil {
 		return err
 	}
@@ -171,13 +171,13 @@ func (r *run) tryAliases(resp *adsc.Response) {
 	if len(r.types[resp.TypeURL].hashes) > 0 {
 		return
 	}
-	for _, k := range r.kinds {
-		i := slices.Index(k.typeURLs, resp.TypeURL)
-		if i < 0 || i+1 == len(k.typeURLs) || slices.Contains(r.requested, k.typeURLs[i+1]) {
+	for _, kind := range r.kinds {
+		i := slices.Index(kind.typeURLs, resp.TypeURL)
+		if i < 0 || i+1 == len(kind.typeURLs) || slices.Contains(r.requested, kind.typeURLs[i+1]) {
 			continue
 		}
-		if err := r.client.Subscribe(r.subscription(k.typeURLs[i+1])); err == nil { // New has checked it
-			r.requested = append(r.requested, k.typeURLs[i+1])
+		if err := r.client.Subscribe(r.subscription(kind.typeURLs[i+1])); err == nil { // New has checked it
+			r.requested = append(r.requested, kind.typeURLs[i+1])
 		}
 	}
 }
@@ -200,14 +200,14 @@ func (r *run) withdrawUnrequested() {
 	for _, group := range r.foreign {
 		contents = append(contents, sources.Content{Group: group})
 	}
-	for url, t := range r.types {
+	for url, typeState := range r.types {
 		if slices.Contains(r.requested, url) {
 			continue
 		}
-		for name := range t.hashes {
+		for name := range typeState.hashes {
 			contents = append(contents, sources.Content{Group: groupOf(url, name)})
 		}
-		clear(t.hashes)
+		clear(typeState.hashes)
 	}
 	r.foreign = nil
 	if len(contents) > 0 {

@@ -76,18 +76,18 @@ func (t *typeState) checkSize(r *adsc.Response) error {
 }
 
 // apply returns the changes by a response, each group once, and the faults that are not in contents.
-func (t *typeState) apply(r *adsc.Response) (contents []sources.Content, faults faults) {
-	if r.Complete && t.fullSet == nil {
+func (t *typeState) apply(response *adsc.Response) (contents []sources.Content, faults faults) {
+	if response.Complete && t.fullSet == nil {
 		t.fullSet = &fullSet{last: make(map[string]int)}
 		clear(t.complaints)
 	}
 	delete(t.complaints, unnamedChange)
 	last, offset := make(map[string]int), 0
-	if r.Complete {
+	if response.Complete {
 		last, offset = t.fullSet.last, t.fullSet.count
-		t.fullSet.count += len(r.Resources)
+		t.fullSet.count += len(response.Resources)
 	}
-	for i, res := range r.Resources {
+	for i, res := range response.Resources {
 		name := nameIn(t.schema, res)
 		if name == "" {
 			t.addNameless(res, &faults)
@@ -100,7 +100,7 @@ func (t *typeState) apply(r *adsc.Response) (contents []sources.Content, faults 
 		}
 		last[name] = offset + i
 	}
-	for i, res := range r.Resources {
+	for i, res := range response.Resources {
 		name := nameIn(t.schema, res)
 		if name == "" || last[name] != offset+i {
 			continue
@@ -116,7 +116,7 @@ func (t *typeState) apply(r *adsc.Response) (contents []sources.Content, faults 
 		delete(t.refused, name)
 		contents = append(contents, t.content(name, res.Body))
 	}
-	for _, name := range r.Removed {
+	for _, name := range response.Removed {
 		if index, ok := last[name]; ok && index >= offset {
 			t.complain(name, "sent and removed in one response; it stays", &faults)
 			continue
@@ -124,13 +124,13 @@ func (t *typeState) apply(r *adsc.Response) (contents []sources.Content, faults 
 		if name == unnamed {
 			continue // no resource has this name
 		}
-		if r.Complete {
+		if response.Complete {
 			delete(last, name)
 		}
 		delete(t.complaints, name)
 		contents = t.withdraw(contents, name)
 	}
-	if r.Complete && !r.More {
+	if response.Complete && !response.More {
 		contents = t.finishSet(contents)
 	}
 	return contents, faults
@@ -179,16 +179,16 @@ func (t *typeState) fault(name string, err error) *resource.Error {
 
 // content returns the content of the group of a resource.
 func (t *typeState) content(name string, body *anypb.Any) sources.Content {
-	c := sources.Content{Group: groupOf(t.typeURL, name)}
-	origin := resource.Origin{Place: c.Group}
+	content := sources.Content{Group: groupOf(t.typeURL, name)}
+	origin := resource.Origin{Place: content.Group}
 	res, err := Decode(t.typeURL, body)
 	switch {
 	case err != nil:
-		c.Rejects = []sources.Reject{{Key: keyOf(t.schema, name), Origin: origin, Err: t.fault(name, err)}}
+		content.Rejects = []sources.Reject{{Key: keyOf(t.schema, name), Origin: origin, Err: t.fault(name, err)}}
 	case isForRevision(res, t.revision):
-		c.Resources = []*resource.Resource{res.WithOrigin(origin)}
+		content.Resources = []*resource.Resource{res.WithOrigin(origin)}
 	}
-	return c
+	return content
 }
 
 // finishSet ends a complete set, and withdraws all names that it lacks, unless it has a resource without a name, which
@@ -241,12 +241,12 @@ func (t *typeState) rejectedOf(r *adsc.Response) (names []string) {
 }
 
 func (t *typeState) hash(body *anypb.Any) uint64 {
-	var h maphash.Hash
-	h.SetSeed(t.seed)
-	_, _ = h.WriteString(body.GetTypeUrl()) // a hash has no errors
-	_ = h.WriteByte(0)
-	_, _ = h.Write(body.GetValue())
-	return h.Sum64()
+	var hash maphash.Hash
+	hash.SetSeed(t.seed)
+	_, _ = hash.WriteString(body.GetTypeUrl()) // a hash has no errors
+	_ = hash.WriteByte(0)
+	_, _ = hash.Write(body.GetValue())
+	return hash.Sum64()
 }
 
 // maxFaults is the number of faults that are kept of one response. People need no more, and a server that sends invalid

@@ -96,7 +96,7 @@ func New(address string, settings Settings) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("address: %q: %w", address, err)
 	}
-	s := &Source{settings: settings, config: adsc.Config{
+	source := &Source{settings: settings, config: adsc.Config{
 		Addresses: servers, TLS: settings.TLS, TokenFile: settings.TokenFile,
 		MaxMessage: int(settings.MaxMessageBytes), CompareAfter: cmp.Or(settings.Resync, defaultResync),
 		Log: slog.New(slog.DiscardHandler), // the source reports its health instead
@@ -106,15 +106,15 @@ func New(address string, settings Settings) (*Source, error) {
 	})}
 	switch settings.Mode {
 	case "", "auto":
-		s.config.Mode = adsc.Auto
+		source.config.Mode = adsc.Auto
 	case "delta":
-		s.config.Mode = adsc.Delta
+		source.config.Mode = adsc.Delta
 	case "sotw":
-		s.config.Mode = adsc.SotW
+		source.config.Mode = adsc.SotW
 	default:
 		return nil, fmt.Errorf(`mode: want "auto", "delta" or "sotw", got %q`, settings.Mode)
 	}
-	if s.kinds, err = subscribedKinds(settings.SubscribedResources); err != nil {
+	if source.kinds, err = subscribedKinds(settings.SubscribedResources); err != nil {
 		return nil, fmt.Errorf("subscribedResources: %w", err)
 	}
 	if settings.TLS != nil {
@@ -134,7 +134,7 @@ func New(address string, settings Settings) (*Source, error) {
 	if d := settings.Resync; d != 0 && (d < time.Second || d > 24*time.Hour) {
 		return nil, fmt.Errorf("resync: want 1s to 24h, got %s", d)
 	}
-	return s, nil
+	return source, nil
 }
 
 // parse returns the servers in an address.
@@ -164,14 +164,14 @@ func parse(address string) ([]string, error) {
 
 // collect registers the counter until stop is called. The registerer adds the label that names the source.
 func (s *Source) collect() (stop func(), err error) {
-	r := s.settings.Registerer
-	if r == nil {
+	registerer := s.settings.Registerer
+	if registerer == nil {
 		return func() {}, nil
 	}
-	if err := r.Register(s.healed); err != nil {
+	if err := registerer.Register(s.healed); err != nil {
 		return nil, err
 	}
-	return func() { r.Unregister(s.healed) }, nil
+	return func() { registerer.Unregister(s.healed) }, nil
 }
 
 // The keys of node metadata.
@@ -189,16 +189,16 @@ func (s *Source) node(namespace string) *corev3.Node {
 	for k, v := range s.settings.NodeMetadata {
 		fields[k] = structpb.NewStringValue(v)
 	}
-	n := &corev3.Node{
+	node := &corev3.Node{
 		Id:            cmp.Or(s.settings.NodeID, adsc.NodeID(defaultName(), namespace)),
 		UserAgentName: "tributary",
 		Metadata:      &structpb.Struct{Fields: fields},
 	}
 	if s.settings.Locality != "" {
 		parts := append(strings.Split(s.settings.Locality, "/"), "", "")
-		n.Locality = &corev3.Locality{Region: parts[0], Zone: parts[1], SubZone: parts[2]}
+		node.Locality = &corev3.Locality{Region: parts[0], Zone: parts[1], SubZone: parts[2]}
 	}
-	return n
+	return node
 }
 
 var notInLabel = regexp.MustCompile(`[^a-z0-9-]+`)

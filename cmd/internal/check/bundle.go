@@ -139,18 +139,18 @@ func (s *Secrets) Configuration(text []byte, dir string) ([]byte, error) {
 
 // Clean removes secrets and comments from the tree of settings under key, in the configuration of a file in dir. It
 // adds the secrets to s.
-func (s *Secrets) Clean(n *yaml.Node, key, dir string) {
-	n.HeadComment, n.LineComment, n.FootComment = "", "", ""
-	switch n.Kind {
+func (s *Secrets) Clean(node *yaml.Node, key, dir string) {
+	node.HeadComment, node.LineComment, node.FootComment = "", "", ""
+	switch node.Kind {
 	case yaml.MappingNode:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			s.Clean(n.Content[i], "", dir)
-			s.Clean(n.Content[i+1], n.Content[i].Value, dir)
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			s.Clean(node.Content[i], "", dir)
+			s.Clean(node.Content[i+1], node.Content[i].Value, dir)
 		}
 	case yaml.ScalarNode:
-		s.scalar(n, key, dir)
+		s.scalar(node, key, dir)
 	default: // the entries of a list have the list's key; an anchor is cleaned at its definition
-		for _, child := range n.Content {
+		for _, child := range node.Content {
 			s.Clean(child, key, dir)
 		}
 	}

@@ -69,37 +69,37 @@ func (l *Linter) Config(ctx context.Context, name string, cfg *config.Config, er
 	if l.Files != nil {
 		skipped = l.checkFiles(ctx, name, cfg, offline)
 	}
-	for _, s := range cfg.ConfigSources {
-		settings, isFile := s.Settings.(*config.File)
+	for _, source := range cfg.ConfigSources {
+		settings, isFile := source.Settings.(*config.File)
 		if !isFile && l.Connect == nil {
-			l.unread = append(l.unread, s)
-			skipped = append(skipped, fmt.Sprintf("source %s (%s): it is checked when it is read", s.Name, s.Shown()))
+			l.unread = append(l.unread, source)
+			skipped = append(skipped, fmt.Sprintf("source %s (%s): it is checked when it is read", source.Name, source.Shown()))
 			continue
 		}
-		terms := Terms{Name: s.Name, Lenient: s.Validation == config.ValidationWarn, Precedence: s.Precedence}
-		_, terms.LenientMetadata = s.Settings.(*config.XDS)
-		if e := s.Merge.Endpoints; e != nil {
+		terms := Terms{Name: source.Name, Lenient: source.Validation == config.ValidationWarn, Precedence: source.Precedence}
+		_, terms.LenientMetadata = source.Settings.(*config.XDS)
+		if e := source.Merge.Endpoints; e != nil {
 			terms.Merge = &aggregate.Merge{Locality: e.Locality, Priority: e.Priority}
 		}
-		if terms.Transform, err = s.Rules(); err != nil {
-			return nil, fmt.Errorf("source %s: %w", s.Name, err)
+		if terms.Transform, err = source.Rules(); err != nil {
+			return nil, fmt.Errorf("source %s: %w", source.Name, err)
 		}
 		if !isFile {
-			if err := l.checkConnected(ctx, name, s, terms); err != nil {
+			if err := l.checkConnected(ctx, name, source, terms); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		switch read, err := l.Address(ctx, s.Address, settings.Source(), terms); {
+		switch read, err := l.Address(ctx, source.Address, settings.Source(), terms); {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case err != nil && offline:
-			l.unread = append(l.unread, s)
-			skipped = append(skipped, fmt.Sprintf("source %s (%s): %v", s.Name, s.Shown(), err))
+			l.unread = append(l.unread, source)
+			skipped = append(skipped, fmt.Sprintf("source %s (%s): %v", source.Name, source.Shown(), err))
 		case err != nil:
-			l.reportUnreadable(name, s, Unreadable, err)
+			l.reportUnreadable(name, source, Unreadable, err)
 		case !read:
-			l.reportEmpty(name, fmt.Sprintf("source %s (%s): nothing is read from it", s.Name, s.Shown()), 0)
+			l.reportEmpty(name, fmt.Sprintf("source %s (%s): nothing is read from it", source.Name, source.Shown()), 0)
 		}
 	}
 	return skipped, nil
@@ -220,18 +220,18 @@ func ReadFiles(ctx context.Context, address string, settings file.Settings) (con
 	if err != nil {
 		return nil, "", err
 	}
-	r, err := firstRead(ctx, source)
+	firstReading, err := firstRead(ctx, source)
 	switch {
 	case !errors.Is(err, context.Canceled):
 		return nil, "", err
-	case !r.finished: // ctx ended from outside
+	case !firstReading.finished: // ctx ended from outside
 		return nil, "", ctx.Err()
-	case r.health.State == sources.Unreachable, r.health.State == sources.Denied:
-		return nil, "", errors.New(r.health.Message)
-	case r.health.State == sources.Degraded:
-		return r.contents, r.health.Message, nil
+	case firstReading.health.State == sources.Unreachable, firstReading.health.State == sources.Denied:
+		return nil, "", errors.New(firstReading.health.Message)
+	case firstReading.health.State == sources.Degraded:
+		return firstReading.contents, firstReading.health.Message, nil
 	}
-	return r.contents, "", nil
+	return firstReading.contents, "", nil
 }
 
 const registryPatience = 30 * time.Second
@@ -287,16 +287,16 @@ func (r *firstReading) Replace(group string, rs []*resource.Resource, rejects ..
 func (r *firstReading) ReplaceAll(contents []sources.Content) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, c := range contents {
+	for _, content := range contents {
 		if r.finished {
 			break
 		}
-		i, again := r.places[c.Group]
+		i, again := r.places[content.Group]
 		if !again {
-			i, r.contents = len(r.contents), append(r.contents, c)
-			r.places[c.Group] = i
+			i, r.contents = len(r.contents), append(r.contents, content)
+			r.places[content.Group] = i
 		}
-		r.contents[i] = c
+		r.contents[i] = content
 	}
 	return nil
 }

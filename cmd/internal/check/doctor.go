@@ -117,21 +117,21 @@ func (d *Doctor) Look(ctx context.Context) error {
 
 // configuration checks the configuration, or the error of loading it, and its sources, as validate --connect does.
 func (d *Doctor) configuration(ctx context.Context, cfg *config.Config, err error) error {
-	var l Linter
+	var linter Linter
 	if !d.Offline {
-		l.Connect = relay.Reader
+		linter.Connect = relay.Reader
 	}
-	skipped, err := l.Config(ctx, d.File, cfg, err, false)
+	skipped, err := linter.Config(ctx, d.File, cfg, err, false)
 	if err == nil {
-		err = l.Compete(ctx)
+		err = linter.Compete(ctx)
 	}
 	if err != nil {
 		return err
 	}
 	wrong := map[string]bool{}
-	for _, f := range l.Findings {
+	for _, finding := range linter.Findings {
 		check, fix := sourcesCheck, "see tributary validate "+d.File
-		switch f.Rule {
+		switch finding.Rule {
 		case Configuration:
 			check, fix = configurationCheck, "correct it there; tributary schema prints every key"
 		case Denied:
@@ -139,21 +139,21 @@ func (d *Doctor) configuration(ctx context.Context, cfg *config.Config, err erro
 				"--connect tells whether they do"
 		case Unreadable:
 			fix = "see that the address is right, and that it can be reached from this machine"
-			if strings.Contains(f.Message, fs.ErrPermission.Error()) {
+			if strings.Contains(finding.Message, fs.ErrPermission.Error()) {
 				fix = mayRead
 			}
 		}
-		if f.Fix != "" {
-			fix = "create these:\n" + f.Fix
+		if finding.Fix != "" {
+			fix = "create these:\n" + finding.Fix
 		}
 		severity := Warning
-		if f.Severity == Error {
+		if finding.Severity == Error {
 			severity = Error
-		} else if f.Severity == Note {
+		} else if finding.Severity == Note {
 			continue
 		}
 		wrong[check] = wrong[check] || severity == Error
-		d.note(check, severity, f.String(), fix)
+		d.note(check, severity, finding.String(), fix)
 	}
 	if cfg == nil {
 		return nil // its problems were noted above
@@ -161,14 +161,14 @@ func (d *Doctor) configuration(ctx context.Context, cfg *config.Config, err erro
 	if !wrong[configurationCheck] {
 		d.note(configurationCheck, Fine, d.File+": "+words.Count(len(cfg.ConfigSources), "source", "sources"), "")
 	}
-	for _, line := range l.Connected {
+	for _, line := range linter.Connected {
 		d.note(sourcesCheck, Fine, line, "")
 	}
 	for _, line := range skipped {
 		d.note(sourcesCheck, Skipped, line, "")
 	}
-	if l.Objects > 0 {
-		d.note(sourcesCheck, Fine, words.Count(l.Objects, "object in files is", "objects in files are")+" right", "")
+	if linter.Objects > 0 {
+		d.note(sourcesCheck, Fine, words.Count(linter.Objects, "object in files is", "objects in files are")+" right", "")
 	}
 	return nil
 }
@@ -182,15 +182,15 @@ func adviceFor(err error, fallback string) string {
 }
 
 // WriteResults writes the findings for people.
-func WriteResults(w io.Writer, results []Result) error {
-	var b strings.Builder
+func WriteResults(writer io.Writer, results []Result) error {
+	var builder strings.Builder
 	for _, f := range results {
-		fmt.Fprintf(&b, "%-8s %-14s %s\n", f.Severity, f.Check, f.Message)
+		fmt.Fprintf(&builder, "%-8s %-14s %s\n", f.Severity, f.Check, f.Message)
 		if f.Fix != "" {
-			fmt.Fprintf(&b, "%-8s %-14s to do: %s\n", "", "", f.Fix)
+			fmt.Fprintf(&builder, "%-8s %-14s to do: %s\n", "", "", f.Fix)
 		}
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(writer, builder.String())
 	return err
 }
 

@@ -85,15 +85,15 @@ func FindFiles(root string) (places []FoundFiles, err error) {
 		return nil, err
 	}
 	options.Keep = file.DerivedKinds
-	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+	err = filepath.WalkDir(root, func(path string, dirEntry fs.DirEntry, err error) error {
 		switch {
 		case err != nil && path == root:
 			return err
 		case err != nil, files >= maxFiles:
 			return nil //nolint:nilerr // other files can be read
-		case path != root && file.Hidden(e.Name()) && e.IsDir():
+		case path != root && file.Hidden(dirEntry.Name()) && dirEntry.IsDir():
 			return fs.SkipDir
-		case !e.Type().IsRegular() || file.Hidden(e.Name()) || !file.Reads(e.Name()):
+		case !dirEntry.Type().IsRegular() || file.Hidden(dirEntry.Name()) || !file.Reads(dirEntry.Name()):
 			return nil
 		}
 		files++

@@ -167,11 +167,11 @@ func (l *Linter) reportEmpty(place, message string, skipped int) {
 // skippedFiles returns the files of a tree that are not read because of their extension, without hidden files.
 func skippedFiles(root string) (skipped []string) {
 	// The source reports a directory that cannot be read.
-	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && path != root && d.IsDir() && file.Hidden(d.Name()) {
+	_ = filepath.WalkDir(root, func(path string, dirEntry fs.DirEntry, err error) error {
+		if err == nil && path != root && dirEntry.IsDir() && file.Hidden(dirEntry.Name()) {
 			return fs.SkipDir
 		}
-		if err == nil && d.Type().IsRegular() && !file.Hidden(d.Name()) && !file.Reads(d.Name()) {
+		if err == nil && dirEntry.Type().IsRegular() && !file.Hidden(dirEntry.Name()) && !file.Reads(dirEntry.Name()) {
 			skipped = append(skipped, path)
 		}
 		return nil //nolint:nilerr // other directories can be walked
@@ -216,15 +216,15 @@ func (l *Linter) checkContent(objects *validObjects, content sources.Content) {
 		}
 		l.reportAt(place, Warning, Malformed, message)
 	}
-	for _, r := range content.Rejects {
-		if r.Foreign && !r.Derives && len(resource.ErrorsIn(r.Err)) == 1 { // it has no other error
-			l.reportForeign(objects.terms, r)
+	for _, reject := range content.Rejects {
+		if reject.Foreign && !reject.Derives && len(resource.ErrorsIn(reject.Err)) == 1 { // it has no other error
+			l.reportForeign(objects.terms, reject)
 			continue
 		}
 		// An unidentified object may be an object that the transforms include.
-		_, served := resource.SchemaOf(r.Key.Kind)
-		if key, taken := objects.terms.Transform.Key(r.Key); taken || !served || r.Key.Name == "" {
-			l.reportErrors(Error, key, r.Origin.Place, "", r.Err)
+		_, served := resource.SchemaOf(reject.Key.Kind)
+		if key, taken := objects.terms.Transform.Key(reject.Key); taken || !served || reject.Key.Name == "" {
+			l.reportErrors(Error, key, reject.Origin.Place, "", reject.Err)
 		}
 	}
 	for _, r := range content.Resources {
@@ -325,13 +325,13 @@ func foreignSeverity(setting string) Severity {
 	return Note
 }
 
-func (l *Linter) reportForeign(terms Terms, r sources.Reject) {
+func (l *Linter) reportForeign(terms Terms, reject sources.Reject) {
 	severity := cmp.Or(terms.Foreign, Note)
 	if severity != Error {
 		l.Foreign++
 	}
-	for _, e := range resource.ErrorsIn(r.Err) {
-		l.report(severity, Foreign, r.Key, e.Origin.Place, e.Err.Error())
+	for _, e := range resource.ErrorsIn(reject.Err) {
+		l.report(severity, Foreign, reject.Key, e.Origin.Place, e.Err.Error())
 	}
 }
 

@@ -71,7 +71,7 @@ func manifestTexts(namespace string) sources.Texts {
 }
 
 // ParseManifest is ReadManifest for a text; place names it.
-func ParseManifest(l *Linter, place string, text []byte, namespace string) ([]ManifestObject, error) {
+func ParseManifest(linter *Linter, place string, text []byte, namespace string) ([]ManifestObject, error) {
 	given, versionless := versions(text, namespace)
 	if versionless != nil {
 		given = nil // decoding reports the malformed text
@@ -80,13 +80,13 @@ func ParseManifest(l *Linter, place string, text []byte, namespace string) ([]Ma
 	if err != nil {
 		return nil, err
 	}
-	c := sources.Decode(place, place, text, options)
-	if versionless != nil && len(c.Rejects) == 0 {
+	content := sources.Decode(place, place, text, options)
+	if versionless != nil && len(content.Rejects) == 0 {
 		return nil, fmt.Errorf("%s: %w", place, versionless)
 	}
-	l.checkSource(Terms{}, []sources.Content{c})
+	linter.checkSource(Terms{}, []sources.Content{content})
 	var objects []ManifestObject
-	for _, r := range c.Resources {
+	for _, r := range content.Resources {
 		objects = append(objects, ManifestObject{r, given[r.Key()]})
 	}
 	return objects, nil

@@ -72,7 +72,7 @@ func BootstrapClients() []string {
 }
 
 // WriteBootstrap writes the configuration of a client, and returns a hint to use it.
-func WriteBootstrap(w io.Writer, client string, opts Bootstrap) (hint string, err error) {
+func WriteBootstrap(writer io.Writer, client string, opts Bootstrap) (hint string, err error) {
 	index := slices.Index(BootstrapClients(), client)
 	if index < 0 {
 		return "", fmt.Errorf("unknown client %q", client)
@@ -98,7 +98,7 @@ func WriteBootstrap(w io.Writer, client string, opts Bootstrap) (hint string, er
 	if err != nil {
 		return "", err
 	}
-	return bootstrapTargets[index].hint, parsed.Execute(w, map[string]any{
+	return bootstrapTargets[index].hint, parsed.Execute(writer, map[string]any{
 		"Server": opts.Server, "Host": host, "Port": number, "NodeID": opts.NodeID,
 		"Metadata":    opts.metadata(bootstrapTargets[index].name, identity),
 		"ProgramSize": programSize, "Kubernetes": opts.Kubernetes,

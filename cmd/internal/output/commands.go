@@ -24,22 +24,22 @@ func Reference(root *cobra.Command) []byte {
 	var page bytes.Buffer
 	page.WriteString("# Commands\n\nMade by `make generate` from the output of `--help`.\n")
 	var describe func(cmd *cobra.Command)
-	describe = func(cmd *cobra.Command) {
-		cmd.InitDefaultHelpFlag()
-		fmt.Fprintf(&page, "\n## %s\n\n%s\n", cmd.CommandPath(), cmd.Short)
-		if cmd.Long != "" {
-			fmt.Fprintf(&page, "\n%s\n", cmd.Long)
+	describe = func(command *cobra.Command) {
+		command.InitDefaultHelpFlag()
+		fmt.Fprintf(&page, "\n## %s\n\n%s\n", command.CommandPath(), command.Short)
+		if command.Long != "" {
+			fmt.Fprintf(&page, "\n%s\n", command.Long)
 		}
-		if cmd.Runnable() {
-			fmt.Fprintf(&page, "\n```\n%s\n```\n", cmd.UseLine())
+		if command.Runnable() {
+			fmt.Fprintf(&page, "\n```\n%s\n```\n", command.UseLine())
 		}
-		if cmd.Example != "" {
-			fmt.Fprintf(&page, "\nExamples:\n\n```console\n%s```\n", shellLines(cmd.Example))
+		if command.Example != "" {
+			fmt.Fprintf(&page, "\nExamples:\n\n```console\n%s```\n", shellLines(command.Example))
 		}
-		if flags := cmd.NonInheritedFlags(); flags.HasAvailableFlags() {
+		if flags := command.NonInheritedFlags(); flags.HasAvailableFlags() {
 			fmt.Fprintf(&page, "\n```\n%s```\n", flags.FlagUsages())
 		}
-		for _, child := range cmd.Commands() {
+		for _, child := range command.Commands() {
 			if child.IsAvailableCommand() && child.Name() != "completion" {
 				describe(child)
 			}

@@ -69,7 +69,7 @@ func (d Differences) Total() int {
 
 // WriteDifferences writes a unified diff in YAML for each object that differs, in key order. Creation times count,
 // since clients break ties by them. For objects without one, the order of their sources counts if both sides have it.
-func WriteDifferences(w io.Writer, first, second *Side) (differences Differences, err error) {
+func WriteDifferences(writer io.Writer, first, second *Side) (differences Differences, err error) {
 	var keys []resource.Key
 	for _, side := range []*Side{first, second} {
 		keys = slices.AppendSeq(slices.AppendSeq(keys, maps.Keys(side.objects)), maps.Keys(side.rejected))
@@ -100,9 +100,9 @@ func WriteDifferences(w io.Writer, first, second *Side) (differences Differences
 			}
 		}
 		if note != "" {
-			_, err = fmt.Fprintf(w, "# %s: %s\n", key, note)
+			_, err = fmt.Fprintf(writer, "# %s: %s\n", key, note)
 		} else {
-			err = writeDifference(w, first.label(key), second.label(key), before, after)
+			err = writeDifference(writer, first.label(key), second.label(key), before, after)
 		}
 		if err != nil {
 			return differences, err
@@ -157,7 +157,7 @@ func (s *Side) label(key resource.Key) string {
 	return cmp.Or(object.Origin().Place, s.Name) + " " + key.String()
 }
 
-func writeDifference(w io.Writer, firstLabel, secondLabel string, first, second *resource.Resource) error {
+func writeDifference(writer io.Writer, firstLabel, secondLabel string, first, second *resource.Resource) error {
 	before, err := yamlText(first)
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ func writeDifference(w io.Writer, firstLabel, secondLabel string, first, second 
 		}
 		unified = fmt.Sprintf("--- %s\n+++ %s\n%s\n", firstLabel, secondLabel, explanation)
 	}
-	_, err = io.WriteString(w, unified)
+	_, err = io.WriteString(writer, unified)
 	return err
 }
 

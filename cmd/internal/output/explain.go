@@ -17,7 +17,7 @@ import (
 )
 
 // Explain writes the explanation of a key or a host, which is the question.
-func Explain(w io.Writer, question string, explanation *admin.Explanation, now time.Time) error {
+func Explain(writer io.Writer, question string, explanation *admin.Explanation, now time.Time) error {
 	report := &text{now: now}
 	if len(explanation.Objects) == 0 {
 		report.line("%s: %s", question, explanation.Why)
@@ -30,7 +30,7 @@ func Explain(w io.Writer, question string, explanation *admin.Explanation, now t
 		report.section("similar", words.Each(explanation.Similar, similar)...)
 		report.section("not readable", words.Each(explanation.Unread,
 			func(q admin.Quarantined) string { return q.Said() })...)
-		return report.writeTo(w)
+		return report.writeTo(writer)
 	}
 	if len(explanation.Objects) > 1 || len(explanation.Warnings) > 0 {
 		report.line("%s: %s", question, explanation.Why)
@@ -54,7 +54,7 @@ func Explain(w io.Writer, question string, explanation *admin.Explanation, now t
 	if slices.ContainsFunc(explanation.Objects, acknowledged) {
 		report.line("\nAn acknowledgement proves arrival only. istiod also acknowledges objects that it then ignores.")
 	}
-	return report.writeTo(w)
+	return report.writeTo(writer)
 }
 
 func (t *text) deletion(last *history.Entry) []string {
@@ -335,7 +335,7 @@ func endpoints(explained admin.Explained) (lines []string) {
 }
 
 // Guard writes the changes on hold.
-func Guard(w io.Writer, guarded []admin.Guarded, now time.Time) error {
+func Guard(writer io.Writer, guarded []admin.Guarded, now time.Time) error {
 	report := &text{now: now}
 	if len(guarded) == 0 {
 		report.line("nothing is held")
@@ -367,5 +367,5 @@ func Guard(w io.Writer, guarded []admin.Guarded, now time.Time) error {
 		report.section("lost", changes...)
 		report.section("to let it go", "tributary guard release "+hold.Source+" --hold "+hold.ID)
 	}
-	return report.writeTo(w)
+	return report.writeTo(writer)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // History writes a line for each change, and with details the differences below it.
-func History(w io.Writer, answer *history.Answer, details bool, screen Screen) error {
+func History(writer io.Writer, answer *history.Answer, details bool, screen Screen) error {
 	report := &text{screen: screen}
 	name, source, widest := 0, 0, len("updated*")
 	for _, entry := range answer.Entries {
@@ -46,7 +46,7 @@ func History(w io.Writer, answer *history.Answer, details bool, screen Screen) e
 			report.line("    %s", strings.TrimRight(line, "\n"))
 		}
 	}
-	return report.writeTo(w)
+	return report.writeTo(writer)
 }
 
 func entrySubject(entry *history.Entry) string {

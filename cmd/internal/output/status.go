@@ -18,7 +18,7 @@ import (
 )
 
 // Status writes st, which the admin server at address answered, so that it fits the screen.
-func Status(w io.Writer, address string, status *admin.Status, now time.Time, screen Screen) error {
+func Status(writer io.Writer, address string, status *admin.Status, now time.Time, screen Screen) error {
 	report := &text{now: now, screen: screen}
 	report.summary(address, status)
 	report.problems(status.Troubles())
@@ -50,7 +50,7 @@ func Status(w io.Writer, address string, status *admin.Status, now time.Time, sc
 	report.section("HISTORY", report.history(status.History)...)
 	report.line("")
 	report.clients(status.Clients)
-	return report.writeTo(w)
+	return report.writeTo(writer)
 }
 
 func (t *text) summary(address string, status *admin.Status) {
@@ -326,7 +326,7 @@ type Instance struct {
 }
 
 // Fleet writes a line for each instance.
-func Fleet(w io.Writer, instances []Instance, now time.Time, screen Screen) error {
+func Fleet(writer io.Writer, instances []Instance, now time.Time, screen Screen) error {
 	report := &text{now: now, screen: screen}
 	table := rows{{"INSTANCE", "READY", "CONTENT", "OBJECTS", "UNHEALTHY", "HOLDS", "CLIENTS", "UP"}}
 	for _, instance := range instances {
@@ -351,11 +351,11 @@ func Fleet(w io.Writer, instances []Instance, now time.Time, screen Screen) erro
 	if contentDiffers(instances) {
 		report.line("the instances serve different content")
 	}
-	return report.writeTo(w)
+	return report.writeTo(writer)
 }
 
 // CheckFleet writes the troubles of the instances and differences of their content, or one line if there are none.
-func CheckFleet(w io.Writer, instances []Instance) (well bool, err error) {
+func CheckFleet(writer io.Writer, instances []Instance) (well bool, err error) {
 	report, objects, clients := &text{}, 0, 0
 	for _, instance := range instances {
 		if instance.Status == nil {
@@ -379,7 +379,7 @@ func CheckFleet(w io.Writer, instances []Instance) (well bool, err error) {
 		report.line("ok: %s, %s, %s", words.Count(len(instances), "instance", "instances"),
 			words.Count(objects, "object", "objects"), words.Count(clients, "client", "clients"))
 	}
-	_, err = fmt.Fprint(w, report.String())
+	_, err = fmt.Fprint(writer, report.String())
 	return well, err
 }
 
@@ -394,7 +394,7 @@ func contentDiffers(instances []Instance) bool {
 }
 
 // Check writes the troubles, or one line if there are none.
-func Check(w io.Writer, status *admin.Status) (well bool, err error) {
+func Check(writer io.Writer, status *admin.Status) (well bool, err error) {
 	verdict := status.Verdict()
 	report := &text{}
 	if verdict.Well {
@@ -403,6 +403,6 @@ func Check(w io.Writer, status *admin.Status) (well bool, err error) {
 	for _, trouble := range verdict.Troubles {
 		report.line("%s", trouble.Text)
 	}
-	_, err = io.WriteString(w, report.String())
+	_, err = io.WriteString(writer, report.String())
 	return verdict.Well, err
 }

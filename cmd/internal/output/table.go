@@ -175,18 +175,18 @@ func ageCell(object *resource.Resource, now time.Time) string {
 }
 
 // Brief formats a duration in its largest unit, like kubectl.
-func Brief(d time.Duration) string {
+func Brief(duration time.Duration) string {
 	switch {
-	case d < 0:
+	case duration < 0:
 		return "0s"
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
+	case duration < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(duration.Seconds()))
+	case duration < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(duration.Minutes()))
+	case duration < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(duration.Hours()))
 	default:
-		return fmt.Sprintf("%dd", int(d.Hours()/24))
+		return fmt.Sprintf("%dd", int(duration.Hours()/24))
 	}
 }
 
@@ -214,7 +214,7 @@ func (r resolver) FindMessageByURL(url string) (protoreflect.MessageType, error)
 }
 
 // EnvoyTable prints a line for each resource of a type, with its main fields.
-func EnvoyTable(w io.Writer, typeURL string, resources []proto.Message) error {
+func EnvoyTable(writer io.Writer, typeURL string, resources []proto.Message) error {
 	rows := map[string][][]string{
 		adsc.ClusterType:  {{"NAME", "TYPE", "LB"}},
 		adsc.EndpointType: {{"NAME", "HEALTHY", "ENDPOINTS"}},
@@ -239,7 +239,7 @@ func EnvoyTable(w io.Writer, typeURL string, resources []proto.Message) error {
 			row(message.GetName(), shortList(domains))
 		}
 	}
-	return align(w, 3, rows)
+	return align(writer, 3, rows)
 }
 
 func countEndpoints(assignment *endpointv3.ClusterLoadAssignment) (healthy int, addresses []string) {

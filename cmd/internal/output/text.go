@@ -36,12 +36,12 @@ func (t *text) section(label string, lines ...string) {
 	}
 }
 
-func (t *text) writeTo(w io.Writer) error {
+func (t *text) writeTo(writer io.Writer) error {
 	var trimmed strings.Builder
 	for line := range strings.Lines(t.String()) {
 		trimmed.WriteString(strings.TrimRight(line, " \n") + "\n") // a column that ends in empty cells ends in blanks
 	}
-	_, err := io.WriteString(w, t.screen.Colored(trimmed.String()))
+	_, err := io.WriteString(writer, t.screen.Colored(trimmed.String()))
 	return err
 }
 

@@ -41,13 +41,13 @@ type API struct {
 func New(t testing.TB) *API {
 	dir, err := os.MkdirTemp("", "spiffe") //nolint:usetesting // t.TempDir is too long for the name of a socket
 	require.NoError(t, err)
-	a := &API{t: t, socket: filepath.Join(dir, "agent.sock"), changed: make(chan struct{})}
-	a.Start()
+	api := &API{t: t, socket: filepath.Join(dir, "agent.sock"), changed: make(chan struct{})}
+	api.Start()
 	t.Cleanup(func() {
-		a.Stop()
+		api.Stop()
 		require.NoError(t, os.RemoveAll(dir))
 	})
-	return a
+	return api
 }
 
 // Address is where it serves.
@@ -56,14 +56,14 @@ func (a *API) Address() string { return "unix://" + a.socket }
 // Start has it serve again.
 func (a *API) Start() {
 	a.t.Helper()
-	lis, err := (&net.ListenConfig{}).Listen(a.t.Context(), "unix", a.socket)
+	listener, err := (&net.ListenConfig{}).Listen(a.t.Context(), "unix", a.socket)
 	require.NoError(a.t, err)
 	server := grpc.NewServer()
 	workload.RegisterSpiffeWorkloadAPIServer(server, a)
 	a.mu.Lock()
 	a.server = server
 	a.mu.Unlock()
-	a.serving.Go(func() { _ = server.Serve(lis) })
+	a.serving.Go(func() { _ = server.Serve(listener) })
 }
 
 // Stop has it go away.
@@ -79,12 +79,12 @@ func (a *API) Stop() {
 }
 
 // Sign makes an X509-SVID, valid for an hour unless it says otherwise.
-func Sign(by *testutil.Authority, id string, notAfter time.Time) testutil.Pair {
+func Sign(authority *testutil.Authority, id string, notAfter time.Time) testutil.Pair {
 	u, err := url.Parse(id)
 	if err != nil {
 		panic(err) // a mistake in a test
 	}
-	return by.Sign(&x509.Certificate{
+	return authority.Sign(&x509.Certificate{
 		URIs: []*url.URL{u}, NotAfter: notAfter, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	})
@@ -95,14 +95,14 @@ type Domains map[string]*testutil.Authority
 
 // Give has it give these identities, the first of which is the default, and name who signs for our own trust domain and
 // for others. Without identities it refuses.
-func (a *API) Give(own *testutil.Authority, others Domains, svids ...testutil.Pair) {
+func (a *API) Give(authority *testutil.Authority, others Domains, svids ...testutil.Pair) {
 	answer := &workload.X509SVIDResponse{FederatedBundles: make(map[string][]byte)}
 	for name, by := range others {
 		answer.FederatedBundles[name] = der(by.PEM)
 	}
 	for _, one := range svids {
 		answer.Svids = append(answer.Svids, &workload.X509SVID{
-			SpiffeId: one.Leaf.URIs[0].String(), X509Svid: one.Leaf.Raw, X509SvidKey: der(one.Key), Bundle: der(own.PEM),
+			SpiffeId: one.Leaf.URIs[0].String(), X509Svid: one.Leaf.Raw, X509SvidKey: der(one.Key), Bundle: der(authority.PEM),
 		})
 	}
 	if len(svids) == 0 {

@@ -175,7 +175,7 @@ func (c *checker) run(ctx context.Context, args ...string) (out string, err erro
 // bootstrap returns a bootstrap with all resources as static ones. Clusters contain their endpoints, and each
 // RouteConfiguration gets a listener.
 func bootstrap(resources []proto.Message) (*bootstrapv3.Bootstrap, error) {
-	ads := &corev3.ApiConfigSource{
+	apiConfigSource := &corev3.ApiConfigSource{
 		ApiType: corev3.ApiConfigSource_GRPC, TransportApiVersion: corev3.ApiVersion_V3,
 		GrpcServices: []*corev3.GrpcService{
 			{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: "ads"}}},
@@ -228,7 +228,7 @@ func bootstrap(resources []proto.Message) (*bootstrapv3.Bootstrap, error) {
 	}
 	return &bootstrapv3.Bootstrap{
 		Node:             &corev3.Node{Id: "n", Cluster: "c"},
-		DynamicResources: &bootstrapv3.Bootstrap_DynamicResources{AdsConfig: ads}, StaticResources: static,
+		DynamicResources: &bootstrapv3.Bootstrap_DynamicResources{AdsConfig: apiConfigSource}, StaticResources: static,
 	}, nil
 }
 

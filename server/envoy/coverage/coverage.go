@@ -67,30 +67,30 @@ func WithoutEffect(spec proto.Message) (fields []string) {
 func walk(message protoreflect.Message, parent string, report func(path, why string)) {
 	checkMessage(message.Interface(), parent, report)
 	behaviors := unsupported()[message.Descriptor().FullName()]
-	message.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		path := parent + "." + f.JSONName()
-		if why := behaviors[f.JSONName()]; why != "" {
+	message.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		path := parent + "." + field.JSONName()
+		if why := behaviors[field.JSONName()]; why != "" {
 			report(path, why)
 			return true
 		}
-		if check := checks[string(message.Descriptor().Name())+"."+f.JSONName()]; check != nil {
-			check(v, path, report)
+		if check := checks[string(message.Descriptor().Name())+"."+field.JSONName()]; check != nil {
+			check(value, path, report)
 		}
 		switch {
-		case f.IsMap():
-			if f.MapValue().Message() != nil {
-				v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+		case field.IsMap():
+			if field.MapValue().Message() != nil {
+				value.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
 					walk(v.Message(), path+"["+k.String()+"]", report)
 					return true
 				})
 			}
-		case f.Message() == nil:
-		case f.IsList():
-			for i := range v.List().Len() {
-				walk(v.List().Get(i).Message(), fmt.Sprintf("%s[%d]", path, i), report)
+		case field.Message() == nil:
+		case field.IsList():
+			for i := range value.List().Len() {
+				walk(value.List().Get(i).Message(), fmt.Sprintf("%s[%d]", path, i), report)
 			}
 		default:
-			walk(v.Message(), path, report)
+			walk(value.Message(), path, report)
 		}
 		return true
 	})
@@ -206,11 +206,11 @@ func checkFormats(v protoreflect.Value, path string, report func(path, why strin
 	})
 }
 
-func checkRingSize(v protoreflect.Value, path string, report func(path, why string)) {
-	if v.Uint() > translate.MaxRing {
+func checkRingSize(value protoreflect.Value, path string, report func(path, why string)) {
+	if value.Uint() > translate.MaxRing {
 		report(path, fmt.Sprintf("it is %d at most", translate.MaxRing))
 	}
-	if v.Uint() > translate.LargeRing {
+	if value.Uint() > translate.LargeRing {
 		report(path, "a ring of that size keeps an Envoy busy for a second or more at each change of endpoints, and "+
 			"requests wait")
 	}

@@ -47,9 +47,9 @@ var patches = []string{
 
 // envoyFilter makes an EnvoyFilter of some patches.
 func (m *Mesh) envoyFilter() *networking.EnvoyFilter {
-	f := &networking.EnvoyFilter{Priority: int32(m.rand.IntN(3)) - 1}
+	envoyFilter := &networking.EnvoyFilter{Priority: int32(m.rand.IntN(3)) - 1}
 	if m.one(3) {
-		f.WorkloadSelector = &networking.WorkloadSelector{Labels: map[string]string{"app": m.pick("one", "two")}}
+		envoyFilter.WorkloadSelector = &networking.WorkloadSelector{Labels: map[string]string{"app": m.pick("one", "two")}}
 	}
 	for range 1 + m.rand.IntN(3) {
 		match := fmt.Sprintf("\"context\": %q", m.pick("ANY", "GATEWAY", "SIDECAR_OUTBOUND", "SIDECAR_INBOUND"))
@@ -60,29 +60,29 @@ func (m *Mesh) envoyFilter() *networking.EnvoyFilter {
 		if err := protojson.Unmarshal(fmt.Appendf(nil, patches[m.rand.IntN(len(patches))], match), p); err != nil {
 			panic(err)
 		}
-		f.ConfigPatches = append(f.ConfigPatches, p)
+		envoyFilter.ConfigPatches = append(envoyFilter.ConfigPatches, p)
 	}
-	return f
+	return envoyFilter
 }
 
 // wasmPlugin makes a WasmPlugin of a module that there may not be.
 func (m *Mesh) wasmPlugin() *extensionsv1alpha1.WasmPlugin {
-	p := &extensionsv1alpha1.WasmPlugin{
+	wasmPlugin := &extensionsv1alpha1.WasmPlugin{
 		Url:    m.pick("https://one.internal:80/a", "http://two.internal/a", "oci://image"),
 		Sha256: m.pick("", "a123456789012345678901234567890123456789012345678901234567890123"),
 		Phase:  extensionsv1alpha1.PluginPhase(m.rand.IntN(4)), FailStrategy: extensionsv1alpha1.FailStrategy(m.rand.IntN(3)),
 		Type: extensionsv1alpha1.PluginType(m.rand.IntN(3)),
 	}
 	if m.one(2) {
-		p.Priority = wrapperspb.Int32(m.rand.Int32N(3))
+		wasmPlugin.Priority = wrapperspb.Int32(m.rand.Int32N(3))
 	}
 	if m.one(3) {
-		p.Selector = &typev1beta1.WorkloadSelector{MatchLabels: map[string]string{"app": m.pick("one", "two")}}
+		wasmPlugin.Selector = &typev1beta1.WorkloadSelector{MatchLabels: map[string]string{"app": m.pick("one", "two")}}
 	}
 	if m.one(3) {
-		p.Match = []*extensionsv1alpha1.WasmPlugin_TrafficSelector{{
+		wasmPlugin.Match = []*extensionsv1alpha1.WasmPlugin_TrafficSelector{{
 			Mode: typev1beta1.WorkloadMode(m.rand.IntN(4)), Ports: []*typev1beta1.PortSelector{{Number: 80}},
 		}}
 	}
-	return p
+	return wasmPlugin
 }

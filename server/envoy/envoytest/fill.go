@@ -99,8 +99,8 @@ var durations = []time.Duration{time.Millisecond, 500 * time.Millisecond, time.S
 // fill sets fields of a message, and what is in them, at random.
 func (m *Mesh) fill(msg proto.Message) { m.fillIn(msg.ProtoReflect(), 0) }
 
-func (m *Mesh) fillIn(msg protoreflect.Message, depth int) {
-	switch out := msg.Interface().(type) {
+func (m *Mesh) fillIn(message protoreflect.Message, depth int) {
+	switch out := message.Interface().(type) {
 	case *durationpb.Duration:
 		proto.Merge(out, durationpb.New(durations[m.rand.IntN(len(durations))]))
 		return
@@ -114,79 +114,79 @@ func (m *Mesh) fillIn(msg protoreflect.Message, depth int) {
 		out.Value = []uint32{0, 1, 5}[m.rand.IntN(3)]
 		return
 	}
-	d := msg.Descriptor()
-	for i := range d.Oneofs().Len() {
-		if o := d.Oneofs().Get(i); !o.IsSynthetic() && !m.one(4) {
-			m.set(msg, o.Fields().Get(m.rand.IntN(o.Fields().Len())), depth)
+	descriptor := message.Descriptor()
+	for i := range descriptor.Oneofs().Len() {
+		if o := descriptor.Oneofs().Get(i); !o.IsSynthetic() && !m.one(4) {
+			m.set(message, o.Fields().Get(m.rand.IntN(o.Fields().Len())), depth)
 		}
 	}
-	for i := range d.Fields().Len() {
-		f := d.Fields().Get(i)
+	for i := range descriptor.Fields().Len() {
+		f := descriptor.Fields().Get(i)
 		if (f.ContainingOneof() == nil || f.ContainingOneof().IsSynthetic()) && m.one(3) {
-			m.set(msg, f, depth)
+			m.set(message, f, depth)
 		}
 	}
 }
 
-func (m *Mesh) set(msg protoreflect.Message, f protoreflect.FieldDescriptor, depth int) {
+func (m *Mesh) set(message protoreflect.Message, field protoreflect.FieldDescriptor, depth int) {
 	if depth > 5 {
 		return
 	}
 	switch {
-	case f.IsMap():
-		out := msg.Mutable(f).Map()
+	case field.IsMap():
+		out := message.Mutable(field).Map()
 		for range 1 + m.rand.IntN(2) {
-			key := protoreflect.ValueOfString(m.pick(known(keys, f, []string{"a", "b"})...)).MapKey()
+			key := protoreflect.ValueOfString(m.pick(known(keys, field, []string{"a", "b"})...)).MapKey()
 			switch {
-			case f.MapValue().Message() != nil:
+			case field.MapValue().Message() != nil:
 				v := out.NewValue()
 				m.fillIn(v.Message(), depth+1)
 				out.Set(key, v)
-			case f.MapValue().Kind() == protoreflect.StringKind:
-				out.Set(key, protoreflect.ValueOfString(m.pick(known(values, f, []string{"v"})...)))
+			case field.MapValue().Kind() == protoreflect.StringKind:
+				out.Set(key, protoreflect.ValueOfString(m.pick(known(values, field, []string{"v"})...)))
 			default:
-				out.Set(key, m.scalar(f.MapValue()))
+				out.Set(key, m.scalar(field.MapValue()))
 			}
 		}
-	case f.IsList():
-		out := msg.Mutable(f).List()
+	case field.IsList():
+		list := message.Mutable(field).List()
 		for range 1 + m.rand.IntN(2) {
-			if f.Message() == nil {
-				out.Append(m.scalar(f))
+			if field.Message() == nil {
+				list.Append(m.scalar(field))
 				continue
 			}
-			v := out.NewElement()
+			v := list.NewElement()
 			m.fillIn(v.Message(), depth+1)
-			out.Append(v)
+			list.Append(v)
 		}
-	case f.Message() != nil:
-		m.fillIn(msg.Mutable(f).Message(), depth+1)
+	case field.Message() != nil:
+		m.fillIn(message.Mutable(field).Message(), depth+1)
 	default:
-		msg.Set(f, m.scalar(f))
+		message.Set(field, m.scalar(field))
 	}
 }
 
 // known returns what is known of a field, by its message and name or by its name.
-func known[T any](of map[string]T, f protoreflect.FieldDescriptor, otherwise T) T {
-	if v, ok := of[string(f.ContainingMessage().Name())+"."+f.JSONName()]; ok {
+func known[T any](of map[string]T, field protoreflect.FieldDescriptor, otherwise T) T {
+	if v, ok := of[string(field.ContainingMessage().Name())+"."+field.JSONName()]; ok {
 		return v
 	}
-	if v, ok := of[f.JSONName()]; ok {
+	if v, ok := of[field.JSONName()]; ok {
 		return v
 	}
 	return otherwise
 }
 
-func (m *Mesh) scalar(f protoreflect.FieldDescriptor) protoreflect.Value {
-	all := known(numbers, f, []uint64{0, 1, 2})
+func (m *Mesh) scalar(field protoreflect.FieldDescriptor) protoreflect.Value {
+	all := known(numbers, field, []uint64{0, 1, 2})
 	n := all[m.rand.IntN(len(all))]
-	switch f.Kind() {
+	switch field.Kind() {
 	case protoreflect.BoolKind:
 		return protoreflect.ValueOfBool(m.one(2))
 	case protoreflect.EnumKind:
-		return protoreflect.ValueOfEnum(f.Enum().Values().Get(m.rand.IntN(f.Enum().Values().Len())).Number())
+		return protoreflect.ValueOfEnum(field.Enum().Values().Get(m.rand.IntN(field.Enum().Values().Len())).Number())
 	case protoreflect.StringKind:
-		return protoreflect.ValueOfString(m.pick(known(texts, f, []string{"x"})...))
+		return protoreflect.ValueOfString(m.pick(known(texts, field, []string{"x"})...))
 	case protoreflect.BytesKind:
 		return protoreflect.ValueOfBytes([]byte("bytes"))
 	case protoreflect.DoubleKind:

@@ -201,22 +201,22 @@ func (m *Mesh) labels() map[string]string {
 }
 
 func (m *Mesh) workload() *networking.WorkloadEntry {
-	w := &networking.WorkloadEntry{
+	workloadEntry := &networking.WorkloadEntry{
 		Address:  m.pick("10.0.0.1", "10.0.0.2", "fd00::1", "name.internal", "unix:///run/one.sock", "unix://"+longPath),
 		Labels:   m.labels(),
 		Weight:   m.rand.Uint32N(3),
 		Locality: m.pick("", "eu", "eu/a", "eu/a/1", "us/b"),
 	}
 	if m.one(2) {
-		w.Ports = map[string]uint32{"http0": 8000 + m.rand.Uint32N(3)}
+		workloadEntry.Ports = map[string]uint32{"http0": 8000 + m.rand.Uint32N(3)}
 	}
 	if m.one(3) {
-		w.ServiceAccount = m.pick("one", "two")
+		workloadEntry.ServiceAccount = m.pick("one", "two")
 	}
-	if len(w.GetLabels()) > 0 && m.one(3) {
-		w.Labels["security.istio.io/tlsMode"] = m.pick("istio", "disabled")
+	if len(workloadEntry.GetLabels()) > 0 && m.one(3) {
+		workloadEntry.Labels["security.istio.io/tlsMode"] = m.pick("istio", "disabled")
 	}
-	return w
+	return workloadEntry
 }
 
 // group returns a group of workloads with a probe that it fills at random.
@@ -244,70 +244,70 @@ func (m *Mesh) group() *networking.WorkloadGroup {
 const longPath = "/run/a-path-that-is-longer-than-the-hundred-and-eight-bytes-that-the-address-of-a-unix-socket-has-room-for/one.sock"
 
 func (m *Mesh) service() *networking.ServiceEntry {
-	s := &networking.ServiceEntry{
+	serviceEntry := &networking.ServiceEntry{
 		Hosts: []string{m.pick("one.internal", "Two.internal", "three.internal", "*.wild.internal",
 			"one.wild.internal")},
 		Resolution: networking.ServiceEntry_Resolution(m.rand.IntN(4)), //nolint:gosec // there are four
 		Location:   networking.ServiceEntry_Location(m.rand.IntN(2)),   //nolint:gosec // there are two
 	}
 	if m.one(3) {
-		s.Hosts = append(s.Hosts, m.pick("four.internal", "five.internal"))
+		serviceEntry.Hosts = append(serviceEntry.Hosts, m.pick("four.internal", "five.internal"))
 	}
 	if m.one(2) {
-		s.Addresses = []string{m.pick("240.0.0.1", "240.0.0.2", "240.1.0.0/16", "fd00::9")}
+		serviceEntry.Addresses = []string{m.pick("240.0.0.1", "240.0.0.2", "240.1.0.0/16", "fd00::9")}
 	}
 	if m.one(3) {
-		s.ExportTo = []string{m.pick(".", "*", "shop", "~")}
+		serviceEntry.ExportTo = []string{m.pick(".", "*", "shop", "~")}
 	}
 	if m.one(4) {
-		s.SubjectAltNames = []string{m.pick("one.example", "spiffe://example.org/one")}
+		serviceEntry.SubjectAltNames = []string{m.pick("one.example", "spiffe://example.org/one")}
 	}
 	for i, number := range []uint32{80, 443, 8080}[:1+m.rand.IntN(3)] {
-		s.Ports = append(s.Ports, &networking.ServicePort{
+		serviceEntry.Ports = append(serviceEntry.Ports, &networking.ServicePort{
 			Number: number, Name: m.pick("http", "x") + fmt.Sprint(i),
 			Protocol:   m.pick("HTTP", "GRPC", "TCP", "TLS", "HTTPS", "UDP", "MONGO", ""),
 			TargetPort: m.rand.Uint32N(2) * 9000,
 		})
 	}
 	if m.one(2) {
-		s.WorkloadSelector = &networking.WorkloadSelector{Labels: map[string]string{"app": m.pick("one", "two")}}
-		return s
+		serviceEntry.WorkloadSelector = &networking.WorkloadSelector{Labels: map[string]string{"app": m.pick("one", "two")}}
+		return serviceEntry
 	}
 	for range m.rand.IntN(3) {
-		s.Endpoints = append(s.Endpoints, m.workload())
+		serviceEntry.Endpoints = append(serviceEntry.Endpoints, m.workload())
 	}
-	return s
+	return serviceEntry
 }
 
 func (m *Mesh) policy() *networking.DestinationRule {
-	d := &networking.DestinationRule{
+	destinationRule := &networking.DestinationRule{
 		Host:          m.pick("one.internal", "two.internal", "*.internal", "*", "*.wild.internal"),
 		TrafficPolicy: m.traffic(),
 	}
 	for _, name := range []string{"v1", "v2"} {
 		if m.one(2) {
-			d.Subsets = append(d.Subsets, &networking.Subset{
+			destinationRule.Subsets = append(destinationRule.Subsets, &networking.Subset{
 				Name: name, Labels: map[string]string{"version": name},
 				TrafficPolicy: m.traffic(),
 			})
 		}
 	}
 	if m.one(3) {
-		d.ExportTo = []string{m.pick(".", "*", "shop")}
+		destinationRule.ExportTo = []string{m.pick(".", "*", "shop")}
 	}
-	return d
+	return destinationRule
 }
 
 func (m *Mesh) traffic() *networking.TrafficPolicy {
 	if m.one(4) {
 		return nil
 	}
-	p := &networking.TrafficPolicy{}
-	m.fill(p)
-	for i, of := range p.GetPortLevelSettings() {
+	trafficPolicy := &networking.TrafficPolicy{}
+	m.fill(trafficPolicy)
+	for i, of := range trafficPolicy.GetPortLevelSettings() {
 		of.Port = &networking.PortSelector{Number: []uint32{80, 443, 8080}[i]}
 	}
-	return p
+	return trafficPolicy
 }
 
 func (m *Mesh) routes() *networking.VirtualService {
@@ -326,36 +326,36 @@ func (m *Mesh) routes() *networking.VirtualService {
 		v.Hosts, v.Gateways = nil, nil
 	}
 	for range 1 + m.rand.IntN(2) {
-		r := m.route()
+		httpRoute := m.route()
 		if m.one(4) {
-			r = &networking.HTTPRoute{Match: r.GetMatch(), Delegate: &networking.Delegate{
+			httpRoute = &networking.HTTPRoute{Match: httpRoute.GetMatch(), Delegate: &networking.Delegate{
 				Name:      m.pick("a", "b", "c", "d"),
 				Namespace: m.pick("", "shop"),
 			}}
 		}
-		v.Http = append(v.Http, r)
+		v.Http = append(v.Http, httpRoute)
 	}
 	if len(v.GetHosts()) == 0 {
 		return v
 	}
 	if m.one(3) {
-		r := &networking.TCPRoute{Route: m.destinations()}
+		tcpRoute := &networking.TCPRoute{Route: m.destinations()}
 		for range m.rand.IntN(3) {
 			match := &networking.L4MatchAttributes{}
 			m.fill(match)
-			r.Match = append(r.Match, match)
+			tcpRoute.Match = append(tcpRoute.Match, match)
 		}
-		v.Tcp = append(v.Tcp, r)
+		v.Tcp = append(v.Tcp, tcpRoute)
 	}
 	if m.one(3) {
-		r := &networking.TLSRoute{Route: m.destinations()}
+		tlsRoute := &networking.TLSRoute{Route: m.destinations()}
 		for range 1 + m.rand.IntN(2) {
 			match := &networking.TLSMatchAttributes{}
 			m.fill(match)
 			match.SniHosts = []string{v.GetHosts()[0], m.pick("one.internal", "*.internal", "two.internal")}[:1+m.rand.IntN(2)]
-			r.Match = append(r.Match, match)
+			tlsRoute.Match = append(tlsRoute.Match, match)
 		}
-		v.Tls = append(v.Tls, r)
+		v.Tls = append(v.Tls, tlsRoute)
 	}
 	return v
 }
@@ -368,12 +368,12 @@ func (m *Mesh) destinations() (all []*networking.RouteDestination) {
 }
 
 func (m *Mesh) gateway() *networking.Gateway {
-	g := &networking.Gateway{}
+	gateway := &networking.Gateway{}
 	if m.one(2) {
-		g.Selector = map[string]string{"app": m.pick("one", "two")}
+		gateway.Selector = map[string]string{"app": m.pick("one", "two")}
 	}
 	for i := range 1 + m.rand.IntN(3) {
-		s := &networking.Server{
+		server := &networking.Server{
 			Port: &networking.Port{
 				Number: []uint32{80, 443, 9000}[m.rand.IntN(3)], Name: fmt.Sprint("p", i),
 				Protocol: m.pick("HTTP", "HTTPS", "TLS", "TCP", "GRPC", "HTTP2"),
@@ -381,18 +381,18 @@ func (m *Mesh) gateway() *networking.Gateway {
 			Hosts: []string{m.pick("*", "one.internal", "*.internal", "default/*", "./two.internal")},
 		}
 		if m.one(5) {
-			s.Bind = m.pick("127.0.0.1", "10.0.0.9", "unix:///run/gateway.sock")
+			server.Bind = m.pick("127.0.0.1", "10.0.0.9", "unix:///run/gateway.sock")
 		}
 		if m.one(3) {
-			s.Hosts = append(s.Hosts, m.pick("three.internal", "*.wild.internal"))
+			server.Hosts = append(server.Hosts, m.pick("three.internal", "*.wild.internal"))
 		}
-		if m.one(4) || s.Port.GetProtocol() == "HTTPS" || s.Port.GetProtocol() == "TLS" {
-			s.Tls = &networking.ServerTLSSettings{}
-			m.fill(s.GetTls())
+		if m.one(4) || server.Port.GetProtocol() == "HTTPS" || server.Port.GetProtocol() == "TLS" {
+			server.Tls = &networking.ServerTLSSettings{}
+			m.fill(server.GetTls())
 		}
-		g.Servers = append(g.Servers, s)
+		gateway.Servers = append(gateway.Servers, server)
 	}
-	return g
+	return gateway
 }
 
 func (m *Mesh) sidecar() *networking.Sidecar {
@@ -468,12 +468,12 @@ func (m *Mesh) route() *networking.HTTPRoute {
 }
 
 func (m *Mesh) destination() *networking.Destination {
-	d := &networking.Destination{
+	destination := &networking.Destination{
 		Host:   m.pick("one.internal", "two.internal", "three.internal", "short", "nowhere.internal"),
 		Subset: m.pick("", "v1", "v2"),
 	}
 	if m.one(2) {
-		d.Port = &networking.PortSelector{Number: 80}
+		destination.Port = &networking.PortSelector{Number: 80}
 	}
-	return d
+	return destination
 }

@@ -24,40 +24,40 @@ func (m *Mesh) authorization() *securityv1beta1.AuthorizationPolicy {
 		}
 	}
 	for range 1 + m.rand.IntN(2) {
-		r := &securityv1beta1.Rule{}
+		rule := &securityv1beta1.Rule{}
 		if m.one(2) {
-			r.To = []*securityv1beta1.Rule_To{{Operation: &securityv1beta1.Operation{
+			rule.To = []*securityv1beta1.Rule_To{{Operation: &securityv1beta1.Operation{
 				Paths: []string{m.pick("/a", "/a/*", "/{*}/a", "*")}, NotHosts: []string{m.pick("one.internal", "*.internal")},
 			}}}
 		}
 		if m.one(2) {
-			r.From = []*securityv1beta1.Rule_From{{Source: &securityv1beta1.Source{
+			rule.From = []*securityv1beta1.Rule_From{{Source: &securityv1beta1.Source{
 				IpBlocks: []string{"10.0.0.0/8"}, ServiceAccounts: []string{m.pick("a", "shop/a",
 					"shop/a-rather-long-name-of-an-account")},
 				NotRequestPrincipals: []string{m.pick("*", "i/*")},
 			}}}
 		}
 		if m.one(2) {
-			r.When = []*securityv1beta1.Condition{{
+			rule.When = []*securityv1beta1.Condition{{
 				Key: m.pick("source.namespace", "request.auth.claims[a][b]", "request.headers[x-a]"), Values: []string{"a*"},
 			}}
 		}
-		p.Rules = append(p.Rules, r)
+		p.Rules = append(p.Rules, rule)
 	}
 	return p
 }
 
 // tokens makes a RequestAuthentication. The service of its keys may be there.
 func (m *Mesh) tokens() *securityv1beta1.RequestAuthentication {
-	r := &securityv1beta1.JWTRule{
+	jwtRule := &securityv1beta1.JWTRule{
 		Issuer: m.pick("i", "j"), ForwardOriginalToken: m.one(2),
 		FromHeaders: []*securityv1beta1.JWTHeader{{Name: "x-token"}},
 	}
 	switch m.rand.IntN(3) {
 	case 0:
-		r.Jwks = `{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`
+		jwtRule.Jwks = `{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`
 	case 1:
-		r.JwksUri = "http://" + m.pick("one.internal", "three.internal", "nobody.internal") + "/keys"
+		jwtRule.JwksUri = "http://" + m.pick("one.internal", "three.internal", "nobody.internal") + "/keys"
 	}
-	return &securityv1beta1.RequestAuthentication{Selector: m.selector(), JwtRules: []*securityv1beta1.JWTRule{r}}
+	return &securityv1beta1.RequestAuthentication{Selector: m.selector(), JwtRules: []*securityv1beta1.JWTRule{jwtRule}}
 }

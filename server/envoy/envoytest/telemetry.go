@@ -10,7 +10,7 @@ import (
 
 // config makes a MeshConfig with providers of several kinds, some of which send to services that there may not be.
 func (m *Mesh) config() *meshv1alpha1.MeshConfig {
-	c := &meshv1alpha1.MeshConfig{
+	meshConfig := &meshv1alpha1.MeshConfig{
 		OutboundTrafficPolicy: &meshv1alpha1.MeshConfig_OutboundTrafficPolicy{
 			Mode: meshv1alpha1.MeshConfig_OutboundTrafficPolicy_Mode(m.rand.IntN(2)), //nolint:gosec // there are two
 		},
@@ -21,17 +21,17 @@ func (m *Mesh) config() *meshv1alpha1.MeshConfig {
 		AccessLogEncoding: meshv1alpha1.MeshConfig_AccessLogEncoding(m.rand.IntN(2)), //nolint:gosec // there are two
 	}
 	if m.one(3) {
-		c.EnableAutoMtls = wrapperspb.Bool(m.one(2))
+		meshConfig.EnableAutoMtls = wrapperspb.Bool(m.one(2))
 	}
 	if m.one(3) {
-		c.TrustDomain, c.TrustDomainAliases = "example.org", []string{m.pick("old.example", "example.org")}
+		meshConfig.TrustDomain, meshConfig.TrustDomainAliases = "example.org", []string{m.pick("old.example", "example.org")}
 	}
 	if m.one(2) {
-		c.DefaultConfig = &meshv1alpha1.ProxyConfig{Tracing: &meshv1alpha1.Tracing{}}
-		m.fill(c.GetDefaultConfig().GetTracing())
+		meshConfig.DefaultConfig = &meshv1alpha1.ProxyConfig{Tracing: &meshv1alpha1.Tracing{}}
+		m.fill(meshConfig.GetDefaultConfig().GetTracing())
 	}
 	if m.one(3) {
-		c.DefaultProviders = &meshv1alpha1.MeshConfig_DefaultProviders{
+		meshConfig.DefaultProviders = &meshv1alpha1.MeshConfig_DefaultProviders{
 			AccessLogging: []string{m.pick(providers...)},
 			Tracing:       []string{m.pick(providers...)},
 		}
@@ -67,7 +67,7 @@ func (m *Mesh) config() *meshv1alpha1.MeshConfig {
 	if m.one(2) {
 		otel.Http = &meshv1alpha1.MeshConfig_ExtensionProvider_HttpService{Path: "/v1/traces"}
 	}
-	c.ExtensionProviders = []*meshv1alpha1.MeshConfig_ExtensionProvider{
+	meshConfig.ExtensionProviders = []*meshv1alpha1.MeshConfig_ExtensionProvider{
 		{Name: "asked", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExtAuthzGrpc{
 			EnvoyExtAuthzGrpc: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAuthorizationGrpcProvider{
 				Service: m.pick("one.internal", "default/three.internal", "nobody.internal"), Port: 80,
@@ -77,23 +77,23 @@ func (m *Mesh) config() *meshv1alpha1.MeshConfig {
 		{Name: "zipkin", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_Zipkin{Zipkin: zipkin}},
 		{Name: "otel", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_Opentelemetry{Opentelemetry: otel}},
 	}
-	return c
+	return meshConfig
 }
 
 // providers are names of some, which there may not be.
 var providers = []string{"envoy", "file", "zipkin", "otel", "prometheus", "nobody"}
 
-func (m *Mesh) refs() (all []*telemetryv1alpha1.ProviderRef) {
+func (m *Mesh) refs() (providerRefs []*telemetryv1alpha1.ProviderRef) {
 	for range m.rand.IntN(3) {
-		all = append(all, &telemetryv1alpha1.ProviderRef{Name: m.pick(providers...)})
+		providerRefs = append(providerRefs, &telemetryv1alpha1.ProviderRef{Name: m.pick(providers...)})
 	}
-	return all
+	return providerRefs
 }
 
 func (m *Mesh) telemetry() *telemetryv1alpha1.Telemetry {
-	t := &telemetryv1alpha1.Telemetry{}
+	telemetry := &telemetryv1alpha1.Telemetry{}
 	if m.one(2) {
-		t.Selector = &typev1beta1.WorkloadSelector{MatchLabels: map[string]string{"app": m.pick("one", "two")}}
+		telemetry.Selector = &typev1beta1.WorkloadSelector{MatchLabels: map[string]string{"app": m.pick("one", "two")}}
 	}
 	for range m.rand.IntN(3) {
 		l := &telemetryv1alpha1.AccessLogging{}
@@ -104,13 +104,13 @@ func (m *Mesh) telemetry() *telemetryv1alpha1.Telemetry {
 				"nothing(1)",
 				"[1].exists(x, x == response.code)", "'a'.reverse() == 'a'")
 		}
-		t.AccessLogging = append(t.AccessLogging, l)
+		telemetry.AccessLogging = append(telemetry.AccessLogging, l)
 	}
 	if m.one(2) {
 		s := &telemetryv1alpha1.Tracing{}
 		m.fill(s)
 		s.Providers = m.refs()
-		t.Tracing = append(t.Tracing, s)
+		telemetry.Tracing = append(telemetry.Tracing, s)
 	}
-	return t
+	return telemetry
 }

@@ -36,17 +36,17 @@ func invalid(message proto.Message) string {
 
 // refusedPart says why Envoy would refuse a message within a message.
 func refusedPart(root proto.Message, maxProgram int) (why string) {
-	model.Visit(root, func(m proto.Message, complete bool) {
-		if complete && why == "" && m != root {
-			why = invalid(m)
+	model.Visit(root, func(message proto.Message, complete bool) {
+		if complete && why == "" && message != root {
+			why = invalid(message)
 		}
-		if why == "" && m != root {
-			why = misplaced(m)
+		if why == "" && message != root {
+			why = misplaced(message)
 		}
 		if why != "" {
 			return
 		}
-		switch m := m.(type) {
+		switch m := message.(type) {
 		case *clusterv3.Cluster:
 			if original := m.GetType() == clusterv3.Cluster_ORIGINAL_DST; m.GetClusterType() == nil &&
 				m.GetLoadBalancingPolicy() == nil &&
@@ -63,7 +63,7 @@ func refusedPart(root proto.Message, maxProgram int) (why string) {
 				why = "extension configurations are not served"
 			}
 		}
-		why = cmp.Or(why, model.InvalidPart(m))
+		why = cmp.Or(why, model.InvalidPart(message))
 	})
 	return why
 }

@@ -77,24 +77,24 @@ func decode(patch *model.Patch, value *structpb.Struct, findings *model.Findings
 	if patch.Operation == networking.EnvoyFilter_Patch_REMOVE {
 		return ""
 	}
-	m := proto.Clone(kind)
+	message := proto.Clone(kind)
 	text, err := json.Marshal(untyped(value.AsMap()))
 	if err != nil {
 		return err.Error()
 	}
-	if err := protojson.Unmarshal(text, m); err != nil {
-		if (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, m) != nil {
+	if err := protojson.Unmarshal(text, message); err != nil {
+		if (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, message) != nil {
 			return "the value is not read: " + reason(err)
 		}
 		findings.Warn(patch.Place, "a part of the value is ignored: %s", reason(err))
 	}
-	if why := cmp.Or(nestedTooDeep(m), invalidScript(m), longWait(m)); why != "" {
+	if why := cmp.Or(nestedTooDeep(message), invalidScript(message), longWait(message)); why != "" {
 		return why
 	}
-	if patch.Value = m; patch.Operation != networking.EnvoyFilter_Patch_MERGE {
-		return refused(m, 0)
+	if patch.Value = message; patch.Operation != networking.EnvoyFilter_Patch_MERGE {
+		return refused(message, 0)
 	}
-	if cluster, isCluster := m.(*clusterv3.Cluster); isCluster && cluster.GetTransportSocket() != nil {
+	if cluster, isCluster := message.(*clusterv3.Cluster); isCluster && cluster.GetTransportSocket() != nil {
 		for name := range value.GetFields() {
 			if name != "transport_socket" && name != "transportSocket" {
 				findings.Warn(patch.Place, "%s is ignored beside transport_socket, as with istiod", name)

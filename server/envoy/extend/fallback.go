@@ -86,17 +86,17 @@ func keepHeld(chain, held *listenerv3.FilterChain) {
 			heldFilter = held.GetFilters()[i]
 		}
 		manager, before := &hcmv3.HttpConnectionManager{}, &hcmv3.HttpConnectionManager{}
-		tcp, tcpBefore := &tcpv3.TcpProxy{}, &tcpv3.TcpProxy{}
+		tcpProxy, tcpBefore := &tcpv3.TcpProxy{}, &tcpv3.TcpProxy{}
 		switch {
 		case filter.GetTypedConfig().UnmarshalTo(manager) == nil:
 			_ = heldFilter.GetTypedConfig().UnmarshalTo(before) // else it stays empty
 			manager.HttpFilters = keepGenerated(manager.GetHttpFilters(), before.GetHttpFilters())
 			manager.AccessLog, manager.Tracing = before.GetAccessLog(), before.GetTracing()
 			filter.GetTypedConfig().Value = model.MustMarshal(manager)
-		case filter.GetTypedConfig().UnmarshalTo(tcp) == nil:
+		case filter.GetTypedConfig().UnmarshalTo(tcpProxy) == nil:
 			_ = heldFilter.GetTypedConfig().UnmarshalTo(tcpBefore)
-			tcp.AccessLog = tcpBefore.GetAccessLog()
-			filter.GetTypedConfig().Value = model.MustMarshal(tcp)
+			tcpProxy.AccessLog = tcpBefore.GetAccessLog()
+			filter.GetTypedConfig().Value = model.MustMarshal(tcpProxy)
 		}
 	}
 }

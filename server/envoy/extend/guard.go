@@ -146,11 +146,11 @@ var irrelevantFields = []protoreflect.Name{
 	"preserve_external_request_id", "always_set_request_id_in_response",
 }
 
-func clearIrrelevant(m proto.Message) {
-	fields := m.ProtoReflect().Descriptor().Fields()
+func clearIrrelevant(message proto.Message) {
+	fields := message.ProtoReflect().Descriptor().Fields()
 	for _, name := range irrelevantFields {
 		if field := fields.ByName(name); field != nil {
-			m.ProtoReflect().Clear(field)
+			message.ProtoReflect().Clear(field)
 		}
 	}
 }

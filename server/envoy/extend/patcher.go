@@ -257,15 +257,15 @@ func (a *application[M]) measure() (weaker bool) {
 
 // report notes for each step whether it had an effect, and whether it weakens security.
 func (a *application[M]) report(weaker bool) {
-	for _, s := range a.steps {
-		if s.mergeProblem != "" {
-			a.findings.Note(s.Place, "%s", s.mergeProblem)
+	for _, step := range a.steps {
+		if step.mergeProblem != "" {
+			a.findings.Note(step.Place, "%s", step.mergeProblem)
 		}
-		if s.matched {
-			a.findings.Applied(s.Place)
+		if step.matched {
+			a.findings.Applied(step.Place)
 		}
-		if weaker && s.weakens || a.keep && s.matched && s.Value != nil && switchesOff(s.Value) {
-			a.findings.Warn(s.Place, "it changes the enforcement of security, as with istiod: requests or connections "+
+		if weaker && step.weakens || a.keep && step.matched && step.Value != nil && switchesOff(step.Value) {
+			a.findings.Warn(step.Place, "it changes the enforcement of security, as with istiod: requests or connections "+
 				"that were refused may pass")
 		}
 	}
@@ -319,13 +319,13 @@ func (p *pass) check(problem func() (why string)) {
 
 // config decodes a typed_config, which flush writes back. It returns nil for an unknown type.
 func (p *pass) config(a *anypb.Any) proto.Message {
-	m := p.configs[a]
-	if m == nil && a != nil {
-		if m, _ = a.UnmarshalNew(); m != nil {
-			p.configs[a], p.decoded = m, append(p.decoded, a)
+	message := p.configs[a]
+	if message == nil && a != nil {
+		if message, _ = a.UnmarshalNew(); message != nil {
+			p.configs[a], p.decoded = message, append(p.decoded, a)
 		}
 	}
-	return m
+	return message
 }
 
 // flush encodes the decoded typed_configs.
@@ -402,18 +402,18 @@ func edit[E proto.Message](s *step, list *[]E, named bool, matches func(E) bool,
 func (s *step) merge(m proto.Message) { s.mergeValue(m, s.Value) }
 
 // mergeValue merges a value into a message, and appends to its lists.
-func (s *step) mergeValue(m, value proto.Message) {
+func (s *step) mergeValue(message, value proto.Message) {
 	s.matched = true
 	if !s.checked {
-		merge.Merge(m, value)
+		merge.Merge(message, value)
 		return
 	}
-	into, from, part := m.ProtoReflect(), value.ProtoReflect(), m.ProtoReflect().New()
+	into, from, part := message.ProtoReflect(), value.ProtoReflect(), message.ProtoReflect().New()
 	from.Range(func(field protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
 		s.saveField(into, field)
 		return true
 	})
-	merge.Merge(m, value)
+	merge.Merge(message, value)
 	cut := func(field protoreflect.FieldDescriptor, value protoreflect.Value) { // drops the elements from before the merge
 		elements, addition := value.List(), part.NewField(field).List()
 		for i := elements.Len() - from.Get(field).List().Len(); i < elements.Len(); i++ {
@@ -437,7 +437,7 @@ func (s *step) mergeValue(m, value proto.Message) {
 			}
 			return true
 		})
-		return cmp.Or(refusedPart(part.Interface(), s.maxProgram), misplaced(m))
+		return cmp.Or(refusedPart(part.Interface(), s.maxProgram), misplaced(message))
 	})
 }
 
@@ -481,12 +481,12 @@ func (s *step) mergeConfig(config, addition *anypb.Any) bool {
 			config.GetTypeUrl()
 		return false
 	case addition != nil:
-		to := s.config(config)
+		message := s.config(config)
 		from, err := addition.UnmarshalNew()
-		if err != nil || to == nil { // all types are known
+		if err != nil || message == nil { // all types are known
 			return false
 		}
-		s.mergeValue(to, from)
+		s.mergeValue(message, from)
 	}
 	s.matched = true
 	return true

@@ -67,15 +67,15 @@ func pluginFilter(object *WasmPlugin, cluster ClusterOf, findings *model.Finding
 	config.Vm = &wasmv3.PluginConfig_VmConfig{VmConfig: &wasmv3.VmConfig{
 		Runtime: wasmRuntime, Code: code, EnvironmentVariables: environment(spec),
 	}}
-	var http, tcp proto.Message = &httpwasmv3.Wasm{Config: config}, &wasmfilterv3.Wasm{Config: config}
+	var http, message proto.Message = &httpwasmv3.Wasm{Config: config}, &wasmfilterv3.Wasm{Config: config}
 	consequence := "requests get 403"
 	if why != "" {
-		http, tcp = &httprbacv3.RBAC{Rules: &rbacv3.RBAC{}},
+		http, message = &httprbacv3.RBAC{Rules: &rbacv3.RBAC{}},
 			&rbacfilterv3.RBAC{Rules: &rbacv3.RBAC{}, StatPrefix: "wasmplugin."}
 	}
 	plugin := &model.Plugin{Key: object.Key, Spec: spec, Filter: model.HTTPFilter(pluginPrefix+name, http)}
 	if spec.GetType() == extensionsv1alpha1.PluginType_NETWORK {
-		plugin.Filter, consequence = model.NetworkFilter(pluginPrefix+name, tcp), "connections are closed"
+		plugin.Filter, consequence = model.NetworkFilter(pluginPrefix+name, message), "connections are closed"
 	}
 	if why != "" && policy == wasmv3.FailurePolicy_FAIL_OPEN {
 		plugin, consequence = nil, "the plugin is left out"
@@ -90,12 +90,12 @@ func pluginFilter(object *WasmPlugin, cluster ClusterOf, findings *model.Finding
 // environment, because Envoy refuses a name in both lists.
 func environment(spec *extensionsv1alpha1.WasmPlugin) *wasmv3.EnvironmentVariables {
 	values, host := make(map[string]string), make(map[string]bool)
-	for _, e := range spec.GetVmConfig().GetEnv() {
-		switch e.GetValueFrom() {
+	for _, envVar := range spec.GetVmConfig().GetEnv() {
+		switch envVar.GetValueFrom() {
 		case extensionsv1alpha1.EnvValueSource_INLINE:
-			values[e.GetName()] = e.GetValue()
+			values[envVar.GetName()] = envVar.GetValue()
 		case extensionsv1alpha1.EnvValueSource_HOST:
-			host[e.GetName()] = true
+			host[envVar.GetName()] = true
 		}
 	}
 	maps.DeleteFunc(host, func(name string, _ bool) bool { _, inline := values[name]; return inline })

@@ -99,12 +99,12 @@ func (m *Mesh) merge(r *model.VirtualService, version string) (result mergedRule
 	rule.Version = version
 	rule.Spec = proto.CloneOf(r.Spec)
 	rule.Spec.Http = nil
-	for i, h := range r.Spec.GetHttp() {
-		if h.GetDelegate() == nil {
-			rule.Spec.Http, rule.Places = append(rule.Spec.Http, h), append(rule.Places, r.HttpRoute(i))
+	for i, httpRoute := range r.Spec.GetHttp() {
+		if httpRoute.GetDelegate() == nil {
+			rule.Spec.Http, rule.Places = append(rule.Spec.Http, httpRoute), append(rule.Places, r.HttpRoute(i))
 			continue
 		}
-		d := m.Delegate(h.GetDelegate(), r.Key.Namespace)
+		d := m.Delegate(httpRoute.GetDelegate(), r.Key.Namespace)
 		if d == nil {
 			continue
 		}
@@ -112,7 +112,7 @@ func (m *Mesh) merge(r *model.VirtualService, version string) (result mergedRule
 			if route.GetDelegate() != nil {
 				continue
 			}
-			if route := delegated(completed(h, r.Key.Namespace), completed(route, d.Key.Namespace)); route != nil {
+			if route := delegated(completed(httpRoute, r.Key.Namespace), completed(route, d.Key.Namespace)); route != nil {
 				rule.Spec.Http, rule.Places = append(rule.Spec.Http, route), append(rule.Places, d.HttpRoute(j))
 			} else {
 				result.findings.Note(d.HttpRoute(j),

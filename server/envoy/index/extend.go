@@ -30,15 +30,15 @@ func (m *Mesh) Extension(profile model.Profile, sidecar *SidecarRule) *model.Ext
 	if profile.Role == model.Proxyless {
 		return nil
 	}
-	e := extend.ForProfile(forClient(m, m.filters, profile), forClient(m, m.plugins, profile), profile,
+	extension := extend.ForProfile(forClient(m, m.filters, profile), forClient(m, m.plugins, profile), profile,
 		func(host string, port uint32) (name, why string) {
 			_, name, why = m.clusterTo(host, port, profile, sidecar)
 			return name, why
 		})
-	if e != nil {
-		e.Guards = m.GuardFilters
+	if extension != nil {
+		extension.Guards = m.GuardFilters
 	}
-	return e
+	return extension
 }
 
 // PatchesOf returns the patches of an EnvoyFilter that can have an effect.

@@ -311,17 +311,17 @@ func (m *Mesh) setWorkload(key resource.Key, object *resource.Resource, spec *ne
 		} else {
 			delete(s.workloads, key.Name)
 		}
-		for _, e := range s.selectors {
-			_, wasSelected := e.selected[key.Name]
-			selected := w != nil && e.selects(w)
+		for _, entry := range s.selectors {
+			_, wasSelected := entry.selected[key.Name]
+			selected := w != nil && entry.selects(w)
 			if selected {
-				e.selected[key.Name] = w
+				entry.selected[key.Name] = w
 			} else {
-				delete(e.selected, key.Name)
+				delete(entry.selected, key.Name)
 			}
 			if wasSelected || selected {
-				e.touch(m.moved)
-				m.refreshServing(e.Key)
+				entry.touch(m.moved)
+				m.refreshServing(entry.Key)
 			}
 		}
 	})

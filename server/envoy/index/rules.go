@@ -127,34 +127,34 @@ func virtualService(
 		return nil
 	}
 	namespace := object.Key().Namespace
-	v := &model.VirtualService{
+	rule := &model.VirtualService{
 		Key: object.Key(), Created: object.Created(), Version: object.Version(), Spec: spec,
 		ExportTo: spec.GetExportTo(), Derived: model.Derived(object.Annotations()[resource.RouteSemantics]),
 		Uniform: !model.DependsOnClient(spec),
 	}
 	for _, host := range spec.GetHosts() {
-		v.Hosts = append(v.Hosts, v.WholeName(host))
+		rule.Hosts = append(rule.Hosts, rule.WholeName(host))
 	}
-	slices.Sort(v.Hosts)
-	v.Hosts = slices.Compact(v.Hosts)
+	slices.Sort(rule.Hosts)
+	rule.Hosts = slices.Compact(rule.Hosts)
 	for _, destination := range destinations(spec) {
-		v.LeadsTo = append(v.LeadsTo, v.WholeName(destination.GetHost()))
+		rule.LeadsTo = append(rule.LeadsTo, rule.WholeName(destination.GetHost()))
 	}
 	for _, route := range spec.GetHttp() {
 		if delegate := route.GetDelegate(); delegate != nil {
-			v.LeadsTo = append(v.LeadsTo, delegatePrefix+resource.DelegateKey(delegate, namespace).FullName())
+			rule.LeadsTo = append(rule.LeadsTo, delegatePrefix+resource.DelegateKey(delegate, namespace).FullName())
 		}
 	}
 	gateways := model.GatewaysOf(spec.GetGateways(), namespace)
 	for _, name := range gateways {
-		v.LeadsTo = append(v.LeadsTo, model.GatewayPrefix+name)
+		rule.LeadsTo = append(rule.LeadsTo, model.GatewayPrefix+name)
 	}
 	if len(gateways) > 0 && len(spec.GetTls())+len(spec.GetTcp()) > 0 {
-		v.Hosts = append(v.Hosts, model.GatewayPseudoHost) // it has a part in the listeners
+		rule.Hosts = append(rule.Hosts, model.GatewayPseudoHost) // it has a part in the listeners
 	}
-	slices.Sort(v.LeadsTo)
-	v.LeadsTo = slices.Compact(v.LeadsTo)
-	return v
+	slices.Sort(rule.LeadsTo)
+	rule.LeadsTo = slices.Compact(rule.LeadsTo)
+	return rule
 }
 
 // destinations returns all destinations of a VirtualService.

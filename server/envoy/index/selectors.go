@@ -232,11 +232,11 @@ func (x *SelectorIndex) Add(conditions Selectors) {
 
 // Remove decrements the counts of conditions.
 func (x *SelectorIndex) Remove(conditions Selectors) {
-	for s := range conditions {
-		if x.count[s]--; x.count[s] == 0 {
-			x.kinds[s.attribute]--
+	for selector := range conditions {
+		if x.count[selector]--; x.count[selector] == 0 {
+			x.kinds[selector.attribute]--
 			x.Changes++
-			delete(x.count, s)
+			delete(x.count, selector)
 		}
 	}
 }

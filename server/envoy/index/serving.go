@@ -178,12 +178,12 @@ func (e *entry) servedPorts(wanted func(address string) bool) map[string][]model
 }
 
 // portsOf returns the service ports of an endpoint of the entry.
-func (e *entry) portsOf(w *networking.WorkloadEntry) (ports []model.ServicePort) {
+func (e *entry) portsOf(workloadEntry *networking.WorkloadEntry) (ports []model.ServicePort) {
 	for _, host := range e.Hosts() {
 		for _, p := range e.Spec.GetPorts() {
 			ports = append(ports, model.ServicePort{
 				Host: host, Number: p.GetNumber(), Protocol: model.InboundProtocol(p.GetProtocol(), false),
-				Target:   cmp.Or(w.GetPorts()[p.GetName()], p.GetTargetPort(), p.GetNumber()),
+				Target:   cmp.Or(workloadEntry.GetPorts()[p.GetName()], p.GetTargetPort(), p.GetNumber()),
 				External: e.Spec.GetLocation() == networking.ServiceEntry_MESH_EXTERNAL, Created: e.created, Owner: e.Key,
 			})
 		}

@@ -36,7 +36,7 @@ type egress struct {
 type imported struct{ namespace, host string }
 
 func sidecarOf(object *resource.Resource, spec *networking.Sidecar) *SidecarRule {
-	s := &SidecarRule{key: object.Key(), created: object.Created(), version: object.Version(), spec: spec}
+	sidecarRule := &SidecarRule{key: object.Key(), created: object.Created(), version: object.Version(), spec: spec}
 	for _, e := range spec.GetEgress() {
 		listener := &egress{port: e.GetPort().GetNumber(), bind: model.AddressOf(e.GetBind())}
 		if listener.protocol = e.GetPort().GetProtocol(); strings.EqualFold(listener.protocol, model.HTTPProxy) {
@@ -56,12 +56,12 @@ func sidecarOf(object *resource.Resource, spec *networking.Sidecar) *SidecarRule
 				listener.imports = append(listener.imports, imported{namespace, host})
 			}
 		}
-		s.egress = append(s.egress, listener)
+		sidecarRule.egress = append(sidecarRule.egress, listener)
 	}
-	if len(s.egress) == 0 {
-		s.egress = []*egress{{imports: []imported{{"*", "*"}}}}
+	if len(sidecarRule.egress) == 0 {
+		sidecarRule.egress = []*egress{{imports: []imported{{"*", "*"}}}}
 	}
-	return s
+	return sidecarRule
 }
 
 // inNamespace reports whether the import covers a namespace.

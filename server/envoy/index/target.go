@@ -251,15 +251,15 @@ func (m *Mesh) WhyUnattached(key resource.Key, clients []model.Profile) string {
 // WhyUnattached says why an object with references applies to no client before any is connected, or returns "". served
 // has the Gateways.
 func WhyUnattached(object *resource.Resource, served memstore.Snapshot) string {
-	m := NewMesh()
+	mesh := NewMesh()
 	// an undecodable object has no target
-	set := func(object *resource.Resource) { _ = m.Set(object.Key(), object) }
-	if set(object); m.WhyUnattached(object.Key(), nil) != "" {
+	set := func(object *resource.Resource) { _ = mesh.Set(object.Key(), object) }
+	if set(object); mesh.WhyUnattached(object.Key(), nil) != "" {
 		for gateway := range served.List(resource.Gateway, "") {
 			set(gateway)
 		}
 	}
-	return m.WhyUnattached(object.Key(), nil)
+	return mesh.WhyUnattached(object.Key(), nil)
 }
 
 // targetOf returns the target of an existing object.

@@ -15,13 +15,13 @@ func (m *Mesh) telemetriesOf(profile model.Profile) []*model.Telemetry {
 	served := m.servedGateways(profile, clientLabels)
 	for _, namespace := range slices.Compact([]string{model.RootNamespace, profile.Namespace}) {
 		first := true
-		for _, t := range m.telemetries[namespace] {
-			target := policyTargetOf(namespace, t.Spec)
+		for _, object := range m.telemetries[namespace] {
+			target := policyTargetOf(namespace, object.Spec)
 			switch general := !target.refers && len(target.labels) == 0; {
 			case general && first:
-				wide, first = append(wide, t), false
+				wide, first = append(wide, object), false
 			case !general && namespace == profile.Namespace && target.attaches(profile, clientLabels, served):
-				narrow = append(narrow, t)
+				narrow = append(narrow, object)
 			}
 		}
 	}

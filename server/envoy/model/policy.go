@@ -58,15 +58,15 @@ func (p *Policy) On(port uint32, subset *networking.Subset) *networking.TrafficP
 }
 
 // onPort returns the policy of a port, and whether the port overrides the general settings.
-func onPort(p *networking.TrafficPolicy, port uint32) (policy *networking.TrafficPolicy, overridden bool) {
-	for _, s := range p.GetPortLevelSettings() {
+func onPort(trafficPolicy *networking.TrafficPolicy, port uint32) (policy *networking.TrafficPolicy, overridden bool) {
+	for _, s := range trafficPolicy.GetPortLevelSettings() {
 		if s.GetPort().GetNumber() == port {
 			return &networking.TrafficPolicy{
 				ConnectionPool: s.GetConnectionPool(), LoadBalancer: s.GetLoadBalancer(), OutlierDetection: s.GetOutlierDetection(),
 				Tls:           s.GetTls(),
-				ProxyProtocol: p.GetProxyProtocol(), RetryBudget: p.GetRetryBudget(),
+				ProxyProtocol: trafficPolicy.GetProxyProtocol(), RetryBudget: trafficPolicy.GetRetryBudget(),
 			}, true
 		}
 	}
-	return p, false
+	return trafficPolicy, false
 }

@@ -19,14 +19,14 @@ type Precedence struct {
 
 // PrecedenceOf returns the precedence of an object for the clients of a namespace that see it.
 func PrecedenceOf(key resource.Key, created time.Time, exportTo []string, client string) Precedence {
-	s := Precedence{Audience: 1, created: created}
+	precedence := Precedence{Audience: 1, created: created}
 	switch {
 	case len(exportTo) == 0, slices.Contains(exportTo, "*"):
-		s.Audience = 2
+		precedence.Audience = 2
 	case key.Namespace == client:
-		s.Audience = 0
+		precedence.Audience = 0
 	}
-	return s
+	return precedence
 }
 
 // Compare is negative if the receiver comes first.

@@ -86,18 +86,18 @@ func roughSize(expression *syntax.Regexp) int {
 
 // withoutAnchors removes the anchors at the beginning and the end of an expression, and reports whether it had the
 // former: RE2's programs do not contain anchors.
-func withoutAnchors(re *syntax.Regexp) (middle *syntax.Regexp, begins bool) {
-	if re.Op != syntax.OpConcat {
-		return re, false
+func withoutAnchors(regexp *syntax.Regexp) (middle *syntax.Regexp, begins bool) {
+	if regexp.Op != syntax.OpConcat {
+		return regexp, false
 	}
-	parts := re.Sub
+	parts := regexp.Sub
 	if begins = parts[0].Op == syntax.OpBeginText; begins {
 		parts = parts[1:]
 	}
 	if len(parts) > 0 && parts[len(parts)-1].Op == syntax.OpEndText {
 		parts = parts[:len(parts)-1]
 	}
-	return &syntax.Regexp{Op: syntax.OpConcat, Flags: re.Flags, Sub: parts}, begins
+	return &syntax.Regexp{Op: syntax.OpConcat, Flags: regexp.Flags, Sub: parts}, begins
 }
 
 // flatSize is the size of a flattened program. It has a list for each target of a step, with the steps from there and

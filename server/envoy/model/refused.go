@@ -128,12 +128,12 @@ func invalidSyntax(syntax *regexp.Regexp, text string, json *structpb.Struct) (w
 
 // invalidHeaders says why Envoy would refuse to set headers. Their values are formats.
 func invalidHeaders(headers []*corev3.HeaderValue) string {
-	for _, h := range headers {
-		if strings.HasPrefix(h.GetKey(), ":") || strings.EqualFold(h.GetKey(), "host") {
-			return fmt.Sprintf("Envoy would refuse to set the header %q", h.GetKey())
+	for _, headerValue := range headers {
+		if strings.HasPrefix(headerValue.GetKey(), ":") || strings.EqualFold(headerValue.GetKey(), "host") {
+			return fmt.Sprintf("Envoy would refuse to set the header %q", headerValue.GetKey())
 		}
-		if why := cmp.Or(Refused(h), invalidFormat(h.GetValue())); why != "" {
-			return fmt.Sprintf("%s (header %s)", why, h.GetKey())
+		if why := cmp.Or(Refused(headerValue), invalidFormat(headerValue.GetValue())); why != "" {
+			return fmt.Sprintf("%s (header %s)", why, headerValue.GetKey())
 		}
 	}
 	return ""
@@ -143,22 +143,22 @@ func invalidHeaders(headers []*corev3.HeaderValue) string {
 const MaxServerName = 255
 
 // ServerName returns the server name of connections to a cluster, or "" if it is too long.
-func ServerName(tls *networking.ClientTLSSettings) string {
-	if len(tls.GetSni()) > MaxServerName {
+func ServerName(clientTLSSettings *networking.ClientTLSSettings) string {
+	if len(clientTLSSettings.GetSni()) > MaxServerName {
 		return ""
 	}
-	return tls.GetSni()
+	return clientTLSSettings.GetSni()
 }
 
 // MaxDuration is the longest duration in Envoy: a second less than the largest number of nanoseconds, 292 years.
 const MaxDuration = time.Duration(math.MaxInt64/int64(time.Second)-1) * time.Second
 
 // Shortened limits a duration to MaxDuration.
-func Shortened(d *durationpb.Duration) *durationpb.Duration {
-	if d.GetSeconds() > int64(MaxDuration/time.Second) {
+func Shortened(duration *durationpb.Duration) *durationpb.Duration {
+	if duration.GetSeconds() > int64(MaxDuration/time.Second) {
 		return durationpb.New(MaxDuration)
 	}
-	return d
+	return duration
 }
 
 // PlaceOf is the place of the DestinationRule for a port's cluster, or else of the port.

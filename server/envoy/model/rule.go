@@ -63,11 +63,11 @@ func (r *Rule[T]) WholeName(host string) string {
 // Precedence is the precedence of the rule for the clients in a namespace. Routes of the Gateway API come before other
 // routes of the same audience in their namespace, because they are meant for its clients.
 func (r *Rule[T]) Precedence(client string) Precedence {
-	p := PrecedenceOf(r.Key, r.Created, r.ExportTo, client)
+	precedence := PrecedenceOf(r.Key, r.Created, r.ExportTo, client)
 	if r.Derived == DerivedGateway && r.Key.Namespace == client {
-		p.rank = -1
+		precedence.rank = -1
 	}
-	return p
+	return precedence
 }
 
 // OlderRule orders rules by age, and those of the same age by name.

@@ -76,11 +76,11 @@ func Find(snapshot memstore.Snapshot, options Options) (findings []Finding, unch
 // FindMissing is Find for the references of VirtualServices that cost requests: hosts, subsets, delegates and Gateways
 // that no object has.
 func FindMissing(snapshot memstore.Snapshot, options Options) (findings []Finding, unchecked []string) {
-	m := newModel(snapshot, options)
-	destinations(m)
-	gateways(m)
-	delegates(m)
-	return m.result()
+	model := newModel(snapshot, options)
+	destinations(model)
+	gateways(model)
+	delegates(model)
+	return model.result()
 }
 
 type object[T any] struct {
@@ -259,14 +259,14 @@ type destination struct {
 	port         uint32 // zero if it has none
 }
 
-func destinationsOf(o virtualService) (destinations []destination) {
+func destinationsOf(object virtualService) (destinations []destination) {
 	add := func(field string, d *networking.Destination) {
 		if d.GetHost() != "" {
 			destinations = append(destinations,
-				destination{field, o.resolve(d.GetHost()), d.GetSubset(), d.GetPort().GetNumber()})
+				destination{field, object.resolve(d.GetHost()), d.GetSubset(), d.GetPort().GetNumber()})
 		}
 	}
-	for i, http := range o.spec.GetHttp() {
+	for i, http := range object.spec.GetHttp() {
 		for j, r := range http.GetRoute() {
 			add(fmt.Sprintf("spec.http[%d].route[%d].destination", i, j), r.GetDestination())
 		}
@@ -275,12 +275,12 @@ func destinationsOf(o virtualService) (destinations []destination) {
 			add(fmt.Sprintf("spec.http[%d].mirrors[%d].destination", i, j), r.GetDestination())
 		}
 	}
-	for i, tcp := range o.spec.GetTcp() {
+	for i, tcp := range object.spec.GetTcp() {
 		for j, r := range tcp.GetRoute() {
 			add(fmt.Sprintf("spec.tcp[%d].route[%d].destination", i, j), r.GetDestination())
 		}
 	}
-	for i, tls := range o.spec.GetTls() {
+	for i, tls := range object.spec.GetTls() {
 		for j, r := range tls.GetRoute() {
 			add(fmt.Sprintf("spec.tls[%d].route[%d].destination", i, j), r.GetDestination())
 		}
@@ -290,14 +290,14 @@ func destinationsOf(o virtualService) (destinations []destination) {
 
 // destinations finds missing hosts, ports and subsets.
 func destinations(m *model) {
-	for _, o := range m.services {
-		for _, d := range destinationsOf(o) {
-			if d.host == resource.RefusedHost { // the source reports it
+	for _, object := range m.services {
+		for _, destination := range destinationsOf(object) {
+			if destination.host == resource.RefusedHost { // the source reports it
 				continue
 			}
-			entries := m.entriesOf(o, d)
-			if d.subset != "" {
-				m.subset(o, d, entries)
+			entries := m.entriesOf(object, destination)
+			if destination.subset != "" {
+				m.subset(object, destination, entries)
 			}
 		}
 	}
@@ -322,26 +322,26 @@ func isSeen(o virtualService, namespace string, exportTo []string) bool {
 
 // entriesOf returns the ServiceEntries of a destination. It finds a missing one, and a missing port. An entry of a
 // wildcard has no cluster for the destination.
-func (m *model) entriesOf(o virtualService, d destination) []serviceEntry {
+func (m *model) entriesOf(object virtualService, d destination) []serviceEntry {
 	exact := m.hosts.exact[withoutDomain(d.host)]
 	if strings.HasPrefix(d.host, "*") {
 		exact = m.hosts.overlapping(d.host)
 	}
 	entries := slices.DeleteFunc(slices.Clone(exact), func(e serviceEntry) bool {
-		return !isSeen(o, e.key.Namespace, e.spec.GetExportTo())
+		return !isSeen(object, e.key.Namespace, e.spec.GetExportTo())
 	})
 	isPort := func(p *networking.ServicePort) bool { return p.GetNumber() == d.port }
 	hasPort := func(e serviceEntry) bool { return slices.ContainsFunc(e.spec.GetPorts(), isPort) }
 	switch {
 	case len(entries) > 0 && (d.port == 0 || slices.ContainsFunc(entries, hasPort)) || !m.certain(d.host):
 	case len(exact) == 0:
-		m.find(o.key, Warning, NotFound, "%s.host: no ServiceEntry has the host %s: add one, or correct the host",
+		m.find(object.key, Warning, NotFound, "%s.host: no ServiceEntry has the host %s: add one, or correct the host",
 			d.field, d.host)
 	case len(entries) == 0:
-		m.find(o.key, Warning, NotFound, "%s.host: %s is not exported to namespace %s: export it, or correct the host",
-			d.field, exact[0].key, o.key.Namespace)
+		m.find(object.key, Warning, NotFound, "%s.host: %s is not exported to namespace %s: export it, or correct the host",
+			d.field, exact[0].key, object.key.Namespace)
 	default:
-		m.find(o.key, Warning, NotFound, "%s.port: %s has no port %d: add it there, or correct the number",
+		m.find(object.key, Warning, NotFound, "%s.port: %s has no port %d: add it there, or correct the number",
 			d.field, entries[0].key, d.port)
 	}
 	return entries
@@ -385,13 +385,13 @@ func gatewayKey(o virtualService, name string) resource.Key {
 
 // gateways finds missing Gateways.
 func gateways(m *model) {
-	for _, o := range m.services {
-		for i, name := range o.spec.GetGateways() {
-			key := gatewayKey(o, name)
+	for _, object := range m.services {
+		for i, name := range object.spec.GetGateways() {
+			key := gatewayKey(object, name)
 			if _, exists := m.gateways[key]; exists || name == "mesh" || m.unread(m.options.Partial, key.String()) {
 				continue
 			}
-			m.find(o.key, Warning, NotFound, "spec.gateways[%d]: there is no %s: add it, or correct the name", i, key)
+			m.find(object.key, Warning, NotFound, "spec.gateways[%d]: there is no %s: add it, or correct the name", i, key)
 		}
 	}
 }
@@ -402,17 +402,17 @@ func delegates(m *model) {
 	for _, o := range m.services {
 		exists[o.key] = true
 	}
-	for _, o := range m.services {
-		for i, http := range o.spec.GetHttp() {
+	for _, object := range m.services {
+		for i, http := range object.spec.GetHttp() {
 			if http.GetDelegate() == nil {
 				continue
 			}
 			key := resource.Key{
 				Kind:      resource.VirtualService,
-				Namespace: cmp.Or(http.GetDelegate().GetNamespace(), o.key.Namespace), Name: http.GetDelegate().GetName(),
+				Namespace: cmp.Or(http.GetDelegate().GetNamespace(), object.key.Namespace), Name: http.GetDelegate().GetName(),
 			}
 			if !exists[key] && !m.unread(m.options.Partial, key.String()) {
-				m.find(o.key, Warning, NotFound, "spec.http[%d].delegate: there is no %s: add it, or correct the name", i, key)
+				m.find(object.key, Warning, NotFound, "spec.http[%d].delegate: there is no %s: add it, or correct the name", i, key)
 			}
 		}
 	}
@@ -444,12 +444,12 @@ func gatewayHosts(m *model) {
 }
 
 // hasHost reports whether a server of a Gateway has a host of a VirtualService.
-func hasHost(gateway gatewayObject, o virtualService, host string) bool {
+func hasHost(gateway gatewayObject, object virtualService, host string) bool {
 	return slices.ContainsFunc(gateway.spec.GetServers(), func(s *networking.Server) bool {
 		return slices.ContainsFunc(s.GetHosts(), func(offered string) bool {
 			namespace, offered := splitHost(strings.ToLower(offered))
-			return (namespace == "*" || namespace == o.key.Namespace ||
-				namespace == "." && gateway.key.Namespace == o.key.Namespace) && overlap(offered, o.resolve(host))
+			return (namespace == "*" || namespace == object.key.Namespace ||
+				namespace == "." && gateway.key.Namespace == object.key.Namespace) && overlap(offered, object.resolve(host))
 		})
 	})
 }
@@ -532,8 +532,8 @@ func ruleHosts(m *model) {
 
 // sidecars finds egress hosts without a match.
 func sidecars(m *model) {
-	for _, o := range m.sidecars {
-		for i, egress := range o.spec.GetEgress() {
+	for _, object := range m.sidecars {
+		for i, egress := range object.spec.GetEgress() {
 			for j, text := range egress.GetHosts() {
 				namespace, host := splitHost(text)
 				switch {
@@ -542,10 +542,10 @@ func sidecars(m *model) {
 				case namespace == "*":
 					namespace = ""
 				case namespace == ".":
-					namespace = o.key.Namespace
+					namespace = object.key.Namespace
 				}
 				if !strings.HasPrefix(host, "*") && m.missing(host, namespace) {
-					m.find(o.key, Warning, UnknownHost,
+					m.find(object.key, Warning, UnknownHost,
 						"spec.egress[%d].hosts[%d]: no ServiceEntry matches %s: correct or remove it", i, j, text)
 				}
 			}

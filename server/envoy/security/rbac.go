@@ -114,7 +114,7 @@ func (b *builder) isDryRun(policy *model.AuthorizationPolicy) bool {
 // customFilters returns the filters that make a provider decide on requests and connections. They deny traffic that it
 // cannot decide on.
 func (b *builder) customFilters(policies []*model.AuthorizationPolicy) (http []*hcmv3.HttpFilter,
-	tcp []*listenerv3.Filter,
+	filters []*listenerv3.Filter,
 ) {
 	var askingPolicies []*model.AuthorizationPolicy
 	for _, policy := range policies {
@@ -143,10 +143,10 @@ func (b *builder) customFilters(policies []*model.AuthorizationPolicy) (http []*
 	}
 	switch {
 	case asksTCP:
-		tcp = append(tcp, ruleSet{shadow: onTCP, prefix: askedStatPrefix}.tcpFilter(),
+		filters = append(filters, ruleSet{shadow: onTCP, prefix: askedStatPrefix}.tcpFilter(),
 			model.NetworkFilter(askTCP, askTCPFilter))
 	case !asksHTTP || !b.Warn && len(onTCP.GetPolicies()) > 0:
-		tcp = append(tcp, ruleSet{enforced: denyAsked(onTCP)}.tcpFilter())
+		filters = append(filters, ruleSet{enforced: denyAsked(onTCP)}.tcpFilter())
 		problem = cmp.Or(problem,
 			"it decides on requests only: connections that are not HTTP are closed if the rules match them")
 	}
@@ -155,7 +155,7 @@ func (b *builder) customFilters(policies []*model.AuthorizationPolicy) (http []*
 			b.findings.Note(model.PlaceIn(policy.Key, "spec.provider"), "%s", problem)
 		}
 	}
-	return http, tcp
+	return http, filters
 }
 
 // denyAsked returns rules that deny traffic because no provider can decide on it.

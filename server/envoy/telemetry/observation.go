@@ -137,11 +137,11 @@ func providerNames(entry *telemetryv1alpha1.AccessLogging) (names []string) {
 
 // addLog adds a log with an optional filter, also for connections without a filter chain unless the MeshConfig disables
 // that.
-func addLog(observation *model.Observation, log *accesslogv3.AccessLog, filter *accesslogv3.AccessLogFilter,
+func addLog(observation *model.Observation, accessLog *accesslogv3.AccessLog, filter *accesslogv3.AccessLogFilter,
 	config *model.MeshConfig,
 ) {
 	observation.Logs = append(observation.Logs,
-		&accesslogv3.AccessLog{Name: log.GetName(), ConfigType: log.GetConfigType(), Filter: filter})
+		&accesslogv3.AccessLog{Name: accessLog.GetName(), ConfigType: accessLog.GetConfigType(), Filter: filter})
 	if config.Spec.GetDisableEnvoyListenerLog() {
 		return
 	}
@@ -154,7 +154,7 @@ func addLog(observation *model.Observation, log *accesslogv3.AccessLog, filter *
 		}}
 	}
 	observation.Unmatched = append(observation.Unmatched,
-		&accesslogv3.AccessLog{Name: log.GetName(), ConfigType: log.GetConfigType(), Filter: unmatched})
+		&accesslogv3.AccessLog{Name: accessLog.GetName(), ConfigType: accessLog.GetConfigType(), Filter: unmatched})
 }
 
 // extensionProvider is a provider of a MeshConfig.

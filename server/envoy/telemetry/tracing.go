@@ -219,36 +219,36 @@ func headerValue(header *meshv1alpha1.MeshConfig_ExtensionProvider_HttpHeader) *
 // customTags returns tags, ordered by name.
 func customTags(settings map[string]*telemetryv1alpha1.Tracing_CustomTag) (tags []*tracingv3.CustomTag) {
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		tag := &tracingv3.CustomTag{Tag: name}
+		customTag := &tracingv3.CustomTag{Tag: name}
 		switch setting := settings[name].GetType().(type) {
 		case *telemetryv1alpha1.Tracing_CustomTag_Literal:
-			tag.Type = &tracingv3.CustomTag_Literal_{
+			customTag.Type = &tracingv3.CustomTag_Literal_{
 				Literal: &tracingv3.CustomTag_Literal{Value: setting.Literal.GetValue()},
 			}
 		case *telemetryv1alpha1.Tracing_CustomTag_Environment:
-			tag.Type = &tracingv3.CustomTag_Environment_{Environment: &tracingv3.CustomTag_Environment{
+			customTag.Type = &tracingv3.CustomTag_Environment_{Environment: &tracingv3.CustomTag_Environment{
 				Name: setting.Environment.GetName(), DefaultValue: setting.Environment.GetDefaultValue(),
 			}}
 		case *telemetryv1alpha1.Tracing_CustomTag_Header:
-			tag.Type = &tracingv3.CustomTag_RequestHeader{RequestHeader: &tracingv3.CustomTag_Header{
+			customTag.Type = &tracingv3.CustomTag_RequestHeader{RequestHeader: &tracingv3.CustomTag_Header{
 				Name: setting.Header.GetName(), DefaultValue: setting.Header.GetDefaultValue(),
 			}}
 		default:
 			continue
 		}
-		tags = append(tags, tag)
+		tags = append(tags, customTag)
 	}
 	return tags
 }
 
 // addTags adds the tags of a field that Envoy accepts.
 func addTags(observation *model.Observation, tags []*tracingv3.CustomTag, place model.Place) {
-	for _, tag := range tags {
-		if wrong := model.Refused(tag); wrong != "" {
-			tagPlace := model.Place{Object: place.Object, Field: place.Field + "[" + tag.GetTag() + "]"}
+	for _, customTag := range tags {
+		if wrong := model.Refused(customTag); wrong != "" {
+			tagPlace := model.Place{Object: place.Object, Field: place.Field + "[" + customTag.GetTag() + "]"}
 			observation.Findings.Note(tagPlace, "%s", wrong)
 			continue
 		}
-		observation.Tracing.CustomTags = append(observation.Tracing.CustomTags, tag)
+		observation.Tracing.CustomTags = append(observation.Tracing.CustomTags, customTag)
 	}
 }

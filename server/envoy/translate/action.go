@@ -83,9 +83,9 @@ func directResponse(r *networking.HTTPDirectResponse) *routev3.Route_DirectRespo
 }
 
 // Fault returns the fault injection, or nil if there is none or Envoy would reject it.
-func Fault(f *networking.HTTPFaultInjection) *faultv3.HTTPFault {
+func Fault(httpFaultInjection *networking.HTTPFaultInjection) *faultv3.HTTPFault {
 	out := &faultv3.HTTPFault{}
-	if d := f.GetDelay(); d.GetFixedDelay() != nil {
+	if d := httpFaultInjection.GetDelay(); d.GetFixedDelay() != nil {
 		out.Delay = &commonfaultv3.FaultDelay{
 			FaultDelaySecifier: &commonfaultv3.FaultDelay_FixedDelay{FixedDelay: d.GetFixedDelay()},
 			Percentage:         perMillion(d.GetPercentage()),
@@ -94,7 +94,7 @@ func Fault(f *networking.HTTPFaultInjection) *faultv3.HTTPFault {
 			out.Delay.Percentage = perHundred(uint32(d.GetPercent())) //nolint:staticcheck,gosec // the older way to say it; validated
 		}
 	}
-	if a := f.GetAbort(); a.GetErrorType() != nil {
+	if a := httpFaultInjection.GetAbort(); a.GetErrorType() != nil {
 		abort := &faultv3.FaultAbort{}
 		if a.GetPercentage() != nil {
 			abort.Percentage = perMillion(a.GetPercentage())
@@ -118,7 +118,7 @@ func Fault(f *networking.HTTPFaultInjection) *faultv3.HTTPFault {
 }
 
 func (w routeContext) cors(c *networking.CorsPolicy, place model.Place) *corsv3.CorsPolicy {
-	out := &corsv3.CorsPolicy{
+	corsPolicy := &corsv3.CorsPolicy{
 		ForwardNotMatchingPreflights: wrapperspb.Bool(c.GetUnmatchedPreflights() != networking.CorsPolicy_IGNORE),
 		FilterEnabled:                &corev3.RuntimeFractionalPercent{DefaultValue: perHundred(100)},
 		AllowCredentials:             c.GetAllowCredentials(), AllowHeaders: strings.Join(c.GetAllowHeaders(), ","),
@@ -132,18 +132,18 @@ func (w routeContext) cors(c *networking.CorsPolicy, place model.Place) *corsv3.
 			w.findings.Note(place.Subfield("corsPolicy.allowOrigins[%d]", i), "%s: the origin is left out", reason)
 			continue
 		}
-		out.AllowOriginStringMatch = append(out.AllowOriginStringMatch, stringMatch(o))
+		corsPolicy.AllowOriginStringMatch = append(corsPolicy.AllowOriginStringMatch, stringMatch(o))
 	}
 	if c.GetAllowOrigins() == nil {
 		for _, o := range c.GetAllowOrigin() { //nolint:staticcheck // the older way to say it
-			out.AllowOriginStringMatch = append(out.AllowOriginStringMatch,
+			corsPolicy.AllowOriginStringMatch = append(corsPolicy.AllowOriginStringMatch,
 				&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: o}})
 		}
 	}
 	if c.GetMaxAge() != nil {
-		out.MaxAge = strconv.FormatInt(c.GetMaxAge().GetSeconds(), 10)
+		corsPolicy.MaxAge = strconv.FormatInt(c.GetMaxAge().GetSeconds(), 10)
 	}
-	return out
+	return corsPolicy
 }
 
 // mirror is a destination of copies of a route's requests, with its place.
@@ -153,27 +153,27 @@ type mirror struct {
 }
 
 // mirrors yields the mirrors of a route, which is at a place, and their shares of the requests.
-func mirrors(r *networking.HTTPRoute, place model.Place) iter.Seq2[mirror, *typev3.FractionalPercent] {
+func mirrors(httpRoute *networking.HTTPRoute, place model.Place) iter.Seq2[mirror, *typev3.FractionalPercent] {
 	return func(yield func(mirror, *typev3.FractionalPercent) bool) {
-		if r.GetMirror() != nil {
+		if httpRoute.GetMirror() != nil {
 			share := perHundred(100)
 			switch {
-			case r.GetMirrorPercentage() != nil:
-				share = perMillion(r.GetMirrorPercentage())
-			case r.GetMirrorPercent() != nil: //nolint:staticcheck // the older way to say it
-				share = perHundred(r.GetMirrorPercent().GetValue()) //nolint:staticcheck // the same
+			case httpRoute.GetMirrorPercentage() != nil:
+				share = perMillion(httpRoute.GetMirrorPercentage())
+			case httpRoute.GetMirrorPercent() != nil: //nolint:staticcheck // the older way to say it
+				share = perHundred(httpRoute.GetMirrorPercent().GetValue()) //nolint:staticcheck // the same
 			}
-			if share.GetNumerator() > 0 && !yield(mirror{place.Subfield("mirror"), r.GetMirror()}, share) {
+			if share.GetNumerator() > 0 && !yield(mirror{place.Subfield("mirror"), httpRoute.GetMirror()}, share) {
 				return
 			}
 		}
-		for i, m := range r.GetMirrors() {
+		for i, httpMirrorPolicy := range httpRoute.GetMirrors() {
 			share := perHundred(100)
-			if m.GetPercentage() != nil {
-				share = perMillion(m.GetPercentage())
+			if httpMirrorPolicy.GetPercentage() != nil {
+				share = perMillion(httpMirrorPolicy.GetPercentage())
 			}
-			if m.GetDestination() != nil && share.GetNumerator() > 0 &&
-				!yield(mirror{place.Subfield("mirrors[%d].destination", i), m.GetDestination()}, share) {
+			if httpMirrorPolicy.GetDestination() != nil && share.GetNumerator() > 0 &&
+				!yield(mirror{place.Subfield("mirrors[%d].destination", i), httpMirrorPolicy.GetDestination()}, share) {
 				return
 			}
 		}

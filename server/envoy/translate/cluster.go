@@ -32,24 +32,24 @@ const HTTPOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 // cluster returns the cluster of a port of a service, or of a subset of it.
 func (t *Translation) cluster(v *model.View, p *model.Port, subset *networking.Subset, placed placement) *clusterv3.Cluster {
-	s, policies := v.Service, &v.Policy
+	service, policies := v.Service, &v.Policy
 	policy := policies.On(p.Number, subset)
 	client, role := placed.client, placed.client.Role
-	name := model.ClusterName(p.Number, subset.GetName(), s.Host)
-	c := &clusterv3.Cluster{
+	name := model.ClusterName(p.Number, subset.GetName(), service.Host)
+	cluster := &clusterv3.Cluster{
 		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout),
 		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{},
 		LbPolicy:       clusterv3.Cluster_LEAST_REQUEST, CircuitBreakers: unlimited(),
-		Metadata: metadata(s, subset, policies),
+		Metadata: metadata(service, subset, policies),
 	}
 	kind := discoveryType(p, subset, role)
 	if role != model.Proxyless && subset != nil &&
 		(isPassthrough(subset.GetTrafficPolicy()) || isPassthrough(policies.On(p.Number, nil))) {
 		kind = clusterv3.Cluster_ORIGINAL_DST
 	}
-	setDiscovery(s, c, kind, p, subset, placed, &t.Findings)
+	setDiscovery(service, cluster, kind, p, subset, placed, &t.Findings)
 	if role == model.Proxyless {
-		c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
+		cluster.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
 	}
 	var options *httpv3.HttpProtocolOptions
 	switch {
@@ -58,19 +58,19 @@ func (t *Translation) cluster(v *model.View, p *model.Port, subset *networking.S
 	case p.Protocol == model.ProtocolDetected && role == model.Sidecar:
 		options = &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: asDownstream()}
 	}
-	options = apply(policy, c, options)
-	options = t.upstreamTLS(policy.GetTls(), c, options, client, s)
-	authenticate(v, p, subset, c, options)
-	sendProxyProtocol(policy.GetProxyProtocol(), c)
-	placed.apply(c)
-	placed.health.apply(c, policy, &t.Findings)
+	options = apply(policy, cluster, options)
+	options = t.upstreamTLS(policy.GetTls(), cluster, options, client, service)
+	authenticate(v, p, subset, cluster, options)
+	sendProxyProtocol(policy.GetProxyProtocol(), cluster)
+	placed.apply(cluster)
+	placed.health.apply(cluster, policy, &t.Findings)
 	if options != nil {
-		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{HTTPOptions: model.ToAny(options)}
+		cluster.TypedExtensionProtocolOptions = map[string]*anypb.Any{HTTPOptions: model.ToAny(options)}
 	}
 	if role == model.Proxyless {
-		return proxylessCluster(c)
+		return proxylessCluster(cluster)
 	}
-	return c
+	return cluster
 }
 
 // proxylessCluster returns the part of a cluster that gRPC clients read.
@@ -136,29 +136,29 @@ func discoverEndpoints(c *clusterv3.Cluster) {
 
 // discoveryType returns the discovery type of a port or subset. A gRPC client resolves one name of a cluster, and
 // refuses all other DNS clusters. Only a sidecar knows the original addresses of connections.
-func discoveryType(p *model.Port, subset *networking.Subset, role model.Role) clusterv3.Cluster_DiscoveryType {
+func discoveryType(port *model.Port, subset *networking.Subset, role model.Role) clusterv3.Cluster_DiscoveryType {
 	switch {
-	case model.IsDNS(p.Resolution) && role == model.Proxyless:
-		if hasNames(p, subset) {
+	case model.IsDNS(port.Resolution) && role == model.Proxyless:
+		if hasNames(port, subset) {
 			return clusterv3.Cluster_LOGICAL_DNS
 		}
-	case p.Resolution == networking.ServiceEntry_DNS:
+	case port.Resolution == networking.ServiceEntry_DNS:
 		return clusterv3.Cluster_STRICT_DNS
-	case p.Resolution == networking.ServiceEntry_DNS_ROUND_ROBIN:
+	case port.Resolution == networking.ServiceEntry_DNS_ROUND_ROBIN:
 		return clusterv3.Cluster_LOGICAL_DNS
-	case p.Resolution == networking.ServiceEntry_NONE && role == model.Sidecar:
+	case port.Resolution == networking.ServiceEntry_NONE && role == model.Sidecar:
 		return clusterv3.Cluster_ORIGINAL_DST
 	}
 	return clusterv3.Cluster_EDS
 }
 
 // metadata returns the metadata of a cluster, for Istio's telemetry and tools.
-func metadata(s *model.Service, subset *networking.Subset, policy *model.Policy) *corev3.Metadata {
-	fields := map[string]*structpb.Value{"services": servicesValue(s.Namespace, s.Host)}
+func metadata(service *model.Service, subset *networking.Subset, policy *model.Policy) *corev3.Metadata {
+	fields := map[string]*structpb.Value{"services": servicesValue(service.Namespace, service.Host)}
 	switch {
 	case subset != nil:
 		fields["subset"] = structpb.NewStringValue(subset.GetName())
-	case s.External:
+	case service.External:
 		fields["external"] = structpb.NewBoolValue(true)
 	}
 	if policy.Name != "" {

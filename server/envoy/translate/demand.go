@@ -18,12 +18,12 @@ const onDemandTimeout = 5 * time.Second
 // OnDemand makes the filters of a listener request missing clusters and virtual hosts.
 func OnDemand(l *listenerv3.Listener) {
 	for _, chain := range append(l.GetFilterChains(), l.GetDefaultFilterChain()) {
-		for _, f := range chain.GetFilters() {
-			m, err := f.GetTypedConfig().UnmarshalNew()
+		for _, filter := range chain.GetFilters() {
+			message, err := filter.GetTypedConfig().UnmarshalNew()
 			if err != nil {
 				continue // a type that this program lacks, from a patch
 			}
-			switch m := m.(type) {
+			switch m := message.(type) {
 			case *hcmv3.HttpConnectionManager:
 				ask := model.HTTPFilter("envoy.filters.http.on_demand",
 					&demandv3.OnDemand{Odcds: &demandv3.OnDemandCds{Source: Ads(), Timeout: durationpb.New(onDemandTimeout)}})
@@ -33,7 +33,7 @@ func OnDemand(l *listenerv3.Listener) {
 			default:
 				continue
 			}
-			f.ConfigType = &listenerv3.Filter_TypedConfig{TypedConfig: model.ToAny(m)}
+			filter.ConfigType = &listenerv3.Filter_TypedConfig{TypedConfig: model.ToAny(message)}
 		}
 	}
 }

@@ -36,15 +36,15 @@ func appendUint32(b []byte, field protowire.Number, value uint32) []byte {
 }
 
 // EntryOf returns the entry of a message.
-func EntryOf(m proto.Message) *xds.Entry {
+func EntryOf(message proto.Message) *xds.Entry {
 	options := proto.MarshalOptions{Deterministic: true}
-	b := anyHead(model.TypeURL(m), options.Size(m))
+	b := anyHead(model.TypeURL(message), options.Size(message))
 	options.UseCachedSize = true
-	b, err := options.MarshalAppend(b, m)
+	b, err := options.MarshalAppend(b, message)
 	if err != nil {
 		panic(err) // as in mustMarshal
 	}
-	return &xds.Entry{Name: xds.NameOf(m), Version: xds.VersionOf(b), Any: b, Child: xds.ChildOf(m)}
+	return &xds.Entry{Name: xds.NameOf(message), Version: xds.VersionOf(b), Any: b, Child: xds.ChildOf(message)}
 }
 
 // EntryOfBytes returns the entry of an encoded message.

@@ -49,15 +49,15 @@ func assignment(p *model.Port, cluster string, subset *networking.Subset, kind c
 	var members *localityHosts // of the last endpoint, and of the next endpoints of the same WorkloadEntry
 	var details []byte
 	for i := range endpoints {
-		e := &endpoints[i]
-		if !selects(subset, e) {
+		endpoint := &endpoints[i]
+		if !selects(subset, endpoint) {
 			continue
 		}
-		if !fits(e, kind) {
-			if kind == clusterv3.Cluster_EDS && !strings.HasPrefix(e.Address, UnixPrefix) {
-				findings.Note(e.Place().Subfield("address"),
+		if !fits(endpoint, kind) {
+			if kind == clusterv3.Cluster_EDS && !strings.HasPrefix(endpoint.Address, UnixPrefix) {
+				findings.Note(endpoint.Place().Subfield("address"),
 					"%q is not an IP address, and names are resolved only with resolution DNS: not an endpoint of "+
-						"ServiceEntry %s", e.Address, e.Owner.FullName())
+						"ServiceEntry %s", endpoint.Address, endpoint.Owner.FullName())
 			}
 			continue
 		}
@@ -66,23 +66,23 @@ func assignment(p *model.Port, cluster string, subset *networking.Subset, kind c
 			if placed.client.Role == model.Proxyless {
 				reason = "gRPC clients use one endpoint of a service whose endpoints are names"
 			}
-			findings.Note(e.Place(), "%s: ServiceEntry %s does not use it", reason, e.Owner.FullName())
+			findings.Note(endpoint.Place(), "%s: ServiceEntry %s does not use it", reason, endpoint.Owner.FullName())
 			continue
 		}
-		if e.Spec != last {
-			l := tier{locality(e), placed.priority(e)}
+		if endpoint.Spec != last {
+			l := tier{locality(endpoint), placed.priority(endpoint)}
 			if placed.client.Role == model.Proxyless {
-				l.SubZone += fmt.Sprintf("~%d", weight(e))
+				l.SubZone += fmt.Sprintf("~%d", weight(endpoint))
 			}
 			if byTier[l] == nil {
 				byTier[l] = new(localityHosts)
 			}
-			last, members = e.Spec, byTier[l]
-			details = appendDetails(details[:0], e, placed.authenticated != nil && placed.authenticated(e))
+			last, members = endpoint.Spec, byTier[l]
+			details = appendDetails(details[:0], endpoint, placed.authenticated != nil && placed.authenticated(endpoint))
 		}
-		members.weight += uint64(weight(e))
+		members.weight += uint64(weight(endpoint))
 		members.encoded = appendMessage(members.encoded, localityMembers, func(b []byte) []byte {
-			return append(appendHost(b, e, p, placed.health), details...)
+			return append(appendHost(b, endpoint, p, placed.health), details...)
 		})
 	}
 	a := &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
@@ -139,22 +139,22 @@ func FitsSocket(path string) bool { return path != "" && len(path) <= MaxSocketP
 // appendHost appends the address and port of the endpoint for a port, and its health check, as fields of LbEndpoint.
 // appendHost and appendDetails write the same bytes as the encoder of the message, and faster: endpoints are most of
 // the work.
-func appendHost(b []byte, e *model.Endpoint, p *model.Port, h *health) []byte {
+func appendHost(b []byte, endpoint *model.Endpoint, port *model.Port, h *health) []byte {
 	return appendMessage(b, 1, func(b []byte) []byte { // endpoint
 		return h.append(appendMessage(b, 1, func(b []byte) []byte { // address
-			if path, ok := strings.CutPrefix(e.Address, UnixPrefix); ok {
+			if path, ok := strings.CutPrefix(endpoint.Address, UnixPrefix); ok {
 				return appendMessage(b, 2, func(b []byte) []byte { return appendString(b, 1, path) }) // pipe
 			}
 			return appendMessage(b, 1, func(b []byte) []byte { // socket_address
-				return appendUint32(appendString(b, 2, e.Address), 3, e.PortOf(p))
+				return appendUint32(appendString(b, 2, endpoint.Address), 3, endpoint.PortOf(port))
 			})
-		}), e)
+		}), endpoint)
 	})
 }
 
 // appendDetails appends the "workload" metadata and the weight of the endpoint, as fields of LbEndpoint, and the
 // metadata of endpoints with mutual TLS. They follow from its WorkloadEntry.
-func appendDetails(b []byte, e *model.Endpoint, authenticated bool) []byte {
+func appendDetails(b []byte, endpoint *model.Endpoint, authenticated bool) []byte {
 	b = appendMessage(b, 3, func(b []byte) []byte { // metadata
 		if authenticated {
 			b = append(b, socketMatch...)
@@ -163,12 +163,12 @@ func appendDetails(b []byte, e *model.Endpoint, authenticated bool) []byte {
 			return appendMessage(appendString(b, 1, "istio"), 2, func(b []byte) []byte { // its Struct
 				return appendMessage(b, 1, func(b []byte) []byte { // an entry of fields
 					return appendMessage(appendString(b, 1, "workload"), 2,
-						func(b []byte) []byte { return appendString(b, 3, identity(e)) })
+						func(b []byte) []byte { return appendString(b, 3, identity(endpoint)) })
 				})
 			})
 		})
 	})
-	return appendMessage(b, 4, func(b []byte) []byte { return appendUint32(b, 1, weight(e)) })
+	return appendMessage(b, 4, func(b []byte) []byte { return appendUint32(b, 1, weight(endpoint)) })
 }
 
 // The labels of a workload's service and revision, preferred ones first.
@@ -181,19 +181,19 @@ var (
 const clusterID = "Kubernetes"
 
 // identity returns the metadata of Istio's telemetry: workload;namespace;service;revision;cluster.
-func identity(e *model.Endpoint) string {
-	name, revision := e.Workload, ""
+func identity(endpoint *model.Endpoint) string {
+	name, revision := endpoint.Workload, ""
 	for _, label := range slices.Backward(nameLabels) {
-		if v, ok := e.Labels[label]; ok {
+		if v, ok := endpoint.Labels[label]; ok {
 			name = v
 		}
 	}
 	for _, label := range slices.Backward(revisionLabels) {
-		if v, ok := e.Labels[label]; ok && v != "latest" {
+		if v, ok := endpoint.Labels[label]; ok && v != "latest" {
 			revision = v
 		}
 	}
-	return strings.Join([]string{e.Workload, e.Namespace, name, revision, clusterID}, ";")
+	return strings.Join([]string{endpoint.Workload, endpoint.Namespace, name, revision, clusterID}, ";")
 }
 
 // locality returns the endpoint's locality, from its field or its label, as region/zone/subzone.

@@ -47,20 +47,20 @@ func (t *Translation) healthOf(p *model.Port, subset *networking.Subset, policy 
 		return nil // gRPC clients have no health checks
 	}
 	groups := make(map[*model.WorkloadGroup]bool)
-	for _, e := range p.Endpoints() {
-		if e.Group == nil || e.Group.Spec.GetProbe() == nil || !selects(subset, &e) {
+	for _, endpoint := range p.Endpoints() {
+		if endpoint.Group == nil || endpoint.Group.Spec.GetProbe() == nil || !selects(subset, &endpoint) {
 			continue
 		}
-		if strings.HasPrefix(e.Address, UnixPrefix) {
-			t.Findings.Note(model.PlaceIn(e.Group.Key, "spec.probe"), "a socket has no port: %s is not checked",
-				e.Address)
+		if strings.HasPrefix(endpoint.Address, UnixPrefix) {
+			t.Findings.Note(model.PlaceIn(endpoint.Group.Key, "spec.probe"), "a socket has no port: %s is not checked",
+				endpoint.Address)
 		} else {
-			groups[e.Group] = true
+			groups[endpoint.Group] = true
 		}
 	}
 	var first string
-	for _, g := range slices.SortedFunc(maps.Keys(groups), (*model.WorkloadGroup).Compare) {
-		check, field, reason := probeOf(g.Spec.GetProbe())
+	for _, object := range slices.SortedFunc(maps.Keys(groups), (*model.WorkloadGroup).Compare) {
+		check, field, reason := probeOf(object.Spec.GetProbe())
 		switch {
 		case reason != "":
 		case check.check.GetGrpcHealthCheck() != nil && !speaksHTTP2(p, policy):
@@ -72,12 +72,12 @@ func (t *Translation) healthOf(p *model.Port, subset *networking.Subset, policy 
 		}
 		switch {
 		case reason != "":
-			t.Findings.Note(model.PlaceIn(g.Key, "spec.probe%s", field), "%s: its workloads are not checked", reason)
+			t.Findings.Note(model.PlaceIn(object.Key, "spec.probe%s", field), "%s: its workloads are not checked", reason)
 		case check.check == nil: // package coverage reports it
 		case h == nil:
-			h, first = &health{check, map[*model.WorkloadGroup]probe{g: check}}, g.Key.FullName()
+			h, first = &health{check, map[*model.WorkloadGroup]probe{object: check}}, object.Key.FullName()
 		default:
-			h.groups[g] = check
+			h.groups[object] = check
 		}
 	}
 	return h
@@ -186,28 +186,28 @@ func (h *health) apply(c *clusterv3.Cluster, policy *networking.TrafficPolicy, f
 // digest is part of the name of the endpoints. An endpoint with a changed check gets no requests for a period. So a
 // changed check makes another cluster, with its own endpoints, which Envoy uses after their first check.
 func (h *health) digest() string {
-	var d model.Digest
-	d.Text(string(model.MustMarshal(h.check)))
+	var digest model.Digest
+	digest.Text(string(model.MustMarshal(h.check)))
 	for _, g := range slices.SortedFunc(maps.Keys(h.groups), (*model.WorkloadGroup).Compare) {
-		d.Object(g.Key)
-		d.Number(int64(h.groups[g].port))
-		d.Text(h.groups[g].host)
+		digest.Object(g.Key)
+		digest.Number(int64(h.groups[g].port))
+		digest.Text(h.groups[g].host)
 	}
-	sum := sha256.Sum256(d)
+	sum := sha256.Sum256(digest)
 	return hex.EncodeToString(sum[:8])
 }
 
 // append appends the health check of an endpoint, as a field of Endpoint.
-func (h *health) append(b []byte, e *model.Endpoint) []byte {
+func (h *health) append(b []byte, endpoint *model.Endpoint) []byte {
 	if h == nil {
 		return b
 	}
 	return appendMessage(b, 2, func(b []byte) []byte {
-		settings, checked := h.groups[e.Group]
-		if !checked || strings.HasPrefix(e.Address, UnixPrefix) {
+		settings, checked := h.groups[endpoint.Group]
+		if !checked || strings.HasPrefix(endpoint.Address, UnixPrefix) {
 			return protowire.AppendVarint(protowire.AppendTag(b, 4, protowire.VarintType), 1) // disable_active_health_check
 		}
 		return appendString(appendUint32(b, 1, settings.port), 2,
-			cmp.Or(settings.host, model.HostPort(e.Address, settings.port)))
+			cmp.Or(settings.host, model.HostPort(endpoint.Address, settings.port)))
 	})
 }

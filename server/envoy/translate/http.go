@@ -21,28 +21,28 @@ import (
 // routes returns the routes of the VirtualService for these clients. Envoy tries routes in order, so routes after a
 // match of all requests are left out. A route that Envoy refuses answers 500.
 func (w routeContext) routes() (list []*routev3.Route) {
-	for i, r := range w.rule.Spec.GetHttp() {
-		matches, place := r.GetMatch(), w.rule.HttpRoute(i)
+	for i, httpRoute := range w.rule.Spec.GetHttp() {
+		matches, place := httpRoute.GetMatch(), w.rule.HttpRoute(i)
 		if len(matches) == 0 {
 			matches = []*networking.HTTPMatchRequest{nil}
 		}
-		for _, m := range matches {
-			if m != nil && !w.applies(m) {
+		for _, httpMatchRequest := range matches {
+			if httpMatchRequest != nil && !w.applies(httpMatchRequest) {
 				continue
 			}
 			var route *routev3.Route
-			usable := w.matchUsable(r, m, place)
+			usable := w.matchUsable(httpRoute, httpMatchRequest, place)
 			if usable {
-				route = w.route(r, m, place)
+				route = w.route(httpRoute, httpMatchRequest, place)
 				if reason := model.Refused(route); reason != "" {
 					w.findings.Note(place, "%s: its requests get 500", reason)
 					usable = false
 				}
 			}
 			if !usable {
-				route = w.refusedRoute(r, m)
+				route = w.refusedRoute(httpRoute, httpMatchRequest)
 			}
-			if list = append(list, route); m == nil || matchesAll(route.GetMatch()) {
+			if list = append(list, route); httpMatchRequest == nil || matchesAll(route.GetMatch()) {
 				return list
 			}
 		}
@@ -55,27 +55,27 @@ func matchesAll(m *routev3.RouteMatch) bool {
 }
 
 func (w routeContext) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, place model.Place) *routev3.Route {
-	out := &routev3.Route{
+	route := &routev3.Route{
 		Name: r.GetName(), Match: routeMatch(m, w.client.Role == model.Ingress, w.rule.Derived.BySegment()),
 		StatPrefix: m.GetStatPrefix(),
 		Metadata:   virtualServiceMetadata(w.rule.Key),
 	}
 	w.noteClaims(m, place)
 	if m.GetName() != "" {
-		out.Name += "." + m.GetName()
+		route.Name += "." + m.GetName()
 	}
-	ops := headerOperations(r.GetHeaders())
-	out.RequestHeadersToAdd, out.RequestHeadersToRemove = ops.requestAdd, ops.requestRemove
-	out.ResponseHeadersToAdd, out.ResponseHeadersToRemove = ops.responseAdd, ops.responseRemove
+	operations := headerOperations(r.GetHeaders())
+	route.RequestHeadersToAdd, route.RequestHeadersToRemove = operations.requestAdd, operations.requestRemove
+	route.ResponseHeadersToAdd, route.ResponseHeadersToRemove = operations.responseAdd, operations.responseRemove
 	switch {
 	case r.GetRedirect() != nil:
-		out.Action = w.redirect(r.GetRedirect(), out.GetMatch())
+		route.Action = w.redirect(r.GetRedirect(), route.GetMatch())
 	case r.GetDirectResponse() != nil:
-		out.Action = directResponse(r.GetDirectResponse())
+		route.Action = directResponse(r.GetDirectResponse())
 	default:
-		w.forward(out, r, place, ops.authority)
+		w.forward(route, r, place, operations.authority)
 	}
-	out.Decorator = &routev3.Decorator{Operation: w.operation(out)}
+	route.Decorator = &routev3.Decorator{Operation: w.operation(route)}
 	filters := make(map[string]*anypb.Any)
 	if f := Fault(r.GetFault()); f != nil {
 		filters["envoy.filters.http.fault"] = model.ToAny(f)
@@ -89,9 +89,9 @@ func (w routeContext) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequ
 		}
 	}
 	if len(filters) > 0 {
-		out.TypedPerFilterConfig = filters
+		route.TypedPerFilterConfig = filters
 	}
-	return out
+	return route
 }
 
 // noteClaims notes claims of tokens in a match for clients other than gateways, which alone verify these tokens.
@@ -117,26 +117,26 @@ func withoutPrefix(match *routev3.RouteMatch) *matcherv3.RegexMatchAndSubstitute
 }
 
 // forward makes a route that leads to clusters.
-func (w routeContext) forward(out *routev3.Route, r *networking.HTTPRoute, place model.Place, authority string) {
+func (w routeContext) forward(route *routev3.Route, r *networking.HTTPRoute, place model.Place, authority string) {
 	action := &routev3.RouteAction{}
 	setTimeout(action, r.GetTimeout(), w.client.Role)
 	if w.rule.Derived == model.DerivedGateway {
 		action.ClusterNotFoundResponseCode = routev3.RouteAction_INTERNAL_SERVER_ERROR
 	}
-	out.Action = &routev3.Route_Route{Route: action}
-	if to := r.GetRewrite(); to != nil {
-		if re := to.GetUriRegexRewrite(); re != nil {
+	route.Action = &routev3.Route_Route{Route: action}
+	if httpRewrite := r.GetRewrite(); httpRewrite != nil {
+		if re := httpRewrite.GetUriRegexRewrite(); re != nil {
 			action.RegexRewrite = &matcherv3.RegexMatchAndSubstitute{
 				Pattern:      &matcherv3.RegexMatcher{Regex: re.GetMatch()},
 				Substitution: re.GetRewrite(),
 			}
-		} else if w.rule.Derived == model.DerivedGateway && to.GetUri() == "/" {
-			action.RegexRewrite = withoutPrefix(out.GetMatch())
+		} else if w.rule.Derived == model.DerivedGateway && httpRewrite.GetUri() == "/" {
+			action.RegexRewrite = withoutPrefix(route.GetMatch())
 		} else {
-			action.PrefixRewrite = to.GetUri()
+			action.PrefixRewrite = httpRewrite.GetUri()
 		}
-		if to.GetAuthority() != "" {
-			authority = to.GetAuthority()
+		if httpRewrite.GetAuthority() != "" {
+			authority = httpRewrite.GetAuthority()
 		}
 	}
 	rewriteHost := func(authority string) {
@@ -163,10 +163,10 @@ func (w routeContext) forward(out *routev3.Route, r *networking.HTTPRoute, place
 		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: w.cluster(to.GetDestination(),
 			place.Subfield("route[0].destination"))}
 		ops := headerOperations(to.GetHeaders())
-		out.RequestHeadersToAdd = append(out.RequestHeadersToAdd, ops.requestAdd...)
-		out.RequestHeadersToRemove = append(out.RequestHeadersToRemove, ops.requestRemove...)
-		out.ResponseHeadersToAdd = append(out.ResponseHeadersToAdd, ops.responseAdd...)
-		out.ResponseHeadersToRemove = append(out.ResponseHeadersToRemove, ops.responseRemove...)
+		route.RequestHeadersToAdd = append(route.RequestHeadersToAdd, ops.requestAdd...)
+		route.RequestHeadersToRemove = append(route.RequestHeadersToRemove, ops.requestRemove...)
+		route.ResponseHeadersToAdd = append(route.ResponseHeadersToAdd, ops.responseAdd...)
+		route.ResponseHeadersToRemove = append(route.ResponseHeadersToRemove, ops.responseRemove...)
 		rewriteHost(ops.authority)
 		hash(to.GetDestination())
 	} else {
@@ -224,9 +224,9 @@ func HashPolicy(hash *networking.LoadBalancerSettings_ConsistentHashLB) *routev3
 }
 
 // operation names the route in traces: cluster host and port if there is one, else the VirtualService, and the path.
-func (w routeContext) operation(r *routev3.Route) string {
+func (w routeContext) operation(route *routev3.Route) string {
 	path := "/*"
-	switch p := r.GetMatch().GetPathSpecifier().(type) {
+	switch p := route.GetMatch().GetPathSpecifier().(type) {
 	case *routev3.RouteMatch_Prefix:
 		path = p.Prefix + "*"
 	case *routev3.RouteMatch_Path:
@@ -234,7 +234,7 @@ func (w routeContext) operation(r *routev3.Route) string {
 	case *routev3.RouteMatch_SafeRegex:
 		path = p.SafeRegex.GetRegex()
 	}
-	if parts := strings.Split(r.GetRoute().GetCluster(), "|"); len(parts) == 4 {
+	if parts := strings.Split(route.GetRoute().GetCluster(), "|"); len(parts) == 4 {
 		return parts[3] + ":" + parts[1] + path
 	}
 	return w.rule.Key.Name + ":" + model.RouteName(w.port) + path
@@ -242,46 +242,46 @@ func (w routeContext) operation(r *routev3.Route) string {
 
 // retries returns the retry policy of a route, with Istio's defaults; nil for none. With a hash policy and a single
 // destination, retries do not avoid earlier hosts, unless retryIgnorePreviousHosts is true.
-func retries(p *networking.HTTPRetry, hashed bool) *routev3.RetryPolicy {
-	out := defaultRetries()
+func retries(httpRetry *networking.HTTPRetry, hashed bool) *routev3.RetryPolicy {
+	retryPolicy := defaultRetries()
 	if hashed {
-		out.RetryHostPredicate = nil
+		retryPolicy.RetryHostPredicate = nil
 	}
-	if p == nil {
-		return out
+	if httpRetry == nil {
+		return retryPolicy
 	}
-	if p.GetAttempts() <= 0 {
+	if httpRetry.GetAttempts() <= 0 {
 		return nil
 	}
-	out.NumRetries = wrapperspb.UInt32(uint32(p.GetAttempts()))
-	if p.GetRetryOn() != "" {
+	retryPolicy.NumRetries = wrapperspb.UInt32(uint32(httpRetry.GetAttempts()))
+	if httpRetry.GetRetryOn() != "" {
 		var on []string
-		for part := range strings.SplitSeq(p.GetRetryOn(), ",") {
+		for part := range strings.SplitSeq(httpRetry.GetRetryOn(), ",") {
 			part = strings.TrimSpace(part)
 			if code, err := strconv.ParseUint(part, 10, 32); err == nil {
-				out.RetriableStatusCodes = append(out.RetriableStatusCodes, uint32(code))
+				retryPolicy.RetriableStatusCodes = append(retryPolicy.RetriableStatusCodes, uint32(code))
 			} else if part != "" {
 				on = append(on, part)
 			}
 		}
-		if len(out.GetRetriableStatusCodes()) > 0 && !slices.Contains(on, "retriable-status-codes") {
+		if len(retryPolicy.GetRetriableStatusCodes()) > 0 && !slices.Contains(on, "retriable-status-codes") {
 			on = append(on, "retriable-status-codes")
 		}
-		out.RetryOn = strings.Join(on, ",")
+		retryPolicy.RetryOn = strings.Join(on, ",")
 	}
-	out.PerTryTimeout = p.GetPerTryTimeout()
-	if ignore := p.GetRetryIgnorePreviousHosts(); ignore != nil && !ignore.GetValue() {
-		out.RetryHostPredicate = nil
+	retryPolicy.PerTryTimeout = httpRetry.GetPerTryTimeout()
+	if ignore := httpRetry.GetRetryIgnorePreviousHosts(); ignore != nil && !ignore.GetValue() {
+		retryPolicy.RetryHostPredicate = nil
 	} else if ignore.GetValue() {
-		out.RetryHostPredicate = defaultRetries().GetRetryHostPredicate()
+		retryPolicy.RetryHostPredicate = defaultRetries().GetRetryHostPredicate()
 	}
-	if p.GetRetryRemoteLocalities().GetValue() {
-		out.RetryPriority = otherPriorities()
+	if httpRetry.GetRetryRemoteLocalities().GetValue() {
+		retryPolicy.RetryPriority = otherPriorities()
 	}
-	if b := p.GetBackoff(); b != nil {
-		out.RetryBackOff = &routev3.RetryPolicy_RetryBackOff{BaseInterval: b}
+	if b := httpRetry.GetBackoff(); b != nil {
+		retryPolicy.RetryBackOff = &routev3.RetryPolicy_RetryBackOff{BaseInterval: b}
 	}
-	return out
+	return retryPolicy
 }
 
 // operations are changes of headers.

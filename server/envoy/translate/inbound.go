@@ -41,34 +41,34 @@ const (
 )
 
 // addInbound adds the inbound listeners of a sidecar, and their clusters.
-func (t *Translation) addInbound(v *model.View) {
-	patches := extend.New(v.Patches, networking.EnvoyFilter_SIDECAR_INBOUND, &t.Findings)
+func (t *Translation) addInbound(view *model.View) {
+	patches := extend.New(view.Patches, networking.EnvoyFilter_SIDECAR_INBOUND, &t.Findings)
 	addCluster := func(c *clusterv3.Cluster, hosts ...string) {
 		if patched, served := patches.Cluster(c, hosts...); served {
 			t.Clusters = append(t.Clusters, EntryOf(patched))
 		}
 	}
-	addListener := func(l *listenerv3.Listener) {
-		telemetry.ObserveUnmatched(v.Observability, l)
-		l, served := patches.Listener(l)
+	addListener := func(listener *listenerv3.Listener) {
+		telemetry.ObserveUnmatched(view.Observability, listener)
+		listener, served := patches.Listener(listener)
 		if !served {
 			return
 		}
-		if v.Client.OnDemand {
-			OnDemand(l)
+		if view.Client.OnDemand {
+			OnDemand(listener)
 		}
-		t.Listeners = append(t.Listeners, EntryOf(l))
+		t.Listeners = append(t.Listeners, EntryOf(listener))
 	}
 	var captured []*listenerv3.FilterChain
-	for i := range v.Inbound.Ports {
-		port := &v.Inbound.Ports[i]
-		c := inboundCluster(v, port)
+	for i := range view.Inbound.Ports {
+		port := &view.Inbound.Ports[i]
+		cluster := inboundCluster(view, port)
 		chains := []*listenerv3.FilterChain{refusing("refused", port.Target)}
-		if reason := model.Refused(c); reason != "" {
+		if reason := model.Refused(cluster); reason != "" {
 			t.Findings.Note(port.Place, "%s: connections are refused", reason)
 		} else {
-			addCluster(c, port.Hosts...)
-			chains = t.portChains(v, port)
+			addCluster(cluster, port.Hosts...)
+			chains = t.portChains(view, port)
 		}
 		if port.Bound {
 			addListener(inboundListener(model.ListenerName(port.Address, port.Target), socket(port.Address, port.Target),
@@ -77,20 +77,20 @@ func (t *Translation) addInbound(v *model.View) {
 			captured = append(captured, chains...)
 		}
 	}
-	if !v.Inbound.Captured {
+	if !view.Inbound.Captured {
 		return
 	}
-	l := inboundListener(virtualInbound, socket(model.Wildcard, model.InboundCapturePort),
-		append(t.passChains(v), captured...))
+	listener := inboundListener(virtualInbound, socket(model.Wildcard, model.InboundCapturePort),
+		append(t.passChains(view), captured...))
 	redirected := []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.listener.original_dst",
 		&originaldstv3.OriginalDst{})}
-	if v.Inbound.Transparent {
-		l.Transparent = wrapperspb.Bool(true)
+	if view.Inbound.Transparent {
+		listener.Transparent = wrapperspb.Bool(true)
 		redirected = append(redirected,
 			listenerFilter("envoy.filters.listener.original_src", &originalsrcv3.OriginalSrc{Mark: originalMark}))
 	}
-	l.ListenerFilters = append(redirected, l.GetListenerFilters()...)
-	addListener(l)
+	listener.ListenerFilters = append(redirected, listener.GetListenerFilters()...)
+	addListener(listener)
 	through := passthrough()
 	through.Name, through.UpstreamBindConfig = model.InboundPassthrough, fromLoop()
 	addCluster(through)
@@ -145,17 +145,17 @@ var inboundChains = map[model.MutualTLS]struct{ http, other, unknown []inboundCh
 
 // portChains returns the filter chains of a port, 0 for all ports without chains. If TLS is required and has no
 // certificate, connections are refused.
-func (t *Translation) portChains(v *model.View, w *model.WorkloadPort) (filterChains []*listenerv3.FilterChain) {
-	mode := v.Security.Mutual
-	if portMode, isSet := v.Security.MutualByPort[w.Target]; isSet {
+func (t *Translation) portChains(view *model.View, w *model.WorkloadPort) (filterChains []*listenerv3.FilterChain) {
+	mode := view.Security.Mutual
+	if portMode, isSet := view.Security.MutualByPort[w.Target]; isSet {
 		mode = portMode
 	}
-	var http, tcp *corev3.TransportSocket
+	var http, transportSocket *corev3.TransportSocket
 	if mode != model.Disabled {
-		http = inboundMutual(v.Client, v.Security, "h2", "http/1.1")
-		tcp = inboundMutual(v.Client, v.Security, "istio-peer-exchange", "h2", "http/1.1")
+		http = inboundMutual(view.Client, view.Security, "h2", "http/1.1")
+		transportSocket = inboundMutual(view.Client, view.Security, "istio-peer-exchange", "h2", "http/1.1")
 	}
-	if http == nil && (mode == model.Permissive || v.Security.Plaintext) {
+	if http == nil && (mode == model.Permissive || view.Security.Plaintext) {
 		mode = model.Disabled
 	}
 	matches := inboundChains[mode].unknown
@@ -166,27 +166,27 @@ func (t *Translation) portChains(v *model.View, w *model.WorkloadPort) (filterCh
 	default:
 		matches = inboundChains[mode].http
 	}
-	switch tls := w.Ingress.GetTls(); {
+	switch serverTLSSettings := w.Ingress.GetTls(); {
 	case mode == model.Strict && http == nil:
 		return []*listenerv3.FilterChain{refusing("refused", w.Target)}
-	case tls == nil:
+	case serverTLSSettings == nil:
 	case mode != model.Disabled:
 		t.Findings.Note(w.Place.Subfield("tls"), "TLS ends there only where PeerAuthentication disables mutual TLS")
-	case !canTerminate(tls):
+	case !canTerminate(serverTLSSettings):
 		t.Findings.Note(w.Place.Subfield("tls"), "there is no certificate for it: connections are refused")
 		return []*listenerv3.FilterChain{refusing("refused", w.Target)}
 	default:
-		http = t.downstreamTLS(tls, v.Client, v.Security.Domains, []string{"h2", "http/1.1"})
-		tcp, matches = http, []inboundChain{{w.Protocol != "tcp", nil, overTLS, true}}
+		http = t.downstreamTLS(serverTLSSettings, view.Client, view.Security.Domains, []string{"h2", "http/1.1"})
+		transportSocket, matches = http, []inboundChain{{w.Protocol != "tcp", nil, overTLS, true}}
 	}
 	for _, m := range matches {
-		c := inboundFilters(v, m, w)
+		filterChain := inboundFilters(view, m, w)
 		if m.terminates {
-			if c.TransportSocket = tcp; m.http {
-				c.TransportSocket = http
+			if filterChain.TransportSocket = transportSocket; m.http {
+				filterChain.TransportSocket = http
 			}
 		}
-		filterChains = append(filterChains, c)
+		filterChains = append(filterChains, filterChain)
 	}
 	return filterChains
 }
@@ -199,13 +199,13 @@ func canTerminate(tls *networking.ServerTLSSettings) bool {
 
 // passChains returns the filter chains of redirected connections to other ports than the workload's: they pass to their
 // original address, except for the port of the listener itself, which would loop.
-func (t *Translation) passChains(v *model.View) []*listenerv3.FilterChain {
+func (t *Translation) passChains(view *model.View) []*listenerv3.FilterChain {
 	filterChains := []*listenerv3.FilterChain{refusing(virtualInbound+"-blackhole", model.InboundCapturePort)}
-	for _, port := range append([]uint32{0}, slices.Sorted(maps.Keys(v.Security.MutualByPort))...) {
-		hasChains := slices.ContainsFunc(v.Inbound.Ports,
+	for _, port := range append([]uint32{0}, slices.Sorted(maps.Keys(view.Security.MutualByPort))...) {
+		hasChains := slices.ContainsFunc(view.Inbound.Ports,
 			func(w model.WorkloadPort) bool { return w.Target == port && !w.Bound })
 		if !hasChains && port != model.InboundCapturePort {
-			filterChains = append(filterChains, t.portChains(v,
+			filterChains = append(filterChains, t.portChains(view,
 				&model.WorkloadPort{ServicePort: model.ServicePort{Target: port}})...)
 		}
 	}
@@ -214,43 +214,43 @@ func (t *Translation) passChains(v *model.View) []*listenerv3.FilterChain {
 
 // refusing returns a filter chain that ends all connections to a port, or to all ports if it is 0.
 func refusing(name string, port uint32) *listenerv3.FilterChain {
-	c := &listenerv3.FilterChain{Name: name, Filters: []*listenerv3.Filter{tcpProxy(model.BlackHole, nil)}}
+	filterChain := &listenerv3.FilterChain{Name: name, Filters: []*listenerv3.Filter{tcpProxy(model.BlackHole, nil)}}
 	if port != 0 {
-		c.FilterChainMatch = &listenerv3.FilterChainMatch{DestinationPort: wrapperspb.UInt32(port)}
+		filterChain.FilterChainMatch = &listenerv3.FilterChainMatch{DestinationPort: wrapperspb.UInt32(port)}
 	}
-	return c
+	return filterChain
 }
 
 // inboundFilters returns a filter chain of connections to a port.
-func inboundFilters(v *model.View, m inboundChain, w *model.WorkloadPort) *listenerv3.FilterChain {
+func inboundFilters(view *model.View, m inboundChain, workloadPort *model.WorkloadPort) *listenerv3.FilterChain {
 	c := &listenerv3.FilterChain{Name: virtualInbound, FilterChainMatch: &listenerv3.FilterChainMatch{
 		TransportProtocol: m.transport, ApplicationProtocols: m.protocols,
 	}}
-	if w.Target != 0 {
-		c.FilterChainMatch.DestinationPort = wrapperspb.UInt32(w.Target)
+	if workloadPort.Target != 0 {
+		c.FilterChainMatch.DestinationPort = wrapperspb.UInt32(workloadPort.Target)
 	}
 	cluster, stats := model.InboundPassthrough, model.InboundPassthrough
 	switch {
-	case w.Address != "":
-		c.Name = model.ListenerName(w.Address, w.Target)
-		cluster, stats = model.InboundName(w.Target), "inbound_"+c.GetName()
-		if w.Ingress != nil {
-			c.Metadata = istioMetadata(map[string]*structpb.Value{"config": configValue("sidecar", w.Place.Object)})
+	case workloadPort.Address != "":
+		c.Name = model.ListenerName(workloadPort.Address, workloadPort.Target)
+		cluster, stats = model.InboundName(workloadPort.Target), "inbound_"+c.GetName()
+		if workloadPort.Ingress != nil {
+			c.Metadata = istioMetadata(map[string]*structpb.Value{"config": configValue("sidecar", workloadPort.Place.Object)})
 		}
 	case m.http:
 		c.Name += "-catchall-http"
 	}
-	c.Filters = append(slices.Clip(v.Security.TCP), tcpProxy(cluster, v.Observability))
+	c.Filters = append(slices.Clip(view.Security.TCP), tcpProxy(cluster, view.Observability))
 	if m.http {
-		c.Filters = managed(inboundManager(v, stats, cluster, w)).GetFilters()
+		c.Filters = managed(inboundManager(view, stats, cluster, workloadPort)).GetFilters()
 	}
-	c.Filters = extend.WithPlugins(v.Patches, c.GetFilters(), typev1beta1.WorkloadMode_SERVER, w.Target)
+	c.Filters = extend.WithPlugins(view.Patches, c.GetFilters(), typev1beta1.WorkloadMode_SERVER, workloadPort.Target)
 	return c
 }
 
 // inboundManager returns the manager of requests that come to the workload.
-func inboundManager(v *model.View, stats, cluster string, w *model.WorkloadPort) *hcmv3.HttpConnectionManager {
-	m := httpManager(model.StatName(stats), "", v.Observability)
+func inboundManager(view *model.View, stats, cluster string, w *model.WorkloadPort) *hcmv3.HttpConnectionManager {
+	m := httpManager(model.StatName(stats), "", view.Observability)
 	m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: inboundRoutes(cluster, w)}
 	m.ServerName = "istio-envoy"
 	m.ForwardClientCertDetails = hcmv3.HttpConnectionManager_APPEND_FORWARD
@@ -264,14 +264,14 @@ func inboundManager(v *model.View, stats, cluster string, w *model.WorkloadPort)
 		m.HttpFilters = append([]*hcmv3.HttpFilter{model.HTTPFilter("envoy.filters.http.grpc_web", &grpcwebv3.GrpcWeb{})},
 			m.GetHttpFilters()...)
 	}
-	secureHTTP(v, m, typev1beta1.WorkloadMode_SERVER, w.Target)
+	secureHTTP(view, m, typev1beta1.WorkloadMode_SERVER, w.Target)
 	return m
 }
 
 func isHTTP2(protocol string) bool { return protocol == "http2" || strings.HasPrefix(protocol, "grpc") }
 
 // inboundRoutes returns routes that lead all requests to the workload, without a timeout.
-func inboundRoutes(cluster string, w *model.WorkloadPort) *routev3.RouteConfiguration {
+func inboundRoutes(cluster string, workloadPort *model.WorkloadPort) *routev3.RouteConfiguration {
 	action := &routev3.RouteAction{
 		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}, Timeout: durationpb.New(0),
 		MaxStreamDuration: &routev3.RouteAction_MaxStreamDuration{
@@ -279,16 +279,16 @@ func inboundRoutes(cluster string, w *model.WorkloadPort) *routev3.RouteConfigur
 			GrpcTimeoutHeaderMax: durationpb.New(0),
 		},
 	}
-	if !strings.HasPrefix(w.Protocol, "grpc") {
+	if !strings.HasPrefix(workloadPort.Protocol, "grpc") {
 		action.RetryPolicy = &routev3.RetryPolicy{RetryOn: "reset-before-request", NumRetries: wrapperspb.UInt32(2)}
 	}
 	return &routev3.RouteConfiguration{
 		Name: cluster, ValidateClusters: wrapperspb.Bool(false),
 		VirtualHosts: []*routev3.VirtualHost{{
-			Name: "inbound|http|" + model.RouteName(w.Number), Domains: []string{"*"}, Routes: []*routev3.Route{{
+			Name: "inbound|http|" + model.RouteName(workloadPort.Number), Domains: []string{"*"}, Routes: []*routev3.Route{{
 				Name:      "default",
 				Match:     model.AnyPath(),
-				Decorator: &routev3.Decorator{Operation: model.HostPort(w.Host, w.Number) + "/*"},
+				Decorator: &routev3.Decorator{Operation: model.HostPort(workloadPort.Host, workloadPort.Number) + "/*"},
 				Action:    &routev3.Route_Route{Route: action},
 			}},
 		}},
@@ -351,26 +351,26 @@ func inspectors(chains []*listenerv3.FilterChain) (filters []*listenerv3.Listene
 const neverCleaned = time.Duration((math.MaxInt64-999999999)/(1000*1000*1000)) * time.Second
 
 // inboundCluster returns the cluster of a port of the workload.
-func inboundCluster(v *model.View, w *model.WorkloadPort) *clusterv3.Cluster {
-	name := model.InboundName(w.Target)
+func inboundCluster(view *model.View, workloadPort *model.WorkloadPort) *clusterv3.Cluster {
+	name := model.InboundName(workloadPort.Target)
 	c := &clusterv3.Cluster{
 		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout),
 		CircuitBreakers: unlimited(),
-		CommonLbConfig:  &clusterv3.Cluster_CommonLbConfig{}, Metadata: inboundMetadata(v, w),
+		CommonLbConfig:  &clusterv3.Cluster_CommonLbConfig{}, Metadata: inboundMetadata(view, workloadPort),
 	}
-	endpoint := w.Endpoint
-	if w.Ingress == nil && v.Inbound.Localhost {
-		endpoint = model.HostPort(model.Localhost, w.Target)
+	endpoint := workloadPort.Endpoint
+	if workloadPort.Ingress == nil && view.Inbound.Localhost {
+		endpoint = model.HostPort(model.Localhost, workloadPort.Target)
 	}
-	host, to := inboundAddress(endpoint)
-	if to == nil {
+	host, address := inboundAddress(endpoint)
+	if address == nil {
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
 		c.LbPolicy, c.CleanupInterval = clusterv3.Cluster_CLUSTER_PROVIDED, durationpb.New(neverCleaned)
 	} else {
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
 		c.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{{
 			LbEndpoints: []*endpointv3.LbEndpoint{{
-				HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: to}},
+				HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address}},
 			}},
 		}}}
 	}
@@ -379,14 +379,14 @@ func inboundCluster(v *model.View, w *model.WorkloadPort) *clusterv3.Cluster {
 	}
 	var options *httpv3.HttpProtocolOptions
 	switch {
-	case isHTTP2(w.Protocol):
+	case isHTTP2(workloadPort.Protocol):
 		options = http2()
-	case w.Protocol == "":
+	case workloadPort.Protocol == "":
 		options = &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: asDownstream()}
 	}
-	on := w.Policy.On(w.Number, nil)
+	on := workloadPort.Policy.On(workloadPort.Number, nil)
 	policy := &networking.TrafficPolicy{
-		ConnectionPool: cmp.Or(w.Pool, on.GetConnectionPool()),
+		ConnectionPool: cmp.Or(workloadPort.Pool, on.GetConnectionPool()),
 		RetryBudget:    on.GetRetryBudget(),
 	}
 	if policy.GetConnectionPool().GetHttp() != nil {
@@ -405,11 +405,11 @@ func inboundAddress(endpoint string) (host string, address *corev3.Address) {
 	if path, ok := strings.CutPrefix(endpoint, UnixPrefix); ok {
 		return "", &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: path}}}
 	}
-	to, err := netip.ParseAddrPort(endpoint)
-	if host = to.Addr().String(); err != nil || !resource.IsAddress(host) {
+	addrPort, err := netip.ParseAddrPort(endpoint)
+	if host = addrPort.Addr().String(); err != nil || !resource.IsAddress(host) {
 		return "", nil
 	}
-	return host, socket(host, uint32(to.Port()))
+	return host, socket(host, uint32(addrPort.Port()))
 }
 
 // fromLoop gives connections to the workload a source address that rules of redirection exempt: without it they would

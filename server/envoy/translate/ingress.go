@@ -24,38 +24,38 @@ import (
 )
 
 // addIngress adds a gateway's resources of a host, or the gateway's listeners.
-func (t *Translation) addIngress(v *model.View, client model.Profile) {
-	if v.Host == model.GatewayPseudoHost {
-		t.addListeners(v, client)
+func (t *Translation) addIngress(view *model.View, client model.Profile) {
+	if view.Host == model.GatewayPseudoHost {
+		t.addListeners(view, client)
 		return
 	}
 	byRoute := make(map[string][]*model.Server)
-	for i := range v.Servers {
-		if s := &v.Servers[i]; s.Route != "" {
+	for i := range view.Servers {
+		if s := &view.Servers[i]; s.Route != "" {
 			byRoute[s.Route] = append(byRoute[s.Route], s)
 		}
 	}
 	for route, servers := range byRoute {
-		if body := t.gatewayBody(v, servers, client); len(body.Bytes) > 0 {
-			host := &routev3.VirtualHost{Name: model.HostPort(v.Host, servers[0].GetPort().GetNumber())}
+		if body := t.gatewayBody(view, servers, client); len(body.Bytes) > 0 {
+			host := &routev3.VirtualHost{Name: model.HostPort(view.Host, servers[0].GetPort().GetNumber())}
 			// No other virtual host has the domain.
-			t.Hosts[route] = newVirtualHost(model.Place{}, []string{model.InURL(v.Host)}, host, body)
+			t.Hosts[route] = newVirtualHost(model.Place{}, []string{model.InURL(view.Host)}, host, body)
 		}
 	}
 }
 
 // gatewayBody returns the routes of a domain that servers of one port share. The oldest VirtualService's come first,
 // but routes that match all come last.
-func (t *Translation) gatewayBody(v *model.View, servers []*model.Server, client model.Profile) *Body {
+func (t *Translation) gatewayBody(view *model.View, servers []*model.Server, client model.Profile) *Body {
 	var key model.Digest
-	for _, s := range servers {
-		key.Object(s.Gateway.Key)
-		key.Text(s.Gateway.Version, s.Place.Field)
-		key.Flag(s.Denial != nil)
-		key.Flag(s.Redirects(v.Host))
-		for _, r := range v.BoundVirtualServices {
-			key.Flag(s.Bound(r, client) && s.Serves(r, v.Host))
-			key = append(key, ruleKey(r, s.GetPort().GetNumber())...)
+	for _, server := range servers {
+		key.Object(server.Gateway.Key)
+		key.Text(server.Gateway.Version, server.Place.Field)
+		key.Flag(server.Denial != nil)
+		key.Flag(server.Redirects(view.Host))
+		for _, r := range view.BoundVirtualServices {
+			key.Flag(server.Bound(r, client) && server.Serves(r, view.Host))
+			key = append(key, ruleKey(r, server.GetPort().GetNumber())...)
 		}
 	}
 	return t.body(key, func(findings *model.Findings) *routev3.VirtualHost {
@@ -63,7 +63,7 @@ func (t *Translation) gatewayBody(v *model.View, servers []*model.Server, client
 			host: &routev3.VirtualHost{}, routesOf: make(map[*model.VirtualService][]*routev3.Route),
 		}
 		for _, s := range servers {
-			gateway.add(v, s, client, findings)
+			gateway.add(view, s, client, findings)
 		}
 		slices.SortStableFunc(gateway.host.GetRoutes(), func(a, b *routev3.Route) int {
 			return cmp.Compare(last(a), last(b))
@@ -79,33 +79,33 @@ type gatewayHost struct {
 }
 
 // add adds the routes of the VirtualServices that are bound to a server.
-func (g *gatewayHost) add(v *model.View, s *model.Server, client model.Profile, findings *model.Findings) {
-	if s.Redirects(v.Host) {
+func (g *gatewayHost) add(view *model.View, server *model.Server, client model.Profile, findings *model.Findings) {
+	if server.Redirects(view.Host) {
 		g.host.RequireTls = routev3.VirtualHost_ALL
 	}
-	for _, r := range v.BoundVirtualServices {
-		if !s.Bound(r, client) || !s.Serves(r, v.Host) {
+	for _, rule := range view.BoundVirtualServices {
+		if !server.Bound(rule, client) || !server.Serves(rule, view.Host) {
 			continue
 		}
 		w := routeContext{
-			view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.Gateway.Key.FullName(),
-			findings: findings, tls: s.GetTls() != nil,
+			view: view, rule: rule, client: client, port: server.GetPort().GetNumber(), gateway: server.Gateway.Key.FullName(),
+			findings: findings, tls: server.GetTls() != nil,
 		}
 		routes := w.routes()
 		if len(routes) == 0 {
 			continue
 		}
-		if s.Denial != nil { // Envoy takes routes at once, also for open connections
+		if server.Denial != nil { // Envoy takes routes at once, also for open connections
 			for _, route := range routes {
 				route.Action = directResponse(&networking.HTTPDirectResponse{Status: http.StatusForbidden})
 			}
 		}
 		// Skip routes that another server of the port has added already.
 		routes = slices.DeleteFunc(routes, func(next *routev3.Route) bool {
-			return slices.ContainsFunc(g.routesOf[r], func(added *routev3.Route) bool { return proto.Equal(added, next) })
+			return slices.ContainsFunc(g.routesOf[rule], func(added *routev3.Route) bool { return proto.Equal(added, next) })
 		})
-		g.routesOf[r], g.host.Routes = append(g.routesOf[r], routes...), append(g.host.Routes, routes...)
-		if s.GetTls().GetHttpsRedirect() {
+		g.routesOf[rule], g.host.Routes = append(g.routesOf[rule], routes...), append(g.host.Routes, routes...)
+		if server.GetTls().GetHttpsRedirect() {
 			g.host.RequireTls = routev3.VirtualHost_ALL
 		}
 	}
@@ -127,12 +127,12 @@ func NotFoundHost(route string) *VirtualHost {
 // misdirected returns a virtual host of the names that other HTTPS listeners of the same address and port have, without
 // domains if there are none. Gateway API wants 421 for their requests on a connection to this listener. Names of this
 // listener that have no routes stay 404, even if a wider name of another listener covers them.
-func misdirected(s *model.Server, servers []model.Server) *VirtualHost {
+func misdirected(server *model.Server, servers []model.Server) *VirtualHost {
 	var domains, narrower, covered []string
-	names, port := s.Names(), s.GetPort().GetNumber()
+	names, port := server.Names(), server.GetPort().GetNumber()
 	for _, sibling := range servers {
-		if s.Gateway.Derived && s.Kind == model.ServerHTTPS && sibling.Kind == model.ServerHTTPS &&
-			sibling.Bind == s.Bind && sibling.GetPort().GetNumber() == port {
+		if server.Gateway.Derived && server.Kind == model.ServerHTTPS && sibling.Kind == model.ServerHTTPS &&
+			sibling.Bind == server.Bind && sibling.GetPort().GetNumber() == port {
 			domains = append(domains, sibling.Names()...)
 		}
 	}
@@ -182,39 +182,39 @@ func answerHosts(status uint32, hosts []string) []*routev3.Route {
 }
 
 // addListeners adds the listeners of all servers, and their routes, even if those are empty.
-func (t *Translation) addListeners(v *model.View, client model.Profile) {
+func (t *Translation) addListeners(view *model.View, client model.Profile) {
 	listeners := make(map[model.Binding]*listenerv3.Listener)
 	used := make(map[model.Binding]usedMatches)
 	var order []model.Binding
-	for _, s := range v.Servers {
-		b := model.Binding{Address: s.Bind, Port: s.GetPort().GetNumber()}
-		if listeners[b] == nil {
-			order = append(order, b)
-			used[b] = make(usedMatches)
-			listeners[b] = &listenerv3.Listener{
-				Name: model.ListenerName(b.Address, b.Port), Address: socket(b.Address, b.Port),
+	for _, server := range view.Servers {
+		binding := model.Binding{Address: server.Bind, Port: server.GetPort().GetNumber()}
+		if listeners[binding] == nil {
+			order = append(order, binding)
+			used[binding] = make(usedMatches)
+			listeners[binding] = &listenerv3.Listener{
+				Name: model.ListenerName(binding.Address, binding.Port), Address: socket(binding.Address, binding.Port),
 				TrafficDirection:                     corev3.TrafficDirection_OUTBOUND,
 				MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1),
 			}
-			telemetry.ObserveUnmatched(v.Observability, listeners[b])
-			if s.Kind.Encrypted() {
-				listeners[b].ListenerFilters = []*listenerv3.ListenerFilter{inspectTLS()}
+			telemetry.ObserveUnmatched(view.Observability, listeners[binding])
+			if server.Kind.Encrypted() {
+				listeners[binding].ListenerFilters = []*listenerv3.ListenerFilter{inspectTLS()}
 			}
 		}
-		for _, c := range t.serverChains(v, &s, client, used[b]) {
-			c.Filters = extend.WithPlugins(v.Patches, c.GetFilters(), typev1beta1.WorkloadMode_CLIENT, b.Port)
-			listeners[b].FilterChains = append(listeners[b].FilterChains, c)
+		for _, c := range t.serverChains(view, &server, client, used[binding]) {
+			c.Filters = extend.WithPlugins(view.Patches, c.GetFilters(), typev1beta1.WorkloadMode_CLIENT, binding.Port)
+			listeners[binding].FilterChains = append(listeners[binding].FilterChains, c)
 		}
-		if s.Route != "" && t.Hosts[s.Route] == nil {
-			t.Hosts[s.Route] = misdirected(&s, v.Servers)
+		if server.Route != "" && t.Hosts[server.Route] == nil {
+			t.Hosts[server.Route] = misdirected(&server, view.Servers)
 		}
 	}
-	patches := extend.New(v.Patches, networking.EnvoyFilter_GATEWAY, &t.Findings)
-	for _, b := range order {
-		if len(listeners[b].GetFilterChains()) == 0 {
+	patches := extend.New(view.Patches, networking.EnvoyFilter_GATEWAY, &t.Findings)
+	for _, binding := range order {
+		if len(listeners[binding].GetFilterChains()) == 0 {
 			continue
 		}
-		if listener, served := patches.Listener(listeners[b]); served {
+		if listener, served := patches.Listener(listeners[binding]); served {
 			t.Listeners = append(t.Listeners, EntryOf(listener))
 		}
 	}
@@ -222,30 +222,30 @@ func (t *Translation) addListeners(v *model.View, client model.Profile) {
 
 // serverChains returns a listener's filter chains of a server, without matches that its other chains have.
 func (t *Translation) serverChains(
-	v *model.View, s *model.Server, client model.Profile, used usedMatches,
+	view *model.View, server *model.Server, client model.Profile, used usedMatches,
 ) (chains []*listenerv3.FilterChain) {
-	secured := cmp.Or(s.Denial, v.Security).TCP
-	switch s.Kind {
+	secured := cmp.Or(server.Denial, view.Security).TCP
+	switch server.Kind {
 	case model.ServerHTTP:
 		if _, ok := used.add(nil, nil); ok {
-			chains = append(chains, httpChain(s, v))
+			chains = append(chains, httpChain(server, view))
 		}
 	case model.ServerHTTPS, model.ServerTLS:
-		match, ok := used.add(s.Names(), nil)
+		match, ok := used.add(server.Names(), nil)
 		if !ok {
-			t.Findings.Note(s.Place.Subfield("hosts"), "all of these hosts belong to other servers of the port")
+			t.Findings.Note(server.Place.Subfield("hosts"), "all of these hosts belong to other servers of the port")
 			return nil
 		}
-		if s.Kind == model.ServerHTTPS {
-			c := httpChain(s, v)
+		if server.Kind == model.ServerHTTPS {
+			c := httpChain(server, view)
 			if len(match.GetServerNames()) > 0 {
 				c.FilterChainMatch = match
 			}
-			c.TransportSocket = t.downstreamTLS(s.GetTls(), client, v.Security.Domains, []string{"h2", "http/1.1"})
+			c.TransportSocket = t.downstreamTLS(server.GetTls(), client, view.Security.Domains, []string{"h2", "http/1.1"})
 			return []*listenerv3.FilterChain{c}
 		}
 		to := l4Route{stats: model.BlackHole, to: []share{{model.BlackHole, 1}}}
-		if routes := connections(s, v, client, &t.Findings, routeContext.tcpRoutes); len(routes) > 0 {
+		if routes := connections(server, view, client, &t.Findings, routeContext.tcpRoutes); len(routes) > 0 {
 			to = routes[0]
 			for _, r := range routes[1:] {
 				t.Findings.Note(r.place, "other routes already take all its connections")
@@ -253,16 +253,16 @@ func (t *Translation) serverChains(
 		}
 		chains = append(chains, &listenerv3.FilterChain{
 			FilterChainMatch: match, TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
-			TransportSocket: t.downstreamTLS(s.GetTls(), client, v.Security.Domains, nil),
-			Filters:         append(slices.Clip(secured), to.proxy(v.Observability)),
+			TransportSocket: t.downstreamTLS(server.GetTls(), client, view.Security.Domains, nil),
+			Filters:         append(slices.Clip(secured), to.proxy(view.Observability)),
 		})
 	case model.ServerPass, model.ServerTCP:
 		routesOf := routeContext.tcpRoutes
-		if s.Kind == model.ServerPass {
+		if server.Kind == model.ServerPass {
 			routesOf = routeContext.tlsRoutes
 		}
-		for _, c := range connections(s, v, client, &t.Findings, routesOf) {
-			if f := c.filterChain(used, v.Observability, &t.Findings); f != nil {
+		for _, c := range connections(server, view, client, &t.Findings, routesOf) {
+			if f := c.filterChain(used, view.Observability, &t.Findings); f != nil {
 				f.Filters = slices.Concat(secured, f.GetFilters())
 				chains = append(chains, f)
 			}
@@ -272,19 +272,19 @@ func (t *Translation) serverChains(
 }
 
 // connections returns the routes of the VirtualServices that are bound to the server.
-func connections(s *model.Server, v *model.View, client model.Profile, findings *model.Findings,
+func connections(server *model.Server, view *model.View, client model.Profile, findings *model.Findings,
 	routesOf func(routeContext) []l4Route,
 ) (routes []l4Route) {
-	for _, r := range v.BoundVirtualServices {
-		if !s.Bound(r, client) {
+	for _, rule := range view.BoundVirtualServices {
+		if !server.Bound(rule, client) {
 			continue
 		}
-		admitted := slices.ContainsFunc(r.Hosts, func(host string) bool {
-			return !model.IsPseudoHost(host) && s.Meets(host, r.Key.Namespace)
+		admitted := slices.ContainsFunc(rule.Hosts, func(host string) bool {
+			return !model.IsPseudoHost(host) && server.Meets(host, rule.Key.Namespace)
 		})
 		if admitted {
 			routes = append(routes, routesOf(routeContext{
-				view: v, rule: r, client: client, port: s.GetPort().GetNumber(), gateway: s.Gateway.Key.FullName(),
+				view: view, rule: rule, client: client, port: server.GetPort().GetNumber(), gateway: server.Gateway.Key.FullName(),
 				findings: findings,
 			})...)
 		}

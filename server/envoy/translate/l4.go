@@ -37,11 +37,11 @@ type tcpOptions struct {
 	bySource          bool          // connections of one address go to one endpoint
 }
 
-func tcpOptionsOf(p *networking.TrafficPolicy) tcpOptions {
-	tcp := p.GetConnectionPool().GetTcp()
+func tcpOptionsOf(trafficPolicy *networking.TrafficPolicy) tcpOptions {
+	tcp := trafficPolicy.GetConnectionPool().GetTcp()
 	return tcpOptions{
 		idle: tcp.GetIdleTimeout().AsDuration(), maxDuration: tcp.GetMaxConnectionDuration().AsDuration(),
-		bySource: p.GetLoadBalancer().GetConsistentHash().GetUseSourceIp(),
+		bySource: trafficPolicy.GetLoadBalancer().GetConsistentHash().GetUseSourceIp(),
 	}
 }
 
@@ -86,7 +86,7 @@ type usedMatches map[[2]string]bool // server name and range of addresses
 // add returns the match of a route for those server names and address ranges that no other route has, or false if there
 // are none.
 func (m usedMatches) add(servers, subnets []string) (*listenerv3.FilterChainMatch, bool) {
-	out := &listenerv3.FilterChainMatch{}
+	filterChainMatch := &listenerv3.FilterChainMatch{}
 	var ranges []netip.Prefix
 	for _, s := range subnets {
 		if p, ok := prefixOf(s); ok && !slices.Contains(ranges, p) {
@@ -111,20 +111,20 @@ func (m usedMatches) add(servers, subnets []string) (*listenerv3.FilterChainMatc
 		for _, w := range matches {
 			m[w] = true
 		}
-		out.ServerNames = append(out.ServerNames, name)
+		filterChainMatch.ServerNames = append(filterChainMatch.ServerNames, name)
 	}
-	if len(out.GetServerNames()) == 0 {
+	if len(filterChainMatch.GetServerNames()) == 0 {
 		return nil, false
 	}
-	if out.GetServerNames()[0] == "" {
-		out.ServerNames = nil
+	if filterChainMatch.GetServerNames()[0] == "" {
+		filterChainMatch.ServerNames = nil
 	}
 	for _, p := range ranges {
-		out.PrefixRanges = append(out.PrefixRanges, &corev3.CidrRange{
+		filterChainMatch.PrefixRanges = append(filterChainMatch.PrefixRanges, &corev3.CidrRange{
 			AddressPrefix: p.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(p.Bits())),
 		})
 	}
-	return out, true
+	return filterChainMatch, true
 }
 
 func prefixOf(s string) (netip.Prefix, bool) {
@@ -142,30 +142,30 @@ func (r l4Route) filterChain(m usedMatches, seen *model.Observation, findings *m
 		findings.Note(r.place, "other routes already take all its connections")
 		return nil
 	}
-	out := &listenerv3.FilterChain{
+	filterChain := &listenerv3.FilterChain{
 		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
 		Filters:                       []*listenerv3.Filter{r.proxy(seen)},
 	}
 	if len(match.GetServerNames())+len(match.GetPrefixRanges()) > 0 {
-		out.FilterChainMatch = match
+		filterChain.FilterChainMatch = match
 	}
 	if r.fromRule {
-		out.Metadata = virtualServiceMetadata(r.place.Object)
+		filterChain.Metadata = virtualServiceMetadata(r.place.Object)
 	}
-	return out
+	return filterChain
 }
 
 // l4Route returns a route to the destinations at a place.
 func (w routeContext) l4Route(routes []*networking.RouteDestination, place model.Place) l4Route {
 	c := l4Route{place: place}
-	for i, r := range routes {
-		if r.GetDestination() != nil && (r.GetWeight() > 0 || len(routes) == 1) {
+	for i, routeDestination := range routes {
+		if routeDestination.GetDestination() != nil && (routeDestination.GetWeight() > 0 || len(routes) == 1) {
 			if len(c.to) == 0 {
-				c.options = tcpOptionsOf(w.policyOf(r.GetDestination()))
+				c.options = tcpOptionsOf(w.policyOf(routeDestination.GetDestination()))
 			}
 			c.to = append(c.to, share{
-				w.cluster(r.GetDestination(), place.Subfield("route[%d].destination", i)),
-				uint32(max(r.GetWeight(), 1)),
+				w.cluster(routeDestination.GetDestination(), place.Subfield("route[%d].destination", i)),
+				uint32(max(routeDestination.GetWeight(), 1)),
 			})
 		}
 	}
@@ -183,13 +183,13 @@ func (w routeContext) l4Route(routes []*networking.RouteDestination, place model
 // tlsRoutes returns the VirtualService's routes of TLS connections, by server name.
 func (w routeContext) tlsRoutes() (routes []l4Route) {
 	for i, r := range w.rule.Spec.GetTls() {
-		for _, m := range r.GetMatch() {
-			if w.applies(m) {
+		for _, tlsMatchAttributes := range r.GetMatch() {
+			if w.applies(tlsMatchAttributes) {
 				c := w.l4Route(r.GetRoute(), model.PlaceIn(w.rule.Key, "spec.tls[%d]", i))
-				for _, s := range m.GetSniHosts() {
+				for _, s := range tlsMatchAttributes.GetSniHosts() {
 					c.servers = append(c.servers, strings.ToLower(s))
 				}
-				c.subnets = m.GetDestinationSubnets()
+				c.subnets = tlsMatchAttributes.GetDestinationSubnets()
 				routes = append(routes, c)
 			}
 		}
@@ -199,14 +199,14 @@ func (w routeContext) tlsRoutes() (routes []l4Route) {
 
 // tcpRoutes returns the VirtualService's routes of TCP connections.
 func (w routeContext) tcpRoutes() (routes []l4Route) {
-	for i, r := range w.rule.Spec.GetTcp() {
+	for i, tcpRoute := range w.rule.Spec.GetTcp() {
 		place := model.PlaceIn(w.rule.Key, "spec.tcp[%d]", i)
-		if len(r.GetMatch()) == 0 {
-			return append(routes, w.l4Route(r.GetRoute(), place))
+		if len(tcpRoute.GetMatch()) == 0 {
+			return append(routes, w.l4Route(tcpRoute.GetRoute(), place))
 		}
-		for _, m := range r.GetMatch() {
+		for _, m := range tcpRoute.GetMatch() {
 			if w.applies(m) {
-				c := w.l4Route(r.GetRoute(), place)
+				c := w.l4Route(tcpRoute.GetRoute(), place)
 				c.subnets = m.GetDestinationSubnets()
 				routes = append(routes, c)
 			}
@@ -216,13 +216,13 @@ func (w routeContext) tcpRoutes() (routes []l4Route) {
 }
 
 // l4Routes returns the routes of connections to a port of the service.
-func l4Routes(v *model.View, p *model.Port, client model.Profile, findings *model.Findings) (routes []l4Route) {
-	cluster := model.ClusterName(p.Number, "", v.Service.Host)
+func l4Routes(view *model.View, p *model.Port, client model.Profile, findings *model.Findings) (routes []l4Route) {
+	cluster := model.ClusterName(p.Number, "", view.Service.Host)
 	byDefault := l4Route{
 		place: p.Place(), stats: cluster, to: []share{{cluster, 1}},
-		options: tcpOptionsOf(v.Policy.On(p.Number, nil)),
+		options: tcpOptionsOf(view.Policy.On(p.Number, nil)),
 	}
-	w := routeContext{view: v, rule: v.RoutesByListener[p.Part], client: client, port: p.Number, findings: findings}
+	w := routeContext{view: view, rule: view.RoutesByListener[p.Part], client: client, port: p.Number, findings: findings}
 	markRule := func(routes []l4Route) []l4Route {
 		for i := range routes {
 			routes[i].fromRule = true
@@ -236,8 +236,8 @@ func l4Routes(v *model.View, p *model.Port, client model.Profile, findings *mode
 		}
 		if len(routes) == 0 {
 			// A captured address identifies the service without a server name.
-			if !client.Captures || !slices.ContainsFunc(v.Service.Addresses, resource.IsAddress) {
-				byDefault.servers = []string{v.Service.Host}
+			if !client.Captures || !slices.ContainsFunc(view.Service.Addresses, resource.IsAddress) {
+				byDefault.servers = []string{view.Service.Host}
 			}
 			routes = []l4Route{byDefault}
 		}

@@ -82,57 +82,57 @@ func claimsOf(v *model.View, p *model.Port, client model.Profile, findings *mode
 
 // Listener builds the listener of a binding from its claims, highest precedence first, and returns the claims that
 // it does not serve.
-func Listener(b model.Binding, claims []claimant, opts ListenerOptions) (l *listenerv3.Listener,
+func Listener(binding model.Binding, claims []claimant, opts ListenerOptions) (listener *listenerv3.Listener,
 	findings model.Findings,
 ) {
-	l = &listenerv3.Listener{
-		Name: model.ListenerName(b.Address, b.Port), Address: socket(b.Address, b.Port),
+	listener = &listenerv3.Listener{
+		Name: model.ListenerName(binding.Address, binding.Port), Address: socket(binding.Address, binding.Port),
 		TrafficDirection:       corev3.TrafficDirection_OUTBOUND,
 		ListenerFiltersTimeout: durationpb.New(0), ContinueOnListenerFiltersTimeout: true,
 	}
 	if opts.Captures {
-		l.BindToPort = wrapperspb.Bool(false)
+		listener.BindToPort = wrapperspb.Bool(false)
 	}
-	merged, used := mergeClaims(b, claims), make(usedMatches)
+	merged, used := mergeClaims(binding, claims), make(usedMatches)
 	for i, c := range merged.connections {
 		routes := c.claim.routes
-		if i == 0 && c.claim.protocol == model.ProtocolTLS && b.Address != model.Wildcard && !routes[0].fromRule {
+		if i == 0 && c.claim.protocol == model.ProtocolTLS && binding.Address != model.Wildcard && !routes[0].fromRule {
 			routes = slices.Clone(routes) // no server name, or an unknown one: the first service, as with istiod
 			routes[0].servers = nil
 		}
-		l.FilterChains = append(l.FilterChains, filterChains(routes, used, opts.Observation, &findings)...)
+		listener.FilterChains = append(listener.FilterChains, filterChains(routes, used, opts.Observation, &findings)...)
 	}
-	if slices.ContainsFunc(l.GetFilterChains(), func(c *listenerv3.FilterChain) bool {
+	if slices.ContainsFunc(listener.GetFilterChains(), func(c *listenerv3.FilterChain) bool {
 		return len(c.GetFilterChainMatch().GetServerNames()) > 0
 	}) {
-		l.ListenerFilters = append(l.ListenerFilters, inspectTLS())
+		listener.ListenerFilters = append(listener.ListenerFilters, inspectTLS())
 	}
 	if merged.routes != "" {
-		chain := HTTPChain(b, merged.routes, opts)
+		chain := HTTPChain(binding, merged.routes, opts)
 		if merged.detects {
-			l.ListenerFilters = append(l.ListenerFilters, inspectHTTP())
+			listener.ListenerFilters = append(listener.ListenerFilters, inspectHTTP())
 			chain.FilterChainMatch = &listenerv3.FilterChainMatch{TransportProtocol: inClear, ApplicationProtocols: plainHTTP}
 		}
-		l.FilterChains = append(l.FilterChains, chain)
+		listener.FilterChains = append(listener.FilterChains, chain)
 	}
-	for _, c := range l.GetFilterChains() {
-		c.Filters = extend.WithPlugins(opts.Extension, c.GetFilters(), typev1beta1.WorkloadMode_CLIENT, b.Port)
+	for _, c := range listener.GetFilterChains() {
+		c.Filters = extend.WithPlugins(opts.Extension, c.GetFilters(), typev1beta1.WorkloadMode_CLIENT, binding.Port)
 	}
-	extend.NotePlugins(opts.Extension, b.Port, merged.routes != "", &findings)
-	matchAll := slices.IndexFunc(l.GetFilterChains(),
+	extend.NotePlugins(opts.Extension, binding.Port, merged.routes != "", &findings)
+	matchAll := slices.IndexFunc(listener.GetFilterChains(),
 		func(c *listenerv3.FilterChain) bool { return c.GetFilterChainMatch() == nil })
 	switch {
-	case matchAll >= 0 && len(l.GetFilterChains()) > 1 && (opts.Captures || merged.routes != ""):
-		l.DefaultFilterChain = l.GetFilterChains()[matchAll]
-		l.FilterChains = slices.Delete(l.GetFilterChains(), matchAll, matchAll+1)
+	case matchAll >= 0 && len(listener.GetFilterChains()) > 1 && (opts.Captures || merged.routes != ""):
+		listener.DefaultFilterChain = listener.GetFilterChains()[matchAll]
+		listener.FilterChains = slices.Delete(listener.GetFilterChains(), matchAll, matchAll+1)
 	case matchAll < 0 && opts.Captures:
-		l.DefaultFilterChain = opts.PassOn()
+		listener.DefaultFilterChain = opts.PassOn()
 	}
 	for _, c := range merged.refused {
 		findings.Note(c.claim.place, "%s, which has precedence, speaks %s on %s",
-			claims[0].host, claims[0].claim.protocol, model.HostPort(b.Address, b.Port))
+			claims[0].host, claims[0].claim.protocol, model.HostPort(binding.Address, binding.Port))
 	}
-	return l, findings
+	return listener, findings
 }
 
 // mergedClaims are the claims of a binding as one listener serves them.
@@ -146,15 +146,15 @@ type mergedClaims struct {
 // mergeClaims merges claims as istiod does. At the wildcard address, HTTP is detected beside all other protocols. At
 // another address, a first claim with HTTP has all connections; after other claims, only detected HTTP has a place.
 // Ranges of addresses distinguish TCP connections; the first claim without ranges has the others.
-func mergeClaims(b model.Binding, claims []claimant) (m mergedClaims) {
-	shared, rest := b.Address == model.Wildcard, false
+func mergeClaims(binding model.Binding, claims []claimant) (m mergedClaims) {
+	shared, rest := binding.Address == model.Wildcard, false
 	for i, c := range claims {
 		protocol := c.claim.protocol
 		switch onlyHTTP := m.routes != "" && !m.detects; {
 		case c.claim.late != claims[0].claim.late:
 			m.refused = append(m.refused, c)
 		case protocol.HTTP() && (shared || i == 0 || onlyHTTP):
-			m.routes, m.detects = model.RouteName(b.Port), shared
+			m.routes, m.detects = model.RouteName(binding.Port), shared
 		case protocol.HTTP(), onlyHTTP, protocol == model.ProtocolDetected && m.routes != "",
 			protocol != model.ProtocolTLS && rest && !c.claim.isLimited():
 			m.refused = append(m.refused, c)
@@ -163,9 +163,9 @@ func mergeClaims(b model.Binding, claims []claimant) (m mergedClaims) {
 			rest = rest || protocol != model.ProtocolTLS && !c.claim.isLimited()
 		}
 		if protocol == model.ProtocolDetected && m.routes == "" && c.claim.late == claims[0].claim.late {
-			m.detects, m.routes = true, detectedRoutes(c.host, b.Port)
+			m.detects, m.routes = true, detectedRoutes(c.host, binding.Port)
 			if shared {
-				m.routes = model.RouteName(b.Port)
+				m.routes = model.RouteName(binding.Port)
 			}
 		}
 	}
@@ -262,7 +262,7 @@ func httpManager(stats, routes string, seen *model.Observation) *hcmv3.HttpConne
 // passes them on.
 func (opts ListenerOptions) VirtualOutbound() *listenerv3.Listener {
 	const name = "virtualOutbound"
-	l := &listenerv3.Listener{
+	listener := &listenerv3.Listener{
 		Name: name, Address: socket(model.Wildcard, model.OutboundCapturePort), UseOriginalDst: wrapperspb.Bool(true),
 		TrafficDirection:                     corev3.TrafficDirection_OUTBOUND,
 		MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1),
@@ -273,20 +273,20 @@ func (opts ListenerOptions) VirtualOutbound() *listenerv3.Listener {
 		},
 	}
 	if opts.Transparent {
-		l.Transparent = wrapperspb.Bool(true)
+		listener.Transparent = wrapperspb.Bool(true)
 	}
-	telemetry.ObserveUnmatched(opts.Observation, l)
-	return l
+	telemetry.ObserveUnmatched(opts.Observation, listener)
+	return listener
 }
 
 // grpcListener returns the listener for gRPC clients that dial name.
-func grpcListener(s *model.Service, p *model.Port, name string) *listenerv3.Listener {
+func grpcListener(service *model.Service, port *model.Port, name string) *listenerv3.Listener {
 	return &listenerv3.Listener{
-		Name: name, Address: socket(model.Wildcard, p.Number),
+		Name: name, Address: socket(model.Wildcard, port.Number),
 		ApiListener: &listenerv3.ApiListener{ApiListener: model.ToAny(&hcmv3.HttpConnectionManager{
 			RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
 				ConfigSource:    Ads(),
-				RouteConfigName: model.ClusterName(p.Number, "", s.Host),
+				RouteConfigName: model.ClusterName(port.Number, "", service.Host),
 			}},
 			HttpFilters: []*hcmv3.HttpFilter{
 				model.HTTPFilter("envoy.filters.http.fault", &faultv3.HTTPFault{}),

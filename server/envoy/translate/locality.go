@@ -42,7 +42,7 @@ func (p placement) localityWeighted() bool {
 }
 
 // priority returns the distance of an endpoint. Only the order counts.
-func (p placement) priority(e *model.Endpoint) int {
+func (p placement) priority(endpoint *model.Endpoint) int {
 	if !p.failover {
 		return 0
 	}
@@ -54,7 +54,7 @@ func (p placement) priority(e *model.Endpoint) int {
 			if !given {
 				value = labelMap[name]
 			}
-			if e.Labels[name] != value {
+			if endpoint.Labels[name] != value {
 				labels = len(wanted) - i
 				break
 			}
@@ -63,22 +63,22 @@ func (p placement) priority(e *model.Endpoint) int {
 	if len(wanted) > 0 && len(p.setting.GetFailover()) == 0 {
 		return labels
 	}
-	return labels*5 + p.distance(locality(e))
+	return labels*5 + p.distance(locality(endpoint))
 }
 
-func (p placement) distance(l model.Locality) int {
+func (p placement) distance(locality model.Locality) int {
 	from := p.client.Locality
 	switch {
-	case l == from:
+	case locality == from:
 		return 0
-	case l.Region == from.Region && l.Zone == from.Zone:
+	case locality.Region == from.Region && locality.Zone == from.Zone:
 		return 1
-	case l.Region == from.Region:
+	case locality.Region == from.Region:
 		return 2
 	}
 	for _, f := range p.setting.GetFailover() {
 		if f.GetFrom() == from.Region {
-			if f.GetTo() != l.Region {
+			if f.GetTo() != locality.Region {
 				return 4
 			}
 			break

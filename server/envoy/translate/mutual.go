@@ -94,25 +94,25 @@ func ofDomains(domains []string) (names []string) {
 
 // subjectsOf returns the valid names in certificates of a service: those of a policy, else those of its ServiceEntries,
 // and the SPIFFE IDs of the service accounts of its endpoints, in each trust domain of the mesh.
-func subjectsOf(s *model.Service, tls *networking.ClientTLSSettings) []string {
+func subjectsOf(service *model.Service, tls *networking.ClientTLSSettings) []string {
 	if len(tls.GetSubjectAltNames()) > 0 {
 		return tls.GetSubjectAltNames()
 	}
 	names := make(map[string]bool)
-	for _, name := range s.Names {
+	for _, name := range service.Names {
 		names[name] = true
 	}
-	for _, p := range s.Ports {
+	for _, p := range service.Ports {
 		for _, e := range p.Endpoints() {
 			if account := e.Spec.GetServiceAccount(); account != "" {
-				names[spiffeScheme+s.Domains[0]+"/ns/"+e.Owner.Namespace+"/sa/"+account] = true
+				names[spiffeScheme+service.Domains[0]+"/ns/"+e.Owner.Namespace+"/sa/"+account] = true
 			}
 		}
 	}
 	for _, name := range slices.Collect(maps.Keys(names)) {
 		// spiffe://DOMAIN/ns/NAMESPACE/sa/ACCOUNT; other IDs are of one trust domain only, as with istiod
 		if part := strings.Split(name, "/"); len(part) == 7 && part[0] == "spiffe:" && part[3] == "ns" && part[5] == "sa" {
-			for _, part[2] = range s.Domains[1:] {
+			for _, part[2] = range service.Domains[1:] {
 				names[strings.Join(part, "/")] = true
 			}
 		}
@@ -137,14 +137,14 @@ var socketMatch = model.MustMarshal(&corev3.Metadata{FilterMetadata: map[string]
 // or nil for none: all if the policy requires it, and without a setting in the policy, those to endpoints that accept
 // it. As with istiod, PeerAuthentications of the mesh and of workloads do not concern single endpoints of services with
 // DNS resolution.
-func authenticated(v *model.View, p *model.Port, subset *networking.Subset) func(*model.Endpoint) bool {
-	if v.Mutual == nil {
+func authenticated(view *model.View, port *model.Port, subset *networking.Subset) func(*model.Endpoint) bool {
+	if view.Mutual == nil {
 		return nil
 	}
-	tls := v.Policy.On(p.Number, subset).GetTls()
+	tls := view.Policy.On(port.Number, subset).GetTls()
 	return func(e *model.Endpoint) bool {
-		return model.IsMutual(tls) || tls == nil && v.Mutual.Auto && e.IsMutual() &&
-			(model.IsDNS(v.Service.Resolution) || v.Mutual.Accepts(e, e.PortOf(p)))
+		return model.IsMutual(tls) || tls == nil && view.Mutual.Auto && e.IsMutual() &&
+			(model.IsDNS(view.Service.Resolution) || view.Mutual.Accepts(e, e.PortOf(port)))
 	}
 }
 

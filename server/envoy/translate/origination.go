@@ -15,19 +15,19 @@ const systemRoots = "/etc/ssl/certs/ca-certificates.crt"
 
 // CanOriginate reports whether a policy asks for TLS that this package can set up. A credential without a folder has
 // neither roots nor a certificate.
-func CanOriginate(tls *networking.ClientTLSSettings) bool {
-	credential, authority := tls.GetCredentialName(), tls.GetCaCertCredentialName()
-	if authority != "" && !model.IsCredential(authority) && !tls.GetInsecureSkipVerify().GetValue() {
+func CanOriginate(clientTLSSettings *networking.ClientTLSSettings) bool {
+	credential, authority := clientTLSSettings.GetCredentialName(), clientTLSSettings.GetCaCertCredentialName()
+	if authority != "" && !model.IsCredential(authority) && !clientTLSSettings.GetInsecureSkipVerify().GetValue() {
 		return false
 	}
-	switch tls.GetMode() {
+	switch clientTLSSettings.GetMode() {
 	case networking.ClientTLSSettings_SIMPLE:
-		return credential == "" || model.IsCredential(credential) || tls.GetInsecureSkipVerify().GetValue()
+		return credential == "" || model.IsCredential(credential) || clientTLSSettings.GetInsecureSkipVerify().GetValue()
 	case networking.ClientTLSSettings_MUTUAL:
 		if credential != "" {
 			return model.IsCredential(credential)
 		}
-		return tls.GetClientCertificate() != "" && tls.GetPrivateKey() != ""
+		return clientTLSSettings.GetClientCertificate() != "" && clientTLSSettings.GetPrivateKey() != ""
 	}
 	return false
 }

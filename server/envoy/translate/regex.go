@@ -59,7 +59,7 @@ func (w routeContext) matchUsable(r *networking.HTTPRoute, m *networking.HTTPMat
 // refusedRoute returns a route in place of one that Envoy refuses. It answers 500 to all requests that the match may
 // mean: the next route, which may allow more, must not get them. A regular expression that Envoy refuses stands for all
 // paths with its literal prefix.
-func (w routeContext) refusedRoute(r *networking.HTTPRoute, m *networking.HTTPMatchRequest) *routev3.Route {
+func (w routeContext) refusedRoute(httpRoute *networking.HTTPRoute, m *networking.HTTPMatchRequest) *routev3.Route {
 	readable, bySegment := proto.CloneOf(m), w.rule.Derived.BySegment()
 	for field := range MatchProblems(m, min(model.LargeProgram, w.client.LargestProgram())) {
 		condition, name, _ := strings.Cut(strings.TrimSuffix(field, "]"), "[")
@@ -82,7 +82,7 @@ func (w routeContext) refusedRoute(r *networking.HTTPRoute, m *networking.HTTPMa
 		}
 	}
 	route := &routev3.Route{
-		Name: r.GetName(), Match: routeMatch(readable, w.client.Role == model.Ingress, bySegment),
+		Name: httpRoute.GetName(), Match: routeMatch(readable, w.client.Role == model.Ingress, bySegment),
 		Metadata: virtualServiceMetadata(w.rule.Key),
 		Action:   directResponse(&networking.HTTPDirectResponse{Status: http.StatusInternalServerError}),
 	}

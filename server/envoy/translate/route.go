@@ -60,25 +60,25 @@ func (t *Translation) body(key model.Digest, build func(findings *model.Findings
 }
 
 // ruleKey identifies a VirtualService on a port.
-func ruleKey(rule *model.VirtualService, port uint32) (d model.Digest) {
-	d.Object(rule.Key)
-	d.Text(rule.Version)
-	d.Number(int64(port))
-	return d
+func ruleKey(rule *model.VirtualService, port uint32) (digest model.Digest) {
+	digest.Object(rule.Key)
+	digest.Text(rule.Version)
+	digest.Number(int64(port))
+	return digest
 }
 
 func newVirtualHost(place model.Place, domains []string, rest *routev3.VirtualHost, body *Body) *VirtualHost {
-	v := &VirtualHost{Place: place, Domains: domains, Rest: model.MustMarshal(rest), Body: body}
-	var d model.Digest
-	d.Object(place.Object)
-	d.Number(int64(len(domains)))
-	d.Text(domains...)
-	d.Text(place.Field, string(v.Rest))
+	virtualHost := &VirtualHost{Place: place, Domains: domains, Rest: model.MustMarshal(rest), Body: body}
+	var digest model.Digest
+	digest.Object(place.Object)
+	digest.Number(int64(len(domains)))
+	digest.Text(domains...)
+	digest.Text(place.Field, string(virtualHost.Rest))
 	if body != nil {
-		d = append(d, body.Key[:]...)
+		digest = append(digest, body.Key[:]...)
 	}
-	v.Key = sha256.Sum256(d)
-	return v
+	virtualHost.Key = sha256.Sum256(digest)
+	return virtualHost
 }
 
 // Equal reports whether both are the same; either may be nil.
@@ -122,18 +122,18 @@ const (
 func detectedRoutes(host string, port uint32) string { return host + ":" + model.RouteName(port) }
 
 // virtualHost returns the service's virtual host of a port, with the service's names unless others are given.
-func (t *Translation) virtualHost(v *model.View, p *model.Port, client model.Profile, names []string) *VirtualHost {
+func (t *Translation) virtualHost(view *model.View, p *model.Port, client model.Profile, names []string) *VirtualHost {
 	if names == nil {
-		names = domains(v.Service, p, client)
+		names = domains(view.Service, p, client)
 	}
-	host := &routev3.VirtualHost{Name: model.HostPort(v.Host, p.Number)}
-	if r := v.RoutesByListener[p.Part]; r != nil {
-		if body := t.routesOf(v, r, client, p.Number); len(body.Bytes) > 0 {
+	host := &routev3.VirtualHost{Name: model.HostPort(view.Host, p.Number)}
+	if r := view.RoutesByListener[p.Part]; r != nil {
+		if body := t.routesOf(view, r, client, p.Number); len(body.Bytes) > 0 {
 			return newVirtualHost(p.Place(), names, host, body)
 		}
 	}
 	host.IncludeRequestAttemptCount = true
-	host.Routes = []*routev3.Route{defaultRoute(v, p, client)}
+	host.Routes = []*routev3.Route{defaultRoute(view, p, client)}
 	return newVirtualHost(p.Place(), names, host, nil)
 }
 
@@ -148,35 +148,35 @@ func (t *Translation) routesOf(
 }
 
 // unregistered returns the virtual host of a host that is not a service, or nil.
-func (t *Translation) unregistered(v *model.View, client model.Profile) *VirtualHost {
-	body := t.routesOf(v, v.UnregisteredRoutes, client, model.UnregisteredPort)
+func (t *Translation) unregistered(view *model.View, client model.Profile) *VirtualHost {
+	body := t.routesOf(view, view.UnregisteredRoutes, client, model.UnregisteredPort)
 	if len(body.Bytes) == 0 {
 		return nil
 	}
-	host := &routev3.VirtualHost{Name: model.HostPort(v.Host, model.UnregisteredPort)}
-	return newVirtualHost(model.PlaceIn(v.UnregisteredRoutes.Key, "spec.hosts"),
-		[]string{model.InURL(v.Host)}, host, body)
+	host := &routev3.VirtualHost{Name: model.HostPort(view.Host, model.UnregisteredPort)}
+	return newVirtualHost(model.PlaceIn(view.UnregisteredRoutes.Key, "spec.hosts"),
+		[]string{model.InURL(view.Host)}, host, body)
 }
 
 // domains returns the names of the service, also with a dot at the end, as some resolvers add it. Envoys compare them
 // without the port; gRPC clients compare them with the name that was dialled. As with istiod, sidecars know Services of
 // Kubernetes by the shorter names of their namespace, too.
-func domains(s *model.Service, p *model.Port, client model.Profile) []string {
-	hosts := []string{s.Host}
-	if !strings.HasSuffix(s.Host, ".") {
-		hosts = append(hosts, s.Host+".")
+func domains(service *model.Service, port *model.Port, client model.Profile) []string {
+	hosts := []string{service.Host}
+	if !strings.HasSuffix(service.Host, ".") {
+		hosts = append(hosts, service.Host+".")
 	}
-	for _, a := range s.Addresses {
+	for _, a := range service.Addresses {
 		if !strings.Contains(a, "/") {
 			hosts = append(hosts, model.InURL(a))
 		}
 	}
 	if client.Role == model.Sidecar {
-		return append(hosts, shorterNames(s.Host, client.Namespace)...)
+		return append(hosts, shorterNames(service.Host, client.Namespace)...)
 	}
 	var domains []string
 	for _, h := range hosts {
-		domains = append(domains, h, h+":"+model.RouteName(p.Number))
+		domains = append(domains, h, h+":"+model.RouteName(port.Number))
 	}
 	return domains
 }
@@ -196,10 +196,10 @@ func shorterNames(host, namespace string) []string {
 }
 
 // defaultRoute leads to the port's cluster, with Istio's default retries.
-func defaultRoute(v *model.View, p *model.Port, client model.Profile) *routev3.Route {
-	hash := HashPolicy(v.Policy.On(p.Number, nil).GetLoadBalancer().GetConsistentHash())
+func defaultRoute(view *model.View, port *model.Port, client model.Profile) *routev3.Route {
+	hash := HashPolicy(view.Policy.On(port.Number, nil).GetLoadBalancer().GetConsistentHash())
 	route := &routev3.RouteAction{
-		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: model.ClusterName(p.Number, "", v.Host)},
+		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: model.ClusterName(port.Number, "", view.Host)},
 		RetryPolicy:      retries(nil, false),
 	}
 	setTimeout(route, nil, client.Role)
@@ -209,7 +209,7 @@ func defaultRoute(v *model.View, p *model.Port, client model.Profile) *routev3.R
 	return &routev3.Route{
 		Name:      "default",
 		Match:     model.AnyPath(),
-		Decorator: &routev3.Decorator{Operation: model.HostPort(v.Host, p.Number) + "/*"},
+		Decorator: &routev3.Decorator{Operation: model.HostPort(view.Host, port.Number) + "/*"},
 		Action:    &routev3.Route_Route{Route: route},
 	}
 }
@@ -249,13 +249,13 @@ const maxDirectBody = 1 << 20
 // RoutesHead returns a RouteConfiguration without virtual hosts. Envoy does not validate its clusters: a missing one
 // fails its own requests, not all routes of the port.
 func RoutesHead(name string, role model.Role) *routev3.RouteConfiguration {
-	r := &routev3.RouteConfiguration{Name: name}
+	routeConfiguration := &routev3.RouteConfiguration{Name: name}
 	if role != model.Proxyless {
-		r.ValidateClusters = wrapperspb.Bool(false)
-		r.MaxDirectResponseBodySizeBytes = wrapperspb.UInt32(maxDirectBody)
-		r.IgnorePortInHostMatching = true
+		routeConfiguration.ValidateClusters = wrapperspb.Bool(false)
+		routeConfiguration.MaxDirectResponseBodySizeBytes = wrapperspb.UInt32(maxDirectBody)
+		routeConfiguration.IgnorePortInHostMatching = true
 	}
-	return r
+	return routeConfiguration
 }
 
 // CatchAllHost returns the virtual host for hosts without a service: requests go to their original address or, if

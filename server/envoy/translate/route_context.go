@@ -20,28 +20,28 @@ type routeContext struct {
 }
 
 // applies reports whether a match is for these clients and this port.
-func (w routeContext) applies(m model.Attributes) bool {
-	if m.GetPort() != 0 && m.GetPort() != w.port {
+func (w routeContext) applies(attributes model.Attributes) bool {
+	if attributes.GetPort() != 0 && attributes.GetPort() != w.port {
 		return false
 	}
-	if len(m.GetGateways()) > 0 {
+	if len(attributes.GetGateways()) > 0 {
 		if w.gateway == "" {
-			return slices.Contains(m.GetGateways(), model.MeshGateway)
+			return slices.Contains(attributes.GetGateways(), model.MeshGateway)
 		}
-		return slices.Contains(model.GatewaysOf(m.GetGateways(), w.rule.Key.Namespace), w.gateway)
+		return slices.Contains(model.GatewaysOf(attributes.GetGateways(), w.rule.Key.Namespace), w.gateway)
 	}
-	if m.GetSourceNamespace() != "" && m.GetSourceNamespace() != w.client.Namespace {
+	if attributes.GetSourceNamespace() != "" && attributes.GetSourceNamespace() != w.client.Namespace {
 		return false
 	}
-	return model.SelectsLabels(m.GetSourceLabels(), w.client.LabelMap())
+	return model.SelectsLabels(attributes.GetSourceLabels(), w.client.LabelMap())
 }
 
 // portOf returns a destination's port: its own, else the service's if it has exactly one, else the port of the request.
-func (w routeContext) portOf(d *networking.Destination) uint32 {
-	if d.GetPort() != nil {
-		return d.GetPort().GetNumber()
+func (w routeContext) portOf(destination *networking.Destination) uint32 {
+	if destination.GetPort() != nil {
+		return destination.GetPort().GetNumber()
 	}
-	if t := w.view.RouteTargets[w.hostOf(d)]; len(t.Ports) == 1 {
+	if t := w.view.RouteTargets[w.hostOf(destination)]; len(t.Ports) == 1 {
 		return t.Ports[0]
 	}
 	return w.port
@@ -58,9 +58,9 @@ const noBackend = "UnknownService"
 // cluster returns the name of the cluster of the destination at a place. As in istiod, a missing destination has a
 // missing cluster: requests get 503, or 500 by Gateway API (see forward), and connections are closed. A client with
 // on-demand clusters would wait for a cluster that does not exist; it gets BlackHole instead, which answers 503.
-func (w routeContext) cluster(d *networking.Destination, place model.Place) string {
-	host, port := w.hostOf(d), w.portOf(d)
-	t, exists := w.view.RouteTargets[host]
+func (w routeContext) cluster(destination *networking.Destination, place model.Place) string {
+	host, port := w.hostOf(destination), w.portOf(destination)
+	target, exists := w.view.RouteTargets[host]
 	effect := "requests get 503, connections are closed"
 	if w.rule.Derived == model.DerivedGateway && !w.client.OnDemand {
 		effect = "requests get 500, connections are closed"
@@ -73,31 +73,31 @@ func (w routeContext) cluster(d *networking.Destination, place model.Place) stri
 		}
 	case !exists:
 		w.findings.Note(place, "there is no host %s here: %s", host, effect)
-	case !slices.Contains(t.Ports, port):
+	case !slices.Contains(target.Ports, port):
 		w.findings.Note(place, "%s has no port %d: %s", host, port, effect)
-	case d.GetSubset() != "" && !slices.ContainsFunc(t.Policy.Subsets,
-		func(s *networking.Subset) bool { return s.GetName() == d.GetSubset() }):
-		w.findings.Note(place, "no DestinationRule gives %s a subset %s: %s", host, d.GetSubset(), effect)
+	case destination.GetSubset() != "" && !slices.ContainsFunc(target.Policy.Subsets,
+		func(s *networking.Subset) bool { return s.GetName() == destination.GetSubset() }):
+		w.findings.Note(place, "no DestinationRule gives %s a subset %s: %s", host, destination.GetSubset(), effect)
 	default:
-		return model.ClusterName(port, d.GetSubset(), host)
+		return model.ClusterName(port, destination.GetSubset(), host)
 	}
 	if w.client.OnDemand {
 		return model.BlackHole
 	}
-	return model.ClusterName(port, d.GetSubset(), host)
+	return model.ClusterName(port, destination.GetSubset(), host)
 }
 
 // policyOf returns the policy of a destination, or nil.
-func (w routeContext) policyOf(d *networking.Destination) *networking.TrafficPolicy {
-	t, ok := w.view.RouteTargets[w.hostOf(d)]
+func (w routeContext) policyOf(destination *networking.Destination) *networking.TrafficPolicy {
+	target, ok := w.view.RouteTargets[w.hostOf(destination)]
 	if !ok {
 		return nil
 	}
 	var subset *networking.Subset
-	for _, s := range t.Policy.Subsets {
-		if s.GetName() == d.GetSubset() {
+	for _, s := range target.Policy.Subsets {
+		if s.GetName() == destination.GetSubset() {
 			subset = s
 		}
 	}
-	return t.Policy.On(w.portOf(d), subset)
+	return target.Policy.On(w.portOf(destination), subset)
 }

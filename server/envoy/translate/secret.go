@@ -15,38 +15,38 @@ func SecretOf(name string) *tlsv3.Secret {
 	file := func(path string) *corev3.DataSource {
 		return &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: model.NameUnescaper.Replace(path)}}
 	}
-	s := &tlsv3.Secret{Name: name}
+	secret := &tlsv3.Secret{Name: name}
 	if files, ok := strings.CutPrefix(name, model.CertPrefix); ok {
 		cert, key, _ := strings.Cut(files, "~")
-		s.Type = &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
+		secret.Type = &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
 			CertificateChain: file(cert),
 			PrivateKey:       file(key),
 		}}
-		return s
+		return secret
 	}
 	roots, revoked, limited := strings.Cut(strings.TrimPrefix(name, model.RootPrefix), "~")
 	c := &tlsv3.CertificateValidationContext{TrustedCa: file(roots)}
 	if limited {
 		c.Crl = file(revoked)
 	}
-	s.Type = &tlsv3.Secret_ValidationContext{ValidationContext: c}
-	return s
+	secret.Type = &tlsv3.Secret_ValidationContext{ValidationContext: c}
+	return secret
 }
 
 // RespelledSecretOf is SecretOf with other paths of the same files. An Envoy that could not read a file reads it again
 // for these: it skips a secret that equals the last one, also if it rejected that.
 func RespelledSecretOf(name string) *tlsv3.Secret {
-	s := SecretOf(name)
+	secret := SecretOf(name)
 	for _, source := range []*corev3.DataSource{
-		s.GetTlsCertificate().GetCertificateChain(), s.GetTlsCertificate().GetPrivateKey(),
-		s.GetValidationContext().GetTrustedCa(), s.GetValidationContext().GetCrl(),
+		secret.GetTlsCertificate().GetCertificateChain(), secret.GetTlsCertificate().GetPrivateKey(),
+		secret.GetValidationContext().GetTrustedCa(), secret.GetValidationContext().GetCrl(),
 	} {
 		if source != nil {
 			folder, file := path.Split(source.GetFilename())
 			source.Specifier = &corev3.DataSource_Filename{Filename: folder + "./" + file}
 		}
 	}
-	return s
+	return secret
 }
 
 func sdsConfig(name string) *tlsv3.SdsSecretConfig {

@@ -107,11 +107,11 @@ func (t *Translation) addSecret(name string) {
 // asterisk.
 func subjects(names []string) (matchers []*tlsv3.SubjectAltNameMatcher) {
 	for _, name := range names {
-		m := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: name}}
+		stringMatcher := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: name}}
 		if prefix, ok := strings.CutSuffix(name, "*"); ok && prefix != "" {
-			m.MatchPattern = &matcherv3.StringMatcher_Prefix{Prefix: prefix}
+			stringMatcher.MatchPattern = &matcherv3.StringMatcher_Prefix{Prefix: prefix}
 		} else if suffix, ok := strings.CutPrefix(name, "*"); ok && suffix != "" {
-			m.MatchPattern = &matcherv3.StringMatcher_Suffix{Suffix: suffix}
+			stringMatcher.MatchPattern = &matcherv3.StringMatcher_Suffix{Suffix: suffix}
 		}
 		kinds := []tlsv3.SubjectAltNameMatcher_SanType{
 			tlsv3.SubjectAltNameMatcher_DNS, tlsv3.SubjectAltNameMatcher_URI,
@@ -121,7 +121,7 @@ func subjects(names []string) (matchers []*tlsv3.SubjectAltNameMatcher) {
 			kinds = kinds[1:2]
 		}
 		for _, kind := range kinds {
-			matchers = append(matchers, &tlsv3.SubjectAltNameMatcher{SanType: kind, Matcher: m})
+			matchers = append(matchers, &tlsv3.SubjectAltNameMatcher{SanType: kind, Matcher: stringMatcher})
 		}
 	}
 	return matchers

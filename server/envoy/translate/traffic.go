@@ -36,11 +36,11 @@ func apply(p *networking.TrafficPolicy, c *clusterv3.Cluster, h *httpv3.HttpProt
 	return h
 }
 
-func applyConnections(p *networking.ConnectionPoolSettings, c *clusterv3.Cluster,
+func applyConnections(p *networking.ConnectionPoolSettings, cluster *clusterv3.Cluster,
 	h *httpv3.HttpProtocolOptions,
 ) *httpv3.HttpProtocolOptions {
 	tcp, http := p.GetTcp(), p.GetHttp()
-	limits := c.GetCircuitBreakers().GetThresholds()[0]
+	limits := cluster.GetCircuitBreakers().GetThresholds()[0]
 	limit := func(field **wrapperspb.UInt32Value, n int32) {
 		if n > 0 {
 			*field = wrapperspb.UInt32(uint32(n))
@@ -51,7 +51,7 @@ func applyConnections(p *networking.ConnectionPoolSettings, c *clusterv3.Cluster
 	limit(&limits.MaxPendingRequests, http.GetHttp1MaxPendingRequests())
 	limit(&limits.MaxRetries, http.GetMaxRetries())
 	if t := tcp.GetConnectTimeout(); t != nil {
-		c.ConnectTimeout = t
+		cluster.ConnectTimeout = t
 	}
 	if k := tcp.GetTcpKeepalive(); k != nil {
 		keepalive := &corev3.TcpKeepalive{}
@@ -64,7 +64,7 @@ func applyConnections(p *networking.ConnectionPoolSettings, c *clusterv3.Cluster
 		if k.GetInterval() != nil {
 			keepalive.KeepaliveInterval = wrapperspb.UInt32(uint32(k.GetInterval().GetSeconds())) //nolint:gosec // validated
 		}
-		c.UpstreamConnectionOptions = &clusterv3.UpstreamConnectionOptions{TcpKeepalive: keepalive}
+		cluster.UpstreamConnectionOptions = &clusterv3.UpstreamConnectionOptions{TcpKeepalive: keepalive}
 	}
 	if http.GetH2UpgradePolicy() == networking.ConnectionPoolSettings_HTTPSettings_UPGRADE &&
 		!http.GetUseClientProtocol() {
@@ -98,7 +98,7 @@ func applyConnections(p *networking.ConnectionPoolSettings, c *clusterv3.Cluster
 	return h
 }
 
-func applyOutliers(o *networking.OutlierDetection, c *clusterv3.Cluster) {
+func applyOutliers(o *networking.OutlierDetection, cluster *clusterv3.Cluster) {
 	if o == nil {
 		return
 	}
@@ -127,8 +127,8 @@ func applyOutliers(o *networking.OutlierDetection, c *clusterv3.Cluster) {
 		}
 		d.EnforcingLocalOriginSuccessRate = wrapperspb.UInt32(0)
 	}
-	c.OutlierDetection = d
-	c.CommonLbConfig.HealthyPanicThreshold = &typev3.Percent{Value: float64(max(o.GetMinHealthPercent(), 0))}
+	cluster.OutlierDetection = d
+	cluster.CommonLbConfig.HealthyPanicThreshold = &typev3.Percent{Value: float64(max(o.GetMinHealthPercent(), 0))}
 }
 
 func applyBalancing(lb *networking.LoadBalancerSettings, c *clusterv3.Cluster) {
@@ -210,7 +210,7 @@ func slowStart(lb *networking.LoadBalancerSettings) *clusterv3.Cluster_SlowStart
 }
 
 // sendProxyProtocol has connections to a cluster begin with PROXY protocol.
-func sendProxyProtocol(setting *networking.TrafficPolicy_ProxyProtocol, c *clusterv3.Cluster) {
+func sendProxyProtocol(setting *networking.TrafficPolicy_ProxyProtocol, cluster *clusterv3.Cluster) {
 	if setting == nil {
 		return
 	}
@@ -224,15 +224,15 @@ func sendProxyProtocol(setting *networking.TrafficPolicy_ProxyProtocol, c *clust
 			ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: config},
 		}
 	}
-	for _, match := range c.GetTransportSocketMatches() {
+	for _, match := range cluster.GetTransportSocketMatches() {
 		match.TransportSocket = wrap(match.GetTransportSocket())
 	}
 	switch {
-	case c.GetTransportSocket() != nil:
-		c.TransportSocket = wrap(c.GetTransportSocket())
-	case len(c.GetTransportSocketMatches()) == 0:
+	case cluster.GetTransportSocket() != nil:
+		cluster.TransportSocket = wrap(cluster.GetTransportSocket())
+	case len(cluster.GetTransportSocketMatches()) == 0:
 		plaintext := plaintextSocket()
 		plaintext.Name = "raw_buffer" // as in istiod
-		c.TransportSocket = wrap(plaintext)
+		cluster.TransportSocket = wrap(plaintext)
 	}
 }

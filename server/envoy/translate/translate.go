@@ -54,103 +54,103 @@ func (t *Translation) ClaimsByBinding() map[model.Binding]claim {
 
 // ClaimPrecedence returns the precedence of a claim of the host; late claims come after all others.
 func (t *Translation) ClaimPrecedence(c claim) model.Precedence {
-	p := t.Precedence
+	precedence := t.Precedence
 	if c.late {
-		p.Audience += lateAudience
+		precedence.Audience += lateAudience
 	}
-	return p
+	return precedence
 }
 
 // lateAudience exceeds any Audience.
 const lateAudience = 10
 
 // View translates a view. It is a pure function, with the bodies of virtual hosts that other views share.
-func View(v *model.View, share Sharing) *Translation {
-	t := &Translation{
-		Hosts: make(map[string]*VirtualHost), Objects: v.Objects, Findings: slices.Clone(v.Findings), share: share,
+func View(view *model.View, share Sharing) *Translation {
+	translation := &Translation{
+		Hosts: make(map[string]*VirtualHost), Objects: view.Objects, Findings: slices.Clone(view.Findings), share: share,
 	}
-	if v.Patches != nil && model.IsPseudoHost(v.Host) {
-		t.Objects = append(slices.Clip(t.Objects), v.Patches.Objects...)
+	if view.Patches != nil && model.IsPseudoHost(view.Host) {
+		translation.Objects = append(slices.Clip(translation.Objects), view.Patches.Objects...)
 	}
-	t.add(v, v.Client)
-	t.share = nil
-	t.Findings = t.Findings.Sorted()
+	translation.add(view, view.Client)
+	translation.share = nil
+	translation.Findings = translation.Findings.Sorted()
 	var last resource.Key
-	for _, f := range t.Findings {
+	for _, f := range translation.Findings {
 		if f.Why == "" && f.Object != last { // each patch has its own object
 			last = f.Object
-			t.Objects = append(slices.Clip(t.Objects), f.Object)
+			translation.Objects = append(slices.Clip(translation.Objects), f.Object)
 		}
 	}
-	return t
+	return translation
 }
 
-func (t *Translation) add(v *model.View, client model.Profile) {
+func (t *Translation) add(view *model.View, client model.Profile) {
 	if client.Role == model.Ingress {
-		t.addIngress(v, client)
+		t.addIngress(view, client)
 	}
-	if v.Inbound != nil {
-		t.addInbound(v)
+	if view.Inbound != nil {
+		t.addInbound(view)
 	}
-	if client.Role == model.Sidecar && v.UnregisteredRoutes != nil {
-		if host := t.unregistered(v, client); host != nil {
+	if client.Role == model.Sidecar && view.UnregisteredRoutes != nil {
+		if host := t.unregistered(view, client); host != nil {
 			t.Hosts[model.RouteName(model.UnregisteredPort)] = host
 		}
 	}
-	if v.Service == nil {
+	if view.Service == nil {
 		return
 	}
-	s := v.Service
-	t.Precedence = s.Precedence
-	t.Addresses = slices.DeleteFunc(slices.Clone(s.Addresses), func(a string) bool { return !resource.IsAddress(a) })
+	service := view.Service
+	t.Precedence = service.Precedence
+	t.Addresses = slices.DeleteFunc(slices.Clone(service.Addresses), func(a string) bool { return !resource.IsAddress(a) })
 	claims := make(map[model.Binding]claim)
-	patches := extend.New(v.Patches, extend.ContextOf(client.Role), &t.Findings)
-	for i := range s.Ports {
-		p := &s.Ports[i]
-		for _, subset := range append([]*networking.Subset{nil}, v.Policy.Subsets...) {
-			policy := v.Policy.On(p.Number, subset)
+	patches := extend.New(view.Patches, extend.ContextOf(client.Role), &t.Findings)
+	for i := range service.Ports {
+		port := &service.Ports[i]
+		for _, subset := range append([]*networking.Subset{nil}, view.Policy.Subsets...) {
+			policy := view.Policy.On(port.Number, subset)
 			placed := placementOf(client, policy)
-			placed.authenticated = authenticated(v, p, subset)
-			placed.health = t.healthOf(p, subset, policy, client)
-			c := t.cluster(v, p, subset, placed)
-			withheld := t.withholds(v, p, subset)
+			placed.authenticated = authenticated(view, port, subset)
+			placed.health = t.healthOf(port, subset, policy, client)
+			cluster := t.cluster(view, port, subset, placed)
+			withheld := t.withholds(view, port, subset)
 			if withheld {
-				withhold(c)
+				withhold(cluster)
 			}
-			if reason := model.Refused(c); reason != "" {
-				t.Findings.Note(v.PlaceOf(p), "%s: there is no cluster %s", reason, c.GetName())
+			if reason := model.Refused(cluster); reason != "" {
+				t.Findings.Note(view.PlaceOf(port), "%s: there is no cluster %s", reason, cluster.GetName())
 				continue
 			}
-			c, served := patches.Cluster(c)
+			cluster, served := patches.Cluster(cluster)
 			if !served {
 				continue
 			}
-			t.Clusters = append(t.Clusters, EntryOf(c))
-			if c.GetType() == clusterv3.Cluster_EDS {
-				a := assignment(p, xds.ChildOf(c), subset, clusterv3.Cluster_EDS, placed, &t.Findings)
+			t.Clusters = append(t.Clusters, EntryOf(cluster))
+			if cluster.GetType() == clusterv3.Cluster_EDS {
+				a := assignment(port, xds.ChildOf(cluster), subset, clusterv3.Cluster_EDS, placed, &t.Findings)
 				if withheld {
 					a.Endpoints = nil
 				}
 				t.Endpoints = append(t.Endpoints, EntryOf(a))
 			}
 		}
-		if p.Unreached {
+		if port.Unreached {
 			continue
 		}
 		switch client.Role {
 		case model.Proxyless:
-			t.addProxyless(v, p, client)
+			t.addProxyless(view, port, client)
 		case model.Sidecar:
-			switch name := model.RouteName(p.Number); {
-			case p.Spoken.Routed() && p.Protocol.Routed() && !p.Late:
-				t.Hosts[name] = t.virtualHost(v, p, client, nil)
-			case p.Spoken.Routed() && t.Hosts[name] == nil: // the listener may have its protocol, and needs its routes
+			switch name := model.RouteName(port.Number); {
+			case port.Spoken.Routed() && port.Protocol.Routed() && !port.Late:
+				t.Hosts[name] = t.virtualHost(view, port, client, nil)
+			case port.Spoken.Routed() && t.Hosts[name] == nil: // the listener may have its protocol, and needs its routes
 				t.Hosts[name] = newVirtualHost(model.Place{}, nil, &routev3.VirtualHost{}, nil)
 			}
-			if p.Spoken == model.ProtocolDetected {
-				t.Hosts[detectedRoutes(s.Host, p.Number)] = t.virtualHost(v, p, client, []string{"*"})
+			if port.Spoken == model.ProtocolDetected {
+				t.Hosts[detectedRoutes(service.Host, port.Number)] = t.virtualHost(view, port, client, []string{"*"})
 			}
-			maps.Copy(claims, claimsOf(v, p, client, &t.Findings))
+			maps.Copy(claims, claimsOf(view, port, client, &t.Findings))
 		}
 	}
 	for b, c := range claims {
@@ -161,15 +161,15 @@ func (t *Translation) add(v *model.View, client model.Profile) {
 
 // addProxyless adds the resources for clients that dial the service with the port or, for the default port, by name
 // alone.
-func (t *Translation) addProxyless(v *model.View, p *model.Port, client model.Profile) {
-	s := v.Service
-	if strings.Contains(s.Host, "*") {
+func (t *Translation) addProxyless(view *model.View, port *model.Port, client model.Profile) {
+	service := view.Service
+	if strings.Contains(service.Host, "*") {
 		return // a client cannot dial a wildcard
 	}
-	body, name := t.grpcRoutes(v, p, client)
+	body, name := t.grpcRoutes(view, port, client)
 	t.Routes = append(t.Routes, EntryOfBytes(name, xds.RouteURL, body))
-	t.Listeners = append(t.Listeners, EntryOf(grpcListener(s, p, model.HostPort(s.Host, p.Number))))
-	if p == s.DefaultPort() {
-		t.Listeners = append(t.Listeners, EntryOf(grpcListener(s, p, s.Host)))
+	t.Listeners = append(t.Listeners, EntryOf(grpcListener(service, port, model.HostPort(service.Host, port.Number))))
+	if port == service.DefaultPort() {
+		t.Listeners = append(t.Listeners, EntryOf(grpcListener(service, port, service.Host)))
 	}
 }

@@ -9,31 +9,31 @@ import (
 
 // withholds reports whether a port or subset gets no endpoints. The policy requires ISTIO_MUTUAL of a client without an
 // identity, TLS with certificates that cannot be set up, or a mode of a newer version.
-func (t *Translation) withholds(v *model.View, p *model.Port, subset *networking.Subset) bool {
-	tls := v.Policy.On(p.Number, subset).GetTls()
+func (t *Translation) withholds(view *model.View, p *model.Port, subset *networking.Subset) bool {
+	tls := view.Policy.On(p.Number, subset).GetTls()
 	_, exists := networking.ClientTLSSettings_TLSmode_name[int32(tls.GetMode())] // false for a mode of a newer version
 	switch {
 	case !exists, CannotOriginate(tls):
-		return !v.Policy.Plaintext || tls.GetMode() == networking.ClientTLSSettings_SIMPLE
-	case !model.IsMutual(tls), v.Client.Identity != "":
+		return !view.Policy.Plaintext || tls.GetMode() == networking.ClientTLSSettings_SIMPLE
+	case !model.IsMutual(tls), view.Client.Identity != "":
 		return false
 	}
 	effect := "there are no endpoints, and requests get 503"
-	if v.Policy.Plaintext {
+	if view.Policy.Plaintext {
 		effect = "plaintext is sent"
 	}
-	for _, rule := range v.Policy.Objects {
+	for _, rule := range view.Policy.Objects {
 		t.Findings.Note(model.PlaceIn(rule, "spec"),
 			"ISTIO_MUTUAL needs an identity, which these clients do not have: %s", effect)
 	}
-	return !v.Policy.Plaintext
+	return !view.Policy.Plaintext
 }
 
 // withhold makes c an EDS cluster, which gets no endpoints.
-func withhold(c *clusterv3.Cluster) {
-	discoverEndpoints(c)
-	c.LoadAssignment = nil
-	if c.GetLbPolicy() == clusterv3.Cluster_CLUSTER_PROVIDED {
-		c.LbPolicy, c.LbConfig = clusterv3.Cluster_LEAST_REQUEST, nil
+func withhold(cluster *clusterv3.Cluster) {
+	discoverEndpoints(cluster)
+	cluster.LoadAssignment = nil
+	if cluster.GetLbPolicy() == clusterv3.Cluster_CLUSTER_PROVIDED {
+		cluster.LbPolicy, cluster.LbConfig = clusterv3.Cluster_LEAST_REQUEST, nil
 	}
 }

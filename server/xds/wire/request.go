@@ -110,12 +110,12 @@ func withoutExtensions(node []byte) []byte {
 	const extensions = 9
 	var rest []byte
 	for b := node; len(b) > 0; {
-		num, typ, tag := protowire.ConsumeTag(b)
-		size := protowire.ConsumeFieldValue(num, typ, b[max(tag, 0):])
+		number, typ, tag := protowire.ConsumeTag(b)
+		size := protowire.ConsumeFieldValue(number, typ, b[max(tag, 0):])
 		if tag < 0 || size < 0 {
 			return append(rest, b...) // decoding it will fail
 		}
-		if num != extensions {
+		if number != extensions {
 			rest = append(rest, b[:tag+size]...)
 		}
 		b = b[tag+size:]
@@ -291,28 +291,28 @@ func (r *Request) decodeFields(b []byte) (rest []byte, err error) {
 			b = b[end:]
 			continue
 		}
-		num, typ, tag := protowire.ConsumeTag(b)
+		number, typ, tag := protowire.ConsumeTag(b)
 		size := tag
 		if tag >= 0 {
 			if typ == protowire.StartGroupType {
-				return nil, fmt.Errorf("field %d: %w", num, errGroup)
+				return nil, fmt.Errorf("field %d: %w", number, errGroup)
 			}
-			size = protowire.ConsumeFieldValue(num, typ, b[tag:])
+			size = protowire.ConsumeFieldValue(number, typ, b[tag:])
 		}
 		if size < 0 {
 			if err := protowire.ParseError(size); !errors.Is(err, io.ErrUnexpectedEOF) {
-				return nil, fmt.Errorf("field %d: %w", num, err)
+				return nil, fmt.Errorf("field %d: %w", number, err)
 			}
 			break
 		}
 		value := b[tag : tag+size]
 		b = b[tag+size:]
-		if typ != protowire.BytesType || int(num) >= len(fields) || fields[num] == 0 {
+		if typ != protowire.BytesType || int(number) >= len(fields) || fields[number] == 0 {
 			continue
 		}
 		value, _ = protowire.ConsumeBytes(value)
-		if err := r.set(fields[num], value); err != nil {
-			return nil, fmt.Errorf("field %d: %w", num, err)
+		if err := r.set(fields[number], value); err != nil {
+			return nil, fmt.Errorf("field %d: %w", number, err)
 		}
 	}
 	if r.VersionCount > before {
@@ -442,12 +442,12 @@ const MaxReason = 4 << 10
 // rejection decodes the code and the message of a google.rpc.Status.
 func rejection(b []byte) (*status.Status, error) {
 	s := &status.Status{}
-	return s, eachField(b, func(num protowire.Number, typ protowire.Type, value []byte) {
+	return s, eachField(b, func(number protowire.Number, typ protowire.Type, value []byte) {
 		switch {
-		case num == 1 && typ == protowire.VarintType:
+		case number == 1 && typ == protowire.VarintType:
 			code, _ := protowire.ConsumeVarint(value)
 			s.Code = int32(code) //nolint:gosec // as protobuf has it
-		case num == 2 && typ == protowire.BytesType:
+		case number == 2 && typ == protowire.BytesType:
 			text, _ := protowire.ConsumeBytes(value)
 			s.Message = shorten(text)
 		}
@@ -458,15 +458,15 @@ func rejection(b []byte) (*status.Status, error) {
 // broken.
 func eachField(b []byte, f func(num protowire.Number, typ protowire.Type, value []byte)) error {
 	for len(b) > 0 {
-		num, typ, tag := protowire.ConsumeTag(b)
+		number, typ, tag := protowire.ConsumeTag(b)
 		if tag < 0 {
 			return protowire.ParseError(tag)
 		}
-		size := protowire.ConsumeFieldValue(num, typ, b[tag:])
+		size := protowire.ConsumeFieldValue(number, typ, b[tag:])
 		if size < 0 {
 			return protowire.ParseError(size)
 		}
-		f(num, typ, b[tag:tag+size])
+		f(number, typ, b[tag:tag+size])
 		b = b[tag+size:]
 	}
 	return nil
@@ -515,12 +515,12 @@ func MapEntry(b []byte) (key, value []byte, err error) {
 	if end := shortMapEntry(b); end > 0 {
 		return b[2:end], b[end+2:], nil
 	}
-	err = eachField(b, func(num protowire.Number, typ protowire.Type, encoded []byte) {
-		if typ != protowire.BytesType || num > 2 {
+	err = eachField(b, func(number protowire.Number, typ protowire.Type, encoded []byte) {
+		if typ != protowire.BytesType || number > 2 {
 			return
 		}
 		text, _ := protowire.ConsumeBytes(encoded)
-		if num == 1 {
+		if number == 1 {
 			key = text
 		} else {
 			value = text

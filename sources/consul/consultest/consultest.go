@@ -59,20 +59,20 @@ const (
 
 // New starts a server that ends with the test.
 func New(t testing.TB) *Server {
-	s := &Server{
+	server := &Server{
 		Index: 10, services: map[string]*entry{}, keys: map[string]string{}, removed: map[string]uint64{},
 		changed: make(chan struct{}),
 	}
-	s.HTTP = httptest.NewServer(s)
+	server.HTTP = httptest.NewServer(server)
 	t.Cleanup(func() {
 		if t.Failed() {
-			requests := s.Asked()
+			requests := server.Asked()
 			t.Log("asked:\n" + strings.Join(requests[:min(60, len(requests))], "\n"))
 		}
-		s.HTTP.CloseClientConnections()
-		s.HTTP.Close()
+		server.HTTP.CloseClientConnections()
+		server.HTTP.Close()
 	})
-	return s
+	return server
 }
 
 // Address is its host and port.
@@ -144,72 +144,72 @@ next:
 }
 
 // ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	index, _ := strconv.ParseUint(q.Get("index"), 10, 64)
-	wait, _ := time.ParseDuration(q.Get("wait"))
+func (s *Server) ServeHTTP(response http.ResponseWriter, request *http.Request) {
+	values := request.URL.Query()
+	index, _ := strconv.ParseUint(values.Get("index"), 10, 64)
+	wait, _ := time.ParseDuration(values.Get("wait"))
 	deadline := time.After(wait)
 	s.mu.Lock()
-	s.requests = append(s.requests, r.URL.Path+"?"+r.URL.RawQuery)
+	s.requests = append(s.requests, request.URL.Path+"?"+request.URL.RawQuery)
 	s.mu.Unlock()
-	if key, ok := strings.CutPrefix(r.URL.Path, "/v1/kv/"); ok {
-		s.answerKeys(w, key, q.Has("recurse"))
+	if key, ok := strings.CutPrefix(request.URL.Path, "/v1/kv/"); ok {
+		s.answerKeys(response, key, values.Has("recurse"))
 		return
 	}
-	if strings.HasPrefix(r.URL.Path, "/v1/acl/") || strings.HasPrefix(r.URL.Path, "/v1/internal/acl/") {
-		s.acl(w, r)
+	if strings.HasPrefix(request.URL.Path, "/v1/acl/") || strings.HasPrefix(request.URL.Path, "/v1/internal/acl/") {
+		s.acl(response, request)
 		return
 	}
 	for {
 		s.mu.Lock()
-		stranger := s.Token != "" && r.Header.Get("X-Consul-Token") != s.Token
-		how, changed := s.trouble, s.changed
-		body, answerIndex := s.answer(r.URL.Path)
+		stranger := s.Token != "" && request.Header.Get("X-Consul-Token") != s.Token
+		misbehaviour, changed := s.trouble, s.changed
+		body, answerIndex := s.answer(request.URL.Path)
 		refused, late := s.refused, s.Late
 		s.mu.Unlock()
-		if stranger && how == Fine {
-			how = Hidden
+		if stranger && misbehaviour == Fine {
+			misbehaviour = Hidden
 		}
 		switch {
-		case slices.Contains(refused, strings.TrimPrefix(r.URL.Path, "/v1/health/service/")):
-			if strings.Contains(r.URL.Path, "//") || strings.HasSuffix(r.URL.Path, ".") {
-				http.Redirect(w, r, "/ui/", http.StatusMovedPermanently)
+		case slices.Contains(refused, strings.TrimPrefix(request.URL.Path, "/v1/health/service/")):
+			if strings.Contains(request.URL.Path, "//") || strings.HasSuffix(request.URL.Path, ".") {
+				http.Redirect(response, request, "/ui/", http.StatusMovedPermanently)
 			} else {
-				http.Error(w, "Bad request: Valid characters are required in the path", http.StatusBadRequest)
+				http.Error(response, "Bad request: Valid characters are required in the path", http.StatusBadRequest)
 			}
 			return
-		case how == Busy:
-			w.Header().Set("Retry-After", "1")
-			http.Error(w, "Your IP is issuing too many concurrent connections, please rate limit your calls",
+		case misbehaviour == Busy:
+			response.Header().Set("Retry-After", "1")
+			http.Error(response, "Your IP is issuing too many concurrent connections, please rate limit your calls",
 				http.StatusTooManyRequests)
 			return
-		case how != Fine && how != Hidden:
-			code, text, _ := strings.Cut(string(how), " ")
+		case misbehaviour != Fine && misbehaviour != Hidden:
+			code, text, _ := strings.Cut(string(misbehaviour), " ")
 			n, _ := strconv.Atoi(code)
-			http.Error(w, text, n)
+			http.Error(response, text, n)
 			return
-		case how == Hidden:
+		case misbehaviour == Hidden:
 			body, answerIndex = json.RawMessage("[]"), max(answerIndex, 1)
-			if strings.HasSuffix(r.URL.Path, "/services") {
+			if strings.HasSuffix(request.URL.Path, "/services") {
 				body = json.RawMessage("{}")
 			}
 		}
-		if index == 0 || answerIndex > index || how == Hidden && index > 0 {
-			if how == Hidden && index == 0 && !stranger {
-				w.Header().Set("X-Consul-Results-Filtered-By-ACLs", "true")
+		if index == 0 || answerIndex > index || misbehaviour == Hidden && index > 0 {
+			if misbehaviour == Hidden && index == 0 && !stranger {
+				response.Header().Set("X-Consul-Results-Filtered-By-ACLs", "true")
 			}
-			w.Header().Set("X-Consul-Index", fmt.Sprint(answerIndex))
-			w.Header().Set("X-Consul-LastContact", "0")
-			if q.Has("stale") && late {
-				w.Header().Set("X-Consul-LastContact", "60000")
+			response.Header().Set("X-Consul-Index", fmt.Sprint(answerIndex))
+			response.Header().Set("X-Consul-LastContact", "0")
+			if values.Has("stale") && late {
+				response.Header().Set("X-Consul-LastContact", "60000")
 			}
-			w.Header().Set("X-Consul-KnownLeader", fmt.Sprint(index == 0))
-			_, _ = w.Write(body)
+			response.Header().Set("X-Consul-KnownLeader", fmt.Sprint(index == 0))
+			_, _ = response.Write(body)
 			return
 		}
 		select {
 		case <-changed:
-		case <-r.Context().Done():
+		case <-request.Context().Done():
 			return
 		case <-deadline:
 			index = 0
@@ -225,7 +225,7 @@ func (s *Server) Set(key, value string) {
 }
 
 // answerKeys answers with a key, or with all of a prefix.
-func (s *Server) answerKeys(w http.ResponseWriter, prefix string, recurse bool) {
+func (s *Server) answerKeys(response http.ResponseWriter, prefix string, recurse bool) {
 	type pair struct {
 		Key   string
 		Value []byte
@@ -238,45 +238,45 @@ func (s *Server) answerKeys(w http.ResponseWriter, prefix string, recurse bool) 
 			pairs = append(pairs, pair{key, []byte(value)})
 		}
 	}
-	w.Header().Set("X-Consul-Index", fmt.Sprint(s.Index))
+	response.Header().Set("X-Consul-Index", fmt.Sprint(s.Index))
 	if len(pairs) == 0 {
-		w.WriteHeader(http.StatusNotFound)
+		response.WriteHeader(http.StatusNotFound)
 		return
 	}
-	_, _ = w.Write(Marshal(pairs))
+	_, _ = response.Write(Marshal(pairs))
 }
 
 // acl answers questions about rights, all of them of strangers.
-func (s *Server) acl(w http.ResponseWriter, r *http.Request) {
+func (s *Server) acl(response http.ResponseWriter, request *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var questions []struct{ Resource, Access, Segment string }
 	switch {
-	case r.Header.Get("X-Consul-Token") != "":
-		http.Error(w, "a token was sent", http.StatusTeapot)
-	case s.Proxied && r.Method != http.MethodGet:
-		http.Error(w, "only GET", http.StatusMethodNotAllowed)
+	case request.Header.Get("X-Consul-Token") != "":
+		http.Error(response, "a token was sent", http.StatusTeapot)
+	case s.Proxied && request.Method != http.MethodGet:
+		http.Error(response, "only GET", http.StatusMethodNotAllowed)
 	case s.Token == "":
-		http.Error(w, "ACL support disabled", http.StatusUnauthorized)
-	case r.URL.Path == "/v1/acl/token/self":
-		http.Error(w, "Permission denied", http.StatusForbidden)
-	case json.NewDecoder(r.Body).Decode(&questions) != nil || len(questions) > 64:
-		http.Error(w, "Refusing to process more than 64 authorizations at once", http.StatusBadRequest)
+		http.Error(response, "ACL support disabled", http.StatusUnauthorized)
+	case request.URL.Path == "/v1/acl/token/self":
+		http.Error(response, "Permission denied", http.StatusForbidden)
+	case json.NewDecoder(request.Body).Decode(&questions) != nil || len(questions) > 64:
+		http.Error(response, "Refusing to process more than 64 authorizations at once", http.StatusBadRequest)
 	default:
 		type answer struct{ Allow bool }
-		_, _ = w.Write(Marshal(make([]answer, len(questions))))
+		_, _ = response.Write(Marshal(make([]answer, len(questions))))
 	}
 }
 
 // answer returns the content at path, and its index. The caller holds mu.
 func (s *Server) answer(path string) (json.RawMessage, uint64) {
 	names, servicesIndex := map[string][]string{"consul": {}}, uint64(3)
-	for name, e := range s.services {
+	for name, entry := range s.services {
 		names[name] = []string{}
-		for _, i := range e.instances {
+		for _, i := range entry.instances {
 			names[name] = append(names[name], i.Service.Tags...)
 		}
-		servicesIndex = max(servicesIndex, e.index)
+		servicesIndex = max(servicesIndex, entry.index)
 	}
 	for _, i := range s.removed {
 		servicesIndex = max(servicesIndex, i)

@@ -82,12 +82,12 @@ func (c *Client) authorize(
 	for i, r := range rights {
 		requests[i] = request{r.Resource, "read", r.Name, namespace, partition}
 	}
-	o := &api.WriteOptions{Datacenter: datacenter}
+	writeOptions := &api.WriteOptions{Datacenter: datacenter}
 	if anonymous {
-		o.Token = noToken
+		writeOptions.Token = noToken
 	}
 	var answers []struct{ Allow bool }
-	_, err := c.Raw().Write(authorizePath, requests, &answers, o.WithContext(ctx))
+	_, err := c.Raw().Write(authorizePath, requests, &answers, writeOptions.WithContext(ctx))
 	switch {
 	case errors.Is(err, io.EOF) && !errors.As(err, new(*url.Error)):
 		return false, fmt.Errorf("an empty answer about %d rights: %w", len(rights), errNotConsul)
@@ -161,13 +161,13 @@ var (
 )
 
 // Set stores the pulse of a scope.
-func (v *Vitals) Set(scope string, p Pulse) {
+func (v *Vitals) Set(scope string, pulse Pulse) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.last == nil {
 		v.last = make(map[string]Pulse)
 	}
-	v.last[scope] = p
+	v.last[scope] = pulse
 }
 
 // Describe implements prometheus.Collector.
@@ -184,11 +184,11 @@ func (v *Vitals) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	leader, contact := 1.0, time.Duration(0)
-	for _, p := range v.last {
-		if !p.KnownLeader {
+	for _, pulse := range v.last {
+		if !pulse.KnownLeader {
 			leader = 0
 		}
-		contact = max(contact, p.LastContact)
+		contact = max(contact, pulse.LastContact)
 	}
 	ch <- prometheus.MustNewConstMetric(leaderDesc, prometheus.GaugeValue, leader)
 	ch <- prometheus.MustNewConstMetric(contactDesc, prometheus.GaugeValue, contact.Seconds())

@@ -55,8 +55,8 @@ const (
 
 // New makes a client. It sends no request and reads no file before its first use. Errors begin with the key or variable
 // at fault.
-func New(a Address, s Settings) (*Client, error) {
-	sec, err := secured(a, s.TLS)
+func New(a Address, settings Settings) (*Client, error) {
+	security, err := secured(a, settings.TLS)
 	if err != nil {
 		return nil, err
 	}
@@ -83,19 +83,19 @@ func New(a Address, s Settings) (*Client, error) {
 		base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "unix", a.Host)
 		}
-	case sec != nil:
+	case security != nil:
 		config.Scheme = "https"
-		base.DialTLSContext = sec.dialer(dialer)
+		base.DialTLSContext = security.dialer(dialer)
 		// Connections through a proxy are not made by DialTLSContext.
 		proxy, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: "https", Host: a.Host}})
 		if err == nil && proxy != nil {
-			base.TLSClientConfig, err = sec.config()
+			base.TLSClientConfig, err = security.config()
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	t := &transport{base: base, tokens: newTokens(s.TokenFile), secure: sec != nil, longest: longestAnswer}
+	t := &transport{base: base, tokens: newTokens(settings.TokenFile), secure: security != nil, longest: longestAnswer}
 	// Consul redirects inexpressible names to another path, with the answer to another query.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	config.HttpClient = &http.Client{Transport: t, CheckRedirect: stay}
@@ -104,7 +104,7 @@ func New(a Address, s Settings) (*Client, error) {
 		return nil, err
 	}
 	return &Client{
-		Client: consul, Address: a, Secure: sec != nil, transport: t,
+		Client: consul, Address: a, Secure: security != nil, transport: t,
 		namespace: config.Namespace, partition: config.Partition,
 	}, nil
 }

@@ -25,17 +25,17 @@ type security struct {
 
 // secured decides whether connections are encrypted, and how. tlsSettings replace all variables about TLS: the two are
 // never mixed.
-func secured(a Address, settings *adsc.TLS) (*security, error) {
+func secured(address Address, settings *adsc.TLS) (*security, error) {
 	if settings != nil {
 		if err := settings.Check(); err != nil {
 			return nil, fmt.Errorf("tlsSettings.%w", err)
 		}
 		switch {
-		case a.Unix && settings.Secure():
-			return nil, fmt.Errorf("tlsSettings.mode: %s is a unix socket, which %s is not for", a, settings.Mode)
+		case address.Unix && settings.Secure():
+			return nil, fmt.Errorf("tlsSettings.mode: %s is a unix socket, which %s is not for", address, settings.Mode)
 		case settings.Secure():
-			return &security{host: a.Host, settings: settings}, nil
-		case a.Secure:
+			return &security{host: address.Host, settings: settings}, nil
+		case address.Secure:
 			return nil, fmt.Errorf("tlsSettings.mode: the address asks for https; write SIMPLE or MUTUAL, or leave " +
 				"tlsSettings out")
 		default:
@@ -47,7 +47,7 @@ func secured(a Address, settings *adsc.TLS) (*security, error) {
 	if err = cmp.Or(err, verifyErr); err != nil {
 		return nil, err
 	}
-	if a.Unix || !a.Secure && !on {
+	if address.Unix || !address.Secure && !on {
 		return nil, nil // plaintext
 	}
 	for _, pair := range [][2]string{{api.HTTPClientCert, api.HTTPClientKey}, {api.HTTPClientKey, api.HTTPClientCert}} {
@@ -55,7 +55,7 @@ func secured(a Address, settings *adsc.TLS) (*security, error) {
 			return nil, fmt.Errorf("%s: needs %s, too", pair[0], pair[1])
 		}
 	}
-	return &security{host: a.Host, skip: !verify}, nil
+	return &security{host: address.Host, skip: !verify}, nil
 }
 
 // flag reads a variable as the official client does, but refuses invalid values.
@@ -74,15 +74,15 @@ func (s *security) config() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	var cfg *tls.Config
+	var config *tls.Config
 	if s.settings != nil {
-		if cfg, err = s.settings.Config(host); err != nil {
+		if config, err = s.settings.Config(host); err != nil {
 			return nil, fmt.Errorf("tlsSettings.%w", err)
 		}
 	} else {
 		from := api.DefaultNonPooledConfig().TLSConfig
 		from.InsecureSkipVerify = s.skip
-		if cfg, err = api.SetupTLSConfig(&from); err != nil {
+		if config, err = api.SetupTLSConfig(&from); err != nil {
 			var set []string // the official code does not tell which of them it read
 			for _, name := range []string{
 				api.HTTPCAFile, api.HTTPCAPath, api.HTTPClientCert, api.HTTPClientKey, api.HTTPTLSServerName,
@@ -93,20 +93,20 @@ func (s *security) config() (*tls.Config, error) {
 			}
 			return nil, fmt.Errorf("%s: %w", strings.Join(set, ", "), err)
 		}
-		cfg.ServerName = cmp.Or(cfg.ServerName, host)
+		config.ServerName = cmp.Or(config.ServerName, host)
 	}
-	cfg.MinVersion = tls.VersionTLS12
-	cfg.NextProtos = []string{"h2", "http/1.1"} // HTTP/2 has all watches on a few connections
-	return cfg, nil
+	config.MinVersion = tls.VersionTLS12
+	config.NextProtos = []string{"h2", "http/1.1"} // HTTP/2 has all watches on a few connections
+	return config, nil
 }
 
 // dialer returns a function that makes encrypted connections by means of d.
-func (s *security) dialer(d *net.Dialer) func(context.Context, string, string) (net.Conn, error) {
+func (s *security) dialer(dialer *net.Dialer) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		cfg, err := s.config()
+		config, err := s.config()
 		if err != nil {
 			return nil, err
 		}
-		return (&tls.Dialer{NetDialer: d, Config: cfg}).DialContext(ctx, network, address)
+		return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, network, address)
 	}
 }

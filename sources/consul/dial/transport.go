@@ -39,31 +39,31 @@ type transport struct {
 }
 
 // RoundTrip implements http.RoundTripper.
-func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	token := req.Header.Get(tokenHeader)
-	req = req.Clone(req.Context())
+func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	token := request.Header.Get(tokenHeader)
+	request = request.Clone(request.Context())
 	if token == placeholder || token == noToken {
-		req.Header.Del(tokenHeader)
+		request.Header.Del(tokenHeader)
 	}
 	if token == placeholder {
 		current, err := t.tokens.current()
 		if err != nil {
-			if req.Body != nil {
-				_ = req.Body.Close() // as every RoundTripper must
+			if request.Body != nil {
+				_ = request.Body.Close() // as every RoundTripper must
 			}
 			return nil, err
 		}
 		if value := current.Reveal(); value != "" {
-			req.Header.Set(tokenHeader, value)
+			request.Header.Set(tokenHeader, value)
 		}
 	}
-	if strings.HasSuffix(req.URL.Path, authorizePath) {
-		req.Method = http.MethodPost // the official client can only send PUT
+	if strings.HasSuffix(request.URL.Path, authorizePath) {
+		request.Method = http.MethodPost // the official client can only send PUT
 	}
-	if anonymous, ok := req.Context().Value(anonymousKey{}).(*atomic.Bool); ok {
-		anonymous.Store(req.Header.Get(tokenHeader) == "")
+	if anonymous, ok := request.Context().Value(anonymousKey{}).(*atomic.Bool); ok {
+		anonymous.Store(request.Header.Get(tokenHeader) == "")
 	}
-	resp, err := t.base.RoundTrip(req)
+	resp, err := t.base.RoundTrip(request)
 	if err != nil {
 		if t.secure { // without TLS, an ended connection is no hint: blocking queries end like that with Consul
 			err = address.Hint(err, true)
@@ -98,23 +98,23 @@ type anonymousKey struct{}
 // Ask sends a query that takes no longer than limit, in addition to the time that it blocks. Answers from servers
 // without contact to their leader for more than maxStale are Late.
 func Ask[T any](
-	ctx context.Context, limit, maxStale time.Duration, o *api.QueryOptions,
+	ctx context.Context, limit, maxStale time.Duration, queryOptions *api.QueryOptions,
 	read func(*api.QueryOptions) (T, *api.QueryMeta, error),
 ) (items T, answer judge.Answer, err error) {
 	// Consul blocks for up to a sixteenth longer, to spread the ends.
-	ctx, cancel := Within(ctx, limit+o.WaitTime+o.WaitTime/16)
+	ctx, cancel := Within(ctx, limit+queryOptions.WaitTime+queryOptions.WaitTime/16)
 	defer cancel()
-	if o.WaitIndex > 0 {
+	if queryOptions.WaitIndex > 0 {
 		ctx = once(ctx)
 	}
 	anonymous := new(atomic.Bool)
 	ctx = context.WithValue(ctx, anonymousKey{}, anonymous)
-	items, meta, err := read(o.WithContext(ctx))
+	items, meta, err := read(queryOptions.WithContext(ctx))
 	if err != nil {
 		return items, answer, Explain(ctx, err)
 	}
 	return items, judge.Answer{
-		Index: meta.LastIndex, Filtered: meta.ResultsFilteredByACLs, Confirmed: o.RequireConsistent,
+		Index: meta.LastIndex, Filtered: meta.ResultsFilteredByACLs, Confirmed: queryOptions.RequireConsistent,
 		Leaderless: !meta.KnownLeader, Late: meta.LastContact > maxStale, Anonymous: anonymous.Load(),
 	}, nil
 }

@@ -79,21 +79,21 @@ const (
 )
 
 // Judge returns the verdict on an answer.
-func Judge(c Compared, a Answer) Verdict {
-	empty := c.Now == 0
-	doubtful := empty || c.Missing > 0 || c.Older || c.back(a)
+func Judge(compared Compared, answer Answer) Verdict {
+	empty := compared.Now == 0
+	doubtful := empty || compared.Missing > 0 || compared.Older || compared.back(answer)
 	switch {
-	case a.Index == 0: // Consul gives every answer an index, and never 0
+	case answer.Index == 0: // Consul gives every answer an index, and never 0
 		return Foreign
-	case (doubtful || a.Late) && !a.Confirmed:
+	case (doubtful || answer.Late) && !answer.Confirmed:
 		return Doubt
-	case doubtful && a.Leaderless:
+	case doubtful && answer.Leaderless:
 		return Foreign
-	case a.Filtered && empty:
+	case answer.Filtered && empty:
 		return Denied
-	case a.Filtered && c.Missing > 0:
+	case answer.Filtered && compared.Missing > 0:
 		return Partial
-	case c.HasBaseline && c.Same:
+	case compared.HasBaseline && compared.Same:
 		return Same
 	default:
 		return Believe
@@ -105,26 +105,26 @@ func (c Compared) back(a Answer) bool { return c.HasBaseline && a.Index < c.Inde
 
 // Reset reports whether an accepted answer comes from a Consul that lost its data: then missing items prove no absence
 // until its agents registered again.
-func Reset(c Compared, a Answer) bool {
-	several := c.Missing > 1
+func Reset(compared Compared, answer Answer) bool {
+	several := compared.Missing > 1
 	switch {
-	case !c.HasBaseline:
+	case !compared.HasBaseline:
 		return false
-	case c.OtherCluster:
+	case compared.OtherCluster:
 		return true
-	case c.back(a):
+	case compared.back(answer):
 		// The index of keys also goes back when Consul forgets deletions, minutes after them. The remaining items
 		// decide, unless some are missing: a program may create all of them again at the same indexes.
-		return c.Missing > 0 || c.Recreated > 0 || c.SameCreation == 0
-	case c.Rewritten:
+		return compared.Missing > 0 || compared.Recreated > 0 || compared.SameCreation == 0
+	case compared.Rewritten:
 		return true
-	case several && c.Now == 0 && (c.OneByOne || c.Outage):
+	case several && compared.Now == 0 && (compared.OneByOne || compared.Outage):
 		return true
-	case several && c.Outage && 2*c.Missing > c.Before:
+	case several && compared.Outage && 2*compared.Missing > compared.Before:
 		// The index alone proves little: it can overtake that of a young Consul. A single item may be the same by
 		// chance.
-		return c.Recreated > 0 || c.SameCreation < 2
-	case c.Missing > 0 && c.Recreated > 0 && c.SameCreation == 0:
+		return compared.Recreated > 0 || compared.SameCreation < 2
+	case compared.Missing > 0 && compared.Recreated > 0 && compared.SameCreation == 0:
 		return true // all remaining items were created again
 	default:
 		return false
@@ -145,16 +145,16 @@ func IsOtherCluster(before, now string) bool { return before != "" && now != "" 
 type CreateIndexes map[string]uint64
 
 // Compare adds to c the comparison of items that both have; index is that of the earlier answer.
-func (before CreateIndexes) Compare(now CreateIndexes, index uint64, c *Compared) {
+func (before CreateIndexes) Compare(now CreateIndexes, index uint64, compared *Compared) {
 	for name, created := range before {
 		current := now[name]
 		switch {
 		case created == 0 || current == 0:
 		case current == created:
-			c.SameCreation++
+			compared.SameCreation++
 		default:
-			c.Recreated++
-			c.Rewritten = c.Rewritten || index > 0 && current <= index
+			compared.Recreated++
+			compared.Rewritten = compared.Rewritten || index > 0 && current <= index
 		}
 	}
 }

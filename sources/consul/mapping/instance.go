@@ -63,22 +63,22 @@ func compareInstances(a, b *instance) int {
 }
 
 // instanceOf converts an entry, or returns nil if it is not one of a service to call.
-func (m *Mapper) instanceOf(datacenter string, e *api.ServiceEntry) *instance {
-	s, n := e.Service, e.Node
-	if s.Kind != api.ServiceKindTypical {
+func (m *Mapper) instanceOf(datacenter string, serviceEntry *api.ServiceEntry) *instance {
+	agentService, node := serviceEntry.Service, serviceEntry.Node
+	if agentService.Kind != api.ServiceKindTypical {
 		return nil
 	}
-	status := e.Checks.AggregatedStatus()
+	status := serviceEntry.Checks.AggregatedStatus()
 	i := &instance{
-		datacenter: cmp.Or(datacenter, s.Datacenter, n.Datacenter), node: n.Node, id: s.ID,
-		weight: weightOf(s.Weights, status),
+		datacenter: cmp.Or(datacenter, agentService.Datacenter, node.Datacenter), node: node.Node, id: agentService.ID,
+		weight: weightOf(agentService.Weights, status),
 	}
-	address, taggedPort := m.addressOf(s, n)
+	address, taggedPort := m.addressOf(agentService, node)
 	i.endpoint = address
-	if port := cmp.Or(taggedPort, s.Port); port != 0 {
+	if port := cmp.Or(taggedPort, agentService.Port); port != 0 {
 		i.endpoint = net.JoinHostPort(strings.Trim(address, "[]"), strconv.Itoa(port))
 	}
-	i.address, i.ports = parseAddress(address), m.portsOf(s, taggedPort, i)
+	i.address, i.ports = parseAddress(address), m.portsOf(agentService, taggedPort, i)
 	switch {
 	case i.address == "":
 		i.reason = fmt.Sprintf("%q is no address that can be called", address)
@@ -91,52 +91,52 @@ func (m *Mapper) instanceOf(datacenter string, e *api.ServiceEntry) *instance {
 	case !slices.Contains(m.options.StrictChecks, status):
 		i.reason = "checks are " + status
 	}
-	if v := s.Meta[m.options.ServicePortMeta]; v != "" {
-		if i.wantsPort = m.options.WantedPort(s.Meta); i.wantsPort == 0 {
+	if v := agentService.Meta[m.options.ServicePortMeta]; v != "" {
+		if i.wantsPort = m.options.WantedPort(agentService.Meta); i.wantsPort == 0 {
 			i.warn("meta %s: %q is not a port", m.options.ServicePortMeta, v)
 		}
 	}
-	i.labels = m.labelsOf(s)
-	i.locality = m.localityOf(s, n, i.datacenter)
+	i.labels = m.labelsOf(agentService)
+	i.locality = m.localityOf(agentService, node, i.datacenter)
 	return i
 }
 
 // weightOf returns the weight of an instance by its status. Instances of weight 0 are not served: Istio would take it
 // for 1. Agents default to 1; both at 0 come from old versions of Consul without weights.
-func weightOf(w api.AgentWeights, status string) uint32 {
-	if w.Passing == 0 && w.Warning == 0 {
+func weightOf(agentWeights api.AgentWeights, status string) uint32 {
+	if agentWeights.Passing == 0 && agentWeights.Warning == 0 {
 		return 1
 	}
-	weight := w.Warning
+	weight := agentWeights.Warning
 	if status == api.HealthPassing {
-		weight = w.Passing
+		weight = agentWeights.Passing
 	}
 	return uint32(min(max(weight, 0), 65535)) // Consul's maximum; a larger sum than 32 bits would not do for Envoy
 }
 
 // addressOf returns the address to call, in Consul's own order of address translation, and the port of a tagged
 // address.
-func (m *Mapper) addressOf(s *api.AgentService, n *api.Node) (address string, port int) {
+func (m *Mapper) addressOf(agentService *api.AgentService, node *api.Node) (address string, port int) {
 	if tag := m.options.TaggedAddress; tag != "" {
-		if t, ok := s.TaggedAddresses[tag]; ok && t.Address != "" {
+		if t, ok := agentService.TaggedAddresses[tag]; ok && t.Address != "" {
 			return t.Address, t.Port
 		}
-		if s.Address == "" && n.TaggedAddresses[tag] != "" {
-			return n.TaggedAddresses[tag], 0
+		if agentService.Address == "" && node.TaggedAddresses[tag] != "" {
+			return node.TaggedAddresses[tag], 0
 		}
 	}
-	return cmp.Or(s.Address, n.Address), 0
+	return cmp.Or(agentService.Address, node.Address), 0
 }
 
 // parseAddress returns an address in Istio's form; empty if it is invalid.
 func parseAddress(s string) string {
 	s = strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
-	if ip, err := netip.ParseAddr(s); err == nil {
-		ip = ip.Unmap()
-		if ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() {
+	if address, err := netip.ParseAddr(s); err == nil {
+		address = address.Unmap()
+		if address.Zone() != "" || address.IsUnspecified() || address.IsMulticast() {
 			return ""
 		}
-		return ip.String()
+		return address.String()
 	}
 	s = strings.ToLower(strings.TrimSuffix(s, "."))
 	if !names.IsHost(s) {
@@ -146,31 +146,31 @@ func parseAddress(s string) string {
 }
 
 // portsOf returns the ports of an instance, each key once, the default one first.
-func (m *Mapper) portsOf(s *api.AgentService, taggedPort int, i *instance) (ports []instancePort) {
+func (m *Mapper) portsOf(agentService *api.AgentService, taggedPort int, i *instance) (ports []instancePort) {
 	rank := map[bool]int{true: -1}
-	declared := slices.SortedFunc(slices.Values(s.Ports), func(a, b api.ServicePort) int {
+	declared := slices.SortedFunc(slices.Values(agentService.Ports), func(a, b api.ServicePort) int {
 		return cmp.Or(rank[a.Default]-rank[b.Default], cmp.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port))
 	})
 	if len(declared) == 0 {
-		declared = []api.ServicePort{{Port: s.Port, Default: true}}
+		declared = []api.ServicePort{{Port: agentService.Port, Default: true}}
 	}
-	for _, p := range declared {
-		if p.Default && taggedPort > 0 {
-			p.Port = taggedPort
+	for _, servicePort := range declared {
+		if servicePort.Default && taggedPort > 0 {
+			servicePort.Port = taggedPort
 		}
-		if p.Port <= 0 || p.Port > 65535 {
-			if p.Name != "" || p.Port != 0 {
-				i.warn("port %s %d is none", p.Name, p.Port)
+		if servicePort.Port <= 0 || servicePort.Port > 65535 {
+			if servicePort.Name != "" || servicePort.Port != 0 {
+				i.warn("port %s %d is none", servicePort.Name, servicePort.Port)
 			}
 			continue
 		}
-		protocol := m.protocolOf(s, p.Name, p.Default, i)
-		key := portKey{cmp.Or(p.Name, strings.ToLower(string(protocol))), protocol}
+		protocol := m.protocolOf(agentService, servicePort.Name, servicePort.Default, i)
+		key := portKey{cmp.Or(servicePort.Name, strings.ToLower(string(protocol))), protocol}
 		if slices.ContainsFunc(ports, func(o instancePort) bool { return o.portKey == key }) {
-			i.warn("port %s is there twice", p.Name)
+			i.warn("port %s is there twice", servicePort.Name)
 			continue
 		}
-		ports = append(ports, instancePort{key, uint32(p.Port), p.Default})
+		ports = append(ports, instancePort{key, uint32(servicePort.Port), servicePort.Default})
 	}
 	return ports
 }
@@ -211,7 +211,7 @@ func protocolPrefix(port string) protocol.Instance {
 
 // labelsOf makes labels of tags and meta. It omits invalid ones without a warning: most tags have other purposes. Meta
 // takes precedence over tags, and the first tag over later ones.
-func (m *Mapper) labelsOf(s *api.AgentService) map[string]string {
+func (m *Mapper) labelsOf(agentService *api.AgentService) map[string]string {
 	labels := map[string]string{}
 	add := func(key, value string) {
 		if key = m.options.LabelPrefix + key; names.IsLabelKey(key) && names.IsLabelText(value) {
@@ -220,13 +220,13 @@ func (m *Mapper) labelsOf(s *api.AgentService) map[string]string {
 			}
 		}
 	}
-	for key, value := range s.Meta {
+	for key, value := range agentService.Meta {
 		protocols := m.options.ProtocolMeta
 		if key != protocols && key != m.options.ServicePortMeta && !strings.HasPrefix(key, protocols+"-") {
 			add(key, value)
 		}
 	}
-	for _, tag := range s.Tags {
+	for _, tag := range agentService.Tags {
 		if key, value, ok := m.cutTag(tag); ok {
 			add(key, value)
 		} else if slices.Contains(m.options.Tags, tag) {
@@ -262,12 +262,12 @@ var localityKeys = [...][]string{
 }
 
 // localityOf returns a locality in Istio's form, region/zone/subzone; empty without one.
-func (m *Mapper) localityOf(s *api.AgentService, n *api.Node, datacenter string) string {
+func (m *Mapper) localityOf(agentService *api.AgentService, node *api.Node, datacenter string) string {
 	for _, from := range m.options.LocalityFrom {
 		var candidates [][]string
 		switch from {
 		case localityConsul:
-			for _, l := range []*api.Locality{s.Locality, n.Locality} {
+			for _, l := range []*api.Locality{agentService.Locality, node.Locality} {
 				if l != nil {
 					candidates = append(candidates, []string{l.Region, l.Zone})
 				}
@@ -276,7 +276,7 @@ func (m *Mapper) localityOf(s *api.AgentService, n *api.Node, datacenter string)
 			parts := make([]string, len(localityKeys))
 			for i, keys := range localityKeys {
 				for _, key := range keys {
-					parts[i] = cmp.Or(parts[i], n.Meta[key])
+					parts[i] = cmp.Or(parts[i], node.Meta[key])
 				}
 			}
 			if parts[1] != "" {

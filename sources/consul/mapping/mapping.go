@@ -74,20 +74,20 @@ func (m *Mapper) Service(name string, scopes []Service) sources.Content {
 		return content
 	}
 	var hosts []string
-	for _, f := range m.families(name, claim.label, scopes) {
-		for _, i := range f.instances() {
+	for _, family := range m.families(name, claim.label, scopes) {
+		for _, i := range family.instances() {
 			if i.reason != "" {
 				content.LeftOut = append(content.LeftOut, sources.LeftOut{What: i.endpoint, Of: name, Why: i.reason})
 			}
 		}
-		w := &warner{place: f.place()}
-		objects, err := m.mapFamily(f, w)
+		w := &warner{place: family.place()}
+		objects, err := m.mapFamily(family, w)
 		content.Warnings = append(content.Warnings, w.list()...)
 		if err != nil {
 			content.Rejects = append(content.Rejects, sources.Reject{Origin: resource.Origin{Place: w.place}, Err: err})
 			continue
 		}
-		hosts = append(hosts, f.host)
+		hosts = append(hosts, family.host)
 		content.Resources = append(content.Resources, objects...)
 	}
 	if len(content.Rejects) == 0 {

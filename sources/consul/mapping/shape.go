@@ -45,15 +45,15 @@ func (u *portUse) defaultCount() int {
 func (m *Mapper) shapeOf(host string, instances []*instance, before shape, w *warner) (s shape) {
 	uses := map[portKey]*portUse{}
 	for index, i := range instances {
-		for _, p := range i.ports {
-			use := uses[p.portKey]
+		for _, instancePort := range i.ports {
+			use := uses[instancePort.portKey]
 			if use == nil {
 				use = &portUse{numbers: map[uint32]int{}, wanted: map[uint32]int{}}
-				uses[p.portKey] = use
+				uses[instancePort.portKey] = use
 			}
 			use.holders = append(use.holders, index)
-			use.numbers[p.number]++
-			if p.isDefault {
+			use.numbers[instancePort.number]++
+			if instancePort.isDefault {
 				use.isDefault = true
 				if i.wantsPort > 0 {
 					use.wanted[i.wantsPort]++

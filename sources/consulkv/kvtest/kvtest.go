@@ -50,16 +50,16 @@ const first = 10
 
 // New starts a server that ends with the test.
 func New(t testing.TB) *Consul {
-	c := &Consul{
+	consul := &Consul{
 		index: first, pairs: make(map[string]Pair), deleted: make(map[string]uint64),
 		changed: make(chan struct{}),
 	}
-	c.server = httptest.NewServer(c)
+	consul.server = httptest.NewServer(consul)
 	t.Cleanup(func() {
-		c.Answer(http.StatusInternalServerError, "shutting down") // ends the waits
-		c.server.Close()
+		consul.Answer(http.StatusInternalServerError, "shutting down") // ends the waits
+		consul.server.Close()
 	})
-	return c
+	return consul
 }
 
 // Addr returns its host:port.
@@ -103,11 +103,11 @@ func (c *Consul) Reads() []string {
 
 // Answer makes it answer every request with a status and text, and headers given as name and value.
 func (c *Consul) Answer(status int, text string, headers ...string) {
-	c.become(func(w http.ResponseWriter) {
+	c.become(func(response http.ResponseWriter) {
 		for i := 0; i+1 < len(headers); i += 2 {
-			w.Header().Set(headers[i], headers[i+1])
+			response.Header().Set(headers[i], headers[i+1])
 		}
-		http.Error(w, text, status)
+		http.Error(response, text, status)
 	}, false)
 }
 
@@ -199,20 +199,20 @@ func (c *Consul) Waiting() int {
 	return c.waiting
 }
 
-func (c *Consul) set(p Pair) Pair {
-	old, ok := c.pairs[p.Key]
-	if ok && old.Flags == p.Flags && string(old.Value) == string(p.Value) {
+func (c *Consul) set(pair Pair) Pair {
+	old, ok := c.pairs[pair.Key]
+	if ok && old.Flags == pair.Flags && string(old.Value) == string(pair.Value) {
 		return old // as Consul, which skips writes of an equal value
 	}
 	c.index++
-	p.CreateIndex, p.ModifyIndex = c.index, c.index
+	pair.CreateIndex, pair.ModifyIndex = c.index, c.index
 	if ok {
-		p.CreateIndex = old.CreateIndex
+		pair.CreateIndex = old.CreateIndex
 	}
-	c.pairs[p.Key] = p
-	delete(c.deleted, p.Key)
+	c.pairs[pair.Key] = pair
+	delete(c.deleted, pair.Key)
 	c.wake()
-	return p
+	return pair
 }
 
 func (c *Consul) delete(key string) {
@@ -237,55 +237,55 @@ func (c *Consul) keys(prefix string) []string {
 }
 
 // ServeHTTP implements http.Handler.
-func (c *Consul) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (c *Consul) ServeHTTP(response http.ResponseWriter, request *http.Request) {
 	c.mu.Lock()
 	trouble := c.trouble
 	c.mu.Unlock()
 	if trouble != nil {
-		trouble(w)
+		trouble(response)
 		return
 	}
-	key, isKey := strings.CutPrefix(r.URL.Path, "/v1/kv/")
+	key, isKey := strings.CutPrefix(request.URL.Path, "/v1/kv/")
 	switch {
-	case isKey && r.URL.Query().Has("keys"):
+	case isKey && request.URL.Query().Has("keys"):
 		c.mu.Lock()
 		orphan, index := c.orphan, c.indexOf(key, true)
 		c.mu.Unlock()
-		w.Header().Set("X-Consul-Index", strconv.FormatUint(index, 10))
-		w.Header().Set("X-Consul-LastContact", "0")
-		w.Header().Set("X-Consul-KnownLeader", strconv.FormatBool(!orphan))
-		_, _ = w.Write([]byte("[]")) // their names do not matter
-	case isKey && r.Method == http.MethodGet:
-		c.get(w, r, key)
-	case r.URL.Path == "/v1/txn" && r.Method == http.MethodPut:
-		c.transact(w, r)
-	case r.URL.Path == "/v1/internal/acl/authorize" && r.Method == http.MethodPost:
-		c.authorize(w, r)
+		response.Header().Set("X-Consul-Index", strconv.FormatUint(index, 10))
+		response.Header().Set("X-Consul-LastContact", "0")
+		response.Header().Set("X-Consul-KnownLeader", strconv.FormatBool(!orphan))
+		_, _ = response.Write([]byte("[]")) // their names do not matter
+	case isKey && request.Method == http.MethodGet:
+		c.get(response, request, key)
+	case request.URL.Path == "/v1/txn" && request.Method == http.MethodPut:
+		c.transact(response, request)
+	case request.URL.Path == "/v1/internal/acl/authorize" && request.Method == http.MethodPost:
+		c.authorize(response, request)
 	default:
-		http.Error(w, "no handler for "+r.Method+" "+r.URL.Path, http.StatusMethodNotAllowed)
+		http.Error(response, "no handler for "+request.Method+" "+request.URL.Path, http.StatusMethodNotAllowed)
 	}
 }
 
 // authorize answers which keys may be read.
-func (c *Consul) authorize(w http.ResponseWriter, r *http.Request) {
+func (c *Consul) authorize(response http.ResponseWriter, r *http.Request) {
 	var questions []struct{ Resource, Access, Segment string }
 	if err := json.NewDecoder(r.Body).Decode(&questions); err != nil || len(questions) > 64 {
-		http.Error(w, fmt.Sprintf("%d questions: %v", len(questions), err), http.StatusBadRequest)
+		http.Error(response, fmt.Sprintf("%d questions: %v", len(questions), err), http.StatusBadRequest)
 		return
 	}
 	c.mu.Lock()
 	hidden := c.hidden
 	c.mu.Unlock()
 	if hidden == "" {
-		http.Error(w, "ACL support disabled", http.StatusUnauthorized)
+		http.Error(response, "ACL support disabled", http.StatusUnauthorized)
 		return
 	}
 	answers := make([]struct{ Allow bool }, len(questions))
 	for i, q := range questions {
 		answers[i].Allow = q.Resource == "key" && q.Access == "read" && !strings.HasPrefix(q.Segment, hidden)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answers)
+	response.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(response).Encode(answers)
 }
 
 // query is the parameters of a read.
@@ -319,33 +319,33 @@ func parse(values url.Values) (q query, err error) {
 	return q, nil
 }
 
-func (c *Consul) get(w http.ResponseWriter, r *http.Request, key string) {
-	q, err := parse(r.URL.Query())
+func (c *Consul) get(w http.ResponseWriter, request *http.Request, key string) {
+	query, err := parse(request.URL.Query())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), q.wait)
+	ctx, cancel := context.WithTimeout(request.Context(), query.wait)
 	defer cancel()
 	c.mu.Lock()
-	c.reads = append(c.reads, r.URL.RawQuery)
+	c.reads = append(c.reads, request.URL.RawQuery)
 	wiped := c.wiped
 	for {
-		pairs, index, changed := c.find(key, q.recurse), c.indexOf(key, q.recurse), c.changed
+		pairs, index, changed := c.find(key, query.recurse), c.indexOf(key, query.recurse), c.changed
 		if c.trouble != nil {
 			trouble := c.trouble
 			c.mu.Unlock()
 			trouble(w)
 			return
 		}
-		if c.replay > 0 && !q.consistent {
+		if c.replay > 0 && !query.consistent {
 			index := c.replay
 			c.mu.Unlock()
 			answer(w, slices.DeleteFunc(pairs, func(p Pair) bool { return p.ModifyIndex > index }), index)
 			return
 		}
 		if c.hidden != "" {
-			refused := !q.recurse && strings.HasPrefix(key, c.hidden)
+			refused := !query.recurse && strings.HasPrefix(key, c.hidden)
 			pairs = slices.DeleteFunc(pairs, func(p Pair) bool { return strings.HasPrefix(p.Key, c.hidden) })
 			c.mu.Unlock()
 			if refused {
@@ -356,14 +356,14 @@ func (c *Consul) get(w http.ResponseWriter, r *http.Request, key string) {
 			return
 		}
 		if c.deceives {
-			if q.index == 0 {
+			if query.index == 0 {
 				w.Header().Set("X-Consul-Results-Filtered-By-ACLs", "true")
 			}
 			c.mu.Unlock()
 			answer(w, nil, index)
 			return
 		}
-		if q.index == 0 || index > q.index || c.filtered { // an index of the future waits, as with Consul 1.22
+		if query.index == 0 || index > query.index || c.filtered { // an index of the future waits, as with Consul 1.22
 			if c.filtered {
 				w.Header().Set("X-Consul-Results-Filtered-By-ACLs", "true")
 				pairs = nil
@@ -382,7 +382,7 @@ func (c *Consul) get(w http.ResponseWriter, r *http.Request, key string) {
 				panic(http.ErrAbortHandler) // that process has ended, and its connections with it
 			}
 		case <-ctx.Done():
-			q.index = 0
+			query.index = 0
 			c.mu.Lock()
 			if changed == c.changed {
 				c.waiting--
@@ -424,19 +424,19 @@ func (c *Consul) indexOf(key string, recurse bool) (index uint64) {
 	return index
 }
 
-func answer(w http.ResponseWriter, pairs []Pair, index uint64) {
-	w.Header().Set("X-Consul-Index", strconv.FormatUint(index, 10))
-	w.Header().Set("X-Consul-KnownLeader", "true")
-	w.Header().Set("X-Consul-LastContact", "0")
-	w.Header().Set("Content-Type", "application/json")
+func answer(response http.ResponseWriter, pairs []Pair, index uint64) {
+	response.Header().Set("X-Consul-Index", strconv.FormatUint(index, 10))
+	response.Header().Set("X-Consul-KnownLeader", "true")
+	response.Header().Set("X-Consul-LastContact", "0")
+	response.Header().Set("Content-Type", "application/json")
 	if len(pairs) == 0 {
-		w.WriteHeader(http.StatusNotFound)
+		response.WriteHeader(http.StatusNotFound)
 		return
 	}
-	_ = json.NewEncoder(w).Encode(pairs)
+	_ = json.NewEncoder(response).Encode(pairs)
 }
 
-func (c *Consul) transact(w http.ResponseWriter, r *http.Request) {
+func (c *Consul) transact(response http.ResponseWriter, request *http.Request) {
 	var ops []struct {
 		KV struct {
 			Verb, Key    string
@@ -444,26 +444,26 @@ func (c *Consul) transact(w http.ResponseWriter, r *http.Request) {
 			Index, Flags uint64
 		}
 	}
-	decoder := json.NewDecoder(r.Body)
+	decoder := json.NewDecoder(request.Body)
 	if err := decoder.Decode(&ops); err != nil || len(ops) != 1 {
-		http.Error(w, fmt.Sprintf("want one operation, got %d: %v", len(ops), err), http.StatusBadRequest)
+		http.Error(response, fmt.Sprintf("want one operation, got %d: %v", len(ops), err), http.StatusBadRequest)
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	op := ops[0].KV
-	old := c.pairs[op.Key] // of index 0 if it is not there
+	pair := c.pairs[op.Key] // of index 0 if it is not there
 	var results []map[string]Pair
 	switch {
 	case c.readOnly:
-		conflict(w, "Permission denied: token with AccessorID '0' lacks permission 'key:write' on \""+op.Key+"\"")
+		conflict(response, "Permission denied: token with AccessorID '0' lacks permission 'key:write' on \""+op.Key+"\"")
 		return
 	case op.Verb != "cas" && op.Verb != "delete-cas":
-		http.Error(w, "unknown verb "+op.Verb, http.StatusBadRequest)
+		http.Error(response, "unknown verb "+op.Verb, http.StatusBadRequest)
 		return
-	case old.ModifyIndex != op.Index:
+	case pair.ModifyIndex != op.Index:
 		verb := map[string]string{"cas": "set", "delete-cas": "delete"}[op.Verb]
-		conflict(w, fmt.Sprintf("failed to %s key %q, index is stale", verb, op.Key))
+		conflict(response, fmt.Sprintf("failed to %s key %q, index is stale", verb, op.Key))
 		return
 	case op.Verb == "cas":
 		p := c.set(Pair{Key: op.Key, Value: op.Value, Flags: op.Flags})
@@ -472,8 +472,8 @@ func (c *Consul) transact(w http.ResponseWriter, r *http.Request) {
 	default:
 		c.delete(op.Key)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"Results": results, "Errors": nil})
+	response.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(response).Encode(map[string]any{"Results": results, "Errors": nil})
 }
 
 // conflict is how a transaction fails.

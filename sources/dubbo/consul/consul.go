@@ -28,14 +28,14 @@ const metaURL = "url"
 
 // ParseRegistration returns the registration of an instance of an interface's service.
 func ParseRegistration(iface string, e *api.ServiceEntry) registry.Registration {
-	u, err := urlOf(iface, e)
+	url, err := urlOf(iface, e)
 	if err != nil {
 		return registry.Registration{Err: fmt.Errorf("instance %s on node %s: %w", provider.Shorten(e.Service.ID), provider.Shorten(e.Node.Node),
 			err)}
 	}
 	// The parameters in tags are never escaped; in the URL dubbo-go escapes them and Java does not.
-	maps.Copy(u.Params, params(e.Service.Tags))
-	return registry.Registration{URL: u}
+	maps.Copy(url.Params, params(e.Service.Tags))
+	return registry.Registration{URL: url}
 }
 
 // urlOf returns the URL in the meta. Some leave it out if it exceeds the 512 characters that Consul allows: then it is
@@ -48,11 +48,11 @@ func urlOf(iface string, e *api.ServiceEntry) (provider.URL, error) {
 }
 
 // Instance returns the instance of an application, with tags as its metadata; ok is false if it is not Dubbo's.
-func Instance(application string, e *api.ServiceEntry) (i provider.Instance, ok bool, err error) {
-	host := cmp.Or(e.Service.Address, e.Node.Address)
-	i, ok, err = provider.NewInstance(application, host, e.Service.Port, params(e.Service.Tags))
+func Instance(application string, serviceEntry *api.ServiceEntry) (i provider.Instance, ok bool, err error) {
+	host := cmp.Or(serviceEntry.Service.Address, serviceEntry.Node.Address)
+	i, ok, err = provider.NewInstance(application, host, serviceEntry.Service.Port, params(serviceEntry.Service.Tags))
 	if !ok {
-		i.Host, i.Port = names.Host(host), e.Service.Port
+		i.Host, i.Port = names.Host(host), serviceEntry.Service.Port
 	}
 	return i, ok, err
 }
@@ -80,13 +80,13 @@ const (
 
 // StateOf returns the state of an instance. Dubbo sends a heartbeat every few seconds. If these stop, Consul writes
 // that into the output of the check. A restarted agent begins with a failing check without output.
-func StateOf(e *api.ServiceEntry) State {
-	switch e.Checks.AggregatedStatus() {
+func StateOf(serviceEntry *api.ServiceEntry) State {
+	switch serviceEntry.Checks.AggregatedStatus() {
 	case api.HealthPassing, api.HealthWarning:
 		return Serving
 	}
 	state := Failing
-	for _, c := range e.Checks {
+	for _, c := range serviceEntry.Checks {
 		switch {
 		case c.Status == api.HealthPassing || c.Status == api.HealthWarning:
 		case c.Type == "ttl" && c.ServiceID != "" && c.Output == "":

@@ -92,12 +92,12 @@ func (r *Registry) levelsOf(name string) provider.Levels {
 }
 
 // Watch implements registry.Registry. Consumers do not register in Consul.
-func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.Wanted) error {
+func (r *Registry) Watch(ctx context.Context, to registry.Listener, wanted registry.Wanted) error {
 	f := &follower{
-		Notes: w.Notes, registry: r, to: to, services: map[string]provider.Levels{},
+		Notes: wanted.Notes, registry: r, to: to, services: map[string]provider.Levels{},
 		before: map[string][]registry.Known{},
 	}
-	for _, k := range w.Before {
+	for _, k := range wanted.Before {
 		f.before[k.Interface] = append(f.before[k.Interface], k)
 		if k.Application != "" && k.Application != k.Interface {
 			f.before[k.Application] = append(f.before[k.Application], k)
@@ -181,12 +181,12 @@ func (f *follower) Lost(name string, scopes []mapping.Service) (lost int) {
 }
 
 // placesOf returns the addresses at which an instance may serve something.
-func placesOf(name string, e *api.ServiceEntry) []string {
-	if levelsOf(e.Service.Tags)&provider.OfInterfaces != 0 {
-		u := ParseRegistration(name, e)
+func placesOf(name string, serviceEntry *api.ServiceEntry) []string {
+	if levelsOf(serviceEntry.Service.Tags)&provider.OfInterfaces != 0 {
+		u := ParseRegistration(name, serviceEntry)
 		return []string{placeOf(u.Host, u.Port)}
 	}
-	i, _, _ := Instance(name, e)
+	i, _, _ := Instance(name, serviceEntry)
 	places := []string{placeOf(i.Host, i.Port)}
 	for _, endpoint := range i.Endpoints {
 		places = append(places, placeOf(i.Host, endpoint.Port))
@@ -217,18 +217,18 @@ func (f *follower) Publish(now consul.Changes) {
 		f.leave(*now.Unselected)
 		changed = true
 	}
-	for _, s := range now.Services {
-		of, selected := f.services[s.Name]
-		if len(s.Scopes) == 0 && len(s.Rejects) == 0 && !s.Incomplete {
-			delete(f.services, s.Name)
+	for _, service := range now.Services {
+		of, selected := f.services[service.Name]
+		if len(service.Scopes) == 0 && len(service.Rejects) == 0 && !service.Incomplete {
+			delete(f.services, service.Name)
 			changed = changed || selected
 			continue
 		}
-		levels := of | f.registry.levelsOf(s.Name)
-		for _, e := range entries(s.Scopes) {
+		levels := of | f.registry.levelsOf(service.Name)
+		for _, e := range entries(service.Scopes) {
 			levels |= levelsOf(e.Service.Tags)
 		}
-		f.services[s.Name] = levels
+		f.services[service.Name] = levels
 		changed = changed || !selected || levels != of
 	}
 	if changed {
@@ -243,19 +243,19 @@ func (f *follower) Publish(now consul.Changes) {
 
 // connect reports the state of Consul if it has changed.
 func (f *follower) connect(h sources.Health) {
-	c := registry.Connection{Certain: true, Message: h.Message}
+	connection := registry.Connection{Certain: true, Message: h.Message}
 	switch h.State {
 	case sources.Denied:
-		c.Denied = true
+		connection.Denied = true
 	case sources.Unreachable:
 	case sources.Degraded:
-		c.Up = true
+		connection.Up = true
 	default:
-		c.Up, c.Message = true, ""
+		connection.Up, connection.Message = true, ""
 	}
-	if c != f.connection {
-		f.connection = c
-		f.to.Connection(c)
+	if connection != f.connection {
+		f.connection = connection
+		f.to.Connection(connection)
 	}
 }
 
@@ -316,45 +316,45 @@ func partsOf(name string) []registry.Part {
 }
 
 // tell delivers the registrations of a service.
-func (f *follower) tell(s consul.Service, levels provider.Levels) {
-	err := s.Err()
-	if len(s.Scopes) > 0 && (err != nil || s.Incomplete) || err == nil && s.Incomplete {
+func (f *follower) tell(service consul.Service, levels provider.Levels) {
+	err := service.Err()
+	if len(service.Scopes) > 0 && (err != nil || service.Incomplete) || err == nil && service.Incomplete {
 		err = &registry.Incomplete{Err: err}
 	}
 	var asInterface, asApplication []*api.ServiceEntry
-	for _, e := range entries(s.Scopes) {
-		if levelsOf(e.Service.Tags)&provider.OfInterfaces != 0 {
-			asInterface = append(asInterface, e)
+	for _, serviceEntry := range entries(service.Scopes) {
+		if levelsOf(serviceEntry.Service.Tags)&provider.OfInterfaces != 0 {
+			asInterface = append(asInterface, serviceEntry)
 		} else {
-			asApplication = append(asApplication, e)
+			asApplication = append(asApplication, serviceEntry)
 		}
 	}
 	if levels != provider.OfApplications {
 		var urls []registry.Registration
 		for _, e := range asInterface {
-			urls = append(urls, registrationOf(s.Name, e))
+			urls = append(urls, registrationOf(service.Name, e))
 		}
-		for _, p := range partsOf(s.Name) {
+		for _, p := range partsOf(service.Name) {
 			f.to.Registered(p, urls, err)
 		}
 	}
 	if levels != provider.OfInterfaces {
-		f.instances(s.Name, asApplication, err)
+		f.instances(service.Name, asApplication, err)
 	}
 }
 
 // registrationOf returns the registration of an instance, with the state of its checks.
-func registrationOf(name string, e *api.ServiceEntry) registry.Registration {
-	r := ParseRegistration(name, e)
-	switch StateOf(e) {
+func registrationOf(name string, serviceEntry *api.ServiceEntry) registry.Registration {
+	registration := ParseRegistration(name, serviceEntry)
+	switch StateOf(serviceEntry) {
 	case Serving:
 	case Unverified:
-		_, rule := r.Configurator()          // an administrator sends no heartbeats
-		r.Unverified = r.Err == nil && !rule // one that cannot be read is only a warning anyway
+		_, rule := registration.Configurator()                     // an administrator sends no heartbeats
+		registration.Unverified = registration.Err == nil && !rule // one that cannot be read is only a warning anyway
 	case Failing:
-		r.Failing = failing(e)
+		registration.Failing = failing(serviceEntry)
 	}
-	return r
+	return registration
 }
 
 func failing(e *api.ServiceEntry) string { return "checks are " + e.Checks.AggregatedStatus() }
@@ -362,9 +362,9 @@ func failing(e *api.ServiceEntry) string { return "checks are " + e.Checks.Aggre
 // instances delivers the instances of an application.
 func (f *follower) instances(name string, entries []*api.ServiceEntry, err error) {
 	claims := registry.Claims{}
-	for _, e := range entries {
-		i, ok, err := Instance(name, e)
-		switch StateOf(e) {
+	for _, serviceEntry := range entries {
+		i, ok, err := Instance(name, serviceEntry)
+		switch StateOf(serviceEntry) {
 		case Serving:
 		case Unverified:
 			i.Unverified = true
@@ -372,9 +372,9 @@ func (f *follower) instances(name string, entries []*api.ServiceEntry, err error
 			if !ok {
 				continue
 			}
-			i.Failing = failing(e)
+			i.Failing = failing(serviceEntry)
 		}
-		claims.Add(placeOf(i.Host, i.Port), e.Service.ID, registry.Claim{Instance: i, Dubbo: ok, Err: err})
+		claims.Add(placeOf(i.Host, i.Port), serviceEntry.Service.ID, registry.Claim{Instance: i, Dubbo: ok, Err: err})
 	}
 	claims.Tell(f.to, name, err)
 }

@@ -31,16 +31,16 @@ var _ core.Mapping[ID] = (*Mapper)(nil)
 
 // New returns a mapper. place precedes the name of an interface in messages. Without vips no service gets a virtual
 // address. An error begins with the key at fault.
-func New(o Options, place string, vips core.VIPs) (*Mapper, error) {
-	o = o.WithDefaults()
-	if err := o.validate(); err != nil {
+func New(options Options, place string, vips core.VIPs) (*Mapper, error) {
+	options = options.WithDefaults()
+	if err := options.validate(); err != nil {
 		return nil, err
 	}
 	naming := core.Naming[ID]{
-		Template: o.HostTemplate, AnyHost: o.Hosts == core.AnyHosts, Joint: "-", Parts: ID.parts,
+		Template: options.HostTemplate, AnyHost: options.Hosts == core.AnyHosts, Joint: "-", Parts: ID.parts,
 		Spare: 1 + names.MaxLabel, // with room for a protocol
 	}
-	return &Mapper{naming, o, place, vips}, nil
+	return &Mapper{naming, options, place, vips}, nil
 }
 
 // ID is one protocol of a service, see Mapper.ServiceOf.
@@ -71,11 +71,11 @@ func (id ID) parts() []core.Part {
 const mainProtocol = "dubbo"
 
 // objectOf returns the name of the object of a protocol. n.Object has no dot, so that the names are distinct.
-func objectOf(n core.Name, protocol string) string {
+func objectOf(name core.Name, protocol string) string {
 	if protocol == mainProtocol {
-		return n.Object
+		return name.Object
 	}
-	return n.Object + "." + names.Label(protocol, protocol)
+	return name.Object + "." + names.Label(protocol, protocol)
 }
 
 // ServiceOf returns the service of a provider's ID: the ID without a group or version that is not part of the host.
@@ -100,17 +100,17 @@ func (m *Mapper) ServicePort(ID) int { return 0 }
 
 // Endpoint returns the endpoint of a provider. ok is false if it has no weight, is switched off, or cannot be called;
 // only for the last problem says why.
-func (m *Mapper) Endpoint(p provider.Provider) (e core.Endpoint, ok bool, problem string) {
+func (m *Mapper) Endpoint(p provider.Provider) (endpoint core.Endpoint, ok bool, problem string) {
 	address, err := names.Address(p.Host)
 	if err != nil {
 		return core.Endpoint{}, false, err.Error()
 	}
-	e = core.Endpoint{
+	endpoint = core.Endpoint{
 		Address: address, Port: uint32(p.Port), Weight: p.Weight(),
 		Labels: m.labelsOf(p), Locality: localityOf(p), ServiceAccount: m.serviceAccountOf(p),
 		Instance: Application(p.Application), Levels: uint8(p.Levels),
 	}
-	return e, e.Weight > 0, ""
+	return endpoint, endpoint.Weight > 0, ""
 }
 
 // Application returns the name of an application as it is in endpoints.
@@ -129,7 +129,7 @@ const (
 // Entries implements core.Mapping. It returns a ServiceEntry for each protocol, all with the same host, and a
 // DestinationRule if one is wanted. One ServiceEntry would not do: for instances without a protocol, Istio would use
 // the service's port.
-func (m *Mapper) Entries(host []core.Service[ID]) (rs []*resource.Resource, warnings []string, err error) {
+func (m *Mapper) Entries(host []core.Service[ID]) (resources []*resource.Resource, warnings []string, err error) {
 	id, name, place := host[0].ID.Service, host[0].Name, m.Place(host[0].ID)
 	if err := m.CheckHost(place, host[0].ID, name.Host); err != nil {
 		return nil, nil, err
@@ -152,13 +152,13 @@ func (m *Mapper) Entries(host []core.Service[ID]) (rs []*resource.Resource, warn
 	addresses, warned := core.Address(m.vips, m.o.VIPs, name.Host, place, hostless)
 	warnings = append(warnings, warned...)
 	for _, p := range ports {
-		se := core.ServiceEntry(name.Host, p.number, p.name, p.protocol, endpoints[p.dubboName])
-		se.Addresses = addresses
+		serviceEntry := core.ServiceEntry(name.Host, p.number, p.name, p.protocol, endpoints[p.dubboName])
+		serviceEntry.Addresses = addresses
 		var applications []string
 		for _, e := range endpoints[p.dubboName] {
 			applications = append(applications, e.Instance)
 		}
-		if dns && len(se.Endpoints) == 0 {
+		if dns && len(serviceEntry.Endpoints) == 0 {
 			// With DNS and no endpoints the host itself would be one; with STATIC istiod would not merge it.
 			warnings = append(warnings, fmt.Sprintf("%s: protocol %s has no provider, while others are known by name: it is "+
 				"left out", place,
@@ -166,23 +166,23 @@ func (m *Mapper) Entries(host []core.Service[ID]) (rs []*resource.Resource, warn
 			continue
 		}
 		if dns {
-			se.Resolution = networking.ServiceEntry_DNS
+			serviceEntry.Resolution = networking.ServiceEntry_DNS
 		}
 		r, err := resource.New(resource.Meta{
 			Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: m.o.Namespace, Name: objectOf(name, p.dubboName)},
-			Annotations: m.annotations(id, p.dubboName, applications, se.Endpoints),
+			Annotations: m.annotations(id, p.dubboName, applications, serviceEntry.Endpoints),
 			Origin:      resource.Origin{Place: strings.ToValidUTF8(place, "?")},
-		}, se)
+		}, serviceEntry)
 		if err != nil {
 			return nil, nil, err
 		}
-		rs = append(rs, r)
+		resources = append(resources, r)
 	}
 	rule, err := m.rule(host)
 	if rule != nil {
-		rs = append(rs, rule)
+		resources = append(resources, rule)
 	}
-	return rs, warnings, err
+	return resources, warnings, err
 }
 
 func (m *Mapper) annotations(id provider.ID, protocol string, applications []string,
@@ -216,13 +216,13 @@ func (m *Mapper) Restore(published []*resource.Resource) []core.Service[ID] {
 		if s.Port = (core.Port{}); a[annotationProtocol] == "" {
 			return nil
 		}
-		return s.Split(func(e core.Endpoint) ID {
+		return s.Split(func(endpoint core.Endpoint) ID {
 			id := provider.ID{Interface: a[annotationInterface], Group: a[annotationGroup], Version: a[annotationVersion]}
 			if _, group := a[annotationGroup]; !group {
-				id.Group = e.Labels["group"]
+				id.Group = endpoint.Labels["group"]
 			}
 			if _, version := a[annotationVersion]; !version {
-				id.Version = e.Labels["version"]
+				id.Version = endpoint.Labels["version"]
 			}
 			return ID{m.ServiceOf(id), a[annotationProtocol]}
 		})

@@ -84,20 +84,20 @@ func (m *Mapper) Sidecar(application string, hosts []string) (*resource.Resource
 const annotationApplication = "tributary/dubbo-application"
 
 // Consumed returns the hosts in Sidecars that this package made earlier, by application.
-func (m *Mapper) Consumed(rs []*resource.Resource) map[string][]string {
+func (m *Mapper) Consumed(resources []*resource.Resource) map[string][]string {
 	consumed := map[string][]string{}
 	if m.o.Sidecars == nil {
 		return consumed
 	}
-	for _, r := range rs {
+	for _, r := range resources {
 		spec, err := r.Spec()
-		sc, ok := spec.(*networking.Sidecar)
+		sidecar, ok := spec.(*networking.Sidecar)
 		application := r.Annotations()[annotationApplication]
 		if err != nil || !ok || application == "" {
 			continue
 		}
 		consumed[application] = slices.Clip(consumed[application]) // also without a host
-		for _, e := range sc.Egress {
+		for _, e := range sidecar.Egress {
 			for _, h := range e.Hosts {
 				if host, ours := strings.CutPrefix(h, m.o.Namespace+"/"); ours && !slices.Contains(m.o.Sidecars.Hosts, h) {
 					consumed[application] = append(consumed[application], host)

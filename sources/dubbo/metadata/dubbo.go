@@ -45,29 +45,29 @@ func overOlderDubbo(ctx context.Context, address string, i provider.Instance) (m
 }
 
 // infoOf reads a MetadataInfo. Java and Go write the same fields in different orders.
-func infoOf(v any) (m provider.Metadata, err error) {
+func infoOf(v any) (metadata provider.Metadata, err error) {
 	info, ok := v.(map[string]any)
 	if !ok {
-		return m, provider.ErrNoMetadata
+		return metadata, provider.ErrNoMetadata
 	}
-	m.Application, m.Revision = textOf(info["app"]), textOf(info["revision"])
+	metadata.Application, metadata.Revision = textOf(info["app"]), textOf(info["revision"])
 	services, _ := info["services"].(map[string]any)
 	for _, key := range slices.Sorted(maps.Keys(services)) {
 		of, _ := services[key].(map[string]any)
-		s := provider.Service{
+		service := provider.Service{
 			Name: textOf(of["name"]), Group: textOf(of["group"]), Version: textOf(of["version"]), Protocol: textOf(of["protocol"]),
 			Path: textOf(of["path"]), Params: map[string]string{},
 		}
-		s.Port, _ = of["port"].(int)
+		service.Port, _ = of["port"].(int)
 		params, _ := of["params"].(map[string]any)
 		for k, v := range params {
-			s.Params[k] = textOf(v)
+			service.Params[k] = textOf(v)
 		}
-		if s.Name != "" && s.Protocol != "" {
-			m.Services = append(m.Services, s)
+		if service.Name != "" && service.Protocol != "" {
+			metadata.Services = append(metadata.Services, service)
 		}
 	}
-	return m, nil
+	return metadata, nil
 }
 
 func textOf(v any) string {

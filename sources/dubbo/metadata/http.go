@@ -17,29 +17,29 @@ var client = &http.Client{
 }
 
 // overHTTP asks over HTTP, which Dubbo 3.3 serves on Triple's port.
-func overHTTP(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
+func overHTTP(ctx context.Context, address string, i provider.Instance) (metadata provider.Metadata, err error) {
 	u := url.URL{
 		Scheme: "http", Host: address, Path: "/" + service + "/getMetadataInfo",
 		RawQuery: url.Values{"revision": {i.Revision}}.Encode(),
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
 	if err != nil {
-		return m, err
+		return metadata, err
 	}
-	req.Header.Set("Accept", "application/json")
-	res, err := client.Do(req)
+	request.Header.Set("Accept", "application/json")
+	response, err := client.Do(request)
 	if err != nil {
-		return m, err
+		return metadata, err
 	}
-	intake.Bound(res) //nolint:bodyclose // it is closed below
-	defer func() { _ = res.Body.Close() }()
-	text, err := intake.Read(res.Body, maxAnswer)
+	intake.Bound(response) //nolint:bodyclose // it is closed below
+	defer func() { _ = response.Body.Close() }()
+	text, err := intake.Read(response.Body, maxAnswer)
 	if err != nil {
-		return m, err
+		return metadata, err
 	}
-	if res.StatusCode != http.StatusOK {
-		return m, fmt.Errorf("HTTP %d: %s", res.StatusCode, provider.Shorten(string(text)))
+	if response.StatusCode != http.StatusOK {
+		return metadata, fmt.Errorf("HTTP %d: %s", response.StatusCode, provider.Shorten(string(text)))
 	}
-	m, _, err = provider.ParseMetadata(text)
-	return m, err
+	metadata, _, err = provider.ParseMetadata(text)
+	return metadata, err
 }

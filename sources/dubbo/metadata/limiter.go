@@ -56,8 +56,8 @@ func (l *askLimiter) ask(ctx context.Context, address string, ask func(context.C
 	}
 	leave := sync.OnceFunc(func() { <-l.fast })
 	defer leave()
-	ctx, end := context.WithCancel(ctx)
-	defer end()
+	ctx, cancelFunc := context.WithCancel(ctx)
+	defer cancelFunc()
 	moved := make(chan bool, 1) // to the slow lane, or there is no room
 	timer := time.AfterFunc(fastTimeout, func() {
 		select {
@@ -65,7 +65,7 @@ func (l *askLimiter) ask(ctx context.Context, address string, ask func(context.C
 			leave()
 			moved <- true
 		default:
-			end()
+			cancelFunc()
 			moved <- false
 		}
 	})

@@ -40,42 +40,42 @@ func New() *Client { return &Client{limiter: newAskLimiter(), ways: waysOf} }
 
 // Ask asks an instance for its metadata, which has no revision if the answer names none. how names the method that
 // succeeded.
-func (c *Client) Ask(ctx context.Context, i provider.Instance) (m provider.Metadata, how string, err error) {
+func (c *Client) Ask(ctx context.Context, i provider.Instance) (metadata provider.Metadata, how string, err error) {
 	if i.Service == nil {
-		return m, "", fmt.Errorf("instance %s:%d of %s does not say how to ask it for its metadata", i.Host, i.Port,
+		return metadata, "", fmt.Errorf("instance %s:%d of %s does not say how to ask it for its metadata", i.Host, i.Port,
 			i.Application)
 	}
 	address := net.JoinHostPort(i.Host, strconv.Itoa(i.Service.Port))
 	err = c.limiter.ask(ctx, address, func(ctx context.Context) (err error) {
-		m, how, err = c.ask(ctx, address, i)
+		metadata, how, err = c.ask(ctx, address, i)
 		return err
 	})
 	if err != nil {
 		return provider.Metadata{}, "", err
 	}
-	return m, how, nil
+	return metadata, how, nil
 }
 
 // ask tries the methods of an instance one after another until one succeeds.
-func (c *Client) ask(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, how string,
+func (c *Client) ask(ctx context.Context, address string, i provider.Instance) (metadata provider.Metadata, how string,
 	err error,
 ) {
 	var reasons []error
-	for _, w := range c.ways(i) {
+	for _, way := range c.ways(i) {
 		attempt, cancel := context.WithTimeout(ctx, patience)
-		m, err = w.ask(attempt, address, i)
+		metadata, err = way.ask(attempt, address, i)
 		cancel()
 		switch {
 		case err != nil:
-		case m.Revision != "" && m.Revision != i.Revision:
-			err = fmt.Errorf("now has revision %s", m.Revision)
-		case len(m.Services) == 0:
+		case metadata.Revision != "" && metadata.Revision != i.Revision:
+			err = fmt.Errorf("now has revision %s", metadata.Revision)
+		case len(metadata.Services) == 0:
 			err = errNothingYet
 		}
 		if err == nil {
-			return m, w.name, nil
+			return metadata, way.name, nil
 		}
-		reasons = append(reasons, fmt.Errorf("%s at %s: %w", w.name, address, err))
+		reasons = append(reasons, fmt.Errorf("%s at %s: %w", way.name, address, err))
 	}
 	return provider.Metadata{}, "", errors.Join(reasons...)
 }
@@ -106,9 +106,9 @@ func ofURLs(i provider.Instance, list any) (provider.Metadata, error) {
 	if err != nil {
 		return provider.Metadata{}, err
 	}
-	m, skipped := provider.FromURLs(i.Application, urls)
-	if len(m.Services) == 0 && len(skipped) > 0 {
-		return m, fmt.Errorf("none of %d URLs can be read: %s", len(urls), skipped[0])
+	metadata, skipped := provider.FromURLs(i.Application, urls)
+	if len(metadata.Services) == 0 && len(skipped) > 0 {
+		return metadata, fmt.Errorf("none of %d URLs can be read: %s", len(urls), skipped[0])
 	}
-	return m, nil
+	return metadata, nil
 }

@@ -49,13 +49,13 @@ func call(ctx context.Context, address, method string, message []byte, read func
 const decodedFactor = 8
 
 // overTriple calls MetadataServiceV2/GetMetadataInfo: MetadataRequest{revision=1} gives MetadataInfoV2.
-func overTriple(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
+func overTriple(ctx context.Context, address string, i provider.Instance) (metadata provider.Metadata, err error) {
 	message := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), i.Revision)
 	err = call(ctx, address, "/"+service+"V2/GetMetadataInfo", message, func(answer []byte) (err error) {
-		m, err = parseInfo(answer)
+		metadata, err = parseInfo(answer)
 		return err
 	})
-	return m, err
+	return metadata, err
 }
 
 // overWrappedTriple calls getExportedURLs as Java's Triple does for services without protobuf:
@@ -65,11 +65,11 @@ func overWrappedTriple(ctx context.Context, address string, i provider.Instance)
 	ctx = grpcmetadata.AppendToOutgoingContext(ctx, "tri-service-group", i.Application, "tri-service-version", "1.0.0")
 	message := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "hessian2")
 	err = call(ctx, address, "/"+service+"/getExportedURLs", message, func(answer []byte) error {
-		f, err := protofields.Parse(answer)
+		fields, err := protofields.Parse(answer)
 		if err != nil {
 			return err
 		}
-		r := &reader{rest: f.Bytes(2)}
+		r := &reader{rest: fields.Bytes(2)}
 		urls := r.value(0)
 		if r.err != nil {
 			return r.err
@@ -81,39 +81,39 @@ func overWrappedTriple(ctx context.Context, address string, i provider.Instance)
 }
 
 // parseInfo reads MetadataInfoV2{app=1, version=2, map<string, ServiceInfoV2> services=3}.
-func parseInfo(message []byte) (m provider.Metadata, err error) {
-	f, err := protofields.Parse(message)
+func parseInfo(message []byte) (metadata provider.Metadata, err error) {
+	fields, err := protofields.Parse(message)
 	if err != nil {
-		return m, err
+		return metadata, err
 	}
-	m.Application, m.Revision = f.Text(1), f.Text(2)
-	for _, entry := range f[3] {
+	metadata.Application, metadata.Revision = fields.Text(1), fields.Text(2)
+	for _, entry := range fields[3] {
 		e, err := protofields.Parse(entry)
 		if err != nil {
-			return m, err
+			return metadata, err
 		}
-		s, err := parseService(e.Bytes(2))
+		service, err := parseService(e.Bytes(2))
 		if err != nil {
-			return m, err
+			return metadata, err
 		}
-		m.Services = append(m.Services, s)
+		metadata.Services = append(metadata.Services, service)
 	}
-	if m.Application == "" && len(m.Services) == 0 {
-		return m, provider.ErrNoMetadata
+	if metadata.Application == "" && len(metadata.Services) == 0 {
+		return metadata, provider.ErrNoMetadata
 	}
-	return m, nil
+	return metadata, nil
 }
 
 // parseService reads ServiceInfoV2{name=1, group=2, version=3, protocol=4, int32 port=5, path=6, map<string, string>
 // params=7}.
-func parseService(message []byte) (s provider.Service, err error) {
+func parseService(message []byte) (service provider.Service, err error) {
 	f, err := protofields.Parse(message)
 	if err != nil {
-		return s, err
+		return service, err
 	}
-	s = provider.Service{
+	service = provider.Service{
 		Name: f.Text(1), Group: f.Text(2), Version: f.Text(3), Protocol: f.Text(4), Port: int(f.Int32(5)), Path: f.Text(6),
 	}
-	s.Params, err = f.Map(7)
-	return s, err
+	service.Params, err = f.Map(7)
+	return service, err
 }

@@ -45,13 +45,13 @@ func New(a Address, config client.TLS, interval, resync time.Duration) *Registry
 }
 
 // Watch implements registry.Registry.
-func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.Wanted) error {
+func (r *Registry) Watch(ctx context.Context, to registry.Listener, wanted registry.Wanted) error {
 	return r.client.Watch(ctx, client.Watched{
 		Groups: []string{r.group}, Interval: r.interval, Resync: r.resync,
 		Selects: func(_, name string) bool {
 			part := partOf(name)
 			return part.Category == "" || read(part.Category) && part.Interface != "" &&
-				(part.Category != registry.Consumers || w.Consumers)
+				(part.Category != registry.Consumers || wanted.Consumers)
 		},
 	}, &listener{to})
 }
@@ -120,11 +120,11 @@ func explain(err error) error {
 type listener struct{ to registry.Listener }
 
 func (l *listener) Connection(err error) {
-	c := registry.Connection{Up: err == nil, Fresh: true}
+	connection := registry.Connection{Up: err == nil, Fresh: true}
 	if err != nil {
-		c.Denied, c.Message = errors.Is(err, client.ErrDenied), err.Error()
+		connection.Denied, connection.Message = errors.Is(err, client.ErrDenied), err.Error()
 	}
-	l.to.Connection(c)
+	l.to.Connection(connection)
 }
 
 func (l *listener) Services(_ string, names []string, err error) {

@@ -35,14 +35,14 @@ func (c Configurator) text() string {
 func (c Configurator) everywhere() bool { return c.Host == "" || c.Host == "0.0.0.0" || c.Host == "*" }
 
 // matches reports whether the rule applies to p.
-func (c Configurator) matches(p Provider) bool {
+func (c Configurator) matches(provider Provider) bool {
 	matchesValue := func(key, value string) bool {
 		want, ok := c.Params[key]
 		return !ok || want == "" || want == "*" || slices.Contains(strings.Split(want, ","), value)
 	}
 	// A rule without a group or version applies to services without one, and * is no wildcard (UrlUtils.isMatch of 2.7.23
 	// and 3.3.6).
-	if id := newID(p.Interface, c.Params["group"], c.Params["version"]); id != p.ID {
+	if id := newID(provider.Interface, c.Params["group"], c.Params["version"]); id != provider.ID {
 		return false
 	}
 	if side := c.Params["side"]; side == "consumer" {
@@ -50,15 +50,15 @@ func (c Configurator) matches(p Provider) bool {
 	}
 	for key, value := range c.Params {
 		// A key with a tilde is a condition.
-		if name, ok := strings.CutPrefix(key, "~"); ok && value != "*" && value != p.Params[name] {
+		if name, ok := strings.CutPrefix(key, "~"); ok && value != "*" && value != provider.Params[name] {
 			return false
 		}
 	}
-	if want := c.Params["providerAddresses"]; want != "" && !slices.ContainsFunc(strings.Split(want, ","), p.at) {
+	if want := c.Params["providerAddresses"]; want != "" && !slices.ContainsFunc(strings.Split(want, ","), provider.at) {
 		return false
 	}
-	return (c.everywhere() || c.Host == p.Host) && (c.Port == 0 || c.Port == p.Port) &&
-		matchesValue("application", p.Application)
+	return (c.everywhere() || c.Host == provider.Host) && (c.Port == 0 || c.Port == provider.Port) &&
+		matchesValue("application", provider.Application)
 }
 
 // at reports whether an address is that of p.

@@ -113,14 +113,14 @@ func NewInstance(application, host string, port int, metadata map[string]string)
 
 // parseEndpoints parses a list of protocols and ports in JSON. It skips elements that it cannot read.
 func parseEndpoints(list string) (endpoints []Endpoint, err error) {
-	var raw []json.RawMessage
+	var raws []json.RawMessage
 	if list == "" {
 		return nil, nil
 	}
-	if err := json.Unmarshal([]byte(list), &raw); err != nil {
+	if err := json.Unmarshal([]byte(list), &raws); err != nil {
 		return nil, err
 	}
-	for _, element := range raw {
+	for _, element := range raws {
 		var e struct{ Protocol, Port json.RawMessage }
 		if json.Unmarshal(element, &e) != nil {
 			continue
@@ -135,18 +135,18 @@ func parseEndpoints(list string) (endpoints []Endpoint, err error) {
 // parseService parses parameters in JSON. dubbo-go writes one object, and versions for Spring Cloud one for each
 // protocol.
 func parseService(params string) *MetadataService {
-	raw := map[string]json.RawMessage{}
-	if json.Unmarshal([]byte(params), &raw) != nil {
+	raws := map[string]json.RawMessage{}
+	if json.Unmarshal([]byte(params), &raws) != nil {
 		return nil
 	}
-	s := &MetadataService{
-		Protocol: strings.ToLower(text(raw["protocol"])), Port: number(raw["port"]),
-		Version: text(raw["version"]),
+	metadataService := &MetadataService{
+		Protocol: strings.ToLower(text(raws["protocol"])), Port: number(raws["port"]),
+		Version: text(raws["version"]),
 	}
-	if s.Protocol == "" {
-		for _, protocol := range slices.Sorted(maps.Keys(raw)) {
+	if metadataService.Protocol == "" {
+		for _, protocol := range slices.Sorted(maps.Keys(raws)) {
 			var inner map[string]json.RawMessage
-			if json.Unmarshal(raw[protocol], &inner) == nil && number(inner["port"]) > 0 {
+			if json.Unmarshal(raws[protocol], &inner) == nil && number(inner["port"]) > 0 {
 				return &MetadataService{
 					Protocol: strings.ToLower(protocol), Port: number(inner["port"]),
 					Version: text(inner["version"]),
@@ -155,11 +155,11 @@ func parseService(params string) *MetadataService {
 		}
 		return nil
 	}
-	if s.Port <= 0 || s.Port > 65535 {
+	if metadataService.Port <= 0 || metadataService.Port > 65535 {
 		return nil
 	}
-	s.V2 = s.Version == "2.0.0"
-	return s
+	metadataService.V2 = metadataService.Version == "2.0.0"
+	return metadataService
 }
 
 // text decodes a JSON string; anything else stays as it is written.
@@ -194,17 +194,17 @@ func (i Instance) portOf(protocol string) int {
 // other services in the metadata cannot be called.
 func (i Instance) Offers(m Metadata) (providers []Provider, unreadable []error) {
 	for _, s := range m.Services {
-		p := Provider{
+		provider := Provider{
 			ID: newID(s.Name, s.Group, s.Version), Protocol: s.Protocol, Host: i.Host,
 			Port: cmp.Or(s.Port, i.portOf(s.Protocol), i.Port), Path: cmp.Or(s.Path, s.Name),
 			Application: i.Application, Timestamp: i.Timestamp, Params: s.Params, Unverified: i.Unverified, SwitchedOff: i.Off,
 		}
-		switch err := p.check(); {
-		case internal(p.Interface):
+		switch err := provider.check(); {
+		case internal(provider.Interface):
 		case err != nil:
 			unreadable = append(unreadable, err)
 		default:
-			providers = append(providers, p)
+			providers = append(providers, provider)
 		}
 	}
 	return providers, unreadable
@@ -214,18 +214,18 @@ func (i Instance) Offers(m Metadata) (providers []Provider, unreadable []error) 
 func (i Instance) Guess(interfaces []string) []Provider {
 	var providers []Provider
 	seen := map[Endpoint]bool{}
-	for _, e := range i.Endpoints {
-		if seen[e] {
+	for _, endpoint := range i.Endpoints {
+		if seen[endpoint] {
 			continue
 		}
-		seen[e] = true
+		seen[endpoint] = true
 		for _, name := range interfaces {
-			p := Provider{
-				ID: ID{Interface: name}, Protocol: e.Protocol, Host: i.Host, Port: e.Port, Path: name,
+			provider := Provider{
+				ID: ID{Interface: name}, Protocol: endpoint.Protocol, Host: i.Host, Port: endpoint.Port, Path: name,
 				Application: i.Application, Timestamp: i.Timestamp, Unverified: i.Unverified, SwitchedOff: i.Off,
 			}
-			if !internal(name) && p.check() == nil {
-				providers = append(providers, p)
+			if !internal(name) && provider.check() == nil {
+				providers = append(providers, provider)
 			}
 		}
 	}

@@ -22,24 +22,24 @@ func (p Provider) endpoint() endpoint { return endpoint{p.ID, p.Protocol, p.Host
 // are merged; where both have one, that of the newer registration wins. Of equally old registrations the first wins.
 func Merge(lists ...[]Provider) []Provider {
 	newest := map[endpoint][]Provider{} // of each level
-	for _, p := range slices.Concat(lists...) {
-		e := p.endpoint()
-		same := slices.IndexFunc(newest[e], func(newer Provider) bool { return newer.Levels == p.Levels })
+	for _, provider := range slices.Concat(lists...) {
+		e := provider.endpoint()
+		same := slices.IndexFunc(newest[e], func(newer Provider) bool { return newer.Levels == provider.Levels })
 		switch {
 		case same < 0:
-			newest[e] = append(newest[e], p)
-		case p.supersedes(newest[e][same]):
-			newest[e][same] = p
+			newest[e] = append(newest[e], provider)
+		case provider.supersedes(newest[e][same]):
+			newest[e][same] = provider
 		}
 	}
 	merged := make([]Provider, 0, len(newest))
 	for _, levels := range newest {
 		slices.SortStableFunc(levels, func(a, b Provider) int { return cmp.Compare(b.Timestamp, a.Timestamp) })
-		p := levels[0]
+		provider := levels[0]
 		for _, older := range levels[1:] {
-			p = p.fillFrom(older)
+			provider = provider.fillFrom(older)
 		}
-		merged = append(merged, p)
+		merged = append(merged, provider)
 	}
 	slices.SortFunc(merged, func(a, b Provider) int {
 		return cmp.Or(a.Compare(b.ID), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Host, b.Host),
@@ -49,11 +49,11 @@ func Merge(lists ...[]Provider) []Provider {
 }
 
 // supersedes reports whether p wins over another registration at the same level.
-func (p Provider) supersedes(o Provider) bool {
-	if p.Unverified != o.Unverified {
-		return o.Unverified
+func (p Provider) supersedes(provider Provider) bool {
+	if p.Unverified != provider.Unverified {
+		return provider.Unverified
 	}
-	return p.Timestamp > o.Timestamp
+	return p.Timestamp > provider.Timestamp
 }
 
 // fillFrom returns p with the parameters that only an older registration at another level has.

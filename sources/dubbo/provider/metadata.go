@@ -79,7 +79,7 @@ func nameOf(service json.RawMessage) string {
 
 // ParseMetadata parses MetadataInfo in JSON, as in a metadata report and in answers of instances. skipped names the
 // services that cannot be read.
-func ParseMetadata(content []byte) (m Metadata, skipped []string, err error) {
+func ParseMetadata(content []byte) (metadata Metadata, skipped []string, err error) {
 	if len(content) > maxText {
 		return Metadata{}, nil, fmt.Errorf("metadata of %d bytes (limit %d)", len(content), maxText)
 	}
@@ -95,20 +95,20 @@ func ParseMetadata(content []byte) (m Metadata, skipped []string, err error) {
 	if doc == nil {
 		return Metadata{}, nil, ErrNoMetadata
 	}
-	m = Metadata{Application: doc.App, Revision: cmp.Or(doc.Revision, doc.Version)}
+	metadata = Metadata{Application: doc.App, Revision: cmp.Or(doc.Revision, doc.Version)}
 	var out unreadableServices
 	for _, key := range slices.Sorted(maps.Keys(doc.Services)) {
-		s, err := parseServiceInfo(key, doc.Services[key])
+		service, err := parseServiceInfo(key, doc.Services[key])
 		if err != nil {
 			out.add(func() string { return fmt.Sprintf("service %s%s: %v", Shorten(key), nameOf(doc.Services[key]), err) })
 			continue
 		}
-		m.Services = append(m.Services, s)
+		metadata.Services = append(metadata.Services, service)
 	}
-	return m, out.texts(), nil
+	return metadata, out.texts(), nil
 }
 
-func parseServiceInfo(key string, raw json.RawMessage) (s Service, err error) {
+func parseServiceInfo(key string, raw json.RawMessage) (service Service, err error) {
 	var loose struct {
 		Name, Group, Version, Protocol, Path string
 		Port                                 json.RawMessage
@@ -117,18 +117,18 @@ func parseServiceInfo(key string, raw json.RawMessage) (s Service, err error) {
 	if err := json.Unmarshal(raw, &loose); err != nil {
 		return Service{}, err
 	}
-	s = Service{
+	service = Service{
 		Name: loose.Name, Group: loose.Group, Version: loose.Version, Protocol: loose.Protocol, Port: number(loose.Port),
 		Path: loose.Path, Params: make(map[string]string, len(loose.Params)),
 	}
 	for k, v := range loose.Params {
-		s.Params[k] = text(v)
+		service.Params[k] = text(v)
 	}
-	s.complete(key)
-	if s.Name == "" || s.Protocol == "" {
+	service.complete(key)
+	if service.Name == "" || service.Protocol == "" {
 		return Service{}, errors.New("it has no name and protocol")
 	}
-	return s, nil
+	return service, nil
 }
 
 // complete fills empty fields of a service from its parameters and its key, group/interface:version:protocol.
@@ -152,25 +152,25 @@ func (s *Service) complete(key string) {
 
 // FromURLs makes metadata of the URLs in the answer of a metadata service, which name no revision. skipped names those
 // that cannot be read.
-func FromURLs(application string, urls []string) (m Metadata, skipped []string) {
-	m = Metadata{Application: application}
+func FromURLs(application string, urls []string) (metadata Metadata, skipped []string) {
+	metadata = Metadata{Application: application}
 	var out unreadableServices
 	for _, text := range urls {
-		u, err := ParseURL(text)
+		url, err := ParseURL(text)
 		var p Provider
 		ok := false
 		if err == nil {
-			p, ok, err = u.Provider()
+			p, ok, err = url.Provider()
 		}
 		if err != nil {
 			out.add(err.Error)
 			continue
 		}
 		if ok {
-			m.Services = append(m.Services, Service{
+			metadata.Services = append(metadata.Services, Service{
 				Name: p.Interface, Group: p.Group, Version: p.Version, Protocol: p.Protocol, Port: p.Port, Path: p.Path, Params: p.Params,
 			})
 		}
 	}
-	return m, out.texts()
+	return metadata, out.texts()
 }

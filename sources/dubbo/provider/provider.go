@@ -67,7 +67,7 @@ func newID(iface, group, version string) ID {
 }
 
 // Provider returns the provider of a URL. ok is false for other URLs: consumers, rules, and Dubbo's marker of an empty list.
-func (u URL) Provider() (p Provider, ok bool, err error) {
+func (u URL) Provider() (provider Provider, ok bool, err error) {
 	switch u.Protocol {
 	case "empty", "override", "absent", "route", "router", "script", "condition", "consumer", "admin", "injvm":
 		return Provider{}, false, nil
@@ -79,12 +79,12 @@ func (u URL) Provider() (p Provider, ok bool, err error) {
 		return Provider{}, false, nil
 	}
 	iface := cmp.Or(u.Params["interface"], u.Path)
-	p = Provider{
+	provider = Provider{
 		ID:       newID(iface, u.Params["group"], u.Params["version"]),
 		Protocol: u.Protocol, Host: u.Host, Port: u.Port, Path: cmp.Or(u.Path, iface),
 		Application: u.Params["application"], Timestamp: milliseconds(u.Params["timestamp"]), Params: u.Params,
 	}
-	return p, true, p.check()
+	return provider, true, provider.check()
 }
 
 // Consumer is an application that calls services: those of a group and version of an interface, or several.

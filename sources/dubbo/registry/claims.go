@@ -20,7 +20,7 @@ type Claim struct {
 }
 
 // compare orders claims, best first.
-func (c *Claim) compare(o *Claim) int {
+func (c *Claim) compare(claim *Claim) int {
 	rank := func(c *Claim) int {
 		switch {
 		case c.Err != nil:
@@ -36,7 +36,7 @@ func (c *Claim) compare(o *Claim) int {
 		}
 		return 0
 	}
-	return cmp.Or(cmp.Compare(rank(c), rank(o)), cmp.Compare(o.Timestamp, c.Timestamp))
+	return cmp.Or(cmp.Compare(rank(c), rank(claim)), cmp.Compare(claim.Timestamp, c.Timestamp))
 }
 
 // Add adds a registration at an address. A losing one that cannot be read stays under its own name, to be reported.
@@ -46,21 +46,21 @@ func (claims Claims) Add(place, name string, c Claim) {
 	}
 }
 
-func (claims Claims) add(place string, c Claim) (loser Claim, beaten bool) {
+func (claims Claims) add(place string, claim Claim) (loser Claim, beaten bool) {
 	existing, exists := claims[place]
-	if exists && existing.compare(&c) <= 0 {
-		return c, true
+	if exists && existing.compare(&claim) <= 0 {
+		return claim, true
 	}
-	claims[place] = c
+	claims[place] = claim
 	return existing, exists
 }
 
 // Tell delivers all claims. err is that of the list of instances.
-func (claims Claims) Tell(to Listener, application string, err error) {
+func (claims Claims) Tell(listener Listener, application string, err error) {
 	places := slices.Sorted(maps.Keys(claims))
-	to.Instances(application, places, err)
+	listener.Instances(application, places, err)
 	for _, place := range places {
 		c := claims[place]
-		to.Instance(application, place, c.Instance, c.Dubbo, c.Err)
+		listener.Instance(application, place, c.Instance, c.Dubbo, c.Err)
 	}
 }

@@ -40,12 +40,12 @@ func ParseAddress(text string) (a Address, err error) {
 	if err != nil {
 		return Address{}, err
 	}
-	q := u.Params
+	values := u.Params
 	a = Address{
 		Servers: u.Servers, User: u.User, Password: u.Password, Root: strings.TrimRight(u.Path, "/"), Group: DefaultGroup,
 		Timeout: defaultTimeout, Session: defaultSession,
 	}
-	if g := strings.Trim(q.Get("group"), "/"); g != "" {
+	if g := strings.Trim(values.Get("group"), "/"); g != "" {
 		a.Group = g
 	}
 	for _, d := range []struct {
@@ -53,7 +53,7 @@ func ParseAddress(text string) (a Address, err error) {
 		value *time.Duration
 		min   time.Duration
 	}{{"timeout", &a.Timeout, 100 * time.Millisecond}, {"session", &a.Session, time.Second}} {
-		if text := q.Get(d.key); text != "" {
+		if text := values.Get(d.key); text != "" {
 			n, err := strconv.ParseInt(text, 10, 32)
 			*d.value = time.Duration(n) * time.Millisecond
 			if err != nil || *d.value < d.min {

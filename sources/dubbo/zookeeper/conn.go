@@ -77,13 +77,13 @@ type session struct {
 	failed     error
 }
 
-func (s *session) event(e zk.Event) {
-	if e.Type != zk.EventSession {
+func (s *session) event(event zk.Event) {
+	if event.Type != zk.EventSession {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch e.State {
+	switch event.State {
 	case zk.StateHasSession:
 		c := registry.Connection{Up: true, Fresh: !s.hadSession || s.expired}
 		s.hadSession, s.expired, s.failed = true, false, nil
@@ -91,7 +91,7 @@ func (s *session) event(e zk.Event) {
 	case zk.StateExpired:
 		s.expired = true
 	case zk.StateDisconnected, zk.StateConnecting, zk.StateAuthFailed:
-		if e.State == zk.StateConnecting && !s.hadSession && s.failed == nil {
+		if event.State == zk.StateConnecting && !s.hadSession && s.failed == nil {
 			return // no server was tried yet
 		}
 		why := "no connection to " + s.servers

@@ -73,13 +73,13 @@ func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.W
 // watch reads by one connection, until ctx ends or the connection had no session for as long as one lasts. A connection
 // remembers the newest transaction that it has seen, and servers with older data refuse it, e.g. after ZooKeeper lost
 // its data; they accept a new connection. Our session can be given up: nothing of ours lives in it.
-func (r *Registry) watch(ctx context.Context, to registry.Listener, consumers bool) error {
-	ctx, end := context.WithCancel(ctx)
-	defer end()
+func (r *Registry) watch(ctx context.Context, listener registry.Listener, consumers bool) error {
+	ctx, cancelFunc := context.WithCancel(ctx)
+	defer cancelFunc()
 	w := &watch{
-		to: to, categories: []registry.Category{registry.Providers, registry.Configurators}, group: r.address.group(),
+		to: listener, categories: []registry.Category{registry.Providers, registry.Configurators}, group: r.address.group(),
 		apps: r.address.Root + applications, resync: r.resync, turns: make(chan struct{}, maxReads), up: make(chan struct{}),
-		waiting: true, lost: time.AfterFunc(max(r.address.Session, minSession), end),
+		waiting: true, lost: time.AfterFunc(max(r.address.Session, minSession), cancelFunc),
 	}
 	defer w.lost.Stop()
 	if consumers {
@@ -124,10 +124,10 @@ func (w *watch) authenticate(ctx context.Context, a Address) (ok bool) {
 }
 
 // state takes the state of the connection. A connection without a session ends when the session would have expired.
-func (w *watch) state(c registry.Connection, session time.Duration) {
+func (w *watch) state(connection registry.Connection, session time.Duration) {
 	w.mu.Lock()
 	switch {
-	case c.Up:
+	case connection.Up:
 		w.lost.Stop()
 		w.waiting = false
 		close(w.up)
@@ -137,7 +137,7 @@ func (w *watch) state(c registry.Connection, session time.Duration) {
 		w.lost.Reset(max(session, minSession))
 	}
 	w.mu.Unlock()
-	w.to.Connection(c)
+	w.to.Connection(connection)
 }
 
 // connected returns a channel that is closed at the next connection.

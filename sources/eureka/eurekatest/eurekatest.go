@@ -41,21 +41,21 @@ var started atomic.Int64
 
 // Start runs a server until the test ends.
 func Start(t testing.TB) *Server {
-	s := &Server{
+	server := &Server{
 		apart: started.Add(1) * 1000, door: testutil.NewListener(t), clock: time.Now().UnixMilli(), status: map[string]int{},
 		raw: map[string]string{}, requests: map[string]int{},
 	}
-	s.forget()
+	server.forget()
 	h := &httptest.Server{
-		Listener: s.door,
-		Config:   &http.Server{Handler: http.HandlerFunc(s.answer), ReadHeaderTimeout: time.Minute},
+		Listener: server.door,
+		Config:   &http.Server{Handler: http.HandlerFunc(server.answer), ReadHeaderTimeout: time.Minute},
 	}
 	h.Start()
 	t.Cleanup(func() {
-		s.door.Shut()
+		server.door.Shut()
 		h.Close()
 	})
-	return s
+	return server
 }
 
 // Host is where it listens.
@@ -199,12 +199,12 @@ func (s *Server) Settle() {
 	s.version++
 }
 
-func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
+func (s *Server) answer(response http.ResponseWriter, request *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	path, ok := strings.CutPrefix(r.URL.Path, "/eureka")
+	path, ok := strings.CutPrefix(request.URL.Path, "/eureka")
 	s.requests[path]++
-	user, password, _ := r.BasicAuth()
+	user, password, _ := request.BasicAuth()
 	status := s.status[path]
 	instance := s.instances[strings.TrimPrefix(path, "/apps/")]
 	switch {
@@ -214,21 +214,21 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusNotFound
 	}
 	if status != 0 {
-		w.Header().Set("Location", "https://login.example/")
-		w.WriteHeader(status)
-		_, _ = w.Write([]byte(`{"error":"x"}`))
+		response.Header().Set("Location", "https://login.example/")
+		response.WriteHeader(status)
+		_, _ = response.Write([]byte(`{"error":"x"}`))
 		return
 	}
 	if text := s.raw[path]; text != "" {
-		_, _ = w.Write([]byte(text))
+		_, _ = response.Write([]byte(text))
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
+	response.Header().Set("Content-Type", "application/json")
 	if instance != nil {
-		_ = json.NewEncoder(w).Encode(map[string]any{"instance": instance})
+		_ = json.NewEncoder(response).Encode(map[string]any{"instance": instance})
 		return
 	}
-	_ = json.NewEncoder(w).Encode(s.listing(path == "/apps/delta"))
+	_ = json.NewEncoder(response).Encode(s.listing(path == "/apps/delta"))
 }
 
 func (s *Server) listing(changes bool) map[string]any {

@@ -69,22 +69,22 @@ func Start(t testing.TB, served map[string]string) *Server { return start(t, ser
 func StartTLS(t testing.TB, served map[string]string) *Server { return start(t, served, true) }
 
 func start(t testing.TB, served map[string]string, secure bool) *Server {
-	s := &Server{
+	server := &Server{
 		version: 100, served: maps.Clone(served), objects: make(map[string]map[string]Object), changed: make(chan struct{}),
 		cut: make(chan struct{}), faults: make(map[string]Fault),
 	}
-	s.http = httptest.NewUnstartedServer(s)
+	server.http = httptest.NewUnstartedServer(server)
 	if secure {
-		s.http.StartTLS()
+		server.http.StartTLS()
 	} else {
-		s.http.Start()
+		server.http.Start()
 	}
 	t.Cleanup(func() {
-		s.Cut()
-		s.http.CloseClientConnections()
-		s.http.Close()
+		server.Cut()
+		server.http.CloseClientConnections()
+		server.http.Close()
 	})
-	return s
+	return server
 }
 
 // Host is host:port of the server.
@@ -290,30 +290,30 @@ func (s *Server) Requests() []string {
 }
 
 // ServeHTTP answers a request.
-func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (s *Server) ServeHTTP(response http.ResponseWriter, request *http.Request) {
 	s.mu.Lock()
-	s.requests = append(s.requests, req.URL.RequestURI())
-	down, denied := s.down, s.token != "" && req.Header.Get("Authorization") != "Bearer "+s.token
+	s.requests = append(s.requests, request.URL.RequestURI())
+	down, denied := s.down, s.token != "" && request.Header.Get("Authorization") != "Bearer "+s.token
 	s.mu.Unlock()
 	if denied {
-		fail(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+		fail(response, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
 		return
 	}
 	if down {
 		panic(http.ErrAbortHandler)
 	}
-	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
+	parts := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
 	switch {
-	case req.URL.Path == "/version":
-		reply(w, map[string]any{})
+	case request.URL.Path == "/version":
+		reply(response, map[string]any{})
 		return
 	case parts[0] == "api":
 		parts = append([]string{"", ""}, parts[1:]...) // as /apis//v1
-	case req.Method == http.MethodPost:
-		s.review(w, req)
+	case request.Method == http.MethodPost:
+		s.review(response, request)
 		return
 	case len(parts) == 1:
-		s.discovery(w)
+		s.discovery(response)
 		return
 	}
 	namespace, plural := "", parts[len(parts)-1]
@@ -324,43 +324,43 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	s.mu.Lock()
 	api, fault, cut := s.served[resource], s.faults[resource], s.cut
 	s.mu.Unlock()
-	watch := req.URL.Query().Get("watch") != ""
+	watch := request.URL.Query().Get("watch") != ""
 	time.Sleep(fault.Delay)
 	switch {
 	case fault.Status != 0 && !(fault.NotTheWatch && watch):
 		if fault.RetryAfter > 0 {
-			w.Header().Set("Retry-After", strconv.Itoa(fault.RetryAfter))
+			response.Header().Set("Retry-After", strconv.Itoa(fault.RetryAfter))
 		}
-		fail(w, fault.Status, http.StatusText(fault.Status), "as the test wants it")
+		fail(response, fault.Status, http.StatusText(fault.Status), "as the test wants it")
 	case !strings.HasPrefix(api, strings.Trim(parts[1]+"/"+parts[2], "/")+"/"):
-		fail(w, http.StatusNotFound, "NotFound", "the server could not find the requested resource")
+		fail(response, http.StatusNotFound, "NotFound", "the server could not find the requested resource")
 	case watch:
-		s.watch(w, req, resource, namespace, fault, cut)
+		s.watch(response, request, resource, namespace, fault, cut)
 	default:
-		s.list(w, req, resource, namespace, api, fault)
+		s.list(response, request, resource, namespace, api, fault)
 	}
 }
 
 // review answers an access review: the right is missing for a resource with a fault of status 403.
-func (s *Server) review(w http.ResponseWriter, req *http.Request) {
+func (s *Server) review(response http.ResponseWriter, request *http.Request) {
 	var r struct {
 		Spec struct {
 			ResourceAttributes struct{ Group, Resource, Namespace, Verb string }
 		}
 	}
-	if err := json.NewDecoder(req.Body).Decode(&r); err != nil {
-		fail(w, http.StatusBadRequest, "BadRequest", err.Error())
+	if err := json.NewDecoder(request.Body).Decode(&r); err != nil {
+		fail(response, http.StatusBadRequest, "BadRequest", err.Error())
 		return
 	}
 	a := r.Spec.ResourceAttributes
 	s.mu.Lock()
 	denied := s.faults[strings.TrimSuffix(a.Resource+"."+a.Group, ".")].Status == http.StatusForbidden
 	s.mu.Unlock()
-	reply(w, map[string]any{"status": map[string]any{"allowed": !denied}})
+	reply(response, map[string]any{"status": map[string]any{"allowed": !denied}})
 }
 
 // discovery answers which resources there are.
-func (s *Server) discovery(w http.ResponseWriter) {
+func (s *Server) discovery(response http.ResponseWriter) {
 	versions := make(map[string][]any) // by group
 	s.mu.Lock()
 	for resource, api := range s.served {
@@ -375,7 +375,7 @@ func (s *Server) discovery(w http.ResponseWriter) {
 	for group, groupVersions := range versions {
 		groups = append(groups, map[string]any{"metadata": map[string]any{"name": group}, "versions": groupVersions})
 	}
-	reply(w, map[string]any{"kind": "APIGroupDiscoveryList", "items": groups})
+	reply(response, map[string]any{"kind": "APIGroupDiscoveryList", "items": groups})
 }
 
 // selects reports whether a list or watch has an object.
@@ -389,9 +389,9 @@ func selects(object Object, namespace, selector string) bool {
 	return err == nil && (namespace == "" || meta["namespace"] == namespace) && parsed.Matches(labels.Set(set))
 }
 
-func (s *Server) list(w http.ResponseWriter, req *http.Request, resource, namespace, api string, fault Fault) {
-	q := req.URL.Query()
-	from, version, token := 0, 0, q.Get("continue")
+func (s *Server) list(response http.ResponseWriter, req *http.Request, resource, namespace, api string, fault Fault) {
+	values := req.URL.Query()
+	from, version, token := 0, 0, values.Get("continue")
 	s.mu.Lock()
 	now := maps.Clone(s.objects[resource])
 	version = s.version
@@ -401,11 +401,11 @@ func (s *Server) list(w http.ResponseWriter, req *http.Request, resource, namesp
 		_, _ = fmt.Sscanf(token, "%d-%d", &wanted, &from)
 	}
 	for i := len(s.history) - 1; i >= 0 && s.history[i].version > wanted; i-- { // back to the version of the first page
-		if c := s.history[i]; c.resource == resource {
-			meta := c.object["metadata"].(map[string]any) //nolint:forcetypeassert // of Put
+		if change := s.history[i]; change.resource == resource {
+			meta := change.object["metadata"].(map[string]any) //nolint:forcetypeassert // of Put
 			key := fmt.Sprint(meta["namespace"], "/", meta["name"])
-			if delete(now, key); c.before != nil {
-				now[key] = c.before
+			if delete(now, key); change.before != nil {
+				now[key] = change.before
 			}
 		}
 	}
@@ -415,18 +415,18 @@ func (s *Server) list(w http.ResponseWriter, req *http.Request, resource, namesp
 		panic(http.ErrAbortHandler)
 	}
 	if expired {
-		fail(w, http.StatusGone, "Expired", "the provided continue parameter is too old")
+		fail(response, http.StatusGone, "Expired", "the provided continue parameter is too old")
 		return
 	}
 	var items []any
 	for _, key := range slices.Sorted(maps.Keys(now)) {
-		if selects(now[key], namespace, q.Get("labelSelector")) {
+		if selects(now[key], namespace, values.Get("labelSelector")) {
 			items = append(items, now[key])
 		}
 	}
 	meta := map[string]any{"resourceVersion": strconv.Itoa(wanted)}
 	items = items[min(from, len(items)):]
-	if limit, _ := strconv.Atoi(q.Get("limit")); limit > 0 && len(items) > limit {
+	if limit, _ := strconv.Atoi(values.Get("limit")); limit > 0 && len(items) > limit {
 		items = items[:limit]
 		meta["continue"] = fmt.Sprintf("%d-%d", wanted, from+limit)
 	}
@@ -442,37 +442,37 @@ func (s *Server) list(w http.ResponseWriter, req *http.Request, resource, namesp
 		if wanted%2 == 0 {
 			end /= 2
 		}
-		_, _ = w.Write(text[:end])
+		_, _ = response.Write(text[:end])
 		panic(http.ErrAbortHandler)
 	}
-	_, _ = w.Write(text)
+	_, _ = response.Write(text)
 }
 
-func (s *Server) watch(w http.ResponseWriter, req *http.Request, resource, namespace string, fault Fault,
+func (s *Server) watch(response http.ResponseWriter, request *http.Request, resource, namespace string, fault Fault,
 	cut <-chan struct{},
 ) {
-	q := req.URL.Query()
-	after, _ := strconv.Atoi(q.Get("resourceVersion"))
-	seconds, _ := strconv.Atoi(q.Get("timeoutSeconds"))
+	values := request.URL.Query()
+	after, _ := strconv.Atoi(values.Get("resourceVersion"))
+	seconds, _ := strconv.Atoi(values.Get("timeoutSeconds"))
 	s.mu.Lock()
 	expired := after < s.oldest
 	s.mu.Unlock()
 	if expired && !fault.GoneEvent {
-		fail(w, http.StatusGone, "Expired", "too old resource version")
+		fail(response, http.StatusGone, "Expired", "too old resource version")
 		return
 	}
-	out := json.NewEncoder(w)
+	out := json.NewEncoder(response)
 	send := func(event string, object Object) {
 		_ = out.Encode(map[string]any{"type": event, "object": object})
-		w.(http.Flusher).Flush() //nolint:forcetypeassert // of net/http
+		response.(http.Flusher).Flush() //nolint:forcetypeassert // of net/http
 	}
-	w.(http.Flusher).Flush() //nolint:forcetypeassert // of net/http
+	response.(http.Flusher).Flush() //nolint:forcetypeassert // of net/http
 	if fault.GoneEvent {
 		send("ERROR", Object{"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"})
 		return
 	}
 	end := time.After(time.Duration(seconds) * time.Second)
-	selector := q.Get("labelSelector")
+	selector := values.Get("labelSelector")
 	for sent := after; ; {
 		s.mu.Lock()
 		var news []change
@@ -513,7 +513,7 @@ func (s *Server) watch(w http.ResponseWriter, req *http.Request, resource, names
 			return
 		case <-end:
 			return
-		case <-req.Context().Done():
+		case <-request.Context().Done():
 			return
 		}
 	}

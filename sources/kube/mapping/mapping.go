@@ -177,20 +177,20 @@ var (
 )
 
 // protocolOf returns the protocol of a port by istiod's rules; empty if proxies detect it.
-func protocolOf(p ServicePort) string {
-	name := p.Name
-	if p.AppProtocol != nil {
-		name = cmp.Or(string(appProtocols[*p.AppProtocol]), *p.AppProtocol)
+func protocolOf(servicePort ServicePort) string {
+	name := servicePort.Name
+	if servicePort.AppProtocol != nil {
+		name = cmp.Or(string(appProtocols[*servicePort.AppProtocol]), *servicePort.AppProtocol)
 	}
 	prefix, _, _ := strings.Cut(name, "-")
 	switch instance := protocol.Parse(prefix); {
-	case p.Protocol == "UDP":
+	case servicePort.Protocol == "UDP":
 		return string(protocol.UDP)
 	case strings.HasPrefix(strings.ToLower(name), "grpc-web"):
 		return string(protocol.GRPCWeb)
 	case !instance.IsUnsupported():
 		return string(instance)
-	case slices.Contains(serversSpeakFirst, p.Port):
+	case slices.Contains(serversSpeakFirst, servicePort.Port):
 		return string(protocol.TCP)
 	}
 	return ""
@@ -298,11 +298,11 @@ func (b *entryBuilder) pods() {
 	byName := func(x, y *Slice) int { return cmp.Compare(x.Meta.Name, y.Meta.Name) }
 	for _, slice := range slices.SortedFunc(slices.Values(b.Slices), byName) {
 		addresses := strings.Split(slice.Endpoints.addresses, ",")
-		for i, e := range slice.Endpoints.places {
+		for i, handle := range slice.Endpoints.places {
 			if addresses[i] == "" || len(families) > 1 && slice.AddressType != families[0] {
 				continue
 			}
-			position := e.Value()
+			position := handle.Value()
 			endpoint := registry.Endpoint{
 				Address:  addresses[i],
 				Locality: b.Nodes[position.NodeName].locality(b.Region, position.Zone),

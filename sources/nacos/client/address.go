@@ -41,21 +41,21 @@ func ParseAddress(text string) (a Address, err error) {
 	if err != nil {
 		return Address{}, err
 	}
-	q := u.Params
+	values := u.Params
 	a = Address{
 		Servers: u.Servers, User: u.User, Password: u.Password, Group: DefaultGroup, ContextPath: defaultContextPath,
 		GRPCOffset: defaultOffset,
 	}
-	if n := q.Get("namespace"); n != PublicNamespace {
+	if n := values.Get("namespace"); n != PublicNamespace {
 		a.Namespace = n
 	}
-	if g := q.Get("group"); g != "" {
+	if g := values.Get("group"); g != "" {
 		a.Group = g
 	}
-	if q.Has("contextPath") {
-		a.ContextPath = strings.Trim(q.Get("contextPath"), "/")
+	if values.Has("contextPath") {
+		a.ContextPath = strings.Trim(values.Get("contextPath"), "/")
 	}
-	if text := q.Get("grpcOffset"); text != "" {
+	if text := values.Get("grpcOffset"); text != "" {
 		if a.GRPCOffset, err = strconv.Atoi(text); err != nil {
 			return Address{}, fmt.Errorf("address: grpcOffset: want a number, got %q", text)
 		}

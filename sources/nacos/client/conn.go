@@ -177,16 +177,16 @@ func (c *conn) receive(stream grpc.ClientStream, codec *intake.Codec) error {
 	defer func() { codec.Lease().Release() }()
 	for {
 		codec.Lease().Release() // of the last message
-		var p wire.Payload
-		if err := stream.RecvMsg(&p); err != nil {
+		var payload wire.Payload
+		if err := stream.RecvMsg(&payload); err != nil {
 			return fmt.Errorf("the connection to %s ended: %w", c.server, err)
 		}
 		reply := ""
-		switch p.Kind {
+		switch payload.Kind {
 		case "NotifySubscriberRequest":
 			var n push
 			// The server would repeat an unreadable push for ever; the next slow read has it.
-			if json.Unmarshal(p.Body, &n) == nil {
+			if json.Unmarshal(payload.Body, &n) == nil {
 				c.pushed(n.Service)
 			}
 			reply = "NotifySubscriberResponse"
@@ -202,7 +202,7 @@ func (c *conn) receive(stream grpc.ClientStream, codec *intake.Codec) error {
 		var id struct {
 			RequestID string `json:"requestId"`
 		}
-		_ = json.Unmarshal(p.Body, &id) // without an ID, the answer has no effect
+		_ = json.Unmarshal(payload.Body, &id) // without an ID, the answer has no effect
 		back, err := c.payload(reply, answer{ResultCode: codeOK, RequestID: id.RequestID}, "")
 		if err != nil {
 			return err
@@ -218,14 +218,14 @@ func (c *conn) payload(kind string, body any, token string) (*wire.Payload, erro
 	if err != nil {
 		return nil, err
 	}
-	p := &wire.Payload{Kind: kind, Body: text}
+	payload := &wire.Payload{Kind: kind, Body: text}
 	if ip := c.ip.Load(); ip != nil {
-		p.ClientIP = *ip
+		payload.ClientIP = *ip
 	}
 	if token != "" {
-		p.Headers = map[string]string{"accessToken": token}
+		payload.Headers = map[string]string{"accessToken": token}
 	}
-	return p, nil
+	return payload, nil
 }
 
 // request sends a request to the server. An error of the connection is a *connError.
@@ -247,14 +247,14 @@ func (c *conn) request(ctx context.Context, kind string, body any, into interfac
 func (c *conn) ask(ctx context.Context, kind string, body any, into interface{ err() error }, token string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	p, err := c.payload(kind, body, token)
+	payload, err := c.payload(kind, body, token)
 	if err != nil {
 		return err
 	}
 	codec := c.codec(ctx)
 	defer func() { codec.Lease().Release() }()
 	var back wire.Payload
-	if err := c.grpc.Invoke(ctx, wire.Request, p, &back, grpc.ForceCodecV2(codec)); err != nil {
+	if err := c.grpc.Invoke(ctx, wire.Request, payload, &back, grpc.ForceCodecV2(codec)); err != nil {
 		return c.explain(kind, err)
 	}
 	if err := json.Unmarshal(back.Body, into); err != nil {

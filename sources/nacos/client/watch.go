@@ -72,17 +72,17 @@ const (
 const maxReads = 16
 
 // Watch passes the selected services and their changes to a listener until ctx ends. It returns the error of ctx.
-func (c *Client) Watch(ctx context.Context, w Watched, to Listener) error {
+func (c *Client) Watch(ctx context.Context, watched Watched, listener Listener) error {
 	large := map[key]bool{}
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(firstTry), backoff.WithMaxInterval(lastTry),
 		backoff.WithMaxElapsedTime(0))
 	for next := 0; ; next++ {
 		server := c.address.Servers[next%len(c.address.Servers)]
-		err := c.once(ctx, server, w, to, large, retry.Reset)
+		err := c.once(ctx, server, watched, listener, large, retry.Reset)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		to.Connection(err)
+		listener.Connection(err)
 		wait := retry.NextBackOff()
 		if errors.Is(err, errPassing) { // although it connects
 			wait = max(wait, c.login.pause)
@@ -94,11 +94,11 @@ func (c *Client) Watch(ctx context.Context, w Watched, to Listener) error {
 }
 
 // once follows all services by one connection until that ends.
-func (c *Client) once(ctx context.Context, server string, w Watched, to Listener, large map[key]bool,
+func (c *Client) once(ctx context.Context, server string, watched Watched, listener Listener, large map[key]bool,
 	connected func(),
 ) error {
 	s := &session{
-		watched: w, to: to, services: map[key]*service{}, changed: map[key]bool{}, names: map[string]bool{},
+		watched: watched, to: listener, services: map[key]*service{}, changed: map[key]bool{}, names: map[string]bool{},
 		failed: map[string]error{},
 		large:  large, wakeup: make(chan struct{}, 1),
 	}
@@ -114,7 +114,7 @@ func (c *Client) once(ctx context.Context, server string, w Watched, to Listener
 		}
 	}()
 	connected()
-	to.Connection(nil)
+	listener.Connection(nil)
 	c.conn.Store(conn)
 	defer c.conn.Store(nil)
 	conn.workers.Go(func() { s.report(conn.ctx) })

@@ -26,12 +26,12 @@ var _ registry.Mapping[ID] = (*Mapper)(nil)
 
 // New returns a mapper for a namespace of Nacos. Without vips no service gets a virtual address. An error begins with
 // the key at fault.
-func New(o Options, namespace string, vips registry.VIPs) (*Mapper, error) {
-	o = o.WithDefaults()
-	if err := o.validate(); err != nil {
+func New(options Options, namespace string, vips registry.VIPs) (*Mapper, error) {
+	options = options.WithDefaults()
+	if err := options.validate(); err != nil {
 		return nil, err
 	}
-	return &Mapper{registry.NewHosts(o.MappingOptions, vips,
+	return &Mapper{registry.NewHosts(options.MappingOptions, vips,
 		registry.Naming[ID]{Joint: ".", Parts: func(id ID) []registry.Part {
 			return []registry.Part{
 				{Placeholder: "{service}", Text: id.Service, Dots: true, Annotation: annotationService},
@@ -97,12 +97,12 @@ func (m *Mapper) Offers(group, service string, instances []client.Instance,
 	})
 	for _, i := range instances {
 		i.Cluster = cmp.Or(i.Cluster, defaultCluster)
-		o := registry.Offer[ID]{
+		offer := registry.Offer[ID]{
 			ID: m.idOf(ID{group, service, i.Cluster}), Owner: service, State: presence.Disabled,
 			Port: m.WantedPort(i.Metadata), Protocol: m.protocolOf(i),
 		}
 		var err error
-		if o.Endpoint, err = m.endpoint(i); err != nil {
+		if offer.Endpoint, err = m.endpoint(i); err != nil {
 			offers.Warnings = append(offers.Warnings, m.Place(id)+": "+err.Error())
 			offers.LeftOut = append(offers.LeftOut, sources.LeftOut{
 				What: net.JoinHostPort(i.IP, strconv.Itoa(i.Port)), Of: service, Why: err.Error(),
@@ -111,35 +111,35 @@ func (m *Mapper) Offers(group, service string, instances []client.Instance,
 		switch {
 		case err != nil:
 		case !i.Enabled:
-			o.Why = "disabled" // by its owner
-		case o.Endpoint.Weight == 0:
-			o.Why = "weight 0"
+			offer.Why = "disabled" // by its owner
+		case offer.Endpoint.Weight == 0:
+			offer.Why = "weight 0"
 		case i.Healthy:
-			o.State = presence.Listed
+			offer.State = presence.Listed
 		default:
-			o.State, o.Why = presence.Unlisted, "not healthy"
+			offer.State, offer.Why = presence.Unlisted, "not healthy"
 		}
-		offers.All = append(offers.All, o)
+		offers.All = append(offers.All, offer)
 	}
 	return offers
 }
 
 // endpoint converts an instance, served or not. An error says why it cannot be called.
 func (m *Mapper) endpoint(i client.Instance) (registry.Endpoint, error) {
-	e := registry.Endpoint{Port: uint32(max(0, i.Port)), Labels: m.Labels(i.Metadata)} //nolint:gosec // up to 65535
+	endpoint := registry.Endpoint{Port: uint32(max(0, i.Port)), Labels: m.Labels(i.Metadata)} //nolint:gosec // up to 65535
 	address, err := names.Address(i.IP)
 	if err != nil {
-		return e, fmt.Errorf("instance %s: %w", strconv.Quote(strings.ToValidUTF8(i.IP, "?")), err)
+		return endpoint, fmt.Errorf("instance %s: %w", strconv.Quote(strings.ToValidUTF8(i.IP, "?")), err)
 	}
 	if i.Port == 0 {
-		return e, fmt.Errorf("instance %s has no port", i.IP)
+		return endpoint, fmt.Errorf("instance %s has no port", i.IP)
 	}
-	e.Address = address
+	endpoint.Address = address
 	if i.Weight > 0 {
-		e.Weight = uint32(min(max(math.Round(i.Weight*weightUnit), 1), maxWeight))
+		endpoint.Weight = uint32(min(max(math.Round(i.Weight*weightUnit), 1), maxWeight))
 	}
 	if names.IsLabelText(i.Cluster) {
-		e.Labels[labelCluster] = i.Cluster
+		endpoint.Labels[labelCluster] = i.Cluster
 	}
 	var locality []string
 	for _, key := range []string{"region", "zone"} {
@@ -149,8 +149,8 @@ func (m *Mapper) endpoint(i client.Instance) (registry.Endpoint, error) {
 		}
 		locality = append(locality, i.Metadata[key])
 	}
-	e.Locality = strings.Join(locality, "/")
-	return e, nil
+	endpoint.Locality = strings.Join(locality, "/")
+	return endpoint, nil
 }
 
 // protocolOf returns Istio's name of an instance's protocol. Instances of Spring Cloud are marked, and speak HTTP, or

@@ -78,32 +78,32 @@ func (s *Server) Address() string {
 }
 
 // Beside is where its clients find it if web is its side of HTTP. user is empty, or user:password@.
-func (s *Server) Beside(web *httptest.Server, user string) string {
+func (s *Server) Beside(server *httptest.Server, user string) string {
 	port := func(addr net.Addr) int {
 		tcp, ok := addr.(*net.TCPAddr)
 		require.True(s.t, ok)
 		return tcp.Port
 	}
-	http := port(web.Listener.Addr())
+	http := port(server.Listener.Addr())
 	return fmt.Sprintf("nacos://%s127.0.0.1:%d?grpcOffset=%d", user, http, port(s.door.Addr())-http)
 }
 
 // Lister lists texts of configuration over HTTP, as 3.1 does.
 func (s *Server) Lister() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/nacos/v3/admin/cs/config/list" {
-			http.NotFound(w, r)
+	return http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		if request.URL.Path != "/nacos/v3/admin/cs/config/list" {
+			http.NotFound(response, request)
 			return
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		items := []any{}
 		for _, name := range slices.Sorted(maps.Keys(s.configs)) {
-			if group, dataID, _ := strings.Cut(name, "@@"); group == r.URL.Query().Get("groupName") {
+			if group, dataID, _ := strings.Cut(name, "@@"); group == request.URL.Query().Get("groupName") {
 				items = append(items, map[string]any{"namespaceId": "public", "groupName": group, "dataId": dataID, "type": "text"})
 			}
 		}
-		_ = json.NewEncoder(w).Encode(map[string]any{
+		_ = json.NewEncoder(response).Encode(map[string]any{
 			"code": 0, "message": "success",
 			"data": map[string]any{"totalCount": len(items), "pageNumber": 1, "pageItems": items},
 		})
@@ -229,11 +229,11 @@ func (s *Server) change(group, service string, f func(map[string]any)) {
 		s.services[name] = map[string]any{}
 	}
 	f(s.services[name])
-	var to []*stream
+	var streams []*stream
 	if !s.silent {
 		for _, subscriber := range s.streams {
 			if subscriber.subscribed[name] {
-				to = append(to, subscriber)
+				streams = append(streams, subscriber)
 			}
 		}
 	}
@@ -242,7 +242,7 @@ func (s *Server) change(group, service string, f func(map[string]any)) {
 		"serviceInfo": s.info(name),
 	}
 	s.mu.Unlock()
-	for _, subscriber := range to {
+	for _, subscriber := range streams {
 		_ = subscriber.send("NotifySubscriberRequest", body) // it may have gone
 	}
 }
@@ -273,11 +273,11 @@ func (s *Server) handle(_ any, grpcStream grpc.ServerStream) error {
 	client := from.Addr.String()
 	switch method, _ := grpc.MethodFromServerStream(grpcStream); method {
 	case wire.Request:
-		var p wire.Payload
-		if err := grpcStream.RecvMsg(&p); err != nil {
+		var payload wire.Payload
+		if err := grpcStream.RecvMsg(&payload); err != nil {
 			return err
 		}
-		kind, body := s.answer(client, p)
+		kind, body := s.answer(client, payload)
 		text, err := json.Marshal(body)
 		if err != nil {
 			return err
@@ -291,26 +291,26 @@ func (s *Server) handle(_ any, grpcStream grpc.ServerStream) error {
 
 func (s *Server) stream(client string, grpcStream grpc.ServerStream) error {
 	for {
-		var p wire.Payload
-		if err := grpcStream.RecvMsg(&p); err != nil {
+		var payload wire.Payload
+		if err := grpcStream.RecvMsg(&payload); err != nil {
 			s.mu.Lock()
 			delete(s.streams, client)
 			s.mu.Unlock()
 			return nil //nolint:nilerr // it has gone
 		}
 		s.mu.Lock()
-		s.requests[p.Kind]++
-		if p.Kind == "ConnectionSetupRequest" {
+		s.requests[payload.Kind]++
+		if payload.Kind == "ConnectionSetupRequest" {
 			s.streams[client] = &stream{ServerStream: grpcStream, subscribed: map[string]bool{}}
 		}
 		s.mu.Unlock()
 	}
 }
 
-func (s *Server) answer(client string, p wire.Payload) (kind string, body map[string]any) {
+func (s *Server) answer(client string, payload wire.Payload) (kind string, body map[string]any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.requests[p.Kind]++
+	s.requests[payload.Kind]++
 	fail := func(code int, message string) (string, map[string]any) {
 		return "ErrorResponse", map[string]any{"resultCode": 500, "errorCode": code, "message": message}
 	}
@@ -319,17 +319,17 @@ func (s *Server) answer(client string, p wire.Payload) (kind string, body map[st
 		maps.Copy(body, fields)
 		return kind, body
 	}
-	if p.Kind == "ServerCheckRequest" {
+	if payload.Kind == "ServerCheckRequest" {
 		return fine("ServerCheckResponse", nil)
 	}
 	clientStream := s.streams[client]
 	if clientStream == nil {
 		return fail(301, "Connection is unregistered.")
 	}
-	if p.Kind == "HealthCheckRequest" {
+	if payload.Kind == "HealthCheckRequest" {
 		return fine("HealthCheckResponse", nil)
 	}
-	if s.denied || s.token != "" && p.Headers["accessToken"] != s.token {
+	if s.denied || s.token != "" && payload.Headers["accessToken"] != s.token {
 		return fail(403, "user not found!")
 	}
 	var q struct {
@@ -337,11 +337,11 @@ func (s *Server) answer(client string, p wire.Payload) (kind string, body map[st
 		PageNo, PageSize                                 int
 		Subscribe                                        bool
 	}
-	if err := json.Unmarshal(p.Body, &q); err != nil {
+	if err := json.Unmarshal(payload.Body, &q); err != nil {
 		return fail(500, err.Error())
 	}
 	name := q.GroupName + "@@" + q.ServiceName
-	switch p.Kind {
+	switch payload.Kind {
 	case "ServiceListRequest":
 		var names []string
 		for _, n := range slices.Sorted(maps.Keys(s.services)) {
@@ -370,5 +370,5 @@ func (s *Server) answer(client string, p wire.Payload) (kind string, body map[st
 		}
 		return fine("ConfigQueryResponse", map[string]any{"content": content})
 	}
-	return fail(500, "unknown request "+p.Kind)
+	return fail(500, "unknown request "+payload.Kind)
 }

@@ -81,18 +81,18 @@ func (Codec) Name() string { return "proto" }
 
 // Marshal implements encoding.CodecV2.
 func (Codec) Marshal(v any) (mem.BufferSlice, error) {
-	p, ok := v.(*Payload)
+	payload, ok := v.(*Payload)
 	if !ok {
 		return nil, fmt.Errorf("a %T is no Payload", v)
 	}
-	return mem.BufferSlice{mem.SliceBuffer(p.marshal())}, nil
+	return mem.BufferSlice{mem.SliceBuffer(payload.marshal())}, nil
 }
 
 // Unmarshal implements encoding.CodecV2.
 func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
-	p, ok := v.(*Payload)
+	payload, ok := v.(*Payload)
 	if !ok {
 		return errors.New("that is no Payload")
 	}
-	return p.unmarshal(data.Materialize())
+	return payload.unmarshal(data.Materialize())
 }

@@ -90,25 +90,25 @@ func (s *Server) Reconnect() {
 		return
 	}
 	s.down = false
-	for c := range s.clients {
-		if c.refused {
+	for client := range s.clients {
+		if client.refused {
 			continue
 		}
-		c.state(registry.Connection{Up: true, Fresh: c.expired})
-		if c.expired {
-			for _, chans := range c.watches {
+		client.state(registry.Connection{Up: true, Fresh: client.expired})
+		if client.expired {
+			for _, chans := range client.watches {
 				for _, ch := range chans {
 					ch <- zk.Event{Type: zk.EventNotWatching, Err: zk.ErrSessionExpired}
 					close(ch)
 				}
 			}
-			clear(c.watches)
+			clear(client.watches)
 		}
-		c.expired = false
-		for _, fire := range c.pending {
+		client.expired = false
+		for _, fire := range client.pending {
 			fire()
 		}
-		c.pending = nil
+		client.pending = nil
 	}
 }
 
@@ -173,13 +173,13 @@ func (s *Server) cut(expire bool) {
 	}
 }
 
-func (s *Server) fire(path string, t zk.EventType) {
+func (s *Server) fire(path string, eventType zk.EventType) {
 	if s.broken[path] {
 		return
 	}
 	for c := range s.clients {
-		for _, k := range kindsOf(t) {
-			c.fire(watched{path, k}, t)
+		for _, k := range kindsOf(eventType) {
+			c.fire(watched{path, k}, eventType)
 		}
 	}
 }
@@ -264,20 +264,20 @@ type client struct {
 	refused bool
 }
 
-func (c *client) fire(w watched, t zk.EventType) {
+func (c *client) fire(w watched, eventType zk.EventType) {
 	chans := c.watches[w]
 	if len(chans) == 0 {
 		return
 	}
 	if c.server.down || c.refused {
 		if !c.expired {
-			c.pending = append(c.pending, func() { c.fire(w, t) })
+			c.pending = append(c.pending, func() { c.fire(w, eventType) })
 		}
 		return
 	}
 	delete(c.watches, w)
 	for _, ch := range chans {
-		ch <- zk.Event{Type: t, Path: w.path}
+		ch <- zk.Event{Type: eventType, Path: w.path}
 		close(ch)
 	}
 }
