@@ -20,15 +20,15 @@ import (
 // connect to it.
 func bubbled(t *testing.T, cfg adsc.Config, run script, delta deltaScript, opts ...grpc.ServerOption) adsc.Config {
 	t.Helper()
-	lis := bufconn.Listen(1 << 20)
+	listener := bufconn.Listen(1 << 20)
 	s := &scriptedServer{run: run, delta: delta, streams: make(chan int, 1)}
 	s.streams <- 0
 	g := grpc.NewServer(opts...)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
-	testutil.ServeGRPC(t, lis, g)
+	testutil.ServeGRPC(t, listener, g)
 	cfg.Addresses = []string{"127.0.0.1:1"}
 	cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-		return lis.DialContext(ctx)
+		return listener.DialContext(ctx)
 	}))
 	return cfg
 }

@@ -46,11 +46,11 @@ func TestStream_SubscribesWithOneNode(t *testing.T) {
 	requests := make(chan *discoveryv3.DiscoveryRequest, 10)
 	address := serve(t, func(_ int, s stream) error {
 		for {
-			r, err := s.Recv()
+			discoveryRequest, err := s.Recv()
 			if err != nil {
 				return err
 			}
-			requests <- r
+			requests <- discoveryRequest
 		}
 	})
 	run(t, quiet(address,
@@ -78,11 +78,11 @@ func TestHandler_DecidesACKOrNACK(t *testing.T) {
 			if err := s.Send(response(t, typeA, fmt.Sprintf("v%d", i), fmt.Sprintf("n%d", i), content)); err != nil {
 				return err
 			}
-			r, err := s.Recv()
+			discoveryRequest, err := s.Recv()
 			if err != nil {
 				return err
 			}
-			answers <- r
+			answers <- discoveryRequest
 		}
 		<-s.Context().Done()
 		return nil
@@ -172,13 +172,13 @@ func TestFailover_ToNextAddress(t *testing.T) {
 		return nil
 	})
 	from := make(chan string, 1)
-	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: func(_ context.Context, r *adsc.Response) error {
+	config := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: func(_ context.Context, r *adsc.Response) error {
 		from <- r.Server
 		return nil
 	}})
-	cfg.Addresses = []string{"127.0.0.1:1", address} // no server listens on port 1
-	cfg.Backoff = retries(1)
-	run(t, cfg)
+	config.Addresses = []string{"127.0.0.1:1", address} // no server listens on port 1
+	config.Backoff = retries(1)
+	run(t, config)
 	assert.Equal(t, address, receive(t, from))
 }
 
@@ -189,11 +189,11 @@ func TestSilentServer_LeftForAnother(t *testing.T) {
 	})
 	responsive := serve(t, answering(t))
 	handler, heard := teller()
-	cfg := quiet(silent, adsc.Subscription{TypeURL: typeA, Handler: handler})
-	cfg.Addresses = append(cfg.Addresses, responsive)
-	cfg.AnswerTimeout = 50 * time.Millisecond
-	cfg.Backoff = retries(1_000_000) // the other one may be late, too
-	run(t, cfg)
+	config := quiet(silent, adsc.Subscription{TypeURL: typeA, Handler: handler})
+	config.Addresses = append(config.Addresses, responsive)
+	config.AnswerTimeout = 50 * time.Millisecond
+	config.Backoff = retries(1_000_000) // the other one may be late, too
+	run(t, config)
 	receive(t, heard)
 }
 
@@ -207,15 +207,15 @@ func TestExhaustedServer_WaitsLonger(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			address := serve(t, func(int, stream) error { return status.Error(c.code, "no") })
-			cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept})
-			cfg.Backoff = retries(1)
-			cfg.ExhaustedWait = time.Minute
+			config := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept})
+			config.Backoff = retries(1)
+			config.ExhaustedWait = time.Minute
 			waits := make(chan time.Duration, 1)
-			cfg.Hooks.Failed = func(err error, wait time.Duration) {
+			config.Hooks.Failed = func(err error, wait time.Duration) {
 				assert.Equal(t, c.code == codes.ResourceExhausted, adsc.Exhausted(err))
 				waits <- wait
 			}
-			run(t, cfg)
+			run(t, config)
 			assert.Equal(t, c.want, receive(t, waits))
 		})
 	}
@@ -224,11 +224,11 @@ func TestExhaustedServer_WaitsLonger(t *testing.T) {
 func TestReconnect_SendsNodeAgain(t *testing.T) {
 	firsts := make(chan string, 2)
 	address := serve(t, func(_ int, s stream) error {
-		r, err := s.Recv()
+		discoveryRequest, err := s.Recv()
 		if err != nil {
 			return err
 		}
-		firsts <- r.GetNode().GetId()
+		firsts <- discoveryRequest.GetNode().GetId()
 		<-s.Context().Done()
 		return nil
 	})
@@ -303,11 +303,11 @@ func TestBackoff_ResetAfterStableStreamOnly(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			address := serve(t, func(_ int, s stream) error { return s.Send(response(t, typeA, "v", "n")) })
-			cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept})
-			cfg.StableAfter = c.stableAfter
+			config := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept})
+			config.StableAfter = c.stableAfter
 			b := &counting{}
-			cfg.Backoff = func() backoff.BackOff { return b }
-			_, result := run(t, cfg)
+			config.Backoff = func() backoff.BackOff { return b }
+			_, result := run(t, config)
 			require.Error(t, receive(t, result))
 			assert.Equal(t, c.resets, b.resets > 0)
 		})
@@ -353,14 +353,14 @@ func TestResponses_AboveDefaultGRPCLimit(t *testing.T) {
 		return nil
 	}, grpc.MaxSendMsgSize(1<<30))
 	got := make(chan int, 1)
-	sub := adsc.Subscription{TypeURL: typeA, Handler: func(_ context.Context, r *adsc.Response) error {
+	subscription := adsc.Subscription{TypeURL: typeA, Handler: func(_ context.Context, r *adsc.Response) error {
 		got <- len(values(t, r)[0])
 		return nil
 	}}
-	run(t, quiet(address, sub))
+	run(t, quiet(address, subscription))
 	assert.Equal(t, 20<<20, receive(t, got))
 
-	cfg := quiet(address, sub)
+	cfg := quiet(address, subscription)
 	cfg.MaxMessage = 1 << 20
 	_, result := run(t, cfg)
 	require.ErrorContains(t, receive(t, result), "larger than max")
@@ -392,17 +392,17 @@ func TestNew_RefusesInvalidConfig(t *testing.T) {
 // TestUnknownType_IsNoAnswer: there is another server to ask.
 func TestUnknownType_IsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
+		config := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
 		streams := 0
-		cfg = bubbled(t, cfg, func(_ int, s stream) error {
+		config = bubbled(t, config, func(_ int, s stream) error {
 			streams++
 			_ = s.Send(&discoveryv3.DiscoveryResponse{TypeUrl: "un/asked/For", Nonce: "x"})
 			pause(s, 24*time.Hour)
 			return nil
 		}, nil, allowPings)
-		cfg.Addresses = []string{"127.0.0.1:1", "127.0.0.1:2"}
-		cfg.Backoff = retries(100)
-		run(t, cfg)
+		config.Addresses = []string{"127.0.0.1:1", "127.0.0.1:2"}
+		config.Backoff = retries(100)
+		run(t, config)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		assert.Greater(t, streams, 1, "there is another server to ask")

@@ -78,11 +78,11 @@ func TestFullCompare_RepairsLostChanges(t *testing.T) {
 // TestFullStart_NeedsNoCompare: it is as the server said.
 func TestFullStart_NeedsNoCompare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
-		cfg.Mode, cfg.CompareAfter = adsc.Delta, time.Hour
-		cfg.Hooks.Compared = func(typeURL string, healed int) { t.Error(fmt.Sprint(typeURL, healed)) }
+		config := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
+		config.Mode, config.CompareAfter = adsc.Delta, time.Hour
+		config.Hooks.Compared = func(typeURL string, healed int) { t.Error(fmt.Sprint(typeURL, healed)) }
 		streams := 0
-		cfg = bubbled(t, cfg, nil, func(_ int, s deltaStream) error {
+		config = bubbled(t, config, nil, func(_ int, s deltaStream) error {
 			streams++
 			if err := s.Send(deltaResponse(t, "n", "v", "a@1")); err != nil {
 				return err
@@ -90,7 +90,7 @@ func TestFullStart_NeedsNoCompare(t *testing.T) {
 			pause(s, 24*time.Hour)
 			return nil
 		}, allowPings)
-		stop, result := run(t, cfg)
+		stop, result := run(t, config)
 		time.Sleep(10 * time.Hour)
 		stop()
 		require.ErrorIs(t, <-result, context.Canceled)
@@ -122,13 +122,13 @@ func TestCompare_CompletesAfterChangeOfNames(t *testing.T) {
 			pause(s, 24*time.Hour*30)
 			return nil
 		}, allowPings)
-		c, err := adsc.New(cfg)
+		client, err := adsc.New(cfg)
 		require.NoError(t, err)
-		start(t, c)
+		start(t, client)
 		time.Sleep(time.Hour + 100*time.Millisecond)
 		synctest.Wait()
 		require.Equal(t, 2, streams, "the compare has begun")
-		require.NoError(t, c.Subscribe(adsc.Subscription{TypeURL: typeA, Names: []string{"*", "q"}, Handler: h.handle}))
+		require.NoError(t, client.Subscribe(adsc.Subscription{TypeURL: typeA, Names: []string{"*", "q"}, Handler: h.handle}))
 		time.Sleep(20 * 24 * time.Hour)
 		synctest.Wait()
 		t.Log(h.log, "streams", streams)
@@ -141,14 +141,14 @@ func TestCompare_CompletesAfterChangeOfNames(t *testing.T) {
 func TestCompareOfNames_CompletesAfterAddedName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holder{resources: map[string]string{"a": "1", "x": "1"}}
-		cfg := quiet("", adsc.Subscription{
+		config := quiet("", adsc.Subscription{
 			TypeURL: typeA, Names: []string{"a", "x"}, Handler: h.handle,
 			Versions: map[string]string{"a": "1", "x": "1"},
 		})
-		cfg.Mode, cfg.Backoff, cfg.CompareAfter = adsc.Delta, retries(5), time.Hour
+		config.Mode, config.Backoff, config.CompareAfter = adsc.Delta, retries(5), time.Hour
 		compared, streams := 0, 0
-		cfg.Hooks.Compared = func(string, int) { compared++ }
-		cfg = bubbled(t, cfg, nil, func(n int, s deltaStream) error {
+		config.Hooks.Compared = func(string, int) { compared++ }
+		config = bubbled(t, config, nil, func(n int, s deltaStream) error {
 			streams++
 			if _, err := s.Recv(); err != nil {
 				return err
@@ -164,7 +164,7 @@ func TestCompareOfNames_CompletesAfterAddedName(t *testing.T) {
 			pause(s, 24*time.Hour*30)
 			return nil
 		}, allowPings)
-		c, err := adsc.New(cfg)
+		c, err := adsc.New(config)
 		require.NoError(t, err)
 		start(t, c)
 		time.Sleep(time.Hour + 100*time.Millisecond)
@@ -185,10 +185,10 @@ func TestFreshStream_CompletesAfterChangeToWildcard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holder{}
 		sub := adsc.Subscription{TypeURL: typeA, Names: []string{"a", "x"}, Handler: h.handle}
-		cfg := quiet("", sub)
-		cfg.Mode, cfg.Backoff = adsc.Delta, retries(5)
-		var c *adsc.Client
-		cfg = bubbled(t, cfg, nil, func(n int, s deltaStream) error {
+		config := quiet("", sub)
+		config.Mode, config.Backoff = adsc.Delta, retries(5)
+		var client *adsc.Client
+		config = bubbled(t, config, nil, func(n int, s deltaStream) error {
 			_ = s.SetHeader(chunked)
 			if _, err := s.Recv(); err != nil {
 				return err
@@ -198,7 +198,7 @@ func TestFreshStream_CompletesAfterChangeToWildcard(t *testing.T) {
 				_, _ = s.Recv()
 				return errRestart
 			}
-			assert.NoError(t, c.Subscribe(adsc.Subscription{TypeURL: typeA, Handler: h.handle}))
+			assert.NoError(t, client.Subscribe(adsc.Subscription{TypeURL: typeA, Handler: h.handle}))
 			if _, err := s.Recv(); err != nil { // all
 				return err
 			}
@@ -209,11 +209,11 @@ func TestFreshStream_CompletesAfterChangeToWildcard(t *testing.T) {
 			pause(s, time.Hour)
 			return nil
 		}, allowPings)
-		cfg.Hooks.Connected = h.begin
+		config.Hooks.Connected = h.begin
 		var err error
-		c, err = adsc.New(cfg)
+		client, err = adsc.New(config)
 		require.NoError(t, err)
-		start(t, c)
+		start(t, client)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		t.Log(h.log)

@@ -32,12 +32,12 @@ func TestServer_WritesEveryResponseBeforeItReads(t *testing.T) {
 				}
 			}
 			for n := 1; ; n++ {
-				r, err := s.Recv()
+				discoveryRequest, err := s.Recv()
 				if err != nil {
 					return err
 				}
-				if r.GetResponseNonce() == last {
-					acknowledged <- r.GetVersionInfo()
+				if discoveryRequest.GetResponseNonce() == last {
+					acknowledged <- discoveryRequest.GetVersionInfo()
 				}
 			}
 		}, grpc.StaticStreamWindowSize(1<<16))
@@ -96,9 +96,9 @@ func TestUnreadRequests_BoundedMemory(t *testing.T) {
 		return nil
 	})
 	handled := make(chan struct{}, n)
-	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept})
-	cfg.Mode = adsc.Delta
-	cfg.Hooks.Response = func(*adsc.Response, error) { handled <- struct{}{} }
+	config := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept})
+	config.Mode = adsc.Delta
+	config.Hooks.Response = func(*adsc.Response, error) { handled <- struct{}{} }
 	heap := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -106,7 +106,7 @@ func TestUnreadRequests_BoundedMemory(t *testing.T) {
 		return m.HeapAlloc >> 20
 	}
 	before := heap()
-	run(t, cfg)
+	run(t, config)
 	for range n {
 		receive(t, handled)
 	}

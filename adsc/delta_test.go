@@ -43,18 +43,18 @@ func deltaResponse(t *testing.T, nonce, version string, items ...string) *discov
 }
 
 // summary describes a handler's response in short.
-func summary(r *adsc.Response) string {
+func summary(response *adsc.Response) string {
 	s := ""
-	for _, res := range r.Resources {
+	for _, res := range response.Resources {
 		s += res.Name + "@" + res.Version + " "
 	}
-	for _, name := range r.Removed {
+	for _, name := range response.Removed {
 		s += "-" + name + " "
 	}
 	for _, flag := range []struct {
 		set  bool
 		name string
-	}{{r.Complete, "complete"}, {r.More, "more"}} {
+	}{{response.Complete, "complete"}, {response.More, "more"}} {
 		if flag.set {
 			s += flag.name + " "
 		}
@@ -173,15 +173,15 @@ func TestDelta_ResumesWithVersionsHandledDuringEnd(t *testing.T) {
 		return errRestart
 	})
 	heard := make(chan string, 10)
-	handler := func(ctx context.Context, r *adsc.Response) error {
-		if len(r.Resources) > 0 {
+	handler := func(ctx context.Context, response *adsc.Response) error {
+		if len(response.Resources) > 0 {
 			close(handling)
 			select {
 			case <-ctx.Done():
 			case <-time.After(100 * time.Millisecond): // the stream has ended meanwhile, and if not, the test cannot fail
 			}
 		}
-		heard <- summary(r)
+		heard <- summary(response)
 		return nil
 	}
 	run(t, deltaConfig(address, adsc.Subscription{TypeURL: typeA, Handler: handler}))

@@ -55,17 +55,17 @@ func Example() {
 		Mode:      adsc.Auto, // delta, where the server has it
 		Subscriptions: []adsc.Subscription{{
 			TypeURL: greetings,
-			Handler: func(_ context.Context, r *adsc.Response) error {
+			Handler: func(_ context.Context, response *adsc.Response) error {
 				var bad []string
-				for _, res := range r.Resources {
+				for _, resource := range response.Resources {
 					var text wrapperspb.StringValue
-					if err := res.Body.UnmarshalTo(&text); err != nil {
-						bad = append(bad, res.Name)
+					if err := resource.Body.UnmarshalTo(&text); err != nil {
+						bad = append(bad, resource.Name)
 						continue
 					}
-					seen <- fmt.Sprintf("%s is %q", res.Name, text.GetValue())
+					seen <- fmt.Sprintf("%s is %q", resource.Name, text.GetValue())
 				}
-				for _, name := range r.Removed {
+				for _, name := range response.Removed {
 					seen <- name + " has gone"
 				}
 				if len(bad) > 0 {

@@ -20,16 +20,16 @@ type holder struct {
 	log       []string
 }
 
-func (h *holder) handle(_ context.Context, r *adsc.Response) error {
+func (h *holder) handle(_ context.Context, response *adsc.Response) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.resources == nil {
 		h.resources = map[string]string{}
 	}
-	h.log = append(h.log, summary(r))
+	h.log = append(h.log, summary(response))
 	var err error
 	if h.reject != nil {
-		err = h.reject(r)
+		err = h.reject(response)
 	}
 	bad := map[string]bool{}
 	if rejection, ok := errors.AsType[*adsc.RejectedError](err); ok {
@@ -39,21 +39,21 @@ func (h *holder) handle(_ context.Context, r *adsc.Response) error {
 	} else if err != nil {
 		return err
 	}
-	if r.Complete && h.set == nil {
+	if response.Complete && h.set == nil {
 		h.set = map[string]bool{}
 	}
-	for _, res := range r.Resources {
-		if !bad[res.Name] {
-			h.resources[res.Name] = res.Version
+	for _, resource := range response.Resources {
+		if !bad[resource.Name] {
+			h.resources[resource.Name] = resource.Version
 		}
-		if r.Complete {
-			h.set[res.Name] = true // a rejected resource keeps its last good version
+		if response.Complete {
+			h.set[resource.Name] = true // a rejected resource keeps its last good version
 		}
 	}
-	for _, n := range r.Removed {
+	for _, n := range response.Removed {
 		delete(h.resources, n)
 	}
-	if r.Complete && !r.More {
+	if response.Complete && !response.More {
 		maps.DeleteFunc(h.resources, func(n, _ string) bool { return !h.set[n] })
 		h.set = nil
 	}

@@ -66,17 +66,17 @@ func TestNodeIn_NamespaceOfTheIdentity(t *testing.T) {
 				pair := authority.Sign(template)
 				settings.Mode, settings.ClientCertificate, settings.PrivateKey = adsc.TLSMutual, pair.Certificate, pair.Key
 			}
-			cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept})
-			cfg.TLS = settings
+			config := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept})
+			config.TLS = settings
 			if test.token != "" {
-				cfg.TokenFile = testutil.WriteFile(t, t.TempDir(), "token", test.token)
+				config.TokenFile = testutil.WriteFile(t, t.TempDir(), "token", test.token)
 			}
 			namespaces := make(chan string, 1)
-			cfg.NodeIn = func(namespace string) *corev3.Node {
+			config.NodeIn = func(namespace string) *corev3.Node {
 				namespaces <- namespace
 				return &corev3.Node{Id: adsc.NodeID("client", namespace)}
 			}
-			run(t, cfg)
+			run(t, config)
 			require.Equal(t, test.want, receive(t, namespaces))
 		})
 	}

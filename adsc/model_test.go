@@ -67,26 +67,26 @@ func newModel(t *testing.T, seed uint64) *model {
 		t: t, rand: r, server: newModelServer(t, rand.New(rand.NewPCG(seed, 1))), //nolint:gosec // no secret
 		wholly: r.IntN(3) == 0, subscribed: map[string][]string{}, held: map[string]map[string]int{}, set: map[string]map[string]int{},
 	}
-	cfg := adsc.Config{
+	config := adsc.Config{
 		Mode: []adsc.Mode{adsc.SotW, adsc.Delta, adsc.Auto}[r.IntN(3)], Node: &corev3.Node{Id: "n"}, Log: slog.New(slog.DiscardHandler),
 		Backoff: func() backoff.BackOff { return backoff.NewConstantBackOff(10 * time.Millisecond) },
 	}
-	if cfg.Mode == adsc.Delta {
+	if config.Mode == adsc.Delta {
 		m.server.noDelta = false
 	}
 	if m.server.forgets || r.IntN(3) == 0 {
-		cfg.CompareAfter = time.Duration(1+r.IntN(10)) * time.Second
+		config.CompareAfter = time.Duration(1+r.IntN(10)) * time.Second
 	}
-	cfg.Hooks.Connected = func(string) { // a new stream does not continue the set of the last one
+	config.Hooks.Connected = func(string) { // a new stream does not continue the set of the last one
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		clear(m.set)
 	}
-	cfg.Hooks.Failed = func(err error, wait time.Duration) { t.Log("failed", err, wait) }
-	m.cfg = bubbled(t, cfg, m.server.sotw, m.server.delta, allowPings)
-	t.Logf("mode %v, server: %+v, compare after %v", cfg.Mode, struct{ forgets, chunks, waits, noDelta bool }{
+	config.Hooks.Failed = func(err error, wait time.Duration) { t.Log("failed", err, wait) }
+	m.cfg = bubbled(t, config, m.server.sotw, m.server.delta, allowPings)
+	t.Logf("mode %v, server: %+v, compare after %v", config.Mode, struct{ forgets, chunks, waits, noDelta bool }{
 		m.server.forgets, m.server.chunks, m.server.waits, m.server.noDelta,
-	}, cfg.CompareAfter)
+	}, config.CompareAfter)
 	return m
 }
 
@@ -162,11 +162,11 @@ func (m *model) prune(typeURL string) {
 
 // subscription wants something of a type.
 func (m *model) subscription(typeURL string, subscribed []string) adsc.Subscription {
-	sub := adsc.Subscription{TypeURL: typeURL, Names: subscribed, Handler: m.handler(typeURL)}
+	subscription := adsc.Subscription{TypeURL: typeURL, Names: subscribed, Handler: m.handler(typeURL)}
 	if slices.Equal(subscribed, []string{"*"}) && m.rand.IntN(2) == 0 {
-		sub.Names = nil
+		subscription.Names = nil
 	}
-	return sub
+	return subscription
 }
 
 // someNames returns random names for a subscription to a type.
@@ -193,16 +193,16 @@ func (m *model) start() {
 	keeps := m.rand.IntN(2) == 0
 	clear(m.set)
 	for _, typeURL := range slices.Sorted(maps.Keys(m.subscribed)) {
-		sub := m.subscription(typeURL, m.subscribed[typeURL])
+		subscription := m.subscription(typeURL, m.subscribed[typeURL])
 		if !keeps || m.held[typeURL] == nil {
 			m.held[typeURL] = map[string]int{}
 		} else if m.cfg.Mode == adsc.Delta {
-			sub.Versions = map[string]string{}
+			subscription.Versions = map[string]string{}
 			for name, version := range m.held[typeURL] {
-				sub.Versions[name] = strconv.Itoa(version)
+				subscription.Versions[name] = strconv.Itoa(version)
 			}
 		}
-		m.cfg.Subscriptions = append(m.cfg.Subscriptions, sub)
+		m.cfg.Subscriptions = append(m.cfg.Subscriptions, subscription)
 	}
 	m.t.Logf("starts with %v, having %v", m.subscribed, m.held)
 	m.mu.Unlock()

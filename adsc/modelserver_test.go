@@ -243,26 +243,26 @@ func (m *modelServer) sotw(_ int, st stream) error {
 		}
 		return send(typeURL, nil)
 	}
-	s.apply = func(r *discoveryv3.DiscoveryRequest) error {
-		s.node = m.introduced(s.node, r.GetNode().GetId())
-		a := s.types[r.GetTypeUrl()]
+	s.apply = func(discoveryRequest *discoveryv3.DiscoveryRequest) error {
+		s.node = m.introduced(s.node, discoveryRequest.GetNode().GetId())
+		a := s.types[discoveryRequest.GetTypeUrl()]
 		first := a == nil
 		if first {
 			a = &typeSubscription{round: -1}
-			s.types[r.GetTypeUrl()] = a
-			if r.GetResponseNonce() != "" {
-				m.t.Errorf("a nonce of another stream: %v", r)
+			s.types[discoveryRequest.GetTypeUrl()] = a
+			if discoveryRequest.GetResponseNonce() != "" {
+				m.t.Errorf("a nonce of another stream: %v", discoveryRequest)
 			}
-		} else if len(a.sent) > 0 && a.sent[0] == r.GetResponseNonce() {
-			s.replied(a, r.GetResponseNonce())
+		} else if len(a.sent) > 0 && a.sent[0] == discoveryRequest.GetResponseNonce() {
+			s.replied(a, discoveryRequest.GetResponseNonce())
 		}
-		if !first && r.GetResponseNonce() != a.nonce {
+		if !first && discoveryRequest.GetResponseNonce() != a.nonce {
 			return nil // stale
 		}
 		before, wasWildcard := a.names, a.wildcard
 		a.names, a.wildcard = map[string]bool{}, false
 		added := map[string]bool{}
-		for _, name := range r.GetResourceNames() {
+		for _, name := range discoveryRequest.GetResourceNames() {
 			a.named = true
 			if name == "*" {
 				a.wildcard = true
@@ -273,20 +273,20 @@ func (m *modelServer) sotw(_ int, st stream) error {
 				added[name] = true
 			}
 		}
-		a.wildcard = a.wildcard || len(r.GetResourceNames()) == 0 && !a.named
-		_, round := m.look(r.GetTypeUrl())
+		a.wildcard = a.wildcard || len(discoveryRequest.GetResourceNames()) == 0 && !a.named
+		_, round := m.look(discoveryRequest.GetTypeUrl())
 		switch {
-		case first && r.GetVersionInfo() == fmt.Sprint("v", round):
+		case first && discoveryRequest.GetVersionInfo() == fmt.Sprint("v", round):
 			a.round = round // it has everything
 			return nil
 		case first:
 			return nil // told by tell
 		case a.wildcard && !wasWildcard:
-			return send(r.GetTypeUrl(), nil)
-		case len(added) > 0 && r.GetTypeUrl() == adsc.EndpointType && !a.wildcard:
-			return send(r.GetTypeUrl(), added) // the others are had
+			return send(discoveryRequest.GetTypeUrl(), nil)
+		case len(added) > 0 && discoveryRequest.GetTypeUrl() == adsc.EndpointType && !a.wildcard:
+			return send(discoveryRequest.GetTypeUrl(), added) // the others are had
 		case len(added) > 0:
-			return send(r.GetTypeUrl(), nil)
+			return send(discoveryRequest.GetTypeUrl(), nil)
 		}
 		return nil
 	}
@@ -462,12 +462,12 @@ func (m *modelServer) delta(_ int, st deltaStream) error {
 
 // nameAndVersion is the inverse of body.
 func nameAndVersion(t *testing.T, a *anypb.Any) (name string, version int) {
-	m, err := a.UnmarshalNew()
+	message, err := a.UnmarshalNew()
 	if err != nil {
 		t.Errorf("a resource cannot be decoded: %v", err)
 		return "", 0
 	}
-	switch m := m.(type) {
+	switch m := message.(type) {
 	case *endpointv3.ClusterLoadAssignment:
 		return m.GetClusterName(), int(m.GetPolicy().GetOverprovisioningFactor().GetValue())
 	case *wrapperspb.StringValue:
@@ -477,6 +477,6 @@ func nameAndVersion(t *testing.T, a *anypb.Any) (name string, version int) {
 		}
 		return name, version
 	}
-	t.Errorf("a resource of %T", m)
+	t.Errorf("a resource of %T", message)
 	return "", 0
 }

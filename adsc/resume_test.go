@@ -30,10 +30,10 @@ func TestRemoval_OfResourceRejectedInCompleteSet(t *testing.T) {
 			}
 			return nil
 		}}
-		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: h.handle})
-		cfg.Mode, cfg.Backoff = adsc.Delta, retries(5)
+		config := quiet("", adsc.Subscription{TypeURL: typeA, Handler: h.handle})
+		config.Mode, config.Backoff = adsc.Delta, retries(5)
 		var brought []map[string]string
-		cfg = bubbled(t, cfg, nil, func(n int, s deltaStream) error {
+		config = bubbled(t, config, nil, func(n int, s deltaStream) error {
 			switch n {
 			case 0: // a first answer that is cut after its first part
 				_ = s.SetHeader(chunked)
@@ -60,7 +60,7 @@ func TestRemoval_OfResourceRejectedInCompleteSet(t *testing.T) {
 			pause(s, time.Hour)
 			return nil
 		}, allowPings)
-		run(t, cfg)
+		run(t, config)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		t.Log(h.log, brought)
@@ -72,26 +72,26 @@ func TestRemoval_OfResourceRejectedInCompleteSet(t *testing.T) {
 func TestResume_WithTooManyVersionsRecovers(t *testing.T) {
 	coming := func(t *testing.T, address, typeURL string, n int) {
 		synced, connected := make(chan struct{}, 10), make(chan struct{}, 10)
-		cfg := quiet(address, adsc.Subscription{TypeURL: typeURL, Handler: accept})
-		cfg.Mode, cfg.ExhaustedWait = adsc.Delta, 10*time.Millisecond
-		cfg.Backoff = func() backoff.BackOff { return backoff.NewConstantBackOff(10 * time.Millisecond) }
-		cfg.Hooks.Connected = func(string) { connected <- struct{}{} }
+		config := quiet(address, adsc.Subscription{TypeURL: typeURL, Handler: accept})
+		config.Mode, config.ExhaustedWait = adsc.Delta, 10*time.Millisecond
+		config.Backoff = func() backoff.BackOff { return backoff.NewConstantBackOff(10 * time.Millisecond) }
+		config.Hooks.Connected = func(string) { connected <- struct{}{} }
 		failed := make(chan error, 1)
-		cfg.Hooks.Failed = func(err error, _ time.Duration) {
+		config.Hooks.Failed = func(err error, _ time.Duration) {
 			select {
 			case failed <- err:
 			default:
 			}
 		}
 		var healed []int
-		cfg.Hooks.Compared = func(_ string, n int) { healed = append(healed, n) }
+		config.Hooks.Compared = func(_ string, n int) { healed = append(healed, n) }
 		got := 0
-		cfg.Hooks.Response = func(r *adsc.Response, _ error) {
+		config.Hooks.Response = func(r *adsc.Response, _ error) {
 			if got += len(r.Resources); !r.More {
 				synced <- struct{}{}
 			}
 		}
-		client, err := adsc.New(cfg)
+		client, err := adsc.New(config)
 		require.NoError(t, err)
 		stop, ended := start(t, client)
 		receive(t, connected)
@@ -128,11 +128,11 @@ func TestResume_WithTooManyVersionsRecovers(t *testing.T) {
 	t.Run("of a tributary", func(t *testing.T) {
 		const n = 11_000
 		coll := xds.NewCollection(xds.TypeOf(greetings), xds.Debounce{})
-		var put []*xds.Entry
+		var entries []*xds.Entry
 		for i := range n {
-			put = append(put, entry(fmt.Sprintf("%0100d", i), "1", "x"))
+			entries = append(entries, entry(fmt.Sprintf("%0100d", i), "1", "x"))
 		}
-		coll.Apply(xds.Commit{Put: put})
+		coll.Apply(xds.Commit{Put: entries})
 		coll.MarkSynced()
 		engine := xds.NewServer(catalog{coll}, xds.Options{Limits: xds.Limits{NamesPerStream: n - 1}})
 		server := grpc.NewServer(engine.ServerOptions()...)
@@ -149,15 +149,15 @@ func TestRunAgain_AfterStopInHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holder{}
 		var cancel context.CancelFunc
-		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: func(ctx context.Context, r *adsc.Response) error {
+		config := quiet("", adsc.Subscription{TypeURL: typeA, Handler: func(ctx context.Context, r *adsc.Response) error {
 			err := h.handle(ctx, r)
 			if len(h.log) == 2 {
 				cancel()
 			}
 			return err
 		}})
-		cfg.Mode, cfg.Backoff = adsc.Delta, retries(5)
-		cfg = bubbled(t, cfg, nil, func(n int, s deltaStream) error {
+		config.Mode, config.Backoff = adsc.Delta, retries(5)
+		config = bubbled(t, config, nil, func(n int, s deltaStream) error {
 			content := map[string]string{"a": "1"}
 			if _, err := honest(t, s, "n", content); err != nil {
 				return err
@@ -171,12 +171,12 @@ func TestRunAgain_AfterStopInHandler(t *testing.T) {
 			pause(s, time.Hour)
 			return nil
 		}, allowPings)
-		c, err := adsc.New(cfg)
+		client, err := adsc.New(config)
 		require.NoError(t, err)
 		for range 2 {
 			var ctx context.Context
 			ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
-			_ = c.Run(ctx)
+			_ = client.Run(ctx)
 			cancel()
 		}
 		t.Log(h.log)

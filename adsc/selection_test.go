@@ -29,11 +29,11 @@ func TestSotW_ChangesNames(t *testing.T) {
 			requests := make(chan *discoveryv3.DiscoveryRequest, 10)
 			address := serve(t, func(_ int, s stream) error {
 				for {
-					r, err := s.Recv()
+					discoveryRequest, err := s.Recv()
 					if err != nil {
 						return err
 					}
-					requests <- r
+					requests <- discoveryRequest
 				}
 			})
 			client, err := adsc.New(quiet(address, adsc.Subscription{TypeURL: typeA, Names: c.steps[0], Handler: accept}))
@@ -53,11 +53,11 @@ func TestVersion_NotReusedForOtherNames(t *testing.T) {
 	firsts := make(chan *discoveryv3.DiscoveryRequest, 2)
 	change := make(chan struct{})
 	address := serve(t, func(n int, s stream) error {
-		r, err := s.Recv()
+		discoveryRequest, err := s.Recv()
 		if err != nil {
 			return err
 		}
-		firsts <- r
+		firsts <- discoveryRequest
 		if n > 0 {
 			<-s.Context().Done()
 			return nil
@@ -71,13 +71,13 @@ func TestVersion_NotReusedForOtherNames(t *testing.T) {
 		<-change
 		return errRestart
 	})
-	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Names: []string{"a"}, Handler: accept})
-	cfg.Backoff = retries(1)
+	config := quiet(address, adsc.Subscription{TypeURL: typeA, Names: []string{"a"}, Handler: accept})
+	config.Backoff = retries(1)
 	var client *adsc.Client
-	cfg.Hooks.Failed = func(error, time.Duration) {
+	config.Hooks.Failed = func(error, time.Duration) {
 		assert.NoError(t, client.Subscribe(adsc.Subscription{TypeURL: typeA, Names: []string{"a", "b"}, Handler: accept}))
 	}
-	client, err := adsc.New(cfg)
+	client, err := adsc.New(config)
 	require.NoError(t, err)
 	start(t, client)
 	receive(t, firsts)
@@ -106,12 +106,12 @@ func TestVersion_OfResponseBeforeChangedNames(t *testing.T) {
 			return err
 		}
 		for {
-			r, err := s.Recv()
+			discoveryRequest, err := s.Recv()
 			if err != nil {
 				return err
 			}
-			if r.GetResponseNonce() == "n7" {
-				assert.Equal(t, "v7", r.GetVersionInfo())
+			if discoveryRequest.GetResponseNonce() == "n7" {
+				assert.Equal(t, "v7", discoveryRequest.GetVersionInfo())
 				return errRestart
 			}
 		}
@@ -152,14 +152,14 @@ func TestRejectedVersion_NotResumed(t *testing.T) {
 		}
 		return errRestart
 	})
-	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: func(_ context.Context, r *adsc.Response) error {
+	config := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: func(_ context.Context, r *adsc.Response) error {
 		if r.Version == "bad" {
 			return errRefused
 		}
 		return nil
 	}})
-	cfg.Backoff = retries(1)
-	run(t, cfg)
+	config.Backoff = retries(1)
+	run(t, config)
 	receive(t, firsts)
 	assert.Equal(t, "good", receive(t, firsts).GetVersionInfo())
 }

@@ -73,26 +73,26 @@ func serveDelta(t *testing.T, delta deltaScript, opts ...grpc.ServerOption) stri
 // serveBoth is serve for a server of both.
 func serveBoth(t *testing.T, run script, delta deltaScript, opts ...grpc.ServerOption) string {
 	t.Helper()
-	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s := &scriptedServer{run: run, delta: delta, streams: make(chan int, 1)}
 	s.streams <- 0
 	g := grpc.NewServer(opts...)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
-	testutil.ServeGRPC(t, lis, g)
-	return lis.Addr().String()
+	testutil.ServeGRPC(t, listener, g)
+	return listener.Addr().String()
 }
 
 // response makes a response of strings.
 func response(t *testing.T, typeURL, version, nonce string, values ...string) *discoveryv3.DiscoveryResponse {
 	t.Helper()
-	r := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: version, Nonce: nonce}
+	discoveryResponse := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: version, Nonce: nonce}
 	for _, v := range values {
 		a, err := anypb.New(wrapperspb.String(v))
 		require.NoError(t, err)
-		r.Resources = append(r.Resources, a)
+		discoveryResponse.Resources = append(discoveryResponse.Resources, a)
 	}
-	return r
+	return discoveryResponse
 }
 
 // values is the inverse of response.
@@ -116,14 +116,14 @@ func run(t *testing.T, cfg adsc.Config) (stop func(), result <-chan error) {
 }
 
 // start is run for a client that was made.
-func start(t *testing.T, c *adsc.Client) (stop func(), result <-chan error) {
+func start(t *testing.T, client *adsc.Client) (stop func(), result <-chan error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	joined := make(chan struct{})
 	go func() {
 		defer close(joined)
-		ended <- c.Run(ctx)
+		ended <- client.Run(ctx)
 	}()
 	t.Cleanup(func() {
 		cancel()

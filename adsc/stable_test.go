@@ -22,16 +22,16 @@ import (
 // backoff for each stream do not return at once.
 func TestRefusedStream_IsNotConnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
-		cfg.Backoff = retries(10)
+		config := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
+		config.Backoff = retries(10)
 		connected, failed := 0, 0
-		cfg.Hooks.Connected = func(string) { connected++ }
-		cfg.Hooks.Failed = func(error, time.Duration) { failed++ }
-		cfg = bubbled(t, cfg, func(_ int, s stream) error {
+		config.Hooks.Connected = func(string) { connected++ }
+		config.Hooks.Failed = func(error, time.Duration) { failed++ }
+		config = bubbled(t, config, func(_ int, s stream) error {
 			pause(s, 1100*time.Millisecond)
 			return status.Error(codes.ResourceExhausted, "too many streams")
 		}, nil)
-		_, result := run(t, cfg)
+		_, result := run(t, config)
 		require.ErrorContains(t, <-result, "too many streams")
 		assert.Equal(t, 10, failed)
 		assert.Zero(t, connected)
@@ -49,18 +49,18 @@ func TestHandlerRefusal_EndsStream(t *testing.T) {
 			}
 			return nil
 		}
-		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: refuse})
-		cfg.Backoff = retries(3)
+		config := quiet("", adsc.Subscription{TypeURL: typeA, Handler: refuse})
+		config.Backoff = retries(3)
 		var failed []error
-		cfg.Hooks.Failed = func(err error, _ time.Duration) { failed = append(failed, err) }
+		config.Hooks.Failed = func(err error, _ time.Duration) { failed = append(failed, err) }
 		requests := make(chan *discoveryv3.DiscoveryRequest, 100)
-		cfg = bubbled(t, cfg, func(_ int, s stream) error {
+		config = bubbled(t, config, func(_ int, s stream) error {
 			for _, content := range []string{"a", "b", "c"} {
-				r, err := s.Recv()
+				discoveryRequest, err := s.Recv()
 				if err != nil {
 					return err
 				}
-				requests <- r
+				requests <- discoveryRequest
 				if err := s.Send(response(t, typeA, "v-"+content, "n-"+content, content)); err != nil {
 					return err
 				}
@@ -68,7 +68,7 @@ func TestHandlerRefusal_EndsStream(t *testing.T) {
 			<-s.Context().Done()
 			return nil
 		}, nil)
-		_, result := run(t, cfg)
+		_, result := run(t, config)
 		require.ErrorContains(t, <-result, "not from you")
 		require.Equal(t, []string{"a", "b", "a", "b", "a", "b", "a", "b"}, got, "no response after the refusal")
 		require.Len(t, failed, 3)
@@ -86,13 +86,13 @@ func TestHandlerRefusal_EndsStream(t *testing.T) {
 // TestSilentStream_IsConnected has a client with every resource, and a server without changes.
 func TestSilentStream_IsConnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
+		config := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
 		b := &counting{}
-		cfg.Backoff = func() backoff.BackOff { return b }
+		config.Backoff = func() backoff.BackOff { return b }
 		var connected []time.Duration
 		begin := time.Now()
-		cfg.Hooks.Connected = func(string) { connected = append(connected, time.Since(begin)) }
-		cfg = bubbled(t, cfg, func(n int, s stream) error {
+		config.Hooks.Connected = func(string) { connected = append(connected, time.Since(begin)) }
+		config = bubbled(t, config, func(n int, s stream) error {
 			if n == 0 {
 				if err := s.Send(response(t, typeA, "v", "n", "a")); err != nil {
 					return err
@@ -103,7 +103,7 @@ func TestSilentStream_IsConnected(t *testing.T) {
 			pause(s, time.Minute)
 			return errRestart
 		}, nil)
-		_, result := run(t, cfg)
+		_, result := run(t, config)
 		require.ErrorContains(t, <-result, "restarting")
 		require.Len(t, connected, 4)
 		assert.Zero(t, connected[0], "it was answered at once")
@@ -116,15 +116,15 @@ func TestSilentStream_IsConnected(t *testing.T) {
 // often than every five minutes.
 func TestPings_SlowDownOnServerRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
-		cfg.Backoff = retries(1000)
+		config := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
+		config.Backoff = retries(1000)
 		streams := 0
-		cfg.Hooks.Connected = func(string) { streams++ }
-		cfg = bubbled(t, cfg, func(_ int, s stream) error {
+		config.Hooks.Connected = func(string) { streams++ }
+		config = bubbled(t, config, func(_ int, s stream) error {
 			pause(s, 1000*time.Hour)
 			return nil
 		}, nil)
-		stop, result := run(t, cfg)
+		stop, result := run(t, config)
 		time.Sleep(100 * time.Hour)
 		stop()
 		require.ErrorIs(t, <-result, context.Canceled)
@@ -135,10 +135,10 @@ func TestPings_SlowDownOnServerRequest(t *testing.T) {
 // TestExhaustedServer_SkippedAmongSeveral: it is not asked while another is.
 func TestExhaustedServer_SkippedAmongSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
-		cfg.Backoff = func() backoff.BackOff { return backoff.NewConstantBackOff(time.Second) }
+		config := quiet("", adsc.Subscription{TypeURL: typeA, Handler: accept})
+		config.Backoff = func() backoff.BackOff { return backoff.NewConstantBackOff(time.Second) }
 		var full, restarting atomic.Int32
-		cfg = bubbled(t, cfg, func(_ int, s stream) error {
+		config = bubbled(t, config, func(_ int, s stream) error {
 			if md, _ := metadata.FromIncomingContext(s.Context()); md.Get(":authority")[0] == "127.0.0.1:2" {
 				restarting.Add(1)
 				return status.Error(codes.Unavailable, "restarting")
@@ -146,8 +146,8 @@ func TestExhaustedServer_SkippedAmongSeveral(t *testing.T) {
 			full.Add(1)
 			return status.Error(codes.ResourceExhausted, "full")
 		}, nil)
-		cfg.Addresses = []string{"127.0.0.1:1", "127.0.0.1:2"}
-		stop, result := run(t, cfg)
+		config.Addresses = []string{"127.0.0.1:1", "127.0.0.1:2"}
+		stop, result := run(t, config)
 		time.Sleep(4500 * time.Millisecond)
 		synctest.Wait()
 		assert.EqualValues(t, 1, full.Load())

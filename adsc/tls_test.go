@@ -34,13 +34,13 @@ const istiodID = "spiffe://cluster.local/ns/istio-system/sa/istiod"
 // server returns credentials of a server on loopback that is also istiod.
 func (a authority) server(alter func(*tls.Config), expires time.Time) credentials.TransportCredentials {
 	id := &url.URL{Scheme: "spiffe", Host: "cluster.local", Path: "/ns/istio-system/sa/istiod"}
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{a.Sign(&x509.Certificate{
+	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{a.Sign(&x509.Certificate{
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"istiod.test"}, URIs: []*url.URL{id}, NotAfter: expires,
 	}).TLS()}}
 	if alter != nil {
-		alter(cfg)
+		alter(config)
 	}
-	return credentials.NewTLS(cfg)
+	return credentials.NewTLS(config)
 }
 
 // client returns a certificate and its key.
@@ -69,12 +69,12 @@ func answering(t *testing.T) script {
 func outcome(t *testing.T, address string, settings *adsc.TLS) error {
 	t.Helper()
 	answered := make(chan struct{}, 1)
-	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: func(context.Context, *adsc.Response) error {
+	config := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: func(context.Context, *adsc.Response) error {
 		answered <- struct{}{}
 		return nil
 	}})
-	cfg.TLS = settings
-	_, result := run(t, cfg)
+	config.TLS = settings
+	_, result := run(t, config)
 	select {
 	case <-answered:
 		return nil
@@ -190,20 +190,20 @@ func TestMutualTLS_ReadsFilesForEachConnection(t *testing.T) {
 		require.Error(t, outcome(t, address, settings))
 
 		answered := make(chan struct{}, 10)
-		cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: func(context.Context, *adsc.Response) error {
+		config := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: func(context.Context, *adsc.Response) error {
 			answered <- struct{}{}
 			return nil
 		}})
-		cfg.TLS = settings
-		cfg.Backoff = retries(1)
+		config.TLS = settings
+		config.Backoff = retries(1)
 		failed := make(chan struct{})
-		cfg.Hooks.Failed = func(error, time.Duration) { // the connection after this has the new ones
+		config.Hooks.Failed = func(error, time.Duration) { // the connection after this has the new ones
 			certPEM, keyPEM := a.client()
 			write(settings.ClientCertificate, certPEM)
 			write(settings.PrivateKey, keyPEM)
 			close(failed)
 		}
-		run(t, cfg)
+		run(t, config)
 		receive(t, failed)
 		receive(t, answered)
 	})
@@ -217,7 +217,7 @@ func TestMutualTLS_ReadsFilesForEachConnection(t *testing.T) {
 }
 
 func TestToken_ReadForEachStream(t *testing.T) {
-	a := newAuthority(t)
+	authority := newAuthority(t)
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("revoked\n"), 0o600))
 	address := serve(t, func(_ int, s stream) error {
@@ -230,24 +230,24 @@ func TestToken_ReadForEachStream(t *testing.T) {
 		}
 		<-s.Context().Done()
 		return nil
-	}, grpc.Creds(a.server(nil, time.Time{})))
+	}, grpc.Creds(authority.server(nil, time.Time{})))
 	handler, heard := teller()
-	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: handler})
-	cfg.TLS = &adsc.TLS{Mode: adsc.TLSSimple, CACertificates: a.PEM}
-	cfg.TokenFile = file
-	cfg.Backoff = retries(1)
+	config := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: handler})
+	config.TLS = &adsc.TLS{Mode: adsc.TLSSimple, CACertificates: authority.PEM}
+	config.TokenFile = file
+	config.Backoff = retries(1)
 	denied := make(chan bool, 1)
-	cfg.Hooks.Failed = func(err error, _ time.Duration) {
+	config.Hooks.Failed = func(err error, _ time.Duration) {
 		denied <- adsc.Denied(err)
 		assert.NoError(t, os.WriteFile(file, []byte("valid\n"), 0o600))
 	}
-	run(t, cfg)
+	run(t, config)
 	assert.True(t, receive(t, denied))
 	receive(t, heard)
 
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	cfg.Backoff = retries(0)
-	_, result := run(t, cfg)
+	config.Backoff = retries(0)
+	_, result := run(t, config)
 	require.ErrorContains(t, receive(t, result), file+" is empty")
 }
 

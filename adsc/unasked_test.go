@@ -12,11 +12,11 @@ import (
 
 // A server that sends endless responses of types that were not asked for fills no log.
 func TestUnknownTypes_LoggedOnce(t *testing.T) {
-	var log bytes.Buffer
-	c := &Client{cfg: Config{Log: slog.New(slog.NewTextHandler(io.Writer(&log), nil))}}
+	var buffer bytes.Buffer
+	c := &Client{cfg: Config{Log: slog.New(slog.NewTextHandler(io.Writer(&buffer), nil))}}
 	s := newStream(t.Context(), c, "server", nil)
 	for range 1000 {
 		require.NoError(t, s.handle(&answer{Response: Response{TypeURL: strings.Repeat("a", 100)}}))
 	}
-	require.Equal(t, 1, strings.Count(log.String(), "\n"))
+	require.Equal(t, 1, strings.Count(buffer.String(), "\n"))
 }

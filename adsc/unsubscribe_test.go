@@ -31,8 +31,8 @@ func TestUnsubscribe_IgnoresLateResponse(t *testing.T) {
 					}
 				})
 				handler, heard := teller()
-				sub := adsc.Subscription{TypeURL: typeA, Names: c.names, Handler: handler}
-				client, err := adsc.New(deltaConfig(address, sub, adsc.Subscription{TypeURL: typeB, Handler: handler}))
+				subscription := adsc.Subscription{TypeURL: typeA, Names: c.names, Handler: handler}
+				client, err := adsc.New(deltaConfig(address, subscription, adsc.Subscription{TypeURL: typeB, Handler: handler}))
 				require.NoError(t, err)
 				start(t, client)
 				s := receive(t, streams)
@@ -54,7 +54,7 @@ func TestUnsubscribe_IgnoresLateResponse(t *testing.T) {
 				assert.Empty(t, heard)
 
 				// A late response looks like the answer to a new subscription on the same stream.
-				require.NoError(t, client.Subscribe(sub))
+				require.NoError(t, client.Subscribe(subscription))
 				receive(t, streams)
 				for range 2 {
 					r := receive(t, requests)
@@ -77,11 +77,11 @@ func TestUnsubscribe_IgnoresLateResponse(t *testing.T) {
 				address := serve(t, func(_ int, s stream) error {
 					streams <- s
 					for {
-						r, err := s.Recv()
+						discoveryRequest, err := s.Recv()
 						if err != nil {
 							return err
 						}
-						requests <- r
+						requests <- discoveryRequest
 					}
 				})
 				handler, heard := teller()
@@ -123,15 +123,15 @@ func TestResubscribe_SendsBothRequests(t *testing.T) {
 	want := func(names ...string) {
 		assert.NoError(t, client.Subscribe(adsc.Subscription{TypeURL: typeA, Names: names, Handler: accept}))
 	}
-	cfg := deltaConfig(address, adsc.Subscription{TypeURL: typeA, Names: []string{"a", "b"}, Handler: accept})
+	config := deltaConfig(address, adsc.Subscription{TypeURL: typeA, Names: []string{"a", "b"}, Handler: accept})
 	handled := 0
-	cfg.Hooks.Response = func(*adsc.Response, error) {
+	config.Hooks.Response = func(*adsc.Response, error) {
 		if handled++; handled == 1 { // while no request can be written
 			want("b")
 			want("b", "a")
 		}
 	}
-	client, err := adsc.New(cfg)
+	client, err := adsc.New(config)
 	require.NoError(t, err)
 	start(t, client)
 	s := receive(t, streams)

@@ -64,8 +64,8 @@ type outcome struct {
 // divided merges the entries of sources, given in order of precedence.
 func divided(t *testing.T, members []*member) (outcomes []outcome) {
 	t.Helper()
-	for _, s := range divide(groupKeyOf(members[0].res), members) {
-		res := s.entry()
+	for _, service := range divide(groupKeyOf(members[0].res), members) {
+		res := service.entry()
 		_, err := resource.Validate(res)
 		require.NoError(t, err)
 		spec, err := res.Spec()
@@ -73,9 +73,9 @@ func divided(t *testing.T, members []*member) (outcomes []outcome) {
 		text, err := protojson.Marshal(spec)
 		require.NoError(t, err)
 		var e Explanation
-		e.addMerged(s)
+		e.addMerged(service)
 		o := outcome{Key: res.Key().String(), Source: res.Origin().Source, Place: res.Origin().Place, Spec: text, Made: *e.Merged}
-		if c, ok := s.conflict(); ok {
+		if c, ok := service.conflict(); ok {
 			o.Conflict = &c
 		}
 		outcomes = append(outcomes, o)

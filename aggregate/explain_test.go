@@ -79,12 +79,12 @@ func TestExplain(t *testing.T) {
 // TestExplain_ShowsObjectBeforeTransforms checks that winners and losers are explained with the object before its transforms.
 func TestExplain_ShowsObjectBeforeTransforms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := memstore.New(), memstore.New()
+		a, store := memstore.New(), memstore.New()
 		original := object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("x.consul", 80))
 		transformed := object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("x.mesh", 80)).WithOriginal(original)
 		a.Apply([]*resource.Resource{transformed}, nil)
-		b.Apply([]*resource.Resource{transformed}, nil)
-		view := New(Source{Name: "a", Reader: a}, Source{Name: "b", Reader: b})
+		store.Apply([]*resource.Resource{transformed}, nil)
+		view := New(Source{Name: "a", Reader: a}, Source{Name: "b", Reader: store})
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		go func() { _ = view.Run(ctx) }()
@@ -106,11 +106,11 @@ func TestExplain_ShowsObjectBeforeTransforms(t *testing.T) {
 // TestExplainFindsShadowedHosts checks that a shadowed object that names a host is found.
 func TestExplainFindsShadowedHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := memstore.New(), memstore.New()
+		store, b := memstore.New(), memstore.New()
 		winner := object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("new.example", 80))
-		a.Apply([]*resource.Resource{winner}, nil)
+		store.Apply([]*resource.Resource{winner}, nil)
 		b.Apply([]*resource.Resource{object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("old.example", 80))}, nil)
-		view := New(Source{Name: "a", Reader: a}, Source{Name: "b", Reader: b})
+		view := New(Source{Name: "a", Reader: store}, Source{Name: "b", Reader: b})
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		go func() { _ = view.Run(ctx) }()

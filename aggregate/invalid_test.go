@@ -43,12 +43,12 @@ func TestView_Invalid(t *testing.T) {
 func TestView_InvalidOfReadSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mark := []resource.Key{{Kind: resource.Unrecognised, Namespace: "ns", Name: "policies.yaml:3"}}
-		a, a2, b := memstore.New(), memstore.New(), memstore.New()
-		view := aggregate.New(aggregate.Source{Name: "a", Reader: a})
+		store, a2, b := memstore.New(), memstore.New(), memstore.New()
+		view := aggregate.New(aggregate.Source{Name: "a", Reader: store})
 		run(t, view)
-		put(a, gateway("g", "1"))
-		a.SetInvalid(mark)
-		a.MarkSynced()
+		put(store, gateway("g", "1"))
+		store.SetInvalid(mark)
+		store.MarkSynced()
 		synctest.Wait()
 		require.Equal(t, mark, view.Snapshot().Invalid())
 

@@ -62,11 +62,11 @@ func TestServiceName_HasOneOwner(t *testing.T) {
 			&networking.ServiceEntry{Ports: []*networking.ServicePort{{Number: port, Name: "p", Protocol: "HTTP"}}})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		a, b := memstore.New(), memstore.New()
-		view := start(t, merging("a", a), merging("b", b))
+		store, b := memstore.New(), memstore.New()
+		view := start(t, merging("a", store), merging("b", b))
 		steps := map[string]func(){
-			"x":  func() { a.Apply([]*resource.Resource{named}, nil) },
-			"90": func() { a.Apply([]*resource.Resource{hostless(90)}, nil) },
+			"x":  func() { store.Apply([]*resource.Resource{named}, nil) },
+			"90": func() { store.Apply([]*resource.Resource{hostless(90)}, nil) },
 			"91": func() { b.Apply([]*resource.Resource{hostless(91)}, nil) },
 		}
 		for _, order := range [][]string{{"x", "90", "91"}, {"91", "90", "x"}, {"90", "x", "91"}} {
@@ -84,13 +84,13 @@ func TestServiceName_HasOneOwner(t *testing.T) {
 			require.Len(t, view.Conflicts(), 1)
 			require.Len(t, view.Explain(name).Merged.Refused, 2)
 
-			a.Apply(nil, []resource.Key{named.Key()})
+			store.Apply(nil, []resource.Key{named.Key()})
 			require.Equal(t, map[string][]string{name.Name: nil}, servedHosts(view), "the next one has it")
 			require.EqualValues(t, 90, decoded(view.Snapshot().Get(name)).Ports[0].Number)
 			require.Len(t, view.Refusals(), 1)
 			require.Contains(t, view.Refusals()[0].Reason, "ports differ")
 
-			a.Apply(nil, []resource.Key{name})
+			store.Apply(nil, []resource.Key{name})
 			require.Len(t, servedHosts(view), 1)
 			require.EqualValues(t, 91, decoded(view.Snapshot().Get(name)).Ports[0].Number)
 			require.Empty(t, view.Refusals())

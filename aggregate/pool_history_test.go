@@ -51,17 +51,17 @@ func (l listed) resource(t require.TestingT, key resource.Key) *resource.Resourc
 func saying(t require.TestingT, r *resource.Resource) string {
 	spec, err := r.Spec()
 	require.NoError(t, err)
-	se := spec.(*networking.ServiceEntry)
+	serviceEntry := spec.(*networking.ServiceEntry)
 	var ports []uint32
-	for _, p := range se.Ports {
+	for _, p := range serviceEntry.Ports {
 		ports = append(ports, p.Number)
 	}
 	var endpoints []string
-	for _, e := range se.Endpoints {
+	for _, e := range serviceEntry.Endpoints {
 		endpoints = append(endpoints, e.Address+"@"+e.Locality)
 	}
 	slices.Sort(endpoints)
-	return fmt.Sprint(se.Hosts, ports, endpoints)
+	return fmt.Sprint(serviceEntry.Hosts, ports, endpoints)
 }
 
 func statesOf(t require.TestingT, s memstore.Snapshot) map[resource.Key]string {
@@ -88,21 +88,21 @@ func poolModel(registries []*registry) (served map[resource.Key]string, refused 
 	for i := range 2 * len(ordered) { // once for entries with addresses, and once for the others
 		s, idle := ordered[i%len(ordered)], i >= len(ordered)
 		for _, key := range slices.SortedFunc(maps.Keys(s.lists), resource.Key.Compare) {
-			l := s.lists[key]
-			if s.Merge == nil || idle != (len(l.addresses) == 0) {
+			listed := s.lists[key]
+			if s.Merge == nil || idle != (len(listed.addresses) == 0) {
 				continue
 			}
-			place := key.Namespace + "/" + l.host
+			place := key.Namespace + "/" + listed.host
 			i := slices.IndexFunc(hosts[place], func(g *group) bool {
-				return slices.ContainsFunc(l.ports, func(p uint32) bool { return slices.Contains(g.ports, p) })
+				return slices.ContainsFunc(listed.ports, func(p uint32) bool { return slices.Contains(g.ports, p) })
 			})
 			switch {
 			case i < 0:
-				g := &group{listed: l, sources: make(map[string][]*registry)}
+				g := &group{listed: listed, sources: make(map[string][]*registry)}
 				hosts[place] = append(hosts[place], g)
-				g.add(s, l)
-			case slices.Equal(hosts[place][i].ports, l.ports):
-				hosts[place][i].add(s, l)
+				g.add(s, listed)
+			case slices.Equal(hosts[place][i].ports, listed.ports):
+				hosts[place][i].add(s, listed)
 			default:
 				refused++
 			}
@@ -117,14 +117,14 @@ func poolModel(registries []*registry) (served map[resource.Key]string, refused 
 	pooled := false
 	for _, s := range ordered { // the first that has a key wins
 		if s.Merge == nil {
-			for key, l := range s.lists {
+			for key, listed := range s.lists {
 				if _, ok := served[key]; !ok {
 					var addresses []string
-					for _, a := range l.addresses {
+					for _, a := range listed.addresses {
 						addresses = append(addresses, a+"@")
 					}
 					slices.Sort(addresses)
-					served[key] = fmt.Sprint([]string{l.host}, l.ports, addresses)
+					served[key] = fmt.Sprint([]string{listed.host}, listed.ports, addresses)
 				}
 			}
 		} else if !pooled {
@@ -270,16 +270,16 @@ func checkProvenance(t *rapid.T, view *View, configured []*registry, refused int
 			return c.Rule == conflicts.MergeEndpoints
 		}))
 		var served []string
-		for _, p := range e.Merged.Endpoints {
-			if !p.Standby {
-				served = append(served, p.Address+"@"+p.Locality)
+		for _, endpoint := range e.Merged.Endpoints {
+			if !endpoint.Standby {
+				served = append(served, endpoint.Address+"@"+endpoint.Locality)
 			}
-			for _, name := range append([]string{p.Source}, p.Also...) {
+			for _, name := range append([]string{endpoint.Source}, endpoint.Also...) {
 				s := configured[slices.IndexFunc(configured, func(s *registry) bool { return s.Name == name })]
 				require.True(t, slices.ContainsFunc(e.Merged.Members, func(m Member) bool {
 					key := resource.Key{Kind: resource.ServiceEntry, Namespace: r.Key().Namespace, Name: m.Name}
-					return m.Source == name && slices.Contains(s.lists[key].addresses, p.Address)
-				}), "%s lists %s", name, p.Address)
+					return m.Source == name && slices.Contains(s.lists[key].addresses, endpoint.Address)
+				}), "%s lists %s", name, endpoint.Address)
 			}
 		}
 		slices.Sort(served)

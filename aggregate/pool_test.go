@@ -44,10 +44,10 @@ func merging(name string, store *memstore.Store) Source {
 // endpoint, and when it no longer does.
 func TestEndpointListedTwice_DoesNotChangeView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := memstore.New(), memstore.New()
-		list(t, a, "x", "10.0.0.1", "10.0.0.2")
+		store, b := memstore.New(), memstore.New()
+		list(t, store, "x", "10.0.0.1", "10.0.0.2")
 		list(t, b, "y")
-		view := start(t, merging("a", a), merging("b", b))
+		view := start(t, merging("a", store), merging("b", b))
 		synctest.Wait()
 		before := view.Snapshot()
 		require.Equal(t, 1, before.Len())
@@ -59,7 +59,7 @@ func TestEndpointListedTwice_DoesNotChangeView(t *testing.T) {
 			}
 		}
 		list(t, b, "y", "10.0.0.1")
-		list(t, a, "x", "10.0.0.2") // one of them still has it
+		list(t, store, "x", "10.0.0.2") // one of them still has it
 		synctest.Wait()
 		require.Equal(t, before.Get(keyOf("a.example-80")).Version(), view.Snapshot().Get(keyOf("a.example-80")).Version())
 	})
@@ -69,9 +69,9 @@ func TestEndpointListedTwice_DoesNotChangeView(t *testing.T) {
 // source lists it.
 func TestMergedEntry_UpdatedAcrossSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := memstore.New(), memstore.New()
-		list(t, a, "x", "10.0.0.1")
-		view := start(t, merging("a", a), merging("b", b))
+		store, b := memstore.New(), memstore.New()
+		list(t, store, "x", "10.0.0.1")
+		view := start(t, merging("a", store), merging("b", b))
 		served := func() string {
 			synctest.Wait()
 			require.Equal(t, 1, view.Snapshot().Len())
@@ -80,7 +80,7 @@ func TestMergedEntry_UpdatedAcrossSources(t *testing.T) {
 		require.Contains(t, served(), "[10.0.0.1@]")
 		list(t, b, "y", "10.0.0.2")
 		require.Contains(t, served(), "[10.0.0.1@ 10.0.0.2@]")
-		a.Apply(nil, []resource.Key{keyOf("x")})
+		store.Apply(nil, []resource.Key{keyOf("x")})
 		require.Contains(t, served(), "[10.0.0.2@]")
 	})
 }
@@ -88,12 +88,12 @@ func TestMergedEntry_UpdatedAcrossSources(t *testing.T) {
 // TestMergedCommit_IsOneCommit checks that a commit of a source is one commit of the view, merged or not.
 func TestMergedCommit_IsOneCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := memstore.New()
-		view := start(t, merging("a", a))
+		store := memstore.New()
+		view := start(t, merging("a", store))
 		synctest.Wait()
 		before := view.Snapshot().Revision()
 		l := listed{host: "a.example", ports: []uint32{80}}
-		a.Apply([]*resource.Resource{
+		store.Apply([]*resource.Resource{
 			l.resource(t, keyOf("x")),
 			resource.FromBody(resource.Meta{Key: resource.Key{Kind: resource.Gateway, Namespace: "n", Name: "g"}}, nil),
 		}, nil)
@@ -106,12 +106,12 @@ func TestMergedCommit_IsOneCommit(t *testing.T) {
 // TestRemovedSourceStaysMerged checks that the endpoints of a source that is replaced stay until the new one is read.
 func TestRemovedSourceStaysMerged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b, fresh := memstore.New(), memstore.New(), memstore.New()
-		list(t, a, "x", "10.0.0.1")
+		store, b, fresh := memstore.New(), memstore.New(), memstore.New()
+		list(t, store, "x", "10.0.0.1")
 		list(t, b, "y", "10.0.0.2")
-		a.MarkSynced()
+		store.MarkSynced()
 		b.MarkSynced()
-		view := start(t, merging("a", a), merging("b", b))
+		view := start(t, merging("a", store), merging("b", b))
 		served := func() string {
 			synctest.Wait()
 			return saying(t, view.Snapshot().Get(keyOf("a.example-80")))
@@ -140,18 +140,18 @@ func TestRemovedSourceStaysMerged(t *testing.T) {
 // gives it to one that is not read yet, and may have the same hosts.
 func TestMergeEndsWhileAnotherIsUnread_KeepsServing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b, late := memstore.New(), memstore.New(), memstore.New()
-		list(t, a, "reviews", "10.0.0.1")
+		store, b, late := memstore.New(), memstore.New(), memstore.New()
+		list(t, store, "reviews", "10.0.0.1")
 		ratings := listed{host: "b.example", ports: []uint32{80}, addresses: []string{"10.0.0.2"}}
 		b.Apply([]*resource.Resource{ratings.resource(t, keyOf("ratings"))}, nil)
-		a.MarkSynced()
+		store.MarkSynced()
 		b.MarkSynced()
-		view := start(t, merging("a", a), merging("b", b))
+		view := start(t, merging("a", store), merging("b", b))
 		synctest.Wait()
 		before := statesOf(t, view.Snapshot())
 		require.Len(t, before, 2)
 
-		view.SetSources(merging("late", late), merging("b", b), Source{Name: "a", Reader: a})
+		view.SetSources(merging("late", late), merging("b", b), Source{Name: "a", Reader: store})
 		synctest.Wait()
 		for key := range before {
 			require.Contains(t, statesOf(t, view.Snapshot()), key)
@@ -169,10 +169,10 @@ func TestMergeEndsWhileAnotherIsUnread_KeepsServing(t *testing.T) {
 // another one will have once it is read.
 func TestReadSource_MissingObjectsWaitForOtherSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b, replacement := memstore.New(), memstore.New(), memstore.New()
-		list(t, a, "reviews", "10.0.0.1")
-		a.MarkSynced()
-		view := start(t, Source{Name: "a", Reader: a})
+		store, b, replacement := memstore.New(), memstore.New(), memstore.New()
+		list(t, store, "reviews", "10.0.0.1")
+		store.MarkSynced()
+		view := start(t, Source{Name: "a", Reader: store})
 		served := func() {
 			t.Helper()
 			synctest.Wait()
@@ -180,7 +180,7 @@ func TestReadSource_MissingObjectsWaitForOtherSources(t *testing.T) {
 		}
 		served()
 		unread := Source{Name: "b", Reader: b}
-		view.SetSources(merging("a", a), unread)
+		view.SetSources(merging("a", store), unread)
 		served()
 		list(t, replacement, "reviews", "10.0.0.1")
 		view.SetSources(merging("a", replacement), unread)
@@ -205,25 +205,25 @@ func memberNames(members []Member) (names []string) {
 // own keys.
 func TestUnreadableEntry_ServedUnchanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := memstore.New(), memstore.New()
+		store, b := memstore.New(), memstore.New()
 		broken := func(body string) *resource.Resource {
 			return resource.FromBody(resource.Meta{Key: keyOf("x")}, []byte(body))
 		}
-		a.Apply([]*resource.Resource{broken("\xff\xff")}, nil)
+		store.Apply([]*resource.Resource{broken("\xff\xff")}, nil)
 		b.Apply([]*resource.Resource{broken("\xff")}, nil)
-		view := start(t, merging("a", a), merging("b", b))
+		view := start(t, merging("a", store), merging("b", b))
 		synctest.Wait()
 		require.Equal(t, []byte("\xff\xff"), view.Snapshot().Get(keyOf("x")).Body())
 		require.Len(t, view.Conflicts(), 1)
-		a.Apply(nil, []resource.Key{keyOf("x")})
+		store.Apply(nil, []resource.Key{keyOf("x")})
 		synctest.Wait()
 		require.Equal(t, []byte("\xff"), view.Snapshot().Get(keyOf("x")).Body())
 		require.Empty(t, view.Conflicts())
 
-		a.Apply([]*resource.Resource{broken("\xff\xff")}, nil)
+		store.Apply([]*resource.Resource{broken("\xff\xff")}, nil)
 		synctest.Wait()
 		require.Len(t, view.Conflicts(), 1)
-		for _, s := range []*memstore.Store{a, b} {
+		for _, s := range []*memstore.Store{store, b} {
 			s.Apply(nil, []resource.Key{keyOf("x")})
 		}
 		synctest.Wait()
@@ -262,12 +262,12 @@ func TestExplainMerged(t *testing.T) {
 
 // TestExplain_MergedIncludesReadCommits asks while the loop works, so that the race detector has something to see.
 func TestExplain_MergedIncludesReadCommits(t *testing.T) {
-	a, b := memstore.New(), memstore.New()
-	view := start(t, merging("a", a), merging("b", b))
+	store, b := memstore.New(), memstore.New()
+	view := start(t, merging("a", store), merging("b", b))
 	for i := range 300 {
 		address := fmt.Sprintf("10.0.%d.%d", i/256, i%256)
 		changed := view.Changed()
-		list(t, []*memstore.Store{a, b}[i%2], fmt.Sprint("x", i/100), address)
+		list(t, []*memstore.Store{store, b}[i%2], fmt.Sprint("x", i/100), address)
 		<-changed
 		e := view.Explain(keyOf("a.example-80"))
 		require.True(t, slices.ContainsFunc(e.Merged.Endpoints, func(p Endpoint) bool { return p.Address == address }))
@@ -284,14 +284,14 @@ func TestChangeCostsAsMuchAsItsHost(t *testing.T) {
 			rs = append(rs, listed{host: fmt.Sprintf("h%d.example", i), ports: []uint32{80}}.resource(t, keyOf(fmt.Sprint("h", i))))
 		}
 		store.Apply(rs, nil)
-		v := New(merging("a", store))
-		v.merge()
+		view := New(merging("a", store))
+		view.merge()
 		i := 0
 		return testing.AllocsPerRun(100, func() {
 			i++
 			l := listed{host: "h1.example", ports: []uint32{80}, addresses: []string{fmt.Sprintf("10.0.0.%d", i)}}
 			store.Apply([]*resource.Resource{l.resource(t, keyOf("h1"))}, nil)
-			v.merge()
+			view.merge()
 		})
 	}
 	require.Less(t, cost(5000), 2*cost(50))

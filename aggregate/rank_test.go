@@ -19,18 +19,18 @@ func TestRanks_FollowPrecedence(t *testing.T) {
 		created := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		stores := make(map[string]*memstore.Store)
 		source := func(name string, precedence int) Source {
-			s := stores[name]
-			if s == nil {
-				s = memstore.New()
-				stores[name] = s
+			store := stores[name]
+			if store == nil {
+				store = memstore.New()
+				stores[name] = store
 				r := resource.FromBody(resource.Meta{Key: resource.Key{Kind: resource.Gateway, Namespace: "n", Name: name}}, nil)
 				if name == "dated" {
 					r = r.WithCreated(created)
 				}
-				s.Apply([]*resource.Resource{r}, nil)
-				s.MarkSynced()
+				store.Apply([]*resource.Resource{r}, nil)
+				store.MarkSynced()
 			}
-			return Source{Name: name, Reader: s, Precedence: precedence}
+			return Source{Name: name, Reader: store, Precedence: precedence}
 		}
 		view := New(source("dated", 0), source("a", 0), source("b", 0), source("first", 1))
 		ctx, cancel := context.WithCancel(context.Background())

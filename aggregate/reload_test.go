@@ -37,15 +37,15 @@ func gateway(name, content string) *resource.Resource {
 func TestSetSources_IsOneCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := synced(gateway("only-a", "a"), gateway("both", "a"))
-		b := synced(gateway("only-b", "b"), gateway("both", "b"))
+		store := synced(gateway("only-b", "b"), gateway("both", "b"))
 		c := synced(gateway("only-c", "c"), gateway("both", "c"))
-		view := aggregate.New(aggregate.Source{Name: "a", Reader: a}, aggregate.Source{Name: "b", Reader: b})
+		view := aggregate.New(aggregate.Source{Name: "a", Reader: a}, aggregate.Source{Name: "b", Reader: store})
 		run(t, view)
 		synctest.Wait()
 		before := view.Snapshot()
 		require.Equal(t, map[string]string{"ns/only-a": "a", "ns/only-b": "b", "ns/both": "a"}, contents(before))
 
-		view.SetSources(aggregate.Source{Name: "c", Reader: c}, aggregate.Source{Name: "b", Reader: b})
+		view.SetSources(aggregate.Source{Name: "c", Reader: c}, aggregate.Source{Name: "b", Reader: store})
 		synctest.Wait()
 		after := view.Snapshot()
 		require.Equal(t, map[string]string{"ns/only-c": "c", "ns/only-b": "b", "ns/both": "c"}, contents(after))
@@ -112,14 +112,14 @@ func TestReplacedSource_KeepsObjects(t *testing.T) {
 
 func TestRemovedSourceComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := synced(gateway("a", "1"))
-		source := aggregate.Source{Name: "a", Reader: a}
+		store := synced(gateway("a", "1"))
+		source := aggregate.Source{Name: "a", Reader: store}
 		view := aggregate.New(source)
 		run(t, view)
 		synctest.Wait()
 		view.SetSources(aggregate.Source{Name: "b", Reader: memstore.New()})
 		synctest.Wait()
-		put(a, gateway("a", "2"), gateway("b", "2"))
+		put(store, gateway("a", "2"), gateway("b", "2"))
 		synctest.Wait()
 		require.Equal(t, map[string]string{"ns/a": "1"}, contents(view.Snapshot()), "it is no longer followed")
 
@@ -135,8 +135,8 @@ func TestUnreadSource_KeepsServedObjects(t *testing.T) {
 	source := func(name string, s *memstore.Store) aggregate.Source { return aggregate.Source{Name: name, Reader: s} }
 	synctest.Test(t, func(t *testing.T) {
 		a := synced(gateway("x", "a"), gateway("y", "a"), gateway("z", "a"))
-		b := synced(gateway("x", "b"), gateway("y", "b"), gateway("w", "b"))
-		view := aggregate.New(source("a", a), source("b", b))
+		store := synced(gateway("x", "b"), gateway("y", "b"), gateway("w", "b"))
+		view := aggregate.New(source("a", a), source("b", store))
 		run(t, view)
 		serves := func(want map[string]string, why string) {
 			t.Helper()
@@ -147,16 +147,16 @@ func TestUnreadSource_KeepsServedObjects(t *testing.T) {
 
 		// The first source is replaced by one that cannot be read: it may have the former objects, or not.
 		c := memstore.New()
-		first := view.SetSources(source("c", c), source("b", b))
+		first := view.SetSources(source("c", c), source("b", store))
 		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/w": "b"}, "the objects of c are not read yet")
-		b.Apply([]*resource.Resource{gateway("w", "b2"), gateway("v", "b2")}, nil)
+		store.Apply([]*resource.Resource{gateway("w", "b2"), gateway("v", "b2")}, nil)
 		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/w": "b2", "ns/v": "b2"}, "b goes on")
-		b.Apply(nil, []resource.Key{gateway("w", "").Key(), gateway("x", "").Key()})
+		store.Apply(nil, []resource.Key{gateway("w", "").Key(), gateway("x", "").Key()})
 		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/v": "b2"},
 			"an object that b deletes is gone, but not another source's")
 
 		// Now it comes first, so that its objects win.
-		second := view.SetSources(source("b", b), source("c", c))
+		second := view.SetSources(source("b", store), source("c", c))
 		serves(map[string]string{"ns/x": "a", "ns/y": "b", "ns/z": "a", "ns/v": "b2"}, "b has y for sure")
 
 		put(c, gateway("z", "c"))
@@ -174,15 +174,15 @@ func TestUnreadSource_KeepsServedObjects(t *testing.T) {
 // unread and one between them has other versions.
 func TestRename_WhileAnotherIsUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := synced(gateway("x", "a")), synced(gateway("x", "b"))
-		view := aggregate.New(aggregate.Source{Name: "a", Reader: a}, aggregate.Source{Name: "b", Reader: b})
+		store, b := synced(gateway("x", "a")), synced(gateway("x", "b"))
+		view := aggregate.New(aggregate.Source{Name: "a", Reader: store}, aggregate.Source{Name: "b", Reader: b})
 		run(t, view)
 		synctest.Wait()
 		view.SetSources(aggregate.Source{Name: "c", Reader: memstore.New()}, aggregate.Source{Name: "b", Reader: b},
-			aggregate.Source{Name: "z", Reader: a})
+			aggregate.Source{Name: "z", Reader: store})
 		synctest.Wait()
 		for _, content := range []string{"a", "a2"} {
-			put(a, gateway("x", content).WithOrigin(resource.Origin{Source: "z"}))
+			put(store, gateway("x", content).WithOrigin(resource.Origin{Source: "z"}))
 			synctest.Wait()
 			require.Equal(t, map[string]string{"ns/x": content}, contents(view.Snapshot()))
 		}
@@ -192,12 +192,12 @@ func TestRename_WhileAnotherIsUnread(t *testing.T) {
 // TestSwappedNames_ChangeNoObject has two sources that swap their names and change no objects.
 func TestSwappedNames_ChangeNoObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := synced(gateway("x", "a")), synced(gateway("y", "b"))
-		view := aggregate.New(aggregate.Source{Name: "a", Reader: a}, aggregate.Source{Name: "b", Reader: b})
+		store, b := synced(gateway("x", "a")), synced(gateway("y", "b"))
+		view := aggregate.New(aggregate.Source{Name: "a", Reader: store}, aggregate.Source{Name: "b", Reader: b})
 		run(t, view)
 		synctest.Wait()
 		before := view.Snapshot().Revision()
-		view.SetSources(aggregate.Source{Name: "b", Reader: a}, aggregate.Source{Name: "a", Reader: b})
+		view.SetSources(aggregate.Source{Name: "b", Reader: store}, aggregate.Source{Name: "a", Reader: b})
 		synctest.Wait()
 		require.Equal(t, before, view.Snapshot().Revision())
 		require.Equal(t, map[string]string{"ns/x": "a", "ns/y": "b"}, contents(view.Snapshot()))

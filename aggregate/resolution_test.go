@@ -92,16 +92,16 @@ func TestAnyValidEntries_MergeIntoValidOnes(t *testing.T) {
 				heard[m]++
 				s.checkEndpointsOf(t, m, decoded(merged))
 			}
-			for _, r := range s.refused {
-				heard[r.member]++
-				require.NotEmpty(t, r.reason)
-				if idle(r.spec) {
+			for _, refusal := range s.refused {
+				heard[refusal.member]++
+				require.NotEmpty(t, refusal.reason)
+				if idle(refusal.spec) {
 					continue
 				}
 				require.False(t, slices.ContainsFunc(s.members, func(m *member) bool { return idle(m.spec) && len(s.members) == 1 }),
-					"%v is refused because of an entry without endpoints", r.spec)
-				apart := slices.ContainsFunc(s.members, func(m *member) bool { return !together(m.spec, r.spec) })
-				require.True(t, apart, "%s: %v, which goes with all others", r.reason, r.spec)
+					"%v is refused because of an entry without endpoints", refusal.spec)
+				apart := slices.ContainsFunc(s.members, func(m *member) bool { return !together(m.spec, refusal.spec) })
+				require.True(t, apart, "%s: %v, which goes with all others", refusal.reason, refusal.spec)
 			}
 		}
 		for _, m := range members {
@@ -175,11 +175,11 @@ func anyEntry(t *rapid.T, hosts []string) *networking.ServiceEntry {
 		names = append(names, "unix:///run/a")
 	}
 	for _, address := range rapid.SliceOfN(rapid.SampledFrom(names), 0, 3).Draw(t, "endpoints") {
-		e := workload(address, nil)
+		workloadEntry := workload(address, nil)
 		if number := rapid.SampledFrom([]uint32{0, 0, 8081}).Draw(t, "port"); number > 0 && address[0] != 'u' {
-			e.Ports = map[string]uint32{se.Ports[0].Name: cmp.Or(number, 1)}
+			workloadEntry.Ports = map[string]uint32{se.Ports[0].Name: cmp.Or(number, 1)}
 		}
-		se.Endpoints = append(se.Endpoints, e)
+		se.Endpoints = append(se.Endpoints, workloadEntry)
 	}
 	if rapid.IntRange(0, 9).Draw(t, "selects") == 0 {
 		se.Endpoints, se.WorkloadSelector = nil, &networking.WorkloadSelector{Labels: map[string]string{"app": "a"}}

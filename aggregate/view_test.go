@@ -24,11 +24,11 @@ func entry(content string) *resource.Resource {
 }
 
 // run runs v until the test ends.
-func run(t *testing.T, v *aggregate.View) {
+func run(t *testing.T, view *aggregate.View) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var background sync.WaitGroup
 	background.Go(func() {
-		if err := v.Run(ctx); !errors.Is(err, context.Canceled) {
+		if err := view.Run(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("Run returned %v", err)
 		}
 	})
@@ -96,12 +96,12 @@ func TestConformance(t *testing.T) {
 
 func TestFirstSourceWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b, c := memstore.New(), memstore.New(), memstore.New()
+		store, b, c := memstore.New(), memstore.New(), memstore.New()
 		view := aggregate.New(
-			aggregate.Source{Name: "a", Reader: a},
+			aggregate.Source{Name: "a", Reader: store},
 			aggregate.Source{Name: "b", Reader: b},
 			aggregate.Source{Name: "c", Reader: c, Precedence: 7})
-		put(a, entry("of a"))
+		put(store, entry("of a"))
 		put(b, entry("of b"))
 		run(t, view)
 		got := func() string {
@@ -120,7 +120,7 @@ func TestFirstSourceWins(t *testing.T) {
 
 		c.Apply(nil, []resource.Key{reviews})
 		require.Equal(t, "of a", got())
-		a.Apply(nil, []resource.Key{reviews})
+		store.Apply(nil, []resource.Key{reviews})
 		require.Equal(t, "of b", got())
 		require.Empty(t, shadowed(view, reviews))
 		require.Empty(t, slices.Collect(view.Shadows()))
@@ -146,10 +146,10 @@ func sourceNames(cs []aggregate.Candidate) (names []string) {
 
 func TestNextWinner_IsUpdate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := memstore.New(), memstore.New()
+		a, store := memstore.New(), memstore.New()
 		put(a, entry("of a"))
-		put(b, entry("of b"))
-		view := aggregate.New(aggregate.Source{Name: "a", Reader: a}, aggregate.Source{Name: "b", Reader: b})
+		put(store, entry("of b"))
+		view := aggregate.New(aggregate.Source{Name: "a", Reader: a}, aggregate.Source{Name: "b", Reader: store})
 		run(t, view)
 		synctest.Wait()
 
@@ -164,7 +164,7 @@ func TestNextWinner_IsUpdate(t *testing.T) {
 		go controller.Run(ctx)
 		synctest.Wait()
 
-		put(b, entry("of b, again")) // shadowed: no event
+		put(store, entry("of b, again")) // shadowed: no event
 		synctest.Wait()
 		a.Apply(nil, []resource.Key{reviews})
 		synctest.Wait()
@@ -176,12 +176,12 @@ func TestNextWinner_IsUpdate(t *testing.T) {
 
 func TestSourceCommits_NotSplit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := memstore.New()
-		view := aggregate.New(aggregate.Source{Name: "a", Reader: a})
+		store := memstore.New()
+		view := aggregate.New(aggregate.Source{Name: "a", Reader: store})
 		run(t, view)
 		synctest.Wait()
 		before := view.Snapshot().Revision()
-		put(a, storetest.New(resource.Gateway, "ns", "x", "1"), storetest.New(resource.Gateway, "ns", "y", "1"))
+		put(store, storetest.New(resource.Gateway, "ns", "x", "1"), storetest.New(resource.Gateway, "ns", "y", "1"))
 		synctest.Wait()
 		require.Equal(t, before+1, view.Snapshot().Revision())
 		keys, _, ok := view.Changes(before)
@@ -192,15 +192,15 @@ func TestSourceCommits_NotSplit(t *testing.T) {
 
 func TestSynced_WithRequiredSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b, optional := memstore.New(), memstore.New(), memstore.New()
+		store, b, optional := memstore.New(), memstore.New(), memstore.New()
 		view := aggregate.New(
-			aggregate.Source{Name: "a", Reader: a},
+			aggregate.Source{Name: "a", Reader: store},
 			aggregate.Source{Name: "b", Reader: b},
 			aggregate.Source{Name: "optional", Reader: optional, Optional: true})
 		run(t, view)
 		synced := func() bool { synctest.Wait(); return view.Synced() }
 		require.False(t, synced())
-		a.MarkSynced()
+		store.MarkSynced()
 		require.False(t, synced())
 		b.MarkSynced()
 		require.True(t, synced())

@@ -51,33 +51,33 @@ var comments = sync.OnceValue(func() map[string]string {
 // it.
 func fields(typ reflect.Type) []reflect.StructField {
 	var structFields []reflect.StructField
-	for f := range typ.Fields() {
-		if f.Anonymous && keyOf(f) == "" {
-			structFields = append(structFields, fields(bare(f.Type))...)
+	for structField := range typ.Fields() {
+		if structField.Anonymous && keyOf(structField) == "" {
+			structFields = append(structFields, fields(bare(structField.Type))...)
 			continue
 		}
-		comment := comments()[typ.String()+"."+f.Name]
-		if typ == reflect.TypeFor[config.Source]() && f.Name == "Address" {
+		comment := comments()[typ.String()+"."+structField.Name]
+		if typ == reflect.TypeFor[config.Source]() && structField.Name == "Address" {
 			for _, scheme := range config.Schemes() {
 				comment += " " + scheme.Form
 			}
 		}
-		f.Tag += reflect.StructTag(` jsonschema:` + strconv.Quote(comment))
-		structFields = append(structFields, f)
+		structField.Tag += reflect.StructTag(` jsonschema:` + strconv.Quote(comment))
+		structFields = append(structFields, structField)
 	}
 	return structFields
 }
 
 // annotate gives the properties of a struct's schema, and of the structs in it, their descriptions and defaults.
-func annotate(s *jsonschema.Schema, typ reflect.Type) *jsonschema.Schema {
-	for _, f := range fields(typ) {
-		p := s.Properties[keyOf(f)]
+func annotate(schema *jsonschema.Schema, typ reflect.Type) *jsonschema.Schema {
+	for _, structField := range fields(typ) {
+		p := schema.Properties[keyOf(structField)]
 		if p == nil {
 			continue
 		}
-		p.Description = f.Tag.Get("jsonschema")
-		p.Default = defaultOf(f)
-		inner := bare(f.Type)
+		p.Description = structField.Tag.Get("jsonschema")
+		p.Default = defaultOf(structField)
+		inner := bare(structField.Type)
 		if inner.Kind() == reflect.Slice {
 			p, inner = p.Items, bare(inner.Elem())
 		}
@@ -85,5 +85,5 @@ func annotate(s *jsonschema.Schema, typ reflect.Type) *jsonschema.Schema {
 			annotate(p, inner)
 		}
 	}
-	return s
+	return schema
 }

@@ -24,13 +24,13 @@ func TestConsulKV(t *testing.T) {
 	require.NoError(t, err)
 	s := cfg.ConfigSources[0]
 	require.Equal(t, "prod", s.Name)
-	got := s.Settings.(*config.ConsulKV).Source()
-	require.Equal(t, "/etc/tributary/ca.pem", got.TLS.CACertificates)
-	got.TLS = nil
+	settings := s.Settings.(*config.ConsulKV).Source()
+	require.Equal(t, "/etc/tributary/ca.pem", settings.TLS.CACertificates)
+	settings.TLS = nil
 	require.Equal(t, consulkv.Settings{
 		Settings: dial.Settings{TokenFile: "/etc/tributary/token"}, Texts: sources.Texts{DefaultNamespace: "shop", UnknownFields: "warn"},
 		Wait: time.Minute,
-	}, got)
+	}, settings)
 }
 
 func TestConsulKVFaults(t *testing.T) {

@@ -19,11 +19,11 @@ func TestEureka(t *testing.T) {
 `))
 	require.NoError(t, err)
 	first := c.ConfigSources[0]
-	s := first.Settings.(*config.Eureka).Source()
-	require.Equal(t, []string{"ORDERS"}, s.Apps)
-	require.Equal(t, time.Minute, s.Hold)
-	require.Equal(t, "east", s.Mapping.Region)
-	require.Equal(t, 443, s.Mapping.SecureServicePort)
+	settings := first.Settings.(*config.Eureka).Source()
+	require.Equal(t, []string{"ORDERS"}, settings.Apps)
+	require.Equal(t, time.Minute, settings.Hold)
+	require.Equal(t, "east", settings.Mapping.Region)
+	require.Equal(t, 443, settings.Mapping.SecureServicePort)
 	require.Equal(t, "eureka", first.Name)
 
 	for source, message := range map[string]string{

@@ -95,13 +95,13 @@ func keys(t *testing.T) string {
 		reflect.TypeFor[config.TLSSettings](): "tlsSettings",
 	}
 	sections := []section{{"The file", "Keys of the file itself.", reflect.TypeFor[config.Config]()}}
-	for _, f := range fields(reflect.TypeFor[config.Config]()) {
-		if typ, key := bare(f.Type), keyOf(f); key != "" && typ.Kind() == reflect.Struct {
+	for _, structField := range fields(reflect.TypeFor[config.Config]()) {
+		if typ, key := bare(structField.Type), keyOf(structField); key != "" && typ.Kind() == reflect.Struct {
 			sectionByType[typ] = key
-			sections = append(sections, section{key, f.Tag.Get("jsonschema"), typ})
+			sections = append(sections, section{key, structField.Tag.Get("jsonschema"), typ})
 		} else if key != "" && typ.Kind() == reflect.Slice && bare(typ.Elem()).Kind() == reflect.Struct {
 			sectionByType[bare(typ.Elem())] = key
-			sections = append(sections, section{key, "A list. " + f.Tag.Get("jsonschema"), bare(typ.Elem())})
+			sections = append(sections, section{key, "A list. " + structField.Tag.Get("jsonschema"), bare(typ.Elem())})
 		}
 	}
 	for _, f := range fields(reflect.TypeFor[config.Source]()) {
@@ -110,16 +110,16 @@ func keys(t *testing.T) string {
 			sections = append(sections, section{key, "Of each source. " + f.Tag.Get("jsonschema"), typ})
 		}
 	}
-	for _, s := range config.Schemes() {
+	for _, scheme := range config.Schemes() {
 		var names []string
-		for _, name := range s.Names {
-			if name += "://"; s.Kind != "" {
-				name += "…?kind=" + s.Kind
+		for _, name := range scheme.Names {
+			if name += "://"; scheme.Kind != "" {
+				name += "…?kind=" + scheme.Kind
 			}
 			names = append(names, "`"+name+"`")
 		}
 		intro := "Of sources whose address is " + strings.Join(names, " or ") + ", beside those of [each source](#configsources)."
-		sections = append(sections, section{title(s), intro, reflect.TypeOf(s.Settings()).Elem()})
+		sections = append(sections, section{title(scheme), intro, reflect.TypeOf(scheme.Settings()).Elem()})
 	}
 	sections = append(sections, section{
 		"tlsSettings", "TLS of the connection to a source, of every scheme that has the key.",
@@ -135,18 +135,18 @@ func keys(t *testing.T) string {
 // rows writes a row for each key of a mapping, and for those of the mappings in it.
 func rows(t *testing.T, b *strings.Builder, under string, typ reflect.Type, sectionByType map[reflect.Type]string) {
 	t.Helper()
-	for _, f := range fields(typ) {
-		key := keyOf(f)
-		if key == "" || f.Anonymous {
+	for _, structField := range fields(typ) {
+		key := keyOf(structField)
+		if key == "" || structField.Anonymous {
 			continue
 		}
-		require.NotEmpty(t, f.Tag.Get("jsonschema"), f.Name)
-		description, byDefault := describe(f)
-		inner, list := bare(f.Type), ""
+		require.NotEmpty(t, structField.Tag.Get("jsonschema"), structField.Name)
+		description, byDefault := describe(structField)
+		inner, list := bare(structField.Type), ""
 		if inner.Kind() == reflect.Slice {
 			inner, list = bare(inner.Elem()), "[]"
 		}
-		name := typeName(t, f)
+		name := typeName(t, structField)
 		place, elsewhere := sectionByType[inner]
 		if elsewhere {
 			name = fmt.Sprintf("[%s](#%s)", name, strings.ToLower(place))
@@ -190,13 +190,13 @@ func describe(f reflect.StructField) (description, byDefault string) {
 }
 
 // defaultOf is the default of a key in JSON, if its description has one that is a value.
-func defaultOf(f reflect.StructField) json.RawMessage {
-	_, byDefault := describe(f)
+func defaultOf(structField reflect.StructField) json.RawMessage {
+	_, byDefault := describe(structField)
 	value := literalDefault.FindStringSubmatch(byDefault)
 	if value == nil {
 		return nil
 	}
-	switch typ := bare(f.Type); {
+	switch typ := bare(structField.Type); {
 	case typ.Kind() == reflect.Slice:
 		return json.RawMessage("[" + strconv.Quote(value[1]) + "]")
 	case typ.Kind() == reflect.Bool, typ.Kind() == reflect.Int, typ.Kind() == reflect.Int64 && typ != reflect.TypeFor[config.Duration]():
@@ -209,9 +209,9 @@ func defaultOf(f reflect.StructField) json.RawMessage {
 var literalDefault = regexp.MustCompile("^`([^`]+)`")
 
 // typeName is the type of a key in the page, with its unit.
-func typeName(t *testing.T, f reflect.StructField) string {
+func typeName(t *testing.T, structField reflect.StructField) string {
 	t.Helper()
-	typ := bare(f.Type)
+	typ := bare(structField.Type)
 	switch typ {
 	case reflect.TypeFor[config.Duration]():
 		return "duration"
@@ -240,24 +240,24 @@ func typeName(t *testing.T, f reflect.StructField) string {
 	case reflect.Bool:
 		return "boolean"
 	case reflect.Int, reflect.Int64:
-		if strings.Contains(f.Name, "Bytes") || strings.Contains(f.Tag.Get("jsonschema"), "in bytes") {
+		if strings.Contains(structField.Name, "Bytes") || strings.Contains(structField.Tag.Get("jsonschema"), "in bytes") {
 			return "integer, bytes"
 		}
-		if strings.HasSuffix(f.Name, "PerSecond") {
+		if strings.HasSuffix(structField.Name, "PerSecond") {
 			return "integer, a second"
 		}
 		return "integer"
 	}
-	t.Fatalf("%s has a type that the page has no word for: %s", f.Name, typ)
+	t.Fatalf("%s has a type that the page has no word for: %s", structField.Name, typ)
 	return ""
 }
 
 // title is the heading of a kind of source.
-func title(s config.Scheme) string {
-	if s.Kind != "" {
-		return s.Names[0] + " of kind " + s.Kind
+func title(scheme config.Scheme) string {
+	if scheme.Kind != "" {
+		return scheme.Names[0] + " of kind " + scheme.Kind
 	}
-	return s.Names[0]
+	return scheme.Names[0]
 }
 
 // example is an address of a kind of source.

@@ -112,16 +112,16 @@ func schema(t *testing.T) *jsonschema.Schema {
 // sourceSchema is that of a source: which keys it may have depends on the scheme of its address.
 func sourceSchema(t *testing.T, opts *jsonschema.ForOptions) *jsonschema.Schema {
 	t.Helper()
-	s, err := jsonschema.For[config.Source](opts)
+	schema, err := jsonschema.For[config.Source](opts)
 	require.NoError(t, err)
-	annotate(s, reflect.TypeFor[config.Source]())
-	s.AdditionalProperties = nil // each scheme has its own properties
+	annotate(schema, reflect.TypeFor[config.Source]())
+	schema.AdditionalProperties = nil // each scheme has its own properties
 	var sourceNames []string
 	for _, scheme := range config.Schemes() {
 		settings, err := jsonschema.ForType(reflect.TypeOf(scheme.Settings()).Elem(), opts)
 		require.NoError(t, err)
 		annotate(settings, reflect.TypeOf(scheme.Settings()).Elem())
-		for common := range s.Properties {
+		for common := range schema.Properties {
 			require.NotContains(t, settings.Properties, common)
 			settings.Properties[common] = &jsonschema.Schema{}
 		}
@@ -145,15 +145,15 @@ func sourceSchema(t *testing.T, opts *jsonschema.ForOptions) *jsonschema.Schema 
 		default:
 			address.AllOf = []*jsonschema.Schema{{Pattern: kindIs(scheme.Kind)}}
 		}
-		s.AllOf = append(s.AllOf, &jsonschema.Schema{
+		schema.AllOf = append(schema.AllOf, &jsonschema.Schema{
 			If:   &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"address": address}},
 			Then: settings,
 		})
 	}
 	slices.Sort(sourceNames)
 	sourceNames = slices.Compact(sourceNames)
-	s.Properties["address"].Pattern = addresses(sourceNames)
-	return s
+	schema.Properties["address"].Pattern = addresses(sourceNames)
+	return schema
 }
 
 // kindIs is a pattern of addresses that name a kind.

@@ -36,14 +36,14 @@ func TestSettingsReachTheirSource(t *testing.T) {
 }
 
 // fill gives each field of a struct a value, and returns their names.
-func fill(v reflect.Value) (names []string) {
-	for i := range v.NumField() {
-		field := v.Field(i)
-		if v.Type().Field(i).Anonymous {
+func fill(value reflect.Value) (names []string) {
+	for i := range value.NumField() {
+		field := value.Field(i)
+		if value.Type().Field(i).Anonymous {
 			names = append(names, fill(field)...)
 			continue
 		}
-		names = append(names, v.Type().Field(i).Name)
+		names = append(names, value.Type().Field(i).Name)
 		switch field.Kind() {
 		case reflect.String:
 			field.SetString("x")

@@ -73,20 +73,20 @@ func TestSums(t *testing.T) {
 		if scheme.Kind != "" {
 			label += "?kind=" + scheme.Kind
 		}
-		row, exists := floodRows[label]
+		floodRow, exists := floodRows[label]
 		if !exists {
-			row.hostile = httpBomb
+			floodRow.hostile = httpBomb
 		}
 		if !strings.Contains(scheme.Address, "%s") { // it reads no server
 			continue
 		}
 		t.Run(label, func(t *testing.T) {
-			server := newSwitch(t, row.hostile(t))
+			server := newSwitch(t, floodRow.hostile(t))
 			address := strings.Replace(scheme.Address, "%s", server.address, 1)
-			if row.query != "" {
+			if floodRow.query != "" {
 				address, _, _ = strings.Cut(address, "?")
 			}
-			source := &config.Source{Address: address + row.query, Settings: scheme.Settings()}
+			source := &config.Source{Address: address + floodRow.query, Settings: scheme.Settings()}
 			if kube, isKube := source.Settings.(*config.Kube); isKube {
 				kube.TLSSettings = &config.TLSSettings{Mode: "DISABLE"}
 			}
@@ -112,8 +112,8 @@ func TestSums(t *testing.T) {
 				require.LessOrEqual(t, pool.Taken(), sumLimits.Memory)
 				return strings.Contains(h.Message, bomb) && strings.Contains(h.Message, server.address)
 			})
-			if row.honest != nil {
-				server.to(row.honest(t))
+			if floodRow.honest != nil {
+				server.to(floodRow.honest(t))
 				sink.await(t, func(h sources.Health) bool { return h.State == sources.Healthy })
 			}
 		})
@@ -220,23 +220,23 @@ func (s *serverSwitch) cut() {
 // zipped returns a text of so many bytes, compressed.
 func zipped(text string, size int) []byte {
 	var packed bytes.Buffer
-	w := gzip.NewWriter(&packed)
+	writer := gzip.NewWriter(&packed)
 	for range size / len(text) {
-		_, _ = io.WriteString(w, text)
+		_, _ = io.WriteString(writer, text)
 	}
-	_ = w.Close()
+	_ = writer.Close()
 	return packed.Bytes()
 }
 
 // httpBomb answers everything with JSON of 256 MiB in 0.3 MB.
 func httpBomb(t *testing.T) string {
 	packed := zipped(strings.Repeat("{},", 10_000), 256<<20)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Content-Encoding", "gzip")
-		w.Header().Set("X-Consul-Index", "5")
+	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) {
+		response.Header().Set("Content-Type", "application/json")
+		response.Header().Set("Content-Encoding", "gzip")
+		response.Header().Set("X-Consul-Index", "5")
 		start := zipped("[", 1)
-		_, _ = w.Write(append(start, packed...)) // gzip has several members
+		_, _ = response.Write(append(start, packed...)) // gzip has several members
 	}))
 	t.Cleanup(server.Close)
 	return strings.TrimPrefix(server.URL, "http://")

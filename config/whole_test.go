@@ -46,11 +46,11 @@ func FuzzWhole(f *testing.F) {
 			return
 		}
 		decoder := yaml.NewDecoder(bytes.NewReader(text))
-		var doc yaml.Node
-		if err := decoder.Decode(&doc); err != nil {
+		var node yaml.Node
+		if err := decoder.Decode(&node); err != nil {
 			t.Fatalf("accepted: %q: %v", text, err)
 		}
-		if err := decoder.Decode(&doc); !errors.Is(err, io.EOF) {
+		if err := decoder.Decode(&node); !errors.Is(err, io.EOF) {
 			t.Fatalf("accepted, but not to its end: %q: %v", text, err)
 		}
 	})

@@ -47,12 +47,12 @@ func commitAfter(table *Table, r *resource.Resource) <-chan struct{} {
 
 // BenchmarkFill makes a table of 100,000 in one commit.
 func BenchmarkFill(b *testing.B) {
-	var rs []*resource.Resource
+	var resources []*resource.Resource
 	for r := range tableOf(benchSize).Snapshot().All() {
-		rs = append(rs, r)
+		resources = append(resources, r)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		new(Table).Apply(rs, nil)
+		new(Table).Apply(resources, nil)
 	}
 }

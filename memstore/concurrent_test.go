@@ -92,11 +92,11 @@ func play(t rapid.TB, store *memstore.Store, method int, r *resource.Resource) {
 }
 
 // follow mirrors r by Changes until ctx ends, and checks the mirror at every step.
-func follow(ctx context.Context, t rapid.TB, r memstore.Reader) {
+func follow(ctx context.Context, t rapid.TB, reader memstore.Reader) {
 	mirror, revision := make(model), memstore.Revision(0)
 	for {
-		changed := r.Changed()
-		keys, now, ok := r.Changes(revision)
+		changed := reader.Changed()
+		keys, now, ok := reader.Changes(revision)
 		if !ok || now.Revision() < revision {
 			t.Errorf("from revision %d to %d: ok is %t", revision, now.Revision(), ok)
 			return

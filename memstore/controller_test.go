@@ -50,17 +50,17 @@ func TestController_SeesChangesBetweenReadAndWait(t *testing.T) {
 			w.Apply([]*resource.Resource{a}, nil)
 			w.MarkSynced()
 		}
-		c := memstore.NewController(w)
-		seen := mirrorOf(t, c)
+		controller := memstore.NewController(w)
+		seen := mirrorOf(t, controller)
 		w.beforeRead = func() {
-			if c.HasSynced() && seen.calls == 0 {
+			if controller.HasSynced() && seen.calls == 0 {
 				t.Error("synced before the handler got the existing objects")
 			}
 		}
-		start(t, c)
+		start(t, controller)
 		synctest.Wait()
 		require.Equal(t, model{a.Key(): "1"}, seen.content)
-		require.True(t, c.HasSynced())
+		require.True(t, controller.HasSynced())
 	})
 }
 
@@ -82,11 +82,11 @@ func TestControllerCatchesUpByComparing(t *testing.T) {
 
 func TestMisuseOfAControllerPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := memstore.NewController(new(memstore.Table))
-		start(t, c)
+		controller := memstore.NewController(new(memstore.Table))
+		start(t, controller)
 		synctest.Wait()
-		require.Panics(t, func() { c.RegisterEventHandler(resource.Gateway, nil) })
-		require.Panics(t, func() { c.SetWatchErrorHandler(nil) })
-		require.Panics(t, func() { c.Run(t.Context()) })
+		require.Panics(t, func() { controller.RegisterEventHandler(resource.Gateway, nil) })
+		require.Panics(t, func() { controller.SetWatchErrorHandler(nil) })
+		require.Panics(t, func() { controller.Run(t.Context()) })
 	})
 }

@@ -33,10 +33,10 @@ var (
 )
 
 // contentOf returns a snapshot's content in the form of the model, and checks its order and counts.
-func contentOf(t rapid.TB, s memstore.Snapshot) model {
+func contentOf(t rapid.TB, snapshot memstore.Snapshot) model {
 	t.Helper()
 	m := make(model)
-	resources := slices.Collect(s.All())
+	resources := slices.Collect(snapshot.All())
 	if !slices.IsSortedFunc(resources, func(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) }) {
 		t.Fatalf("not in order: %v", resources)
 	}
@@ -44,16 +44,16 @@ func contentOf(t rapid.TB, s memstore.Snapshot) model {
 	for _, r := range resources {
 		m[r.Key()] = storetest.Content(r)
 		perKind[r.Key().Kind]++
-		if s.Get(r.Key()) != r {
+		if snapshot.Get(r.Key()) != r {
 			t.Fatalf("Get and All disagree on %s", r.Key())
 		}
 	}
-	if len(m) != len(resources) || s.Len() != len(resources) {
-		t.Fatalf("%d resources, %d keys, Len %d", len(resources), len(m), s.Len())
+	if len(m) != len(resources) || snapshot.Len() != len(resources) {
+		t.Fatalf("%d resources, %d keys, Len %d", len(resources), len(m), snapshot.Len())
 	}
 	for kind, n := range perKind {
-		if s.LenKind(kind) != n {
-			t.Fatalf("LenKind(%s) is %d, not %d", kind, s.LenKind(kind), n)
+		if snapshot.LenKind(kind) != n {
+			t.Fatalf("LenKind(%s) is %d, not %d", kind, snapshot.LenKind(kind), n)
 		}
 	}
 	return m
@@ -72,11 +72,11 @@ func (m *mirror) handle(old, new *resource.Resource, event memstore.Event) {
 		<-m.gate
 	}
 	m.calls++
-	c := memstore.Change{Old: old, New: new}
-	if c.Event() != event {
-		m.t.Errorf("%v is called %d", c, event)
+	change := memstore.Change{Old: old, New: new}
+	if change.Event() != event {
+		m.t.Errorf("%v is called %d", change, event)
 	}
-	key := c.Key()
+	key := change.Key()
 	if handled, ok := m.content[key]; ok != (old != nil) || handled != storetest.Content(old) {
 		m.t.Errorf("%s: handlers saw %q, the event says it was %q", key, handled, storetest.Content(old))
 	}

@@ -138,11 +138,11 @@ func TestBusyKey_DoesNotEvictOtherKeys(t *testing.T) {
 func TestHugeCommit_NotLogged(t *testing.T) {
 	var table Table
 	_, before := table.Apply([]*resource.Resource{gateway("a", "1")}, nil)
-	var rs []*resource.Resource
+	var resources []*resource.Resource
 	for i := range 2 * minLog {
-		rs = append(rs, gateway(strconv.Itoa(i), "1"))
+		resources = append(resources, gateway(strconv.Itoa(i), "1"))
 	}
-	_, now := table.Apply(rs, nil)
+	_, now := table.Apply(resources, nil)
 	_, _, ok := table.Changes(before.Revision())
 	require.False(t, ok)
 	keys, _, ok := table.Changes(now.Revision())
@@ -169,12 +169,12 @@ func TestCommitCostsLittle(t *testing.T) {
 }
 
 func tableOf(size int) *Table {
-	rs := make([]*resource.Resource, size)
-	for i := range rs {
-		rs[i] = gateway(fmt.Sprintf("%06d", i), "old")
+	resources := make([]*resource.Resource, size)
+	for i := range resources {
+		resources[i] = gateway(fmt.Sprintf("%06d", i), "old")
 	}
 	table := new(Table)
-	table.Apply(rs, nil)
+	table.Apply(resources, nil)
 	return table
 }
 
@@ -192,16 +192,16 @@ func TestFirstCommitFillsTheNodes(t *testing.T) {
 
 func TestTable_SetInvalid(t *testing.T) {
 	var table Table
-	a, b := gateway("a", "").Key(), gateway("b", "").Key()
+	key, b := gateway("a", "").Key(), gateway("b", "").Key()
 	changed := table.Changed()
-	table.SetInvalid([]resource.Key{b, a, b})
+	table.SetInvalid([]resource.Key{b, key, b})
 	<-changed
-	require.Equal(t, []resource.Key{a, b}, table.Snapshot().Invalid())
+	require.Equal(t, []resource.Key{key, b}, table.Snapshot().Invalid())
 	revision := table.Snapshot().Revision()
-	table.SetInvalid([]resource.Key{a, b})
+	table.SetInvalid([]resource.Key{key, b})
 	require.Equal(t, revision, table.Snapshot().Revision(), "no difference, no commit")
-	table.Apply(nil, []resource.Key{a})
-	require.Equal(t, []resource.Key{a, b}, table.Snapshot().Invalid(), "Apply does not change it")
+	table.Apply(nil, []resource.Key{key})
+	require.Equal(t, []resource.Key{key, b}, table.Snapshot().Invalid(), "Apply does not change it")
 	table.SetInvalid(nil)
 	keys, now, ok := table.Changes(revision)
 	require.True(t, ok)

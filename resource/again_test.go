@@ -60,7 +60,7 @@ func TestDecodeAgain(t *testing.T) {
 	})
 }
 
-func requireSame(t require.TestingT, want, got []Document) {
+func requireSame(t require.TestingT, want, documents []Document) {
 	say := func(docs []Document) (lines []string) {
 		for _, d := range docs {
 			text := fmt.Sprintf("%d %v %t %v %v", d.Line, d.Key, d.Foreign, d.Errors, d.Warnings)
@@ -73,7 +73,7 @@ func requireSame(t require.TestingT, want, got []Document) {
 		}
 		return lines
 	}
-	require.Equal(t, say(want), say(got))
+	require.Equal(t, say(want), say(documents))
 }
 
 // TestDecodeAgainTakesOver checks that unchanged parts are not decoded again.

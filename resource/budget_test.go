@@ -41,13 +41,13 @@ func TestBudget(t *testing.T) {
 				runtime.ReadMemStats(&after)
 				assert.LessOrEqual(t, len(docs), maxObjects+1)
 				assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2<<30))
-				var bad strings.Builder
+				var builder strings.Builder
 				for _, d := range docs {
-					bad.WriteString(d.Errors.Error())
+					builder.WriteString(d.Errors.Error())
 				}
-				assert.NotEmpty(t, bad.String())
+				assert.NotEmpty(t, builder.String())
 				if path == "x.yaml" {
-					assert.Contains(t, bad.String(), test.bad)
+					assert.Contains(t, builder.String(), test.bad)
 				}
 			})
 		}

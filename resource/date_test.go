@@ -14,20 +14,20 @@ import (
 // and within each the order of the tier before.
 func TestRanks_PreserveTierOrder(t *testing.T) {
 	object := FromBody(Meta{Key: Key{Kind: Gateway, Namespace: "n", Name: "x"}}, nil)
-	through := func(r *Resource, places ...int) *Resource {
+	through := func(resource *Resource, places ...int) *Resource {
 		for _, place := range places {
-			r = r.Ranked(place)
-			b, err := EncodeMCP(r)
+			resource = resource.Ranked(place)
+			b, err := EncodeMCP(resource)
 			require.NoError(t, err)
 			var a anypb.Any
 			require.NoError(t, proto.Unmarshal(b, &a))
 			read, err := DecodeMCP("networking.istio.io/v1/Gateway", &a)
 			require.NoError(t, err)
-			require.Equal(t, r.Version(), read.Version(), "the reader computes the same version")
-			require.Equal(t, r.Created(), read.Created())
-			r = read
+			require.Equal(t, resource.Version(), read.Version(), "the reader computes the same version")
+			require.Equal(t, resource.Created(), read.Created())
+			resource = read
 		}
-		return r
+		return resource
 	}
 	last := -1
 	for _, places := range [][]int{{0, 0, 0}, {1, 0, 0}, {0, 1, 0}, {5, 1, 0}, {0, 0, 1}, {2, 0, 1}, {0, 3, 1}} {

@@ -51,25 +51,25 @@ func TestDecodeGolden(t *testing.T) {
 
 // render shows documents: their errors and warnings, and the objects as YAML.
 func render(docs []Document) string {
-	var b strings.Builder
-	for _, d := range docs {
-		fmt.Fprintf(&b, "line %d, key %q\n", d.Line, d.Key)
-		for _, e := range d.Errors {
-			fmt.Fprintf(&b, "error: %v\n", e)
+	var builder strings.Builder
+	for _, document := range docs {
+		fmt.Fprintf(&builder, "line %d, key %q\n", document.Line, document.Key)
+		for _, e := range document.Errors {
+			fmt.Fprintf(&builder, "error: %v\n", e)
 		}
-		for _, e := range d.Warnings {
-			fmt.Fprintf(&b, "warning: %v\n", e)
+		for _, e := range document.Warnings {
+			fmt.Fprintf(&builder, "warning: %v\n", e)
 		}
-		if d.Resource != nil {
-			text, err := MarshalYAML(d.Resource)
+		if document.Resource != nil {
+			text, err := MarshalYAML(document.Resource)
 			if err != nil {
 				text = []byte(err.Error())
 			}
-			fmt.Fprintf(&b, "from %s:\n%s", d.Resource.Origin(), text)
+			fmt.Fprintf(&builder, "from %s:\n%s", document.Resource.Origin(), text)
 		}
-		b.WriteString("\n")
+		builder.WriteString("\n")
 	}
-	return b.String()
+	return builder.String()
 }
 
 const service = `apiVersion: networking.istio.io/v1
@@ -92,12 +92,12 @@ func TestDecodeManyDocuments(t *testing.T) {
 	line := 1
 	docs := Decode("x.yaml", []byte(text.String()), Options{})
 	require.Len(t, docs, 1000)
-	for i, d := range docs {
-		assert.Equal(t, fmt.Sprintf("s%d", i), d.Key.Name)
-		assert.Equal(t, max(line, 1), d.Line)
+	for i, document := range docs {
+		assert.Equal(t, fmt.Sprintf("s%d", i), document.Key.Name)
+		assert.Equal(t, max(line, 1), document.Line)
 		if line += 5; i%10 == 0 {
-			require.Len(t, d.Errors, 1)
-			assert.Contains(t, d.Errors.Error(), fmt.Sprintf("x.yaml:%d:1: ", line-1))
+			require.Len(t, document.Errors, 1)
+			assert.Contains(t, document.Errors.Error(), fmt.Sprintf("x.yaml:%d:1: ", line-1))
 			line++
 		}
 	}
@@ -186,11 +186,11 @@ func TestDecodeForms(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			good, bad := 0, ""
-			for _, d := range Decode("x.yaml", []byte(test.data), Options{}) {
-				if d.Resource != nil {
+			for _, document := range Decode("x.yaml", []byte(test.data), Options{}) {
+				if document.Resource != nil {
 					good++
 				}
-				bad += d.Errors.Error()
+				bad += document.Errors.Error()
 			}
 			assert.Equal(t, test.good, good, "objects; errors: %s", bad)
 			if test.bad == "" {
@@ -356,12 +356,12 @@ status: {anything: [goes]}
 `), Options{})
 	require.Len(t, docs, 1)
 	require.Empty(t, docs[0].Errors)
-	r := docs[0].Resource
-	assert.Equal(t, Key{ServiceEntry, "shop", "a.b-c"}, r.Key())
-	assert.Equal(t, map[string]string{"a": "1", "2": "two"}, r.Labels())
-	assert.Nil(t, r.Annotations())
-	assert.Equal(t, time.Date(2024, 5, 6, 5, 8, 9, 0, time.UTC), r.Created())
-	assert.Equal(t, "x.yaml:2", r.Origin().Place)
+	resource := docs[0].Resource
+	assert.Equal(t, Key{ServiceEntry, "shop", "a.b-c"}, resource.Key())
+	assert.Equal(t, map[string]string{"a": "1", "2": "two"}, resource.Labels())
+	assert.Nil(t, resource.Annotations())
+	assert.Equal(t, time.Date(2024, 5, 6, 5, 8, 9, 0, time.UTC), resource.Created())
+	assert.Equal(t, "x.yaml:2", resource.Origin().Place)
 	assert.Equal(t, 2, docs[0].Line)
 }
 

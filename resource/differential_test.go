@@ -99,29 +99,29 @@ func compareWithKubectl(t *testing.T, path string, c chunk) int {
 // TestRandomSpecs fills specs of every kind at random, writes them as protojson does, in JSON and turned into YAML, and as
 // we do, and expects the same spec back.
 func TestRandomSpecs(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
+	random := rand.New(rand.NewPCG(1, 2))
 	for _, schema := range schemas {
 		t.Run(string(schema.Kind), func(t *testing.T) {
 			for i := range 40 {
 				spec := schema.NewSpec()
-				fill(rng, spec.ProtoReflect(), 0)
-				r, err := New(Meta{Key: Key{schema.Kind, "ns", "random"}}, spec)
+				fill(random, spec.ProtoReflect(), 0)
+				resource, err := New(Meta{Key: Key{schema.Kind, "ns", "random"}}, spec)
 				if schema.Bare {
-					r, err = New(Meta{Key: Key{schema.Kind, "", "random"}}, spec)
+					resource, err = New(Meta{Key: Key{schema.Kind, "", "random"}}, spec)
 				}
 				require.NoError(t, err)
 
 				specJSON, err := protojson.MarshalOptions{UseProtoNames: i%2 == 1, UseEnumNumbers: i%3 == 1}.Marshal(spec)
 				require.NoError(t, err)
 				document := fmt.Sprintf(`{"apiVersion": %q, "kind": %q, "metadata": {"name": "random", "namespace": %q}, "spec": %s}`,
-					schema.APIVersion(), schema.Kind, r.Key().Namespace, specJSON)
+					schema.APIVersion(), schema.Kind, resource.Key().Namespace, specJSON)
 				documentYAML, err := sigsyaml.JSONToYAML([]byte(document))
 				if err != nil {
 					documentYAML = []byte(document) // it reads JSON as YAML, which fails for some
 				}
-				ownJSON, err := MarshalJSON(r)
+				ownJSON, err := MarshalJSON(resource)
 				require.NoError(t, err)
-				ownYAML, err := MarshalYAML(r)
+				ownYAML, err := MarshalYAML(resource)
 				require.NoError(t, err)
 
 				for name, text := range map[string][]byte{
@@ -130,7 +130,7 @@ func TestRandomSpecs(t *testing.T) {
 					docs := Decode(name, text, Options{})
 					require.Len(t, docs, 1, name)
 					require.Empty(t, docs[0].Errors, "%s:\n%s", name, text)
-					if !Equal(r, docs[0].Resource) {
+					if !Equal(resource, docs[0].Resource) {
 						got, _ := docs[0].Resource.Spec()
 						t.Fatalf("%s: (-want +got):\n%s\n%s", name, cmp.Diff(spec, got, protocmp.Transform()), text)
 					}
@@ -156,93 +156,93 @@ var vocabulary = []string{
 }
 
 // fill sets a random selection of the fields of m.
-func fill(rng *rand.Rand, m protoreflect.Message, depth int) {
-	switch v := m.Interface().(type) {
+func fill(random *rand.Rand, message protoreflect.Message, depth int) {
+	switch v := message.Interface().(type) {
 	case *durationpb.Duration:
-		v.Seconds, v.Nanos = rng.Int64N(315_576_000_000), rng.Int32N(1e9)
-		if rng.IntN(2) == 0 {
-			v.Seconds, v.Nanos = rng.Int64N(100), 0
+		v.Seconds, v.Nanos = random.Int64N(315_576_000_000), random.Int32N(1e9)
+		if random.IntN(2) == 0 {
+			v.Seconds, v.Nanos = random.Int64N(100), 0
 		}
 		return
 	case *structpb.Struct:
 		v.Fields = map[string]*structpb.Value{}
-		for range rng.IntN(4) {
-			v.Fields[vocabulary[rng.IntN(len(vocabulary))]] = randomValue(rng, depth)
+		for range random.IntN(4) {
+			v.Fields[vocabulary[random.IntN(len(vocabulary))]] = randomValue(random, depth)
 		}
 		return
 	case *structpb.Value:
-		v.Kind = randomValue(rng, depth).Kind
+		v.Kind = randomValue(random, depth).Kind
 		return
 	}
-	fields := m.Descriptor().Fields()
+	fields := message.Descriptor().Fields()
 	for i := range fields.Len() {
-		fd := fields.Get(i)
+		field := fields.Get(i)
 		chance := 0.5
-		if fd.Message() != nil {
+		if field.Message() != nil {
 			chance = 1 / float64(depth+2)
 		}
-		if rng.Float64() > chance || depth > 6 {
+		if random.Float64() > chance || depth > 6 {
 			continue
 		}
-		if oneof := fd.ContainingOneof(); oneof != nil && m.WhichOneof(oneof) != nil {
+		if oneof := field.ContainingOneof(); oneof != nil && message.WhichOneof(oneof) != nil {
 			continue
 		}
 		switch {
-		case fd.IsList():
-			list := m.Mutable(fd).List()
-			for range 1 + rng.IntN(2) {
-				if fd.Message() != nil {
-					fill(rng, list.AppendMutable().Message(), depth+1)
+		case field.IsList():
+			list := message.Mutable(field).List()
+			for range 1 + random.IntN(2) {
+				if field.Message() != nil {
+					fill(random, list.AppendMutable().Message(), depth+1)
 				} else {
-					list.Append(randomScalar(rng, fd))
+					list.Append(randomScalar(random, field))
 				}
 			}
-		case fd.IsMap():
-			entries := m.Mutable(fd).Map()
-			for range 1 + rng.IntN(2) {
-				k := randomScalar(rng, fd.MapKey()).MapKey()
-				if fd.MapValue().Message() != nil {
-					fill(rng, entries.Mutable(k).Message(), depth+1)
+		case field.IsMap():
+			entries := message.Mutable(field).Map()
+			for range 1 + random.IntN(2) {
+				mapKey := randomScalar(random, field.MapKey()).MapKey()
+				if field.MapValue().Message() != nil {
+					fill(random, entries.Mutable(mapKey).Message(), depth+1)
 				} else {
-					entries.Set(k, randomScalar(rng, fd.MapValue()))
+					entries.Set(mapKey, randomScalar(random, field.MapValue()))
 				}
 			}
-		case fd.Message() != nil:
-			fill(rng, m.Mutable(fd).Message(), depth+1)
+		case field.Message() != nil:
+			fill(random, message.Mutable(field).Message(), depth+1)
 		default:
-			m.Set(fd, randomScalar(rng, fd))
+			message.Set(field, randomScalar(random, field))
 		}
 	}
 }
 
-func randomScalar(rng *rand.Rand, fd protoreflect.FieldDescriptor) protoreflect.Value {
-	switch fd.Kind() {
+func randomScalar(random *rand.Rand, field protoreflect.FieldDescriptor) protoreflect.Value {
+	switch field.Kind() {
 	case protoreflect.StringKind:
-		return protoreflect.ValueOfString(vocabulary[rng.IntN(len(vocabulary))])
+		return protoreflect.ValueOfString(vocabulary[random.IntN(len(vocabulary))])
 	case protoreflect.BoolKind:
-		return protoreflect.ValueOfBool(rng.IntN(2) == 0)
+		return protoreflect.ValueOfBool(random.IntN(2) == 0)
 	case protoreflect.EnumKind:
-		values := fd.Enum().Values()
-		return protoreflect.ValueOfEnum(values.Get(rng.IntN(values.Len())).Number())
+		values := field.Enum().Values()
+		return protoreflect.ValueOfEnum(values.Get(random.IntN(values.Len())).Number())
 	case protoreflect.BytesKind:
-		return protoreflect.ValueOfBytes([]byte(vocabulary[rng.IntN(len(vocabulary))] + "\xff\xfe"))
+		return protoreflect.ValueOfBytes([]byte(vocabulary[random.IntN(len(vocabulary))] + "\xff\xfe"))
 	case protoreflect.Int32Kind:
-		return protoreflect.ValueOfInt32(int32(rng.Uint32()))
+		return protoreflect.ValueOfInt32(int32(random.Uint32()))
 	case protoreflect.Uint32Kind:
-		return protoreflect.ValueOfUint32(rng.Uint32())
+		return protoreflect.ValueOfUint32(random.Uint32())
 	case protoreflect.Int64Kind:
-		return protoreflect.ValueOfInt64(int64(rng.Uint64()))
+		return protoreflect.ValueOfInt64(int64(random.Uint64()))
 	case protoreflect.Uint64Kind:
-		return protoreflect.ValueOfUint64(rng.Uint64())
+		return protoreflect.ValueOfUint64(random.Uint64())
 	case protoreflect.DoubleKind:
-		return protoreflect.ValueOfFloat64(rng.NormFloat64() * 1e6)
+		return protoreflect.ValueOfFloat64(random.NormFloat64() * 1e6)
 	default:
-		panic(fmt.Sprintf("Istio's API has come to have fields of kind %s", fd.Kind()))
+		panic(fmt.Sprintf("Istio's API has come to have fields of kind %s", field.Kind()))
 	}
 }
 
-func randomValue(rng *rand.Rand, depth int) *structpb.Value {
-	n := rng.IntN(6)
+func randomValue(random *rand.Rand, depth int) *structpb.Value {
+	n := random.IntN(6)
 	if depth > 5 {
 		n %= 4
 	}
@@ -250,21 +250,21 @@ func randomValue(rng *rand.Rand, depth int) *structpb.Value {
 	case 0:
 		return structpb.NewNullValue()
 	case 1:
-		return structpb.NewBoolValue(rng.IntN(2) == 0)
+		return structpb.NewBoolValue(random.IntN(2) == 0)
 	case 2:
-		numbers := []float64{0, 1, -1.5, 1e20, 1e-9, 1 << 53, -1e15, rng.NormFloat64()}
-		return structpb.NewNumberValue(numbers[rng.IntN(len(numbers))])
+		numbers := []float64{0, 1, -1.5, 1e20, 1e-9, 1 << 53, -1e15, random.NormFloat64()}
+		return structpb.NewNumberValue(numbers[random.IntN(len(numbers))])
 	case 3:
-		return structpb.NewStringValue(vocabulary[rng.IntN(len(vocabulary))])
+		return structpb.NewStringValue(vocabulary[random.IntN(len(vocabulary))])
 	case 4:
-		l := &structpb.ListValue{}
-		for range rng.IntN(3) {
-			l.Values = append(l.Values, randomValue(rng, depth+1))
+		listValue := &structpb.ListValue{}
+		for range random.IntN(3) {
+			listValue.Values = append(listValue.Values, randomValue(random, depth+1))
 		}
-		return structpb.NewListValue(l)
+		return structpb.NewListValue(listValue)
 	default:
 		s := &structpb.Struct{}
-		fill(rng, s.ProtoReflect(), depth+1)
+		fill(random, s.ProtoReflect(), depth+1)
 		return structpb.NewStructValue(s)
 	}
 }

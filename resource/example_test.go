@@ -25,17 +25,17 @@ spec:
   host: [reviews.shop.mesh.internal]
   http: [{timeout: 5}]
 `
-	for _, d := range resource.Decode("rules/reviews.yaml", []byte(text), resource.Options{}) {
-		if err := d.Errors.Err(); err != nil {
+	for _, document := range resource.Decode("rules/reviews.yaml", []byte(text), resource.Options{}) {
+		if err := document.Errors.Err(); err != nil {
 			fmt.Println(err)
 			continue
 		}
-		if _, err := resource.Validate(d.Resource); err != nil {
+		if _, err := resource.Validate(document.Resource); err != nil {
 			fmt.Println(err)
 			continue
 		}
-		wire, err := resource.EncodeMCP(d.Resource)
-		fmt.Println(d.Resource.Key(), "from", d.Resource.Origin(), len(wire) > 0, err)
+		wire, err := resource.EncodeMCP(document.Resource)
+		fmt.Println(document.Resource.Key(), "from", document.Resource.Origin(), len(wire) > 0, err)
 	}
 	// Output:
 	// ServiceEntry shop/reviews from rules/reviews.yaml:2 true <nil>

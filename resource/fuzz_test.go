@@ -26,11 +26,11 @@ func FuzzDecode(f *testing.F) {
 		}
 		for _, path := range []string{"x.yaml", "x.json"} {
 			for _, severity := range []Severity{SeverityError, SeverityWarning} {
-				for _, d := range Decode(path, data, Options{
+				for _, document := range Decode(path, data, Options{
 					UnknownFields: severity, Validate: severity == SeverityError,
 					DomainSuffix: "mesh.local",
 				}) {
-					checkDocument(t, d)
+					checkDocument(t, document)
 				}
 			}
 			_, earlier := DecodeAgain(path, data, Options{Validate: true}, new(Decoded))

@@ -14,7 +14,7 @@ import (
 )
 
 func TestMarshal(t *testing.T) {
-	r, err := New(Meta{
+	resource, err := New(Meta{
 		Key:         Key{VirtualService, "shop", "reviews"},
 		Labels:      map[string]string{"b": "2", "a": "1"},
 		Annotations: map[string]string{"note": "<&>"},
@@ -29,7 +29,7 @@ func TestMarshal(t *testing.T) {
 	})
 	require.NoError(t, err)
 
-	text, err := MarshalYAML(r)
+	text, err := MarshalYAML(resource)
 	require.NoError(t, err)
 	assert.Equal(t, `apiVersion: networking.istio.io/v1
 kind: VirtualService
@@ -53,7 +53,7 @@ spec:
       timeout: -1.5s
 `, string(text))
 
-	text, err = MarshalJSON(r)
+	text, err = MarshalJSON(resource)
 	require.NoError(t, err)
 	//nolint:testifylint // the order of fields is what a person reads
 	assert.Equal(t, `{"apiVersion":"networking.istio.io/v1","kind":"VirtualService","metadata":{"name":"reviews","namespace":"shop",`+
@@ -92,12 +92,12 @@ func TestMarshalNumbers(t *testing.T) {
 		0: "0", 1: "1", -1.5: "-1.5", 1e15: "1e+15", 123456789012345: "123456789012345", 1e300: "1e+300", 1e-7: "1e-07",
 		math.Copysign(0, -1): "-0.0", math.Inf(1): "Infinity", math.Inf(-1): "-Infinity", 1 << 60: "1.152921504606847e+18",
 	} {
-		n := number(f, 64)
-		assert.Equal(t, want, n.Value)
-		if n.Tag != "!!str" {
-			assert.True(t, json.Valid([]byte(n.Value)))
+		node := number(f, 64)
+		assert.Equal(t, want, node.Value)
+		if node.Tag != "!!str" {
+			assert.True(t, json.Valid([]byte(node.Value)))
 		}
-		got, ok := floatOf(n)
+		got, ok := floatOf(node)
 		assert.True(t, ok)
 		assert.Equal(t, math.Float64bits(f), math.Float64bits(got))
 	}

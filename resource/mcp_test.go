@@ -19,19 +19,19 @@ import (
 )
 
 // reference encodes r with the messages themselves.
-func reference(t require.TestingT, r *Resource) []byte {
-	schema, _ := SchemaOf(r.Key().Kind)
-	body := &anypb.Any{TypeUrl: schema.BodyTypeURL(), Value: r.Body()}
+func reference(t require.TestingT, resource *Resource) []byte {
+	schema, _ := SchemaOf(resource.Key().Kind)
+	body := &anypb.Any{TypeUrl: schema.BodyTypeURL(), Value: resource.Body()}
 	a := body
 	if !schema.Bare {
 		created := &timestamppb.Timestamp{}
-		if !r.Created().IsZero() {
-			created = timestamppb.New(r.Created())
+		if !resource.Created().IsZero() {
+			created = timestamppb.New(resource.Created())
 		}
 		value, err := proto.MarshalOptions{Deterministic: true}.Marshal(&mcp.Resource{
 			Metadata: &mcp.Metadata{
-				Name: r.Key().FullName(), Version: r.Version(), CreateTime: created,
-				Labels: r.Labels(), Annotations: r.Annotations(),
+				Name: resource.Key().FullName(), Version: resource.Version(), CreateTime: created,
+				Labels: resource.Labels(), Annotations: resource.Annotations(),
 			},
 			Body: body,
 		})
@@ -61,19 +61,19 @@ func TestEncodeMCP(t *testing.T) {
 				meta.Created = time.Time{}
 			}
 		}
-		r := FromBody(meta, rapid.SliceOf(rapid.Byte()).Draw(t, "body"))
+		resource := FromBody(meta, rapid.SliceOf(rapid.Byte()).Draw(t, "body"))
 
-		got, err := EncodeMCP(r)
+		got, err := EncodeMCP(resource)
 		require.NoError(t, err)
-		require.Equal(t, reference(t, r), got)
+		require.Equal(t, reference(t, resource), got)
 		require.Equal(t, len(got), cap(got), "allocated as needed")
 
 		var a anypb.Any
 		require.NoError(t, proto.Unmarshal(got, &a))
 		back, err := DecodeMCP(schema.TypeURL(), &a)
 		require.NoError(t, err)
-		require.True(t, Equal(r, back))
-		require.True(t, r.Created().Equal(back.Created()))
+		require.True(t, Equal(resource, back))
+		require.True(t, resource.Created().Equal(back.Created()))
 	})
 }
 
@@ -87,9 +87,9 @@ func TestEncodeMCPOnce(t *testing.T) {
 // TestEncodeMCPForIstiod reads the bytes as istiod does.
 func TestEncodeMCPForIstiod(t *testing.T) {
 	spec := &networking.ServiceEntry{Hosts: []string{"a.example.com"}}
-	r, err := New(Meta{Key: Key{ServiceEntry, "shop", "a"}, Labels: map[string]string{"k": "v"}}, spec)
+	resource, err := New(Meta{Key: Key{ServiceEntry, "shop", "a"}, Labels: map[string]string{"k": "v"}}, spec)
 	require.NoError(t, err)
-	b, err := EncodeMCP(r)
+	b, err := EncodeMCP(resource)
 	require.NoError(t, err)
 
 	var a anypb.Any
@@ -97,7 +97,7 @@ func TestEncodeMCPForIstiod(t *testing.T) {
 	var m mcp.Resource
 	require.NoError(t, a.UnmarshalTo(&m))
 	assert.Equal(t, "shop/a", m.GetMetadata().GetName())
-	assert.Equal(t, r.Version(), m.GetMetadata().GetVersion())
+	assert.Equal(t, resource.Version(), m.GetMetadata().GetVersion())
 	require.NotNil(t, m.GetMetadata().GetCreateTime(), "istiod up to 1.13 refuses metadata without a creation time")
 	assert.Equal(t, time.Unix(0, 0).UTC(), m.GetMetadata().GetCreateTime().AsTime())
 	body, err := m.GetBody().UnmarshalNew()
@@ -116,23 +116,23 @@ func TestDecodeMCP(t *testing.T) {
 	named := func(name string, body *anypb.Any) *anypb.Any {
 		return wrap(&mcp.Resource{Metadata: &mcp.Metadata{Name: name}, Body: body})
 	}
-	r, err := DecodeMCP(se, named("ns/a", body))
+	resource, err := DecodeMCP(se, named("ns/a", body))
 	require.NoError(t, err)
-	assert.Equal(t, Key{ServiceEntry, "ns", "a"}, r.Key())
-	assert.Equal(t, body.Value, r.Body(), "as received, with the unknown field")
-	assert.NotEmpty(t, r.Version())
-	assert.True(t, r.Created().IsZero())
+	assert.Equal(t, Key{ServiceEntry, "ns", "a"}, resource.Key())
+	assert.Equal(t, body.Value, resource.Body(), "as received, with the unknown field")
+	assert.NotEmpty(t, resource.Version())
+	assert.True(t, resource.Created().IsZero())
 
 	yearOne := wrap(&mcp.Resource{Metadata: &mcp.Metadata{Name: "ns/a", CreateTime: timestamppb.New(time.Time{})}, Body: body})
-	r, err = DecodeMCP(se, yearOne)
+	resource, err = DecodeMCP(se, yearOne)
 	require.NoError(t, err)
-	assert.True(t, r.Created().IsZero(), "istiod sends this for files")
+	assert.True(t, resource.Created().IsZero(), "istiod sends this for files")
 
 	meshAny, err := anypb.New(&mesh.MeshConfig{IngressClass: "x"})
 	require.NoError(t, err)
-	r, err = DecodeMCP("core/v1alpha1/MeshConfig", meshAny)
+	resource, err = DecodeMCP("core/v1alpha1/MeshConfig", meshAny)
 	require.NoError(t, err)
-	assert.Equal(t, Key{Kind: MeshConfig, Name: "istio"}, r.Key())
+	assert.Equal(t, Key{Kind: MeshConfig, Name: "istio"}, resource.Key())
 
 	for _, test := range []struct {
 		name, typeURL string
@@ -179,19 +179,19 @@ func FuzzDecodeMCP(f *testing.F) {
 	f.Add(MCPTypeURL, []byte("\x0a\x05\x0a\x03a/b\x12\x00"))
 	f.Fuzz(func(t *testing.T, url string, value []byte) {
 		for _, schema := range schemas {
-			r, err := DecodeMCP(schema.TypeURL(), &anypb.Any{TypeUrl: url, Value: value})
+			resource, err := DecodeMCP(schema.TypeURL(), &anypb.Any{TypeUrl: url, Value: value})
 			if err != nil {
 				continue
 			}
-			b, err := EncodeMCP(r)
+			b, err := EncodeMCP(resource)
 			require.NoError(t, err)
-			require.Equal(t, reference(t, r), b)
+			require.Equal(t, reference(t, resource), b)
 			var a anypb.Any
 			require.NoError(t, proto.Unmarshal(b, &a))
 			back, err := DecodeMCP(schema.TypeURL(), &a)
 			require.NoError(t, err)
-			require.True(t, Equal(r, back))
-			_, _ = Validate(r) // must not panic
+			require.True(t, Equal(resource, back))
+			_, _ = Validate(resource) // must not panic
 		}
 	})
 }

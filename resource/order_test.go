@@ -16,18 +16,18 @@ func TestServiceEntry_SourceOrderPrecedesTime(t *testing.T) {
 	day := func(year int) time.Time { return time.Date(year, 3, 4, 5, 6, 7, 0, time.UTC) }
 	times := []time.Time{{}, day(2015), day(2016), day(2026), day(2040)} // ascending: within a source, no time precedes any
 	received := func(created time.Time, places ...int) *Resource {
-		r := FromBody(Meta{Key: Key{Kind: ServiceEntry, Namespace: "n", Name: "x"}, Created: created}, nil)
+		resource := FromBody(Meta{Key: Key{Kind: ServiceEntry, Namespace: "n", Name: "x"}, Created: created}, nil)
 		for _, place := range places {
-			encoded, err := EncodeMCP(r.Ranked(place))
+			encoded, err := EncodeMCP(resource.Ranked(place))
 			require.NoError(t, err)
 			var message anypb.Any
 			require.NoError(t, proto.Unmarshal(encoded, &message))
-			r, err = DecodeMCP("networking.istio.io/v1/ServiceEntry", &message)
+			resource, err = DecodeMCP("networking.istio.io/v1/ServiceEntry", &message)
 			require.NoError(t, err)
 		}
-		require.Equal(t, created, r.Own())
-		require.Equal(t, created, r.Unranked().Created())
-		return r
+		require.Equal(t, created, resource.Own())
+		require.Equal(t, created, resource.Unranked().Created())
+		return resource
 	}
 	for _, tiers := range [][]int{nil, {0}, {3}} {
 		var previous *Resource

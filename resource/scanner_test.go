@@ -83,15 +83,15 @@ func TestScannerLeaves(t *testing.T) {
 // them, with one scanner for all texts.
 func TestScannerAsParser(t *testing.T) {
 	var s scanner
-	rng := rand.New(rand.NewPCG(5, 6))
+	random := rand.New(rand.NewPCG(5, 6))
 	read, total := 0, 0
 	for _, text := range yamlHere(t) {
-		for _, c := range split(text) {
-			if total++; scanned(t, &s, c.text) {
+		for _, chunk := range split(text) {
+			if total++; scanned(t, &s, chunk.text) {
 				read++
 			}
 			for range 300 {
-				scanned(t, &s, mutate(rng, c.text))
+				scanned(t, &s, mutate(random, chunk.text))
 			}
 		}
 	}
@@ -102,18 +102,18 @@ func TestScannerAsParser(t *testing.T) {
 // TestScannerAsParserOnRandomText compares them on random text in the letters that mean something.
 func TestScannerAsParserOnRandomText(t *testing.T) {
 	var s scanner
-	rng := rand.New(rand.NewPCG(7, 8))
+	random := rand.New(rand.NewPCG(7, 8))
 	read := 0
 	for range 100_000 {
-		var b strings.Builder
-		for range 1 + rng.IntN(6) {
-			fmt.Fprintf(&b, "%*s", 2*rng.IntN(4), "")
-			for range 1 + rng.IntN(5) {
-				b.WriteString(pieces[rng.IntN(len(pieces))])
+		var builder strings.Builder
+		for range 1 + random.IntN(6) {
+			fmt.Fprintf(&builder, "%*s", 2*random.IntN(4), "")
+			for range 1 + random.IntN(5) {
+				builder.WriteString(pieces[random.IntN(len(pieces))])
 			}
-			b.WriteByte('\n')
+			builder.WriteByte('\n')
 		}
-		if scanned(t, &s, []byte(b.String())) {
+		if scanned(t, &s, []byte(builder.String())) {
 			read++
 		}
 	}
@@ -128,19 +128,19 @@ var pieces = []string{
 	"[e, f]", "{a: e}", "[]", "{}", "\n", "---",
 }
 
-func mutate(rng *rand.Rand, text []byte) []byte {
+func mutate(random *rand.Rand, text []byte) []byte {
 	s := string(text)
-	for range 1 + rng.IntN(3) {
-		begin := rng.IntN(len(s) + 1)
-		to := min(len(s), begin+rng.IntN(4))
-		switch rng.IntN(3) {
+	for range 1 + random.IntN(3) {
+		begin := random.IntN(len(s) + 1)
+		to := min(len(s), begin+random.IntN(4))
+		switch random.IntN(3) {
 		case 0:
 			s = s[:begin] + s[to:]
 		case 1:
-			s = s[:begin] + pieces[rng.IntN(len(pieces))] + s[to:]
+			s = s[:begin] + pieces[random.IntN(len(pieces))] + s[to:]
 		case 2:
-			from := rng.IntN(len(s) + 1)
-			s = s[:begin] + s[from:min(len(s), from+rng.IntN(40))] + s[begin:]
+			from := random.IntN(len(s) + 1)
+			s = s[:begin] + s[from:min(len(s), from+random.IntN(40))] + s[begin:]
 		}
 	}
 	return []byte(s)

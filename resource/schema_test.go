@@ -23,7 +23,7 @@ func TestSchemasAsCRDs(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(root, "kubernetes", "customresourcedefinitions.gen.yaml"))
 	require.NoError(t, err)
 	seen := 0
-	for _, c := range split(data) {
+	for _, chunk := range split(data) {
 		var crd struct {
 			Spec struct {
 				Group string `yaml:"group"`
@@ -37,7 +37,7 @@ func TestSchemasAsCRDs(t *testing.T) {
 				} `yaml:"versions"`
 			} `yaml:"spec"`
 		}
-		require.NoError(t, yaml.Unmarshal(c.text, &crd))
+		require.NoError(t, yaml.Unmarshal(chunk.text, &crd))
 		schema, ok := SchemaOf(crd.Spec.Names.Kind)
 		if !assert.True(t, ok, "no schema of %s", crd.Spec.Names.Kind) {
 			continue
@@ -57,18 +57,18 @@ func TestSchemasAsCRDs(t *testing.T) {
 
 func TestSchemas(t *testing.T) {
 	assert.True(t, slices.IsSortedFunc(schemas, func(a, b *Schema) int { return strings.Compare(string(a.Kind), string(b.Kind)) }))
-	for _, s := range schemas {
-		assert.Equal(t, s.Message, s.NewSpec().ProtoReflect().Descriptor().FullName())
-		assert.NotNil(t, validators[s.Kind], "no validator of %s", s.Kind)
-		for _, v := range s.Versions {
-			got, ok := SchemaByTypeURL(s.Group + "/" + v + "/" + string(s.Kind))
+	for _, schema := range schemas {
+		assert.Equal(t, schema.Message, schema.NewSpec().ProtoReflect().Descriptor().FullName())
+		assert.NotNil(t, validators[schema.Kind], "no validator of %s", schema.Kind)
+		for _, v := range schema.Versions {
+			got, ok := SchemaByTypeURL(schema.Group + "/" + v + "/" + string(schema.Kind))
 			assert.True(t, ok)
-			assert.Same(t, s, got)
+			assert.Same(t, schema, got)
 		}
-		for _, name := range append(slices.Clone(s.ShortNames), string(s.Kind), strings.ToUpper(s.Plural)) {
+		for _, name := range append(slices.Clone(schema.ShortNames), string(schema.Kind), strings.ToUpper(schema.Plural)) {
 			got, ok := SchemaByName(name)
 			assert.True(t, ok, name)
-			assert.Same(t, s, got, name)
+			assert.Same(t, schema, got, name)
 		}
 	}
 	for _, url := range []string{

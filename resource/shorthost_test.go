@@ -73,7 +73,7 @@ spec: {hosts: [details], http: [{route: [{destination: {host: details}}]}]}
 		require.Empty(t, complete[i].Errors)
 		want, err := plain[i].Resource.Spec()
 		require.NoError(t, err)
-		got, err := complete[i].Resource.Spec()
+		message, err := complete[i].Resource.Spec()
 		require.NoError(t, err)
 		full := map[string]string{ // by istiod 1.27.9's model.ResolveShortnameToFQDN
 			"details": "details.shop.svc.cluster.local", "shadow": "shadow.shop.svc.cluster.local", "shadow2": "shadow2.shop.svc.cluster.local",
@@ -82,7 +82,7 @@ spec: {hosts: [details], http: [{route: [{destination: {host: details}}]}]}
 		if i < 2 {
 			shortHosts(want, func(_ string, host *string) { *host = cmp.Or(full[*host], *host) })
 		}
-		require.True(t, proto.Equal(want, got), "%v\n%v", want, got)
+		require.True(t, proto.Equal(want, message), "%v\n%v", want, message)
 	}
 	require.Equal(t, "details.shop.svc.cluster.local", func() string {
 		spec, _ := complete[1].Resource.Spec()

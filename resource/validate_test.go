@@ -21,14 +21,14 @@ func TestQuickstart(t *testing.T) {
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		require.NoError(t, err)
-		for _, d := range Decode(file, data, Options{}) {
-			require.NoError(t, d.Errors.Err())
-			require.NoError(t, d.Warnings.Err())
-			warnings, err := Validate(d.Resource)
+		for _, document := range Decode(file, data, Options{}) {
+			require.NoError(t, document.Errors.Err())
+			require.NoError(t, document.Warnings.Err())
+			warnings, err := Validate(document.Resource)
 			require.NoError(t, err)
 			require.NoError(t, warnings.Err())
-			assert.Empty(t, keys[d.Key], "%s is there twice", d.Key)
-			kinds[d.Key.Kind], keys[d.Key] = true, file
+			assert.Empty(t, keys[document.Key], "%s is there twice", document.Key)
+			kinds[document.Key.Kind], keys[document.Key] = true, file
 		}
 	}
 	assert.Len(t, kinds, len(schemas))
@@ -113,7 +113,7 @@ func TestValidate(t *testing.T) {
 }
 
 // sameVerdict expects that text, validated while it is decoded, is judged as r is, which was decoded from it without.
-func sameVerdict(t *testing.T, text string, r *Resource) {
+func sameVerdict(t *testing.T, text string, resource *Resource) {
 	t.Helper()
 	lines := func(errs Errors) (out []string) {
 		for _, e := range errs {
@@ -121,13 +121,13 @@ func sameVerdict(t *testing.T, text string, r *Resource) {
 		}
 		return out
 	}
-	warnings, err := Validate(r)
+	warnings, err := Validate(resource)
 	validated := Decode("x.yaml", []byte(text), Options{Validate: true})[0].Resource
 	require.NotNil(t, validated.verdict)
 	atOnce, atOnceErr := Validate(validated)
 	require.Equal(t, lines(warnings), lines(atOnce))
 	require.Equal(t, lines(ErrorsIn(err)), lines(ErrorsIn(atOnceErr)))
-	require.True(t, Equal(r, validated))
+	require.True(t, Equal(resource, validated))
 }
 
 // TestValidate_ReportsLines shows findings of Istio's validation with the places of the fields that they are about.

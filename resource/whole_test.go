@@ -58,18 +58,18 @@ func TestWholeText_ReadOrRefused(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var good []string
-			var bad strings.Builder
-			for _, d := range Decode("x.yaml", []byte(test.text), Options{}) {
-				if d.Resource != nil {
-					good = append(good, d.Key.Name)
+			var builder strings.Builder
+			for _, document := range Decode("x.yaml", []byte(test.text), Options{}) {
+				if document.Resource != nil {
+					good = append(good, document.Key.Name)
 				}
-				bad.WriteString(d.Errors.Error())
+				builder.WriteString(document.Errors.Error())
 			}
-			assert.Equal(t, test.good, strings.Join(good, " "), "errors: %s", bad.String())
+			assert.Equal(t, test.good, strings.Join(good, " "), "errors: %s", builder.String())
 			if test.bad == "" {
-				assert.Empty(t, bad.String())
+				assert.Empty(t, builder.String())
 			} else {
-				assert.Contains(t, bad.String(), test.bad)
+				assert.Contains(t, builder.String(), test.bad)
 			}
 		})
 	}
@@ -79,15 +79,15 @@ func TestWholeText_ReadOrRefused(t *testing.T) {
 func wholeRoots(text []byte) (roots []*yaml.Node, ok bool) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	for {
-		var doc yaml.Node
-		err := decoder.Decode(&doc)
+		var node yaml.Node
+		err := decoder.Decode(&node)
 		if errors.Is(err, io.EOF) {
 			return roots, true
 		}
 		if err != nil {
 			return nil, false
 		}
-		roots = append(roots, doc.Content...)
+		roots = append(roots, node.Content...)
 	}
 }
 
@@ -157,12 +157,12 @@ func checkWhole(t *testing.T, text []byte, opts Options) {
 
 // TestMutatedTexts_ReadWhole runs checkWhole on the YAML texts of the repository, and on random changes of them.
 func TestMutatedTexts_ReadWhole(t *testing.T) {
-	rng := rand.New(rand.NewPCG(9, 10))
+	random := rand.New(rand.NewPCG(9, 10))
 	for _, text := range yamlHere(t) {
 		for _, c := range split(text) {
 			checkWhole(t, c.text, Options{})
 			for range 200 {
-				checkWhole(t, mutate(rng, c.text), Options{ForeignKinds: ForeignError})
+				checkWhole(t, mutate(random, c.text), Options{ForeignKinds: ForeignError})
 			}
 		}
 	}

@@ -48,43 +48,43 @@ func TestFirstRead_WithoutValidObjectIsNone(t *testing.T) {
 		{name: "the operator wants that", spec: Spec{Partial: true}, first: []Content{broken("a", keyed("x"))}, synced: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			within(t, Options{}, func(t *testing.T, s *Supervisor) {
+			within(t, Options{}, func(t *testing.T, supervisor *Supervisor) {
 				table, sinks, spec := new(memstore.Table), make(chan Sink, 1), c.spec
 				spec.Name, spec.Table, spec.Source = "a", table, handing(sinks)
-				require.NoError(t, s.Reconfigure([]Spec{spec}))
+				require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
 				sink := <-sinks
 				_ = sink.ReplaceAll(c.first)
 				sink.Synced()
 				sink.Report(Health{State: Healthy})
-				st := s.Status()[0]
+				status := supervisor.Status()[0]
 				require.Equal(t, c.synced, table.Synced())
-				require.Equal(t, c.synced, st.Synced)
+				require.Equal(t, c.synced, status.Synced)
 				if !c.synced {
-					require.Equal(t, Degraded, st.State)
-					require.Contains(t, st.Message, "not one object")
+					require.Equal(t, Degraded, status.State)
+					require.Contains(t, status.Message, "not one object")
 					sink.Synced() // a source that is started again says it again
 					require.False(t, table.Synced())
 					require.NoError(t, sink.ReplaceAll(c.next[:1]))
 					require.True(t, table.Synced())
 				}
-				st = s.Status()[0]
-				require.True(t, st.Synced)
-				require.Equal(t, Healthy, st.State)
-				require.Empty(t, st.Message)
+				status = supervisor.Status()[0]
+				require.True(t, status.Synced)
+				require.Equal(t, Healthy, status.State)
+				require.Empty(t, status.Message)
 			})
 		})
 	}
 }
 
 func TestFirstReadWithoutAnythingValidMayCountByAReload(t *testing.T) {
-	within(t, Options{}, func(t *testing.T, s *Supervisor) {
+	within(t, Options{}, func(t *testing.T, supervisor *Supervisor) {
 		table := new(memstore.Table)
 		spec := Spec{Name: "a", Table: table, Source: whole(groups{"a": nil}, broken("a", keyed("x")).Rejects...)}
-		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
 		synctest.Wait()
 		require.False(t, table.Synced())
 		spec.Partial = true
-		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
 		synctest.Wait()
 		require.True(t, table.Synced())
 	})

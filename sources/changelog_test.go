@@ -28,10 +28,10 @@ func TestCommit_IsOneLogLine(t *testing.T) {
 		}
 		return a
 	}}))
-	l := newChangeLog()
-	l.logChanges(log, nil)
+	changeLog := newChangeLog()
+	changeLog.logChanges(log, nil)
 	require.Empty(t, out.String())
-	l.logChanges(log, []memstore.Change{
+	changeLog.logChanges(log, []memstore.Change{
 		{New: entry("a", "a.yaml:1")}, {Old: entry("b", "a.yaml:9"), New: entry("b", "a.yaml:7")}, {Old: entry("c", "c.yaml:1")},
 	})
 	require.Equal(t, `level=INFO msg="source changed" added=1 updated=1 deleted=1 `+
@@ -43,17 +43,17 @@ func TestCommit_IsOneLogLine(t *testing.T) {
 	for i := range many {
 		many[i] = memstore.Change{New: entry(strings.Repeat("x", i+1), "many.yaml:1")}
 	}
-	l.logChanges(log, many)
+	changeLog.logChanges(log, many)
 	require.Contains(t, out.String(), "added=12")
 	require.Contains(t, out.String(), `places=many.yaml:1 more=7`)
 
 	out.Reset()
-	l.limiter = rate.NewLimiter(0, 1)
+	changeLog.limiter = rate.NewLimiter(0, 1)
 	for range 4 {
-		l.logChanges(log, many)
+		changeLog.logChanges(log, many)
 	}
 	require.Equal(t, 1, strings.Count(out.String(), "source changed"))
-	l.limiter = rate.NewLimiter(0, 1)
-	l.logChanges(log, many)
+	changeLog.limiter = rate.NewLimiter(0, 1)
+	changeLog.logChanges(log, many)
 	require.Contains(t, out.String(), "commits_before=3")
 }

@@ -10,9 +10,9 @@ import (
 func TestCounters_CollectedWhileRegistered(t *testing.T) {
 	reads := &Counter{Name: "reads_total", Help: "Reads."}
 	open := &Counter{Name: "open", Help: "What is open.", Falls: true}
-	set := NewCounters("tributary_test_", reads, open)
+	counterSet := NewCounters("tributary_test_", reads, open)
 	registry := prometheus.NewRegistry()
-	stop, err := set.Register(registry)
+	stop, err := counterSet.Register(registry)
 	require.NoError(t, err)
 	reads.Add(2)
 	open.Add(3)
@@ -24,13 +24,13 @@ func TestCounters_CollectedWhileRegistered(t *testing.T) {
 	require.InDelta(t, 2, families[0].GetMetric()[0].GetGauge().GetValue(), 0)
 	require.Equal(t, "tributary_test_reads_total", families[1].GetName())
 	require.InDelta(t, 2, families[1].GetMetric()[0].GetCounter().GetValue(), 0)
-	_, err = set.Register(registry)
+	_, err = counterSet.Register(registry)
 	require.Error(t, err, "twice at a time")
 	stop()
 	families, err = registry.Gather()
 	require.NoError(t, err)
 	require.Empty(t, families)
-	stop, err = set.Register(nil)
+	stop, err = counterSet.Register(nil)
 	require.NoError(t, err)
 	stop()
 }

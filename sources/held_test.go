@@ -39,26 +39,26 @@ func sinkOf(table Table, memory *lastgood.Store) *sink {
 func TestFirstSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := new(memstore.Table)
-		s := sinkOf(table, nil)
+		sink := sinkOf(table, nil)
 		first := time.Now().UTC()
 		seen := func(name string) time.Time {
 			r := table.Snapshot().Get(keyed(name))
-			require.Same(t, r, s.ledger.winners[keyed(name)].resource, "it is held once")
+			require.Same(t, r, sink.ledger.winners[keyed(name)].resource, "it is held once")
 			return r.Seen()
 		}
 		publish := func(group string, r *resource.Resource) {
-			require.NoError(t, s.ReplaceAll([]Content{{Group: group, Resources: []*resource.Resource{r}}}))
+			require.NoError(t, sink.ReplaceAll([]Content{{Group: group, Resources: []*resource.Resource{r}}}))
 		}
 		full, empty := flapping(30)
-		require.NoError(t, s.ReplaceAll(full))
+		require.NoError(t, sink.ReplaceAll(full))
 		require.Equal(t, first, seen("x00"))
 		time.Sleep(time.Hour)
 		publish("x00", newObject("x00", "2", "p"))
 		publish("new", newObject("new", "1", "p"))
 		require.Equal(t, first, seen("x00"), "another version of the same object")
 		require.Equal(t, first.Add(time.Hour), seen("new"))
-		require.NoError(t, s.ReplaceAll(empty))
-		require.NotNil(t, s.ledger.guard.Status())
+		require.NoError(t, sink.ReplaceAll(empty))
+		require.NotNil(t, sink.ledger.guard.Status())
 		time.Sleep(time.Minute)
 		publish("x00", newObject("x00", "3", "p"))
 		require.Equal(t, first, seen("x00"), "it was held, and so never gone")
@@ -89,32 +89,32 @@ func TestHold_BrokenReturnKeepsHeldObject(t *testing.T) {
 	} {
 		for _, ends := range []string{"by itself", "released"} {
 			t.Run(name+", "+ends, func(t *testing.T) {
-				within(t, Options{}, func(t *testing.T, s *Supervisor) {
+				within(t, Options{}, func(t *testing.T, supervisor *Supervisor) {
 					table := new(memstore.Table)
 					full, empty := flapping(30)
 					sinks := make(chan Sink, 1)
-					require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: handing(sinks)}}))
+					require.NoError(t, supervisor.Reconfigure([]Spec{{Name: "a", Table: table, Source: handing(sinks)}}))
 					sink := <-sinks
 					require.NoError(t, sink.ReplaceAll(full))
 					sink.Synced()
 					require.NoError(t, sink.ReplaceAll(empty))
-					require.NotNil(t, s.Status()[0].Held)
+					require.NotNil(t, supervisor.Status()[0].Held)
 					full[7] = broken("x07", key)
 					require.Error(t, sink.ReplaceAll(full[:8]))
 					if ends == "released" { // the others, which did not come back
-						before := *s.Status()[0].LastPublish
+						before := *supervisor.Status()[0].LastPublish
 						time.Sleep(time.Minute)
-						_, _, err := s.Release("a", "", "me")
+						_, _, err := supervisor.Release("a", "", "me")
 						require.NoError(t, err)
 						require.Equal(t, 8, table.Snapshot().Len())
-						require.Equal(t, time.Minute, s.Status()[0].LastPublish.Sub(before), "a release is a change")
+						require.Equal(t, time.Minute, supervisor.Status()[0].LastPublish.Sub(before), "a release is a change")
 					} else {
 						require.Error(t, sink.ReplaceAll(full))
 						time.Sleep(2 * time.Minute)
 						require.Equal(t, 30, table.Snapshot().Len())
 					}
 					synctest.Wait()
-					require.Nil(t, s.Status()[0].Held)
+					require.Nil(t, supervisor.Status()[0].Held)
 					require.NotNil(t, table.Snapshot().Get(keyed("x07")), "an invalid object keeps its last good version")
 					require.NoError(t, replace(sink, "x07", nil))
 					require.Nil(t, table.Snapshot().Get(keyed("x07")), "now it is gone")
@@ -254,20 +254,20 @@ func TestRelease_BeforeSourceIsRead(t *testing.T) {
 				settings := guard.Settings{}
 				lifetime(t, dir, Options{}, whole(groups{"g": many("g", 100)}), func(*Supervisor, *memstore.Table) {})
 				lifetime(t, dir, Options{}, whole(groups{"g": many("g", 40)}), func(*Supervisor, *memstore.Table) {})
-				lifetime(t, dir, Options{}, run(unreachable), func(s *Supervisor, table *memstore.Table) {
-					require.Equal(t, 60, s.Status()[0].Held.Objects)
+				lifetime(t, dir, Options{}, run(unreachable), func(supervisor *Supervisor, table *memstore.Table) {
+					require.Equal(t, 60, supervisor.Status()[0].Held.Objects)
 					require.Equal(t, 100, table.Snapshot().Len())
 					if how == "released" {
-						objects, _, err := s.Release("a", s.Status()[0].Held.ID, "me")
+						objects, _, err := supervisor.Release("a", supervisor.Status()[0].Held.ID, "me")
 						require.NoError(t, err)
 						require.Equal(t, 60, objects)
 					} else {
 						settings.HoldFor = time.Minute
-						s.runners[0].sink.configure(Spec{Guard: settings})
+						supervisor.runners[0].sink.configure(Spec{Guard: settings})
 						time.Sleep(2 * time.Minute)
 					}
 					synctest.Wait()
-					require.Nil(t, s.Status()[0].Held)
+					require.Nil(t, supervisor.Status()[0].Held)
 					require.Equal(t, 40, table.Snapshot().Len())
 				})
 				lifetime(t, dir, Options{}, whole(groups{"g": many("g", 40)}), func(s *Supervisor, table *memstore.Table) {
@@ -282,64 +282,64 @@ func TestRelease_BeforeSourceIsRead(t *testing.T) {
 // TestInherit_KeepsHold: a source with other settings and another table keeps its hold after it is read. Objects that
 // it lacks because of the new settings are not held; a further loss after that read is.
 func TestInherit_KeepsHold(t *testing.T) {
-	within(t, Options{}, func(t *testing.T, s *Supervisor) {
+	within(t, Options{}, func(t *testing.T, supervisor *Supervisor) {
 		spec := Spec{Name: "a", Table: new(memstore.Table), Source: whole(groups{"g": many("g", 100), "h": many("h", 40)})}
-		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
 		synctest.Wait()
 		spec.Source = whole(groups{"g": many("g", 3), "h": many("h", 40)})
-		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
 		synctest.Wait()
-		before := s.Status()[0].Held
+		before := supervisor.Status()[0].Held
 		require.Equal(t, 97, before.Objects)
 
 		sinks := make(chan Sink, 1)
 		former := spec.Table
 		spec.Table, spec.Source = new(memstore.Table), handing(sinks)
-		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
 		sink := <-sinks
 		require.Equal(t, 140, spec.Table.Snapshot().Len(), "all is served until it is read")
 		require.Equal(t, 140, former.Snapshot().Len(), "is for the caller to forget")
 		require.False(t, spec.Table.Synced())
-		require.Equal(t, before, s.Status()[0].Held)
+		require.Equal(t, before, supervisor.Status()[0].Held)
 		require.NoError(t, sink.ReplaceAll([]Content{{Group: "g", Resources: many("g", 3)}, {Group: "h", Resources: many("h", 30)}}))
 		sink.Synced()
 		require.Equal(t, 130, spec.Table.Snapshot().Len())
-		require.Equal(t, before.ID, s.Status()[0].Held.ID)
+		require.Equal(t, before.ID, supervisor.Status()[0].Held.ID)
 		require.NoError(t, sink.ReplaceAll([]Content{{Group: "h"}}))
 		require.Equal(t, 130, spec.Table.Snapshot().Len())
-		require.Equal(t, 127, s.Status()[0].Held.Objects)
+		require.Equal(t, 127, supervisor.Status()[0].Held.Objects)
 	})
 }
 
 // TestReconfigure_OtherNameIsOtherSource: another name inherits no state, not even with the same table.
 func TestReconfigure_OtherNameIsOtherSource(t *testing.T) {
-	within(t, Options{}, func(t *testing.T, s *Supervisor) {
+	within(t, Options{}, func(t *testing.T, supervisor *Supervisor) {
 		spec := Spec{Name: "a", Table: new(memstore.Table), Source: whole(groups{"g": many("g", 100)})}
-		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
 		synctest.Wait()
 		spec.Source = whole(groups{"g": many("g", 3)})
-		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
 		synctest.Wait()
-		require.NotNil(t, s.Status()[0].Held)
+		require.NotNil(t, supervisor.Status()[0].Held)
 		spec.Name, spec.Table = "b", new(memstore.Table)
-		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
 		synctest.Wait()
-		require.Nil(t, s.Status()[0].Held)
+		require.Nil(t, supervisor.Status()[0].Held)
 		require.Equal(t, 3, spec.Table.Snapshot().Len())
 	})
 }
 
 // TestConfirmation_CountsOnce has a source that is reloaded to `validation: warn` and back while it cannot be read.
 func TestConfirmation_CountsOnce(t *testing.T) {
-	s := sinkOf(new(memstore.Table), nil)
+	sink := sinkOf(new(memstore.Table), nil)
 	c := Content{Group: "g", Mark: "mark", Resources: []*resource.Resource{newObject("x", "1", "g:1")}, Warnings: []string{"w"}, Foreign: 1}
-	require.NoError(t, s.ReplaceAll([]Content{c}))
-	s.Synced()
-	s.configure(Spec{Name: "s", Lenient: true})
-	s.configure(Spec{Name: "s"})
-	require.True(t, s.Confirm("g", "mark"))
+	require.NoError(t, sink.ReplaceAll([]Content{c}))
+	sink.Synced()
+	sink.configure(Spec{Name: "s", Lenient: true})
+	sink.configure(Spec{Name: "s"})
+	require.True(t, sink.Confirm("g", "mark"))
 	var st Status
-	s.fillStatus(&st, true)
+	sink.fillStatus(&st, true)
 	require.Equal(t, 1, st.warnings)
 	require.Equal(t, 1, st.Foreign)
 }
@@ -368,17 +368,17 @@ func keysOf(table *memstore.Table) (keys []resource.Key) {
 // explained.
 func TestExplainedLoss_DoesNotJoinHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := sinkOf(new(memstore.Table), nil)
+		sink := sinkOf(new(memstore.Table), nil)
 		full, empty := flapping(30)
-		require.NoError(t, s.ReplaceAll(full))
-		require.NoError(t, s.ReplaceAll(empty[:20]))
+		require.NoError(t, sink.ReplaceAll(full))
+		require.NoError(t, sink.ReplaceAll(empty[:20]))
 		time.Sleep(guard.DefaultWindow)
 		empty[20].Explained = true
-		require.NoError(t, s.ReplaceAll(empty[20:21]))
-		require.NoError(t, s.ReplaceAll(empty[21:22]))
-		require.Nil(t, s.table.Snapshot().Get(keyed("x20")))
-		require.NotNil(t, s.table.Snapshot().Get(keyed("x21")))
-		require.Equal(t, 21, s.ledger.guard.Status().Objects)
+		require.NoError(t, sink.ReplaceAll(empty[20:21]))
+		require.NoError(t, sink.ReplaceAll(empty[21:22]))
+		require.Nil(t, sink.table.Snapshot().Get(keyed("x20")))
+		require.NotNil(t, sink.table.Snapshot().Get(keyed("x21")))
+		require.Equal(t, 21, sink.ledger.guard.Status().Objects)
 	})
 }
 
@@ -386,31 +386,31 @@ func TestExplainedLoss_DoesNotJoinHold(t *testing.T) {
 // time.
 func TestHolds_EndAndLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
+		var buffer bytes.Buffer
 		var events []string
 		table := new(memstore.Table)
-		s := newRunner(Spec{Name: "s", Table: table, Guard: guard.Settings{HoldFor: time.Hour}}, Options{
-			Validate: allValid, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		sink := newRunner(Spec{Name: "s", Table: table, Guard: guard.Settings{HoldFor: time.Hour}}, Options{
+			Validate: allValid, Log: slog.New(slog.NewTextHandler(&buffer, nil)),
 			Happened: func(event, source, text string) { events = append(events, event+" "+source+" "+text) },
 		}, true).sink
 		held := func() *guard.Status {
 			var st Status
-			s.fillStatus(&st, false)
+			sink.fillStatus(&st, false)
 			return st.Held
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { s.endHolds(ctx); close(ended) }()
+		go func() { sink.endHolds(ctx); close(ended) }()
 		full, empty := flapping(100)
-		require.NoError(t, s.ReplaceAll(full))
+		require.NoError(t, sink.ReplaceAll(full))
 		synctest.Wait()
-		require.NotContains(t, log.String(), "hold")
+		require.NotContains(t, buffer.String(), "hold")
 
-		require.NoError(t, s.ReplaceAll(empty[:60]))
-		require.NoError(t, s.ReplaceAll(empty[60:70]))
-		require.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), log.String())
-		require.Contains(t, log.String(), "60 of 100 objects")
-		require.Contains(t, string(s.State()), held().ID)
+		require.NoError(t, sink.ReplaceAll(empty[:60]))
+		require.NoError(t, sink.ReplaceAll(empty[60:70]))
+		require.Equal(t, 1, strings.Count(buffer.String(), "level=ERROR"), buffer.String())
+		require.Contains(t, buffer.String(), "60 of 100 objects")
+		require.Contains(t, string(sink.State()), held().ID)
 		require.Equal(t, time.Now().Add(time.Hour), *held().Until)
 
 		time.Sleep(time.Hour - time.Second)
@@ -419,33 +419,33 @@ func TestHolds_EndAndLog(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		require.Equal(t, 30, table.Snapshot().Len(), "holdFor has passed")
-		require.Equal(t, 1, strings.Count(log.String(), "hold ended"))
-		require.Contains(t, log.String(), "holdFor has passed")
-		require.Contains(t, log.String(), "objects_gone=70")
-		require.Contains(t, log.String(), "deleted=70")
-		require.Contains(t, log.String(), "end_of_hold=")
-		require.Nil(t, s.State())
+		require.Equal(t, 1, strings.Count(buffer.String(), "hold ended"))
+		require.Contains(t, buffer.String(), "holdFor has passed")
+		require.Contains(t, buffer.String(), "objects_gone=70")
+		require.Contains(t, buffer.String(), "deleted=70")
+		require.Contains(t, buffer.String(), "end_of_hold=")
+		require.Nil(t, sink.State())
 
-		require.NoError(t, s.ReplaceAll(empty[70:]))
-		require.NoError(t, s.ReplaceAll(full))
-		require.Equal(t, 2, strings.Count(log.String(), "level=ERROR"), log.String())
-		require.Equal(t, 2, strings.Count(log.String(), "hold ended"), log.String())
+		require.NoError(t, sink.ReplaceAll(empty[70:]))
+		require.NoError(t, sink.ReplaceAll(full))
+		require.Equal(t, 2, strings.Count(buffer.String(), "level=ERROR"), buffer.String())
+		require.Equal(t, 2, strings.Count(buffer.String(), "hold ended"), buffer.String())
 		var st Status
-		s.fillStatus(&st, false)
+		sink.fillStatus(&st, false)
 		require.Equal(t, 2, st.holds)
 
-		require.NoError(t, s.ReplaceAll(empty[:60]))
+		require.NoError(t, sink.ReplaceAll(empty[:60]))
 		time.Sleep(time.Hour / 2)
-		_, _, err := s.release(held().ID, "anna@bastion, from 10.0.0.1:5000")
+		_, _, err := sink.release(held().ID, "anna@bastion, from 10.0.0.1:5000")
 		require.NoError(t, err)
-		require.Contains(t, log.String(), "it was released by anna@bastion, from 10.0.0.1:5000")
+		require.Contains(t, buffer.String(), "it was released by anna@bastion, from 10.0.0.1:5000")
 
-		require.NoError(t, s.ReplaceAll(full[:60]))
-		require.NoError(t, s.ReplaceAll(empty[:60]))
-		require.NoError(t, s.ReplaceAll(full[:59]))
+		require.NoError(t, sink.ReplaceAll(full[:60]))
+		require.NoError(t, sink.ReplaceAll(empty[:60]))
+		require.NoError(t, sink.ReplaceAll(full[:59]))
 		time.Sleep(guard.DefaultWindow)
 		synctest.Wait()
-		require.Contains(t, log.String(), "its remaining loss has been below the limits for 1m0s")
+		require.Contains(t, buffer.String(), "its remaining loss has been below the limits for 1m0s")
 		require.Equal(t, 99, table.Snapshot().Len())
 		require.Len(t, events, 8)
 		require.Contains(t, events[0], EventHeld+" s hold ")
@@ -457,12 +457,12 @@ func TestHolds_EndAndLog(t *testing.T) {
 
 // TestHolds_OneCommit: a commit with a held loss and an object that may not be served any longer is one revision.
 func TestHolds_OneCommit(t *testing.T) {
-	s := sinkOf(new(memstore.Table), nil)
+	sink := sinkOf(new(memstore.Table), nil)
 	full, empty := flapping(100)
-	require.NoError(t, s.ReplaceAll(full))
-	before := s.table.Snapshot().Revision()
+	require.NoError(t, sink.ReplaceAll(full))
+	before := sink.table.Snapshot().Revision()
 	contents := append(empty[:70], Content{Group: "new", Resources: []*resource.Resource{newObject("new", "1", "p")}})
-	require.NoError(t, s.ReplaceAll(contents))
-	require.Equal(t, before+1, s.table.Snapshot().Revision())
-	require.Equal(t, 101, s.table.Snapshot().Len())
+	require.NoError(t, sink.ReplaceAll(contents))
+	require.Equal(t, before+1, sink.table.Snapshot().Revision())
+	require.Equal(t, 101, sink.table.Snapshot().Len())
 }

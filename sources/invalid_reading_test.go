@@ -96,9 +96,9 @@ func TestInvalid_StaysOverReadingAndRestart(t *testing.T) {
 func TestInvalid_EndsDuringHold(t *testing.T) {
 	for _, end := range []string{"repaired document", "policies can be read"} {
 		t.Run(end, func(t *testing.T) {
-			within(t, Options{}, func(t *testing.T, s *Supervisor) {
+			within(t, Options{}, func(t *testing.T, supervisor *Supervisor) {
 				table, sinks := new(memstore.Table), make(chan Sink, 1)
-				require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: handing(sinks)}}))
+				require.NoError(t, supervisor.Reconfigure([]Spec{{Name: "a", Table: table, Source: handing(sinks)}}))
 				sink := <-sinks
 				full, empty := flapping(30)
 				require.NoError(t, sink.ReplaceAll(full))
@@ -109,7 +109,7 @@ func TestInvalid_EndsDuringHold(t *testing.T) {
 				}
 				sink.Synced()
 				require.NoError(t, sink.ReplaceAll(empty))
-				require.NotNil(t, s.Status()[0].Held)
+				require.NotNil(t, supervisor.Status()[0].Held)
 				require.Len(t, table.Snapshot().Invalid(), 1)
 				if end == "repaired document" {
 					policy := resource.FromBody(resource.Meta{Key: neverValid}, nil)
@@ -118,7 +118,7 @@ func TestInvalid_EndsDuringHold(t *testing.T) {
 				} else {
 					sink.(PolicyReader).UnreadPolicies(nil)
 				}
-				require.Empty(t, s.Status()[0].Quarantined)
+				require.Empty(t, supervisor.Status()[0].Quarantined)
 				time.Sleep(24 * time.Hour)
 				require.Empty(t, table.Snapshot().Invalid(), "the end of the mark does not wait for the end of the hold")
 			})

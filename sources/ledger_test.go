@@ -42,16 +42,16 @@ func TestLedger(t *testing.T) {
 			c.Resources = append(c.Resources, newObject(name, content, fmt.Sprintf("%s:%d", group, i)))
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "rejects") {
-			r := Reject{Err: errors.New("bad"), Origin: resource.Origin{Place: group}}
+			reject := Reject{Err: errors.New("bad"), Origin: resource.Origin{Place: group}}
 			if rapid.Bool().Draw(t, "key is known") {
-				r.Key = keyed(rapid.SampledFrom(names).Draw(t, "rejected"))
+				reject.Key = keyed(rapid.SampledFrom(names).Draw(t, "rejected"))
 			}
-			c.Rejects = append(c.Rejects, r)
+			c.Rejects = append(c.Rejects, reject)
 		}
 		return c
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		l := emptyLedger()
+		ledger := emptyLedger()
 		model := newModel(groups)
 		store := make(map[resource.Key]*resource.Resource) // applies the changes to a table
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
@@ -62,12 +62,12 @@ func TestLedger(t *testing.T) {
 				}
 			}
 			model.replace(contents)
-			c := l.replace(contents, time.Unix(1, 0))
-			for _, key := range c.Deletes {
+			change := ledger.replace(contents, time.Unix(1, 0))
+			for _, key := range change.Deletes {
 				require.Contains(t, store, key)
 				delete(store, key)
 			}
-			for _, r := range c.Puts {
+			for _, r := range change.Puts {
 				old := store[r.Key()]
 				require.False(t, old != nil && resource.Equal(old, r) && old.Origin() == r.Origin(), "no object is put without a change")
 				store[r.Key()] = r
@@ -80,15 +80,15 @@ func TestLedger(t *testing.T) {
 				require.True(t, resource.Equal(r, store[key]) && r.Origin() == store[key].Origin(), "%s: want %s of %s, got %s of %s",
 					key, r.Body(), r.Origin(), store[key].Body(), store[key].Origin())
 			}
-			checkCounts(t, l, len(want), model)
+			checkCounts(t, ledger, len(want), model)
 		}
 		var empty []admitted
-		for _, g := range l.groupNames() {
+		for _, g := range ledger.groupNames() {
 			empty = append(empty, admitted{Content: Content{Group: g}})
 		}
-		l.replace(empty, time.Unix(2, 0))
-		require.Zero(t, l.uncertainCount)
-		require.Equal(t, emptyLedger(), l, "no withdrawn object is left")
+		ledger.replace(empty, time.Unix(2, 0))
+		require.Zero(t, ledger.uncertainCount)
+		require.Equal(t, emptyLedger(), ledger, "no withdrawn object is left")
 	})
 }
 
@@ -228,21 +228,21 @@ func checkCounts(t *rapid.T, l *ledger, winners int, m *model) {
 }
 
 func TestQuarantineKeepsItsTime(t *testing.T) {
-	l := emptyLedger()
+	ledger := emptyLedger()
 	bad := func(reason string, key resource.Key) []admitted {
 		return []admitted{{Content: Content{Group: "g", Rejects: []Reject{{Key: key, Err: errors.New(reason)}}}}}
 	}
 	for _, key := range []resource.Key{keyed("x"), {}} {
-		c := l.replace(bad("one", key), time.Unix(1, 0))
-		require.Len(t, c.quarantined, 1)
-		c = l.replace(bad("one", key), time.Unix(2, 0))
-		require.Empty(t, c.quarantined, "known already")
-		c = l.replace(bad("two", key), time.Unix(3, 0))
-		require.Len(t, c.quarantined, 1, "for another reason")
-		require.Equal(t, time.Unix(1, 0), l.quarantineList()[0].Since)
-		c = l.replace([]admitted{{Content: Content{Group: "g"}}}, time.Unix(4, 0))
-		require.Len(t, c.recovered, 1)
-		require.Empty(t, l.groups)
+		change := ledger.replace(bad("one", key), time.Unix(1, 0))
+		require.Len(t, change.quarantined, 1)
+		change = ledger.replace(bad("one", key), time.Unix(2, 0))
+		require.Empty(t, change.quarantined, "known already")
+		change = ledger.replace(bad("two", key), time.Unix(3, 0))
+		require.Len(t, change.quarantined, 1, "for another reason")
+		require.Equal(t, time.Unix(1, 0), ledger.quarantineList()[0].Since)
+		change = ledger.replace([]admitted{{Content: Content{Group: "g"}}}, time.Unix(4, 0))
+		require.Len(t, change.recovered, 1)
+		require.Empty(t, ledger.groups)
 	}
 }
 
@@ -257,13 +257,13 @@ func TestMistypedKindOrNameKeepsTheGroup(t *testing.T) {
 }
 
 func TestMistypedKindKeepsItsNamesakesOnly(t *testing.T) {
-	l := emptyLedger()
+	ledger := emptyLedger()
 	old := []*resource.Resource{newObject("x", "1", "p"), newObject("y", "1", "p")}
-	l.replace([]admitted{{Content: Content{Group: "g", Resources: old}}}, time.Unix(1, 0))
+	ledger.replace([]admitted{{Content: Content{Group: "g", Resources: old}}}, time.Unix(1, 0))
 	reject := Reject{Key: resource.Key{Kind: "ServiceEntri", Namespace: "default", Name: "x"}, Err: errors.New("bad")}
-	c := l.replace([]admitted{{Content: Content{Group: "g", Rejects: []Reject{reject}}}}, time.Unix(2, 0))
+	c := ledger.replace([]admitted{{Content: Content{Group: "g", Rejects: []Reject{reject}}}}, time.Unix(2, 0))
 	require.Equal(t, []resource.Key{keyed("y")}, c.Deletes)
-	require.Equal(t, []string{"ServiceEntry default/x"}, l.quarantineList()[0].Keeps)
+	require.Equal(t, []string{"ServiceEntry default/x"}, ledger.quarantineList()[0].Keeps)
 }
 
 // TestForeignReject_RetainsNoObject shows a file with an object of ours beside one of another API. Ours is renamed.
@@ -273,26 +273,26 @@ func TestForeignReject_RetainsNoObject(t *testing.T) {
 			"apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: %[1]s}\nspec: {hosts: [%[1]s.example]}\n", name)
 	}
 	for _, foreign := range []resource.Foreign{resource.ForeignIgnore, resource.ForeignWarn, resource.ForeignError} {
-		l := emptyLedger()
+		ledger := emptyLedger()
 		o := resource.Options{ForeignKinds: foreign}
-		l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", text("two"), o)}}, time.Unix(1, 0))
-		c := l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", text("three"), o)}}, time.Unix(2, 0))
+		ledger.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", text("two"), o)}}, time.Unix(1, 0))
+		c := ledger.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", text("three"), o)}}, time.Unix(2, 0))
 		require.Equal(t, []resource.Key{keyed("two")}, c.Deletes)
-		require.Len(t, l.winners, 1)
+		require.Len(t, ledger.winners, 1)
 		switch foreign {
 		case resource.ForeignError:
-			require.Len(t, l.quarantineList(), 1)
-			require.Equal(t, "Service default/three", l.quarantineList()[0].Key().String())
+			require.Len(t, ledger.quarantineList(), 1)
+			require.Equal(t, "Service default/three", ledger.quarantineList()[0].Key().String())
 		case resource.ForeignWarn:
-			require.Len(t, l.warningList(), 1)
+			require.Len(t, ledger.warningList(), 1)
 			fallthrough
 		default:
-			require.Empty(t, l.quarantineList())
-			require.Equal(t, 1, l.foreignCount)
+			require.Empty(t, ledger.quarantineList())
+			require.Equal(t, 1, ledger.foreignCount)
 		}
-		l.replace([]admitted{{Content: Content{Group: "a.yaml"}}}, time.Unix(3, 0))
-		require.Zero(t, l.foreignCount)
-		require.Empty(t, l.groups)
+		ledger.replace([]admitted{{Content: Content{Group: "a.yaml"}}}, time.Unix(3, 0))
+		require.Zero(t, ledger.foreignCount)
+		require.Empty(t, ledger.groups)
 	}
 }
 
@@ -330,15 +330,15 @@ func TestLimits_KeepLastGoodVersions(t *testing.T) {
 // TestUnreadableDocument_NamesKeptObjects: a quarantined document names the objects that are served because they may be
 // in it.
 func TestUnreadableDocument_NamesKeptObjects(t *testing.T) {
-	l := emptyLedger()
+	ledger := emptyLedger()
 	old := []*resource.Resource{newObject("x", "1", "p"), newObject("y", "1", "p"), newObject("z", "1", "p")}
-	l.replace([]admitted{{Content: Content{Group: "g", Resources: old}}}, time.Unix(1, 0))
-	l.replace([]admitted{{Content: Content{
+	ledger.replace([]admitted{{Content: Content{Group: "g", Resources: old}}}, time.Unix(1, 0))
+	ledger.replace([]admitted{{Content: Content{
 		Group: "g", Resources: []*resource.Resource{newObject("x", "2", "p")},
 		Rejects: []Reject{{Key: keyed("y"), Err: errors.New("bad")}, {Err: errors.New("too broken to tell")}},
 	}}}, time.Unix(2, 0))
-	require.Len(t, l.winners, 3)
-	identified, unknown := l.quarantineList()[0], l.quarantineList()[1]
+	require.Len(t, ledger.winners, 3)
+	identified, unknown := ledger.quarantineList()[0], ledger.quarantineList()[1]
 	require.True(t, identified.LastGoodServes)
 	require.Empty(t, identified.Keeps)
 	require.Equal(t, []string{"ServiceEntry default/z"}, unknown.Keeps)
@@ -348,18 +348,18 @@ func TestUnreadableDocument_NamesKeptObjects(t *testing.T) {
 func BenchmarkReplaceOne(b *testing.B) {
 	for _, n := range []int{1_000, 100_000} {
 		b.Run(fmt.Sprintf("groups=%d", n), func(b *testing.B) {
-			l := emptyLedger()
+			ledger := emptyLedger()
 			var groups []admitted
 			for i := range n {
 				name := fmt.Sprintf("e%d", i)
 				groups = append(groups, admitted{Content: Content{Group: name, Resources: []*resource.Resource{newObject(name, "1", name)}}})
 			}
-			l.replace(groups, time.Unix(1, 0))
+			ledger.replace(groups, time.Unix(1, 0))
 			versions := [][]*resource.Resource{{newObject("e7", "2", "e7")}, {newObject("e7", "3", "e7")}}
 			b.ReportAllocs()
 			b.ResetTimer()
 			for i := range b.N {
-				l.replace([]admitted{{Content: Content{Group: "e7", Resources: versions[i%2]}}}, time.Unix(2, 0))
+				ledger.replace([]admitted{{Content: Content{Group: "e7", Resources: versions[i%2]}}}, time.Unix(2, 0))
 			}
 		})
 	}
@@ -473,23 +473,23 @@ func TestLastGood_AppliesAcrossGroups(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, store := emptyLedger(), make(map[resource.Key]string)
+			ledger, store := emptyLedger(), make(map[resource.Key]string)
 			for i, step := range test.steps {
-				c := l.replace(step, time.Unix(int64(i), 0))
-				for _, key := range c.Deletes {
+				change := ledger.replace(step, time.Unix(int64(i), 0))
+				for _, key := range change.Deletes {
 					delete(store, key)
 				}
-				for _, r := range c.Puts {
+				for _, r := range change.Puts {
 					store[r.Key()] = r.Origin().Place
 				}
 			}
 			require.Equal(t, test.want, store)
 			var keeps []string
-			for _, q := range l.quarantineList() {
+			for _, q := range ledger.quarantineList() {
 				keeps = append(keeps, q.Keeps...)
 			}
 			require.Equal(t, test.keeps, keeps)
-			require.Empty(t, l.conflictList())
+			require.Empty(t, ledger.conflictList())
 		})
 	}
 }
@@ -499,9 +499,9 @@ func BenchmarkBrokenGroupsInAHold(b *testing.B) {
 	for _, n := range []int{250, 1_000} {
 		b.Run(fmt.Sprintf("groups=%d", n), func(b *testing.B) {
 			var table memstore.Table
-			l := newLedger(guard.New(guard.Settings{Share: 0.1}, table.Snapshot()))
+			ledger := newLedger(guard.New(guard.Settings{Share: 0.1}, table.Snapshot()))
 			apply := func(groups []admitted) {
-				_, passes := l.commit(groups, guard.Moment{Now: time.Unix(1, 0), Served: table.Snapshot()})
+				_, passes := ledger.commit(groups, guard.Moment{Now: time.Unix(1, 0), Served: table.Snapshot()})
 				table.Apply(passes.Puts, passes.Deletes)
 			}
 			var whole, lost, broken []admitted
@@ -514,10 +514,10 @@ func BenchmarkBrokenGroupsInAHold(b *testing.B) {
 			}
 			apply(whole)
 			apply(lost)
-			require.NotNil(b, l.guard.Status())
+			require.NotNil(b, ledger.guard.Status())
 			b.ReportAllocs()
 			for b.Loop() {
-				l.replace(broken, time.Unix(2, 0))
+				ledger.replace(broken, time.Unix(2, 0))
 			}
 		})
 	}

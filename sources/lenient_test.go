@@ -18,7 +18,7 @@ func TestLenientSource_ServesObjectsThatBreakRules(t *testing.T) {
 	opts := Options{Validate: func(r *resource.Resource) (resource.Errors, error) {
 		return nil, resource.Errors{{Key: r.Key(), Origin: r.Origin(), Err: errors.New("spec: too new"), Rule: r.Key().Name != "form"}}
 	}}
-	within(t, opts, func(t *testing.T, s *Supervisor) {
+	within(t, opts, func(t *testing.T, supervisor *Supervisor) {
 		table := new(memstore.Table)
 		spec := Spec{Name: "a", Table: table, Lenient: true, Source: run(func(ctx context.Context, sink Sink) error {
 			_ = replace(sink, "g", []*resource.Resource{newObject("x", "1", "p"), newObject("form", "1", "p")}) // which the sink tells
@@ -26,18 +26,18 @@ func TestLenientSource_ServesObjectsThatBreakRules(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		})}
-		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
 		synctest.Wait()
 		require.NotNil(t, table.Snapshot().Get(keyed("x")))
 		require.Nil(t, table.Snapshot().Get(keyed("form")))
-		require.Len(t, s.Status()[0].Warnings, 1)
-		require.Len(t, s.Status()[0].Quarantined, 1)
+		require.Len(t, supervisor.Status()[0].Warnings, 1)
+		require.Len(t, supervisor.Status()[0].Quarantined, 1)
 
 		spec.Lenient = false
-		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
 		synctest.Wait()
-		require.Empty(t, s.Status()[0].Warnings)
-		require.Len(t, s.Status()[0].Quarantined, 2)
+		require.Empty(t, supervisor.Status()[0].Warnings)
+		require.Len(t, supervisor.Status()[0].Quarantined, 2)
 		require.NotNil(t, table.Snapshot().Get(keyed("x")), "like objects that were served before a rule existed")
 	})
 }

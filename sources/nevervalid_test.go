@@ -13,7 +13,7 @@ import (
 // TestNeverValid_BesideABrokenList has one broken text stand for several objects that were valid. A policy that comes
 // beside it and was never valid is refused.
 func TestNeverValid_BesideABrokenList(t *testing.T) {
-	s := sinkOf(new(memstore.Table), nil)
+	sink := sinkOf(new(memstore.Table), nil)
 	policy := func(name string) *resource.Resource {
 		key := resource.Key{Kind: resource.AuthorizationPolicy, Namespace: "default", Name: name}
 		return resource.FromBody(resource.Meta{Key: key, Origin: resource.Origin{Source: "s", Place: "f:1"}}, nil)
@@ -21,10 +21,10 @@ func TestNeverValid_BesideABrokenList(t *testing.T) {
 	broken := func(place string) Reject {
 		return Reject{Err: errors.New("bad"), Origin: resource.Origin{Source: "s", Place: place}, MayRestrict: true}
 	}
-	_ = s.ReplaceAll([]Content{{Group: "f", Resources: []*resource.Resource{policy("a"), policy("b")}}})
-	require.Empty(t, s.unenforced())
-	_ = s.ReplaceAll([]Content{{Group: "f", Rejects: []Reject{broken("f:1")}}})
-	require.Empty(t, s.unenforced(), "a and b keep their last versions")
-	_ = s.ReplaceAll([]Content{{Group: "f", Rejects: []Reject{broken("f:1"), broken("f:9")}}})
-	require.NotEmpty(t, s.unenforced(), "the new document at f:9 was never valid")
+	_ = sink.ReplaceAll([]Content{{Group: "f", Resources: []*resource.Resource{policy("a"), policy("b")}}})
+	require.Empty(t, sink.unenforced())
+	_ = sink.ReplaceAll([]Content{{Group: "f", Rejects: []Reject{broken("f:1")}}})
+	require.Empty(t, sink.unenforced(), "a and b keep their last versions")
+	_ = sink.ReplaceAll([]Content{{Group: "f", Rejects: []Reject{broken("f:1"), broken("f:9")}}})
+	require.NotEmpty(t, sink.unenforced(), "the new document at f:9 was never valid")
 }

@@ -49,20 +49,20 @@ func TestRestartHistories(t *testing.T) {
 var restartGroups = []string{"a", "b", "c"}
 
 func drawContent(t *rapid.T, group string) Content {
-	c := Content{Group: group, Renamable: rapid.Bool().Draw(t, "renamable")}
+	content := Content{Group: group, Renamable: rapid.Bool().Draw(t, "renamable")}
 	names := []string{"x", "y", "z"}
 	for i := range rapid.IntRange(0, 3).Draw(t, "resources") {
 		r := newObject(rapid.SampledFrom(names).Draw(t, "name"), rapid.SampledFrom([]string{"1", "2"}).Draw(t, "content"), fmt.Sprint(group, i))
-		c.Resources = append(c.Resources, r)
+		content.Resources = append(content.Resources, r)
 	}
 	for range rapid.IntRange(0, 1).Draw(t, "rejects") {
-		r := Reject{Err: errors.New("bad")}
+		reject := Reject{Err: errors.New("bad")}
 		if rapid.Bool().Draw(t, "key is known") {
-			r.Key = keyed(rapid.SampledFrom(names).Draw(t, "rejected"))
+			reject.Key = keyed(rapid.SampledFrom(names).Draw(t, "rejected"))
 		}
-		c.Rejects = append(c.Rejects, r)
+		content.Rejects = append(content.Rejects, reject)
 	}
-	return c
+	return content
 }
 
 // restartable is a source in process after process.
@@ -82,12 +82,12 @@ func (w *restartable) start() {
 	w.sink = newRunner(spec, Options{Validate: allValid, Log: slog.New(slog.DiscardHandler)}, true).sink
 }
 
-func (w *restartable) publish(c Content) {
+func (w *restartable) publish(content Content) {
 	w.marks++
-	c.Mark = fmt.Sprint(w.marks)
-	_ = w.sink.ReplaceAll([]Content{c})
-	w.published[c.Group] = c
-	w.model.replace([]admitted{{Content: c}})
+	content.Mark = fmt.Sprint(w.marks)
+	_ = w.sink.ReplaceAll([]Content{content})
+	w.published[content.Group] = content
+	w.model.replace([]admitted{{Content: content}})
 }
 
 // restart stops, and starts from the state on disk; then the unchanged source is read again.
@@ -104,17 +104,17 @@ func (w *restartable) restart(t *rapid.T) {
 	revision := w.table.Snapshot().Revision()
 	var contents []Content
 	for _, name := range restartGroups {
-		c, says := w.published[name]
+		content, says := w.published[name]
 		if !says && !slices.Contains(w.sink.Groups(), name) {
 			continue
 		}
-		c.Group = name
+		content.Group = name
 		require.False(t, w.sink.Confirm(name, "other"))
-		if w.sink.Confirm(name, c.Mark) {
-			require.Empty(t, c.Rejects)
+		if w.sink.Confirm(name, content.Mark) {
+			require.Empty(t, content.Rejects)
 			w.confirmed++
 		} else {
-			contents = append(contents, c)
+			contents = append(contents, content)
 		}
 	}
 	var admittable []admitted

@@ -62,13 +62,13 @@ func whole(groups map[string][]*resource.Resource, rejects ...Reject) run {
 			}
 		}
 		for name, rs := range groups {
-			c := Content{Group: name, Resources: rs}
+			content := Content{Group: name, Resources: rs}
 			for _, r := range rejects {
 				if r.Origin.Place == name {
-					c.Rejects = append(c.Rejects, r)
+					content.Rejects = append(content.Rejects, r)
 				}
 			}
-			contents = append(contents, c)
+			contents = append(contents, content)
 		}
 		_ = sink.ReplaceAll(contents)
 		sink.Synced()
@@ -77,11 +77,11 @@ func whole(groups map[string][]*resource.Resource, rejects ...Reject) run {
 	}
 }
 
-func many(group string, n int) (rs []*resource.Resource) {
+func many(group string, n int) (resources []*resource.Resource) {
 	for i := range n {
-		rs = append(rs, newObject(fmt.Sprintf("%s%03d", group, i), "1", group))
+		resources = append(resources, newObject(fmt.Sprintf("%s%03d", group, i), "1", group))
 	}
-	return rs
+	return resources
 }
 
 type groups = map[string][]*resource.Resource
@@ -98,28 +98,28 @@ func TestRestart_ServesStoredObjects(t *testing.T) {
 				require.Nil(t, st.Restored)
 			})
 		time.Sleep(time.Hour)
-		var log bytes.Buffer
+		var buffer bytes.Buffer
 		registry := prometheus.NewRegistry()
-		opts := Options{Metrics: registry, Log: slog.New(slog.NewTextHandler(&log, nil))}
-		lifetime(t, dir, opts, run(unreachable), func(s *Supervisor, table *memstore.Table) {
+		opts := Options{Metrics: registry, Log: slog.New(slog.NewTextHandler(&buffer, nil))}
+		lifetime(t, dir, opts, run(unreachable), func(supervisor *Supervisor, table *memstore.Table) {
 			require.True(t, table.Synced(), "it is served")
 			require.Equal(t, 21, table.Snapshot().Len())
 			x := table.Snapshot().Get(keyed("x"))
 			require.Equal(t, first, x.Seen())
 			require.Equal(t, resource.Origin{Source: "a", Place: "p", Group: "g"}, x.Origin())
-			st := s.Status()[0]
-			require.True(t, st.Stale)
-			require.False(t, st.Synced)
-			require.Equal(t, 21, st.Restored.Objects)
-			require.Equal(t, 2, st.Groups)
-			require.Equal(t, map[resource.Kind]int{resource.ServiceEntry: 21}, st.Objects)
+			status := supervisor.Status()[0]
+			require.True(t, status.Stale)
+			require.False(t, status.Synced)
+			require.Equal(t, 21, status.Restored.Objects)
+			require.Equal(t, 2, status.Groups)
+			require.Equal(t, map[resource.Kind]int{resource.ServiceEntry: 21}, status.Objects)
 			require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP tributary_source_stale Whether served objects may be out of date: the source cannot be read, or not yet.
 # TYPE tributary_source_stale gauge
 tributary_source_stale{source="a"} 1
 `), "tributary_source_stale"))
 		})
-		require.Contains(t, log.String(), "the last published objects are served until the source has been read")
+		require.Contains(t, buffer.String(), "the last published objects are served until the source has been read")
 
 		time.Sleep(time.Hour)
 		lifetime(t, dir, Options{}, whole(groups{"g": {newObject("x", "2", "p"), newObject("y", "1", "p")}, "h": many("h", 20)}),
@@ -150,12 +150,12 @@ func TestRestartKeepsTheHold(t *testing.T) {
 		var first time.Time
 		for range 3 {
 			time.Sleep(time.Hour)
-			lifetime(t, dir, Options{}, whole(groups{}), func(s *Supervisor, table *memstore.Table) {
+			lifetime(t, dir, Options{}, whole(groups{}), func(supervisor *Supervisor, table *memstore.Table) {
 				require.Equal(t, 100, table.Snapshot().Len())
-				held := s.Status()[0].Held
+				held := supervisor.Status()[0].Held
 				require.Equal(t, 100, held.Objects)
-				require.Equal(t, []Serving{{Source: "a", Held: true}}, s.Serving(keyed("g099")))
-				require.Empty(t, s.Serving(keyed("x")))
+				require.Equal(t, []Serving{{Source: "a", Held: true}}, supervisor.Serving(keyed("g099")))
+				require.Empty(t, supervisor.Serving(keyed("x")))
 				if first.IsZero() {
 					first = held.Since
 				}
@@ -163,14 +163,14 @@ func TestRestartKeepsTheHold(t *testing.T) {
 				require.Equal(t, "all 100 objects of kind ServiceEntry would go within 1m0s", held.Why)
 			})
 		}
-		lifetime(t, dir, Options{}, whole(groups{}), func(s *Supervisor, table *memstore.Table) {
-			_, _, err := s.Release("b", "", "me")
+		lifetime(t, dir, Options{}, whole(groups{}), func(supervisor *Supervisor, table *memstore.Table) {
+			_, _, err := supervisor.Release("b", "", "me")
 			require.ErrorIs(t, err, ErrNotFound)
-			objects, _, err := s.Release("a", "", "me")
+			objects, _, err := supervisor.Release("a", "", "me")
 			require.NoError(t, err)
 			require.Equal(t, 100, objects)
 			require.Zero(t, table.Snapshot().Len())
-			_, _, err = s.Release("a", "", "me")
+			_, _, err = supervisor.Release("a", "", "me")
 			require.ErrorIs(t, err, ErrNothingHeld)
 		})
 		lifetime(t, dir, Options{}, run(unreachable), func(s *Supervisor, table *memstore.Table) {
@@ -233,13 +233,13 @@ func TestDamagedState_IsSetAside(t *testing.T) {
 		lifetime(t, dir, Options{}, whole(groups{"g": many("g", 100)}), func(*Supervisor, *memstore.Table) {})
 		file := filepath.Join(dir, "sources", "a.db")
 		require.NoError(t, os.Truncate(file, 5000))
-		var log bytes.Buffer
-		opts := Options{Log: slog.New(slog.NewTextHandler(&log, nil))}
+		var buffer bytes.Buffer
+		opts := Options{Log: slog.New(slog.NewTextHandler(&buffer, nil))}
 		lifetime(t, dir, opts, run(unreachable), func(s *Supervisor, table *memstore.Table) {
 			require.False(t, table.Synced(), "no object is served before the first read")
 			require.False(t, s.Status()[0].Stale)
 		})
-		require.Equal(t, 1, strings.Count(log.String(), "it was set aside as "+file+".damaged-"), log.String())
+		require.Equal(t, 1, strings.Count(buffer.String(), "it was set aside as "+file+".damaged-"), buffer.String())
 		require.NoFileExists(t, file)
 		lifetime(t, dir, Options{}, whole(groups{"g": many("g", 100)}), func(*Supervisor, *memstore.Table) {})
 		require.FileExists(t, file)
@@ -311,7 +311,7 @@ func TestDamagedState_OfHeldPolicies(t *testing.T) {
 	}
 	lost := 0
 	for seed := range uint64(30) {
-		rnd := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's
+		random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's
 		synctest.Test(t, func(t *testing.T) {
 			dir := t.TempDir()
 			lifetime(t, dir, Options{}, whole(contents("older")), func(*Supervisor, *memstore.Table) {})
@@ -322,8 +322,8 @@ func TestDamagedState_OfHeldPolicies(t *testing.T) {
 			file := filepath.Join(dir, "sources", "a.db")
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
-			for range 1 + rnd.IntN(8) {
-				text[rnd.IntN(len(text))] ^= byte(1 + rnd.IntN(255))
+			for range 1 + random.IntN(8) {
+				text[random.IntN(len(text))] ^= byte(1 + random.IntN(255))
 			}
 			require.NoError(t, os.WriteFile(file, text, 0o600))
 			now := contents("newest")

@@ -23,9 +23,9 @@ func TestServingSaysWhy(t *testing.T) {
 		}
 		return nil, nil
 	}
-	within(t, Options{Validate: odd}, func(t *testing.T, s *Supervisor) {
+	within(t, Options{Validate: odd}, func(t *testing.T, supervisor *Supervisor) {
 		sinks := make(chan Sink, 1)
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: handing(sinks)}}))
+		require.NoError(t, supervisor.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: handing(sinks)}}))
 		sink := <-sinks
 		require.NoError(t, sink.ReplaceAll([]Content{
 			{Group: "sub/in/a.yaml", Resources: []*resource.Resource{newObject("below", "1", "")}},
@@ -39,22 +39,22 @@ func TestServingSaysWhy(t *testing.T) {
 		}))
 		sink.(Doubter).Unread(map[string]string{"sub": "permission denied", "l.yaml": "a link that leads nowhere"})
 
-		require.Equal(t, []Serving{{Source: "a", Unread: "permission denied"}}, s.Serving(keyed("below")))
-		require.Empty(t, s.Serving(keyed("beside")))
-		require.Empty(t, s.Serving(keyed("nothing")))
+		require.Equal(t, []Serving{{Source: "a", Unread: "permission denied"}}, supervisor.Serving(keyed("below")))
+		require.Empty(t, supervisor.Serving(keyed("beside")))
+		require.Empty(t, supervisor.Serving(keyed("nothing")))
 		require.Equal(t, []Serving{{Source: "a", Unread: "a link that leads nowhere", Warnings: []string{"breaks a rule"}}},
-			s.Serving(keyed("odd")))
-		moved := s.Serving(keyed("moved"))
+			supervisor.Serving(keyed("odd")))
+		moved := supervisor.Serving(keyed("moved"))
 		require.Len(t, moved, 1)
 		require.Equal(t, "too broken to tell", moved[0].Unsure[0].Reason)
-		st := s.Status()[0]
+		st := supervisor.Status()[0]
 		require.Equal(t, []int{3, 1, 1}, []int{st.Unread, st.Unsure, len(st.Warnings)})
 
 		sink.(Doubter).Unread(nil)
-		require.Empty(t, s.Serving(keyed("below")))
+		require.Empty(t, supervisor.Serving(keyed("below")))
 		sink.Report(Health{State: Unreachable, Message: "rules does not exist"})
-		require.Equal(t, "rules does not exist", s.Serving(keyed("below"))[0].Unread)
-		require.Equal(t, 5, s.Status()[0].Unread)
+		require.Equal(t, "rules does not exist", supervisor.Serving(keyed("below"))[0].Unread)
+		require.Equal(t, 5, supervisor.Status()[0].Unread)
 	})
 }
 
@@ -89,33 +89,33 @@ func TestQuarantine_NamesServedVersion(t *testing.T) {
 			"ServiceEntry default/x04, ServiceEntry default/x05, ServiceEntry default/x06, ServiceEntry default/x07, " +
 			"ServiceEntry default/x08, ServiceEntry default/x09 and 3 more": {Rejects: []Reject{bad(resource.Key{})}},
 	} {
-		l := emptyLedger()
-		l.replace([]admitted{{Content: Content{Group: "a", Resources: rs}}}, time.Unix(1, 0))
+		ledger := emptyLedger()
+		ledger.replace([]admitted{{Content: Content{Group: "a", Resources: rs}}}, time.Unix(1, 0))
 		content.Group = "a"
-		c := l.replace([]admitted{{Content: content}}, time.Unix(2, 0))
+		c := ledger.replace([]admitted{{Content: content}}, time.Unix(2, 0))
 		require.Equal(t, want, c.quarantined[0].Serves())
-		require.Equal(t, want, l.quarantineList()[0].Serves())
+		require.Equal(t, want, ledger.quarantineList()[0].Serves())
 	}
 }
 
 // TestQuarantine_FileWithoutReadableDocument has a file without a readable document: its kept objects are listed once.
 func TestQuarantine_FileWithoutReadableDocument(t *testing.T) {
 	used := func(n int) uint64 {
-		l := emptyLedger()
-		var rs []*resource.Resource
+		ledger := emptyLedger()
+		var resources []*resource.Resource
 		var rejects []Reject
 		for i := range n {
-			rs = append(rs, newObject(fmt.Sprintf("name-%05d", i), "1", "a.yaml"))
+			resources = append(resources, newObject(fmt.Sprintf("name-%05d", i), "1", "a.yaml"))
 			rejects = append(rejects, Reject{Origin: resource.Origin{Place: "a.yaml"}, Err: errors.New("a tab indents this line")})
 		}
-		l.replace([]admitted{{Content: Content{Group: "a.yaml", Resources: rs}}}, time.Unix(1, 0))
+		ledger.replace([]admitted{{Content: Content{Group: "a.yaml", Resources: resources}}}, time.Unix(1, 0))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		c := l.replace([]admitted{{Content: Content{Group: "a.yaml", Rejects: rejects}}}, time.Unix(2, 0))
-		list := l.quarantineList()
+		c := ledger.replace([]admitted{{Content: Content{Group: "a.yaml", Rejects: rejects}}}, time.Unix(2, 0))
+		list := ledger.quarantineList()
 		runtime.ReadMemStats(&after)
 		require.Empty(t, c.Deletes)
-		require.Equal(t, n, l.uncertainCount)
+		require.Equal(t, n, ledger.uncertainCount)
 		require.Len(t, list, n)
 		require.Equal(t, maxKeptNames, strings.Count(list[n-1].Serves(), "ServiceEntry"))
 		return after.TotalAlloc - before.TotalAlloc
@@ -130,11 +130,11 @@ func BenchmarkOneKeyInManyGroups(b *testing.B) {
 			var contents, empty []admitted
 			for i := range n {
 				g := fmt.Sprintf("g%06d", i)
-				c := Content{
+				content := Content{
 					Group: g, Resources: []*resource.Resource{newObject("x", "1", g)},
 					Rejects: []Reject{{Key: keyed("y"), Err: errors.New("bad")}},
 				}
-				contents, empty = append(contents, admitted{Content: c}), append(empty, admitted{Content: Content{Group: g}})
+				contents, empty = append(contents, admitted{Content: content}), append(empty, admitted{Content: Content{Group: g}})
 			}
 			for b.Loop() {
 				l := emptyLedger()

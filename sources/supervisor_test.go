@@ -53,12 +53,12 @@ func within(t *testing.T, opts Options, test func(t *testing.T, s *Supervisor)) 
 		if opts.Validate == nil {
 			opts.Validate = allValid
 		}
-		s := NewSupervisor(opts)
+		supervisor := NewSupervisor(opts)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- s.Run(ctx) }()
+		go func() { ended <- supervisor.Run(ctx) }()
 		synctest.Wait()
-		test(t, s)
+		test(t, supervisor)
 		cancel()
 		require.NoError(t, <-ended)
 	})
@@ -107,14 +107,14 @@ func TestFailingSource_RestartsWithBackoffAndKeepsObjects(t *testing.T) {
 
 		require.NotNil(t, table.Snapshot().Get(keyed("x")))
 		require.Equal(t, memstore.Revision(1), table.Snapshot().Revision(), "publishing the same again is no commit")
-		bad, good := s.Status()[0], s.Status()[1]
-		require.Equal(t, Unreachable, bad.State)
-		require.Equal(t, "connection refused", bad.Message)
-		require.Equal(t, "connection refused", bad.LastError)
-		require.True(t, bad.Synced)
-		require.True(t, bad.Stale, "the served objects were read before")
+		status, good := s.Status()[0], s.Status()[1]
+		require.Equal(t, Unreachable, status.State)
+		require.Equal(t, "connection refused", status.Message)
+		require.Equal(t, "connection refused", status.LastError)
+		require.True(t, status.Synced)
+		require.True(t, status.Stale, "the served objects were read before")
 		require.False(t, good.Stale)
-		require.Equal(t, len(starts), bad.Restarts)
+		require.Equal(t, len(starts), status.Restarts)
 		require.Equal(t, Healthy, good.State)
 		require.Zero(t, good.Restarts)
 		for i := range len(starts) - 1 {
@@ -152,13 +152,13 @@ func TestBackoff_ResetsAfterLongRun(t *testing.T) {
 }
 
 func TestSource_ThatEndsHasFailed(t *testing.T) {
-	within(t, Options{}, func(t *testing.T, s *Supervisor) {
-		require.NoError(t, s.Reconfigure([]Spec{{
+	within(t, Options{}, func(t *testing.T, supervisor *Supervisor) {
+		require.NoError(t, supervisor.Reconfigure([]Spec{{
 			Name: "a", Table: new(memstore.Table), Source: run(func(context.Context, Sink) error { return nil }),
 		}}))
 		synctest.Wait()
-		require.Equal(t, Unreachable, s.Status()[0].State)
-		require.Equal(t, "source stopped unexpectedly", s.Status()[0].LastError)
+		require.Equal(t, Unreachable, supervisor.Status()[0].State)
+		require.Equal(t, "source stopped unexpectedly", supervisor.Status()[0].LastError)
 	})
 }
 
@@ -171,17 +171,17 @@ func TestDeniedStaysDenied(t *testing.T) {
 		begin := time.Now()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		st := s.Status()[0]
-		require.Equal(t, Denied, st.State)
-		require.Equal(t, begin, st.Since, "since it was denied first")
-		require.False(t, st.Synced)
-		require.False(t, st.Stale, "nothing is served")
+		status := s.Status()[0]
+		require.Equal(t, Denied, status.State)
+		require.Equal(t, begin, status.Since, "since it was denied first")
+		require.False(t, status.Synced)
+		require.False(t, status.Stale, "nothing is served")
 	})
 }
 
 // TestReconfigure removes a source, lets one go on, swaps one, moves one to another table, and adds one, at once.
 func TestReconfigure(t *testing.T) {
-	within(t, Options{}, func(t *testing.T, s *Supervisor) {
+	within(t, Options{}, func(t *testing.T, supervisor *Supervisor) {
 		spec := func(name string, source Source) Spec {
 			return Spec{Name: name, Address: "of " + name, Source: source, Table: new(memstore.Table)}
 		}
@@ -194,17 +194,17 @@ func TestReconfigure(t *testing.T) {
 		stays := spec("stays", &counted{runs: &runs, Source: publish("g", newObject("x", "1", "p"))})
 		swapped := spec("swapped", publish("g", newObject("x", "1", "p")))
 		moved := spec("moved", publish("g", newObject("l", "1", "p")))
-		require.NoError(t, s.Reconfigure([]Spec{removed, stays, swapped, moved}))
+		require.NoError(t, supervisor.Reconfigure([]Spec{removed, stays, swapped, moved}))
 		synctest.Wait()
 
 		swapped.Source = publish("g", newObject("x", "2", "p"))
 		moved.Source, moved.Table = run(unreachable), new(memstore.Table)
 		added := spec("added", publish("g", newObject("z", "1", "p")))
-		require.NoError(t, s.Reconfigure([]Spec{added, moved, swapped, stays}))
+		require.NoError(t, supervisor.Reconfigure([]Spec{added, moved, swapped, stays}))
 		require.True(t, ended, "it has ended when Reconfigure returns")
 		synctest.Wait()
 		var names []string
-		for _, st := range s.Status() {
+		for _, st := range supervisor.Status() {
 			names = append(names, st.Name)
 			require.Equal(t, st.Name != "moved", st.Synced, st.Name)
 		}
@@ -215,8 +215,8 @@ func TestReconfigure(t *testing.T) {
 		require.NotNil(t, moved.Table.Snapshot().Get(keyed("l")), "goes on until it is read")
 
 		twice := spec("stays", publish("g"))
-		require.ErrorIs(t, s.Reconfigure([]Spec{stays, twice}), ErrDuplicate)
-		require.Len(t, s.Status(), 4, "nothing has happened")
+		require.ErrorIs(t, supervisor.Reconfigure([]Spec{stays, twice}), ErrDuplicate)
+		require.Len(t, supervisor.Status(), 4, "nothing has happened")
 	})
 }
 
@@ -275,12 +275,12 @@ func TestReconfigure_KeepsDataUntilReplaced(t *testing.T) {
 }
 
 func TestChangesWhileItRunsAndAfter(t *testing.T) {
-	s := NewSupervisor(Options{Validate: allValid})
+	supervisor := NewSupervisor(Options{Validate: allValid})
 	ctx, cancel := context.WithCancel(t.Context())
 	first := Spec{Name: "first", Table: new(memstore.Table), Source: &counted{Source: publish("g"), runs: new(int)}}
-	require.NoError(t, s.Reconfigure([]Spec{first}))
+	require.NoError(t, supervisor.Reconfigure([]Spec{first}))
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	go func() { ended <- supervisor.Run(ctx) }()
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -288,25 +288,25 @@ func TestChangesWhileItRunsAndAfter(t *testing.T) {
 			for range 50 {
 				spec := Spec{Name: name, Table: new(memstore.Table), Source: publish("g", newObject("x", "1", "p"))}
 				if i%2 == 0 {
-					_ = s.Reconfigure([]Spec{first, spec})
+					_ = supervisor.Reconfigure([]Spec{first, spec})
 					spec.Source = publish("g", newObject("x", "2", "p"))
-					_ = s.Reconfigure([]Spec{first, spec})
-				} else if errors.Is(s.Reconfigure([]Spec{first, spec}), ErrStopped) {
+					_ = supervisor.Reconfigure([]Spec{first, spec})
+				} else if errors.Is(supervisor.Reconfigure([]Spec{first, spec}), ErrStopped) {
 					return
 				}
-				_ = s.Status()
+				_ = supervisor.Status()
 			}
 		})
 	}
 	for range 100 {
-		_ = s.Status()
+		_ = supervisor.Status()
 	}
 	cancel()
 	require.NoError(t, <-ended)
 	wg.Wait()
-	require.ErrorIs(t, s.Reconfigure([]Spec{first}), ErrStopped)
-	require.ErrorIs(t, s.Reconfigure(nil), ErrStopped)
-	require.Error(t, s.Run(ctx), "once only")
+	require.ErrorIs(t, supervisor.Reconfigure([]Spec{first}), ErrStopped)
+	require.ErrorIs(t, supervisor.Reconfigure(nil), ErrStopped)
+	require.Error(t, supervisor.Run(ctx), "once only")
 }
 
 // TestInvalidKeys_StayDuringHold has everything go at once: the guard holds it, and with it that an object was invalid.
@@ -331,9 +331,9 @@ func TestInvalidKeys_StayDuringHold(t *testing.T) {
 }
 
 func TestInvalidResources_AreQuarantined(t *testing.T) {
-	var log bytes.Buffer
+	var buffer bytes.Buffer
 	opts := Options{
-		Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Log: slog.New(slog.NewTextHandler(&buffer, nil)),
 		Validate: func(r *resource.Resource) (resource.Errors, error) {
 			switch {
 			case strings.HasPrefix(string(r.Body()), "bad"):
@@ -389,10 +389,10 @@ func TestInvalidResources_AreQuarantined(t *testing.T) {
 		require.Empty(t, s.Status()[0].Quarantined)
 		require.Empty(t, s.Status()[0].Warnings)
 	})
-	require.Equal(t, 3, strings.Count(log.String(), "resource quarantined"))
-	require.Equal(t, 3, strings.Count(log.String(), "quarantine ended"))
-	require.Equal(t, 1, strings.Count(log.String(),
-		`msg="resource read with a warning" source=a warning="a: g:2: ServiceEntry default/y: spec: odd"`), log.String())
+	require.Equal(t, 3, strings.Count(buffer.String(), "resource quarantined"))
+	require.Equal(t, 3, strings.Count(buffer.String(), "quarantine ended"))
+	require.Equal(t, 1, strings.Count(buffer.String(),
+		`msg="resource read with a warning" source=a warning="a: g:2: ServiceEntry default/y: spec: odd"`), buffer.String())
 }
 
 func TestReplaceAllMovesWithoutAGap(t *testing.T) {
@@ -418,22 +418,22 @@ func gather(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	require.NoError(t, err)
 	values := make(map[string]float64)
 	for _, f := range families {
-		for _, m := range f.GetMetric() {
+		for _, metric := range f.GetMetric() {
 			name := f.GetName()
-			for _, l := range m.GetLabel() {
+			for _, l := range metric.GetLabel() {
 				if l.GetName() == "kind" || l.GetName() == "state" {
 					name += " " + l.GetValue()
 				}
 			}
-			values[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			values[name] = metric.GetGauge().GetValue() + metric.GetCounter().GetValue()
 		}
 	}
 	return values
 }
 
 func TestConflict_IsLoggedOnce(t *testing.T) {
-	var log bytes.Buffer
-	within(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, s *Supervisor) {
+	var buffer bytes.Buffer
+	within(t, Options{Log: slog.New(slog.NewTextHandler(&buffer, nil))}, func(t *testing.T, s *Supervisor) {
 		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, sink Sink) error {
 			for i := range 3 {
 				_ = replace(sink, "a", []*resource.Resource{newObject("x", fmt.Sprint(i), "a:1"), newObject("x", "1", "a:2")})
@@ -447,14 +447,14 @@ func TestConflict_IsLoggedOnce(t *testing.T) {
 			Ref: resource.Ref{Kind: resource.ServiceEntry, Namespace: "default", Name: "x"}, Winner: "a:1", Losers: []string{"b:1", "a:2"},
 		}}, s.Status()[0].Conflicts)
 	})
-	require.Equal(t, 1, strings.Count(log.String(), "winner=a:1 loser=a:2"), log.String())
-	require.Equal(t, 1, strings.Count(log.String(), "winner=a:1 loser=b:1"), log.String())
+	require.Equal(t, 1, strings.Count(buffer.String(), "winner=a:1 loser=a:2"), buffer.String())
+	require.Equal(t, 1, strings.Count(buffer.String(), "winner=a:1 loser=b:1"), buffer.String())
 }
 
 func TestMetricsGoWithTheirSource(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	within(t, Options{Metrics: registry}, func(t *testing.T, s *Supervisor) {
-		require.NoError(t, s.Reconfigure([]Spec{{
+	within(t, Options{Metrics: registry}, func(t *testing.T, supervisor *Supervisor) {
+		require.NoError(t, supervisor.Reconfigure([]Spec{{
 			Name: "a", Table: new(memstore.Table), Source: publish("g", newObject("x", "1", "p"), newObject("x", "2", "p")),
 		}}))
 		synctest.Wait()
@@ -469,7 +469,7 @@ func TestMetricsGoWithTheirSource(t *testing.T) {
 			"tributary_guard_held_objects": 0, "tributary_guard_held_endpoints": 0, "tributary_guard_holds_total": 0,
 			"tributary_source_last_publish_timestamp_seconds": float64(time.Now().Unix()),
 		}, gather(t, registry))
-		require.NoError(t, s.Reconfigure(nil))
+		require.NoError(t, supervisor.Reconfigure(nil))
 		require.Empty(t, gather(t, registry))
 	})
 	require.NoError(t, registry.Register(&collector{supervisor: NewSupervisor(Options{})}), "unregistered when Run ends")
@@ -515,21 +515,21 @@ func TestMetrics_CountProblems(t *testing.T) {
 
 // TestStateChange_IsOneLogLine has a source that cannot be reached say so time and again, in other words each time.
 func TestStateChange_IsOneLogLine(t *testing.T) {
-	var log bytes.Buffer
-	within(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, s *Supervisor) {
+	var buffer bytes.Buffer
+	within(t, Options{Log: slog.New(slog.NewTextHandler(&buffer, nil))}, func(t *testing.T, supervisor *Supervisor) {
 		sinks := make(chan Sink, 1)
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: handing(sinks)}}))
+		require.NoError(t, supervisor.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: handing(sinks)}}))
 		sink := <-sinks
 		for i := range 10 {
 			sink.Report(Health{State: Unreachable, Message: fmt.Sprint("connection refused ", i)})
 		}
-		require.Equal(t, "connection refused 9", s.Status()[0].Message)
+		require.Equal(t, "connection refused 9", supervisor.Status()[0].Message)
 		sink.Report(Health{State: Healthy})
 	})
-	require.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
-	require.Contains(t, log.String(),
+	require.Equal(t, 2, strings.Count(buffer.String(), "\n"), buffer.String())
+	require.Contains(t, buffer.String(),
 		`level=WARN msg="source state changed" source=a from=starting to=unreachable message="connection refused 0"`)
-	require.NotContains(t, log.String(), `message=""`)
+	require.NotContains(t, buffer.String(), `message=""`)
 }
 
 // TestWorkerPanic_IsFailureOfSource has a rule of validation panic where it is applied on all processors, and a worker
@@ -541,8 +541,8 @@ func TestWorkerPanic_IsFailureOfSource(t *testing.T) {
 		}
 		return nil, nil
 	}
-	var log bytes.Buffer
-	within(t, Options{Validate: bad, Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, s *Supervisor) {
+	var buffer bytes.Buffer
+	within(t, Options{Validate: bad, Log: slog.New(slog.NewTextHandler(&buffer, nil))}, func(t *testing.T, s *Supervisor) {
 		runs := 0
 		table := new(memstore.Table)
 		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
@@ -568,7 +568,7 @@ func TestWorkerPanic_IsFailureOfSource(t *testing.T) {
 		require.Greater(t, runs, 3)
 		require.Equal(t, "panic: a worker is wrong", s.Status()[0].LastError)
 		require.Equal(t, Unreachable, s.Status()[0].State)
-		require.Contains(t, log.String(), "panic: a rule is wrong")
-		require.Contains(t, log.String(), "supervisor_test.go", "the place")
+		require.Contains(t, buffer.String(), "panic: a rule is wrong")
+		require.Contains(t, buffer.String(), "supervisor_test.go", "the place")
 	})
 }

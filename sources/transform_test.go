@@ -56,12 +56,12 @@ func TestTransform(t *testing.T) {
 		require.Equal(t, resource.Origin{
 			Source: "a", Place: "p", Group: "g", Rules: "namespaces: default → shop; hosts: *.consul → {1}.mesh",
 		}, x.Origin())
-		q := s.Status()[0].Quarantined
-		require.Len(t, q, 1, "an excluded object is not quarantined either")
+		quarantineds := s.Status()[0].Quarantined
+		require.Len(t, quarantineds, 1, "an excluded object is not quarantined either")
 		require.Equal(t, []Excluded{{Source: "a", Key: keyed("secret"), Place: "p"}}, s.Excluding(keyed("secret")))
 		require.Empty(t, s.Excluding(keyed("x")))
-		require.Equal(t, shop("z"), q[0].Key())
-		require.Contains(t, q[0].Reason, "bad host (as it is after the transforms: namespaces: default → shop; ")
+		require.Equal(t, shop("z"), quarantineds[0].Key())
+		require.Contains(t, quarantineds[0].Reason, "bad host (as it is after the transforms: namespaces: default → shop; ")
 
 		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Transform: rules, Source: publish(true)}}))
 		synctest.Wait()

@@ -16,17 +16,17 @@ func TestWarnings_OfDuplicateObject(t *testing.T) {
 	opts := Options{Validate: func(r *resource.Resource) (resource.Errors, error) {
 		return resource.Errors{{Origin: resource.Origin{Place: r.Origin().Place}, Err: errors.New("is odd")}}, nil
 	}}
-	within(t, opts, func(t *testing.T, s *Supervisor) {
+	within(t, opts, func(t *testing.T, supervisor *Supervisor) {
 		sinks := make(chan Sink, 1)
-		require.NoError(t, s.Reconfigure([]Spec{{
+		require.NoError(t, supervisor.Reconfigure([]Spec{{
 			Name: "a", Table: new(memstore.Table), Source: handing(sinks), Guard: guard.Settings{Off: true},
 		}}))
 		sink := <-sinks
 		for range 3 {
 			require.NoError(t, replace(sink, "g", []*resource.Resource{newObject("x", "1", "g:1"), newObject("x", "1", "g:9")}))
 			sink.Synced()
-			require.Equal(t, []string{"g:1: is odd", "g:9: is odd"}, s.Status()[0].Warnings)
-			require.Equal(t, []string{"g:1: is odd"}, s.Serving(keyed("x"))[0].Warnings)
+			require.Equal(t, []string{"g:1: is odd", "g:9: is odd"}, supervisor.Status()[0].Warnings)
+			require.Equal(t, []string{"g:1: is odd"}, supervisor.Serving(keyed("x"))[0].Warnings)
 		}
 	})
 }

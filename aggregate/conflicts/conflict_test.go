@@ -224,17 +224,17 @@ func TestConflicts(t *testing.T) {
 			for _, o := range test.objects {
 				table.Apply([]*resource.Resource{object(t, o.kind, o.namespace, o.name, o.minutes, o.spec)}, nil)
 			}
-			got := find(&table)
-			require.Len(t, got, len(test.want), "%+v", got)
+			conflicts := find(&table)
+			require.Len(t, conflicts, len(test.want), "%+v", conflicts)
 			for i, want := range test.want {
-				require.Equal(t, want.rule, got[i].Rule)
-				require.Equal(t, want.subject, got[i].Subject)
+				require.Equal(t, want.rule, conflicts[i].Rule)
+				require.Equal(t, want.subject, conflicts[i].Subject)
 				var names []string
-				for _, o := range got[i].Objects {
+				for _, o := range conflicts[i].Objects {
 					names = append(names, o.Key().FullName())
 				}
 				require.Equal(t, want.objects, names)
-				require.Contains(t, got[i].Message, want.says)
+				require.Contains(t, conflicts[i].Message, want.says)
 			}
 		})
 	}
@@ -289,18 +289,18 @@ func TestConflicts_Rank(t *testing.T) {
 					created("a", "z", order.firstMinutes, order.firstPlace, row.first),
 					created(row.namespace, "y", order.secondMinutes, order.secondPlace, row.second),
 				}, nil)
-				got := find(&table)
-				require.Len(t, got, 1)
+				conflicts := find(&table)
+				require.Len(t, conflicts, 1)
 				want := order.second
 				if isEntry {
 					want = order.entry
 				}
 				if want == "" {
-					require.Equal(t, "y", got[0].Objects[0].Name)
+					require.Equal(t, "y", conflicts[0].Objects[0].Name)
 					return
 				}
-				require.Equal(t, "z", got[0].Objects[0].Name)
-				require.Contains(t, got[0].Message, want)
+				require.Equal(t, "z", conflicts[0].Objects[0].Name)
+				require.Contains(t, conflicts[0].Message, want)
 			})
 		}
 	}

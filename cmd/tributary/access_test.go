@@ -13,13 +13,13 @@ import (
 func TestTokensAndRules(t *testing.T) {
 	dir := t.TempDir()
 	run := func(args ...string) (code int, out, errs string) {
-		var o, e bytes.Buffer
-		cmd := newRoot()
-		cmd.SetArgs(args)
-		cmd.SetOut(&o)
-		cmd.SetErr(&e)
-		code = exitCode(cmd.ExecuteContext(t.Context()), cmd, &e)
-		return code, strings.TrimSpace(o.String()), e.String()
+		var buffer, e bytes.Buffer
+		command := newRoot()
+		command.SetArgs(args)
+		command.SetOut(&buffer)
+		command.SetErr(&e)
+		code = exitCode(command.ExecuteContext(t.Context()), command, &e)
+		return code, strings.TrimSpace(buffer.String()), e.String()
 	}
 	tokens := dir + "/tokens"
 	require.NoError(t, os.WriteFile(tokens, []byte("# without an end of line"), 0o600))

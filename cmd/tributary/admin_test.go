@@ -63,19 +63,19 @@ func TestStatus_ExcludesCommands(t *testing.T) {
 func TestStatus(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80))
-	s := serving(t, served(dir)...)
-	s.awaitReady(t)
+	server := serving(t, served(dir)...)
+	server.awaitReady(t)
 
-	got := command(t, "status", "--admin", s.admin)
-	require.Zero(t, got.code, got.stderr)
-	assert.Regexp(t, `^tributary \S+ at `+s.admin+`, up \d+s
+	result := command(t, "status", "--admin", server.admin)
+	require.Zero(t, result.code, result.stderr)
+	assert.Regexp(t, `^tributary \S+ at `+server.admin+`, up \d+s
   ready         yes
-  config        from the command line, read `, got.stdout)
-	assert.Contains(t, got.stdout, "\n  objects       1: ServiceEntry 1\n")
+  config        from the command line, read `, result.stdout)
+	assert.Contains(t, result.stdout, "\n  objects       1: ServiceEntry 1\n")
 
-	got = command(t, "status", "-o", "json", "--admin", s.admin)
+	result = command(t, "status", "-o", "json", "--admin", server.admin)
 	var st struct{ Objects int }
-	require.NoError(t, json.Unmarshal([]byte(got.stdout), &st))
+	require.NoError(t, json.Unmarshal([]byte(result.stdout), &st))
 	assert.Equal(t, 1, st.Objects)
 }
 

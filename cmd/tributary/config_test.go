@@ -61,8 +61,8 @@ configSources:
 - {name: b, address: 'nacos://user:password1@h:8848?password=password2', merge: endpoints, labelParams: [x]}
 - {name: c, address: 'consul://h:8500', required: false}
 `)
-	got := command(t, "config", "-c", dir+"/tributary.yaml")
-	require.Zero(t, got.code, got.stderr)
+	result := command(t, "config", "-c", dir+"/tributary.yaml")
+	require.Zero(t, result.code, result.stderr)
 	for _, line := range []string{
 		"  xds: 127.0.0.1:16010 # default\n", "  admin: localhost:1 # " + dir + "/tributary.yaml:1\n",
 		"  streams: 7 # " + dir + "/tributary.yaml:3\n",
@@ -72,12 +72,12 @@ configSources:
 		"        priority: 0 # default\n",
 		"    required: false # " + dir + "/tributary.yaml:7\n", "    hostTemplate: '{service}.service.consul' # default\n",
 	} {
-		assert.Contains(t, got.stdout, line)
+		assert.Contains(t, result.stdout, line)
 	}
-	assert.NotContains(t, got.stdout, "password1")
-	assert.NotContains(t, got.stdout, "labelMeta", "a key that has neither a value nor a default is left out")
+	assert.NotContains(t, result.stdout, "password1")
+	assert.NotContains(t, result.stdout, "labelMeta", "a key that has neither a value nor a default is left out")
 
-	printed := strings.ReplaceAll(got.stdout, "<secret>@", "a:b@") // which has to be there
+	printed := strings.ReplaceAll(result.stdout, "<secret>@", "a:b@") // which has to be there
 	_, err := config.Parse("printed", []byte(printed))
 	require.NoError(t, err)
 	write(t, dir+"/printed.yaml", printed)
@@ -99,7 +99,7 @@ configSources:
 	require.Contains(t, first, setting{"limits.names", 5e6, "default"})
 
 	write(t, dir+"/wrong.yaml", "listen: {xsd: ':1'}\n")
-	got = command(t, "config", "-c", dir+"/wrong.yaml")
-	assert.Equal(t, 78, got.code)
-	assert.Contains(t, got.stderr, dir+"/wrong.yaml:1:10: listen.xsd: unknown key")
+	result = command(t, "config", "-c", dir+"/wrong.yaml")
+	assert.Equal(t, 78, result.code)
+	assert.Contains(t, result.stderr, dir+"/wrong.yaml:1:10: listen.xsd: unknown key")
 }

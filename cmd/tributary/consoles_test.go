@@ -24,7 +24,7 @@ func TestPages(t *testing.T) {
 			prepare := consoles[id]
 			require.NotNil(t, prepare, "add the block to consoles")
 			dir := t.TempDir()
-			s := &pagetest.Sandbox{
+			sandbox := &pagetest.Sandbox{
 				Dir:      dir,
 				Programs: map[string]string{"tributary": asProgram + "=1 exec '" + os.Args[0] + `' "$@"`},
 				Env:      []string{"XDG_STATE_HOME=" + dir + "/.state"},
@@ -32,9 +32,9 @@ func TestPages(t *testing.T) {
 				Ends:     map[string][]int{},
 				Until:    map[string]string{},
 			}
-			t.Cleanup(s.Close)
-			prepare(t, s)
-			require.NoError(t, s.Run(block))
+			t.Cleanup(sandbox.Close)
+			prepare(t, sandbox)
+			require.NoError(t, sandbox.Run(block))
 		})
 	}
 }
@@ -203,31 +203,31 @@ func alone(s *pagetest.Sandbox) {
 }
 
 // ask has the commands of the sandbox ask a server, whatever it is called.
-func ask(s *pagetest.Sandbox, server server) {
-	s.Env = append(s.Env, "TRIBUTARY_SERVER="+server.xds, "TRIBUTARY_ADMIN="+server.admin)
+func ask(sandbox *pagetest.Sandbox, server server) {
+	sandbox.Env = append(sandbox.Env, "TRIBUTARY_SERVER="+server.xds, "TRIBUTARY_ADMIN="+server.admin)
 	for _, host := range []string{"127.0.0.1", "mesh-1.example"} {
-		s.Instead[host+":16010"], s.Instead[host+":16014"] = server.xds, server.admin
+		sandbox.Instead[host+":16010"], sandbox.Instead[host+":16014"] = server.xds, server.admin
 	}
 	for _, istiod := range []string{"istiod.example:15010", "istiod.example:15012 --tls-ca ca.pem --token-file token"} {
-		s.Instead[istiod] = server.xds // any server of xDS will do
+		sandbox.Instead[istiod] = server.xds // any server of xDS will do
 	}
 }
 
 // quickstart makes the sandbox a checkout in which the program is built.
-func quickstart(t *testing.T, s *pagetest.Sandbox) {
+func quickstart(t *testing.T, sandbox *pagetest.Sandbox) {
 	t.Helper()
-	require.NoError(t, os.CopyFS(s.Dir+"/testdata", os.DirFS("../../testdata")))
+	require.NoError(t, os.CopyFS(sandbox.Dir+"/testdata", os.DirFS("../../testdata")))
 	config, err := os.ReadFile("../../testdata/tributary.yaml")
 	require.NoError(t, err)
 	free := strings.NewReplacer("127.0.0.1:16010", "127.0.0.1:0", "127.0.0.1:16014", "127.0.0.1:0").Replace(string(config))
 	require.NotEqual(t, string(config), free)
-	write(t, s.Dir+"/testdata/tributary.yaml", free)
+	write(t, sandbox.Dir+"/testdata/tributary.yaml", free)
 	makefile, err := os.ReadFile("../../Makefile")
 	require.NoError(t, err)
-	write(t, s.Dir+"/Makefile", string(makefile))
-	s.Env = append(s.Env, "GO=true") // it would build and test the tested program itself
-	write(t, s.Dir+"/bin/tributary", "#!/bin/sh\n"+s.Programs["tributary"]+"\n")
-	require.NoError(t, os.Chmod(s.Dir+"/bin/tributary", 0o700)) //nolint:gosec // it is run
+	write(t, sandbox.Dir+"/Makefile", string(makefile))
+	sandbox.Env = append(sandbox.Env, "GO=true") // it would build and test the tested program itself
+	write(t, sandbox.Dir+"/bin/tributary", "#!/bin/sh\n"+sandbox.Programs["tributary"]+"\n")
+	require.NoError(t, os.Chmod(sandbox.Dir+"/bin/tributary", 0o700)) //nolint:gosec // it is run
 }
 
 // configure writes a configuration and its rules, those that the examples speak of.

@@ -25,9 +25,9 @@ import (
 // examined returns the results of doctor, by check.
 func examined(t *testing.T, args ...string) (code int, results map[string][]check.Result) {
 	t.Helper()
-	got := command(t, append([]string{"doctor", "-o", "json"}, args...)...)
+	result := command(t, append([]string{"doctor", "-o", "json"}, args...)...)
 	var list []check.Result
-	require.NoError(t, json.Unmarshal([]byte(got.stdout), &list), got.stderr)
+	require.NoError(t, json.Unmarshal([]byte(result.stdout), &list), result.stderr)
 	results = make(map[string][]check.Result)
 	for _, f := range list {
 		results[f.Check] = append(results[f.Check], f)
@@ -35,7 +35,7 @@ func examined(t *testing.T, args ...string) (code int, results map[string][]chec
 			assert.NotEmpty(t, f.Fix, f.Message)
 		}
 	}
-	return got.code, results
+	return result.code, results
 }
 
 // has asserts that there is such a finding.
@@ -275,12 +275,12 @@ func TestDoctorThrough(t *testing.T) {
 // the client.
 func quietAfter(t *testing.T, address string, end func(net.Conn) error) string {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is on this machine
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is on this machine
 	require.NoError(t, err)
 	var conns sync.WaitGroup
 	conns.Go(func() {
 		for {
-			client, err := lis.Accept()
+			client, err := listener.Accept()
 			if err != nil {
 				return
 			}
@@ -312,10 +312,10 @@ func quietAfter(t *testing.T, address string, end func(net.Conn) error) string {
 		}
 	})
 	t.Cleanup(func() {
-		_ = lis.Close()
+		_ = listener.Close()
 		conns.Wait()
 	})
-	return lis.Addr().String()
+	return listener.Addr().String()
 }
 
 // TestDoctor_TLSFiles has a CA file of a source missing.

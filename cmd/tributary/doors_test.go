@@ -20,13 +20,13 @@ import (
 
 // A relay without plaintext: xDS and admin over TLS, and the certificates in its status.
 func TestServe_TLSOnly(t *testing.T) {
-	a, dir := testutil.NewAuthority(t), t.TempDir()
-	cert, key := a.Loopback(time.Now().Add(time.Hour)).Files(dir)
+	authority, dir := testutil.NewAuthority(t), t.TempDir()
+	cert, key := authority.Loopback(time.Now().Add(time.Hour)).Files(dir)
 	pair := config.ServerTLS{Certificate: cert, Key: key}
 	r := opened(t, config.Listen{
 		XDS: config.ListenOff, XDSTLS: &config.SecureListen{Address: "127.0.0.1:0", ServerTLS: pair}, Admin: "127.0.0.1:0", AdminTLS: &pair,
 	})
-	trust := &adsc.TLS{Mode: adsc.TLSSimple, CACertificates: a.PEM}
+	trust := &adsc.TLS{Mode: adsc.TLSSimple, CACertificates: authority.PEM}
 	schema, _ := resource.SchemaByName("se")
 	answer, err := (&client.XDS{
 		Server: r.XDSTLS().String(), TLS: trust, Timeout: 10 * time.Second,

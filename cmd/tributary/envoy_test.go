@@ -45,14 +45,14 @@ func newEnvoys(t *testing.T) (e envoys, address string) {
 	}
 	e.put(t, "reviews", &clusterv3.Cluster{Name: "reviews", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}})
 	e.put(t, "reviews", &endpointv3.ClusterLoadAssignment{ClusterName: "reviews"})
-	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	engine := xds.NewServer(e, xds.Options{})
 	g := grpc.NewServer(engine.ServerOptions()...)
 	engine.Register(g)
 	t.Cleanup(engine.Close)
-	testutil.ServeGRPC(t, lis, g)
-	return e, lis.Addr().String()
+	testutil.ServeGRPC(t, listener, g)
+	return e, listener.Addr().String()
 }
 
 func TestGetAndWatchEnvoy(t *testing.T) {

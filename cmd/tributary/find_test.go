@@ -79,20 +79,20 @@ func TestServe_OptionalSource(t *testing.T) {
 	file := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nconfigSources:\n- address: fs://./rules\n- {name: dead, address: " +
 		"'xds://127.0.0.1:1', required: %s}\n"
 	write(t, dir+"/t.yaml", fmt.Sprintf(file, "false"))
-	s := serving(t, "-c", dir+"/t.yaml")
-	s.awaitReady(t)
-	eventually(t, func() error { return contains(command(t, "status", "--admin", s.admin).stdout, "unreachable") })
-	got := command(t, "status", "--check", "--admin", s.admin)
-	assert.Equal(t, exitFindings, got.code)
-	assert.Contains(t, got.stdout, "source dead is unreachable")
-	got = command(t, "explain", "reviews.example:80", "--admin", s.admin)
-	assert.Zero(t, got.code, got.stderr)
-	assert.Empty(t, got.stderr)
+	server := serving(t, "-c", dir+"/t.yaml")
+	server.awaitReady(t)
+	eventually(t, func() error { return contains(command(t, "status", "--admin", server.admin).stdout, "unreachable") })
+	result := command(t, "status", "--check", "--admin", server.admin)
+	assert.Equal(t, exitFindings, result.code)
+	assert.Contains(t, result.stdout, "source dead is unreachable")
+	result = command(t, "explain", "reviews.example:80", "--admin", server.admin)
+	assert.Zero(t, result.code, result.stderr)
+	assert.Empty(t, result.stderr)
 
 	write(t, dir+"/t.yaml", fmt.Sprintf(file, "true"))
-	s = serving(t, "-c", dir+"/t.yaml", "--state-dir", "off")
+	server = serving(t, "-c", dir+"/t.yaml", "--state-dir", "off")
 	eventually(t, func() error {
-		return contains(command(t, "explain", "reviews.example", "--admin", s.admin).stderr, "the server is not ready")
+		return contains(command(t, "explain", "reviews.example", "--admin", server.admin).stderr, "the server is not ready")
 	})
 }
 

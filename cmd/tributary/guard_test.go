@@ -67,8 +67,8 @@ func TestRelease_OutlivesRestart(t *testing.T) {
 	eventually(t, func() error {
 		return contains(command(t, "guard", "list", "--admin", before.admin).stdout, "held          29 objects and 0 endpoints\n")
 	})
-	got := command(t, "guard", "release", "rules", "--admin", before.admin)
-	require.Zero(t, got.code, got.stderr)
+	result := command(t, "guard", "release", "rules", "--admin", before.admin)
+	require.Zero(t, result.code, result.stderr)
 	first.signal(t, syscall.SIGTERM)
 	require.Zero(t, first.await(t, patience))
 
@@ -76,7 +76,7 @@ func TestRelease_OutlivesRestart(t *testing.T) {
 	after := listening(t, &second.stderr)
 	after.awaitReady(t)
 	after.serves(t, "entry-0")
-	got = command(t, "history", "--admin", after.admin)
-	assert.Regexp(t, `Z  held +- +rules +hold \w+: `, got.stdout)
-	assert.Regexp(t, `Z  hold-ended +- +rules +hold \w+: it was released by \S+@`, got.stdout)
+	result = command(t, "history", "--admin", after.admin)
+	assert.Regexp(t, `Z  held +- +rules +hold \w+: `, result.stdout)
+	assert.Regexp(t, `Z  hold-ended +- +rules +hold \w+: it was released by \S+@`, result.stdout)
 }

@@ -41,14 +41,14 @@ func TestServe_LogsEvents(t *testing.T) {
 	config := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nlimits: {streams: 1}\nstateDir: 'off'\nconfigSources: [{name: rules, " +
 		"address: 'fs://./rules'}]\n"
 	write(t, dir+"/tributary.yaml", config)
-	p := program(t, dir, "serve", "--log-format", "json", "-c", "tributary.yaml")
-	s := listening(t, &p.stderr)
-	s.awaitReady(t)
+	child := program(t, dir, "serve", "--log-format", "json", "-c", "tributary.yaml")
+	server := listening(t, &child.stderr)
+	server.awaitReady(t)
 	says := func(msg string, parts ...string) {
 		t.Helper()
 		eventually(t, func() error {
-			last := fmt.Errorf("no line %q in:\n%s", msg, s.log.String())
-			for _, line := range lines(t, s.log, msg) {
+			last := fmt.Errorf("no line %q in:\n%s", msg, server.log.String())
+			for _, line := range lines(t, server.log, msg) {
 				last = nil
 				for _, part := range parts {
 					if err := contains(line, part); err != nil {
@@ -72,10 +72,10 @@ func TestServe_LogsEvents(t *testing.T) {
 
 	// Clients that come, are refused, and go.
 	var events testutil.Buffer
-	stop := commandUntil(t, &events, "watch", "se", "--server", s.xds, "--node-id", "watcher")
+	stop := commandUntil(t, &events, "watch", "se", "--server", server.xds, "--node-id", "watcher")
 	eventually(t, func() error { return contains(events.String(), "shop/e-0") })
 	says("client connected", `"node_id":"watcher"`, `"peer":"127.0.0.1:`)
-	command(t, "get", "se", "--server", s.xds, "--node-id", "late", "--timeout", "2s")
+	command(t, "get", "se", "--server", server.xds, "--node-id", "late", "--timeout", "2s")
 	says("stream refused", `"peer":"127.0.0.1:`, `"err":"too many streams: the limit is 1"`)
 	stop()
 	says("client disconnected", `"node_id":"watcher"`, `"after":`, `"why":"`)
@@ -83,20 +83,20 @@ func TestServe_LogsEvents(t *testing.T) {
 	// A loss is held, and a person releases it.
 	write(t, dir+"/rules/many.yaml", entry("e-0", 80))
 	says("loss held: objects the source dropped stay served until the hold ends or is released", `"source":"rules"`)
-	require.Zero(t, command(t, "guard", "release", "rules", "--admin", s.admin).code)
+	require.Zero(t, command(t, "guard", "release", "rules", "--admin", server.admin).code)
 	says("hold ended", whoAmI(), "from 127.0.0.1:")
 	says("source changed", `"deleted":11`, `"end_of_hold":"`, `-ServiceEntry shop/e-1`, `"more":6`)
 
 	// Reloads, with their callers.
-	require.Zero(t, command(t, "reload", "--admin", s.admin).code)
+	require.Zero(t, command(t, "reload", "--admin", server.admin).code)
 	says("configuration reloaded", `"by":"`+whoAmI()+", from 127.0.0.1:", `"sources":"as they were"`)
-	p.signal(t, syscall.SIGHUP)
+	child.signal(t, syscall.SIGHUP)
 	says("configuration reloaded", `"by":"SIGHUP"`)
 	write(t, dir+"/tributary.yaml", "nothing: here\n")
-	require.Equal(t, 78, command(t, "reload", "--admin", s.admin).code)
+	require.Equal(t, 78, command(t, "reload", "--admin", server.admin).code)
 	says("configuration refused, the one in force stays", `"by":"`+whoAmI()+", from 127.0.0.1:")
 
 	// One line for each: no commit is logged twice.
-	matches := regexp.MustCompile(`~ServiceEntry shop/one`).FindAllString(s.log.String(), -1)
+	matches := regexp.MustCompile(`~ServiceEntry shop/one`).FindAllString(server.log.String(), -1)
 	require.Len(t, matches, 1)
 }

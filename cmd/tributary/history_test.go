@@ -58,22 +58,22 @@ func TestExplain_DeletedObject(t *testing.T) {
 	write(t, dir+"/rules/a.yaml", entry("reviews", 80))
 	write(t, dir+"/rules/b.yaml", entry("ratings", 80))
 	write(t, dir+"/tributary.yaml", anywhere+"stateDir: state\nconfigSources: [{name: rules, address: 'fs://./rules'}]\n")
-	s := serving(t, "-c", dir+"/tributary.yaml")
-	s.awaitReady(t)
+	server := serving(t, "-c", dir+"/tributary.yaml")
+	server.awaitReady(t)
 	eventually(t, func() error {
-		return contains(command(t, "history", "-o", "json", "--admin", s.admin).stdout, `{"from":"2`)
+		return contains(command(t, "history", "-o", "json", "--admin", server.admin).stdout, `{"from":"2`)
 	})
 	require.NoError(t, os.Remove(dir+"/rules/b.yaml"))
 	var got result
 	eventually(t, func() error {
-		got = command(t, "explain", "se", "shop/ratings", "--admin", s.admin)
+		got = command(t, "explain", "se", "shop/ratings", "--admin", server.admin)
 		return contains(got.stdout, "it was there")
 	})
 	assert.Equal(t, 1, got.code)
 	assert.Regexp(t, `(?m)^ServiceEntry shop/ratings: no source has it\n  it was there  until `+times.String()+
 		` \(\d+s ago\); it came from rules `+dir+`/rules/b.yaml:1\n`+
 		`                last version: tributary history ServiceEntry shop/ratings$`, got.stdout)
-	assert.Zero(t, command(t, "history", "ServiceEntry", "shop/ratings", "--admin", s.admin).code)
+	assert.Zero(t, command(t, "history", "ServiceEntry", "shop/ratings", "--admin", server.admin).code)
 }
 
 // TestHistory_DirectoryRemoved takes the state directory away from under a server.

@@ -18,11 +18,11 @@ func TestInit(t *testing.T) {
 	noRegistries := []check.Registry{}
 	initialized := func(path string, registries []check.Registry) (code int, output string) {
 		cmd := initOf(registries)
-		var out bytes.Buffer
+		var buffer bytes.Buffer
 		cmd.SetArgs([]string{path})
-		cmd.SetOut(&out)
+		cmd.SetOut(&buffer)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		return exitCode(cmd.ExecuteContext(t.Context()), cmd, &out), out.String()
+		return exitCode(cmd.ExecuteContext(t.Context()), cmd, &buffer), buffer.String()
 	}
 	valid := func(path string) (sources []string) {
 		got := command(t, "validate", "--strict", path)
@@ -88,13 +88,13 @@ func TestInit(t *testing.T) {
 	registries := check.Registries()
 	var want []string
 	for i := range registries {
-		lis, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is on this machine
+		listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is on this machine
 		require.NoError(t, err)
-		_, registries[i].Port, _ = net.SplitHostPort(lis.Addr().String())
+		_, registries[i].Port, _ = net.SplitHostPort(listener.Addr().String())
 		if registries[i].Name == "eureka" {
-			require.NoError(t, lis.Close())
+			require.NoError(t, listener.Close())
 		} else {
-			defer lis.Close() //nolint:errcheck // nobody came
+			defer listener.Close() //nolint:errcheck // nobody came
 			address := fmt.Sprintf(registries[i].Address, "127.0.0.1:"+registries[i].Port)
 			want = append(want, registries[i].Name+" "+address)
 		}

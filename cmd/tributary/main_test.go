@@ -54,14 +54,14 @@ func command(t *testing.T, args ...string) result {
 }
 
 // commandUntil runs the program in this process, as it writes to out, until stop is called.
-func commandUntil(t *testing.T, out *testutil.Buffer, args ...string) (stop func()) {
+func commandUntil(t *testing.T, buffer *testutil.Buffer, args ...string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
-	go func() { ended <- run(ctx, args, out, out) }()
+	go func() { ended <- run(ctx, args, buffer, buffer) }()
 	return func() {
 		cancel()
-		require.Zero(t, <-ended, out.String())
+		require.Zero(t, <-ended, buffer.String())
 	}
 }
 
@@ -152,20 +152,20 @@ func listening(t *testing.T, log interface{ String() string }) server {
 func serving(t *testing.T, args ...string) server {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	var log testutil.Buffer
+	var buffer testutil.Buffer
 	ended := make(chan int, 1)
 	args = append([]string{"serve", "--log-format", "json"}, args...)
-	go func() { ended <- run(ctx, args, &log, &log) }()
+	go func() { ended <- run(ctx, args, &buffer, &buffer) }()
 	t.Cleanup(func() {
 		cancel()
 		select {
 		case code := <-ended:
-			require.Zero(t, code, log.String())
+			require.Zero(t, code, buffer.String())
 		case <-time.After(patience):
 			t.Error("serve did not end")
 		}
 	})
-	return listening(t, &log)
+	return listening(t, &buffer)
 }
 
 // page returns a page of the admin server.

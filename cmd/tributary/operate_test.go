@@ -16,13 +16,13 @@ func TestClientKick_Reconnects(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/reviews.yaml", entry("reviews", 80))
-	s := serving(t, served(dir)...)
-	s.awaitReady(t)
+	server := serving(t, served(dir)...)
+	server.awaitReady(t)
 	var events testutil.Buffer
-	defer commandUntil(t, &events, "watch", "se", "--server", s.xds, "--node-id", "watcher")()
+	defer commandUntil(t, &events, "watch", "se", "--server", server.xds, "--node-id", "watcher")()
 	stream := func(exclude string) (id string) {
 		eventually(t, func() error {
-			_, body := s.page(t, "/debug/clients")
+			_, body := server.page(t, "/debug/clients")
 			match := regexp.MustCompile(`"stream": (\d+)`).FindStringSubmatch(body)
 			if match == nil || match[1] == exclude || !strings.Contains(body, "watcher") {
 				return errors.New(body)
@@ -34,17 +34,17 @@ func TestClientKick_Reconnects(t *testing.T) {
 	}
 	before := stream("")
 	eventually(t, func() error { // between its first two streams the command has none
-		ended := command(t, "client", "kick", "watcher", "--admin", s.admin)
+		ended := command(t, "client", "kick", "watcher", "--admin", server.admin)
 		if ended != (result{0, "1 stream ended; the client reconnects\n", ""}) {
 			return errors.New(ended.stderr)
 		}
 		return nil
 	})
 	stream(before)
-	got := command(t, "client", "kick", "nobody", "--admin", s.admin)
+	got := command(t, "client", "kick", "nobody", "--admin", server.admin)
 	require.Equal(t, 1, got.code)
 	require.Contains(t, got.stderr, "no client with this node ID is connected")
-	require.Contains(t, s.log.String(), "streams of a client ended on request")
+	require.Contains(t, server.log.String(), "streams of a client ended on request")
 }
 
 // TestLogLevel_ChangesAtRunTime checks that the level takes effect at once.
@@ -52,21 +52,21 @@ func TestLogLevel_ChangesAtRunTime(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/reviews.yaml", entry("reviews", 80))
-	s := serving(t, served(dir)...)
-	s.awaitReady(t)
-	require.Equal(t, "log level ERROR, before INFO\n", command(t, "log-level", "error", "--admin", s.admin).stdout)
-	before := s.log.String()
-	require.Zero(t, command(t, "get", "se", "-A", "--server", s.xds).code)
-	require.Equal(t, before, s.log.String(), "clients that come and go are logged at level INFO")
-	require.Equal(t, "log level INFO, before ERROR\n", command(t, "log-level", "info", "--admin", s.admin).stdout)
+	server := serving(t, served(dir)...)
+	server.awaitReady(t)
+	require.Equal(t, "log level ERROR, before INFO\n", command(t, "log-level", "error", "--admin", server.admin).stdout)
+	before := server.log.String()
+	require.Zero(t, command(t, "get", "se", "-A", "--server", server.xds).code)
+	require.Equal(t, before, server.log.String(), "clients that come and go are logged at level INFO")
+	require.Equal(t, "log level INFO, before ERROR\n", command(t, "log-level", "info", "--admin", server.admin).stdout)
 	eventually(t, func() error {
-		require.Zero(t, command(t, "get", "se", "-A", "--server", s.xds).code)
-		if s.log.String() == before {
+		require.Zero(t, command(t, "get", "se", "-A", "--server", server.xds).code)
+		if server.log.String() == before {
 			return errors.New("no new line")
 		}
 		return nil
 	})
-	got := command(t, "log-level", "loud", "--admin", s.admin)
+	got := command(t, "log-level", "loud", "--admin", server.admin)
 	require.Equal(t, 1, got.code)
 	require.Contains(t, got.stderr, "debug, info, warn or error")
 }

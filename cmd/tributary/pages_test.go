@@ -54,19 +54,19 @@ func takes(line string) error {
 	}
 	root := newRoot()
 	root.InitDefaultCompletionCmd()
-	cmd, rest, err := root.Find(args)
+	command, rest, err := root.Find(args)
 	if err != nil {
 		return err
 	}
-	if cmd == root && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+	if command == root && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 		return fmt.Errorf("no command %q", rest[0])
 	}
-	cmd.InitDefaultHelpFlag()
-	if err := cmd.ParseFlags(rest); err != nil {
+	command.InitDefaultHelpFlag()
+	if err := command.ParseFlags(rest); err != nil {
 		return err
 	}
-	if err := cmd.ValidateArgs(cmd.Flags().Args()); err != nil {
+	if err := command.ValidateArgs(command.Flags().Args()); err != nil {
 		return err
 	}
-	return cmd.ValidateRequiredFlags()
+	return command.ValidateRequiredFlags()
 }

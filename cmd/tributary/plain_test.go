@@ -54,11 +54,11 @@ func TestOutput_NoLibraryMessages(t *testing.T) {
 			"no.pem: there is no certificate in it, or not as PEM",
 		},
 	} {
-		got := command(t, c.args...)
-		assert.Equal(t, c.code, got.code, "%v: %s%s", c.args, got.stdout, got.stderr)
-		assert.Contains(t, got.stderr, c.says, "%v", c.args)
+		result := command(t, c.args...)
+		assert.Equal(t, c.code, result.code, "%v: %s%s", c.args, result.stdout, result.stderr)
+		assert.Contains(t, result.stderr, c.says, "%v", c.args)
 		for _, raw := range []string{"rpc error", "strconv", "slog:", "desc =", "dial tcp", "net/http", "tls: ", "name resolver"} {
-			assert.NotContains(t, got.stderr, raw, "%v", c.args)
+			assert.NotContains(t, result.stderr, raw, "%v", c.args)
 		}
 	}
 }
@@ -68,22 +68,22 @@ func TestGet_OneClientForManyKinds(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80)+"---\n"+strings.ReplaceAll(entry("reviews", 80), "shop", "mall")+
 		"---\napiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: s, namespace: shop}\nspec: {egress: [{hosts: ['*/*']}]}\n")
-	s := serving(t, served(dir)...)
-	s.awaitReady(t)
-	got := command(t, "get", "all", "-A", "--server", s.xds)
-	require.Zero(t, got.code, got.stderr)
-	require.Contains(t, got.stdout, "serviceentry/reviews")
-	require.Contains(t, got.stdout, "sidecar/s")
-	require.LessOrEqual(t, strings.Count(s.log.String(), "client connected"), 3)
+	server := serving(t, served(dir)...)
+	server.awaitReady(t)
+	result := command(t, "get", "all", "-A", "--server", server.xds)
+	require.Zero(t, result.code, result.stderr)
+	require.Contains(t, result.stdout, "serviceentry/reviews")
+	require.Contains(t, result.stdout, "sidecar/s")
+	require.LessOrEqual(t, strings.Count(server.log.String(), "client connected"), 3)
 
-	got = command(t, "get", "se", "shop/reviews", "mall/reviews", "--server", s.xds)
-	require.Contains(t, got.stdout, "NAMESPACE")
-	got = command(t, "get", "se,serviceentry", "-A", "-o", "name", "--server", s.xds)
-	require.Equal(t, "serviceentry/mall/reviews\nserviceentry/shop/reviews\n", got.stdout)
-	got = command(t, "get", "se", "-A", "-l", "app=x", "--server", s.xds)
-	require.Contains(t, got.stderr, "no serviceentries with labels app=x")
+	result = command(t, "get", "se", "shop/reviews", "mall/reviews", "--server", server.xds)
+	require.Contains(t, result.stdout, "NAMESPACE")
+	result = command(t, "get", "se,serviceentry", "-A", "-o", "name", "--server", server.xds)
+	require.Equal(t, "serviceentry/mall/reviews\nserviceentry/shop/reviews\n", result.stdout)
+	result = command(t, "get", "se", "-A", "-l", "app=x", "--server", server.xds)
+	require.Contains(t, result.stderr, "no serviceentries with labels app=x")
 
-	require.Zero(t, command(t, "explain", "serviceentry/mall/reviews", "--admin", s.admin).code)
+	require.Zero(t, command(t, "explain", "serviceentry/mall/reviews", "--admin", server.admin).code)
 	require.Contains(t, command(t, "validate", dir+"/a.yaml").stderr, "3 objects valid")
 }
 
@@ -118,12 +118,12 @@ func TestTabs(t *testing.T) {
 
 // A flag of TLS is refused if the address has no TLS.
 func TestCommands_TLSFlags(t *testing.T) {
-	lis, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is at hand
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is at hand
 	require.NoError(t, err)
-	defer lis.Close() //nolint:errcheck // it is over
+	defer listener.Close() //nolint:errcheck // it is over
 	first := make(chan byte, 1)
 	go func() {
-		conn, err := lis.Accept()
+		conn, err := listener.Accept()
 		if err != nil {
 			return
 		}
@@ -132,6 +132,6 @@ func TestCommands_TLSFlags(t *testing.T) {
 		first <- b[0]
 		_ = conn.Close()
 	}()
-	require.Equal(t, 1, command(t, "status", "--tls", "--admin", lis.Addr().String()).code)
+	require.Equal(t, 1, command(t, "status", "--tls", "--admin", listener.Addr().String()).code)
 	require.EqualValues(t, 22, <-first, "a handshake")
 }

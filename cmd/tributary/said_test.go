@@ -11,11 +11,11 @@ func TestServe_AbsolutePlaces(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	write(t, dir+"/rules/a.yaml", entry("good", 80)+"---\n"+entry("bad", 80000))
-	s := serving(t, append(freely, "--config-source", "fs://./rules")...)
-	s.awaitReady(t)
-	assert.Contains(t, command(t, "explain", "se", "shop/bad", "--admin", s.admin).stdout, dir+"/rules/a.yaml:9:47")
-	assert.Contains(t, command(t, "explain", "se", "shop/good", "--admin", s.admin).stdout, dir+"/rules/a.yaml:1")
-	assert.Contains(t, s.log.String(), dir+"/rules/a.yaml:9:47")
+	server := serving(t, append(freely, "--config-source", "fs://./rules")...)
+	server.awaitReady(t)
+	assert.Contains(t, command(t, "explain", "se", "shop/bad", "--admin", server.admin).stdout, dir+"/rules/a.yaml:9:47")
+	assert.Contains(t, command(t, "explain", "se", "shop/good", "--admin", server.admin).stdout, dir+"/rules/a.yaml:1")
+	assert.Contains(t, server.log.String(), dir+"/rules/a.yaml:9:47")
 }
 
 func TestInit_UnknownHost(t *testing.T) {

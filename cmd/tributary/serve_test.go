@@ -42,19 +42,19 @@ func TestFilesIn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/reviews.yaml", entry("reviews", 80))
-	s := serving(t, served(dir)...)
-	s.awaitReady(t)
+	server := serving(t, served(dir)...)
+	server.awaitReady(t)
 
-	got := command(t, "get", "se", "-A", "--server", s.xds, "--admin", s.admin)
-	assert.Zero(t, got.code)
+	result := command(t, "get", "se", "-A", "--server", server.xds, "--admin", server.admin)
+	assert.Zero(t, result.code)
 	assert.Regexp(t, `NAMESPACE +NAME +HOSTS +LOCATION +RESOLUTION +AGE
 shop +reviews +reviews.example +MESH_EXTERNAL +NONE +\d+s
-$`, got.stdout)
+$`, result.stdout)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var events testutil.Buffer
 	ended := make(chan int, 1)
-	go func() { ended <- run(ctx, []string{"watch", "se", "--server", s.xds}, &events, &events) }()
+	go func() { ended <- run(ctx, []string{"watch", "se", "--server", server.xds}, &events, &events) }()
 	await := func(line string) {
 		t.Helper()
 		eventually(t, func() error {
@@ -71,7 +71,7 @@ $`, got.stdout)
 	await("updated  ServiceEntry shop/ratings  spec.ports")
 	write(t, dir+"/ratings.yaml", entry("ratings", 81000)) // stays as it is
 	eventually(t, func() error {
-		if _, body := s.page(t, "/debug/quarantine"); !strings.Contains(body, "81000") {
+		if _, body := server.page(t, "/debug/quarantine"); !strings.Contains(body, "81000") {
 			return errors.New(body)
 		}
 		return nil
@@ -86,24 +86,24 @@ $`, got.stdout)
 func TestGet_YAMLCanBeApplied(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80)+"---\n"+entry("ratings", 80))
-	s := serving(t, served(dir)...)
-	s.awaitReady(t)
+	server := serving(t, served(dir)...)
+	server.awaitReady(t)
 
-	got := command(t, "get", "serviceentry", "-n", "shop", "-o", "yaml", "--server", s.xds)
-	require.Zero(t, got.code)
+	result := command(t, "get", "serviceentry", "-n", "shop", "-o", "yaml", "--server", server.xds)
+	require.Zero(t, result.code)
 	path := t.TempDir() + "/again.yaml"
-	write(t, path, got.stdout)
-	assert.Zero(t, command(t, "validate", path).code, got.stdout)
+	write(t, path, result.stdout)
+	assert.Zero(t, command(t, "validate", path).code, result.stdout)
 
-	got = command(t, "get", "se", "reviews", "-n", "shop", "-o", "json", "--server", s.xds)
-	require.Zero(t, got.code)
+	result = command(t, "get", "se", "reviews", "-n", "shop", "-o", "json", "--server", server.xds)
+	require.Zero(t, result.code)
 	var object struct{ Metadata struct{ Name string } }
-	require.NoError(t, json.Unmarshal([]byte(got.stdout), &object))
+	require.NoError(t, json.Unmarshal([]byte(result.stdout), &object))
 	assert.Equal(t, "reviews", object.Metadata.Name)
 
-	got = command(t, "get", "se", "-A", "-o", "json", "--server", s.xds)
+	result = command(t, "get", "se", "-A", "-o", "json", "--server", server.xds)
 	var list struct{ Items []any }
-	require.NoError(t, json.Unmarshal([]byte(got.stdout), &list))
+	require.NoError(t, json.Unmarshal([]byte(result.stdout), &list))
 	assert.Len(t, list.Items, 2)
 }
 
@@ -130,30 +130,30 @@ func TestGet_NoObjects(t *testing.T) {
 func TestServe_NotReadyWithoutASource(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/here/a.yaml", entry("reviews", 80))
-	s := serving(t, append(served(dir+"/here"), "--config-source", "fs://"+dir+"/late")...)
+	server := serving(t, append(served(dir+"/here"), "--config-source", "fs://"+dir+"/late")...)
 	eventually(t, func() error {
-		status, body := s.page(t, "/-/ready")
+		status, body := server.page(t, "/-/ready")
 		if status != http.StatusServiceUnavailable || !strings.Contains(body, "source late (fs://"+dir+"/late) is not synced: unreachable: ") {
 			return fmt.Errorf("%d %s", status, body)
 		}
 		return nil
 	})
-	got := command(t, "get", "se", "-A", "--server", s.xds, "--timeout", "100ms")
+	got := command(t, "get", "se", "-A", "--server", server.xds, "--timeout", "100ms")
 	assert.Equal(t, 1, got.code)
 	assert.Contains(t, got.stderr, "did not answer within 100ms")
 
 	write(t, dir+"/late/b.yaml", entry("ratings", 80))
-	s.awaitReady(t)
-	assert.Contains(t, command(t, "get", "se", "-A", "--server", s.xds).stdout, "ratings")
+	server.awaitReady(t)
+	assert.Contains(t, command(t, "get", "se", "-A", "--server", server.xds).stdout, "ratings")
 }
 
 // TestServe_OtherGRPCServices checks the services that grpcurl, grpcdebug and load balancers use.
 func TestServe_OtherGRPCServices(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80))
-	s := serving(t, served(dir)...)
-	s.awaitReady(t)
-	conn, err := grpc.NewClient(s.xds, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	server := serving(t, served(dir)...)
+	server.awaitReady(t)
+	conn, err := grpc.NewClient(server.xds, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
 
@@ -189,7 +189,7 @@ func TestServe_OtherGRPCServices(t *testing.T) {
 	_, err = v1alpha.Recv()
 	require.ErrorContains(t, err, "EOF")
 
-	_, metrics := s.page(t, "/metrics")
+	_, metrics := server.page(t, "/metrics")
 	for _, want := range []string{"tributary_build_info", "tributary_source_up", "tributary_xds_streams", "process_cpu_seconds_total"} {
 		assert.Contains(t, metrics, want)
 	}
@@ -238,31 +238,31 @@ func TestPortInUse(t *testing.T) {
 func TestShutdown(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80))
-	p := program(t, dir, append([]string{"serve", "--log-format", "json"}, served(dir)...)...)
-	s := listening(t, &p.stderr)
-	s.awaitReady(t)
+	child := program(t, dir, append([]string{"serve", "--log-format", "json"}, served(dir)...)...)
+	server := listening(t, &child.stderr)
+	server.awaitReady(t)
 
-	watch := program(t, dir, "watch", "se", "--server", s.xds)
+	watch := program(t, dir, "watch", "se", "--server", server.xds)
 	eventually(t, func() error {
 		if !strings.Contains(watch.stdout.String(), "added") {
 			return errors.New("nothing watched yet")
 		}
 		return nil
 	})
-	conn, err := grpc.NewClient(s.xds, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(server.xds, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
 	held := watchHealth(t, conn)
 
-	p.signal(t, syscall.SIGTERM)
+	child.signal(t, syscall.SIGTERM)
 	change, err := held.Recv()
 	require.NoError(t, err)
 	assert.Equal(t, healthpb.HealthCheckResponse_NOT_SERVING, change.GetStatus())
-	status, body := s.page(t, "/-/ready")
+	status, body := server.page(t, "/-/ready")
 	assert.Equal(t, http.StatusServiceUnavailable, status)
 	assert.Equal(t, "shutting down\n", body)
-	assert.Zero(t, p.await(t, patience))
-	assert.Contains(t, p.stderr.String(), `"msg":"stopped"`)
+	assert.Zero(t, child.await(t, patience))
+	assert.Contains(t, child.stderr.String(), `"msg":"stopped"`)
 
 	watch.signal(t, syscall.SIGINT)
 	assert.Zero(t, watch.await(t, patience))
@@ -284,19 +284,19 @@ func watchHealth(t *testing.T, conn *grpc.ClientConn) grpc.ServerStreamingClient
 
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	dir := t.TempDir()
-	p := program(t, dir, append([]string{"serve", "--log-format", "json"}, served(dir)...)...)
-	s := listening(t, &p.stderr)
+	child := program(t, dir, append([]string{"serve", "--log-format", "json"}, served(dir)...)...)
+	s := listening(t, &child.stderr)
 	s.awaitReady(t)
 	conn, err := grpc.NewClient(s.xds, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
 	held := watchHealth(t, conn)
 
-	p.signal(t, syscall.SIGTERM)
+	child.signal(t, syscall.SIGTERM)
 	_, err = held.Recv() // NOT_SERVING: the first signal has been taken
 	require.NoError(t, err)
-	p.signal(t, syscall.SIGTERM)
-	assert.Equal(t, -1, p.await(t, patience), "by the signal, and not because it has come to an end")
+	child.signal(t, syscall.SIGTERM)
+	assert.Equal(t, -1, child.await(t, patience), "by the signal, and not because it has come to an end")
 }
 
 func TestQuickstart(t *testing.T) {

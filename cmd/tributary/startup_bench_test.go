@@ -59,7 +59,7 @@ func BenchmarkStart(b *testing.B) {
 
 // startOnce starts the program, waits until everything was read by it and is stored, ends it, and returns the processor time
 // that it took until it had read everything, and the most memory that it had.
-func startOnce(b *testing.B, dir, state, limit string) (cpu time.Duration, peak int64) {
+func startOnce(b *testing.B, dir, state, limit string) (duration time.Duration, peak int64) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(b, err)
 	admin := free.Addr().String()
@@ -77,11 +77,11 @@ func startOnce(b *testing.B, dir, state, limit string) (cpu time.Duration, peak 
 		}
 	}
 	await(`"synced": true`)
-	cpu = processorTime(b, cmd.Process.Pid)
+	duration = processorTime(b, cmd.Process.Pid)
 	await(`"revision": 1`)
 	require.NoError(b, cmd.Process.Kill())
-	_ = cmd.Wait()                                                         // it was killed
-	return cpu, cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10 // it is in KiB
+	_ = cmd.Wait()                                                              // it was killed
+	return duration, cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10 // it is in KiB
 }
 
 // processorTime returns the processor time of a process.
@@ -102,16 +102,16 @@ func processorTime(b *testing.B, pid int) time.Duration {
 
 // shown returns a page, or "" on errors.
 func shown(ctx context.Context, url string) string {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return ""
 	}
-	res, err := http.DefaultClient.Do(req)
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return ""
 	}
-	defer res.Body.Close() //nolint:errcheck // only read
-	page, _ := io.ReadAll(res.Body)
+	defer response.Body.Close() //nolint:errcheck // only read
+	page, _ := io.ReadAll(response.Body)
 	return string(page)
 }
 

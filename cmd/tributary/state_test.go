@@ -20,12 +20,12 @@ import (
 // servedNames are the names that a client sees.
 func servedNames(t *testing.T, s server) string {
 	t.Helper()
-	got := command(t, "get", "se", "-n", "shop", "-o", "json", "--server", s.xds)
-	require.Zero(t, got.code, got.stderr)
+	result := command(t, "get", "se", "-n", "shop", "-o", "json", "--server", s.xds)
+	require.Zero(t, result.code, result.stderr)
 	var list struct {
 		Items []struct{ Metadata struct{ Name string } }
 	}
-	require.NoError(t, json.Unmarshal([]byte(got.stdout), &list))
+	require.NoError(t, json.Unmarshal([]byte(result.stdout), &list))
 	var names []string
 	for _, i := range list.Items {
 		names = append(names, i.Metadata.Name)
@@ -96,13 +96,13 @@ func TestRestart_WhileDirectoryIsMissing(t *testing.T) {
 	t.Run("before", func(t *testing.T) { serving(t, args...).awaitReady(t) })
 	require.NoError(t, os.Rename(dir, dir+".moved"))
 	t.Run("gone", func(t *testing.T) {
-		s := serving(t, args...)
-		s.awaitReady(t)
-		assert.Equal(t, "ratings reviews", servedNames(t, s))
+		server := serving(t, args...)
+		server.awaitReady(t)
+		assert.Equal(t, "ratings reviews", servedNames(t, server))
 		stale := func(want bool) {
 			t.Helper()
 			eventually(t, func() error {
-				_, body := s.page(t, "/debug/sources")
+				_, body := server.page(t, "/debug/sources")
 				if strings.Contains(body, `"stale": true`) != want {
 					return errors.New(body)
 				}
@@ -112,7 +112,7 @@ func TestRestart_WhileDirectoryIsMissing(t *testing.T) {
 		stale(true)
 		require.NoError(t, os.Rename(dir+".moved", dir))
 		stale(false)
-		assert.Equal(t, "ratings reviews", servedNames(t, s))
+		assert.Equal(t, "ratings reviews", servedNames(t, server))
 	})
 }
 

@@ -313,8 +313,8 @@ kind: DestinationRule
 metadata: {name: b, namespace: shop}
 spec: {host: b.example, subsets: [{name: v1, labels: {version: v1}}]}
 `)
-	s := serving(t, served(dir+"/served")...)
-	s.awaitReady(t)
+	server := serving(t, served(dir+"/served")...)
+	server.awaitReady(t)
 	for name, c := range map[string]struct {
 		destination, want string
 	}{
@@ -329,8 +329,8 @@ spec: {host: b.example, subsets: [{name: v1, labels: {version: v1}}]}
 			consul.Delete(reviewsKey)
 			path := t.TempDir() + "/a.yaml"
 			write(t, path, route("reviews", c.destination))
-			checked := command(t, "validate", "--server", "--admin", s.admin, path)
-			applied := command(t, "apply", "-f", path, "--store", store, "--admin", s.admin)
+			checked := command(t, "validate", "--server", "--admin", server.admin, path)
+			applied := command(t, "apply", "-f", path, "--store", store, "--admin", server.admin)
 			if c.want == "" {
 				require.Equal(t, result{0, "virtualservice/reviews created\n", ""}, applied)
 				require.Zero(t, checked.code, checked.stdout)
@@ -341,7 +341,7 @@ spec: {host: b.example, subsets: [{name: v1, labels: {version: v1}}]}
 			require.Equal(t, 3, checked.code)
 			require.Contains(t, checked.stdout, c.want)
 			require.Empty(t, consul.Keys())
-			require.Zero(t, command(t, "apply", "-f", path, "--store", store, "--admin", s.admin, "--force").code)
+			require.Zero(t, command(t, "apply", "-f", path, "--store", store, "--admin", server.admin, "--force").code)
 		})
 	}
 }

@@ -54,9 +54,9 @@ func TestUnderAServiceManager(t *testing.T) {
 	await("READY=1")
 	await("STATUS=objects 1, sources 1, clients 0")
 	await("WATCHDOG=1")
-	s := listening(t, &p.stderr)
-	assert.Equal(t, socket.Addr().String(), s.xds, "the socket counts, and not the address in the file")
-	got := command(t, "get", "se", "-A", "-o", "yaml", "--server", s.xds)
+	server := listening(t, &p.stderr)
+	assert.Equal(t, socket.Addr().String(), server.xds, "the socket counts, and not the address in the file")
+	got := command(t, "get", "se", "-A", "-o", "yaml", "--server", server.xds)
 	require.Zero(t, got.code, got.stderr)
 	assert.Contains(t, got.stdout, "reviews.example")
 
@@ -69,7 +69,7 @@ func TestUnderAServiceManager(t *testing.T) {
 
 	late, answer := make(chan int, 1), new(testutil.Buffer)
 	go func() {
-		late <- run(t.Context(), []string{"get", "se", "-A", "-o", "yaml", "--server", s.xds}, answer, answer)
+		late <- run(t.Context(), []string{"get", "se", "-A", "-o", "yaml", "--server", server.xds}, answer, answer)
 	}()
 	start()
 	assert.Zero(t, <-late, answer)
@@ -84,12 +84,12 @@ func TestServe_UnusedSockets(t *testing.T) {
 	held, err := socket.(*net.TCPListener).File()
 	require.NoError(t, err)
 	defer held.Close() //nolint:errcheck // of a test
-	p := prepared(t, dir, func(cmd *exec.Cmd) {
+	child := prepared(t, dir, func(cmd *exec.Cmd) {
 		cmd.ExtraFiles = []*os.File{held}
 		cmd.Env = append(cmd.Env, "LISTEN_FDS=1", "LISTEN_FDNAMES=tributary.socket")
 	}, append([]string{"sh", "-c", `LISTEN_PID=$$ exec "$@"`, "sh", os.Args[0], "serve", "--log-format", "json"}, served(dir)...)...)
-	s := listening(t, &p.stderr)
+	s := listening(t, &child.stderr)
 	assert.NotEqual(t, socket.Addr().String(), s.xds)
-	assert.Contains(t, p.stderr.String(), `"name":"tributary.socket"`)
-	assert.Contains(t, p.stderr.String(), "FileDescriptorName=")
+	assert.Contains(t, child.stderr.String(), `"name":"tributary.socket"`)
+	assert.Contains(t, child.stderr.String(), "FileDescriptorName=")
 }

@@ -16,9 +16,9 @@ func TestTiers(t *testing.T) {
 	file := t.TempDir() + "/t.yaml"
 	sources := "configSources:\n- {name: rules, address: fs://" + dir + "}\n"
 	write(t, file, "listen: {xds: \"127.0.0.1:0\", admin: \"127.0.0.1:0\"}\n"+sources)
-	top := serving(t, "--config", file)
-	top.awaitReady(t)
-	below := serving(t, append(freely, "--config-source", "xds://"+top.xds)...)
+	server := serving(t, "--config", file)
+	server.awaitReady(t)
+	below := serving(t, append(freely, "--config-source", "xds://"+server.xds)...)
 	below.awaitReady(t)
 	seen := func(name string) func() error {
 		return func() error {
@@ -33,10 +33,10 @@ func TestTiers(t *testing.T) {
 	eventually(t, seen("ratings"))
 
 	write(t, file, "listen: {xds: \"127.0.0.1:0\", admin: \"127.0.0.1:0\"}\n"+sources+"- {name: loop, address: \"xds://"+below.xds+"\"}\n")
-	status, body := top.post(t, "/-/reload")
+	status, body := server.post(t, "/-/reload")
 	require.Equal(t, http.StatusOK, status, body)
 	eventually(t, func() error {
-		if _, body := top.page(t, "/debug/status"); !strings.Contains(body, "a loop: ") {
+		if _, body := server.page(t, "/debug/status"); !strings.Contains(body, "a loop: ") {
 			return errors.New(body)
 		}
 		return nil

@@ -30,16 +30,16 @@ kind: AuthorizationPolicy
 metadata: {name: deny-all, namespace: shop}
 spec: {selector: {matchLabels: {istio: ingressgateway}}}
 `)
-	s := serving(t, served(dir)...)
-	s.awaitReady(t)
+	server := serving(t, served(dir)...)
+	server.awaitReady(t)
 	metric := func(value string) error {
-		_, body := s.page(t, "/metrics")
+		_, body := server.page(t, "/metrics")
 		return contains(body, "\ntributary_envoy_unenforced_objects "+value+"\n")
 	}
 	require.NoError(t, metric("0"), "no client is connected that could enforce it")
-	assert.Zero(t, command(t, "status", "--check", "--admin", s.admin).code)
+	assert.Zero(t, command(t, "status", "--check", "--admin", server.admin).code)
 
-	conn, err := grpc.NewClient(s.xds, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(server.xds, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer conn.Close() //nolint:errcheck // it is only read
 	labels, err := structpb.NewStruct(map[string]any{"LABELS": map[string]any{"istio": "ingressgateway"}})
@@ -59,7 +59,7 @@ spec: {selector: {matchLabels: {istio: ingressgateway}}}
 
 	eventually(t, func() error { return metric("1") })
 	eventually(t, func() error {
-		got := command(t, "status", "--check", "--admin", s.admin)
+		got := command(t, "status", "--check", "--admin", server.admin)
 		if got.code != exitFindings {
 			return errors.New(got.stdout + got.stderr)
 		}
@@ -75,9 +75,9 @@ kind: Gateway
 metadata: {name: front, namespace: shop}
 spec: {servers: [{port: {number: 8080, name: http, protocol: HTTP}, hosts: ['*']}]}
 `)
-	s := serving(t, served(dir)...)
-	s.awaitReady(t)
-	conn, err := grpc.NewClient(s.xds, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	server := serving(t, served(dir)...)
+	server.awaitReady(t)
+	conn, err := grpc.NewClient(server.xds, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer conn.Close() //nolint:errcheck // it is only read
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
@@ -102,7 +102,7 @@ metadata: {name: deny, namespace: shop}
 spec: {action: DENY, rules: [{when: [{key: request.nonsense, values: [a]}]}]}
 `)
 	next(true)
-	got := command(t, "status", "--check", "--admin", s.admin)
+	got := command(t, "status", "--check", "--admin", server.admin)
 	assert.Equal(t, exitFindings, got.code)
 	require.NoError(t, contains(got.stdout, "AuthorizationPolicy shop/deny"))
 	require.NoError(t, os.Remove(dir+"/policy.yaml"))

@@ -120,13 +120,13 @@ func TestExitCodes(t *testing.T) {
 
 func TestValidateStdin(t *testing.T) {
 	root := newRoot()
-	var out bytes.Buffer
+	var buffer bytes.Buffer
 	root.SetIn(strings.NewReader(strings.ReplaceAll(entry("bad", 80000), "shop", "mall")))
-	root.SetOut(&out)
-	root.SetErr(&out)
+	root.SetOut(&buffer)
+	root.SetErr(&buffer)
 	root.SetArgs([]string{"validate", "-"})
 	require.Error(t, root.ExecuteContext(t.Context()))
-	assert.Contains(t, out.String(), "stdin:4:47: ServiceEntry mall/bad: port number 80000")
+	assert.Contains(t, buffer.String(), "stdin:4:47: ServiceEntry mall/bad: port number 80000")
 }
 
 // Settings that Envoys ignore are reported to those who ask for them.
@@ -140,14 +140,14 @@ func TestValidateForEnvoy(t *testing.T) {
 		"": nowhere,
 	} {
 		root := newRoot()
-		var out bytes.Buffer
+		var buffer bytes.Buffer
 		root.SetIn(strings.NewReader("apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: d}\n" +
 			"spec: {host: a.example, trafficPolicy: {tunnel: {targetHost: a.example, targetPort: 80}}}\n"))
-		root.SetOut(&out)
+		root.SetOut(&buffer)
 		root.SetErr(io.Discard)
 		root.SetArgs([]string{"validate", "--for", client, "-"})
 		require.NoError(t, root.ExecuteContext(t.Context()))
-		assert.Equal(t, want, out.String())
+		assert.Equal(t, want, buffer.String())
 	}
 	root := newRoot()
 	root.SetOut(io.Discard)
@@ -160,12 +160,12 @@ func TestDiffStdin(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80))
 	root := newRoot()
-	var out bytes.Buffer
+	var buffer bytes.Buffer
 	root.SetIn(strings.NewReader(entry("reviews", 81)))
-	root.SetOut(&out)
-	root.SetErr(&out)
+	root.SetOut(&buffer)
+	root.SetErr(&buffer)
 	root.SetArgs([]string{"diff", dir + "/a.yaml", "-"})
 	require.Error(t, root.ExecuteContext(t.Context()))
-	assert.Contains(t, out.String(), "+++ stdin:1 ServiceEntry shop/reviews\n")
-	assert.Contains(t, out.String(), "1 object differs, 0 are only in "+dir+"/a.yaml, 0 only in stdin\n")
+	assert.Contains(t, buffer.String(), "+++ stdin:1 ServiceEntry shop/reviews\n")
+	assert.Contains(t, buffer.String(), "1 object differs, 0 are only in "+dir+"/a.yaml, 0 only in stdin\n")
 }

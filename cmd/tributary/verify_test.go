@@ -14,11 +14,11 @@ import (
 func TestVerify_UnconnectedIstiod(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("a", 80))
-	s := serving(t, served(dir)...)
-	s.awaitReady(t)
+	server := serving(t, served(dir)...)
+	server.awaitReady(t)
 	istiod := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "[]") }))
 	t.Cleanup(istiod.Close)
-	got := command(t, "verify", "--istiod", istiod.URL, "--server", s.xds, "--admin", s.admin, "--settle", "0s")
+	got := command(t, "verify", "--istiod", istiod.URL, "--server", server.xds, "--admin", server.admin, "--settle", "0s")
 	assert.Equal(t, 3, got.code, got.stderr)
 	assert.Contains(t, got.stdout, "missing    ServiceEntry shop/a: ")
 }
@@ -26,11 +26,11 @@ func TestVerify_UnconnectedIstiod(t *testing.T) {
 func TestVerify_RefusesTributary(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("a", 80))
-	s := serving(t, append(freely, "--config-source", "fs://"+dir)...)
-	s.awaitReady(t)
-	got := command(t, "verify", "--istiod", "http://"+s.admin, "--server", s.xds, "--admin", s.admin)
+	server := serving(t, append(freely, "--config-source", "fs://"+dir)...)
+	server.awaitReady(t)
+	got := command(t, "verify", "--istiod", "http://"+server.admin, "--server", server.xds, "--admin", server.admin)
 	assert.Equal(t, exitFailed, got.code)
-	assert.Contains(t, got.stderr, "http://"+s.admin+" is a tributary, and no istiod")
+	assert.Contains(t, got.stderr, "http://"+server.admin+" is a tributary, and no istiod")
 }
 
 // TestVerify_Refusals shows that verify names the remedy where an istiod or a flag refuses it.

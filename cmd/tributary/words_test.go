@@ -86,7 +86,7 @@ func TestLogWithoutAReader(t *testing.T) {
 	require.NoError(t, err)
 	// The output before that has the address of the server.
 	addresses := dir + "/addresses"
-	p := prepared(t, dir, func(c *exec.Cmd) { c.Stderr = written },
+	child := prepared(t, dir, func(c *exec.Cmd) { c.Stderr = written },
 		append([]string{os.Args[0], "serve", "--log-format", "json"},
 			append([]string{"--listen", "unix://" + dir + "/x", "--admin", "unix://" + addresses}, "--config-source", "fs://"+dir, "--state-dir",
 				"off")...)...)
@@ -109,7 +109,7 @@ func TestLogWithoutAReader(t *testing.T) {
 		})
 	}
 	select {
-	case <-p.ended:
+	case <-child.ended:
 		require.Fail(t, "the server ended")
 	default:
 	}

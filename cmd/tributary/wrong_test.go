@@ -18,16 +18,16 @@ var hinted = regexp.MustCompile("(?:^|[\\s`(])(--[a-z][a-z-]+|-[a-z]\\b)")
 // onlyItsFlags checks that the output of a command names only flags that it has and that were given.
 func onlyItsFlags(t *testing.T, args []string, output string) {
 	t.Helper()
-	cmd, _, err := newRoot().Find(args)
-	if err != nil || !cmd.HasParent() || slices.Contains([]string{"help", "completion", "__complete"}, args[0]) {
+	command, _, err := newRoot().Find(args)
+	if err != nil || !command.HasParent() || slices.Contains([]string{"help", "completion", "__complete"}, args[0]) {
 		return
 	}
-	cmd.InitDefaultHelpFlag()
+	command.InitDefaultHelpFlag()
 	for _, m := range hinted.FindAllStringSubmatch(output, -1) {
 		name := m[1]
-		exists := cmd.Flags().Lookup(name[min(2, len(name)-1):]) != nil
+		exists := command.Flags().Lookup(name[min(2, len(name)-1):]) != nil
 		if len(name) == 2 {
-			exists = cmd.Flags().ShorthandLookup(name[1:]) != nil
+			exists = command.Flags().ShorthandLookup(name[1:]) != nil
 		}
 		assert.True(t, exists || slices.Contains(args, name), "%v names %s: %s", args, name, output)
 	}

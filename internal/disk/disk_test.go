@@ -26,24 +26,24 @@ func frames() (data []byte, ends []int) {
 
 // read returns the payloads of data, and what is damaged.
 func read(t testing.TB, data []byte) (all []string, damages []*Damage) {
-	r := NewReader(bytes.NewReader(data), int64(len(data)))
+	reader := NewReader(bytes.NewReader(data), int64(len(data)))
 	at := int64(0)
 	for {
-		payload, err := r.Next()
+		payload, err := reader.Next()
 		if errors.Is(err, io.EOF) {
-			require.Equal(t, int64(len(data)), r.At())
+			require.Equal(t, int64(len(data)), reader.At())
 			return all, damages
 		}
 		if damage, ok := errors.AsType[*Damage](err); ok {
 			require.Equal(t, at, damage.From)
-			require.Equal(t, r.At(), damage.To)
+			require.Equal(t, reader.At(), damage.To)
 			damages = append(damages, damage)
 		} else {
 			require.NoError(t, err)
 			all = append(all, string(payload))
 		}
-		require.Greater(t, r.At(), at)
-		at = r.At()
+		require.Greater(t, reader.At(), at)
+		at = reader.At()
 	}
 }
 
@@ -122,31 +122,31 @@ func FuzzReader(f *testing.F) {
 // Append writes all or nothing, and says so if that is not known.
 func TestAppend(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
-	f, err := Open(path, 0, true)
+	file, err := Open(path, 0, true)
 	require.NoError(t, err)
-	require.NoError(t, f.Append([]byte("one")))
-	f.SetRoom(5)
-	require.ErrorIs(t, f.Append([]byte("two")), ErrNoRoom)
-	f.SetRoom(0)
-	require.NoError(t, f.Append([]byte("three")))
-	require.NoError(t, f.Check())
-	require.NoError(t, f.Close())
-	require.NoError(t, f.Close())
-	require.ErrorIs(t, f.Append([]byte("four")), os.ErrClosed)
+	require.NoError(t, file.Append([]byte("one")))
+	file.SetRoom(5)
+	require.ErrorIs(t, file.Append([]byte("two")), ErrNoRoom)
+	file.SetRoom(0)
+	require.NoError(t, file.Append([]byte("three")))
+	require.NoError(t, file.Check())
+	require.NoError(t, file.Close())
+	require.NoError(t, file.Close())
+	require.ErrorIs(t, file.Append([]byte("four")), os.ErrClosed)
 
-	f, err = Open(path, 3, false)
+	file, err = Open(path, 3, false)
 	require.NoError(t, err)
-	require.NoError(t, f.Append([]byte("more")))
+	require.NoError(t, file.Append([]byte("more")))
 	requireContent(t, path, "onemore")
 	require.NoError(t, os.Truncate(path, 2))
-	require.ErrorIs(t, f.Check(), ErrShort)
+	require.ErrorIs(t, file.Check(), ErrShort)
 	require.NoError(t, os.Rename(path, path+".old"))
-	require.ErrorIs(t, f.Check(), os.ErrNotExist)
+	require.ErrorIs(t, file.Check(), os.ErrNotExist)
 	require.NoError(t, os.WriteFile(path, []byte("another"), 0o600))
-	require.ErrorIs(t, f.Check(), ErrReplaced)
-	require.NoError(t, f.file.Close())
-	require.Error(t, f.Append([]byte("lost")))
-	require.False(t, f.IsOpen())
+	require.ErrorIs(t, file.Check(), ErrReplaced)
+	require.NoError(t, file.file.Close())
+	require.Error(t, file.Append([]byte("lost")))
+	require.False(t, file.IsOpen())
 
 	_, err = Open(path+".missing", 1, false)
 	require.ErrorIs(t, err, os.ErrNotExist)

@@ -22,20 +22,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestGet shows the text or the error for each kind of answer.
 func TestGet(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		user, password, _ := r.BasicAuth()
-		assert.Equal(t, "me p@ss application/json", user+" "+password+" "+r.Header.Get("Accept"))
-		switch r.URL.Path {
+	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		user, password, _ := request.BasicAuth()
+		assert.Equal(t, "me p@ss application/json", user+" "+password+" "+request.Header.Get("Accept"))
+		switch request.URL.Path {
 		case "/text":
-			_, _ = w.Write([]byte("text"))
+			_, _ = response.Write([]byte("text"))
 		case "/long":
-			_, _ = w.Write([]byte(strings.Repeat("x", 9)))
+			_, _ = response.Write([]byte(strings.Repeat("x", 9)))
 		case "/denied":
-			http.Error(w, strings.Repeat("x", 1<<20), http.StatusForbidden)
+			http.Error(response, strings.Repeat("x", 1<<20), http.StatusForbidden)
 		case "/login":
-			w.WriteHeader(http.StatusUnauthorized)
+			response.WriteHeader(http.StatusUnauthorized)
 		case "/moved":
-			http.Redirect(w, r, "/text", http.StatusFound)
+			http.Redirect(response, request, "/text", http.StatusFound)
 		}
 	}))
 	t.Cleanup(server.Close)

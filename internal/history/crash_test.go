@@ -73,28 +73,28 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	dir, written := t.TempDir(), 0
 	for range n {
 		written = max(written, testutil.KillOnce(t, dir, false))
-		h := opened(t, dir, LeastSize, new(memstore.Table))
+		history := opened(t, dir, LeastSize, new(memstore.Table))
 		newest := 0
 		previous := make(map[string]int)
 		bases := 0
-		for e := range h.records(h.files.segments) {
-			if e.Event == "" {
+		for entry := range history.records(history.files.segments) {
+			if entry.Event == "" {
 				bases++
-				require.Equal(t, bases == 1, e.gap, "only the first start is a gap")
+				require.Equal(t, bases == 1, entry.gap, "only the first start is a gap")
 				continue
 			}
-			require.False(t, e.gap)
-			_, err := e.unpack()
+			require.False(t, entry.gap)
+			_, err := entry.unpack()
 			require.NoError(t, err)
-			if last, told := previous[e.Name]; told {
-				require.NotNil(t, e.Old)
-				require.Equal(t, last, number(e.Old.Body), "%s", e.Name)
+			if last, told := previous[entry.Name]; told {
+				require.NotNil(t, entry.Old)
+				require.Equal(t, last, number(entry.Old.Body), "%s", entry.Name)
 			}
-			previous[e.Name] = number(e.New.Body)
-			newest = max(newest, previous[e.Name])
+			previous[entry.Name] = number(entry.New.Body)
+			newest = max(newest, previous[entry.Name])
 		}
 		require.GreaterOrEqual(t, newest, written)
-		served, damaged := h.servedBefore()
+		served, damaged := history.servedBefore()
 		require.False(t, damaged)
 		require.NotEmpty(t, served)
 		for key, object := range served {
@@ -102,7 +102,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 				require.Equal(t, newObject(last%crashObjects, fmt.Sprint(last)).Version(), object.Version)
 			}
 		}
-		require.NoError(t, h.files.current.Close())
+		require.NoError(t, history.files.current.Close())
 	}
 	t.Logf("killed %d times, %d changes", n, written)
 	require.NotZero(t, written)

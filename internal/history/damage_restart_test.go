@@ -21,32 +21,32 @@ func TestGap_DamagedRecordBeforeAStart(t *testing.T) {
 		t.Run(fmt.Sprint(damaged), func(t *testing.T) {
 			dir, table := t.TempDir(), new(memstore.Table)
 			table.Apply([]*resource.Resource{newObject(0, "first")}, nil)
-			h := opened(t, dir, DefaultSize, table)
-			h.round(table)
-			ends := []int64{h.files.last().size}
+			history := opened(t, dir, DefaultSize, table)
+			history.round(table)
+			ends := []int64{history.files.last().size}
 			for i := range 6 {
 				table.Apply([]*resource.Resource{newObject(i, "second")}, nil)
-				h.round(table)
-				ends = append(ends, h.files.last().size)
+				history.round(table)
+				ends = append(ends, history.files.last().size)
 			}
 			time.Sleep(time.Millisecond) // two moments
 			moment := time.Now()
 			time.Sleep(time.Millisecond)
-			require.NoError(t, h.files.current.Close())
-			path := h.files.path(1, segmentSuffix)
+			require.NoError(t, history.files.current.Close())
+			path := history.files.path(1, segmentSuffix)
 			text, err := os.ReadFile(path)
 			require.NoError(t, err)
 			text[(ends[damaged]+ends[damaged+1])/2] ^= 1
 			require.NoError(t, os.WriteFile(path, text, 0o600))
 
-			h = opened(t, dir, DefaultSize, table)
-			h.round(table)
-			served, err := h.ServedAt(moment, resource.ServiceEntry)
+			history = opened(t, dir, DefaultSize, table)
+			history.round(table)
+			served, err := history.ServedAt(moment, resource.ServiceEntry)
 			if _, unknown := errors.AsType[*EarlierError](err); !unknown {
 				require.NoError(t, err)
 				require.Len(t, served.Objects, 6, "unknown: %v", served.Unknown)
 			}
-			answer, err := h.Find(Query{Since: moment})
+			answer, err := history.Find(Query{Since: moment})
 			require.NoError(t, err)
 			require.Empty(t, answer.Entries, "no change is worked out across the gap")
 		})

@@ -17,38 +17,38 @@ func TestEvents(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
 	table.Apply([]*resource.Resource{newObject(1, "one")}, nil)
 	table.MarkSynced()
-	h := opened(t, dir, DefaultSize, table)
+	history := opened(t, dir, DefaultSize, table)
 	run := func() (stop func()) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- h.Run(ctx) }()
+		go func() { ended <- history.Run(ctx) }()
 		return func() { cancel(); require.NoError(t, <-ended) }
 	}
 	events := func(q Query) (lines []string) {
-		a, err := h.Find(q)
+		a, err := history.Find(q)
 		require.NoError(t, err)
 		for _, e := range a.Entries {
 			lines = append(lines, e.Event+" "+e.Source+" "+e.Text)
 		}
 		return lines
 	}
-	h.Note("held", "rules", "much")
+	history.Note("held", "rules", "much")
 	stop := run()
 	require.Eventually(t, func() bool { return len(events(Query{})) == 1 }, 10*time.Second, time.Millisecond)
-	h.Note("hold-ended", "rules", "released")
+	history.Note("hold-ended", "rules", "released")
 	stop()
 	table.Apply([]*resource.Resource{newObject(1, "two")}, nil)
 	stop = run()
 	require.Eventually(t, func() bool { return len(events(Query{})) == 3 }, 10*time.Second, time.Millisecond)
-	h.Note(Reloaded, "", "by somebody")
+	history.Note(Reloaded, "", "by somebody")
 	stop()
 	want := []string{"held rules much", "hold-ended rules released", "updated rules ", "reloaded  by somebody"}
 	require.Equal(t, want, events(Query{}))
 	require.Equal(t, want[:3], events(Query{Source: "rules"}))
 	require.Equal(t, want[2:3], events(Query{Kind: resource.ServiceEntry}))
-	require.Equal(t, map[string]string{"s1": "two"}, bodies(t, h, time.Now()))
+	require.Equal(t, map[string]string{"s1": "two"}, bodies(t, history, time.Now()))
 
-	h = opened(t, dir, DefaultSize, table)
+	history = opened(t, dir, DefaultSize, table)
 	run()()
 	require.Equal(t, want, events(Query{}))
 }
@@ -108,28 +108,28 @@ func TestEvents_BeforeSync(t *testing.T) {
 	unread.MarkSynced()
 	require.Eventually(t, func() bool { return len(h.events) == 0 && h.readable.Load().served.Len() == 1 }, 10*time.Second, time.Millisecond)
 	stop()
-	a, err := h.Find(Query{Kind: resource.ServiceEntry})
+	answer, err := h.Find(Query{Kind: resource.ServiceEntry})
 	require.NoError(t, err)
-	require.Len(t, a.Entries, 1)
-	require.Equal(t, Updated, a.Entries[0].Event)
-	require.True(t, a.Entries[0].Unwatched)
+	require.Len(t, answer.Entries, 1)
+	require.Equal(t, Updated, answer.Entries[0].Event)
+	require.True(t, answer.Entries[0].Unwatched)
 	require.Len(t, texts(h, false), 2003)
 }
 
 // TestFind_OrderOfTime writes an event later than a change that was after it.
 func TestFind_OrderOfTime(t *testing.T) {
 	table := new(memstore.Table)
-	h := opened(t, t.TempDir(), DefaultSize, table)
-	h.round(table)
+	history := opened(t, t.TempDir(), DefaultSize, table)
+	history.round(table)
 	early := &Entry{Time: time.Now().UTC(), Event: Reloaded}
 	table.Apply([]*resource.Resource{newObject(1, "one")}, nil)
-	h.round(table)
-	h.recordEvent(early)
-	a, err := h.Find(Query{Limit: 1})
+	history.round(table)
+	history.recordEvent(early)
+	answer, err := history.Find(Query{Limit: 1})
 	require.NoError(t, err)
-	require.Equal(t, Added, a.Entries[0].Event)
-	require.Equal(t, 1, a.Earlier)
-	a, err = h.Find(Query{})
+	require.Equal(t, Added, answer.Entries[0].Event)
+	require.Equal(t, 1, answer.Earlier)
+	answer, err = history.Find(Query{})
 	require.NoError(t, err)
-	require.Equal(t, Reloaded, a.Entries[0].Event)
+	require.Equal(t, Reloaded, answer.Entries[0].Event)
 }

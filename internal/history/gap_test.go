@@ -16,12 +16,12 @@ import (
 
 // fill leaves the disk no room: the segment cannot grow, and the next one cannot be created. The result makes room
 // again.
-func fill(t *testing.T, h *History) (free func()) {
-	next := h.files.path(h.files.segments[len(h.files.segments)-1].number+1, segmentSuffix)
-	h.files.current.SetRoom(1)
+func fill(t *testing.T, history *History) (free func()) {
+	next := history.files.path(history.files.segments[len(history.files.segments)-1].number+1, segmentSuffix)
+	history.files.current.SetRoom(1)
 	require.NoError(t, os.MkdirAll(filepath.Join(next, "blocks"), 0o700))
 	return func() {
-		h.files.current.SetRoom(0)
+		history.files.current.SetRoom(0)
 		require.NoError(t, os.RemoveAll(next))
 	}
 }
@@ -52,45 +52,45 @@ func TestGap_FullDisk(t *testing.T) {
 			for _, events := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s %+v %t", name, restarts, events), func(t *testing.T) {
 					dir, table := t.TempDir(), new(memstore.Table)
-					h := opened(t, dir, DefaultSize, table)
-					h.round(table)
+					history := opened(t, dir, DefaultSize, table)
+					history.round(table)
 					table.Apply(several(0, 306, "old"), nil)
-					h.round(table)
+					history.round(table)
 					before := time.Now()
 					time.Sleep(time.Millisecond) // two moments
-					require.Len(t, bodies(t, h, before), 306)
+					require.Len(t, bodies(t, history, before), 306)
 
-					free := fill(t, h)
+					free := fill(t, history)
 					lose(table)
-					h.round(table)
+					history.round(table)
 					if events {
-						h.recordEvent(&Entry{Time: time.Now(), Event: Reloaded, Text: "lost, too"})
+						history.recordEvent(&Entry{Time: time.Now(), Event: Reloaded, Text: "lost, too"})
 					}
 					inside := time.Now()
 					restart := func(times int) {
 						for range times {
-							require.NoError(t, h.files.current.Close())
-							h = opened(t, dir, DefaultSize, table)
-							require.Empty(t, h.Health().Damaged)
-							h.round(table)
+							require.NoError(t, history.files.current.Close())
+							history = opened(t, dir, DefaultSize, table)
+							require.Empty(t, history.Health().Damaged)
+							history.round(table)
 						}
-						_, err := h.ServedAt(inside, resource.ServiceEntry)
+						_, err := history.ServedAt(inside, resource.ServiceEntry)
 						_, unknown := errors.AsType[*EarlierError](err)
 						require.True(t, unknown, "%v", err)
 					}
 					restart(0)
-					require.Len(t, bodies(t, h, before), 306, "earlier changes are known")
+					require.Len(t, bodies(t, history, before), 306, "earlier changes are known")
 					restart(restarts.full)
 					free()
 					restart(restarts.free)
 					table.Apply([]*resource.Resource{newObject(500, "after")}, nil)
-					h.round(table)
+					history.round(table)
 					restart(restarts.after)
-					answer, err := h.Find(Query{Since: before})
+					answer, err := history.Find(Query{Since: before})
 					require.NoError(t, err)
 					require.LessOrEqual(t, len(answer.Entries), 1, "no change is worked out across the gap")
 					require.False(t, answer.From.Before(before), "it says since when it is whole")
-					require.Len(t, bodies(t, h, time.Now()), table.Snapshot().Len())
+					require.Len(t, bodies(t, history, time.Now()), table.Snapshot().Len())
 				})
 			}
 		}
@@ -101,29 +101,29 @@ func TestGap_FullDisk(t *testing.T) {
 // With room again, the history refuses the times of these changes, and counts them.
 func TestGap_FullDiskAtStart(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
-	h := opened(t, dir, DefaultSize, table)
+	history := opened(t, dir, DefaultSize, table)
 	table.Apply([]*resource.Resource{newObject(1, "old")}, nil)
-	h.round(table)
-	_ = h.files.current.Close() // a clean end
+	history.round(table)
+	_ = history.files.current.Close() // a clean end
 
 	next := filepath.Join(dir, "0000000002.log")
-	h = opened(t, dir, DefaultSize, table)
+	history = opened(t, dir, DefaultSize, table)
 	require.NoError(t, os.Mkdir(next, 0o700)) // the next segment cannot be made
-	h.round(table)                            // the start
+	history.round(table)                      // the start
 	change := func(body string) time.Time {
 		time.Sleep(time.Millisecond)
 		table.Apply([]*resource.Resource{newObject(1, body), newObject(2, body)}, nil) // s2 is new
-		h.round(table)
+		history.round(table)
 		time.Sleep(time.Millisecond)
 		return time.Now()
 	}
 	lost := change("lost")
 	require.NoError(t, os.Remove(next))
 	change("new")
-	if s, err := h.ServedAt(lost, ""); err == nil {
+	if s, err := history.ServedAt(lost, ""); err == nil {
 		t.Errorf("at a time when s1 was \"lost\", the history says %v, unknown %v", bodiesOf(s), s.Unknown)
 	}
-	health := h.Health()
+	health := history.Health()
 	t.Logf("health: %+v", health)
 	require.NotZero(t, health.Lost)
 }

@@ -60,46 +60,46 @@ func TestDamage_AtRunTime(t *testing.T) {
 			require.NoError(t, os.Truncate(path, 10))
 			return path
 		},
-		"overwritten": func(t *testing.T, h *History) string {
-			path := h.files.path(h.files.segments[1].number, segmentSuffix)
+		"overwritten": func(t *testing.T, history *History) string {
+			path := history.files.path(history.files.segments[1].number, segmentSuffix)
 			file, err := os.OpenFile(path, os.O_WRONLY, 0)
 			require.NoError(t, err)
 			_, err = file.WriteAt([]byte("rot"), 40)
 			require.NoError(t, err)
 			require.NoError(t, file.Close())
-			query(t, h) // a query finds it
+			query(t, history) // a query finds it
 			return path
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, table := filepath.Join(t.TempDir(), "state", "history"), new(memstore.Table)
-			h, log, opened := spoilt(t, dir, table, 20)
-			require.Greater(t, len(h.files.segments), 3)
-			require.Empty(t, h.Health())
-			require.Empty(t, log.String())
+			history, builder, opened := spoilt(t, dir, table, 20)
+			require.Greater(t, len(history.files.segments), 3)
+			require.Empty(t, history.Health())
+			require.Empty(t, builder.String())
 
-			file := spoil(t, h)
+			file := spoil(t, history)
 			if name == "segment" {
-				require.Equal(t, file, h.Health().Damaged[0].File, "who looks notices")
+				require.Equal(t, file, history.Health().Damaged[0].File, "who looks notices")
 			}
-			change(h, table, "after")
+			change(history, table, "after")
 			begin := time.Now()
-			change(h, table, "last")
+			change(history, table, "last")
 
-			require.Contains(t, log.String(), "a file of the history is damaged")
-			require.Equal(t, 1, strings.Count(log.String(), "file="+file+" "), "%s", log)
-			health := h.Health()
+			require.Contains(t, builder.String(), "a file of the history is damaged")
+			require.Equal(t, 1, strings.Count(builder.String(), "file="+file+" "), "%s", builder)
+			health := history.Health()
 			require.Empty(t, health.Error)
 			require.Zero(t, health.Lost)
-			require.InDelta(t, len(health.Damaged), testutil.ToFloat64(h.spoiled), 0)
+			require.InDelta(t, len(health.Damaged), testutil.ToFloat64(history.spoiled), 0)
 			require.Equal(t, file, health.Damaged[0].File)
 
-			a := query(t, h)
+			a := query(t, history)
 			require.False(t, a.From.Before(opened))
 			require.Equal(t, "last", string(a.Entries[len(a.Entries)-1].New.Body))
 			require.Equal(t, "after", string(a.Entries[len(a.Entries)-1].Old.Body))
-			require.Equal(t, map[string]string{"s1": "after", "s2": "after"}, bodies(t, h, begin))
-			require.FileExists(t, h.files.path(h.files.base.number, completeSuffix))
+			require.Equal(t, map[string]string{"s1": "after", "s2": "after"}, bodies(t, history, begin))
+			require.FileExists(t, history.files.path(history.files.base.number, completeSuffix))
 		})
 	}
 }
@@ -107,25 +107,25 @@ func TestDamage_AtRunTime(t *testing.T) {
 // A damaged record is a gap, and the rest of the file is intact.
 func TestDamage_RecordIsGap(t *testing.T) {
 	dir, table := filepath.Join(t.TempDir(), "history"), new(memstore.Table)
-	h, err := Open(dir, LeastSize, table, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	history, err := Open(dir, LeastSize, table, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	require.NoError(t, err)
-	h.round(table)
+	history.round(table)
 	for i := range 10 {
-		change(h, table, fmt.Sprint(i))
+		change(history, table, fmt.Sprint(i))
 	}
-	require.Len(t, h.files.segments, 1)
-	before := query(t, h)
-	require.NoError(t, h.files.current.Close())
-	path := h.files.path(1, segmentSuffix)
+	require.Len(t, history.files.segments, 1)
+	before := query(t, history)
+	require.NoError(t, history.files.current.Close())
+	path := history.files.path(1, segmentSuffix)
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	data[len(data)/2] ^= 1
 	require.NoError(t, os.WriteFile(path, data, 0o600))
 
-	h, log, opened := spoilt(t, dir, table, 0)
+	history, log, opened := spoilt(t, dir, table, 0)
 	require.Equal(t, 1, strings.Count(log.String(), "file="+path+" "), log)
 	require.Contains(t, log.String(), " bytes from byte ")
-	after := query(t, h)
+	after := query(t, history)
 	require.Len(t, after.Entries, len(before.Entries)-1)
 	require.True(t, after.From.After(before.From))
 	require.True(t, after.From.Before(opened), "the following changes are complete")
@@ -133,32 +133,32 @@ func TestDamage_RecordIsGap(t *testing.T) {
 		require.True(t, slices.ContainsFunc(before.Entries, func(o *Entry) bool { return o.Time.Equal(e.Time) && o.Name == e.Name }))
 	}
 	damaged := after.Entries[len(after.Entries)-1].Time
-	require.Equal(t, map[string]string{"s1": "9", "s2": "9"}, bodies(t, h, damaged))
-	_, err = h.ServedAt(after.From.Add(-1), "")
+	require.Equal(t, map[string]string{"s1": "9", "s2": "9"}, bodies(t, history, damaged))
+	_, err = history.ServedAt(after.From.Add(-1), "")
 	require.Error(t, err)
 }
 
 // While changes cannot be written, that is shown and counted; afterwards changes are written again.
 func TestHealth_WriteErrors(t *testing.T) {
 	dir, table := filepath.Join(t.TempDir(), "state", "history"), new(memstore.Table)
-	h, log, _ := spoilt(t, dir, table, 1)
+	history, builder, _ := spoilt(t, dir, table, 1)
 	require.NoError(t, os.RemoveAll(dir))
 	require.NoError(t, os.WriteFile(dir, nil, 0o600)) // no directory can be made
-	change(h, table, "lost")
-	change(h, table, "lost, too")
-	require.Equal(t, 1, strings.Count(log.String(), "changes cannot be written to the history"))
-	health := h.Health()
+	change(history, table, "lost")
+	change(history, table, "lost, too")
+	require.Equal(t, 1, strings.Count(builder.String(), "changes cannot be written to the history"))
+	health := history.Health()
 	require.Contains(t, health.Error, dir)
 	require.Equal(t, 4, health.Lost)
-	require.InDelta(t, 4, testutil.ToFloat64(h.lost), 0)
+	require.InDelta(t, 4, testutil.ToFloat64(history.lost), 0)
 
 	require.NoError(t, os.Remove(dir))
-	change(h, table, "again")
-	health = h.Health()
+	change(history, table, "again")
+	health = history.Health()
 	require.Empty(t, health.Error)
 	require.Equal(t, 4, health.Lost)
-	require.Contains(t, log.String(), "changes are written to the history again")
-	require.Equal(t, "lost, too", string(query(t, h).Entries[0].Old.Body))
+	require.Contains(t, builder.String(), "changes are written to the history again")
+	require.Equal(t, "lost, too", string(query(t, history).Entries[0].Old.Body))
 }
 
 // A start reports damage in the files of an earlier process, but not the beginning of an unfinished record.
@@ -212,20 +212,20 @@ func TestDamage_FoundAtStart(t *testing.T) {
 			require.NoError(t, before.files.current.Close())
 			file := c.spoil(t, before)
 
-			h, log, opened := spoilt(t, dir, table, 1)
-			from := query(t, h).From
+			history, builder, opened := spoilt(t, dir, table, 1)
+			from := query(t, history).From
 			if c.fine {
-				require.Empty(t, log.String())
-				require.Empty(t, h.Health())
+				require.Empty(t, builder.String())
+				require.Empty(t, history.Health())
 				require.True(t, from.Before(opened))
 				return
 			}
-			require.Equal(t, 1, strings.Count(log.String(), "file="+file+" "), "%s", log)
-			require.Equal(t, file, h.Health().Damaged[0].File)
-			require.InDelta(t, 1, testutil.ToFloat64(h.spoiled), 0)
+			require.Equal(t, 1, strings.Count(builder.String(), "file="+file+" "), "%s", builder)
+			require.Equal(t, file, history.Health().Damaged[0].File)
+			require.InDelta(t, 1, testutil.ToFloat64(history.spoiled), 0)
 			require.True(t, from.After(first))
-			require.Empty(t, h.Health().Error)
-			require.Equal(t, map[string]string{"s1": "0", "s2": "0"}, bodies(t, h, time.Now()))
+			require.Empty(t, history.Health().Error)
+			require.Equal(t, map[string]string{"s1": "0", "s2": "0"}, bodies(t, history, time.Now()))
 		})
 	}
 }
@@ -247,10 +247,10 @@ func TestDamage_StartAfterwards(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, content, 0o600))
 
 	started := time.Now()
-	h := opened(t, dir, LeastSize, table)
-	h.round(table)
-	answer := query(t, h)
+	history := opened(t, dir, LeastSize, table)
+	history.round(table)
+	answer := query(t, history)
 	require.Len(t, answer.Entries, 19)
 	require.False(t, answer.From.Before(started))
-	require.Equal(t, map[string]string{"s1": "9", "s2": "9"}, bodies(t, h, time.Now()))
+	require.Equal(t, map[string]string{"s1": "9", "s2": "9"}, bodies(t, history, time.Now()))
 }

@@ -70,8 +70,8 @@ func bodiesOf(s *State) map[string]string {
 func TestServedAt_RandomCommits(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
 	draw := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // it is to be the same each time
-	h := opened(t, dir, DefaultSize, table)
-	h.round(table)
+	history := opened(t, dir, DefaultSize, table)
+	history.round(table)
 	type moment struct {
 		moment time.Time
 		bodies map[string]string
@@ -91,10 +91,10 @@ func TestServedAt_RandomCommits(t *testing.T) {
 		changed, _ := table.Apply(puts, deletes)
 		changes += len(changed)
 		if draw.IntN(20) == 0 { // the change is seen by the next process
-			require.NoError(t, h.files.current.Close())
-			h = opened(t, dir, DefaultSize, table)
+			require.NoError(t, history.files.current.Close())
+			history = opened(t, dir, DefaultSize, table)
 		}
-		h.round(table)
+		history.round(table)
 		bodies := make(map[string]string)
 		for r := range table.Snapshot().All() {
 			bodies[r.Key().Name] = string(r.Body())
@@ -102,29 +102,29 @@ func TestServedAt_RandomCommits(t *testing.T) {
 		moments = append(moments, moment{time.Now(), bodies})
 	}
 	for _, m := range moments {
-		require.Equal(t, m.bodies, bodies(t, h, m.moment))
+		require.Equal(t, m.bodies, bodies(t, history, m.moment))
 	}
-	answer, err := h.Find(Query{Details: true})
+	answer, err := history.Find(Query{Details: true})
 	require.NoError(t, err)
 	require.Len(t, answer.Entries, changes)
 
-	_, err = h.ServedAt(answer.From.Add(-time.Second), "")
+	_, err = history.ServedAt(answer.From.Add(-time.Second), "")
 	var earlier *EarlierError
 	require.ErrorAs(t, err, &earlier)
 }
 
 func TestFind_Changes(t *testing.T) {
 	table := new(memstore.Table)
-	h := opened(t, t.TempDir(), DefaultSize, table)
+	history := opened(t, t.TempDir(), DefaultSize, table)
 	table.Apply([]*resource.Resource{newObject(1, "one")}, nil)
-	h.round(table)
+	history.round(table)
 	table.Apply([]*resource.Resource{newObject(1, "two"), newObject(2, "one")}, nil)
-	h.round(table)
+	history.round(table)
 	table.Apply([]*resource.Resource{newObject(1, "two").WithOrigin(resource.Origin{Source: "other"})}, []resource.Key{key(2)})
-	h.round(table)
+	history.round(table)
 
 	linesOf := func(q Query) (lines []string) {
-		a, err := h.Find(q)
+		a, err := history.Find(q)
 		require.NoError(t, err)
 		for _, e := range a.Entries {
 			lines = append(lines, fmt.Sprintf("%s %s %s %s", e.Event, e.Name, e.Source, e.Place))
@@ -140,25 +140,25 @@ func TestFind_Changes(t *testing.T) {
 	require.Len(t, linesOf(Query{Name: "s2"}), 2)
 	require.Empty(t, linesOf(Query{Since: time.Now().Add(time.Hour)}))
 
-	a, err := h.Find(Query{Name: "s1", Limit: 1, Details: true})
+	answer, err := history.Find(Query{Name: "s1", Limit: 1, Details: true})
 	require.NoError(t, err)
-	require.Equal(t, 1, a.Earlier)
-	require.Equal(t, "two", string(a.Entries[0].Old.Body))
-	require.Equal(t, "rules", a.Entries[0].Old.Source)
+	require.Equal(t, 1, answer.Earlier)
+	require.Equal(t, "two", string(answer.Entries[0].Old.Body))
+	require.Equal(t, "rules", answer.Entries[0].Old.Source)
 }
 
 // TestTornTail cuts the last segment at each byte of its last record: all earlier records are there, and the lost
 // change is found again.
 func TestTornTail(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
-	h := opened(t, dir, DefaultSize, table)
-	h.round(table)
+	history := opened(t, dir, DefaultSize, table)
+	history.round(table)
 	table.Apply([]*resource.Resource{newObject(1, "one")}, nil)
-	h.round(table)
-	complete := h.files.segments[0].size
+	history.round(table)
+	complete := history.files.segments[0].size
 	table.Apply([]*resource.Resource{newObject(1, "two")}, nil)
-	h.round(table)
-	path := h.files.path(h.files.segments[0].number, segmentSuffix)
+	history.round(table)
+	path := history.files.path(history.files.segments[0].number, segmentSuffix)
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	for size := complete; size < int64(len(text)); size++ {
@@ -169,16 +169,16 @@ func TestTornTail(t *testing.T) {
 			cut = append(cut, make([]byte, int64(len(text))-size)...)
 		}
 		require.NoError(t, os.WriteFile(filepath.Join(copied, filepath.Base(path)), cut, 0o600))
-		h := opened(t, copied, DefaultSize, table)
-		h.round(table)
-		a, err := h.Find(Query{Details: true})
+		history := opened(t, copied, DefaultSize, table)
+		history.round(table)
+		a, err := history.Find(Query{Details: true})
 		require.NoError(t, err)
 		require.Len(t, a.Entries, 2)
 		last := a.Entries[1]
 		require.True(t, last.Unwatched)
 		require.Equal(t, "one", string(last.Old.Body))
 		require.Equal(t, "two", string(last.New.Body))
-		require.NoError(t, h.files.current.Close())
+		require.NoError(t, history.files.current.Close())
 	}
 }
 
@@ -186,14 +186,14 @@ func TestTornTail(t *testing.T) {
 func TestStart_UnwatchedChanges(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
 	table.Apply([]*resource.Resource{newObject(1, "one"), newObject(2, "one"), newObject(3, "one")}, nil)
-	h := opened(t, dir, DefaultSize, table)
-	h.round(table)
+	history := opened(t, dir, DefaultSize, table)
+	history.round(table)
 	before := time.Now()
-	require.NoError(t, h.files.current.Close())
+	require.NoError(t, history.files.current.Close())
 	table.Apply([]*resource.Resource{newObject(1, "two"), newObject(4, "one")}, []resource.Key{key(2)})
-	h = opened(t, dir, DefaultSize, table)
-	h.round(table)
-	a, err := h.Find(Query{})
+	history = opened(t, dir, DefaultSize, table)
+	history.round(table)
+	a, err := history.Find(Query{})
 	require.NoError(t, err)
 	events := make(map[string]string)
 	for _, e := range a.Entries {
@@ -201,7 +201,7 @@ func TestStart_UnwatchedChanges(t *testing.T) {
 		events[e.Name] = fmt.Sprint(e.Event, " ", e.Unknown)
 	}
 	require.Equal(t, map[string]string{"s1": "updated true", "s2": "deleted true", "s4": "added false"}, events)
-	s, err := h.ServedAt(before, "")
+	s, err := history.ServedAt(before, "")
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"s3": "one"}, bodiesOf(s))
 	require.Equal(t, []string{key(1).String(), key(2).String()}, s.Unknown)
@@ -211,8 +211,8 @@ func TestStart_UnwatchedChanges(t *testing.T) {
 func TestDirectory_SizeLimit(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
 	const limit = 64 << 10
-	h := opened(t, dir, limit, table)
-	h.round(table)
+	history := opened(t, dir, limit, table)
+	history.round(table)
 	draw := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // it is to be the same each time
 	for i := range 2000 {
 		noise := make([]byte, 200)
@@ -220,7 +220,7 @@ func TestDirectory_SizeLimit(t *testing.T) {
 			noise[k] = byte(draw.Uint32())
 		}
 		table.Apply([]*resource.Resource{newObject(i%10, string(noise))}, nil)
-		h.round(table)
+		history.round(table)
 		files, err := os.ReadDir(dir)
 		require.NoError(t, err)
 		var total int64
@@ -231,10 +231,10 @@ func TestDirectory_SizeLimit(t *testing.T) {
 		}
 		require.LessOrEqual(t, total, int64(limit+2000))
 	}
-	a, err := h.Find(Query{})
+	a, err := history.Find(Query{})
 	require.NoError(t, err)
 	require.Greater(t, len(a.Entries), 50)
-	require.Len(t, bodies(t, h, time.Now()), 10)
+	require.Len(t, bodies(t, history, time.Now()), 10)
 }
 
 // TestHistory_CountsLostChanges has the disk be full, and then not.
@@ -242,18 +242,18 @@ func TestHistory_CountsLostChanges(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
 	var logged bytes.Buffer
 	registry := prometheus.NewRegistry()
-	h, err := Open(dir, DefaultSize, table, slog.New(slog.NewTextHandler(&logged, nil)), registry)
+	history, err := Open(dir, DefaultSize, table, slog.New(slog.NewTextHandler(&logged, nil)), registry)
 	require.NoError(t, err)
-	h.round(table)
-	h.files.current.SetRoom(1)
+	history.round(table)
+	history.files.current.SetRoom(1)
 	for i := range 3 {
 		table.Apply([]*resource.Resource{newObject(1, fmt.Sprint(i)), newObject(2, fmt.Sprint(i))}, nil)
 		if i == 1 {
-			h.files.current.SetRoom(0)
+			history.files.current.SetRoom(0)
 		}
-		h.round(table)
+		history.round(table)
 	}
-	require.NoError(t, h.files.current.Close())
+	require.NoError(t, history.files.current.Close())
 	require.Equal(t, 1, strings.Count(logged.String(), "cannot be written"), "once")
 	require.Contains(t, logged.String(), "written to the history again")
 	families, err := registry.Gather()

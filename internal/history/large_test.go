@@ -54,8 +54,8 @@ func TestDirectory_SizeLimitOfALargeMesh(t *testing.T) {
 	}
 	const size = 8 << 20
 	table, dir := largeTable(), t.TempDir()
-	h := opened(t, dir, size, table)
-	h.round(table)
+	history := opened(t, dir, size, table)
+	history.round(table)
 	most, written := int64(0), 0
 	for i := 0; i < 60_000; i += 1000 {
 		changed := make([]*resource.Resource, 1000)
@@ -64,11 +64,11 @@ func TestDirectory_SizeLimitOfALargeMesh(t *testing.T) {
 			written += len(changed[n].Body())
 		}
 		table.Apply(changed, nil)
-		h.round(table)
+		history.round(table)
 		most = max(most, onDisk(t, dir))
 	}
 	require.Greater(t, int64(written), int64(2*size))
-	require.LessOrEqual(t, most, int64(size), "a list of the served objects takes %d", h.files.base.size)
+	require.LessOrEqual(t, most, int64(size), "a list of the served objects takes %d", history.files.base.size)
 }
 
 // BenchmarkPairs makes commits of two tables of a large mesh in turn: one with an idle follower, and one with a
@@ -89,9 +89,9 @@ func pairs(b *testing.B, block int) {
 	var followed atomic.Uint64
 	idle, recorded := &side{table: largeTable(), seen: func() memstore.Revision { return memstore.Revision(followed.Load()) }},
 		&side{table: largeTable()}
-	h := opened(b, b.TempDir(), DefaultSize, recorded.table)
+	history := opened(b, b.TempDir(), DefaultSize, recorded.table)
 	recorded.seen = func() memstore.Revision {
-		if s := h.readable.Load(); len(s.segments) > 0 {
+		if s := history.readable.Load(); len(s.segments) > 0 {
 			return s.served.Revision()
 		}
 		return 0
@@ -104,7 +104,7 @@ func pairs(b *testing.B, block int) {
 			followed.Store(uint64(now.Revision()))
 		})
 	})
-	following.Go(func() { _ = h.Run(ctx) })
+	following.Go(func() { _ = history.Run(ctx) })
 	defer following.Wait()
 	defer cancel()
 	sides := []*side{idle, recorded}
@@ -150,28 +150,28 @@ func pairs(b *testing.B, block int) {
 // BenchmarkStart opens a full history of a large mesh, and compares it with the served objects, none of which changed.
 func BenchmarkStart(b *testing.B) {
 	table, dir := largeTable(), b.TempDir()
-	h := opened(b, dir, DefaultSize, table)
-	h.round(table)
-	for i := 0; len(h.readable.Load().segments) < segmentShares-1; i += 1000 {
+	history := opened(b, dir, DefaultSize, table)
+	history.round(table)
+	for i := 0; len(history.readable.Load().segments) < segmentShares-1; i += 1000 {
 		changed := make([]*resource.Resource, 1000)
 		for n := range changed {
 			changed[n] = newObject((i+n)%many, service(i+1))
 		}
 		table.Apply(changed, nil)
-		h.round(table)
+		history.round(table)
 	}
-	require.NoError(b, h.files.current.Close())
+	require.NoError(b, history.files.current.Close())
 	size := onDisk(b, dir)
 	var open, takeUp time.Duration
 	n := 0
 	for b.Loop() {
 		began := time.Now()
-		h := opened(b, dir, DefaultSize, table)
+		history := opened(b, dir, DefaultSize, table)
 		open += time.Since(began)
 		began = time.Now()
-		h.round(table)
+		history.round(table)
 		takeUp += time.Since(began)
-		require.NoError(b, h.files.current.Close())
+		require.NoError(b, history.files.current.Close())
 		n++
 	}
 	b.ReportMetric(float64(size), "bytes")

@@ -126,11 +126,11 @@ func TestBound_Slow(t *testing.T) {
 		pool := intake.NewPool(intake.Limits{})
 		request, err := http.NewRequestWithContext(pool.Source(t.Context()), http.MethodGet, "http://registry:80/", http.NoBody)
 		require.NoError(t, err)
-		from, to := io.Pipe()
+		from, pipeWriter := io.Pipe()
 		response := intake.Bound(&http.Response{Body: from, Request: request})
 		go func() {
 			time.Sleep(time.Hour)
-			_, _ = to.Write([]byte(`{`))
+			_, _ = pipeWriter.Write([]byte(`{`))
 		}()
 		_, err = io.ReadAll(response.Body)
 		require.ErrorContains(t, err, "the answer is not complete 1m0s after it began")

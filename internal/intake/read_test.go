@@ -41,14 +41,14 @@ func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 // A few bytes of gzip that become many count as many.
 func TestABombIsCountedAsWhatItBecomes(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")
 		z := gzip.NewWriter(w)
 		_, _ = io.CopyN(z, new(zeros), 64<<20)
 		_ = z.Close()
 	}))
-	defer s.Close()
-	resp, err := s.Client().Get(s.URL)
+	defer server.Close()
+	resp, err := server.Client().Get(server.URL)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, resp.Body.Close()) }()
 	_, err = intake.Read(resp.Body, 1<<20)

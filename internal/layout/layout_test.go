@@ -109,12 +109,12 @@ func TestImports(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", "tributary/...").Output()
 	require.NoError(t, err)
 	seen, ofCommands := 0, 0
-	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
 		var pkg struct {
 			ImportPath string
 			Imports    []string
 		}
-		err := dec.Decode(&pkg)
+		err := decoder.Decode(&pkg)
 		if errors.Is(err, io.EOF) {
 			break
 		}

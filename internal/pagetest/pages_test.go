@@ -94,13 +94,13 @@ func TestCompare(t *testing.T) {
 }
 
 func TestSandbox(t *testing.T) {
-	run := func(s *Sandbox, text string) error {
-		s.Dir = t.TempDir()
-		s.Programs = map[string]string{"endless": "echo begun; exec sleep 1000", "other": `echo other "$@"; exit 3`}
-		defer s.Close()
+	run := func(sandbox *Sandbox, text string) error {
+		sandbox.Dir = t.TempDir()
+		sandbox.Programs = map[string]string{"endless": "echo begun; exec sleep 1000", "other": `echo other "$@"; exit 3`}
+		defer sandbox.Close()
 		blocks, err := parse("p.md", "```console\n"+text+"```\n")
 		require.NoError(t, err)
-		return s.Run(blocks[0])
+		return sandbox.Run(blocks[0])
 	}
 	require.NoError(t, run(&Sandbox{}, "$ echo a > b\n$ cat b\na\n"))
 	require.ErrorContains(t, run(&Sandbox{}, "$ echo a\nb\n"), "p.md:2: $ echo a\nthe page has -, and it printed +:\n  - b\n  + a\n")

@@ -34,7 +34,7 @@ func TestCheck(t *testing.T) {
 func TestUnixSockets(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
-	lis, err := Listen(t.Context(), "unix://"+path+"?mode=0660")
+	listener, err := Listen(t.Context(), "unix://"+path+"?mode=0660")
 	require.NoError(t, err)
 	info, err := os.Stat(path)
 	require.NoError(t, err)
@@ -44,14 +44,14 @@ func TestUnixSockets(t *testing.T) {
 	require.EqualError(t, err, path+" is in use by another program")
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
 
-	lis.(*net.UnixListener).SetUnlinkOnClose(false) // as after a crash
-	require.NoError(t, lis.Close())
-	lis, err = Listen(t.Context(), "unix://"+path)
+	listener.(*net.UnixListener).SetUnlinkOnClose(false) // as after a crash
+	require.NoError(t, listener.Close())
+	listener, err = Listen(t.Context(), "unix://"+path)
 	require.NoError(t, err)
 	info, err = os.Stat(path)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-	require.NoError(t, lis.Close())
+	require.NoError(t, listener.Close())
 
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
 	_, err = Listen(t.Context(), "unix://"+path)
@@ -62,11 +62,11 @@ func TestUnixSockets(t *testing.T) {
 }
 
 func TestAPortInUse(t *testing.T) {
-	lis, err := Listen(t.Context(), "127.0.0.1:0")
+	listener, err := Listen(t.Context(), "127.0.0.1:0")
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, lis.Close()) })
-	_, err = Listen(t.Context(), lis.Addr().String())
-	require.EqualError(t, err, lis.Addr().String()+" is in use by another program")
+	t.Cleanup(func() { require.NoError(t, listener.Close()) })
+	_, err = Listen(t.Context(), listener.Addr().String())
+	require.EqualError(t, err, listener.Addr().String()+" is in use by another program")
 }
 
 // What the system refuses is said in words, and stays what it is for programs.

@@ -44,36 +44,36 @@ func (n *notified) await(prefix string) string {
 }
 
 func TestStates(t *testing.T) {
-	n := manager(t)
-	var log testutil.Buffer
-	m := ManagerFromEnvironment(log.Logger())
+	notified := manager(t)
+	var buffer testutil.Buffer
+	m := ManagerFromEnvironment(buffer.Logger())
 	m.Ready()
-	require.Equal(t, "READY=1", n.await("READY"))
+	require.Equal(t, "READY=1", notified.await("READY"))
 	m.Reloading()
-	require.Regexp(t, `^RELOADING=1\nMONOTONIC_USEC=[1-9][0-9]*\n?$`, n.await("RELOADING"))
+	require.Regexp(t, `^RELOADING=1\nMONOTONIC_USEC=[1-9][0-9]*\n?$`, notified.await("RELOADING"))
 	m.Ready()
-	require.Equal(t, "READY=1", n.await("READY"))
+	require.Equal(t, "READY=1", notified.await("READY"))
 	m.Stopping()
-	require.Equal(t, "STOPPING=1", n.await("STOPPING"))
-	require.Empty(t, log.String())
+	require.Equal(t, "STOPPING=1", notified.await("STOPPING"))
+	require.Empty(t, buffer.String())
 }
 
 func TestStatusIsOneLine(t *testing.T) {
-	n := manager(t)
+	notified := manager(t)
 	m := ManagerFromEnvironment(new(testutil.Buffer).Logger())
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
 		done <- m.Run(ctx, func() string { return "consul is\nunreachable" }, nil)
 	}()
-	require.Equal(t, "STATUS=consul is unreachable", n.await("STATUS"))
+	require.Equal(t, "STATUS=consul is unreachable", notified.await("STATUS"))
 	stop()
 	require.NoError(t, <-done)
 }
 
 // The watchdog is fed while all parts live, and not by a clock of its own.
 func TestWatchdog(t *testing.T) {
-	n := manager(t)
+	notified := manager(t)
 	t.Setenv("WATCHDOG_USEC", "100000")
 	var log testutil.Buffer
 	m := ManagerFromEnvironment(log.Logger())
@@ -98,15 +98,15 @@ func TestWatchdog(t *testing.T) {
 		},
 	}
 	go func() { done <- m.Run(ctx, func() string { return "" }, alive) }()
-	n.await("WATCHDOG=1")
-	n.await("WATCHDOG=1")
+	notified.await("WATCHDOG=1")
+	notified.await("WATCHDOG=1")
 	<-hangs
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "parts=[ill]") }, patience, time.Millisecond)
-	require.NoError(t, n.conn.SetReadDeadline(time.Now()))
-	_, err := n.conn.Read(make([]byte, 100))
+	require.NoError(t, notified.conn.SetReadDeadline(time.Now()))
+	_, err := notified.conn.Read(make([]byte, 100))
 	require.Error(t, err, "nothing is said while a part hangs")
 	close(hang)
-	n.await("WATCHDOG=1") // it goes on
+	notified.await("WATCHDOG=1") // it goes on
 	stop()
 	require.NoError(t, <-done)
 }
@@ -114,10 +114,10 @@ func TestWatchdog(t *testing.T) {
 func TestWithoutAManager(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	t.Setenv("WATCHDOG_USEC", "")
-	var log testutil.Buffer
-	m := ManagerFromEnvironment(log.Logger())
+	var buffer testutil.Buffer
+	m := ManagerFromEnvironment(buffer.Logger())
 	m.Ready()
 	m.Stopping()
 	require.NoError(t, m.Run(t.Context(), func() string { panic("nobody listens") }, nil))
-	require.Empty(t, log.String())
+	require.Empty(t, buffer.String())
 }

@@ -103,7 +103,7 @@ func marked(t require.TestingT, n int, kind resource.Kind, namespace, source str
 }
 
 // simple is the model of a rule. The patterns that the test draws have a star only at their end.
-func simple(a access.Permissions, r *resource.Resource) bool {
+func simple(permissions access.Permissions, r *resource.Resource) bool {
 	contains := func(list []string, text string) bool {
 		return len(list) == 0 || slices.ContainsFunc(list, func(glob string) bool {
 			if cut, ok := strings.CutSuffix(glob, "*"); ok {
@@ -113,11 +113,11 @@ func simple(a access.Permissions, r *resource.Resource) bool {
 		})
 	}
 	for source := range strings.SplitSeq(r.Origin().Source, ", ") {
-		if !contains(a.Sources, source) {
+		if !contains(permissions.Sources, source) {
 			return false
 		}
 	}
-	return contains(a.Kinds, string(r.Key().Kind)) && contains(a.Namespaces, r.Key().Namespace)
+	return contains(permissions.Kinds, string(r.Key().Kind)) && contains(permissions.Namespaces, r.Key().Namespace)
 }
 
 // guarded is a server behind a guard.
@@ -161,15 +161,15 @@ func guardServer(t require.TestingT, dir string, rules access.Rules) *guardedSer
 	c.envoy.SetReview(engine.Review)
 	server := newGRPC(engine, transport.NewLimiter(engine, transport.Limits{}, slog.Default()), insecure.NewCredentials(), s.guard, hops,
 		health.NewServer())
-	lis, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is at once
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is at once
 	require.NoError(t, err)
-	s.address = lis.Addr().String()
+	s.address = listener.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	var parts sync.WaitGroup
 	parts.Go(func() { _ = c.mcp.Run(ctx) })
 	parts.Go(func() { _ = c.envoy.Run(ctx) })
 	parts.Go(func() { _ = c.restricted.run(ctx) })
-	parts.Go(func() { _ = server.Serve(lis) })
+	parts.Go(func() { _ = server.Serve(listener) })
 	s.stop = func() {
 		server.Stop()
 		engine.Close()
@@ -303,19 +303,19 @@ func TestAccess_SendsOnlyAllowedObjects(t *testing.T) {
 		var allows []access.Permissions
 		rules := access.Rules{}
 		for i := range rapid.IntRange(1, 3).Draw(rt, "rules") {
-			a := access.Permissions{
+			permissions := access.Permissions{
 				Kinds:      pick("kinds", []string{"ServiceEntry", "VirtualService", "Service*", "W*", "Gateway"}),
 				Namespaces: pick("namespaces", []string{"prod", "prod*", "test", "*"}),
 				Sources:    pick("sources", []string{"files", "dc*", "dc1", "dc2"}),
 				Types:      pick("types", []string{"clusters", "endpoints", "listeners", "routes"}),
 			}
-			allows = append(allows, a)
+			allows = append(allows, permissions)
 			rules = append(rules, access.Rule{
-				Match: access.Match{access.Token: {fmt.Sprintf("t%d", i)}}, Rights: access.NewRights(a),
+				Match: access.Match{access.Token: {fmt.Sprintf("t%d", i)}}, Rights: access.NewRights(permissions),
 			})
 		}
-		s := guardServer(rt, dir, rules)
-		defer s.stop()
+		guardedServer := guardServer(rt, dir, rules)
+		defer guardedServer.stop()
 		var objects []*resource.Resource
 		draw := func(n int) *resource.Resource {
 			return marked(rt, n, rapid.SampledFrom(someKinds).Draw(rt, "kind"), rapid.SampledFrom(someNamespaces).Draw(rt, "namespace"),
@@ -324,8 +324,8 @@ func TestAccess_SendsOnlyAllowedObjects(t *testing.T) {
 		for n := range rapid.IntRange(1, 12).Draw(rt, "objects") {
 			objects = append(objects, draw(n))
 		}
-		s.store.Apply(objects, nil)
-		s.store.MarkSynced()
+		guardedServer.store.Apply(objects, nil)
+		guardedServer.store.MarkSynced()
 
 		me := rapid.IntRange(0, len(allows)).Draw(rt, "client")
 		delta := rapid.Bool().Draw(rt, "delta")
@@ -362,7 +362,7 @@ func TestAccess_SendsOnlyAllowedObjects(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 		defer cancel()
-		w, conn := s.watch(rt, ctx, s.tokens[me], node, delta, asks)
+		w, conn := guardedServer.watch(rt, ctx, guardedServer.tokens[me], node, delta, asks)
 		defer func() {
 			cancel()
 			require.NoError(rt, conn.Close())
@@ -450,7 +450,7 @@ func TestAccess_SendsOnlyAllowedObjects(t *testing.T) {
 		for n := range rapid.IntRange(0, 4).Draw(rt, "changes") {
 			i := rapid.IntRange(0, len(objects)-1).Draw(rt, "at")
 			next := draw(100 + n)
-			s.store.Apply([]*resource.Resource{next}, []resource.Key{objects[i].Key()})
+			guardedServer.store.Apply([]*resource.Resource{next}, []resource.Key{objects[i].Key()})
 			objects[i] = next
 		}
 		if slices.ContainsFunc(asks, func(a ask) bool { return !slices.Contains(a.names, "*") }) {
@@ -470,14 +470,14 @@ func toldOf(t require.TestingT, node *corev3.Node, typeURL string, objects []*re
 	store := memstore.New(resource.Schemas()...)
 	store.Apply(objects, nil)
 	store.MarkSynced()
-	c := envoy.New(store, envoy.Options{Log: slog.New(slog.DiscardHandler)})
+	catalog := envoy.New(store, envoy.Options{Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	running.Go(func() { _ = c.Run(ctx) })
+	running.Go(func() { _ = catalog.Run(ctx) })
 	ask := func() (*xds.Collection, func()) {
-		coll, release, err := c.Collection(ctx, node, typeURL)
+		coll, release, err := catalog.Collection(ctx, node, typeURL)
 		require.NoError(t, err)
 		return coll, release
 	}

@@ -217,20 +217,20 @@ func TestSecrets_AppearOnNoPage(t *testing.T) {
 		"- {name: z2, address: 'zookeeper://" + nowhere + "/other?username=me&password=" + planted + "zk'}\n" +
 		"- {name: ns, address: 'nacos://" + nowhere + "?kind=services&username=me&password=" + planted + "nacos'}\n"
 	write(t, dir+"/tributary.yaml", text)
-	r := start(t, dir)
+	rig := start(t, dir)
 	eventually(t, func() error {
-		for _, s := range r.supervisor.Status() {
+		for _, s := range rig.supervisor.Status() {
 			if s.Name != "rules" && s.Message == "" && s.LastError == "" {
 				return errNot
 			}
 		}
 		return nil
 	})
-	code, message := subscribe(t, r, token+planted, "a").ends(t)
+	code, message := subscribe(t, rig, token+planted, "a").ends(t)
 	require.Equal(t, codes.Unauthenticated, code)
 	// A file with a token in place of its hash, and a configuration that is refused for it.
 	write(t, dir+"/tributary.yaml", strings.Replace(text, "tokens: tokens", "tokens: bad-tokens", 1))
-	_, err = r.reloader.Reload(t.Context(), "the test")
+	_, err = rig.reloader.Reload(t.Context(), "the test")
 	require.Error(t, err)
 	seen := message + err.Error()
 	for _, path := range []string{
@@ -239,9 +239,9 @@ func TestSecrets_AppearOnNoPage(t *testing.T) {
 		"/metrics", "/debug/pprof/goroutine?debug=2", "/debug/pprof/cmdline", "/", "/debug/history?details=true", "/debug/history/at",
 		"/debug/expected?node=%7B%7D",
 	} {
-		seen += r.page(t, path)
+		seen += rig.page(t, path)
 	}
-	seen += r.log.String()
+	seen += rig.log.String()
 	for _, file := range slices.Concat(glob(t, dir+"/state/*"), glob(t, dir+"/state/*/*")) {
 		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
 			seen += mustRead(t, file)

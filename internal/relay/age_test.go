@@ -39,13 +39,13 @@ type balancer struct {
 }
 
 func newBalancer(t *testing.T) *balancer {
-	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	b := &balancer{lis: lis, backends: map[string]*atomic.Int64{}}
+	b := &balancer{lis: listener, backends: map[string]*atomic.Int64{}}
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
-			conn, err := lis.Accept()
+			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
@@ -53,7 +53,7 @@ func newBalancer(t *testing.T) *balancer {
 		}
 	})
 	t.Cleanup(func() {
-		_ = lis.Close()
+		_ = listener.Close()
 		running.Wait() // for the clients, which have ended
 	})
 	return b
@@ -95,24 +95,24 @@ func (b *balancer) pass(conn net.Conn) {
 
 // A replica that joins gets its share of the connected clients. No client misses an object meanwhile.
 func TestClientsMoveToJoiningReplica(t *testing.T) {
-	b := newBalancer(t)
+	balancer := newBalancer(t)
 	replica := func() *rig {
 		dir := t.TempDir()
 		write(t, dir+"/rules/all.yaml", entries("prod", "p", 3))
 		write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: 'off'\n"+
 			"limits: {connectionAge: 300ms}\nconfigSources: [{address: 'fs://"+dir+"/rules'}]\n")
-		lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 		require.NoError(t, err)
-		r := startWith(t, dir, "127.0.0.1:0", map[string]net.Listener{"xds": awayListener{lis}})
+		r := startWith(t, dir, "127.0.0.1:0", map[string]net.Listener{"xds": awayListener{listener}})
 		r.awaitReady(t)
-		b.add(lis.Addr().String())
+		balancer.add(listener.Addr().String())
 		return r
 	}
 	names := []string{"ServiceEntry prod/p00", "ServiceEntry prod/p01", "ServiceEntry prod/p02"}
 	old := replica()
 	var clients []*client
 	for i := range 10 {
-		c := look(t, b.lis.Addr().String(), []adsc.Mode{adsc.Delta, adsc.SotW}[i%2], never(t, names...))
+		c := look(t, balancer.lis.Addr().String(), []adsc.Mode{adsc.Delta, adsc.SotW}[i%2], never(t, names...))
 		c.sees(t, names...)
 		clients = append(clients, c)
 	}

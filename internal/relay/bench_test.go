@@ -24,7 +24,7 @@ func BenchmarkServe(b *testing.B) {
 		b.Run(fmt.Sprintf("sources=%d", sourceCount), func(b *testing.B) {
 			var inputs []aggregate.Source
 			for s := range sourceCount {
-				var rs []*resource.Resource
+				var resources []*resource.Resource
 				for i := range size / sourceCount {
 					name := fmt.Sprintf("s%d-%06d", s, i)
 					r, err := resource.New(
@@ -32,10 +32,10 @@ func BenchmarkServe(b *testing.B) {
 						&networking.ServiceEntry{Hosts: []string{name + ".shop.example"}, Endpoints: []*networking.WorkloadEntry{{Address: "10.0.0.1"}}},
 					)
 					require.NoError(b, err)
-					rs = append(rs, r)
+					resources = append(resources, r)
 				}
 				table := new(memstore.Table)
-				table.Apply(rs, nil)
+				table.Apply(resources, nil)
 				table.MarkSynced()
 				inputs = append(inputs, aggregate.Source{Name: fmt.Sprint(s), Reader: table})
 			}

@@ -40,12 +40,12 @@ func TestExpected_Node(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("shop", "a", 80)+entry("other", "b", 80))
 	configured(t, dir, "name: rules, address: 'fs://"+dir+"/rules'")
-	r := start(t, dir)
-	r.awaitReady(t)
+	rig := start(t, dir)
+	rig.awaitReady(t)
 	var status int
 	var text string
 	eventually(t, func() error { // the translation of a changed view takes a moment
-		if status, text = r.expected(t, `{"id": "web"}`); status != http.StatusOK {
+		if status, text = rig.expected(t, `{"id": "web"}`); status != http.StatusOK {
 			return errors.New(text)
 		}
 		return nil
@@ -55,20 +55,20 @@ func TestExpected_Node(t *testing.T) {
 	require.False(t, expected.Connected)
 	require.Contains(t, text, "a.example")
 	require.Contains(t, text, "b.example")
-	status, text = r.expected(t, `no`)
+	status, text = rig.expected(t, `no`)
 	require.Equal(t, http.StatusBadRequest, status)
 	require.Contains(t, text, "the node of an Envoy's bootstrap")
-	require.Empty(t, r.engine.Clients())
+	require.Empty(t, rig.engine.Clients())
 
 	config := mustRead(t, dir+"/tributary.yaml")
 	write(t, dir+"/tributary.yaml", config+"access:\n- {who: {cidr: [127.0.0.0/8]}, allow: {namespaces: [shop]}}\n")
-	_, err := r.reloader.Reload(t.Context(), "the test")
+	_, err := rig.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)
-	status, text = r.expected(t, `{"id": "web"}`)
+	status, text = rig.expected(t, `{"id": "web"}`)
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Contains(t, text, "decide by the identity")
 
-	conn, err := grpc.NewClient(r.XDS().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(rig.XDS().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -79,7 +79,7 @@ func TestExpected_Node(t *testing.T) {
 	_, err = stream.Recv()
 	require.NoError(t, err)
 	eventually(t, func() error {
-		if status, text = r.expected(t, `{"id": "web"}`); status != http.StatusOK {
+		if status, text = rig.expected(t, `{"id": "web"}`); status != http.StatusOK {
 			return errors.New(text)
 		}
 		return nil

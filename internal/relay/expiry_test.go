@@ -52,8 +52,8 @@ identity: {jwt: [{issuer: 'https://i', audiences: [tributary], jwks: jwks.json, 
 access: [{who: {spiffe: ['spiffe://e/*']}}, {who: {jwt: {issuer: ['https://i']}}}]
 configSources: [{address: 'fs://`+dir+`/rules'}]
 `)
-	r := startAt(t, dir, "off")
-	r.awaitReady(t)
+	rig := startAt(t, dir, "off")
+	rig.awaitReady(t)
 
 	certificate := func(issuer *testutil.Authority, expires time.Time) *tls.Certificate {
 		id, err := url.Parse("spiffe://e/a")
@@ -75,11 +75,11 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 		return raw
 	}
 	over := func(cert *tls.Certificate, bearer string) *subscriber {
-		cfg := &tls.Config{RootCAs: authority.Pool(), MinVersion: tls.VersionTLS12}
+		config := &tls.Config{RootCAs: authority.Pool(), MinVersion: tls.VersionTLS12}
 		if cert != nil {
-			cfg.Certificates = []tls.Certificate{*cert}
+			config.Certificates = []tls.Certificate{*cert}
 		}
-		return subscribeTo(t, r.XDSTLS().String(), credentials.NewTLS(cfg), bearer, &corev3.Node{Id: "n"})
+		return subscribeTo(t, rig.XDSTLS().String(), credentials.NewTLS(config), bearer, &corev3.Node{Id: "n"})
 	}
 	forever := time.Now().Add(time.Hour)
 	stays, signed := over(certificate(authority, forever), ""), over(nil, token(forever))
@@ -94,8 +94,8 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 		require.Equal(t, "the certificate or token has expired", message)
 		require.WithinRange(t, time.Now(), soon.Truncate(time.Second), forever)
 	}
-	require.Contains(t, r.log.String(), `identity=jwt:https://i|a err="the certificate or token has expired"`)
-	require.Contains(t, r.log.String(), `identity=spiffe://e/a err="the certificate or token has expired"`)
+	require.Contains(t, rig.log.String(), `identity=jwt:https://i|a err="the certificate or token has expired"`)
+	require.Contains(t, rig.log.String(), `identity=spiffe://e/a err="the certificate or token has expired"`)
 
 	write(t, dir+"/ca.pem", authority.PEM)
 	code, message := untrusted.ends(t)
@@ -212,12 +212,12 @@ func TestNamespacesOfClient_WithinItsRule(t *testing.T) {
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2)+entries("test", "t", 3)+entries("web", "w", 4))
 	write(t, dir+"/tokens", "")
 	restricted(t, dir, "access: [{who: {cidr: [127.0.0.1]}, allow: {namespaces: [prod, test]}}]\n")
-	r := start(t, dir)
-	r.awaitReady(t)
+	rig := start(t, dir)
+	rig.awaitReady(t)
 	watching := func(namespaces string) *subscriber {
 		metadata, err := structpb.NewStruct(map[string]any{"NAMESPACES": namespaces})
 		require.NoError(t, err)
-		return subscribeTo(t, r.XDS().String(), insecure.NewCredentials(), "", &corev3.Node{Id: "n", Metadata: metadata})
+		return subscribeTo(t, rig.XDS().String(), insecure.NewCredentials(), "", &corev3.Node{Id: "n", Metadata: metadata})
 	}
 	for namespaces, want := range map[string]int{"prod": 2, "test,web": 3, "prod,test,web": 5, "web": 0} {
 		watching(namespaces).gets(t, want)
@@ -229,7 +229,7 @@ func TestNamespacesOfClient_WithinItsRule(t *testing.T) {
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 3)+entries("web", "w", 5))
 	watcher.gets(t, 3)
 	restricted(t, dir, "access: [{who: {cidr: [127.0.0.1]}, allow: {namespaces: [prod, test, web]}}]\n")
-	_, err := r.reloader.Reload(t.Context(), "the test")
+	_, err := rig.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)
 	allowed := watching("prod,web")
 	allowed.gets(t, 8)

@@ -46,9 +46,9 @@ func TestFirstSight_OtherNamespace(t *testing.T) {
 			for file, text := range tt.before {
 				write(t, dir+"/rules/"+file, text)
 			}
-			r := start(t, dir)
-			r.awaitReady(t)
-			require.False(t, refuses(t, r, "other"))
+			rig := start(t, dir)
+			rig.awaitReady(t)
+			require.False(t, refuses(t, rig, "other"))
 			for file, text := range tt.after {
 				if text == "" {
 					require.NoError(t, os.Remove(dir+"/rules/"+file))
@@ -57,14 +57,14 @@ func TestFirstSight_OtherNamespace(t *testing.T) {
 				}
 			}
 			eventually(t, func() error {
-				if !strings.Contains(r.page(t, "/debug/quarantine"), "metadata.name") {
-					return errors.New("not in quarantine yet: " + r.page(t, "/debug/quarantine"))
+				if !strings.Contains(rig.page(t, "/debug/quarantine"), "metadata.name") {
+					return errors.New("not in quarantine yet: " + rig.page(t, "/debug/quarantine"))
 				}
 				return nil
 			})
 			eventually(t, func() error {
-				if !refuses(t, r, "other") {
-					return errors.New("Envoys of the namespace do not refuse: " + r.page(t, "/debug/quarantine"))
+				if !refuses(t, rig, "other") {
+					return errors.New("Envoys of the namespace do not refuse: " + rig.page(t, "/debug/quarantine"))
 				}
 				return nil
 			})

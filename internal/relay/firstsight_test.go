@@ -94,12 +94,12 @@ func refuses(t *testing.T, r *rig, namespace string) bool {
 	t.Helper()
 	metadata, err := structpb.NewStruct(map[string]any{"NAMESPACE": namespace, "LABELS": map[string]any{"a": "b"}})
 	require.NoError(t, err)
-	s := subscribeTo(t, r.XDS().String(), insecure.NewCredentials(), "",
+	subscriber := subscribeTo(t, r.XDS().String(), insecure.NewCredentials(), "",
 		&corev3.Node{Id: "router~10.0.0.1~a." + namespace + "~x", Metadata: metadata})
-	require.NoError(t, s.stream.Send(&discovery.DiscoveryRequest{TypeUrl: xds.ListenerURL}))
+	require.NoError(t, subscriber.stream.Send(&discovery.DiscoveryRequest{TypeUrl: xds.ListenerURL}))
 	var resp *discovery.DiscoveryResponse
 	for resp.GetTypeUrl() != xds.ListenerURL {
-		resp, err = s.stream.Recv()
+		resp, err = subscriber.stream.Recv()
 		require.NoError(t, err)
 	}
 	require.Len(t, resp.GetResources(), 1, fmt.Sprint(resp))
@@ -130,17 +130,17 @@ func TestRefusalOfAFirstSightEnds(t *testing.T) {
 		sightConfig(t, dir, "")
 		write(t, dir+"/rules/gateways.yaml", sightGateways())
 		write(t, dir+"/rules/deny.yaml", sights["no name"])
-		r := start(t, dir)
-		r.awaitReady(t)
-		require.True(t, refuses(t, r, "shop"))
-		require.False(t, refuses(t, r, "other"), "the namespace is known")
+		rig := start(t, dir)
+		rig.awaitReady(t)
+		require.True(t, refuses(t, rig, "shop"))
+		require.False(t, refuses(t, rig, "other"), "the namespace is known")
 		if end == "" {
 			require.NoError(t, os.Remove(dir+"/rules/deny.yaml"))
 		} else {
 			write(t, dir+"/rules/deny.yaml", end)
 		}
 		eventually(t, func() error {
-			if refuses(t, r, "shop") {
+			if refuses(t, rig, "shop") {
 				return errors.New("refused still")
 			}
 			return nil
@@ -154,16 +154,16 @@ func TestFirstSight_LastGoodVersionServes(t *testing.T) {
 	sightConfig(t, dir, "")
 	write(t, dir+"/rules/gateways.yaml", sightGateways())
 	write(t, dir+"/rules/deny.yaml", sightHead+sightMeta+"spec: {action: AUDIT}\n")
-	r := start(t, dir)
-	r.awaitReady(t)
+	rig := start(t, dir)
+	rig.awaitReady(t)
 	write(t, dir+"/rules/deny.yaml", sights["UTF-16LE"])
 	eventually(t, func() error {
-		if !strings.Contains(r.page(t, "/debug/quarantine"), "deny.yaml:") {
+		if !strings.Contains(rig.page(t, "/debug/quarantine"), "deny.yaml:") {
 			return errors.New("not in quarantine yet")
 		}
 		return nil
 	})
-	require.False(t, refuses(t, r, "shop"))
+	require.False(t, refuses(t, rig, "shop"))
 }
 
 // A policy that was never valid is refused in its namespace, and in all if that is not known, whatever its form. A
@@ -197,24 +197,24 @@ func TestFirstSightOutlivesARestart(t *testing.T) {
 			write(t, dir+"/tributary.yaml", strings.Replace(string(config), "stateDir: 'off'", "stateDir: state", 1))
 			write(t, dir+"/rules/gateways.yaml", sightGateways())
 			write(t, dir+"/rules/deny.yaml", text)
-			r := start(t, dir)
-			r.awaitReady(t)
-			require.True(t, refuses(t, r, "shop"), text)
-			r.stop()
+			rig := start(t, dir)
+			rig.awaitReady(t)
+			require.True(t, refuses(t, rig, "shop"), text)
+			rig.stop()
 
 			require.NoError(t, os.Rename(dir+"/rules", dir+"/away"))
 			for range 2 { // also by a process that ended without a read
-				r = start(t, dir)
-				r.awaitReady(t)
-				require.True(t, refuses(t, r, "shop"), text)
-				require.Contains(t, r.page(t, "/debug/quarantine"), "deny.yaml")
-				r.stop()
+				rig = start(t, dir)
+				rig.awaitReady(t)
+				require.True(t, refuses(t, rig, "shop"), text)
+				require.Contains(t, rig.page(t, "/debug/quarantine"), "deny.yaml")
+				rig.stop()
 			}
-			r = start(t, dir)
+			rig = start(t, dir)
 			require.NoError(t, os.Remove(dir+"/away/deny.yaml"))
 			require.NoError(t, os.Rename(dir+"/away", dir+"/rules"))
 			eventually(t, func() error {
-				if refuses(t, r, "shop") {
+				if refuses(t, rig, "shop") {
 					return errors.New("refused still")
 				}
 				return nil

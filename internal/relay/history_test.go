@@ -16,12 +16,12 @@ func TestHistoryOutlivesARestart(t *testing.T) {
 	put := func(port int) { write(t, dir+"/rules/a.yaml", entry("prod", "a", port)) }
 	put(1)
 	configured(t, dir, "name: rules, address: 'fs://./rules'")
-	r := start(t, dir)
-	r.awaitReady(t)
+	rig := start(t, dir)
+	rig.awaitReady(t)
 	changes := func(want int) (events []string) {
 		eventually(t, func() error {
 			var answer history.Answer
-			if err := json.Unmarshal([]byte(r.page(t, "/debug/history?kind=se&name=a")), &answer); err != nil {
+			if err := json.Unmarshal([]byte(rig.page(t, "/debug/history?kind=se&name=a")), &answer); err != nil {
 				return err
 			}
 			events = nil
@@ -33,7 +33,7 @@ func TestHistoryOutlivesARestart(t *testing.T) {
 				}
 			}
 			if len(events) < want || answer.From.IsZero() {
-				return errors.New(r.page(t, "/debug/history"))
+				return errors.New(rig.page(t, "/debug/history"))
 			}
 			return nil
 		})
@@ -42,10 +42,10 @@ func TestHistoryOutlivesARestart(t *testing.T) {
 	changes(0)
 	put(2)
 	changes(1)
-	r.stop()
+	rig.stop()
 	put(3)
-	r = start(t, dir)
-	r.awaitReady(t)
+	rig = start(t, dir)
+	rig.awaitReady(t)
 	changes(2) // during a time when it was served, or by comparison with its last served version
 	put(4)
 	require.Len(t, changes(3), 3)

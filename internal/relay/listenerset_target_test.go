@@ -49,16 +49,16 @@ spec: {action: DENY, rules: [{}], targetRefs: [{group: gateway.networking.k8s.io
 				dir := t.TempDir()
 				sightConfig(t, dir, ", derive: {}")
 				write(t, dir+"/rules/a.yaml", fmt.Sprintf(objects, listeners, namespace))
-				r := start(t, dir)
-				r.awaitReady(t)
+				rig := start(t, dir)
+				rig.awaitReady(t)
 				metadata, err := structpb.NewStruct(map[string]any{"NAMESPACE": "shop", "LABELS": map[string]any{"a": "b"}})
 				require.NoError(t, err)
-				s := subscribeTo(t, r.XDS().String(), insecure.NewCredentials(), "",
+				subscriber := subscribeTo(t, rig.XDS().String(), insecure.NewCredentials(), "",
 					&corev3.Node{Id: "router~10.0.0.1~a.shop~x", Metadata: metadata})
-				require.NoError(t, s.stream.Send(&discovery.DiscoveryRequest{TypeUrl: xds.ListenerURL}))
+				require.NoError(t, subscriber.stream.Send(&discovery.DiscoveryRequest{TypeUrl: xds.ListenerURL}))
 				var resp *discovery.DiscoveryResponse
 				for resp.GetTypeUrl() != xds.ListenerURL {
-					resp, err = s.stream.Recv()
+					resp, err = subscriber.stream.Recv()
 					require.NoError(t, err)
 				}
 				require.NotEmpty(t, resp.GetResources())

@@ -83,22 +83,22 @@ func TestMetricsPage(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("default", "a", 80))
 	configured(t, dir, everySource(dir)...)
-	r := start(t, dir)
-	registry, ok := r.sources.metrics.(*prometheus.Registry)
+	rig := start(t, dir)
+	registry, ok := rig.sources.metrics.(*prometheus.Registry)
 	require.True(t, ok)
 
 	// A metric with labels appears with its first value.
 	eventually(t, func() error {
-		for _, status := range r.supervisor.Status() {
+		for _, status := range rig.supervisor.Status() {
 			if status.State == sources.Starting {
 				return fmt.Errorf("source %s does not run yet", status.Name)
 			}
 		}
 		return nil
 	})
-	subscribe(t, r, "", "metrics")
+	subscribe(t, rig, "", "metrics")
 	eventually(t, func() error {
-		if !strings.Contains(r.page(t, "/metrics"), "tributary_xds_propagation_seconds") {
+		if !strings.Contains(rig.page(t, "/metrics"), "tributary_xds_propagation_seconds") {
 			return errors.New("nobody has asked")
 		}
 		return nil
@@ -129,15 +129,15 @@ func TestPropagationIsMeasured(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("default", "a", 80))
 	configured(t, dir, "address: 'fs://"+dir+"/rules'")
-	r := start(t, dir)
-	r.awaitReady(t)
-	c := look(t, r.XDS().String(), adsc.Delta, nil)
+	rig := start(t, dir)
+	rig.awaitReady(t)
+	c := look(t, rig.XDS().String(), adsc.Delta, nil)
 	c.sees(t, "ServiceEntry default/a")
-	require.NotContains(t, r.page(t, "/metrics"),
+	require.NotContains(t, rig.page(t, "/metrics"),
 		`tributary_xds_propagation_seconds_count{stage="sent",type_url="networking.istio.io/v1/ServiceEntry"} 1`)
 	write(t, dir+"/rules/b.yaml", entry("default", "b", 80))
 	eventually(t, func() error {
-		page := r.page(t, "/metrics")
+		page := rig.page(t, "/metrics")
 		for _, stage := range []string{"sent", "acknowledged"} {
 			if !strings.Contains(page, `tributary_xds_propagation_seconds_count{stage="`+stage+
 				`",type_url="networking.istio.io/v1/ServiceEntry"} 1`) {

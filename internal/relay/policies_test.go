@@ -61,8 +61,8 @@ func TestPolicies_ApplyOutsideNamespacesOfRule(t *testing.T) {
 			restricted(t, dir, envoys+"access: [{who: {token: [prod]}, allow: {namespaces: ["+namespaces+"]}}]\n")
 		}
 		configure("prod")
-		r := start(t, dir)
-		r.awaitReady(t)
+		rig := start(t, dir)
+		rig.awaitReady(t)
 		// listeners returns the listeners of a client, and its stream.
 		listeners := func(role, namespace string) (string, *subscriber) {
 			metadata, err := structpb.NewStruct(map[string]any{
@@ -70,7 +70,7 @@ func TestPolicies_ApplyOutsideNamespacesOfRule(t *testing.T) {
 				"LABELS": map[string]any{"gateway.networking.k8s.io/gateway-name": "front"},
 			})
 			require.NoError(t, err)
-			s := subscribeTo(t, r.XDS().String(), insecure.NewCredentials(), token,
+			s := subscribeTo(t, rig.XDS().String(), insecure.NewCredentials(), token,
 				&corev3.Node{Id: role + "~10.0.0.1~a." + namespace + "~x", Metadata: metadata})
 			require.NoError(t, s.stream.Send(&discovery.DiscoveryRequest{TypeUrl: xds.ListenerURL}))
 			for {
@@ -102,14 +102,14 @@ func TestPolicies_ApplyOutsideNamespacesOfRule(t *testing.T) {
 		require.NotContains(t, strings.ReplaceAll(got, " ", ""), refuses, "gateways do as their servers say")
 
 		configure("prod, secret, istio-system")
-		_, err = r.reloader.Reload(t.Context(), "the test")
+		_, err = rig.reloader.Reload(t.Context(), "the test")
 		require.NoError(t, err)
 		got, _ = listeners("router", "istio-system")
 		require.Contains(t, got, front)
 		got, s := listeners("router", "secret")
 		require.Contains(t, got, "mark-secret")
 		configure("prod")
-		_, err = r.reloader.Reload(t.Context(), "the test")
+		_, err = rig.reloader.Reload(t.Context(), "the test")
 		require.NoError(t, err)
 		s.ends(t)
 		got, _ = listeners("router", "secret")

@@ -44,7 +44,7 @@ func (r *rig) awaitProblems(t *testing.T, wanted ...string) {
 // connectEnvoy connects a client of Envoy's clusters until the returned function is called.
 func connectEnvoy(t *testing.T, r *rig, metadata *corev3.Node) (disconnect func()) {
 	t.Helper()
-	ads, err := adsc.New(adsc.Config{
+	client, err := adsc.New(adsc.Config{
 		Addresses: []string{r.XDS().String()}, Mode: adsc.Delta, Log: slog.New(slog.DiscardHandler), Node: metadata,
 		Subscriptions: []adsc.Subscription{{
 			TypeURL: "type.googleapis.com/envoy.config.cluster.v3.Cluster",
@@ -54,7 +54,7 @@ func connectEnvoy(t *testing.T, r *rig, metadata *corev3.Node) (disconnect func(
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
-	running.Go(func() { _ = ads.Run(ctx) })
+	running.Go(func() { _ = client.Run(ctx) })
 	disconnect = sync.OnceFunc(func() {
 		cancel()
 		running.Wait()
@@ -152,15 +152,15 @@ spec: {hosts: [%s], ports: [%s], resolution: DNS}
 	settings, err := os.ReadFile(dir + "/tributary.yaml")
 	require.NoError(t, err)
 	write(t, dir+"/tributary.yaml", string(settings)+"limits: {productBytes: 2500000}\n")
-	r := start(t, dir)
-	r.awaitReady(t)
-	r.awaitProblems(t, "ServiceEntry shop/large2 (rules: ")
-	defer connectEnvoy(t, r, &corev3.Node{Id: "sidecar~10.0.0.1~a.shop~shop.svc.cluster.local"})()
+	rig := start(t, dir)
+	rig.awaitReady(t)
+	rig.awaitProblems(t, "ServiceEntry shop/large2 (rules: ")
+	defer connectEnvoy(t, rig, &corev3.Node{Id: "sidecar~10.0.0.1~a.shop~shop.svc.cluster.local"})()
 	eventually(t, func() error {
-		if len(r.admin.Status().Clients) == 0 {
+		if len(rig.admin.Status().Clients) == 0 {
 			return fmt.Errorf("no client yet")
 		}
 		return nil
 	})
-	r.awaitProblems(t, "ServiceEntry shop/large2 (rules: ")
+	rig.awaitProblems(t, "ServiceEntry shop/large2 (rules: ")
 }

@@ -216,12 +216,12 @@ func (m *doubts) register(n int) {
 func (m *doubts) begin() {
 	m.relay = start(m.t, m.dir)
 	m.relay.awaitReady(m.t)
-	r, ended := m.relay, make(chan struct{})
+	rig, ended := m.relay, make(chan struct{})
 	var looking sync.WaitGroup
 	looking.Go(func() {
 		for {
-			changed := r.view.Changed()
-			if missing := absent(r); len(missing) > 0 {
+			changed := rig.view.Changed()
+			if missing := absent(rig); len(missing) > 0 {
 				m.t.Errorf("missing: %v", missing)
 				return
 			}
@@ -232,13 +232,13 @@ func (m *doubts) begin() {
 			}
 		}
 	})
-	stop := r.stop
-	r.stop = sync.OnceFunc(func() {
+	stop := rig.stop
+	rig.stop = sync.OnceFunc(func() {
 		close(ended)
 		looking.Wait()
 		stop()
 	})
-	m.t.Cleanup(r.stop)
+	m.t.Cleanup(rig.stop)
 }
 
 // absent are the addresses that run and are not served.

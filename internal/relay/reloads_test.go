@@ -235,15 +235,15 @@ func (m *model) servedWithout(places []*place) contents {
 	dir := m.dir + "/oracle"
 	require.NoError(m.t, os.RemoveAll(dir))
 	configured(m.t, dir, texts...)
-	r := start(m.t, dir)
+	rig := start(m.t, dir)
 	eventually(m.t, func() error {
-		if !r.view.Synced() {
+		if !rig.view.Synced() {
 			return errNot
 		}
 		return nil
 	})
-	served := viewed(r)
-	r.stop()
+	served := viewed(rig)
+	rig.stop()
 	m.fresh[id] = served
 	return served
 }
@@ -281,14 +281,14 @@ func viewed(r *rig) contents {
 // begin starts the relay, and has its view looked at.
 func (m *model) begin() {
 	m.relay = startAt(m.t, m.dir, m.address)
-	r, ctx := m.relay, context.WithoutCancel(m.t.Context())
+	rig, ctx := m.relay, context.WithoutCancel(m.t.Context())
 	ctx, cancel := context.WithCancel(ctx)
 	var looking sync.WaitGroup
 	looking.Go(func() {
 		for {
-			changed := r.view.Changed()
-			if r.view.Synced() {
-				m.check("view", viewed(r))
+			changed := rig.view.Changed()
+			if rig.view.Synced() {
+				m.check("view", viewed(rig))
 			}
 			select {
 			case <-ctx.Done():
@@ -297,13 +297,13 @@ func (m *model) begin() {
 			}
 		}
 	})
-	stop := r.stop
-	r.stop = func() {
+	stop := rig.stop
+	rig.stop = func() {
 		cancel()
 		looking.Wait()
 		stop() // once
 	}
-	m.t.Cleanup(r.stop)
+	m.t.Cleanup(rig.stop)
 }
 
 // reload changes the configuration in one to three respects.
@@ -391,19 +391,19 @@ func (m *model) refused() {
 
 // toggle takes a place out of reach, or brings it back.
 func (m *model) toggle() {
-	p := m.places[m.rand.IntN(len(m.places))]
-	if p.away {
-		m.bring(p)
+	place := m.places[m.rand.IntN(len(m.places))]
+	if place.away {
+		m.bring(place)
 		m.converge()
 		return
 	}
-	m.logStep("%s is out of reach", p.name)
-	p.away = true
-	if p.relay != nil {
-		p.relay.stop()
+	m.logStep("%s is out of reach", place.name)
+	place.away = true
+	if place.relay != nil {
+		place.relay.stop()
 		return
 	}
-	require.NoError(m.t, os.Rename(m.dir+"/"+p.name, m.dir+"/"+p.name+".away"))
+	require.NoError(m.t, os.Rename(m.dir+"/"+place.name, m.dir+"/"+place.name+".away"))
 }
 
 func (m *model) bring(p *place) {

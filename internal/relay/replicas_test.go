@@ -75,7 +75,7 @@ func TestReplicasSendTheSameBytes(t *testing.T) {
 	}
 }
 
-func drawObjects(t *testing.T, random *rand.Rand) (rs []*resource.Resource) {
+func drawObjects(t *testing.T, random *rand.Rand) (resources []*resource.Resource) {
 	for range random.Intn(4) {
 		meta := resource.Meta{Key: resource.Key{Namespace: "shop", Name: fmt.Sprint("x", random.Intn(6))}}
 		if random.Intn(3) == 0 {
@@ -100,9 +100,9 @@ func drawObjects(t *testing.T, random *rand.Rand) (rs []*resource.Resource) {
 			})
 		}
 		require.NoError(t, err)
-		rs = append(rs, r)
+		resources = append(resources, r)
 	}
-	return rs
+	return resources
 }
 
 // replica is a relay without its real sources, which a test replaces, and without its ports.

@@ -59,20 +59,20 @@ func (r *rig) awaitHeld(t *testing.T, objects int) (why string) {
 // another source nor another reading.
 func TestReread_UnrelatedSettings(t *testing.T) {
 	dir := t.TempDir()
-	r, names := troubled(t, dir, quick)
-	clients := subscribeBoth(t, r, never(t, names...))
+	rig, names := troubled(t, dir, quick)
+	clients := subscribeBoth(t, rig, never(t, names...))
 	see(t, clients, names...)
-	table := r.sources.active[0].table
+	table := rig.sources.active[0].table
 	for _, settings := range []string{
 		", defaultNamespace: default", ", unknownFields: error", ", validation: enforce", ", transform: {}", ", foreignKinds: warn",
 		", foreignKinds: error",
 	} {
-		r.reload(t, "name: a, address: 'fs://./one'"+quick+settings)
-		require.Same(t, table, r.sources.active[0].table, settings)
+		rig.reload(t, "name: a, address: 'fs://./one'"+quick+settings)
+		require.Same(t, table, rig.sources.active[0].table, settings)
 	}
-	r.reload(t, "name: a, address: 'fs://"+dir+"/two/../one/'"+quick)
-	require.Same(t, table, r.sources.active[0].table)
-	r.awaitHeld(t, 40)
+	rig.reload(t, "name: a, address: 'fs://"+dir+"/two/../one/'"+quick)
+	require.Same(t, table, rig.sources.active[0].table)
+	rig.awaitHeld(t, 40)
 	see(t, clients, names...)
 }
 
@@ -85,43 +85,43 @@ func TestReread(t *testing.T) {
 	} {
 		t.Run(settings, func(t *testing.T) {
 			dir := t.TempDir()
-			r, names := troubled(t, dir, quick)
-			clients := subscribeBoth(t, r, never(t, names...))
+			rig, names := troubled(t, dir, quick)
+			clients := subscribeBoth(t, rig, never(t, names...))
 			see(t, clients, names...)
-			why := r.awaitHeld(t, 40)
-			r.reload(t, "name: a, address: 'fs://./one'"+quick+settings)
-			assert.Equal(t, why, r.awaitHeld(t, 40))
+			why := rig.awaitHeld(t, 40)
+			rig.reload(t, "name: a, address: 'fs://./one'"+quick+settings)
+			assert.Equal(t, why, rig.awaitHeld(t, 40))
 			see(t, clients, names...)
 			eventually(t, func() error { // what can be read is labelled
 				labelled := 0
-				for res := range r.view.Snapshot().All() {
+				for res := range rig.view.Snapshot().All() {
 					if res.Meta().Labels["team"] == "x" {
 						labelled++
 					}
 				}
-				if len(r.reloader.Status().Pending) > 0 || strings.Contains(settings, "team") != (labelled == 1) {
+				if len(rig.reloader.Status().Pending) > 0 || strings.Contains(settings, "team") != (labelled == 1) {
 					return fmt.Errorf("labelled: %d", labelled)
 				}
 				return nil
 			})
 			see(t, clients, names...)
 			for range 2 {
-				r.stop()
-				r = start(t, dir)
-				see(t, subscribeBoth(t, r, nil), names...)
-				r.awaitHeld(t, 40)
+				rig.stop()
+				rig = start(t, dir)
+				see(t, subscribeBoth(t, rig, nil), names...)
+				rig.awaitHeld(t, 40)
 			}
 			write(t, dir+"/one/many.yaml", entries("shop", "s", 40))
 			write(t, dir+"/one/broken.yaml", entry("shop", "broken", 80))
 			write(t, dir+"/one/gone.txt", entry("shop", "gone", 80))
 			eventually(t, func() error {
-				if st := r.supervisor.Status()[0]; len(st.Quarantined) > 0 || st.Held != nil {
+				if st := rig.supervisor.Status()[0]; len(st.Quarantined) > 0 || st.Held != nil {
 					return errNot
 				}
 				return nil
 			})
 			require.NoError(t, os.Remove(dir+"/one/broken.yaml"))
-			see(t, subscribeBoth(t, r, nil), append(numbered(40), "ServiceEntry shop/well", "ServiceEntry shop/gone")...)
+			see(t, subscribeBoth(t, rig, nil), append(numbered(40), "ServiceEntry shop/well", "ServiceEntry shop/gone")...)
 		})
 	}
 }
@@ -148,11 +148,11 @@ func TestReread_BySettings(t *testing.T) {
 				write(t, dir+"/one/f.yaml", c.text)
 				partial := ", partialStart: true" // of an invalid object before another object exists
 				configured(t, dir, "name: a, address: 'fs://./one'"+partial+quick)
-				r := start(t, dir)
+				rig := start(t, dir)
 				serves := func(want string) {
 					t.Helper()
 					eventually(t, func() error {
-						if got := described(t, r); got != want || !r.view.Synced() || !r.supervisor.Status()[0].Synced {
+						if got := described(t, rig); got != want || !rig.view.Synced() || !rig.supervisor.Status()[0].Synced {
 							return fmt.Errorf("got %q, want %q", got, want)
 						}
 						return nil
@@ -160,11 +160,11 @@ func TestReread_BySettings(t *testing.T) {
 				}
 				serves(c.before)
 				if how == "reload" {
-					r.reload(t, "name: a, address: 'fs://./one', "+settings+partial+quick)
+					rig.reload(t, "name: a, address: 'fs://./one', "+settings+partial+quick)
 				} else {
-					r.stop()
+					rig.stop()
 					configured(t, dir, "name: a, address: 'fs://./one', "+settings+partial+quick)
-					r = start(t, dir)
+					rig = start(t, dir)
 				}
 				serves(c.after)
 			})
@@ -240,21 +240,21 @@ func described(t *testing.T, r *rig) string {
 // TestRereadByARestart is TestReread for a configuration that was edited while no process ran.
 func TestRereadByARestart(t *testing.T) {
 	dir := t.TempDir()
-	r, names := troubled(t, dir, quick)
-	r.stop()
+	rig, names := troubled(t, dir, quick)
+	rig.stop()
 	configured(t, dir, "name: a, address: 'fs://./one', transform: {labels: {add: {team: x}}}"+quick)
 	for range 2 {
-		r = start(t, dir)
-		r.awaitReady(t)
-		clients := subscribeBoth(t, r, never(t, names...))
+		rig = start(t, dir)
+		rig.awaitReady(t)
+		clients := subscribeBoth(t, rig, never(t, names...))
 		see(t, clients, names...)
-		r.awaitHeld(t, 40)
-		r.stop()
+		rig.awaitHeld(t, 40)
+		rig.stop()
 	}
 	eventually(t, func() error { // the state of the former settings is removed later
-		r = start(t, dir)
-		defer r.stop()
-		r.awaitReady(t)
+		rig = start(t, dir)
+		defer rig.stop()
+		rig.awaitReady(t)
 		if states, err := filepath.Glob(dir + "/state/sources/*.db"); err != nil || len(states) != 1 {
 			return errNot
 		}
@@ -278,24 +278,24 @@ func TestRereadThatMoves(t *testing.T) {
 		return names
 	}
 	configured(t, dir, staying)
-	r := start(t, dir)
-	clients := subscribeBoth(t, r, nil)
+	rig := start(t, dir)
+	clients := subscribeBoth(t, rig, nil)
 	see(t, clients, append(served("shop"), x)...)
 	write(t, dir+"/one/x.yaml", broken)
 	eventually(t, func() error {
-		if len(r.supervisor.Status()[0].Quarantined) != 1 {
+		if len(rig.supervisor.Status()[0].Quarantined) != 1 {
 			return errNot
 		}
 		return nil
 	})
-	r.reload(t, moving)
+	rig.reload(t, moving)
 	see(t, clients, append(served("other"), x)...)
 	write(t, dir+"/one/x.yaml", "# still\n"+broken)
 	write(t, dir+"/one/rest.yaml", entries("shop", "s", 39))
 	see(t, clients, append(served("other")[:39], x)...)
-	r.stop()
-	r = start(t, dir)
-	clients = subscribeBoth(t, r, nil)
+	rig.stop()
+	rig = start(t, dir)
+	clients = subscribeBoth(t, rig, nil)
 	see(t, clients, append(served("other")[:39], x)...)
 	for _, n := range []int{38, 37, 39} { // after a restart, time and again
 		write(t, dir+"/one/x.yaml", fmt.Sprintf("# still, beside %d\n%s", n, broken))
@@ -308,16 +308,16 @@ func TestRereadThatMoves(t *testing.T) {
 	// An unreadable document may be any object, but not one that exists under another name.
 	write(t, dir+"/one/rest.yaml", entries("shop", "s", 39)+"a: [\n")
 	eventually(t, func() error {
-		if len(r.supervisor.Status()[0].Quarantined) != 1 {
+		if len(rig.supervisor.Status()[0].Quarantined) != 1 {
 			return errNot
 		}
 		return nil
 	})
-	r.reload(t, staying)
+	rig.reload(t, staying)
 	see(t, clients, append(served("shop")[:39], x)...)
-	r.stop()
-	r = start(t, dir)
-	see(t, subscribeBoth(t, r, nil), append(served("shop")[:39], x)...)
+	rig.stop()
+	rig = start(t, dir)
+	see(t, subscribeBoth(t, rig, nil), append(served("shop")[:39], x)...)
 }
 
 // TestReload_ReportsOrder: the order of sources decides which of them wins.
@@ -327,11 +327,11 @@ func TestReload_ReportsOrder(t *testing.T) {
 	write(t, dir+"/two/f.yaml", entry("shop", "x", 81))
 	first, two := "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick
 	configured(t, dir, first, two)
-	r := start(t, dir)
-	r.awaitReady(t)
+	rig := start(t, dir)
+	rig.awaitReady(t)
 	configured(t, dir, two, first)
-	result, err := r.reloader.Reload(t.Context(), "the test")
+	result, err := rig.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)
 	require.Contains(t, result, "the order of the sources is another")
-	require.Contains(t, r.log.String(), "reordered=true")
+	require.Contains(t, rig.log.String(), "reordered=true")
 }

@@ -208,16 +208,16 @@ func look(t *testing.T, address string, mode adsc.Mode, check func(reader string
 	return c
 }
 
-func (c *client) take(r *adsc.Response) error {
+func (c *client) take(response *adsc.Response) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	resources := c.resources[r.TypeURL]
-	if r.Complete || resources == nil {
+	resources := c.resources[response.TypeURL]
+	if response.Complete || resources == nil {
 		resources = contents{}
 	} else {
 		resources = maps.Clone(resources)
 	}
-	for _, res := range r.Resources {
+	for _, res := range response.Resources {
 		var m mcp.Resource
 		if err := res.Body.UnmarshalTo(&m); err != nil {
 			return err
@@ -225,10 +225,10 @@ func (c *client) take(r *adsc.Response) error {
 		name := m.GetMetadata().GetName()
 		resources[name] = contentOf(m.GetMetadata().GetLabels(), m.GetBody().GetValue())
 	}
-	for _, name := range r.Removed {
+	for _, name := range response.Removed {
 		delete(resources, name)
 	}
-	c.resources[r.TypeURL] = resources
+	c.resources[response.TypeURL] = resources
 	if c.check != nil {
 		c.check(c.name, c.all())
 	}

@@ -90,7 +90,7 @@ listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0', adminTLS: {certificate: cert.
 stateDir: 'off'
 configSources: [{address: 'fs://`+dir+`/rules'}]
 `)
-	r := startAt(t, dir, "127.0.0.1:0")
+	rig := startAt(t, dir, "127.0.0.1:0")
 	client := &http.Client{Transport: &http.Transport{
 		MaxConnsPerHost: 1,
 		TLSClientConfig: &tls.Config{
@@ -100,7 +100,7 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 	}}
 	t.Cleanup(client.CloseIdleConnections)
 	post := func() int {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+r.Admin().String()+"/-/reload", nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+rig.Admin().String()+"/-/reload", nil)
 		require.NoError(t, err)
 		resp, err := client.Do(req)
 		require.NoError(t, err)
@@ -134,12 +134,12 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 	for _, forwarded := range []string{"", "10.1.2.3:80"} {
 		conn, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-				var d net.Dialer
+				var dialer net.Dialer
 				if forwarded != "" {
 					_ = os.Remove(forwarded) // of a dial before
-					d.LocalAddr = &net.UnixAddr{Name: forwarded, Net: "unix"}
+					dialer.LocalAddr = &net.UnixAddr{Name: forwarded, Net: "unix"}
 				}
-				return d.DialContext(ctx, "unix", dir+"/x.sock")
+				return dialer.DialContext(ctx, "unix", dir+"/x.sock")
 			}))
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
@@ -231,17 +231,17 @@ configSources:
 `+second)
 	}
 	configure(false)
-	r := start(t, dir)
-	r.awaitReady(t)
+	rig := start(t, dir)
+	rig.awaitReady(t)
 	for i := range 40 {
 		var subscribers []*subscriber
 		for range 3 {
-			s := subscribe(t, r, token, "n")
+			s := subscribe(t, rig, token, "n")
 			s.gets(t, 2)
 			subscribers = append(subscribers, s)
 		}
 		configure(i%2 == 0)
-		_, err := r.reloader.Reload(t.Context(), "the test")
+		_, err := rig.reloader.Reload(t.Context(), "the test")
 		require.NoError(t, err)
 		for _, s := range subscribers {
 			if i%2 == 1 { // it may see more with its next stream, and goes on

@@ -24,12 +24,12 @@ func TestLeftoversStayForAWeek(t *testing.T) {
 	configured(t, dir, "name: a, address: 'fs://./one'"+quick)
 	const day = 24 * time.Hour
 	path := func(name string) string { return filepath.Join(dir, "state", "sources", name) }
-	for name, age := range map[string]time.Duration{
+	for name, duration := range map[string]time.Duration{
 		"lately.db": 7*day - time.Hour, "long.db": 7*day + time.Hour, "half.db.new": day,
 		"old.db.new": 8 * day,
 	} {
 		write(t, path(name), "x")
-		written := time.Now().Add(-age)
+		written := time.Now().Add(-duration)
 		require.NoError(t, os.Chtimes(path(name), written, written))
 	}
 	aside := func(age time.Duration) string {

@@ -44,18 +44,18 @@ func TestTrade(t *testing.T) {
 		write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
 		write(t, dir+"/two/f.yaml", entry("shop", "w", 80))
 		configured(t, dir, "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick)
-		r := start(t, dir)
-		clients := subscribeBoth(t, r, never(t, x, w))
+		rig := start(t, dir)
+		clients := subscribeBoth(t, rig, never(t, x, w))
 		see(t, clients, x, w)
 		if unreadable {
 			require.NoError(t, os.Rename(dir+"/one", dir+"/one.away"))
 			require.NoError(t, os.Rename(dir+"/two", dir+"/two.away"))
 		}
 		for range 5 {
-			r.reload(t, "name: b, address: 'fs://./one'"+quick, "name: a, address: 'fs://./two'"+quick)
-			r.reload(t, "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick)
+			rig.reload(t, "name: b, address: 'fs://./one'"+quick, "name: a, address: 'fs://./two'"+quick)
+			rig.reload(t, "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick)
 		}
-		assert.Equal(t, http.StatusOK, r.ready(t))
+		assert.Equal(t, http.StatusOK, rig.ready(t))
 		see(t, clients, x, w)
 	}
 }
@@ -66,19 +66,19 @@ func TestTakeover(t *testing.T) {
 	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
 	write(t, dir+"/two/f.yaml", entry("shop", "w", 80))
 	configured(t, dir, "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick)
-	r := start(t, dir)
-	clients := subscribeBoth(t, r, never(t, w))
+	rig := start(t, dir)
+	clients := subscribeBoth(t, rig, never(t, w))
 	see(t, clients, x, w)
 	require.NoError(t, os.Rename(dir+"/two", dir+"/two.away"))
-	r.reload(t, "name: a, address: 'fs://./two'"+quick)
+	rig.reload(t, "name: a, address: 'fs://./two'"+quick)
 	see(t, clients, x, w)
-	assert.Equal(t, http.StatusOK, r.ready(t))
+	assert.Equal(t, http.StatusOK, rig.ready(t))
 
 	for range 2 { // the name identifies it: until it can be read, a restart serves what it last read
-		r.stop()
-		r = start(t, dir)
-		r.awaitReady(t)
-		clients = subscribeBoth(t, r, nil)
+		rig.stop()
+		rig = start(t, dir)
+		rig.awaitReady(t)
+		clients = subscribeBoth(t, rig, nil)
 		see(t, clients, x)
 	}
 	require.NoError(t, os.Rename(dir+"/two.away", dir+"/two"))
@@ -93,21 +93,21 @@ func TestRemovedSource_KeepsStateOfItsTwin(t *testing.T) {
 		write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
 		a, b := "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./one'"+quick
 		configured(t, dir, a, b)
-		r := start(t, dir)
-		r.awaitReady(t)
-		r.reload(t, map[string]string{"a": a, "b": b}[remaining])
+		rig := start(t, dir)
+		rig.awaitReady(t)
+		rig.reload(t, map[string]string{"a": a, "b": b}[remaining])
 		eventually(t, func() error { // the state of the removed source is gone
 			if states, err := filepath.Glob(dir + "/state/sources/*.db"); err != nil || len(states) != 1 {
 				return fmt.Errorf("%v, %w", states, err)
 			}
 			return nil
 		})
-		r.stop()
+		rig.stop()
 		require.NoError(t, os.Rename(dir+"/one", dir+"/one.away"))
-		r = start(t, dir)
-		r.awaitReady(t)
-		see(t, subscribeBoth(t, r, nil), x)
-		r.stop()
+		rig = start(t, dir)
+		rig.awaitReady(t)
+		see(t, subscribeBoth(t, rig, nil), x)
+		rig.stop()
 	}
 }
 
@@ -122,13 +122,13 @@ func TestTwoAlikeKeepTheirHolds(t *testing.T) {
 				write(t, dir+"/one/well.yaml", entry("shop", "well", 80))
 				write(t, dir+"/one/many.yaml", entries("shop", "s", 40))
 				configured(t, dir, began...)
-				r := start(t, dir)
-				r.awaitReady(t)
+				rig := start(t, dir)
+				rig.awaitReady(t)
 				require.NoError(t, os.Remove(dir+"/one/many.yaml"))
 				held := func() {
 					t.Helper()
 					eventually(t, func() error {
-						for _, s := range r.supervisor.Status() {
+						for _, s := range rig.supervisor.Status() {
 							if s.Name == "b" && (s.Held == nil || s.Held.Objects != 40) || s.Name == "a" && s.Held != nil {
 								return fmt.Errorf("%s: %v", s.Name, s.Held)
 							}
@@ -137,19 +137,19 @@ func TestTwoAlikeKeepTheirHolds(t *testing.T) {
 					})
 				}
 				held()
-				r.stop()
+				rig.stop()
 				files, err := filepath.Glob(dir + "/state/sources/*.db")
 				require.NoError(t, err)
 				require.Len(t, files, len(began))
 				now := time.Now()
 				require.NoError(t, os.Chtimes(files[min(last, len(files)-1)], now, now.Add(time.Hour)))
 				configured(t, dir, a, b)
-				r = start(t, dir)
-				r.awaitReady(t)
+				rig = start(t, dir)
+				rig.awaitReady(t)
 				held()
-				see(t, subscribeBoth(t, r, nil), append(numbered(40), "ServiceEntry shop/well")...)
-				r.stop()
-				require.Contains(t, r.log.String(), "source b reads the same as source a")
+				see(t, subscribeBoth(t, rig, nil), append(numbered(40), "ServiceEntry shop/well")...)
+				rig.stop()
+				require.Contains(t, rig.log.String(), "source b reads the same as source a")
 			})
 		}
 	}
@@ -200,30 +200,30 @@ func TestRestart_BeforeAddedSourceWasRead(t *testing.T) {
 	configured(t, above, "name: up, address: 'fs://./one'"+quick)
 	write(t, dir+"/all/f.yaml", entry("shop", "x", 80))
 	configured(t, dir, "name: a, address: 'fs://./all'"+quick)
-	r := start(t, dir)
-	r.awaitReady(t)
+	rig := start(t, dir)
+	rig.awaitReady(t)
 	address := down(t)
-	r.reload(t, "name: a, address: 'fs://./all'"+quick, "name: up, address: 'xds://"+address+"'")
-	require.Equal(t, http.StatusOK, r.ready(t))
-	r.stop()
+	rig.reload(t, "name: a, address: 'fs://./all'"+quick, "name: up, address: 'xds://"+address+"'")
+	require.Equal(t, http.StatusOK, rig.ready(t))
+	rig.stop()
 
-	r = start(t, dir)
-	clients := subscribeBoth(t, r, nil)
+	rig = start(t, dir)
+	clients := subscribeBoth(t, rig, nil)
 	eventually(t, func() error {
-		for _, s := range r.supervisor.Status() {
+		for _, s := range rig.supervisor.Status() {
 			if s.Synced != (s.Name == "a") || s.Name == "up" && s.State != sources.Unreachable {
 				return errNot
 			}
 		}
 		return nil
 	})
-	require.Equal(t, http.StatusServiceUnavailable, r.ready(t))
+	require.Equal(t, http.StatusServiceUnavailable, rig.ready(t))
 	for _, c := range clients {
 		require.Empty(t, c.now(), "nothing, of any source")
 	}
 	startAt(t, above, address)
 	see(t, clients, x, w)
-	require.Equal(t, http.StatusOK, r.ready(t))
+	require.Equal(t, http.StatusOK, rig.ready(t))
 }
 
 // TestReload_SourceThatCannotBeCreated has a valid configuration with a source that cannot be created: the reload changes
@@ -233,21 +233,21 @@ func TestReload_SourceThatCannotBeCreated(t *testing.T) {
 	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
 	write(t, dir+"/two/f.yaml", entry("shop", "w", 80))
 	configured(t, dir, "name: a, address: 'fs://./one'"+quick)
-	r := start(t, dir)
-	clients := subscribeBoth(t, r, never(t, x))
+	rig := start(t, dir)
+	clients := subscribeBoth(t, rig, never(t, x))
 	see(t, clients, x)
-	before := r.sources.active
+	before := rig.sources.active
 	configured(t, dir, "name: b, address: 'fs://./two'"+quick)
 	next, err := config.Load(dir + "/tributary.yaml")
 	require.NoError(t, err)
 	odd := next.ConfigSources[0]
 	odd.Name, odd.Address = "odd", "fs://odd"
-	_, err = r.sources.configure([]config.Source{next.ConfigSources[0], odd})
+	_, err = rig.sources.configure([]config.Source{next.ConfigSources[0], odd})
 	require.ErrorContains(t, err, `source odd: address: "fs://odd"`)
-	require.Equal(t, before, r.sources.active)
-	require.Len(t, r.supervisor.Status(), 1)
-	require.Equal(t, "a", r.supervisor.Status()[0].Name)
-	r.reload(t, "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick)
+	require.Equal(t, before, rig.sources.active)
+	require.Len(t, rig.supervisor.Status(), 1)
+	require.Equal(t, "a", rig.supervisor.Status()[0].Name)
+	rig.reload(t, "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick)
 	see(t, clients, x, w)
 }
 
@@ -259,16 +259,16 @@ func TestTransformRemoved(t *testing.T) {
 	up := start(t, above)
 	address := "name: up, address: 'xds://" + up.XDS().String() + "'"
 	configured(t, dir, address+", transform: {namespaces: {shop: other}}")
-	r := start(t, dir)
-	clients := subscribeBoth(t, r, nil)
+	rig := start(t, dir)
+	clients := subscribeBoth(t, rig, nil)
 	see(t, clients, "ServiceEntry other/x")
-	r.reload(t, address)
+	rig.reload(t, address)
 	see(t, clients, x)
 
-	r.stop()
+	rig.stop()
 	configured(t, dir, address+", transform: {namespaces: {shop: third}}")
-	r = start(t, dir)
-	see(t, subscribeBoth(t, r, nil), "ServiceEntry third/x")
+	rig = start(t, dir)
+	see(t, subscribeBoth(t, rig, nil), "ServiceEntry third/x")
 }
 
 // TestReload_ForgetsOldState adds a source with saved objects of an earlier configuration: they are outdated, and not
@@ -279,18 +279,18 @@ func TestReload_ForgetsOldState(t *testing.T) {
 	write(t, dir+"/two/f.yaml", entry("shop", "old", 80))
 	two := "name: b, address: 'fs://./two'" + quick
 	configured(t, dir, "name: a, address: 'fs://./one'"+quick, two)
-	r := start(t, dir)
-	see(t, subscribeBoth(t, r, nil), append(numbered(20), "ServiceEntry shop/old")...)
-	r.stop()
+	rig := start(t, dir)
+	see(t, subscribeBoth(t, rig, nil), append(numbered(20), "ServiceEntry shop/old")...)
+	rig.stop()
 	configured(t, dir, "name: a, address: 'fs://./one'"+quick)
-	r = start(t, dir)
-	clients := subscribeBoth(t, r, never(t, numbered(20)...))
+	rig = start(t, dir)
+	clients := subscribeBoth(t, rig, never(t, numbered(20)...))
 	see(t, clients, numbered(20)...)
 
 	// The objects of one move to two, which cannot be read yet.
 	require.NoError(t, os.RemoveAll(dir+"/two"))
-	r.reload(t, two)
-	assert.Equal(t, http.StatusOK, r.ready(t))
+	rig.reload(t, two)
+	assert.Equal(t, http.StatusOK, rig.ready(t))
 	see(t, clients, numbered(20)...)
 	files, err := filepath.Glob(dir + "/state/sources/*.db")
 	require.NoError(t, err)
@@ -316,8 +316,8 @@ func TestReload_StateThatCannotBeRemoved(t *testing.T) {
 	first, two, three := "name: a, address: 'fs://./one'"+quick,
 		"name: b, address: 'fs://./two'"+quick, "name: c, address: 'fs://./three'"+quick
 	configured(t, dir, first, two, three)
-	r := start(t, dir)
-	clients := subscribeBoth(t, r, never(t, x))
+	rig := start(t, dir)
+	clients := subscribeBoth(t, rig, never(t, x))
 	see(t, clients, x, w, z)
 	states := func() []string {
 		files, err := filepath.Glob(dir + "/state/sources/*.db")
@@ -333,10 +333,10 @@ func TestReload_StateThatCannotBeRemoved(t *testing.T) {
 	for _, file := range states() { // directories, in the place of the files, that cannot be removed
 		eventually(t, func() error { return errors.Join(os.RemoveAll(file), os.MkdirAll(file+"/in/the/way", 0o700)) })
 	}
-	r.reload(t, first)
+	rig.reload(t, first)
 	see(t, clients, x)
 	warnings := func() int {
-		return strings.Count(r.log.String(), `level=WARN msg="the files of a retired source cannot be removed"`)
+		return strings.Count(rig.log.String(), `level=WARN msg="the files of a retired source cannot be removed"`)
 	}
 	eventually(t, func() error {
 		if warnings() == 0 {
@@ -344,15 +344,15 @@ func TestReload_StateThatCannotBeRemoved(t *testing.T) {
 		}
 		return nil
 	})
-	r.reload(t, first, two, three)
+	rig.reload(t, first, two, three)
 	see(t, clients, x, w, z)
 
-	r.reload(t, first)
+	rig.reload(t, first)
 	see(t, clients, x)
 	for _, file := range states() { // now they can be
 		require.NoError(t, os.RemoveAll(file+"/in"))
 	}
-	r.reload(t, first)
+	rig.reload(t, first)
 	eventually(t, func() error {
 		if len(states()) > 1 {
 			return errNot
@@ -371,30 +371,30 @@ func TestReload_Address(t *testing.T) {
 	write(t, dir+"/one/f.yaml", entries("shop", "s", 40))
 	write(t, dir+"/one/g.yaml", entry("shop", "z", 80))
 	configured(t, dir, "name: a, address: 'fs://./one'"+quick)
-	r := start(t, dir)
+	rig := start(t, dir)
 	objects := append(numbered(40), z)
-	clients := subscribeBoth(t, r, never(t, objects...))
+	clients := subscribeBoth(t, rig, never(t, objects...))
 	see(t, clients, objects...)
 	require.NoError(t, os.Remove(dir+"/one/f.yaml"))
-	why := r.awaitHeld(t, 40)
+	why := rig.awaitHeld(t, 40)
 	require.NoError(t, os.CopyFS(dir+"/two", os.DirFS(dir+"/one")))
 	for _, next := range []string{
 		"name: a, address: 'fs://./one', quietDelay: 2ms, rescanInterval: 100ms, guard: {min: 11}, precedence: 3",
 		"name: a, address: 'fs://./two'" + quick,
 		"name: a, address: 'xds://" + address + "'",
 	} {
-		r.reload(t, next)
-		require.Equal(t, why, r.awaitHeld(t, 40), next)
+		rig.reload(t, next)
+		require.Equal(t, why, rig.awaitHeld(t, 40), next)
 		see(t, clients, objects...)
 	}
-	r.stop()
-	r = start(t, dir)
-	require.Equal(t, why, r.awaitHeld(t, 40))
-	clients = subscribeBoth(t, r, nil)
+	rig.stop()
+	rig = start(t, dir)
+	require.Equal(t, why, rig.awaitHeld(t, 40))
+	clients = subscribeBoth(t, rig, nil)
 	see(t, clients, objects...)
 	startAt(t, above, address)
 	see(t, clients, append(numbered(40), x)...)
-	r.awaitHeld(t, 40)
+	rig.awaitHeld(t, 40)
 }
 
 // TestReload_Name: a source under another name is another source. Until it was read, all is served; then what it has,
@@ -404,20 +404,20 @@ func TestReload_Name(t *testing.T) {
 	write(t, dir+"/one/f.yaml", entries("shop", "s", 40))
 	write(t, dir+"/one/g.yaml", entry("shop", "z", 80))
 	configured(t, dir, "name: a, address: 'fs://./one'"+quick)
-	r := start(t, dir)
+	rig := start(t, dir)
 	objects := append(numbered(40), z)
-	clients := subscribeBoth(t, r, never(t, z))
+	clients := subscribeBoth(t, rig, never(t, z))
 	see(t, clients, objects...)
 	require.NoError(t, os.Remove(dir+"/one/f.yaml"))
-	r.awaitHeld(t, 40)
+	rig.awaitHeld(t, 40)
 	require.NoError(t, os.Rename(dir+"/one", dir+"/away"))
-	r.reload(t, "name: b, address: 'fs://./one'"+quick)
+	rig.reload(t, "name: b, address: 'fs://./one'"+quick)
 	see(t, clients, objects...)
-	assert.Equal(t, http.StatusOK, r.ready(t))
+	assert.Equal(t, http.StatusOK, rig.ready(t))
 	require.NoError(t, os.Rename(dir+"/away", dir+"/one"))
 	see(t, clients, z)
-	require.Nil(t, r.supervisor.Status()[0].Held)
-	require.Contains(t, r.log.String(), "the source is removed, and its held loss is released")
+	require.Nil(t, rig.supervisor.Status()[0].Held)
+	require.Contains(t, rig.log.String(), "the source is removed, and its held loss is released")
 }
 
 // TestReload_LogsRemovedObjects: the objects of a removed source and of an address that has become empty are not held,
@@ -436,21 +436,21 @@ func TestReload_LogsRemovedObjects(t *testing.T) {
 			write(t, dir+"/e/x.yaml", entries("shop", "gone", 1))
 			require.NoError(t, os.Mkdir(dir+"/c", 0o700))
 			configured(t, dir, "name: a, address: 'fs://./a'", "name: b, address: 'fs://./b'")
-			r := start(t, dir)
-			r.awaitReady(t)
+			rig := start(t, dir)
+			rig.awaitReady(t)
 			all := []string{"name: a, address: 'fs://./a'"}
 			if next != "" {
 				all = append(all, next)
 			}
-			r.reload(t, all...)
+			rig.reload(t, all...)
 			const line = `msg="the reload removed objects that no source of the new configuration has" objects=%d kinds=map[ServiceEntry:%[1]d] ` +
 				`of_sources=%s names="ServiceEntry shop/gone`
 			source, n := "b", map[string]int{"removed": 3, "mistyped, and empty": 3, "another, with a share": 2}[name]
 			eventually(t, func() error {
-				if r.view.Snapshot().Len() != 4-n || len(r.reloader.Status().Pending) > 0 {
+				if rig.view.Snapshot().Len() != 4-n || len(rig.reloader.Status().Pending) > 0 {
 					return errNot
 				}
-				for res := range r.view.Snapshot().All() {
+				for res := range rig.view.Snapshot().All() {
 					if n == 0 && res.Origin().Source == source {
 						return errNot
 					}
@@ -458,17 +458,17 @@ func TestReload_LogsRemovedObjects(t *testing.T) {
 				return nil
 			})
 			if n == 0 {
-				require.NotContains(t, r.log.String(), "the reload removed objects")
-				r.reload(t, "name: a, address: 'fs://./a'") // so that there is something to tell
+				require.NotContains(t, rig.log.String(), "the reload removed objects")
+				rig.reload(t, "name: a, address: 'fs://./a'") // so that there is something to tell
 				source, n = "d", 3
 			}
 			eventually(t, func() error {
-				if !strings.Contains(r.log.String(), fmt.Sprintf(line, n, source)) {
+				if !strings.Contains(rig.log.String(), fmt.Sprintf(line, n, source)) {
 					return errNot
 				}
 				return nil
 			})
-			require.Equal(t, 1, strings.Count(r.log.String(), fmt.Sprintf(line, n, source)))
+			require.Equal(t, 1, strings.Count(rig.log.String(), fmt.Sprintf(line, n, source)))
 		})
 	}
 }

@@ -76,7 +76,7 @@ func TestWhoGivesUpTakesNoTurn(t *testing.T) {
 
 // However many come and give up, there is never more at work than may be, and no turn is lost.
 func TestNoTurnIsLost(t *testing.T) {
-	h := New(3)
+	turns := New(3)
 	var all sync.WaitGroup
 	var busy, done atomic.Int64
 	for i := range 1000 {
@@ -86,7 +86,7 @@ func TestNoTurnIsLost(t *testing.T) {
 		}
 		all.Go(func() {
 			defer cancel()
-			_ = h.Do(ctx, string(rune('a'+i%7)), func() { // who is told that he has none is counted below
+			_ = turns.Do(ctx, string(rune('a'+i%7)), func() { // who is told that he has none is counted below
 				if busy.Add(1) > 3 {
 					t.Error("more than three at once")
 				}
@@ -97,7 +97,7 @@ func TestNoTurnIsLost(t *testing.T) {
 	}
 	all.Wait()
 	require.GreaterOrEqual(t, done.Load(), int64(666), "who waits has his turn")
-	require.Equal(t, 3, h.free)
-	require.Empty(t, h.waiting)
-	require.Empty(t, h.hosts)
+	require.Equal(t, 3, turns.free)
+	require.Empty(t, turns.waiting)
+	require.Empty(t, turns.hosts)
 }

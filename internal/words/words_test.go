@@ -22,13 +22,13 @@ func TestPlain(t *testing.T) {
 
 // What of a certificate and a key is wrong is said without the words of the library, whichever file it is.
 func TestKeyPair(t *testing.T) {
-	one, other := testutil.NewAuthority(t).Sign(&x509.Certificate{}), testutil.NewAuthority(t).Sign(&x509.Certificate{})
+	pair, other := testutil.NewAuthority(t).Sign(&x509.Certificate{}), testutil.NewAuthority(t).Sign(&x509.Certificate{})
 	for name, c := range map[string]struct{ certificate, key, want string }{
-		"no certificate":    {"x", one.Key, "there is no certificate in it"},
-		"no key":            {one.Certificate, "x", "there is no private key in it"},
-		"another key":       {one.Certificate, other.Key, "the private key does not match"},
-		"turned round":      {one.Key, one.Certificate, "the certificate's file has a private key"},
-		"certificate twice": {one.Certificate, one.Certificate, "the key's file has a certificate"},
+		"no certificate":    {"x", pair.Key, "there is no certificate in it"},
+		"no key":            {pair.Certificate, "x", "there is no private key in it"},
+		"another key":       {pair.Certificate, other.Key, "the private key does not match"},
+		"turned round":      {pair.Key, pair.Certificate, "the certificate's file has a private key"},
+		"certificate twice": {pair.Certificate, pair.Certificate, "the key's file has a certificate"},
 	} {
 		_, err := tls.X509KeyPair([]byte(c.certificate), []byte(c.key))
 		require.ErrorContains(t, words.KeyPairError(err), c.want, name)

@@ -17,33 +17,33 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestAPanicFailsTheGroup(t *testing.T) {
-	g, ctx := worker.New(t.Context())
-	g.Go(func() { <-ctx.Done() })
-	g.Go(func() {
-		g.Go(func() { panic(io.ErrUnexpectedEOF) })
+	group, ctx := worker.New(t.Context())
+	group.Go(func() { <-ctx.Done() })
+	group.Go(func() {
+		group.Go(func() { panic(io.ErrUnexpectedEOF) })
 		<-ctx.Done()
 	})
-	err := g.Wait()
+	err := group.Wait()
 	require.EqualError(t, err, "panic: unexpected EOF")
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	require.Equal(t, err, context.Cause(ctx))
 	var p *worker.Panic
 	require.ErrorAs(t, err, &p)
 	require.Contains(t, string(p.Stack), "TestAPanicFailsTheGroup")
-	g.Fail(errors.New("later"))
-	require.Equal(t, err, g.Wait())
+	group.Fail(errors.New("later"))
+	require.Equal(t, err, group.Wait())
 }
 
 func TestStop(t *testing.T) {
-	g, ctx := worker.New(t.Context())
+	group, ctx := worker.New(t.Context())
 	ended := false
-	g.Go(func() {
+	group.Go(func() {
 		<-ctx.Done()
 		ended = true
 	})
-	g.Stop()
+	group.Stop()
 	require.True(t, ended)
-	require.NoError(t, g.Wait())
+	require.NoError(t, group.Wait())
 }
 
 func TestDo(t *testing.T) {

@@ -215,11 +215,11 @@ func TestRights_ServicesNeedANamedRight(t *testing.T) {
 func TestRights_EnvoyTypes(t *testing.T) {
 	for _, envoyType := range envoyTypes {
 		name, url := envoyType[0], envoyType[1]
-		a := NewRights(Permissions{Types: []string{name}})
+		rights := NewRights(Permissions{Types: []string{name}})
 		for _, typeURL := range envoyTypes {
-			require.Equal(t, typeURL[1] == url, a.AllowsType(typeURL[1]))
+			require.Equal(t, typeURL[1] == url, rights.AllowsType(typeURL[1]))
 		}
-		require.False(t, a.AllowsType(xds.RuntimeURL))
+		require.False(t, rights.AllowsType(xds.RuntimeURL))
 	}
 	require.Len(t, envoyTypes, len(Types()))
 	require.True(t, NewRights(Permissions{Kinds: []string{"ServiceEntry"}}).AllowsType(xds.RuntimeURL))
@@ -242,7 +242,7 @@ func anAllow(t *rapid.T, label string) Permissions {
 // TestKey_EqualKeysGiveEqualRights: rights with equal keys allow the same objects, types and services.
 func TestKey_EqualKeysGiveEqualRights(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x, y := NewRights(anAllow(t, "x")), NewRights(anAllow(t, "y"))
+		rights, y := NewRights(anAllow(t, "x")), NewRights(anAllow(t, "y"))
 		differ := ""
 		see := func(label string, x, y bool) {
 			if y != x {
@@ -255,19 +255,19 @@ func TestKey_EqualKeysGiveEqualRights(t *testing.T) {
 					sees := func(a *Rights) bool {
 						return a.allowsKey(resource.Key{Kind: kind, Namespace: ns, Name: "x"}, source)
 					}
-					see(fmt.Sprint(kind, ns, source), sees(x), sees(y))
-					require.Equal(t, sees(x), sees(x.Objects()))
+					see(fmt.Sprint(kind, ns, source), sees(rights), sees(y))
+					require.Equal(t, sees(rights), sees(rights.Objects()))
 				}
 			}
 		}
 		for _, envoyType := range envoyTypes {
 			url := envoyType[1]
-			see(url, x.AllowsType(url), y.AllowsType(url))
+			see(url, rights.AllowsType(url), y.AllowsType(url))
 		}
 		for _, name := range Services() {
-			see(name, x.AllowsService(name), y.AllowsService(name))
+			see(name, rights.AllowsService(name), y.AllowsService(name))
 		}
-		if x.Key() == y.Key() {
+		if rights.Key() == y.Key() {
 			require.Empty(t, differ)
 		}
 	})
@@ -326,9 +326,9 @@ func TestMatch_Subsumes(t *testing.T) {
 		return w
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		x, y := anyone(t, "x"), anyone(t, "y")
-		require.True(t, x.Subsumes(x))
-		require.True(t, Match{}.Subsumes(x))
+		match, y := anyone(t, "x"), anyone(t, "y")
+		require.True(t, match.Subsumes(match))
+		require.True(t, Match{}.Subsumes(match))
 		text := rapid.SampledFrom([]string{"a", "b", "ab", "aab"})
 		i := &identity.Identity{
 			URIs: rapid.SliceOfN(text, 0, 2).Draw(t, "uris"), Token: text.Draw(t, "token"), Socket: rapid.Bool().Draw(t, "socket"),
@@ -336,8 +336,8 @@ func TestMatch_Subsumes(t *testing.T) {
 			JWT:     &identity.JWT{Issuer: text.Draw(t, "issuer"), Audience: rapid.SliceOfN(text, 0, 2).Draw(t, "audience")},
 		}
 		node := text.Draw(t, "node")
-		matchesX, matchesY := Rules{{Match: x}}.Find(i, node) != nil, Rules{{Match: y}}.Find(i, node) != nil
-		if x.Subsumes(y) && matchesY {
+		matchesX, matchesY := Rules{{Match: match}}.Find(i, node) != nil, Rules{{Match: y}}.Find(i, node) != nil
+		if match.Subsumes(y) && matchesY {
 			require.True(t, matchesX)
 		}
 	})

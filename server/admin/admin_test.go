@@ -114,28 +114,28 @@ func TestReady_NamesUnreadSources(t *testing.T) {
 		{Name: "rules", Address: "fs:///rules", State: sources.Healthy, Synced: true},
 		{Name: "slow", Address: "fs:///slow", State: sources.Unreachable, Message: "/slow does not exist", Restarts: 2, LastError: "it panicked"},
 	}}
-	s := newServer(w)
+	server := newServer(w)
 
-	status, body := get(t, s, "/-/ready")
+	status, body := get(t, server, "/-/ready")
 	assert.Equal(t, http.StatusServiceUnavailable, status)
 	assert.Equal(t, "source slow (fs:///slow) is not synced: unreachable: /slow does not exist; restarted 2 times, last because: it "+
 		"panicked\n", body)
 
 	w.sources[1].Synced = true
-	status, body = get(t, s, "/-/ready")
+	status, body = get(t, server, "/-/ready")
 	assert.Equal(t, http.StatusServiceUnavailable, status, "an object that was read is not served before it is merged")
 	assert.Contains(t, body, "merged")
 
 	w.MarkSynced()
-	status, body = get(t, s, "/-/ready")
+	status, body = get(t, server, "/-/ready")
 	assert.Equal(t, http.StatusOK, status, "a later failure of a source changes no answer")
 	assert.Equal(t, "ok\n", body)
 
-	s.Drain()
-	status, body = get(t, s, "/-/ready")
+	server.Drain()
+	status, body = get(t, server, "/-/ready")
 	assert.Equal(t, http.StatusServiceUnavailable, status)
 	assert.Equal(t, "shutting down\n", body)
-	status, _ = get(t, s, "/-/healthy")
+	status, _ = get(t, server, "/-/healthy")
 	assert.Equal(t, http.StatusOK, status)
 }
 
@@ -245,13 +245,13 @@ func TestSourcesQuarantineAndConflicts(t *testing.T) {
 			Winner: aggregate.Candidate{Source: "rules, more", Resource: first}, Loser: aggregate.Candidate{Source: "more", Resource: second},
 		}},
 	}
-	s := newServer(w)
-	_, body := get(t, s, "/debug/sources")
+	server := newServer(w)
+	_, body := get(t, server, "/debug/sources")
 	assert.Contains(t, body, `"name": "rules"`)
-	_, body = get(t, s, "/debug/quarantine")
+	_, body = get(t, server, "/debug/quarantine")
 	assert.JSONEq(t, `[{"source": "rules", "kind": "Gateway", "namespace": "shop", "name": "g", "group": "g.yaml",
 		"place": "g.yaml:3", "reason": "no servers", "since": "2026-01-02T03:04:05Z", "lastGoodServes": false}]`, body)
-	_, body = get(t, s, "/debug/conflicts")
+	_, body = get(t, server, "/debug/conflicts")
 	assert.JSONEq(t, `[
 		{"kind": "ServiceEntry", "namespace": "shop", "name": "reviews",
 			"winner": {"source": "rules", "place": "a.yaml:1"}, "losers": [{"source": "more", "place": "b.yaml:1"}]},
@@ -269,14 +269,14 @@ func TestSourcesQuarantineAndConflicts(t *testing.T) {
 }
 
 func TestPagesExist(t *testing.T) {
-	s := newServer(&world{})
-	for _, p := range s.Pages() {
-		status, body := get(t, s, p.Path)
+	server := newServer(&world{})
+	for _, p := range server.Pages() {
+		status, body := get(t, server, p.Path)
 		assert.NotEqual(t, "404 page not found\n", body, "%s: %d", p.Path, status)
 	}
-	assert.Len(t, s.Pages(), 23)
+	assert.Len(t, server.Pages(), 23)
 	for _, path := range []string{"/nothing", "/debug/nothing"} {
-		status, _ := get(t, s, path)
+		status, _ := get(t, server, path)
 		assert.Equal(t, http.StatusNotFound, status, path)
 	}
 }
@@ -334,10 +334,10 @@ func TestServe_EndsWithContext(t *testing.T) {
 }
 
 func TestServe_ListenerFails(t *testing.T) {
-	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	require.NoError(t, lis.Close())
-	err = newServer(&world{}).Serve(t.Context(), lis)
-	require.ErrorContains(t, err, lis.Addr().String())
+	require.NoError(t, listener.Close())
+	err = newServer(&world{}).Serve(t.Context(), listener)
+	require.ErrorContains(t, err, listener.Addr().String())
 	require.ErrorIs(t, err, net.ErrClosed)
 }

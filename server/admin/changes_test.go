@@ -28,7 +28,7 @@ func TestHandler_AuthorizesChanges(t *testing.T) {
 	var n reloads
 	var shown []string
 	var mind error
-	h := New(Options{
+	handler := New(Options{
 		View: aggregate.New(), Sources: sources.NewSupervisor(sources.Options{}), Config: &n,
 		Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
 		Authorize: func(client *identity.Identity, headers []string, changes bool) error {
@@ -40,11 +40,11 @@ func TestHandler_AuthorizesChanges(t *testing.T) {
 		},
 	}).Handler()
 	ask := func(method string, local net.Addr) (code int, challenge string) {
-		r := httptest.NewRequest(method, "/-/reload", nil)
-		r.Host, r.RemoteAddr = "localhost", "10.1.2.3:4"
-		r.Header.Set("Authorization", "Bearer x")
+		request := httptest.NewRequest(method, "/-/reload", nil)
+		request.Host, request.RemoteAddr = "localhost", "10.1.2.3:4"
+		request.Header.Set("Authorization", "Bearer x")
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, local)))
+		handler.ServeHTTP(w, request.WithContext(context.WithValue(request.Context(), http.LocalAddrContextKey, local)))
 		return w.Code, w.Header().Get("WWW-Authenticate")
 	}
 	loopback, socket, remote := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, &net.UnixAddr{Net: "unix"}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}

@@ -30,29 +30,29 @@ func (c *fakeConfig) Reload(_ context.Context, caller string) (string, error) {
 	return "a.yaml is in force", nil
 }
 
-func post(t *testing.T, s *admin.Server, path string, header http.Header) (status int, body string) {
+func post(t *testing.T, server *admin.Server, path string, header http.Header) (status int, body string) {
 	t.Helper()
-	rec := httptest.NewRecorder()
+	responseRecorder := httptest.NewRecorder()
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, nil)
 	req.Header = header
-	s.Handler().ServeHTTP(rec, req)
-	return rec.Code, rec.Body.String()
+	server.Handler().ServeHTTP(responseRecorder, req)
+	return responseRecorder.Code, responseRecorder.Body.String()
 }
 
 func TestReload(t *testing.T) {
 	w := &world{}
-	s := newServer(w)
-	status, body := post(t, s, "/-/reload", http.Header{})
+	server := newServer(w)
+	status, body := post(t, server, "/-/reload", http.Header{})
 	assert.Equal(t, http.StatusOK, status)
 	assert.Equal(t, "a.yaml is in force\n", body)
 	assert.Equal(t, "somebody, from 192.0.2.1:1234", w.config.caller)
 
 	w.config.refuses = "a.yaml:1:1: no"
-	status, body = post(t, s, "/-/reload", http.Header{})
+	status, body = post(t, server, "/-/reload", http.Header{})
 	assert.Equal(t, http.StatusInternalServerError, status)
 	assert.Equal(t, "a.yaml:1:1: no\n", body)
 
-	status, _ = get(t, s, "/-/reload")
+	status, _ = get(t, server, "/-/reload")
 	assert.Equal(t, http.StatusMethodNotAllowed, status)
 	assert.Equal(t, 1, w.config.reloads)
 }

@@ -68,17 +68,17 @@ func viewOf(t *testing.T, sources ...aggregate.Source) *aggregate.View {
 // shop is a server of a merged view: two sources, one of which fails, and three clients.
 func shop(t *testing.T) *admin.Server {
 	t.Helper()
-	rules, dc1 := &memstore.Table{}, &memstore.Table{}
+	rules, table := &memstore.Table{}, &memstore.Table{}
 	reviews := entry(t, "reviews", "rules", "reviews.yaml:1")
 	rules.Apply([]*resource.Resource{reviews, entry(t, "ratings", "rules", "ratings.yaml:1")}, nil)
 	spec := &networking.ServiceEntry{Hosts: []string{"reviews.example"}, Ports: []*networking.ServicePort{{Number: 80}}}
 	merged, err := resource.New(resource.Meta{Key: reviews.Key(), Origin: resource.Origin{Source: "dc1", Place: "dc1 service reviews"}}, spec)
 	require.NoError(t, err)
-	dc1.Apply([]*resource.Resource{merged}, nil)
+	table.Apply([]*resource.Resource{merged}, nil)
 	rules.MarkSynced()
-	dc1.MarkSynced()
+	table.MarkSynced()
 
-	view := viewOf(t, aggregate.Source{Name: "rules", Reader: rules}, aggregate.Source{Name: "dc1", Reader: dc1})
+	view := viewOf(t, aggregate.Source{Name: "rules", Reader: rules}, aggregate.Source{Name: "dc1", Reader: table})
 	published := noon.Add(-time.Minute)
 	w := &world{
 		config: fakeConfig{status: admin.ConfigStatus{File: "tributary.yaml", Loaded: noon}},
@@ -136,7 +136,7 @@ func shop(t *testing.T) *admin.Server {
 }
 
 func TestExplain(t *testing.T) {
-	s := shop(t)
+	server := shop(t)
 	for name, query := range map[string]string{
 		"explain-winner.json":     "kind=se&namespace=shop&name=reviews",
 		"explain-quarantine.json": "kind=ServiceEntry&namespace=shop&name=ratings",
@@ -145,12 +145,12 @@ func TestExplain(t *testing.T) {
 		"explain-host.json":       "host=Ratings.example",
 		"explain-no-host.json":    "host=ratings.shop.svc",
 	} {
-		status, body := get(t, s, "/debug/explain?"+query)
+		status, body := get(t, server, "/debug/explain?"+query)
 		assert.Equal(t, http.StatusOK, status, name)
 		golden(t, name, body)
 	}
 	for _, query := range []string{"", "kind=se", "name=x", "kind=cheese&name=x", "host=x&name=x"} {
-		status, _ := get(t, s, "/debug/explain?"+query)
+		status, _ := get(t, server, "/debug/explain?"+query)
 		assert.Equal(t, http.StatusBadRequest, status, query)
 	}
 }
@@ -171,18 +171,18 @@ func TestWithoutEffect(t *testing.T) {
 	defer func() { stop(); <-ended }()
 	require.Eventually(t, view.Synced, 10*time.Second, time.Millisecond)
 	w := &world{}
-	s := admin.New(admin.Options{
+	server := admin.New(admin.Options{
 		Version: "v1.2.3", View: view, Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"),
 		Log:           slog.New(slog.DiscardHandler),
 		WithoutEffect: func(*resource.Resource) []string { return []string{"spec.x has no effect on Envoys: why"} },
 		Affected:      func() []resource.Key { return []resource.Key{reviews.Key(), {Kind: resource.Sidecar, Name: "gone"}} },
 	})
-	_, body := get(t, s, "/debug/no-effect")
+	_, body := get(t, server, "/debug/no-effect")
 	assert.JSONEq(t, `[{"kind": "ServiceEntry", "namespace": "shop", "name": "reviews", "origin": "rules: reviews.yaml:1", "what": `+
 		`["spec.x has no effect on Envoys: why"]}]`, body)
-	_, body = get(t, s, "/debug/status")
+	_, body = get(t, server, "/debug/status")
 	assert.Contains(t, body, `"without_effect": 2`)
-	_, body = get(t, s, "/debug/explain?kind=se&namespace=shop&name=reviews")
+	_, body = get(t, server, "/debug/explain?kind=se&namespace=shop&name=reviews")
 	assert.Contains(t, body, "spec.x has no effect on Envoys")
 }
 
@@ -216,14 +216,14 @@ func TestRejected(t *testing.T) {
 		<-ended
 	}()
 	require.Eventually(t, func() bool { return view.Snapshot().Len() == 1 }, 10*time.Second, time.Millisecond)
-	s := admin.New(admin.Options{
+	server := admin.New(admin.Options{
 		Version: "v1.2.3", View: view, Sources: w, Clients: w, Config: &w.config,
 		Registry: admin.NewRegistry("v1.2.3"), Log: slog.New(slog.DiscardHandler),
 		ChangedSince: func(_ *xds.Collection, r xds.Rejection) ([]resource.Key, bool) {
 			return []resource.Key{web}, r.Revision == 7
 		},
 	})
-	_, body := get(t, s, "/debug/rejected")
+	_, body := get(t, server, "/debug/rejected")
 	var list []admin.Rejected
 	require.NoError(t, json.Unmarshal([]byte(body), &list))
 	require.Len(t, list, 3)
@@ -234,14 +234,14 @@ func TestRejected(t *testing.T) {
 		Clients: 2,
 		Changed: []conflicts.Ref{conflicts.Ref(web)},
 	}, route)
-	var st admin.Status
-	_, body = get(t, s, "/debug/status")
-	require.NoError(t, json.Unmarshal([]byte(body), &st))
-	assert.Equal(t, list, st.Rejected)
-	last := st.Troubles()[len(st.Troubles())-1]
+	var status admin.Status
+	_, body = get(t, server, "/debug/status")
+	require.NoError(t, json.Unmarshal([]byte(body), &status))
+	assert.Equal(t, list, status.Rejected)
+	last := status.Troubles()[len(status.Troubles())-1]
 	assert.Equal(t, "early at 10.0.0.1:5 and 1 more rejects RouteConfiguration 80: too large; "+
 		"changed since the client last acknowledged it: VirtualService shop/web", last.Text)
-	_, body = get(t, s, "/debug/explain?kind=vs&namespace=shop&name=web")
+	_, body = get(t, server, "/debug/explain?kind=vs&namespace=shop&name=web")
 	assert.Contains(t, body, "too large")
 }
 
@@ -272,27 +272,27 @@ func TestRejected_ClientsTakeTurns(t *testing.T) {
 	)
 	s := newServer(w)
 	_, body := get(t, s, "/debug/status")
-	var st admin.Status
-	require.NoError(t, json.Unmarshal([]byte(body), &st))
-	require.Len(t, st.Rejected, 100)
-	assert.Equal(t, 150+50+3-100, st.RejectedMore)
-	assert.Equal(t, "common", st.Rejected[0].Resource)
-	assert.Equal(t, 2, st.Rejected[0].Clients)
-	assert.Equal(t, "of 10.0.0.3:5", st.Rejected[0].Version)
+	var status admin.Status
+	require.NoError(t, json.Unmarshal([]byte(body), &status))
+	require.Len(t, status.Rejected, 100)
+	assert.Equal(t, 150+50+3-100, status.RejectedMore)
+	assert.Equal(t, "common", status.Rejected[0].Resource)
+	assert.Equal(t, 2, status.Rejected[0].Clients)
+	assert.Equal(t, "of 10.0.0.3:5", status.Rejected[0].Version)
 	position := map[string]int{}
-	for i, r := range st.Rejected {
+	for i, r := range status.Rejected {
 		position[r.Resource] = i
 	}
 	assert.Equal(t, 1, position["n000"])
 	assert.Equal(t, 2, position["other address"])
 	assert.Equal(t, 53, position["same address"], "after the rejections of other connections of its address")
-	troubles := st.Troubles()
+	troubles := status.Troubles()
 	assert.Equal(t, "clients reject 103 more resources that are not listed", troubles[len(troubles)-1].Text)
 }
 
 func TestCauses(t *testing.T) {
 	refs := []conflicts.Ref{{Kind: "A", Name: "a"}}
-	for want, r := range map[string]admin.Rejected{
+	for want, rejected := range map[string]admin.Rejected{
 		"the client has acknowledged no version of it":                                   {Incomplete: true},
 		"the client has acknowledged no version of it; it is made of A a":                {Changed: refs, Incomplete: true},
 		"the changes since the client last acknowledged it are unknown":                  {Acked: "v", Incomplete: true},
@@ -301,7 +301,7 @@ func TestCauses(t *testing.T) {
 		"changed since the client last acknowledged it: A a, and perhaps others earlier": {Acked: "v", Changed: refs, Incomplete: true},
 		"changed since the client last acknowledged it: A a, A a, A a, A a, A a, others": {Acked: "v", Changed: slices.Repeat(refs, 6)},
 	} {
-		assert.Equal(t, want, r.Causes())
+		assert.Equal(t, want, rejected.Causes())
 	}
 }
 
@@ -358,12 +358,12 @@ func TestExplain_HeldObject(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	_, body := get(t, shop(t), "/debug/status")
-	var st admin.Status
-	require.NoError(t, json.Unmarshal([]byte(body), &st))
-	assert.WithinDuration(t, time.Now(), st.Started, time.Hour)
-	assert.NotEmpty(t, st.Uptime)
-	st.Started, st.Uptime = noon, "1m"
-	text, err := json.MarshalIndent(st, "", "  ")
+	var status admin.Status
+	require.NoError(t, json.Unmarshal([]byte(body), &status))
+	assert.WithinDuration(t, time.Now(), status.Started, time.Hour)
+	assert.NotEmpty(t, status.Uptime)
+	status.Started, status.Uptime = noon, "1m"
+	text, err := json.MarshalIndent(status, "", "  ")
 	require.NoError(t, err)
 	golden(t, "status.json", string(text)+"\n")
 }

@@ -17,17 +17,17 @@ import (
 
 // Release implements admin.Sources.
 func (w *world) Release(name, hold, caller string) (objects, endpoints int, err error) {
-	for i, src := range w.sources {
+	for i, status := range w.sources {
 		switch {
-		case src.Name != name:
-		case src.Held == nil:
+		case status.Name != name:
+		case status.Held == nil:
 			return 0, 0, fmt.Errorf("release source %q: %w", name, sources.ErrNothingHeld)
-		case hold != "" && hold != src.Held.ID:
+		case hold != "" && hold != status.Held.ID:
 			return 0, 0, fmt.Errorf("release source %q: %w", name, sources.ErrOtherHold)
 		default:
 			w.released = append(w.released, caller)
 			w.sources[i].Held = nil
-			return src.Held.Objects, src.Held.Endpoints, nil
+			return status.Held.Objects, status.Held.Endpoints, nil
 		}
 	}
 	return 0, 0, fmt.Errorf("release source %q: %w", name, sources.ErrNotFound)
@@ -37,15 +37,15 @@ func TestGuard(t *testing.T) {
 	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	hold := &guard.Status{ID: "h1", Since: begin, Why: "60 of 100 objects", Objects: 60, Endpoints: 120}
 	w := &world{sources: []sources.Status{{Name: "a", Held: hold}, {Name: "b"}}}
-	s := newServer(w)
+	server := newServer(w)
 
-	status, body := get(t, s, "/debug/guard")
+	status, body := get(t, server, "/debug/guard")
 	require.Equal(t, http.StatusOK, status)
 	var list []admin.Guarded
 	require.NoError(t, json.Unmarshal([]byte(body), &list))
 	require.Equal(t, []admin.Guarded{{Source: "a", Status: *hold}}, list)
 
-	_, body = get(t, s, "/debug/status")
+	_, body = get(t, server, "/debug/status")
 	var st admin.Status
 	require.NoError(t, json.Unmarshal([]byte(body), &st))
 	assert.Equal(t, 1, st.Holds)
@@ -62,13 +62,13 @@ func TestGuard(t *testing.T) {
 		{"?source=a&hold=h0", http.StatusConflict, "release source \"a\": a different hold is active\n"},
 		{"?source=a&hold=h1&by=anna@bastion", http.StatusOK, "60 objects and 120 endpoints of a are let go\n"},
 	} {
-		status, body := post(t, s, "/-/guard/release"+want.query, http.Header{"X-Forwarded-For": {"10.0.0.9"}})
+		status, body := post(t, server, "/-/guard/release"+want.query, http.Header{"X-Forwarded-For": {"10.0.0.9"}})
 		assert.Equal(t, want.status, status, want.query)
 		assert.Equal(t, want.body, body, want.query)
 	}
 	require.Len(t, w.released, 1)
 	assert.Regexp(t, `^anna@bastion, from 192\.0\.2\.1:\d+ on behalf of 10\.0\.0\.9$`, w.released[0])
-	_, body = get(t, s, "/debug/guard")
+	_, body = get(t, server, "/debug/guard")
 	require.Equal(t, "[]\n", body)
 }
 

@@ -53,7 +53,7 @@ func TestExplain_AddressOrRegistryName(t *testing.T) {
 		},
 		sources: []sources.Status{{Name: "rpc", Quarantined: []sources.Quarantined{{Group: "g", Place: "vip bothsame (secure)", Reason: "no"}}}},
 	}
-	s := admin.New(admin.Options{
+	server := admin.New(admin.Options{
 		Version: "v1.2.3", View: viewOf(t, aggregate.Source{Name: "rpc", Reader: table}), Sources: w, Clients: w, Config: &w.config,
 		Registry: admin.NewRegistry("v1.2.3"), Log: slog.New(slog.DiscardHandler),
 	})
@@ -74,22 +74,22 @@ func TestExplain_AddressOrRegistryName(t *testing.T) {
 		"10.2.0.5":       {"no object references 10.2.0.5", nil, "10.2.0.5:20880", 0},
 		"10.2.0.20":      {"no object references 10.2.0.20", nil, "", 0},
 	} {
-		_, body := get(t, s, "/debug/explain?host="+url.QueryEscape(query))
-		var e admin.Explanation
-		require.NoError(t, json.Unmarshal([]byte(body), &e))
-		assert.Equal(t, want.why, e.Why, query)
+		_, body := get(t, server, "/debug/explain?host="+url.QueryEscape(query))
+		var explanation admin.Explanation
+		require.NoError(t, json.Unmarshal([]byte(body), &explanation))
+		assert.Equal(t, want.why, explanation.Why, query)
 		var objects []string
-		for _, o := range e.Objects {
+		for _, o := range explanation.Objects {
 			objects = append(objects, o.Object.Name)
 			assert.Equal(t, o.Object.Kind == resource.AuthorizationPolicy, strings.Contains(o.Content, "action: DENY"),
 				"the content of a policy: %q", o.Content)
 		}
 		assert.ElementsMatch(t, want.objects, objects, query)
 		omitted := ""
-		for _, l := range e.LeftOut {
+		for _, l := range explanation.LeftOut {
 			omitted += l.What
 		}
 		assert.Equal(t, want.omitted, omitted, query)
-		assert.Len(t, e.Unread, want.unread, query)
+		assert.Len(t, explanation.Unread, want.unread, query)
 	}
 }

@@ -34,19 +34,19 @@ import (
 // indexed has the index of a server with all features.
 func indexed(t *testing.T) (*admin.Server, []admin.Page) {
 	w := &world{}
-	s := admin.New(admin.Options{
+	server := admin.New(admin.Options{
 		View: viewOf(t), Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"),
 	})
-	status, body := get(t, s, "/debug/")
+	status, body := get(t, server, "/debug/")
 	require.Equal(t, http.StatusOK, status)
 	var index []admin.Page
 	require.NoError(t, json.Unmarshal([]byte(body), &index))
-	return s, index
+	return server, index
 }
 
 // TestIndex: each page of the index exists, by its method only, and has the parameters that the package reads.
 func TestIndex(t *testing.T) {
-	s, index := indexed(t)
+	server, index := indexed(t)
 	var documented, read []string
 	for _, p := range index {
 		for method, allowed := range map[string]bool{http.MethodGet: p.Method == http.MethodGet, http.MethodPost: p.Method == http.MethodPost} {
@@ -54,7 +54,7 @@ func TestIndex(t *testing.T) {
 				continue // its own tests are not ours
 			}
 			rec := httptest.NewRecorder()
-			s.Handler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), method, p.Path, nil))
+			server.Handler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), method, p.Path, nil))
 			assert.NotEqual(t, "404 page not found\n", rec.Body.String(), p.Path)
 			assert.Equal(t, allowed, rec.Code != http.StatusMethodNotAllowed, "%s %s: %d", method, p.Path, rec.Code)
 		}
@@ -147,16 +147,16 @@ func TestHistory_JSON(t *testing.T) {
 	table.Apply([]*resource.Resource{r}, nil)
 	table.MarkSynced()
 	w := &world{}
-	s := admin.New(admin.Options{
+	server := admin.New(admin.Options{
 		View: viewOf(t, aggregate.Source{Name: "rules", Reader: table}), Sources: w, Clients: w, Config: &w.config,
 		Registry: admin.NewRegistry("v1.2.3"), History: remembers{r},
 	})
 	for path, part := range map[string]string{"/debug/history?details=true&": `"new":{`, "/debug/history/at?": `"objects":[{`} {
-		_, body := getCompact(t, s, path)
+		_, body := getCompact(t, server, path)
 		assert.Contains(t, body, part)
 		assert.Contains(t, body, `"spec":{"hosts":["reviews.example"]`)
 		assert.NotContains(t, body, `"body"`)
-		_, body = getCompact(t, s, path+"encoded=true")
+		_, body = getCompact(t, server, path+"encoded=true")
 		assert.Contains(t, body, `"body":"`)
 		assert.NotContains(t, body, `"spec"`)
 	}
@@ -165,7 +165,7 @@ func TestHistory_JSON(t *testing.T) {
 // TestExpected_InvalidNode requests the expected configuration without a node, and with an invalid one.
 func TestExpected_InvalidNode(t *testing.T) {
 	w := &world{}
-	s := admin.New(admin.Options{
+	server := admin.New(admin.Options{
 		View: viewOf(t), Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"),
 		Expected: func(context.Context, *corev3.Node, bool) (*verify.Expected, []xds.Served, error) {
 			return &verify.Expected{OnDemand: true, Refusals: []verify.Refusal{{Node: "\"dump\": null"}}}, nil, nil
@@ -173,11 +173,11 @@ func TestExpected_InvalidNode(t *testing.T) {
 	})
 	const want = `want ?node= as the node of an Envoy's bootstrap, in JSON, such as {"id": "sidecar~10.0.0.7~web.shop~shop.svc.cluster.local"}`
 	for query, complaint := range map[string]string{"": want + "\n", "?node=x": want + ": syntax error (line 1:1): invalid value x\n"} {
-		status, body := get(t, s, "/debug/expected"+query)
+		status, body := get(t, server, "/debug/expected"+query)
 		assert.Equal(t, http.StatusBadRequest, status)
 		assert.Equal(t, complaint, body)
 	}
-	status, body := get(t, s, "/debug/expected?node="+url.QueryEscape(`{"id": "a"}`))
+	status, body := get(t, server, "/debug/expected?node="+url.QueryEscape(`{"id": "a"}`))
 	assert.Equal(t, http.StatusOK, status)
 	var expected verify.Expected
 	require.NoError(t, json.Unmarshal([]byte(body), &expected), body)

@@ -101,14 +101,14 @@ reviews.shop.svc.cluster.local
 
 // TestExplain_DerivedObjects explains objects by the names of the Gateway API.
 func TestExplain_DerivedObjects(t *testing.T) {
-	s := pictureServer(t)
+	server := pictureServer(t)
 	for query, want := range map[string]string{
 		"kind=HTTPRoute&namespace=shop&name=reviews":  "1 object is derived from it",
 		"kind=httproutes&namespace=shop&name=reviews": "1 object is derived from it",
 		"kind=gateway&namespace=edge&name=public":     "1 object is derived from it",
 		"kind=HTTPRoute&namespace=shop&name=other":    "no source with derive has HTTPRoute shop/other, or no Gateway takes it",
 	} {
-		_, body := get(t, s, "/debug/explain?"+query)
+		_, body := get(t, server, "/debug/explain?"+query)
 		var explanation admin.Explanation
 		require.NoError(t, json.Unmarshal([]byte(body), &explanation), body)
 		require.Equal(t, want, explanation.Why, query)

@@ -12,12 +12,12 @@ import (
 )
 
 func TestHandler_RefusesDNSRebinding(t *testing.T) {
-	h := newServer(&world{}).Handler()
+	handler := newServer(&world{}).Handler()
 	ask := func(local net.IP, host string) int {
 		r := httptest.NewRequest(http.MethodGet, "/-/healthy", nil)
 		r.Host = host
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: local})))
+		handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: local})))
 		return w.Code
 	}
 	name, err := os.Hostname()

@@ -21,12 +21,12 @@ func TestExplain_TranslatedClients(t *testing.T) {
 	table.Apply([]*resource.Resource{entry(t, "reviews", "rules", "a.yaml:1")}, nil)
 	table.MarkSynced()
 	w := &world{}
-	s := admin.New(admin.Options{
+	server := admin.New(admin.Options{
 		View: viewOf(t, aggregate.Source{Name: "rules", Reader: table}), Sources: w, Clients: w, Config: &w.config,
 		Registry: admin.NewRegistry("v1.2.3"),
 	})
 	explained := func(query string) *admin.Translated {
-		_, body := get(t, s, "/debug/explain?"+query)
+		_, body := get(t, server, "/debug/explain?"+query)
 		var e admin.Explanation
 		require.NoError(t, json.Unmarshal([]byte(body), &e))
 		return e.Translated

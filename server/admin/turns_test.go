@@ -33,7 +33,7 @@ func TestTurns_OnePageAtATime(t *testing.T) {
 		finish := make(chan struct{})
 		var mu sync.Mutex
 		running, answered := 0, map[int]int{}
-		h := newTurns().limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		handler := newTurns().limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			mu.Lock()
 			running++
 			mu.Unlock()
@@ -42,13 +42,13 @@ func TestTurns_OnePageAtATime(t *testing.T) {
 		var asking sync.WaitGroup
 		ask := func(ctx context.Context) {
 			asking.Go(func() {
-				w := httptest.NewRecorder()
-				h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/debug/configz", nil))
+				responseRecorder := httptest.NewRecorder()
+				handler.ServeHTTP(responseRecorder, httptest.NewRequestWithContext(ctx, http.MethodGet, "/debug/configz", nil))
 				mu.Lock()
 				defer mu.Unlock()
-				answered[w.Code]++
-				if w.Code == http.StatusServiceUnavailable {
-					require.Equal(t, "1", w.Header().Get("Retry-After"))
+				answered[responseRecorder.Code]++
+				if responseRecorder.Code == http.StatusServiceUnavailable {
+					require.Equal(t, "1", responseRecorder.Header().Get("Retry-After"))
 				}
 			})
 		}
@@ -136,7 +136,7 @@ func TestTurns_SlowReader(t *testing.T) {
 	for name, size := range map[string]int{"small": 1000, "large": 3 * pageBytes} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newTurns().limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				handler := newTurns().limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					_, _ = w.Write(make([]byte, size))
 				}))
 				connection := context.WithValue(fromHere, pagesKey{}, make(chan struct{}, pagesPerConnection))
@@ -145,12 +145,12 @@ func TestTurns_SlowReader(t *testing.T) {
 				for range 2 * pagesPerConnection {
 					asking.Go(func() {
 						second := *slow
-						h.ServeHTTP(&second, httptest.NewRequestWithContext(connection, http.MethodGet, "/metrics", nil))
+						handler.ServeHTTP(&second, httptest.NewRequestWithContext(connection, http.MethodGet, "/metrics", nil))
 					})
 				}
 				synctest.Wait()
 				w, begun := httptest.NewRecorder(), time.Now()
-				h.ServeHTTP(w, httptest.NewRequestWithContext(fromHere, http.MethodGet, "/metrics", nil))
+				handler.ServeHTTP(w, httptest.NewRequestWithContext(fromHere, http.MethodGet, "/metrics", nil))
 				require.Equal(t, http.StatusOK, w.Code)
 				require.Equal(t, size, w.Body.Len())
 				require.LessOrEqual(t, time.Since(begun), pagesPerConnection*turnToWrite) // by the bubble's clock
@@ -162,13 +162,13 @@ func TestTurns_SlowReader(t *testing.T) {
 }
 
 func TestHandler_RefusesOtherSites(t *testing.T) {
-	h := refuseOtherSites(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	handler := refuseOtherSites(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	ask := func(path, site, mode string) int {
-		r := httptest.NewRequest(http.MethodGet, path, nil)
-		r.Header.Set("Sec-Fetch-Site", site)
-		r.Header.Set("Sec-Fetch-Mode", mode)
+		request := httptest.NewRequest(http.MethodGet, path, nil)
+		request.Header.Set("Sec-Fetch-Site", site)
+		request.Header.Set("Sec-Fetch-Mode", mode)
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
+		handler.ServeHTTP(w, request)
 		return w.Code
 	}
 	for _, site := range []string{"cross-site", "same-site"} {

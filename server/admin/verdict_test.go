@@ -50,12 +50,12 @@ func TestVerdict(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := c.st.Verdict()
-			assert.Equal(t, c.want, v.Sentence)
-			assert.Equal(t, c.well, v.Well)
-			assert.Equal(t, len(c.st.Missing) == 0, v.Ready)
+			verdict := c.st.Verdict()
+			assert.Equal(t, c.want, verdict.Sentence)
+			assert.Equal(t, c.well, verdict.Well)
+			assert.Equal(t, len(c.st.Missing) == 0, verdict.Ready)
 			var about []string
-			for _, trouble := range v.Troubles {
+			for _, trouble := range verdict.Troubles {
 				about = append(about, trouble.Source)
 				assert.NotEmpty(t, trouble.Do)
 			}
@@ -81,7 +81,7 @@ func TestTroubles_Rejected(t *testing.T) {
 func TestTroubles_Order(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	ref := conflicts.Ref{Kind: "VirtualService", Namespace: "shop", Name: "web"}
-	st := admin.Status{
+	status := admin.Status{
 		Config: admin.ConfigStatus{Failed: &now, Error: "unknown key"},
 		Sources: []admin.SourceState{
 			{Name: "a", State: "unreachable", Synced: true, NotKept: "disk full", Address: "consul://a"},
@@ -102,7 +102,7 @@ func TestTroubles_Order(t *testing.T) {
 	}
 	var texts []string
 	advice := make(map[string]string)
-	for _, trouble := range st.Troubles() {
+	for _, trouble := range status.Troubles() {
 		texts = append(texts, trouble.Text)
 		advice[trouble.Text] = trouble.Do
 		assert.NotEmpty(t, trouble.Do)

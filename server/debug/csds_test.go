@@ -40,8 +40,8 @@ func (m many) EachClient() iter.Seq[xds.ClientStatus] {
 // An answer has all clients, whatever their size.
 func TestCSDS_AnswersOfAnySize(t *testing.T) {
 	for _, clients := range []many{{0, 0}, {1, 1}, {3, 4 << 10}, {1000, 100}, {5, 768 << 10}, {10_000, 250}} {
-		c := NewCSDS(clients)
-		answer, err := c.encode(t.Context(), &statusv3.ClientStatusRequest{})
+		csds := NewCSDS(clients)
+		answer, err := csds.encode(t.Context(), &statusv3.ClientStatusRequest{})
 		require.NoError(t, err)
 		var got statusv3.ClientStatusResponse
 		require.NoError(t, proto.Unmarshal(answer.Materialize(), &got))
@@ -49,7 +49,7 @@ func TestCSDS_AnswersOfAnySize(t *testing.T) {
 		for _, config := range got.GetConfig() {
 			require.Len(t, config.GetNode().GetId(), clients.size)
 		}
-		require.LessOrEqual(t, int64(answer.Len()), c.memory.Load())
+		require.LessOrEqual(t, int64(answer.Len()), csds.memory.Load())
 	}
 }
 
@@ -60,12 +60,12 @@ func TestUnsentResponses_Bounded(t *testing.T) {
 	require.Equal(t, codes.ResourceExhausted, status.Code(err))
 	require.ErrorContains(t, err, "ask for fewer nodes")
 
-	c := NewCSDS(many{40, 1 << 20})
+	csds := NewCSDS(many{40, 1 << 20})
 	var responses []any
 	for err = nil; err == nil; {
 		require.Less(t, len(responses), 4, "three of them are within the bound")
 		var answer any
-		answer, err = c.encode(t.Context(), request)
+		answer, err = csds.encode(t.Context(), request)
 		responses = append(responses, answer)
 	}
 	require.Equal(t, codes.ResourceExhausted, status.Code(err))
@@ -73,21 +73,21 @@ func TestUnsentResponses_Bounded(t *testing.T) {
 	runtime.KeepAlive(responses)
 	require.Eventually(t, func() bool {
 		runtime.GC()
-		return c.memory.Load() == 0
+		return csds.memory.Load() == 0
 	}, 10*time.Second, time.Millisecond, "unused responses are collected")
-	_, err = c.encode(t.Context(), request)
+	_, err = csds.encode(t.Context(), request)
 	require.NoError(t, err)
 }
 
 // Responses are made one after the other, and a canceled request does not wait.
 func TestResponses_MadeOneByOne(t *testing.T) {
-	c := NewCSDS(many{1, 1})
-	require.NoError(t, c.turns.Do(t.Context(), "another", func() {
+	csds := NewCSDS(many{1, 1})
+	require.NoError(t, csds.turns.Do(t.Context(), "another", func() {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := c.encode(ctx, &statusv3.ClientStatusRequest{})
+		_, err := csds.encode(ctx, &statusv3.ClientStatusRequest{})
 		require.Equal(t, codes.Canceled, status.Code(err))
-		require.Zero(t, c.memory.Load())
+		require.Zero(t, csds.memory.Load())
 	}))
 }
 

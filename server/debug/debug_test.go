@@ -163,11 +163,11 @@ func serve(t *testing.T, p *people) *grpc.ClientConn {
 	server := grpc.NewServer(engine.ServerOptions()...)
 	engine.Register(server)
 	debug.NewCSDS(p).Register(server)
-	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(lis) }()
-	conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	go func() { served <- server.Serve(listener) }()
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = conn.Close()
@@ -192,16 +192,16 @@ func ask(t *testing.T, c discoveryv3.AggregatedDiscoveryServiceClient, typeURL s
 }
 
 func TestIstioctlQueries_AnsweredAsByIstiod(t *testing.T) {
-	p := crowd()
+	people := crowd()
 	cluster, err := anypb.New(&clusterv3.Cluster{Name: "outbound|80||web"})
 	require.NoError(t, err)
 	body, err := proto.Marshal(cluster)
 	require.NoError(t, err)
-	p.served = map[uint64][]xds.Served{1: {{
+	people.served = map[uint64][]xds.Served{1: {{
 		TypeURL: xds.ClusterURL, Version: "v7",
 		Entries: []*xds.Entry{{Name: "outbound|80||web", Version: "1", Any: body}},
 	}}}
-	c := discoveryv3.NewAggregatedDiscoveryServiceClient(serve(t, p))
+	c := discoveryv3.NewAggregatedDiscoveryServiceClient(serve(t, people))
 
 	answer, err := ask(t, c, "istio.io/debug/syncz")
 	require.NoError(t, err)
@@ -270,16 +270,16 @@ func TestDump_OfOnDemandHostsAndSecrets(t *testing.T) {
 	for _, endpoints := range []bool{true, false} {
 		var written bytes.Buffer
 		require.NoError(t, debug.WriteDump(&written, served, endpoints))
-		got := &adminv3.ConfigDump{}
-		require.NoError(t, protojson.Unmarshal(written.Bytes(), got), written.String())
+		configDump := &adminv3.ConfigDump{}
+		require.NoError(t, protojson.Unmarshal(written.Bytes(), configDump), written.String())
 		parts, err := debug.DumpParts(served)
 		require.NoError(t, err)
 		require.Equal(t, protojson.Format(&adminv3.ConfigDump{Configs: parts}),
-			protojson.Format(&adminv3.ConfigDump{Configs: got.GetConfigs()[:7]}))
-		require.Len(t, got.GetConfigs(), map[bool]int{true: 8, false: 7}[endpoints])
+			protojson.Format(&adminv3.ConfigDump{Configs: configDump.GetConfigs()[:7]}))
+		require.Len(t, configDump.GetConfigs(), map[bool]int{true: 8, false: 7}[endpoints])
 		if endpoints {
 			members := &adminv3.EndpointsConfigDump{}
-			require.NoError(t, got.GetConfigs()[7].UnmarshalTo(members))
+			require.NoError(t, configDump.GetConfigs()[7].UnmarshalTo(members))
 			require.Len(t, members.GetDynamicEndpointConfigs(), 1)
 		}
 	}

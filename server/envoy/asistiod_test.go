@@ -80,16 +80,16 @@ kind: ServiceEntry
 metadata: {name: b, namespace: default, creationTimestamp: "2021-01-01T00:00:00Z"}
 spec: {hosts: [b.example], ports: [{number: 443, name: tls, protocol: TLS}], resolution: STATIC, endpoints: [{address: 10.0.0.2}]}
 `
-	l := dumpText(t, firstService, nodes[0])[xds.ListenerURL+"/127.0.0.1_443"].(*listenerv3.Listener)
-	require.Len(t, l.GetFilterChains(), 1)
-	require.Nil(t, l.GetFilterChains()[0].GetFilterChainMatch())
-	require.Empty(t, l.GetListenerFilters(), "plain TCP needs no TLS inspector")
+	listener := dumpText(t, firstService, nodes[0])[xds.ListenerURL+"/127.0.0.1_443"].(*listenerv3.Listener)
+	require.Len(t, listener.GetFilterChains(), 1)
+	require.Nil(t, listener.GetFilterChains()[0].GetFilterChainMatch())
+	require.Empty(t, listener.GetListenerFilters(), "plain TCP needs no TLS inspector")
 
-	l = dumpText(t, firstService+two, nodes[0])[xds.ListenerURL+"/127.0.0.1_443"].(*listenerv3.Listener)
-	require.Len(t, l.GetFilterChains(), 2)
-	require.Nil(t, l.GetFilterChains()[0].GetFilterChainMatch())
-	require.Equal(t, []string{"b.example"}, l.GetFilterChains()[1].GetFilterChainMatch().GetServerNames())
-	require.Len(t, l.GetListenerFilters(), 1)
+	listener = dumpText(t, firstService+two, nodes[0])[xds.ListenerURL+"/127.0.0.1_443"].(*listenerv3.Listener)
+	require.Len(t, listener.GetFilterChains(), 2)
+	require.Nil(t, listener.GetFilterChains()[0].GetFilterChainMatch())
+	require.Equal(t, []string{"b.example"}, listener.GetFilterChains()[1].GetFilterChainMatch().GetServerNames())
+	require.Len(t, listener.GetListenerFilters(), 1)
 }
 
 // Where a policy names the server to ask for, the host of requests has no part in how its certificate is verified, as
@@ -120,7 +120,7 @@ spec: {host: a.example, trafficPolicy: {tls: {mode: SIMPLE, sni: "`+sni+`"}}}
 // Whatever lets an address with a zone through, Envoy is not sent it.
 func TestZonedAddress_NotSent(t *testing.T) {
 	const address = "fe80::1%eth0"
-	for _, n := range nodes {
+	for _, node := range nodes {
 		for name, m := range dumpText(t, `
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
@@ -133,7 +133,7 @@ apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: b, namespace: default}
 spec: {hosts: [b.example], ports: [{number: 81, name: http, protocol: HTTP}], resolution: DNS, endpoints: [{address: "`+address+`"}]}
-`, n) {
+`, node) {
 			require.NotContains(t, m.(interface{ String() string }).String(), address, name)
 			if a, ok := m.(*endpointv3.ClusterLoadAssignment); ok && a.GetClusterName() == model.ClusterName(80, "", "a.example") {
 				require.Len(t, a.GetEndpoints(), 1, name)

@@ -22,7 +22,7 @@ func TestProfiles_ShareEqualBodies(t *testing.T) {
 			"spec: {hosts: [s%[1]d.internal], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: "+
 			"10.0.0.1}]}\n---\n", i, i%profiles)
 	}
-	c := catalogOf(t, text.String())
+	catalog := catalogOf(t, text.String())
 	heap := func() int64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -33,45 +33,45 @@ func TestProfiles_ShareEqualBodies(t *testing.T) {
 	var first int64
 	for i := range profiles {
 		p := model.ProfileOf(node(fmt.Sprint("n", i), "", ""))
-		c.selectProfile(&p, nil, nil)
-		scopes = append(scopes, c.newScope(p))
+		catalog.selectProfile(&p, nil, nil)
+		scopes = append(scopes, catalog.newScope(p))
 		if i == 0 {
 			first = heap()
 		}
 	}
 	t.Logf("%d bytes for each profile more, of %d services", (heap()-first)/(profiles-1), services)
-	require.Len(t, c.following, profiles)
+	require.Len(t, catalog.following, profiles)
 	for _, s := range scopes[1:] {
 		for _, url := range []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL} {
 			n := 0
-			for e := range scopes[0].collection(url).All() {
-				if url == xds.ClusterURL && !strings.HasPrefix(e.Name, "outbound") {
+			for entry := range scopes[0].collection(url).All() {
+				if url == xds.ClusterURL && !strings.HasPrefix(entry.Name, "outbound") {
 					continue
 				}
-				require.Same(t, e, s.collection(url).Get(e.Name), e.Name)
+				require.Same(t, entry, s.collection(url).Get(entry.Name), entry.Name)
 				n++
 			}
 			require.NotZero(t, n)
 		}
 	}
-	require.NotZero(t, sizeOf(&c.bodies.entries))
-	require.Equal(t, 1, sizeOf(&c.bodies.routes), "routes of the same hosts are encoded once")
+	require.NotZero(t, sizeOf(&catalog.bodies.entries))
+	require.Equal(t, 1, sizeOf(&catalog.bodies.routes), "routes of the same hosts are encoded once")
 	for _, s := range scopes {
-		c.dropScope(s.scope)
+		catalog.dropScope(s.scope)
 	}
 	clear(scopes)
 	require.Eventually(t, func() bool {
 		runtime.GC()
-		return sizeOf(&c.bodies.entries)+sizeOf(&c.bodies.routes) == 0
+		return sizeOf(&catalog.bodies.entries)+sizeOf(&catalog.bodies.routes) == 0
 	}, 20*time.Second, 10*time.Millisecond)
 }
 
 // requireNoTranslations waits until a catalog without scopes has no translations.
-func requireNoTranslations(t *testing.T, c *Catalog) {
+func requireNoTranslations(t *testing.T, catalog *Catalog) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		runtime.GC()
-		return sizeOf(&c.bodies.translations) == 0
+		return sizeOf(&catalog.bodies.translations) == 0
 	}, 20*time.Second, 10*time.Millisecond)
 }
 

@@ -41,19 +41,19 @@ func TestBudget_CountsDelegates(t *testing.T) {
 	texts := []string{delegating("root", "d", hosts, roots), delegate("d", routes)}
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
 		var table memstore.Table
-		c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+		catalog := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
 		for _, i := range order {
 			objects := decoded(t, texts[i])
 			table.Apply(objects, nil)
-			c.update([]resource.Key{objects[0].Key()}, table.Snapshot(), false, true)
+			catalog.update([]resource.Key{objects[0].Key()}, table.Snapshot(), false, true)
 		}
-		require.Equal(t, []resource.Key{root}, slices.Collect(maps.Keys(c.budget.refused)))
-		require.GreaterOrEqual(t, c.budget.refused[root], int64(hosts*roots*routes)<<11)
+		require.Equal(t, []resource.Key{root}, slices.Collect(maps.Keys(catalog.budget.refused)))
+		require.GreaterOrEqual(t, catalog.budget.refused[root], int64(hosts*roots*routes)<<11)
 		objects := decoded(t, delegate("d", 1))
 		table.Apply(objects, nil)
-		c.update([]resource.Key{objects[0].Key()}, table.Snapshot(), false, true)
-		require.Empty(t, c.budget.refused, "a smaller delegate fits")
-		require.True(t, c.mesh.Contains(root))
+		catalog.update([]resource.Key{objects[0].Key()}, table.Snapshot(), false, true)
+		require.Empty(t, catalog.budget.refused, "a smaller delegate fits")
+		require.True(t, catalog.mesh.Contains(root))
 	}
 }
 
@@ -66,8 +66,8 @@ func TestBudget_DependsOnObjectsAlone(t *testing.T) {
 	for history := range uint64(40) {
 		random := rand.New(rand.NewPCG(history, 1)) //nolint:gosec // a test
 		var table memstore.Table
-		c := New(&table, options)
-		c.update(nil, table.Snapshot(), false, true)
+		catalog := New(&table, options)
+		catalog.update(nil, table.Snapshot(), false, true)
 		for range 15 {
 			key := resource.Key{Kind: resource.ServiceEntry, Namespace: "evil", Name: fmt.Sprintf("o%d", random.IntN(6))}
 			text := multiplying(key.Name, 1+random.IntN(30), 1+random.IntN(6))
@@ -84,25 +84,25 @@ func TestBudget_DependsOnObjectsAlone(t *testing.T) {
 			} else {
 				table.Apply(decoded(t, text), nil)
 			}
-			c.update([]resource.Key{key}, table.Snapshot(), random.IntN(2) == 0, true)
+			catalog.update([]resource.Key{key}, table.Snapshot(), random.IntN(2) == 0, true)
 			fresh := New(&table, options)
 			fresh.update(nil, table.Snapshot(), false, true)
-			require.Equal(t, fresh.budget.refused, c.budget.refused)
+			require.Equal(t, fresh.budget.refused, catalog.budget.refused)
 			sum := int64(0)
-			for _, size := range c.budget.lastGood {
+			for _, size := range catalog.budget.lastGood {
 				sum += size
 			}
 			require.LessOrEqual(t, sum, int64(limit))
-			for key := range c.mesh.Entries {
+			for key := range catalog.mesh.Entries {
 				require.NotNil(t, table.Snapshot().Get(key), "%s is gone", key)
 			}
 			for r := range table.Snapshot().All() {
-				_, isKept := c.budget.lastGood[r.Key()]
-				_, isRefused := c.budget.refused[r.Key()]
-				require.Equal(t, isKept || !isRefused, c.mesh.Contains(r.Key()), "%s", r.Key())
-				require.Equal(t, isRefused, c.budget.why(r.Key()) != "")
+				_, isKept := catalog.budget.lastGood[r.Key()]
+				_, isRefused := catalog.budget.refused[r.Key()]
+				require.Equal(t, isKept || !isRefused, catalog.mesh.Contains(r.Key()), "%s", r.Key())
+				require.Equal(t, isRefused, catalog.budget.why(r.Key()) != "")
 			}
-			refusals, accepted = refusals+len(c.budget.refused), accepted+len(c.budget.lastGood)
+			refusals, accepted = refusals+len(catalog.budget.refused), accepted+len(catalog.budget.lastGood)
 		}
 	}
 	require.Greater(t, refusals, 100)
@@ -167,7 +167,7 @@ func TestBudget_OtherObjectsGrow(t *testing.T) {
 			key := resource.Key{Kind: tt.kind, Namespace: "evil", Name: "root"}
 			for _, texts := range [][]string{{tt.root + tt.small, tt.large}, {tt.large + tt.root}, {tt.large, tt.root}} {
 				var table memstore.Table
-				c := New(&table, Options{ProductBytes: 32 << 20, Log: slog.New(slog.DiscardHandler)})
+				catalog := New(&table, Options{ProductBytes: 32 << 20, Log: slog.New(slog.DiscardHandler)})
 				for _, text := range texts {
 					objects := decoded(t, text)
 					table.Apply(objects, nil)
@@ -175,10 +175,10 @@ func TestBudget_OtherObjectsGrow(t *testing.T) {
 					for _, r := range objects {
 						keys = append(keys, r.Key())
 					}
-					c.update(keys, table.Snapshot(), false, true)
+					catalog.update(keys, table.Snapshot(), false, true)
 				}
-				require.NotEmpty(t, c.budget.why(key))
-				require.False(t, c.mesh.Contains(key))
+				require.NotEmpty(t, catalog.budget.why(key))
+				require.False(t, catalog.mesh.Contains(key))
 				var deleted []resource.Key
 				for r := range table.Snapshot().All() {
 					if r.Key() != key {
@@ -186,9 +186,9 @@ func TestBudget_OtherObjectsGrow(t *testing.T) {
 					}
 				}
 				table.Apply(nil, deleted)
-				c.update(deleted, table.Snapshot(), false, true)
-				require.Empty(t, c.budget.refused)
-				require.True(t, c.mesh.Contains(key))
+				catalog.update(deleted, table.Snapshot(), false, true)
+				require.Empty(t, catalog.budget.refused)
+				require.True(t, catalog.mesh.Contains(key))
 			}
 		})
 	}

@@ -43,11 +43,11 @@ func TestDelegates(t *testing.T) {
 		}})
 	}
 	table.Apply([]*resource.Resource{root, team(201)}, nil)
-	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-	c.update(nil, table.Snapshot(), false, true)
+	catalog := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	catalog.update(nil, table.Snapshot(), false, true)
 	routes := func() map[string]uint32 {
 		got := make(map[string]uint32)
-		for _, v := range dump(t, c, nodes[0])[xds.RouteURL+"/80"].(*routev3.RouteConfiguration).GetVirtualHosts() {
+		for _, v := range dump(t, catalog, nodes[0])[xds.RouteURL+"/80"].(*routev3.RouteConfiguration).GetVirtualHosts() {
 			for _, r := range v.GetRoutes() {
 				if r.GetDirectResponse() != nil {
 					got[r.GetMatch().GetPrefix()] = r.GetDirectResponse().GetStatus()
@@ -61,17 +61,17 @@ func TestDelegates(t *testing.T) {
 	table.Apply([]*resource.Resource{team(202)}, nil)
 	keys, snap, ok := table.Changes(revision)
 	require.True(t, ok)
-	c.update(keys, snap, true, true)
+	catalog.update(keys, snap, true, true)
 	require.Equal(t, map[string]uint32{"/team/x": 202, "/team": 203, "/": 204}, routes())
 
 	require.Equal(t, []string{
 		"spec.http[1].delegate has no effect on Envoys: there is no VirtualService default/lost without hosts that is exported here: the route " +
 			"is left out",
-	}, c.WithoutEffect(root))
+	}, catalog.WithoutEffect(root))
 	require.Equal(t, []string{
 		"spec.http[2].delegate has no effect on Envoys: a delegate does not delegate any further: the route is left out",
 		"spec.http[1] has no effect on Envoys: some match of it is none of the route of VirtualService default/root that delegates to it",
-	}, c.WithoutEffect(team(202)))
+	}, catalog.WithoutEffect(team(202)))
 }
 
 // As with istiod, each condition of a delegate's route has to lie within one of the route that delegates to it, or it

@@ -27,20 +27,20 @@ kind: ServiceEntry
 metadata: {name: two, namespace: ns}
 spec: {hosts: [two.internal], addresses: [240.0.0.1], resolution: NONE, ports: [{number: 80, name: p, protocol: HTTP}]}
 `), nil)
-	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-	c.update(nil, table.Snapshot(), false, true)
+	catalog := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	catalog.update(nil, table.Snapshot(), false, true)
 	profile := model.ProfileOf(demandingNode("ns"))
 	require.True(t, profile.OnDemand)
-	s := c.newScope(profile)
-	require.Equal(t, 1, s.shared["80"].duplicates)
+	workloadView := catalog.newScope(profile)
+	require.Equal(t, 1, workloadView.shared["80"].duplicates)
 	key := resource.Key{Kind: resource.ServiceEntry, Namespace: "ns", Name: "two"}
 	table.Apply(nil, []resource.Key{key})
-	c.update([]resource.Key{key}, table.Snapshot(), true, true)
-	require.Zero(t, s.shared["80"].duplicates)
-	require.False(t, s.shared["80"].inFull)
+	catalog.update([]resource.Key{key}, table.Snapshot(), true, true)
+	require.Zero(t, workloadView.shared["80"].duplicates)
+	require.False(t, workloadView.shared["80"].inFull)
 	require.Eventually(t, func() bool {
 		runtime.GC()
-		return sizeOf(&c.bodies.routes) == 0
+		return sizeOf(&catalog.bodies.routes) == 0
 	}, 5*time.Second, 10*time.Millisecond)
-	runtime.KeepAlive(s)
+	runtime.KeepAlive(workloadView)
 }

@@ -52,33 +52,33 @@ func demandingNode(namespace string) *corev3.Node {
 func TestOnDemandHistory(t *testing.T) {
 	ports, singles, nowhere := 0, 0, 0
 	for seed := range uint64(20) {
-		h := envoytest.New(seed)
-		c := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
-		c.update(nil, h.Table.Snapshot(), false, true)
+		mesh := envoytest.New(seed)
+		catalog := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
+		catalog.update(nil, mesh.Table.Snapshot(), false, true)
 		var revision memstore.Revision
 		complete := make(map[string]bool)
 		for step := range 30 {
-			h.Change()
-			keys, snap, ok := h.Table.Changes(revision)
-			c.update(keys, snap, ok, true)
+			mesh.Change()
+			keys, snap, ok := mesh.Table.Changes(revision)
+			catalog.update(keys, snap, ok, true)
 			revision = snap.Revision()
 			fullClient, asking := node("shop", "NONE", ""), demandingNode("shop")
-			require.Equal(t, entries(t, c, fullClient, xds.ClusterURL), entries(t, c, asking, xds.ClusterURL))
-			require.Equal(t, entries(t, c, fullClient, xds.EndpointURL), entries(t, c, asking, xds.EndpointURL))
+			require.Equal(t, entries(t, catalog, fullClient, xds.ClusterURL), entries(t, catalog, asking, xds.ClusterURL))
+			require.Equal(t, entries(t, catalog, fullClient, xds.EndpointURL), entries(t, catalog, asking, xds.EndpointURL))
 
-			clusters := entries(t, c, fullClient, xds.ClusterURL)
+			clusters := entries(t, catalog, fullClient, xds.ClusterURL)
 			want := make(map[string]*routev3.VirtualHost)
-			routes, demanded := entries(t, c, fullClient, xds.RouteURL), entries(t, c, asking, xds.RouteURL)
+			routes, demanded := entries(t, catalog, fullClient, xds.RouteURL), entries(t, catalog, asking, xds.RouteURL)
 			require.Equal(t, slices.Sorted(maps.Keys(routes)), slices.Sorted(maps.Keys(demanded)))
-			for name, r := range demanded {
+			for name, encoded := range demanded {
 				full := message(t, routes[name]).(*routev3.RouteConfiguration)
 				wild := slices.ContainsFunc(full.GetVirtualHosts(), func(v *routev3.VirtualHost) bool {
 					return slices.ContainsFunc(v.GetDomains(), func(d string) bool { return model.IsWildcard(d) && d != "*" })
 				})
-				config := message(t, r).(*routev3.RouteConfiguration)
+				config := message(t, encoded).(*routev3.RouteConfiguration)
 				require.True(t, config.GetVhds() == nil || !complete[name] && !wild, "%s: the routes are complete, and stay complete: %v", name, config)
 				if complete[name] = config.GetVhds() == nil; complete[name] {
-					require.True(t, c.fullRoutes.include(name, false))
+					require.True(t, catalog.fullRoutes.include(name, false))
 					for _, v := range full.GetVirtualHosts() {
 						nowhere += leadNowhere(v, clusters)
 					}
@@ -108,7 +108,7 @@ func TestOnDemandHistory(t *testing.T) {
 					delete(complete, name)
 				}
 			}
-			got := entries(t, c, asking, xds.VHostURL)
+			got := entries(t, catalog, asking, xds.VHostURL)
 			require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got)), "seed %d, step %d", seed, step)
 			for name, v := range want {
 				single := message(t, got[name]).(*routev3.VirtualHost)
@@ -125,22 +125,22 @@ func TestOnDemandHistory(t *testing.T) {
 
 // leadNowhere replaces missing clusters in routes by the cluster without endpoints, and returns the number of these
 // routes. It removes the trace operation, which contains the cluster's name.
-func leadNowhere(v *routev3.VirtualHost, clusters map[string]encoded) (n int) {
+func leadNowhere(virtualHost *routev3.VirtualHost, clusters map[string]encoded) (n int) {
 	lead := func(name *string) {
 		if _, ok := clusters[*name]; !ok {
 			*name = model.BlackHole
 			n++
 		}
 	}
-	for _, r := range v.GetRoutes() {
-		r.Decorator = nil
-		if to, ok := r.GetRoute().GetClusterSpecifier().(*routev3.RouteAction_Cluster); ok {
+	for _, route := range virtualHost.GetRoutes() {
+		route.Decorator = nil
+		if to, ok := route.GetRoute().GetClusterSpecifier().(*routev3.RouteAction_Cluster); ok {
 			lead(&to.Cluster)
 		}
-		for _, part := range r.GetRoute().GetWeightedClusters().GetClusters() {
+		for _, part := range route.GetRoute().GetWeightedClusters().GetClusters() {
 			lead(&part.Name)
 		}
-		for _, m := range r.GetRoute().GetRequestMirrorPolicies() {
+		for _, m := range route.GetRoute().GetRequestMirrorPolicies() {
 			lead(&m.Cluster)
 		}
 	}
@@ -174,21 +174,21 @@ func message(t *testing.T, r encoded) proto.Message {
 // Filters request missing hosts. Clients that cannot subscribe by name (state of the world, other roles than sidecar)
 // get complete routes.
 func TestOnDemandListeners(t *testing.T) {
-	l := &listenerv3.Listener{
+	listener := &listenerv3.Listener{
 		FilterChains: []*listenerv3.FilterChain{translate.HTTPChain(model.Binding{Address: model.Localhost, Port: 80}, "80",
 			translate.ListenerOptions{})},
 		DefaultFilterChain: translate.ListenerOptions{}.PassOn(),
 	}
-	translate.OnDemand(l)
-	http, err := l.GetFilterChains()[0].GetFilters()[0].GetTypedConfig().UnmarshalNew()
+	translate.OnDemand(listener)
+	http, err := listener.GetFilterChains()[0].GetFilters()[0].GetTypedConfig().UnmarshalNew()
 	require.NoError(t, err)
 	require.Equal(t, "envoy.filters.http.on_demand", http.(*hcmv3.HttpConnectionManager).GetHttpFilters()[0].GetName())
-	tcp, err := l.GetDefaultFilterChain().GetFilters()[0].GetTypedConfig().UnmarshalNew()
+	tcp, err := listener.GetDefaultFilterChain().GetFilters()[0].GetTypedConfig().UnmarshalNew()
 	require.NoError(t, err)
 	require.NotNil(t, tcp.(*tcpv3.TcpProxy).GetOnDemand().GetOdcdsConfig())
 
-	c := New(&memstore.Table{}, Options{Log: slog.New(slog.DiscardHandler)})
-	c.update(nil, memstore.Snapshot{}, false, false)
+	catalog := New(&memstore.Table{}, Options{Log: slog.New(slog.DiscardHandler)})
+	catalog.update(nil, memstore.Snapshot{}, false, false)
 	router := demandingNode("shop")
 	router.Id = "router~127.0.0.1~gateway.shop~shop.svc.cluster.local"
 	for _, tt := range []struct {
@@ -202,7 +202,7 @@ func TestOnDemandListeners(t *testing.T) {
 		{deltaMethod, node("shop", "NONE", ""), xds.ErrNoAnswer},
 		{deltaMethod, router, xds.ErrNoAnswer},
 	} {
-		_, release, err := c.Collection(onStream(t, tt.method), tt.node, xds.VHostURL)
+		_, release, err := catalog.Collection(onStream(t, tt.method), tt.node, xds.VHostURL)
 		require.ErrorIs(t, err, tt.err, tt.method)
 		if err == nil {
 			release()

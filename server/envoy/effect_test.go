@@ -11,7 +11,7 @@ import (
 
 // Findings name an unsupported field at any position, with its replacement.
 func TestWithout(t *testing.T) {
-	v := &networking.VirtualService{Http: []*networking.HTTPRoute{
+	virtualService := &networking.VirtualService{Http: []*networking.HTTPRoute{
 		{},
 		{
 			Delegate: &networking.Delegate{Name: "x"},
@@ -22,7 +22,7 @@ func TestWithout(t *testing.T) {
 		"spec.http[1].delegate has no effect on Envoys: a delegate does not delegate any further: the route is left out",
 		"spec.http[1].headers.request.set[x-a] has no effect on Envoys: Envoy has no such command between the percent signs; " +
 			"write a literal percent sign twice",
-	}, coverage.WithoutEffect(v))
+	}, coverage.WithoutEffect(virtualService))
 	require.Empty(t, coverage.WithoutEffect(&networking.ServiceEntry{
 		Hosts:     []string{"a.internal"},
 		Endpoints: []*networking.WorkloadEntry{{Address: "10.0.0.1"}},

@@ -26,7 +26,7 @@ func envoyFilter(namespace, name, spec string) string {
 func TestPatch_AffectsSelectedClientsOnly(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, shared), nil)
-	c := catalogOfTable(&table)
+	catalog := catalogOfTable(&table)
 	revision := table.Snapshot().Revision()
 	clients := []*corev3.Node{
 		node("default", "NONE", ""), nodeWith(node("default", "NONE", ""), "app", "two"), node("shop", "NONE", ""), node("default", "",
@@ -36,7 +36,7 @@ func TestPatch_AffectsSelectedClientsOnly(t *testing.T) {
 	expectPatched := func(step string, want ...bool) {
 		t.Helper()
 		for i, n := range clients {
-			for name, m := range dump(t, c, n) {
+			for name, m := range dump(t, catalog, n) {
 				if cluster, ok := m.(*clusterv3.Cluster); ok && strings.HasSuffix(name, "|one.internal") {
 					require.Equal(t, want[i], cluster.GetLbPolicy() == clusterv3.Cluster_RANDOM, "%s: client %d", step, i)
 				}
@@ -48,7 +48,7 @@ func TestPatch_AffectsSelectedClientsOnly(t *testing.T) {
 		table.Apply(decoded(t, text), deleted)
 		keys, snap, ok := table.Changes(revision)
 		require.True(t, ok)
-		c.update(keys, snap, true, true)
+		catalog.update(keys, snap, true, true)
 		revision = snap.Revision()
 	}
 	const random = "patch: {operation: MERGE, value: {lb_policy: RANDOM}}"
@@ -75,7 +75,7 @@ func TestPatch_AffectsSelectedClientsOnly(t *testing.T) {
 	expectPatched("no patch left", false, false, false, false, false, false)
 	fresh := catalogOfTable(&table)
 	for _, n := range clients {
-		want, got := dump(t, fresh, n), dump(t, c, n)
+		want, got := dump(t, fresh, n), dump(t, catalog, n)
 		require.Len(t, got, len(want))
 		for name := range want {
 			require.True(t, proto.Equal(want[name], got[name]), name)
@@ -91,28 +91,28 @@ func TestPatchesWithoutEffect(t *testing.T) {
 		"{applyTo: VIRTUAL_HOST, match: {routeConfiguration: {name: '81'}}, "+fmt.Sprintf(route, "none", "none.internal")+"}, "+
 		"{applyTo: VIRTUAL_HOST, match: {routeConfiguration: {name: '80'}}, "+fmt.Sprintf(route, "two", "two.internal")+"}, "+
 		"{applyTo: LISTENER, match: {context: SIDECAR_INBOUND}, patch: {operation: REMOVE}}]}")
-	c := catalogOf(t, text)
+	catalog := catalogOf(t, text)
 	n := node("default", "NONE", "")
-	dump(t, c, n)
+	dump(t, catalog, n)
 	key := resource.Key{Kind: resource.EnvoyFilter, Namespace: "default", Name: "a"}
 	require.Equal(t, []string{
 		"spec.configPatches[1] has no effect on Envoys: no client has anything that it matches",
 		"spec.configPatches[3] has no effect on Envoys: no client has anything that it matches",
 		"spec.configPatches[2] has no effect on Envoys: Envoy would refuse it: several virtual hosts of 80 have the domain two.internal",
-	}, c.WithoutEffect(c.view.Snapshot().Get(key)))
-	require.Contains(t, c.Affected(), key)
-	require.Contains(t, c.mesh.MeshWideObjects(model.ProfileOf(n)), key)
-	require.NotContains(t, c.mesh.MeshWideObjects(model.ProfileOf(node("shop", "NONE", ""))), key)
+	}, catalog.WithoutEffect(catalog.view.Snapshot().Get(key)))
+	require.Contains(t, catalog.Affected(), key)
+	require.Contains(t, catalog.mesh.MeshWideObjects(model.ProfileOf(n)), key)
+	require.NotContains(t, catalog.mesh.MeshWideObjects(model.ProfileOf(node("shop", "NONE", ""))), key)
 }
 
 // Routes that are patched are sent in full to clients that ask for virtual hosts, and clusters that are added are there for them.
 func TestPatchesOnDemand(t *testing.T) {
 	n := node("default", "NONE", "")
-	p := model.ProfileOf(n)
-	p.OnDemand = true
+	profile := model.ProfileOf(n)
+	profile.OnDemand = true
 	routes := func(text string) string {
 		c := catalogOf(t, text)
-		s := c.newScope(p)
+		s := c.newScope(profile)
 		resources := dumpOf(t, map[string]*xds.Collection{xds.RouteURL: s.routes, xds.ClusterURL: s.clusters})
 		require.Equal(t, text != shared, resources[xds.ClusterURL+"/own"] != nil)
 		return fmt.Sprint(resources[xds.RouteURL+"/80"])

@@ -65,37 +65,37 @@ func TestFindings(t *testing.T) {
 	table := meshOf(t, "bad.yaml")
 	findings, err := Findings(table)
 	require.NoError(t, err)
-	var b strings.Builder
+	var builder strings.Builder
 	for r := range table.Snapshot().All() {
 		if texts := findings(r); len(texts) > 0 {
-			fmt.Fprintf(&b, "%s\n  %s\n", r.Key(), strings.Join(texts, "\n  "))
+			fmt.Fprintf(&builder, "%s\n  %s\n", r.Key(), strings.Join(texts, "\n  "))
 		}
 	}
 	const file = "testdata/bad.findings"
 	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o600))
+		require.NoError(t, os.WriteFile(file, []byte(builder.String()), 0o600))
 	}
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Equal(t, string(want), b.String())
+	require.Equal(t, string(want), builder.String())
 }
 
 // Findings describe the current objects and the connected clients.
 func TestFindingsFollow(t *testing.T) {
 	table := meshOf(t, "bad.yaml")
-	c := New(table, Options{Log: slog.New(slog.DiscardHandler)})
-	c.update(nil, table.Snapshot(), false, true)
+	catalog := New(table, Options{Log: slog.New(slog.DiscardHandler)})
+	catalog.update(nil, table.Snapshot(), false, true)
 	database := table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: "database"})
-	require.Empty(t, c.WithoutEffect(database))
-	require.Empty(t, c.Affected())
-	_, _, err := c.Collection(t.Context(), node("default", "NONE", ""), xds.ClusterURL)
+	require.Empty(t, catalog.WithoutEffect(database))
+	require.Empty(t, catalog.Affected())
+	_, _, err := catalog.Collection(t.Context(), node("default", "NONE", ""), xds.ClusterURL)
 	require.NoError(t, err)
 	taken := "spec.ports[0] has no effect on Envoys: shop.internal, which has precedence, speaks HTTP on 127.0.0.1:80"
-	require.Contains(t, c.WithoutEffect(database), taken)
-	require.Contains(t, c.Affected(), database.Key())
-	_, _, err = c.Collection(t.Context(), node("default", "REDIRECT", ""), xds.ClusterURL)
+	require.Contains(t, catalog.WithoutEffect(database), taken)
+	require.Contains(t, catalog.Affected(), database.Key())
+	_, _, err = catalog.Collection(t.Context(), node("default", "REDIRECT", ""), xds.ClusterURL)
 	require.NoError(t, err)
-	require.Contains(t, c.WithoutEffect(database), taken+" (sidecars in default)",
+	require.Contains(t, catalog.WithoutEffect(database), taken+" (sidecars in default)",
 		"it has an address of its own where connections are redirected")
 
 	_, first, _ := table.Changes(0)
@@ -104,7 +104,7 @@ func TestFindingsFollow(t *testing.T) {
 	})
 	keys, snap, ok := table.Changes(first.Revision())
 	require.True(t, ok)
-	c.update(keys, snap, true, true)
-	require.Empty(t, c.WithoutEffect(database))
-	require.NotContains(t, c.Affected(), database.Key())
+	catalog.update(keys, snap, true, true)
+	require.Empty(t, catalog.WithoutEffect(database))
+	require.NotContains(t, catalog.Affected(), database.Key())
 }

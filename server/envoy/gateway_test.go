@@ -32,15 +32,15 @@ func routesOf(t *testing.T, c *Catalog, name string) map[string]string {
 	t.Helper()
 	got := make(map[string]string)
 	routes, _ := dump(t, c, gatewayNode("default"))[xds.RouteURL+"/"+name].(*routev3.RouteConfiguration)
-	for _, v := range routes.GetVirtualHosts() {
+	for _, virtualHost := range routes.GetVirtualHosts() {
 		var names []string
-		for _, r := range v.GetRoutes() {
+		for _, r := range virtualHost.GetRoutes() {
 			names = append(names, r.GetName())
 		}
-		if v.GetRequireTls() == routev3.VirtualHost_ALL {
+		if virtualHost.GetRequireTls() == routev3.VirtualHost_ALL {
 			names = append(names, "redirected")
 		}
-		for _, d := range v.GetDomains() {
+		for _, d := range virtualHost.GetDomains() {
 			got[d] = strings.Join(names, " ")
 		}
 	}
@@ -59,33 +59,33 @@ func TestGatewayPortConflict_FollowsOlderGateway(t *testing.T) {
 	)
 	var table memstore.Table
 	var revision memstore.Revision
-	var c *Catalog
+	var catalog *Catalog
 	change := func(text string, deleted ...resource.Key) {
 		t.Helper()
 		table.Apply(decoded(t, text), deleted)
 		keys, snap, ok := table.Changes(revision)
-		c.update(keys, snap, ok, true)
+		catalog.update(keys, snap, ok, true)
 		revision = snap.Revision()
 	}
 	served := map[string]string{"shop.internal": "route"}
 	hasNot := map[string]string{}
-	c = New(&table, Options{})
+	catalog = New(&table, Options{})
 	change(gatewayOf("younger", younger, http) + answeringAt("v", "shop.internal", "younger",
 		"http: [{name: route, directResponse: {status: 204}}]"))
-	_, release, err := c.Collection(t.Context(), gatewayNode("default"), xds.RouteURL)
+	_, release, err := catalog.Collection(t.Context(), gatewayNode("default"), xds.RouteURL)
 	require.NoError(t, err)
 	defer release()
-	require.Equal(t, served, routesOf(t, c, "http.80"))
+	require.Equal(t, served, routesOf(t, catalog, "http.80"))
 	for _, port := range []int{80, 81} {
 		change(gatewayOf("older", older, fmt.Sprintf(tcp, port)))
 		want := map[int]map[string]string{80: hasNot, 81: served}[port]
-		require.Equal(t, want, routesOf(t, c, "http.80"), "the older one has %d", port)
+		require.Equal(t, want, routesOf(t, catalog, "http.80"), "the older one has %d", port)
 		want = map[int]map[string]string{80: {"r.internal": "redirected"}, 81: hasNot}[port]
-		require.Equal(t, want, routesOf(t, c, "http.81"), "the older one has %d", port)
+		require.Equal(t, want, routesOf(t, catalog, "http.81"), "the older one has %d", port)
 	}
 	change("", resource.Key{Kind: resource.Gateway, Namespace: "default", Name: "older"})
-	require.Equal(t, served, routesOf(t, c, "http.80"))
-	require.Equal(t, map[string]string{"r.internal": "redirected"}, routesOf(t, c, "http.81"))
+	require.Equal(t, served, routesOf(t, catalog, "http.80"))
+	require.Equal(t, map[string]string{"r.internal": "redirected"}, routesOf(t, catalog, "http.81"))
 }
 
 // A host of a server has the routes of all VirtualServices that cover it, exactly or by a wildcard; a more specific

@@ -66,8 +66,8 @@ spec: {metadata: {labels: {%s}}, template: {}, probe: %s}
 // checks returns the health checks of the cluster of a host, and how each endpoint is checked, by address.
 func checks(t *testing.T, resources map[string]proto.Message, host string) (check string, endpoints map[string]string) {
 	t.Helper()
-	c := resources[xds.ClusterURL+"/outbound|80||"+host].(*clusterv3.Cluster)
-	a := resources[xds.EndpointURL+"/"+xds.ChildOf(c)].(*endpointv3.ClusterLoadAssignment)
+	cluster := resources[xds.ClusterURL+"/outbound|80||"+host].(*clusterv3.Cluster)
+	a := resources[xds.EndpointURL+"/"+xds.ChildOf(cluster)].(*endpointv3.ClusterLoadAssignment)
 	endpoints = make(map[string]string)
 	for _, l := range a.GetEndpoints() {
 		for _, e := range l.GetLbEndpoints() {
@@ -79,11 +79,11 @@ func checks(t *testing.T, resources map[string]proto.Message, host string) (chec
 			}
 		}
 	}
-	if len(c.GetHealthChecks()) > 0 {
-		check = protojson.Format(c.GetHealthChecks()[0])
-		require.Zero(t, c.GetCommonLbConfig().GetHealthyPanicThreshold().GetValue())
-		require.NotNil(t, c.GetCommonLbConfig().GetHealthyPanicThreshold())
-		require.True(t, c.GetIgnoreHealthOnHostRemoval())
+	if len(cluster.GetHealthChecks()) > 0 {
+		check = protojson.Format(cluster.GetHealthChecks()[0])
+		require.Zero(t, cluster.GetCommonLbConfig().GetHealthyPanicThreshold().GetValue())
+		require.NotNil(t, cluster.GetCommonLbConfig().GetHealthyPanicThreshold())
+		require.True(t, cluster.GetIgnoreHealthOnHostRemoval())
 	}
 	return check, endpoints
 }
@@ -166,19 +166,19 @@ spec: {host: other.internal, trafficPolicy: {loadBalancer: {simple: PASSTHROUGH}
 
 // A group that comes, changes or goes touches the hosts of its workloads, and no others.
 func TestWorkloadGroup_TouchesHostsOfItsWorkloads(t *testing.T) {
-	m := index.NewMesh()
+	mesh := index.NewMesh()
 	for _, r := range decoded(t, workloads) {
-		require.NoError(t, m.Set(r.Key(), r))
+		require.NoError(t, mesh.Set(r.Key(), r))
 	}
-	m.Touched()
+	mesh.Touched()
 	set := func(labels, probe string) map[string]bool {
 		key := resource.Key{Kind: resource.WorkloadGroup, Namespace: "default", Name: "g"}
 		var r *resource.Resource
 		if labels != "" {
 			r = decoded(t, workloadGroup("g", labels, probe))[0]
 		}
-		require.NoError(t, m.Set(key, r))
-		return m.Touched()
+		require.NoError(t, mesh.Set(key, r))
+		return mesh.Touched()
 	}
 	const probe = "{tcpSocket: {port: 1}}"
 	shop, otherHost := map[string]bool{"shop.internal": true}, map[string]bool{"other.internal": true}

@@ -105,23 +105,23 @@ func TestHistory(t *testing.T) {
 	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), few), 10, 64)
 	require.NoError(t, err)
 	for seed := range seeds {
-		h := envoytest.New(seed, histories[seed%uint64(len(histories))]...)
-		c := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
-		c.update(nil, h.Table.Snapshot(), false, true)
-		visited := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
-		visited.update(nil, h.Table.Snapshot(), false, true)
+		mesh := envoytest.New(seed, histories[seed%uint64(len(histories))]...)
+		catalog := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
+		catalog.update(nil, mesh.Table.Snapshot(), false, true)
+		visited := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
+		visited.update(nil, mesh.Table.Snapshot(), false, true)
 		var revision memstore.Revision
-		stay := see(t, c, nodes)
+		stay := see(t, catalog, nodes)
 		for step := range 60 {
 			for range 1 + step%3 { // commits that are seen as one
-				h.Change()
+				mesh.Change()
 			}
-			keys, snap, ok := h.Table.Changes(revision)
-			for _, c := range []*Catalog{c, visited} {
+			keys, snap, ok := mesh.Table.Changes(revision)
+			for _, c := range []*Catalog{catalog, visited} {
 				c.update(keys, snap, ok && step%17 != 5, true)
 			}
 			revision = snap.Revision()
-			fresh := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
+			fresh := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
 			fresh.update(nil, snap, false, true)
 			for i, n := range nodes {
 				got, want := dumpOf(t, stay.collections[i]), dumpOf(t, fresh.newScope(model.ProfileOf(n)).byType())
@@ -142,32 +142,32 @@ func TestHistory(t *testing.T) {
 
 // Scopes that are made during changes of the view, and during each other, end up with the final view.
 func TestScopes_MadeDuringViewChanges(t *testing.T) {
-	h := envoytest.New(1)
-	c := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
+	mesh := envoytest.New(1)
+	catalog := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
 	ctx, stop := context.WithCancel(t.Context())
 	var background sync.WaitGroup
-	background.Go(func() { _ = c.Run(ctx) })
+	background.Go(func() { _ = catalog.Run(ctx) })
 	defer background.Wait()
 	defer stop()
-	h.Table.MarkSynced()
+	mesh.Table.MarkSynced()
 	var clients sync.WaitGroup
 	for i := range 8 {
 		clients.Go(func() {
 			for j := range 5 {
-				_, _, err := c.Collection(t.Context(), node(fmt.Sprintf("n%d-%d", i%4, j), "", ""), xds.ClusterURL)
+				_, _, err := catalog.Collection(t.Context(), node(fmt.Sprintf("n%d-%d", i%4, j), "", ""), xds.ClusterURL)
 				assert.NoError(t, err)
 			}
 		})
 	}
 	for range 200 {
-		h.Change()
+		mesh.Change()
 	}
 	clients.Wait()
-	fresh := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
-	fresh.update(nil, h.Table.Snapshot(), false, true)
+	fresh := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
+	fresh.update(nil, mesh.Table.Snapshot(), false, true)
 	n := node("n00", "", "")
 	require.Eventually(t, func() bool {
-		want, got := dump(t, fresh, n), dump(t, c, n)
+		want, got := dump(t, fresh, n), dump(t, catalog, n)
 		return maps.EqualFunc(want, got, func(a, b proto.Message) bool { return proto.Equal(a, b) })
 	}, 10*time.Second, 10*time.Millisecond)
 }
@@ -182,11 +182,11 @@ func (c *collections) byType() map[string]*xds.Collection {
 }
 
 // dump returns all resources of a client, by type and name.
-func dump(t *testing.T, c *Catalog, n *corev3.Node) map[string]proto.Message {
+func dump(t *testing.T, catalog *Catalog, node *corev3.Node) map[string]proto.Message {
 	t.Helper()
 	byURL := make(map[string]*xds.Collection)
 	for _, url := range dumped {
-		coll, release, err := c.Collection(context.Background(), n, url)
+		coll, release, err := catalog.Collection(context.Background(), node, url)
 		require.NoError(t, err)
 		defer release()
 		byURL[url] = coll
@@ -200,17 +200,17 @@ func dumpOf(t *testing.T, byURL map[string]*xds.Collection) map[string]proto.Mes
 	t.Helper()
 	messages := make(map[string]proto.Message)
 	for url, coll := range byURL {
-		for e := range coll.All() {
+		for entry := range coll.All() {
 			var body anypb.Any
-			require.NoError(t, proto.Unmarshal(e.Any, &body))
-			m, err := body.UnmarshalNew()
+			require.NoError(t, proto.Unmarshal(entry.Any, &body))
+			message, err := body.UnmarshalNew()
 			require.NoError(t, err)
-			require.Equal(t, e.Name, xds.NameOf(m))
-			require.Equal(t, e.Child, xds.ChildOf(m))
-			if v, ok := m.(interface{ ValidateAll() error }); ok {
-				require.NoError(t, v.ValidateAll(), "%v", m)
+			require.Equal(t, entry.Name, xds.NameOf(message))
+			require.Equal(t, entry.Child, xds.ChildOf(message))
+			if v, ok := message.(interface{ ValidateAll() error }); ok {
+				require.NoError(t, v.ValidateAll(), "%v", message)
 			}
-			messages[url+"/"+e.Name] = m
+			messages[url+"/"+entry.Name] = message
 		}
 	}
 	return messages
@@ -278,14 +278,14 @@ func makesSense(t *testing.T, resources map[string]proto.Message) {
 			}
 		case *routev3.RouteConfiguration:
 			domains, names := make(map[string]bool), make(map[string]bool)
-			for _, v := range m.GetVirtualHosts() {
-				require.False(t, names[v.GetName()], "virtual host %s twice in %s", v.GetName(), m.GetName())
-				names[v.GetName()] = true
-				for _, d := range v.GetDomains() {
+			for _, virtualHost := range m.GetVirtualHosts() {
+				require.False(t, names[virtualHost.GetName()], "virtual host %s twice in %s", virtualHost.GetName(), m.GetName())
+				names[virtualHost.GetName()] = true
+				for _, d := range virtualHost.GetDomains() {
 					require.False(t, domains[d], "%s twice in %s", d, m.GetName())
 					domains[d] = true
 				}
-				for _, r := range v.GetRoutes() {
+				for _, r := range virtualHost.GetRoutes() {
 					if c := r.GetRoute().GetCluster(); r.GetName() == "default" {
 						require.True(t, exists(xds.ClusterURL, c), "no cluster %s", c)
 					}
@@ -295,12 +295,12 @@ func makesSense(t *testing.T, resources map[string]proto.Message) {
 			if m.GetApiListener() != nil {
 				continue
 			}
-			a := m.GetAddress().GetSocketAddress()
-			if a.GetProtocol() == corev3.SocketAddress_UDP {
+			socketAddress := m.GetAddress().GetSocketAddress()
+			if socketAddress.GetProtocol() == corev3.SocketAddress_UDP {
 				require.Empty(t, m.GetFilterChains())
 				continue
 			}
-			address := fmt.Sprintf("%s:%d", a.GetAddress(), a.GetPortValue())
+			address := fmt.Sprintf("%s:%d", socketAddress.GetAddress(), socketAddress.GetPortValue())
 			require.Empty(t, addresses[address], address)
 			addresses[address] = m.GetName()
 			require.NotEmpty(t, m.GetFilterChains(), m.GetName())

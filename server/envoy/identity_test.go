@@ -37,13 +37,13 @@ spec: {servers: [{port: {number: 443, name: mutual, protocol: TLS}, hosts: ["*"]
 // mutualNames returns the names that a cluster accepts in certificates, and whether it uses mutual TLS.
 func mutualNames(t *testing.T, resources map[string]proto.Message) (names []string, mutual bool) {
 	t.Helper()
-	c, ok := resources[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
+	cluster, ok := resources[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
 	require.True(t, ok)
-	if len(c.GetTransportSocketMatches()) == 0 {
+	if len(cluster.GetTransportSocketMatches()) == 0 {
 		return nil, false
 	}
 	var tls tlsv3.UpstreamTlsContext
-	require.NoError(t, c.GetTransportSocketMatches()[0].GetTransportSocket().GetTypedConfig().UnmarshalTo(&tls))
+	require.NoError(t, cluster.GetTransportSocketMatches()[0].GetTransportSocket().GetTypedConfig().UnmarshalTo(&tls))
 	require.Equal(t, "outbound_.80_._.a.example", tls.GetSni())
 	for _, m := range tls.GetCommonTlsContext().GetCombinedValidationContext().GetDefaultValidationContext().GetMatchTypedSubjectAltNames() {
 		names = append(names, m.GetMatcher().GetExact())
@@ -69,9 +69,9 @@ func TestMutualTLSFollowsTheMesh(t *testing.T) {
 	byFiles := nodeAs(node("default", "NONE", ""), "/etc/identity")
 	table := new(memstore.Table)
 	table.Apply(decoded(t, mutualMesh), nil)
-	c := New(table, Options{})
-	c.update(nil, table.Snapshot(), false, true)
-	stay := see(t, c, []*corev3.Node{withIdentity, withoutIdentity, byFiles})
+	catalog := New(table, Options{})
+	catalog.update(nil, table.Snapshot(), false, true)
+	stay := see(t, catalog, []*corev3.Node{withIdentity, withoutIdentity, byFiles})
 	resources := func(i int) map[string]proto.Message { return dumpOf(t, stay.collections[i]) }
 	change := func(text string) {
 		t.Helper()
@@ -79,7 +79,7 @@ func TestMutualTLSFollowsTheMesh(t *testing.T) {
 		table.Apply(decoded(t, text), nil)
 		keys, snap, ok := table.Changes(from)
 		require.True(t, ok)
-		c.update(keys, snap, true, true)
+		catalog.update(keys, snap, true, true)
 		_, mutual := mutualNames(t, resources(1))
 		require.False(t, mutual, "without an identity")
 		require.Equal(t, []bool{false, false}, authenticatedOf(t, resources(1)))
@@ -156,9 +156,9 @@ spec:
       privateKey: /etc/identity/key.pem
       caCertificates: /etc/identity/root-cert.pem
 `), nil)
-	c := New(table, Options{})
-	c.update(nil, table.Snapshot(), false, true)
-	stay := see(t, c, []*corev3.Node{nodeAs(node("default", "NONE", ""), "/etc/identity")})
+	catalog := New(table, Options{})
+	catalog.update(nil, table.Snapshot(), false, true)
+	stay := see(t, catalog, []*corev3.Node{nodeAs(node("default", "NONE", ""), "/etc/identity")})
 	secrets := func() (n int) {
 		for range stay.collections[0][xds.SecretURL].All() {
 			n++
@@ -169,13 +169,13 @@ spec:
 	from := table.Snapshot().Revision()
 	table.Apply(nil, []resource.Key{{Kind: resource.DestinationRule, Namespace: "default", Name: "files"}})
 	keys, snap, _ := table.Changes(from)
-	c.update(keys, snap, true, true)
+	catalog.update(keys, snap, true, true)
 	require.Equal(t, 2, secrets())
 }
 
 // A namespace that wants mutual TLS gets it, also if the mesh does not, from clients that resolve the names of its endpoints.
 func TestMutualTLSToNames(t *testing.T) {
-	c := catalogOf(t, strings.Replace(mutualMesh, "resolution: STATIC\n  endpoints: [{address: 10.0.0.1,",
+	catalog := catalogOf(t, strings.Replace(mutualMesh, "resolution: STATIC\n  endpoints: [{address: 10.0.0.1,",
 		"resolution: DNS\n  endpoints: [{address: one.example,", 1)+`---
 apiVersion: security.istio.io/v1
 kind: PeerAuthentication
@@ -187,7 +187,7 @@ kind: PeerAuthentication
 metadata: {name: shop, namespace: shop}
 spec: {mtls: {mode: STRICT}}
 `)
-	resources := dump(t, c, nodeAs(node("default", "NONE", ""), model.IdentitySPIRE))
+	resources := dump(t, catalog, nodeAs(node("default", "NONE", ""), model.IdentitySPIRE))
 	cluster, ok := resources[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
 	require.True(t, ok)
 	require.Equal(t, clusterv3.Cluster_STRICT_DNS, cluster.GetType())

@@ -95,11 +95,11 @@ func (w *watcher) matches(want map[string][]byte) bool {
 }
 
 // bodiesFor returns a catalog's resources for a client.
-func bodiesFor(t *testing.T, c *Catalog, n *corev3.Node) map[string][]byte {
+func bodiesFor(t *testing.T, catalog *Catalog, node *corev3.Node) map[string][]byte {
 	t.Helper()
 	bodies := make(map[string][]byte)
 	for _, url := range dumped {
-		coll, release, err := c.Collection(context.Background(), n, url)
+		coll, release, err := catalog.Collection(context.Background(), node, url)
 		require.NoError(t, err)
 		defer release()
 		for e := range coll.All() {
@@ -116,13 +116,13 @@ var policyName = regexp.MustCompile(`ns\[[a-z-]*\]-policy\[[a-z-]*\]`)
 // inboundChains returns the policies of each filter chain of an inbound listener; nil if it is none.
 func inboundChains(t *testing.T, body []byte) map[string]map[string]bool {
 	t.Helper()
-	var l listenerv3.Listener
-	require.NoError(t, proto.Unmarshal(body, &l))
-	if l.GetTrafficDirection() != corev3.TrafficDirection_INBOUND {
+	var listener listenerv3.Listener
+	require.NoError(t, proto.Unmarshal(body, &listener))
+	if listener.GetTrafficDirection() != corev3.TrafficDirection_INBOUND {
 		return nil
 	}
 	policiesByChain := make(map[string]map[string]bool)
-	for _, chain := range l.GetFilterChains() {
+	for _, chain := range listener.GetFilterChains() {
 		names := make(map[string]bool)
 		for _, f := range chain.GetFilters() {
 			for _, name := range policyName.FindAll(f.GetTypedConfig().GetValue(), -1) {
@@ -169,19 +169,19 @@ func (w *watcher) settled(t *testing.T, label string) (policies int) {
 }
 
 // randomNode is a client at one of a few places.
-func randomNode(r *rand.Rand) *corev3.Node {
-	pick := func(options ...string) string { return options[r.IntN(len(options))] }
+func randomNode(random *rand.Rand) *corev3.Node {
+	pick := func(options ...string) string { return options[random.IntN(len(options))] }
 	n := node(pick("shop", "shop", "default", "nobodys"), pick("REDIRECT", "REDIRECT", "TPROXY", "NONE"), "")
-	if r.IntN(3) == 0 {
+	if random.IntN(3) == 0 {
 		n = nodeAs(n, pick(model.IdentitySPIRE, "/etc/identity"))
 	}
-	if r.IntN(3) == 0 {
+	if random.IntN(3) == 0 {
 		n = nodeWith(n, "app", "two")
 	}
-	if r.IntN(4) == 0 {
+	if random.IntN(4) == 0 {
 		n = versioned(n)
 	}
-	if r.IntN(3) == 0 {
+	if random.IntN(3) == 0 {
 		return withAddresses(pick("10.0.0.1,fd00::1", "fd00::1,10.0.0.2", "10.0.0.2"), n)
 	}
 	return nodeAt(pick("10.0.0.1", "10.0.0.1", "10.0.0.2", "192.0.2.1"), n)
@@ -201,32 +201,32 @@ func TestInbound_ClientsComeAndGo(t *testing.T) {
 		if seed%2 == 1 {
 			kinds = []resource.Kind{resource.ServiceEntry, resource.Sidecar, resource.Sidecar, resource.AuthorizationPolicy}
 		}
-		h := envoytest.New(seed, kinds...)
-		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's
-		s := serve(t)
-		conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		mesh := envoytest.New(seed, kinds...)
+		random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's
+		served := serve(t)
+		conn, err := grpc.NewClient(served.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		require.NoError(t, err)
 		var watchers []*watcher
 		var revision memstore.Revision
 		for step := range 60 {
 			for len(watchers) < 8 {
-				watchers = append(watchers, watch(t, conn, randomNode(r)))
+				watchers = append(watchers, watch(t, conn, randomNode(random)))
 			}
 			for range 1 + step%2 {
-				h.Change()
+				mesh.Change()
 			}
-			snap := s.follow(&h.Table, revision)
+			snap := served.follow(&mesh.Table, revision)
 			revision = snap.Revision()
-			fresh := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
+			fresh := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
 			fresh.update(nil, snap, false, true)
 			for i, w := range watchers {
 				want := bodiesFor(t, fresh, w.node)
 				label := fmt.Sprintf("seed %d, step %d, client %d: %v", seed, step, i, w.node)
-				s.eventually(func() bool { return w.matches(want) }, label)
+				served.eventually(func() bool { return w.matches(want) }, label)
 				retainedPolicies += w.settled(t, label)
 			}
-			if r.IntN(2) == 0 {
-				i := r.IntN(len(watchers))
+			if random.IntN(2) == 0 {
+				i := random.IntN(len(watchers))
 				watchers[i].close()
 				watchers = append(watchers[:i], watchers[i+1:]...)
 			}

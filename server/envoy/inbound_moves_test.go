@@ -32,17 +32,17 @@ func TestPortProtocol_FollowsOldestService(t *testing.T) {
 		text := strings.Replace(serviceAt(name, 80, "{address: "+address+"}"), "protocol: HTTP", "protocol: "+protocol, 1)
 		return strings.Replace(text, "namespace: shop}", fmt.Sprintf("namespace: shop, creationTimestamp: '2026-01-%02dT00:00:00Z'}", day), 1)
 	}
-	s := newSteps(Options{}, decoded(t, service("one", "HTTP", "10.0.0.1", 1)+service("two", "TCP", "fd00::1", 2))...)
+	steps := newSteps(Options{}, decoded(t, service("one", "HTTP", "10.0.0.1", 1)+service("two", "TCP", "fd00::1", 2))...)
 	n := withAddresses("10.0.0.1,fd00::1", node("shop", "REDIRECT", ""))
 	inbound := func(reviewer *countingReviewer) string {
 		p := model.ProfileOf(n)
-		leave := s.c.selectProfile(&p, n, reviewer)
+		leave := steps.c.selectProfile(&p, n, reviewer)
 		t.Cleanup(leave)
 		return p.Inbound
 	}
 	stays := &countingReviewer{}
 	before := inbound(stays)
-	s.apply(decoded(t, service("one", "HTTP", "10.0.0.1", 3)))
+	steps.apply(decoded(t, service("one", "HTTP", "10.0.0.1", 3)))
 	require.NotEqual(t, before, inbound(&countingReviewer{}), "the other one is the oldest")
 	require.Positive(t, stays.n)
 }
@@ -57,23 +57,23 @@ func TestAddressesOf_IgnoresZonedAddresses(t *testing.T) {
 
 // A rule for the name of an ingress listener that no service has comes and goes.
 func TestIngressWithoutService_FollowsRule(t *testing.T) {
-	s := newSteps(Options{}, decoded(t, `
+	steps := newSteps(Options{}, decoded(t, `
 apiVersion: networking.istio.io/v1
 kind: Sidecar
 metadata: {name: in, namespace: shop}
 spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, bind: 127.0.0.1, defaultEndpoint: "127.0.0.1:8080"}]}
 `)...)
 	n := nodeAt("10.0.0.1", node("shop", "NONE", ""))
-	coll, release, err := s.c.Collection(t.Context(), n, xds.ClusterURL)
+	coll, release, err := steps.c.Collection(t.Context(), n, xds.ClusterURL)
 	require.NoError(t, err)
 	defer release()
-	s.apply(decoded(t, `
+	steps.apply(decoded(t, `
 apiVersion: networking.istio.io/v1
 kind: DestinationRule
 metadata: {name: d, namespace: shop}
 spec: {host: "*", trafficPolicy: {connectionPool: {tcp: {maxConnections: 5}}}}
 `))
-	fresh := catalogOfTable(&s.table)
+	fresh := catalogOfTable(&steps.table)
 	want, got := dump(t, fresh, n), dumpOf(t, map[string]*xds.Collection{xds.ClusterURL: coll})
 	name := xds.ClusterURL + "/inbound|9080||"
 	require.True(t, proto.Equal(want[name], got[name]), "%v\n%v", want[name], got[name])
@@ -89,12 +89,12 @@ metadata: {name: in, namespace: shop}
 spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, bind: 127.0.0.1, defaultEndpoint: "%s:8080"}]}
 `, to)
 	}
-	s := newSteps(Options{}, decoded(t, sidecar("127.0.0.1"))...)
+	steps := newSteps(Options{}, decoded(t, sidecar("127.0.0.1"))...)
 	n := nodeAt("10.0.0.1", node("shop", "NONE", ""))
-	seen := see(t, s.c, []*corev3.Node{n})
+	seen := see(t, steps.c, []*corev3.Node{n})
 	first := seen.collections[0][xds.ListenerURL]
 	require.NotNil(t, first.Get("127.0.0.1_9080"))
-	s.apply(decoded(t, sidecar("0.0.0.0"))) // the sight checks that its client is moved to equal resources
+	steps.apply(decoded(t, sidecar("0.0.0.0"))) // the sight checks that its client is moved to equal resources
 	require.NotSame(t, first, seen.collections[0][xds.ListenerURL])
 	require.NotNil(t, seen.collections[0][xds.ListenerURL].Get("127.0.0.1_9080"))
 }

@@ -63,11 +63,11 @@ func TestServedPortsFollowTheMesh(t *testing.T) {
 	nodes = append(nodes, dualStack)
 	served, moves := false, 0
 	for seed := range seeds {
-		h := envoytest.New(seed, resource.ServiceEntry, resource.WorkloadEntry, resource.Sidecar)
-		c := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
-		c.update(nil, h.Table.Snapshot(), false, true)
+		mesh := envoytest.New(seed, resource.ServiceEntry, resource.WorkloadEntry, resource.Sidecar)
+		catalog := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
+		catalog.update(nil, mesh.Table.Snapshot(), false, true)
 		reviews := 0
-		c.SetReview(func() { reviews++ })
+		catalog.SetReview(func() { reviews++ })
 		reviewers := make([]*countingReviewer, len(nodes))
 		leave := make([]func(), len(nodes))
 		ports := make([]string, len(nodes))
@@ -78,20 +78,20 @@ func TestServedPortsFollowTheMesh(t *testing.T) {
 		}
 		for i := range nodes {
 			reviewers[i] = &countingReviewer{}
-			ports[i], leave[i] = inbound(c, i, reviewers[i])
+			ports[i], leave[i] = inbound(catalog, i, reviewers[i])
 		}
 		var revision memstore.Revision
 		for range 60 {
-			h.Change()
-			keys, snap, ok := h.Table.Changes(revision)
+			mesh.Change()
+			keys, snap, ok := mesh.Table.Changes(revision)
 			before := reviews
-			c.update(keys, snap, ok, true)
+			catalog.update(keys, snap, ok, true)
 			revision = snap.Revision()
-			fresh := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
+			fresh := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
 			fresh.update(nil, snap, false, true)
 			for i := range nodes {
 				want, _ := inbound(fresh, i, &countingReviewer{})
-				got, leaveAgain := inbound(c, i, reviewers[i])
+				got, leaveAgain := inbound(catalog, i, reviewers[i])
 				require.Equal(t, want, got, "seed %d, node %d", seed, i)
 				if got != ports[i] {
 					moves++
@@ -116,15 +116,15 @@ func TestServedPortsFollowTheMesh(t *testing.T) {
 func TestReplicasShareAProfile(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, serviceAt("web", 80, "{address: 10.0.0.1}, {address: 10.0.0.2}, {address: 10.0.0.3}")), nil)
-	c := catalogOfTable(&table)
+	catalog := catalogOfTable(&table)
 	revision := table.Snapshot().Revision()
 	reviews := 0
-	c.SetReview(func() { reviews++ })
+	catalog.SetReview(func() { reviews++ })
 	firstReplica, secondReplica, stranger := &countingReviewer{}, &countingReviewer{}, &countingReviewer{}
 	enter := func(address string, reviewer *countingReviewer) model.Profile {
 		n := nodeAt(address, node("shop", "REDIRECT", ""))
 		p := model.ProfileOf(n)
-		c.selectProfile(&p, n, reviewer)
+		catalog.selectProfile(&p, n, reviewer)
 		return p
 	}
 	first := enter("10.0.0.1", firstReplica)
@@ -133,7 +133,7 @@ func TestReplicasShareAProfile(t *testing.T) {
 	change := func(text string) {
 		table.Apply(decoded(t, text), nil)
 		keys, snap, ok := table.Changes(revision)
-		c.update(keys, snap, ok, true)
+		catalog.update(keys, snap, ok, true)
 		revision = snap.Revision()
 	}
 	change(serviceAt("web", 80, "{address: 10.0.0.1}, {address: 10.0.0.2}, {address: 10.0.0.4}"))
@@ -152,13 +152,13 @@ func chainsOf(t *testing.T, l *listenerv3.Listener) (chains []string) {
 	t.Helper()
 	for _, chain := range l.GetFilterChains() {
 		to := ""
-		for _, f := range chain.GetFilters() {
+		for _, filter := range chain.GetFilters() {
 			var http hcmv3.HttpConnectionManager
-			var tcp tcpv3.TcpProxy
-			if f.GetTypedConfig().UnmarshalTo(&http) == nil {
+			var tcpProxy tcpv3.TcpProxy
+			if filter.GetTypedConfig().UnmarshalTo(&http) == nil {
 				to = "requests to " + http.GetRouteConfig().GetName()
-			} else if f.GetTypedConfig().UnmarshalTo(&tcp) == nil {
-				to = "connections to " + tcp.GetCluster()
+			} else if filter.GetTypedConfig().UnmarshalTo(&tcpProxy) == nil {
+				to = "connections to " + tcpProxy.GetCluster()
 			}
 		}
 		m := chain.GetFilterChainMatch()
@@ -238,10 +238,10 @@ func TestSecurityFilters_PrecedeInboundFilters(t *testing.T) {
 func TestIngress_PrecedesServiceAtSameAddress(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, serviceAt("web", 80, "{address: 10.0.0.1}")), nil)
-	c := catalogOfTable(&table)
+	catalog := catalogOfTable(&table)
 	revision := table.Snapshot().Revision()
 	n := nodeAt("10.0.0.7", node("shop", "NONE", ""))
-	seen := see(t, c, []*corev3.Node{n})
+	seen := see(t, catalog, []*corev3.Node{n})
 	direction := func() corev3.TrafficDirection {
 		l, _ := dumpOf(t, seen.collections[0])[xds.ListenerURL+"/127.0.0.1_80"].(*listenerv3.Listener)
 		require.NotNil(t, l)
@@ -250,7 +250,7 @@ func TestIngress_PrecedesServiceAtSameAddress(t *testing.T) {
 	change := func(text string, deleted ...resource.Key) {
 		table.Apply(decoded(t, text), deleted)
 		keys, snap, ok := table.Changes(revision)
-		c.update(keys, snap, ok, true)
+		catalog.update(keys, snap, ok, true)
 		revision = snap.Revision()
 	}
 	require.Equal(t, corev3.TrafficDirection_OUTBOUND, direction())
@@ -263,7 +263,7 @@ spec: {ingress: [{port: {number: 80, protocol: HTTP, name: a}, bind: 127.0.0.1, 
 	change(sidecar)
 	require.Equal(t, corev3.TrafficDirection_INBOUND, direction())
 	web := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web"}
-	require.NotEmpty(t, c.current()[0].findings.withReason(web))
+	require.NotEmpty(t, catalog.current()[0].findings.withReason(web))
 	change("", web)
 	require.Equal(t, corev3.TrafficDirection_INBOUND, direction())
 	change(serviceAt("web", 80, "{address: 10.0.0.1}"))
@@ -280,21 +280,21 @@ kind: Sidecar
 metadata: {name: in, namespace: shop}
 spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, defaultEndpoint: "0.0.0.0:8080"}]}
 `
-	c := catalogOf(t, sidecar)
-	resources := dump(t, c, nodeAt("10.0.0.1", node("shop", "NONE", "")))
+	catalog := catalogOf(t, sidecar)
+	resources := dump(t, catalog, nodeAt("10.0.0.1", node("shop", "NONE", "")))
 	require.Contains(t, resources, xds.ListenerURL+"/10.0.0.1_9080")
 	to := resources[xds.ClusterURL+"/inbound|9080||"].(*clusterv3.Cluster).GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0]
 	require.Equal(t, "10.0.0.1", to.GetEndpoint().GetAddress().GetSocketAddress().GetAddress())
-	resources = dump(t, c, nodeAt("10.0.0.2", node("shop", "NONE", "")))
+	resources = dump(t, catalog, nodeAt("10.0.0.2", node("shop", "NONE", "")))
 	require.Contains(t, resources, xds.ListenerURL+"/10.0.0.2_9080")
-	withoutAddress, release, err := c.Collection(t.Context(), node("shop", "NONE", ""), xds.ClusterURL)
+	withoutAddress, release, err := catalog.Collection(t.Context(), node("shop", "NONE", ""), xds.ClusterURL)
 	require.NoError(t, err)
 	require.Nil(t, withoutAddress.Get("inbound|9080||"))
 
 	objects := decoded(t, sidecar)
-	require.NotEmpty(t, c.WithoutEffect(objects[0]), "a client says no address")
+	require.NotEmpty(t, catalog.WithoutEffect(objects[0]), "a client says no address")
 	release()
-	require.Empty(t, c.WithoutEffect(objects[0]))
+	require.Empty(t, catalog.WithoutEffect(objects[0]))
 	var table memstore.Table
 	table.Apply(objects, nil)
 	findings, err := Findings(&table)
@@ -306,8 +306,8 @@ spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, defaultEndpoint
 func TestInboundFollowsTheRuleOfItsService(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, serviceAt("web", 80, "{address: 10.0.0.1}")), nil)
-	c := catalogOfTable(&table)
-	seen := see(t, c, []*corev3.Node{nodeAt("10.0.0.1", node("shop", "REDIRECT", ""))})
+	catalog := catalogOfTable(&table)
+	seen := see(t, catalog, []*corev3.Node{nodeAt("10.0.0.1", node("shop", "REDIRECT", ""))})
 	limit := func() uint32 {
 		cluster := dumpOf(t, seen.collections[0])[xds.ClusterURL+"/inbound|80||"].(*clusterv3.Cluster)
 		return cluster.GetCircuitBreakers().GetThresholds()[0].GetMaxConnections().GetValue()
@@ -321,7 +321,7 @@ metadata: {name: d, namespace: shop}
 spec: {host: "*.internal", trafficPolicy: {connectionPool: {tcp: {maxConnections: 5}}}}
 `), nil)
 	keys, snap, ok := table.Changes(revision)
-	c.update(keys, snap, ok, true)
+	catalog.update(keys, snap, ok, true)
 	require.Equal(t, uint32(5), limit())
 }
 

@@ -48,26 +48,26 @@ func TestServersOnSharedPort_ShareVirtualService(t *testing.T) {
 // also without a VirtualService, and other hosts get 404.
 func TestIngressDomain_HasRoutesOfAllVirtualServices(t *testing.T) {
 	var table memstore.Table
-	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	catalog := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
 	var revision memstore.Revision
 	routes := func(text string) map[string]string {
 		t.Helper()
 		table.Apply(decoded(t, text), nil)
 		keys, snap, ok := table.Changes(revision)
-		c.update(keys, snap, ok, true)
+		catalog.update(keys, snap, ok, true)
 		revision = snap.Revision()
 		got := make(map[string]string)
-		for _, m := range dump(t, c, gatewayNode("default")) {
+		for _, m := range dump(t, catalog, gatewayNode("default")) {
 			if m, ok := m.(*routev3.RouteConfiguration); ok {
-				for _, v := range m.GetVirtualHosts() {
-					for _, r := range v.GetRoutes() {
-						got[v.GetDomains()[0]] += fmt.Sprint(r.GetDirectResponse().GetStatus(), " ")
+				for _, virtualHost := range m.GetVirtualHosts() {
+					for _, r := range virtualHost.GetRoutes() {
+						got[virtualHost.GetDomains()[0]] += fmt.Sprint(r.GetDirectResponse().GetStatus(), " ")
 					}
-					if v.GetRequireTls() == routev3.VirtualHost_ALL {
-						got[v.GetDomains()[0]] += "redirected"
+					if virtualHost.GetRequireTls() == routev3.VirtualHost_ALL {
+						got[virtualHost.GetDomains()[0]] += "redirected"
 					}
-					if len(v.GetRoutes()) == 0 {
-						got[v.GetDomains()[0]] += " " + v.GetName()
+					if len(virtualHost.GetRoutes()) == 0 {
+						got[virtualHost.GetDomains()[0]] += " " + virtualHost.GetName()
 					}
 				}
 			}

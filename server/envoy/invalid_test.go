@@ -34,22 +34,22 @@ func TestInvalidSecurityObjectsDeny(t *testing.T) {
 	deny := resource.Key{Kind: resource.AuthorizationPolicy, Namespace: "shop", Name: "deny"}
 	root := resource.Key{Kind: resource.PeerAuthentication, Namespace: "istio-system", Name: "root"}
 	for _, warn := range []bool{false, true} {
-		var log bytes.Buffer
+		var buffer bytes.Buffer
 		table := new(memstore.Table)
 		table.Apply(decoded(t, twoGateways), nil)
-		c := New(table, Options{
-			Log: slog.New(slog.NewTextHandler(&log, nil)), WarnUnenforced: warn,
+		catalog := New(table, Options{
+			Log: slog.New(slog.NewTextHandler(&buffer, nil)), WarnUnenforced: warn,
 		})
-		c.update(nil, table.Snapshot(), false, true)
+		catalog.update(nil, table.Snapshot(), false, true)
 		for _, n := range nodes { // the clients stay
 			for _, url := range dumped {
-				_, release, err := c.Collection(t.Context(), n, url)
+				_, release, err := catalog.Collection(t.Context(), n, url)
 				require.NoError(t, err)
 				defer release()
 			}
 		}
 		refusing := func(namespace string) bool {
-			l := dump(t, c, gatewayNode(namespace))[xds.ListenerURL+"/0.0.0.0_80"]
+			l := dump(t, catalog, gatewayNode(namespace))[xds.ListenerURL+"/0.0.0.0_80"]
 			require.NotNil(t, l)
 			text, err := protojson.Marshal(l)
 			require.NoError(t, err)
@@ -59,16 +59,16 @@ func TestInvalidSecurityObjectsDeny(t *testing.T) {
 
 		setInvalid := func(keys ...resource.Key) {
 			table.SetInvalid(keys)
-			c.update(nil, table.Snapshot(), true, true)
+			catalog.update(nil, table.Snapshot(), true, true)
 		}
 		setInvalid(deny)
 		require.Equal(t, !warn, refusing("shop"))
 		require.False(t, refusing("default"), "it is of another namespace")
-		require.Equal(t, 1, strings.Count(log.String(), "shop/deny"), log.String())
+		require.Equal(t, 1, strings.Count(buffer.String(), "shop/deny"), buffer.String())
 
 		table.Apply(decoded(t, "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: deny, namespace: shop}\n"+
 			"spec: {action: AUDIT}\n"), nil)
-		c.update(nil, table.Snapshot(), false, true)
+		catalog.update(nil, table.Snapshot(), false, true)
 		require.False(t, refusing("shop"), "another source has it")
 
 		setInvalid(deny, root)
@@ -91,12 +91,12 @@ func TestCatalog_ManyInvalidObjects(t *testing.T) {
 	var logged strings.Builder
 	var table memstore.Table
 	table.SetInvalid(keys)
-	c := New(&table, Options{Log: slog.New(slog.NewTextHandler(&logged, nil))})
+	catalog := New(&table, Options{Log: slog.New(slog.NewTextHandler(&logged, nil))})
 	for range 4 {
-		c.update(nil, table.Snapshot(), true, true)
+		catalog.update(nil, table.Snapshot(), true, true)
 	}
-	require.Len(t, c.mesh.Invalid, 15_000)
-	require.True(t, slices.IsSortedFunc(c.mesh.Invalid, resource.Key.Compare))
+	require.Len(t, catalog.mesh.Invalid, 15_000)
+	require.True(t, slices.IsSortedFunc(catalog.mesh.Invalid, resource.Key.Compare))
 	require.Equal(t, maxWarned+1, strings.Count(logged.String(), "\n"))
 	require.Contains(t, logged.String(), "count=14980")
 }

@@ -53,12 +53,12 @@ func TestNodeMetadata_AffectsOnlyItsOwnClient(t *testing.T) {
 	evil.Metadata.Fields[model.MetadataCredentials] = structpb.NewStringValue(model.DefaultCredentials + "shop/v\x00" + version +
 		"\x00two.internal\x00[80]" + fmt.Sprint("\x00", 0, key))
 	resources := func(after ...string) map[string]proto.Message {
-		c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-		c.update(nil, table.Snapshot(), false, true)
+		catalog := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+		catalog.update(nil, table.Snapshot(), false, true)
 		for range after {
-			dump(t, c, evil)
+			dump(t, catalog, evil)
 		}
-		return dump(t, c, honest)
+		return dump(t, catalog, honest)
 	}
 	want, got := resources(), resources("the other one")
 	require.True(t, maps.EqualFunc(want, got, func(a, b proto.Message) bool { return proto.Equal(a, b) }), "%v\n%v", want, got)
@@ -68,17 +68,17 @@ func TestNodeMetadata_AffectsOnlyItsOwnClient(t *testing.T) {
 func TestDroppedProfiles_ReleaseTranslations(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, shared), nil)
-	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-	c.update(nil, table.Snapshot(), false, true)
+	catalog := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	catalog.update(nil, table.Snapshot(), false, true)
 	var scopes []*workloadView
 	for _, n := range append(slices.Clone(nodes), nodes...) { // some of them twice, as clients that come and go would have it
-		scopes = append(scopes, c.newScope(model.ProfileOf(n)))
+		scopes = append(scopes, catalog.newScope(model.ProfileOf(n)))
 	}
 	revision := table.Snapshot().Revision()
 	for _, objects := range [][]*resource.Resource{nil, decoded(t, shared)} {
 		table.Apply(objects, []resource.Key{{Kind: resource.ServiceEntry, Namespace: "default", Name: "two"}}[len(objects)/4:])
 		keys, snap, ok := table.Changes(revision)
-		c.update(keys, snap, ok, true)
+		catalog.update(keys, snap, ok, true)
 		revision = snap.Revision()
 	}
 	used := make(map[*translate.Translation]bool)
@@ -90,14 +90,14 @@ func TestDroppedProfiles_ReleaseTranslations(t *testing.T) {
 	require.NotEmpty(t, used)
 	require.Eventually(t, func() bool {
 		runtime.GC()
-		return sizeOf(&c.bodies.translations) == len(used)
+		return sizeOf(&catalog.bodies.translations) == len(used)
 	}, 20*time.Second, 10*time.Millisecond)
 	clear(used)
 	for _, s := range scopes {
-		c.dropScope(s.scope)
+		catalog.dropScope(s.scope)
 	}
-	requireNoTranslations(t, c)
-	_, _, err := c.Collection(t.Context(), nodes[0], xds.ClusterURL)
+	requireNoTranslations(t, catalog)
+	_, _, err := catalog.Collection(t.Context(), nodes[0], xds.ClusterURL)
 	require.NoError(t, err)
-	require.NotZero(t, sizeOf(&c.bodies.translations))
+	require.NotZero(t, sizeOf(&catalog.bodies.translations))
 }

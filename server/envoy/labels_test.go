@@ -19,14 +19,14 @@ import (
 )
 
 // nodeWith returns a node with labels: name, value, and so on.
-func nodeWith(n *corev3.Node, labels ...string) *corev3.Node {
-	n = proto.CloneOf(n)
+func nodeWith(node *corev3.Node, labels ...string) *corev3.Node {
+	node = proto.CloneOf(node)
 	fields := make(map[string]*structpb.Value)
 	for i := 0; i < len(labels); i += 2 {
 		fields[labels[i]] = structpb.NewStringValue(labels[i+1])
 	}
-	n.GetMetadata().GetFields()[model.MetadataLabels] = structpb.NewStructValue(&structpb.Struct{Fields: fields})
-	return n
+	node.GetMetadata().GetFields()[model.MetadataLabels] = structpb.NewStructValue(&structpb.Struct{Fields: fields})
+	return node
 }
 
 const selecting0 = `
@@ -128,10 +128,10 @@ spec: {hosts: [one.internal], gateways: [gateway], http: [{route: [{destination:
 // A gateway that is selected by one label, and then by another, keeps its listener in between: its profile changes
 // before an object selects by the label.
 func TestSelectedLabels_ComeAndGo(t *testing.T) {
-	s := serve(t, decoded(t, shared+"---"+fmt.Sprintf(gatewayFor, "app: one"))...)
+	served := serve(t, decoded(t, shared+"---"+fmt.Sprintf(gatewayFor, "app: one"))...)
 	router := nodeWith(gatewayNode("default"), "app", "one", "version", "v1", "pod-index", "7")
-	c := s.critic(router, func(string, string, []byte) string { return "" }, xds.ListenerURL)
-	otherGateway := s.critic(nodeWith(gatewayNode("default"), "app", "one", "version", "v2"),
+	c := served.critic(router, func(string, string, []byte) string { return "" }, xds.ListenerURL)
+	otherGateway := served.critic(nodeWith(gatewayNode("default"), "app", "one", "version", "v2"),
 		func(string, string, []byte) string { return "" },
 		xds.ListenerURL)
 	hasListener := func(c *critic) bool {
@@ -139,16 +139,16 @@ func TestSelectedLabels_ComeAndGo(t *testing.T) {
 		defer c.mu.Unlock()
 		return len(c.resources[xds.ListenerURL+"/0.0.0.0_80"]) > 0
 	}
-	s.eventually(func() bool { return hasListener(c) && hasListener(otherGateway) }, "both are selected")
-	s.catalog.mu.RLock()
-	require.Len(t, s.catalog.following, 1)
-	s.catalog.mu.RUnlock()
+	served.eventually(func() bool { return hasListener(c) && hasListener(otherGateway) }, "both are selected")
+	served.catalog.mu.RLock()
+	require.Len(t, served.catalog.following, 1)
+	served.catalog.mu.RUnlock()
 	for i, selector := range []string{"version: v1", `pod-index: "7"`, "app: one, version: v1", `version: v1`} {
-		s.table.Apply(decoded(t, fmt.Sprintf(gatewayFor, selector)), nil)
-		s.eventually(func() bool { return !hasListener(otherGateway) }, selector)
+		served.table.Apply(decoded(t, fmt.Sprintf(gatewayFor, selector)), nil)
+		served.eventually(func() bool { return !hasListener(otherGateway) }, selector)
 		name := fmt.Sprintf("mark%d", i)
-		s.table.Apply([]*resource.Resource{serviceEntry(t, name)}, nil)
-		s.eventually(func() bool {
+		served.table.Apply([]*resource.Resource{serviceEntry(t, name)}, nil)
+		served.eventually(func() bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			return c.resources[xds.ClusterURL+"/outbound|80||"+name+".internal"] != nil

@@ -34,12 +34,12 @@ spec: {address: %s, labels: {app: one}}
 	}
 	for name, gateways := range map[string]string{"sidecars": "mesh", "gateways": "front"} {
 		t.Run(name, func(t *testing.T) {
-			m := index.NewMesh()
+			mesh := index.NewMesh()
 			touched := func(text string) []string {
 				for _, r := range decoded(t, text) {
-					require.NoError(t, m.Set(r.Key(), r))
+					require.NoError(t, mesh.Set(r.Key(), r))
 				}
-				return slices.Sorted(maps.Keys(m.Touched()))
+				return slices.Sorted(maps.Keys(mesh.Touched()))
 			}
 			touched(text.String() + fmt.Sprintf(workload, "10.0.0.1") + fmt.Sprintf(`---
 apiVersion: networking.istio.io/v1

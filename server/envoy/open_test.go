@@ -42,14 +42,14 @@ func TestServerWithTLS_AlwaysEncrypted(t *testing.T) {
 
 // A mutual TLS of a port is a must for redirected connections, too, where an ingress listener binds the port.
 func TestMutualOnABoundPort(t *testing.T) {
-	t1 := translate.View(&model.View{
+	translation := translate.View(&model.View{
 		Host: model.InboundPseudoHost, Security: &model.Security{MutualByPort: map[uint32]model.MutualTLS{80: model.Strict}},
 		Inbound: &model.Inbound{Captured: true, Ports: []model.WorkloadPort{
 			{ServicePort: model.ServicePort{Target: 80, Protocol: "http"}, Address: "127.0.0.1", Bound: true},
 		}},
 	}, nil)
-	require.Len(t, t1.Listeners, 2)
-	for _, e := range t1.Listeners {
+	require.Len(t, translation.Listeners, 2)
+	for _, e := range translation.Listeners {
 		if l := messageOf(t, e).(*listenerv3.Listener); l.GetName() == "virtualInbound" {
 			require.Contains(t, chainsOf(t, l), "80 any connections to BlackHoleCluster")
 		}
@@ -70,14 +70,14 @@ kind: ServiceEntry
 metadata: {name: a, namespace: default}
 spec: {hosts: [a.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}
 `), rule), nil)
-	for _, n := range nodes {
-		resources := dump(t, catalogOfTable(&table), n)
+	for _, node := range nodes {
+		resources := dump(t, catalogOfTable(&table), node)
 		c, _ := resources[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
 		e, _ := resources[xds.EndpointURL+"/outbound|80||a.example"].(*endpointv3.ClusterLoadAssignment)
 		if c == nil || e == nil {
 			continue
 		}
-		require.Empty(t, e.GetEndpoints(), "%v", n)
+		require.Empty(t, e.GetEndpoints(), "%v", node)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestPaths_NormalizedBeforePolicies(t *testing.T) {
 	} {
 		var table memstore.Table
 		table.Apply(decoded(t, twoGateways), nil)
-		c := catalogOfTable(&table)
+		catalog := catalogOfTable(&table)
 		revision := table.Snapshot().Revision()
 		check := func(mode string) {
 			n := 0
@@ -105,7 +105,7 @@ func TestPaths_NormalizedBeforePolicies(t *testing.T) {
 				if client == "gateway" {
 					node, name = gatewayNode("default"), "0.0.0.0_80"
 				}
-				l, _ := dump(t, c, node)[xds.ListenerURL+"/"+name].(*listenerv3.Listener)
+				l, _ := dump(t, catalog, node)[xds.ListenerURL+"/"+name].(*listenerv3.Listener)
 				for _, chain := range l.GetFilterChains() {
 					for _, f := range chain.GetFilters() {
 						var m hcmv3.HttpConnectionManager
@@ -124,7 +124,7 @@ func TestPaths_NormalizedBeforePolicies(t *testing.T) {
 		table.Apply(decoded(t, fmt.Sprintf("apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: istio}\n"+
 			"spec: {pathNormalization: {normalization: %s}}\n", mode)), nil)
 		keys, snap, ok := table.Changes(revision)
-		c.update(keys, snap, ok, true)
+		catalog.update(keys, snap, ok, true)
 		check(mode)
 	}
 }
@@ -138,17 +138,17 @@ kind: Sidecar
 metadata: {name: s, namespace: default}
 spec: {ingress: [{port: {number: 80, name: http, protocol: HTTP}, captureMode: IPTABLES, defaultEndpoint: '127.0.0.1:8080'}]}
 `), nil)
-	c := catalogOfTable(&table)
+	catalog := catalogOfTable(&table)
 	n := nodeAt("10.0.0.1", node("default", "NONE", ""))
-	for name := range dump(t, c, n) {
+	for name := range dump(t, catalog, n) {
 		require.False(t, strings.HasSuffix(name, "virtualInbound") || strings.HasSuffix(name, "_80") &&
 			strings.HasPrefix(name, xds.ListenerURL+"/0.0.0.0"), name)
 	}
-	_, release, err := c.Collection(t.Context(), n, xds.ListenerURL)
+	_, release, err := catalog.Collection(t.Context(), n, xds.ListenerURL)
 	require.NoError(t, err)
 	defer release()
 	var names []string
-	for _, key := range c.Unenforced() {
+	for _, key := range catalog.Unenforced() {
 		names = append(names, key.String())
 	}
 	require.True(t, slices.Contains(names, "AuthorizationPolicy default/deny"), "%v", names)

@@ -32,14 +32,14 @@ kind: DestinationRule
 metadata: {name: api, namespace: default}
 spec: {host: api.example, trafficPolicy: {portLevelSettings: [{port: {number: 443}, tls: {mode: SIMPLE}}]}}
 `, nodes[0])
-	c, ok := resources[xds.ClusterURL+"/outbound|443||api.example"].(*clusterv3.Cluster)
+	cluster, ok := resources[xds.ClusterURL+"/outbound|443||api.example"].(*clusterv3.Cluster)
 	require.True(t, ok)
 	var options httpv3.HttpProtocolOptions
-	require.NoError(t, c.GetTypedExtensionProtocolOptions()[translate.HTTPOptions].UnmarshalTo(&options))
+	require.NoError(t, cluster.GetTypedExtensionProtocolOptions()[translate.HTTPOptions].UnmarshalTo(&options))
 	require.True(t, options.GetUpstreamHttpProtocolOptions().GetAutoSni())
 	require.True(t, options.GetUpstreamHttpProtocolOptions().GetAutoSanValidation())
 	var socket tlsv3.UpstreamTlsContext
-	require.NoError(t, c.GetTransportSocket().GetTypedConfig().UnmarshalTo(&socket))
+	require.NoError(t, cluster.GetTransportSocket().GetTypedConfig().UnmarshalTo(&socket))
 	require.Equal(t, tlsv3.TlsParameters_TLSv1_3, socket.GetCommonTlsContext().GetTlsParams().GetTlsMaximumProtocolVersion())
 	require.Equal(t, tlsv3.TlsParameters_TLSv1_2, socket.GetCommonTlsContext().GetTlsParams().GetTlsMinimumProtocolVersion())
 }
@@ -148,19 +148,19 @@ spec: {host: a.example, trafficPolicy: {tls: {%s}}}
 }
 
 // verification says which servers a cluster accepts.
-func verification(t *testing.T, c *clusterv3.Cluster, endpoints proto.Message) string {
+func verification(t *testing.T, cluster *clusterv3.Cluster, endpoints proto.Message) string {
 	t.Helper()
 	assignment, ok := endpoints.(*endpointv3.ClusterLoadAssignment)
 	if ok && len(assignment.GetEndpoints()) == 0 {
 		return "no endpoints"
 	}
-	if c.GetTransportSocket() == nil {
+	if cluster.GetTransportSocket() == nil {
 		return "plaintext"
 	}
 	var socket tlsv3.UpstreamTlsContext
-	require.NoError(t, c.GetTransportSocket().GetTypedConfig().UnmarshalTo(&socket))
+	require.NoError(t, cluster.GetTransportSocket().GetTypedConfig().UnmarshalTo(&socket))
 	var options httpv3.HttpProtocolOptions
-	if packed := c.GetTypedExtensionProtocolOptions()[translate.HTTPOptions]; packed != nil {
+	if packed := cluster.GetTypedExtensionProtocolOptions()[translate.HTTPOptions]; packed != nil {
 		require.NoError(t, packed.UnmarshalTo(&options))
 	}
 	common, upstream := socket.GetCommonTlsContext(), options.GetUpstreamHttpProtocolOptions()

@@ -113,10 +113,10 @@ func TestInterimRoutes(t *testing.T) {
 	require.Equal(t, []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}, dependencies)
 	require.Equal(t, "r", interim.Name)
 	require.NotContains(t, []string{current.Version, next.Version}, interim.Version)
-	var c routev3.RouteConfiguration
-	require.True(t, decode(interim, &c))
-	require.NoError(t, c.ValidateAll(), "as Envoy does")
-	added := c.VirtualHosts[0].Routes[1]
+	var routeConfiguration routev3.RouteConfiguration
+	require.True(t, decode(interim, &routeConfiguration))
+	require.NoError(t, routeConfiguration.ValidateAll(), "as Envoy does")
+	added := routeConfiguration.VirtualHosts[0].Routes[1]
 	require.Equal(t, "y", added.GetRoute().GetCluster())
 	require.Equal(t, added.Match.Headers[0].Name, added.Match.Headers[1].Name)
 	require.NotEqual(t, added.Match.Headers[0].GetPresentMatch(), added.Match.Headers[1].GetPresentMatch())
@@ -137,7 +137,7 @@ func TestInterimRoutes(t *testing.T) {
 	interim, dependencies = preannounceListener(listener(routes(t, host(`"a"`, "x"))), listener(routes(t, host(`"a"`, "y"))))
 	require.Equal(t, []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}, dependencies)
 	_, http := apiListener(interim)
-	require.True(t, proto.Equal(&c, http.GetRouteConfig()))
+	require.True(t, proto.Equal(&routeConfiguration, http.GetRouteConfig()))
 	for _, message := range []proto.Message{&listenerv3.Listener{Name: "l"}, routes(t, host(`"a"`, "y"))} {
 		skipped, _ = preannounceListener(entry(message), listener(routes(t, host(`"a"`, "y"))))
 		require.Nil(t, skipped)

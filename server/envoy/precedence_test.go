@@ -25,11 +25,11 @@ func TestPrecedence_DependsOnClientNamespace(t *testing.T) {
 		require.NoError(t, err)
 		table.Apply([]*resource.Resource{r}, nil)
 	}
-	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-	c.update(nil, table.Snapshot(), false, true)
+	catalog := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	catalog.update(nil, table.Snapshot(), false, true)
 	for _, namespace := range []string{"other", "shop"} {
 		var chains string
-		for _, m := range dump(t, c, node(namespace, "NONE", "")) {
+		for _, m := range dump(t, catalog, node(namespace, "NONE", "")) {
 			if l, ok := m.(*listenerv3.Listener); ok {
 				chains += l.String()
 			}

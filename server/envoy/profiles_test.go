@@ -19,15 +19,15 @@ import (
 
 // Arbitrary node attributes add no cost as long as they do not change the client's resources.
 func TestIrrelevantAttributes_ShareProfile(t *testing.T) {
-	c := catalogOf(t, shared)
+	catalog := catalogOf(t, shared)
 	for i := range 5000 {
 		n := node(fmt.Sprint("made-up-", i), "", "")
 		n.Locality = &corev3.Locality{Region: fmt.Sprint("region", i), Zone: "z", SubZone: "s"}
 		n.Metadata.Fields[model.MetadataCredentials] = structpb.NewStringValue(fmt.Sprint("/folder/", i))
-		_, _, err := c.Collection(t.Context(), n, xds.RouteURL)
+		_, _, err := catalog.Collection(t.Context(), n, xds.RouteURL)
 		require.NoError(t, err)
 	}
-	require.Len(t, c.following, 1)
+	require.Len(t, catalog.following, 1)
 }
 
 // It is one as soon as an object may tell the clients apart by it.
@@ -93,12 +93,12 @@ func TestRelevantAttributes_SeparateProfiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for objects, profiles := range map[string]int{shared: 1, shared + "---\n" + tt.object: 2} {
-				c := catalogOf(t, objects)
+				catalog := catalogOf(t, objects)
 				for _, n := range []*corev3.Node{tt.client, tt.two} {
-					_, _, err := c.Collection(t.Context(), n, xds.RouteURL)
+					_, _, err := catalog.Collection(t.Context(), n, xds.RouteURL)
 					require.NoError(t, err)
 				}
-				require.Len(t, c.following, profiles, objects)
+				require.Len(t, catalog.following, profiles, objects)
 			}
 		})
 	}
@@ -132,18 +132,18 @@ func TestNewlyNamedNamespace_KeepsResources(t *testing.T) {
 // A client that connects before the view is synced gets its own resources in the first response.
 func TestClientBeforeViewSync_GetsOwnResources(t *testing.T) {
 	var table memstore.Table
-	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-	c.update(nil, table.Snapshot(), false, false)
-	s := see(t, c, []*corev3.Node{node("shop", "", "")})
-	first := s.collections[0][xds.RouteURL]
+	catalog := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	catalog.update(nil, table.Snapshot(), false, false)
+	sight := see(t, catalog, []*corev3.Node{node("shop", "", "")})
+	first := sight.collections[0][xds.RouteURL]
 	table.Apply(decoded(t, shared), nil)
-	s.collections = nil // the earlier collections belong to no view
-	c.update(nil, table.Snapshot(), false, true)
-	require.NotSame(t, first, s.collections[0][xds.RouteURL])
-	scope := c.newScope(model.ProfileOf(s.nodes[0]))
-	require.Equal(t, versionsIn(scope.routes), versionsIn(s.collections[0][xds.RouteURL]))
-	require.Contains(t, c.current(), scope.scope)
-	_, release, err := c.Collection(context.Background(), s.nodes[0], xds.RouteURL)
+	sight.collections = nil // the earlier collections belong to no view
+	catalog.update(nil, table.Snapshot(), false, true)
+	require.NotSame(t, first, sight.collections[0][xds.RouteURL])
+	scope := catalog.newScope(model.ProfileOf(sight.nodes[0]))
+	require.Equal(t, versionsIn(scope.routes), versionsIn(sight.collections[0][xds.RouteURL]))
+	require.Contains(t, catalog.current(), scope.scope)
+	_, release, err := catalog.Collection(context.Background(), sight.nodes[0], xds.RouteURL)
 	require.NoError(t, err)
 	release()
 }

@@ -33,8 +33,8 @@ spec:
   - {match: [{uri: {regex: "%"}}], directResponse: {status: 201}}
   - {directResponse: {status: 202}}
 `, "%", tenants, 1)), nil)
-	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-	c.update(nil, table.Snapshot(), false, true)
+	catalog := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	catalog.update(nil, table.Snapshot(), false, true)
 	large := table.Snapshot().Get(resource.Key{Kind: resource.VirtualService, Namespace: "default", Name: "large"})
 	istio, ours := node("default", "", ""), node("default", "", "")
 	istio.Metadata.Fields[model.MetadataIstio] = structpb.NewStringValue("1.27.9")
@@ -49,17 +49,17 @@ spec:
 		routes []*routev3.Route
 		want   []uint32
 	}{
-		"Istio's": {routesFor(t, c, istio, "two.internal"), []uint32{201, 202}},
-		"ours":    {routesFor(t, c, ours, "two.internal"), []uint32{201, 202}},
-		"gRPC":    {routesFor(t, c, node("default", "", "gRPC Go"), "two.internal"), []uint32{201, 202}},
+		"Istio's": {routesFor(t, catalog, istio, "two.internal"), []uint32{201, 202}},
+		"ours":    {routesFor(t, catalog, ours, "two.internal"), []uint32{201, 202}},
+		"gRPC":    {routesFor(t, catalog, node("default", "", "gRPC Go"), "two.internal"), []uint32{201, 202}},
 	} {
 		require.Equal(t, tt.want, statuses(tt.routes), name)
 	}
-	require.Empty(t, c.WithoutEffect(large))
-	plain := routesFor(t, c, node("default", "", ""), "two.internal")
+	require.Empty(t, catalog.WithoutEffect(large))
+	plain := routesFor(t, catalog, node("default", "", ""), "two.internal")
 	require.Equal(t, []uint32{500, 202}, statuses(plain))
 	require.Equal(t, "/tenants/", plain[0].GetMatch().GetPrefix())
-	named := c.WithoutEffect(large)
+	named := catalog.WithoutEffect(large)
 	require.Len(t, named, 1)
 	require.Contains(t, named[0], "spec.http[0].match.uri has no effect on Envoys: compiles to about 157 RE2 instructions; "+
 		"Envoy's re2.max_program_size.error_level allows 100")

@@ -21,25 +21,25 @@ func TestRangesOfAddresses(t *testing.T) {
 	table := new(memstore.Table)
 	table.Apply(decoded(t, service+"metadata: {name: a, namespace: shop}\nspec: {hosts: [a.internal], addresses: [240.1.0.0/16], "+ports+
 		service+"metadata: {name: b, namespace: shop}\nspec: {hosts: [b.internal], addresses: [240.1.2.0/24], "+ports), nil)
-	c := New(table, Options{Log: slog.New(slog.DiscardHandler)})
-	c.update(nil, table.Snapshot(), false, true)
+	catalog := New(table, Options{Log: slog.New(slog.DiscardHandler)})
+	catalog.update(nil, table.Snapshot(), false, true)
 	leads := func() (to map[string]string, otherwise string) {
-		l, _ := dump(t, c, node("shop", "REDIRECT", ""))[xds.ListenerURL+"/0.0.0.0_9000"].(*listenerv3.Listener)
+		listener, _ := dump(t, catalog, node("shop", "REDIRECT", ""))[xds.ListenerURL+"/0.0.0.0_9000"].(*listenerv3.Listener)
 		cluster := func(chain *listenerv3.FilterChain) string {
 			var proxy tcpv3.TcpProxy
 			require.NoError(t, chain.GetFilters()[0].GetTypedConfig().UnmarshalTo(&proxy))
 			return proxy.GetCluster()
 		}
 		to = make(map[string]string)
-		for _, chain := range l.GetFilterChains() {
+		for _, chain := range listener.GetFilterChains() {
 			prefix := ""
 			for _, r := range chain.GetFilterChainMatch().GetPrefixRanges() {
 				prefix = r.GetAddressPrefix()
 			}
 			to[prefix] = cluster(chain)
 		}
-		if l.GetDefaultFilterChain() != nil {
-			otherwise = cluster(l.GetDefaultFilterChain())
+		if listener.GetDefaultFilterChain() != nil {
+			otherwise = cluster(listener.GetDefaultFilterChain())
 		}
 		return to, otherwise
 	}
@@ -50,7 +50,7 @@ func TestRangesOfAddresses(t *testing.T) {
 	revision := table.Snapshot().Revision()
 	table.Apply(decoded(t, service+"metadata: {name: c, namespace: shop}\nspec: {hosts: [c.internal], "+ports), nil)
 	keys, snap, _ := table.Changes(revision)
-	c.update(keys, snap, true, true)
+	catalog.update(keys, snap, true, true)
 	to, otherwise = leads()
 	require.Equal(t, "outbound|9000||c.internal", otherwise)
 	require.Len(t, to, 2)

@@ -92,11 +92,11 @@ func TestRejectionNamesExtension(t *testing.T) {
 
 			first := serve(t, append(decoded(t, rejectedBase), wanted)...)
 			first.critic(client, dislikes, types...)
-			first.firstRejection(func(coll *xds.Collection, r xds.Rejection) {
-				changed, _ := first.catalog.ChangedSince(coll, r)
-				require.Contains(t, changed, wanted.Key(), r.Name)
+			first.firstRejection(func(coll *xds.Collection, rejection xds.Rejection) {
+				changed, _ := first.catalog.ChangedSince(coll, rejection)
+				require.Contains(t, changed, wanted.Key(), rejection.Name)
 				if wanted.Key().Kind != resource.Telemetry {
-					require.Equal(t, wanted.Key(), changed[0], r.Name)
+					require.Equal(t, wanted.Key(), changed[0], rejection.Name)
 				}
 			})
 		})

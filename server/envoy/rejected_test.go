@@ -73,18 +73,18 @@ func serveBy(t *testing.T, engineOpts xds.Options, opts Options, first ...*resou
 	engine := xds.NewServer(s.catalog, engineOpts)
 	s.engine = engine
 	s.catalog.SetReview(engine.Review)
-	g := grpc.NewServer(engine.ServerOptions()...)
-	engine.Register(g)
-	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	server := grpc.NewServer(engine.ServerOptions()...)
+	engine.Register(server)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	s.addr = lis.Addr().String()
+	s.addr = listener.Addr().String()
 	ctx, stop := context.WithCancel(context.Background())
 	var background sync.WaitGroup
 	background.Go(func() { _ = s.catalog.Run(ctx) })
-	background.Go(func() { _ = g.Serve(lis) })
+	background.Go(func() { _ = server.Serve(listener) })
 	require.NoError(t, s.catalog.awaitMesh(ctx))
 	t.Cleanup(func() {
-		g.Stop()
+		server.Stop()
 		engine.Close()
 		stop()
 		background.Wait()
@@ -267,21 +267,21 @@ func TestRejections_DoNotAffectOtherClients(t *testing.T) {
 }
 
 // rejection waits for the only rejection that there is, and returns it.
-func (s *served) rejection() (coll *xds.Collection, r xds.Rejection) {
+func (s *served) rejection() (coll *xds.Collection, rejection xds.Rejection) {
 	s.Helper()
 	s.eventually(func() bool {
 		count := 0
 		for c := range s.engine.EachClient() {
 			for _, typeStatus := range c.Types {
 				for _, rejected := range typeStatus.Rejected {
-					coll, r = typeStatus.Collection, rejected
+					coll, rejection = typeStatus.Collection, rejected
 					count++
 				}
 			}
 		}
 		return count == 1
 	}, "a rejection")
-	return coll, r
+	return coll, rejection
 }
 
 // A rejection names the resource, and leads to the objects that have changed since the client acknowledged the
@@ -292,22 +292,22 @@ func TestRejection_NamesChangedObjects(t *testing.T) {
 	c := s.critic(nodes[0], disliking)
 	s.eventually(func() bool { return c.hasRoutes(before...) }, "the client has the first routes")
 	s.table.Apply([]*resource.Resource{answering(t, "vs1", bad)}, nil)
-	coll, r := s.rejection()
-	require.Equal(t, "80", r.Name)
-	require.Equal(t, "something is wrong with it", r.Error)
-	require.NotEmpty(t, r.Acked)
-	changed, complete := s.catalog.ChangedSince(coll, r)
+	coll, rejection := s.rejection()
+	require.Equal(t, "80", rejection.Name)
+	require.Equal(t, "something is wrong with it", rejection.Error)
+	require.NotEmpty(t, rejection.Acked)
+	changed, complete := s.catalog.ChangedSince(coll, rejection)
 	require.True(t, complete)
 	require.Equal(t, []resource.Key{keyOf("vs1")}, changed)
 
 	s.table.Apply([]*resource.Resource{answering(t, "vs2", "vs2-now.")}, nil)
 	s.eventually(func() bool {
 		_, next := s.rejection()
-		return next.Version != r.Version
+		return next.Version != rejection.Version
 	}, "the next version is rejected as well")
 	_, nextRejection := s.rejection()
-	require.Equal(t, r.Acked, nextRejection.Acked)
-	require.Equal(t, r.Since, nextRejection.Since)
+	require.Equal(t, rejection.Acked, nextRejection.Acked)
+	require.Equal(t, rejection.Since, nextRejection.Since)
 	changed, _ = s.catalog.ChangedSince(coll, nextRejection)
 	require.Equal(t, []resource.Key{keyOf("vs1"), keyOf("vs2")}, changed)
 

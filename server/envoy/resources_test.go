@@ -16,23 +16,23 @@ import (
 // Resources returns the resources that a client with the node would get.
 func TestResources_MatchClient(t *testing.T) {
 	for seed := range uint64(5) {
-		h := envoytest.New(seed)
+		mesh := envoytest.New(seed)
 		for range 20 {
-			h.Change()
+			mesh.Change()
 		}
-		c := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
-		c.update(nil, h.Table.Snapshot(), false, false)
-		_, _, err := c.Resources(t.Context(), node("shop", "NONE", ""), true)
+		catalog := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
+		catalog.update(nil, mesh.Table.Snapshot(), false, false)
+		_, _, err := catalog.Resources(t.Context(), node("shop", "NONE", ""), true)
 		require.ErrorIs(t, err, errNotSynced)
-		c.update(nil, h.Table.Snapshot(), false, true)
+		catalog.update(nil, mesh.Table.Snapshot(), false, true)
 		for name, n := range map[string]*corev3.Node{
 			"all": node("shop", "NONE", ""), "gateway": {Id: "router~1.1.1.1~a.shop~x"},
 			"on demand": demandingNode("shop"),
 		} {
-			scopeCount := len(c.following)
-			served, onDemand, err := c.Resources(t.Context(), n, true)
+			scopeCount := len(catalog.following)
+			served, onDemand, err := catalog.Resources(t.Context(), n, true)
 			require.NoError(t, err)
-			require.Len(t, c.following, scopeCount, "no scope is left behind")
+			require.Len(t, catalog.following, scopeCount, "no scope is left behind")
 			require.Equal(t, name == "on demand", onDemand)
 			types := 0
 			for _, typed := range served {
@@ -40,22 +40,22 @@ func TestResources_MatchClient(t *testing.T) {
 				for _, e := range typed.Entries {
 					bodies[e.Name] = encoded(e.Any)
 				}
-				require.Equal(t, entries(t, c, n, typed.TypeURL), bodies, "%s of %s", typed.TypeURL, name)
+				require.Equal(t, entries(t, catalog, n, typed.TypeURL), bodies, "%s of %s", typed.TypeURL, name)
 				types++
 			}
 			require.Equal(t, map[bool]int{true: 6, false: 5}[onDemand], types)
 		}
-		_, onDemand, err := c.Resources(t.Context(), demandingNode("shop"), false)
+		_, onDemand, err := catalog.Resources(t.Context(), demandingNode("shop"), false)
 		require.NoError(t, err)
 		require.False(t, onDemand, "it needs delta")
-		_, _, err = c.Resources(t.Context(), &corev3.Node{
+		_, _, err = catalog.Resources(t.Context(), &corev3.Node{
 			Id:       "router~",
 			Metadata: node(string(make([]byte, model.MaxProfile)), "", "").GetMetadata(),
 		}, false)
 		require.ErrorContains(t, err, "the limit is")
 		large := node("default", "", "")
 		large.GetMetadata().GetFields()[model.MetadataIstio] = structpb.NewStringValue(strings.Repeat("1", model.MaxProfile))
-		_, _, err = c.Resources(t.Context(), large, false)
+		_, _, err = catalog.Resources(t.Context(), large, false)
 		require.ErrorContains(t, err, "the limit is")
 	}
 }

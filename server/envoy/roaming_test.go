@@ -152,53 +152,53 @@ func TestRoamingClients(t *testing.T) {
 			kinds = append(kinds, resource.PeerAuthentication, resource.Sidecar, resource.EnvoyFilter, resource.RequestAuthentication,
 				resource.MeshConfig, resource.Telemetry, resource.WasmPlugin)
 		}
-		h := envoytest.New(seed, kinds...)
-		r := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // a test's
+		mesh := envoytest.New(seed, kinds...)
+		random := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // a test's
 		debounce := xds.Debounce{Quiet: time.Duration(seed%3) * 2 * time.Millisecond, Max: 10 * time.Millisecond}
-		s := serveBy(t, xds.Options{AckTimeout: 100 * time.Millisecond}, Options{Debounce: debounce})
-		conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		served := serveBy(t, xds.Options{AckTimeout: 100 * time.Millisecond}, Options{Debounce: debounce})
+		conn, err := grpc.NewClient(served.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		require.NoError(t, err)
 		var roamers []*roamer
 		for range 10 {
 			w := &roamer{t: t, conn: conn, resources: make(map[string][]byte), versions: make(map[string]map[string]string)}
-			w.connect(randomNode(r), r.IntN(3) > 0)
+			w.connect(randomNode(random), random.IntN(3) > 0)
 			roamers = append(roamers, w)
 		}
 		var revision memstore.Revision
 		passing := services(t, 150, "10.0.0.1")
 		present := false
 		for step := range 90 {
-			switch r.IntN(8) {
+			switch random.IntN(8) {
 			case 0:
 				if present = !present; present {
-					h.Table.Apply(passing, nil)
+					mesh.Table.Apply(passing, nil)
 				} else {
 					var keys []resource.Key
 					for _, p := range passing {
 						keys = append(keys, p.Key())
 					}
-					h.Table.Apply(nil, keys)
+					mesh.Table.Apply(nil, keys)
 				}
 			case 1, 2, 3:
-				w := roamers[r.IntN(len(roamers))]
+				w := roamers[random.IntN(len(roamers))]
 				w.close()
-				delta := r.IntN(3) > 0
+				delta := random.IntN(3) > 0
 				if !delta || emptyVersion(w) {
 					w.resources, w.versions = make(map[string][]byte), make(map[string]map[string]string)
 				}
-				w.connect(randomNode(r), delta)
+				w.connect(randomNode(random), delta)
 			default:
-				h.Change()
+				mesh.Change()
 			}
-			snap := s.follow(&h.Table, revision)
+			snap := served.follow(&mesh.Table, revision)
 			revision = snap.Revision()
-			if r.IntN(3) == 0 {
-				time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond)
+			if random.IntN(3) == 0 {
+				time.Sleep(time.Duration(random.IntN(3000)) * time.Microsecond)
 			}
 			if step%15 != 14 {
 				continue
 			}
-			fresh := New(&h.Table, Options{Log: slog.New(slog.DiscardHandler)})
+			fresh := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
 			fresh.update(nil, snap, false, true)
 			for i, w := range roamers {
 				want := bodiesFor(t, fresh, w.node)
@@ -216,31 +216,31 @@ func TestRoamingClients(t *testing.T) {
 			w.close()
 		}
 		_ = conn.Close()
-		s.eventually(func() bool {
-			s.catalog.mu.RLock()
-			defer s.catalog.mu.RUnlock()
-			for followed := range s.catalog.following {
+		served.eventually(func() bool {
+			served.catalog.mu.RLock()
+			defer served.catalog.mu.RUnlock()
+			for followed := range served.catalog.following {
 				if followed.users.Load() > 0 || len(followed.workloadViews) > 0 {
 					return false
 				}
 			}
 			return true
 		}, "no users and views are left")
-		for followed := range s.catalog.following {
-			s.catalog.dropScope(followed)
+		for followed := range served.catalog.following {
+			served.catalog.dropScope(followed)
 		}
-		requireNoTranslations(t, s.catalog)
+		requireNoTranslations(t, served.catalog)
 	}
 }
 
 // nameIn returns the name of an encoded resource.
 func nameIn(t *testing.T, url string, body []byte) string {
-	m, err := (&anypb.Any{TypeUrl: url, Value: body}).UnmarshalNew()
+	message, err := (&anypb.Any{TypeUrl: url, Value: body}).UnmarshalNew()
 	require.NoError(t, err)
-	if e, ok := m.(interface{ GetClusterName() string }); ok {
+	if e, ok := message.(interface{ GetClusterName() string }); ok {
 		return e.GetClusterName()
 	}
-	return m.(interface{ GetName() string }).GetName()
+	return message.(interface{ GetName() string }).GetName()
 }
 
 // emptyVersion reports whether the client has resources of a state-of-the-world stream, without versions.

@@ -109,10 +109,10 @@ metadata: {name: two, namespace: default}
 spec: {host: two.internal, subsets: [{name: a, trafficPolicy: {loadBalancer: {simple: PASSTHROUGH}}}]}
 `, nodes[0])
 	for _, name := range []string{"outbound|80|a|one.internal", "outbound|80|b|one.internal", "outbound|80|a|two.internal"} {
-		c := resources[xds.ClusterURL+"/"+name].(*clusterv3.Cluster)
-		require.Equal(t, clusterv3.Cluster_ORIGINAL_DST, c.GetType(), name)
-		require.Equal(t, clusterv3.Cluster_CLUSTER_PROVIDED, c.GetLbPolicy(), name)
-		require.Nil(t, c.GetOriginalDstLbConfig(), name)
-		require.Nil(t, c.GetDnsRefreshRate(), name) //nolint:staticcheck // as istiod does
+		cluster := resources[xds.ClusterURL+"/"+name].(*clusterv3.Cluster)
+		require.Equal(t, clusterv3.Cluster_ORIGINAL_DST, cluster.GetType(), name)
+		require.Equal(t, clusterv3.Cluster_CLUSTER_PROVIDED, cluster.GetLbPolicy(), name)
+		require.Nil(t, cluster.GetOriginalDstLbConfig(), name)
+		require.Nil(t, cluster.GetDnsRefreshRate(), name) //nolint:staticcheck // as istiod does
 	}
 }

@@ -19,12 +19,12 @@ import (
 // Without clients the objects are not decoded. The first client gets all of them at once.
 func TestFirstClient(t *testing.T) {
 	var table memstore.Table
-	var log strings.Builder
+	var builder strings.Builder
 	table.Apply(decoded(t, shared), nil)
 	table.MarkSynced()
 	broken := resource.Key{Kind: resource.PeerAuthentication, Namespace: "default", Name: "broken"}
 	table.SetInvalid([]resource.Key{broken})
-	c := New(&table, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	catalog := New(&table, Options{Log: slog.New(slog.NewTextHandler(&builder, nil))})
 	n := node("default", "NONE", "")
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -33,17 +33,17 @@ func TestFirstClient(t *testing.T) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { _ = c.Run(ctx) })
+	running.Go(func() { _ = catalog.Run(ctx) })
 	defer running.Wait()
 	defer stop()
-	require.NoError(t, c.Alive(ctx))
-	require.Empty(t, c.mesh.Entries)
-	require.Empty(t, log.String(), "the view may have a valid version, as that of another source")
+	require.NoError(t, catalog.Alive(ctx))
+	require.Empty(t, catalog.mesh.Entries)
+	require.Empty(t, builder.String(), "the view may have a valid version, as that of another source")
 
-	coll, release, err := c.Collection(ctx, n, xds.ClusterURL)
+	coll, release, err := catalog.Collection(ctx, n, xds.ClusterURL)
 	require.NoError(t, err)
 	defer release()
 	require.True(t, coll.Synced())
 	require.NotZero(t, coll.Len())
-	require.Contains(t, log.String(), "no version of a security object is valid")
+	require.Contains(t, builder.String(), "no version of a security object is valid")
 }

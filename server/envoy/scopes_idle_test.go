@@ -128,17 +128,17 @@ func TestDepartingClient_LeavesNoTranslations(t *testing.T) {
 // Services that go while a client that comes back is brought up to date are gone for it, too.
 func TestServicesDeletedDuringCatchUp_Removed(t *testing.T) {
 	for calls := range 3 {
-		s := newSteps(Options{}, services(t, 1, "10.0.0.9")...)
-		_, release := s.visit(t, "ns", xds.EndpointURL)
+		steps := newSteps(Options{}, services(t, 1, "10.0.0.9")...)
+		_, release := steps.visit(t, "ns", xds.EndpointURL)
 		release()
 		passing := services(t, 300, "10.0.0.1")
-		s.apply(passing)
+		steps.apply(passing)
 		var keys []resource.Key
 		for _, r := range passing {
 			keys = append(keys, r.Key())
 		}
-		ctx := &hooked{Context: t.Context(), calls: calls, hook: func() { s.apply(nil, keys...) }}
-		endpoints, release, err := s.c.Collection(ctx, node("ns", "", ""), xds.EndpointURL)
+		ctx := &hooked{Context: t.Context(), calls: calls, hook: func() { steps.apply(nil, keys...) }}
+		endpoints, release, err := steps.c.Collection(ctx, node("ns", "", ""), xds.EndpointURL)
 		require.NoError(t, err)
 		require.Negative(t, ctx.calls)
 		require.Zero(t, old(endpoints, "10.0.0.1"), "after %d", calls)
@@ -148,28 +148,28 @@ func TestServicesDeletedDuringCatchUp_Removed(t *testing.T) {
 
 // A client that comes while another one has the scope brought up to date waits for that.
 func TestClient_WaitsForRunningCatchUp(t *testing.T) {
-	s := newSteps(Options{}, services(t, 3, "10.0.0.1")...)
-	_, release := s.visit(t, "ns", xds.EndpointURL)
+	steps := newSteps(Options{}, services(t, 3, "10.0.0.1")...)
+	_, release := steps.visit(t, "ns", xds.EndpointURL)
 	release()
-	s.apply(services(t, 3, "10.0.0.2"))
-	s.apply(services(t, 4, "10.0.0.2")) // so that routes are encoded
-	s.c.bodies.routes.mu.Lock()         // which takes its time
+	steps.apply(services(t, 3, "10.0.0.2"))
+	steps.apply(services(t, 4, "10.0.0.2")) // so that routes are encoded
+	steps.c.bodies.routes.mu.Lock()         // which takes its time
 	var clients sync.WaitGroup
-	clients.Go(func() { s.visit(t, "ns", xds.EndpointURL) })
+	clients.Go(func() { steps.visit(t, "ns", xds.EndpointURL) })
 	require.Eventually(t, func() bool {
-		for followed := range s.c.following {
+		for followed := range steps.c.following {
 			return !followed.behind.Load()
 		}
 		return false
 	}, time.Minute, time.Millisecond)
 	clients.Go(func() {
-		endpoints, _ := s.visit(t, "ns", xds.EndpointURL)
+		endpoints, _ := steps.visit(t, "ns", xds.EndpointURL)
 		assert.Zero(t, old(endpoints, "10.0.0.1"))
 	})
 	for range 100 {
 		runtime.Gosched()
 	}
-	s.c.bodies.routes.mu.Unlock()
+	steps.c.bodies.routes.mu.Unlock()
 	clients.Wait()
 }
 
@@ -187,13 +187,13 @@ func hasClients(c *Catalog) bool {
 // A returning client does not get the outdated resources from the time of its disconnect, even if changes are
 // debounced.
 func TestReturningClient_DoesNotWaitForDebounce(t *testing.T) {
-	s := serveWith(t, Options{Debounce: xds.Debounce{Quiet: time.Hour}}, services(t, 1, "10.0.0.1")...)
-	conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	served := serveWith(t, Options{Debounce: xds.Debounce{Quiet: time.Hour}}, services(t, 1, "10.0.0.1")...)
+	conn, err := grpc.NewClient(served.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	ask := func() []byte {
 		ctx, hangUp := context.WithCancel(t.Context())
-		defer s.eventually(func() bool { return !hasClients(s.catalog) }, "the client is gone")
+		defer served.eventually(func() bool { return !hasClients(served.catalog) }, "the client is gone")
 		defer hangUp()
 		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
 		require.NoError(t, err)
@@ -205,62 +205,62 @@ func TestReturningClient_DoesNotWaitForDebounce(t *testing.T) {
 		return got.GetResources()[0].GetValue()
 	}
 	require.Contains(t, string(ask()), "10.0.0.1")
-	s.table.Apply(services(t, 1, "10.0.0.2"), nil)
-	s.eventually(func() bool { return len(s.catalog.current()) == 0 }, "the scope is behind")
+	served.table.Apply(services(t, 1, "10.0.0.2"), nil)
+	served.eventually(func() bool { return len(served.catalog.current()) == 0 }, "the scope is behind")
 	require.Contains(t, string(ask()), "10.0.0.2")
 }
 
 // A change does not wait for scopes that clients have brought up to date.
 func TestChange_DoesNotWaitForReturningClients(t *testing.T) {
-	s := newSteps(Options{}, append(services(t, 3, "10.0.0.1"), selecting(t, "ns")...)...)
-	stays, release := s.visit(t, "other", xds.EndpointURL)
+	steps := newSteps(Options{}, append(services(t, 3, "10.0.0.1"), selecting(t, "ns")...)...)
+	stays, release := steps.visit(t, "other", xds.EndpointURL)
 	defer release()
-	_, release = s.visit(t, "ns", xds.EndpointURL)
+	_, release = steps.visit(t, "ns", xds.EndpointURL)
 	release()
-	s.apply(services(t, 3, "10.0.0.2"))
-	for followed := range s.c.following {
+	steps.apply(services(t, 3, "10.0.0.2"))
+	for followed := range steps.c.following {
 		if followed.behind.Load() {
 			followed.users.Add(1) // as a client does that waits for its turn
 			followed.catching.Lock()
 			defer followed.catching.Unlock()
 		}
 	}
-	s.apply(services(t, 3, "10.0.0.3")) // returns
+	steps.apply(services(t, 3, "10.0.0.3")) // returns
 	require.Equal(t, 3, old(stays, "10.0.0.3"))
 }
 
 // A scope gives way to changes for some time only.
 func TestScope_GivesWayForLimitedTime(t *testing.T) {
-	s := newSteps(Options{})
-	giveWay := s.c.givingWay()
-	s.c.changing.Lock()
+	steps := newSteps(Options{})
+	giveWay := steps.c.givingWay()
+	steps.c.changing.Lock()
 	go func() {
 		time.Sleep(maxGivingWay)
-		s.c.changing.Unlock()
+		steps.c.changing.Unlock()
 	}()
 	giveWay()
-	s.c.changing.Lock()
-	defer s.c.changing.Unlock()
+	steps.c.changing.Lock()
+	defer steps.c.changing.Unlock()
 	giveWay() // returns
 }
 
 // A scope without clients does not note every host that ever was.
 func TestScopeWithoutClients_BoundsStaleHosts(t *testing.T) {
-	s := newSteps(Options{}, services(t, 1, "10.0.0.1")...)
-	clusters, release := s.visit(t, "ns", xds.ClusterURL)
+	steps := newSteps(Options{}, services(t, 1, "10.0.0.1")...)
+	clusters, release := steps.visit(t, "ns", xds.ClusterURL)
 	release()
 	passing := func(i int) []*resource.Resource {
 		return decoded(t, fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: passing, namespace: ns}\n"+
 			"spec: {hosts: [passing-%d.internal], ports: [{number: 80, name: http, protocol: HTTP}], resolution: NONE}\n", i))
 	}
 	for i := range 1000 {
-		s.apply(passing(i))
+		steps.apply(passing(i))
 	}
-	for idle := range s.c.following {
+	for idle := range steps.c.following {
 		require.Less(t, len(idle.stale), 100)
 	}
 	before := clusters.Len()
-	clusters, release = s.visit(t, "ns", xds.ClusterURL)
+	clusters, release = steps.visit(t, "ns", xds.ClusterURL)
 	defer release()
 	require.Equal(t, before+1, clusters.Len())
 	require.NotNil(t, clusters.Get("outbound|80||passing-999.internal"))
@@ -270,24 +270,24 @@ func TestScopeWithoutClients_BoundsStaleHosts(t *testing.T) {
 // than they are used.
 func TestEqualRoutes_EncodedOnce(t *testing.T) {
 	const profiles = 10
-	s := newSteps(Options{}, services(t, 20, "10.0.0.1")...)
+	steps := newSteps(Options{}, services(t, 20, "10.0.0.1")...)
 	for i := range profiles {
-		s.apply(selecting(t, fmt.Sprint("x", i)))
+		steps.apply(selecting(t, fmt.Sprint("x", i)))
 	}
 	for i := range profiles {
-		_, release := s.visit(t, fmt.Sprint("x", i), xds.RouteURL)
+		_, release := steps.visit(t, fmt.Sprint("x", i), xds.RouteURL)
 		defer release()
-		s.apply(services(t, 1, fmt.Sprint("10.0.1.", i)))
+		steps.apply(services(t, 1, fmt.Sprint("10.0.1.", i)))
 	}
-	s.apply(services(t, 21, "10.0.0.1"))
-	require.Len(t, s.c.following, profiles)
+	steps.apply(services(t, 21, "10.0.0.1"))
+	require.Len(t, steps.c.following, profiles)
 	entries := make(map[*xds.Entry]bool)
-	for followed := range s.c.following {
+	for followed := range steps.c.following {
 		entries[followed.routes.Get("80")] = true
 	}
 	require.Len(t, entries, 1)
 	live := 0
-	for _, encoded := range s.c.bodies.routes.values {
+	for _, encoded := range steps.c.bodies.routes.values {
 		if routes := encoded.Value(); routes != nil && entries[routes.entry] {
 			live++
 		}
@@ -316,12 +316,12 @@ func TestUnenforcedObject_LoggedOnce(t *testing.T) {
 // When the last object goes that distinguishes a client from others, its streams ask for their collections again: else
 // the types that it asks for later would be of another scope.
 func TestRemovedSelector_ReviewsClients(t *testing.T) {
-	s := newSteps(Options{}, decoded(t, shared+"---"+selecting0)...)
+	steps := newSteps(Options{}, decoded(t, shared+"---"+selecting0)...)
 	reviews := 0
-	s.c.SetReview(func() { reviews++ })
-	s.apply(nil, resource.Key{Kind: resource.VirtualService, Namespace: "default", Name: "canary"})
+	steps.c.SetReview(func() { reviews++ })
+	steps.apply(nil, resource.Key{Kind: resource.VirtualService, Namespace: "default", Name: "canary"})
 	require.Positive(t, reviews)
 	p := model.ProfileOf(nodeWith(nodes[0], "pod-index", "0"))
-	s.c.selectProfile(&p, nil, nil)
+	steps.c.selectProfile(&p, nil, nil)
 	require.Empty(t, p.Labels)
 }

@@ -19,46 +19,46 @@ import (
 func TestChange_DoesNotWaitForNewScope(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, shared), nil)
-	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-	c.update(nil, table.Snapshot(), false, true)
-	p := model.ProfileOf(nodes[0])
-	unfinished := newScope(p, c.options.Debounce, &c.fullRoutes, &c.bodies)
-	unfinished.stale = c.mesh.AllHosts()
-	c.following[unfinished] = true
+	catalog := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	catalog.update(nil, table.Snapshot(), false, true)
+	profile := model.ProfileOf(nodes[0])
+	unfinished := newScope(profile, catalog.options.Debounce, &catalog.fullRoutes, &catalog.bodies)
+	unfinished.stale = catalog.mesh.AllHosts()
+	catalog.following[unfinished] = true
 	unfinished.catching.Lock() // as the client that makes it does
 	revision := table.Snapshot().Revision()
 	table.Apply(nil, []resource.Key{{Kind: resource.ServiceEntry, Namespace: "default", Name: "two"}})
 	keys, snap, ok := table.Changes(revision)
-	c.update(keys, snap, ok, true) // returns
+	catalog.update(keys, snap, ok, true) // returns
 	unfinished.catching.Unlock()
-	require.NoError(t, c.catchUp(t.Context(), unfinished, c.givingWay()))
-	require.Equal(t, dumpOf(t, c.newScope(p).byType()), dumpOf(t, unfinished.byType()))
+	require.NoError(t, catalog.catchUp(t.Context(), unfinished, catalog.givingWay()))
+	require.Equal(t, dumpOf(t, catalog.newScope(profile).byType()), dumpOf(t, unfinished.byType()))
 }
 
 // A scope is dropped when no client waits for it any more, and its translations are released.
 func TestCanceledScope_LeavesNoState(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, shared), nil)
-	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-	c.update(nil, table.Snapshot(), false, true)
+	catalog := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	catalog.update(nil, table.Snapshot(), false, true)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := c.makeScope(ctx, model.ProfileOf(nodes[0]))
+	_, err := catalog.makeScope(ctx, model.ProfileOf(nodes[0]))
 	require.ErrorIs(t, err, context.Canceled)
-	require.Empty(t, c.following)
-	requireNoTranslations(t, c)
+	require.Empty(t, catalog.following)
+	requireNoTranslations(t, catalog)
 }
 
 // The estimated cost of a scope is its real cost, within a factor of two.
 func TestEstimate(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, shared), nil)
-	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-	c.update(nil, table.Snapshot(), false, true)
+	catalog := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	catalog.update(nil, table.Snapshot(), false, true)
 	for _, n := range nodes {
 		p := model.ProfileOf(n)
-		s := c.newScope(p).scope
-		require.InDelta(t, s.cost(), c.estimate(p), float64(s.cost()-model.ScopeCost)/2+10)
+		s := catalog.newScope(p).scope
+		require.InDelta(t, s.cost(), catalog.estimate(p), float64(s.cost()-model.ScopeCost)/2+10)
 	}
 }
 

@@ -45,20 +45,20 @@ func TestSharedRoutes_OncePerVirtualService(t *testing.T) {
 				if client == "gateway" {
 					n, gateways, route = gatewayNode("default"), "[base]", "/http.80"
 				}
-				c := catalogOf(t, manyRoutes(tt.objects, tt.hosts, tt.routes, gateways))
-				routes := dump(t, c, n)[xds.RouteURL+route].(*routev3.RouteConfiguration)
+				catalog := catalogOf(t, manyRoutes(tt.objects, tt.hosts, tt.routes, gateways))
+				routes := dump(t, catalog, n)[xds.RouteURL+route].(*routev3.RouteConfiguration)
 				var hosts, domains int
-				for _, v := range routes.GetVirtualHosts() {
-					if strings.HasPrefix(v.GetName(), "h") {
-						hosts, domains = hosts+1, domains+len(v.GetDomains())
-						require.Len(t, v.GetRoutes(), tt.routes)
-						require.True(t, v.GetIncludeRequestAttemptCount())
-						require.Equal(t, model.HostPort(v.GetDomains()[0], 80), v.GetName())
+				for _, virtualHost := range routes.GetVirtualHosts() {
+					if strings.HasPrefix(virtualHost.GetName(), "h") {
+						hosts, domains = hosts+1, domains+len(virtualHost.GetDomains())
+						require.Len(t, virtualHost.GetRoutes(), tt.routes)
+						require.True(t, virtualHost.GetIncludeRequestAttemptCount())
+						require.Equal(t, model.HostPort(virtualHost.GetDomains()[0], 80), virtualHost.GetName())
 					}
 				}
 				require.Equal(t, tt.virtualHosts, hosts)
 				require.Equal(t, tt.objects*tt.hosts, domains)
-				require.LessOrEqual(t, sizeOf(&c.bodies.hosts), tt.objects+1) // a gateway has none of the service
+				require.LessOrEqual(t, sizeOf(&catalog.bodies.hosts), tt.objects+1) // a gateway has none of the service
 			})
 		}
 	}
@@ -68,12 +68,12 @@ func TestSharedRoutes_OncePerVirtualService(t *testing.T) {
 func BenchmarkManyRoutes(b *testing.B) {
 	var table memstore.Table
 	table.Apply(decoded(b, manyRoutes(10, 500, 200, "[mesh]")), nil)
-	c := catalogOfTable(&table)
-	require.NotZero(b, c.newScope(model.ProfileOf(nodes[0])).cost())
+	catalog := catalogOfTable(&table)
+	require.NotZero(b, catalog.newScope(model.ProfileOf(nodes[0])).cost())
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		changed := decoded(b, target(81+i%100))
 		table.Apply(changed, nil)
-		c.update(nil, table.Snapshot(), false, true)
+		catalog.update(nil, table.Snapshot(), false, true)
 	}
 }

@@ -37,20 +37,20 @@ func knownTo(t *testing.T, c *Catalog, n *corev3.Node) (clusters, domains []stri
 // A Sidecar limits the services of the clients that it selects, from its creation to its deletion.
 func TestSidecar(t *testing.T) {
 	table := meshOf(t, "sidecar.yaml")
-	c := New(table, Options{Log: slog.New(slog.DiscardHandler)})
-	c.update(nil, table.Snapshot(), false, true)
+	catalog := New(table, Options{Log: slog.New(slog.DiscardHandler)})
+	catalog.update(nil, table.Snapshot(), false, true)
 	revision := table.Snapshot().Revision()
 	change := func(text string, deleted ...resource.Key) {
 		t.Helper()
 		table.Apply(decoded(t, text), deleted)
 		keys, snap, ok := table.Changes(revision)
 		require.True(t, ok)
-		c.update(keys, snap, true, true)
+		catalog.update(keys, snap, true, true)
 		revision = snap.Revision()
 	}
 	knows := func(n *corev3.Node, clusters, domains string) {
 		t.Helper()
-		gotClusters, gotDomains := knownTo(t, c, n)
+		gotClusters, gotDomains := knownTo(t, catalog, n)
 		require.Equal(t, clusters, strings.Join(gotClusters, " "))
 		require.Equal(t, domains, strings.Join(gotDomains, " "))
 	}
@@ -77,11 +77,11 @@ func TestSidecar(t *testing.T) {
 	change(sidecar("some", "shop", "{workloadSelector: {labels: {app: one}}, egress: [{port: {number: 80, name: http, protocol: HTTP}, "+
 		"bind: 127.0.0.9, hosts: [shop/*]}, {hosts: [other/c.internal]}]}"))
 	knows(shop, "80||a.internal 80||c.internal", "a.internal:80 allow_any")
-	require.Contains(t, dump(t, c, shop), xds.ListenerURL+"/127.0.0.9_80")
+	require.Contains(t, dump(t, catalog, shop), xds.ListenerURL+"/127.0.0.9_80")
 	change("apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: istio}\nspec: {outboundTrafficPolicy: {mode: REGISTRY_ONLY}}\n")
 	knows(shop, "80||a.internal 80||c.internal", "a.internal:80 block_all")
 	var virtual *listenerv3.Listener
-	for _, m := range dump(t, c, shop) {
+	for _, m := range dump(t, catalog, shop) {
 		if l, ok := m.(*listenerv3.Listener); ok && l.GetName() == "virtualOutbound" {
 			virtual = l
 		}

@@ -73,14 +73,14 @@ func observedBy(t *testing.T, c *Catalog, n *corev3.Node) string {
 	t.Helper()
 	m := managerOf(t, c, n)
 	var logs []string
-	for _, l := range m.GetAccessLog() {
+	for _, accessLog := range m.GetAccessLog() {
 		file := new(filev3.FileAccessLog)
-		require.NoError(t, l.GetTypedConfig().UnmarshalTo(file))
+		require.NoError(t, accessLog.GetTypedConfig().UnmarshalTo(file))
 		text := file.GetPath() + " " + file.GetLogFormat().GetTextFormatSource().GetInlineString()
 		for k, v := range file.GetLogFormat().GetJsonFormat().GetFields() {
 			text += k + "=" + v.GetStringValue()
 		}
-		if f := l.GetFilter().GetExtensionFilter(); f != nil {
+		if f := accessLog.GetFilter().GetExtensionFilter(); f != nil {
 			expression := new(celv3.ExpressionFilter)
 			require.NoError(t, f.GetTypedConfig().UnmarshalTo(expression))
 			text += " if " + expression.GetExpression()
@@ -101,14 +101,14 @@ func observedBy(t *testing.T, c *Catalog, n *corev3.Node) string {
 // before; with each change all listeners follow, including those of gateways.
 func TestTelemetriesOverrideEachOther(t *testing.T) {
 	var table memstore.Table
-	c := catalogOfTable(&table)
+	catalog := catalogOfTable(&table)
 	revision := table.Snapshot().Revision()
 	change := func(text string, deleted ...resource.Key) {
 		t.Helper()
 		table.Apply(decoded(t, text), deleted)
 		keys, snap, ok := table.Changes(revision)
 		require.True(t, ok)
-		c.update(keys, snap, true, true)
+		catalog.update(keys, snap, true, true)
 		revision = snap.Revision()
 	}
 	labelled, unlabelled, far := node("default", "", ""), node("default", "", ""), node("shop", "", "")
@@ -118,7 +118,7 @@ func TestTelemetriesOverrideEachOther(t *testing.T) {
 		t.Helper()
 		var got []string
 		for _, n := range []*corev3.Node{labelled, unlabelled, far, gateway} {
-			got = append(got, observedBy(t, c, n))
+			got = append(got, observedBy(t, catalog, n))
 		}
 		require.Equal(t, want, got)
 	}
@@ -150,7 +150,7 @@ func TestTelemetriesOverrideEachOther(t *testing.T) {
 	// Envoy refuses a tracer with a missing cluster
 	change("", resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: "spans"})
 	expect(ownLog, ownLog, byMesh, ownLog)
-	require.Contains(t, strings.Join(c.WithoutEffect(table.Snapshot().Get(key("root", "istio-system"))), "\n"),
+	require.Contains(t, strings.Join(catalog.WithoutEffect(table.Snapshot().Get(key("root", "istio-system"))), "\n"),
 		"spec.tracing[0].providers has no effect on Envoys: provider zipkin: there is no service default/spans.internal here: "+
 			"nothing is traced")
 
@@ -159,7 +159,7 @@ func TestTelemetriesOverrideEachOther(t *testing.T) {
 	change("apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: istio}\nspec: {accessLogFile: /var/log/all, accessLogEncoding: " +
 		"JSON, accessLogFormat: '{\"p\": \"%PROTOCOL%\"}', enableTracing: true}\n")
 	for _, n := range []*corev3.Node{labelled, far, gateway} {
-		require.Equal(t, "/var/log/all p=%PROTOCOL%; "+" 1", observedBy(t, c, n))
+		require.Equal(t, "/var/log/all p=%PROTOCOL%; "+" 1", observedBy(t, catalog, n))
 	}
 }
 

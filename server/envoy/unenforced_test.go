@@ -71,11 +71,11 @@ func TestUnenforcedSecurityObjects_Named(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
 		table := new(memstore.Table)
 		table.Apply(decoded(t, secured), nil)
-		var log bytes.Buffer
-		c := New(table, Options{Log: slog.New(slog.NewTextHandler(&log, nil)), WarnUnenforced: allowed})
+		var buffer bytes.Buffer
+		c := New(table, Options{Log: slog.New(slog.NewTextHandler(&buffer, nil)), WarnUnenforced: allowed})
 		c.update(nil, table.Snapshot(), false, true)
 		require.Empty(t, c.Unenforced(), "there are no clients")
-		require.Empty(t, log.String())
+		require.Empty(t, buffer.String())
 		for _, n := range nodes {
 			allowed := allowed || model.ProfileOf(n).Identity != ""
 			withEndpoints := make(map[string]bool)
@@ -109,13 +109,13 @@ func TestUnenforcedSecurityObjects_Named(t *testing.T) {
 		}
 		if allowed {
 			require.Empty(t, names)
-			require.Equal(t, 4, strings.Count(log.String(), "is not enforced"), "they are only in the log")
+			require.Equal(t, 4, strings.Count(buffer.String(), "is not enforced"), "they are only in the log")
 			continue
 		}
 		require.Equal(t, []string{"deny", "mutual", "strict", "tokens"}, names)
 		c.update(nil, table.Snapshot(), false, true)
 		for _, name := range names {
-			require.Equal(t, 1, strings.Count(log.String(), "default/"+name+`"`), "%s in %s", name, log.String())
+			require.Equal(t, 1, strings.Count(buffer.String(), "default/"+name+`"`), "%s in %s", name, buffer.String())
 		}
 	}
 	require.NotEmpty(t, dumpText(t, secured, nodes[3])[xds.ClusterURL+"/outbound|80||a.example"], "of a kind that gRPC knows")
@@ -123,20 +123,20 @@ func TestUnenforcedSecurityObjects_Named(t *testing.T) {
 
 // A client without an identity for mutual TLS causes a report when it connects, although no object has changed.
 func TestMutualTLS_ReportedForClientWithoutIdentity(t *testing.T) {
-	var log bytes.Buffer
+	var buffer bytes.Buffer
 	table := new(memstore.Table)
 	table.Apply(decoded(t, secured), nil)
-	c := New(table, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
-	c.update(nil, table.Snapshot(), false, true)
-	dump(t, c, nodeAs(node("default", "REDIRECT", ""), model.IdentitySPIRE))
-	dump(t, c, nodeAs(gatewayNode("default"), model.IdentitySPIRE))
-	require.Empty(t, log.String(), "all is enforced")
-	dump(t, c, nodeAs(node("default", "NONE", ""), model.IdentitySPIRE))
-	require.Contains(t, log.String(), "default/deny")
-	require.Contains(t, log.String(), "default/strict")
-	require.NotContains(t, log.String(), "default/mutual")
-	dump(t, c, gatewayNode("default"))
-	require.Contains(t, log.String(), "default/mutual")
+	catalog := New(table, Options{Log: slog.New(slog.NewTextHandler(&buffer, nil))})
+	catalog.update(nil, table.Snapshot(), false, true)
+	dump(t, catalog, nodeAs(node("default", "REDIRECT", ""), model.IdentitySPIRE))
+	dump(t, catalog, nodeAs(gatewayNode("default"), model.IdentitySPIRE))
+	require.Empty(t, buffer.String(), "all is enforced")
+	dump(t, catalog, nodeAs(node("default", "NONE", ""), model.IdentitySPIRE))
+	require.Contains(t, buffer.String(), "default/deny")
+	require.Contains(t, buffer.String(), "default/strict")
+	require.NotContains(t, buffer.String(), "default/mutual")
+	dump(t, catalog, gatewayNode("default"))
+	require.Contains(t, buffer.String(), "default/mutual")
 }
 
 // Without an identity, redirected connections that have to come by mutual TLS are refused, or accepted in plaintext if
@@ -148,15 +148,15 @@ func TestStrictWithoutAnIdentity(t *testing.T) {
 			"spec: {mtls: {mode: STRICT}}\n"), nil)
 		c := New(table, Options{WarnUnenforced: allowed})
 		c.update(nil, table.Snapshot(), false, true)
-		l, ok := dump(t, c, node("default", "REDIRECT", ""))[xds.ListenerURL+"/virtualInbound"].(*listenerv3.Listener)
+		listener, ok := dump(t, c, node("default", "REDIRECT", ""))[xds.ListenerURL+"/virtualInbound"].(*listenerv3.Listener)
 		require.True(t, ok)
 		var transports []string
-		for _, chain := range l.GetFilterChains() {
+		for _, chain := range listener.GetFilterChains() {
 			transports = append(transports, chain.GetFilterChainMatch().GetTransportProtocol())
 		}
 		if !allowed { // the first is for the port of the listener itself
 			require.Equal(t, []string{"", ""}, transports)
-			require.Contains(t, l.GetFilterChains()[1].String(), model.BlackHole)
+			require.Contains(t, listener.GetFilterChains()[1].String(), model.BlackHole)
 			continue
 		}
 		require.Equal(t, []string{"", "raw_buffer", "raw_buffer"}, transports)

@@ -37,33 +37,33 @@ spec: {host: s1.internal, trafficPolicy: {connectionPool: {tcp: {maxConnections:
 		text.WriteString(serviceAt(fmt.Sprint("s", i), 80+i, fmt.Sprintf("{address: 10.0.0.%d}", i)))
 	}
 	text.WriteString(serviceAt("s9", 80, "{address: 10.0.9.1}"))
-	s := newSteps(Options{}, decoded(t, text.String()+fmt.Sprintf(policy, "ALLOW"))...)
+	steps := newSteps(Options{}, decoded(t, text.String()+fmt.Sprintf(policy, "ALLOW"))...)
 	for i := range 3 {
 		for _, app := range []string{"one", "two"} {
 			n := nodeWith(nodeAt(fmt.Sprint("10.0.0.", i), node("shop", "REDIRECT", "")), "app", app)
-			_, release, err := s.c.Collection(t.Context(), n, xds.ListenerURL)
+			_, release, err := steps.c.Collection(t.Context(), n, xds.ListenerURL)
 			require.NoError(t, err)
 			defer release()
 		}
 	}
-	require.Len(t, s.c.following, 2)
-	s.apply(decoded(t, fmt.Sprintf(rule, 1)))
+	require.Len(t, steps.c.following, 2)
+	steps.apply(decoded(t, fmt.Sprintf(rule, 1)))
 	concerned := func(change string) (updated []string) {
-		for followed := range s.c.following {
+		for followed := range steps.c.following {
 			require.Len(t, followed.workloadViews, 3)
 			for _, v := range followed.workloadViews {
 				v.inbound = model.InboundText(change, nil) // so that the next look finds a difference
 			}
 		}
 		before := make(map[*scope]map[string]any)
-		for followed := range s.c.following {
+		for followed := range steps.c.following {
 			before[followed] = make(map[string]any)
 			for unit := range followed.workloadViews {
 				before[followed][unit] = followed.translations[unit]
 			}
 		}
-		s.apply(decoded(t, change))
-		for followed := range s.c.following {
+		steps.apply(decoded(t, change))
+		for followed := range steps.c.following {
 			for unit, v := range followed.workloadViews {
 				if before[followed][unit] != any(followed.translations[unit]) {
 					updated = append(updated, model.LabelMapOf(followed.profile.Labels)["app"]+" "+v.servedPorts[0].Host)
@@ -115,21 +115,21 @@ func TestClientConnect_DuringServiceDeletions(t *testing.T) {
 	_, release, err := s.c.Collection(t.Context(), nodeAt("10.0.0.1", node("shop", "REDIRECT", "")), xds.ListenerURL)
 	require.NoError(t, err)
 	defer release()
-	p := model.ProfileOf(nodeAt("10.0.0.2", node("shop", "REDIRECT", "")))
-	defer s.c.selectProfile(&p, nodeAt("10.0.0.2", node("shop", "REDIRECT", "")), nil)()
+	profile := model.ProfileOf(nodeAt("10.0.0.2", node("shop", "REDIRECT", "")))
+	defer s.c.selectProfile(&profile, nodeAt("10.0.0.2", node("shop", "REDIRECT", "")), nil)()
 	var changes sync.WaitGroup
 	for followed := range s.c.following {
-		v := newWorkloadView(followed, p)
+		workloadView := newWorkloadView(followed, profile)
 		before := s.c.meshView().Revision()
 		ctx := &hooked{Context: t.Context(), hook: func() {
 			changes.Go(func() { s.apply(nil, keys...) })
 			for s.c.meshView().Revision() == before {
 			}
 		}}
-		require.NoError(t, s.c.makeWorkloadView(ctx, v))
+		require.NoError(t, s.c.makeWorkloadView(ctx, workloadView))
 		changes.Wait()
 		require.Negative(t, ctx.calls)
-		require.NotNil(t, v.listeners.Get("virtualInbound"))
+		require.NotNil(t, workloadView.listeners.Get("virtualInbound"))
 	}
 }
 

@@ -57,17 +57,17 @@ func TestTokens(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, line, first)
 	require.NoError(t, os.WriteFile(file, []byte("# for people\n\n"+line+line2), 0o600))
-	var log bytes.Buffer
-	a, err := NewAuthenticator(Settings{Tokens: file}, slog.New(slog.NewTextHandler(&log, nil)))
+	var buffer bytes.Buffer
+	authenticator, err := NewAuthenticator(Settings{Tokens: file}, slog.New(slog.NewTextHandler(&buffer, nil)))
 	require.NoError(t, err)
 
-	who, err := a.Authenticate(local(), []string{"Bearer " + first})
+	identity, err := authenticator.Authenticate(local(), []string{"Bearer " + first})
 	require.NoError(t, err)
-	require.Equal(t, "ci", who.Token)
-	who, err = a.Authenticate(local(), []string{"bearer  " + second})
+	require.Equal(t, "ci", identity.Token)
+	identity, err = authenticator.Authenticate(local(), []string{"bearer  " + second})
 	require.NoError(t, err)
-	require.Equal(t, "team.web", who.Token)
-	none, err := a.Authenticate(local(), nil)
+	require.Equal(t, "team.web", identity.Token)
+	none, err := authenticator.Authenticate(local(), nil)
 	require.NoError(t, err)
 	require.False(t, none.IsAuthenticated())
 	for _, headers := range [][]string{
@@ -79,35 +79,35 @@ func TestTokens(t *testing.T) {
 		{"Bearer a.b.c"},
 		{""},
 	} {
-		_, err = a.Authenticate(local(), headers)
+		_, err = authenticator.Authenticate(local(), headers)
 		require.Error(t, err, headers)
 		require.NotContains(t, err.Error(), first[10:])
 	}
 	far := FromConnection(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}, nil)
-	_, err = a.Authenticate(far, []string{"Bearer " + first})
+	_, err = authenticator.Authenticate(far, []string{"Bearer " + first})
 	require.ErrorIs(t, err, ErrPlaintext)
 	connection := FromConnection(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}, &tls.ConnectionState{})
-	_, err = a.Authenticate(connection, []string{"Bearer " + first})
+	_, err = authenticator.Authenticate(connection, []string{"Bearer " + first})
 	require.NoError(t, err)
 
-	require.False(t, a.Refresh())
+	require.False(t, authenticator.Refresh())
 	require.NoError(t, os.WriteFile(file, []byte(line+"rubbish "+second+"\n"), 0o600))
-	require.False(t, a.Refresh(), "a file that is not right revokes nothing, and gives nothing")
-	require.False(t, a.Refresh())
-	require.Equal(t, 1, strings.Count(log.String(), "its previous content stays"), "it is said once")
-	require.Contains(t, log.String(), "line 2")
-	_, err = a.Authenticate(local(), []string{"Bearer " + second})
+	require.False(t, authenticator.Refresh(), "a file that is not right revokes nothing, and gives nothing")
+	require.False(t, authenticator.Refresh())
+	require.Equal(t, 1, strings.Count(buffer.String(), "its previous content stays"), "it is said once")
+	require.Contains(t, buffer.String(), "line 2")
+	_, err = authenticator.Authenticate(local(), []string{"Bearer " + second})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, []byte(line), 0o600))
-	require.True(t, a.Refresh())
-	_, err = a.Authenticate(local(), []string{"Bearer " + second})
+	require.True(t, authenticator.Refresh())
+	_, err = authenticator.Authenticate(local(), []string{"Bearer " + second})
 	require.ErrorContains(t, err, "revoked")
 	require.NoError(t, os.WriteFile(file, []byte("other"+strings.TrimPrefix(line2, "team.web")), 0o600))
-	require.True(t, a.Refresh())
-	renamed, err := a.Authenticate(local(), []string{"Bearer " + second})
+	require.True(t, authenticator.Refresh())
+	renamed, err := authenticator.Authenticate(local(), []string{"Bearer " + second})
 	require.NoError(t, err)
-	require.NotEqual(t, who.String(), renamed.String(), "the guard ends streams of a renamed token")
-	require.NotContains(t, log.String(), second)
+	require.NotEqual(t, identity.String(), renamed.String(), "the guard ends streams of a renamed token")
+	require.NotContains(t, buffer.String(), second)
 	require.False(t, (*Authenticator)(nil).Refresh())
 }
 
@@ -159,7 +159,7 @@ func TestJWT(t *testing.T) {
 	ours, foreign := newIssuer(t, "1"), newIssuer(t, "1")
 	file := filepath.Join(dir, "jwks")
 	require.NoError(t, os.WriteFile(file, ours.jwks(), 0o600))
-	a, err := NewAuthenticator(Settings{Issuers: []Issuer{{
+	authenticator, err := NewAuthenticator(Settings{Issuers: []Issuer{{
 		Issuer: "https://i", Audiences: []string{"tributary"}, JWKS: file,
 		ClockSkew: 30 * time.Second,
 	}}}, slog.New(slog.DiscardHandler))
@@ -173,14 +173,14 @@ func TestJWT(t *testing.T) {
 		return c
 	}
 	as := func(c jwt.Claims) (*Identity, error) {
-		return a.Authenticate(local(), []string{"Bearer " + ours.sign(c)})
+		return authenticator.Authenticate(local(), []string{"Bearer " + ours.sign(c)})
 	}
 	good := claims(func(*jwt.Claims) {})
-	who, err := as(good)
+	identity, err := as(good)
 	require.NoError(t, err)
-	require.Equal(t, &JWT{"https://i", "web", []string{"other", "tributary"}}, who.JWT)
-	require.WithinDuration(t, now.Add(time.Hour+30*time.Second), who.Expires, 2*time.Second)
-	require.Equal(t, "jwt:https://i|web", who.String())
+	require.Equal(t, &JWT{"https://i", "web", []string{"other", "tributary"}}, identity.JWT)
+	require.WithinDuration(t, now.Add(time.Hour+30*time.Second), identity.Expires, 2*time.Second)
+	require.Equal(t, "jwt:https://i|web", identity.String())
 
 	_, err = as(claims(func(c *jwt.Claims) { c.Expiry = jwt.NewNumericDate(now.Add(-10 * time.Second)) }))
 	require.NoError(t, err, "clocks may differ")
@@ -195,7 +195,7 @@ func TestJWT(t *testing.T) {
 		_, err := as(claims(change))
 		require.Error(t, err, name)
 	}
-	_, err = a.Authenticate(local(), []string{"Bearer " + foreign.sign(good)})
+	_, err = authenticator.Authenticate(local(), []string{"Bearer " + foreign.sign(good)})
 	require.ErrorIs(t, err, errSignature)
 	raw := ours.sign(good)
 	parts := strings.Split(raw, ".")
@@ -209,7 +209,7 @@ func TestJWT(t *testing.T) {
 		none, confused, parts[0] + "." + parts[1] + ".", raw + "x", strings.Repeat("a", maxJWTBytes) + "..",
 		parts[0] + ".e30." + parts[2],
 	} {
-		_, err := a.Authenticate(local(), []string{"Bearer " + bad})
+		_, err := authenticator.Authenticate(local(), []string{"Bearer " + bad})
 		require.Error(t, err, bad[:20])
 		require.NotContains(t, err.Error(), parts[1])
 	}
@@ -217,11 +217,11 @@ func TestJWT(t *testing.T) {
 	_, err = as(good)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, foreign.jwks(), 0o600))
-	require.True(t, a.Refresh())
+	require.True(t, authenticator.Refresh())
 	_, err = as(good)
 	require.ErrorIs(t, err, errSignature, "the JWKS has no key of this issuer now")
 	require.NoError(t, os.WriteFile(file, []byte(`{"keys": [{"kty": "oct", "k": "AAAA"}]}`), 0o600))
-	require.False(t, a.Refresh(), "there is no public key in it")
+	require.False(t, authenticator.Refresh(), "there is no public key in it")
 }
 
 func TestAuthenticator_MissingFile(t *testing.T) {
@@ -237,13 +237,13 @@ func TestIdentity_FormatsWithoutToken(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(line), 0o600))
 	a, err := NewAuthenticator(Settings{Tokens: file}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	who, err := a.Authenticate(local(), []string{"Bearer " + token})
+	identity, err := a.Authenticate(local(), []string{"Bearer " + token})
 	require.NoError(t, err)
 	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
-		require.NotContains(t, fmt.Sprintf(format, *who), token[len(tokenPrefix):])
-		require.NotContains(t, fmt.Sprintf(format, who), token[len(tokenPrefix):])
+		require.NotContains(t, fmt.Sprintf(format, *identity), token[len(tokenPrefix):])
+		require.NotContains(t, fmt.Sprintf(format, identity), token[len(tokenPrefix):])
 	}
-	text, err := json.Marshal(who)
+	text, err := json.Marshal(identity)
 	require.NoError(t, err)
 	require.NotContains(t, string(text), token[len(tokenPrefix):])
 }

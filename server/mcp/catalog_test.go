@@ -51,15 +51,15 @@ func node(t require.TestingT, metadata map[string]any) *corev3.Node {
 // start runs a catalog of a new store until the test ends.
 func start(t *testing.T) (*memstore.Store, *Catalog) {
 	store := memstore.New(resource.Schemas()...)
-	c := New(store, Options{})
+	catalog := New(store, Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
-	go func() { stopped <- c.Run(ctx) }()
+	go func() { stopped <- catalog.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		require.ErrorIs(t, <-stopped, context.Canceled)
 	})
-	return store, c
+	return store, catalog
 }
 
 func collection(t require.TestingT, c *Catalog, n *corev3.Node, typeURL string) (*xds.Collection, func()) {
@@ -85,12 +85,12 @@ func eventually(t *testing.T, ok func() bool) {
 }
 
 func TestAliasesShareACollection(t *testing.T) {
-	store, c := start(t)
+	store, catalog := start(t)
 	store.Apply([]*resource.Resource{serviceEntry(t, "a", "x", "", "x.example")}, nil)
 	store.MarkSynced()
-	v1, _ := collection(t, c, nil, "networking.istio.io/v1/ServiceEntry")
+	v1, _ := collection(t, catalog, nil, "networking.istio.io/v1/ServiceEntry")
 	for _, version := range []string{"v1alpha3", "v1beta1", "v7"} {
-		alias, _ := collection(t, c, nil, "networking.istio.io/"+version+"/ServiceEntry")
+		alias, _ := collection(t, catalog, nil, "networking.istio.io/"+version+"/ServiceEntry")
 		require.Same(t, v1, alias, version)
 	}
 	eventually(t, func() bool { return v1.Len() == 1 && v1.Synced() })
@@ -107,33 +107,33 @@ func TestCollection_SyncedWithView(t *testing.T) {
 }
 
 func TestUnservedTypes_EmptyOrRefused(t *testing.T) {
-	_, c := start(t)
-	coll, _ := collection(t, c, nil, "future.istio.io/v1/Novelty")
+	_, catalog := start(t)
+	coll, _ := collection(t, catalog, nil, "future.istio.io/v1/Novelty")
 	require.True(t, coll.Synced(), "istiod waits for an answer")
 	require.Zero(t, coll.Len())
-	coll, _ = collection(t, c, nil, "other.io/v1/ServiceEntry")
+	coll, _ = collection(t, catalog, nil, "other.io/v1/ServiceEntry")
 	require.Zero(t, coll.Len())
 	for _, typeURL := range []string{"ServiceEntry", "//", "a//b"} {
-		_, _, err := c.Collection(context.Background(), nil, typeURL)
+		_, _, err := catalog.Collection(context.Background(), nil, typeURL)
 		require.Equal(t, codes.Unimplemented, status.Code(err), typeURL)
 	}
 	for _, typeURL := range []string{
 		xds.ClusterURL, "type.googleapis.com/a/b", "type.googleapis.com/istio.networking.nds.v1.NameTable",
 		"type.googleapis.com/istio.v1.HealthInformation",
 	} {
-		_, _, err := c.Collection(context.Background(), nil, typeURL)
+		_, _, err := catalog.Collection(context.Background(), nil, typeURL)
 		require.ErrorIs(t, err, xds.ErrNoAnswer, "the stream of an Envoy goes on, and an empty answer to %s would clear it", typeURL)
 	}
 }
 
 func TestMeshConfig_ServedWithoutMetadataToAll(t *testing.T) {
-	store, c := start(t)
+	store, catalog := start(t)
 	key := resource.Key{Kind: resource.MeshConfig, Name: "istio"}
 	mesh, err := resource.New(resource.Meta{Key: key}, &meshv1alpha1.MeshConfig{RootNamespace: "root"})
 	require.NoError(t, err)
 	store.Apply([]*resource.Resource{mesh}, nil)
 	store.MarkSynced()
-	coll, release := collection(t, c, node(t, map[string]any{metadataNamespaces: "a"}), "core/v1alpha1/MeshConfig")
+	coll, release := collection(t, catalog, node(t, map[string]any{metadataNamespaces: "a"}), "core/v1alpha1/MeshConfig")
 	defer release()
 	eventually(t, func() bool { return coll.Len() == 1 })
 	require.Contains(t, string(coll.Get("istio").Content()), "type.googleapis.com/istio.mesh.v1alpha1.MeshConfig")
@@ -154,8 +154,8 @@ func TestFilters(t *testing.T) {
 		{"neither of a type we know", map[string]any{metadataNamespaces: 7.0}, []string{"a/blue", "a/green", "a/plain", "b/plain"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			store, c := start(t)
-			early, release := collection(t, c, node(t, tt.metadata), "networking.istio.io/v1/ServiceEntry")
+			store, catalog := start(t)
+			early, release := collection(t, catalog, node(t, tt.metadata), "networking.istio.io/v1/ServiceEntry")
 			defer release()
 			store.Apply([]*resource.Resource{
 				serviceEntry(t, "a", "plain", "", "p.example"), serviceEntry(t, "a", "blue", "blue", "b.example"),
@@ -164,7 +164,7 @@ func TestFilters(t *testing.T) {
 			store.MarkSynced()
 			eventually(t, early.Synced)
 			require.Equal(t, tt.want, slices.Sorted(maps.Keys(entries(early))))
-			late, release := collection(t, c, node(t, tt.metadata), "networking.istio.io/v1/ServiceEntry")
+			late, release := collection(t, catalog, node(t, tt.metadata), "networking.istio.io/v1/ServiceEntry")
 			defer release()
 			require.Same(t, early, late, "equal filters share")
 		})
@@ -177,7 +177,7 @@ func TestFamiliesFollowTheStore(t *testing.T) {
 	filters := []filter{{}, {revision: "r1"}, {namespaces: []string{"n1"}}, {revision: "r2", namespaces: []string{"n1", "n2"}}}
 	rapid.Check(t, func(t *rapid.T) {
 		store := memstore.New(resource.Schemas()...)
-		c := New(store, Options{})
+		catalog := New(store, Options{})
 		var revision memstore.Revision
 		for step := range rapid.IntRange(1, 20).Draw(t, "steps") {
 			var puts []*resource.Resource
@@ -193,18 +193,18 @@ func TestFamiliesFollowTheStore(t *testing.T) {
 			}
 			store.Apply(puts, deletes)
 			keys, snap, ok := store.Changes(revision)
-			c.update(keys, snap, ok && step > 0 && rapid.Bool().Draw(t, "incremental"), false)
+			catalog.update(keys, snap, ok && step > 0 && rapid.Bool().Draw(t, "incremental"), false)
 			revision = snap.Revision()
-			_, _, err := c.acquire(context.Background(), rapid.SampledFrom(filters).Draw(t, "filter"), "")
+			_, _, err := catalog.acquire(context.Background(), rapid.SampledFrom(filters).Draw(t, "filter"), "")
 			require.NoError(t, err)
-			for fam := range c.following {
+			for family := range catalog.following {
 				want := map[string]string{}
 				for r := range snap.All() {
-					if fam.filter.matches(r) {
+					if family.filter.matches(r) {
 						want[r.Key().FullName()] = r.Version()
 					}
 				}
-				require.Equal(t, want, entries(fam.kinds[resource.ServiceEntry]))
+				require.Equal(t, want, entries(family.kinds[resource.ServiceEntry]))
 			}
 		}
 	})
@@ -218,21 +218,21 @@ func visit(t *testing.T, c *Catalog, revision string) *xds.Collection {
 }
 
 func TestIdleFamilies_DroppedAboveCost(t *testing.T) {
-	_, c := start(t)
+	_, catalog := start(t)
 	for i := range 2 * maxIdleCost / familyCost {
-		visit(t, c, strconv.Itoa(i))
+		visit(t, catalog, strconv.Itoa(i))
 	}
-	require.LessOrEqual(t, len(c.following), maxIdleCost/familyCost+1)
+	require.LessOrEqual(t, len(catalog.following), maxIdleCost/familyCost+1)
 }
 
 // A filter that is used now and then outlives many that were made up.
 func TestLeastRecentlyUsedFamily_DroppedFirst(t *testing.T) {
-	_, c := start(t)
-	good := visit(t, c, "good")
+	_, catalog := start(t)
+	good := visit(t, catalog, "good")
 	for i := range 2 * maxIdleCost / familyCost {
-		visit(t, c, strconv.Itoa(i))
+		visit(t, catalog, strconv.Itoa(i))
 		if i%10 == 0 {
-			require.Same(t, good, visit(t, c, "good"))
+			require.Same(t, good, visit(t, catalog, "good"))
 		}
 	}
 }
@@ -333,7 +333,7 @@ func TestFamilies_MadeDuringViewChanges(t *testing.T) {
 
 // A revision or namespace that no object can have is refused: the client would wait for objects that never come.
 func TestImpossibleNames_Refused(t *testing.T) {
-	_, c := start(t)
+	_, catalog := start(t)
 	for _, metadata := range []map[string]any{
 		{metadataNamespaces: []any{"priv pub"}},
 		{metadataNamespaces: "a,B"},
@@ -342,7 +342,7 @@ func TestImpossibleNames_Refused(t *testing.T) {
 		{metadataRevision: "a b"},
 		{metadataNamespaces: []any{strings.Repeat("a", 64)}},
 	} {
-		_, _, err := c.Collection(t.Context(), node(t, metadata), "networking.istio.io/v1/ServiceEntry")
+		_, _, err := catalog.Collection(t.Context(), node(t, metadata), "networking.istio.io/v1/ServiceEntry")
 		require.Equal(t, codes.InvalidArgument, status.Code(err), "%v", metadata)
 		require.ErrorContains(t, err, "node metadata ")
 		require.False(t, Visible(node(t, metadata), serviceEntry(t, "a", "x", "", "x.example")))
@@ -358,15 +358,15 @@ func (r reviewing) Review() { r() }
 // that requested it get a family of their own.
 func TestUnknownFilters_ShareFamily(t *testing.T) {
 	store := memstore.New(resource.Schemas()...)
-	c := New(store, Options{})
+	catalog := New(store, Options{})
 	familyCount, reviews := 0, 0
 	see := func(metadata map[string]any) *xds.Collection {
-		coll, _ := collection(t, c, node(t, metadata), "networking.istio.io/v1/ServiceEntry")
+		coll, _ := collection(t, catalog, node(t, metadata), "networking.istio.io/v1/ServiceEntry")
 		return coll
 	}
 	honest := map[string]any{metadataRevision: "r2", metadataNamespaces: "n1,n2"}
 	var sees *xds.Collection
-	c.ReviewBy(reviewing(func() {
+	catalog.ReviewBy(reviewing(func() {
 		reviews++
 		sees = see(honest)
 		require.ElementsMatch(t, []string{"n1/x"}, slices.Collect(maps.Keys(entries(sees))), "the object is not visible yet")
@@ -375,7 +375,7 @@ func TestUnknownFilters_ShareFamily(t *testing.T) {
 	update := func(puts []*resource.Resource, deletes ...resource.Key) {
 		store.Apply(puts, deletes)
 		keys, snap, ok := store.Changes(revision)
-		c.update(keys, snap, ok, true)
+		catalog.update(keys, snap, ok, true)
 		revision = snap.Revision()
 	}
 	update([]*resource.Resource{serviceEntry(t, "n1", "x", "", "x.example"), serviceEntry(t, "n1", "y", "r1", "y.example")})
@@ -383,7 +383,7 @@ func TestUnknownFilters_ShareFamily(t *testing.T) {
 		require.Len(t, entries(see(map[string]any{metadataRevision: "made-up-" + strconv.Itoa(i)})), 1)
 		require.Empty(t, entries(see(map[string]any{metadataNamespaces: "made-up-" + strconv.Itoa(i)})))
 	}
-	familyCount = len(c.following)
+	familyCount = len(catalog.following)
 	require.Equal(t, 1+2, familyCount)
 	sees = see(honest)
 	update([]*resource.Resource{serviceEntry(t, "n1", "x", "", "x2.example")})
@@ -395,5 +395,5 @@ func TestUnknownFilters_ShareFamily(t *testing.T) {
 	deletedKey := serviceEntry(t, "n1", "z", "r2", "z.example").Key()
 	update(nil, deletedKey)
 	require.Len(t, entries(sees), 1)
-	require.Zero(t, c.attributes[attribute{revision: "r2"}])
+	require.Zero(t, catalog.attributes[attribute{revision: "r2"}])
 }

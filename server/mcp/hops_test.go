@@ -14,8 +14,8 @@ import (
 )
 
 func TestHops_JoinAllSources(t *testing.T) {
-	h := NewHops("self")
-	catalog := New(memstore.New(resource.Schemas()...), Options{Hops: h})
+	hops := NewHops("self")
+	catalog := New(memstore.New(resource.Schemas()...), Options{Hops: hops})
 	coll, _, err := catalog.Collection(t.Context(), nil, names.InstancesType)
 	require.NoError(t, err)
 	announced := func() []string {
@@ -23,19 +23,19 @@ func TestHops_JoinAllSources(t *testing.T) {
 		require.NoError(t, proto.Unmarshal(coll.Get("instances").Any, &packed))
 		var text wrapperspb.StringValue
 		require.NoError(t, packed.UnmarshalTo(&text))
-		require.Equal(t, h.list(), text.GetValue())
+		require.Equal(t, hops.list(), text.GetValue())
 		return names.SplitInstances(text.GetValue())
 	}
-	require.Equal(t, []string{h.Self()}, announced())
+	require.Equal(t, []string{hops.Self()}, announced())
 
 	a, b := names.Instance("a"), names.Instance("b")
-	h.Reads("one", []string{a, b})
-	h.Reads("two", []string{b})
-	require.Equal(t, h.Self(), announced()[0])
-	require.ElementsMatch(t, []string{h.Self(), a, b}, announced())
-	h.Reads("one", nil)
-	require.Equal(t, []string{h.Self(), b}, announced())
-	h.Reads("two", nil)
-	require.Equal(t, []string{h.Self()}, announced())
-	require.Empty(t, h.above)
+	hops.Reads("one", []string{a, b})
+	hops.Reads("two", []string{b})
+	require.Equal(t, hops.Self(), announced()[0])
+	require.ElementsMatch(t, []string{hops.Self(), a, b}, announced())
+	hops.Reads("one", nil)
+	require.Equal(t, []string{hops.Self(), b}, announced())
+	hops.Reads("two", nil)
+	require.Equal(t, []string{hops.Self()}, announced())
+	require.Empty(t, hops.above)
 }

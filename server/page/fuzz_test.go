@@ -16,17 +16,17 @@ func FuzzQuery(f *testing.F) {
 	f.Add("q=%ff%c3&page=99999999999999999999&object=x")
 	f.Add("q=" + strings.Repeat("a", maxFilter-1) + "%0Db") // the cut leaves a space at the end
 	f.Fuzz(func(t *testing.T, text string) {
-		v, err := url.ParseQuery(text)
+		values, err := url.ParseQuery(text)
 		if err != nil {
 			return
 		}
 		testutil.Cost(t, len(text), 1000, func() {
-			q := parseQuery(v)
-			require.LessOrEqual(t, len(q.filter), maxFilter)
-			link, err := url.Parse(q.link("objects"))
+			pageQuery := parseQuery(values)
+			require.LessOrEqual(t, len(pageQuery.filter), maxFilter)
+			link, err := url.Parse(pageQuery.link("objects"))
 			require.NoError(t, err)
-			require.Equal(t, q.link("objects"), parseQuery(link.Query()).link("objects"))
-			p := newPager(q, "objects", 120)
+			require.Equal(t, pageQuery.link("objects"), parseQuery(link.Query()).link("objects"))
+			p := newPager(pageQuery, "objects", 120)
 			require.True(t, p.from <= p.to && p.to <= 120)
 		})
 	})

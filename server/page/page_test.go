@@ -170,13 +170,13 @@ func rejected(typeURL, why string) xds.TypeStatus {
 	}
 }
 
-func get(t testing.TB, h http.Handler, path string) *httptest.ResponseRecorder {
+func get(t testing.TB, handler http.Handler, path string) *httptest.ResponseRecorder {
 	t.Helper()
-	rec := httptest.NewRecorder()
+	responseRecorder := httptest.NewRecorder()
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
 	req.Host = "mesh-1:16014"
-	h.ServeHTTP(rec, req)
-	return rec
+	handler.ServeHTTP(responseRecorder, req)
+	return responseRecorder
 }
 
 func newHandler(p *program) *Handler { return New(p, slog.New(slog.DiscardHandler)) }
@@ -196,79 +196,79 @@ func golden(t *testing.T, name string, v any) {
 }
 
 func TestFlow(t *testing.T) {
-	st := shop(t, 3).status
-	st.Conflicts.Shadowed, st.Quarantined = 1, 2
-	st.Sources = append(st.Sources,
+	status := shop(t, 3).status
+	status.Conflicts.Shadowed, status.Quarantined = 1, 2
+	status.Sources = append(status.Sources,
 		admin.SourceState{
 			Name: "a-source-with-a-name-that-is-long", State: "unreachable", Synced: true, Stale: true,
 			Objects: 4,
 		},
 		admin.SourceState{Name: "eureka", State: "healthy", Synced: true, Hold: &admin.Hold{Objects: 9}})
-	golden(t, "flow", newFlow(&st, []xds.ClientStatus{
+	golden(t, "flow", newFlow(&status, []xds.ClientStatus{
 		client("istiod~1", "", synced(entries)), client("sidecar~1", "envoy", synced(clusters)),
 		client("sidecar~2", "envoy", rejected(clusters, "no")),
 	}))
 }
 
 func TestFlow_ShowsUnhealthySources(t *testing.T) {
-	st := admin.Status{}
+	status := admin.Status{}
 	for i := range 20 {
-		st.Sources = append(st.Sources, admin.SourceState{
+		status.Sources = append(status.Sources, admin.SourceState{
 			Name: fmt.Sprintf("s%d", i), State: "healthy", Synced: true,
 			Objects: 1,
 		})
 	}
-	st.Sources[15].State = "denied"
-	f := newFlow(&st, nil)
-	require.Len(t, f.Sources, maxStations)
-	assert.Equal(t, "s15", f.Sources[0].Name)
-	assert.Equal(t, "14 more sources", f.Sources[maxStations-1].Name)
-	assert.Equal(t, "14", f.Sources[maxStations-1].Count)
+	status.Sources[15].State = "denied"
+	flow := newFlow(&status, nil)
+	require.Len(t, flow.Sources, maxStations)
+	assert.Equal(t, "s15", flow.Sources[0].Name)
+	assert.Equal(t, "14 more sources", flow.Sources[maxStations-1].Name)
+	assert.Equal(t, "14", flow.Sources[maxStations-1].Count)
 }
 
 func TestKindsOfClients(t *testing.T) {
-	for want, c := range map[string]xds.ClientStatus{
+	for want, clientStatus := range map[string]xds.ClientStatus{
 		kindEnvoy: client("n", "envoy"), kindGRPC: client("n", "gRPC Go"),
 		kindTributary: client("n", "tributary", synced(entries)),
 		kindCommand:   client("n", "tributary-cli", synced(clusters)),
 		kindIstiod:    client("sidecar~127.0.0.1~istiod", "", synced(entries)), kindOther: {},
 	} {
-		assert.Equal(t, want, clientKind(&c))
+		assert.Equal(t, want, clientKind(&clientStatus))
 	}
 }
 
 func TestVerdict(t *testing.T) {
-	st := shop(t, 2).status
-	v := newVerdict(&st, pageQuery{}, Shell{})
-	assert.Equal(t, Verdict{Class: well, Label: "All is well", Sentence: "1 source, 2 objects, 0 clients"}, v)
+	status := shop(t, 2).status
+	verdict := newVerdict(&status, pageQuery{}, Shell{})
+	assert.Equal(t, Verdict{Class: well, Label: "All is well", Sentence: "1 source, 2 objects, 0 clients"}, verdict)
 
-	st.Quarantined = 1
-	v = newVerdict(&st, parseQuery(nil), Shell{})
-	assert.Equal(t, warns, v.Class)
-	assert.Equal(t, "/?show=quarantined#objects", v.Link)
+	status.Quarantined = 1
+	verdict = newVerdict(&status, parseQuery(nil), Shell{})
+	assert.Equal(t, warns, verdict.Class)
+	assert.Equal(t, "/?show=quarantined#objects", verdict.Link)
 
-	st.Quarantined = 0
-	st.Sources[0].State, st.Sources[0].Message = "unreachable", strings.Repeat("no: ", 50)
-	v = newVerdict(&st, parseQuery(nil), Shell{admin: "mesh-1:16014"})
-	assert.Equal(t, bad, v.Class)
-	assert.Equal(t, "#source-rules", v.Link)
-	assert.LessOrEqual(t, len(v.Sentence), maxHeadline)
-	assert.True(t, strings.HasPrefix(v.Sentence, "source rules is unreachable"))
-	assert.Equal(t, "tributary status --admin mesh-1:16014", v.Troubles[0].Command)
+	status.Quarantined = 0
+	status.Sources[0].State, status.Sources[0].Message = "unreachable", strings.Repeat("no: ", 50)
+	verdict = newVerdict(&status, parseQuery(nil), Shell{admin: "mesh-1:16014"})
+	assert.Equal(t, bad, verdict.Class)
+	assert.Equal(t, "#source-rules", verdict.Link)
+	assert.LessOrEqual(t, len(verdict.Sentence), maxHeadline)
+	assert.True(t, strings.HasPrefix(verdict.Sentence, "source rules is unreachable"))
+	assert.Equal(t, "tributary status --admin mesh-1:16014", verdict.Troubles[0].Command)
 
-	assert.Contains(t, v.Troubles[0].Do, "Its previous objects are still served.")
-	st.Sources[0].Synced, st.Sources[0].Objects = false, 0
-	assert.Contains(t, newVerdict(&st, parseQuery(nil), Shell{}).Troubles[0].Do,
+	assert.Contains(t, verdict.Troubles[0].Do, "Its previous objects are still served.")
+	status.Sources[0].Synced, status.Sources[0].Objects = false, 0
+	assert.Contains(t, newVerdict(&status, parseQuery(nil), Shell{}).Troubles[0].Do,
 		"It was never read: no object of it is served.")
-	st.Unresolved = []admin.ObjectProblem{{
+	status.Unresolved = []admin.ObjectProblem{{
 		Ref:     conflicts.Ref{Kind: "VirtualService", Name: "r"},
 		Message: "no ServiceEntry has b",
 	}}
-	v = newVerdict(&st, parseQuery(nil), Shell{})
-	assert.Equal(t, "/?show=unresolved#objects", v.Link)
-	assert.Equal(t, bad, v.Troubles[0].Class)
-	st.Missing = []string{"source rules is not synced"}
-	assert.Equal(t, "Not ready", newVerdict(&st, parseQuery(nil), Shell{}).Label)
+	verdict = newVerdict(&status, parseQuery(nil), Shell{})
+	assert.Equal(t, "/?show=unresolved#objects", verdict.Link)
+	assert.Equal(t, bad, verdict.Troubles[0].Class)
+	status.Missing = []string{"source rules is not synced"}
+	assert.Equal(t, "Not ready", newVerdict(&status, parseQuery(nil), Shell{}).Label)
 }
 
 func TestCommands_Quoted(t *testing.T) {
@@ -302,10 +302,10 @@ func TestCommands_NameTheServer(t *testing.T) {
 
 // TestChanges checks the panel of changes.
 func TestChanges(t *testing.T) {
-	p := shop(t, 1)
-	show := func() string { return get(t, New(p, slog.New(slog.DiscardHandler)), "/").Body.String() }
+	program := shop(t, 1)
+	show := func() string { return get(t, New(program, slog.New(slog.DiscardHandler)), "/").Body.String() }
 	assert.Contains(t, show(), "there is no history")
-	p.changed = []*history.Entry{
+	program.changed = []*history.Entry{
 		{
 			Time: noon, Event: "added", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"},
 			Source: "rules",
@@ -321,7 +321,7 @@ func TestChanges(t *testing.T) {
 	assert.Contains(t, got, "3 earlier changes are not shown.")
 	assert.Less(t, strings.Index(got, ">shop/second</a></th>"), strings.Index(got, ">shop/first</a></th>"))
 
-	p.changed = []*history.Entry{{
+	program.changed = []*history.Entry{{
 		Time: noon, Event: "updated", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"},
 		Source: "rules",
 		Old: &history.Object{
@@ -333,11 +333,11 @@ func TestChanges(t *testing.T) {
 			Labels: map[string]string{"a": "2"},
 		},
 	}}
-	got = get(t, New(p, slog.New(slog.DiscardHandler)), "/?since=24h").Body.String()
+	got = get(t, New(program, slog.New(slog.DiscardHandler)), "/?since=24h").Body.String()
 	open := regexp.MustCompile(`<a href="(/[^"]*change=[^"]*)#changes" data-nav>updated`).FindStringSubmatch(got)
 	require.NotNil(t, open, got)
 	assert.NotContains(t, got, `<span class="ins">`)
-	got = get(t, New(p, slog.New(slog.DiscardHandler)), html.UnescapeString(open[1])).Body.String()
+	got = get(t, New(program, slog.New(slog.DiscardHandler)), html.UnescapeString(open[1])).Body.String()
 	assert.Contains(t, got, `a: &#34;2&#34;`)
 	assert.Contains(t, got, `aria-current="true">a day</a>`)
 	assert.Contains(t, got, "history --since 24h")
@@ -386,83 +386,83 @@ func TestQueryAddresses(t *testing.T) {
 }
 
 func TestPagers(t *testing.T) {
-	q := parseQuery(nil)
-	q.page = 2
-	p := newPager(q, "objects", 120)
+	pageQuery := parseQuery(nil)
+	pageQuery.page = 2
+	pager := newPager(pageQuery, "objects", 120)
 	assert.Equal(t, Pager{
 		From: 51, To: 100, Total: 120, Page: 2, Pages: 3, First: "/#objects", Previous: "/#objects", Next: "/?page=3#objects",
 		Last: "/?page=3#objects", from: 50, to: 100,
-	}, p)
-	q.page, q.clients = 5, 99
-	assert.Equal(t, 3, newPager(q, "clients", 120).Page)
-	assert.Equal(t, Pager{Pages: 1, Page: 1}, newPager(q, "objects", 0))
+	}, pager)
+	pageQuery.page, pageQuery.clients = 5, 99
+	assert.Equal(t, 3, newPager(pageQuery, "clients", 120).Page)
+	assert.Equal(t, Pager{Pages: 1, Page: 1}, newPager(pageQuery, "objects", 0))
 }
 
 func TestObjects(t *testing.T) {
-	p := shop(t, 120)
-	p.shadows = []aggregate.Shadow{{
+	program := shop(t, 120)
+	program.shadows = []aggregate.Shadow{{
 		Key: key("s1"), Winner: aggregate.Candidate{Source: "rules"},
 		Losers: []aggregate.Candidate{{Source: "old", Resource: entry(t, "s1", "old")}},
 	}}
-	p.quarantined = []admin.Quarantined{{Source: "rules", Quarantined: sources.Quarantined{
+	program.quarantined = []admin.Quarantined{{Source: "rules", Quarantined: sources.Quarantined{
 		Ref:   resource.Ref{Kind: resource.ServiceEntry, Namespace: "shop", Name: "s3"},
 		Place: "s3.yaml:1", Reason: "hosts are missing", LastGoodServes: true,
 	}}}
-	p.guarded = []admin.Guarded{{Source: "rules", Status: guard.Status{Held: []guard.Held{{
+	program.guarded = []admin.Guarded{{Source: "rules", Status: guard.Status{Held: []guard.Held{{
 		Ref: resource.Ref(key("s2")), Gone: true,
 	}}, More: 4}}}
-	p.speak = []resource.Key{key("s7")}
-	losers := map[resource.Key][]aggregate.Candidate{key("s1"): p.shadows[0].Losers}
-	names := func(address string) (matching []string, o Objects) {
+	program.speak = []resource.Key{key("s7")}
+	losers := map[resource.Key][]aggregate.Candidate{key("s1"): program.shadows[0].Losers}
+	names := func(address string) (matching []string, objects Objects) {
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-		o = objectsPanel(&p.status, p, losers, parseQuery(req.URL.Query()))
-		for _, r := range o.Rows {
+		objects = objectsPanel(&program.status, program, losers, parseQuery(req.URL.Query()))
+		for _, r := range objects.Rows {
 			matching = append(matching, r.Key().Name)
 		}
-		for _, l := range o.Lost {
+		for _, l := range objects.Lost {
 			matching = append(matching, l.Key.String())
 		}
-		return matching, o
+		return matching, objects
 	}
-	matchingNames, o := names("/")
+	matchingNames, objects := names("/")
 	assert.Len(t, matchingNames, rowsPerPage)
-	assert.Equal(t, 120, o.Pager.Total)
-	_, o = names("/?q=S1+shop+rules")
-	assert.Equal(t, 1+10+20, o.Pager.Total, "s1, s10 to s19 and s100 to s119")
-	assert.Equal(t, []Mark{{idle, "wins over old"}}, o.Rows[0].Marks)
+	assert.Equal(t, 120, objects.Pager.Total)
+	_, objects = names("/?q=S1+shop+rules")
+	assert.Equal(t, 1+10+20, objects.Pager.Total, "s1, s10 to s19 and s100 to s119")
+	assert.Equal(t, []Mark{{idle, "wins over old"}}, objects.Rows[0].Marks)
 	matchingNames, _ = names("/?q=some.host")
 	assert.Equal(t, []string{"s7"}, matchingNames, "the host is asked for")
 	matchingNames, _ = names("/?q=shop/s77")
 	assert.Equal(t, []string{"s77"}, matchingNames)
 	matchingNames, _ = names("/?show=shadowed")
 	assert.Equal(t, []string{"s1"}, matchingNames)
-	matchingNames, o = names("/?show=quarantined&q=missing")
+	matchingNames, objects = names("/?show=quarantined&q=missing")
 	assert.Equal(t, []string{"ServiceEntry shop/s3"}, matchingNames)
-	assert.Equal(t, "its last good version", o.Lost[0].Serves)
-	matchingNames, o = names("/?show=held")
+	assert.Equal(t, "its last good version", objects.Lost[0].Serves)
+	matchingNames, objects = names("/?show=held")
 	assert.Equal(t, []string{"ServiceEntry shop/s2"}, matchingNames)
-	assert.Contains(t, o.Remark, "4 more")
-	matchingNames, o = names("/?kind=gateway")
+	assert.Contains(t, objects.Remark, "4 more")
+	matchingNames, objects = names("/?kind=gateway")
 	assert.Empty(t, matchingNames)
-	assert.Zero(t, o.Pager.To)
+	assert.Zero(t, objects.Pager.To)
 }
 
 // TestDetail shows the changes by transforms and the link to the history.
 func TestDetail(t *testing.T) {
-	p := shop(t, 2)
+	program := shop(t, 2)
 	winner := aggregate.Statement{
 		Source: "rules", Transforms: "hosts *.consul",
 		Before: &aggregate.Before{Diff: "--- in the source\n+++ after its transforms\n@@ -1 +1 " +
 			"@@\n-<s0.consul>\n+s0.example\n"},
 	}
 	loser := aggregate.Statement{Source: "old", Transforms: "labels"}
-	p.explained = admin.Explanation{Objects: []admin.Explained{{
+	program.explained = admin.Explanation{Objects: []admin.Explained{{
 		Explanation: aggregate.Explanation{
 			Object: conflicts.Ref(key("s0")), Winner: &winner,
 			Shadowed: []aggregate.Statement{loser},
 		},
 	}}}
-	h := newHandler(p)
+	h := newHandler(program)
 	body := get(t, h, "/?object=ServiceEntry/shop/s0").Body.String()
 	assert.Contains(t, body, "Changes by the transforms of rules: hosts *.consul")
 	assert.Contains(t, body, "<span class=\"del\">-&lt;s0.consul&gt;\n</span><span class=\"ins\">&#43;s0.example\n</span>")
@@ -475,31 +475,31 @@ func TestDetail(t *testing.T) {
 // TestPage_EscapesNames checks that names from other programs stay text.
 func TestPage_EscapesNames(t *testing.T) {
 	const evil = `"><script>alert(1)</script><img src=x onerror=alert(2)>` + "\u202e\u2066\x1b["
-	p := shop(t, 1)
-	p.set(func(st *admin.Status) {
-		st.Sources = append(st.Sources, admin.SourceState{
+	program := shop(t, 1)
+	program.set(func(status *admin.Status) {
+		status.Sources = append(status.Sources, admin.SourceState{
 			Name: evil, Address: "javascript:alert(3)", State: "unreachable", Message: evil, LastError: evil,
 			Hold: &admin.Hold{ID: evil, Why: evil},
 		})
-		st.Config.Warnings = []string{evil}
+		status.Config.Warnings = []string{evil}
 	})
-	p.clients = []xds.ClientStatus{client(evil, "envoy", rejected(evil, evil))}
-	p.quarantined = []admin.Quarantined{{Source: evil, Quarantined: sources.Quarantined{
+	program.clients = []xds.ClientStatus{client(evil, "envoy", rejected(evil, evil))}
+	program.quarantined = []admin.Quarantined{{Source: evil, Quarantined: sources.Quarantined{
 		Ref: resource.Ref{Name: evil, Kind: resource.ServiceEntry}, Place: evil,
 		Reason: evil,
 	}}}
-	p.explained = admin.Explanation{Why: evil, Objects: []admin.Explained{{
+	program.explained = admin.Explanation{Why: evil, Objects: []admin.Explained{{
 		Explanation: aggregate.Explanation{
 			Winner: &aggregate.Statement{Source: evil, Place: evil, Transforms: evil},
 			Object: conflicts.Ref(key("x")),
 		},
 	}}}
-	h := newHandler(p)
+	handler := newHandler(program)
 	for _, path := range []string{
 		"/?q=%22%3E%3Cscript%3E", "/?show=quarantined",
 		"/?object=ServiceEntry/x/%3Cscript%3E%E2%80%AE",
 	} {
-		rec := get(t, h, path)
+		rec := get(t, handler, path)
 		require.Equal(t, http.StatusOK, rec.Code)
 		body := rec.Body.String()
 		assert.Equal(t, 1, strings.Count(body, "<script"), "only the page's")
@@ -511,15 +511,15 @@ func TestPage_EscapesNames(t *testing.T) {
 }
 
 func TestHeaders(t *testing.T) {
-	h := newHandler(shop(t, 1))
+	handler := newHandler(shop(t, 1))
 	for _, path := range []string{"/", "/page/page.js", "/page/style.css", "/page/icon.svg"} {
-		rec := get(t, h, path)
+		rec := get(t, handler, path)
 		require.Equal(t, http.StatusOK, rec.Code, path)
 		assert.Equal(t, policy, rec.Header().Get("Content-Security-Policy"))
 		assert.Equal(t, "nosniff", rec.Header().Get("X-Content-Type-Options"))
 	}
 	assert.NotContains(t, policy, "unsafe")
-	assert.Equal(t, http.StatusNotFound, get(t, h, "/page/none").Code)
+	assert.Equal(t, http.StatusNotFound, get(t, handler, "/page/none").Code)
 }
 
 func TestPage_WithoutDebug(t *testing.T) {
@@ -532,11 +532,11 @@ func TestPage_WithoutDebug(t *testing.T) {
 }
 
 func TestEvents_SendNewestState(t *testing.T) {
-	p := shop(t, 1)
-	h := newHandler(p)
-	server := httptest.NewServer(h)
+	program := shop(t, 1)
+	handler := newHandler(program)
+	server := httptest.NewServer(handler)
 	defer server.Close()
-	defer h.Close()
+	defer handler.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/debug/page/events", nil)
@@ -558,8 +558,8 @@ func TestEvents_SendNewestState(t *testing.T) {
 	}
 	first := next()
 	assert.Equal(t, well, first.Class)
-	assert.Contains(t, get(t, h, "/").Body.String(), `data-revision="`+first.Revision+`"`)
-	p.set(func(st *admin.Status) {
+	assert.Contains(t, get(t, handler, "/").Body.String(), `data-revision="`+first.Revision+`"`)
+	program.set(func(st *admin.Status) {
 		st.Sources = []admin.SourceState{{Name: "rules", State: "denied", Message: "no"}}
 		st.Uptime = "1h"
 	})
@@ -581,8 +581,8 @@ func TestRevisionIgnoresAges(t *testing.T) {
 
 // TestEvents_Bounded checks the limit of live pages, and that Close ends their streams.
 func TestEvents_Bounded(t *testing.T) {
-	h := newHandler(shop(t, 1))
-	server := httptest.NewServer(h)
+	handler := newHandler(shop(t, 1))
+	server := httptest.NewServer(handler)
 	defer server.Close()
 	ask := func() (status int) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/debug/page/events", nil)
@@ -596,8 +596,8 @@ func TestEvents_Bounded(t *testing.T) {
 		require.Equal(t, http.StatusOK, ask())
 	}
 	require.Equal(t, http.StatusServiceUnavailable, ask())
-	h.Close()
-	h.Close()
+	handler.Close()
+	handler.Close()
 }
 
 // stuckWriter is the writer of a browser that stops reading: writes fail after the deadline is set.
@@ -611,23 +611,23 @@ func (s *stuckWriter) Write([]byte) (int, error)        { return 0, os.ErrDeadli
 func (s *stuckWriter) Flush()                           {}
 
 func TestSlowReader_Dropped(t *testing.T) {
-	h := newHandler(shop(t, 1))
+	handler := newHandler(shop(t, 1))
 	w := &stuckWriter{}
-	h.events(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/page/events", nil)) // it returns
+	handler.events(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/page/events", nil)) // it returns
 	assert.Equal(t, 1, w.deadlines)
-	assert.Empty(t, h.liveSlots)
+	assert.Empty(t, handler.liveSlots)
 }
 
 func BenchmarkPage(b *testing.B) {
-	p := shop(b, 100_000)
+	program := shop(b, 100_000)
 	for i := range 2000 {
-		p.speak = append(p.speak, key(fmt.Sprintf("s%d", 7*i)))
+		program.speak = append(program.speak, key(fmt.Sprintf("s%d", 7*i)))
 	}
-	h := newHandler(p)
+	handler := newHandler(program)
 	for _, path := range []string{"/", "/?page=1500", "/?q=s9999", "/?q=reviews.example"} {
 		b.Run(path, func(b *testing.B) {
 			for b.Loop() {
-				get(b, h, path)
+				get(b, handler, path)
 			}
 		})
 	}

@@ -22,14 +22,14 @@ import (
 )
 
 // certificates are loaded from a new directory.
-func loaded(t *testing.T, p testutil.Pair, files Files) (c *Certificates, dir string, log *testutil.Buffer) {
+func loaded(t *testing.T, p testutil.Pair, files Files) (certificates *Certificates, dir string, log *testutil.Buffer) {
 	t.Helper()
 	dir, log = t.TempDir(), &testutil.Buffer{}
 	files.Certificate, files.Key = p.Files(dir)
 	files.MinVersion = tls.VersionTLS12
-	c, err := Load(t.Context(), "listen.xdsTLS", files, log.Logger())
+	certificates, err := Load(t.Context(), "listen.xdsTLS", files, log.Logger())
 	require.NoError(t, err)
-	return c, dir, log
+	return certificates, dir, log
 }
 
 // served returns the certificate that a client is shown.
@@ -42,17 +42,17 @@ func served(t *testing.T, c *Certificates, a *testutil.Authority) *x509.Certific
 
 // shake makes a connection as gRPC's server does; it returns the client's error, because a client may learn of a
 // refusal only when it reads.
-func shake(t *testing.T, c *Certificates, client *tls.Config) (tls.ConnectionState, error) {
+func shake(t *testing.T, certificates *Certificates, client *tls.Config) (tls.ConnectionState, error) {
 	t.Helper()
-	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	lis = Secure(lis)
-	defer func() { require.NoError(t, lis.Close()) }()
-	creds := Credentials(c, slog.New(slog.DiscardHandler))
+	listener = Secure(listener)
+	defer func() { require.NoError(t, listener.Close()) }()
+	creds := Credentials(certificates, slog.New(slog.DiscardHandler))
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
-		conn, err := lis.Accept()
+		conn, err := listener.Accept()
 		if err != nil {
 			return
 		}
@@ -64,7 +64,7 @@ func shake(t *testing.T, c *Certificates, client *tls.Config) (tls.ConnectionSta
 	}()
 	defer func() { <-finished }()
 	client.NextProtos, client.ServerName = []string{"h2"}, "127.0.0.1"
-	conn, err := (&tls.Dialer{Config: client}).DialContext(t.Context(), "tcp", lis.Addr().String())
+	conn, err := (&tls.Dialer{Config: client}).DialContext(t.Context(), "tcp", listener.Addr().String())
 	if err != nil {
 		return tls.ConnectionState{}, err
 	}
@@ -74,8 +74,8 @@ func shake(t *testing.T, c *Certificates, client *tls.Config) (tls.ConnectionSta
 }
 
 func TestCertificate_Replaced(t *testing.T) {
-	a := testutil.NewAuthority(t)
-	oldPair, newPair := a.Loopback(time.Time{}), a.Loopback(time.Time{})
+	authority := testutil.NewAuthority(t)
+	oldPair, newPair := authority.Loopback(time.Time{}), authority.Loopback(time.Time{})
 	for name, exchange := range map[string]func(t *testing.T, c *Certificates, dir string){
 		"files are renamed": func(t *testing.T, c *Certificates, dir string) {
 			newPair.Files(dir)
@@ -86,30 +86,30 @@ func TestCertificate_Replaced(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "key.pem"), []byte(newPair.Key), 0o600))
 			c.check(time.Now())
 		},
-		"the key comes first": func(t *testing.T, c *Certificates, dir string) {
+		"the key comes first": func(t *testing.T, certificates *Certificates, dir string) {
 			testutil.WriteFile(t, dir, "key.pem", newPair.Key)
-			c.check(time.Now())
-			require.Empty(t, c.Status().Trouble, "the certificate may be on its way")
-			require.Equal(t, oldPair.Leaf.SerialNumber, served(t, c, a).SerialNumber)
+			certificates.check(time.Now())
+			require.Empty(t, certificates.Status().Trouble, "the certificate may be on its way")
+			require.Equal(t, oldPair.Leaf.SerialNumber, served(t, certificates, authority).SerialNumber)
 			testutil.WriteFile(t, dir, "cert.pem", newPair.Certificate)
-			c.check(time.Now())
+			certificates.check(time.Now())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, dir, log := loaded(t, oldPair, Files{})
-			require.Equal(t, oldPair.Leaf.SerialNumber, served(t, c, a).SerialNumber)
+			c, dir, buffer := loaded(t, oldPair, Files{})
+			require.Equal(t, oldPair.Leaf.SerialNumber, served(t, c, authority).SerialNumber)
 			exchange(t, c, dir)
-			require.Equal(t, newPair.Leaf.SerialNumber, served(t, c, a).SerialNumber)
-			require.Contains(t, log.String(), "certificate: in force")
-			require.NotContains(t, log.String(), "ERROR")
+			require.Equal(t, newPair.Leaf.SerialNumber, served(t, c, authority).SerialNumber)
+			require.Contains(t, buffer.String(), "certificate: in force")
+			require.NotContains(t, buffer.String(), "ERROR")
 		})
 	}
 }
 
 // Kubernetes exchanges the directory that the names lead through.
 func TestMountedCertificate_Replaced(t *testing.T) {
-	a, dir := testutil.NewAuthority(t), t.TempDir()
-	oldPair, newPair := a.Loopback(time.Time{}), a.Loopback(time.Time{})
+	authority, dir := testutil.NewAuthority(t), t.TempDir()
+	oldPair, newPair := authority.Loopback(time.Time{}), authority.Loopback(time.Time{})
 	for name, pair := range map[string]testutil.Pair{"..1": oldPair, "..2": newPair} {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 		pair.Files(filepath.Join(dir, name))
@@ -118,20 +118,20 @@ func TestMountedCertificate_Replaced(t *testing.T) {
 	for _, name := range []string{"cert.pem", "key.pem"} {
 		require.NoError(t, os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)))
 	}
-	c, err := Load(t.Context(), "listen.xdsTLS", Files{
+	certificates, err := Load(t.Context(), "listen.xdsTLS", Files{
 		Certificate: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"),
 		MinVersion: tls.VersionTLS12,
 	}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink("..2", filepath.Join(dir, "..next")))
 	require.NoError(t, os.Rename(filepath.Join(dir, "..next"), filepath.Join(dir, "..data")))
-	c.check(time.Now())
-	require.Equal(t, newPair.Leaf.SerialNumber, served(t, c, a).SerialNumber)
+	certificates.check(time.Now())
+	require.Equal(t, newPair.Leaf.SerialNumber, served(t, certificates, authority).SerialNumber)
 }
 
 func TestMismatchedCertificate_NotUsed(t *testing.T) {
-	a := testutil.NewAuthority(t)
-	oldPair, newPair := a.Loopback(time.Time{}), a.Loopback(time.Time{})
+	authority := testutil.NewAuthority(t)
+	oldPair, newPair := authority.Loopback(time.Time{}), authority.Loopback(time.Time{})
 	for name, bad := range map[string]struct {
 		spoil func(t *testing.T, dir string)
 		want  string
@@ -145,73 +145,73 @@ func TestMismatchedCertificate_NotUsed(t *testing.T) {
 		"no certificate of CA": {func(t *testing.T, dir string) { testutil.WriteFile(t, dir, "ca.pem", "") }, "there is no certificate in it"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir, log := t.TempDir(), &testutil.Buffer{}
-			files := Files{ClientCAs: testutil.WriteFile(t, dir, "ca.pem", a.PEM), MinVersion: tls.VersionTLS12}
+			dir, buffer := t.TempDir(), &testutil.Buffer{}
+			files := Files{ClientCAs: testutil.WriteFile(t, dir, "ca.pem", authority.PEM), MinVersion: tls.VersionTLS12}
 			files.Certificate, files.Key = oldPair.Files(dir)
-			c, err := Load(t.Context(), "listen.xdsTLS", files, log.Logger())
+			certificates, err := Load(t.Context(), "listen.xdsTLS", files, buffer.Logger())
 			require.NoError(t, err)
 			bad.spoil(t, dir)
 			for range 3 {
-				c.check(time.Now())
+				certificates.check(time.Now())
 			}
-			require.Equal(t, oldPair.Leaf.SerialNumber, served(t, c, a).SerialNumber)
-			require.Contains(t, c.Status().Trouble, bad.want)
-			require.NotContains(t, log.String(), newPair.Key)
-			require.Equal(t, 1, bytes.Count([]byte(log.String()), []byte("level=ERROR")), "it is logged once: %s", log)
-			require.NoError(t, promtest.CollectAndCompare(Metrics{c}, strings.NewReader(`
+			require.Equal(t, oldPair.Leaf.SerialNumber, served(t, certificates, authority).SerialNumber)
+			require.Contains(t, certificates.Status().Trouble, bad.want)
+			require.NotContains(t, buffer.String(), newPair.Key)
+			require.Equal(t, 1, bytes.Count([]byte(buffer.String()), []byte("level=ERROR")), "it is logged once: %s", buffer)
+			require.NoError(t, promtest.CollectAndCompare(Metrics{certificates}, strings.NewReader(`
 # HELP tributary_certificate_trouble Whether the files of a listener's certificate hold something that cannot be put in force, or the `+
 				`SPIFFE Workload API that it is from is away (1).
 # TYPE tributary_certificate_trouble gauge
 tributary_certificate_trouble{listener="listen.xdsTLS"} 1
 `), "tributary_certificate_trouble"))
 
-			_, err = Load(t.Context(), "listen.xdsTLS", files, log.Logger())
+			_, err = Load(t.Context(), "listen.xdsTLS", files, buffer.Logger())
 			require.ErrorContains(t, err, bad.want)
 
 			oldPair.Files(dir)
-			testutil.WriteFile(t, dir, "ca.pem", a.PEM)
-			c.check(time.Now())
-			require.Empty(t, c.Status().Trouble)
-			require.Contains(t, log.String(), "valid again")
+			testutil.WriteFile(t, dir, "ca.pem", authority.PEM)
+			certificates.check(time.Now())
+			require.Empty(t, certificates.Status().Trouble)
+			require.Contains(t, buffer.String(), "valid again")
 		})
 	}
 }
 
 func TestExpiringCertificate_Warned(t *testing.T) {
-	a := testutil.NewAuthority(t)
+	authority := testutil.NewAuthority(t)
 	now := time.Now()
-	c, _, log := loaded(t, a.Loopback(now.Add(20*24*time.Hour)), Files{})
-	c.check(now)
-	require.Empty(t, log.String())
+	certificates, _, buffer := loaded(t, authority.Loopback(now.Add(20*24*time.Hour)), Files{})
+	certificates.check(now)
+	require.Empty(t, buffer.String())
 	for hour := range 48 {
-		c.check(now.Add(16*24*time.Hour + time.Duration(hour)*time.Hour))
+		certificates.check(now.Add(16*24*time.Hour + time.Duration(hour)*time.Hour))
 	}
-	require.Equal(t, 2, bytes.Count([]byte(log.String()), []byte("it expires soon")), "once a day: %s", log)
-	require.NoError(t, promtest.CollectAndCompare(Metrics{c}, strings.NewReader(fmt.Sprintf(`
+	require.Equal(t, 2, bytes.Count([]byte(buffer.String()), []byte("it expires soon")), "once a day: %s", buffer)
+	require.NoError(t, promtest.CollectAndCompare(Metrics{certificates}, strings.NewReader(fmt.Sprintf(`
 # HELP tributary_certificate_expiry_timestamp_seconds When the certificate that is in force expires, in seconds since 1970, by listener.
 # TYPE tributary_certificate_expiry_timestamp_seconds gauge
 tributary_certificate_expiry_timestamp_seconds{listener="listen.xdsTLS"} %d
-`, c.Status().NotAfter.Unix())), "tributary_certificate_expiry_timestamp_seconds"))
+`, certificates.Status().NotAfter.Unix())), "tributary_certificate_expiry_timestamp_seconds"))
 
-	expired, _, log := loaded(t, a.Loopback(now.Add(-time.Minute)), Files{})
+	expired, _, buffer := loaded(t, authority.Loopback(now.Add(-time.Minute)), Files{})
 	expired.check(now)
-	require.Contains(t, log.String(), "it has expired")
+	require.Contains(t, buffer.String(), "it has expired")
 	require.True(t, expired.Status().Expired)
 	require.False(t, expired.Status().Soon, "it has")
 	for remaining, soon := range map[time.Duration]bool{
 		20 * time.Minute: true, time.Hour: false,
 		20 * 24 * time.Hour: false,
 	} { // after two hours
-		c, _, _ := loaded(t, a.Loopback(now.Add(remaining)), Files{})
+		c, _, _ := loaded(t, authority.Loopback(now.Add(remaining)), Files{})
 		require.Equal(t, soon, c.Status().Soon, remaining)
 	}
 }
 
 // While certificates come and go, each handshake has one that is whole.
 func TestHandshakes_DuringCertificateReplacement(t *testing.T) {
-	a := testutil.NewAuthority(t)
-	pairs := []testutil.Pair{a.Loopback(time.Time{}), a.Loopback(time.Time{})}
-	c, dir, _ := loaded(t, pairs[0], Files{})
+	authority := testutil.NewAuthority(t)
+	pairs := []testutil.Pair{authority.Loopback(time.Time{}), authority.Loopback(time.Time{})}
+	certificates, dir, _ := loaded(t, pairs[0], Files{})
 	var writer sync.WaitGroup
 	stop := make(chan struct{})
 	writer.Go(func() {
@@ -221,12 +221,12 @@ func TestHandshakes_DuringCertificateReplacement(t *testing.T) {
 				return
 			default:
 				pairs[i%2].Files(dir)
-				c.check(time.Now())
+				certificates.check(time.Now())
 			}
 		}
 	})
 	for range 50 {
-		served(t, c, a)
+		served(t, certificates, authority)
 	}
 	close(stop)
 	writer.Wait()
@@ -274,9 +274,9 @@ func TestClientCertificates_Verified(t *testing.T) {
 }
 
 func TestRefusedHandshake_Logged(t *testing.T) {
-	a, foreign := testutil.NewAuthority(t), testutil.NewAuthority(t)
-	ca := testutil.WriteFile(t, t.TempDir(), "ca.pem", a.PEM)
-	c, _, _ := loaded(t, a.Loopback(time.Time{}), Files{ClientCAs: ca, Client: tls.RequireAndVerifyClientCert})
+	authority, foreign := testutil.NewAuthority(t), testutil.NewAuthority(t)
+	ca := testutil.WriteFile(t, t.TempDir(), "ca.pem", authority.PEM)
+	c, _, _ := loaded(t, authority.Loopback(time.Time{}), Files{ClientCAs: ca, Client: tls.RequireAndVerifyClientCert})
 	for name, client := range map[string]struct {
 		act  func(conn net.Conn)
 		want string
@@ -284,7 +284,7 @@ func TestRefusedHandshake_Logged(t *testing.T) {
 		"a foreign certificate": {func(conn net.Conn) {
 			pair := foreign.Sign(&x509.Certificate{})
 			over := tls.Client(conn, &tls.Config{
-				RootCAs: a.Pool(), ServerName: "127.0.0.1", NextProtos: []string{"h2"},
+				RootCAs: authority.Pool(), ServerName: "127.0.0.1", NextProtos: []string{"h2"},
 				MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair.TLS()},
 			})
 			_, _ = over.Read(make([]byte, 1))
@@ -292,7 +292,7 @@ func TestRefusedHandshake_Logged(t *testing.T) {
 		"plaintext": {func(conn net.Conn) { _, _ = conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")) }, "it does not speak TLS"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			log := &testutil.Buffer{}
+			buffer := &testutil.Buffer{}
 			ours, theirs := net.Pipe()
 			finished := make(chan struct{})
 			go func() {
@@ -300,12 +300,12 @@ func TestRefusedHandshake_Logged(t *testing.T) {
 				client.act(theirs)
 				_ = theirs.Close()
 			}()
-			_, _, err := Credentials(c, log.Logger()).ServerHandshake(secureConn{ours})
+			_, _, err := Credentials(c, buffer.Logger()).ServerHandshake(secureConn{ours})
 			_ = ours.Close()
 			<-finished
 			require.Error(t, err)
-			require.Contains(t, log.String(), "client refused")
-			require.Contains(t, log.String(), client.want)
+			require.Contains(t, buffer.String(), "client refused")
+			require.Contains(t, buffer.String(), client.want)
 		})
 	}
 }

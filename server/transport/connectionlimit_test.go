@@ -51,8 +51,8 @@ func (a *arrived) Close() error { *a.closed++; return nil }
 func (a *arrived) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(a.host), Port: 1} }
 
 func TestConnectionLimit_PerHostAndTotal(t *testing.T) {
-	log, closed := new(testutil.Buffer), 0
-	r := NewConnectionLimit(3, 2, log.Logger(), prometheus.NewRegistry())
+	buffer, closed := new(testutil.Buffer), 0
+	r := NewConnectionLimit(3, 2, buffer.Logger(), prometheus.NewRegistry())
 	lis := r.Listener(&arriving{hosts: []string{"10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.1"}, closed: &closed})
 	var open []net.Conn
 	for range 3 {
@@ -72,15 +72,15 @@ func TestConnectionLimit_PerHostAndTotal(t *testing.T) {
 	require.ErrorIs(t, err, net.ErrClosed)
 	require.InDelta(t, 1, promtest.ToFloat64(r.refusals.WithLabelValues(refusedConnections)), 0)
 	require.InDelta(t, 1, promtest.ToFloat64(r.refusals.WithLabelValues(refusedPerPeer)), 0)
-	require.Contains(t, log.String(), `peer=10.0.0.1 limit=connections_per_peer`)
+	require.Contains(t, buffer.String(), `peer=10.0.0.1 limit=connections_per_peer`)
 	require.InDelta(t, 0, promtest.ToFloat64(r.errors), 0)
 }
 
 func TestAcceptErrors_Counted(t *testing.T) {
-	log, closed := new(testutil.Buffer), 0
-	r := NewConnectionLimit(-1, -1, log.Logger(), nil)
+	buffer, closed := new(testutil.Buffer), 0
+	r := NewConnectionLimit(-1, -1, buffer.Logger(), nil)
 	_, err := r.Listener(&arriving{hosts: []string{""}, closed: &closed}).Accept()
 	require.ErrorContains(t, err, "too many open files")
 	require.InDelta(t, 1, promtest.ToFloat64(r.errors), 0)
-	require.Contains(t, log.String(), "too many open files")
+	require.Contains(t, buffer.String(), "too many open files")
 }

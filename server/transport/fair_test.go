@@ -112,13 +112,13 @@ func (s *fairServer) ask(host, path string) net.Conn {
 func TestFairListener_ClosesIdleConnections(t *testing.T) {
 	for name, secure := range map[string]bool{"plaintext": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
-			s := newFairServer(t, 8, secure)
+			fairServer := newFairServer(t, 8, secure)
 			for i := range 64 {
-				s.dial([]string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}[i%3]) // silent, also before a handshake
+				fairServer.dial([]string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}[i%3]) // silent, also before a handshake
 			}
 			for range 20 {
-				require.NotNil(t, s.ask("127.0.0.1", "/"))
-				require.NotNil(t, s.ask("10.0.0.4", "/"), "these stay open, and are idle")
+				require.NotNil(t, fairServer.ask("127.0.0.1", "/"))
+				require.NotNil(t, fairServer.ask("10.0.0.4", "/"), "these stay open, and are idle")
 			}
 		})
 	}
@@ -131,22 +131,22 @@ func (s *fairServer) closed(conn net.Conn) {
 }
 
 func TestFairListener_ReplacesTheOldestOfTheHostWithMost(t *testing.T) {
-	s := newFairServer(t, 6, false)
+	fairServer := newFairServer(t, 6, false)
 	var crowd []net.Conn
 	for range 3 {
-		crowd = append(crowd, s.ask("10.0.0.1", "/hold"))
+		crowd = append(crowd, fairServer.ask("10.0.0.1", "/hold"))
 	}
-	require.NotNil(t, s.ask("10.0.0.1", "/hold"))
-	s.closed(crowd[0]) // beyond the share of an address
-	single := s.ask("10.0.0.2", "/hold")
-	require.NotNil(t, s.ask("10.0.0.3", "/hold"))
-	require.NotNil(t, s.ask("10.0.0.4", "/hold"))
-	s.closed(crowd[1]) // beyond the share of other machines
-	local := s.ask("127.0.0.1", "/hold")
-	require.NotNil(t, s.ask("127.0.0.1", "/hold"))
-	s.closed(crowd[2]) // in total
-	require.NotNil(t, s.ask("127.0.0.1", "/hold"))
-	s.closed(local)
+	require.NotNil(t, fairServer.ask("10.0.0.1", "/hold"))
+	fairServer.closed(crowd[0]) // beyond the share of an address
+	single := fairServer.ask("10.0.0.2", "/hold")
+	require.NotNil(t, fairServer.ask("10.0.0.3", "/hold"))
+	require.NotNil(t, fairServer.ask("10.0.0.4", "/hold"))
+	fairServer.closed(crowd[1]) // beyond the share of other machines
+	local := fairServer.ask("127.0.0.1", "/hold")
+	require.NotNil(t, fairServer.ask("127.0.0.1", "/hold"))
+	fairServer.closed(crowd[2]) // in total
+	require.NotNil(t, fairServer.ask("127.0.0.1", "/hold"))
+	fairServer.closed(local)
 	_ = single.SetReadDeadline(time.Now().Add(quiet))
 	_, err := single.Read(make([]byte, 1))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "it stays")
@@ -156,13 +156,13 @@ func TestFairListener_ReplacesTheOldestOfTheHostWithMost(t *testing.T) {
 func TestFairListener_BusyHostsLeaveConnections(t *testing.T) {
 	for _, hosts := range [][2]string{{"10.0.0.1", "10.0.0.2"}, {"2001:db8::1", "2001:db8::2"}, {"127.0.0.1", "10.0.0.1"}} {
 		t.Run(hosts[0], func(t *testing.T) {
-			s := newFairServer(t, 32, false)
+			fairServer := newFairServer(t, 32, false)
 			for i := range 31 {
-				require.NotNil(t, s.ask(hosts[i%2], "/hold"))
+				require.NotNil(t, fairServer.ask(hosts[i%2], "/hold"))
 			}
 			for i := range 10 {
-				require.NotNil(t, s.ask(fmt.Sprintf("10.0.1.%d", i), "/"))
-				require.NotNil(t, s.ask(fmt.Sprintf("10.0.2.%d", i), "/hold"))
+				require.NotNil(t, fairServer.ask(fmt.Sprintf("10.0.1.%d", i), "/"))
+				require.NotNil(t, fairServer.ask(fmt.Sprintf("10.0.2.%d", i), "/hold"))
 			}
 		})
 	}
@@ -170,10 +170,10 @@ func TestFairListener_BusyHostsLeaveConnections(t *testing.T) {
 
 // All users of this machine have one address. None of them locks out another one.
 func TestLoopbackUsers_DoNotLockOutEachOther(t *testing.T) {
-	s := newFairServer(t, 32, false)
+	fairServer := newFairServer(t, 32, false)
 	for range 100 {
-		require.NotNil(t, s.ask("127.0.0.1", "/hold"))
-		require.NotNil(t, s.ask("127.0.0.1", "/"))
+		require.NotNil(t, fairServer.ask("127.0.0.1", "/hold"))
+		require.NotNil(t, fairServer.ask("127.0.0.1", "/"))
 	}
-	require.NotNil(t, s.ask("10.0.0.1", "/"))
+	require.NotNil(t, fairServer.ask("10.0.0.1", "/"))
 }

@@ -56,17 +56,17 @@ func newLoggedWorld(t *testing.T, limits Limits, log *slog.Logger) *fixture {
 	w := &fixture{t: t, metrics: prometheus.NewRegistry(), colls: make(map[string]*xds.Collection)}
 	w.server = xds.NewServer(w, xds.Options{Log: log, Registerer: w.metrics, Pacing: xds.Pacing{Least: -1}})
 	w.limiter = NewLimiter(w.server, limits, log)
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	w.addr = lis.Addr().String()
+	w.addr = listener.Addr().String()
 	opts := slices.Concat(w.server.ServerOptions(), w.limiter.ServerOptions(insecure.NewCredentials()))
-	g := grpc.NewServer(append(opts, grpc.WaitForHandlers(true))...)
-	w.server.Register(g)
+	server := grpc.NewServer(append(opts, grpc.WaitForHandlers(true))...)
+	w.server.Register(server)
 	served := make(chan error, 1)
-	go func() { served <- g.Serve(lis) }()
+	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {
 		w.limiter.Close()
-		g.Stop()
+		server.Stop()
 		w.server.Close()
 		if err := <-served; !errors.Is(err, grpc.ErrServerStopped) { // before it began
 			require.NoError(t, err)
@@ -92,15 +92,15 @@ func (w *fixture) coll(typeURL string) *xds.Collection {
 
 // set commits "name" or "name@version", and marks the type synced.
 func (w *fixture) set(typeURL string, items ...string) {
-	var c xds.Commit
+	var commit xds.Commit
 	for _, item := range items {
 		name, version, ok := strings.Cut(item, "@")
 		if !ok {
 			version = "1"
 		}
-		c.Put = append(c.Put, thing(w.t, name, version, ""))
+		commit.Put = append(commit.Put, thing(w.t, name, version, ""))
 	}
-	w.coll(typeURL).Apply(c)
+	w.coll(typeURL).Apply(commit)
 	w.coll(typeURL).MarkSynced()
 }
 

@@ -45,54 +45,54 @@ func TestLimits(t *testing.T) {
 }
 
 func TestRefusedStream_KeptOpenForDelay(t *testing.T) {
-	w := newFixture(t, Limits{Streams: 1, RefusalDelay: time.Hour})
-	w.set(testType, "a")
-	first := w.delta()
+	fixture := newFixture(t, Limits{Streams: 1, RefusalDelay: time.Hour})
+	fixture.set(testType, "a")
+	first := fixture.delta()
 	first.ask(testType)
 	first.expect(testType, "a@1")
-	w.delta().silence() // and is let go when the server closes: the test ends
+	fixture.delta().silence() // and is let go when the server closes: the test ends
 }
 
 func TestStreamEnd_FreesSlot(t *testing.T) {
-	w := newFixture(t, Limits{Streams: 1, StreamsPerPeer: 1})
-	w.set(testType, "a")
+	fixture := newFixture(t, Limits{Streams: 1, StreamsPerPeer: 1})
+	fixture.set(testType, "a")
 	for range 3 {
-		c := w.delta()
-		c.ask(testType)
-		c.expect(testType, "a@1")
-		require.NoError(t, c.stream.CloseSend())
-		require.Error(t, c.ended())
+		client := fixture.delta()
+		client.ask(testType)
+		client.expect(testType, "a@1")
+		require.NoError(t, client.stream.CloseSend())
+		require.Error(t, client.ended())
 	}
-	require.Empty(t, w.limiter.perPeer)
+	require.Empty(t, fixture.limiter.perPeer)
 }
 
 func TestRefusals_Logged(t *testing.T) {
-	var log testutil.Buffer
-	w := newLoggedWorld(t, Limits{Streams: 1, RefusalDelay: -1}, log.Logger())
+	var buffer testutil.Buffer
+	w := newLoggedWorld(t, Limits{Streams: 1, RefusalDelay: -1}, buffer.Logger())
 	w.delta()
 	eventually(t, func() bool { return w.server.Streams() == 1 })
 	require.Error(t, w.delta().ended())
-	require.Contains(t, log.String(), "too many streams: the limit is 1")
+	require.Contains(t, buffer.String(), "too many streams: the limit is 1")
 }
 
 // A header costs more memory than its bytes on the wire: HPACK sends a repeated header as one byte.
 func TestHeaders_Bounded(t *testing.T) {
-	w := newFixture(t, Limits{})
-	w.set(testType, "a")
-	r := w.raw()
+	fixture := newFixture(t, Limits{})
+	fixture.set(testType, "a")
+	rawClient := fixture.raw()
 	var long [][2]string
 	for range 20 {
 		long = append(long, [2]string{"x-token", strings.Repeat("t", 2000)})
 	}
-	r.Data(r.OpenWith(long), r.Message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
-	eventually(t, func() bool { return w.served() == 1 })
+	rawClient.Data(rawClient.OpenWith(long), rawClient.Message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
+	eventually(t, func() bool { return fixture.served() == 1 })
 	var short [][2]string
-	for range w.limiter.limits.HeaderBytes / 32 {
+	for range fixture.limiter.limits.HeaderBytes / 32 {
 		short = append(short, [2]string{"x", ""})
 	}
-	refused := r.OpenWith(short)
-	require.Equal(t, refused, <-r.Resets)
-	require.Len(t, w.server.Clients(), 1)
+	refused := rawClient.OpenWith(short)
+	require.Equal(t, refused, <-rawClient.Resets)
+	require.Len(t, fixture.server.Clients(), 1)
 }
 
 func TestLimitDefaults_Positive(t *testing.T) {
@@ -104,10 +104,10 @@ func TestLimitDefaults_Positive(t *testing.T) {
 }
 
 func TestResumeWithRemovals_ReleasesMemory(t *testing.T) {
-	w := newFixture(t, Limits{})
-	w.set(xds.ClusterURL, "c")
-	w.set(xds.EndpointURL, "c")
-	c := w.delta()
+	fixture := newFixture(t, Limits{})
+	fixture.set(xds.ClusterURL, "c")
+	fixture.set(xds.EndpointURL, "c")
+	client := fixture.delta()
 	m := &discoveryv3.DeltaDiscoveryRequest{
 		TypeUrl: xds.ClusterURL, InitialResourceVersions: map[string]string{"c": "1", "gone": "1"},
 		ResourceNamesSubscribe: []string{"c", "gone"},
@@ -115,7 +115,7 @@ func TestResumeWithRemovals_ReleasesMemory(t *testing.T) {
 	for i := range 4000 { // of things that are not wanted by name: size only
 		m.InitialResourceVersions[fmt.Sprintf("some-quite-long-name-%d", i)] = "1"
 	}
-	require.NoError(t, c.send(m))
-	eventually(t, func() bool { return w.asking() == 1 })
-	eventually(t, w.empty)
+	require.NoError(t, client.send(m))
+	eventually(t, func() bool { return fixture.asking() == 1 })
+	eventually(t, fixture.empty)
 }

@@ -50,25 +50,25 @@ func newGatedFixture(t *testing.T, patience time.Duration) *fixture {
 }
 
 func TestLargeRequest_WaitsForMemory(t *testing.T) {
-	w := newGatedFixture(t, time.Hour)
-	w.set(testType, "a")
-	first := w.raw()
+	fixture := newGatedFixture(t, time.Hour)
+	fixture.set(testType, "a")
+	first := fixture.raw()
 	upload := first.Message(resuming(testType, 900_000))
 	id := first.Open(true)
 	first.Data(id, upload[:60<<10]) // and no more
-	eventually(t, w.full)
+	eventually(t, fixture.full)
 
-	second := w.delta()
+	second := fixture.delta()
 	require.NoError(t, second.send(resuming(testType, 900_000)))
-	eventually(t, func() bool { return w.waiting() == 1 })
-	small := w.delta()
+	eventually(t, func() bool { return fixture.waiting() == 1 })
+	small := fixture.delta()
 	small.ask(testType)
 	small.expect(testType, "a@1") // a small request does not wait
 	second.silence()
 
 	go first.Data(id, upload[60<<10:])
 	require.Len(t, second.next().removed, 900) // the first request is complete
-	eventually(t, w.empty)
+	eventually(t, fixture.empty)
 }
 
 func TestHangUp_ReleasesMemory(t *testing.T) {
@@ -77,13 +77,13 @@ func TestHangUp_ReleasesMemory(t *testing.T) {
 		"the connection": func(r *testutil.RawClient, _ uint32) { require.NoError(r.T, r.Conn.Close()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newGatedFixture(t, time.Hour)
-			r := w.raw()
-			id := r.Open(true)
-			r.Data(id, append(testutil.MessagePrefix(900_000), make([]byte, 2000)...))
-			eventually(t, w.full)
-			hangUp(r, id)
-			eventually(t, w.empty)
+			fixture := newGatedFixture(t, time.Hour)
+			rawClient := fixture.raw()
+			id := rawClient.Open(true)
+			rawClient.Data(id, append(testutil.MessagePrefix(900_000), make([]byte, 2000)...))
+			eventually(t, fixture.full)
+			hangUp(rawClient, id)
+			eventually(t, fixture.empty)
 		})
 	}
 }
@@ -91,27 +91,27 @@ func TestHangUp_ReleasesMemory(t *testing.T) {
 func TestStalledRequest_LosesMemory(t *testing.T) {
 	w := newGatedFixture(t, 50*time.Millisecond)
 	w.set(testType, "a")
-	r := w.raw()
-	r.Data(r.Open(true), append(testutil.MessagePrefix(900_000), make([]byte, 2000)...))
+	rawClient := w.raw()
+	rawClient.Data(rawClient.Open(true), append(testutil.MessagePrefix(900_000), make([]byte, 2000)...))
 	eventually(t, w.full)
 	require.Never(t, w.empty, 3*w.limiter.memory.patience, quiet) // while no other request waits for the memory, it keeps it
 	c := w.delta()
 	require.NoError(t, c.send(resuming(testType, 900_000)))
 	require.Len(t, c.next().removed, 900)
-	<-r.Closed
+	<-rawClient.Closed
 	require.InDelta(t, 1, w.refused(refusedStalled), 0)
 }
 
 // The versions that a client brings along are kept until they were looked at, and their room as well.
 func TestInitialVersions_HoldMemoryUntilCompared(t *testing.T) {
-	w := newGatedFixture(t, time.Hour)
-	c := w.delta()
-	require.NoError(t, c.send(resuming(testType, 900_000)))
-	eventually(t, func() bool { return w.asking() == 1 })
-	require.Less(t, w.free(), int64(1<<20-900_000))
-	w.set(testType, "a")
-	require.Len(t, c.next().removed, 900)
-	eventually(t, w.empty)
+	fixture := newGatedFixture(t, time.Hour)
+	client := fixture.delta()
+	require.NoError(t, client.send(resuming(testType, 900_000)))
+	eventually(t, func() bool { return fixture.asking() == 1 })
+	require.Less(t, fixture.free(), int64(1<<20-900_000))
+	fixture.set(testType, "a")
+	require.Len(t, client.next().removed, 900)
+	eventually(t, fixture.empty)
 }
 
 // compressing is a stream of ADS with compressed requests. The test reads no responses.
@@ -129,14 +129,14 @@ func (w *fixture) compressing() discoveryv3.AggregatedDiscoveryService_DeltaAggr
 
 // A compressed request needs no reservation. A large one is refused.
 func TestCompressedRequests_Bounded(t *testing.T) {
-	w := newFixture(t, Limits{RefusalDelay: -1})
-	w.set(testType, "a")
-	stream := w.compressing()
+	fixture := newFixture(t, Limits{RefusalDelay: -1})
+	fixture.set(testType, "a")
+	stream := fixture.compressing()
 	require.NoError(t, stream.Send(resuming(testType, 300_000)))
 	response, err := stream.Recv()
 	require.NoError(t, err)
 	require.Len(t, response.RemovedResources, 300)
-	require.True(t, w.empty())
+	require.True(t, fixture.empty())
 	require.NoError(t, stream.Send(resuming(testType, largestDecompressed)))
 	_, err = stream.Recv()
 	require.ErrorContains(t, err, "send it without compression")
@@ -148,77 +148,77 @@ func TestRequestsOfConnection_FreedSeparately(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer func() { require.NoError(t, theirs.Close()) }()
 	go func() { _, _ = io.WriteString(theirs, http2.ClientPreface+strings.Repeat("\x04", frameHeader)) }()
-	c, err := newConnection(ours, w.limiter)
+	connection, err := newConnection(ours, w.limiter)
 	require.NoError(t, err)
 	const large = 600_000
-	require.NoError(t, c.receive(smallRequests))
+	require.NoError(t, connection.receive(smallRequests))
 	require.True(t, w.empty(), "small requests need none")
-	require.NoError(t, c.receive(2*large-smallRequests))
+	require.NoError(t, connection.receive(2*large-smallRequests))
 	require.EqualValues(t, 2<<20, w.free(), "it has memory for one")
-	require.NoError(t, c.receive(large))
+	require.NoError(t, connection.receive(large))
 	require.EqualValues(t, 1<<20, w.free(), "it needs memory for another one")
-	c.received(large)
-	first := c.settle(large)
+	connection.received(large)
+	first := connection.settle(large)
 	require.EqualValues(t, 1<<20, w.free(), "the others are incomplete")
-	c.received(large)
-	require.Nil(t, c.settle(0), "the engine does not retain it")
-	c.received(large)
-	last := c.settle(large)
+	connection.received(large)
+	require.Nil(t, connection.settle(0), "the engine does not retain it")
+	connection.received(large)
+	last := connection.settle(large)
 	require.EqualValues(t, (3<<20-2*large)>>10, w.free()>>10)
 	last.release()
 	last.release()
 	first.release()
 	require.True(t, w.empty())
-	require.NoError(t, c.receive(2*large))
+	require.NoError(t, connection.receive(2*large))
 	require.False(t, w.empty())
-	require.NoError(t, c.Close())
+	require.NoError(t, connection.Close())
 	require.True(t, w.empty())
 }
 
 func TestSlowUpload_LosesMemory(t *testing.T) {
-	w := newGatedFixture(t, 50*time.Millisecond)
-	w.set(testType, "a")
-	r := w.raw()
-	id := r.Open(true)
-	r.Data(id, append(testutil.MessagePrefix(900_000), make([]byte, 2000)...))
-	eventually(t, w.full)
+	fixture := newGatedFixture(t, 50*time.Millisecond)
+	fixture.set(testType, "a")
+	rawClient := fixture.raw()
+	id := rawClient.Open(true)
+	rawClient.Data(id, append(testutil.MessagePrefix(900_000), make([]byte, 2000)...))
+	eventually(t, fixture.full)
 	go func() {
-		for r.Framer.WriteData(id, false, make([]byte, 300)) == nil {
+		for rawClient.Framer.WriteData(id, false, make([]byte, 300)) == nil {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}()
-	c := w.delta()
+	c := fixture.delta()
 	require.NoError(t, c.send(resuming(testType, 900_000)))
 	require.Len(t, c.next().removed, 900)
-	<-r.Closed
+	<-rawClient.Closed
 }
 
 // A stream keeps the memory of its initial versions for a type that is not synced, until another stream needs it.
 func TestUnsyncedType_YieldsMemory(t *testing.T) {
-	w := newGatedFixture(t, 20*time.Millisecond)
-	w.set(testType, "a")
-	keeps := w.delta()
+	fixture := newGatedFixture(t, 20*time.Millisecond)
+	fixture.set(testType, "a")
+	keeps := fixture.delta()
 	require.NoError(t, keeps.send(resuming("never synced", 900_000)))
-	eventually(t, func() bool { return w.asking() == 1 })
-	require.Never(t, w.empty, 10*w.limiter.memory.patience, quiet) // while no other request waits for it
-	c := w.delta()
+	eventually(t, func() bool { return fixture.asking() == 1 })
+	require.Never(t, fixture.empty, 10*fixture.limiter.memory.patience, quiet) // while no other request waits for it
+	c := fixture.delta()
 	require.NoError(t, c.send(resuming(testType, 900_000)))
 	require.Len(t, c.next().removed, 900)
 	require.Error(t, keeps.ended())
-	require.InDelta(t, 1, w.refused(refusedStalled), 0)
+	require.InDelta(t, 1, fixture.refused(refusedStalled), 0)
 }
 
 // A request that is too large is refused when gRPC's header is there, and needs no room.
 func TestTooLargeRequest_RefusedByMessagePrefix(t *testing.T) {
-	w := newGatedFixture(t, time.Hour)
-	r := w.raw()
+	fixture := newGatedFixture(t, time.Hour)
+	r := fixture.raw()
 	id := r.Open(true)
 	r.Data(id, testutil.MessagePrefix(60<<20))
 	eventually(t, func() bool {
-		return w.refused(refusedRequestBytes) == 1
+		return fixture.refused(refusedRequestBytes) == 1
 	})
-	require.True(t, w.empty())
-	eventually(t, func() bool { return len(w.server.Clients()) == 0 })
+	require.True(t, fixture.empty())
+	eventually(t, func() bool { return len(fixture.server.Clients()) == 0 })
 }
 
 // The payload of a client does not depend on how the system cuts its bytes.

@@ -21,21 +21,21 @@ const relayID = "spiffe://example.org/relay"
 // fromAPI are the certificates of a listener that asks clients for theirs.
 func fromAPI(t *testing.T, api *spiffetest.API) (*Certificates, *testutil.Buffer) {
 	t.Helper()
-	log := &testutil.Buffer{}
-	c, err := Load(t.Context(), "listen.xdsTLS", Files{
+	buffer := &testutil.Buffer{}
+	certificates, err := Load(t.Context(), "listen.xdsTLS", Files{
 		Certificate: spiffe.Scheme, ClientCAs: spiffe.Scheme, WorkloadAPI: api.Address(),
 		Client: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12,
-	}, log.Logger())
+	}, buffer.Logger())
 	require.NoError(t, err)
-	return c, log
+	return certificates, buffer
 }
 
 // followed runs c until the function that is returned is called.
-func followed(t *testing.T, c *Certificates) (stop func()) {
+func followed(t *testing.T, certificates *Certificates) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
+	go func() { ended <- certificates.Run(ctx) }()
 	return func() {
 		cancel()
 		require.NoError(t, <-ended)
@@ -51,7 +51,7 @@ func TestWorkloadAPI_CertificateReplaced(t *testing.T) {
 	authority, foreign, api := testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
 	oldPair, newPair := spiffetest.Sign(authority, relayID, time.Time{}), spiffetest.Sign(authority, relayID, time.Time{})
 	api.Give(authority, spiffetest.Domains{"spiffe://other.test": foreign}, oldPair)
-	c, log := fromAPI(t, api)
+	c, buffer := fromAPI(t, api)
 	trusts := make(chan struct{}, 10)
 	c.OnChange(func() { trusts <- struct{}{} })
 	defer followed(t, c)()
@@ -82,8 +82,8 @@ func TestWorkloadAPI_CertificateReplaced(t *testing.T) {
 	require.NoError(t, c.Trusts([]*x509.Certificate{ours.Leaf}))
 	_, err = shake(t, c, workload(federated))
 	require.Error(t, err)
-	require.NotContains(t, log.String(), "ERROR")
-	require.NotContains(t, log.String(), "expires soon", "they live for an hour")
+	require.NotContains(t, buffer.String(), "ERROR")
+	require.NotContains(t, buffer.String(), "expires soon", "they live for an hour")
 }
 
 func TestWorkloadAPI_IdentityArrivesLater(t *testing.T) {
@@ -112,18 +112,18 @@ func TestWorkloadAPI_Unreachable(t *testing.T) {
 	authority, api := testutil.NewAuthority(t), spiffetest.New(t)
 	pair := spiffetest.Sign(authority, relayID, time.Time{})
 	api.Give(authority, nil, pair)
-	c, log := fromAPI(t, api)
-	defer followed(t, c)()
+	certificates, buffer := fromAPI(t, api)
+	defer followed(t, certificates)()
 	api.Stop()
-	require.Eventually(t, func() bool { return c.Status().Trouble != "" }, 20*time.Second, 20*time.Millisecond)
-	require.Contains(t, c.Status().Trouble, "the SPIFFE Workload API at "+api.Address())
-	require.Contains(t, log.String(), "the previous certificate stays in force")
-	_, err := shake(t, c, workload(spiffetest.Sign(authority, "spiffe://example.org/a", time.Time{})))
+	require.Eventually(t, func() bool { return certificates.Status().Trouble != "" }, 20*time.Second, 20*time.Millisecond)
+	require.Contains(t, certificates.Status().Trouble, "the SPIFFE Workload API at "+api.Address())
+	require.Contains(t, buffer.String(), "the previous certificate stays in force")
+	_, err := shake(t, certificates, workload(spiffetest.Sign(authority, "spiffe://example.org/a", time.Time{})))
 	require.NoError(t, err)
 
 	api.Start()
-	require.Eventually(t, func() bool { return c.Status().Trouble == "" }, 40*time.Second, 20*time.Millisecond)
-	require.Contains(t, log.String(), "valid again")
+	require.Eventually(t, func() bool { return certificates.Status().Trouble == "" }, 40*time.Second, 20*time.Millisecond)
+	require.Contains(t, buffer.String(), "valid again")
 }
 
 // An identity that the API does not give is no other one.
@@ -141,13 +141,13 @@ func TestWorkloadAPI_ExpiringCertificateWarned(t *testing.T) {
 	authority, api := testutil.NewAuthority(t), spiffetest.New(t)
 	expiring := spiffetest.Sign(authority, relayID, time.Now().Add(2*time.Hour)) // a lifetime of four hours; two are over
 	api.Give(authority, nil, expiring)
-	c, log := fromAPI(t, api)
+	c, buffer := fromAPI(t, api)
 	for minute := range 180 {
 		c.check(time.Now().Add(time.Duration(minute) * time.Minute))
 		if minute == 50 {
-			require.Empty(t, log.String())
+			require.Empty(t, buffer.String())
 		}
 	}
-	require.Equal(t, 1, bytes.Count([]byte(log.String()), []byte("it expires soon")), log)
-	require.Equal(t, 1, bytes.Count([]byte(log.String()), []byte("it has expired")), log)
+	require.Equal(t, 1, bytes.Count([]byte(buffer.String()), []byte("it expires soon")), buffer)
+	require.Equal(t, 1, bytes.Count([]byte(buffer.String()), []byte("it has expired")), buffer)
 }

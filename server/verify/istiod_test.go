@@ -150,15 +150,15 @@ func TestIstiodReadsStoredObjects(t *testing.T) {
 	a := rule(t, "a", "a.example")
 	answer, code, metrics := configzPage(t, nil, a), http.StatusOK,
 		[]byte("# HELP pilot_info\npilot_info{version=\"1.27.9\"} 1\n")
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/debug/configz":
-			w.WriteHeader(code)
-			_, _ = w.Write(answer)
+			response.WriteHeader(code)
+			_, _ = response.Write(answer)
 		case "/metrics":
-			_, _ = w.Write(metrics)
+			_, _ = response.Write(metrics)
 		default:
-			w.WriteHeader(http.StatusNotFound)
+			response.WriteHeader(http.StatusNotFound)
 		}
 	}))
 	defer server.Close()

@@ -10,30 +10,30 @@ import (
 // Clients subscribe to virtual hosts by name. Envoy begins with a request without names; the server answers it with no
 // resources. An alias reports a missing host, and the host is sent when it exists; a deleted host is removed.
 func TestVirtualHostsByName(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(VHostURL, "80/a", "80/b")
-	c := w.delta(VHostURL)
-	c.ask(VHostURL)
-	c.expectAck(VHostURL, nil)
-	w.set(VHostURL, "80/b@2")
-	c.silence()
-	c.ask(VHostURL, "80/a", "80/none")
-	answer := c.next()
+	fixture := newFixture(t, Options{})
+	fixture.set(VHostURL, "80/a", "80/b")
+	client := fixture.delta(VHostURL)
+	client.ask(VHostURL)
+	client.expectAck(VHostURL, nil)
+	fixture.set(VHostURL, "80/b@2")
+	client.silence()
+	client.ask(VHostURL, "80/a", "80/none")
+	answer := client.next()
 	require.Equal(t, []string{"80/a@1"}, answer.puts)
 	require.Empty(t, answer.removed)
 	require.Equal(t, []string{"80/none"}, answer.unknown)
-	c.ack(answer)
-	c.silence()
-	c.ask(VHostURL, "80/none") // another request for the same host
-	answer = c.next()
+	client.ack(answer)
+	client.silence()
+	client.ask(VHostURL, "80/none") // another request for the same host
+	answer = client.next()
 	require.Equal(t, []string{"80/none"}, answer.unknown)
-	c.ack(answer)
-	w.set(VHostURL, "80/none")
-	c.expectAck(VHostURL, nil, "80/none@1")
-	w.set(VHostURL, "-80/a")
-	c.expectAck(VHostURL, nil, "-80/a")
+	client.ack(answer)
+	fixture.set(VHostURL, "80/none")
+	client.expectAck(VHostURL, nil, "80/none@1")
+	fixture.set(VHostURL, "-80/a")
+	client.expectAck(VHostURL, nil, "-80/a")
 
-	back := w.delta(VHostURL)
+	back := fixture.delta(VHostURL)
 	require.NoError(t, back.send(&discoveryv3.DeltaDiscoveryRequest{
 		TypeUrl: VHostURL, ResourceNamesSubscribe: []string{"80/a", "80/b", "80/c"},
 		InitialResourceVersions: map[string]string{"80/a": "1", "80/b": "1"},
@@ -85,14 +85,14 @@ func TestWarmingCluster_EndpointsDoNotWaitForAck(t *testing.T) {
 		w.set(EndpointURL, "a", "b")
 		c := dial(ClusterURL)
 		c.ask(ClusterURL, "a")
-		a := c.expect(ClusterURL, "a@1")
+		answer := c.expect(ClusterURL, "a@1")
 		if c.delta {
 			c.ask(ClusterURL, "b")
 		}
 		c.ask(EndpointURL, "a")
 		c.expectAck(EndpointURL, []string{"a"}, "a@1")
 		c.silence()
-		c.ack(a, "a", "b")
+		c.ack(answer, "a", "b")
 		if c.delta {
 			c.expectAck(ClusterURL, nil, "b@1")
 		} else {

@@ -33,38 +33,38 @@ func (w *fixture) together(change func()) {
 // A client by name that acknowledges each response gets the removals and the changes of a later type, and no further
 // responses.
 func TestNamedRemoval_WithChangeOfLaterType(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(ClusterURL, "a", "b")
-	w.set(EndpointURL, "a", "b")
-	c := w.sotw(ClusterURL)
+	fixture := newFixture(t, Options{})
+	fixture.set(ClusterURL, "a", "b")
+	fixture.set(EndpointURL, "a", "b")
+	client := fixture.sotw(ClusterURL)
 	clusterNames := []string{"a", "b"}
-	c.ask(ClusterURL, clusterNames...)
-	c.expectAck(ClusterURL, clusterNames, "a@1", "b@1")
-	c.ask(EndpointURL, clusterNames...)
-	c.expectAck(EndpointURL, clusterNames, "a@1", "b@1")
-	w.together(func() {
-		w.set(ClusterURL, "-b")
-		w.set(EndpointURL, "a@2")
+	client.ask(ClusterURL, clusterNames...)
+	client.expectAck(ClusterURL, clusterNames, "a@1", "b@1")
+	client.ask(EndpointURL, clusterNames...)
+	client.expectAck(EndpointURL, clusterNames, "a@1", "b@1")
+	fixture.together(func() {
+		fixture.set(ClusterURL, "-b")
+		fixture.set(EndpointURL, "a@2")
 	})
-	c.expectAck(EndpointURL, clusterNames, "a@2")
-	c.expectAck(ClusterURL, clusterNames, "a@1")
-	c.silence()
+	client.expectAck(EndpointURL, clusterNames, "a@2")
+	client.expectAck(ClusterURL, clusterNames, "a@1")
+	client.silence()
 }
 
 func TestWildcardAfterNames_SendsRemovals(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(testType, "a", "b", "c")
-	c := w.delta(testType)
-	c.ask(testType, "a", "b")
-	c.expectAck(testType, nil, "a@1", "b@1")
-	w.together(func() {
-		w.set(testType, "-a")
-		st := w.onlyStream()
+	fixture := newFixture(t, Options{})
+	fixture.set(testType, "a", "b", "c")
+	client := fixture.delta(testType)
+	client.ask(testType, "a", "b")
+	client.expectAck(testType, nil, "a@1", "b@1")
+	fixture.together(func() {
+		fixture.set(testType, "-a")
+		st := fixture.onlyStream()
 		st.apply(st.types[testType], &wire.Request{Delta: true, TypeURL: testType, Subscribe: []string{"*"}}, false, time.Now())
 		st.wakeup.notify()
 	})
-	c.expectAck(testType, nil, "-a", "b@1", "c@1")
-	c.silence()
+	client.expectAck(testType, nil, "-a", "b@1", "c@1")
+	client.silence()
 }
 
 func TestResumedStream_NamesChangeBeforeFirstResponse(t *testing.T) {
@@ -74,50 +74,50 @@ func TestResumedStream_NamesChangeBeforeFirstResponse(t *testing.T) {
 		}))
 	}
 	t.Run("dropped and asked for again", func(t *testing.T) {
-		w := newFixture(t, Options{})
-		c := w.delta(testType)
+		fixture := newFixture(t, Options{})
+		c := fixture.delta(testType)
 		resume(c, map[string]string{"a": "1"}, "a")
 		c.ask(testType, "-a")
 		c.ask(testType, "a")
 		c.ask(testType, "b")
-		w.awaitSubscription(false, 2)
-		w.set(testType, "a", "b")
+		fixture.awaitSubscription(false, 2)
+		fixture.set(testType, "a", "b")
 		c.expectAck(testType, nil, "a@1", "b@1")
 		c.silence()
 	})
 	t.Run("dropped under a wildcard", func(t *testing.T) {
-		w := newFixture(t, Options{})
-		c := w.delta(testType)
+		fixture := newFixture(t, Options{})
+		c := fixture.delta(testType)
 		resume(c, map[string]string{"a": "1", "b": "1"})
 		c.ask(testType, "-a")
 		c.ask(testType, "x") // answered in order, so that the one before it was taken
-		w.awaitSubscription(true, 1)
-		w.set(testType, "a", "b")
+		fixture.awaitSubscription(true, 1)
+		fixture.set(testType, "a", "b")
 		c.expectAck(testType, nil, "a@1", "-x")
 		c.silence()
 	})
 }
 
 func TestNack_RecordedForAnyChunk(t *testing.T) {
-	w := newFixture(t, Options{})
+	fixture := newFixture(t, Options{})
 	var commit Commit
 	for i := range 60 {
 		commit.Put = append(commit.Put, thing(t, fmt.Sprintf("n%04d", i), "1", strings.Repeat("x", 100<<10)))
 	}
-	w.coll(testType).Apply(commit)
-	w.coll(testType).MarkSynced()
-	c := w.delta(testType)
-	c.ask(testType)
+	fixture.coll(testType).Apply(commit)
+	fixture.coll(testType).MarkSynced()
+	client := fixture.delta(testType)
+	client.ask(testType)
 	var chunks []answer
 	for len(chunks) == 0 || chunks[len(chunks)-1].version == "" {
-		chunks = append(chunks, c.next())
+		chunks = append(chunks, client.next())
 	}
 	require.Greater(t, len(chunks), 2)
-	c.nack(chunks[0], "cannot digest the first")
+	client.nack(chunks[0], "cannot digest the first")
 	for _, chunk := range chunks[1:] {
-		c.ack(chunk)
+		client.ack(chunk)
 	}
-	status := func() TypeStatus { return w.server.Clients()[0].Types[0] }
+	status := func() TypeStatus { return fixture.server.Clients()[0].Types[0] }
 	eventually(t, func() bool { return status().AckedNonce == chunks[len(chunks)-1].nonce })
 	require.Equal(t, "cannot digest the first", status().NackError)
 	require.Equal(t, chunks[0].nonce, status().NackNonce)
@@ -128,8 +128,8 @@ func TestNack_RecordedForAnyChunk(t *testing.T) {
 	for _, r := range status().Rejected {
 		next = append(next, r.Name+"@2")
 	}
-	w.set(testType, next...)
-	c.expectAck(testType, nil, next...)
+	fixture.set(testType, next...)
+	client.expectAck(testType, nil, next...)
 	eventually(t, func() bool { return status().Synced })
 }
 
@@ -178,9 +178,9 @@ func TestDebounce(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.colls[testType] = NewCollection(TypeOf(testType), Debounce{Quiet: 20 * time.Millisecond, Max: 60 * time.Millisecond})
 	w.set(testType, "a")
-	c := w.delta(testType)
-	c.ask(testType)
-	c.expectAck(testType, nil, "a@1")
+	client := w.delta(testType)
+	client.ask(testType)
+	client.expectAck(testType, nil, "a@1")
 	const commits = 100
 	for i := range commits {
 		w.set(testType, fmt.Sprintf("a@%d", i+2))
@@ -188,12 +188,12 @@ func TestDebounce(t *testing.T) {
 	}
 	responses := 0
 	for a := (answer{}); !slices.Contains(a.puts, fmt.Sprintf("a@%d", commits+1)); responses++ {
-		a = c.next()
-		c.ack(a)
+		a = client.next()
+		client.ack(a)
 	}
 	require.Greater(t, responses, 1, "the longest delay counts")
 	require.Less(t, responses, commits/4)
-	c.silence()
+	client.silence()
 }
 
 // nilCatalog breaks its contract.
@@ -275,17 +275,17 @@ func TestMakeBeforeBreakWaitsForAcknowledgements(t *testing.T) {
 // The combinations below were found by the model, in histories that are rare.
 
 func TestWildcard_AfterNamesOfResumedStream(t *testing.T) {
-	w := newFixture(t, Options{})
-	c := w.delta(testType)
-	require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{
+	fixture := newFixture(t, Options{})
+	client := fixture.delta(testType)
+	require.NoError(t, client.send(&discoveryv3.DeltaDiscoveryRequest{
 		TypeUrl: testType, InitialResourceVersions: map[string]string{"a": "1", "b": "1"}, ResourceNamesSubscribe: []string{"a", "b"},
 	}))
-	c.ask(testType, "-b")
-	c.ask(testType, "*")
-	w.awaitSubscription(true, 1)
-	w.set(testType, "a", "b")
-	c.expectAck(testType, nil, "a@1", "b@1") // b was dropped
-	c.silence()
+	client.ask(testType, "-b")
+	client.ask(testType, "*")
+	fixture.awaitSubscription(true, 1)
+	fixture.set(testType, "a", "b")
+	client.expectAck(testType, nil, "a@1", "b@1") // b was dropped
+	client.silence()
 }
 
 func TestCollectionVersion_CoversDroppedNames(t *testing.T) {
@@ -301,40 +301,40 @@ func TestCollectionVersion_CoversDroppedNames(t *testing.T) {
 }
 
 func TestStaleRequest_ResendsDroppedNames(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(EndpointURL, "a", "b")
-	c := w.sotw(EndpointURL)
-	c.ask(EndpointURL, "a", "b")
-	first := c.expect(EndpointURL, "a@1", "b@1")
-	c.ack(first, "a", "b")
-	w.set(EndpointURL, "a@2")
-	second := c.expect(EndpointURL, "a@2")
-	c.ack(first, "a") // the client had not seen the second one, and dropped b
-	c.ack(second, "a", "b")
-	c.expect(EndpointURL, "b@1")
+	fixture := newFixture(t, Options{})
+	fixture.set(EndpointURL, "a", "b")
+	client := fixture.sotw(EndpointURL)
+	client.ask(EndpointURL, "a", "b")
+	first := client.expect(EndpointURL, "a@1", "b@1")
+	client.ack(first, "a", "b")
+	fixture.set(EndpointURL, "a@2")
+	second := client.expect(EndpointURL, "a@2")
+	client.ack(first, "a") // the client had not seen the second one, and dropped b
+	client.ack(second, "a", "b")
+	client.expect(EndpointURL, "b@1")
 }
 
 func TestWildcardAfterNames_SendsRemainingClusters(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(ClusterURL, "c0", "c1")
-	w.set(EndpointURL, "c0", "c1")
-	w.set(RouteURL, "route@0")
-	c := w.sotw(ClusterURL)
-	c.ask(ClusterURL, "c0")
-	c.expectAck(ClusterURL, []string{"c0"}, "c0@1")
-	c.ask(EndpointURL, "c0")
-	c.expectAck(EndpointURL, []string{"c0"}, "c0@1")
-	c.ask(RouteURL, "route")
-	c.expectAck(RouteURL, []string{"route"}, "route@0")
-	c.ask(ClusterURL, "*")
-	clusters := c.expect(ClusterURL, "c0@1", "c1@1")
-	w.set(RouteURL, "route@1") // it may lead to c1
-	c.silence()
-	c.ack(clusters, "*")
-	c.silence()
-	c.ask(EndpointURL, "c0", "c1")
-	c.expectAck(EndpointURL, []string{"c0", "c1"}, "c1@1")
-	c.expect(RouteURL, "route@1")
+	fixture := newFixture(t, Options{})
+	fixture.set(ClusterURL, "c0", "c1")
+	fixture.set(EndpointURL, "c0", "c1")
+	fixture.set(RouteURL, "route@0")
+	client := fixture.sotw(ClusterURL)
+	client.ask(ClusterURL, "c0")
+	client.expectAck(ClusterURL, []string{"c0"}, "c0@1")
+	client.ask(EndpointURL, "c0")
+	client.expectAck(EndpointURL, []string{"c0"}, "c0@1")
+	client.ask(RouteURL, "route")
+	client.expectAck(RouteURL, []string{"route"}, "route@0")
+	client.ask(ClusterURL, "*")
+	clusters := client.expect(ClusterURL, "c0@1", "c1@1")
+	fixture.set(RouteURL, "route@1") // it may lead to c1
+	client.silence()
+	client.ack(clusters, "*")
+	client.silence()
+	client.ask(EndpointURL, "c0", "c1")
+	client.expectAck(EndpointURL, []string{"c0", "c1"}, "c1@1")
+	client.expect(RouteURL, "route@1")
 }
 
 // A client that resumes asks for clusters first, and for routes later; so deleted clusters stay for now.
@@ -363,15 +363,15 @@ func TestSequentialTypes_UseOneSnapshot(t *testing.T) {
 		c.expectAck(ClusterURL, []string{"*"}, "c0@1")
 		w.together(func() {
 			w.swap(t, "c0", "c1", 1)
-			req := &wire.Request{Delta: c.delta, TypeURL: RouteURL}
+			request := &wire.Request{Delta: c.delta, TypeURL: RouteURL}
 			if c.delta {
-				req.Subscribe = []string{"route"}
+				request.Subscribe = []string{"route"}
 			} else {
-				req.Names = []string{"route"}
+				request.Names = []string{"route"}
 			}
 			st := w.onlyStream()
 			st.mu.Unlock()
-			require.NoError(t, st.handle(req, time.Now()))
+			require.NoError(t, st.handle(request, time.Now()))
 			st.mu.Lock()
 		})
 		require.Equal(t, ClusterURL, c.next().typeURL, "before the route that leads to it")
@@ -381,26 +381,26 @@ func TestSequentialTypes_UseOneSnapshot(t *testing.T) {
 func TestUnsubscribeWildcardAndName_SendsNoResponse(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(testType, "a", "b")
-	c := w.delta(testType)
-	c.ask(testType, "*", "a")
-	c.expectAck(testType, nil, "a@1", "b@1")
-	c.ask(testType, "-a", "-*")
-	c.silence()
+	client := w.delta(testType)
+	client.ask(testType, "*", "a")
+	client.expectAck(testType, nil, "a@1", "b@1")
+	client.ask(testType, "-a", "-*")
+	client.silence()
 }
 
 func TestRepeatedRejection_LoggedOnce(t *testing.T) {
-	var log bytes.Buffer
-	w := newFixture(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
-	w.set(testType, "a")
-	c := w.sotw(testType)
-	c.ask(testType)
-	a := c.next()
+	var buffer bytes.Buffer
+	fixture := newFixture(t, Options{Log: slog.New(slog.NewTextHandler(&buffer, nil))})
+	fixture.set(testType, "a")
+	client := fixture.sotw(testType)
+	client.ask(testType)
+	a := client.next()
 	for i := range 2 * noopsBurst {
-		c.request(testType, strings.Repeat("0", i%2)+a.nonce, &status.Status{Message: "no"})
+		client.request(testType, strings.Repeat("0", i%2)+a.nonce, &status.Status{Message: "no"})
 	}
-	eventually(t, func() bool { return w.server.Clients()[0].Types[0].Nacks >= noopsBurst })
-	w.server.Drain(context.Background(), 0)
-	_ = c.ended()
-	w.server.receivers.Wait()
-	require.Equal(t, 1, strings.Count(log.String(), "client rejected"))
+	eventually(t, func() bool { return fixture.server.Clients()[0].Types[0].Nacks >= noopsBurst })
+	fixture.server.Drain(context.Background(), 0)
+	_ = client.ended()
+	fixture.server.receivers.Wait()
+	require.Equal(t, 1, strings.Count(buffer.String(), "client rejected"))
 }

@@ -14,20 +14,20 @@ import (
 // override, and becomes visible together with the base.
 func TestOverlaysAgreeWithModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		g := NewGroup(Debounce{Quiet: time.Hour})
-		base, routes := g.Collection(TypeOf(ClusterURL)), g.Collection(TypeOf(RouteURL))
+		group := NewGroup(Debounce{Quiet: time.Hour})
+		base, routes := group.Collection(TypeOf(ClusterURL)), group.Collection(TypeOf(RouteURL))
 		models := map[*Collection]map[string]string{base: {}}
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			switch rapid.IntRange(0, 9).Draw(t, "op") {
 			case 0:
-				models[g.Overlay(base)] = make(map[string]string)
+				models[group.Overlay(base)] = make(map[string]string)
 			case 1:
 				base.MarkSynced()
 				routes.MarkSynced()
 			case 2:
 				for c := range models {
 					if c != base && len(models) > 3 {
-						g.Drop(c)
+						group.Drop(c)
 						delete(models, c)
 					}
 				}
@@ -42,40 +42,40 @@ func TestOverlaysAgreeWithModel(t *testing.T) {
 				}
 			default:
 				commits := make(map[*Collection]*Commit)
-				for c, m := range models {
+				for collection, m := range models {
 					if rapid.Bool().Draw(t, "commit") {
 						continue
 					}
-					commits[c] = &Commit{Revision: 7, Since: time.Now()}
+					commits[collection] = &Commit{Revision: 7, Since: time.Now()}
 					for i := range 10 {
 						switch name, v := fmt.Sprint("n", i), rapid.IntRange(0, 5).Draw(t, "version"); v {
 						case 0:
-							commits[c].Remove = append(commits[c].Remove, name)
+							commits[collection].Remove = append(commits[collection].Remove, name)
 							delete(m, name)
 						case 1, 2:
-							commits[c].Put = append(commits[c].Put, named(name, fmt.Sprint(v)))
+							commits[collection].Put = append(commits[collection].Put, named(name, fmt.Sprint(v)))
 							m[name] = fmt.Sprint(v)
 						}
 					}
 				}
-				g.Apply(commits)
+				group.Apply(commits)
 			}
 			if rapid.Bool().Draw(t, "flush") {
-				g.Flush()
+				group.Flush()
 			}
-			for c, overlayEntries := range models {
+			for collection, overlayEntries := range models {
 				want := maps.Clone(models[base])
 				maps.Copy(want, overlayEntries)
-				now := c.current.Load()
+				now := collection.current.Load()
 				require.Equal(t, want, contents(t, now))
-				require.Equal(t, base.Synced(), c.Synced())
-				if len(g.hidden) == 0 && c.Synced() {
-					require.Same(t, now, c.shown.Load())
-					require.Same(t, now, (*g.shown.Load())[c])
+				require.Equal(t, base.Synced(), collection.Synced())
+				if len(group.hidden) == 0 && collection.Synced() {
+					require.Same(t, now, collection.shown.Load())
+					require.Same(t, now, (*group.shown.Load())[collection])
 				}
 			}
-			if len(g.hidden) == 0 && base.Synced() && routes.Synced() {
-				require.Len(t, *g.shown.Load(), len(models)+1, "the snapshot has no dropped overlays")
+			if len(group.hidden) == 0 && base.Synced() && routes.Synced() {
+				require.Len(t, *group.shown.Load(), len(models)+1, "the snapshot has no dropped overlays")
 			}
 		}
 	})
@@ -83,44 +83,44 @@ func TestOverlaysAgreeWithModel(t *testing.T) {
 
 // A client that moves to another overlay of a group takes one cut of all types: a cluster goes after the routes to it.
 func TestOverlayMove_FollowsDependencyOrder(t *testing.T) {
-	ws := newGroupsFixture(t)
-	g := NewGroup(Debounce{})
-	base, routes := g.Collection(TypeOf(ClusterURL)), g.Collection(TypeOf(RouteURL))
+	groupsFixture := newGroupsFixture(t)
+	group := NewGroup(Debounce{})
+	base, routes := group.Collection(TypeOf(ClusterURL)), group.Collection(TypeOf(RouteURL))
 	base.MarkSynced()
 	routes.MarkSynced()
 	for i := range 2 {
-		ws.groups[i] = map[string]*Collection{ClusterURL: g.Overlay(base), RouteURL: routes, "base": base}
+		groupsFixture.groups[i] = map[string]*Collection{ClusterURL: group.Overlay(base), RouteURL: routes, "base": base}
 	}
-	ws.put(0, "base", "c")
-	ws.put(0, RouteURL, "r")
-	ws.put(0, ClusterURL, "own")
-	ws.put(1, ClusterURL, "own@2")
-	c := ws.delta("")
-	c.ask(ClusterURL)
-	c.expectAck(ClusterURL, nil, "c@1", "own@1")
-	c.ask(RouteURL)
-	unanswered := c.expect(RouteURL, "r@1")
-	ws.put(0, RouteURL, "r@2") // waits for the answer, and the next cut for it
+	groupsFixture.put(0, "base", "c")
+	groupsFixture.put(0, RouteURL, "r")
+	groupsFixture.put(0, ClusterURL, "own")
+	groupsFixture.put(1, ClusterURL, "own@2")
+	client := groupsFixture.delta("")
+	client.ask(ClusterURL)
+	client.expectAck(ClusterURL, nil, "c@1", "own@1")
+	client.ask(RouteURL)
+	unanswered := client.expect(RouteURL, "r@1")
+	groupsFixture.put(0, RouteURL, "r@2") // waits for the answer, and the next cut for it
 	eventually(t, func() bool {
-		st := ws.server.streamList()[0]
+		st := groupsFixture.server.streamList()[0]
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		return st.types[RouteURL].goal == routes.shown.Load()
 	})
-	g.Apply(map[*Collection]*Commit{
+	group.Apply(map[*Collection]*Commit{
 		base:   {Remove: []string{"c"}},
 		routes: {Put: []*Entry{thing(t, "r", "3", "")}},
 	})
-	ws.move(1)
+	groupsFixture.move(1)
 	eventually(t, func() bool {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return len(ws.groups[0][ClusterURL].wakeups) == 0
+		group.mu.Lock()
+		defer group.mu.Unlock()
+		return len(groupsFixture.groups[0][ClusterURL].wakeups) == 0
 	})
-	c.ack(unanswered)
-	c.expectAck(ClusterURL, nil, "own@2")
-	c.expectAck(RouteURL, nil, "r@3")
-	c.expectAck(ClusterURL, nil, "-c")
+	client.ack(unanswered)
+	client.expectAck(ClusterURL, nil, "own@2")
+	client.expectAck(RouteURL, nil, "r@3")
+	client.expectAck(ClusterURL, nil, "-c")
 }
 
 func named(name, version string) *Entry { return &Entry{Name: name, Version: version} }

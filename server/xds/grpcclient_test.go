@@ -79,12 +79,12 @@ func feedService(t *testing.T, w *fixture, backend *net.TCPAddr) (move func(vers
 // grpc-go's own xDS client resolves a service that was fed by hand, and an EDS change moves its traffic from one backend
 // to another.
 func TestGRPCClient(t *testing.T) {
-	firstBackend, two := backend(t), backend(t)
-	w := newFixture(t, Options{})
-	move := feedService(t, w, firstBackend)
+	firstBackend, tcpAddr := backend(t), backend(t)
+	fixture := newFixture(t, Options{})
+	move := feedService(t, fixture, firstBackend)
 
 	bootstrap := fmt.Sprintf(`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}],"server_features":["xds_v3"]}],`+
-		`"node":{"id":"n1"}}`, w.addr)
+		`"node":{"id":"n1"}}`, fixture.addr)
 	resolver, err := xdsclient.NewXDSResolverWithConfigForTesting([]byte(bootstrap))
 	require.NoError(t, err)
 	conn, err := grpc.NewClient("xds:///echo", grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -99,10 +99,10 @@ func TestGRPCClient(t *testing.T) {
 		return p.Addr.String()
 	}
 	require.Equal(t, firstBackend.String(), call())
-	move("2", two)
-	eventually(t, func() bool { return call() == two.String() })
+	move("2", tcpAddr)
+	eventually(t, func() bool { return call() == tcpAddr.String() })
 	eventually(t, func() bool {
-		for _, c := range w.server.Clients() {
+		for _, c := range fixture.server.Clients() {
 			for _, typ := range c.Types {
 				if !typ.Synced || typ.NackError != "" {
 					return false
@@ -120,13 +120,13 @@ func TestGoControlPlaneClient(t *testing.T) {
 		firstAddr, two := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2}
 		move := feedService(t, w, firstAddr)
 		c := dial(ListenerURL)
-		follow := func(typeURL, name string, m proto.Message) {
+		follow := func(typeURL, name string, message proto.Message) {
 			c.ask(typeURL, name)
-			a := c.next()
-			require.Equal(t, typeURL, a.typeURL)
-			require.Len(t, a.bodies, 1)
-			require.NoError(t, a.bodies[0].UnmarshalTo(m))
-			c.ack(a, name)
+			answer := c.next()
+			require.Equal(t, typeURL, answer.typeURL)
+			require.Len(t, answer.bodies, 1)
+			require.NoError(t, answer.bodies[0].UnmarshalTo(message))
+			c.ack(answer, name)
 		}
 		var listener listenerv3.Listener
 		follow(ListenerURL, "echo", &listener)
@@ -151,10 +151,10 @@ func TestGoControlPlaneClient(t *testing.T) {
 
 // backend is a gRPC server with a health service.
 func backend(t *testing.T) *net.TCPAddr {
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s := grpc.NewServer()
 	healthpb.RegisterHealthServer(s, health.NewServer())
-	testutil.ServeGRPC(t, lis, s)
-	return lis.Addr().(*net.TCPAddr)
+	testutil.ServeGRPC(t, listener, s)
+	return listener.Addr().(*net.TCPAddr)
 }

@@ -55,13 +55,13 @@ func newFixture(t *testing.T, opts Options) *fixture {
 		opts.Pacing.Least = -1 // tests of it say so
 	}
 	w.server = NewServer(w, opts)
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	w.addr = lis.Addr().String()
+	w.addr = listener.Addr().String()
 	g := grpc.NewServer(append(w.server.ServerOptions(), grpc.WaitForHandlers(true))...)
 	w.server.Register(g)
 	t.Cleanup(w.server.Close)
-	testutil.ServeGRPC(t, lis, g)
+	testutil.ServeGRPC(t, listener, g)
 	return w
 }
 
@@ -84,19 +84,19 @@ func (w *fixture) coll(typeURL string) *Collection {
 
 // set commits "name" or "name@version" puts and "-name" removals, and marks the type synced.
 func (w *fixture) set(typeURL string, items ...string) {
-	var c Commit
+	var commit Commit
 	for _, item := range items {
 		if name, ok := strings.CutPrefix(item, "-"); ok {
-			c.Remove = append(c.Remove, name)
+			commit.Remove = append(commit.Remove, name)
 			continue
 		}
 		name, version, ok := strings.Cut(item, "@")
 		if !ok {
 			version = "1"
 		}
-		c.Put = append(c.Put, thing(w.t, name, version, ""))
+		commit.Put = append(commit.Put, thing(w.t, name, version, ""))
 	}
-	w.coll(typeURL).Apply(c)
+	w.coll(typeURL).Apply(commit)
 	w.coll(typeURL).MarkSynced()
 }
 
@@ -226,19 +226,19 @@ func receive(t testing.TB, stream grpc.ClientStream, delta bool) (answer, error)
 		return answer{}, err
 	}
 	a := answer{typeURL: m.TypeUrl, version: m.SystemVersionInfo, nonce: m.Nonce, removed: m.RemovedResources, size: proto.Size(&m)}
-	for _, r := range m.Resources {
-		if r.Resource == nil && slices.Equal(r.Aliases, []string{r.Name}) {
-			a.unknown = append(a.unknown, r.Name)
+	for _, resource := range m.Resources {
+		if resource.Resource == nil && slices.Equal(resource.Aliases, []string{resource.Name}) {
+			a.unknown = append(a.unknown, resource.Name)
 			continue
 		}
-		a.bodies = append(a.bodies, r.Resource)
-		if !r.Resource.MessageIs(&wrapperspb.StringValue{}) {
+		a.bodies = append(a.bodies, resource.Resource)
+		if !resource.Resource.MessageIs(&wrapperspb.StringValue{}) {
 			continue
 		}
-		if got := bodyText(t, r.Resource); !strings.HasPrefix(got, r.Name+"@"+r.Version) {
-			return a, fmt.Errorf("resource %s@%s says %q", r.Name, r.Version, got)
+		if got := bodyText(t, resource.Resource); !strings.HasPrefix(got, resource.Name+"@"+resource.Version) {
+			return a, fmt.Errorf("resource %s@%s says %q", resource.Name, resource.Version, got)
 		}
-		a.puts = append(a.puts, r.Name+"@"+r.Version)
+		a.puts = append(a.puts, resource.Name+"@"+resource.Version)
 	}
 	return a, nil
 }

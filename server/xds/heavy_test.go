@@ -16,27 +16,27 @@ import (
 
 // Both ways to look up names in a state have the same result.
 func TestSubscriptionNames_OfState(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
+	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		var changes []change
 		existing := make(map[string]bool)
-		for range rng.IntN(300) {
-			name := fmt.Sprint(rng.IntN(500))
+		for range random.IntN(300) {
+			name := fmt.Sprint(random.IntN(500))
 			existing[name] = true
 			changes = append(changes, change{name, thing(t, name, "1", "")})
 		}
-		s := nothing.with(changes)
+		state := nothing.with(changes)
 		var w subscriptionNames
 		want := make(map[string]bool)
-		for range rng.IntN(300) {
-			name := fmt.Sprint(rng.IntN(500))
-			w.add(name, s)
+		for range random.IntN(300) {
+			name := fmt.Sprint(random.IntN(500))
+			w.add(name, state)
 			if existing[name] {
 				want[name] = true
 			}
 		}
 		got := make(map[string]bool)
-		for e := range w.entriesIn(s) {
+		for e := range w.entriesIn(state) {
 			require.False(t, got[e.Name])
 			got[e.Name] = true
 		}

@@ -36,18 +36,18 @@ func resuming(typeURL string, size int) *discoveryv3.DeltaDiscoveryRequest {
 }
 
 func TestInitialVersions_KeptForFirstRequestOnly(t *testing.T) {
-	w := newFixture(t, Options{})
-	s := w.mute()
+	fixture := newFixture(t, Options{})
+	s := fixture.mute()
 	require.NoError(t, s.Send(resuming("never/synced/Type", 1000)))
 	for range noopsBurst {
 		require.NoError(t, s.Send(resuming("never/synced/Type", 60_000)))
 	}
 	require.NoError(t, s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
-	st := w.onlyStream()
-	eventually(t, func() bool { return st.subscription(testType) != nil })
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	require.Less(t, st.unreservedBytes, 2000)
+	stream := fixture.onlyStream()
+	eventually(t, func() bool { return stream.subscription(testType) != nil })
+	stream.mu.Lock()
+	defer stream.mu.Unlock()
+	require.Less(t, stream.unreservedBytes, 2000)
 }
 
 func TestInitialVersions_SmallRequestsShareLimit(t *testing.T) {
@@ -69,9 +69,9 @@ func TestWildcardResponse_SharesEncoding(t *testing.T) {
 		e := thing(t, fmt.Sprintf("n%04d", i), "1", strings.Repeat("x", 100))
 		changes = append(changes, change{e.Name, e})
 	}
-	s := nothing.with(changes)
+	state := nothing.with(changes)
 	shared := make(map[*encoded]bool)
-	for _, b := range s.deltaBodiesAll() {
+	for _, b := range state.deltaBodiesAll() {
 		for _, p := range b.parts {
 			shared[p] = true
 		}
@@ -90,7 +90,7 @@ func TestWildcardResponse_SharesEncoding(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := plan(variant{delta: true}, &c.client, &c.selection, s, false)
+			p := plan(variant{delta: true}, &c.client, &c.selection, state, false)
 			unsharedBytes, count := 0, 0
 			for _, b := range p.bodies(variant{delta: true}) {
 				count += b.count
@@ -109,40 +109,40 @@ func TestWildcardResponse_SharesEncoding(t *testing.T) {
 // Repeated route requests are no acknowledgements.
 func TestRepeatedRouteRequests_StillReceiveChanges(t *testing.T) {
 	const timeout = 200 * time.Millisecond
-	w := newFixture(t, Options{AckTimeout: timeout})
-	w.set(ClusterURL, "a", "b")
-	w.set(EndpointURL, "a", "b")
-	w.set(ListenerURL, "l@1")
+	fixture := newFixture(t, Options{AckTimeout: timeout})
+	fixture.set(ClusterURL, "a", "b")
+	fixture.set(EndpointURL, "a", "b")
+	fixture.set(ListenerURL, "l@1")
 	var routes []string
 	for i := range 300 {
 		routes = append(routes, fmt.Sprintf("r%d", i))
 	}
-	w.set(RouteURL, routes...)
-	c := w.delta(ClusterURL)
-	c.ask(ClusterURL, "a", "b")
-	c.expectAck(ClusterURL, nil, "a@1", "b@1")
-	c.ask(ListenerURL)
-	c.expectAck(ListenerURL, nil, "l@1")
-	c.ask(RouteURL, "r0")
-	c.expectAck(RouteURL, nil, "r0@1")
-	w.set(ClusterURL, "-b")
+	fixture.set(RouteURL, routes...)
+	client := fixture.delta(ClusterURL)
+	client.ask(ClusterURL, "a", "b")
+	client.expectAck(ClusterURL, nil, "a@1", "b@1")
+	client.ask(ListenerURL)
+	client.expectAck(ListenerURL, nil, "l@1")
+	client.ask(RouteURL, "r0")
+	client.expectAck(RouteURL, nil, "r0@1")
+	fixture.set(ClusterURL, "-b")
 	waits := map[string]bool{"-b": true, "l@2": true, "a@2": true}
 	asking := time.NewTicker(timeout / 4)
 	defer asking.Stop()
 	for i, name := range routes[1:] {
-		c.ask(RouteURL, name)
+		client.ask(RouteURL, name)
 		if i == 4*2*removalTimeouts {
-			w.set(ListenerURL, "l@2")
-			w.set(ClusterURL, "a@2")
+			fixture.set(ListenerURL, "l@2")
+			fixture.set(ClusterURL, "a@2")
 		}
 		for requested := false; !requested; {
 			select {
-			case a := <-c.answers:
-				c.ack(a)
-				for _, put := range a.puts {
+			case answer := <-client.answers:
+				client.ack(answer)
+				for _, put := range answer.puts {
 					delete(waits, put)
 				}
-				for _, name := range a.removed {
+				for _, name := range answer.removed {
 					delete(waits, "-"+name)
 				}
 			case <-asking.C:

@@ -41,37 +41,37 @@ func TestUnansweredType_KeepsStreamOpen(t *testing.T) {
 }
 
 func TestMissingMarkSynced_Logged(t *testing.T) {
-	var log testutil.Buffer
-	w := newFixture(t, Options{Log: log.Logger()})
+	var buffer testutil.Buffer
+	w := newFixture(t, Options{Log: buffer.Logger()})
 	w.server.unsyncedAfter = time.Millisecond
 	w.delta(testType).ask(testType)
-	eventually(t, func() bool { return strings.Contains(log.String(), "MarkSynced") })
-	require.Contains(t, log.String(), testType)
+	eventually(t, func() bool { return strings.Contains(buffer.String(), "MarkSynced") })
+	require.Contains(t, buffer.String(), testType)
 }
 
 func TestMissingServerOptions_Logged(t *testing.T) {
-	var log testutil.Buffer
-	w := newFixture(t, Options{Log: log.Logger()})
+	var buffer testutil.Buffer
+	fixture := newFixture(t, Options{Log: buffer.Logger()})
 	g := grpc.NewServer()
-	w.server.Register(g)
+	fixture.server.Register(g)
 	addr, stop := serveOn(t, g)
 	defer stop()
-	w.addr = addr
-	c := w.sotw(testType)
+	fixture.addr = addr
+	c := fixture.sotw(testType)
 	c.ask(testType)
 	require.Error(t, c.ended())
-	eventually(t, func() bool { return strings.Contains(log.String(), "request cannot be decoded") })
-	require.Contains(t, log.String(), errNoOptions.Error())
+	eventually(t, func() bool { return strings.Contains(buffer.String(), "request cannot be decoded") })
+	require.Contains(t, buffer.String(), errNoOptions.Error())
 }
 
 func TestEntryWithoutVersion_UsesContentHash(t *testing.T) {
 	coll := NewCollection(TypeOf(testType), Debounce{})
-	first, two := thing(t, "a", "", "one"), thing(t, "a", "", "two")
+	first, entry := thing(t, "a", "", "one"), thing(t, "a", "", "two")
 	require.True(t, coll.Apply(Commit{Put: []*Entry{first}}))
 	require.Equal(t, VersionOf(first.Any), coll.Get("a").Version)
 	require.False(t, coll.Apply(Commit{Put: []*Entry{thing(t, "a", "", "one")}}))
-	require.True(t, coll.Apply(Commit{Put: []*Entry{two}}), "it would never be sent")
-	require.Empty(t, two.Version, "Apply does not change its arguments")
+	require.True(t, coll.Apply(Commit{Put: []*Entry{entry}}), "it would never be sent")
+	require.Empty(t, entry.Version, "Apply does not change its arguments")
 }
 
 func TestReusedVersion_Logged(t *testing.T) {
@@ -80,27 +80,27 @@ func TestReusedVersion_Logged(t *testing.T) {
 		"of a collection": {{Version: "1"}, {Put: []*Entry{thing(t, "a", "1", "")}, Version: "1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log testutil.Buffer
+			var buffer testutil.Buffer
 			group := NewGroup(Debounce{})
-			group.Log = log.Logger()
+			group.Log = buffer.Logger()
 			coll := group.Collection(TypeOf(testType))
 			coll.Apply(commits[0])
 			coll.Apply(commits[0])
-			require.Empty(t, log.String())
+			require.Empty(t, buffer.String())
 			coll.Apply(commits[1])
-			require.Contains(t, log.String(), "a version was used again for other content")
+			require.Contains(t, buffer.String(), "a version was used again for other content")
 		})
 	}
 }
 
 func TestEntriesOfEnvoy(t *testing.T) {
-	eds := &clusterv3.Cluster{Name: "c", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}}
-	e, err := NewEntry(eds)
+	cluster := &clusterv3.Cluster{Name: "c", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}}
+	e, err := NewEntry(cluster)
 	require.NoError(t, err)
 	require.Equal(t, "c", e.Child)
 	require.Equal(t, VersionOf(e.Any), e.Version)
-	eds.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{ServiceName: "s"}
-	require.Equal(t, "s", ChildOf(eds))
+	cluster.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{ServiceName: "s"}
+	require.Equal(t, "s", ChildOf(cluster))
 	require.Empty(t, ChildOf(&clusterv3.Cluster{Name: "static"}))
 	require.Equal(t, "s", NameOf(&endpointv3.ClusterLoadAssignment{ClusterName: "s"}))
 	_, err = NewEntry(wrapperspb.String("nameless"))
@@ -108,13 +108,13 @@ func TestEntriesOfEnvoy(t *testing.T) {
 }
 
 func TestInvalidEntries_Ignored(t *testing.T) {
-	var log testutil.Buffer
+	var buffer testutil.Buffer
 	group := NewGroup(Debounce{})
-	group.Log = log.Logger()
+	group.Log = buffer.Logger()
 	coll := group.Collection(TypeOf(testType))
 	good := thing(t, "a", "1", "")
 	coll.Apply(Commit{Put: []*Entry{nil, {Version: "1"}, {Name: "*", Version: "1"}, {Name: "x", Version: "1", Any: []byte("no Any")}, good}})
 	require.Equal(t, 1, coll.Len())
-	require.Equal(t, 4, strings.Count(log.String(), "invalid entry ignored"), log.String())
-	require.Contains(t, log.String(), "x: Any is not an encoded google.protobuf.Any")
+	require.Equal(t, 4, strings.Count(buffer.String(), "invalid entry ignored"), buffer.String())
+	require.Contains(t, buffer.String(), "x: Any is not an encoded google.protobuf.Any")
 }

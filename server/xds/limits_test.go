@@ -72,8 +72,8 @@ func TestLimits(t *testing.T) {
 }
 
 func TestNackReason_Truncated(t *testing.T) {
-	var log testutil.Buffer
-	w := newFixture(t, Options{Log: log.Logger()})
+	var buffer testutil.Buffer
+	w := newFixture(t, Options{Log: buffer.Logger()})
 	w.set(testType, "a")
 	c := w.delta(testType)
 	c.ask(testType)
@@ -82,29 +82,29 @@ func TestNackReason_Truncated(t *testing.T) {
 	reason := w.server.Clients()[0].Types[0].NackError
 	require.Less(t, len(reason), 2*wire.MaxReason)
 	require.Regexp(t, "^no no .*…", reason)
-	eventually(t, func() bool { return strings.Contains(log.String(), "rejected") })
-	require.Less(t, len(log.String()), 3*wire.MaxReason)
+	eventually(t, func() bool { return strings.Contains(buffer.String(), "rejected") })
+	require.Less(t, len(buffer.String()), 3*wire.MaxReason)
 }
 
 func TestTypeLimit_CheckedBeforeCatalog(t *testing.T) {
-	w := newFixture(t, Options{Limits: Limits{TypesPerStream: 2}})
-	c := w.sotw(testType)
+	fixture := newFixture(t, Options{Limits: Limits{TypesPerStream: 2}})
+	client := fixture.sotw(testType)
 	for _, typeURL := range []string{"first", "second", "third"} {
-		c.ask(typeURL)
+		client.ask(typeURL)
 	}
-	require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(c.ended()))
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	require.NotContains(t, w.colls, "third")
+	require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(client.ended()))
+	fixture.mu.Lock()
+	defer fixture.mu.Unlock()
+	require.NotContains(t, fixture.colls, "third")
 }
 
 func TestNames_ReleasedOnUnsubscribe(t *testing.T) {
-	w := newFixture(t, Options{})
+	fixture := newFixture(t, Options{})
 	names := func(n int) {
 		t.Helper()
-		eventually(t, func() bool { return w.namesCost() == n })
+		eventually(t, func() bool { return fixture.namesCost() == n })
 	}
-	delta, sotw := w.delta(testType), w.sotw(testType)
+	delta, sotw := fixture.delta(testType), fixture.sotw(testType)
 	delta.ask(testType, "a", "b", "b", strings.Repeat("n", 128))
 	names(4)
 	delta.ask(testType, "-a", "-b", "-c", "d")
@@ -113,7 +113,7 @@ func TestNames_ReleasedOnUnsubscribe(t *testing.T) {
 	names(6)
 	sotw.ask(testType, "a")
 	names(4)
-	w.coll(testType).MarkSynced() // a stream ends when its requests are answered
+	fixture.coll(testType).MarkSynced() // a stream ends when its requests are answered
 	require.NoError(t, delta.close())
 	require.NoError(t, sotw.close())
 	names(0)
@@ -122,12 +122,12 @@ func TestNames_ReleasedOnUnsubscribe(t *testing.T) {
 // A client with a wildcard gets an answer for each name that it unsubscribes from.
 func TestUnsubscribedNames_CountAgainstLimit(t *testing.T) {
 	w := newFixture(t, Options{Limits: Limits{NamesPerStream: 10}})
-	c := w.delta(testType)
-	c.ask(testType)
+	client := w.delta(testType)
+	client.ask(testType)
 	for i := range 11 {
-		c.ask(testType, fmt.Sprint("-", i)) // no type is synced, so the server sends no responses
+		client.ask(testType, fmt.Sprint("-", i)) // no type is synced, so the server sends no responses
 	}
-	require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(c.ended()))
+	require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(client.ended()))
 }
 
 // oneRequest is a stream with one request. It records the parts of the request that the server retains.
@@ -143,13 +143,13 @@ func (o *oneRequest) SetHeader(metadata.MD) error { return nil }
 func (o *oneRequest) SendMsg(any) error           { return nil }
 
 func (o *oneRequest) RecvMsg(m any) error {
-	r, _ := m.(*wire.Request)
+	request, _ := m.(*wire.Request)
 	if o.reads++; o.reads == 1 {
-		r.TypeURL, r.Names, r.Err = testType, []string{"a"}, &status.Status{Message: "no"}
-		r.Initial = &wire.Versions{}
+		request.TypeURL, request.Names, request.Err = testType, []string{"a"}, &status.Status{Message: "no"}
+		request.Initial = &wire.Versions{}
 		return nil
 	}
-	o.retained = *r
+	o.retained = *request
 	return io.EOF
 }
 
@@ -167,43 +167,43 @@ func TestRequest_ReleasedBeforeNextRead(t *testing.T) {
 }
 
 func TestRequest_RetainsLimitedText(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(testType, "a")
-	c := w.sotw(testType)
+	fixture := newFixture(t, Options{})
+	fixture.set(testType, "a")
+	c := fixture.sotw(testType)
 	c.ask(testType)
 	a := c.next()
 	require.NoError(t, c.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, ResponseNonce: strings.Repeat("0", 8<<20) + a.nonce}))
 	c.silence()
-	require.Empty(t, w.server.Clients()[0].Types[0].AckedNonce, "a nonce counts as it was sent")
-	for _, req := range []*discoveryv3.DiscoveryRequest{
+	require.Empty(t, fixture.server.Clients()[0].Types[0].AckedNonce, "a nonce counts as it was sent")
+	for _, discoveryRequest := range []*discoveryv3.DiscoveryRequest{
 		{TypeUrl: testType, Node: &corev3.Node{Id: strings.Repeat("x", 1<<20)}},
 		{TypeUrl: strings.Repeat("t", 1<<20)},
 	} {
-		d := w.sotw(testType)
-		require.NoError(t, d.send(req))
+		d := fixture.sotw(testType)
+		require.NoError(t, d.send(discoveryRequest))
 		require.ErrorContains(t, d.ended(), "the limit is")
 	}
 }
 
 func TestLargeNode_CountsAgainstNameLimit(t *testing.T) {
-	w := newFixture(t, Options{Limits: Limits{NamesPerStream: 1000}})
-	w.set(testType, "a")
+	fixture := newFixture(t, Options{Limits: Limits{NamesPerStream: 1000}})
+	fixture.set(testType, "a")
 	envoy := &corev3.Node{Id: "n"} // with a list of extensions
 	for i := range 1000 {
 		envoy.Extensions = append(envoy.Extensions, &corev3.Extension{Name: fmt.Sprintf("envoy.filters.http.an-extension-%d", i)})
 	}
-	c := w.sotw(testType)
-	require.NoError(t, c.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, Node: envoy}))
-	require.Equal(t, []string{"a@1"}, c.next().puts)
-	node := w.server.Clients()[0].Node
+	client := fixture.sotw(testType)
+	require.NoError(t, client.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, Node: envoy}))
+	require.Equal(t, []string{"a@1"}, client.next().puts)
+	node := fixture.server.Clients()[0].Node
 	require.Equal(t, "n", node.Id)
 	require.Empty(t, node.Extensions, "extensions are dropped")
-	require.NoError(t, c.close())
+	require.NoError(t, client.close())
 
-	d := w.sotw(testType)
+	d := fixture.sotw(testType)
 	require.NoError(t, d.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, Node: &corev3.Node{Id: strings.Repeat("x", 100<<10)}}))
 	require.ErrorContains(t, d.ended(), "the limit is 1000")
-	eventually(t, func() bool { return w.namesCost() == 0 })
+	eventually(t, func() bool { return fixture.namesCost() == 0 })
 }
 
 // A type URL is printed everywhere: one that is not printable UTF-8 ends the stream, and is not seen in the status of clients.

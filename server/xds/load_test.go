@@ -14,13 +14,13 @@ func TestRejectingClient_GetsOneResponsePerChange(t *testing.T) {
 		w.set(testType, "a@0")
 		c := dial(testType)
 		c.ask(testType)
-		a := c.expect(testType, "a@0")
+		answer := c.expect(testType, "a@0")
 		for i := range 20 {
 			for range 2 {
-				c.nack(a, "never") // some clients say so again and again
+				c.nack(answer, "never") // some clients say so again and again
 			}
 			w.set(testType, fmt.Sprintf("a@%d", i+1))
-			a = c.expect(testType, fmt.Sprintf("a@%d", i+1))
+			answer = c.expect(testType, fmt.Sprintf("a@%d", i+1))
 		}
 		c.silence()
 		require.EqualValues(t, 21, w.server.Clients()[0].Types[0].Responses)
@@ -30,42 +30,42 @@ func TestRejectingClient_GetsOneResponsePerChange(t *testing.T) {
 // Each of many subscription changes gets only the requested resources: if the work were in proportion to the
 // subscription, so would be the responses.
 func TestTenThousandSubscriptionsOnOneStream(t *testing.T) {
-	w := newFixture(t, Options{})
+	fixture := newFixture(t, Options{})
 	const n = 10_000
 	var commit Commit
 	for i := range n {
 		commit.Put = append(commit.Put, thing(t, fmt.Sprintf("n%05d", i), "1", ""))
 	}
-	w.coll(EndpointURL).Apply(commit)
-	w.coll(EndpointURL).MarkSynced()
-	c := w.delta(EndpointURL)
+	fixture.coll(EndpointURL).Apply(commit)
+	fixture.coll(EndpointURL).MarkSynced()
+	client := fixture.delta(EndpointURL)
 	seen, sent := map[string]bool{}, 0
 	receive := func(a answer) {
-		c.ack(a)
+		client.ack(a)
 		for _, name := range a.puts {
 			seen[name] = true
 			sent++
 		}
 	}
 	for i := range n {
-		c.ask(EndpointURL, fmt.Sprintf("n%05d", i))
+		client.ask(EndpointURL, fmt.Sprintf("n%05d", i))
 		select {
-		case a := <-c.answers:
+		case a := <-client.answers:
 			receive(a)
 		default:
 		}
 	}
 	for len(seen) < n {
-		receive(c.next())
+		receive(client.next())
 	}
 	require.Equal(t, n, sent, "each once")
-	require.Equal(t, n, w.server.Clients()[0].Types[0].Names)
+	require.Equal(t, n, fixture.server.Clients()[0].Types[0].Names)
 	for i := range n - 1 {
-		c.ask(EndpointURL, fmt.Sprintf("-n%05d", i))
+		client.ask(EndpointURL, fmt.Sprintf("-n%05d", i))
 	}
-	w.awaitSubscription(false, 1)
-	w.set(EndpointURL, "n00000@2", "n09999@2")
-	c.expectAck(EndpointURL, nil, "n09999@2")
+	fixture.awaitSubscription(false, 1)
+	fixture.set(EndpointURL, "n00000@2", "n09999@2")
+	client.expectAck(EndpointURL, nil, "n09999@2")
 }
 
 // An idle stream does not keep responses: the encoded pages, which are held weakly, are freed.

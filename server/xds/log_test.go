@@ -18,21 +18,21 @@ import (
 )
 
 func TestConnections_Logged(t *testing.T) {
-	var log testutil.Buffer
-	w := newFixture(t, Options{Log: log.Logger()})
-	w.set(testType, "a")
-	c := w.delta(testType)
-	c.ask(testType)
-	c.expect(testType, "a@1")
-	require.Contains(t, log.String(), `msg="client connected" node_id=`)
-	require.Contains(t, log.String(), "variant=delta")
-	require.NoError(t, c.close())
-	eventually(t, func() bool { return strings.Contains(log.String(), `msg="client disconnected"`) })
-	require.Contains(t, log.String(), `why="client closed the stream"`)
+	var buffer testutil.Buffer
+	fixture := newFixture(t, Options{Log: buffer.Logger()})
+	fixture.set(testType, "a")
+	client := fixture.delta(testType)
+	client.ask(testType)
+	client.expect(testType, "a@1")
+	require.Contains(t, buffer.String(), `msg="client connected" node_id=`)
+	require.Contains(t, buffer.String(), "variant=delta")
+	require.NoError(t, client.close())
+	eventually(t, func() bool { return strings.Contains(buffer.String(), `msg="client disconnected"`) })
+	require.Contains(t, buffer.String(), `why="client closed the stream"`)
 
-	require.NoError(t, w.sotw(testType).close())
-	eventually(t, func() bool { return len(w.server.Clients()) == 0 })
-	require.Equal(t, 1, strings.Count(log.String(), "client disconnected"), "a client without requests has no log line")
+	require.NoError(t, fixture.sotw(testType).close())
+	eventually(t, func() bool { return len(fixture.server.Clients()) == 0 })
+	require.Equal(t, 1, strings.Count(buffer.String(), "client disconnected"), "a client without requests has no log line")
 }
 
 func TestEndReason(t *testing.T) {
@@ -51,16 +51,16 @@ func TestEndReason_OmitsGRPCPrefix(t *testing.T) {
 
 // Above the rate, the next line has the number of suppressed lines.
 func TestConnectionLog_CountsSuppressedLines(t *testing.T) {
-	var log bytes.Buffer
+	var buffer bytes.Buffer
 	v := connectionLog{limiter: rate.NewLimiter(0, 1)}
-	logger := slog.New(slog.NewTextHandler(&log, nil))
+	logger := slog.New(slog.NewTextHandler(&buffer, nil))
 	for range 4 {
 		v.log(logger, "client connected")
 	}
-	require.Equal(t, 1, strings.Count(log.String(), "\n"))
+	require.Equal(t, 1, strings.Count(buffer.String(), "\n"))
 	v.limiter.SetBurst(2)
 	v.limiter.SetLimit(rate.Inf)
 	v.log(logger, "client disconnected")
 	v.log(logger, "client connected")
-	require.Equal(t, 1, strings.Count(log.String(), "suppressed=3\n"), log.String())
+	require.Equal(t, 1, strings.Count(buffer.String(), "suppressed=3\n"), buffer.String())
 }

@@ -86,43 +86,43 @@ func (c *crowd) disconnect() {
 
 // BenchmarkNames_Connect is 10,000 clients that ask for 20 of 10,000 endpoints each, at once; one operation is all of them.
 func BenchmarkNames_Connect(b *testing.B) {
-	c := newCrowd(b)
+	crowd := newCrowd(b)
 	before := heap()
 	for b.Loop() {
-		c.connect()
+		crowd.connect()
 		b.StopTimer()
 		b.ReportMetric(float64(heap()-before)/crowdClients, "bytes/client")
-		c.disconnect()
+		crowd.disconnect()
 		b.StartTimer()
 	}
 }
 
 // BenchmarkNames_Change changes the endpoints of one service, which some 20 of the clients have, and wakes all.
 func BenchmarkNames_Change(b *testing.B) {
-	c := newCrowd(b)
-	c.connect()
+	crowd := newCrowd(b)
+	crowd.connect()
 	for b.Loop() {
-		c.version++
-		name := serviceName(c.version % crowdServices)
-		c.coll.Apply(Commit{Put: []*Entry{thing(b, name, fmt.Sprint(c.version), pad)}})
+		crowd.version++
+		name := serviceName(crowd.version % crowdServices)
+		crowd.coll.Apply(Commit{Put: []*Entry{thing(b, name, fmt.Sprint(crowd.version), pad)}})
 		sent := 0
-		for _, s := range c.streams {
+		for _, stream := range crowd.streams {
 			select {
-			case <-s.wakeup:
+			case <-stream.wakeup:
 			default:
 			}
-			if out, _ := s.next(time.Now()); out != nil {
+			if out, _ := stream.next(time.Now()); out != nil {
 				sent++
 				names := make([]string, 0, crowdNames)
-				for name := range s.types[EndpointURL].selection.names {
+				for name := range stream.types[EndpointURL].selection.names {
 					names = append(names, name)
 				}
-				c.acknowledge(s, names)
+				crowd.acknowledge(stream, names)
 			}
 		}
 		require.NotZero(b, sent)
 	}
-	c.disconnect()
+	crowd.disconnect()
 }
 
 func heap() uint64 {

@@ -14,13 +14,13 @@ import (
 // Requests to an Envoy can make it ask for any number of nonexistent hosts, and Envoy never unsubscribes. It gets an
 // answer for each, and its stream goes on: with many names, with long ones, and when it resumes with all of them.
 func TestMissingNames_Forgotten(t *testing.T) {
-	w := newFixture(t, Options{Limits: Limits{NamesPerStream: 100}})
-	w.set(VHostURL, "80/a", "80/z")
-	c := w.delta(VHostURL)
-	c.ask(VHostURL)
-	c.expectAck(VHostURL, nil)
-	c.ask(VHostURL, "80/a")
-	c.expectAck(VHostURL, nil, "80/a@1")
+	fixture := newFixture(t, Options{Limits: Limits{NamesPerStream: 100}})
+	fixture.set(VHostURL, "80/a", "80/z")
+	client := fixture.delta(VHostURL)
+	client.ask(VHostURL)
+	client.expectAck(VHostURL, nil)
+	client.ask(VHostURL, "80/a")
+	client.expectAck(VHostURL, nil, "80/a@1")
 	names, versions := []string{"80/a", "80/z"}, map[string]string{"80/a": "1"}
 	for i := range 300 {
 		name := fmt.Sprintf("80/no-%d", i)
@@ -29,20 +29,20 @@ func TestMissingNames_Forgotten(t *testing.T) {
 		}
 		names = append(names, name)
 		versions[name] = ""
-		c.ask(VHostURL, name)
-		answer := c.next()
+		client.ask(VHostURL, name)
+		answer := client.next()
 		require.Equal(t, []string{name}, answer.unknown)
-		c.ack(answer)
+		client.ack(answer)
 	}
-	eventually(t, func() bool { return w.namesCost() <= 51 })
-	w.set(VHostURL, "80/a@2", "80/no-299") // the last ones are remembered
-	c.expectAck(VHostURL, nil, "80/a@2", "80/no-299@1")
-	w.set(VHostURL, "80/no-1")
-	c.silence()
-	c.ask(VHostURL, "80/no-1") // another request for the host
-	c.expectAck(VHostURL, nil, "80/no-1@1")
+	eventually(t, func() bool { return fixture.namesCost() <= 51 })
+	fixture.set(VHostURL, "80/a@2", "80/no-299") // the last ones are remembered
+	client.expectAck(VHostURL, nil, "80/a@2", "80/no-299@1")
+	fixture.set(VHostURL, "80/no-1")
+	client.silence()
+	client.ask(VHostURL, "80/no-1") // another request for the host
+	client.expectAck(VHostURL, nil, "80/no-1@1")
 
-	back := w.delta(VHostURL)
+	back := fixture.delta(VHostURL)
 	require.NoError(t, back.send(&discoveryv3.DeltaDiscoveryRequest{
 		TypeUrl: VHostURL, ResourceNamesSubscribe: names,
 		InitialResourceVersions: versions,
@@ -50,40 +50,40 @@ func TestMissingNames_Forgotten(t *testing.T) {
 	answer := back.next()
 	require.Equal(t, []string{"80/a@2", "80/no-1@1", "80/no-299@1", "80/z@1"}, answer.puts)
 	back.ack(answer)
-	w.set(VHostURL, "80/z@2")
+	fixture.set(VHostURL, "80/z@2")
 	back.expectAck(VHostURL, nil, "80/z@2")
 }
 
 func TestMissingNames_RepeatedNameIsNewest(t *testing.T) {
-	m := newMissing(&Limits{NamesPerStream: -1})
+	missing := newMissing(&Limits{NamesPerStream: -1})
 	for i := range 50 {
-		m.add(fmt.Sprint(i))
+		missing.add(fmt.Sprint(i))
 	}
 	for i := range 40 {
-		m.drop(fmt.Sprint(i))
-		m.add(fmt.Sprint(i))
+		missing.drop(fmt.Sprint(i))
+		missing.add(fmt.Sprint(i))
 	}
 	for i := range 50 {
 		name := fmt.Sprint((i + 40) % 50)
-		require.Equal(t, name, m.oldest())
-		m.drop(name)
+		require.Equal(t, name, missing.oldest())
+		missing.drop(name)
 	}
 }
 
 // With types without NoWildcard the limit holds.
 func TestMissingNames_CountWithWildcardTypes(t *testing.T) {
-	w := newFixture(t, Options{Limits: Limits{NamesPerStream: 100}})
-	w.set(EndpointURL, "a")
+	fixture := newFixture(t, Options{Limits: Limits{NamesPerStream: 100}})
+	fixture.set(EndpointURL, "a")
 	var names []string
 	for i := range 101 {
 		names = append(names, fmt.Sprintf("no-%d", i))
 	}
 	for _, namesPerRequest := range []int{101, 51} { // at once, and one after the other
-		c := w.delta(EndpointURL)
-		c.ask(EndpointURL, names[:namesPerRequest]...)
+		client := fixture.delta(EndpointURL)
+		client.ask(EndpointURL, names[:namesPerRequest]...)
 		if namesPerRequest < 101 {
-			c.ask(EndpointURL, names[namesPerRequest:]...)
+			client.ask(EndpointURL, names[namesPerRequest:]...)
 		}
-		require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(c.ended()))
+		require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(client.ended()))
 	}
 }

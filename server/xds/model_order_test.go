@@ -22,11 +22,11 @@ import (
 func TestModelOfTheOrder(t *testing.T) {
 	seeds, from := fromEnv(t, "XDS_MODEL_SEEDS", 300), fromEnv(t, "XDS_MODEL_FROM", 1)
 	for seed := from; seed < from+seeds; seed++ {
-		o := newOrderModel(t, uint64(seed)) //nolint:gosec // a seed
-		for o.steps < modelSteps {
-			o.step()
+		orderModel := newOrderModel(t, uint64(seed)) //nolint:gosec // a seed
+		for orderModel.steps < modelSteps {
+			orderModel.step()
 		}
-		o.rest()
+		orderModel.rest()
 	}
 }
 
@@ -199,36 +199,36 @@ func (o *orderModel) routesHad() map[string]string {
 
 // want sends a request for names, unless the client wants just these already.
 func (o *orderModel) want(url string, names ...string) {
-	ty := o.types[url]
-	if ty.subscribed && maps.Equal(ty.names, set(names)) {
+	modelType := o.types[url]
+	if modelType.subscribed && maps.Equal(modelType.names, set(names)) {
 		return
 	}
-	req := o.request(url)
+	request := o.request(url)
 	switch {
 	case !o.delta:
-		req.Names, req.Nonce = names, ty.nonce
-	case !ty.subscribed:
-		req.Subscribe = names
-		if len(ty.resources) > 0 {
-			req.Initial = o.initial(ty.resources)
+		request.Names, request.Nonce = names, modelType.nonce
+	case !modelType.subscribed:
+		request.Subscribe = names
+		if len(modelType.resources) > 0 {
+			request.Initial = o.initial(modelType.resources)
 		}
 	default:
 		for _, name := range names {
-			if !ty.names[name] {
-				req.Subscribe = append(req.Subscribe, name)
+			if !modelType.names[name] {
+				request.Subscribe = append(request.Subscribe, name)
 			}
 		}
-		for name := range ty.names {
+		for name := range modelType.names {
 			if !slices.Contains(names, name) {
-				req.Unsubscribe = append(req.Unsubscribe, name)
+				request.Unsubscribe = append(request.Unsubscribe, name)
 			}
 		}
 	}
-	ty.subscribed, ty.names = true, set(names)
+	modelType.subscribed, modelType.names = true, set(names)
 	if o.grpc {
-		ty.drop(0)
+		modelType.drop(0)
 	}
-	o.out = append(o.out, req)
+	o.out = append(o.out, request)
 }
 
 func set(names []string) map[string]bool {
@@ -285,12 +285,12 @@ func (o *orderModel) move() {
 	for i := range o.clusters {
 		name := fmt.Sprintf("c%d", i)
 		for _, url := range []string{ClusterURL, EndpointURL} {
-			c := commits[o.colls[url]]
+			commit := commits[o.colls[url]]
 			switch old := o.colls[url].Get(name); {
 			case !used[name]:
-				c.Remove = append(c.Remove, name)
+				commit.Remove = append(commit.Remove, name)
 			case old == nil || o.chance(4):
-				c.Put = append(c.Put, thing(o.t, name, fmt.Sprint(o.version), ""))
+				commit.Put = append(commit.Put, thing(o.t, name, fmt.Sprint(o.version), ""))
 			}
 		}
 	}
@@ -338,43 +338,43 @@ func (o *orderModel) look() {
 	}
 	msg := o.inbox[0]
 	o.inbox = o.inbox[1:]
-	ty := o.types[msg.typ]
-	ty.nonce = msg.nonce
-	before := maps.Clone(ty.resources)
+	modelType := o.types[msg.typ]
+	modelType.nonce = msg.nonce
+	before := maps.Clone(modelType.resources)
 	o.versions[msg.typ] = msg.version
 	if msg.typ == RouteURL {
 		maps.DeleteFunc(o.direct, func(name, version string) bool { return msg.puts[name] == version && o.balancerRoutes[name] == version })
 	}
 	switch {
 	case o.delta:
-		maps.Copy(ty.resources, msg.puts)
+		maps.Copy(modelType.resources, msg.puts)
 		for _, name := range msg.removed {
-			delete(ty.resources, name)
+			delete(modelType.resources, name)
 		}
-	case TypeOf(msg.typ).Partial && !ty.names["*"]:
-		maps.Copy(ty.resources, msg.puts)
+	case TypeOf(msg.typ).Partial && !modelType.names["*"]:
+		maps.Copy(modelType.resources, msg.puts)
 	default:
-		ty.resources, ty.ver = msg.puts, msg.version
+		modelType.resources, modelType.ver = msg.puts, msg.version
 	}
 	if o.grpc {
-		ty.drop(0) // resources that arrived too late
+		modelType.drop(0) // resources that arrived too late
 	}
 	if msg.typ == ClusterURL {
 		o.clustersChanged(before)
 	}
 	o.check()
-	ack := o.request(msg.typ)
-	ack.Nonce = msg.nonce
+	request := o.request(msg.typ)
+	request.Nonce = msg.nonce
 	if !o.delta {
-		ack.Names = slices.Sorted(maps.Keys(ty.names))
+		request.Names = slices.Sorted(maps.Keys(modelType.names))
 	}
 	if o.grpc { // it acknowledges the response, and then its watchers subscribe to more
-		o.out = append(o.out, ack)
+		o.out = append(o.out, request)
 		o.follow()
 		return
 	}
 	o.follow()
-	o.out = append(o.out, ack)
+	o.out = append(o.out, request)
 }
 
 // clustersChanged drops the endpoints of deleted clusters.

@@ -42,12 +42,12 @@ func TestModel(t *testing.T) {
 	server := NewServer(nil, Options{AckTimeout: modelAckTimeout, Log: slog.New(slog.DiscardHandler)})
 	responses := 0
 	for seed := from; seed < from+seeds; seed++ {
-		m := newModel(t, server, uint64(seed)) //nolint:gosec // a seed
-		for m.steps < modelSteps {
-			m.step()
+		model := newModel(t, server, uint64(seed)) //nolint:gosec // a seed
+		for model.steps < modelSteps {
+			model.step()
 		}
-		m.rest()
-		responses += m.responses
+		model.rest()
+		responses += model.responses
 	}
 	t.Logf("%d histories of %d steps, %d responses", seeds, modelSteps, responses)
 }
@@ -239,22 +239,22 @@ func (m *model) commit() {
 	commits := make(map[*Collection]*Commit)
 	for range 1 + m.r.IntN(3) {
 		url := modelTypes[m.r.IntN(len(modelTypes))]
-		c := commits[m.colls[url]]
-		if c == nil {
-			c = &Commit{}
-			commits[m.colls[url]] = c
+		commit := commits[m.colls[url]]
+		if commit == nil {
+			commit = &Commit{}
+			commits[m.colls[url]] = commit
 		}
 		for range m.r.IntN(4) {
 			if name := m.name(); m.chance(3) {
-				c.Remove = append(c.Remove, name)
+				commit.Remove = append(commit.Remove, name)
 			} else {
-				c.Put = append(c.Put, thing(m.t, name, strconv.Itoa(m.r.IntN(3)), ""))
+				commit.Put = append(commit.Put, thing(m.t, name, strconv.Itoa(m.r.IntN(3)), ""))
 			}
 		}
 		if m.given && m.chance(3) {
-			c.Version = fmt.Sprintf("by hand %d", m.r.IntN(3))
+			commit.Version = fmt.Sprintf("by hand %d", m.r.IntN(3))
 		}
-		m.note("commit %s -%v +%v %s", short(url), c.Remove, names(c.Put), c.Version)
+		m.note("commit %s -%v +%v %s", short(url), commit.Remove, names(commit.Put), commit.Version)
 	}
 	m.group.Apply(commits)
 }
@@ -264,13 +264,13 @@ func (m *model) show() {
 	m.group.mu.Lock()
 	m.group.show()
 	m.group.mu.Unlock()
-	for url, ty := range m.types {
+	for url, modelType := range m.types {
 		if !m.delta && TypeOf(url).Partial { // removals cannot be sent, and a client that resumes does not have them
 			for i := range modelNames {
 				if name := fmt.Sprintf("n%d", i); m.colls[url].Get(name) == nil {
-					ty.repeatable[name] = m.sent
+					modelType.repeatable[name] = m.sent
 					if TypeOf(url).Rank > 0 { // a stream may come to this cut much later
-						ty.repeatable[name] = math.MaxInt
+						modelType.repeatable[name] = math.MaxInt
 					}
 				}
 			}
@@ -294,58 +294,58 @@ func (m *model) connect(resumes bool) {
 	}
 	m.inbox, m.cut = nil, false
 	for _, url := range modelTypes {
-		ty := m.types[url]
-		wasAsked := ty.subscribed
-		ty.subscribed, ty.named, ty.nonce, ty.sent, ty.accepted = false, false, "", "", nil
-		ty.repeatable, ty.knownMissing = map[string]int{}, map[string]bool{}
+		modelType := m.types[url]
+		wasAsked := modelType.subscribed
+		modelType.subscribed, modelType.named, modelType.nonce, modelType.sent, modelType.accepted = false, false, "", "", nil
+		modelType.repeatable, modelType.knownMissing = map[string]int{}, map[string]bool{}
 		if !resumes || !wasAsked {
-			ty.resources, ty.ver = map[string]string{}, ""
-			ty.wildcard, ty.names = false, map[string]bool{}
+			modelType.resources, modelType.ver = map[string]string{}, ""
+			modelType.wildcard, modelType.names = false, map[string]bool{}
 			continue
 		}
 		if !m.chance(3) { // the others are asked for later, or never
 			m.first(url, true)
 		} else {
-			ty.resources, ty.ver = map[string]string{}, ""
-			ty.wildcard, ty.names = false, map[string]bool{}
+			modelType.resources, modelType.ver = map[string]string{}, ""
+			modelType.wildcard, modelType.names = false, map[string]bool{}
 		}
 	}
 }
 
 // first is the first request of a type on a stream.
 func (m *model) first(url string, resumes bool) {
-	ty := m.types[url]
-	ty.subscribed, ty.repeat = true, m.sent
-	req := m.request(url)
-	if ty.wildcard && !m.delta && len(ty.names) > 0 || ty.wildcard && m.chance(2) {
-		req.Names = append(req.Names, "*")
+	modelType := m.types[url]
+	modelType.subscribed, modelType.repeat = true, m.sent
+	request := m.request(url)
+	if modelType.wildcard && !m.delta && len(modelType.names) > 0 || modelType.wildcard && m.chance(2) {
+		request.Names = append(request.Names, "*")
 	}
-	if !ty.wildcard || m.chance(2) && len(req.Names) > 0 || !m.delta {
-		req.Names = append(req.Names, slices.Sorted(maps.Keys(ty.names))...)
+	if !modelType.wildcard || m.chance(2) && len(request.Names) > 0 || !m.delta {
+		request.Names = append(request.Names, slices.Sorted(maps.Keys(modelType.names))...)
 	} else {
-		ty.names = map[string]bool{}
+		modelType.names = map[string]bool{}
 	}
-	if ty.named = len(req.Names) > 0; !ty.named {
-		ty.wildcard = true
+	if modelType.named = len(request.Names) > 0; !modelType.named {
+		modelType.wildcard = true
 	}
-	for name := range ty.names {
-		ty.repeatable[name] = m.sent
+	for name := range modelType.names {
+		modelType.repeatable[name] = m.sent
 	}
 	if m.delta {
-		req.Subscribe, req.Names = req.Names, nil
-		if resumes && len(ty.resources) > 0 {
-			req.Initial = m.initial(ty.resources)
-			ty.repeatable = map[string]int{}
+		request.Subscribe, request.Names = request.Names, nil
+		if resumes && len(modelType.resources) > 0 {
+			request.Initial = m.initial(modelType.resources)
+			modelType.repeatable = map[string]int{}
 		} else {
-			ty.resources = map[string]string{}
+			modelType.resources = map[string]string{}
 		}
-	} else if resumes && ty.wildcard {
-		req.Version = ty.ver
+	} else if resumes && modelType.wildcard {
+		request.Version = modelType.ver
 	}
-	if !m.delta && !ty.wildcard {
-		ty.ver = ""
+	if !m.delta && !modelType.wildcard {
+		modelType.ver = ""
 	}
-	m.send(req)
+	m.send(request)
 }
 
 func (m *model) initial(versions map[string]string) *wire.Versions {
@@ -368,27 +368,27 @@ func (m *model) send(req *wire.Request) {
 
 // ask changes the client's subscription to a type.
 func (m *model) ask(url string) {
-	ty := m.types[url]
-	if !ty.subscribed {
-		ty.wildcard = m.chance(2)
+	modelType := m.types[url]
+	if !modelType.subscribed {
+		modelType.wildcard = m.chance(2)
 		for range m.r.IntN(3) {
-			ty.names[m.name()] = true
+			modelType.names[m.name()] = true
 		}
-		if len(ty.names) == 0 {
-			ty.wildcard = true
+		if len(modelType.names) == 0 {
+			modelType.wildcard = true
 		}
 		m.first(url, false)
 		return
 	}
 	if m.delta {
-		m.askDelta(ty, url)
+		m.askDelta(modelType, url)
 	} else {
-		m.askSotW(ty, url)
+		m.askSotW(modelType, url)
 	}
 }
 
 func (m *model) askDelta(ty *modelType, url string) {
-	req := m.request(url)
+	request := m.request(url)
 	for range 1 + m.r.IntN(2) {
 		name := m.name()
 		if m.chance(6) {
@@ -397,16 +397,16 @@ func (m *model) askDelta(ty *modelType, url string) {
 				m.look(false)
 			}
 		}
-		if slices.Contains(req.Subscribe, name) || slices.Contains(req.Unsubscribe, name) {
+		if slices.Contains(request.Subscribe, name) || slices.Contains(request.Unsubscribe, name) {
 			continue
 		}
 		if m.chance(2) {
-			req.Subscribe = append(req.Subscribe, name)
+			request.Subscribe = append(request.Subscribe, name)
 		} else {
-			req.Unsubscribe = append(req.Unsubscribe, name)
+			request.Unsubscribe = append(request.Unsubscribe, name)
 		}
 	}
-	for _, name := range req.Subscribe {
+	for _, name := range request.Subscribe {
 		if name == "*" {
 			if !ty.wildcard {
 				for i := range modelNames {
@@ -419,7 +419,7 @@ func (m *model) askDelta(ty *modelType, url string) {
 		ty.names[name], ty.repeatable[name] = true, m.sent
 		delete(ty.knownMissing, name)
 	}
-	for _, name := range req.Unsubscribe {
+	for _, name := range request.Unsubscribe {
 		if name == "*" {
 			ty.wildcard = false
 			continue
@@ -430,7 +430,7 @@ func (m *model) askDelta(ty *modelType, url string) {
 		ty.repeatable[name] = m.sent
 	}
 	ty.drop(m.sent)
-	m.send(req)
+	m.send(request)
 }
 
 func (m *model) askSotW(ty *modelType, url string) {
@@ -491,11 +491,11 @@ func (m *model) junk(url string) {
 
 // pump lets the engine send one message.
 func (m *model) pump() (sent bool, wait time.Duration) {
-	out, wait := m.stream.next(m.now)
-	if out == nil {
+	frame, wait := m.stream.next(m.now)
+	if frame == nil {
 		return false, wait
 	}
-	msg := m.decode(out)
+	msg := m.decode(frame)
 	m.require(m.colls[msg.typ].Synced(), "%s is sent before it is synced", short(msg.typ))
 	if !m.cut {
 		m.planned = m.sent + 1
@@ -547,31 +547,31 @@ func (m *model) look(late bool) {
 	if len(m.inbox) == 0 {
 		return
 	}
-	msg := m.inbox[0]
+	message := m.inbox[0]
 	m.inbox = m.inbox[1:]
-	ty := m.types[msg.typ]
-	ty.nonce = msg.nonce
+	modelType := m.types[message.typ]
+	modelType.nonce = message.nonce
 	m.responses++
 	if m.delta {
-		m.receiveDelta(ty, msg)
+		m.receiveDelta(modelType, message)
 	} else {
-		m.receiveSotW(ty, msg)
+		m.receiveSotW(modelType, message)
 	}
-	if late && !ty.insist {
+	if late && !modelType.insist {
 		m.note("not answered")
 		return
 	}
 	var err *rpcstatus.Status
 	if m.chance(10) {
 		err = &rpcstatus.Status{Message: "no"}
-		m.reject(ty)
+		m.reject(modelType)
 	}
 	if !m.delta {
-		m.answer(ty, msg.typ, err)
+		m.answer(modelType, message.typ, err)
 		return
 	}
-	req := m.request(msg.typ)
-	req.Nonce, req.Err = msg.nonce, err
+	req := m.request(message.typ)
+	req.Nonce, req.Err = message.nonce, err
 	m.send(req)
 }
 

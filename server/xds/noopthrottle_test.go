@@ -13,32 +13,32 @@ import (
 )
 
 func TestNoops_ReadSlowly(t *testing.T) {
-	c, now := newNoopThrottle(), time.Now()
+	noopThrottle, now := newNoopThrottle(), time.Now()
 	for range 50 {
-		require.Zero(t, c.delay(50, now), "each response may be answered")
+		require.Zero(t, noopThrottle.delay(50, now), "each response may be answered")
 	}
 	for range noopsBurst {
-		require.Zero(t, c.delay(50, now), "some more may come")
+		require.Zero(t, noopThrottle.delay(50, now), "some more may come")
 	}
-	require.Equal(t, time.Second/noopsPerSecond, c.delay(50, now))
-	require.Equal(t, 2*time.Second/noopsPerSecond, c.delay(50, now))
-	require.Zero(t, c.delay(51, now), "another response may be answered")
-	require.Equal(t, 3*time.Second/noopsPerSecond, c.delay(51, now))
+	require.Equal(t, time.Second/noopsPerSecond, noopThrottle.delay(50, now))
+	require.Equal(t, 2*time.Second/noopsPerSecond, noopThrottle.delay(50, now))
+	require.Zero(t, noopThrottle.delay(51, now), "another response may be answered")
+	require.Equal(t, 3*time.Second/noopsPerSecond, noopThrottle.delay(51, now))
 }
 
 // A client that rejects the same response over and over is still served, and its stream goes on.
 func TestNoisyClient_ReadSlowlyAndServed(t *testing.T) {
 	for _, delta := range []bool{true, false} {
-		w := newFixture(t, Options{})
-		w.set(testType, "a")
-		say := w.talker(delta)
+		fixture := newFixture(t, Options{})
+		fixture.set(testType, "a")
+		say := fixture.talker(delta)
 		nonce := say("", "a")
 		for range noopsBurst + 3 {
 			say(nonce, "")
 		}
-		w.set(testType, "b")
+		fixture.set(testType, "b")
 		require.NotEqual(t, nonce, say("", "b"))
-		require.InDelta(t, 1, testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedNoops)), 0)
+		require.InDelta(t, 1, testutil.ToFloat64(fixture.server.metrics.refusals.WithLabelValues(refusedNoops)), 0)
 	}
 }
 

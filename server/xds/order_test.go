@@ -11,28 +11,28 @@ import (
 )
 
 func TestUnsyncedOrderedType_SendsNoResponse(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(ClusterURL, "c")
-	w.coll(ListenerURL) // not synced
-	c := w.sotw(ClusterURL)
-	c.ask(ClusterURL)
-	c.expectAck(ClusterURL, nil, "c@1")
-	c.ask(ListenerURL)
-	c.silence()
-	w.set(ListenerURL, "l") // content, then MarkSynced
-	c.expect(ListenerURL, "l@1")
+	fixture := newFixture(t, Options{})
+	fixture.set(ClusterURL, "c")
+	fixture.coll(ListenerURL) // not synced
+	client := fixture.sotw(ClusterURL)
+	client.ask(ClusterURL)
+	client.expectAck(ClusterURL, nil, "c@1")
+	client.ask(ListenerURL)
+	client.silence()
+	fixture.set(ListenerURL, "l") // content, then MarkSynced
+	client.expect(ListenerURL, "l@1")
 }
 
 func TestUnsyncedOrderedType_ResumedDeltaGetsNoResponse(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(ClusterURL, "c")
-	w.coll(ListenerURL)
-	c := w.delta(ClusterURL)
+	fixture := newFixture(t, Options{})
+	fixture.set(ClusterURL, "c")
+	fixture.coll(ListenerURL)
+	c := fixture.delta(ClusterURL)
 	c.ask(ClusterURL)
 	c.expectAck(ClusterURL, nil, "c@1")
 	require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: ListenerURL, InitialResourceVersions: map[string]string{"l": "1"}}))
 	c.silence()
-	w.set(ListenerURL, "l")
+	fixture.set(ListenerURL, "l")
 	for {
 		select {
 		case a := <-c.answers:
@@ -46,18 +46,18 @@ func TestUnsyncedOrderedType_ResumedDeltaGetsNoResponse(t *testing.T) {
 }
 
 func TestLaterType_UsesCurrentSnapshot(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(ClusterURL, "c")
-	w.set(RouteURL, "r")
-	w.coll(ListenerURL)
-	c := w.sotw(ClusterURL)
-	c.ask(ClusterURL)
-	c.expectAck(ClusterURL, nil, "c@1")
-	c.ask(RouteURL, "r")
-	c.expectAck(RouteURL, []string{"r"}, "r@1")
-	w.set(ListenerURL, "l")
-	c.ask(ListenerURL)
-	c.expect(ListenerURL, "l@1")
+	fixture := newFixture(t, Options{})
+	fixture.set(ClusterURL, "c")
+	fixture.set(RouteURL, "r")
+	fixture.coll(ListenerURL)
+	client := fixture.sotw(ClusterURL)
+	client.ask(ClusterURL)
+	client.expectAck(ClusterURL, nil, "c@1")
+	client.ask(RouteURL, "r")
+	client.expectAck(RouteURL, []string{"r"}, "r@1")
+	fixture.set(ListenerURL, "l")
+	client.ask(ListenerURL)
+	client.expect(ListenerURL, "l@1")
 }
 
 func TestNamedClusters_KeptUntilRouteAck(t *testing.T) {
@@ -91,45 +91,45 @@ func TestNamedClusters_KeptUntilRouteAck(t *testing.T) {
 }
 
 func TestNewWildcard_KeepsDeletedClusterUntilAck(t *testing.T) {
-	w := newFixture(t, Options{AckTimeout: time.Hour})
-	w.set(ClusterURL, "c1")
-	w.set(ListenerURL, "l")
-	c := w.delta(ClusterURL)
-	c.ask(ClusterURL, "c1")
-	c.expectAck(ClusterURL, nil, "c1@1")
-	c.ask(ListenerURL)
-	a := c.expect(ListenerURL, "l@1") // not acknowledged yet
-	w.group.Apply(map[*Collection]*Commit{
-		w.coll(ClusterURL):  {Put: []*Entry{thing(t, "c2", "1", "")}, Remove: []string{"c1"}},
-		w.coll(ListenerURL): {Put: []*Entry{thing(t, "l", "2", "")}},
+	fixture := newFixture(t, Options{AckTimeout: time.Hour})
+	fixture.set(ClusterURL, "c1")
+	fixture.set(ListenerURL, "l")
+	client := fixture.delta(ClusterURL)
+	client.ask(ClusterURL, "c1")
+	client.expectAck(ClusterURL, nil, "c1@1")
+	client.ask(ListenerURL)
+	answer := client.expect(ListenerURL, "l@1") // not acknowledged yet
+	fixture.group.Apply(map[*Collection]*Commit{
+		fixture.coll(ClusterURL):  {Put: []*Entry{thing(t, "c2", "1", "")}, Remove: []string{"c1"}},
+		fixture.coll(ListenerURL): {Put: []*Entry{thing(t, "l", "2", "")}},
 	})
-	c.silence()
-	c.ask(ClusterURL, "*")
-	c.acksLate(a)
+	client.silence()
+	client.ask(ClusterURL, "*")
+	client.acksLate(answer)
 }
 
 func TestRemovals_NotDelayedByRouteChanges(t *testing.T) {
-	w := newFixture(t, Options{AckTimeout: 500 * time.Millisecond})
-	w.set(ClusterURL, "c1", "c2")
-	w.set(RouteURL, "r1")
-	c := w.sotw(ClusterURL)
-	c.ask(ClusterURL, "c1", "c2")
-	c.expectAck(ClusterURL, []string{"c1", "c2"}, "c1@1", "c2@1")
-	c.ask(RouteURL, "r1")
-	c.expectAck(RouteURL, []string{"r1"}, "r1@1")
-	w.set(ClusterURL, "-c1")
+	fixture := newFixture(t, Options{AckTimeout: 500 * time.Millisecond})
+	fixture.set(ClusterURL, "c1", "c2")
+	fixture.set(RouteURL, "r1")
+	client := fixture.sotw(ClusterURL)
+	client.ask(ClusterURL, "c1", "c2")
+	client.expectAck(ClusterURL, []string{"c1", "c2"}, "c1@1", "c2@1")
+	client.ask(RouteURL, "r1")
+	client.expectAck(RouteURL, []string{"r1"}, "r1@1")
+	fixture.set(ClusterURL, "-c1")
 	changing := time.NewTicker(200 * time.Millisecond)
 	defer changing.Stop()
 	for i := 2; i < 100; i++ {
-		w.set(RouteURL, fmt.Sprintf("r1@%d", i))
+		fixture.set(RouteURL, fmt.Sprintf("r1@%d", i))
 		for changed := false; !changed; {
 			select {
-			case a := <-c.answers:
-				if a.typeURL == ClusterURL {
-					require.Equal(t, []string{"c2@1"}, a.puts)
+			case answer := <-client.answers:
+				if answer.typeURL == ClusterURL {
+					require.Equal(t, []string{"c2@1"}, answer.puts)
 					return
 				}
-				c.ack(a, "r1")
+				client.ack(answer, "r1")
 			case <-changing.C:
 				changed = true
 			}
@@ -160,18 +160,18 @@ func TestRemovalAfterResumption_DoesNotWait(t *testing.T) {
 	w := newFixture(t, Options{AckTimeout: time.Hour})
 	w.set(ClusterURL, "c")
 	w.set(RouteURL, "r")
-	c := w.delta(ClusterURL)
+	client := w.delta(ClusterURL)
 	for typeURL, versions := range map[string]map[string]string{RouteURL: {"r": "1"}, ClusterURL: {"c": "1", "d": "1"}} {
-		require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{
+		require.NoError(t, client.send(&discoveryv3.DeltaDiscoveryRequest{
 			TypeUrl: typeURL, InitialResourceVersions: versions, ResourceNamesSubscribe: []string{"*"},
 		}))
 	}
 	for {
-		a := c.next()
-		if slices.Contains(a.removed, "d") {
+		answer := client.next()
+		if slices.Contains(answer.removed, "d") {
 			return
 		}
-		c.ack(a)
+		client.ack(answer)
 	}
 }
 

@@ -12,26 +12,26 @@ import (
 func TestPacing(t *testing.T) {
 	pacing := Pacing{Least: time.Hour, Most: time.Hour}
 	t.Run("sotw", func(t *testing.T) {
-		w := newFixture(t, Options{Pacing: pacing})
-		w.set(testType, "a", "b")
-		c := w.sotw(testType)
-		c.ask(testType, "a")
-		c.expectAck(testType, []string{"a"}, "a@1")
-		w.set(testType, "a@2")
-		a := c.expectAck(testType, []string{"a"}, "a@2")
-		w.set(testType, "a@3")
-		c.silence()
-		c.ack(a, "a", "b")
-		c.expect(testType, "a@3", "b@1")
+		fixture := newFixture(t, Options{Pacing: pacing})
+		fixture.set(testType, "a", "b")
+		client := fixture.sotw(testType)
+		client.ask(testType, "a")
+		client.expectAck(testType, []string{"a"}, "a@1")
+		fixture.set(testType, "a@2")
+		a := client.expectAck(testType, []string{"a"}, "a@2")
+		fixture.set(testType, "a@3")
+		client.silence()
+		client.ack(a, "a", "b")
+		client.expect(testType, "a@3", "b@1")
 	})
 	t.Run("delta", func(t *testing.T) {
-		w := newFixture(t, Options{Pacing: pacing})
-		w.set(testType, "a")
-		c := w.delta(testType)
-		c.ask(testType)
+		fixture := newFixture(t, Options{Pacing: pacing})
+		fixture.set(testType, "a")
+		client := fixture.delta(testType)
+		client.ask(testType)
 		for _, version := range []string{"1", "2", "3"} {
-			w.set(testType, "a@"+version)
-			c.expectAck(testType, nil, "a@"+version)
+			fixture.set(testType, "a@"+version)
+			client.expectAck(testType, nil, "a@"+version)
 		}
 	})
 }
@@ -57,17 +57,17 @@ func TestPaceFollowsTheClient(t *testing.T) {
 // A fallback follows a rejection at once, however recent the rejected change is.
 func TestFallback_NotPaced(t *testing.T) {
 	pacing := Pacing{Least: time.Hour, Most: time.Hour}
-	r := newRejecting(t, variant{})
+	rejecting := newRejecting(t, variant{})
 	for reject, wait := range map[bool]time.Duration{true: 0, false: time.Hour} {
-		r.coll.typ.Fallback = func(_, rejected *Entry, _ bool) (*Entry, string) {
+		rejecting.coll.typ.Fallback = func(_, rejected *Entry, _ bool) (*Entry, string) {
 			return &Entry{Name: rejected.Name, Version: "safe"}, "a safe one"
 		}
-		_, n := r.set(1, "1", "a")
-		r.answer(n, "")
-		_, n = r.set(2, "2", "a")
-		r.sub.pace.changed = r.now.Add(time.Second)
-		r.answer(n, map[bool]string{true: "no"}[reject])
-		require.Equal(t, wait, r.sub.paced(r.now, pacing))
-		r = newRejecting(t, variant{})
+		_, n := rejecting.set(1, "1", "a")
+		rejecting.answer(n, "")
+		_, n = rejecting.set(2, "2", "a")
+		rejecting.sub.pace.changed = rejecting.now.Add(time.Second)
+		rejecting.answer(n, map[bool]string{true: "no"}[reject])
+		require.Equal(t, wait, rejecting.sub.paced(rejecting.now, pacing))
+		rejecting = newRejecting(t, variant{})
 	}
 }

@@ -21,13 +21,13 @@ type talk struct {
 
 // newTalk begins with a client that has route r to cluster c0, and the cluster.
 func newTalk(t *testing.T, delta, wildcard bool) *talk {
-	m := newModel(t, NewServer(nil, Options{AckTimeout: modelAckTimeout}), 1)
-	m.group, m.delta, m.server.opts.Pacing = NewGroup(Debounce{}), delta, Pacing{Least: -1}
+	model := newModel(t, NewServer(nil, Options{AckTimeout: modelAckTimeout}), 1)
+	model.group, model.delta, model.server.opts.Pacing = NewGroup(Debounce{}), delta, Pacing{Least: -1}
 	for _, url := range modelTypes {
-		m.colls[url] = m.group.Collection(orderTypeOf(t, url))
-		m.colls[url].MarkSynced()
+		model.colls[url] = model.group.Collection(orderTypeOf(t, url))
+		model.colls[url].MarkSynced()
 	}
-	k := &talk{model: m, wildcard: wildcard, lasts: map[string]*message{}}
+	k := &talk{model: model, wildcard: wildcard, lasts: map[string]*message{}}
 	k.swap("c0/1")
 	k.connect(false)
 	if wildcard {
@@ -59,25 +59,25 @@ func (k *talk) swap(version string) {
 
 // ask subscribes to names of a type; in SotW, to no others.
 func (k *talk) ask(url string, names ...string) {
-	req := k.request(url)
+	request := k.request(url)
 	if last := k.lasts[url]; last != nil && !k.delta {
-		req.Nonce = last.nonce
+		request.Nonce = last.nonce
 	}
-	if req.Names = names; k.delta {
+	if request.Names = names; k.delta {
 		subscribed := func(name string) bool { return k.types[url].names[name] }
-		req.Subscribe, req.Names = slices.DeleteFunc(slices.Clone(names), subscribed), nil
+		request.Subscribe, request.Names = slices.DeleteFunc(slices.Clone(names), subscribed), nil
 	}
-	k.send(req)
+	k.send(request)
 	k.types[url].names = set(names)
 }
 
 func (k *talk) answer(err *rpcstatus.Status) {
-	req := k.request(k.last.typ)
-	req.Nonce, req.Err = k.last.nonce, err
+	request := k.request(k.last.typ)
+	request.Nonce, request.Err = k.last.nonce, err
 	if !k.delta {
-		req.Names = slices.Sorted(maps.Keys(k.types[k.last.typ].names))
+		request.Names = slices.Sorted(maps.Keys(k.types[k.last.typ].names))
 	}
-	k.send(req)
+	k.send(request)
 }
 
 func (k *talk) ack() { k.answer(nil) }
@@ -139,37 +139,37 @@ func (k *talk) follow() {
 // it had time to switch.
 func TestIntroduction(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
-		k := newTalk(t, delta, false)
-		k.preannounce()
-		require.Equal(t, modelAckTimeout, k.waits(), "for the acknowledgement")
-		k.ack()
-		require.Equal(t, modelAckTimeout, k.waits(), "for the client to ask for the cluster")
-		k.ask(ClusterURL, "c0", "c1")
+		talk := newTalk(t, delta, false)
+		talk.preannounce()
+		require.Equal(t, modelAckTimeout, talk.waits(), "for the acknowledgement")
+		talk.ack()
+		require.Equal(t, modelAckTimeout, talk.waits(), "for the client to ask for the cluster")
+		talk.ask(ClusterURL, "c0", "c1")
 		if delta {
-			k.hear(ClusterURL, "c1@1")
+			talk.hear(ClusterURL, "c1@1")
 		} else {
-			k.hear(ClusterURL, "c0@1", "c1@1")
+			talk.hear(ClusterURL, "c0@1", "c1@1")
 		}
-		require.Positive(t, k.waits())
-		k.ack()
-		require.Positive(t, k.waits())
-		k.ask(EndpointURL, "c0", "c1")
-		k.hear(EndpointURL, "c1@1")
-		require.Positive(t, k.waits())
-		k.ack()
-		k.hear(RouteURL, "r@c1/2")
-		k.ack()
-		require.Equal(t, modelAckTimeout, k.waits(), "before anything is removed")
-		k.pass(modelAckTimeout)
+		require.Positive(t, talk.waits())
+		talk.ack()
+		require.Positive(t, talk.waits())
+		talk.ask(EndpointURL, "c0", "c1")
+		talk.hear(EndpointURL, "c1@1")
+		require.Positive(t, talk.waits())
+		talk.ack()
+		talk.hear(RouteURL, "r@c1/2")
+		talk.ack()
+		require.Equal(t, modelAckTimeout, talk.waits(), "before anything is removed")
+		talk.pass(modelAckTimeout)
 		if delta {
-			k.hear(EndpointURL, "-c0")
-			k.ack()
-			k.hear(ClusterURL, "-c0")
+			talk.hear(EndpointURL, "-c0")
+			talk.ack()
+			talk.hear(ClusterURL, "-c0")
 		} else {
-			k.hear(ClusterURL, "c1@1")
+			talk.hear(ClusterURL, "c1@1")
 		}
-		k.ack()
-		k.rest()
+		talk.ack()
+		talk.rest()
 	})
 }
 
@@ -183,41 +183,41 @@ func (k *talk) preannounce() {
 // A client of all clusters is sent them before the route, without an interim version.
 func TestIntroduction_SkippedForWildcard(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
-		k := newTalk(t, delta, true)
-		k.swap("c1/2")
+		talk := newTalk(t, delta, true)
+		talk.swap("c1/2")
 		if delta {
-			k.hear(ClusterURL, "c1@1")
+			talk.hear(ClusterURL, "c1@1")
 		} else {
-			k.hear(ClusterURL, "c0@1", "c1@1")
+			talk.hear(ClusterURL, "c0@1", "c1@1")
 		}
-		k.ack()
-		k.ask(EndpointURL, "c0", "c1")
-		k.hear(EndpointURL, "c1@1")
-		k.ack()
-		k.hear(RouteURL, "r@c1/2")
+		talk.ack()
+		talk.ask(EndpointURL, "c0", "c1")
+		talk.hear(EndpointURL, "c1@1")
+		talk.ack()
+		talk.hear(RouteURL, "r@c1/2")
 	})
 }
 
 // A client without the clusters of a route does not use it, and gets the next one at once.
 func TestIntroduction_EndsForClientWithoutClusters(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
-		k := newTalk(t, delta, false)
-		k.preannounce()
-		k.ack()
-		k.pass(modelAckTimeout - 1)
-		require.EqualValues(t, 1, k.waits())
-		k.pass(1)
-		k.hear(RouteURL, "r@c1/2")
-		k.ack()
-		k.swap("c2/3")
-		k.hear(RouteURL, "r@c2/3") // it is not made to wait again
-		k.ack()
-		k.swap("c1/4")
-		k.hear(RouteURL, "r@c1/4")
-		k.ack()
-		k.follow() // which it should have been given time for
-		k.swap("c3/5")
-		k.hear(RouteURL, "r@c1/4+c3")
+		talk := newTalk(t, delta, false)
+		talk.preannounce()
+		talk.ack()
+		talk.pass(modelAckTimeout - 1)
+		require.EqualValues(t, 1, talk.waits())
+		talk.pass(1)
+		talk.hear(RouteURL, "r@c1/2")
+		talk.ack()
+		talk.swap("c2/3")
+		talk.hear(RouteURL, "r@c2/3") // it is not made to wait again
+		talk.ack()
+		talk.swap("c1/4")
+		talk.hear(RouteURL, "r@c1/4")
+		talk.ack()
+		talk.follow() // which it should have been given time for
+		talk.swap("c3/5")
+		talk.hear(RouteURL, "r@c1/4+c3")
 	})
 }
 
@@ -232,82 +232,82 @@ func TestIntroduction_EndsOnRejection(t *testing.T) {
 
 // The next version does not wait for clusters that do not exist, once the interim version is acknowledged.
 func TestIntroduction_OfMissingCluster(t *testing.T) {
-	k := newTalk(t, true, false)
-	k.colls[RouteURL].Apply(Commit{Put: []*Entry{thing(t, "r", "c9/2", "")}})
-	k.hear(RouteURL, "r@c0/1+c9")
-	require.Positive(t, k.waits())
-	k.ack()
-	k.hear(RouteURL, "r@c9/2")
+	talk := newTalk(t, true, false)
+	talk.colls[RouteURL].Apply(Commit{Put: []*Entry{thing(t, "r", "c9/2", "")}})
+	talk.hear(RouteURL, "r@c0/1+c9")
+	require.Positive(t, talk.waits())
+	talk.ack()
+	talk.hear(RouteURL, "r@c9/2")
 }
 
 func TestIntroduction_SecondChangeMeanwhile(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
-		k := newTalk(t, delta, false)
-		k.preannounce()
-		k.swap("c2/3")
-		k.ack()
-		require.Positive(t, k.waits())
-		k.follow()
-		k.hear(RouteURL, "r@c1/2")
-		k.ack()
-		k.hear(RouteURL, "r@c1/2+c2")
+		talk := newTalk(t, delta, false)
+		talk.preannounce()
+		talk.swap("c2/3")
+		talk.ack()
+		require.Positive(t, talk.waits())
+		talk.follow()
+		talk.hear(RouteURL, "r@c1/2")
+		talk.ack()
+		talk.hear(RouteURL, "r@c1/2+c2")
 	})
 }
 
 // A second change right after the first is sent when the client had time to apply the first one.
 func TestIntroduction_SecondIsPaced(t *testing.T) {
-	k := newTalk(t, true, false)
-	k.server.opts.Pacing = Pacing{Least: time.Second}
-	k.preannounce()
-	k.ack()
-	k.follow()
-	k.hear(RouteURL, "r@c1/2")
-	k.ack()
-	k.swap("c2/3")
-	require.Equal(t, time.Second, k.waits())
-	k.colls[EndpointURL].Apply(Commit{Put: []*Entry{thing(t, "c1", "2", "")}})
-	k.hear(EndpointURL, "c1@2") // no new dependency
-	k.ack()
-	k.pass(time.Second)
-	k.hear(RouteURL, "r@c1/2+c2")
+	talk := newTalk(t, true, false)
+	talk.server.opts.Pacing = Pacing{Least: time.Second}
+	talk.preannounce()
+	talk.ack()
+	talk.follow()
+	talk.hear(RouteURL, "r@c1/2")
+	talk.ack()
+	talk.swap("c2/3")
+	require.Equal(t, time.Second, talk.waits())
+	talk.colls[EndpointURL].Apply(Commit{Put: []*Entry{thing(t, "c1", "2", "")}})
+	talk.hear(EndpointURL, "c1@2") // no new dependency
+	talk.ack()
+	talk.pass(time.Second)
+	talk.hear(RouteURL, "r@c1/2+c2")
 }
 
 // Requests do not wait meanwhile.
 func TestIntroduction_OtherRouteMeanwhile(t *testing.T) {
 	sotwAndDelta(t, func(t *testing.T, delta bool) {
-		k := newTalk(t, delta, false)
-		k.colls[RouteURL].Apply(Commit{Put: []*Entry{thing(t, "s", "c0/1", "")}})
-		k.rest()
-		k.preannounce()
-		k.ack()
-		k.ask(RouteURL, "r", "s")
-		k.hear(RouteURL, "s@c0/1")
-		k.ack()
-		require.Equal(t, modelAckTimeout, k.waits(), "for the cluster")
-		k.follow()
-		k.hear(RouteURL, "r@c1/2")
+		talk := newTalk(t, delta, false)
+		talk.colls[RouteURL].Apply(Commit{Put: []*Entry{thing(t, "s", "c0/1", "")}})
+		talk.rest()
+		talk.preannounce()
+		talk.ack()
+		talk.ask(RouteURL, "r", "s")
+		talk.hear(RouteURL, "s@c0/1")
+		talk.ack()
+		require.Equal(t, modelAckTimeout, talk.waits(), "for the cluster")
+		talk.follow()
+		talk.hear(RouteURL, "r@c1/2")
 	})
 }
 
 // A client that resumes with an interim version is sent the next one.
 func TestResumingWithAnInterimVersion(t *testing.T) {
-	k := newTalk(t, true, false)
-	k.swap("c1/2")
-	k.connect(false)
-	req := k.request(RouteURL)
-	req.Subscribe, req.Initial = []string{"r"}, k.initial(map[string]string{"r": "c0/1+c1"})
-	k.send(req)
-	k.hear(RouteURL, "r@c1/2")
+	talk := newTalk(t, true, false)
+	talk.swap("c1/2")
+	talk.connect(false)
+	request := talk.request(RouteURL)
+	request.Subscribe, request.Initial = []string{"r"}, talk.initial(map[string]string{"r": "c0/1+c1"})
+	talk.send(request)
+	talk.hear(RouteURL, "r@c1/2")
 
-	k = newTalk(t, false, false)
-	k.preannounce()
-	version := k.last.version
-	k.connect(false)
-	req = k.request(RouteURL)
-	req.Version = version // of everything, as a client of all routes has it
-	k.send(req)
-	k.hear(RouteURL, "r@c1/2")
-	require.NotEqual(t, version, k.last.version)
+	talk = newTalk(t, false, false)
+	talk.preannounce()
+	version := talk.last.version
+	talk.connect(false)
+	request = talk.request(RouteURL)
+	request.Version = version // of everything, as a client of all routes has it
+	talk.send(request)
+	talk.hear(RouteURL, "r@c1/2")
+	require.NotEqual(t, version, talk.last.version)
 }
 
 // Replicas agree on the version of the interim state, and compute it once for all of their clients.
@@ -321,17 +321,17 @@ func TestIntroduction_Shared(t *testing.T) {
 			e.Version = ""
 			return e, nil
 		}}
-		c := NewCollection(typ, Debounce{})
-		c.Apply(Commit{Put: []*Entry{thing(t, "r", "1", ""), thing(t, "s", "1", "")}})
-		from := c.current.Load()
-		c.Apply(Commit{Put: []*Entry{thing(t, "r", "2", ""), thing(t, "new", "1", "")}})
-		to := c.current.Load()
-		interim := to.since(from).preannounce(from, to, typ.Preannounce).state
-		require.Same(t, interim, to.since(from).preannounce(from, to, typ.Preannounce).state)
+		collection := NewCollection(typ, Debounce{})
+		collection.Apply(Commit{Put: []*Entry{thing(t, "r", "1", ""), thing(t, "s", "1", "")}})
+		from := collection.current.Load()
+		collection.Apply(Commit{Put: []*Entry{thing(t, "r", "2", ""), thing(t, "new", "1", "")}})
+		state := collection.current.Load()
+		interim := state.since(from).preannounce(from, state, typ.Preannounce).state
+		require.Same(t, interim, state.since(from).preannounce(from, state, typ.Preannounce).state)
 		require.Equal(t, 1, calls)
-		back := to.since(interim)
+		back := state.since(interim)
 		require.Equal(t, []string{"r"}, names(back.puts))
-		require.Same(t, back, to.since(interim), "and shared")
+		require.Same(t, back, state.since(interim), "and shared")
 		versions = append(versions, interim.version)
 	}
 	require.Equal(t, versions[0], versions[1])

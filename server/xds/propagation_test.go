@@ -10,19 +10,19 @@ import (
 )
 
 // delays returns the number of observations of a stage, and their sum.
-func delays(t *testing.T, r *prometheus.Registry, stage string) (count int, sum time.Duration) {
-	for _, f := range gatherAll(t, r) {
-		if f.GetName() != "xds_propagation_seconds" {
+func delays(t *testing.T, r *prometheus.Registry, stage string) (count int, duration time.Duration) {
+	for _, metricFamily := range gatherAll(t, r) {
+		if metricFamily.GetName() != "xds_propagation_seconds" {
 			continue
 		}
-		for _, m := range f.GetMetric() {
+		for _, m := range metricFamily.GetMetric() {
 			if labelOf(m, "stage") == stage {
 				count += int(m.GetHistogram().GetSampleCount())
-				sum += time.Duration(m.GetHistogram().GetSampleSum() * float64(time.Second))
+				duration += time.Duration(m.GetHistogram().GetSampleSum() * float64(time.Second))
 			}
 		}
 	}
-	return count, sum
+	return count, duration
 }
 
 func gatherAll(t *testing.T, r *prometheus.Registry) []*dto.MetricFamily {
@@ -60,65 +60,65 @@ func (w *fixture) change(t *testing.T, ago time.Duration, name, version string) 
 
 func TestPropagation_MeasuredFromSourceToAck(t *testing.T) {
 	for _, delta := range []bool{false, true} {
-		r := prometheus.NewRegistry()
-		w := newFixture(t, Options{Registerer: r})
-		w.change(t, 9*time.Hour, "a", "1")
-		w.coll(testType).MarkSynced()
-		dial := w.sotw
+		registry := prometheus.NewRegistry()
+		fixture := newFixture(t, Options{Registerer: registry})
+		fixture.change(t, 9*time.Hour, "a", "1")
+		fixture.coll(testType).MarkSynced()
+		dial := fixture.sotw
 		if delta {
-			dial = w.delta
+			dial = fixture.delta
 		}
-		c := dial(testType)
-		c.ask(testType)
-		c.expectAck(testType, nil, "a@1")
-		eventually(t, func() bool { return w.server.Clients()[0].Types[0].Synced })
-		sent, _ := delays(t, r, "sent")
+		client := dial(testType)
+		client.ask(testType)
+		client.expectAck(testType, nil, "a@1")
+		eventually(t, func() bool { return fixture.server.Clients()[0].Types[0].Synced })
+		sent, _ := delays(t, registry, "sent")
 		require.Zero(t, sent, "initial resources are no change")
 
-		w.change(t, time.Hour, "a", "2")
-		first := c.expect(testType, "a@2")
-		sent, sum := delays(t, r, "sent")
+		fixture.change(t, time.Hour, "a", "2")
+		first := client.expect(testType, "a@2")
+		sent, duration := delays(t, registry, "sent")
 		require.Equal(t, 1, sent)
-		require.InDelta(t, time.Hour.Seconds(), sum.Seconds(), 60)
-		acked, _ := delays(t, r, "acknowledged")
+		require.InDelta(t, time.Hour.Seconds(), duration.Seconds(), 60)
+		acked, _ := delays(t, registry, "acknowledged")
 		require.Zero(t, acked)
-		require.InDelta(t, 1, gaugeOf(t, r, "xds_unsynced_clients"), 0)
-		require.Positive(t, gaugeOf(t, r, "xds_oldest_unacknowledged_seconds"))
+		require.InDelta(t, 1, gaugeOf(t, registry, "xds_unsynced_clients"), 0)
+		require.Positive(t, gaugeOf(t, registry, "xds_oldest_unacknowledged_seconds"))
 
 		// Changes while that is unanswered count from the first of them.
-		w.change(t, 3*time.Hour, "a", "3")
-		w.change(t, 2*time.Hour, "a", "4")
-		c.ack(first)
-		second := c.expect(testType, "a@4")
-		acked, sum = delays(t, r, "acknowledged")
+		fixture.change(t, 3*time.Hour, "a", "3")
+		fixture.change(t, 2*time.Hour, "a", "4")
+		client.ack(first)
+		second := client.expect(testType, "a@4")
+		acked, duration = delays(t, registry, "acknowledged")
 		require.Equal(t, 1, acked)
-		require.InDelta(t, time.Hour.Seconds(), sum.Seconds(), 60)
-		sent, sum = delays(t, r, "sent")
+		require.InDelta(t, time.Hour.Seconds(), duration.Seconds(), 60)
+		sent, duration = delays(t, registry, "sent")
 		require.Equal(t, 2, sent)
-		require.InDelta(t, 4*time.Hour.Seconds(), sum.Seconds(), 60)
-		c.ack(second)
-		eventually(t, func() bool { return w.server.Clients()[0].Types[0].Synced })
-		acked, sum = delays(t, r, "acknowledged")
+		require.InDelta(t, 4*time.Hour.Seconds(), duration.Seconds(), 60)
+		client.ack(second)
+		eventually(t, func() bool { return fixture.server.Clients()[0].Types[0].Synced })
+		acked, duration = delays(t, registry, "acknowledged")
 		require.Equal(t, 2, acked)
-		require.InDelta(t, 4*time.Hour.Seconds(), sum.Seconds(), 60)
-		require.Zero(t, gaugeOf(t, r, "xds_unsynced_clients"))
-		require.Zero(t, gaugeOf(t, r, "xds_oldest_unacknowledged_seconds"))
+		require.InDelta(t, 4*time.Hour.Seconds(), duration.Seconds(), 60)
+		require.Zero(t, gaugeOf(t, registry, "xds_unsynced_clients"))
+		require.Zero(t, gaugeOf(t, registry, "xds_oldest_unacknowledged_seconds"))
 	}
 }
 
 func TestPropagation_IgnoresUnsubscribedChanges(t *testing.T) {
-	r := prometheus.NewRegistry()
-	w := newFixture(t, Options{Registerer: r})
-	w.change(t, 9*time.Hour, "a", "1")
-	w.coll(testType).MarkSynced()
-	c := w.delta(testType)
-	c.ask(testType, "a")
-	c.expectAck(testType, nil, "a@1")
-	w.change(t, 5*time.Hour, "b", "1")
-	eventually(t, func() bool { return w.server.Clients()[0].Types[0].Synced })
-	w.change(t, time.Hour, "a", "2")
-	c.expectAck(testType, nil, "a@2")
-	sent, sum := delays(t, r, "sent")
+	registry := prometheus.NewRegistry()
+	fixture := newFixture(t, Options{Registerer: registry})
+	fixture.change(t, 9*time.Hour, "a", "1")
+	fixture.coll(testType).MarkSynced()
+	client := fixture.delta(testType)
+	client.ask(testType, "a")
+	client.expectAck(testType, nil, "a@1")
+	fixture.change(t, 5*time.Hour, "b", "1")
+	eventually(t, func() bool { return fixture.server.Clients()[0].Types[0].Synced })
+	fixture.change(t, time.Hour, "a", "2")
+	client.expectAck(testType, nil, "a@2")
+	sent, sum := delays(t, registry, "sent")
 	require.Equal(t, 1, sent)
 	require.InDelta(t, time.Hour.Seconds(), sum.Seconds(), 60)
 }

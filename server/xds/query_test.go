@@ -49,23 +49,23 @@ func TestQueryType_RunsQueryBeforeResponse(t *testing.T) {
 }
 
 func TestNoAckType_SyncedWhenSent(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.coll(testType).typ.NoAck = true
-	w.set(testType, "a")
-	c := w.sotw(testType)
+	fixture := newFixture(t, Options{})
+	fixture.coll(testType).typ.NoAck = true
+	fixture.set(testType, "a")
+	c := fixture.sotw(testType)
 	c.ask(testType)
 	c.expect(testType, "a@1")
-	require.True(t, w.server.Clients()[0].Types[0].Synced)
+	require.True(t, fixture.server.Clients()[0].Types[0].Synced)
 }
 
 func TestServed_ListsSentResources(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(testType, "a", "b")
-	c := w.delta(testType)
-	c.ask(testType, "b", "missing")
-	c.expectAck(testType, nil, "b@1", "-missing")
+	fixture := newFixture(t, Options{})
+	fixture.set(testType, "a", "b")
+	client := fixture.delta(testType)
+	client.ask(testType, "b", "missing")
+	client.expectAck(testType, nil, "b@1", "-missing")
 	served := func() (names []string) {
-		for _, served := range w.server.Served(1) {
+		for _, served := range fixture.server.Served(1) {
 			require.Equal(t, testType, served.TypeURL)
 			for _, e := range served.Entries {
 				names = append(names, e.Name+"@"+e.Version)
@@ -74,21 +74,21 @@ func TestServed_ListsSentResources(t *testing.T) {
 		return names
 	}
 	require.Equal(t, []string{"b@1"}, served())
-	w.set(testType, "b@2")
-	c.expect(testType, "b@2")
+	fixture.set(testType, "b@2")
+	client.expect(testType, "b@2")
 	require.Equal(t, []string{"b@2"}, served())
-	require.Nil(t, w.server.Served(99))
+	require.Nil(t, fixture.server.Served(99))
 }
 
 // Query may block. So a large request, which runs as heavy work, is refused: all other large requests would wait for it.
 func TestLargeRequest_RunsNoQuery(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.coll(testType).typ.Query = func([]string) error {
+	fixture := newFixture(t, Options{})
+	fixture.coll(testType).typ.Query = func([]string) error {
 		t.Error("it was asked")
 		return nil
 	}
-	w.set(testType)
-	c := w.sotw(testType)
+	fixture.set(testType)
+	c := fixture.sotw(testType)
 	c.ask(testType, strings.Repeat("a", heavyBytes))
 	require.Equal(t, codes.InvalidArgument, status.Code(c.ended()))
 }

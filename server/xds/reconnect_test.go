@@ -18,12 +18,12 @@ func (k *talk) reconnect(versions map[string]string, urls ...string) {
 	clear(k.lasts)
 	for _, url := range urls {
 		k.types[url].names = namesByType[url]
-		req := k.request(url)
-		req.Version = versions[url]
+		request := k.request(url)
+		request.Version = versions[url]
 		for name := range namesByType[url] {
-			req.Names = append(req.Names, name)
+			request.Names = append(request.Names, name)
 		}
-		k.send(req)
+		k.send(request)
 	}
 }
 
@@ -50,45 +50,45 @@ var orders = [][]string{
 func TestReconnect_KeepsUnknownClusters(t *testing.T) {
 	for _, order := range orders {
 		t.Run(fmt.Sprint(short(order[0]), short(order[1]), short(order[2])), func(t *testing.T) {
-			k := newTalk(t, false, false)
-			k.swap("c1/2")
-			k.reconnect(map[string]string{ClusterURL: "x", EndpointURL: "y", RouteURL: "z"}, order...)
-			k.hear(RouteURL, "r@c1/2")
-			k.ack()
-			require.Equal(t, modelAckTimeout, k.waits(), "for the client to ask for the cluster")
-			k.ask(ClusterURL, "c0", "c1")
-			k.hear(ClusterURL, "c1@1")
-			k.ack()
-			k.ask(EndpointURL, "c0", "c1")
-			k.hear(EndpointURL, "c1@1")
-			k.ack()
-			k.rest()
+			talk := newTalk(t, false, false)
+			talk.swap("c1/2")
+			talk.reconnect(map[string]string{ClusterURL: "x", EndpointURL: "y", RouteURL: "z"}, order...)
+			talk.hear(RouteURL, "r@c1/2")
+			talk.ack()
+			require.Equal(t, modelAckTimeout, talk.waits(), "for the client to ask for the cluster")
+			talk.ask(ClusterURL, "c0", "c1")
+			talk.hear(ClusterURL, "c1@1")
+			talk.ack()
+			talk.ask(EndpointURL, "c0", "c1")
+			talk.hear(EndpointURL, "c1@1")
+			talk.ack()
+			talk.rest()
 		})
 	}
 }
 
 // It loses a cluster that it goes on asking for when it had time to switch, and is not kept waiting for any other.
 func TestReconnect_UnknownClustersEnd(t *testing.T) {
-	k := newTalk(t, false, false)
-	k.colls[ClusterURL].Apply(Commit{Put: []*Entry{thing(t, "c0", "1", ""), thing(t, "c1", "1", "")}})
-	k.rest()
-	k.ask(ClusterURL, "c0", "c1")
-	k.hear(ClusterURL, "c0@1", "c1@1")
-	k.ack()
-	k.swap("c1/2")
-	k.reconnect(map[string]string{ClusterURL: "x"}, ClusterURL)
-	require.Equal(t, modelAckTimeout, k.waits())
-	k.pass(modelAckTimeout)
-	k.hear(ClusterURL, "c1@1")
-	k.ack()
-	k.waits() // for the client to ask for the endpoints
+	talk := newTalk(t, false, false)
+	talk.colls[ClusterURL].Apply(Commit{Put: []*Entry{thing(t, "c0", "1", ""), thing(t, "c1", "1", "")}})
+	talk.rest()
+	talk.ask(ClusterURL, "c0", "c1")
+	talk.hear(ClusterURL, "c0@1", "c1@1")
+	talk.ack()
+	talk.swap("c1/2")
+	talk.reconnect(map[string]string{ClusterURL: "x"}, ClusterURL)
+	require.Equal(t, modelAckTimeout, talk.waits())
+	talk.pass(modelAckTimeout)
+	talk.hear(ClusterURL, "c1@1")
+	talk.ack()
+	talk.waits() // for the client to ask for the endpoints
 
-	k.types[ClusterURL].names = set([]string{"c0", "c1"})
-	k.reconnect(map[string]string{ClusterURL: "x"}, ClusterURL)
-	k.ask(ClusterURL, "c1") // it uses c0 no longer
-	k.hear(ClusterURL, "c1@1")
-	k.ack()
-	k.waits() // for the client to ask for the endpoints
+	talk.types[ClusterURL].names = set([]string{"c0", "c1"})
+	talk.reconnect(map[string]string{ClusterURL: "x"}, ClusterURL)
+	talk.ask(ClusterURL, "c1") // it uses c0 no longer
+	talk.hear(ClusterURL, "c1@1")
+	talk.ack()
+	talk.waits() // for the client to ask for the endpoints
 }
 
 // A client that comes back with versions that the server had, by name or with everything, is led on from there: it
@@ -96,55 +96,55 @@ func TestReconnect_UnknownClustersEnd(t *testing.T) {
 func TestReconnect_WithServedVersion(t *testing.T) {
 	for _, order := range orders {
 		t.Run(fmt.Sprint(short(order[0]), short(order[1]), short(order[2])), func(t *testing.T) {
-			k := newTalk(t, false, false)
-			k.swap("c1/2")
-			k.reconnect(k.versions(), order...)
-			k.hearAny(map[string][]string{ClusterURL: {"c0@1"}, EndpointURL: {}, RouteURL: {"r@c0/1+c1"}})
-			k.ask(ClusterURL, "c0", "c1")
-			k.hear(ClusterURL, "c0@1", "c1@1")
-			k.ack()
-			k.ask(EndpointURL, "c0", "c1")
-			k.hear(EndpointURL, "c1@1")
-			k.ack()
-			k.hear(RouteURL, "r@c1/2")
-			k.ack()
-			require.Positive(t, k.waits())
-			k.ask(ClusterURL, "c1")
-			k.rest()
+			talk := newTalk(t, false, false)
+			talk.swap("c1/2")
+			talk.reconnect(talk.versions(), order...)
+			talk.hearAny(map[string][]string{ClusterURL: {"c0@1"}, EndpointURL: {}, RouteURL: {"r@c0/1+c1"}})
+			talk.ask(ClusterURL, "c0", "c1")
+			talk.hear(ClusterURL, "c0@1", "c1@1")
+			talk.ack()
+			talk.ask(EndpointURL, "c0", "c1")
+			talk.hear(EndpointURL, "c1@1")
+			talk.ack()
+			talk.hear(RouteURL, "r@c1/2")
+			talk.ack()
+			require.Positive(t, talk.waits())
+			talk.ask(ClusterURL, "c1")
+			talk.rest()
 
-			k.swap("c2/3") // the version after a change that kept a cluster is that of the collection
-			k.types[EndpointURL].names = set([]string{"c1"})
-			k.reconnect(k.versions(), order...)
-			k.hearAny(map[string][]string{ClusterURL: {"c1@1"}, EndpointURL: {}, RouteURL: {"r@c1/2+c2"}})
+			talk.swap("c2/3") // the version after a change that kept a cluster is that of the collection
+			talk.types[EndpointURL].names = set([]string{"c1"})
+			talk.reconnect(talk.versions(), order...)
+			talk.hearAny(map[string][]string{ClusterURL: {"c1@1"}, EndpointURL: {}, RouteURL: {"r@c1/2+c2"}})
 		})
 	}
 	t.Run("clusters asked for late", func(t *testing.T) {
-		k := newTalk(t, false, false)
-		k.swap("c1/2")
-		versions := k.versions()
-		clusters := k.request(ClusterURL)
+		talk := newTalk(t, false, false)
+		talk.swap("c1/2")
+		versions := talk.versions()
+		clusters := talk.request(ClusterURL)
 		clusters.Names, clusters.Version = []string{"c0"}, versions[ClusterURL]
-		k.reconnect(versions, RouteURL)
-		require.Equal(t, resumptionTime, k.waits(), "for the request")
-		k.send(clusters)
-		k.types[ClusterURL].names = set(clusters.Names)
-		k.hearAny(map[string][]string{ClusterURL: {"c0@1"}, EndpointURL: {}, RouteURL: {"r@c0/1+c1"}})
+		talk.reconnect(versions, RouteURL)
+		require.Equal(t, resumptionTime, talk.waits(), "for the request")
+		talk.send(clusters)
+		talk.types[ClusterURL].names = set(clusters.Names)
+		talk.hearAny(map[string][]string{ClusterURL: {"c0@1"}, EndpointURL: {}, RouteURL: {"r@c0/1+c1"}})
 	})
 	t.Run("wildcard", func(t *testing.T) {
-		k := newTalk(t, false, true)
-		k.swap("c1/2")
-		k.reconnect(k.versions(), ClusterURL, EndpointURL, RouteURL)
-		k.hear(ClusterURL, "c0@1", "c1@1")
-		k.ack()
-		k.ask(EndpointURL, "c0", "c1")
-		k.hear(EndpointURL, "c1@1")
-		k.ack()
-		k.hear(RouteURL, "r@c1/2")
-		k.ack()
-		k.pass(modelAckTimeout)
-		k.hear(ClusterURL, "c1@1")
-		k.ack()
-		k.rest()
+		talk := newTalk(t, false, true)
+		talk.swap("c1/2")
+		talk.reconnect(talk.versions(), ClusterURL, EndpointURL, RouteURL)
+		talk.hear(ClusterURL, "c0@1", "c1@1")
+		talk.ack()
+		talk.ask(EndpointURL, "c0", "c1")
+		talk.hear(EndpointURL, "c1@1")
+		talk.ack()
+		talk.hear(RouteURL, "r@c1/2")
+		talk.ack()
+		talk.pass(modelAckTimeout)
+		talk.hear(ClusterURL, "c1@1")
+		talk.ack()
+		talk.rest()
 	})
 }
 

@@ -39,29 +39,29 @@ func newRejecting(t *testing.T, v variant, names ...string) *rejecting {
 // set makes a commit with a revision, and sends it. It returns the nonces of the response.
 func (r *rejecting) set(revision uint64, version string, names ...string) (first, last uint64) {
 	r.Helper()
-	c := Commit{Revision: revision}
+	commit := Commit{Revision: revision}
 	for _, name := range names {
-		c.Put = append(c.Put, &Entry{Name: name, Version: version})
+		commit.Put = append(commit.Put, &Entry{Name: name, Version: version})
 	}
-	require.True(r, r.coll.Apply(c))
+	require.True(r, r.coll.Apply(commit))
 	r.sub.goal = r.coll.shown.Load()
-	p := r.sub.plan(false)
-	bodies := p.bodies(r.sub.variant)
+	responsePlan := r.sub.plan(false)
+	bodies := responsePlan.bodies(r.sub.variant)
 	n := len(bodies)
-	r.sub.answers.begin(&r.sub.client, &p, bodies, r.sub.variant)
-	r.sub.client = p.client
+	r.sub.answers.begin(&r.sub.client, &responsePlan, bodies, r.sub.variant)
+	r.sub.client = responsePlan.client
 	r.sub.firstNonce, r.sub.lastNonce, r.sub.rejected = r.sent+1, r.sent+uint64(n), false //nolint:gosec // it is small
 	r.sent = r.sub.lastNonce
 	return r.sub.firstNonce, r.sub.lastNonce
 }
 
 func (r *rejecting) answer(nonce uint64, why string) {
-	req := &wire.Request{Nonce: strconv.FormatUint(nonce, nonceBase)}
+	request := &wire.Request{Nonce: strconv.FormatUint(nonce, nonceBase)}
 	if why != "" {
-		req.Err = &status.Status{Message: why}
+		request.Err = &status.Status{Message: why}
 	}
 	r.now = r.now.Add(time.Second)
-	r.sub.ack(req, r.now)
+	r.sub.ack(request, r.now)
 }
 
 func (r *rejecting) expect(want ...string) {
@@ -75,87 +75,87 @@ func (r *rejecting) expect(want ...string) {
 }
 
 func TestRejections_ListedByResource(t *testing.T) {
-	r := newRejecting(t, variant{delta: true})
-	_, n := r.set(1, "1", "a", "b", "c")
-	r.answer(n, "")
-	r.expect()
-	_, n = r.set(2, "2", "a", "b")
-	r.answer(n, "b is wrong: no such thing")
-	r.expect("b@2 after 1 of 1: b is wrong: no such thing")
-	firstRejected := r.sub.rejections()[0].Since
-	_, n = r.set(3, "3", "b", "c")
-	r.answer(n, "something is wrong")
-	r.expect("b@3 after 1 of 1: something is wrong", "c@3 after 1 of 1: something is wrong")
-	require.Equal(t, firstRejected, r.sub.rejections()[0].Since)
-	r.answer(n, "said twice")
-	r.expect("b@3 after 1 of 1: something is wrong", "c@3 after 1 of 1: something is wrong")
-	_, n = r.set(4, "4", "c")
-	r.answer(n, "")
-	r.expect("b@3 after 1 of 1: something is wrong")
-	r.coll.Apply(Commit{Remove: []string{"b"}, Revision: 5})
-	_, n = r.set(6, "6", "a")
-	r.answer(n, "")
-	r.expect()
-	_, n = r.set(7, "7", "a")
-	r.answer(n, "")
-	r.answer(n, "on second thought")
-	r.expect("@ after  of 7: on second thought")
-	_, n = r.set(8, "8", "a")
-	r.answer(n, "")
-	r.expect()
+	rejecting := newRejecting(t, variant{delta: true})
+	_, n := rejecting.set(1, "1", "a", "b", "c")
+	rejecting.answer(n, "")
+	rejecting.expect()
+	_, n = rejecting.set(2, "2", "a", "b")
+	rejecting.answer(n, "b is wrong: no such thing")
+	rejecting.expect("b@2 after 1 of 1: b is wrong: no such thing")
+	firstRejected := rejecting.sub.rejections()[0].Since
+	_, n = rejecting.set(3, "3", "b", "c")
+	rejecting.answer(n, "something is wrong")
+	rejecting.expect("b@3 after 1 of 1: something is wrong", "c@3 after 1 of 1: something is wrong")
+	require.Equal(t, firstRejected, rejecting.sub.rejections()[0].Since)
+	rejecting.answer(n, "said twice")
+	rejecting.expect("b@3 after 1 of 1: something is wrong", "c@3 after 1 of 1: something is wrong")
+	_, n = rejecting.set(4, "4", "c")
+	rejecting.answer(n, "")
+	rejecting.expect("b@3 after 1 of 1: something is wrong")
+	rejecting.coll.Apply(Commit{Remove: []string{"b"}, Revision: 5})
+	_, n = rejecting.set(6, "6", "a")
+	rejecting.answer(n, "")
+	rejecting.expect()
+	_, n = rejecting.set(7, "7", "a")
+	rejecting.answer(n, "")
+	rejecting.answer(n, "on second thought")
+	rejecting.expect("@ after  of 7: on second thought")
+	_, n = rejecting.set(8, "8", "a")
+	rejecting.answer(n, "")
+	rejecting.expect()
 }
 
 func TestRejections_OnePerResponseNeedsNoName(t *testing.T) {
-	r := newRejecting(t, variant{delta: true, onePerResponse: true})
-	first, last := r.set(1, "1", "80", "81", "82")
+	rejecting := newRejecting(t, variant{delta: true, onePerResponse: true})
+	first, last := rejecting.set(1, "1", "80", "81", "82")
 	require.Equal(t, first+2, last)
-	r.answer(first, "")
-	r.answer(first+1, "no")
-	r.answer(last, "")
-	r.expect("81@1 after  of 0: no")
-	first, last = r.set(2, "2", "80", "81")
-	r.answer(first, "no")
-	r.answer(last, "")
-	r.expect("80@2 after 1 of 0: no")
-	_, last = r.set(3, "3", "80")
-	r.answer(last, "")
-	r.expect()
+	rejecting.answer(first, "")
+	rejecting.answer(first+1, "no")
+	rejecting.answer(last, "")
+	rejecting.expect("81@1 after  of 0: no")
+	first, last = rejecting.set(2, "2", "80", "81")
+	rejecting.answer(first, "no")
+	rejecting.answer(last, "")
+	rejecting.expect("80@2 after 1 of 0: no")
+	_, last = rejecting.set(3, "3", "80")
+	rejecting.answer(last, "")
+	rejecting.expect()
 }
 
 func TestRejections_EndWithFullAck(t *testing.T) {
-	r := newRejecting(t, variant{})
-	_, n := r.set(1, "1", "a", "b")
-	r.answer(n, "a")
-	r.expect("a@1 after  of 0: a")
-	_, n = r.set(2, "2", "b")
-	r.answer(n, "")
-	r.expect()
+	rejecting := newRejecting(t, variant{})
+	_, n := rejecting.set(1, "1", "a", "b")
+	rejecting.answer(n, "a")
+	rejecting.expect("a@1 after  of 0: a")
+	_, n = rejecting.set(2, "2", "b")
+	rejecting.answer(n, "")
+	rejecting.expect()
 }
 
 // Rejections take bounded memory, and resources that the client does not want are not listed.
 func TestRejections_Bounded(t *testing.T) {
-	r := newRejecting(t, variant{delta: true})
+	rejecting := newRejecting(t, variant{delta: true})
 	var names []string
 	for i := range 10 * maxRejections {
 		names = append(names, fmt.Sprint("n", i))
 	}
-	_, n := r.set(1, "1", names...)
-	r.answer(n, "no")
-	require.Len(t, r.sub.rejections(), maxRejections)
-	r.sub.selection = subscriptionNames{}
-	r.expect()
-	require.Len(t, r.sub.answers.rejected, maxRejections)
+	_, n := rejecting.set(1, "1", names...)
+	rejecting.answer(n, "no")
+	require.Len(t, rejecting.sub.rejections(), maxRejections)
+	rejecting.sub.selection = subscriptionNames{}
+	rejecting.expect()
+	require.Len(t, rejecting.sub.answers.rejected, maxRejections)
 }
 
 // The client's last reason is kept whole, however long, and the earlier ones are cut to a limit for all of them.
 func TestRejectionTexts_Bounded(t *testing.T) {
-	r := newRejecting(t, variant{delta: true})
+	rejecting := newRejecting(t, variant{delta: true})
 	for i := range maxRejections + 1 {
 		name := fmt.Sprintf("n%03d", i)
-		_, n := r.set(uint64(i+1), "1", name) //nolint:gosec // it is small
-		r.answer(n, name+" "+strings.Repeat("ü", wire.MaxReason/2-3))
+		_, n := rejecting.set(uint64(i+1), "1", name) //nolint:gosec // it is small
+		rejecting.answer(n, name+" "+strings.Repeat("ü", wire.MaxReason/2-3))
 		earlierBytes := 0
-		rejections := r.sub.rejections()
+		rejections := rejecting.sub.rejections()
 		for j, rejection := range rejections {
 			require.True(t, utf8.ValidString(rejection.Error))
 			require.True(t, strings.HasPrefix(rejection.Error, rejection.Name+" ü"), rejection.Error)

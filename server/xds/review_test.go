@@ -106,91 +106,91 @@ func TestReview_MovesClientToOtherCollection(t *testing.T) {
 
 // The revisions of one collection are not those of another one, although the numbers are equal.
 func TestReview_OtherCollectionHasOwnRevisions(t *testing.T) {
-	ws := newGroupsFixture(t, testType)
-	ws.put(0, testType, "a", "c")
-	ws.put(1, testType, "a", "b")
-	ws.group.Store(1)
-	native := ws.delta(testType)
+	groupsFixture := newGroupsFixture(t, testType)
+	groupsFixture.put(0, testType, "a", "c")
+	groupsFixture.put(1, testType, "a", "b")
+	groupsFixture.group.Store(1)
+	native := groupsFixture.delta(testType)
 	native.ask(testType)
 	native.expectAck(testType, nil, "a@1", "b@1")
-	ws.group.Store(0)
-	c := ws.delta(testType)
-	c.ask(testType)
-	c.expectAck(testType, nil, "a@1", "c@1")
-	ws.put(1, testType, "d")
+	groupsFixture.group.Store(0)
+	client := groupsFixture.delta(testType)
+	client.ask(testType)
+	client.expectAck(testType, nil, "a@1", "c@1")
+	groupsFixture.put(1, testType, "d")
 	native.expectAck(testType, nil, "d@1")
-	ws.move(1)
-	c.expectAck(testType, nil, "b@1", "d@1", "-c")
+	groupsFixture.move(1)
+	client.expectAck(testType, nil, "b@1", "d@1", "-c")
 }
 
 // A review is ordered like one commit: dependencies first, then the parents, and removals last.
 func TestReview_FollowsDependencyOrder(t *testing.T) {
-	ws := newGroupsFixture(t, ClusterURL, EndpointURL, ListenerURL)
+	groupsFixture := newGroupsFixture(t, ClusterURL, EndpointURL, ListenerURL)
 	for i, name := range []string{"old", "new"} {
-		ws.put(i, ClusterURL, name)
-		ws.put(i, EndpointURL, name)
-		ws.put(i, ListenerURL, fmt.Sprint("l@", i))
+		groupsFixture.put(i, ClusterURL, name)
+		groupsFixture.put(i, EndpointURL, name)
+		groupsFixture.put(i, ListenerURL, fmt.Sprint("l@", i))
 	}
-	c := ws.delta(ClusterURL)
-	c.ask(ClusterURL)
-	c.expectAck(ClusterURL, nil, "old@1")
-	c.ask(EndpointURL, "old")
-	c.expectAck(EndpointURL, nil, "old@1")
-	c.ask(ListenerURL)
-	c.expectAck(ListenerURL, nil, "l@0")
-	ws.move(1)
-	c.expectAck(ClusterURL, nil, "new@1")
-	c.ask(EndpointURL, "new")
-	c.expectAck(EndpointURL, nil, "new@1")
-	c.expectAck(ListenerURL, nil, "l@1")
-	c.expectAck(EndpointURL, nil, "-old")
-	c.expectAck(ClusterURL, nil, "-old")
-	c.silence()
+	client := groupsFixture.delta(ClusterURL)
+	client.ask(ClusterURL)
+	client.expectAck(ClusterURL, nil, "old@1")
+	client.ask(EndpointURL, "old")
+	client.expectAck(EndpointURL, nil, "old@1")
+	client.ask(ListenerURL)
+	client.expectAck(ListenerURL, nil, "l@0")
+	groupsFixture.move(1)
+	client.expectAck(ClusterURL, nil, "new@1")
+	client.ask(EndpointURL, "new")
+	client.expectAck(EndpointURL, nil, "new@1")
+	client.expectAck(ListenerURL, nil, "l@1")
+	client.expectAck(EndpointURL, nil, "-old")
+	client.expectAck(ClusterURL, nil, "-old")
+	client.silence()
 }
 
 func TestReview_RefusalEndsStream(t *testing.T) {
-	ws := newGroupsFixture(t, testType)
-	ws.put(0, testType, "a")
-	c := ws.delta(testType)
-	c.ask(testType)
-	c.expectAck(testType, nil, "a@1")
-	ws.move(-1)
-	require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(c.ended()))
-	eventually(t, func() bool { return ws.held.Load() == 0 })
+	groupsFixture := newGroupsFixture(t, testType)
+	groupsFixture.put(0, testType, "a")
+	client := groupsFixture.delta(testType)
+	client.ask(testType)
+	client.expectAck(testType, nil, "a@1")
+	groupsFixture.move(-1)
+	require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(client.ended()))
+	eventually(t, func() bool { return groupsFixture.held.Load() == 0 })
 }
 
 // Whatever happens meanwhile, clients end up with the catalog's last choice, and all other collections are released.
 func TestReview_DuringConnectsAndAnswers(t *testing.T) {
-	ws := newGroupsFixture(t, testType)
-	r := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // it is a test
+	groupsFixture := newGroupsFixture(t, testType)
+	random := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // it is a test
 	names := []string{"a", "b", "c", "d"}
 	change := func() {
 		var items []string
 		for _, n := range names {
-			if r.IntN(3) == 0 {
+			if random.IntN(3) == 0 {
 				items = append(items, "-"+n)
 			} else {
-				items = append(items, fmt.Sprint(n, "@", r.IntN(9)))
+				items = append(items, fmt.Sprint(n, "@", random.IntN(9)))
 			}
 		}
-		ws.put(r.IntN(2), testType, items...)
+		groupsFixture.put(random.IntN(2), testType, items...)
 	}
 	var clients []*follower
 	for i := range 30 {
 		change()
-		ws.group.Store(int64(i % 2))
+		groupsFixture.group.Store(int64(i % 2))
 		var reviews sync.WaitGroup
-		reviews.Go(ws.server.Review)
-		clients = append(clients, follow(ws.delta(testType), i%3 == 0))
+		reviews.Go(groupsFixture.server.Review)
+		clients = append(clients, follow(groupsFixture.delta(testType), i%3 == 0))
 		change()
 		reviews.Wait()
 	}
-	ws.put(1, testType, "a@10", "b@10", "-c", "d@10")
-	ws.move(1)
+	groupsFixture.put(1, testType, "a@10", "b@10", "-c", "d@10")
+	groupsFixture.move(1)
 	for _, c := range clients {
 		eventually(t, func() bool { return slices.Equal(c.held(), []string{"a@10", "b@10", "d@10"}) })
 	}
-	require.EqualValues(t, len(clients), ws.held.Load())
+	require.EqualValues(t, len(clients), groupsFixture.held.Load())
 }
 
 // follower is a client that takes all, or rejects some.
@@ -335,13 +335,13 @@ func TestReview_EndsWithClient(t *testing.T) {
 	ws := &slowFixture{groupsFixture: newGroupsFixture(t, testType)}
 	ws.server.catalog = ws
 	ws.put(0, testType, "a")
-	c := ws.delta(testType)
-	c.ask(testType)
-	c.expectAck(testType, nil, "a@1")
+	client := ws.delta(testType)
+	client.ask(testType)
+	client.expectAck(testType, nil, "a@1")
 	gate := make(chan struct{})
 	ws.gate.Store(&gate)
 	ws.move(1)
 	eventually(t, func() bool { return ws.asks.Load() == 1 })
-	require.NoError(t, c.close())
+	require.NoError(t, client.close())
 	eventually(t, func() bool { return ws.asks.Load() == 0 && ws.held.Load() == 0 && ws.server.Streams() == 0 })
 }

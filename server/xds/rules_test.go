@@ -41,24 +41,24 @@ func TestFirstRequest_AcceptsAnyNonce(t *testing.T) {
 func TestRule01SotWIgnoresStaleNonce(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(EndpointURL, "a", "b")
-	c := w.sotw(EndpointURL)
-	c.ask(EndpointURL, "a")
-	a := c.expect(EndpointURL, "a@1")
-	c.request(EndpointURL, "stale", nil, "a", "b")
-	c.silence()
-	c.ack(a, "a", "b")
-	c.expect(EndpointURL, "b@1")
+	client := w.sotw(EndpointURL)
+	client.ask(EndpointURL, "a")
+	a := client.expect(EndpointURL, "a@1")
+	client.request(EndpointURL, "stale", nil, "a", "b")
+	client.silence()
+	client.ack(a, "a", "b")
+	client.expect(EndpointURL, "b@1")
 }
 
 func TestRule01StaleNonceStillSubscribesInDelta(t *testing.T) {
 	w := newFixture(t, Options{})
 	w.set(EndpointURL, "a", "b")
-	c := w.delta(EndpointURL)
-	c.ask(EndpointURL, "a")
-	a := c.expect(EndpointURL, "a@1")
-	c.request(EndpointURL, "stale", nil, "b")
-	c.ack(a)
-	c.expect(EndpointURL, "b@1")
+	client := w.delta(EndpointURL)
+	client.ask(EndpointURL, "a")
+	a := client.expect(EndpointURL, "a@1")
+	client.request(EndpointURL, "stale", nil, "b")
+	client.ack(a)
+	client.expect(EndpointURL, "b@1")
 }
 
 func TestRule02NackRecordedWithoutResponse(t *testing.T) {
@@ -81,19 +81,19 @@ func TestRule02NackRecordedWithoutResponse(t *testing.T) {
 }
 
 func TestRule03VersionsPerTypePersistAcrossStreams(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(testType, "a", "b")
-	w.set(ClusterURL, "c")
-	c := w.sotw(testType)
-	c.ask(testType)
-	a := c.expectAck(testType, nil, "a@1", "b@1")
-	c.ask(ClusterURL)
-	cl := c.expectAck(ClusterURL, nil, "c@1")
-	require.NotEqual(t, a.version, cl.version)
-	resumed := w.sotw(testType)
-	require.NoError(t, resumed.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, VersionInfo: a.version}))
+	fixture := newFixture(t, Options{})
+	fixture.set(testType, "a", "b")
+	fixture.set(ClusterURL, "c")
+	client := fixture.sotw(testType)
+	client.ask(testType)
+	answer := client.expectAck(testType, nil, "a@1", "b@1")
+	client.ask(ClusterURL)
+	cl := client.expectAck(ClusterURL, nil, "c@1")
+	require.NotEqual(t, answer.version, cl.version)
+	resumed := fixture.sotw(testType)
+	require.NoError(t, resumed.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, VersionInfo: answer.version}))
 	resumed.silence()
-	w.set(testType, "-b")
+	fixture.set(testType, "-b")
 	resumed.expect(testType, "a@1")
 }
 
@@ -101,158 +101,158 @@ func TestRule04SendsNewlyRequestedNames(t *testing.T) {
 	t.Run("sotw", func(t *testing.T) {
 		w := newFixture(t, Options{})
 		w.set(EndpointURL, "a", "b")
-		c := w.sotw(EndpointURL)
-		c.ask(EndpointURL, "a", "b")
-		a := c.expect(EndpointURL, "a@1", "b@1")
-		c.ack(a, "a")
-		c.silence()
-		c.ack(a, "a", "b")
-		c.expect(EndpointURL, "b@1")
+		client := w.sotw(EndpointURL)
+		client.ask(EndpointURL, "a", "b")
+		a := client.expect(EndpointURL, "a@1", "b@1")
+		client.ack(a, "a")
+		client.silence()
+		client.ack(a, "a", "b")
+		client.expect(EndpointURL, "b@1")
 	})
 	t.Run("delta resends a name that is current", func(t *testing.T) {
 		w := newFixture(t, Options{})
 		w.set(EndpointURL, "a", "b")
-		c := w.delta(EndpointURL)
-		c.ask(EndpointURL, "a", "b")
-		c.expectAck(EndpointURL, nil, "a@1", "b@1")
-		c.ask(EndpointURL, "a")
-		c.expectAck(EndpointURL, nil, "a@1")
-		c.silence()
+		client := w.delta(EndpointURL)
+		client.ask(EndpointURL, "a", "b")
+		client.expectAck(EndpointURL, nil, "a@1", "b@1")
+		client.ask(EndpointURL, "a")
+		client.expectAck(EndpointURL, nil, "a@1")
+		client.silence()
 	})
 }
 
 func TestRule05WildcardInSotW(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(ClusterURL, "a", "b")
+	fixture := newFixture(t, Options{})
+	fixture.set(ClusterURL, "a", "b")
 	t.Run("no names after names unsubscribes", func(t *testing.T) {
-		c := w.sotw(ClusterURL)
-		c.ask(ClusterURL, "a")
-		a := c.expect(ClusterURL, "a@1")
-		c.ack(a)
-		w.awaitSubscription(false, 0)
-		w.set(ClusterURL, "a@2")
-		c.silence()
-		w.set(ClusterURL, "a@1")
+		client := fixture.sotw(ClusterURL)
+		client.ask(ClusterURL, "a")
+		a := client.expect(ClusterURL, "a@1")
+		client.ack(a)
+		fixture.awaitSubscription(false, 0)
+		fixture.set(ClusterURL, "a@2")
+		client.silence()
+		fixture.set(ClusterURL, "a@1")
 	})
 	t.Run("explicit wildcard is dropped by leaving it out", func(t *testing.T) {
-		c := w.sotw(ClusterURL)
-		c.ask(ClusterURL, "*", "a")
-		a := c.expect(ClusterURL, "a@1", "b@1")
-		c.ack(a, "a")
-		c.expectAck(ClusterURL, []string{"a"}, "a@1")
-		w.set(ClusterURL, "b@2")
-		c.silence()
-		w.set(ClusterURL, "a@2")
-		a = c.expect(ClusterURL, "a@2")
-		c.ack(a, "*")
-		c.expect(ClusterURL, "a@2", "b@2")
+		client := fixture.sotw(ClusterURL)
+		client.ask(ClusterURL, "*", "a")
+		answer := client.expect(ClusterURL, "a@1", "b@1")
+		client.ack(answer, "a")
+		client.expectAck(ClusterURL, []string{"a"}, "a@1")
+		fixture.set(ClusterURL, "b@2")
+		client.silence()
+		fixture.set(ClusterURL, "a@2")
+		answer = client.expect(ClusterURL, "a@2")
+		client.ack(answer, "*")
+		client.expect(ClusterURL, "a@2", "b@2")
 	})
 }
 
 func TestRule05WildcardInDelta(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(ClusterURL, "a", "b")
+	fixture := newFixture(t, Options{})
+	fixture.set(ClusterURL, "a", "b")
 	t.Run("legacy wildcard stays when names are added", func(t *testing.T) {
-		c := w.delta(ClusterURL)
-		c.ask(ClusterURL)
-		c.expectAck(ClusterURL, nil, "a@1", "b@1")
-		c.ask(ClusterURL, "a")
-		c.expectAck(ClusterURL, nil, "a@1")
-		w.set(ClusterURL, "c")
-		c.expectAck(ClusterURL, nil, "c@1")
-		c.ask(ClusterURL, "-*")
-		w.awaitSubscription(false, 1)
-		w.set(ClusterURL, "-c", "b@2")
-		c.silence()
-		w.set(ClusterURL, "a@2")
-		c.expectAck(ClusterURL, nil, "a@2")
-		w.set(ClusterURL, "a@1", "b@1")
-		c.expectAck(ClusterURL, nil, "a@1")
+		client := fixture.delta(ClusterURL)
+		client.ask(ClusterURL)
+		client.expectAck(ClusterURL, nil, "a@1", "b@1")
+		client.ask(ClusterURL, "a")
+		client.expectAck(ClusterURL, nil, "a@1")
+		fixture.set(ClusterURL, "c")
+		client.expectAck(ClusterURL, nil, "c@1")
+		client.ask(ClusterURL, "-*")
+		fixture.awaitSubscription(false, 1)
+		fixture.set(ClusterURL, "-c", "b@2")
+		client.silence()
+		fixture.set(ClusterURL, "a@2")
+		client.expectAck(ClusterURL, nil, "a@2")
+		fixture.set(ClusterURL, "a@1", "b@1")
+		client.expectAck(ClusterURL, nil, "a@1")
 	})
 	t.Run("explicit wildcard", func(t *testing.T) {
-		c := w.delta(ClusterURL)
-		c.ask(ClusterURL, "a")
-		c.expectAck(ClusterURL, nil, "a@1")
-		c.ask(ClusterURL, "*")
-		c.expectAck(ClusterURL, nil, "a@1", "b@1")
+		client := fixture.delta(ClusterURL)
+		client.ask(ClusterURL, "a")
+		client.expectAck(ClusterURL, nil, "a@1")
+		client.ask(ClusterURL, "*")
+		client.expectAck(ClusterURL, nil, "a@1", "b@1")
 	})
 }
 
 func TestRule06UnsubscribeUnderWildcardGetsResponse(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(ClusterURL, "a")
-	c := w.delta(ClusterURL)
-	c.ask(ClusterURL, "*", "a", "x")
-	c.expectAck(ClusterURL, nil, "a@1", "-x")
-	c.ask(ClusterURL, "-a", "-x")
-	c.expectAck(ClusterURL, nil, "a@1", "-x")
-	named := w.delta(ClusterURL)
+	fixture := newFixture(t, Options{})
+	fixture.set(ClusterURL, "a")
+	client := fixture.delta(ClusterURL)
+	client.ask(ClusterURL, "*", "a", "x")
+	client.expectAck(ClusterURL, nil, "a@1", "-x")
+	client.ask(ClusterURL, "-a", "-x")
+	client.expectAck(ClusterURL, nil, "a@1", "-x")
+	named := fixture.delta(ClusterURL)
 	named.ask(ClusterURL, "a")
 	named.expectAck(ClusterURL, nil, "a@1")
 	named.ask(ClusterURL, "-unknown", "-a")
-	w.awaitSubscription(false, 0)
-	w.set(ClusterURL, "a@2")
+	fixture.awaitSubscription(false, 0)
+	fixture.set(ClusterURL, "a@2")
 	named.silence()
 }
 
 func TestRule07FullStateInSotW(t *testing.T) {
-	w := newFixture(t, Options{})
+	fixture := newFixture(t, Options{})
 	for _, typ := range []string{ClusterURL, ListenerURL, testType} {
-		w.set(typ, "a", "b")
-		c := w.sotw(typ)
-		c.ask(typ)
-		c.expectAck(typ, nil, "a@1", "b@1")
-		w.set(typ, "b@2")
-		c.expectAck(typ, nil, "a@1", "b@2")
-		w.set(typ, "-a")
-		c.expectAck(typ, nil, "b@2")
-		w.set(typ, "-b")
-		c.expectAck(typ, nil)
-		w.set(typ, "a", "b", "c")
-		c.expect(typ, "a@1", "b@1", "c@1")
-		named := w.sotw(typ)
+		fixture.set(typ, "a", "b")
+		client := fixture.sotw(typ)
+		client.ask(typ)
+		client.expectAck(typ, nil, "a@1", "b@1")
+		fixture.set(typ, "b@2")
+		client.expectAck(typ, nil, "a@1", "b@2")
+		fixture.set(typ, "-a")
+		client.expectAck(typ, nil, "b@2")
+		fixture.set(typ, "-b")
+		client.expectAck(typ, nil)
+		fixture.set(typ, "a", "b", "c")
+		client.expect(typ, "a@1", "b@1", "c@1")
+		named := fixture.sotw(typ)
 		named.ask(typ, "a", "b")
 		named.expectAck(typ, []string{"a", "b"}, "a@1", "b@1")
-		w.set(typ, "c@2")
+		fixture.set(typ, "c@2")
 		named.silence()
-		w.set(typ, "-a")
+		fixture.set(typ, "-a")
 		named.expectAck(typ, []string{"a", "b"}, "b@1")
 	}
 }
 
 func TestRule07PartialStateInSotW(t *testing.T) {
-	w := newFixture(t, Options{})
+	fixture := newFixture(t, Options{})
 	for _, typ := range []string{EndpointURL, RouteURL} {
-		w.set(typ, "a", "b", "c")
-		c := w.sotw(typ)
-		c.ask(typ, "a", "b", "missing")
+		fixture.set(typ, "a", "b", "c")
+		client := fixture.sotw(typ)
+		client.ask(typ, "a", "b", "missing")
 		names := []string{"a", "b", "missing"}
-		c.expectAck(typ, names, "a@1", "b@1")
-		w.set(typ, "b@2", "c@2")
-		c.expectAck(typ, names, "b@2")
-		w.set(typ, "-a")
-		c.silence()
-		w.set(typ, "missing")
-		c.expectAck(typ, names, "missing@1")
+		client.expectAck(typ, names, "a@1", "b@1")
+		fixture.set(typ, "b@2", "c@2")
+		client.expectAck(typ, names, "b@2")
+		fixture.set(typ, "-a")
+		client.silence()
+		fixture.set(typ, "missing")
+		client.expectAck(typ, names, "missing@1")
 	}
 }
 
 func TestRule08MissingNamesInDelta(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(EndpointURL, "a")
-	c := w.delta(EndpointURL)
-	c.ask(EndpointURL, "a", "later")
-	c.expectAck(EndpointURL, nil, "a@1", "-later")
-	w.set(EndpointURL, "later")
-	c.expectAck(EndpointURL, nil, "later@1")
-	w.set(EndpointURL, "-later")
-	c.expectAck(EndpointURL, nil, "-later")
+	fixture := newFixture(t, Options{})
+	fixture.set(EndpointURL, "a")
+	client := fixture.delta(EndpointURL)
+	client.ask(EndpointURL, "a", "later")
+	client.expectAck(EndpointURL, nil, "a@1", "-later")
+	fixture.set(EndpointURL, "later")
+	client.expectAck(EndpointURL, nil, "later@1")
+	fixture.set(EndpointURL, "-later")
+	client.expectAck(EndpointURL, nil, "-later")
 }
 
 func TestRule09InitialResourceVersions(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(testType, "same", "newer@2", "new")
-	c := w.delta(testType)
+	fixture := newFixture(t, Options{})
+	fixture.set(testType, "same", "newer@2", "new")
+	c := fixture.delta(testType)
 	initial := map[string]string{"same": "1", "newer": "1", "gone": "1"}
 	require.NoError(t, c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType, InitialResourceVersions: initial}))
 	a := c.expectAck(testType, nil, "newer@2", "new@1", "-gone")
@@ -261,7 +261,7 @@ func TestRule09InitialResourceVersions(t *testing.T) {
 		TypeUrl: testType, ResponseNonce: a.nonce, InitialResourceVersions: map[string]string{"gone": "1"},
 	}))
 	c.silence()
-	named := w.delta(testType)
+	named := fixture.delta(testType)
 	require.NoError(t, named.send(&discoveryv3.DeltaDiscoveryRequest{
 		TypeUrl: testType, InitialResourceVersions: initial, ResourceNamesSubscribe: []string{"same", "newer", "gone", "never"},
 	}))
@@ -279,19 +279,19 @@ func TestRule10EmptyFirstWildcardGetsResponse(t *testing.T) {
 }
 
 func TestRule11NoRepeatsAndNoResponseToAck(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(EndpointURL, "a", "b")
-	c := w.delta(EndpointURL)
-	c.ask(EndpointURL, "*", "a", "a")
-	c.expectAck(EndpointURL, nil, "a@1", "b@1")
-	c.silence()
-	s := w.sotw(EndpointURL)
+	fixture := newFixture(t, Options{})
+	fixture.set(EndpointURL, "a", "b")
+	client := fixture.delta(EndpointURL)
+	client.ask(EndpointURL, "*", "a", "a")
+	client.expectAck(EndpointURL, nil, "a@1", "b@1")
+	client.silence()
+	s := fixture.sotw(EndpointURL)
 	s.ask(EndpointURL, "a", "a")
 	s.expectAck(EndpointURL, []string{"a", "a"}, "a@1")
 	s.silence()
-	w.set(EndpointURL, "a@1")
+	fixture.set(EndpointURL, "a@1")
 	s.silence()
-	c.silence()
+	client.silence()
 }
 
 func TestRule12MakeBeforeBreak(t *testing.T) {
@@ -306,12 +306,12 @@ func TestRule12MakeBeforeBreak(t *testing.T) {
 			c.expectAck(typ, []string{"*"}, "old@1")
 		}
 		// Hold the stream's look at the collections until all have changed.
-		st := w.onlyStream()
-		st.mu.Lock()
+		stream := w.onlyStream()
+		stream.mu.Lock()
 		for _, typ := range types {
 			w.set(typ, "-old", "new")
 		}
-		st.mu.Unlock()
+		stream.mu.Unlock()
 		var adds, removals []string
 		note := func(list *[]string, typeURL string) {
 			if !slices.Contains(*list, typeURL) {
@@ -319,14 +319,14 @@ func TestRule12MakeBeforeBreak(t *testing.T) {
 			}
 		}
 		for len(removals) < len(types) {
-			a := c.next()
-			c.ack(a, "*")
-			if slices.Contains(a.puts, "new@1") {
-				note(&adds, a.typeURL)
+			answer := c.next()
+			c.ack(answer, "*")
+			if slices.Contains(answer.puts, "new@1") {
+				note(&adds, answer.typeURL)
 			}
-			if slices.Contains(a.removed, "old") || !c.delta && !slices.Contains(a.puts, "old@1") {
+			if slices.Contains(answer.removed, "old") || !c.delta && !slices.Contains(answer.puts, "old@1") {
 				require.Len(t, adds, len(types), "removal before all was added")
-				note(&removals, a.typeURL)
+				note(&removals, answer.typeURL)
 			}
 		}
 		require.Equal(t, types, adds)
@@ -354,7 +354,7 @@ func TestRule13EndpointsResentAfterCluster(t *testing.T) {
 		c.ask(ClusterURL)
 		c.expectAck(ClusterURL, nil, "a@1", "b@1")
 		c.ask(EndpointURL, "a", "b")
-		eds := c.expectAck(EndpointURL, []string{"a", "b"}, "a@1", "b@1")
+		answer := c.expectAck(EndpointURL, []string{"a", "b"}, "a@1", "b@1")
 		w.set(ClusterURL, "a@2")
 		if c.delta {
 			c.expectAck(ClusterURL, nil, "a@2")
@@ -362,7 +362,7 @@ func TestRule13EndpointsResentAfterCluster(t *testing.T) {
 			c.expectAck(ClusterURL, nil, "a@2", "b@1")
 		}
 		resent := c.expect(EndpointURL, "a@1")
-		require.Equal(t, eds.version, resent.version, "unchanged")
+		require.Equal(t, answer.version, resent.version, "unchanged")
 	})
 }
 
@@ -381,50 +381,50 @@ func TestRule13AppliesAfterReconnect(t *testing.T) {
 }
 
 func TestRule15NamedSotWOfGRPCClients(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(ListenerURL, "svc", "other")
-	c := w.sotw(ListenerURL)
-	c.ask(ListenerURL, "svc")
-	c.expectAck(ListenerURL, []string{"svc"}, "svc@1")
-	w.set(ListenerURL, "-svc")
-	c.expectAck(ListenerURL, []string{"svc"})
+	fixture := newFixture(t, Options{})
+	fixture.set(ListenerURL, "svc", "other")
+	client := fixture.sotw(ListenerURL)
+	client.ask(ListenerURL, "svc")
+	client.expectAck(ListenerURL, []string{"svc"}, "svc@1")
+	fixture.set(ListenerURL, "-svc")
+	client.expectAck(ListenerURL, []string{"svc"})
 }
 
 func TestRule16DeltaChunkedSotWWhole(t *testing.T) {
-	w := newFixture(t, Options{})
+	fixture := newFixture(t, Options{})
 	var commit Commit
 	const n, kib = 600, 10
 	for i := range n {
 		commit.Put = append(commit.Put, thing(t, fmt.Sprintf("n%04d", i), "1", strings.Repeat("x", kib<<10)))
 	}
-	w.coll(testType).Apply(commit)
-	w.coll(testType).MarkSynced()
+	fixture.coll(testType).Apply(commit)
+	fixture.coll(testType).MarkSynced()
 	collect := func(c *client, want int) (responses int) {
 		seen := map[string]bool{}
 		for len(seen) < want {
-			a := c.next()
-			require.LessOrEqual(t, a.size, 4<<20-1024)
-			c.ack(a)
+			answer := c.next()
+			require.LessOrEqual(t, answer.size, 4<<20-1024)
+			c.ack(answer)
 			responses++
-			for _, p := range a.puts {
+			for _, p := range answer.puts {
 				require.False(t, seen[p], "%s twice", p)
 				seen[p] = true
 			}
-			require.Equal(t, len(seen) == want, a.version != "", "only the last one says that the client is at a version")
+			require.Equal(t, len(seen) == want, answer.version != "", "only the last one says that the client is at a version")
 		}
 		return responses
 	}
-	c := w.delta(testType)
+	c := fixture.delta(testType)
 	c.ask(testType)
 	require.Greater(t, collect(c, n), 2)
 	commit = Commit{Remove: []string{"n0000"}}
 	for i := range n {
 		commit.Put = append(commit.Put, thing(t, fmt.Sprintf("m%04d", i), "1", strings.Repeat("x", kib<<10)))
 	}
-	w.coll(testType).Apply(commit)
+	fixture.coll(testType).Apply(commit)
 	require.Greater(t, collect(c, n), 2)
 
-	sotw := w.conn()
+	sotw := fixture.conn()
 	defer func() { require.NoError(t, sotw.Close()) }()
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
@@ -439,9 +439,9 @@ func TestRule16DeltaChunkedSotWWhole(t *testing.T) {
 // A client that does not read fills its window and then blocks. No other client notices, and when it reads again it gets the
 // newest state and not the ones that it missed.
 func TestRule17StuckClientDelaysNoOtherClient(t *testing.T) {
-	w := newFixture(t, Options{AckTimeout: time.Millisecond})
-	w.set(testType, "small")
-	conn := w.conn()
+	fixture := newFixture(t, Options{AckTimeout: time.Millisecond})
+	fixture.set(testType, "small")
+	conn := fixture.conn()
 	defer func() { require.NoError(t, conn.Close()) }()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -449,13 +449,13 @@ func TestRule17StuckClientDelaysNoOtherClient(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, stuck.Send(&discoveryv3.DiscoveryRequest{TypeUrl: testType}))
 
-	c := w.delta(testType)
-	c.ask(testType)
-	c.expectAck(testType, nil, "small@1")
+	client := fixture.delta(testType)
+	client.ask(testType)
+	client.expectAck(testType, nil, "small@1")
 	const changes = 200
 	for i := range changes { // 20 MB for the one that does not read
-		w.coll(testType).Apply(Commit{Put: []*Entry{thing(t, "big", fmt.Sprint(i), strings.Repeat("x", 100<<10))}})
-		c.expectAck(testType, nil, fmt.Sprintf("big@%d", i))
+		fixture.coll(testType).Apply(Commit{Put: []*Entry{thing(t, "big", fmt.Sprint(i), strings.Repeat("x", 100<<10))}})
+		client.expectAck(testType, nil, fmt.Sprintf("big@%d", i))
 	}
 	responses := 0
 	for {
@@ -497,13 +497,13 @@ func TestChangesCoalesceUntilAcknowledged(t *testing.T) {
 }
 
 func TestClientWithoutAcks_StillReceivesChanges(t *testing.T) {
-	w := newFixture(t, Options{AckTimeout: 10 * time.Millisecond})
-	w.set(testType, "a")
-	c := w.sotw(testType)
-	c.ask(testType)
-	c.expect(testType, "a@1")
-	w.set(testType, "a@2")
-	c.expect(testType, "a@2")
+	fixture := newFixture(t, Options{AckTimeout: 10 * time.Millisecond})
+	fixture.set(testType, "a")
+	client := fixture.sotw(testType)
+	client.ask(testType)
+	client.expect(testType, "a@1")
+	fixture.set(testType, "a@2")
+	client.expect(testType, "a@2")
 }
 
 func TestTypeURL_Echoed(t *testing.T) {
@@ -543,41 +543,41 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestDrain(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(testType, "a")
-	c := w.delta(testType)
-	c.ask(testType)
-	c.expect(testType, "a@1")
-	w.server.Drain(context.Background(), 0)
-	require.Equal(t, codes.Unavailable, grpcstatus.Code(c.ended()))
-	late := w.delta(testType)
+	fixture := newFixture(t, Options{})
+	fixture.set(testType, "a")
+	client := fixture.delta(testType)
+	client.ask(testType)
+	client.expect(testType, "a@1")
+	fixture.server.Drain(context.Background(), 0)
+	require.Equal(t, codes.Unavailable, grpcstatus.Code(client.ended()))
+	late := fixture.delta(testType)
 	require.Equal(t, codes.Unavailable, grpcstatus.Code(late.ended()))
 }
 
 func TestExplicitVersions(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.coll(testType).Apply(Commit{Put: []*Entry{thing(t, "a", "1", "")}, Version: "7"})
-	w.coll(testType).MarkSynced()
-	c, d := w.sotw(testType), w.delta(testType)
-	c.ask(testType)
+	fixture := newFixture(t, Options{})
+	fixture.coll(testType).Apply(Commit{Put: []*Entry{thing(t, "a", "1", "")}, Version: "7"})
+	fixture.coll(testType).MarkSynced()
+	client, d := fixture.sotw(testType), fixture.delta(testType)
+	client.ask(testType)
 	d.ask(testType)
-	require.Equal(t, "7", c.expectAck(testType, nil, "a@1").version)
+	require.Equal(t, "7", client.expectAck(testType, nil, "a@1").version)
 	require.Equal(t, "7", d.expectAck(testType, nil, "a@1").version)
-	w.coll(testType).Apply(Commit{Put: []*Entry{thing(t, "a", "2", "")}, Version: "8"})
-	require.Equal(t, "8", c.expect(testType, "a@2").version)
+	fixture.coll(testType).Apply(Commit{Put: []*Entry{thing(t, "a", "2", "")}, Version: "8"})
+	require.Equal(t, "8", client.expect(testType, "a@2").version)
 	require.Equal(t, "8", d.expect(testType, "a@2").version)
 }
 
 func TestClientClose_EndsStream(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(testType, "a")
-	c := w.sotw(testType)
-	c.ask(testType)
-	c.expect(testType, "a@1")
-	require.NoError(t, c.close())
-	require.Error(t, c.ended()) // EOF
-	eventually(t, func() bool { return len(w.server.Clients()) == 0 })
-	require.Empty(t, w.coll(testType).wakeups)
+	fixture := newFixture(t, Options{})
+	fixture.set(testType, "a")
+	client := fixture.sotw(testType)
+	client.ask(testType)
+	client.expect(testType, "a@1")
+	require.NoError(t, client.close())
+	require.Error(t, client.ended()) // EOF
+	eventually(t, func() bool { return len(fixture.server.Clients()) == 0 })
+	require.Empty(t, fixture.coll(testType).wakeups)
 }
 
 // TestHalfClosedStream_EndsAfterItsAnswers checks that requests before the end of the client's half are answered as by

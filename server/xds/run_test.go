@@ -15,13 +15,13 @@ import (
 // For any stretches of a run, the chunks have them and the removals, each once, in order, within the limit.
 func TestRunChunks_AtAnyBoundary(t *testing.T) {
 	const limit = 1000
-	r := rand.New(rand.NewPCG(1, 2))
+	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		entries := make([]*Entry, r.IntN(30))
+		entries := make([]*Entry, random.IntN(30))
 		for i := range entries {
-			value := make([]byte, r.IntN(limit/5))
-			if r.IntN(20) == 0 {
-				value = make([]byte, limit+r.IntN(100)) // which cannot be cut
+			value := make([]byte, random.IntN(limit/5))
+			if random.IntN(20) == 0 {
+				value = make([]byte, limit+random.IntN(100)) // which cannot be cut
 			}
 			packed, err := proto.Marshal(&anypb.Any{TypeUrl: "t", Value: value})
 			require.NoError(t, err)
@@ -30,8 +30,8 @@ func TestRunChunks_AtAnyBoundary(t *testing.T) {
 		var want, wantRemoved []string
 		var spans []span
 		for i := 0; i < len(entries); {
-			s := span{i + r.IntN(3), 0}
-			s.end = min(s.start+1+r.IntN(10), len(entries))
+			s := span{i + random.IntN(3), 0}
+			s.end = min(s.start+1+random.IntN(10), len(entries))
 			if s.start >= s.end {
 				break
 			}
@@ -41,26 +41,26 @@ func TestRunChunks_AtAnyBoundary(t *testing.T) {
 			}
 			i = s.end + 1
 		}
-		for i := range r.IntN(40) {
-			wantRemoved = append(wantRemoved, fmt.Sprint("gone", i, strings.Repeat("x", r.IntN(limit/7))))
+		for i := range random.IntN(40) {
+			wantRemoved = append(wantRemoved, fmt.Sprint("gone", i, strings.Repeat("x", random.IntN(limit/7))))
 		}
 
 		var got, gotRemoved []string
 		count := 0
-		for _, b := range encodeRun(entries, formDelta).cut(limit, spans, wantRemoved) {
+		for _, body := range encodeRun(entries, formDelta).cut(limit, spans, wantRemoved) {
 			var m discoveryv3.DeltaDiscoveryResponse
 			var wire []byte
-			for _, p := range b.parts {
+			for _, p := range body.parts {
 				wire = append(wire, p.buf.ReadOnlyData()...)
 			}
-			require.Len(t, wire, b.size)
+			require.Len(t, wire, body.size)
 			require.NoError(t, proto.Unmarshal(wire, &m))
-			require.True(t, b.size <= limit || len(m.GetResources())+len(m.GetRemovedResources()) == 1, "%d bytes", b.size)
+			require.True(t, body.size <= limit || len(m.GetResources())+len(m.GetRemovedResources()) == 1, "%d bytes", body.size)
 			for _, res := range m.GetResources() {
 				got = append(got, res.GetName())
 			}
 			gotRemoved = append(gotRemoved, m.GetRemovedResources()...)
-			count += b.count
+			count += body.count
 		}
 		require.Equal(t, want, got)
 		require.Equal(t, wantRemoved, gotRemoved)
@@ -70,33 +70,33 @@ func TestRunChunks_AtAnyBoundary(t *testing.T) {
 
 // Named subscriptions that want much of a difference are sent stretches of the shared encoding.
 func TestNamedStreamsShareTheEncoding(t *testing.T) {
-	w := newFixture(t, Options{})
+	fixture := newFixture(t, Options{})
 	var names, items []string
 	for i := range 40 {
 		names = append(names, fmt.Sprintf("n%02d", i))
 		items = append(items, names[i]+"@1")
 	}
-	w.set(testType, items...)
+	fixture.set(testType, items...)
 	wanted := append(append([]string{}, names[3:9]...), names[20:22]...)
-	c := w.delta(testType)
-	c.ask(testType, wanted...)
-	c.expectAck(testType, nil, "n03@1", "n04@1", "n05@1", "n06@1", "n07@1", "n08@1", "n20@1", "n21@1")
-	from := w.coll(testType).current.Load()
+	client := fixture.delta(testType)
+	client.ask(testType, wanted...)
+	client.expectAck(testType, nil, "n03@1", "n04@1", "n05@1", "n06@1", "n07@1", "n08@1", "n20@1", "n21@1")
+	from := fixture.coll(testType).current.Load()
 	for i := range items {
 		items[i] = names[i] + "@2"
 	}
-	w.set(testType, items...)
-	c.expectAck(testType, nil, "n03@2", "n04@2", "n05@2", "n06@2", "n07@2", "n08@2", "n20@2", "n21@2")
+	fixture.set(testType, items...)
+	client.expectAck(testType, nil, "n03@2", "n04@2", "n05@2", "n06@2", "n07@2", "n08@2", "n20@2", "n21@2")
 
-	to := w.coll(testType).current.Load()
+	state := fixture.coll(testType).current.Load()
 	var selection subscriptionNames
 	for _, name := range wanted {
 		selection.add(name, nothing)
 	}
 	delta := variant{delta: true}
-	p := plan(delta, &clientState{state: from}, &selection, to, false)
+	p := plan(delta, &clientState{state: from}, &selection, state, false)
 	require.Equal(t, []span{{3, 9}, {20, 22}}, p.spans)
-	shared := to.since(from).deltas()
+	shared := state.since(from).deltas()
 	bodies := p.bodies(delta)
 	require.Len(t, bodies, 1)
 	require.Len(t, bodies[0].parts, 2)

@@ -50,15 +50,15 @@ func (w *fixture) haveTurns(n int) bool {
 }
 
 func TestStartLimiter_StreamsTakeTurns(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.server.startLimiter = newStartLimiter(2)
-	w.server.startLimiter.readTime = time.Hour
-	w.large(testType)
+	fixture := newFixture(t, Options{})
+	fixture.server.startLimiter = newStartLimiter(2)
+	fixture.server.startLimiter.readTime = time.Hour
+	fixture.large(testType)
 	for range 5 {
-		w.deaf(testType)
+		fixture.deaf(testType)
 	}
-	eventually(t, func() bool { return w.asking() == 5 && w.served() == 2 })
-	require.Never(t, func() bool { return w.served() != 2 }, quiet, quiet/10)
+	eventually(t, func() bool { return fixture.asking() == 5 && fixture.served() == 2 })
+	require.Never(t, func() bool { return fixture.served() != 2 }, quiet, quiet/10)
 }
 
 func TestStartLimiter_ReleasesAfterResponse(t *testing.T) {
@@ -111,65 +111,65 @@ func TestStartLimiter_CurrentStreamsHoldNoSlot(t *testing.T) {
 }
 
 func TestStartLimiter_SlowClientLosesSlot(t *testing.T) {
-	w := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
-	w.large(testType)
-	w.deaf(testType)
-	eventually(t, func() bool { return w.served() == 1 })
-	c := w.delta(testType)
+	fixture := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
+	fixture.large(testType)
+	fixture.deaf(testType)
+	eventually(t, func() bool { return fixture.served() == 1 })
+	c := fixture.delta(testType)
 	c.ask(testType)
 	require.NotEmpty(t, c.next().puts) // when the slot is free
 }
 
 func TestStartLimiter_EndOfStreamReleasesSlot(t *testing.T) {
-	w := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
-	w.server.startLimiter.readTime = time.Hour
-	w.large(testType)
-	hangUp := w.deaf(testType)
-	eventually(t, func() bool { return w.served() == 1 })
+	fixture := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
+	fixture.server.startLimiter.readTime = time.Hour
+	fixture.large(testType)
+	hangUp := fixture.deaf(testType)
+	eventually(t, func() bool { return fixture.served() == 1 })
 	hangUp()
-	c := w.delta(testType)
+	c := fixture.delta(testType)
 	c.ask(testType)
 	require.NotEmpty(t, c.next().puts)
 }
 
 func TestStartLimiter_DrainEndsWaitingStream(t *testing.T) {
-	w := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
-	w.server.startLimiter.readTime = time.Hour
-	w.large(testType)
-	w.deaf(testType)
-	eventually(t, func() bool { return w.served() == 1 })
-	waits := w.delta(testType)
+	fixture := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
+	fixture.server.startLimiter.readTime = time.Hour
+	fixture.large(testType)
+	fixture.deaf(testType)
+	eventually(t, func() bool { return fixture.served() == 1 })
+	waits := fixture.delta(testType)
 	waits.ask(testType)
-	eventually(t, func() bool { return w.asking() == 2 })
-	w.server.Drain(t.Context(), 0)
+	eventually(t, func() bool { return fixture.asking() == 2 })
+	fixture.server.Drain(t.Context(), 0)
 	require.Equal(t, codes.Unavailable, grpcstatus.Code(waits.ended()))
 }
 
 // TestStartLimiter_AddressesTakeTurns: many slow streams from one address delay another address by one of them.
 func TestStartLimiter_AddressesTakeTurns(t *testing.T) {
-	w := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
-	w.server.startLimiter.readTime = time.Hour
-	w.large(testType)
+	fixture := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
+	fixture.server.startLimiter.readTime = time.Hour
+	fixture.large(testType)
 	crowd := make(map[string]func())
 	for range 5 {
-		r := testutil.DialRaw(w.t, "127.0.0.2", w.addr)
+		r := testutil.DialRaw(fixture.t, "127.0.0.2", fixture.addr)
 		r.Data(r.Open(true), r.Message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType}))
 		crowd[r.Conn.LocalAddr().String()] = func() { _ = r.Conn.Close() }
 	}
-	waiting := w.server.startLimiter.turns.Waiting
-	eventually(t, func() bool { return waiting() == 4 && w.served() == 1 })
-	c := w.delta(testType)
-	c.ask(testType)
+	waiting := fixture.server.startLimiter.turns.Waiting
+	eventually(t, func() bool { return waiting() == 4 && fixture.served() == 1 })
+	client := fixture.delta(testType)
+	client.ask(testType)
 	eventually(t, func() bool { return waiting() == 5 })
 	for range 2 { // the first client, and one of the earlier ones
-		eventually(t, func() bool { return w.served() == 1 })
-		for _, status := range w.server.Clients() {
+		eventually(t, func() bool { return fixture.served() == 1 })
+		for _, status := range fixture.server.Clients() {
 			if slices.ContainsFunc(status.Types, func(t TypeStatus) bool { return t.Responses > 0 }) {
 				crowd[status.Peer]()
 				delete(crowd, status.Peer)
 			}
 		}
-		eventually(t, func() bool { return w.asking() == len(crowd)+1 })
+		eventually(t, func() bool { return fixture.asking() == len(crowd)+1 })
 	}
-	require.NotEmpty(t, c.next().puts)
+	require.NotEmpty(t, client.next().puts)
 }

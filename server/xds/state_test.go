@@ -24,11 +24,11 @@ func contents(t require.TestingT, s *state) map[string]string {
 	for _, p := range s.pages {
 		require.NotEmpty(t, p.entries)
 		require.LessOrEqual(t, len(p.entries), maxPage)
-		for _, e := range p.entries {
-			require.Greater(t, e.Name, last, "entries in order")
-			last = e.Name
-			m[e.Name] = e.Version
-			sum = sum.plus(e.hash())
+		for _, entry := range p.entries {
+			require.Greater(t, entry.Name, last, "entries in order")
+			last = entry.Name
+			m[entry.Name] = entry.Version
+			sum = sum.plus(entry.hash())
 		}
 	}
 	require.Len(t, m, s.len)
@@ -63,20 +63,20 @@ func TestStateAgreesWithModel(t *testing.T) {
 		}
 		i := rapid.IntRange(0, len(states)-1).Draw(t, "from")
 		j := rapid.IntRange(0, len(states)-1).Draw(t, "to")
-		d := states[j].since(states[i])
+		diff := states[j].since(states[i])
 		got := maps.Clone(models[i])
-		for _, e := range d.removed {
+		for _, e := range diff.removed {
 			require.Contains(t, got, e.Name)
 			delete(got, e.Name)
 		}
-		for _, e := range d.puts {
+		for _, e := range diff.puts {
 			require.NotEqual(t, got[e.Name], e.Version, "only different entries")
 			got[e.Name] = e.Version
 		}
 		require.Equal(t, models[j], got)
-		require.True(t, slices.IsSorted(names(d.puts)))
-		if len(d.removed) > 0 {
-			before, _ := d.additionsFirst(states[j])
+		require.True(t, slices.IsSorted(names(diff.puts)))
+		if len(diff.removed) > 0 {
+			before, _ := diff.additionsFirst(states[j])
 			require.Empty(t, before.since(states[i]).removed)
 			require.Empty(t, states[j].since(before).puts)
 		}

@@ -37,19 +37,19 @@ func TestNullInAList(t *testing.T) {
 		"[null]", `[{"Node": null, "Service": {}}]`, `[{"Node": {}, "Service": null}]`,
 		`[{"Node": {}, "Service": {}, "Checks": [null]}]`,
 	} {
-		c := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		catalog := answering(t, func(response http.ResponseWriter, _ *http.Request) {
 			for header, value := range map[string]string{"X-Consul-Index": "5", "X-Consul-LastContact": "0", "X-Consul-KnownLeader": "true"} {
-				w.Header().Set(header, value)
+				response.Header().Set(header, value)
 			}
-			_, _ = w.Write([]byte(answer))
+			_, _ = response.Write([]byte(answer))
 		})
-		_, err := c.service(t.Context(), local, "web", query{level: confirmed})
+		_, err := catalog.service(t.Context(), local, "web", query{level: confirmed})
 		require.ErrorContains(t, err, "not Consul's", answer)
 		require.Equal(t, dial.Garbled, dial.Classify(err).Kind)
 		if answer == "[null]" {
-			_, _, err = c.changeItems(t.Context(), local, "critical", query{})
+			_, _, err = catalog.changeItems(t.Context(), local, "critical", query{})
 			require.ErrorContains(t, err, "not Consul's")
-			_, _, err = c.changeItems(t.Context(), local, nodesQuery, query{})
+			_, _, err = catalog.changeItems(t.Context(), local, nodesQuery, query{})
 			require.ErrorContains(t, err, "not Consul's")
 		}
 	}

@@ -27,34 +27,34 @@ func manyInstances(n int) instances {
 // Consul.
 func TestInstancesOverLimit_KeepEarlierOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.bounds = limits{services: 10, instances: 20}
-		w.change(local, func(f *fakeDomain) {
+		world := newWorld(t)
+		world.bounds = limits{services: 10, instances: 20}
+		world.change(local, func(f *fakeDomain) {
 			f.set("web", manyInstances(10))
 			f.set("api", manyInstances(5))
 		})
-		r := w.start(Settings{Grace: time.Minute}, 0)
+		run := world.start(Settings{Grace: time.Minute}, 0)
 		pass(time.Minute)
-		require.Equal(t, sources.Healthy, w.health().State)
-		w.change(local, func(f *fakeDomain) { f.set("web", manyInstances(16)) })
+		require.Equal(t, sources.Healthy, world.health().State)
+		world.change(local, func(f *fakeDomain) { f.set("web", manyInstances(16)) })
 		pass(time.Minute)
-		require.Len(t, w.lastPublished("web")[0].Entries, 10)
-		r.mu.Lock()
-		rejects := r.rejects("web")
-		r.mu.Unlock()
+		require.Len(t, world.lastPublished("web")[0].Entries, 10)
+		run.mu.Lock()
+		rejects := run.rejects("web")
+		run.mu.Unlock()
 		require.Len(t, rejects, 1)
 		require.ErrorContains(t, rejects[0].Err, "read service web: with its 16 instances there would be 21, of which 20 at most are kept: "+
 			"that is more than is taken")
-		w.change(local, func(f *fakeDomain) { f.set("api", manyInstances(4)) })
+		world.change(local, func(f *fakeDomain) { f.set("api", manyInstances(4)) })
 		pass(10 * time.Minute)
-		require.Len(t, w.lastPublished("api")[0].Entries, 4)
-		require.Len(t, w.lastPublished("web")[0].Entries, 16, "there is room")
-		require.Equal(t, sources.Healthy, w.health().State)
-		w.change(local, func(f *fakeDomain) { f.remove("web") })
+		require.Len(t, world.lastPublished("api")[0].Entries, 4)
+		require.Len(t, world.lastPublished("web")[0].Entries, 16, "there is room")
+		require.Equal(t, sources.Healthy, world.health().State)
+		world.change(local, func(f *fakeDomain) { f.remove("web") })
 		pass(time.Hour)
-		w.change(local, func(f *fakeDomain) { f.set("api", manyInstances(20)) })
+		world.change(local, func(f *fakeDomain) { f.set("api", manyInstances(20)) })
 		pass(time.Hour)
-		require.Len(t, w.lastPublished("api")[0].Entries, 20, "a removed service frees its room")
+		require.Len(t, world.lastPublished("api")[0].Entries, 20, "a removed service frees its room")
 	})
 }
 

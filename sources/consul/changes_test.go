@@ -57,12 +57,12 @@ func (r *run) unwatchedReads(w *world) (n int) {
 
 func TestUnwatchedServices_ReadOnChangeOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, r := crowd(t, 1000)
-		before := r.unwatchedReads(w)
+		w, run := crowd(t, 1000)
+		before := run.unwatchedReads(w)
 		pass(9 * time.Minute)
-		require.Equal(t, before, r.unwatchedReads(w), "no service changes")
+		require.Equal(t, before, run.unwatchedReads(w), "no service changes")
 
-		name := r.unwatched()
+		name := run.unwatched()
 		ill := sick("1")
 		ill.list[0].Node.CreateIndex = 50
 		w.change(local, func(f *fakeDomain) { f.set(name, ill) })
@@ -76,24 +76,24 @@ func TestUnwatchedServices_ReadOnChangeOnly(t *testing.T) {
 		pass(20 * time.Second)
 		require.Equal(t, []string{"/2"}, w.instancesOf(name), "a new registration, found by the names of its node's services")
 		pass(time.Minute)
-		before = r.unwatchedReads(w)
+		before = run.unwatchedReads(w)
 		pass(2 * time.Minute)
-		require.Equal(t, before, r.unwatchedReads(w))
+		require.Equal(t, before, run.unwatchedReads(w))
 		require.Equal(t, sources.Healthy, w.health().State)
 	})
 }
 
 func TestChangeQueries_CatchUpAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, r := crowd(t, 200)
-		w.change(local, func(f *fakeDomain) { f.fails = errDown })
+		world, r := crowd(t, 200)
+		world.change(local, func(f *fakeDomain) { f.fails = errDown })
 		pass(10 * time.Second)
 		name := r.unwatched()
-		w.change(local, func(f *fakeDomain) { f.set(name, instanceOnNode("2", "n1", 50)) })
+		world.change(local, func(f *fakeDomain) { f.set(name, instanceOnNode("2", "n1", 50)) })
 		pass(10 * time.Second)
-		w.change(local, func(f *fakeDomain) { f.fails = nil })
+		world.change(local, func(f *fakeDomain) { f.fails = nil })
 		pass(time.Minute)
-		require.Equal(t, []string{"/2"}, w.instancesOf(name), "a change during the outage")
+		require.Equal(t, []string{"/2"}, world.instancesOf(name), "a change during the outage")
 	})
 }
 
@@ -127,32 +127,32 @@ func TestApplyChanges_FindsDifferences(t *testing.T) {
 // A service without a watch slot is read again only after a change query. So its reads must include the change.
 func TestUnwatchedService_ReadFromLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, r := crowd(t, 100)
+		world, r := crowd(t, 100)
 		name := r.unwatched()
-		before, err := w.service(t.Context(), local, name, query{})
+		before, err := world.service(t.Context(), local, name, query{})
 		require.NoError(t, err)
-		w.change(local, func(f *fakeDomain) {
-			w.lags = map[string]reading{name: before}
+		world.change(local, func(f *fakeDomain) {
+			world.lags = map[string]reading{name: before}
 			f.set(name, instanceOnNode("2", "n0", 50))
 		})
 		pass(20 * time.Second)
-		w.mu.Lock()
-		w.lags = nil // it has caught up, after far more than it ever takes
-		w.mu.Unlock()
+		world.mu.Lock()
+		world.lags = nil // it has caught up, after far more than it ever takes
+		world.mu.Unlock()
 		pass(5 * time.Minute)
-		require.Equal(t, []string{"/2"}, w.instancesOf(name))
+		require.Equal(t, []string{"/2"}, world.instancesOf(name))
 	})
 }
 
 // The check that fails is of an instance that is registered under another spelling of the name.
 func TestChanges_MatchNamesWithoutCase(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Consul-Index", "5")
 		w.Header().Set("X-Consul-LastContact", "0")
 		_, _ = w.Write([]byte(`[{"Node": "N1", "CheckID": "a", "ServiceName": "Web"}, {"Node": "N2", "CheckID": "b"}]`))
 	}))
-	defer s.Close()
-	source, err := New(Scheme+"://"+s.Listener.Addr().String(), Settings{})
+	defer server.Close()
+	source, err := New(Scheme+"://"+server.Listener.Addr().String(), Settings{})
 	require.NoError(t, err)
 	defer source.client.Close()
 	now, _, err := source.catalog.changeItems(t.Context(), local, api.HealthCritical, query{})

@@ -19,15 +19,15 @@ func TestHostClash_PersistsAcrossRestart(t *testing.T) {
 		w := newWorld(t)
 		w.change(local, func(f *fakeDomain) { f.set("web-api", instanceWithID("1")); f.set("web_api", instanceWithID("2")) })
 		served := func() (entries []string) {
-			s := Settings{}
-			require.NoError(t, s.complete())
-			m, err := mapping.New(mapping.Options{}, nil)
+			settings := Settings{}
+			require.NoError(t, settings.complete())
+			mapper, err := mapping.New(mapping.Options{}, nil)
 			require.NoError(t, err)
 			ctx, stop := context.WithCancel(context.Background())
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				_ = newRun(s, newSinkPublisher(w, m), w, 0, newMetrics()).loop(ctx)
+				_ = newRun(settings, newSinkPublisher(w, mapper), w, 0, newMetrics()).loop(ctx)
 			}()
 			pass(time.Minute)
 			stop()
@@ -35,11 +35,11 @@ func TestHostClash_PersistsAcrossRestart(t *testing.T) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			for name, rs := range w.served {
-				for _, r := range rs {
-					spec, err := r.Spec()
+				for _, resource := range rs {
+					spec, err := resource.Spec()
 					require.NoError(t, err)
 					if se, ok := spec.(*networking.ServiceEntry); ok {
-						entries = append(entries, fmt.Sprint(name, " ", r.Key().Name, " ", se.GetHosts()))
+						entries = append(entries, fmt.Sprint(name, " ", resource.Key().Name, " ", se.GetHosts()))
 					}
 				}
 			}

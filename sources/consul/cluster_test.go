@@ -32,28 +32,28 @@ func TestWipedConsul_DetectedByClusterID(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, restart := range []bool{false, true} {
 				synctest.Test(t, func(t *testing.T) {
-					w := newWorld(t)
-					w.change(local, func(f *fakeDomain) { f.cluster = "1"; twenty(0, 6, 50)(f); f.set("web", twoOf()) })
-					_, stop := w.begin(Settings{}, 0)
+					world := newWorld(t)
+					world.change(local, func(f *fakeDomain) { f.cluster = "1"; twenty(0, 6, 50)(f); f.set("web", twoOf()) })
+					_, stop := world.begin(Settings{}, 0)
 					pass(time.Minute)
 					if restart {
 						stop()
-						w.outlive()
+						world.outlive()
 					}
-					w.change(local, func(f *fakeDomain) { wiped(f, c.names, c.instances) })
+					world.change(local, func(f *fakeDomain) { wiped(f, c.names, c.instances) })
 					if restart {
-						_, stop = w.begin(Settings{}, 0)
+						_, stop = world.begin(Settings{}, 0)
 					}
 					pass(time.Minute)
-					w.change(local, func(f *fakeDomain) { f.remove("s04") }) // makes the names doubtful
+					world.change(local, func(f *fakeDomain) { f.remove("s04") }) // makes the names doubtful
 					pass(time.Minute)
-					w.requireServed(0, min(c.names, 4))
-					require.Equal(t, []string{"1", "2"}, w.endpoints("web"))
-					require.Equal(t, []string{"1"}, w.endpoints("s05"))
-					require.Equal(t, sources.Degraded, w.health().State, w.health().Message)
+					world.requireServed(0, min(c.names, 4))
+					require.Equal(t, []string{"1", "2"}, world.endpoints("web"))
+					require.Equal(t, []string{"1"}, world.endpoints("s05"))
+					require.Equal(t, sources.Degraded, world.health().State, world.health().Message)
 					pass(10 * time.Minute)
-					require.Len(t, w.endpoints("web"), c.instances)
-					require.Equal(t, sources.Healthy, w.health().State, w.health().Message)
+					require.Len(t, world.endpoints("web"), c.instances)
+					require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
 					stop()
 				})
 			}
@@ -68,32 +68,32 @@ func twoOf() instances {
 // Missing instances stay while the cluster's identity is unreadable; new ones are served.
 func TestUnreadableClusterID_KeepsInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) {
+		world := newWorld(t)
+		world.change(local, func(f *fakeDomain) {
 			f.cluster = "1"
 			f.set("web", twoOf())
 			f.set("api", instanceWithID("1"))
 			f.set("db", instanceWithID("1"))
 		})
-		w.start(Settings{}, 0)
+		world.start(Settings{}, 0)
 		pass(time.Minute)
-		w.mu.Lock()
-		w.nameless = errors.New("the authority has not finished its start")
-		w.mu.Unlock()
-		w.change(local, func(f *fakeDomain) {
+		world.mu.Lock()
+		world.nameless = errors.New("the authority has not finished its start")
+		world.mu.Unlock()
+		world.change(local, func(f *fakeDomain) {
 			f.set("web", instanceOnNode("1", "n0", 50))
 			f.set("api", newInstances(append(instanceWithID("1").list, instanceWithID("2").list...)))
 		})
 		pass(time.Minute)
-		require.Equal(t, []string{"1", "2"}, w.endpoints("web"))
-		require.Equal(t, []string{"1", "2"}, w.endpoints("api"))
-		require.Contains(t, w.health().Message, "has not finished its start")
-		w.mu.Lock()
-		w.nameless = nil
-		w.mu.Unlock()
+		require.Equal(t, []string{"1", "2"}, world.endpoints("web"))
+		require.Equal(t, []string{"1", "2"}, world.endpoints("api"))
+		require.Contains(t, world.health().Message, "has not finished its start")
+		world.mu.Lock()
+		world.nameless = nil
+		world.mu.Unlock()
 		pass(time.Minute)
-		require.Equal(t, []string{"1"}, w.endpoints("web"))
-		require.Equal(t, sources.Healthy, w.health().State, w.health().Message)
+		require.Equal(t, []string{"1"}, world.endpoints("web"))
+		require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
 	})
 }
 

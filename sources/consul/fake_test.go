@@ -216,14 +216,14 @@ func (w *world) changeItems(ctx context.Context, d scope, question string, q que
 	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
 		items = changeItems{}
 		for name, i := range f.services {
-			for _, e := range i.list {
+			for _, serviceEntry := range i.list {
 				if question == nodesQuery {
-					items.add("", e.Node.Node, e.Node.Address)
+					items.add("", serviceEntry.Node.Node, serviceEntry.Node.Address)
 					continue
 				}
-				for _, c := range e.Checks {
+				for _, c := range serviceEntry.Checks {
 					if c.Status == question {
-						items.add(name, e.Node.Node, e.Service.ID+c.CheckID)
+						items.add(name, serviceEntry.Node.Node, serviceEntry.Service.ID+c.CheckID)
 					}
 				}
 			}
@@ -259,23 +259,23 @@ func (f *fakeDomain) visible(name string) bool { return f.shows == nil || f.show
 func (w *world) mayRead(_ context.Context, d scope, anonymous bool, rights []dial.Right) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	f := w.domains[d]
+	fakeDomain := w.domains[d]
 	w.rightsQueries++ // by whomever
 	if w.mute != nil {
 		return false, w.mute
 	}
-	for _, r := range rights {
+	for _, right := range rights {
 		if !anonymous {
-			if f.hides || f.nodes != nil && r.Resource == "node" && !f.nodes[r.Name] {
-				return false, f.fails
+			if fakeDomain.hides || fakeDomain.nodes != nil && right.Resource == "node" && !fakeDomain.nodes[right.Name] {
+				return false, fakeDomain.fails
 			}
 			continue
 		}
-		if f.shows != nil && !f.shows[r.Name] && (r.Resource == "service" || r.Name == "") {
-			return false, f.fails
+		if fakeDomain.shows != nil && !fakeDomain.shows[right.Name] && (right.Resource == "service" || right.Name == "") {
+			return false, fakeDomain.fails
 		}
 	}
-	return true, f.fails
+	return true, fakeDomain.fails
 }
 
 // Service implements mapper.

@@ -15,33 +15,33 @@ func TestResetHold_EndsDespiteFlaps(t *testing.T) {
 	for name, restarts := range map[string]bool{"one run": false, "restarts during outages": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.change(local, twenty(0, 20, 50))
-				_, stop := w.begin(Settings{}, 0)
+				world := newWorld(t)
+				world.change(local, twenty(0, 20, 50))
+				_, stop := world.begin(Settings{}, 0)
 				defer func() { stop() }()
 				pass(10 * time.Second)
-				w.change(local, func(f *fakeDomain) { f.wipe(); twenty(0, 12, 3)(f) })
+				world.change(local, func(f *fakeDomain) { f.wipe(); twenty(0, 12, 3)(f) })
 				pass(10 * time.Second)
-				w.requireServed(0, 20)
-				began, up := time.Now(), time.Duration(0)
-				for up < 20*time.Minute && len(w.lastPublished("s15")) > 0 {
-					w.change(local, func(f *fakeDomain) { f.fails = errDown })
+				world.requireServed(0, 20)
+				began, duration := time.Now(), time.Duration(0)
+				for duration < 20*time.Minute && len(world.lastPublished("s15")) > 0 {
+					world.change(local, func(f *fakeDomain) { f.fails = errDown })
 					pass(10 * time.Second)
 					if restarts {
 						stop()
-						w.outlive()
-						_, stop = w.begin(Settings{}, 0)
+						world.outlive()
+						_, stop = world.begin(Settings{}, 0)
 						pass(10 * time.Second)
 					}
-					w.requireServed(0, 12)
-					w.change(local, func(f *fakeDomain) { f.fails = nil })
+					world.requireServed(0, 12)
+					world.change(local, func(f *fakeDomain) { f.fails = nil })
 					pass(2 * time.Minute)
-					up += 2 * time.Minute
+					duration += 2 * time.Minute
 				}
-				t.Logf("after %s, Consul was up for %s: %s", time.Since(began), up, w.health().Message)
-				require.Empty(t, w.lastPublished("s15"), "it stays although Consul was there for %s", up)
-				require.GreaterOrEqual(t, up, 4*time.Minute, "it stays for the hold")
-				w.requireServed(0, 12)
+				t.Logf("after %s, Consul was up for %s: %s", time.Since(began), duration, world.health().Message)
+				require.Empty(t, world.lastPublished("s15"), "it stays although Consul was there for %s", duration)
+				require.GreaterOrEqual(t, duration, 4*time.Minute, "it stays for the hold")
+				world.requireServed(0, 12)
 			})
 		})
 	}
@@ -51,22 +51,22 @@ func TestResetHold_EndsDespiteFlaps(t *testing.T) {
 // after the pause has an earlier index, which Consul reaches much later. Later changes are served nevertheless.
 func TestWatchOfWipedConsul(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, twenty(0, 20, 50))
-		_, stop := w.begin(Settings{}, 0)
+		world := newWorld(t)
+		world.change(local, twenty(0, 20, 50))
+		_, stop := world.begin(Settings{}, 0)
 		defer func() { stop() }()
 		pass(10 * time.Second)
 		busy := func(id string) func(*fakeDomain) {
 			return func(f *fakeDomain) { f.set("s00", instanceOnNode(id, "n0", 3)) }
 		}
 		for i := range 6 {
-			w.change(local, busy(fmt.Sprint("before", i)))
+			world.change(local, busy(fmt.Sprint("before", i)))
 			pass(2 * time.Second)
 		}
-		w.change(local, func(f *fakeDomain) { f.wipe(); twenty(0, 20, 3)(f); busy("wiped")(f) })
+		world.change(local, func(f *fakeDomain) { f.wipe(); twenty(0, 20, 3)(f); busy("wiped")(f) })
 		pass(40 * time.Second)
-		w.change(local, busy("after"))
+		world.change(local, busy("after"))
 		pass(40 * time.Second)
-		require.Contains(t, w.instancesOf("s00"), "/after", "%+v", w.health())
+		require.Contains(t, world.instancesOf("s00"), "/after", "%+v", world.health())
 	})
 }

@@ -28,12 +28,12 @@ func FuzzInstances(f *testing.F) {
 		m, err := mapping.New(mapping.Options{}, sourcetest.VIPs{})
 		require.NoError(t, err)
 		m.Names([]string{name})
-		c := m.Service(name, []mapping.Service{{Name: name, Datacenter: "dc1", Entries: parsed.list}})
-		for _, r := range c.Resources {
+		content := m.Service(name, []mapping.Service{{Name: name, Datacenter: "dc1", Entries: parsed.list}})
+		for _, r := range content.Resources {
 			_, err := resource.Validate(r)
 			require.NoError(t, err)
 		}
-		for _, r := range c.Rejects {
+		for _, r := range content.Rejects {
 			require.Error(t, r.Err)
 		}
 	})

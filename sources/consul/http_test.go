@@ -56,9 +56,9 @@ func TestQueries(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := consultest.New(t)
-			s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
-			client := dialed(t, s, c.settings)
+			server := consultest.New(t)
+			server.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
+			client := dialed(t, server, c.settings)
 			_, err := client.services(t.Context(), c.domain, c.q)
 			require.NoError(t, err)
 			_, err = client.service(t.Context(), c.domain, "web", c.q)
@@ -67,7 +67,7 @@ func TestQueries(t *testing.T) {
 				c.service = c.names
 				c.names = addFilter(c.names)
 			}
-			requests := s.Asked()
+			requests := server.Asked()
 			require.Len(t, requests, 2)
 			for i, want := range []string{"/v1/catalog/services?" + c.names, "/v1/health/service/web?" + c.service} {
 				got, err := url.QueryUnescape(requests[i])
@@ -87,10 +87,10 @@ func addFilter(query string) string {
 }
 
 func TestAnswers(t *testing.T) {
-	s := consultest.New(t)
-	s.Put("web/a b", consultest.Instance("web/a b", "1", "10.0.0.1", 80))
-	s.Put("skipped", consultest.Instance("skipped", "1", "10.0.0.1", 80))
-	client := dialed(t, s, Settings{Skip: []string{"skip*"}})
+	server := consultest.New(t)
+	server.Put("web/a b", consultest.Instance("web/a b", "1", "10.0.0.1", 80))
+	server.Put("skipped", consultest.Instance("skipped", "1", "10.0.0.1", 80))
+	client := dialed(t, server, Settings{Skip: []string{"skip*"}})
 
 	l, err := client.services(t.Context(), scope{}, query{level: confirmed})
 	require.NoError(t, err)
@@ -98,29 +98,29 @@ func TestAnswers(t *testing.T) {
 		names: map[string][]string{"web/a b": {}}, unselected: []string{"skipped"},
 		Answer: judge.Answer{Index: 12, Confirmed: true, Anonymous: true},
 	}, l)
-	r, err := client.service(t.Context(), scope{}, "web/a b", query{})
+	reading, err := client.service(t.Context(), scope{}, "web/a b", query{})
 	require.NoError(t, err)
-	require.Len(t, r.instances.list, 1)
-	require.EqualValues(t, 11, r.Index)
-	require.False(t, r.Confirmed || r.Leaderless || r.Filtered)
+	require.Len(t, reading.instances.list, 1)
+	require.EqualValues(t, 11, reading.Index)
+	require.False(t, reading.Confirmed || reading.Leaderless || reading.Filtered)
 
-	s.Misbehave(consultest.Hidden)
-	r, err = client.service(t.Context(), scope{}, "web/a b", query{index: 11})
+	server.Misbehave(consultest.Hidden)
+	reading, err = client.service(t.Context(), scope{}, "web/a b", query{index: 11})
 	require.NoError(t, err)
-	require.Empty(t, r.instances.list)
-	require.False(t, r.Filtered, "the stream does not tell")
-	require.True(t, r.Leaderless)
-	r, err = client.service(t.Context(), scope{}, "web/a b", query{level: confirmed})
+	require.Empty(t, reading.instances.list)
+	require.False(t, reading.Filtered, "the stream does not tell")
+	require.True(t, reading.Leaderless)
+	reading, err = client.service(t.Context(), scope{}, "web/a b", query{level: confirmed})
 	require.NoError(t, err)
-	require.True(t, r.Filtered && r.Confirmed)
+	require.True(t, reading.Filtered && reading.Confirmed)
 
-	for how, want := range map[consultest.Misbehaviour]dial.Kind{
+	for misbehaviour, want := range map[consultest.Misbehaviour]dial.Kind{
 		consultest.NoLeader: dial.Unreachable, consultest.NoToken: dial.Denied,
 		consultest.Busy: dial.RateLimited,
 	} {
-		s.Misbehave(how)
+		server.Misbehave(misbehaviour)
 		_, err = client.service(t.Context(), scope{}, "web/a b", query{})
-		require.Equal(t, want, dial.Classify(err).Kind, "%s: %v", how, err)
+		require.Equal(t, want, dial.Classify(err).Kind, "%s: %v", misbehaviour, err)
 		require.ErrorContains(t, err, "web/a b")
 	}
 }
@@ -166,17 +166,17 @@ func (r *running) await(condition string, ok func() bool) {
 func TestWipedConsulOverHTTP_HoldsServices(t *testing.T) {
 	for name, hold := range map[string]time.Duration{"held": time.Hour, "withdrawn": time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			s := consultest.New(t)
+			server := consultest.New(t)
 			for _, name := range []string{"web", "api"} {
-				s.Put(name, consultest.Instance(name, "1", "10.0.0.1", 80))
+				server.Put(name, consultest.Instance(name, "1", "10.0.0.1", 80))
 			}
-			r := runSource(t, s, Settings{ResetHold: hold, Grace: time.Millisecond})
+			r := runSource(t, server, Settings{ResetHold: hold, Grace: time.Millisecond})
 			r.await("it is synced", func() bool { return r.status().Synced && r.serves("web") && r.serves("api") })
-			s.Wipe("web")
+			server.Wipe("web")
 			if name == "held" {
 				r.await("it is noticed", func() bool { return strings.Contains(r.status().Message, "lost its data") })
 				require.True(t, r.serves("web") && r.serves("api"))
-				s.Put("new", consultest.Instance("new", "1", "10.0.0.1", 80))
+				server.Put("new", consultest.Instance("new", "1", "10.0.0.1", 80))
 				r.await("the new service is served", func() bool { return r.serves("new") })
 				require.True(t, r.serves("web") && r.serves("api"))
 				return
@@ -190,8 +190,8 @@ func TestWipedConsulOverHTTP_HoldsServices(t *testing.T) {
 
 // A proxy begins to strip Consul's headers: its answers never prove an absence.
 func TestProxyWithoutHeaders_ProvesNoAbsence(t *testing.T) {
-	s := consultest.New(t)
-	target, err := url.Parse("http://" + s.Address())
+	server := consultest.New(t)
+	target, err := url.Parse("http://" + server.Address())
 	require.NoError(t, err)
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	var takes atomic.Bool
@@ -205,42 +205,42 @@ func TestProxyWithoutHeaders_ProvesNoAbsence(t *testing.T) {
 	}
 	front := httptest.NewServer(proxy)
 	t.Cleanup(front.Close) // after the last query has ended
-	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
-	s.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80), consultest.Instance("api", "2", "10.0.0.2", 80))
-	r := runSourceAt(t, front.Listener.Addr().String(), Settings{Grace: time.Millisecond})
-	r.await("it is synced", func() bool { return r.status().Synced && r.serves("web") })
+	server.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
+	server.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80), consultest.Instance("api", "2", "10.0.0.2", 80))
+	running := runSourceAt(t, front.Listener.Addr().String(), Settings{Grace: time.Millisecond})
+	running.await("it is synced", func() bool { return running.status().Synced && running.serves("web") })
 	takes.Store(true)
-	s.Remove("web")
-	s.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
-	r.await("the status reports it", func() bool {
-		st := r.status()
+	server.Remove("web")
+	server.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
+	running.await("the status reports it", func() bool {
+		st := running.status()
 		return st.State == sources.Unreachable && strings.Contains(st.Message, "not Consul's")
 	})
-	before := len(s.Asked("/v1/catalog/services"))
-	r.await("it asked again", func() bool { return len(s.Asked("/v1/catalog/services")) > before })
-	require.True(t, r.serves("web") && r.serves("api"))
+	before := len(server.Asked("/v1/catalog/services"))
+	running.await("it asked again", func() bool { return len(server.Asked("/v1/catalog/services")) > before })
+	require.True(t, running.serves("web") && running.serves("api"))
 	takes.Store(false)
-	r.await("it goes", func() bool { return !r.serves("web") && r.status().State == sources.Healthy })
-	require.True(t, r.serves("api"))
+	running.await("it goes", func() bool { return !running.serves("web") && running.status().State == sources.Healthy })
+	require.True(t, running.serves("api"))
 }
 
 func TestTooManyRequestsOverHTTP(t *testing.T) {
-	s := consultest.New(t)
-	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
-	s.Misbehave(consultest.Busy)
-	r := runSource(t, s, Settings{})
-	r.await("the status reports it", func() bool {
-		st := r.status()
+	server := consultest.New(t)
+	server.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
+	server.Misbehave(consultest.Busy)
+	running := runSource(t, server, Settings{})
+	running.await("the status reports it", func() bool {
+		st := running.status()
 		return st.State == sources.Unreachable && strings.Contains(st.Message, "rate limited")
 	})
-	s.Misbehave(consultest.Fine)
-	r.await("it is healthy", func() bool { return r.status().State == sources.Healthy })
-	require.True(t, r.serves("web"))
+	server.Misbehave(consultest.Fine)
+	running.await("it is healthy", func() bool { return running.status().State == sources.Healthy })
+	require.True(t, running.serves("web"))
 }
 
 func TestSettings_Invalid(t *testing.T) {
 	yes := true
-	for want, s := range map[string]Settings{
+	for want, settings := range map[string]Settings{
 		"datacenters: entry 2 is empty":                                {Datacenters: []string{"a", " "}},
 		"peers: a is there twice":                                      {Peers: []string{"a", "a"}},
 		"wait: want 1s to 10m0s, got 11m0s":                            {Wait: 11 * time.Minute},
@@ -256,7 +256,7 @@ func TestSettings_Invalid(t *testing.T) {
 		if strings.HasPrefix(want, "address") {
 			address += "/path"
 		}
-		_, err := New(address, s)
+		_, err := New(address, settings)
 		require.ErrorContains(t, err, want)
 		require.True(t, strings.HasPrefix(err.Error(), want), err.Error())
 	}
@@ -278,13 +278,13 @@ func TestDomains(t *testing.T) {
 // An answer of a server without a leader is confirmed by another query, also before the first query about its state.
 func TestStaleAnswer_Confirmed(t *testing.T) {
 	for late, confirmed := range map[bool]int{false: 0, true: 1} {
-		s := consultest.New(t)
-		s.Late = late
-		s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
-		r := runSource(t, s, Settings{})
+		server := consultest.New(t)
+		server.Late = late
+		server.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
+		r := runSource(t, server, Settings{})
 		r.await("it is synced", func() bool { return r.status().Synced && r.serves("web") })
-		require.Len(t, s.Asked("/v1/health/service/web?consistent="), confirmed)
-		require.Len(t, s.Asked("/v1/catalog/services?consistent="), confirmed)
+		require.Len(t, server.Asked("/v1/health/service/web?consistent="), confirmed)
+		require.Len(t, server.Asked("/v1/catalog/services?consistent="), confirmed)
 	}
 }
 

@@ -312,18 +312,18 @@ func (m *model) disturb(op, name string) {
 	refused := api.StatusError{Code: 400, Body: "no"}
 	chance, variant := m.rnd.IntN(2) == 0, m.rnd.IntN(4)
 	m.say("%s %s %v %d", op, name, chance, variant)
-	w := m.world
+	world := m.world
 	if op == "slow" || op == "odd" || op == "lag" {
-		w.mu.Lock()
-		defer w.mu.Unlock()
+		world.mu.Lock()
+		defer world.mu.Unlock()
 	}
 	switch op {
 	case "down":
-		w.change(local, func(f *fakeDomain) {
+		world.change(local, func(f *fakeDomain) {
 			f.fails = []error{errDown, errDenied, refused, errLimited}[variant]
 		})
 	case "hide":
-		w.change(local, func(f *fakeDomain) {
+		world.change(local, func(f *fakeDomain) {
 			switch variant {
 			case 0, 1:
 				f.hides = true
@@ -334,18 +334,18 @@ func (m *model) disturb(op, name string) {
 			}
 		})
 	case "pulse":
-		w.change(local, func(f *fakeDomain) {
+		world.change(local, func(f *fakeDomain) {
 			f.pulse = []dial.Pulse{{KnownLeader: true}, {}, {KnownLeader: true, LastContact: time.Minute}}[variant%3]
 		})
 	case "slow":
-		w.slowNames = time.Duration(variant) * 300 * time.Millisecond
+		world.slowNames = time.Duration(variant) * 300 * time.Millisecond
 	case "odd":
-		if w.odd = nil; chance {
-			w.odd = map[string]error{service: []error{refused, errDown, errDenied}[variant%3]}
+		if world.odd = nil; chance {
+			world.odd = map[string]error{service: []error{refused, errDown, errDenied}[variant%3]}
 		}
 	case "lag":
-		if w.lags = nil; chance {
-			w.lags = map[string]reading{service: {Answer: judge.Answer{Index: 1}}}
+		if world.lags = nil; chance {
+			world.lags = map[string]reading{service: {Answer: judge.Answer{Index: 1}}}
 		}
 	}
 }

@@ -47,17 +47,17 @@ func TestRemovedNodes_FreeState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.change(local, twenty(0, 2, 50))
-		r := w.start(Settings{}, 0)
+		run := w.start(Settings{}, 0)
 		for i := range 400 {
 			w.change(local, func(f *fakeDomain) { f.set("web", instanceOnNode("1", fmt.Sprintf("a%03d", i), uint64(100+i))) })
 			pass(30 * time.Second)
 		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		require.Less(t, len(r.scopes[0].nodes.accepted), 50, "three nodes have instances")
-		require.Less(t, len(r.scopes[0].nodes.latest), 50)
+		run.mu.Lock()
+		defer run.mu.Unlock()
+		require.Less(t, len(run.scopes[0].nodes.accepted), 50, "three nodes have instances")
+		require.Less(t, len(run.scopes[0].nodes.latest), 50)
 		for _, node := range []string{"n0", "n1", "a399"} {
-			require.Contains(t, r.scopes[0].nodes.accepted, node)
+			require.Contains(t, run.scopes[0].nodes.accepted, node)
 		}
 	})
 }
@@ -65,23 +65,23 @@ func TestRemovedNodes_FreeState(t *testing.T) {
 // However many nodes there are, each of them can be the one that tells of a wipe while tributary was away.
 func TestNodeRecords_Complete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, twenty(0, 20, 50))
-		w.change(local, func(f *fakeDomain) { // a service on nodes that come first in order
+		world := newWorld(t)
+		world.change(local, twenty(0, 20, 50))
+		world.change(local, func(f *fakeDomain) { // a service on nodes that come first in order
 			var registrations instances
 			for i := range 300 {
 				registrations = registrations.plus(instanceOnNode(fmt.Sprint(i), fmt.Sprintf("a%03d", i), 50).list)
 			}
 			f.set("big", registrations)
 		})
-		_, stop := w.begin(Settings{}, 0)
+		_, stop := world.begin(Settings{}, 0)
 		pass(10 * time.Second)
 		stop()
-		w.outlive()
-		w.change(local, func(f *fakeDomain) { f.wipe(); f.index = 500; twenty(0, 12, 490)(f) })
-		w.start(Settings{}, 0)
+		world.outlive()
+		world.change(local, func(f *fakeDomain) { f.wipe(); f.index = 500; twenty(0, 12, 490)(f) })
+		world.start(Settings{}, 0)
 		pass(2 * time.Minute)
-		w.requireServed(0, 20)
+		world.requireServed(0, 20)
 	})
 }
 
@@ -90,30 +90,30 @@ func TestUnreadableService_ProvesNoLoss(t *testing.T) {
 	for name, before := range map[string]bool{"as is known": true, "as is found": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.change(local, twenty(0, 6, 50))
+				world := newWorld(t)
+				world.change(local, twenty(0, 6, 50))
 				odd := map[string]error{"..": api.StatusError{Code: 400, Body: "Missing service name"}}
 				if before {
-					w.change(local, func(f *fakeDomain) { f.set("..", instanceWithID("1")) })
-					w.odd = odd
+					world.change(local, func(f *fakeDomain) { f.set("..", instanceWithID("1")) })
+					world.odd = odd
 				}
-				w.start(Settings{}, 0)
+				world.start(Settings{}, 0)
 				pass(time.Minute)
-				require.Equal(t, sources.Healthy, w.health().State)
-				w.change(local, func(f *fakeDomain) {
+				require.Equal(t, sources.Healthy, world.health().State)
+				world.change(local, func(f *fakeDomain) {
 					f.remove("s04")
 					f.remove("s05")
 					if !before {
 						f.set("..", instanceWithID("1"))
-						w.odd = odd
+						world.odd = odd
 					}
 				})
 				pass(10 * time.Second)
-				w.change(local, func(f *fakeDomain) { f.set("new", instanceWithID("1")) })
+				world.change(local, func(f *fakeDomain) { f.set("new", instanceWithID("1")) })
 				pass(time.Minute)
-				require.Equal(t, []string{"/1"}, w.instancesOf("new"), w.health().Message)
-				w.requireServed(0, 4)
-				require.Empty(t, w.lastPublished("s04"))
+				require.Equal(t, []string{"/1"}, world.instancesOf("new"), world.health().Message)
+				world.requireServed(0, 4)
+				require.Empty(t, world.lastPublished("s04"))
 			})
 		})
 	}
@@ -122,22 +122,22 @@ func TestUnreadableService_ProvesNoLoss(t *testing.T) {
 // A service with reads that always fail with a 503 is held alone, also when two others go.
 func TestFailingService_DoesNotBlockNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, twenty(0, 20, 50))
-		w.start(Settings{}, 0)
+		world := newWorld(t)
+		world.change(local, twenty(0, 20, 50))
+		world.start(Settings{}, 0)
 		pass(10 * time.Second)
-		w.mu.Lock()
-		w.odd = map[string]error{"s00": api.StatusError{Code: 503, Body: "upstream"}}
-		w.mu.Unlock()
-		w.change(local, func(f *fakeDomain) { f.set("s00", instanceOnNode("2", "n0", 50)) })
+		world.mu.Lock()
+		world.odd = map[string]error{"s00": api.StatusError{Code: 503, Body: "upstream"}}
+		world.mu.Unlock()
+		world.change(local, func(f *fakeDomain) { f.set("s00", instanceOnNode("2", "n0", 50)) })
 		pass(time.Minute)
-		require.Equal(t, sources.Degraded, w.health().State)
-		w.change(local, func(f *fakeDomain) { f.remove("s18"); f.remove("s19") })
+		require.Equal(t, sources.Degraded, world.health().State)
+		world.change(local, func(f *fakeDomain) { f.remove("s18"); f.remove("s19") })
 		pass(10 * time.Second)
-		w.change(local, twenty(20, 21, 50))
+		world.change(local, twenty(20, 21, 50))
 		pass(time.Hour)
-		w.requireServed(1, 18)
-		require.Equal(t, []string{"/1"}, w.instancesOf("s20"), "registered an hour ago")
+		world.requireServed(1, 18)
+		require.Equal(t, []string{"/1"}, world.instancesOf("s20"), "registered an hour ago")
 	})
 }
 
@@ -145,16 +145,16 @@ func TestFailingService_DoesNotBlockNames(t *testing.T) {
 func TestLastMissingService_HeldAfterWipe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, back := range map[string]int{"two are not back": 18, "one is not back": 19} {
-			w := newWorld(t)
-			w.change(local, twenty(0, 20, 50))
-			_, stop := w.begin(Settings{}, 0)
+			world := newWorld(t)
+			world.change(local, twenty(0, 20, 50))
+			_, stop := world.begin(Settings{}, 0)
 			pass(10 * time.Second)
-			w.change(local, func(f *fakeDomain) { f.fails = errDown })
+			world.change(local, func(f *fakeDomain) { f.fails = errDown })
 			pass(5 * time.Second)
-			w.change(local, func(f *fakeDomain) { f.fails = nil; f.wipe(); f.index = 500; twenty(0, back, 400)(f) })
+			world.change(local, func(f *fakeDomain) { f.fails = nil; f.wipe(); f.index = 500; twenty(0, back, 400)(f) })
 			pass(time.Minute)
-			w.requireServed(0, 20)
-			require.Equal(t, sources.Degraded, w.health().State, name)
+			world.requireServed(0, 20)
+			require.Equal(t, sources.Degraded, world.health().State, name)
 			stop()
 		}
 	})

@@ -17,19 +17,19 @@ func TestUnwatched_RegistrationsArriveSoon(t *testing.T) {
 	for _, services := range []int{60, 100, 200} {
 		for _, every := range []time.Duration{500 * time.Millisecond, 2 * time.Second} {
 			synctest.Test(t, func(t *testing.T) {
-				w, r := crowd(t, services)
-				rnd := rand.New(rand.NewPCG(1, 1))
+				w, run := crowd(t, services)
+				random := rand.New(rand.NewPCG(1, 1))
 				var delays []time.Duration
 				before := w.allReads()
 				for n := range 60 {
 					name := ""
 					for name == "" {
-						name = fmt.Sprint("s", rnd.IntN(services))
-						r.mu.Lock()
-						if r.scopes[0].services[name].watched {
+						name = fmt.Sprint("s", random.IntN(services))
+						run.mu.Lock()
+						if run.scopes[0].services[name].watched {
 							name = ""
 						}
-						r.mu.Unlock()
+						run.mu.Unlock()
 					}
 					id := fmt.Sprint("new", n)
 					w.change(local, func(f *fakeDomain) { f.set(name, instanceOnNode(id, "n1", 50)) })
@@ -39,7 +39,7 @@ func TestUnwatched_RegistrationsArriveSoon(t *testing.T) {
 					}
 					delays = append(delays, time.Since(start))
 					if rest := every - time.Since(start); rest > 0 {
-						pass(rest + time.Duration(rnd.Int64N(int64(200*time.Millisecond))))
+						pass(rest + time.Duration(random.Int64N(int64(200*time.Millisecond))))
 					}
 				}
 				slices.Sort(delays)

@@ -34,31 +34,31 @@ func (w *world) requireServed(from, to int) {
 
 func TestSuspicion_PersistsAcrossRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, twenty(0, 20, 50))
-		_, stop := w.begin(Settings{}, 0)
+		world := newWorld(t)
+		world.change(local, twenty(0, 20, 50))
+		_, stop := world.begin(Settings{}, 0)
 		pass(10 * time.Second)
-		w.change(local, func(f *fakeDomain) { f.wipe() })
+		world.change(local, func(f *fakeDomain) { f.wipe() })
 		pass(10 * time.Second)
-		w.change(local, twenty(0, 12, 3))
+		world.change(local, twenty(0, 12, 3))
 		pass(10 * time.Second)
-		w.requireServed(0, 20)
+		world.requireServed(0, 20)
 		for range 3 { // it is restarted again and again
 			stop()
-			w.outlive()
-			_, stop = w.begin(Settings{}, 0)
+			world.outlive()
+			_, stop = world.begin(Settings{}, 0)
 			pass(time.Minute)
-			w.requireServed(0, 20)
-			require.Equal(t, sources.Degraded, w.health().State)
-			require.Contains(t, w.health().Message, "lost its data")
-			require.True(t, w.synced())
+			world.requireServed(0, 20)
+			require.Equal(t, sources.Degraded, world.health().State)
+			require.Contains(t, world.health().Message, "lost its data")
+			require.True(t, world.synced())
 		}
 		pass(5 * time.Minute)
-		w.requireServed(0, 12)
+		world.requireServed(0, 12)
 		for i := 12; i < 20; i++ {
-			require.Empty(t, w.lastPublished(fmt.Sprintf("s%02d", i)), "services that did not come back are removed")
+			require.Empty(t, world.lastPublished(fmt.Sprintf("s%02d", i)), "services that did not come back are removed")
 		}
-		require.Equal(t, sources.Healthy, w.health().State)
+		require.Equal(t, sources.Healthy, world.health().State)
 		stop()
 	})
 }
@@ -68,23 +68,23 @@ func TestWipeDuringRestart_HoldsServices(t *testing.T) {
 	for name, index := range map[string]uint64{"at an older index": 20, "at a higher index": 500} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.change(local, twenty(0, 20, 50))
-				_, stop := w.begin(Settings{}, 0)
+				world := newWorld(t)
+				world.change(local, twenty(0, 20, 50))
+				_, stop := world.begin(Settings{}, 0)
 				pass(10 * time.Second)
 				stop()
-				w.outlive()
-				w.change(local, func(f *fakeDomain) { f.wipe(); f.index = index; twenty(0, 12, index-10)(f) })
-				w.start(Settings{}, 0)
+				world.outlive()
+				world.change(local, func(f *fakeDomain) { f.wipe(); f.index = index; twenty(0, 12, index-10)(f) })
+				world.start(Settings{}, 0)
 				pass(2 * time.Minute)
-				w.requireServed(0, 20)
-				require.Equal(t, sources.Degraded, w.health().State)
-				w.change(local, twenty(12, 20, index))
+				world.requireServed(0, 20)
+				require.Equal(t, sources.Degraded, world.health().State)
+				world.change(local, twenty(12, 20, index))
 				pass(20 * time.Second)
-				w.requireServed(0, 20)
+				world.requireServed(0, 20)
 				pass(10 * time.Minute)
-				w.requireServed(0, 20)
-				require.Equal(t, sources.Healthy, w.health().State, w.health().Message)
+				world.requireServed(0, 20)
+				require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
 			})
 		})
 	}
@@ -93,22 +93,22 @@ func TestWipeDuringRestart_HoldsServices(t *testing.T) {
 // Other settings select other services: that is no loss of data.
 func TestChangedSettings_RaiseNoSuspicion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, twenty(0, 20, 50))
-		_, stop := w.begin(Settings{}, 0)
+		world := newWorld(t)
+		world.change(local, twenty(0, 20, 50))
+		_, stop := world.begin(Settings{}, 0)
 		pass(10 * time.Second)
 		stop()
-		w.outlive()
-		w.change(local, func(f *fakeDomain) {
+		world.outlive()
+		world.change(local, func(f *fakeDomain) {
 			for i := 2; i < 20; i++ {
 				f.remove(fmt.Sprintf("s%02d", i)) // as a filter does
 			}
 		})
-		w.start(Settings{Filter: "ServiceMeta.mesh == yes"}, 0)
+		world.start(Settings{Filter: "ServiceMeta.mesh == yes"}, 0)
 		pass(2 * time.Minute)
-		require.Equal(t, sources.Healthy, w.health().State)
-		w.requireServed(0, 2)
-		require.Empty(t, w.lastPublished("s02"))
+		require.Equal(t, sources.Healthy, world.health().State)
+		world.requireServed(0, 2)
+		require.Empty(t, world.lastPublished("s02"))
 	})
 }
 
@@ -117,21 +117,21 @@ func TestWipeWithHigherIndex_Detected(t *testing.T) {
 	for name, outage := range map[string]bool{"in an outage": true, "behind an agent that hid it": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.change(local, twenty(0, 20, 50))
-				w.start(Settings{}, 0)
+				world := newWorld(t)
+				world.change(local, twenty(0, 20, 50))
+				world.start(Settings{}, 0)
 				pass(10 * time.Second)
 				if outage {
-					w.change(local, func(f *fakeDomain) { f.fails = errDown })
+					world.change(local, func(f *fakeDomain) { f.fails = errDown })
 					pass(5 * time.Second)
 				}
-				w.change(local, func(f *fakeDomain) { f.fails = nil; f.wipe(); f.index = 500; twenty(0, 11, 400)(f) })
+				world.change(local, func(f *fakeDomain) { f.fails = nil; f.wipe(); f.index = 500; twenty(0, 11, 400)(f) })
 				pass(time.Minute)
-				w.requireServed(0, 20)
-				require.Equal(t, sources.Degraded, w.health().State)
+				world.requireServed(0, 20)
+				require.Equal(t, sources.Degraded, world.health().State)
 				pass(10 * time.Minute)
-				w.requireServed(0, 11)
-				require.Empty(t, w.lastPublished("s11"))
+				world.requireServed(0, 11)
+				require.Empty(t, world.lastPublished("s11"))
 			})
 		})
 	}
@@ -143,66 +143,66 @@ func TestWipeWithCompleteNames_HoldsInstances(t *testing.T) {
 		instancesCreatedAt := func(a, b uint64) instances {
 			return newInstances(append(instanceOnNode("1", "n0", a).list, instanceOnNode("2", "n1", b).list...))
 		}
-		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) {
+		world := newWorld(t)
+		world.change(local, func(f *fakeDomain) {
 			f.set("web", instancesCreatedAt(50, 51))
 			f.set("api", instanceOnNode("1", "n0", 50))
 		})
-		w.start(Settings{}, 0)
+		world.start(Settings{}, 0)
 		pass(10 * time.Second)
-		w.change(local, func(f *fakeDomain) {
+		world.change(local, func(f *fakeDomain) {
 			f.wipe()
 			f.index = 500
 			f.set("web", instanceOnNode("1", "n0", 400))
 			f.set("api", instanceOnNode("1", "n0", 400))
 		})
 		pass(time.Minute)
-		require.Len(t, w.instancesOf("web"), 2)
-		require.Equal(t, sources.Degraded, w.health().State)
+		require.Len(t, world.instancesOf("web"), 2)
+		require.Equal(t, sources.Degraded, world.health().State)
 		pass(10 * time.Minute)
-		require.Equal(t, []string{"/1"}, w.instancesOf("web"))
+		require.Equal(t, []string{"/1"}, world.instancesOf("web"))
 	})
 }
 
 // A suspicion ends: its cause does not start the next one.
 func TestSuspicion_EndsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) {
+		world := newWorld(t)
+		world.change(local, func(f *fakeDomain) {
 			f.set("web", newInstances(append(instanceOnNode("1", "n0", 50).list, instanceOnNode("2", "n0", 50).list...)))
 		})
-		w.start(Settings{}, 0)
+		world.start(Settings{}, 0)
 		pass(10 * time.Second)
-		w.mu.Lock() // the names do not change, and are not read again
-		f := w.domains[local]
+		world.mu.Lock() // the names do not change, and are not read again
+		f := world.domains[local]
 		f.services["web"], f.indexes["web"] = instanceOnNode("1", "n0", 400), 1000
-		close(w.changed)
-		w.changed = make(chan struct{})
-		w.mu.Unlock()
+		close(world.changed)
+		world.changed = make(chan struct{})
+		world.mu.Unlock()
 		pass(4 * time.Minute)
-		require.Equal(t, []string{"/1", "/2"}, w.instancesOf("web"))
-		require.Equal(t, sources.Degraded, w.health().State)
+		require.Equal(t, []string{"/1", "/2"}, world.instancesOf("web"))
+		require.Equal(t, sources.Degraded, world.health().State)
 		pass(2 * time.Minute)
-		require.Equal(t, []string{"/1"}, w.instancesOf("web"))
-		require.Equal(t, sources.Healthy, w.health().State)
+		require.Equal(t, []string{"/1"}, world.instancesOf("web"))
+		require.Equal(t, sources.Healthy, world.health().State)
 	})
 }
 
 func TestSeveralRemovals_RaiseNoSuspicion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, twenty(0, 20, 50))
-		w.start(Settings{}, 0)
+		world := newWorld(t)
+		world.change(local, twenty(0, 20, 50))
+		world.start(Settings{}, 0)
 		pass(10 * time.Second)
-		w.change(local, func(f *fakeDomain) {
+		world.change(local, func(f *fakeDomain) {
 			for i := range 15 {
 				f.remove(fmt.Sprintf("s%02d", i))
 			}
 		})
 		pass(10 * time.Second)
-		require.Equal(t, sources.Healthy, w.health().State)
-		require.Empty(t, w.instancesOf("s00"))
-		w.requireServed(15, 20)
+		require.Equal(t, sources.Healthy, world.health().State)
+		require.Empty(t, world.instancesOf("s00"))
+		world.requireServed(15, 20)
 	})
 }
 
@@ -210,82 +210,82 @@ func TestSeveralRemovals_RaiseNoSuspicion(t *testing.T) {
 func TestEmptyDatacenter_UnsuspectedAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := scope{datacenter: "dc1"}, scope{datacenter: "dc2"}
-		w := newWorld(t, first, second)
-		w.change(first, twenty(0, 20, 50))
-		s := Settings{Datacenters: []string{"dc1", "dc2"}}
-		_, stop := w.begin(s, 0)
+		world := newWorld(t, first, second)
+		world.change(first, twenty(0, 20, 50))
+		settings := Settings{Datacenters: []string{"dc1", "dc2"}}
+		_, stop := world.begin(settings, 0)
 		pass(time.Minute)
-		require.Equal(t, sources.Healthy, w.health().State)
+		require.Equal(t, sources.Healthy, world.health().State)
 		stop()
-		w.outlive()
-		w.start(s, 0)
+		world.outlive()
+		world.start(settings, 0)
 		pass(time.Minute)
-		require.Equal(t, sources.Healthy, w.health().State, w.health().Message)
+		require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
 	})
 }
 
 // The clock was wrong when the suspicion was kept.
 func TestSuspicionOfWrongClock_Ends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, twenty(0, 2, 50))
+		world := newWorld(t)
+		world.change(local, twenty(0, 2, 50))
 		s := Settings{}
 		require.NoError(t, s.complete())
-		w.note = judge.Records{Settings: s.identity(), Parts: map[string]judge.Record{"": {
+		world.note = judge.Records{Settings: s.identity(), Parts: map[string]judge.Record{"": {
 			Index: 101, Names: []string{"s00", "s01"}, Suspicion: presence.Suspicion{End: time.Now().AddDate(20, 0, 0), Why: "lost its data"},
 		}}}.Encode()
-		w.start(Settings{}, 0)
+		world.start(Settings{}, 0)
 		pass(time.Minute)
-		require.Equal(t, sources.Degraded, w.health().State)
+		require.Equal(t, sources.Degraded, world.health().State)
 		pass(time.Hour)
-		require.Equal(t, sources.Healthy, w.health().State, w.health().Message)
+		require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
 	})
 }
 
 // Consul lost its data and then was away for longer than resetHold: no agent could register meanwhile.
 func TestResetHold_PausesWhileConsulIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, twenty(0, 20, 50))
-		w.start(Settings{}, 0)
+		world := newWorld(t)
+		world.change(local, twenty(0, 20, 50))
+		world.start(Settings{}, 0)
 		pass(10 * time.Second)
-		w.change(local, func(f *fakeDomain) { f.wipe() })
+		world.change(local, func(f *fakeDomain) { f.wipe() })
 		pass(10 * time.Second)
-		w.requireServed(0, 20)
-		require.Equal(t, sources.Degraded, w.health().State)
-		w.change(local, func(f *fakeDomain) { f.fails = errDown })
+		world.requireServed(0, 20)
+		require.Equal(t, sources.Degraded, world.health().State)
+		world.change(local, func(f *fakeDomain) { f.fails = errDown })
 		pass(10 * time.Minute)
-		w.requireServed(0, 20)
-		w.change(local, func(f *fakeDomain) { f.fails = nil })
+		world.requireServed(0, 20)
+		world.change(local, func(f *fakeDomain) { f.fails = nil })
 		pass(20 * time.Second) // the agents will be there within a minute
-		w.requireServed(0, 20)
+		world.requireServed(0, 20)
 	})
 }
 
 // Consul is wiped just after the names were read at a restart, before the services are.
 func TestWipeDuringFirstReads_HoldsServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, twenty(0, 20, 50))
-		s := Settings{RampRate: 5}
-		_, stop := w.begin(s, 0)
+		world := newWorld(t)
+		world.change(local, twenty(0, 20, 50))
+		settings := Settings{RampRate: 5}
+		_, stop := world.begin(settings, 0)
 		pass(time.Minute)
 		stop()
-		w.outlive()
-		clear(w.published)
-		_, stop = w.begin(s, 0)
+		world.outlive()
+		clear(world.published)
+		_, stop = world.begin(settings, 0)
 		pass(time.Second) // the names are there, most services are not
-		w.mu.Lock()
-		w.slowNames = 2 * time.Second
-		w.mu.Unlock()
-		w.change(local, func(f *fakeDomain) { f.wipe() })
+		world.mu.Lock()
+		world.slowNames = 2 * time.Second
+		world.mu.Unlock()
+		world.change(local, func(f *fakeDomain) { f.wipe() })
 		pass(30 * time.Second)
 		lost := 0
 		for i := range 20 {
 			name := fmt.Sprintf("s%02d", i)
-			w.mu.Lock()
-			services, touched := w.published[name]
-			w.mu.Unlock()
+			world.mu.Lock()
+			services, touched := world.published[name]
+			world.mu.Unlock()
 			n := 0
 			for _, d := range services {
 				n += len(d.Entries)
@@ -302,14 +302,14 @@ func TestWipeDuringFirstReads_HoldsServices(t *testing.T) {
 // Consul gives for a service that it never heard of the index of all services.
 func TestWipeWithHigherIndexOfUnknownServices_Detected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, twenty(0, 20, 50))
-		w.start(Settings{}, 0)
+		world := newWorld(t)
+		world.change(local, twenty(0, 20, 50))
+		world.start(Settings{}, 0)
 		pass(10 * time.Second)
-		w.mu.Lock()
-		w.slowNames = 200 * time.Millisecond
-		w.mu.Unlock()
-		w.change(local, func(f *fakeDomain) {
+		world.mu.Lock()
+		world.slowNames = 200 * time.Millisecond
+		world.mu.Unlock()
+		world.change(local, func(f *fakeDomain) {
 			f.wipe()
 			f.index = 500
 			twenty(0, 11, 400)(f)
@@ -318,7 +318,7 @@ func TestWipeWithHigherIndexOfUnknownServices_Detected(t *testing.T) {
 			}
 		})
 		pass(time.Minute)
-		w.requireServed(0, 20)
+		world.requireServed(0, 20)
 	})
 }
 
@@ -340,33 +340,33 @@ func (w *slowRights) mayRead(ctx context.Context, d scope, anonymous bool, right
 // Names read before a wipe do not confirm reads after it.
 func TestNamesBeforeWipe_ConfirmNoReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, twenty(0, 20, 50))
+		world := newWorld(t)
+		world.change(local, twenty(0, 20, 50))
 		shows := map[string]bool{}
 		for i := range 20 {
 			shows[fmt.Sprintf("s%02d", i)] = true
 		}
-		w.change(local, func(f *fakeDomain) { f.shows = shows })
+		world.change(local, func(f *fakeDomain) { f.shows = shows })
 		s := Settings{}
 		require.NoError(t, s.complete())
-		slow := &slowRights{w, 2 * time.Second}
-		r := newRun(s, newSinkPublisher(w, w), slow, 0, newMetrics())
+		slow := &slowRights{world, 2 * time.Second}
+		r := newRun(s, newSinkPublisher(world, world), slow, 0, newMetrics())
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan struct{})
 		go func() { defer close(ended); _ = r.loop(ctx) }()
 		defer func() { cancel(); <-ended }()
 		pass(20 * time.Second)
-		w.requireServed(0, 20)
-		w.change(local, func(f *fakeDomain) { f.remove("s19") })
+		world.requireServed(0, 20)
+		world.change(local, func(f *fakeDomain) { f.remove("s19") })
 		pass(500 * time.Millisecond) // the names were answered, and whether s19 is hidden is being asked
-		w.mu.Lock()
-		w.slowNames = time.Second
-		w.mu.Unlock()
-		w.change(local, func(f *fakeDomain) { f.wipe(); f.shows = shows })
+		world.mu.Lock()
+		world.slowNames = time.Second
+		world.mu.Unlock()
+		world.change(local, func(f *fakeDomain) { f.wipe(); f.shows = shows })
 		for range 60 {
 			pass(500 * time.Millisecond)
 			for i := range 19 {
-				require.NotEmpty(t, w.instancesOf(fmt.Sprintf("s%02d", i)), "%d: %s", i, w.health().Message)
+				require.NotEmpty(t, world.instancesOf(fmt.Sprintf("s%02d", i)), "%d: %s", i, world.health().Message)
 			}
 		}
 	})

@@ -22,13 +22,13 @@ import (
 )
 
 // lifetime runs a source of a server as one process does, with the state in dir, until test returns.
-func lifetime(t *testing.T, dir string, s *consultest.Server, test func(r *running, reload func())) {
+func lifetime(t *testing.T, dir string, server *consultest.Server, test func(r *running, reload func())) {
 	t.Helper()
 	state, err := lastgood.Open(dir, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, state.Close()) }()
 	newSource := func() *Source {
-		source, err := New(Scheme+"://"+s.Address(), Settings{Mapping: mapping.Options{Aliases: "none"}})
+		source, err := New(Scheme+"://"+server.Address(), Settings{Mapping: mapping.Options{Aliases: "none"}})
 		require.NoError(t, err)
 		return source
 	}
@@ -96,11 +96,11 @@ func on(id, address, node string, created uint64) *api.ServiceEntry {
 }
 
 // inFront puts f in front of a server; f reports whether it answered.
-func inFront(t *testing.T, s *consultest.Server, f func(w http.ResponseWriter, r *http.Request) bool) {
-	inner := s.HTTP
-	s.HTTP = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func inFront(t *testing.T, server *consultest.Server, f func(w http.ResponseWriter, r *http.Request) bool) {
+	inner := server.HTTP
+	server.HTTP = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !f(w, r) {
-			s.ServeHTTP(w, r)
+			server.ServeHTTP(w, r)
 		}
 	}))
 	t.Cleanup(inner.Close)
@@ -117,17 +117,17 @@ func TestMissingInstances_ConfirmedAfterRestart(t *testing.T) {
 	s, dir := consultest.New(t), t.TempDir()
 	first, second := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)
 	var lags, plain atomic.Bool
-	inFront(t, s, func(w http.ResponseWriter, r *http.Request) bool {
-		if lags.Load() && r.URL.Path == "/v1/health/service/web" && r.URL.Query().Has("stale") {
-			if r.URL.Query().Has("index") {
-				<-r.Context().Done() // a lagging server has no newer index
+	inFront(t, s, func(response http.ResponseWriter, request *http.Request) bool {
+		if lags.Load() && request.URL.Path == "/v1/health/service/web" && request.URL.Query().Has("stale") {
+			if request.URL.Query().Has("index") {
+				<-request.Context().Done() // a lagging server has no newer index
 				return true
 			}
-			consulHeaders(w, "11")
-			_, _ = w.Write(consultest.Marshal([]*api.ServiceEntry{first}))
+			consulHeaders(response, "11")
+			_, _ = response.Write(consultest.Marshal([]*api.ServiceEntry{first}))
 			return true
 		}
-		if r.URL.Path == "/v1/health/service/web" && r.URL.Query().Has("consistent") {
+		if request.URL.Path == "/v1/health/service/web" && request.URL.Query().Has("consistent") {
 			plain.Store(true)
 		}
 		return false
@@ -146,23 +146,23 @@ func TestMissingInstances_ConfirmedAfterRestart(t *testing.T) {
 func narrowed(t *testing.T, s *consultest.Server, narrow *atomic.Bool, shown *api.ServiceEntry) (hidden *atomic.Int64) {
 	hidden = new(atomic.Int64)
 	t.Setenv("CONSUL_HTTP_TOKEN", "x")
-	inFront(t, s, func(w http.ResponseWriter, r *http.Request) bool {
+	inFront(t, s, func(response http.ResponseWriter, request *http.Request) bool {
 		switch {
-		case strings.HasSuffix(r.URL.Path, "/acl/authorize"):
+		case strings.HasSuffix(request.URL.Path, "/acl/authorize"):
 			var questions []struct{ Resource, Segment string }
-			_ = json.NewDecoder(r.Body).Decode(&questions)
+			_ = json.NewDecoder(request.Body).Decode(&questions)
 			type answer struct{ Allow bool }
 			var answers []answer
 			for _, q := range questions {
 				answers = append(answers, answer{!(narrow.Load() && q.Resource == "node" && q.Segment != shown.Node.Node)})
 			}
-			_, _ = w.Write(consultest.Marshal(answers))
+			_, _ = response.Write(consultest.Marshal(answers))
 			return true
-		case narrow.Load() && r.URL.Path == "/v1/health/service/web" && !r.URL.Query().Has("index"):
+		case narrow.Load() && request.URL.Path == "/v1/health/service/web" && !request.URL.Query().Has("index"):
 			hidden.Add(1)
-			consulHeaders(w, "50")
-			w.Header().Set("X-Consul-Results-Filtered-By-ACLs", "true")
-			_, _ = w.Write(consultest.Marshal([]*api.ServiceEntry{shown}))
+			consulHeaders(response, "50")
+			response.Header().Set("X-Consul-Results-Filtered-By-ACLs", "true")
+			_, _ = response.Write(consultest.Marshal([]*api.ServiceEntry{shown}))
 			return true
 		}
 		return false
@@ -173,16 +173,16 @@ func narrowed(t *testing.T, s *consultest.Server, narrow *atomic.Bool, shown *ap
 // A token is narrowed to the nodes of one rack; the hidden instances stay, also across a reload and a restart, until
 // they are visible again.
 func TestNarrowedToken_KeepsHiddenInstances(t *testing.T) {
-	s, dir := consultest.New(t), t.TempDir()
+	server, dir := consultest.New(t), t.TempDir()
 	var narrow atomic.Bool
 	first, second := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)
-	reads := narrowed(t, s, &narrow, first)
-	s.Put("web", first, second)
+	reads := narrowed(t, server, &narrow, first)
+	server.Put("web", first, second)
 	const hidden = "no longer shows 1 of its instances"
-	lifetime(t, dir, s, func(r *running, reload func()) {
+	lifetime(t, dir, server, func(r *running, reload func()) {
 		r.await("both", func() bool { return r.endpoints("web") == 2 })
 		narrow.Store(true)
-		s.Put("web", first) // the stream shows less, in silence
+		server.Put("web", first) // the stream shows less, in silence
 		r.await("it is denied", func() bool { return strings.Contains(r.status().Message, hidden) })
 		require.Equal(t, 2, r.endpoints("web"))
 		before := reads.Load()
@@ -190,7 +190,7 @@ func TestNarrowedToken_KeepsHiddenInstances(t *testing.T) {
 		r.await("it is read again, twice", func() bool { return reads.Load() > before+1 })
 		require.Equal(t, 2, r.endpoints("web"), "after a reload")
 	})
-	lifetime(t, dir, s, func(r *running, _ func()) {
+	lifetime(t, dir, server, func(r *running, _ func()) {
 		r.await("it is denied", func() bool { return strings.Contains(r.status().Message, hidden) })
 		require.Equal(t, 2, r.endpoints("web"), "after a restart")
 		narrow.Store(false)
@@ -202,25 +202,25 @@ func TestNarrowedToken_KeepsHiddenInstances(t *testing.T) {
 // Consul was wiped while we did not run, overtook its index, and has all names again, but of one service not all
 // instances.
 func TestWipeDuringRestart_WithCompleteNames(t *testing.T) {
-	s, dir := consultest.New(t), t.TempDir()
-	s.Put("api", on("1", "10.0.0.1", "n1", 5))
-	s.Put("web", on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6))
-	lifetime(t, dir, s, func(r *running, _ func()) {
+	server, dir := consultest.New(t), t.TempDir()
+	server.Put("api", on("1", "10.0.0.1", "n1", 5))
+	server.Put("web", on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6))
+	lifetime(t, dir, server, func(r *running, _ func()) {
 		r.await("both", func() bool { return r.endpoints("web") == 2 && r.endpoints("api") == 1 })
 	})
-	s.Wipe()
-	s.Change(func(uint64) { s.Index = 500 })
-	s.Put("api", on("1", "10.0.0.1", "n1", 400))
-	s.Put("web", on("1", "10.0.0.1", "n1", 400))
+	server.Wipe()
+	server.Change(func(uint64) { server.Index = 500 })
+	server.Put("api", on("1", "10.0.0.1", "n1", 400))
+	server.Put("web", on("1", "10.0.0.1", "n1", 400))
 	for range 2 {
-		lifetime(t, dir, s, func(r *running, _ func()) {
+		lifetime(t, dir, server, func(r *running, _ func()) {
 			r.await("it is suspected", func() bool { return strings.Contains(r.status().Message, "lost its data") || r.endpoints("web") == 1 })
 			r.await("it is synced", func() bool { return r.status().Synced })
 			require.Equal(t, 2, r.endpoints("web"))
 		})
 	}
-	s.Put("web", on("1", "10.0.0.1", "n1", 400), on("2", "10.0.0.2", "n2", 402), on("3", "10.0.0.3", "n3", 403))
-	lifetime(t, dir, s, func(r *running, _ func()) {
+	server.Put("web", on("1", "10.0.0.1", "n1", 400), on("2", "10.0.0.2", "n2", 402), on("3", "10.0.0.3", "n3", 403))
+	lifetime(t, dir, server, func(r *running, _ func()) {
 		r.await("all are back", func() bool { return r.endpoints("web") == 3 })
 	})
 }

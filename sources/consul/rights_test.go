@@ -33,25 +33,25 @@ func TestLostToken_KeepsServices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("2")) })
-				w.start(Settings{}, 0)
+				world := newWorld(t)
+				world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("2")) })
+				world.start(Settings{}, 0)
 				pass(time.Minute)
-				w.change(local, func(f *fakeDomain) {
+				world.change(local, func(f *fakeDomain) {
 					f.shows = c.shows
 					f.set("web", instanceWithID("1"))
 					f.set("api", instanceWithID("2"))
 				})
 				pass(time.Hour)
-				require.Equal(t, []string{"/1"}, w.instancesOf("web"))
-				require.Equal(t, []string{"/2"}, w.instancesOf("api"))
-				require.Equal(t, c.state, w.health().State, w.health().Message)
-				require.Contains(t, w.health().Message, c.message)
+				require.Equal(t, []string{"/1"}, world.instancesOf("web"))
+				require.Equal(t, []string{"/2"}, world.instancesOf("api"))
+				require.Equal(t, c.state, world.health().State, world.health().Message)
+				require.Contains(t, world.health().Message, c.message)
 
-				w.change(local, func(f *fakeDomain) { f.shows = nil; f.set("web", instanceWithID("3")) })
+				world.change(local, func(f *fakeDomain) { f.shows = nil; f.set("web", instanceWithID("3")) })
 				pass(time.Hour)
-				require.Equal(t, []string{"/3"}, w.instancesOf("web"))
-				require.Equal(t, sources.Healthy, w.health().State, w.health().Message)
+				require.Equal(t, []string{"/3"}, world.instancesOf("web"))
+				require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
 			})
 		})
 	}
@@ -61,21 +61,21 @@ func TestRestartWithoutToken_KeepsServices(t *testing.T) {
 	for name, shows := range map[string]map[string]bool{"no service is shown": {}, "some is shown": {"api": true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.old = []string{"web", "api"}
-				w.change(local, func(f *fakeDomain) {
+				world := newWorld(t)
+				world.old = []string{"web", "api"}
+				world.change(local, func(f *fakeDomain) {
 					f.shows = shows
 					f.set("web", instanceWithID("1"))
 					f.set("api", instanceWithID("2"))
 				})
-				w.start(Settings{}, 0)
+				world.start(Settings{}, 0)
 				pass(time.Hour)
-				require.NotContains(t, w.names(), "web", "the services of an earlier run stay")
-				require.Contains(t, w.health().Message, "no token is sent")
-				w.change(local, func(f *fakeDomain) { f.shows = nil })
+				require.NotContains(t, world.names(), "web", "the services of an earlier run stay")
+				require.Contains(t, world.health().Message, "no token is sent")
+				world.change(local, func(f *fakeDomain) { f.shows = nil })
 				pass(time.Hour)
-				require.Equal(t, []string{"/1"}, w.instancesOf("web"))
-				require.Equal(t, sources.Healthy, w.health().State, w.health().Message)
+				require.Equal(t, []string{"/1"}, world.instancesOf("web"))
+				require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
 			})
 		})
 	}
@@ -83,25 +83,25 @@ func TestRestartWithoutToken_KeepsServices(t *testing.T) {
 
 func TestAnonymousRightsToAll_ConfirmRemovals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.old = []string{"older"}
-		w.change(local, func(f *fakeDomain) {
+		world := newWorld(t)
+		world.old = []string{"older"}
+		world.change(local, func(f *fakeDomain) {
 			f.shows = map[string]bool{"": true, "web": true, "api": true, "older": true}
 			f.set("web", instanceWithID("1"))
 			f.set("api", instanceWithID("2"))
 		})
-		w.start(Settings{}, 0)
+		world.start(Settings{}, 0)
 		pass(time.Minute)
-		require.Empty(t, w.lastPublished("older"), "it has gone while we were away")
-		w.change(local, func(f *fakeDomain) { f.remove("web") })
+		require.Empty(t, world.lastPublished("older"), "it has gone while we were away")
+		world.change(local, func(f *fakeDomain) { f.remove("web") })
 		pass(time.Hour)
-		require.Empty(t, w.instancesOf("web"))
-		require.Equal(t, []string{"/2"}, w.instancesOf("api"))
-		require.Equal(t, sources.Healthy, w.health().State, w.health().Message)
-		w.change(local, func(f *fakeDomain) { f.remove("api") })
+		require.Empty(t, world.instancesOf("web"))
+		require.Equal(t, []string{"/2"}, world.instancesOf("api"))
+		require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
+		world.change(local, func(f *fakeDomain) { f.remove("api") })
 		pass(time.Hour)
-		require.Empty(t, w.instancesOf("api"))
-		require.Equal(t, sources.Healthy, w.health().State, w.health().Message)
+		require.Empty(t, world.instancesOf("api"))
+		require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
 	})
 }
 
@@ -131,43 +131,43 @@ func TestEmptiedTokenFile_KeepsServices(t *testing.T) {
 func TestWithoutACLs_RemovalsCount(t *testing.T) {
 	for name, proxied := range map[string]bool{"plain": false, "through a proxy that is choosy": true} {
 		t.Run(name, func(t *testing.T) {
-			s := consultest.New(t)
-			s.Proxied = proxied
-			s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
-			s.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
-			r := runSource(t, s, Settings{Grace: time.Millisecond})
-			r.await("it is synced", func() bool { return r.status().Synced && r.serves("web") })
-			s.Remove("web")
-			r.await("it goes", func() bool { return !r.serves("web") })
-			require.True(t, r.serves("api"))
-			require.NotEmpty(t, s.Asked("/v1/internal/acl/authorize"))
+			server := consultest.New(t)
+			server.Proxied = proxied
+			server.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
+			server.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
+			running := runSource(t, server, Settings{Grace: time.Millisecond})
+			running.await("it is synced", func() bool { return running.status().Synced && running.serves("web") })
+			server.Remove("web")
+			running.await("it goes", func() bool { return !running.serves("web") })
+			require.True(t, running.serves("api"))
+			require.NotEmpty(t, server.Asked("/v1/internal/acl/authorize"))
 		})
 	}
 }
 
 func TestMayRead_Anonymous(t *testing.T) {
-	s := consultest.New(t)
-	c := dialed(t, s, Settings{})
+	server := consultest.New(t)
+	catalog := dialed(t, server, Settings{})
 	rights := []dial.Right{}
 	for i := range 200 {
 		rights = append(rights, dial.Right{Resource: "service", Name: fmt.Sprint(i)})
 	}
-	allowed, err := c.mayRead(t.Context(), scope{datacenter: "dc2"}, true, rights)
+	allowed, err := catalog.mayRead(t.Context(), scope{datacenter: "dc2"}, true, rights)
 	require.NoError(t, err)
 	require.True(t, allowed)
-	require.Len(t, s.Asked("/v1/internal/acl/authorize?dc=dc2"), 1)
-	s.Token = "secret"
+	require.Len(t, server.Asked("/v1/internal/acl/authorize?dc=dc2"), 1)
+	server.Token = "secret"
 	t.Setenv("CONSUL_HTTP_TOKEN", "secret")
-	c = dialed(t, s, Settings{})
-	allowed, err = c.mayRead(t.Context(), scope{}, true, rights)
+	catalog = dialed(t, server, Settings{})
+	allowed, err = catalog.mayRead(t.Context(), scope{}, true, rights)
 	require.NoError(t, err)
 	require.False(t, allowed, "the token is not sent with such questions")
-	s.Proxied = true
-	_, err = c.mayRead(t.Context(), scope{}, true, rights)
+	server.Proxied = true
+	_, err = catalog.mayRead(t.Context(), scope{}, true, rights)
 	require.ErrorContains(t, err, "only GET")
 	require.Equal(t, dial.Refused, dial.Classify(err).Kind)
-	s.HTTP.Close()
-	_, err = c.mayRead(t.Context(), scope{}, true, rights)
+	server.HTTP.Close()
+	_, err = catalog.mayRead(t.Context(), scope{}, true, rights)
 	require.Equal(t, dial.Unreachable, dial.Classify(err).Kind)
 }
 
@@ -177,16 +177,16 @@ func TestUnreadableRights_DegradeStatus(t *testing.T) {
 		w := newWorld(t)
 		w.mute = api.StatusError{Code: 405, Body: "only GET"}
 		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("2")) })
-		r := w.start(Settings{}, 0)
+		run := w.start(Settings{}, 0)
 		pass(time.Minute)
 		w.change(local, func(f *fakeDomain) { f.shows = map[string]bool{"web": true, "api": true}; f.set("web", instances{}) })
 		pass(time.Hour)
 		require.Equal(t, []string{"/1"}, w.instancesOf("web"))
 		require.Equal(t, sources.Degraded, w.health().State)
 		require.Contains(t, w.health().Message, "only GET")
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		require.NoError(t, r.scopes[0].services["web"].quarantine)
+		run.mu.Lock()
+		defer run.mu.Unlock()
+		require.NoError(t, run.scopes[0].services["web"].quarantine)
 	})
 }
 
@@ -209,24 +209,24 @@ func TestRegainedRights_ConfirmNoEarlierAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.change(local, func(f *fakeDomain) {
+				world := newWorld(t)
+				world.change(local, func(f *fakeDomain) {
 					f.set("web", instanceOnNode("1", "n0", 50))
 					f.set("api", instanceOnNode("1", "n1", 51))
 				})
 				s := Settings{}
 				require.NoError(t, s.complete())
-				r := newRun(s, newSinkPublisher(w, w), &regains{w}, 0, newMetrics())
+				r := newRun(s, newSinkPublisher(world, world), &regains{world}, 0, newMetrics())
 				ctx, cancel := context.WithCancel(context.Background())
 				ended := make(chan struct{})
 				go func() { defer close(ended); _ = r.loop(ctx) }()
 				defer func() { cancel(); <-ended }()
 				pass(10 * time.Second)
-				w.change(local, func(f *fakeDomain) { lose(f); f.indexes["web"] = f.index })
+				world.change(local, func(f *fakeDomain) { lose(f); f.indexes["web"] = f.index })
 				lost := 0
 				for range 900 {
 					pass(time.Second)
-					if len(w.instancesOf("web")) == 0 {
+					if len(world.instancesOf("web")) == 0 {
 						lost++
 					}
 				}

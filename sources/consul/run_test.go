@@ -31,35 +31,35 @@ func limitedFor(d time.Duration) error {
 
 func TestChangeOfOneService_CostsOneRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) {
+		world := newWorld(t)
+		world.change(local, func(f *fakeDomain) {
 			for i := range 1000 {
 				f.set(fmt.Sprintf("s%d", i), instanceWithID("1"))
 			}
 		})
-		w.start(Settings{}, 0)
+		world.start(Settings{}, 0)
 		pass(19 * time.Second)
-		require.False(t, w.synced(), "the first reads are spread, so that they are no burst")
+		require.False(t, world.synced(), "the first reads are spread, so that they are no burst")
 		pass(3 * time.Second)
-		require.True(t, w.synced())
-		require.Len(t, w.names(), 1000)
-		require.Equal(t, 2000, w.allReads(), "each was read once, and is being watched")
-		w.change(local, func(f *fakeDomain) { f.set("s7", sick("1")) })
+		require.True(t, world.synced())
+		require.Len(t, world.names(), 1000)
+		require.Equal(t, 2000, world.allReads(), "each was read once, and is being watched")
+		world.change(local, func(f *fakeDomain) { f.set("s7", sick("1")) })
 		pass(0)
-		require.Len(t, w.lastPublished("s7")[0].Entries[0].Checks, 1)
-		require.Equal(t, 2001, w.allReads(), "the next watch follows the one with the change")
+		require.Len(t, world.lastPublished("s7")[0].Entries[0].Checks, 1)
+		require.Equal(t, 2001, world.allReads(), "the next watch follows the one with the change")
 	})
 }
 
 func TestUnchangedContent_NotPublishedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
-		w.start(Settings{}, 0)
+		world := newWorld(t)
+		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
+		world.start(Settings{}, 0)
 		pass(time.Second)
-		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) }) // a newer index, the same content
+		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) }) // a newer index, the same content
 		pass(time.Hour)
-		require.Equal(t, 1, w.times["web"])
+		require.Equal(t, 1, world.times["web"])
 	})
 }
 
@@ -105,118 +105,118 @@ func TestDomains_FailIndependently(t *testing.T) {
 func TestDomains_FailTogether(t *testing.T) {
 	for state, err := range map[sources.State]error{sources.Unreachable: errDown, sources.Denied: errDenied} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
-			w.change(local, func(f *fakeDomain) { f.fails = err })
-			w.start(Settings{}, 0)
+			world := newWorld(t)
+			world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
+			world.change(local, func(f *fakeDomain) { f.fails = err })
+			world.start(Settings{}, 0)
 			pass(time.Hour)
-			require.Equal(t, state, w.health().State)
-			require.False(t, w.synced())
-			require.Empty(t, w.names())
-			w.change(local, func(f *fakeDomain) { f.fails = nil })
+			require.Equal(t, state, world.health().State)
+			require.False(t, world.synced())
+			require.Empty(t, world.names())
+			world.change(local, func(f *fakeDomain) { f.fails = nil })
 			pass(lastNamesRetry * 2)
-			require.True(t, w.synced(), "it is tried every few seconds, however long it was down")
-			require.Equal(t, []string{"/1"}, w.instancesOf("web"))
+			require.True(t, world.synced(), "it is tried every few seconds, however long it was down")
+			require.Equal(t, []string{"/1"}, world.instancesOf("web"))
 		})
 	}
 }
 
 func TestRemovedService_WithdrawnAfterGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
-		w.start(Settings{}, 0)
+		world := newWorld(t)
+		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
+		world.start(Settings{}, 0)
 		pass(time.Second)
-		w.change(local, func(f *fakeDomain) { f.remove("web") })
+		world.change(local, func(f *fakeDomain) { f.remove("web") })
 		pass(20 * time.Second)
-		require.Len(t, w.lastPublished("web"), 1, "the service stays")
-		require.Empty(t, w.instancesOf("web"), "without its endpoints")
-		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("2")) })
+		require.Len(t, world.lastPublished("web"), 1, "the service stays")
+		require.Empty(t, world.instancesOf("web"), "without its endpoints")
+		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("2")) })
 		pass(20 * time.Second)
-		require.Equal(t, []string{"/2"}, w.instancesOf("web"), "it was only redeployed")
-		w.change(local, func(f *fakeDomain) { f.remove("web") })
+		require.Equal(t, []string{"/2"}, world.instancesOf("web"), "it was only redeployed")
+		world.change(local, func(f *fakeDomain) { f.remove("web") })
 		pass(time.Minute)
-		require.Empty(t, w.lastPublished("web"), "withdrawn")
-		require.Equal(t, []string{"/1"}, w.instancesOf("api"))
-		before := w.readsOf("web")
+		require.Empty(t, world.lastPublished("web"), "withdrawn")
+		require.Equal(t, []string{"/1"}, world.instancesOf("api"))
+		before := world.readsOf("web")
 		pass(time.Hour)
-		require.Equal(t, before, w.readsOf("web"), "it is not read any more")
-		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("3")) })
+		require.Equal(t, before, world.readsOf("web"), "it is not read any more")
+		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("3")) })
 		pass(5 * time.Second)
-		require.Equal(t, []string{"/3"}, w.instancesOf("web"))
+		require.Equal(t, []string{"/3"}, world.instancesOf("web"))
 	})
 }
 
 func TestUnlistedService_RemovedDespiteInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the filter of names no longer lets it through, say
-		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
-		w.start(Settings{}, 0)
+		world := newWorld(t)
+		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
+		world.start(Settings{}, 0)
 		pass(time.Second)
-		w.change(local, func(f *fakeDomain) { f.skips = "web" })
+		world.change(local, func(f *fakeDomain) { f.skips = "web" })
 		pass(10 * time.Second)
-		require.Empty(t, w.instancesOf("web"))
-		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("2")) })
+		require.Empty(t, world.instancesOf("web"))
+		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("2")) })
 		pass(10 * time.Second)
-		require.Empty(t, w.instancesOf("web"))
+		require.Empty(t, world.instancesOf("web"))
 		pass(time.Minute)
-		require.Empty(t, w.lastPublished("web"), "withdrawn")
-		require.Equal(t, []string{"/1"}, w.instancesOf("api"))
-		w.change(local, func(f *fakeDomain) { f.skips = "" })
+		require.Empty(t, world.lastPublished("web"), "withdrawn")
+		require.Equal(t, []string{"/1"}, world.instancesOf("api"))
+		world.change(local, func(f *fakeDomain) { f.skips = "" })
 		pass(10 * time.Second)
-		require.Equal(t, []string{"/2"}, w.instancesOf("web"))
+		require.Equal(t, []string{"/2"}, world.instancesOf("web"))
 	})
 }
 
 func TestListedService_WithoutInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // all of them are filtered out, say
-		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
-		w.start(Settings{}, 0)
+		world := newWorld(t)
+		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
+		world.start(Settings{}, 0)
 		pass(time.Second)
-		w.change(local, func(f *fakeDomain) { f.set("web", instances{}) })
+		world.change(local, func(f *fakeDomain) { f.set("web", instances{}) })
 		pass(10 * time.Second)
-		require.Len(t, w.lastPublished("web"), 1)
-		require.Empty(t, w.instancesOf("web"))
+		require.Len(t, world.lastPublished("web"), 1)
+		require.Empty(t, world.instancesOf("web"))
 		pass(time.Minute)
-		require.Empty(t, w.lastPublished("web"), "withdrawn")
-		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
+		require.Empty(t, world.lastPublished("web"), "withdrawn")
+		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
 		pass(10 * time.Second)
-		require.Equal(t, []string{"/1"}, w.instancesOf("web"))
+		require.Equal(t, []string{"/1"}, world.instancesOf("web"))
 	})
 }
 
 func TestWipedConsul_HoldsServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) {
+		world := newWorld(t)
+		world.change(local, func(f *fakeDomain) {
 			f.set("web", newInstances(append(instanceWithID("1").list, instanceWithID("2").list...)))
 			f.set("api", instanceWithID("1"))
 			f.set("old", instanceWithID("1"))
 		})
-		w.start(Settings{}, 0)
+		world.start(Settings{}, 0)
 		pass(time.Second)
-		w.change(local, func(f *fakeDomain) { f.fails = errDown })
+		world.change(local, func(f *fakeDomain) { f.fails = errDown })
 		pass(time.Minute)
-		w.change(local, func(f *fakeDomain) { f.fails = nil; f.wipe() })
+		world.change(local, func(f *fakeDomain) { f.fails = nil; f.wipe() })
 		pass(time.Minute)
-		require.Equal(t, sources.Degraded, w.health().State)
-		require.Contains(t, w.health().Message, "lost its data")
-		require.Equal(t, []string{"/1", "/2"}, w.instancesOf("web"))
+		require.Equal(t, sources.Degraded, world.health().State)
+		require.Contains(t, world.health().Message, "lost its data")
+		require.Equal(t, []string{"/1", "/2"}, world.instancesOf("web"))
 
-		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) }) // the agents come back, one by one
+		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) }) // the agents come back, one by one
 		pass(10 * time.Second)
-		require.Equal(t, []string{"/1", "/2"}, w.instancesOf("web"), "an instance that is not back yet stays")
-		w.change(local, func(f *fakeDomain) { f.set("api", instanceWithID("3")) })
+		require.Equal(t, []string{"/1", "/2"}, world.instancesOf("web"), "an instance that is not back yet stays")
+		world.change(local, func(f *fakeDomain) { f.set("api", instanceWithID("3")) })
 		pass(10 * time.Second)
-		require.Equal(t, []string{"/1", "/3"}, w.instancesOf("api"), "a new instance is served at once")
-		require.Equal(t, []string{"/1"}, w.instancesOf("old"))
+		require.Equal(t, []string{"/1", "/3"}, world.instancesOf("api"), "a new instance is served at once")
+		require.Equal(t, []string{"/1"}, world.instancesOf("old"))
 
 		pass(6 * time.Minute)
-		require.Equal(t, []string{"/1"}, w.instancesOf("web"), "an instance that did not come back is removed")
-		require.Equal(t, []string{"/3"}, w.instancesOf("api"))
-		require.Empty(t, w.lastPublished("old"))
-		require.Equal(t, sources.Healthy, w.health().State)
+		require.Equal(t, []string{"/1"}, world.instancesOf("web"), "an instance that did not come back is removed")
+		require.Equal(t, []string{"/3"}, world.instancesOf("api"))
+		require.Empty(t, world.lastPublished("old"))
+		require.Equal(t, sources.Healthy, world.health().State)
 	})
 }
 
@@ -262,107 +262,107 @@ func TestWipedConsul_AnswersForServiceFirst(t *testing.T) {
 
 func TestRestart_RemovesConfirmedLossesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, east, west)
-		w.old = []string{"web", "api", "gone"}
-		w.change(east, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
-		w.change(west, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
-		w.change(west, func(f *fakeDomain) { f.fails = errDown })
-		w.start(Settings{Datacenters: []string{"east", "west"}}, 0)
+		world := newWorld(t, east, west)
+		world.old = []string{"web", "api", "gone"}
+		world.change(east, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
+		world.change(west, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
+		world.change(west, func(f *fakeDomain) { f.fails = errDown })
+		world.start(Settings{Datacenters: []string{"east", "west"}}, 0)
 		pass(10 * time.Minute)
-		require.False(t, w.synced())
-		require.Empty(t, w.names(), "the services of an earlier run may be west's, too")
-		w.change(east, func(f *fakeDomain) { f.set("new", instanceWithID("1")) })
+		require.False(t, world.synced())
+		require.Empty(t, world.names(), "the services of an earlier run may be west's, too")
+		world.change(east, func(f *fakeDomain) { f.set("new", instanceWithID("1")) })
 		pass(10 * time.Second)
-		require.Equal(t, []string{"new"}, w.names(), "a new service is not west's")
-		w.change(west, func(f *fakeDomain) { f.fails = nil })
+		require.Equal(t, []string{"new"}, world.names(), "a new service is not west's")
+		world.change(west, func(f *fakeDomain) { f.fails = nil })
 		pass(time.Minute)
-		require.True(t, w.synced())
-		require.Equal(t, []string{"east/1", "west/1"}, w.instancesOf("web"))
-		require.Equal(t, []string{"east/1"}, w.instancesOf("api"))
-		require.Contains(t, w.names(), "gone")
-		require.Empty(t, w.lastPublished("gone"))
+		require.True(t, world.synced())
+		require.Equal(t, []string{"east/1", "west/1"}, world.instancesOf("web"))
+		require.Equal(t, []string{"east/1"}, world.instancesOf("api"))
+		require.Contains(t, world.names(), "gone")
+		require.Empty(t, world.lastPublished("gone"))
 	})
 }
 
 func TestRestart_RemovesUnselectedServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.old = []string{"web", "db"}
-		w.change(local, func(f *fakeDomain) {
+		world := newWorld(t)
+		world.old = []string{"web", "db"}
+		world.change(local, func(f *fakeDomain) {
 			f.set("web", instanceWithID("1"))
 			f.set("db", instanceWithID("1"))
 			f.skips = "db"
 		})
-		w.start(Settings{}, 0)
+		world.start(Settings{}, 0)
 		pass(time.Second)
-		require.True(t, w.synced())
-		require.Equal(t, []string{"/1"}, w.instancesOf("web"))
-		require.Empty(t, w.instancesOf("db"))
+		require.True(t, world.synced())
+		require.Equal(t, []string{"/1"}, world.instancesOf("web"))
+		require.Empty(t, world.instancesOf("db"))
 		pass(time.Minute)
-		require.Contains(t, w.names(), "db")
-		require.Empty(t, w.lastPublished("db"), "withdrawn")
-		before := w.readsOf("db")
+		require.Contains(t, world.names(), "db")
+		require.Empty(t, world.lastPublished("db"), "withdrawn")
+		before := world.readsOf("db")
 		pass(time.Hour)
-		require.Equal(t, before, w.readsOf("db"))
-		w.change(local, func(f *fakeDomain) { f.skips = "" })
+		require.Equal(t, before, world.readsOf("db"))
+		world.change(local, func(f *fakeDomain) { f.skips = "" })
 		pass(10 * time.Second)
-		require.Equal(t, []string{"/1"}, w.instancesOf("db"))
+		require.Equal(t, []string{"/1"}, world.instancesOf("db"))
 	})
 }
 
 func TestRestart_BesideEmptyConsulHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.old = []string{"web", "api"}
-		w.start(Settings{}, 0)
+		world := newWorld(t)
+		world.old = []string{"web", "api"}
+		world.start(Settings{}, 0)
 		pass(4 * time.Minute)
-		require.Less(t, w.readsOf("web"), 30, "one in 15 s, in the end")
-		require.Empty(t, w.names())
-		require.Equal(t, sources.Degraded, w.health().State)
+		require.Less(t, world.readsOf("web"), 30, "one in 15 s, in the end")
+		require.Empty(t, world.names())
+		require.Equal(t, sources.Degraded, world.health().State)
 		pass(2 * time.Minute)
-		require.Equal(t, []string{"api", "web"}, w.names(), "withdrawn")
-		require.Equal(t, sources.Healthy, w.health().State)
+		require.Equal(t, []string{"api", "web"}, world.names(), "withdrawn")
+		require.Equal(t, sources.Healthy, world.health().State)
 	})
 }
 
 func TestTokenWithFewerRights_KeepsServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
-		w.start(Settings{}, 0)
+		world := newWorld(t)
+		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
+		world.start(Settings{}, 0)
 		pass(time.Second)
-		w.change(local, func(f *fakeDomain) { f.hides = true; f.indexes["web"] = f.index })
+		world.change(local, func(f *fakeDomain) { f.hides = true; f.indexes["web"] = f.index })
 		pass(time.Hour)
-		require.Equal(t, sources.Denied, w.health().State)
-		require.Equal(t, []string{"/1"}, w.instancesOf("web"))
-		w.change(local, func(f *fakeDomain) { f.hides = false })
+		require.Equal(t, sources.Denied, world.health().State)
+		require.Equal(t, []string{"/1"}, world.instancesOf("web"))
+		world.change(local, func(f *fakeDomain) { f.hides = false })
 		pass(30 * time.Second)
-		require.Equal(t, sources.Healthy, w.health().State)
+		require.Equal(t, sources.Healthy, world.health().State)
 	})
 }
 
 func TestUnwatchedServices_ReadInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const services, places = 100, 24 // three of them for the change queries, which fail
-		w := newWorld(t)
-		w.blind = true
-		w.change(local, func(f *fakeDomain) {
+		world := newWorld(t)
+		world.blind = true
+		world.change(local, func(f *fakeDomain) {
 			for i := range services {
 				f.set(fmt.Sprintf("s%d", i), instanceWithID("1"))
 			}
 		})
-		r := w.start(Settings{}, places)
+		r := world.start(Settings{}, places)
 		pass(time.Minute)
-		require.True(t, w.synced())
+		require.True(t, world.synced())
 		require.EqualValues(t, places-4, r.metrics.watches.Value(), "the names have one of the places")
 		before := map[string]int{}
 		for i := range services {
-			before[fmt.Sprint("s", i)] = w.readsOf(fmt.Sprint("s", i))
+			before[fmt.Sprint("s", i)] = world.readsOf(fmt.Sprint("s", i))
 		}
 		pass(time.Minute)
 		watched := 0
 		for i := range services {
-			switch n := w.readsOf(fmt.Sprint("s", i)) - before[fmt.Sprint("s", i)]; n {
+			switch n := world.readsOf(fmt.Sprint("s", i)) - before[fmt.Sprint("s", i)]; n {
 			case 0:
 				watched++
 			default:
@@ -370,22 +370,22 @@ func TestUnwatchedServices_ReadInTurn(t *testing.T) {
 			}
 		}
 		require.Equal(t, places-4, watched)
-		w.change(local, func(f *fakeDomain) {
+		world.change(local, func(f *fakeDomain) {
 			for i := range services {
 				f.set(fmt.Sprintf("s%d", i), instanceWithID("2"))
 			}
 		})
 		pass(10 * time.Second)
 		for i := range services {
-			require.Equal(t, []string{"/2"}, w.instancesOf(fmt.Sprint("s", i)))
+			require.Equal(t, []string{"/2"}, world.instancesOf(fmt.Sprint("s", i)))
 		}
-		w.mu.Lock()
-		require.LessOrEqual(t, w.mostReads, places+maxConcurrentReads)
-		w.mu.Unlock()
+		world.mu.Lock()
+		require.LessOrEqual(t, world.mostReads, places+maxConcurrentReads)
+		world.mu.Unlock()
 		pass(2 * time.Hour)
 		least := services
 		for i := range services {
-			least = min(least, w.readsOf(fmt.Sprint("s", i)))
+			least = min(least, world.readsOf(fmt.Sprint("s", i)))
 		}
 		require.Greater(t, least, 40, "places go from hand to hand")
 	})
@@ -412,44 +412,44 @@ func TestBusyService_ReadLessOften(t *testing.T) {
 
 func TestRateLimit_PausesReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) {
+		world := newWorld(t)
+		world.change(local, func(f *fakeDomain) {
 			for i := range 10 {
 				f.set(fmt.Sprint("s", i), instanceWithID("1"))
 			}
 		})
-		r := w.start(Settings{}, 0)
+		run := world.start(Settings{}, 0)
 		pass(10 * time.Second)
-		w.change(local, func(f *fakeDomain) {
+		world.change(local, func(f *fakeDomain) {
 			f.fails = limitedFor(30 * time.Second)
 			f.indexes["s1"] = f.index
 		})
 		pass(time.Second)
-		reads, names := w.allReads(), w.nameReads()
+		reads, names := world.allReads(), world.nameReads()
 		pass(25 * time.Second)
-		require.Equal(t, reads, w.allReads(), "no read before the pause ends")
-		require.Equal(t, names, w.nameReads())
-		require.NotZero(t, r.metrics.limited.Value())
-		w.change(local, func(f *fakeDomain) { f.fails = nil })
+		require.Equal(t, reads, world.allReads(), "no read before the pause ends")
+		require.Equal(t, names, world.nameReads())
+		require.NotZero(t, run.metrics.limited.Value())
+		world.change(local, func(f *fakeDomain) { f.fails = nil })
 		pass(30 * time.Second)
-		require.Equal(t, sources.Healthy, w.health().State)
+		require.Equal(t, sources.Healthy, world.health().State)
 	})
 }
 
 func TestFullCompare_RepairsMissedChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.wait = 24 * time.Hour
-		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
-		r := w.start(Settings{}, 0)
+		world := newWorld(t)
+		world.wait = 24 * time.Hour
+		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
+		run := world.start(Settings{}, 0)
 		pass(time.Second)
-		w.mu.Lock()
-		w.domains[local].services["web"] = instanceWithID("2") // without a change of its index
-		w.mu.Unlock()
+		world.mu.Lock()
+		world.domains[local].services["web"] = instanceWithID("2") // without a change of its index
+		world.mu.Unlock()
 		pass(12 * time.Minute)
-		require.Equal(t, []string{"/2"}, w.instancesOf("web"))
-		require.EqualValues(t, 1, r.metrics.healed.Value())
+		require.Equal(t, []string{"/2"}, world.instancesOf("web"))
+		require.EqualValues(t, 1, run.metrics.healed.Value())
 		pass(time.Hour)
-		require.EqualValues(t, 1, r.metrics.healed.Value())
+		require.EqualValues(t, 1, run.metrics.healed.Value())
 	})
 }

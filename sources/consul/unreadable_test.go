@@ -17,20 +17,20 @@ func TestNamesUnreadableOverHTTP_Quarantined(t *testing.T) {
 	for _, name := range []string{"a\u00a0b", "a\tb", "a\nb", ".", "..", "a//b", "/x"} {
 		for variant, withOther := range map[string]bool{"beside another": true, "alone": false} {
 			t.Run(variant+" "+name, func(t *testing.T) {
-				s := consultest.New(t)
-				s.Put(name, consultest.Instance(name, "1", "10.0.0.1", 80))
+				server := consultest.New(t)
+				server.Put(name, consultest.Instance(name, "1", "10.0.0.1", 80))
 				if withOther {
-					s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
+					server.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
 				}
-				s.Refuse(name)
-				r := runSource(t, s, Settings{})
+				server.Refuse(name)
+				r := runSource(t, server, Settings{})
 				r.await("it is synced", func() bool { return r.status().Synced && len(r.status().Quarantined) == 1 })
 				require.Equal(t, withOther, r.serves("web"))
 				r.await("it is healthy", func() bool { return r.status().State == sources.Healthy })
 				q := r.status().Quarantined[0]
 				require.Equal(t, name, q.Group)
 				require.Contains(t, q.Reason, "cannot be read")
-				s.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
+				server.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
 				r.await("the rest is followed", func() bool { return r.serves("api") })
 			})
 		}
@@ -39,35 +39,35 @@ func TestNamesUnreadableOverHTTP_Quarantined(t *testing.T) {
 
 // One service has an answer that cannot be understood: it keeps its last good, and a start goes on without it.
 func TestUnreadableService_Quarantined(t *testing.T) {
-	s := consultest.New(t)
-	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
-	s.Put("odd", consultest.Instance("odd", "1", "10.0.0.1", 80))
-	r := runSource(t, s, Settings{})
-	r.await("it is synced", func() bool { return r.status().Synced && r.serves("odd") })
-	s.Refuse("odd")
-	r.await("it is quarantined", func() bool { return len(r.status().Quarantined) == 1 })
-	require.True(t, r.serves("odd"), "the last good")
-	require.Equal(t, sources.Healthy, r.status().State, r.status().Message)
-	cold := runSource(t, s, Settings{})
+	server := consultest.New(t)
+	server.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
+	server.Put("odd", consultest.Instance("odd", "1", "10.0.0.1", 80))
+	running := runSource(t, server, Settings{})
+	running.await("it is synced", func() bool { return running.status().Synced && running.serves("odd") })
+	server.Refuse("odd")
+	running.await("it is quarantined", func() bool { return len(running.status().Quarantined) == 1 })
+	require.True(t, running.serves("odd"), "the last good")
+	require.Equal(t, sources.Healthy, running.status().State, running.status().Message)
+	cold := runSource(t, server, Settings{})
 	cold.await("it is synced", func() bool { return cold.status().Synced })
 	require.True(t, cold.serves("web") && !cold.serves("odd"))
-	s.Refuse()
+	server.Refuse()
 	cold.await("it is read", func() bool { return cold.serves("odd") && len(cold.status().Quarantined) == 0 })
 }
 
 // A filter that is no expression is at fault itself: no service is settled by that.
 func TestInvalidFilter_SettlesNoService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
-		w.mu.Lock()
-		w.refused = api.StatusError{Code: 400, Body: "Failed to create boolean expression evaluator"}
-		w.mu.Unlock()
-		w.start(Settings{HealthFilter: "!"}, 0)
+		world := newWorld(t)
+		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
+		world.mu.Lock()
+		world.refused = api.StatusError{Code: 400, Body: "Failed to create boolean expression evaluator"}
+		world.mu.Unlock()
+		world.start(Settings{HealthFilter: "!"}, 0)
 		pass(time.Hour)
-		require.False(t, w.synced())
-		require.Equal(t, sources.Unreachable, w.health().State)
-		require.Contains(t, w.health().Message, "boolean expression")
+		require.False(t, world.synced())
+		require.Equal(t, sources.Unreachable, world.health().State)
+		require.Contains(t, world.health().Message, "boolean expression")
 	})
 }
 
@@ -75,18 +75,18 @@ func TestInvalidFilter_SettlesNoService(t *testing.T) {
 func TestQuarantinedService_HidesNoDenial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, odd := range []bool{false, true} {
-			w := newWorld(t)
-			w.change(local, func(f *fakeDomain) {
+			world := newWorld(t)
+			world.change(local, func(f *fakeDomain) {
 				f.set("web", instanceWithID("1"))
 				if odd {
 					f.set("..", instanceWithID("1"))
 				}
 			})
-			w.odd = map[string]error{"web": errDenied, "..": api.StatusError{Code: 400, Body: "Missing service name"}}
-			_, stop := w.begin(Settings{}, 0)
+			world.odd = map[string]error{"web": errDenied, "..": api.StatusError{Code: 400, Body: "Missing service name"}}
+			_, stop := world.begin(Settings{}, 0)
 			pass(time.Minute)
-			require.False(t, w.synced(), odd)
-			require.Equal(t, sources.Denied, w.health().State, odd)
+			require.False(t, world.synced(), odd)
+			require.Equal(t, sources.Denied, world.health().State, odd)
 			stop()
 		}
 	})
@@ -100,20 +100,20 @@ func TestRestoredUnreadableService_Removed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.change(local, twenty(0, 20, 50))
-				_, stop := w.begin(Settings{}, 0)
+				world := newWorld(t)
+				world.change(local, twenty(0, 20, 50))
+				_, stop := world.begin(Settings{}, 0)
 				pass(time.Minute)
 				stop()
-				w.outlive()
-				w.change(local, func(f *fakeDomain) { f.remove("s00") })
-				w.odd = map[string]error{"s00": err}
-				r := w.start(Settings{}, 0)
+				world.outlive()
+				world.change(local, func(f *fakeDomain) { f.remove("s00") })
+				world.odd = map[string]error{"s00": err}
+				run := world.start(Settings{}, 0)
 				pass(24 * time.Hour)
-				r.mu.Lock()
-				_, still := r.scopes[0].services["s00"]
-				r.mu.Unlock()
-				require.True(t, w.synced(), "a start that never ends")
+				run.mu.Lock()
+				_, still := run.scopes[0].services["s00"]
+				run.mu.Unlock()
+				require.True(t, world.synced(), "a start that never ends")
 				require.False(t, still, "deregistered a day ago; the names say so for certain")
 			})
 		})
@@ -124,19 +124,19 @@ func TestRestoredUnreadableService_Removed(t *testing.T) {
 // other.
 func TestRefusedService_RemovedAfterSuspicion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, twenty(0, 20, 50))
-		w.change(local, func(f *fakeDomain) { f.set("a//b", instanceWithID("1")) })
-		w.odd = map[string]error{"a//b": api.StatusError{Code: 400, Body: "no"}}
-		r := w.start(Settings{}, 0)
+		world := newWorld(t)
+		world.change(local, twenty(0, 20, 50))
+		world.change(local, func(f *fakeDomain) { f.set("a//b", instanceWithID("1")) })
+		world.odd = map[string]error{"a//b": api.StatusError{Code: 400, Body: "no"}}
+		run := world.start(Settings{}, 0)
 		pass(10 * time.Second)
-		w.change(local, func(f *fakeDomain) { f.wipe() })
+		world.change(local, func(f *fakeDomain) { f.wipe() })
 		pass(10 * time.Second)
-		w.change(local, twenty(0, 20, 3))
+		world.change(local, twenty(0, 20, 3))
 		pass(24 * time.Hour)
-		r.mu.Lock()
-		rejects := len(r.rejects("a//b"))
-		r.mu.Unlock()
+		run.mu.Lock()
+		rejects := len(run.rejects("a//b"))
+		run.mu.Unlock()
 		require.Zero(t, rejects, "in quarantine a day after it went")
 	})
 }

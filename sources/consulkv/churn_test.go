@@ -15,27 +15,27 @@ import (
 
 // Each check of the rights finds that another key has gone meanwhile, and that the former one is back.
 func TestKeysThatComeAndGo_DelayNoOthers(t *testing.T) {
-	c := kvtest.New(t)
-	filled(c, 0, 9)
-	target, _ := url.Parse("http://" + c.Addr())
+	consul := kvtest.New(t)
+	filled(consul, 0, 9)
+	target, _ := url.Parse("http://" + consul.Addr())
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	var checks atomic.Int64
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
+	front := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		if request.Method == http.MethodPost {
 			former := checks.Add(1) % 2
-			filled(c, int(former), int(former)+1)
-			c.Delete(fmt.Sprint("mesh/r", 1-former))
+			filled(consul, int(former), int(former)+1)
+			consul.Delete(fmt.Sprint("mesh/r", 1-former))
 		}
-		proxy.ServeHTTP(w, r)
+		proxy.ServeHTTP(response, request)
 	}))
-	r := &running{t: t, consul: c, table: new(memstore.Table)}
+	r := &running{t: t, consul: consul, table: new(memstore.Table)}
 	r.runAt(front.Listener.Addr().String(), Settings{})
 	t.Cleanup(func() {
-		c.Answer(http.StatusInternalServerError, "shutting down")
+		consul.Answer(http.StatusInternalServerError, "shutting down")
 		front.Close()
 	})
 	r.await("sync", r.table.Synced)
-	c.Set("mesh/new", entryText("new", 80))
-	c.Delete("mesh/r8")
+	consul.Set("mesh/new", entryText("new", 80))
+	consul.Delete("mesh/r8")
 	r.await("it is shown", func() bool { return r.has("new") && !r.has("r8") })
 }

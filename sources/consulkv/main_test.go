@@ -43,9 +43,9 @@ func sourceAt(t *testing.T, address string, settings Settings) *Source {
 
 func newStore(t *testing.T, c *kvtest.Consul) *Store {
 	t.Helper()
-	s, err := Open("consul-kv://"+c.Addr()+"/mesh", Settings{})
+	store, err := Open("consul-kv://"+c.Addr()+"/mesh", Settings{})
 	require.NoError(t, err)
-	impatient(s.place)
-	t.Cleanup(s.Close)
-	return s
+	impatient(store.place)
+	t.Cleanup(store.Close)
+	return store
 }

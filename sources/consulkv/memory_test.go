@@ -49,12 +49,12 @@ func (m *memory) restarted(t *testing.T, settings string, now time.Time) *memory
 func TestMemory_KeepsEveryKey(t *testing.T) {
 	now := time.Now()
 	for _, restart := range []bool{false, true} {
-		m := newMemory(time.Minute)
-		m.see(state(0, 600, 100, 700), false, now)
+		memory := newMemory(time.Minute)
+		memory.see(state(0, 600, 100, 700), false, now)
 		if restart {
-			m = m.restarted(t, "before", now)
+			memory = memory.restarted(t, "before", now)
 		}
-		held := m.see(state(256, 600, 800, 1500), true, now) // wiped, and the last ones are back
+		held := memory.see(state(256, 600, 800, 1500), true, now) // wiped, and the last ones are back
 		require.Len(t, held, 256, "restart: %v", restart)
 	}
 }
@@ -63,12 +63,12 @@ func TestMemory_KeepsEveryKey(t *testing.T) {
 func TestHold_OutlivesOtherSettings(t *testing.T) {
 	now := time.Now()
 	for _, settings := range []string{"before", "after"} {
-		m := newMemory(time.Minute)
-		m.see(state(0, 9, 100, 500), false, now)
-		require.Len(t, m.see(state(0, 6, 10, 20), true, now), 3)
-		m = m.restarted(t, settings, now)
-		require.Len(t, m.see(state(0, 6, 10, 20), false, now), 3, settings)
-		require.Empty(t, m.see(state(0, 6, 10, 20), false, now.Add(time.Minute)), "and it ends")
+		memory := newMemory(time.Minute)
+		memory.see(state(0, 9, 100, 500), false, now)
+		require.Len(t, memory.see(state(0, 6, 10, 20), true, now), 3)
+		memory = memory.restarted(t, settings, now)
+		require.Len(t, memory.see(state(0, 6, 10, 20), false, now), 3, settings)
+		require.Empty(t, memory.see(state(0, 6, 10, 20), false, now.Add(time.Minute)), "and it ends")
 	}
 }
 
@@ -95,11 +95,11 @@ func TestSecondWipe_IsHeldAsLongAsFirst(t *testing.T) {
 func TestKey_CreatedAgainAtSameIndex(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		now := time.Now()
-		m := newMemory(time.Minute)
-		m.see(state(0, 4, 30, 38), false, now)
+		memory := newMemory(time.Minute)
+		memory.see(state(0, 4, 30, 38), false, now)
 		if restart {
-			m = m.restarted(t, "before", now)
+			memory = memory.restarted(t, "before", now)
 		}
-		require.Len(t, m.see(state(2, 3, 30, 32), true, now), 3, "restart: %v", restart)
+		require.Len(t, memory.see(state(2, 3, 30, 32), true, now), 3, "restart: %v", restart)
 	}
 }

@@ -24,12 +24,12 @@ type lagging struct {
 }
 
 // ServeHTTP implements http.Handler.
-func (c *lagging) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (c *lagging) ServeHTTP(response http.ResponseWriter, request *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	index, text := c.index, `[{"Key":"mesh/r0","CreateIndex":1,"ModifyIndex":1,"Value":""}]`
-	switch after, _ := strconv.Atoi(r.URL.Query().Get("index")); {
-	case r.URL.Query().Has("keys"):
+	switch after, _ := strconv.Atoi(request.URL.Query().Get("index")); {
+	case request.URL.Query().Has("keys"):
 		for c.asked < c.index && !c.over {
 			c.changed.Wait()
 		}
@@ -50,26 +50,26 @@ func (c *lagging) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		index = c.index
 	}
-	w.Header().Set("X-Consul-Index", strconv.Itoa(index))
-	w.Header().Set("X-Consul-LastContact", "0")
-	w.Header().Set("X-Consul-KnownLeader", "true")
-	_, _ = w.Write([]byte(text))
+	response.Header().Set("X-Consul-Index", strconv.Itoa(index))
+	response.Header().Set("X-Consul-LastContact", "0")
+	response.Header().Set("X-Consul-KnownLeader", "true")
+	_, _ = response.Write([]byte(text))
 }
 
 // A query whose index is newer than one pulse goes on waiting, however many earlier ones were.
 func TestPulse_LagsBehindEachQueryOnce(t *testing.T) {
 	c := &lagging{index: 10}
 	c.changed = sync.NewCond(&c.mu)
-	s := httptest.NewServer(c)
+	server := httptest.NewServer(c)
 	r := &running{t: t, table: new(memstore.Table)}
-	r.runAt(s.Listener.Addr().String(), Settings{})
+	r.runAt(server.Listener.Addr().String(), Settings{})
 	t.Cleanup(func() {
 		c.mu.Lock()
 		c.over = true
 		c.changed.Broadcast()
 		c.mu.Unlock()
-		s.CloseClientConnections()
-		s.Close()
+		server.CloseClientConnections()
+		server.Close()
 	})
 	r.await("pulses", func() bool {
 		c.mu.Lock()

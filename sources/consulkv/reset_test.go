@@ -48,22 +48,22 @@ func (r *running) count(n int) (served int) {
 
 // A leader that was killed and started again answers before it has replayed its log.
 func TestLeaderReplaysItsLog(t *testing.T) {
-	c := kvtest.New(t)
-	filled(c, 0, 9)
-	r := runSource(t, c, Settings{})
-	r.await("sync", r.table.Synced)
-	c.Set("mesh/r0", entryText("r0", 81))
-	r.await("the newest", func() bool { return r.status().Publishes == 2 })
+	consul := kvtest.New(t)
+	filled(consul, 0, 9)
+	running := runSource(t, consul, Settings{})
+	running.await("sync", running.table.Synced)
+	consul.Set("mesh/r0", entryText("r0", 81))
+	running.await("the newest", func() bool { return running.status().Publishes == 2 })
 	for _, n := range []uint64{4, 1, 9} {
-		before := len(c.Reads())
-		c.Replay(n)
-		r.await("it asked again", func() bool { return len(c.Reads()) > before+3 })
-		require.Equal(t, 9, r.count(9), "%d of the writes were replayed", n)
-		require.Equal(t, 2, r.status().Publishes)
+		before := len(consul.Reads())
+		consul.Replay(n)
+		running.await("it asked again", func() bool { return len(consul.Reads()) > before+3 })
+		require.Equal(t, 9, running.count(9), "%d of the writes were replayed", n)
+		require.Equal(t, 2, running.status().Publishes)
 	}
-	c.Restore()
-	r.awaitHealth(sources.Healthy)
-	require.Equal(t, 2, r.status().Publishes)
+	consul.Restore()
+	running.awaitHealth(sources.Healthy)
+	require.Equal(t, 2, running.status().Publishes)
 }
 
 // The responder is not Consul, or only in part, just when tributary restarts.
@@ -80,18 +80,18 @@ func TestRestart_WrongAnswer(t *testing.T) {
 		{http.StatusOK, "[]", []string{"X-Consul-Index", "7"}}, // a proxy that takes the others away
 	} {
 		t.Run(fmt.Sprint(a), func(t *testing.T) {
-			c := kvtest.New(t)
-			filled(c, 0, 9)
-			before := runSource(t, c, Settings{})
+			consul := kvtest.New(t)
+			filled(consul, 0, 9)
+			before := runSource(t, consul, Settings{})
 			before.await("sync", before.table.Synced)
 			table := &memstore.Table{}
 			_, _ = table.Apply(slices.Collect(before.table.Snapshot().All()), nil)
-			c.Answer(a.status, a.body, a.header...)
-			r := &running{t: t, consul: c, table: table}
+			consul.Answer(a.status, a.body, a.header...)
+			r := &running{t: t, consul: consul, table: table}
 			r.run(Settings{})
 			r.awaitHealth(sources.Unreachable, "not Consul's")
 			require.Equal(t, 9, r.count(9))
-			c.Restore()
+			consul.Restore()
 			r.awaitHealth(sources.Healthy)
 			require.Equal(t, 9, r.count(9))
 		})
@@ -102,64 +102,64 @@ func TestRestart_WrongAnswer(t *testing.T) {
 func TestWipe_RulesAppliedAgain(t *testing.T) {
 	for operation, overtaken := range map[string]uint64{"the index goes back": 0, "the index is higher": 1000} {
 		t.Run(operation, func(t *testing.T) {
-			c := kvtest.New(t)
-			filled(c, 0, 9)
-			r := runSource(t, c, Settings{})
-			r.await("sync", r.table.Synced)
-			c.HangUp()
-			r.awaitHealth(sources.Unreachable)
-			c.Wipe()
-			c.Overtake(overtaken)
+			consul := kvtest.New(t)
+			filled(consul, 0, 9)
+			running := runSource(t, consul, Settings{})
+			running.await("sync", running.table.Synced)
+			consul.HangUp()
+			running.awaitHealth(sources.Unreachable)
+			consul.Wipe()
+			consul.Overtake(overtaken)
 			if overtaken > 0 {
-				filled(c, 0, 1) // so soon that no query saw Consul without rules
+				filled(consul, 0, 1) // so soon that no query saw Consul without rules
 			}
-			c.Restore()
-			r.awaitHealth(sources.Degraded, "lost its data")
-			require.Equal(t, 9, r.count(9))
-			c.Set("mesh/r0", entryText("r0", 81))
-			before := r.status().Publishes
-			c.Set("mesh/new", entryText("new", 80))
-			r.await("what is new", func() bool { return r.has("new") && r.status().Publishes > before })
-			require.Equal(t, 9, r.count(9), "the others are not written yet")
-			r.reload(Settings{})
-			reads := len(c.Reads())
-			r.await("it is read again", func() bool { return len(c.Reads()) > reads })
-			r.awaitHealth(sources.Degraded, "lost its data")
-			c.Set("mesh/r1", entryText("r1", 81))
-			c.Delete("mesh/new")
-			r.await("one that was written and deleted since", func() bool { return !r.has("new") })
-			require.Equal(t, 9, r.count(9))
+			consul.Restore()
+			running.awaitHealth(sources.Degraded, "lost its data")
+			require.Equal(t, 9, running.count(9))
+			consul.Set("mesh/r0", entryText("r0", 81))
+			before := running.status().Publishes
+			consul.Set("mesh/new", entryText("new", 80))
+			running.await("what is new", func() bool { return running.has("new") && running.status().Publishes > before })
+			require.Equal(t, 9, running.count(9), "the others are not written yet")
+			running.reload(Settings{})
+			reads := len(consul.Reads())
+			running.await("it is read again", func() bool { return len(consul.Reads()) > reads })
+			running.awaitHealth(sources.Degraded, "lost its data")
+			consul.Set("mesh/r1", entryText("r1", 81))
+			consul.Delete("mesh/new")
+			running.await("one that was written and deleted since", func() bool { return !running.has("new") })
+			require.Equal(t, 9, running.count(9))
 		})
 	}
 }
 
 func TestWipe_RulesNotAppliedAgainGo(t *testing.T) {
-	c := kvtest.New(t)
-	filled(c, 0, 9)
-	r := runSource(t, c, Settings{ResetHold: 2 * time.Second})
-	r.await("sync", r.table.Synced)
-	r.wipe()
-	r.awaitHealth(sources.Degraded, "lost its data")
-	filled(c, 0, 7)
-	r.await("the others have gone", func() bool { return r.count(9) == 7 })
-	r.awaitHealth(sources.Healthy)
+	consul := kvtest.New(t)
+	filled(consul, 0, 9)
+	running := runSource(t, consul, Settings{ResetHold: 2 * time.Second})
+	running.await("sync", running.table.Synced)
+	running.wipe()
+	running.awaitHealth(sources.Degraded, "lost its data")
+	filled(consul, 0, 7)
+	running.await("the others have gone", func() bool { return running.count(9) == 7 })
+	running.awaitHealth(sources.Healthy)
 }
 
 // A snapshot is restored that is older than some rules.
 func TestRestoredSnapshot_NewerRulesStayForResetHold(t *testing.T) {
-	c := kvtest.New(t)
-	filled(c, 0, 5)
-	r := runSource(t, c, Settings{})
-	r.await("sync", r.table.Synced)
-	filled(c, 5, 9)
-	r.await("all", func() bool { return r.count(9) == 9 })
-	c.HangUp()
-	r.awaitHealth(sources.Unreachable)
+	consul := kvtest.New(t)
+	filled(consul, 0, 5)
+	running := runSource(t, consul, Settings{})
+	running.await("sync", running.table.Synced)
+	filled(consul, 5, 9)
+	running.await("all", func() bool { return running.count(9) == 9 })
+	consul.HangUp()
+	running.awaitHealth(sources.Unreachable)
 	for i := 5; i < 9; i++ {
-		c.Delete(fmt.Sprint("mesh/r", i))
+		consul.Delete(fmt.Sprint("mesh/r", i))
 	}
-	c.Forget() // as it was when there were five; the index of the prefix is that of then
-	c.Restore()
-	r.await("it is read", func() bool { return r.status().State != sources.Unreachable })
-	require.Equal(t, 9, r.count(9))
+	consul.Forget() // as it was when there were five; the index of the prefix is that of then
+	consul.Restore()
+	running.await("it is read", func() bool { return running.status().State != sources.Unreachable })
+	require.Equal(t, 9, running.count(9))
 }

@@ -13,30 +13,30 @@ import (
 // first new key. A reload raises resetHold meanwhile. The status promises the new time.
 func TestResetHold_RaisedAfterWipe(t *testing.T) {
 	now := time.Now()
-	m := newMemory(time.Minute)
-	m.see(state(0, 9, 100, 500), false, now)
-	require.Len(t, m.see(state(0, 0, 0, 3), true, now), 9)
+	memory := newMemory(time.Minute)
+	memory.see(state(0, 9, 100, 500), false, now)
+	require.Len(t, memory.see(state(0, 0, 0, 3), true, now), 9)
 
-	text := judge.Records{Settings: "x", Parts: map[string]judge.Record{"mesh/": m.record()}}.Encode()
+	text := judge.Records{Settings: "x", Parts: map[string]judge.Record{"mesh/": memory.record()}}.Encode()
 	const raised = 10 * time.Minute
 	var groups []string
-	for key := range m.keys {
+	for key := range memory.keys {
 		groups = append(groups, key)
 	}
 	now = now.Add(time.Second)
 	records, err := judge.Decode(text, "x", now, raised)
 	require.NoError(t, err)
-	m = newMemory(raised)
-	m.recall(groups, records.Parts["mesh/"])
+	memory = newMemory(raised)
+	memory.recall(groups, records.Parts["mesh/"])
 
 	now = now.Add(time.Second)
-	held := m.see(state(0, 0, 0, 3), false, now)
+	held := memory.see(state(0, 0, 0, 3), false, now)
 	require.Len(t, held, 9)
 	p := &place{shown: "c", prefix: "mesh/", resetHold: raised}
-	require.Contains(t, p.healthOf(m).Message, "something is written there, and then for 10m0s")
+	require.Contains(t, p.healthOf(memory).Message, "something is written there, and then for 10m0s")
 
 	now = now.Add(time.Second)
-	require.Len(t, m.see(state(0, 1, 4, 5), false, now), 8) // the first new key
+	require.Len(t, memory.see(state(0, 1, 4, 5), false, now), 8) // the first new key
 	now = now.Add(2 * time.Minute)
-	require.Len(t, m.see(state(0, 1, 4, 5), false, now), 8, "they stay for 10 minutes from the first new key")
+	require.Len(t, memory.see(state(0, 1, 4, 5), false, now), 8, "they stay for 10 minutes from the first new key")
 }

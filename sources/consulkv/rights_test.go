@@ -19,24 +19,24 @@ import (
 
 // front imitates the path handling of Consul: it redirects paths that are not clean and refuses some characters.
 // Requests that the proxy refuses do not arrive at all.
-func front(t *testing.T, c *kvtest.Consul, proxy func(*http.Request) bool) (address string) {
-	mux := http.NewServeMux()
-	mux.Handle("/", c)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func front(t *testing.T, consul *kvtest.Consul, proxy func(*http.Request) bool) (address string) {
+	serveMux := http.NewServeMux()
+	serveMux.Handle("/", consul)
+	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
 		switch {
-		case proxy(r):
-			http.Error(w, "<html>not allowed</html>", http.StatusMethodNotAllowed)
-		case strings.ContainsAny(r.URL.Path, "\t\n"):
-			http.Error(w, "contains invalid character", http.StatusBadRequest)
+		case proxy(request):
+			http.Error(response, "<html>not allowed</html>", http.StatusMethodNotAllowed)
+		case strings.ContainsAny(request.URL.Path, "\t\n"):
+			http.Error(response, "contains invalid character", http.StatusBadRequest)
 		default:
-			mux.ServeHTTP(w, r)
+			serveMux.ServeHTTP(response, request)
 		}
 	}))
 	t.Cleanup(func() {
-		c.Answer(http.StatusInternalServerError, "shutting down")
-		s.Close()
+		consul.Answer(http.StatusInternalServerError, "shutting down")
+		server.Close()
 	})
-	return s.Listener.Addr().String()
+	return server.Listener.Addr().String()
 }
 
 func everything(*http.Request) bool { return false }
@@ -47,14 +47,14 @@ func TestKeys_ThatNoPathCanExpress(t *testing.T) {
 	for operation, proxy := range map[string]func(*http.Request) bool{"by itself": everything, "behind a proxy": onlyKeys} {
 		for _, key := range []string{"mesh/a//b", "mesh/a\tb", "mesh/../b"} {
 			t.Run(operation+" "+key, func(t *testing.T) {
-				c := kvtest.New(t)
-				filled(c, 0, 3)
-				c.Set(key, entryText("odd", 80))
-				r := &running{t: t, consul: c, table: new(memstore.Table)}
-				r.runAt(front(t, c, proxy), Settings{})
+				consul := kvtest.New(t)
+				filled(consul, 0, 3)
+				consul.Set(key, entryText("odd", 80))
+				r := &running{t: t, consul: consul, table: new(memstore.Table)}
+				r.runAt(front(t, consul, proxy), Settings{})
 				r.await("sync", func() bool { return r.table.Synced() && r.has("odd") })
-				c.Delete(key)
-				c.Set("mesh/r7", entryText("r7", 80))
+				consul.Delete(key)
+				consul.Set("mesh/r7", entryText("r7", 80))
 				r.await("it is followed", func() bool { return r.has("r7") && !r.has("odd") })
 				r.awaitHealth(sources.Healthy)
 			})
@@ -64,69 +64,69 @@ func TestKeys_ThatNoPathCanExpress(t *testing.T) {
 
 // Where the question for rights does not arrive, the keys are asked for by their names.
 func TestHiddenBehindAProxy(t *testing.T) {
-	c := kvtest.New(t)
-	filled(c, 0, 3)
-	r := &running{t: t, consul: c, table: new(memstore.Table)}
-	r.runAt(front(t, c, onlyKeys), Settings{})
+	consul := kvtest.New(t)
+	filled(consul, 0, 3)
+	r := &running{t: t, consul: consul, table: new(memstore.Table)}
+	r.runAt(front(t, consul, onlyKeys), Settings{})
 	r.await("sync", r.table.Synced)
-	c.Hide("mesh/r1")
+	consul.Hide("mesh/r1")
 	r.awaitHealth(sources.Denied, "Permission denied", "policy")
 	require.Equal(t, 3, r.count(3))
 }
 
 // The token is lost while keys are held. At the end of the suspicion, their existence is unknown.
 func TestHeldKeys_AreReadBeforeTheyGo(t *testing.T) {
-	c := kvtest.New(t)
-	filled(c, 0, 9)
-	r := runSource(t, c, Settings{ResetHold: time.Second})
-	r.await("sync", r.table.Synced)
-	r.wipe()
-	r.awaitHealth(sources.Degraded, "lost its data")
-	c.Hide("mesh/r8") // no token is sent any more
-	filled(c, 0, 9)   // all are back, and that one cannot be seen
-	r.awaitHealth(sources.Denied, "no token is sent", "policy")
-	require.Equal(t, 9, r.count(9))
-	c.Restore()
-	r.awaitHealth(sources.Healthy)
-	require.Equal(t, 9, r.count(9))
+	consul := kvtest.New(t)
+	filled(consul, 0, 9)
+	running := runSource(t, consul, Settings{ResetHold: time.Second})
+	running.await("sync", running.table.Synced)
+	running.wipe()
+	running.awaitHealth(sources.Degraded, "lost its data")
+	consul.Hide("mesh/r8") // no token is sent any more
+	filled(consul, 0, 9)   // all are back, and that one cannot be seen
+	running.awaitHealth(sources.Denied, "no token is sent", "policy")
+	require.Equal(t, 9, running.count(9))
+	consul.Restore()
+	running.awaitHealth(sources.Healthy)
+	require.Equal(t, 9, running.count(9))
 }
 
 // An answer lacks the names of keys.
 func TestNullInAList(t *testing.T) {
 	c := kvtest.New(t)
 	filled(c, 0, 3)
-	r := runSource(t, c, Settings{})
-	r.await("sync", r.table.Synced)
+	running := runSource(t, c, Settings{})
+	running.await("sync", running.table.Synced)
 	c.Answer(http.StatusOK, "[null]", "X-Consul-Index", "50", "X-Consul-KnownLeader", "true", "X-Consul-LastContact", "0")
-	r.awaitHealth(sources.Unreachable, "not Consul's")
-	require.Equal(t, 3, r.count(3))
+	running.awaitHealth(sources.Unreachable, "not Consul's")
+	require.Equal(t, 3, running.count(3))
 }
 
 // The rights return between a list that hides keys and the check of the rights.
 func TestRights_ThatReturnProveNoEarlierList(t *testing.T) {
-	c := kvtest.New(t)
-	filled(c, 0, 3)
-	target, _ := url.Parse("http://" + c.Addr())
+	consul := kvtest.New(t)
+	filled(consul, 0, 3)
+	target, _ := url.Parse("http://" + consul.Addr())
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	var armed atomic.Bool
 	var readsBefore atomic.Int64 // how many reads there were when the rights had come back; 0 before
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost && armed.Load() {
-			c.Hide("no existing key")
-			readsBefore.CompareAndSwap(0, int64(len(c.Reads())))
+	front := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		if request.Method == http.MethodPost && armed.Load() {
+			consul.Hide("no existing key")
+			readsBefore.CompareAndSwap(0, int64(len(consul.Reads())))
 		}
-		proxy.ServeHTTP(w, r)
+		proxy.ServeHTTP(response, request)
 	}))
 	defer front.Close()
-	r := &running{t: t, consul: c, table: &memstore.Table{}}
+	r := &running{t: t, consul: consul, table: &memstore.Table{}}
 	r.runAt(front.Listener.Addr().String(), Settings{Wait: 10 * time.Second})
 	r.await("sync", r.table.Synced)
 	armed.Store(true)
-	c.Hide("mesh/r1")
+	consul.Hide("mesh/r1")
 	least := 3
 	r.await("it read twice more", func() bool {
 		least = min(least, r.count(3))
-		return readsBefore.Load() > 0 && int64(len(c.Reads())) >= readsBefore.Load()+2
+		return readsBefore.Load() > 0 && int64(len(consul.Reads())) >= readsBefore.Load()+2
 	})
 	require.Equal(t, 3, least)
 	require.Equal(t, 3, r.count(3))

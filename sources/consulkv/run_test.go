@@ -70,13 +70,13 @@ func (r *running) has(name string) bool {
 func (r *running) awaitHealth(state sources.State, parts ...string) {
 	r.t.Helper()
 	r.await("its health", func() bool {
-		s := r.status()
+		status := r.status()
 		for _, p := range parts {
-			if !strings.Contains(s.Message, p) {
+			if !strings.Contains(status.Message, p) {
 				return false
 			}
 		}
-		return s.State == state
+		return status.State == state
 	})
 }
 
@@ -85,30 +85,30 @@ func TestPlacesNameKeyAndLine(t *testing.T) {
 	c.Set("mesh/all.yaml", "# comment\n"+entryText("a", 80)+"---\n"+entryText("b", 80000)+"---\nkind: [\n---\n"+entryText("d", 80))
 	c.Set("mesh/", "")            // the value that Consul's UI writes for a folder
 	c.Set("meshes/x", "not ours") // the prefix is a folder, not a beginning of names
-	r := runSource(t, c, Settings{})
-	r.await("sync", r.table.Synced)
+	running := runSource(t, c, Settings{})
+	running.await("sync", running.table.Synced)
 	shown := "consul-kv " + c.Addr() + " key mesh/all.yaml:"
-	a := r.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "a"})
+	a := running.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "a"})
 	require.Equal(t, shown+"2", a.Origin().Place)
-	require.True(t, r.has("d"), "bad neighbours do no harm")
+	require.True(t, running.has("d"), "bad neighbours do no harm")
 	var places []string
-	for _, q := range r.status().Quarantined {
+	for _, q := range running.status().Quarantined {
 		places = append(places, strings.TrimPrefix(q.Place, shown))
 	}
-	require.Len(t, places, 2, "%v", r.status().Quarantined)
-	require.Equal(t, 2, r.table.Snapshot().Len())
+	require.Len(t, places, 2, "%v", running.status().Quarantined)
+	require.Equal(t, 2, running.table.Snapshot().Len())
 }
 
 func TestSource_WaitsWithOneQuery(t *testing.T) {
-	c := kvtest.New(t)
+	consul := kvtest.New(t)
 	for _, name := range []string{"a", "b", "c"} {
-		c.Set("mesh/"+name, entryText(name, 80))
+		consul.Set("mesh/"+name, entryText(name, 80))
 	}
-	r := runSource(t, c, Settings{Wait: time.Minute})
+	r := runSource(t, consul, Settings{Wait: time.Minute})
 	r.await("sync", r.table.Synced)
-	c.Set("mesh/d", entryText("d", 80))
+	consul.Set("mesh/d", entryText("d", 80))
 	r.await("the new one", func() bool { return r.has("d") })
-	reads := c.Reads()
+	reads := consul.Reads()
 	require.Equal(t, "recurse=&wait=60000ms", reads[0])
 	require.LessOrEqual(t, len(reads), 3)
 	for _, q := range reads[1:] {
@@ -117,71 +117,71 @@ func TestSource_WaitsWithOneQuery(t *testing.T) {
 }
 
 func TestWipe_IsHeld(t *testing.T) {
-	c := kvtest.New(t)
-	c.Set("mesh/a", entryText("a", 80))
-	r := runSource(t, c, Settings{ResetHold: time.Hour})
-	r.await("sync", r.table.Synced)
-	r.wipe()
-	r.awaitHealth(sources.Degraded, "Consul seems to have lost its data", "mesh/")
-	c.Set("other/x", "") // does not end it
-	c.Set("mesh/b", entryText("b", 80))
-	r.await("the present objects", func() bool { return r.has("b") })
-	require.True(t, r.has("a"))
+	consul := kvtest.New(t)
+	consul.Set("mesh/a", entryText("a", 80))
+	running := runSource(t, consul, Settings{ResetHold: time.Hour})
+	running.await("sync", running.table.Synced)
+	running.wipe()
+	running.awaitHealth(sources.Degraded, "Consul seems to have lost its data", "mesh/")
+	consul.Set("other/x", "") // does not end it
+	consul.Set("mesh/b", entryText("b", 80))
+	running.await("the present objects", func() bool { return running.has("b") })
+	require.True(t, running.has("a"))
 }
 
 func TestWipe_HoldEnds(t *testing.T) {
-	c := kvtest.New(t)
-	c.Set("mesh/a", entryText("a", 80))
-	c.Set("mesh/b", entryText("b", 80))
-	r := runSource(t, c, Settings{ResetHold: time.Millisecond})
+	consul := kvtest.New(t)
+	consul.Set("mesh/a", entryText("a", 80))
+	consul.Set("mesh/b", entryText("b", 80))
+	r := runSource(t, consul, Settings{ResetHold: time.Millisecond})
 	r.await("sync", r.table.Synced)
 	r.wipe("mesh/b")
 	r.await("the present objects", func() bool { return r.has("b") && !r.has("a") })
 	r.awaitHealth(sources.Healthy)
 	// the last one is deleted: the source believes it
-	c.Delete("mesh/b")
+	consul.Delete("mesh/b")
 	r.await("the guard hears that b is gone", func() bool { return r.supervisor.Status()[0].Held != nil }) // after a, it is all there was
 }
 
 func TestIndexThatGoesBackwards_IsNoWipe(t *testing.T) {
-	c := kvtest.New(t)
-	c.Set("mesh/a", entryText("a", 80))
-	c.Set("mesh/b", entryText("b", 80))
-	c.Delete("mesh/b")
-	r := runSource(t, c, Settings{Wait: time.Second})
-	r.await("sync", r.table.Synced)
-	c.Forget() // the index of the prefix is that of a again
-	c.Set("other/x", "")
-	reads := len(c.Reads())
-	r.await("it asks anew", func() bool { return len(c.Reads()) > reads+1 })
-	require.True(t, r.has("a"))
-	c.Set("mesh/c", entryText("c", 80))
-	r.await("it follows", func() bool { return r.has("c") })
-	r.awaitHealth(sources.Healthy)
+	consul := kvtest.New(t)
+	consul.Set("mesh/a", entryText("a", 80))
+	consul.Set("mesh/b", entryText("b", 80))
+	consul.Delete("mesh/b")
+	running := runSource(t, consul, Settings{Wait: time.Second})
+	running.await("sync", running.table.Synced)
+	consul.Forget() // the index of the prefix is that of a again
+	consul.Set("other/x", "")
+	reads := len(consul.Reads())
+	running.await("it asks anew", func() bool { return len(consul.Reads()) > reads+1 })
+	require.True(t, running.has("a"))
+	consul.Set("mesh/c", entryText("c", 80))
+	running.await("it follows", func() bool { return running.has("c") })
+	running.awaitHealth(sources.Healthy)
 }
 
 func TestHealth_NamesFailure(t *testing.T) {
-	c := kvtest.New(t)
-	c.Set("mesh/a", entryText("a", 80))
-	r := runSource(t, c, Settings{})
-	r.await("sync", r.table.Synced)
-	c.Answer(http.StatusForbidden, "Permission denied")
-	r.awaitHealth(sources.Denied, "consul-kv "+c.Addr()+": read mesh/: ", "Permission denied",
+	consul := kvtest.New(t)
+	consul.Set("mesh/a", entryText("a", 80))
+	running := runSource(t, consul, Settings{})
+	running.await("sync", running.table.Synced)
+	consul.Answer(http.StatusForbidden, "Permission denied")
+	running.awaitHealth(sources.Denied, "consul-kv "+consul.Addr()+": read mesh/: ", "Permission denied",
 		`it needs key_prefix "mesh/" { policy = "read" }`)
-	c.Filter()
-	r.awaitHealth(sources.Denied, "the token sees only part of the keys under mesh/", "policy")
-	c.Answer(http.StatusTooManyRequests, "too many", "Retry-After", "0")
-	r.awaitHealth(sources.Unreachable, "rate limited by Consul")
-	c.HangUp()
-	r.awaitHealth(sources.Unreachable, c.Addr(), "EOF")
-	c.Restore()
-	r.awaitHealth(sources.Healthy)
-	require.True(t, r.has("a"))
+	consul.Filter()
+	running.awaitHealth(sources.Denied, "the token sees only part of the keys under mesh/", "policy")
+	consul.Answer(http.StatusTooManyRequests, "too many", "Retry-After", "0")
+	running.awaitHealth(sources.Unreachable, "rate limited by Consul")
+	consul.HangUp()
+	running.awaitHealth(sources.Unreachable, consul.Addr(), "EOF")
+	consul.Restore()
+	running.awaitHealth(sources.Healthy)
+	require.True(t, running.has("a"))
 }
 
 func TestClusterWithoutLeader_IsUnhealthy(t *testing.T) {
-	c := kvtest.New(t)
-	c.Set("mesh/a", entryText("a", 80))
+	consul := kvtest.New(t)
+	consul.Set("mesh/a", entryText("a", 80))
 	metrics := prometheus.NewRegistry()
 	leader := func(want float64) func() bool {
 		return func() bool {
@@ -191,62 +191,62 @@ func TestClusterWithoutLeader_IsUnhealthy(t *testing.T) {
 				families[0].GetMetric()[0].GetGauge().GetValue() == want
 		}
 	}
-	r := runSource(t, c, Settings{Registerer: metrics})
-	r.awaitHealth(sources.Healthy)
-	r.await("its leader", leader(1))
-	c.Orphan()
-	r.awaitHealth(sources.Unreachable, "no leader")
-	r.await("no leader", leader(0))
-	require.True(t, r.has("a"))
-	c.Restore()
-	r.awaitHealth(sources.Healthy)
+	running := runSource(t, consul, Settings{Registerer: metrics})
+	running.awaitHealth(sources.Healthy)
+	running.await("its leader", leader(1))
+	consul.Orphan()
+	running.awaitHealth(sources.Unreachable, "no leader")
+	running.await("no leader", leader(0))
+	require.True(t, running.has("a"))
+	consul.Restore()
+	running.awaitHealth(sources.Healthy)
 }
 
 func TestEmptyAnswer_IsConfirmed(t *testing.T) {
-	c := kvtest.New(t)
-	c.Set("mesh/a", entryText("a", 80))
-	r := runSource(t, c, Settings{})
-	r.await("sync", r.table.Synced)
-	c.Deceive()
-	r.awaitHealth(sources.Denied, "sees only part")
-	require.True(t, r.has("a"))
-	c.Restore()
-	r.awaitHealth(sources.Healthy)
-	require.Contains(t, c.Reads(), "consistent=&recurse=")
+	consul := kvtest.New(t)
+	consul.Set("mesh/a", entryText("a", 80))
+	running := runSource(t, consul, Settings{})
+	running.await("sync", running.table.Synced)
+	consul.Deceive()
+	running.awaitHealth(sources.Denied, "sees only part")
+	require.True(t, running.has("a"))
+	consul.Restore()
+	running.awaitHealth(sources.Healthy)
+	require.Contains(t, consul.Reads(), "consistent=&recurse=")
 }
 
 func TestSilentlyHiddenKeys_Stay(t *testing.T) {
 	for _, hidden := range []string{"mesh/", "mesh/b"} {
 		t.Run(hidden, func(t *testing.T) {
-			c := kvtest.New(t)
-			c.Set("mesh/a", entryText("a", 80))
-			c.Set("mesh/b", entryText("b", 80))
-			r := runSource(t, c, Settings{})
-			r.await("sync", r.table.Synced)
-			c.Hide(hidden)
-			r.awaitHealth(sources.Denied, "Permission denied", "policy")
-			require.True(t, r.has("a") && r.has("b"))
-			c.Restore()
-			r.awaitHealth(sources.Healthy)
-			c.Delete("mesh/b")
-			r.await("b is gone", func() bool { return !r.has("b") })
+			consul := kvtest.New(t)
+			consul.Set("mesh/a", entryText("a", 80))
+			consul.Set("mesh/b", entryText("b", 80))
+			running := runSource(t, consul, Settings{})
+			running.await("sync", running.table.Synced)
+			consul.Hide(hidden)
+			running.awaitHealth(sources.Denied, "Permission denied", "policy")
+			require.True(t, running.has("a") && running.has("b"))
+			consul.Restore()
+			running.awaitHealth(sources.Healthy)
+			consul.Delete("mesh/b")
+			running.await("b is gone", func() bool { return !running.has("b") })
 		})
 	}
-	c := kvtest.New(t)
-	c.Set("mesh/a", entryText("a", 80))
-	c.Hide("mesh/")
-	r := runSource(t, c, Settings{})
+	consul := kvtest.New(t)
+	consul.Set("mesh/a", entryText("a", 80))
+	consul.Hide("mesh/")
+	r := runSource(t, consul, Settings{})
 	r.awaitHealth(sources.Denied, "Permission denied")
 	require.False(t, r.table.Synced())
-	require.ErrorContains(t, newStore(t, c).Refresh(t.Context()), "Permission denied")
+	require.ErrorContains(t, newStore(t, consul).Refresh(t.Context()), "Permission denied")
 }
 
 func TestRetryAfter_IsRespected(t *testing.T) {
-	c := kvtest.New(t)
-	c.Answer(http.StatusTooManyRequests, "too many", "Retry-After", "3600")
-	r := runSource(t, c, Settings{})
+	consul := kvtest.New(t)
+	consul.Answer(http.StatusTooManyRequests, "too many", "Retry-After", "3600")
+	r := runSource(t, consul, Settings{})
 	r.awaitHealth(sources.Unreachable, "to be asked again after 1m0s")
-	c.Restore()
+	consul.Restore()
 	require.Never(t, r.table.Synced, 100*time.Millisecond, 10*time.Millisecond) // in 5 ms it would be otherwise
 }
 

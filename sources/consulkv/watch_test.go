@@ -34,9 +34,9 @@ func TestWatch_DoesNotWaitForWipedConsul(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &wipeable{index: 5000, body: `[{"Key":"mesh/r0","CreateIndex":4000,"ModifyIndex":4000,"Value":""}]`, changed: make(chan struct{})}
-			s := httptest.NewServer(c)
-			t.Cleanup(func() { s.CloseClientConnections(); s.Close() }) // when no query waits
-			source, err := New("consul-kv://"+s.Listener.Addr().String()+"/mesh", Settings{Wait: 10 * time.Minute})
+			server := httptest.NewServer(c)
+			t.Cleanup(func() { server.CloseClientConnections(); server.Close() }) // when no query waits
+			source, err := New("consul-kv://"+server.Listener.Addr().String()+"/mesh", Settings{Wait: 10 * time.Minute})
 			require.NoError(t, err)
 			source.place.pulseEvery = wipe.pulse
 			r := &running{t: t, table: &memstore.Table{}, supervisor: sources.NewSupervisor(sources.Options{})}
@@ -45,7 +45,7 @@ func TestWatch_DoesNotWaitForWipedConsul(t *testing.T) {
 			r.await("it waits", func() bool { return c.waiting.Load() > 0 })
 			c.become(10, fmt.Sprintf(`[{"Key":"mesh/new","CreateIndex":9,"ModifyIndex":9,"Value":%q}]`, b64(entryText("new", 80))))
 			if wipe.cut {
-				s.CloseClientConnections()
+				server.CloseClientConnections()
 			}
 			r.await("it is shown, long before the next end of a query that waits", func() bool { return r.has("new") })
 		})
@@ -71,28 +71,28 @@ func (c *wipeable) become(index uint64, body string) {
 }
 
 // ServeHTTP implements http.Handler.
-func (c *wipeable) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	min, _ := strconv.ParseUint(r.URL.Query().Get("index"), 10, 64)
-	wait, _ := time.ParseDuration(r.URL.Query().Get("wait"))
+func (c *wipeable) ServeHTTP(response http.ResponseWriter, request *http.Request) {
+	min, _ := strconv.ParseUint(request.URL.Query().Get("index"), 10, 64)
+	wait, _ := time.ParseDuration(request.URL.Query().Get("wait"))
 	deadline := time.After(wait)
 	for {
 		c.mu.Lock()
 		index, text, changed := c.index, c.body, c.changed
 		c.mu.Unlock()
 		if min == 0 || index > min {
-			if r.URL.Path != "/v1/kv/mesh/" || r.URL.Query().Has("keys") {
+			if request.URL.Path != "/v1/kv/mesh/" || request.URL.Query().Has("keys") {
 				text = "[]"
 			}
-			w.Header().Set("X-Consul-Index", fmt.Sprint(index))
-			w.Header().Set("X-Consul-LastContact", "0")
-			w.Header().Set("X-Consul-KnownLeader", "true")
-			_, _ = w.Write([]byte(text))
+			response.Header().Set("X-Consul-Index", fmt.Sprint(index))
+			response.Header().Set("X-Consul-LastContact", "0")
+			response.Header().Set("X-Consul-KnownLeader", "true")
+			_, _ = response.Write([]byte(text))
 			return
 		}
 		c.waiting.Add(1)
 		select {
 		case <-changed:
-		case <-r.Context().Done():
+		case <-request.Context().Done():
 			return
 		case <-deadline:
 			min = 0
@@ -102,9 +102,9 @@ func (c *wipeable) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // A proxy takes Consul's headers away from the beginning. It is not to be asked without end: before each attempt there is a pause.
 func TestAnswersWithoutHeaders_AreBounded(t *testing.T) {
-	c := kvtest.New(t)
-	filled(c, 0, 3)
-	target, _ := url.Parse("http://" + c.Addr())
+	consul := kvtest.New(t)
+	filled(consul, 0, 3)
+	target, _ := url.Parse("http://" + consul.Addr())
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.ModifyResponse = func(r *http.Response) error {
 		for _, h := range []string{"X-Consul-Index", "X-Consul-Knownleader", "X-Consul-Lastcontact"} {
@@ -122,7 +122,7 @@ func TestAnswersWithoutHeaders_AreBounded(t *testing.T) {
 	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "kv", Source: source, Table: r.table}}))
 	go func() { _ = r.supervisor.Run(t.Context()) }()
 	r.await("it pauses for the third time", func() bool { return pauses.Load() >= 3 })
-	require.LessOrEqual(t, len(c.Reads()), 2*3, "a question, and one that makes sure")
+	require.LessOrEqual(t, len(consul.Reads()), 2*3, "a question, and one that makes sure")
 	r.awaitHealth(sources.Unreachable, "not Consul's")
 }
 

@@ -187,14 +187,14 @@ func TestGoldens(t *testing.T) {
 			for _, s := range services {
 				put("v1", "Service", fmt.Appendf(nil, `{"metadata": {"name": %q, "namespace": %q}}`, s[1], s[2]))
 			}
-			for _, d := range readDocuments(t, filepath.Join(dir, name+".yaml")) {
-				if namespace := d.Metadata.Namespace; namespace != "" {
+			for _, document := range readDocuments(t, filepath.Join(dir, name+".yaml")) {
+				if namespace := document.Metadata.Namespace; namespace != "" {
 					part, _, _ := strings.Cut(namespace, "-")
 					put("v1", "Namespace", fmt.Appendf(nil, `{"metadata": {"name": %q, "labels": {"istio.io/test-name-part": %q}}}`,
 						namespace, part))
 				}
-				if d.Kind != "InferencePool" && d.Kind != "ConfigMap" {
-					put(d.APIVersion, d.Kind, d.text)
+				if document.Kind != "InferencePool" && document.Kind != "ConfigMap" {
+					put(document.APIVersion, document.Kind, document.text)
 				}
 			}
 			if compare(t, set, readDocuments(t, golden), expectedDifferences[name]) {
@@ -210,7 +210,7 @@ func TestGoldens(t *testing.T) {
 // compare reports whether all is equal.
 func compare(t *testing.T, set *derive.Set, golden []*document, differences map[string]string) bool {
 	t.Helper()
-	want, got := make(map[string]*document), make(map[string]*document)
+	want, documents := make(map[string]*document), make(map[string]*document)
 	adapt(golden)
 	for _, d := range golden {
 		want[d.key()] = d
@@ -224,7 +224,7 @@ func compare(t *testing.T, set *derive.Set, golden []*document, differences map[
 		if d.Metadata.Annotations["internal.istio.io/gateway-semantics"] != "" {
 			delete(d.Spec, "selector") // istiod selects by another annotation alone; TestSelection is about it
 		}
-		got[d.key()] = d
+		documents[d.key()] = d
 		if _, err = resource.Validate(r); differences[d.key()] == "" {
 			assert.NoError(t, err)
 		}
@@ -234,7 +234,7 @@ func compare(t *testing.T, set *derive.Set, golden []*document, differences map[
 	}
 	equal := true
 	keys := slices.Sorted(maps.Keys(want))
-	for key := range got {
+	for key := range documents {
 		if want[key] == nil {
 			keys = append(keys, key)
 		}
@@ -243,7 +243,7 @@ func compare(t *testing.T, set *derive.Set, golden []*document, differences map[
 		assert.Contains(t, keys, key)
 	}
 	for _, key := range keys {
-		w, g := want[key], got[key]
+		w, g := want[key], documents[key]
 		if w != nil && g != nil && assert.ObjectsAreEqual(plain(w), plain(g)) {
 			assert.Contains(t, []string{"", invalidForIstio}, differences[key], "%s is equal", key)
 			continue

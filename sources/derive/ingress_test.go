@@ -34,11 +34,11 @@ func TestIngressGoldens(t *testing.T) {
 }
 
 // ingressesOf derives the objects of YAML documents, and returns the problems as text.
-func ingressesOf(t *testing.T, o derive.Options, text string) (derived []*resource.Resource, problems string) {
+func ingressesOf(t *testing.T, options derive.Options, text string) (derived []*resource.Resource, problems string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "objects.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	set := derive.NewSet(o)
+	set := derive.NewSet(options)
 	for _, d := range readDocuments(t, file) {
 		require.NoError(t, set.Put(d.APIVersion, d.Kind, resource.Origin{}, d.text))
 	}

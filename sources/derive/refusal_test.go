@@ -71,12 +71,12 @@ func TestRefusedRulesAnswer(t *testing.T) {
 			"same":  {"{" + parent + catchAll + ", " + rule + ", " + exact + "]}"},
 		} {
 			t.Run(name+" "+order, func(t *testing.T) {
-				s := derive.NewSet(derive.Options{})
-				put(t, s, v1, "Gateway", "edge/public", simple)
+				set := derive.NewSet(derive.Options{})
+				put(t, set, v1, "Gateway", "edge/public", simple)
 				for i, text := range objects {
-					put(t, s, v1, "HTTPRoute", "shop/"+string(rune('a'+i)), text)
+					put(t, set, v1, "HTTPRoute", "shop/"+string(rune('a'+i)), text)
 				}
-				derived, problems := s.Derive()
+				derived, problems := set.Derive()
 				for _, r := range derived {
 					_, err := resource.Validate(r)
 					require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestRefusedRulesAnswer(t *testing.T) {
 				if !strings.HasPrefix(name, "no backend") {
 					require.NotEmpty(t, problems)
 				}
-				routes := virtualService(t, s, "shop/").GetHttp()
+				routes := virtualService(t, set, "shop/").GetHttp()
 				require.Equal(t, "500", servedBy(routes, "/admin/x"), "%v\n%v", routes, problems)
 				require.Equal(t, "health.shop.svc.cluster.local", servedBy(routes, "/health"), "%v", routes)
 				if !slices.Contains([]string{"expression of all paths", "header without a path", "only an unknown one"}, name) {

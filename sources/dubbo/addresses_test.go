@@ -20,7 +20,7 @@ import (
 // TestAddresses_FollowChanges changes interfaces in every way, and compares the kept addresses with new ones.
 func TestAddresses_FollowChanges(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 14))
-	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
+	run := newRun(sourceOf(t, zktest.New(), patiently()), nil)
 	names := []string{"a", "b", "c"}
 	now := time.Unix(1_700_000_000, 0)
 	registered := func(name string) (registrations []registry.Registration) {
@@ -39,49 +39,49 @@ func TestAddresses_FollowChanges(t *testing.T) {
 		key := registry.Part{Interface: name, Category: registry.Providers, Node: name}
 		switch rng.IntN(8) {
 		case 0:
-			r.Parts(partsOf(names[:rng.IntN(len(names)+1)]...), nil)
+			run.Parts(partsOf(names[:rng.IntN(len(names)+1)]...), nil)
 		case 1:
-			r.Registered(key, nil, registry.ErrAbsent)
+			run.Registered(key, nil, registry.ErrAbsent)
 		case 2:
-			r.Registered(key, nil, errors.New("it cannot be read"))
+			run.Registered(key, nil, errors.New("it cannot be read"))
 		case 3:
-			r.restore(name, published(t, r, name))
+			run.restore(name, published(t, run, name))
 		case 4:
-			r.forgetInterfaces()
+			run.forgetInterfaces()
 		case 5:
-			r.Take(name, r.offers(name, now))
-			r.contents(now)
+			run.Take(name, run.offers(name, now))
+			run.contents(now)
 		default:
-			r.Registered(key, registered(name), nil)
+			run.Registered(key, registered(name), nil)
 		}
-		before := r.addresses()
-		r.callAddresses = nil
-		require.Equal(t, r.addresses(), before)
+		before := run.addresses()
+		run.callAddresses = nil
+		require.Equal(t, run.addresses(), before)
 	}
 }
 
 // published returns the resources that an earlier run published for an interface with one provider.
 func published(t *testing.T, r *run, name string) []*resource.Resource {
-	rs, _, err := r.mapper.Entries([]core.Service[mapping.ID]{{
+	resources, _, err := r.mapper.Entries([]core.Service[mapping.ID]{{
 		ID: mapping.ID{Service: provider.ID{Interface: name}, Protocol: "dubbo"}, Name: core.Name{Host: name, Object: name},
 		Endpoints: []core.Endpoint{{Address: "10.0.0.9", Port: 1, Weight: 1}},
 	}})
 	require.NoError(t, err)
-	return rs
+	return resources
 }
 
 // TestHasServices_BeforePublication has a provider at interface level that was read and not yet published: the mapping
 // would add a service without its group.
 func TestHasServices_BeforePublication(t *testing.T) {
-	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
-	u, err := provider.ParseURL("dubbo://10.0.0.1:20880/a?application=app&group=g1")
+	run := newRun(sourceOf(t, zktest.New(), patiently()), nil)
+	url, err := provider.ParseURL("dubbo://10.0.0.1:20880/a?application=app&group=g1")
 	require.NoError(t, err)
-	r.Parts(partsOf("a"), nil)
-	r.Registered(registry.Part{Interface: "a", Category: registry.Providers, Node: "a"},
-		[]registry.Registration{{URL: u}}, nil)
+	run.Parts(partsOf("a"), nil)
+	run.Registered(registry.Part{Interface: "a", Category: registry.Providers, Node: "a"},
+		[]registry.Registration{{URL: url}}, nil)
 	server := &instance{application: "app", readResult: readResult{succeeded: true}}
 	server.Instance = provider.Instance{Application: "app", Host: "10.0.0.1", Port: 20880}
-	require.True(t, r.hasServices(server))
+	require.True(t, run.hasServices(server))
 	server.Port = 20881
-	require.False(t, r.hasServices(server))
+	require.False(t, run.hasServices(server))
 }

@@ -13,33 +13,33 @@ import (
 // metadata. It checks every instance for services at interface level, as each metadata read does.
 func BenchmarkKnows(b *testing.B) {
 	const interfaces, providersEach = 2000, 5
-	r := newRun(sourceOf(b, zktest.New(), quickly()), nil)
+	run := newRun(sourceOf(b, zktest.New(), quickly()), nil)
 	var names []string
 	for n := range interfaces {
 		names = append(names, fmt.Sprintf("com.acme.I%d", n))
 	}
-	r.Parts(partsOf(names...), nil)
+	run.Parts(partsOf(names...), nil)
 	var instances []*instance
 	for n, name := range names {
 		var registrations []registry.Registration
 		for p := range providersEach {
 			host := fmt.Sprintf("10.%d.%d.%d", n/250, n%250, p+1)
 			app := fmt.Sprintf("app%d", n)
-			u, err := provider.ParseURL(fmt.Sprintf("dubbo://%s:20880/%s?application=%s", host, name, app))
+			url, err := provider.ParseURL(fmt.Sprintf("dubbo://%s:20880/%s?application=%s", host, name, app))
 			if err != nil {
 				b.Fatal(err)
 			}
-			registrations = append(registrations, registry.Registration{URL: u})
+			registrations = append(registrations, registry.Registration{URL: url})
 			instances = append(instances, &instance{
 				application: app, readResult: readResult{succeeded: true},
 				Instance: provider.Instance{Application: app, Host: host, Port: 20880},
 			})
 		}
-		r.Registered(registry.Part{Interface: name, Category: registry.Providers, Node: name}, registrations, nil)
+		run.Registered(registry.Part{Interface: name, Category: registry.Providers, Node: name}, registrations, nil)
 	}
 	for b.Loop() {
 		for _, i := range instances {
-			if !r.hasServices(i) {
+			if !run.hasServices(i) {
 				b.Fatal("it is not known")
 			}
 		}

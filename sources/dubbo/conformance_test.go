@@ -241,16 +241,16 @@ func (h *harness) Restore() {
 // interfaces have one provider each. Each revision registers a new node for it.
 type interfaces struct{}
 
-func (interfaces) put(s *zktest.Server, name string, revision int) {
+func (interfaces) put(server *zktest.Server, name string, revision int) {
 	path := "/dubbo/" + name + "/providers/"
 	node := func(revision int) string {
 		return path + url.QueryEscape(fmt.Sprintf("dubbo://10.0.1.%d:20880/%s?application=a&interface=%s&timestamp=%d", revision, name, name,
 			1_700_000_000_000+revision))
 	}
-	s.Put(node(revision), "127.0.0.1") // first: it never has none
+	server.Put(node(revision), "127.0.0.1") // first: it never has none
 	for previous := range 100 {
 		if previous != revision {
-			s.Delete(node(previous))
+			server.Delete(node(previous))
 		}
 	}
 }
@@ -260,11 +260,11 @@ func (interfaces) remove(s *zktest.Server, name string) { s.Delete("/dubbo/" + n
 // applications have one instance each, and its node changes in place.
 type applications struct{}
 
-func (applications) put(s *zktest.Server, name string, revision int) {
-	s.Put(fmt.Sprintf("/dubbo/metadata/%s/r%d", name, revision), fmt.Sprintf(
+func (applications) put(server *zktest.Server, name string, revision int) {
+	server.Put(fmt.Sprintf("/dubbo/metadata/%s/r%d", name, revision), fmt.Sprintf(
 		`{"app":%q,"revision":"r%d","services":{"%s:dubbo":{"name":%q,"protocol":"dubbo","port":20880,"path":%q,"params":{"weight":"%d"}}}}`,
 		name, revision, name, name, name, revision))
-	s.Put("/services/"+name+"/10.0.1.1:20880", fmt.Sprintf(
+	server.Put("/services/"+name+"/10.0.1.1:20880", fmt.Sprintf(
 		`{"name":%q,"id":"10.0.1.1:20880","address":"10.0.1.1","port":20880,"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":20880,`+
 			`\"protocol\":\"dubbo\"}]","dubbo.metadata.revision":"r%d","dubbo.metadata.storage-type":"remote"}}}`,
 		name, revision))
@@ -329,19 +329,19 @@ func (h *consulHarness) Key(name string) resource.Key {
 
 func (h *consulHarness) Put(name string, revision int) {
 	h.names[name] = true
-	e := inService(name, "10.0.1.1", "", "passing")
-	e.Service.Meta["url"] += "&weight=" + strconv.Itoa(revision)
+	serviceEntry := inService(name, "10.0.1.1", "", "passing")
+	serviceEntry.Service.Meta["url"] += "&weight=" + strconv.Itoa(revision)
 	if h.application {
 		r := "r" + strconv.Itoa(revision)
 		h.server.Set(name+":"+r, fmt.Sprintf(
 			`{"app":%q,"revision":%q,"services":{"%s:dubbo":{"name":%q,"protocol":"dubbo","port":20880,"path":%q,"params":{"weight":"%d"}}}}`,
 			name, r, name, name, name, revision))
-		e.Service.Meta, e.Service.Tags = nil, []string{
+		serviceEntry.Service.Meta, serviceEntry.Service.Tags = nil, []string{
 			`dubbo.endpoints=[{"port":20880,"protocol":"dubbo"}]`, "dubbo.metadata.revision=" + r,
 			"dubbo.metadata.storage-type=remote",
 		}
 	}
-	h.server.Put(name, e)
+	h.server.Put(name, serviceEntry)
 }
 
 func (h *consulHarness) Delete(name string) {

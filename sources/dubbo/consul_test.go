@@ -49,25 +49,25 @@ func inService(iface, host, version, status string) *api.ServiceEntry {
 }
 
 // checked is an instance with the check that Dubbo has it have.
-func checked(e *api.ServiceEntry, status, output string) *api.ServiceEntry {
-	id := e.Service.ID
-	e.Checks = append(e.Checks[:1:1], &api.HealthCheck{
+func checked(serviceEntry *api.ServiceEntry, status, output string) *api.ServiceEntry {
+	id := serviceEntry.Service.ID
+	serviceEntry.Checks = append(serviceEntry.Checks[:1:1], &api.HealthCheck{
 		Node: "n1", ServiceID: id, CheckID: "service:" + id, Type: "ttl", Status: status,
 		Output: output,
 	})
-	return e
+	return serviceEntry
 }
 
 // ofShop is an instance of an application, as Dubbo 3.3.6 for Java registered it by its extension for Consul, 3.2.0.
 func ofShop(id, host string, port int, revision, status, output string) *api.ServiceEntry {
-	e := consultest.Instance("shop", id, host, port)
-	e.Service.Tags = []string{
+	serviceEntry := consultest.Instance("shop", id, host, port)
+	serviceEntry.Service.Tags = []string{
 		fmt.Sprintf(`dubbo.metadata-service.url-params={"prefer.serialization":"hessian2,fastjson2","version":"2.0.0","dubbo":"2.0.2",`+
 			`"release":"3.3.6","side":"provider","port":"%d","protocol":"tri"}`, port),
 		fmt.Sprintf(`dubbo.endpoints=[{"port":%d,"protocol":"tri"}]`, port),
 		"dubbo.metadata.revision=" + revision, "dubbo.metadata.storage-type=null", "meta-v=2.0.0", "timestamp=1795373296142",
 	}
-	return checked(e, status, output)
+	return checked(serviceEntry, status, output)
 }
 
 // metadataOfShop is the metadata of such an instance.
@@ -79,21 +79,21 @@ func TestInterfacesInConsul(t *testing.T) {
 	first, second := inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"), inService("com.acme.Demo", "10.0.0.6", "2.0.0", "passing")
 	s.Put("com.acme.Demo", first, second)
 	s.Put("com.acme.Demo.Plain", consultest.Instance("com.acme.Demo.Plain", "p", "10.0.0.7", 80))
-	b := startInConsul(t, s, patiently())
-	b.awaitSync()
-	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
+	rig := startInConsul(t, s, patiently())
+	rig.awaitSync()
+	rig.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
 	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "critical"), second)
-	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
-	b.await("the restarted agent has no check result, so the endpoint stays", func() bool {
-		return strings.Contains(b.status().Message, "1 endpoint is not listed and stays")
+	rig.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
+	rig.await("the restarted agent has no check result, so the endpoint stays", func() bool {
+		return strings.Contains(rig.status().Message, "1 endpoint is not listed and stays")
 	})
 	s.Put("com.acme.Demo", checked(inService("com.acme.Demo", "10.0.0.5", "1.0.0", ""), "critical", "TTL expired"), second)
-	b.awaitAll("com-acme-demo-1-0-0", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
+	rig.awaitAll("com-acme-demo-1-0-0", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
 	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.8", "1.0.0", "critical"), second)
 	s.Put("com.acme.Last", inService("com.acme.Last", "10.0.0.9", "", "passing"))
-	b.awaitAll("com-acme-demo-1-0-0", "com-acme-demo-2-0-0 10.0.0.6:20880*100", "com-acme-last 10.0.0.9:20880*100")
+	rig.awaitAll("com-acme-demo-1-0-0", "com-acme-demo-2-0-0 10.0.0.6:20880*100", "com-acme-last 10.0.0.9:20880*100")
 	s.Remove("com.acme.Demo")
-	b.awaitAll("com-acme-demo-1-0-0", "com-acme-demo-2-0-0", "com-acme-last 10.0.0.9:20880*100")
+	rig.awaitAll("com-acme-demo-1-0-0", "com-acme-demo-2-0-0", "com-acme-last 10.0.0.9:20880*100")
 }
 
 func TestConfiguratorsInConsul(t *testing.T) {
@@ -101,19 +101,19 @@ func TestConfiguratorsInConsul(t *testing.T) {
 	rule := inService("com.acme.Demo", "0.0.0.0", "", "passing")
 	rule.Service.Meta["url"] = "override://0.0.0.0/com.acme.Demo?category=configurators&dynamic=false&enabled=true&version=1.0.0&weight=33"
 	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"), rule)
-	b := startInConsul(t, s, patiently())
-	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*33")
+	rig := startInConsul(t, s, patiently())
+	rig.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*33")
 	silent := *rule
 	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.6", "1.0.0", "passing"), checked(&silent, "critical", ""))
-	b.awaitAll("com-acme-demo-1-0-0 10.0.0.6:20880*33")
+	rig.awaitAll("com-acme-demo-1-0-0 10.0.0.6:20880*33")
 }
 
 func TestConsulMalformedProvider_DoesNotBlockOthers(t *testing.T) {
-	s := consultest.New(t)
+	server := consultest.New(t)
 	odd := inService("com.acme.Demo", "10.0.0.6", "1.0.0", "passing")
 	odd.Service.Meta["url"] = "nothing"
-	s.Put("com.acme.Demo", odd, inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"))
-	b := startInConsul(t, s, patiently())
+	server.Put("com.acme.Demo", odd, inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"))
+	b := startInConsul(t, server, patiently())
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100")
 	b.await("warned", func() bool { return len(b.status().Warnings) > 0 })
 }
@@ -127,36 +127,36 @@ func TestConsulUnheardCheck_SavesNoOtherPort(t *testing.T) {
 		e.Service.Meta["url"] = fmt.Sprintf("dubbo://10.0.0.5:%d/com.acme.Demo?application=a&interface=com.acme.Demo&version=1.0.0", port)
 		return checked(e, status, output)
 	}
-	s := consultest.New(t)
-	s.Put("com.acme.Demo", on(20880, "passing", ""), on(20881, "passing", ""))
-	b := startInConsul(t, s, patiently())
+	server := consultest.New(t)
+	server.Put("com.acme.Demo", on(20880, "passing", ""), on(20881, "passing", ""))
+	b := startInConsul(t, server, patiently())
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100 10.0.0.5:20881*100")
-	s.Put("com.acme.Demo", on(20880, "critical", "TTL expired"), on(20881, "critical", ""))
+	server.Put("com.acme.Demo", on(20880, "critical", "TTL expired"), on(20881, "critical", ""))
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20881*100")
 }
 
 // TestApplicationsInConsul has instances registered at application level only, with a metadata report as Dubbo's
 // extension writes it.
 func TestApplicationsInConsul(t *testing.T) {
-	s := consultest.New(t)
-	s.Set("shop:r1", metadataOfShop)
-	s.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "passing", ""))
-	s.Put("plain", consultest.Instance("plain", "p", "10.0.0.7", 80))
-	b := startInConsul(t, s, patiently())
+	server := consultest.New(t)
+	server.Set("shop:r1", metadataOfShop)
+	server.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "passing", ""))
+	server.Put("plain", consultest.Instance("plain", "p", "10.0.0.7", 80))
+	b := startInConsul(t, server, patiently())
 	b.awaitSync()
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100")
 	require.Equal(t, "shop by the metadata report", b.status().Message)
-	require.Empty(t, s.Asked("/v1/health/service/plain"), "others are not read")
+	require.Empty(t, server.Asked("/v1/health/service/plain"), "others are not read")
 
-	two := ofShop("77e9684e", "10.0.0.6", 50051, "r1", "passing", "")
-	s.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "passing", ""), two)
+	serviceEntry := ofShop("77e9684e", "10.0.0.6", 50051, "r1", "passing", "")
+	server.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "passing", ""), serviceEntry)
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100")
-	s.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "critical", ""), two)
+	server.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "critical", ""), serviceEntry)
 	b.await("one is silent", func() bool { return strings.Contains(b.status().Message, "1 endpoint is not listed and stays") })
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100")
-	s.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "critical", "TTL expired"), two)
+	server.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "critical", "TTL expired"), serviceEntry)
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.6:50051*100")
-	s.Remove("shop")
+	server.Remove("shop")
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri")
 }
 
@@ -175,17 +175,17 @@ func TestConsulBothLevels_MakeOneEndpoint(t *testing.T) {
 
 // TestModesInConsul has one level left out, which is not read then.
 func TestModesInConsul(t *testing.T) {
-	s := consultest.New(t)
-	s.Set("shop:r1", metadataOfShop)
-	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
-	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
+	server := consultest.New(t)
+	server.Set("shop:r1", metadataOfShop)
+	server.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
+	server.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
 	for mode, want := range map[string]string{
 		modeInterface: "com-acme-other 10.0.0.7:20880*100",
 		modeInstance:  "com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100",
 	} {
 		settings := patiently()
 		settings.RegisterMode = mode
-		b := startInConsul(t, s, settings)
+		b := startInConsul(t, server, settings)
 		b.awaitSync()
 		b.awaitAll(want)
 	}
@@ -210,11 +210,11 @@ func TestConsulUnresolvedApplication_DegradesStatus(t *testing.T) {
 	s := consultest.New(t)
 	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
 	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
-	b := startInConsul(t, s, patiently())
-	b.awaitSync()
-	b.awaitAll("com-acme-other 10.0.0.7:20880*100")
-	b.await("degraded", func() bool { return b.status().State == sources.Degraded })
-	require.Contains(t, b.status().Message,
+	rig := startInConsul(t, s, patiently())
+	rig.awaitSync()
+	rig.awaitAll("com-acme-other 10.0.0.7:20880*100")
+	rig.await("degraded", func() bool { return rig.status().State == sources.Degraded })
+	require.Contains(t, rig.status().Message,
 		`application "shop": nothing is served, its metadata cannot be read: metadata report: not found`)
 }
 
@@ -226,56 +226,56 @@ func TestConsulDataLoss_KeepsEndpoints(t *testing.T) {
 	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
 	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
 	settings := patiently()
-	b := startInConsul(t, s, settings)
+	rig := startInConsul(t, s, settings)
 	served := []string{"com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100", "com-acme-other 10.0.0.7:20880*100"}
-	b.awaitSync()
-	b.awaitAll(served...)
+	rig.awaitSync()
+	rig.awaitAll(served...)
 	s.Wipe()
-	b.await("suspected", func() bool { return strings.Contains(b.status().Message, "lost its data") })
-	require.Equal(t, served, b.show())
-	b.restartInConsul(s, settings)
-	b.await("suspected", func() bool { return strings.Contains(b.status().Message, "lost its data") })
-	require.Equal(t, served, b.show(), "over a restart")
+	rig.await("suspected", func() bool { return strings.Contains(rig.status().Message, "lost its data") })
+	require.Equal(t, served, rig.show())
+	rig.restartInConsul(s, settings)
+	rig.await("suspected", func() bool { return strings.Contains(rig.status().Message, "lost its data") })
+	require.Equal(t, served, rig.show(), "over a restart")
 	s.Misbehave(consultest.NoLeader)
-	b.restartInConsul(s, settings)
-	b.await("unreachable", func() bool { return b.status().State == sources.Unreachable })
+	rig.restartInConsul(s, settings)
+	rig.await("unreachable", func() bool { return rig.status().State == sources.Unreachable })
 	s.Misbehave(consultest.Fine)
-	b.restartInConsul(s, settings)
-	b.await("held", func() bool { return strings.Contains(b.status().Message, "2 endpoints are not listed and stay") })
-	require.Equal(t, served, b.show(), "over a restart after a run that read no names")
+	rig.restartInConsul(s, settings)
+	rig.await("held", func() bool { return strings.Contains(rig.status().Message, "2 endpoints are not listed and stay") })
+	require.Equal(t, served, rig.show(), "over a restart after a run that read no names")
 	s.Put("shop", ofShop("3", "10.0.0.5", 50051, "r1", "passing", ""), ofShop("4", "10.0.0.6", 50051, "r1", "passing", ""))
-	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100")
+	rig.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100")
 }
 
 // TestRestartInConsul removes an instance while the token may not read: the endpoint stays until a read confirms its
 // removal.
 func TestRestartInConsul(t *testing.T) {
-	s := consultest.New(t)
-	s.Set("shop:r1", metadataOfShop)
+	server := consultest.New(t)
+	server.Set("shop:r1", metadataOfShop)
 	first, second := ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""), ofShop("2", "10.0.0.6", 50051, "r1", "passing", "")
-	s.Put("shop", first, second)
-	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
+	server.Put("shop", first, second)
+	server.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
 	settings := patiently()
-	b := startInConsul(t, s, settings)
-	b.awaitSync()
+	rig := startInConsul(t, server, settings)
+	rig.awaitSync()
 	served := []string{"com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100"}
-	b.awaitAll(served...)
-	s.Misbehave(consultest.Hidden)
-	b.restartInConsul(s, settings)
-	b.await("denied", func() bool { return b.status().State == sources.Denied })
-	require.Equal(t, served, b.show())
-	s.Put("shop", second)
-	s.Misbehave(consultest.Fine)
-	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100")
+	rig.awaitAll(served...)
+	server.Misbehave(consultest.Hidden)
+	rig.restartInConsul(server, settings)
+	rig.await("denied", func() bool { return rig.status().State == sources.Denied })
+	require.Equal(t, served, rig.show())
+	server.Put("shop", second)
+	server.Misbehave(consultest.Fine)
+	rig.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100")
 }
 
 // restartInConsul runs a new source on the state that the old one published.
-func (b *rig) restartInConsul(s *consultest.Server, settings Settings) {
+func (b *rig) restartInConsul(server *consultest.Server, settings Settings) {
 	b.t.Helper()
 	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
 		Name: "dubbo", Table: b.table, Source: idle{}, Partial: true, Guard: guard.Settings{Off: true},
 	}}))
-	b.source = inConsul(b.t, s, settings)
+	b.source = inConsul(b.t, server, settings)
 	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
 		Name: "dubbo", Table: b.table, Source: b.source, Partial: true, Guard: guard.Settings{Off: true},
 	}}))
@@ -287,14 +287,14 @@ func TestConsulInstances_ServeTheirMetadata(t *testing.T) {
 	s := consultest.New(t)
 	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
 	requests := make(chan provider.Instance, 1)
-	b := startInConsul(t, s, patiently(), func(s *Source) {
+	rig := startInConsul(t, s, patiently(), func(s *Source) {
 		s.asker = asks(func(_ context.Context, i provider.Instance) (provider.Metadata, string, error) {
 			requests <- i
 			m, _, err := provider.ParseMetadata([]byte(metadataOfShop))
 			return m, "their own metadata (http)", err
 		})
 	})
-	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100")
+	rig.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100")
 	require.Equal(t, &provider.MetadataService{Protocol: "tri", Port: 50051, Version: "2.0.0", V2: true}, (<-requests).Service)
 }
 
@@ -323,26 +323,26 @@ func TestSettingsOfConsul(t *testing.T) {
 // TestConsulStatus_ExplainsEmptyRegistry has a Consul without anything to serve: without any service, without Dubbo's,
 // and with those that no setting selects.
 func TestConsulStatus_ExplainsEmptyRegistry(t *testing.T) {
-	s := consultest.New(t)
-	b := startInConsul(t, s, patiently())
+	server := consultest.New(t)
+	b := startInConsul(t, server, patiently())
 	says := func(message string) {
 		t.Helper()
 		b.await("it says "+message, func() bool { return b.status().State == sources.Healthy && b.status().Message == message })
 	}
 	says("no Dubbo provider in consul, and no other service: check dc, ns and partition in the address, and that the token may read services")
-	s.Put("plain", consultest.Instance("plain", "p", "10.0.0.7", 80))
-	s.Put("other", consultest.Instance("other", "o", "10.0.0.8", 80))
+	server.Put("plain", consultest.Instance("plain", "p", "10.0.0.7", 80))
+	server.Put("other", consultest.Instance("other", "o", "10.0.0.8", 80))
 	says("no Dubbo provider in consul, but 2 other services: Dubbo's interfaces have the tag dubbo, applications " +
 		"tags like dubbo.metadata.revision=…")
-	s.Remove("other")
+	server.Remove("other")
 	says("no Dubbo provider in consul, but 1 other services: Dubbo's interfaces have the tag dubbo, applications " +
 		"tags like dubbo.metadata.revision=…")
 
-	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"))
-	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
+	server.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"))
+	server.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
 	unselecting := patiently()
 	unselecting.Interfaces, unselecting.Applications = []string{"com.nothing.*"}, []string{"nobody"}
-	b = startInConsul(t, s, unselecting)
+	b = startInConsul(t, server, unselecting)
 	b.awaitSync()
 	says("nothing is served: none of 1 interfaces and 1 applications has a provider that the settings select")
 	require.Empty(t, b.show())

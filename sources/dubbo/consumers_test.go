@@ -27,26 +27,26 @@ func consumer(iface, application, params string) string {
 }
 
 func TestSidecarsOfConsumers(t *testing.T) {
-	s := zktest.New()
-	s.Put(node("x.a", "10.0.0.1:20880", "", 1), leaf)
-	s.Put(node("x.a", "10.0.0.2:20880", "group=g1&version=1", 1), leaf)
-	s.Put(consumer("x.a", "shop", ""), leaf)
-	b := start(t, s, withSidecars(time.Hour))
+	server := zktest.New()
+	server.Put(node("x.a", "10.0.0.1:20880", "", 1), leaf)
+	server.Put(node("x.a", "10.0.0.2:20880", "group=g1&version=1", 1), leaf)
+	server.Put(consumer("x.a", "shop", ""), leaf)
+	b := start(t, server, withSidecars(time.Hour))
 	services := []string{"x-a 10.0.0.1:20880*100", "x-a-g1-1 10.0.0.2:20880*100"}
 	b.awaitAll(append(services, "shop sees ./* dubbo/x.a")...)
-	s.Put(consumer("x.a", "shop", "&group=g1&version=1"), leaf)
+	server.Put(consumer("x.a", "shop", "&group=g1&version=1"), leaf)
 	b.awaitAll(append(services, "shop sees ./* dubbo/x.a dubbo/x.a-g1-1")...)
-	s.Put(consumer("x.b", "cart", ""), leaf)
+	server.Put(consumer("x.b", "cart", ""), leaf)
 	b.awaitAll(append(services, "cart sees ./*", "shop sees ./* dubbo/x.a dubbo/x.a-g1-1")...)
-	s.Put(node("x.b", "10.0.0.3:20880", "", 1), leaf)
+	server.Put(node("x.b", "10.0.0.3:20880", "", 1), leaf)
 	services = append(services, "x-b 10.0.0.3:20880*100")
 	b.awaitAll(append(services, "cart sees ./* dubbo/x.b", "shop sees ./* dubbo/x.a dubbo/x.a-g1-1")...)
 
-	s.Delete(consumer("x.a", "shop", ""))
-	s.Put(node("x.b", "10.0.0.4:20880", "", 1), leaf) // a mark
+	server.Delete(consumer("x.a", "shop", ""))
+	server.Put(node("x.b", "10.0.0.4:20880", "", 1), leaf) // a mark
 	services[2] += " 10.0.0.4:20880*100"
 	b.awaitAll(append(services, "cart sees ./* dubbo/x.b", "shop sees ./* dubbo/x.a dubbo/x.a-g1-1")...)
-	b.restart(withSidecars(time.Hour), func() { s.Delete("/dubbo/x.b/consumers") })
+	b.restart(withSidecars(time.Hour), func() { server.Delete("/dubbo/x.b/consumers") })
 	b.await("it began again", func() bool { return b.status().State == sources.Healthy })
 	require.Equal(t, append(services, "cart sees ./* dubbo/x.b", "shop sees ./* dubbo/x.a dubbo/x.a-g1-1"), b.show(), "it outlives a restart")
 	b.restart(withSidecars(20*time.Millisecond), func() {})
@@ -68,33 +68,33 @@ func TestSidecars_OffByDefault(t *testing.T) {
 
 // TestDeniedConsumers_DoNotBlockProviders denies the read of an interface's consumers.
 func TestDeniedConsumers_DoNotBlockProviders(t *testing.T) {
-	s := zktest.New()
-	s.Put(node("x.a", "10.0.0.1:20880", "", 1), leaf)
-	s.Put(consumer("x.a", "shop", ""), leaf)
-	s.Deny("/dubbo/x.a/consumers")
-	b := start(t, s, withSidecars(time.Hour))
+	server := zktest.New()
+	server.Put(node("x.a", "10.0.0.1:20880", "", 1), leaf)
+	server.Put(consumer("x.a", "shop", ""), leaf)
+	server.Deny("/dubbo/x.a/consumers")
+	b := start(t, server, withSidecars(time.Hour))
 	b.awaitAll("x-a 10.0.0.1:20880*100")
-	s.Allow("/dubbo/x.a/consumers")
+	server.Allow("/dubbo/x.a/consumers")
 	b.awaitAll("x-a 10.0.0.1:20880*100", "shop sees ./* dubbo/x.a")
 }
 
 func TestSidecarsOfConsumersInNacos(t *testing.T) {
-	s := nacostest.Start(t)
-	s.Put("DEFAULT_GROUP", "providers:a.B::", "1", nacostest.Instance("10.0.0.5", 20880,
+	server := nacostest.Start(t)
+	server.Put("DEFAULT_GROUP", "providers:a.B::", "1", nacostest.Instance("10.0.0.5", 20880,
 		map[string]string{"category": "providers", "protocol": "dubbo", "path": "a.B"}))
-	s.Put("DEFAULT_GROUP", "consumers:a.B::", "1", nacostest.Instance("10.0.1.5", 0,
+	server.Put("DEFAULT_GROUP", "consumers:a.B::", "1", nacostest.Instance("10.0.1.5", 0,
 		map[string]string{"category": "consumers", "protocol": "consumer", "path": "a.B", "application": "shop", "side": "consumer"}))
-	b := startInNacos(t, s, withSidecars(time.Hour))
+	b := startInNacos(t, server, withSidecars(time.Hour))
 	b.awaitAll("a-b 10.0.0.5:20880*100", "shop sees ./* dubbo/a.b")
 }
 
 func TestRulesOfServices(t *testing.T) {
-	s := zktest.New()
-	s.Put(node("x.a", "10.0.0.1:20880", "version=1", 1), leaf)
+	server := zktest.New()
+	server.Put(node("x.a", "10.0.0.1:20880", "version=1", 1), leaf)
 	settings := patiently()
 	settings.Mapping.HostTemplate, settings.Mapping.Subsets = "{interface}", "version"
-	b := start(t, s, settings)
+	b := start(t, server, settings)
 	b.awaitAll("x-a has 1", "x-a 10.0.0.1:20880*100")
-	s.Put(node("x.a", "10.0.0.2:20880", "version=2", 1), leaf)
+	server.Put(node("x.a", "10.0.0.2:20880", "version=2", 1), leaf)
 	b.awaitAll("x-a has 1 2", "x-a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 }

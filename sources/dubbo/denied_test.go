@@ -30,27 +30,27 @@ func (b *rig) awaitDegraded(subject string) {
 // TestDeniedLevel_DoesNotBlockOther denies the names of applications, or those of interfaces, from the start.
 func TestDeniedLevel_DoesNotBlockOther(t *testing.T) {
 	for denied, served := range map[string]int{"/services": 0, "/dubbo": 1} {
-		s, asks, both := bothLevels()
-		s.Deny(denied)
-		b := start(t, s, quickly(), asks)
-		b.awaitSync()
-		b.awaitAll(both[served])
-		b.awaitDegraded(denied)
-		s.Allow(denied)
-		s.Put(denied+"/other/10.0.0.3:1", leaf) // the next look, at the latest
-		b.awaitAll(both...)
+		server, asks, both := bothLevels()
+		server.Deny(denied)
+		rig := start(t, server, quickly(), asks)
+		rig.awaitSync()
+		rig.awaitAll(both[served])
+		rig.awaitDegraded(denied)
+		server.Allow(denied)
+		server.Put(denied+"/other/10.0.0.3:1", leaf) // the next look, at the latest
+		rig.awaitAll(both...)
 	}
 }
 
 // TestDeniedLevels_DoNotSync has no readable level, so the source cannot tell an empty registry from a denied one.
 func TestDeniedLevels_DoNotSync(t *testing.T) {
 	for _, mode := range []string{modeAll, modeInterface, modeInstance} {
-		s, asks, _ := bothLevels()
-		s.Deny("/services")
-		s.Deny("/dubbo")
+		server, asks, _ := bothLevels()
+		server.Deny("/services")
+		server.Deny("/dubbo")
 		settings := quickly()
 		settings.RegisterMode = mode
-		b := start(t, s, settings, asks)
+		b := start(t, server, settings, asks)
 		b.await("denied", func() bool { return b.status().State == sources.Denied })
 		require.False(t, b.table.Synced())
 	}
@@ -64,21 +64,21 @@ func TestDeniedLevels_DoNotSync(t *testing.T) {
 // TestDeniedLevel_KeepsEndpoints has it hidden from us while we are away, and while we are there.
 func TestDeniedLevel_KeepsEndpoints(t *testing.T) {
 	for _, denied := range []string{"/services", "/dubbo"} {
-		s, asks, served := bothLevels()
-		b := start(t, s, patiently(), asks)
-		b.awaitAll(served...)
-		s.Deny(denied)
-		b.awaitDegraded(denied)
-		require.Equal(t, served, b.show())
+		server, asks, served := bothLevels()
+		rig := start(t, server, patiently(), asks)
+		rig.awaitAll(served...)
+		server.Deny(denied)
+		rig.awaitDegraded(denied)
+		require.Equal(t, served, rig.show())
 		settings := quickly()
 		settings.KeepEmpty = time.Hour
-		b.restart(settings, func() {})
-		b.awaitDegraded(denied)
-		b.awaitHeld(1)
-		require.Equal(t, served, b.show())
-		s.Delete("/services/app/10.0.0.2:20880")
-		s.Delete(node("a", "10.0.0.1:20880", "", 1))
-		s.Allow(denied)
-		b.awaitAll("a", "b")
+		rig.restart(settings, func() {})
+		rig.awaitDegraded(denied)
+		rig.awaitHeld(1)
+		require.Equal(t, served, rig.show())
+		server.Delete("/services/app/10.0.0.2:20880")
+		server.Delete(node("a", "10.0.0.1:20880", "", 1))
+		server.Allow(denied)
+		rig.awaitAll("a", "b")
 	}
 }

@@ -94,18 +94,18 @@ func TestDisplaced(t *testing.T) {
 func testDisplaced(t *testing.T, server *kubetest.Server, registry sources.Source, allowed bool) {
 	cluster, err := kube.New("k8s://"+server.Host(), kube.Settings{Services: &kube.Services{}, TLS: &adsc.TLS{Mode: adsc.TLSDisable}})
 	require.NoError(t, err)
-	m := startMesh(t, cluster, registry)
+	mesh := startMesh(t, cluster, registry)
 	if allowed {
-		m.await(t, func() bool { return len(m.view.Conflicts()) == 1 })
-		conflict := m.view.Conflicts()[0]
+		mesh.await(t, func() bool { return len(mesh.view.Conflicts()) == 1 })
+		conflict := mesh.view.Conflicts()[0]
 		require.Equal(t, "prod", conflict.Objects[0].Namespace, "the winner")
 		require.Contains(t, conflict.Message, "the one of the earlier source")
 	} else {
-		m.await(t, func() bool { return strings.Contains(m.reports(), "hosts: any") })
-		require.Contains(t, m.reports(), clusterHost)
+		mesh.await(t, func() bool { return strings.Contains(mesh.reports(), "hosts: any") })
+		require.Contains(t, mesh.reports(), clusterHost)
 	}
 	for _, namespace := range []string{"prod", "shop", "istio-system"} {
-		text := m.endpoints(t, namespace)
+		text := mesh.endpoints(t, namespace)
 		require.Contains(t, text, "10.0.0.1", "clients of namespace %s", namespace)
 		require.NotContains(t, text, "10.0.0.2", "clients of namespace %s", namespace)
 	}

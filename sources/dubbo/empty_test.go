@@ -43,18 +43,18 @@ func TestEmptyRegistry_ExplainedByStatus(t *testing.T) {
 
 // TestLeftOut_NamesInstances has providers that are not to be called, and some that cannot be.
 func TestLeftOut_NamesInstances(t *testing.T) {
-	s := zktest.New()
-	s.Put(node("com.acme.Demo", "10.0.0.1:20880", "", 1), leaf)
-	s.Put(node("com.acme.Demo", "10.0.0.2:20880", "weight=0&version=1.0.0", 1), leaf)
-	s.Put(node("com.acme.Demo", "10.0.0.3:20880", "disabled=TRUE", 1), leaf)
-	s.Put(node("com.acme.Demo", "0.0.0.0:20880", "group=g", 1), leaf)
-	s.Put(node("com.acme.Demo", "10.0.0.4:99999", "", 1), leaf)
-	b := start(t, s, patiently())
-	b.awaitSync()
+	server := zktest.New()
+	server.Put(node("com.acme.Demo", "10.0.0.1:20880", "", 1), leaf)
+	server.Put(node("com.acme.Demo", "10.0.0.2:20880", "weight=0&version=1.0.0", 1), leaf)
+	server.Put(node("com.acme.Demo", "10.0.0.3:20880", "disabled=TRUE", 1), leaf)
+	server.Put(node("com.acme.Demo", "0.0.0.0:20880", "group=g", 1), leaf)
+	server.Put(node("com.acme.Demo", "10.0.0.4:99999", "", 1), leaf)
+	rig := start(t, server, patiently())
+	rig.awaitSync()
 	var texts []string
-	b.await("they are named", func() bool {
+	rig.await("they are named", func() bool {
 		texts = nil
-		for _, l := range b.status().LeftOut {
+		for _, l := range rig.status().LeftOut {
 			texts = append(texts, l.String())
 		}
 		return len(texts) == 4

@@ -29,16 +29,16 @@ func (b *rig) awaitLeftOut(want ...string) {
 
 // TestConsulFailingInstances_AreLeftOut has instances with failing checks at both levels, until the checks pass again.
 func TestConsulFailingInstances_AreLeftOut(t *testing.T) {
-	s := consultest.New(t)
-	s.Set("shop:r1", metadataOfShop)
+	server := consultest.New(t)
+	server.Set("shop:r1", metadataOfShop)
 	const over = "TTL expired"
 	odd := checked(inService("com.acme.Demo", "10.0.0.9", "1.0.0", ""), "critical", over)
 	odd.Service.Meta["url"] = "nothing"
-	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"),
+	server.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"),
 		checked(inService("com.acme.Demo", "10.0.0.6", "1.0.0", ""), "critical", over), odd)
 	passing := ofShop("1", "10.0.0.7", 50051, "r1", "passing", "")
-	s.Put("shop", passing, ofShop("2", "10.0.0.8", 50051, "r1", "critical", over))
-	b := startInConsul(t, s, patiently())
+	server.Put("shop", passing, ofShop("2", "10.0.0.8", 50051, "r1", "critical", over))
+	b := startInConsul(t, server, patiently())
 	b.awaitSync()
 	b.awaitLeftOut(
 		"10.0.0.6:20880 of com.acme.Demo:1.0.0 (checks are critical)",
@@ -48,8 +48,8 @@ func TestConsulFailingInstances_AreLeftOut(t *testing.T) {
 	)
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-g1-1-0-0.tri 10.0.0.7:50051*100")
 	require.Empty(t, b.status().Warnings)
-	s.Put("shop", passing, ofShop("2", "10.0.0.8", 50051, "r1", "passing", ""))
-	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"))
+	server.Put("shop", passing, ofShop("2", "10.0.0.8", 50051, "r1", "passing", ""))
+	server.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"))
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-g1-1-0-0.tri 10.0.0.7:50051*100 10.0.0.8:50051*100")
 	b.awaitLeftOut()
 }
@@ -83,33 +83,33 @@ func TestInstancesWithoutServices_AreLeftOut(t *testing.T) {
 	odd := ofShop("odd", "10.0.0.6", 50051, "r1", "passing", "")
 	odd.Service.Tags = []string{"dubbo.endpoints=nonsense"}
 	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""), odd, ofShop("2", "10.0.0.7", 50051, "r2", "passing", ""))
-	b := startInConsul(t, s, patiently())
-	b.awaitAll("com-acme-demo.tri 10.0.0.5:50051*100")
-	b.awaitLeftOut(
+	rig := startInConsul(t, s, patiently())
+	rig.awaitAll("com-acme-demo.tri 10.0.0.5:50051*100")
+	rig.awaitLeftOut(
 		"10.0.0.5:50051 of shop (tri com.acme.Bad at 10.0.0.5: 99999 is no port to call)",
 		`10.0.0.6:50051 of shop (dubbo.endpoints: want a list in JSON of protocols and ports, got "nonsense")`,
 		"10.0.0.7:50051 of shop (metadata cannot be read: metadata report: not found)",
 		`revision "r1" of shop (service "y" of "com.acme.Weird": it has no name and protocol)`,
 	)
 	s.Set("shop:r2", metadataOfShop)
-	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.7:50051*100", "com-acme-demo.tri 10.0.0.5:50051*100")
+	rig.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.7:50051*100", "com-acme-demo.tri 10.0.0.5:50051*100")
 }
 
 // TestConsulInstance_NotReplacedAtSharedAddress has others registered at the host and port of one: something else, and
 // something newer that cannot be read.
 func TestConsulInstance_NotReplacedAtSharedAddress(t *testing.T) {
-	s := consultest.New(t)
-	s.Set("shop:r1", metadataOfShop)
+	server := consultest.New(t)
+	server.Set("shop:r1", metadataOfShop)
 	odd := ofShop("odd", "10.0.0.5", 50051, "r1", "passing", "")
 	odd.Service.Tags = []string{"dubbo.endpoints=nonsense", "timestamp=1995373296142"}
 	spring := consultest.Instance("shop", "spring", "10.0.0.5", 50051)
-	s.Put("shop", ofShop("good", "10.0.0.5", 50051, "r1", "passing", ""), odd, spring)
-	b := startInConsul(t, s, patiently())
+	server.Put("shop", ofShop("good", "10.0.0.5", 50051, "r1", "passing", ""), odd, spring)
+	b := startInConsul(t, server, patiently())
 	const served = "com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100"
 	b.awaitAll(served)
 	b.awaitLeftOut(`10.0.0.5:50051 "odd" of shop (dubbo.endpoints: want a list in JSON of protocols and ports, got "nonsense")`)
-	s.Put("shop", ofShop("good", "10.0.0.5", 50051, "r1", "critical", ""), spring) // its agent restarted
-	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.9", "", "passing"))
+	server.Put("shop", ofShop("good", "10.0.0.5", 50051, "r1", "critical", ""), spring) // its agent restarted
+	server.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.9", "", "passing"))
 	b.awaitAll(served, "com-acme-other 10.0.0.9:20880*100")
 	b.awaitLeftOut()
 }
@@ -117,9 +117,9 @@ func TestConsulInstance_NotReplacedAtSharedAddress(t *testing.T) {
 // TestNacosInstance_NotReplacedAtSharedAddress has the same there: instances of another cluster at the ip and port of
 // one.
 func TestNacosInstance_NotReplacedAtSharedAddress(t *testing.T) {
-	s := nacostest.Start(t)
-	s.Config("shop", "r1", metadataOfShop)
-	s.Put("DEFAULT_GROUP", "shop", "1", nacostest.Instance("10.0.0.5", 50051, map[string]string{
+	server := nacostest.Start(t)
+	server.Config("shop", "r1", metadataOfShop)
+	server.Put("DEFAULT_GROUP", "shop", "1", nacostest.Instance("10.0.0.5", 50051, map[string]string{
 		"dubbo.endpoints": `[{"port":50051,"protocol":"tri"}]`, "dubbo.metadata.revision": "r1", "timestamp": "1795373296142",
 	}))
 	for cluster, meta := range map[string]map[string]string{
@@ -127,20 +127,20 @@ func TestNacosInstance_NotReplacedAtSharedAddress(t *testing.T) {
 	} {
 		instance := nacostest.Instance("10.0.0.5", 50051, meta)
 		instance["clusterName"] = cluster
-		s.Put("DEFAULT_GROUP", "shop", cluster, instance)
+		server.Put("DEFAULT_GROUP", "shop", cluster, instance)
 	}
-	b := startInNacos(t, s, patiently())
+	b := startInNacos(t, server, patiently())
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100")
 	b.awaitLeftOut(`10.0.0.5:50051 "odd" of shop (dubbo.endpoints: want a list in JSON of protocols and ports, got "nonsense")`)
 }
 
 // TestLeftOut_CountsProvidersWithCommonPrefix has malformed providers with long names that differ only near the end.
 func TestLeftOut_CountsProvidersWithCommonPrefix(t *testing.T) {
-	s := zktest.New()
-	s.Put(node("com.acme.Demo", "10.0.0.1:20880", "", 1), leaf)
+	server := zktest.New()
+	server.Put(node("com.acme.Demo", "10.0.0.1:20880", "", 1), leaf)
 	for n := range 3 {
-		s.Put(node("com.acme.Demo", "10.0.0."+strings.Repeat("x", 120)+strconv.Itoa(n)+":99999", "", 1), leaf)
+		server.Put(node("com.acme.Demo", "10.0.0."+strings.Repeat("x", 120)+strconv.Itoa(n)+":99999", "", 1), leaf)
 	}
-	b := start(t, s, patiently())
+	b := start(t, server, patiently())
 	b.await("each is left out", func() bool { return len(b.status().LeftOut) == 3 })
 }

@@ -26,7 +26,7 @@ func TestModelInNacos(t *testing.T) {
 }
 
 func nacosModel(t *testing.T, seed uint64) {
-	rng := rand.New(rand.NewPCG(seed, 15))
+	random := rand.New(rand.NewPCG(seed, 15))
 	server := nacostest.Start(t)
 	settings := modelSettings()
 	require.NoError(t, settings.complete())
@@ -49,11 +49,11 @@ func nacosModel(t *testing.T, seed uint64) {
 	}
 	away := false
 	for range 40 {
-		host, port := fmt.Sprintf("10.0.0.%d", 1+rng.IntN(3)), 20880+rng.IntN(2)
+		host, port := fmt.Sprintf("10.0.0.%d", 1+random.IntN(3)), 20880+random.IntN(2)
 		id := fmt.Sprintf("%s:%d", host, port)
-		switch rng.IntN(10) {
+		switch random.IntN(10) {
 		case 0, 1, 2:
-			iface, version := []string{"a", "b"}[rng.IntN(2)], []string{"", "1"}[rng.IntN(2)]
+			iface, version := []string{"a", "b"}[random.IntN(2)], []string{"", "1"}[random.IntN(2)]
 			o := modelProvider{service: "providers:" + iface + ":" + version + ":", id: id, iface: iface, version: version, host: host, port: port}
 			o.meta = map[string]string{
 				"application": "x", "category": "providers", "protocol": "dubbo", "path": iface, "interface": iface,
@@ -63,10 +63,10 @@ func nacosModel(t *testing.T, seed uint64) {
 			put(o)
 			say("put %s %s", o.service, id)
 		case 3, 4, 5:
-			app := fmt.Sprintf("app%d", rng.IntN(2))
+			app := fmt.Sprintf("app%d", random.IntN(2))
 			var set []string
 			for _, i := range []string{"a", "b", "c"} {
-				if rng.IntN(2) == 0 {
+				if random.IntN(2) == 0 {
 					set = append(set, i)
 				}
 			}
@@ -81,7 +81,7 @@ func nacosModel(t *testing.T, seed uint64) {
 			doc := fmt.Sprintf(`{"app":%q,"revision":%q,"services":{%s}}`, app, rev, strings.Join(svcs, ","))
 			if rev != "0" { // at once, or at the end
 				reported[app+"|"+rev+"|"+doc] = true
-				if rng.IntN(2) == 0 {
+				if random.IntN(2) == 0 {
 					server.Config(app, rev, doc)
 				}
 			}
@@ -98,7 +98,7 @@ func nacosModel(t *testing.T, seed uint64) {
 				for _, remaining := range registered {
 					listed = listed || remaining.service == o.service
 				}
-				if !listed && rng.IntN(2) == 0 {
+				if !listed && random.IntN(2) == 0 {
 					server.Unlist("DEFAULT_GROUP", o.service)
 					say("unlist %s", o.service)
 				}
@@ -120,7 +120,7 @@ func nacosModel(t *testing.T, seed uint64) {
 				say("away")
 			}
 		case 9:
-			n := []string{"providers:a::", "app0"}[rng.IntN(2)]
+			n := []string{"providers:a::", "app0"}[random.IntN(2)]
 			refused[n] = !refused[n]
 			if refused[n] {
 				server.Refuse("DEFAULT_GROUP", n, "no")
@@ -129,7 +129,7 @@ func nacosModel(t *testing.T, seed uint64) {
 			}
 			say("refuse %s %v", n, refused[n])
 		}
-		time.Sleep(time.Duration(rng.IntN(8)) * time.Millisecond)
+		time.Sleep(time.Duration(random.IntN(8)) * time.Millisecond)
 	}
 	server.Restart()
 	server.Refuse("DEFAULT_GROUP", "providers:a::", "")

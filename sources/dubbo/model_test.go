@@ -46,10 +46,10 @@ type reg struct {
 }
 
 func model(t *testing.T, seed uint64) {
-	rng := rand.New(rand.NewPCG(seed, 14))
-	s := zktest.New()
+	random := rand.New(rand.NewPCG(seed, 14))
+	server := zktest.New()
 	settings := modelSettings()
-	b := start(t, s, settings)
+	b := start(t, server, settings)
 	ifaces, groups := []string{"a", "b", "x.C"}, []string{"", "g1"}
 	nodes := map[string]reg{} // interface level, by path
 	type inst struct {
@@ -68,24 +68,24 @@ func model(t *testing.T, seed uint64) {
 	}
 	away := false
 	for range 40 {
-		host := fmt.Sprintf("10.0.0.%d", 1+rng.IntN(3))
-		port := 20880 + rng.IntN(2)
-		app := fmt.Sprintf("app%d", rng.IntN(2))
-		iface := ifaces[rng.IntN(3)]
-		switch rng.IntN(13) {
+		host := fmt.Sprintf("10.0.0.%d", 1+random.IntN(3))
+		port := 20880 + random.IntN(2)
+		app := fmt.Sprintf("app%d", random.IntN(2))
+		iface := ifaces[random.IntN(3)]
+		switch random.IntN(13) {
 		case 0, 1, 2:
-			r := reg{iface, groups[rng.IntN(2)], host, port, 100, app}
+			r := reg{iface, groups[random.IntN(2)], host, port, 100, app}
 			text := fmt.Sprintf("dubbo://%s:%d/%s?application=%s&interface=%s&timestamp=1700000000001", host, port, iface, app, iface)
 			if r.group != "" {
 				text += "&group=" + r.group
 			}
 			p := "/dubbo/" + iface + "/providers/" + url.QueryEscape(text)
-			s.Put(p, leaf)
+			server.Put(p, leaf)
 			nodes[p] = r
 			say("put %+v", r)
 		case 3:
 			for p, r := range nodes {
-				s.Delete(p)
+				server.Delete(p)
 				delete(nodes, p)
 				say("del %+v", r)
 				break
@@ -93,7 +93,7 @@ func model(t *testing.T, seed uint64) {
 		case 4, 5, 6: // instance, in place perhaps
 			set := []string{}
 			for _, i := range ifaces {
-				if rng.IntN(2) == 0 {
+				if random.IntN(2) == 0 {
 					set = append(set, i)
 				}
 			}
@@ -102,62 +102,62 @@ func model(t *testing.T, seed uint64) {
 				rev = "0"
 			}
 			revs[app+"/"+rev] = set
-			if rng.IntN(2) == 0 && rev != "0" {
-				report(s, "/dubbo/metadata", app, rev, set...)
+			if random.IntN(2) == 0 && rev != "0" {
+				report(server, "/dubbo/metadata", app, rev, set...)
 				reported[app+"/"+rev] = true
 			}
 			addr := fmt.Sprintf("%s:%d", host, port)
-			instanceOf(s, app, addr, rev)
+			instanceOf(server, app, addr, rev)
 			insts[app+"/"+addr] = inst{app, host, rev, port}
 			say("inst %s %s %s reported %v", app, addr, rev, reported[app+"/"+rev])
 		case 7:
 			for k := range insts {
-				s.Delete("/services/" + k)
+				server.Delete("/services/" + k)
 				delete(insts, k)
 				say("del inst %s", k)
 				break
 			}
 		case 8:
-			w := 1 + rng.IntN(3)
+			w := 1 + random.IntN(3)
 			if rules[iface] == nil {
 				rules[iface] = map[string]int{}
 			}
 			if old, ok := rules[iface][host]; ok {
-				s.Delete(rulePath(iface, host, old))
+				server.Delete(rulePath(iface, host, old))
 			}
-			s.Put(rulePath(iface, host, w), leaf)
+			server.Put(rulePath(iface, host, w), leaf)
 			rules[iface][host] = w
 			say("rule %s %s %d", iface, host, w)
 		case 9:
 			if away {
-				s.Reconnect()
+				server.Reconnect()
 				away = false
 				say("mend")
-			} else if rng.IntN(2) == 0 {
-				s.Expire()
+			} else if random.IntN(2) == 0 {
+				server.Expire()
 				away = true
 				say("expire")
 			} else {
-				s.Cut()
+				server.Cut()
 				away = true
 				say("cut")
 			}
 		case 10:
-			p := []string{"/dubbo/a", "/services/app0", "/dubbo/metadata"}[rng.IntN(3)]
-			if rng.IntN(2) == 0 {
-				s.Deny(p)
+			p := []string{"/dubbo/a", "/services/app0", "/dubbo/metadata"}[random.IntN(3)]
+			if random.IntN(2) == 0 {
+				server.Deny(p)
 				say("deny %s", p)
 			} else {
-				s.Allow(p)
+				server.Allow(p)
 				say("allow %s", p)
 			}
 		case 11:
-			if rng.IntN(3) == 0 {
+			if random.IntN(3) == 0 {
 				b.restart(settings, func() {})
 				say("restart")
 			}
 		case 12:
-			s.Delete("/dubbo/" + iface)
+			server.Delete("/dubbo/" + iface)
 			for p, r := range nodes {
 				if r.iface == iface {
 					delete(nodes, p)
@@ -166,17 +166,17 @@ func model(t *testing.T, seed uint64) {
 			delete(rules, iface)
 			say("wipe %s", iface)
 		}
-		time.Sleep(time.Duration(rng.IntN(8)) * time.Millisecond)
+		time.Sleep(time.Duration(random.IntN(8)) * time.Millisecond)
 	}
 	// at rest
-	s.Reconnect()
+	server.Reconnect()
 	for _, p := range []string{"/dubbo/a", "/services/app0", "/dubbo/metadata"} {
-		s.Allow(p)
+		server.Allow(p)
 	}
 	for k, set := range revs {
 		app, rev, _ := strings.Cut(k, "/")
 		if rev != "0" {
-			report(s, "/dubbo/metadata", app, rev, set...)
+			report(server, "/dubbo/metadata", app, rev, set...)
 		}
 	}
 	want := map[string]map[string]bool{}

@@ -27,15 +27,15 @@ func startInNacos(t *testing.T, server *nacostest.Server, settings Settings) *ri
 // TestNacosMapping_ServesWithoutMetadata has an instance that keeps its metadata itself and cannot be asked, and the
 // mappings that Dubbo 3.3.6 for Java and dubbo-go 3.3.2 write.
 func TestNacosMapping_ServesWithoutMetadata(t *testing.T) {
-	s := nacostest.Start(t)
-	s.Config("demo.GreetService", "mapping", "inst-app")
-	s.Config("demo.Other", "mapping", "go-inst, inst-app")
-	s.Config("com.acme.Greeter", "mapping", "go-inst")
-	s.Config("inst-app", "other", "{}")
-	s.Put("DEFAULT_GROUP", "inst-app", "1", nacostest.Instance("10.0.0.5", 28990, map[string]string{
+	server := nacostest.Start(t)
+	server.Config("demo.GreetService", "mapping", "inst-app")
+	server.Config("demo.Other", "mapping", "go-inst, inst-app")
+	server.Config("com.acme.Greeter", "mapping", "go-inst")
+	server.Config("inst-app", "other", "{}")
+	server.Put("DEFAULT_GROUP", "inst-app", "1", nacostest.Instance("10.0.0.5", 28990, map[string]string{
 		"dubbo.endpoints": `[{"port":28990,"protocol":"dubbo"}]`, "dubbo.metadata.revision": "r1", "dubbo.metadata.storage-type": "local",
 	}))
-	b := startInNacos(t, s, patiently())
+	b := startInNacos(t, server, patiently())
 	b.awaitAll("demo-greetservice 10.0.0.5:28990*100", "demo-other 10.0.0.5:28990*100")
 	b.await("its status says so", func() bool {
 		return strings.Contains(b.status().Message, `inst-app revision "r1" by the interfaces mapped to them, without group and version`)
@@ -44,32 +44,32 @@ func TestNacosMapping_ServesWithoutMetadata(t *testing.T) {
 
 // TestNacosConfigurators_Apply has the configurators of an administrator, in the life of his session.
 func TestNacosConfigurators_Apply(t *testing.T) {
-	s := nacostest.Start(t)
-	s.Put("DEFAULT_GROUP", "providers:a.B::", "1", nacostest.Instance("10.0.0.5", 20880,
+	server := nacostest.Start(t)
+	server.Put("DEFAULT_GROUP", "providers:a.B::", "1", nacostest.Instance("10.0.0.5", 20880,
 		map[string]string{"category": "providers", "protocol": "dubbo", "path": "a.B"}))
-	b := startInNacos(t, s, patiently())
+	b := startInNacos(t, server, patiently())
 	b.awaitAll("a-b 10.0.0.5:20880*100")
 	metadata := map[string]string{
 		"path": "a.B", "weight": "33", "protocol": "override", "dynamic": "false", "category": "configurators",
 		"enabled": "true",
 	}
-	s.Put("DEFAULT_GROUP", "configurators:a.B::", "1", nacostest.Instance("0.0.0.0", 0, metadata))
+	server.Put("DEFAULT_GROUP", "configurators:a.B::", "1", nacostest.Instance("0.0.0.0", 0, metadata))
 	b.awaitAll("a-b 10.0.0.5:20880*33")
-	s.Stop()
+	server.Stop()
 	b.await("unreachable", func() bool { return b.status().State == sources.Unreachable })
-	s.Delete("DEFAULT_GROUP", "configurators:a.B::", "1")
-	s.Restart()
+	server.Delete("DEFAULT_GROUP", "configurators:a.B::", "1")
+	server.Restart()
 	b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "1 configurator is not listed and stays") })
 	require.Equal(t, []string{"a-b 10.0.0.5:20880*33"}, b.show())
-	s.Put("DEFAULT_GROUP", "configurators:a.B::", "1", nacostest.Instance("0.0.0.0", 0, metadata))
+	server.Put("DEFAULT_GROUP", "configurators:a.B::", "1", nacostest.Instance("0.0.0.0", 0, metadata))
 	b.await("healthy", func() bool { return b.status().State == sources.Healthy })
 	off := nacostest.Instance("10.0.0.5", 20880, map[string]string{
 		"path": "a.B", "disabled": "true", "protocol": "override",
 		"category": "configurators",
 	})
-	s.Put("DEFAULT_GROUP", "configurators:a.B::", "2", off)
+	server.Put("DEFAULT_GROUP", "configurators:a.B::", "2", off)
 	b.awaitAll("a-b")
-	s.Delete("DEFAULT_GROUP", "configurators:a.B::", "2")
+	server.Delete("DEFAULT_GROUP", "configurators:a.B::", "2")
 	b.awaitAll("a-b 10.0.0.5:20880*33")
 }
 

@@ -17,37 +17,37 @@ import (
 // TestHasServices_IgnoresFailingRegistration has a provider with a failing check at interface level, and an instance at
 // its address that the mapping could serve.
 func TestHasServices_IgnoresFailingRegistration(t *testing.T) {
-	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
+	run := newRun(sourceOf(t, zktest.New(), patiently()), nil)
 	u, err := provider.ParseURL("dubbo://10.0.0.1:20880/a?application=app")
 	require.NoError(t, err)
-	r.Parts(partsOf("a"), nil)
-	r.Registered(registry.Part{Interface: "a", Category: registry.Providers, Node: "a"},
+	run.Parts(partsOf("a"), nil)
+	run.Registered(registry.Part{Interface: "a", Category: registry.Providers, Node: "a"},
 		[]registry.Registration{{URL: u, Failing: "its check is critical"}}, nil)
 	server := &instance{application: "app", readResult: readResult{succeeded: true}}
 	server.Instance = provider.Instance{Application: "app", Host: "10.0.0.1", Port: 20880}
-	require.False(t, r.hasServices(server), "a failing registration counts as unlisted")
+	require.False(t, run.hasServices(server), "a failing registration counts as unlisted")
 }
 
 // TestReady_WithoutTheRulesOfAnInterface has configurators that cannot be read, of an interface without providers.
 func TestReady_WithoutTheRulesOfAnInterface(t *testing.T) {
-	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
-	r.Connection(registry.Connection{Up: true, Fresh: true})
+	run := newRun(sourceOf(t, zktest.New(), patiently()), nil)
+	run.Connection(registry.Connection{Up: true, Fresh: true})
 	rules := registry.Part{Interface: "a", Category: registry.Configurators, Node: "a"}
-	r.Parts([]registry.Part{rules}, nil)
-	r.Applications(nil, nil)
-	r.Registered(rules, nil, registry.ErrDenied)
-	require.True(t, r.gather(time.Now()).Synced, "each provider was read")
+	run.Parts([]registry.Part{rules}, nil)
+	run.Applications(nil, nil)
+	run.Registered(rules, nil, registry.ErrDenied)
+	require.True(t, run.gather(time.Now()).Synced, "each provider was read")
 }
 
 // TestSidecar_WithoutHostsGoesAtARestart has an application that called no served interface, and ends while the source
 // is stopped.
 func TestSidecar_WithoutHostsGoesAtARestart(t *testing.T) {
-	s := zktest.New()
-	s.Put(node("x.b", "10.0.0.1:20880", "", 1), leaf)
-	s.Put(consumer("x.a", "shop", ""), leaf)
-	b := start(t, s, withSidecars(time.Hour))
+	server := zktest.New()
+	server.Put(node("x.b", "10.0.0.1:20880", "", 1), leaf)
+	server.Put(consumer("x.a", "shop", ""), leaf)
+	b := start(t, server, withSidecars(time.Hour))
 	b.awaitAll("x-b 10.0.0.1:20880*100", "shop sees ./*")
-	b.restart(withSidecars(time.Hour), func() { s.Delete("/dubbo/x.a/consumers") })
+	b.restart(withSidecars(time.Hour), func() { server.Delete("/dubbo/x.a/consumers") })
 	b.awaitAll("x-b 10.0.0.1:20880*100")
 }
 
@@ -111,12 +111,12 @@ func TestFind_AMuteInstanceCostsLessThanAStart(t *testing.T) {
 // TestReady_WithInstanceRemovedBeforeRead has the list of instances that names it stay, since it cannot be
 // read again.
 func TestReady_WithInstanceRemovedBeforeRead(t *testing.T) {
-	r := newRun(sourceOf(t, zktest.New(), patiently()), nil)
-	r.Connection(registry.Connection{Up: true, Fresh: true})
-	r.Parts(nil, nil)
-	r.Applications([]string{"app"}, nil)
-	r.Instances("app", []string{"10.0.0.1:20880"}, nil)
-	r.Instance("app", "10.0.0.1:20880", provider.Instance{}, false, registry.ErrAbsent)
-	r.Instances("app", nil, registry.ErrDenied)
-	require.True(t, r.gather(time.Now()).Synced)
+	run := newRun(sourceOf(t, zktest.New(), patiently()), nil)
+	run.Connection(registry.Connection{Up: true, Fresh: true})
+	run.Parts(nil, nil)
+	run.Applications([]string{"app"}, nil)
+	run.Instances("app", []string{"10.0.0.1:20880"}, nil)
+	run.Instance("app", "10.0.0.1:20880", provider.Instance{}, false, registry.ErrAbsent)
+	run.Instances("app", nil, registry.ErrDenied)
+	require.True(t, run.gather(time.Now()).Synced)
 }

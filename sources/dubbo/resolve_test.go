@@ -23,18 +23,18 @@ import (
 
 // TestMapping_ReadForUnresolvedInstancesOnly has an instance that cannot be asked, and registers its interfaces as well.
 func TestMapping_ReadForUnresolvedInstancesOnly(t *testing.T) {
-	s := zktest.New()
+	server := zktest.New()
 	for n := range 200 {
-		s.Put(fmt.Sprintf("/dubbo/mapping/com.acme.I%d", n), "other")
+		server.Put(fmt.Sprintf("/dubbo/mapping/com.acme.I%d", n), "other")
 	}
-	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
-	b := start(t, s, quickly())
-	b.awaitAll("a 10.0.0.1:20880*100")
-	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	b.awaitUnresolved()
-	require.Less(t, s.Reads(), 100)
-	instanceOf(s, "other", "10.0.0.2:20880", "r1")
-	b.await("the services of the other application", func() bool { return len(b.show()) == 201 })
+	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	rig := start(t, server, quickly())
+	rig.awaitAll("a 10.0.0.1:20880*100")
+	instanceOf(server, "app", "10.0.0.1:20880", "r1")
+	rig.awaitUnresolved()
+	require.Less(t, server.Reads(), 100)
+	instanceOf(server, "other", "10.0.0.2:20880", "r1")
+	rig.await("the services of the other application", func() bool { return len(rig.show()) == 201 })
 }
 
 // askedOf are instances that answer, refuse or hang, by their host.
@@ -102,7 +102,7 @@ func TestUnversionedMetadata_ReadAgain(t *testing.T) {
 	s := zktest.New()
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	var tries atomic.Int32
-	b := start(t, s, patiently(), func(s *Source) {
+	rig := start(t, s, patiently(), func(s *Source) {
 		s.confirmAfter = 10 * time.Millisecond
 		s.asker = asks(func(ctx context.Context, i provider.Instance) (provider.Metadata, string, error) {
 			switch tries.Add(1) {
@@ -114,8 +114,8 @@ func TestUnversionedMetadata_ReadAgain(t *testing.T) {
 			return revisionAsker{"r1": {"a", "b"}}.Ask(ctx, i)
 		})
 	})
-	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100")
-	b.await("it says the same twice", func() bool { return tries.Load() == 4 })
+	rig.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100")
+	rig.await("it says the same twice", func() bool { return tries.Load() == 4 })
 	time.Sleep(100 * time.Millisecond)
 	require.EqualValues(t, 4, tries.Load(), "then it is believed")
 }
@@ -123,16 +123,16 @@ func TestUnversionedMetadata_ReadAgain(t *testing.T) {
 // TestMetadataOverLimit_DegradesStatus has an application with metadata over the limit, and a provider at interface
 // level.
 func TestMetadataOverLimit_DegradesStatus(t *testing.T) {
-	s := zktest.New()
-	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	report(s, "/dubbo/metadata", "app", "r1", strings.Repeat("a", 5_000))
-	s.Put(node("c", "10.0.0.2:20880", "", 1), leaf)
-	b := startWithin(t, intake.Limits{Objects: 10_000}, s, patiently())
+	server := zktest.New()
+	instanceOf(server, "app", "10.0.0.1:20880", "r1")
+	report(server, "/dubbo/metadata", "app", "r1", strings.Repeat("a", 5_000))
+	server.Put(node("c", "10.0.0.2:20880", "", 1), leaf)
+	b := startWithin(t, intake.Limits{Objects: 10_000}, server, patiently())
 	b.awaitAll("c 10.0.0.2:20880*100")
 	b.await("the status reports it", func() bool {
 		return b.status().State == sources.Degraded && strings.HasPrefix(b.status().Message, `application "app" revision "r1": its `)
 	})
-	s.Delete("/services/app/10.0.0.1:20880")
+	server.Delete("/services/app/10.0.0.1:20880")
 	b.await("it has gone", func() bool { return b.status().State == sources.Healthy })
 }
 
@@ -184,13 +184,13 @@ func TestLookup_DroppedWithItsLastInstance(t *testing.T) {
 
 // TestMappingOverLimit_ReturnsError has a ZooKeeper with more interfaces in its mapping than the limit.
 func TestMappingOverLimit_ReturnsError(t *testing.T) {
-	s := zktest.New()
+	server := zktest.New()
 	for n := range registry.MaxMapped + 1 {
-		s.Put(fmt.Sprintf("/dubbo/mapping/com.acme.I%d", n), "app")
+		server.Put(fmt.Sprintf("/dubbo/mapping/com.acme.I%d", n), "app")
 	}
 	a, err := zookeeper.ParseAddress("zookeeper://zk:2181")
 	require.NoError(t, err)
-	r := zookeeper.WithDial(s.Dial, a, time.Minute)
+	r := zookeeper.WithDial(server.Dial, a, time.Minute)
 	watching, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {

@@ -19,16 +19,16 @@ import (
 )
 
 func TestLastProvider_LeavesNoEndpoints(t *testing.T) {
-	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
-	b := start(t, s, patiently())
-	b.awaitAll("a 10.0.0.1:20880*100")
-	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf) // of this connection, and so not in doubt
-	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
-	s.Delete(node("a", "10.0.0.2:20880", "", 1))
-	b.awaitAll("a 10.0.0.1:20880*100")
-	s.Delete(node("a", "10.0.0.1:20880", "", 1))
-	b.awaitAll("a")
+	server := zktest.New()
+	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	rig := start(t, server, patiently())
+	rig.awaitAll("a 10.0.0.1:20880*100")
+	server.Put(node("a", "10.0.0.2:20880", "", 1), leaf) // of this connection, and so not in doubt
+	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
+	server.Delete(node("a", "10.0.0.2:20880", "", 1))
+	rig.awaitAll("a 10.0.0.1:20880*100")
+	server.Delete(node("a", "10.0.0.1:20880", "", 1))
+	rig.awaitAll("a")
 }
 
 func TestRule2InterfaceRequiresProviders(t *testing.T) {
@@ -44,37 +44,37 @@ func TestRule2InterfaceRequiresProviders(t *testing.T) {
 	s.Put("/dubbo/demo.GreetService/consumers/consumer%3A%2F%2F192.0.2.2%2Fdemo.GreetService%3Fapplication%3Dc-3.3.6-0%26interface"+
 		"%3Ddemo.GreetService%26side%3Dconsumer", leaf)
 	s.Put("/dubbo/later/configurators", leaf)
-	b := start(t, s, patiently())
-	b.awaitSync()
-	require.Empty(t, b.show())
+	rig := start(t, s, patiently())
+	rig.awaitSync()
+	require.Empty(t, rig.show())
 	s.Put(node("later", "10.0.0.1:20880", "", 1), leaf)
-	b.awaitAll("later 10.0.0.1:20880*100")
+	rig.awaitAll("later 10.0.0.1:20880*100")
 }
 
 func TestRule10ExpiredSessions_KeepEndpoints(t *testing.T) {
 	for _, how := range []func(*zktest.Server){(*zktest.Server).Expire, (*zktest.Server).Cut} {
-		s := zktest.New()
+		server := zktest.New()
 		first, second := node("a", "10.0.0.1:20880", "", 1), node("a", "10.0.0.2:20880", "", 1)
-		s.Put(first, leaf)
-		s.Put(second, leaf)
+		server.Put(first, leaf)
+		server.Put(second, leaf)
 		settings := patiently()
-		b := start(t, s, settings)
+		b := start(t, server, settings)
 		b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
-		how(s)
+		how(server)
 		b.await("unreachable", func() bool { return b.status().State == sources.Unreachable })
-		s.Delete(first) // its session has ended, and the provider comes back later
-		s.Reconnect()
+		server.Delete(first) // its session has ended, and the provider comes back later
+		server.Reconnect()
 		b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "1 endpoint is not listed and stays") })
-		s.Delete(second) // late: after it was seen in the new session
+		server.Delete(second) // late: after it was seen in the new session
 		b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "2 endpoints") })
 		require.Equal(t, []string{"a 10.0.0.1:20880*100 10.0.0.2:20880*100"}, b.show())
-		s.Put(node("a", "10.0.0.1:20880", "", 9), leaf)
-		s.Put(node("a", "10.0.0.2:20880", "", 9), leaf)
+		server.Put(node("a", "10.0.0.1:20880", "", 9), leaf)
+		server.Put(node("a", "10.0.0.2:20880", "", 9), leaf)
 		b.await("healthy", func() bool { return b.status().State == sources.Healthy })
 		require.Equal(t, []string{"a 10.0.0.1:20880*100 10.0.0.2:20880*100"}, b.show())
-		s.Put(node("a", "10.0.0.3:20880", "", 9), leaf)
+		server.Put(node("a", "10.0.0.3:20880", "", 9), leaf)
 		b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100 10.0.0.3:20880*100")
-		s.Delete(node("a", "10.0.0.3:20880", "", 9)) // new since then: not in doubt
+		server.Delete(node("a", "10.0.0.3:20880", "", 9)) // new since then: not in doubt
 		b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 	}
 }
@@ -84,80 +84,80 @@ func TestDisabledProvider_RemovedDuringHold(t *testing.T) {
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf)
 	s.Put(node("a", "10.0.0.3:20880", "", 1), leaf)
-	b := start(t, s, patiently())
-	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100 10.0.0.3:20880*100")
-	b.restart(patiently(), func() { // then unlisted endpoints stay
+	rig := start(t, s, patiently())
+	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100 10.0.0.3:20880*100")
+	rig.restart(patiently(), func() { // then unlisted endpoints stay
 		s.Delete(node("a", "10.0.0.3:20880", "", 1))
 		s.Put(node("a", "10.0.0.2:20880", "weight=0", 2), leaf)
 	})
-	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.3:20880*100")
+	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.3:20880*100")
 	s.Put("/dubbo/a/configurators/"+url.QueryEscape("override://10.0.0.1:20880/a?category=configurators&disabled=true"), leaf)
-	b.awaitAll("a 10.0.0.3:20880*100")
+	rig.awaitAll("a 10.0.0.3:20880*100")
 }
 
 func TestRules_StayDuringHold(t *testing.T) {
-	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	server := zktest.New()
+	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	rule := "/dubbo/a/configurators/" + url.QueryEscape("override://0.0.0.0/a?category=configurators&dynamic=false&enabled=true&weight=7")
-	s.Put(rule, leaf)
-	b := start(t, s, patiently())
+	server.Put(rule, leaf)
+	b := start(t, server, patiently())
 	b.awaitAll("a 10.0.0.1:20880*7")
-	s.Expire()
-	s.Delete(rule) // with all that ZooKeeper had
-	s.Reconnect()
+	server.Expire()
+	server.Delete(rule) // with all that ZooKeeper had
+	server.Reconnect()
 	b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "1 configurator is not listed and stays") })
-	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf) // a mark
+	server.Put(node("a", "10.0.0.2:20880", "", 1), leaf) // a mark
 	b.awaitAll("a 10.0.0.1:20880*7 10.0.0.2:20880*7")
-	s.Put(rule, leaf)
+	server.Put(rule, leaf)
 	b.await("healthy", func() bool { return b.status().State == sources.Healthy })
 
 	settings := patiently()
 	settings.Hold = 50 * time.Millisecond
-	quick := start(t, s, settings)
+	quick := start(t, server, settings)
 	quick.awaitAll("a 10.0.0.1:20880*7 10.0.0.2:20880*7")
-	s.Expire()
-	s.Delete(rule)
-	s.Reconnect()
+	server.Expire()
+	server.Delete(rule)
+	server.Reconnect()
 	quick.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 }
 
 func TestRefusedSession_Reconnects(t *testing.T) {
-	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
-	b := start(t, s, patiently())
-	b.awaitAll("a 10.0.0.1:20880*100")
-	s.Refuse()
-	s.Delete("/dubbo") // it lost its data
-	s.Put(node("b", "10.0.0.2:20880", "", 1), leaf)
-	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100")
+	server := zktest.New()
+	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	rig := start(t, server, patiently())
+	rig.awaitAll("a 10.0.0.1:20880*100")
+	server.Refuse()
+	server.Delete("/dubbo") // it lost its data
+	server.Put(node("b", "10.0.0.2:20880", "", 1), leaf)
+	rig.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100")
 }
 
 func TestHeldEndpoint_RemovedAfterHold(t *testing.T) {
-	s := zktest.New()
+	server := zktest.New()
 	first, second := node("a", "10.0.0.1:20880", "", 1), node("a", "10.0.0.2:20880", "", 1)
-	s.Put(first, leaf)
-	s.Put(second, leaf)
+	server.Put(first, leaf)
+	server.Put(second, leaf)
 	settings := patiently()
 	settings.Hold = 50 * time.Millisecond
-	b := start(t, s, settings)
-	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
-	s.Expire()
-	s.Delete(first)
-	s.Reconnect()
-	b.awaitAll("a 10.0.0.2:20880*100")
-	b.await("healthy", func() bool { return b.status().State == sources.Healthy })
+	rig := start(t, server, settings)
+	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
+	server.Expire()
+	server.Delete(first)
+	server.Reconnect()
+	rig.awaitAll("a 10.0.0.2:20880*100")
+	rig.await("healthy", func() bool { return rig.status().State == sources.Healthy })
 }
 
 func TestRestart_KeepsUnlistedEndpoints(t *testing.T) {
-	s := zktest.New()
+	server := zktest.New()
 	weighted := node("a", "10.0.0.1:20880", "weight=7", 1)
-	s.Put(weighted, leaf)
-	s.Put(node("b", "10.0.0.1:20880", "", 1), leaf)
-	b := start(t, s, patiently())
+	server.Put(weighted, leaf)
+	server.Put(node("b", "10.0.0.1:20880", "", 1), leaf)
+	b := start(t, server, patiently())
 	b.awaitAll("a 10.0.0.1:20880*7", "b 10.0.0.1:20880*100")
 	b.restart(patiently(), func() {
-		s.Delete("/dubbo/a")
-		s.Delete(node("b", "10.0.0.1:20880", "", 1))
+		server.Delete("/dubbo/a")
+		server.Delete(node("b", "10.0.0.1:20880", "", 1))
 	})
 	b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "2 endpoints are not listed and stay") })
 	require.Equal(t, []string{"a 10.0.0.1:20880*7", "b 10.0.0.1:20880*100"}, b.show())
@@ -166,97 +166,97 @@ func TestRestart_KeepsUnlistedEndpoints(t *testing.T) {
 }
 
 func TestRule10MissedWatch_HealedAndCounted(t *testing.T) {
-	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	server := zktest.New()
+	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	settings := patiently()
 	settings.Resync = time.Second
-	b := start(t, s, settings)
-	b.awaitAll("a 10.0.0.1:20880*100")
-	s.Mute("/dubbo/a/providers")
-	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf)
-	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
-	require.EqualValues(t, 1, b.source.counters.healed.Value())
+	rig := start(t, server, settings)
+	rig.awaitAll("a 10.0.0.1:20880*100")
+	server.Mute("/dubbo/a/providers")
+	server.Put(node("a", "10.0.0.2:20880", "", 1), leaf)
+	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
+	require.EqualValues(t, 1, rig.source.counters.healed.Value())
 }
 
 // TestResumedSession_ReadsAgain has a ZooKeeper that was restored from an older snapshot, with our session in it: no
 // watch fires for the restored changes.
 func TestResumedSession_ReadsAgain(t *testing.T) {
-	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
-	b := start(t, s, patiently())
-	b.awaitAll("a 10.0.0.1:20880*100")
+	server := zktest.New()
+	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	rig := start(t, server, patiently())
+	rig.awaitAll("a 10.0.0.1:20880*100")
 	for n := 2; n < 5; n++ {
-		s.Cut()
-		b.await("unreachable", func() bool { return b.status().State == sources.Unreachable })
-		s.Mute("/dubbo/a/providers")
-		s.Mute("/dubbo/b/providers")
-		s.Put(node("a", fmt.Sprintf("10.0.0.%d:20880", n), "", 1), leaf)
-		s.Reconnect()
-		b.await("read again", func() bool { return strings.Contains(b.show()[0], fmt.Sprintf("10.0.0.%d:", n)) })
+		server.Cut()
+		rig.await("unreachable", func() bool { return rig.status().State == sources.Unreachable })
+		server.Mute("/dubbo/a/providers")
+		server.Mute("/dubbo/b/providers")
+		server.Put(node("a", fmt.Sprintf("10.0.0.%d:20880", n), "", 1), leaf)
+		server.Reconnect()
+		rig.await("read again", func() bool { return strings.Contains(rig.show()[0], fmt.Sprintf("10.0.0.%d:", n)) })
 	}
 }
 
 func TestRule3CrashedProvider_NewRegistrationCounts(t *testing.T) {
-	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "weight=50", 1), leaf)
-	b := start(t, s, patiently())
-	b.awaitAll("a 10.0.0.1:20880*50")
-	s.Put(node("a", "10.0.0.1:20880", "weight=70", 2), leaf)
-	b.awaitAll("a 10.0.0.1:20880*70")
-	s.Delete(node("a", "10.0.0.1:20880", "weight=50", 1))
-	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf) // a mark
-	b.awaitAll("a 10.0.0.1:20880*70 10.0.0.2:20880*100")
+	server := zktest.New()
+	server.Put(node("a", "10.0.0.1:20880", "weight=50", 1), leaf)
+	rig := start(t, server, patiently())
+	rig.awaitAll("a 10.0.0.1:20880*50")
+	server.Put(node("a", "10.0.0.1:20880", "weight=70", 2), leaf)
+	rig.awaitAll("a 10.0.0.1:20880*70")
+	server.Delete(node("a", "10.0.0.1:20880", "weight=50", 1))
+	server.Put(node("a", "10.0.0.2:20880", "", 1), leaf) // a mark
+	rig.awaitAll("a 10.0.0.1:20880*70 10.0.0.2:20880*100")
 }
 
 func TestRule5Configurators(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
-	b := start(t, s, patiently())
-	b.awaitAll("a 10.0.0.1:20880*100")
+	rig := start(t, s, patiently())
+	rig.awaitAll("a 10.0.0.1:20880*100")
 	rule := "/dubbo/a/configurators/" + url.QueryEscape("override://0.0.0.0/a?category=configurators&weight=33")
 	s.Put(rule, leaf)
-	b.awaitAll("a 10.0.0.1:20880*33")
+	rig.awaitAll("a 10.0.0.1:20880*33")
 	s.Put("/dubbo/a/configurators/"+url.QueryEscape("override://10.0.0.1:20880/a?category=configurators&disabled=true"), leaf)
-	b.awaitAll("a")
+	rig.awaitAll("a")
 	s.Delete("/dubbo/a/configurators")
-	b.awaitAll("a 10.0.0.1:20880*100")
+	rig.awaitAll("a 10.0.0.1:20880*100")
 }
 
 func TestUnreadableNodes_DoNotBlockOthers(t *testing.T) {
-	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
-	s.Put("/dubbo/a/providers/%zz", leaf)
-	s.Put("/dubbo/a/providers/"+url.QueryEscape("dubbo://10.0.0.9:none/a"), leaf)
-	s.Put(node("denied", "10.0.0.1:20880", "", 1), leaf)
-	s.Deny("/dubbo/denied")
-	s.Put("/services/app/10.0.0.1:20880", "no JSON")
-	s.Put("/services/empty", leaf)
-	b := start(t, s, patiently())
-	b.awaitSync()
-	b.awaitAll("a 10.0.0.1:20880*100")
-	status := b.status()
+	server := zktest.New()
+	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	server.Put("/dubbo/a/providers/%zz", leaf)
+	server.Put("/dubbo/a/providers/"+url.QueryEscape("dubbo://10.0.0.9:none/a"), leaf)
+	server.Put(node("denied", "10.0.0.1:20880", "", 1), leaf)
+	server.Deny("/dubbo/denied")
+	server.Put("/services/app/10.0.0.1:20880", "no JSON")
+	server.Put("/services/empty", leaf)
+	rig := start(t, server, patiently())
+	rig.awaitSync()
+	rig.awaitAll("a 10.0.0.1:20880*100")
+	status := rig.status()
 	require.Equal(t, sources.Degraded, status.State)
 	require.Contains(t, status.Message, "/dubbo/denied/")
 	require.Contains(t, status.Message, "instance 10.0.0.1:20880 of app")
 	require.Len(t, status.Warnings, 2)
-	s.Allow("/dubbo/denied")
-	b.awaitAll("a 10.0.0.1:20880*100", "denied 10.0.0.1:20880*100")
+	server.Allow("/dubbo/denied")
+	rig.awaitAll("a 10.0.0.1:20880*100", "denied 10.0.0.1:20880*100")
 }
 
 // TestUnreadableNode_KeepsEndpoints turns an instance's node into no JSON, and denies an interface: the endpoints of
 // both stay, and other interfaces follow the registry.
 func TestUnreadableNode_KeepsEndpoints(t *testing.T) {
-	s := zktest.New()
-	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	report(s, "/dubbo/metadata", "app", "r1", "a")
-	s.Put(node("b", "10.0.0.2:20880", "", 1), leaf)
-	s.Put(node("c", "10.0.0.3:20880", "", 1), leaf)
-	b := start(t, s, patiently())
+	server := zktest.New()
+	instanceOf(server, "app", "10.0.0.1:20880", "r1")
+	report(server, "/dubbo/metadata", "app", "r1", "a")
+	server.Put(node("b", "10.0.0.2:20880", "", 1), leaf)
+	server.Put(node("c", "10.0.0.3:20880", "", 1), leaf)
+	b := start(t, server, patiently())
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100")
-	s.Put("/services/app/10.0.0.1:20880", "no JSON")
-	s.Deny("/dubbo/b")
-	s.Put(node("b", "10.0.0.4:20880", "", 1), leaf)
-	s.Put(node("c", "10.0.0.5:20880", "", 1), leaf)
+	server.Put("/services/app/10.0.0.1:20880", "no JSON")
+	server.Deny("/dubbo/b")
+	server.Put(node("b", "10.0.0.4:20880", "", 1), leaf)
+	server.Put(node("c", "10.0.0.5:20880", "", 1), leaf)
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100 10.0.0.5:20880*100")
 	b.await("both are said", func() bool {
 		st := b.status()
@@ -264,23 +264,23 @@ func TestUnreadableNode_KeepsEndpoints(t *testing.T) {
 			strings.Contains(st.Message, "/dubbo/b/")
 	})
 	require.Equal(t, []string{"a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100 10.0.0.5:20880*100"}, b.show())
-	s.Allow("/dubbo/b")
+	server.Allow("/dubbo/b")
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100 10.0.0.4:20880*100", "c 10.0.0.3:20880*100 10.0.0.5:20880*100")
 }
 
 func TestRegisterModeAndNames_Select(t *testing.T) {
-	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
-	s.Put(node("x.b", "10.0.0.1:20880", "", 1), leaf)
-	instanceOf(s, "app", "10.0.0.2:20880", "r1")
-	report(s, "/dubbo/metadata", "app", "r1", "c")
+	server := zktest.New()
+	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	server.Put(node("x.b", "10.0.0.1:20880", "", 1), leaf)
+	instanceOf(server, "app", "10.0.0.2:20880", "r1")
+	report(server, "/dubbo/metadata", "app", "r1", "c")
 	settings := patiently()
 	settings.RegisterMode, settings.SkipInterfaces = modeInterface, []string{"x.*"}
-	s.Deny("/services") // which is of no matter then
-	start(t, s, settings).awaitAll("a 10.0.0.1:20880*100")
-	s.Allow("/services")
+	server.Deny("/services") // which is of no matter then
+	start(t, server, settings).awaitAll("a 10.0.0.1:20880*100")
+	server.Allow("/services")
 	settings.RegisterMode = modeInstance
-	start(t, s, settings).awaitAll("c 10.0.0.2:20880*100")
+	start(t, server, settings).awaitAll("c 10.0.0.2:20880*100")
 }
 
 // instanceOf writes an instance with metadata of that revision.
@@ -314,48 +314,48 @@ func TestBothLevels_MakeOneEndpoint(t *testing.T) {
 }
 
 func TestRule11RevisionsChangeInPlace(t *testing.T) {
-	s := zktest.New()
-	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	instanceOf(s, "app", "10.0.0.2:20880", "r1")
-	report(s, "/dubbo/metadata", "app", "r1", "a")
-	report(s, "/dubbo", "app", "r2", "a", "b") // where dubbo-go has it
-	b := start(t, s, patiently())
-	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
-	instanceOf(s, "app", "10.0.0.2:20880", "r2")
-	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100")
-	instanceOf(s, "app", "10.0.0.2:20880", "r3") // its metadata come later, as Java writes them
-	b.await("unresolved", func() bool { return b.source.counters.unresolved.Value() > 0 })
-	require.Equal(t, []string{"a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100"}, b.show(),
+	server := zktest.New()
+	instanceOf(server, "app", "10.0.0.1:20880", "r1")
+	instanceOf(server, "app", "10.0.0.2:20880", "r1")
+	report(server, "/dubbo/metadata", "app", "r1", "a")
+	report(server, "/dubbo", "app", "r2", "a", "b") // where dubbo-go has it
+	rig := start(t, server, patiently())
+	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
+	instanceOf(server, "app", "10.0.0.2:20880", "r2")
+	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100")
+	instanceOf(server, "app", "10.0.0.2:20880", "r3") // its metadata come later, as Java writes them
+	rig.await("unresolved", func() bool { return rig.source.counters.unresolved.Value() > 0 })
+	require.Equal(t, []string{"a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100"}, rig.show(),
 		"its earlier services stay meanwhile")
-	report(s, "/dubbo/metadata", "app", "r3", "b")
-	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100")
-	instanceOf(s, "app", "10.0.0.2:20880", "0") // it has no services any more
-	b.awaitAll("a 10.0.0.1:20880*100", "b")
+	report(server, "/dubbo/metadata", "app", "r3", "b")
+	rig.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100")
+	instanceOf(server, "app", "10.0.0.2:20880", "0") // it has no services any more
+	rig.awaitAll("a 10.0.0.1:20880*100", "b")
 }
 
 func TestRecreatedInstance_ServesNewRevision(t *testing.T) {
-	s := zktest.New()
-	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	report(s, "/dubbo/metadata", "app", "r1", "a")
-	report(s, "/dubbo/metadata", "app", "r2", "b")
-	b := start(t, s, patiently())
-	b.awaitAll("a 10.0.0.1:20880*100")
-	s.Delete("/services/app/10.0.0.1:20880")
-	instanceOf(s, "app", "10.0.0.1:20880", "r2")
-	b.awaitAll("a", "b 10.0.0.1:20880*100")
+	server := zktest.New()
+	instanceOf(server, "app", "10.0.0.1:20880", "r1")
+	report(server, "/dubbo/metadata", "app", "r1", "a")
+	report(server, "/dubbo/metadata", "app", "r2", "b")
+	rig := start(t, server, patiently())
+	rig.awaitAll("a 10.0.0.1:20880*100")
+	server.Delete("/services/app/10.0.0.1:20880")
+	instanceOf(server, "app", "10.0.0.1:20880", "r2")
+	rig.awaitAll("a", "b 10.0.0.1:20880*100")
 }
 
 // asked is an asker that knows some revisions.
 type revisionAsker map[string][]string
 
-func (a revisionAsker) Ask(_ context.Context, i provider.Instance) (m provider.Metadata, how string, err error) {
+func (a revisionAsker) Ask(_ context.Context, i provider.Instance) (metadata provider.Metadata, how string, err error) {
 	for _, name := range a[i.Revision] {
-		m.Services = append(m.Services, provider.Service{Name: name, Protocol: "dubbo", Port: i.Port})
+		metadata.Services = append(metadata.Services, provider.Service{Name: name, Protocol: "dubbo", Port: i.Port})
 	}
-	if len(m.Services) == 0 {
-		return m, "", errors.New("no answer")
+	if len(metadata.Services) == 0 {
+		return metadata, "", errors.New("no answer")
 	}
-	return m, "themselves", nil
+	return metadata, "themselves", nil
 }
 
 func TestProviders_ServeTheirMetadata(t *testing.T) {
@@ -378,78 +378,78 @@ func TestMapping_ServesUnresolvedInstances(t *testing.T) {
 // TestUnresolvedInstance_StatusNamesReason has instances without readable metadata, until the metadata report has them.
 // One of them registers its interface as well.
 func TestUnresolvedInstance_StatusNamesReason(t *testing.T) {
-	s := zktest.New()
-	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	instanceOf(s, "both", "10.0.0.2:20880", "r2")
-	s.Put("/dubbo/mapping/a", "app")
-	s.Put("/dubbo/mapping/b", "app")
-	s.Put(node("c", "10.0.0.2:20880", "", 1), leaf)
-	b := start(t, s, patiently(), func(s *Source) { s.asker = revisionAsker{} })
-	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100", "c 10.0.0.2:20880*100")
-	b.await("the status names the reason", func() bool {
-		m := b.status().Message
+	server := zktest.New()
+	instanceOf(server, "app", "10.0.0.1:20880", "r1")
+	instanceOf(server, "both", "10.0.0.2:20880", "r2")
+	server.Put("/dubbo/mapping/a", "app")
+	server.Put("/dubbo/mapping/b", "app")
+	server.Put(node("c", "10.0.0.2:20880", "", 1), leaf)
+	rig := start(t, server, patiently(), func(s *Source) { s.asker = revisionAsker{} })
+	rig.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100", "c 10.0.0.2:20880*100")
+	rig.await("the status names the reason", func() bool {
+		m := rig.status().Message
 		return strings.Contains(m, "app revision \"r1\" by the interfaces mapped to them, without group and version, because: "+
 			"metadata report: ") && strings.Contains(m, "no answer") && !strings.Contains(m, "\n")
 	})
-	report(s, "/dubbo/metadata", "app", "r1", "a")
-	b.await("it is known", func() bool { return strings.Contains(b.status().Message, "app by the metadata report") })
+	report(server, "/dubbo/metadata", "app", "r1", "a")
+	rig.await("it is known", func() bool { return strings.Contains(rig.status().Message, "app by the metadata report") })
 }
 
 // TestFallback_StatusNamesReasonOfRevision has three that only count by the interfaces that they register: two for one
 // reason, and one for another.
 func TestFallback_StatusNamesReasonOfRevision(t *testing.T) {
-	s := zktest.New()
+	server := zktest.New()
 	for n, revision := range []string{"r1", "r2", "r3"} {
 		address := fmt.Sprintf("10.0.0.%d:20880", n+1)
-		instanceOf(s, "app", address, revision)
-		s.Put(node("c", address, "", n), leaf)
+		instanceOf(server, "app", address, revision)
+		server.Put(node("c", address, "", n), leaf)
 	}
-	report(s, "/dubbo/metadata", "app", "r3", "c")
-	s.Put("/dubbo/metadata/app/r3", "{broken")
-	b := start(t, s, patiently())
-	b.awaitSync()
+	report(server, "/dubbo/metadata", "app", "r3", "c")
+	server.Put("/dubbo/metadata/app/r3", "{broken")
+	rig := start(t, server, patiently())
+	rig.awaitSync()
 	const fallback = " by their interface registrations or the last known state, because: metadata report: "
-	b.await("each has its reason", func() bool {
-		m := b.status().Message
+	rig.await("each has its reason", func() bool {
+		m := rig.status().Message
 		return strings.Contains(m, `app revision "r1", app revision "r2"`+fallback+"not found") &&
 			strings.Contains(m, `app revision "r3"`+fallback) && strings.Contains(m, "invalid character")
 	})
 }
 
 func TestRestartWithoutMetadata_KeepsServices(t *testing.T) {
-	s := zktest.New()
-	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	report(s, "/dubbo/metadata", "app", "r1", "a")
-	b := start(t, s, patiently())
-	b.awaitAll("a 10.0.0.1:20880*100")
-	b.restart(quickly(), func() { s.Delete("/dubbo/metadata") }) // with settings with which no doubt lasts
-	b.await("unresolved", func() bool { return b.source.counters.unresolved.Value() > 1 })
-	require.Equal(t, []string{"a 10.0.0.1:20880*100"}, b.show())
-	s.Delete("/services/app/10.0.0.1:20880")
-	b.awaitAll()
+	server := zktest.New()
+	instanceOf(server, "app", "10.0.0.1:20880", "r1")
+	report(server, "/dubbo/metadata", "app", "r1", "a")
+	rig := start(t, server, patiently())
+	rig.awaitAll("a 10.0.0.1:20880*100")
+	rig.restart(quickly(), func() { server.Delete("/dubbo/metadata") }) // with settings with which no doubt lasts
+	rig.await("unresolved", func() bool { return rig.source.counters.unresolved.Value() > 1 })
+	require.Equal(t, []string{"a 10.0.0.1:20880*100"}, rig.show())
+	server.Delete("/services/app/10.0.0.1:20880")
+	rig.awaitAll()
 }
 
 func TestInterfaceNames_DifferByCase(t *testing.T) {
-	s := zktest.New()
-	s.Put(node("x.Demo", "10.0.0.1:20880", "", 1), leaf)
-	b := start(t, s, patiently())
-	b.awaitAll("x-demo 10.0.0.1:20880*100")
-	s.Put(node("x.demo", "10.0.0.2:20880", "", 1), leaf)
-	b.await("the other interface gets a suffix", func() bool {
-		lines := b.show()
+	server := zktest.New()
+	server.Put(node("x.Demo", "10.0.0.1:20880", "", 1), leaf)
+	rig := start(t, server, patiently())
+	rig.awaitAll("x-demo 10.0.0.1:20880*100")
+	server.Put(node("x.demo", "10.0.0.2:20880", "", 1), leaf)
+	rig.await("the other interface gets a suffix", func() bool {
+		lines := rig.show()
 		return len(lines) == 2 && lines[0] == "x-demo 10.0.0.2:20880*100" && strings.HasPrefix(lines[1], "x-demo-") &&
 			strings.HasSuffix(lines[1], " 10.0.0.1:20880*100")
 	})
 }
 
 func TestSettings(t *testing.T) {
-	for key, s := range map[string]Settings{
+	for key, settings := range map[string]Settings{
 		"interfaces":   {Interfaces: []string{"["}},
 		"delay":        {Delay: time.Minute},
 		"registerMode": {RegisterMode: "both"},
 		"hold":         {Hold: -1},
 	} {
-		_, err := New("zookeeper://127.0.0.1", s)
+		_, err := New("zookeeper://127.0.0.1", settings)
 		require.ErrorContains(t, err, key+": ")
 	}
 	for _, address := range []string{"zookeeper://", "http://x", "zookeeper://h:port", "zookeeper://h?timeout=x", "zookeeper://h?session=1"} {
@@ -466,12 +466,12 @@ func TestRule12GroupMovesEveryPath(t *testing.T) {
 	s.Put("/g/a/providers/"+url.QueryEscape("dubbo://10.0.0.1:20880/a?application=x&interface=a"), leaf)
 	s.Put("/g/mapping/b", "app")
 	instanceOf(s, "app", "10.0.0.2:20880", "r1")
-	b := start(t, s, patiently(), func(source *Source) { source.registry = inGroup(s, "g") })
-	b.awaitAll("a 10.0.0.1:20880*100")
+	rig := start(t, s, patiently(), func(source *Source) { source.registry = inGroup(s, "g") })
+	rig.awaitAll("a 10.0.0.1:20880*100")
 	s.Put("/g/app/10.0.0.3:20880", `{"name":"app","address":"10.0.0.3","port":20880,"payload":{"metadata":{"dubbo.metadata.revision":"r1"}}}`)
 	report(s, "/g/metadata", "app", "r1", "b")
 	s.Put("/g/metadata/app/r1", `{"app":"app","revision":"r1","services":{"b:dubbo":{"name":"b","protocol":"dubbo","port":20880}}}`)
-	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.3:20880*100")
+	rig.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.3:20880*100")
 }
 
 func inGroup(s *zktest.Server, group string) registry.Registry {
@@ -483,56 +483,56 @@ func inGroup(s *zktest.Server, group string) registry.Registry {
 func TestHold_LastsThroughRepeatedOutage(t *testing.T) {
 	server := zktest.New()
 	source := sourceOf(t, server, Settings{Hold: time.Minute})
-	r := newRun(source, nil)
+	run := newRun(source, nil)
 	u, err := provider.ParseURL("dubbo://10.0.0.5:20880/com.acme.Demo?application=demo&interface=com.acme.Demo")
 	require.NoError(t, err)
 	endpoints := func(now time.Time) int {
-		r.gather(now)
-		r.gather(now) // deferred work
-		return r.endpoints()
+		run.gather(now)
+		run.gather(now) // deferred work
+		return run.endpoints()
 	}
-	r.Connection(registry.Connection{Up: true, Fresh: true})
-	r.Parts(partsOf("com.acme.Demo"), nil)
-	r.Applications(nil, nil)
-	r.Registered(partsOf("com.acme.Demo")[1], nil, nil)
-	r.Registered(partsOf("com.acme.Demo")[0], []registry.Registration{{URL: u}}, nil)
+	run.Connection(registry.Connection{Up: true, Fresh: true})
+	run.Parts(partsOf("com.acme.Demo"), nil)
+	run.Applications(nil, nil)
+	run.Registered(partsOf("com.acme.Demo")[1], nil, nil)
+	run.Registered(partsOf("com.acme.Demo")[0], []registry.Registration{{URL: u}}, nil)
 	now := time.Now()
 	require.Equal(t, 1, endpoints(now))
-	r.Connection(registry.Connection{Message: "away"})
-	r.Connection(registry.Connection{Up: true, Fresh: true})
-	r.Registered(partsOf("com.acme.Demo")[0], nil, nil)
+	run.Connection(registry.Connection{Message: "away"})
+	run.Connection(registry.Connection{Up: true, Fresh: true})
+	run.Registered(partsOf("com.acme.Demo")[0], nil, nil)
 	require.Equal(t, 1, endpoints(now), "it is not listed, and in doubt")
-	r.Connection(registry.Connection{Message: "away again"})
+	run.Connection(registry.Connection{Message: "away again"})
 	require.Equal(t, 1, endpoints(now.Add(time.Hour)))
-	r.Connection(registry.Connection{Up: true, Fresh: true})
+	run.Connection(registry.Connection{Up: true, Fresh: true})
 	require.Equal(t, 1, endpoints(now.Add(30*time.Second)))
 	require.Zero(t, endpoints(now.Add(2*time.Minute)))
 }
 
 // TestInterfaceOverLimit_DoesNotBlockOthers has one that lists more than is taken.
 func TestInterfaceOverLimit_DoesNotBlockOthers(t *testing.T) {
-	s := zktest.New()
+	server := zktest.New()
 	for n := range 100_001 {
-		s.Put(fmt.Sprintf("/dubbo/flood/providers/%d", n), leaf)
+		server.Put(fmt.Sprintf("/dubbo/flood/providers/%d", n), leaf)
 	}
-	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
-	b := start(t, s, patiently())
-	b.awaitSync()
-	b.awaitAll("a 10.0.0.1:20880*100")
-	b.await("it is degraded", func() bool { return b.status().State == sources.Degraded })
-	require.Contains(t, b.status().Message, `"/dubbo/flood/providers": its 100001 children are over the limit of 100000`)
+	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	rig := start(t, server, patiently())
+	rig.awaitSync()
+	rig.awaitAll("a 10.0.0.1:20880*100")
+	rig.await("it is degraded", func() bool { return rig.status().State == sources.Degraded })
+	require.Contains(t, rig.status().Message, `"/dubbo/flood/providers": its 100001 children are over the limit of 100000`)
 }
 
 // TestSynced_WaitsForNewApplications completes the list of applications after the first publication.
 func TestSynced_WaitsForNewApplications(t *testing.T) {
-	r := newRun(sourceOf(t, zktest.New(), quickly()), nil)
-	r.Connection(registry.Connection{Up: true, Fresh: true})
-	r.Parts(nil, nil)
-	r.Applications(nil, &registry.Incomplete{})
+	run := newRun(sourceOf(t, zktest.New(), quickly()), nil)
+	run.Connection(registry.Connection{Up: true, Fresh: true})
+	run.Parts(nil, nil)
+	run.Applications(nil, &registry.Incomplete{})
 	now := time.Now()
-	require.False(t, r.gather(now).Synced, "the list is incomplete")
-	r.Applications([]string{"app"}, nil)
-	require.False(t, r.gather(now).Synced, "the application is unread")
-	r.Instances("app", nil, nil)
-	require.True(t, r.gather(now).Synced)
+	require.False(t, run.gather(now).Synced, "the list is incomplete")
+	run.Applications([]string{"app"}, nil)
+	require.False(t, run.gather(now).Synced, "the application is unread")
+	run.Instances("app", nil, nil)
+	require.True(t, run.gather(now).Synced)
 }

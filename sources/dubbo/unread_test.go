@@ -51,11 +51,11 @@ func TestDisabledProvider_RemovedWithoutMetadata(t *testing.T) {
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf)
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	b := start(t, s, quickly())
-	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
-	b.awaitUnresolved()
+	rig := start(t, s, quickly())
+	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
+	rig.awaitUnresolved()
 	s.Put("/dubbo/a/configurators/"+url.QueryEscape("override://10.0.0.1:20880/a?category=configurators&disabled=true"), leaf)
-	b.awaitAll("a 10.0.0.2:20880*100")
+	rig.awaitAll("a 10.0.0.2:20880*100")
 }
 
 // TestDisablingRule_AppliesDuringHold has a configurator while all that is not listed stays.
@@ -63,13 +63,13 @@ func TestDisablingRule_AppliesDuringHold(t *testing.T) {
 	s := zktest.New()
 	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
 	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf)
-	b := start(t, s, patiently())
-	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
+	rig := start(t, s, patiently())
+	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 	s.Expire()
 	s.Reconnect()
-	b.await("up again", func() bool { return b.source.counters.sessions.Value() > 0 })
+	rig.await("up again", func() bool { return rig.source.counters.sessions.Value() > 0 })
 	s.Put("/dubbo/a/configurators/"+url.QueryEscape("override://10.0.0.1:20880/a?category=configurators&disabled=true"), leaf)
-	b.awaitAll("a 10.0.0.2:20880*100")
+	rig.awaitAll("a 10.0.0.2:20880*100")
 }
 
 // TestNacosDisabledInstance_RemovedDuringHold disables a provider in Nacos' console, at both levels.
@@ -91,14 +91,14 @@ func TestNacosDisabledInstance_RemovedDuringHold(t *testing.T) {
 				server.Put("DEFAULT_GROUP", registration.service, "1", i)
 			}
 			put(true)
-			b := startInNacos(t, server, patiently())
-			b.awaitAll("a 10.0.0.1:20880*100")
+			rig := startInNacos(t, server, patiently())
+			rig.awaitAll("a 10.0.0.1:20880*100")
 			server.Stop()
-			b.await("unreachable", func() bool { return b.status().State == sources.Unreachable })
+			rig.await("unreachable", func() bool { return rig.status().State == sources.Unreachable })
 			server.Restart()
-			b.await("up again", func() bool { return b.source.counters.sessions.Value() > 0 })
+			rig.await("up again", func() bool { return rig.source.counters.sessions.Value() > 0 })
 			put(false)
-			b.awaitAll("a")
+			rig.awaitAll("a")
 		})
 	}
 }
@@ -107,110 +107,110 @@ func TestNacosDisabledInstance_RemovedDuringHold(t *testing.T) {
 func TestUnresolvedInstance_DisabledStops(t *testing.T) {
 	server := nacostest.Start(t)
 	applicationInNacos(server, "app")
-	b := startInNacos(t, server, patiently())
-	b.awaitAll("a 10.0.0.1:20880*100")
+	rig := startInNacos(t, server, patiently())
+	rig.awaitAll("a 10.0.0.1:20880*100")
 	disabled := nacostest.Instance("10.0.0.1", 20880, map[string]string{
 		"dubbo.endpoints": `[{"port":20880,"protocol":"dubbo"}]`, "dubbo.metadata.revision": "r2",
 		"dubbo.metadata.storage-type": "remote",
 	})
 	server.Put("DEFAULT_GROUP", "app", "1", disabled)
-	b.awaitUnresolved()
-	require.Equal(t, []string{"a 10.0.0.1:20880*100"}, b.show(), "its earlier services stay")
+	rig.awaitUnresolved()
+	require.Equal(t, []string{"a 10.0.0.1:20880*100"}, rig.show(), "its earlier services stay")
 	disabled["enabled"] = false
 	server.Put("DEFAULT_GROUP", "app", "1", disabled)
-	b.awaitAll("a")
+	rig.awaitAll("a")
 }
 
 // TestUnresolvedInstance_SavesNoOtherPort redeploys a provider on another port of its host, without readable metadata.
 func TestUnresolvedInstance_SavesNoOtherPort(t *testing.T) {
-	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
-	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	b := start(t, s, quickly())
-	b.awaitAll("a 10.0.0.1:20880*100")
-	b.awaitUnresolved()
-	s.Delete(node("a", "10.0.0.1:20880", "", 1))
-	s.Delete("/services/app/10.0.0.1:20880")
-	s.Put(node("a", "10.0.0.1:20881", "", 2), leaf)
-	instanceOf(s, "app", "10.0.0.1:20881", "r2")
-	b.awaitAll("a 10.0.0.1:20881*100")
+	server := zktest.New()
+	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	instanceOf(server, "app", "10.0.0.1:20880", "r1")
+	rig := start(t, server, quickly())
+	rig.awaitAll("a 10.0.0.1:20880*100")
+	rig.awaitUnresolved()
+	server.Delete(node("a", "10.0.0.1:20880", "", 1))
+	server.Delete("/services/app/10.0.0.1:20880")
+	server.Put(node("a", "10.0.0.1:20881", "", 2), leaf)
+	instanceOf(server, "app", "10.0.0.1:20881", "r2")
+	rig.awaitAll("a 10.0.0.1:20881*100")
 }
 
 // TestUnresolvedInstance_SavesNoRemovedInterface has a provider that removes one of its interfaces, and an instance of
 // it without readable metadata.
 func TestUnresolvedInstance_SavesNoRemovedInterface(t *testing.T) {
-	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
-	s.Put(node("b", "10.0.0.1:20880", "", 1), leaf)
-	instanceOf(s, "app", "10.0.0.1:20880", "r1")
+	server := zktest.New()
+	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	server.Put(node("b", "10.0.0.1:20880", "", 1), leaf)
+	instanceOf(server, "app", "10.0.0.1:20880", "r1")
 	settings := quickly()
 	settings.KeepEmpty, settings.Grace = time.Hour, time.Hour
-	b := start(t, s, settings)
-	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100")
-	b.awaitUnresolved()
-	s.Delete(node("a", "10.0.0.1:20880", "", 1))
-	b.awaitAll("a", "b 10.0.0.1:20880*100")
+	rig := start(t, server, settings)
+	rig.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100")
+	rig.awaitUnresolved()
+	server.Delete(node("a", "10.0.0.1:20880", "", 1))
+	rig.awaitAll("a", "b 10.0.0.1:20880*100")
 }
 
 // TestUnresolvedInstance_KeepsServices has an address and a name that labels of endpoints cannot hold: an IPv6 address
 // as Java writes it in full, and an application with Chinese letters.
 func TestUnresolvedInstance_KeepsServices(t *testing.T) {
 	for application, address := range map[string]string{"app": "fd00:0:0:0:0:0:0:5", "订单": "10.0.0.1"} {
-		s := zktest.New()
-		s.Put("/services/"+application+"/"+address+":20880", fmt.Sprintf(
+		server := zktest.New()
+		server.Put("/services/"+application+"/"+address+":20880", fmt.Sprintf(
 			`{"name":%q,"address":%q,"port":20880,"payload":{"metadata":{"dubbo.endpoints":"[{\"port\":20880,\"protocol\":\"dubbo\"}]",`+
 				`"dubbo.metadata.revision":"r1"}}}`,
 			application, address))
-		report(s, "/dubbo/metadata", application, "r1", "a")
-		b := start(t, s, patiently())
-		b.await("served", func() bool { return len(b.show()) == 1 && strings.HasSuffix(b.show()[0], ":20880*100") })
-		before := b.show()
-		b.restart(quickly(), func() { s.Delete("/dubbo/metadata") })
-		b.awaitHeld(1)
-		require.Equal(t, before, b.show())
+		report(server, "/dubbo/metadata", application, "r1", "a")
+		rig := start(t, server, patiently())
+		rig.await("served", func() bool { return len(rig.show()) == 1 && strings.HasSuffix(rig.show()[0], ":20880*100") })
+		before := rig.show()
+		rig.restart(quickly(), func() { server.Delete("/dubbo/metadata") })
+		rig.awaitHeld(1)
+		require.Equal(t, before, rig.show())
 	}
 }
 
 // TestDeniedNodes_KeepEndpointsAcrossRestart has applications and interfaces hidden from us while we are away.
 func TestDeniedNodes_KeepEndpointsAcrossRestart(t *testing.T) {
-	s := zktest.New()
-	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	report(s, "/dubbo/metadata", "app", "r1", "a")
-	instanceOf(s, "other", "10.0.0.2:20880", "r1")
-	report(s, "/dubbo/metadata", "other", "r1", "b")
-	s.Put(node("c", "10.0.0.3:20880", "", 1), leaf)
-	b := start(t, s, patiently())
+	server := zktest.New()
+	instanceOf(server, "app", "10.0.0.1:20880", "r1")
+	report(server, "/dubbo/metadata", "app", "r1", "a")
+	instanceOf(server, "other", "10.0.0.2:20880", "r1")
+	report(server, "/dubbo/metadata", "other", "r1", "b")
+	server.Put(node("c", "10.0.0.3:20880", "", 1), leaf)
+	rig := start(t, server, patiently())
 	served := []string{"a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100"}
-	b.awaitAll(served...)
+	rig.awaitAll(served...)
 	settings := quickly()
 	settings.KeepEmpty = time.Hour
-	b.restart(settings, func() {
-		s.Deny("/services/app")
-		s.Deny("/dubbo/c")
+	rig.restart(settings, func() {
+		server.Deny("/services/app")
+		server.Deny("/dubbo/c")
 	})
-	b.awaitHeld(2)
-	require.Equal(t, served, b.show())
-	s.Delete("/services/app/10.0.0.1:20880")
-	s.Delete(node("c", "10.0.0.3:20880", "", 1))
-	s.Allow("/services/app")
-	s.Allow("/dubbo/c")
-	b.awaitAll("a", "b 10.0.0.2:20880*100", "c")
+	rig.awaitHeld(2)
+	require.Equal(t, served, rig.show())
+	server.Delete("/services/app/10.0.0.1:20880")
+	server.Delete(node("c", "10.0.0.3:20880", "", 1))
+	server.Allow("/services/app")
+	server.Allow("/dubbo/c")
+	rig.awaitAll("a", "b 10.0.0.2:20880*100", "c")
 }
 
 // TestMalformedInstance_StaysAcrossRestart turns a node into no instance while the source is stopped.
 func TestMalformedInstance_StaysAcrossRestart(t *testing.T) {
-	s := zktest.New()
-	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	report(s, "/dubbo/metadata", "app", "r1", "a")
-	b := start(t, s, patiently())
-	b.awaitAll("a 10.0.0.1:20880*100")
+	server := zktest.New()
+	instanceOf(server, "app", "10.0.0.1:20880", "r1")
+	report(server, "/dubbo/metadata", "app", "r1", "a")
+	rig := start(t, server, patiently())
+	rig.awaitAll("a 10.0.0.1:20880*100")
 	settings := quickly()
 	settings.KeepEmpty = time.Hour
-	b.restart(settings, func() { s.Put("/services/app/10.0.0.1:20880", "no JSON") })
-	b.awaitHeld(1)
-	require.Equal(t, []string{"a 10.0.0.1:20880*100"}, b.show())
-	s.Delete("/services/app/10.0.0.1:20880")
-	b.awaitAll("a")
+	rig.restart(settings, func() { server.Put("/services/app/10.0.0.1:20880", "no JSON") })
+	rig.awaitHeld(1)
+	require.Equal(t, []string{"a 10.0.0.1:20880*100"}, rig.show())
+	server.Delete("/services/app/10.0.0.1:20880")
+	rig.awaitAll("a")
 }
 
 // TestNacosRefusedApplication_StaysAcrossRestart has Nacos answer with an error.
@@ -220,20 +220,20 @@ func TestNacosRefusedApplication_StaysAcrossRestart(t *testing.T) {
 	server.Put("DEFAULT_GROUP", "z", "1", nacostest.Instance("10.0.0.2", 80, nil))
 	settings := quickly()
 	settings.KeepEmpty = time.Hour
-	b := startInNacos(t, server, settings)
-	b.awaitAll("a 10.0.0.1:20880*100")
-	client := b.source.registry
+	rig := startInNacos(t, server, settings)
+	rig.awaitAll("a 10.0.0.1:20880*100")
+	client := rig.source.registry
 	server.Refuse("DEFAULT_GROUP", "app", "no")
-	require.NoError(t, b.supervisor.Reconfigure([]sources.Spec{{
-		Name: "dubbo", Table: b.table, Source: idle{}, Partial: true, Guard: guard.Settings{Off: true},
+	require.NoError(t, rig.supervisor.Reconfigure([]sources.Spec{{
+		Name: "dubbo", Table: rig.table, Source: idle{}, Partial: true, Guard: guard.Settings{Off: true},
 	}}))
-	b.source = sourceOf(t, b.server, settings)
-	b.source.registry = client
-	require.NoError(t, b.supervisor.Reconfigure([]sources.Spec{{
-		Name: "dubbo", Table: b.table, Source: b.source, Partial: true, Guard: guard.Settings{Off: true},
+	rig.source = sourceOf(t, rig.server, settings)
+	rig.source.registry = client
+	require.NoError(t, rig.supervisor.Reconfigure([]sources.Spec{{
+		Name: "dubbo", Table: rig.table, Source: rig.source, Partial: true, Guard: guard.Settings{Off: true},
 	}}))
-	b.awaitHeld(1)
-	require.Equal(t, []string{"a 10.0.0.1:20880*100"}, b.show())
+	rig.awaitHeld(1)
+	require.Equal(t, []string{"a 10.0.0.1:20880*100"}, rig.show())
 }
 
 // applicationInNacos registers one that serves interface a.
@@ -251,12 +251,12 @@ func TestNacosUnlistedApplication_Stays(t *testing.T) {
 	applicationInNacos(server, "app")
 	settings := quickly()
 	settings.KeepEmpty = time.Hour
-	b := startInNacos(t, server, settings)
-	b.awaitAll("a 10.0.0.1:20880*100")
+	rig := startInNacos(t, server, settings)
+	rig.awaitAll("a 10.0.0.1:20880*100")
 	lists := func() int { return server.Requests("ServiceListRequest") }
 	listed := func() {
 		before := lists()
-		b.await("it is listed again, and again", func() bool { return lists() >= before+2 })
+		rig.await("it is listed again, and again", func() bool { return lists() >= before+2 })
 	}
 	listed() // the doubt of the start is over
 	server.Hide("DEFAULT_GROUP", "app")
@@ -264,13 +264,13 @@ func TestNacosUnlistedApplication_Stays(t *testing.T) {
 	// a mark
 	server.Put("DEFAULT_GROUP", "providers:b::", "1", nacostest.Instance("10.0.0.3", 20880,
 		map[string]string{"category": "providers", "protocol": "dubbo", "path": "b"}))
-	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.3:20880*100")
+	rig.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.3:20880*100")
 	server.Show("DEFAULT_GROUP", "app")
 	listed()
-	require.Equal(t, []string{"a 10.0.0.1:20880*100", "b 10.0.0.3:20880*100"}, b.show())
+	require.Equal(t, []string{"a 10.0.0.1:20880*100", "b 10.0.0.3:20880*100"}, rig.show())
 	server.Hide("DEFAULT_GROUP", "app")
 	server.Delete("DEFAULT_GROUP", "app", "1")
-	b.awaitAll("a", "b 10.0.0.3:20880*100")
+	rig.awaitAll("a", "b 10.0.0.3:20880*100")
 }
 
 // TestNacosRefusedVersion_DoesNotBlockOthers has two versions of an interface.
@@ -289,13 +289,13 @@ func TestNacosRefusedVersion_DoesNotBlockOthers(t *testing.T) {
 
 // TestDeniedInterface_ServedByInstances has its providers register at both levels.
 func TestDeniedInterface_ServedByInstances(t *testing.T) {
-	s := zktest.New()
-	s.Put(node("a", "10.0.0.9:20880", "", 1), leaf)
-	s.Put(node("other", "10.0.0.9:20880", "", 1), leaf)
-	s.Deny("/dubbo/a")
-	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	report(s, "/dubbo/metadata", "app", "r1", "a")
-	b := start(t, s, quickly())
+	server := zktest.New()
+	server.Put(node("a", "10.0.0.9:20880", "", 1), leaf)
+	server.Put(node("other", "10.0.0.9:20880", "", 1), leaf)
+	server.Deny("/dubbo/a")
+	instanceOf(server, "app", "10.0.0.1:20880", "r1")
+	report(server, "/dubbo/metadata", "app", "r1", "a")
+	b := start(t, server, quickly())
 	b.awaitAll("a 10.0.0.1:20880*100", "other 10.0.0.9:20880*100")
 }
 
@@ -314,31 +314,31 @@ func (o odd) ChildrenW(path string) ([]string, *zk.Stat, <-chan zk.Event, error)
 
 // TestNodeWithError_DoesNotBlockOthers has a server that says something else of it than that we may not read it.
 func TestNodeWithError_DoesNotBlockOthers(t *testing.T) {
-	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
-	s.Put(node("b", "10.0.0.1:20880", "", 1), leaf)
+	server := zktest.New()
+	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	server.Put(node("b", "10.0.0.1:20880", "", 1), leaf)
 	dial := func(ctx context.Context, state func(registry.Connection)) (zookeeper.Conn, error) {
-		c, err := s.Dial(ctx, state)
+		c, err := server.Dial(ctx, state)
 		return odd{c, "/dubbo/b/providers"}, err
 	}
-	b := start(t, s, quickly(), func(source *Source) {
+	rig := start(t, server, quickly(), func(source *Source) {
 		source.registry = zookeeper.WithDial(dial, zookeeper.Address{Group: "dubbo"}, time.Minute)
 	})
-	b.awaitAll("a 10.0.0.1:20880*100")
-	require.Contains(t, b.status().Message, "/dubbo/b/providers")
+	rig.awaitAll("a 10.0.0.1:20880*100")
+	require.Contains(t, rig.status().Message, "/dubbo/b/providers")
 }
 
 // TestNodeSpelling_DoesNotRemoveProviders has a consumer that does not encode the name of an interface as Dubbo does.
 func TestNodeSpelling_DoesNotRemoveProviders(t *testing.T) {
-	s := zktest.New()
+	server := zktest.New()
 	put := func(spelling, host string) {
 		text := fmt.Sprintf("dubbo://%s:20880/x.Demo$Inner?application=app&interface=x.Demo$Inner", host)
-		s.Put("/dubbo/"+spelling+"/providers/"+url.QueryEscape(text), leaf)
+		server.Put("/dubbo/"+spelling+"/providers/"+url.QueryEscape(text), leaf)
 	}
 	put("x.Demo%24Inner", "10.0.0.1")
 	settings := quickly()
 	settings.Grace, settings.KeepEmpty = time.Hour, time.Hour
-	b := start(t, s, settings)
+	b := start(t, server, settings)
 	serves := func(hosts ...string) {
 		b.await(fmt.Sprintf("%v", hosts), func() bool {
 			lines := b.show()
@@ -347,30 +347,30 @@ func TestNodeSpelling_DoesNotRemoveProviders(t *testing.T) {
 		})
 	}
 	serves("10.0.0.1")
-	s.Put("/dubbo/x.Demo$Inner/consumers/x", leaf)
+	server.Put("/dubbo/x.Demo$Inner/consumers/x", leaf)
 	put("x.Demo%24Inner", "10.0.0.2") // a mark
 	serves("10.0.0.1", "10.0.0.2")
 	put("x.Demo$Inner", "10.0.0.3")
 	serves("10.0.0.1", "10.0.0.2", "10.0.0.3")
-	s.Delete("/dubbo/x.Demo%24Inner")
+	server.Delete("/dubbo/x.Demo%24Inner")
 	serves("10.0.0.3")
 }
 
 // TestSkippedInterface_NotServedAtAnyLevel has it registered at both, as Dubbo 3 does by default.
 func TestSkippedInterface_NotServedAtAnyLevel(t *testing.T) {
-	s := zktest.New()
-	s.Put(node("x.secret", "10.0.0.1:20880", "", 1), leaf)
-	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
-	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	report(s, "/dubbo/metadata", "app", "r1", "a", "x.secret")
-	b := start(t, s, patiently())
-	b.awaitAll("a 10.0.0.1:20880*100", "x-secret 10.0.0.1:20880*100")
+	server := zktest.New()
+	server.Put(node("x.secret", "10.0.0.1:20880", "", 1), leaf)
+	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	instanceOf(server, "app", "10.0.0.1:20880", "r1")
+	report(server, "/dubbo/metadata", "app", "r1", "a", "x.secret")
+	rig := start(t, server, patiently())
+	rig.awaitAll("a 10.0.0.1:20880*100", "x-secret 10.0.0.1:20880*100")
 	settings := patiently()
 	settings.SkipInterfaces = []string{"x.*"}
-	b.restart(settings, func() {})
-	b.awaitAll("a 10.0.0.1:20880*100")
-	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf) // a mark
-	b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
+	rig.restart(settings, func() {})
+	rig.awaitAll("a 10.0.0.1:20880*100")
+	server.Put(node("a", "10.0.0.2:20880", "", 1), leaf) // a mark
+	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 }
 
 // endpoints returns how many are believed.
@@ -381,55 +381,55 @@ func (s *state) endpoints() (n int) {
 
 // TestRules_RemovedWithInterface has ZooKeeper lose an interface, with the reads of its nodes in any order.
 func TestRules_RemovedWithInterface(t *testing.T) {
-	r := newRun(sourceOf(t, zktest.New(), quickly()), nil)
+	run := newRun(sourceOf(t, zktest.New(), quickly()), nil)
 	rule, err := provider.ParseURL("override://0.0.0.0/b?category=configurators&disabled=true")
 	require.NoError(t, err)
-	r.Connection(registry.Connection{Up: true, Fresh: true})
-	r.Applications(nil, nil)
+	run.Connection(registry.Connection{Up: true, Fresh: true})
+	run.Applications(nil, nil)
 	parts := partsOf("b")
-	r.Parts(parts, nil)
-	r.Registered(parts[0], nil, nil)
-	r.Registered(parts[1], []registry.Registration{{URL: rule}}, nil)
+	run.Parts(parts, nil)
+	run.Registered(parts[0], nil, nil)
+	run.Registered(parts[1], []registry.Registration{{URL: rule}}, nil)
 	now := time.Now()
-	r.gather(now)
-	r.Registered(parts[0], nil, registry.ErrAbsent)
-	r.Parts(nil, nil) // which stops the watch of its rules
+	run.gather(now)
+	run.Registered(parts[0], nil, registry.ErrAbsent)
+	run.Parts(nil, nil) // which stops the watch of its rules
 	now = now.Add(time.Hour)
-	r.gather(now)
-	r.gather(now)
+	run.gather(now)
+	run.gather(now)
 	u, err := provider.ParseURL("dubbo://10.0.0.1:20880/b?application=app&interface=b")
 	require.NoError(t, err)
 	p, _, err := u.Provider()
 	require.NoError(t, err)
-	r.serve(&instance{id: "1"}, []provider.Provider{p})
-	r.gather(now.Add(time.Minute))
-	require.Equal(t, 1, r.endpoints(), "no node in the registry disables it")
+	run.serve(&instance{id: "1"}, []provider.Provider{p})
+	run.gather(now.Add(time.Minute))
+	require.Equal(t, 1, run.endpoints(), "no node in the registry disables it")
 }
 
 // TestRemovedInterfaces_FreeState has a thousand come and go.
 func TestRemovedInterfaces_FreeState(t *testing.T) {
-	r := newRun(sourceOf(t, zktest.New(), quickly()), nil)
-	r.Connection(registry.Connection{Up: true, Fresh: true})
-	r.Applications(nil, nil)
-	r.Parts(nil, nil)
+	run := newRun(sourceOf(t, zktest.New(), quickly()), nil)
+	run.Connection(registry.Connection{Up: true, Fresh: true})
+	run.Applications(nil, nil)
+	run.Parts(nil, nil)
 	now := time.Now()
-	r.gather(now)
+	run.gather(now)
 	for n := range 1000 {
 		parts := partsOf(fmt.Sprintf("tmp.I%d", n))
-		r.Parts(parts, nil)
-		r.Registered(parts[0], nil, nil)
-		r.Registered(parts[1], nil, nil)
+		run.Parts(parts, nil)
+		run.Registered(parts[0], nil, nil)
+		run.Registered(parts[1], nil, nil)
 		now = now.Add(time.Minute)
-		r.gather(now)
+		run.gather(now)
 	}
-	r.Parts(nil, nil)
+	run.Parts(nil, nil)
 	for range 5 {
 		now = now.Add(time.Hour)
-		r.gather(now)
+		run.gather(now)
 	}
-	r.Parts(partsOf("b"), nil)
-	require.LessOrEqual(t, len(r.gather(now).Contents), 1, "those that are gone are not published again")
-	require.Len(t, r.interfaces, 1)
+	run.Parts(partsOf("b"), nil)
+	require.LessOrEqual(t, len(run.gather(now).Contents), 1, "those that are gone are not published again")
+	require.Len(t, run.interfaces, 1)
 }
 
 // TestIPv6InstancesInAGroup has addresses as Java writes them, with colons and without brackets, where interfaces and
@@ -446,8 +446,8 @@ func TestIPv6InstancesInAGroup(t *testing.T) {
 
 // TestServicesOverLimit_Refused has an instance with more than there is room for.
 func TestServicesOverLimit_Refused(t *testing.T) {
-	s := newRun(sourceOf(t, zktest.New(), quickly()), nil).state
-	s.maxServices = 3
+	state := newRun(sourceOf(t, zktest.New(), quickly()), nil).state
+	state.maxServices = 3
 	services := func(names ...string) (providers []provider.Provider) {
 		for _, n := range names {
 			providers = append(providers, provider.Provider{ID: provider.ID{Interface: n}})
@@ -455,34 +455,34 @@ func TestServicesOverLimit_Refused(t *testing.T) {
 		return providers
 	}
 	first, second := &instance{id: "1", application: "app"}, &instance{id: "2", application: "app"}
-	s.serve(first, services("a", "b"))
-	s.serve(second, services("a"))
-	s.serve(second, services("a", "b"))
+	state.serve(first, services("a", "b"))
+	state.serve(second, services("a"))
+	state.serve(second, services("a", "b"))
 	require.Equal(t, 1, second.serviceCount, "its services stay")
 	require.EqualError(t, second.failure, "instance 2 of app: its 2 services are over the limit of 3 services of all instances")
-	s.drop(first)
-	s.serve(second, services("a", "b", "c"))
+	state.drop(first)
+	state.serve(second, services("a", "b", "c"))
 	require.Equal(t, 3, second.serviceCount)
-	require.Equal(t, 3, s.serviceCount)
+	require.Equal(t, 3, state.serviceCount)
 }
 
 // TestRestore_UnparsedContentStays has content of an earlier run without objects, while the interfaces may not be read.
 func TestRestore_UnparsedContentStays(t *testing.T) {
-	r := newRun(sourceOf(t, zktest.New(), quickly()), nil)
+	run := newRun(sourceOf(t, zktest.New(), quickly()), nil)
 	services := func(now time.Time) int {
-		r.gather(now)
-		r.gather(now)
-		count, _ := r.Services()
+		run.gather(now)
+		run.gather(now)
+		count, _ := run.Services()
 		return count
 	}
-	r.restore("a", nil)
-	r.Connection(registry.Connection{Up: true, Certain: true})
-	r.Parts(nil, registry.ErrDenied)
-	r.Applications([]string{"app"}, nil)
-	r.Instances("app", nil, nil)
+	run.restore("a", nil)
+	run.Connection(registry.Connection{Up: true, Certain: true})
+	run.Parts(nil, registry.ErrDenied)
+	run.Applications([]string{"app"}, nil)
+	run.Instances("app", nil, nil)
 	now := time.Now()
 	require.Equal(t, 1, services(now))
 	require.Equal(t, 1, services(now.Add(time.Hour)))
-	r.Parts(nil, nil)
+	run.Parts(nil, nil)
 	require.Zero(t, services(now.Add(2*time.Hour)))
 }

@@ -62,8 +62,8 @@ func list(t *testing.T, c serverClient, server string) (*response, error) {
 
 // TestRefusals is the table of statuses.
 func TestRefusals(t *testing.T) {
-	s := eurekatest.Start(t)
-	c := newClient(t, s.Address(), "", nil)
+	server := eurekatest.Start(t)
+	serverClient := newClient(t, server.Address(), "", nil)
 	for status, denied := range map[int]bool{
 		http.StatusUnauthorized:        true,
 		http.StatusForbidden:           true,
@@ -75,48 +75,48 @@ func TestRefusals(t *testing.T) {
 		http.StatusFound:               false,
 		http.StatusNoContent:           false,
 	} {
-		s.Answer("/apps", status)
-		s.Answer("/apps/delta", status)
-		_, err := list(t, c, s.Host())
-		require.ErrorContains(t, err, "GET http://"+s.Host()+"/eureka/apps: ")
+		server.Answer("/apps", status)
+		server.Answer("/apps/delta", status)
+		_, err := list(t, serverClient, server.Host())
+		require.ErrorContains(t, err, "GET http://"+server.Host()+"/eureka/apps: ")
 		require.ErrorContains(t, err, fmt.Sprint(status))
 		require.Equal(t, denied, errors.Is(err, fetch.ErrDenied))
-		_, err = c.Changes(t.Context(), s.Host(), &response{})
-		require.ErrorContains(t, err, "GET http://"+s.Host()+"/eureka/apps/delta: ")
+		_, err = serverClient.Changes(t.Context(), server.Host(), &response{})
+		require.ErrorContains(t, err, "GET http://"+server.Host()+"/eureka/apps/delta: ")
 	}
 }
 
 func TestWhatIsNoAnswer(t *testing.T) {
-	s := eurekatest.Start(t)
-	c := newClient(t, s.Address(), "", nil)
+	server := eurekatest.Start(t)
+	serverClient := newClient(t, server.Address(), "", nil)
 	for _, body := range []string{"<html>", `{"applications":`, `{"timestamp":1}`} {
-		s.Say("/apps", body)
-		_, err := list(t, c, s.Host())
+		server.Say("/apps", body)
+		_, err := list(t, serverClient, server.Host())
 		require.ErrorContains(t, err, "no answer of a Eureka", body)
 	}
-	s.Say("/apps", `"`+strings.Repeat("x", 64<<20)+`"`)
-	_, err := list(t, c, s.Host())
+	server.Say("/apps", `"`+strings.Repeat("x", 64<<20)+`"`)
+	_, err := list(t, serverClient, server.Host())
 	require.ErrorContains(t, err, "more than 64 MiB")
-	s.Say("/apps", "")
-	s.Put("orders", eurekatest.Instance("a", "10.0.0.1", 80, nil))
-	all, err := list(t, c, s.Host())
+	server.Say("/apps", "")
+	server.Put("orders", eurekatest.Instance("a", "10.0.0.1", 80, nil))
+	response, err := list(t, serverClient, server.Host())
 	require.NoError(t, err)
-	require.Len(t, all.Instances, 1)
-	same, err := c.Listing(t.Context(), s.Host(), all)
+	require.Len(t, response.Instances, 1)
+	same, err := serverClient.Listing(t.Context(), server.Host(), response)
 	require.NoError(t, err)
-	require.Same(t, all, same, "it is not decoded again")
+	require.Same(t, response, same, "it is not decoded again")
 }
 
 func TestCredentials(t *testing.T) {
-	s := eurekatest.Start(t)
-	s.Ask("me:p@ss")
-	ask := func(c serverClient) error { _, err := list(t, c, s.Host()); return err }
-	require.ErrorIs(t, ask(newClient(t, s.Address(), "", nil)), fetch.ErrDenied)
-	require.NoError(t, ask(newClient(t, "eureka://me:p%40ss@"+s.Host(), "", nil)))
+	server := eurekatest.Start(t)
+	server.Ask("me:p@ss")
+	ask := func(c serverClient) error { _, err := list(t, c, server.Host()); return err }
+	require.ErrorIs(t, ask(newClient(t, server.Address(), "", nil)), fetch.ErrDenied)
+	require.NoError(t, ask(newClient(t, "eureka://me:p%40ss@"+server.Host(), "", nil)))
 
 	file := filepath.Join(t.TempDir(), "credentials")
 	require.NoError(t, os.WriteFile(file, []byte("me:p@ss"), 0o600))
-	c := newClient(t, s.Address(), file, nil)
+	c := newClient(t, server.Address(), file, nil)
 	require.NoError(t, os.Remove(file))
 	require.ErrorIs(t, ask(c), os.ErrNotExist)
 	for text, ok := range map[string]bool{"me:p@ss\n": true, "me:old": false, "me": false, ":p@ss": false, "me:p@ss\nyou:too": false} {

@@ -56,82 +56,82 @@ func (c *cluster) expect(state sources.State, server int, addresses ...string) s
 }
 
 func TestSeveralServers(t *testing.T) {
-	c := newCluster(t, 3)
-	first, second, third := c.servers[0], c.servers[1], c.servers[2]
+	cluster := newCluster(t, 3)
+	first, second, third := cluster.servers[0], cluster.servers[1], cluster.servers[2]
 	every := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"}
-	for _, server := range c.servers {
-		c.put(server, every...)
+	for _, server := range cluster.servers {
+		cluster.put(server, every...)
 	}
-	c.expect(sources.Healthy, 0, every...)
+	cluster.expect(sources.Healthy, 0, every...)
 	first.Stop()
 	second.Delete("orders", every[3])
 	second.Settle()
-	health := c.expect(sources.Degraded, 1, every...)
+	health := cluster.expect(sources.Degraded, 1, every...)
 	require.Contains(t, health.Message, "1 endpoint is not listed and stays (eureka vip orders) until ")
 	require.Equal(t, 1, health.Unconfirmed)
 	require.NotZero(t, health.End)
-	c.put(second, every[3])
-	c.expect(sources.Healthy, 1, every...)
+	cluster.put(second, every[3])
+	cluster.expect(sources.Healthy, 1, every...)
 
 	first.Restart()
-	c.expect(sources.Healthy, 1, every...)
-	c.Follower.Returns = time.Time{}
-	c.expect(sources.Healthy, 0, every...)
+	cluster.expect(sources.Healthy, 1, every...)
+	cluster.Follower.Returns = time.Time{}
+	cluster.expect(sources.Healthy, 0, every...)
 	second.Stop()
 	first.Stop()
-	c.expect(sources.Healthy, 2, every...)
+	cluster.expect(sources.Healthy, 2, every...)
 	first.Restart()
 	first.Forget()
-	c.put(first, every[0])
-	c.Follower.Returns = time.Time{}
-	c.expect(sources.Healthy, 2, every...) // the first server lists too little
+	cluster.put(first, every[0])
+	cluster.Follower.Returns = time.Time{}
+	cluster.expect(sources.Healthy, 2, every...) // the first server lists too little
 
 	first.Stop()
 	third.Stop()
-	health = c.expect(sources.Unreachable, 2, every...)
-	for _, server := range c.servers {
+	health = cluster.expect(sources.Unreachable, 2, every...)
+	for _, server := range cluster.servers {
 		require.Contains(t, health.Message, server.Host())
 	}
 	third.Restart()
 	third.Ask("me:word")
-	c.expect(sources.Denied, 2, every...)
+	cluster.expect(sources.Denied, 2, every...)
 	third.Ask("")
-	health = c.expect(sources.Healthy, 2, every...)
-	require.EqualValues(t, 3, c.counts.Switches.Value())
+	health = cluster.expect(sources.Healthy, 2, every...)
+	require.EqualValues(t, 3, cluster.counts.Switches.Value())
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.Equal(t, registry.Batch{Health: health, Next: time.Hour}, c.Poll(ctx, time.Now()))
+	require.Equal(t, registry.Batch{Health: health, Next: time.Hour}, cluster.Poll(ctx, time.Now()))
 }
 
 // TestChanges_ProveRemoval has instances go during a suspicion: at once if the server reports their end, else after the
 // hold.
 func TestChanges_ProveRemoval(t *testing.T) {
-	c := newCluster(t, 1)
-	server := c.servers[0]
+	cluster := newCluster(t, 1)
+	server := cluster.servers[0]
 	every := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"}
-	c.put(server, every...)
-	c.expect(sources.Healthy, 0, every...)
+	cluster.put(server, every...)
+	cluster.expect(sources.Healthy, 0, every...)
 	server.Delete("orders", every[0])
 	server.Expire("orders", every[1])
-	c.expect(sources.Healthy, 0, every[2:]...)
-	require.True(t, c.Explained)
+	cluster.expect(sources.Healthy, 0, every[2:]...)
+	require.True(t, cluster.Explained)
 	server.Delete("orders", every[2])
 	server.Settle()
-	c.expect(sources.Degraded, 0, every[2:]...)
-	require.False(t, c.Explained)
+	cluster.expect(sources.Degraded, 0, every[2:]...)
+	require.False(t, cluster.Explained)
 	server.Answer("/apps/delta", 403)
-	c.expect(sources.Degraded, 0, every[2:]...)
+	cluster.expect(sources.Degraded, 0, every[2:]...)
 }
 
 // TestUnchangedListing has a server repeat its answer: the source decodes it once, and does not begin a suspicion.
 func TestUnchangedListing(t *testing.T) {
-	c := newCluster(t, 1)
-	c.put(c.servers[0], "10.0.0.1")
-	c.expect(sources.Healthy, 0, "10.0.0.1")
-	c.listed = nil
-	c.expect(sources.Healthy, 0, "10.0.0.1")
-	require.Nil(t, c.listed)
-	require.EqualValues(t, 1, c.counts.Suspicions.Value())
-	require.EqualValues(t, 2, c.counts.Reads.Value())
+	cluster := newCluster(t, 1)
+	cluster.put(cluster.servers[0], "10.0.0.1")
+	cluster.expect(sources.Healthy, 0, "10.0.0.1")
+	cluster.listed = nil
+	cluster.expect(sources.Healthy, 0, "10.0.0.1")
+	require.Nil(t, cluster.listed)
+	require.EqualValues(t, 1, cluster.counts.Suspicions.Value())
+	require.EqualValues(t, 2, cluster.counts.Reads.Value())
 }

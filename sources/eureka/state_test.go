@@ -241,11 +241,11 @@ func TestInDoubt(t *testing.T) {
 		"the one that was killed does not": {listing(append(change(func(i *wire.Instance) { i.Status = wire.Down }),
 			change(func(i *wire.Instance) { i.ID, i.Dirty = "x", 2 })...)), true},
 	} {
-		b := newBook(t)
-		b.takes(timeAt(0), listing(up("10.0.0.1", "10.0.0.2"), switched), "10.0.0.1", "10.0.0.2")
-		b.settle(timeAt(time.Minute))
-		b.take(test.now, timeAt(time.Minute+2*time.Second))
-		require.Equal(t, test.stays, slices.Contains(b.served(orders), "10.0.0.1"), name)
+		book := newBook(t)
+		book.takes(timeAt(0), listing(up("10.0.0.1", "10.0.0.2"), switched), "10.0.0.1", "10.0.0.2")
+		book.settle(timeAt(time.Minute))
+		book.take(test.now, timeAt(time.Minute+2*time.Second))
+		require.Equal(t, test.stays, slices.Contains(book.served(orders), "10.0.0.1"), name)
 	}
 }
 
@@ -280,35 +280,35 @@ func TestBalancer_SwitchesServer(t *testing.T) {
 		"it has as many, of others": registered(2, "10.0.0.1", "10.0.0.2", "10.0.0.6", "10.0.0.7", "10.0.0.8"),
 		"it does not have one":      registered(2, addresses[:4]...),
 	} {
-		b := newBook(t)
-		b.take(listing(registered(1, addresses...), switched), timeAt(0))
-		b.settle(timeAt(time.Minute))
-		b.take(listing(listed), timeAt(time.Hour))
-		require.Subset(t, b.served(orders), addresses, name)
+		book := newBook(t)
+		book.take(listing(registered(1, addresses...), switched), timeAt(0))
+		book.settle(timeAt(time.Minute))
+		book.take(listing(listed), timeAt(time.Hour))
+		require.Subset(t, book.served(orders), addresses, name)
 	}
 }
 
 // TestHold_LastsThroughRepeatedOutage has an outage begin during a hold: no instance can register meanwhile.
 func TestHold_LastsThroughRepeatedOutage(t *testing.T) {
-	b := newBook(t)
-	b.takes(timeAt(0), listing(up("10.0.0.1"), switched), "10.0.0.1")
-	b.takes(timeAt(time.Minute), listing(nil, outage), "10.0.0.1")
-	b.Leave(timeAt(time.Minute))
-	b.takes(timeAt(time.Hour), listing(nil, outage), "10.0.0.1")
-	b.settle(timeAt(time.Hour + time.Minute - 1))
-	require.Equal(t, []string{"10.0.0.1"}, b.served(orders))
-	b.settle(timeAt(time.Hour + time.Minute))
-	require.Equal(t, []string{}, b.served(orders))
+	book := newBook(t)
+	book.takes(timeAt(0), listing(up("10.0.0.1"), switched), "10.0.0.1")
+	book.takes(timeAt(time.Minute), listing(nil, outage), "10.0.0.1")
+	book.Leave(timeAt(time.Minute))
+	book.takes(timeAt(time.Hour), listing(nil, outage), "10.0.0.1")
+	book.settle(timeAt(time.Hour + time.Minute - 1))
+	require.Equal(t, []string{"10.0.0.1"}, book.served(orders))
+	book.settle(timeAt(time.Hour + time.Minute))
+	require.Equal(t, []string{}, book.served(orders))
 }
 
 // TestHold_EndsBehindAlternatingServers has each answer come from another server, as behind a proxy.
 func TestHold_EndsBehindAlternatingServers(t *testing.T) {
-	b := newBook(t)
-	b.takes(timeAt(0), listing(up("10.0.0.1", "10.0.0.2"), switched), "10.0.0.1", "10.0.0.2")
+	book := newBook(t)
+	book.takes(timeAt(0), listing(up("10.0.0.1", "10.0.0.2"), switched), "10.0.0.1", "10.0.0.2")
 	for second := time.Duration(1); second <= 60; second++ {
-		b.takes(timeAt(second*time.Second), listing(up("10.0.0.1"), switched), "10.0.0.1", "10.0.0.2")
+		book.takes(timeAt(second*time.Second), listing(up("10.0.0.1"), switched), "10.0.0.1", "10.0.0.2")
 	}
-	b.takes(timeAt(61*time.Second), listing(up("10.0.0.1"), switched), "10.0.0.1")
+	book.takes(timeAt(61*time.Second), listing(up("10.0.0.1"), switched), "10.0.0.1")
 }
 
 // TestRestart_KeepsPublishedEndpoints has two instances that an earlier run published: the first one was in doubt for
@@ -336,20 +336,20 @@ func TestRestart_KeepsPublishedEndpoints(t *testing.T) {
 			listing(nil, removed("10.0.0.2", time.Second)), []string{"10.0.0.1"}, []string{}, []string{},
 		},
 	} {
-		b := earlier.restarted(timeAt(0))
-		b.take(test.first, timeAt(0))
-		require.Equal(t, test.atOnce, b.served(orders), name)
-		require.Equal(t, registry.Port{Number: 8000, Protocol: "HTTP"}, b.port())
-		b.settle(timeAt(30 * time.Second))
-		require.Equal(t, test.after, b.served(orders), name)
-		b.settle(timeAt(time.Minute))
-		require.Equal(t, test.end, b.served(orders), name)
+		book := earlier.restarted(timeAt(0))
+		book.take(test.first, timeAt(0))
+		require.Equal(t, test.atOnce, book.served(orders), name)
+		require.Equal(t, registry.Port{Number: 8000, Protocol: "HTTP"}, book.port())
+		book.settle(timeAt(30 * time.Second))
+		require.Equal(t, test.after, book.served(orders), name)
+		book.settle(timeAt(time.Minute))
+		require.Equal(t, test.end, book.served(orders), name)
 	}
-	b := newBook(t)
-	b.settings.Skip = []string{"orders"}
-	b.Restore("orders", []*resource.Resource{earlier.published[orders]}, b.selects)
-	require.Len(t, b.apply(reading{answer: listing(nil).answer, switched: true}, timeAt(0)).Contents, 1)
-	require.Nil(t, b.served(orders), "the settings no longer select it")
+	book := newBook(t)
+	book.settings.Skip = []string{"orders"}
+	book.Restore("orders", []*resource.Resource{earlier.published[orders]}, book.selects)
+	require.Len(t, book.apply(reading{answer: listing(nil).answer, switched: true}, timeAt(0)).Contents, 1)
+	require.Nil(t, book.served(orders), "the settings no longer select it")
 }
 
 // TestRestoredGroup_WithoutObjectsStays has an earlier run with transforms: only its groups are known.
@@ -361,15 +361,15 @@ func TestRestoredGroup_WithoutObjectsStays(t *testing.T) {
 		"it is not listed": {listing(nil), time.Minute},
 		"it is listed":     {listing(up("10.0.0.1")), 0},
 	} {
-		b := newBook(t)
-		b.Restore("orders", nil, b.selects)
-		contents := b.apply(reading{answer: test.first.answer, switched: true}, timeAt(0)).Contents
+		book := newBook(t)
+		book.Restore("orders", nil, book.selects)
+		contents := book.apply(reading{answer: test.first.answer, switched: true}, timeAt(0)).Contents
 		if test.delay > 0 {
 			require.Empty(t, contents, name)
-			require.Equal(t, timeAt(test.delay), b.Next(), name)
-			require.Empty(t, b.Contents(timeAt(test.delay-1)), name)
+			require.Equal(t, timeAt(test.delay), book.Next(), name)
+			require.Empty(t, book.Contents(timeAt(test.delay-1)), name)
 		}
-		require.Len(t, append(contents, b.Contents(timeAt(test.delay))...), 1, name)
+		require.Len(t, append(contents, book.Contents(timeAt(test.delay))...), 1, name)
 	}
 }
 
@@ -385,22 +385,22 @@ func TestHolds_EndDespiteRestarts(t *testing.T) {
 		"both, and the clock":           {ours: true, jump: -time.Hour},
 		"both, and the clock, by a bit": {ours: true, jump: -5 * time.Second},
 	} {
-		b := newBook(t)
-		b.take(listing(up("10.0.0.1", "10.0.0.2"), switched), timeAt(0))
+		book := newBook(t)
+		book.take(listing(up("10.0.0.1", "10.0.0.2"), switched), timeAt(0))
 		clock := time.Second
-		b.takes(timeAt(clock), listing(up("10.0.0.1"), outage), "10.0.0.1", "10.0.0.2")
+		book.takes(timeAt(clock), listing(up("10.0.0.1"), outage), "10.0.0.1", "10.0.0.2")
 		for round := range 9 { // of eight seconds each: a hold and a bit
 			clock += 8 * time.Second
-			b.Leave(timeAt(clock))
+			book.Leave(timeAt(clock))
 			if test.ours {
 				if round == 0 {
 					clock += test.jump
 				}
-				b = b.restarted(timeAt(clock))
+				book = book.restarted(timeAt(clock))
 			}
-			b.take(listing(up("10.0.0.1"), outage), timeAt(clock))
+			book.take(listing(up("10.0.0.1"), outage), timeAt(clock))
 		}
-		require.Equal(t, []string{"10.0.0.1"}, b.served(orders), name)
+		require.Equal(t, []string{"10.0.0.1"}, book.served(orders), name)
 	}
 }
 
@@ -468,32 +468,32 @@ func TestMalformedInstance_KeepsRestoredEndpoint(t *testing.T) {
 		"it is down":                   {change(func(i *wire.Instance) { i.Status = wire.Down }), false},
 		"its status cannot be read":    {change(func(i *wire.Instance) { i.Status = wire.Unknown }), true},
 	} {
-		b := publishing(t, up("10.0.0.1")...).restarted(timeAt(0))
-		b.take(listing([]wire.Instance{test.listed}), timeAt(0))
-		b.settle(timeAt(time.Minute))
-		require.Equal(t, test.stays, len(b.served(orders)) == 1, name)
+		book := publishing(t, up("10.0.0.1")...).restarted(timeAt(0))
+		book.take(listing([]wire.Instance{test.listed}), timeAt(0))
+		book.settle(timeAt(time.Minute))
+		require.Equal(t, test.stays, len(book.served(orders)) == 1, name)
 		if test.stays {
-			require.Zero(t, b.Next(), "it is not in doubt: it is listed")
-			b.takes(timeAt(time.Hour), listing([]wire.Instance{test.listed}), "10.0.0.1")
-			b.takes(timeAt(2*time.Hour), listing(nil), []string{}...)
+			require.Zero(t, book.Next(), "it is not in doubt: it is listed")
+			book.takes(timeAt(time.Hour), listing([]wire.Instance{test.listed}), "10.0.0.1")
+			book.takes(timeAt(2*time.Hour), listing(nil), []string{}...)
 		}
 	}
 }
 
 // TestMalformedInstance_KeepsLastVersion has an instance that becomes unreadable.
 func TestMalformedInstance_KeepsLastVersion(t *testing.T) {
-	b := newBook(t)
-	b.takes(timeAt(0), listing(up("10.0.0.1"), switched), "10.0.0.1")
+	book := newBook(t)
+	book.takes(timeAt(0), listing(up("10.0.0.1"), switched), "10.0.0.1")
 	broken := wire.Instance{Key: up("10.0.0.1")[0].Key, Status: wire.Unknown, Broken: errors.New("no")}
 	for range 2 {
-		b.takes(timeAt(time.Hour), listing([]wire.Instance{broken}), "10.0.0.1")
-		require.Len(t, b.problems, 1)
-		require.Zero(t, b.Next(), "it is not in doubt: it is listed")
+		book.takes(timeAt(time.Hour), listing([]wire.Instance{broken}), "10.0.0.1")
+		require.Len(t, book.problems, 1)
+		require.Zero(t, book.Next(), "it is not in doubt: it is listed")
 	}
 	broken.Status = wire.Down
-	b.takes(timeAt(time.Hour), listing([]wire.Instance{broken}), []string{}...)
-	b.takes(timeAt(time.Hour), listing(up("10.0.0.1")), "10.0.0.1")
-	require.Empty(t, b.problems)
+	book.takes(timeAt(time.Hour), listing([]wire.Instance{broken}), []string{}...)
+	book.takes(timeAt(time.Hour), listing(up("10.0.0.1")), "10.0.0.1")
+	require.Empty(t, book.problems)
 }
 
 // TestReplicas_ServeSamePort has two replicas with the same instances. One of them ran earlier.
@@ -517,17 +517,17 @@ func TestReplicas_ServeSamePort(t *testing.T) {
 }
 
 func TestMalformedInstance_NamedInProblems(t *testing.T) {
-	b := newBook(t)
+	book := newBook(t)
 	instances := up("10.0.0.1", "10.0.0.2", "10.0.0.3")
 	instances[0].Broken = errors.New("its port is odd")
 	instances[1].Port.Enabled = false
 	r := listing(instances)
 	r.answer.Nameless, r.answer.Why = 2, errors.New("no name")
-	b.takes(timeAt(0), r, "10.0.0.3")
+	book.takes(timeAt(0), r, "10.0.0.3")
 	require.Equal(t, []string{
 		"2 instances without a name: no name", `app "ORDERS" instance "10.0.0.1" cannot be read: its port is odd`,
 		`app "ORDERS" instance "10.0.0.2": none of its ports is enabled`,
-	}, b.problems)
+	}, book.problems)
 }
 
 func TestSelects(t *testing.T) {

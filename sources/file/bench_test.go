@@ -42,14 +42,14 @@ func processorTime(b *testing.B) time.Duration {
 }
 
 func start(b *testing.B, dir string, n int) {
-	src, err := New("fs://"+dir, Settings{})
+	source, err := New("fs://"+dir, Settings{})
 	require.NoError(b, err)
 	table := new(memstore.Table)
-	s := sources.NewSupervisor(sources.Options{})
-	require.NoError(b, s.Reconfigure([]sources.Spec{{Name: "bench", Source: src, Table: table}}))
+	supervisor := sources.NewSupervisor(sources.Options{})
+	require.NoError(b, supervisor.Reconfigure([]sources.Spec{{Name: "bench", Source: source, Table: table}}))
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	go func() { ended <- supervisor.Run(ctx) }()
 	for {
 		changed := table.Changed()
 		if table.Synced() {

@@ -35,14 +35,14 @@ func BenchmarkChurn(b *testing.B) {
 				require.NoError(b, os.Rename(filepath.Join(dir, ".f"), filepath.Join(dir, "f.yaml")))
 			}
 			write(0)
-			src, err := New("fs://"+dir, Settings{QuietDelay: time.Millisecond})
+			source, err := New("fs://"+dir, Settings{QuietDelay: time.Millisecond})
 			require.NoError(b, err)
 			table := new(memstore.Table)
-			s := sources.NewSupervisor(sources.Options{})
-			require.NoError(b, s.Reconfigure([]sources.Spec{{Name: "bench", Source: src, Table: table}}))
+			supervisor := sources.NewSupervisor(sources.Options{})
+			require.NoError(b, supervisor.Reconfigure([]sources.Spec{{Name: "bench", Source: source, Table: table}}))
 			ctx, cancel := context.WithCancel(b.Context())
 			ended := make(chan error, 1)
-			go func() { ended <- s.Run(ctx) }()
+			go func() { ended <- supervisor.Run(ctx) }()
 			next := func(ready func() bool) {
 				for {
 					changed := table.Changed()

@@ -44,14 +44,14 @@ type tree struct {
 }
 
 func (h *tree) Source() sources.Source {
-	s, err := New("fs://"+h.root, Settings{
+	source, err := New("fs://"+h.root, Settings{
 		QuietDelay: 5 * time.Millisecond, RescanInterval: 100 * time.Millisecond, Derive: h.derive,
 	})
 	require.NoError(h.t, err)
 	if h.blind {
-		s.blind = true
+		source.blind = true
 	}
-	return s
+	return source
 }
 
 func (h *tree) Key(name string) resource.Key {

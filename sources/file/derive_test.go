@@ -95,62 +95,62 @@ spec: {gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTT
 
 // Without the setting, such objects are passed over.
 func TestDerivation_OffByDefault(t *testing.T) {
-	l := prepare(t)
-	l.write("a.yaml", route("a", "a1"))
-	l.startSynced()
-	require.Zero(t, l.table.Snapshot().Len())
-	require.Equal(t, 1, l.status().Foreign)
+	live := prepare(t)
+	live.write("a.yaml", route("a", "a1"))
+	live.startSynced()
+	require.Zero(t, live.table.Snapshot().Len())
+	require.Equal(t, 1, live.status().Foreign)
 }
 
 // Derived objects stay while their object is broken, also in another file.
 func TestBrokenRoute_KeepsDerivedObjects(t *testing.T) {
-	l := prepare(t)
-	l.write("a.yaml", route("a", "a1"), route("b", "b1"))
-	l.write("c.yaml", route("c", "c1"))
-	l.startWith(deriving)
-	l.await("it is synced", l.table.Synced)
+	live := prepare(t)
+	live.write("a.yaml", route("a", "a1"), route("b", "b1"))
+	live.write("c.yaml", route("c", "c1"))
+	live.startWith(deriving)
+	live.await("it is synced", live.table.Synced)
 
-	l.write("a.yaml", brokenRoute("a"), route("b", "b2"))
-	l.awaitHeader("b", "b2")
-	require.Equal(t, "a1", l.header("a"))
-	q := l.awaitQuarantined(1)[0]
+	live.write("a.yaml", brokenRoute("a"), route("b", "b2"))
+	live.awaitHeader("b", "b2")
+	require.Equal(t, "a1", live.header("a"))
+	q := live.awaitQuarantined(1)[0]
 	require.Equal(t, "HTTPRoute default/a", q.Key().String())
 	require.True(t, q.LastGoodServes)
-	require.Contains(t, q.Reason, l.path("a.yaml")+":1: HTTPRoute default/a")
+	require.Contains(t, q.Reason, live.path("a.yaml")+":1: HTTPRoute default/a")
 
-	l.write("d.yaml", brokenRoute("c"))
-	l.awaitQuarantined(2)
-	l.remove("c.yaml") // it is not the one that is broken, but has no other version
-	l.awaitEntry("one")
-	require.Equal(t, "c1", l.header("c"))
-	l.remove("d.yaml")
-	l.awaitHeader("c", "")
+	live.write("d.yaml", brokenRoute("c"))
+	live.awaitQuarantined(2)
+	live.remove("c.yaml") // it is not the one that is broken, but has no other version
+	live.awaitEntry("one")
+	require.Equal(t, "c1", live.header("c"))
+	live.remove("d.yaml")
+	live.awaitHeader("c", "")
 
-	l.write("a.yaml", "{{{")
-	l.awaitEntry("two")
-	require.Equal(t, "a1", l.header("a"))
-	require.Equal(t, "b2", l.header("b"))
-	l.rename("a.yaml", "e.yaml")
-	l.awaitEntry("three")
-	require.Equal(t, "a1", l.header("a"))
-	l.write("e.yaml", route("a", "a2"))
-	l.awaitHeader("a", "a2")
-	l.awaitHeader("b", "")
-	require.Empty(t, l.status().Quarantined)
-	l.neverWithout("a")
+	live.write("a.yaml", "{{{")
+	live.awaitEntry("two")
+	require.Equal(t, "a1", live.header("a"))
+	require.Equal(t, "b2", live.header("b"))
+	live.rename("a.yaml", "e.yaml")
+	live.awaitEntry("three")
+	require.Equal(t, "a1", live.header("a"))
+	live.write("e.yaml", route("a", "a2"))
+	live.awaitHeader("a", "a2")
+	live.awaitHeader("b", "")
+	require.Empty(t, live.status().Quarantined)
+	live.neverWithout("a")
 }
 
 // An object that moves from one file to another is never missing.
 func TestDerivedMoves(t *testing.T) {
-	l := prepare(t)
-	l.write("a.yaml", route("a", "a1"))
-	l.startWith(deriving)
-	l.await("it is synced", l.table.Synced)
-	l.rename("a.yaml", "b.yaml")
-	l.await("it is at its new place", func() bool {
-		return strings.Contains(l.table.Snapshot().Get(keyOfRoute("a")).Origin().Place, "b.yaml")
+	live := prepare(t)
+	live.write("a.yaml", route("a", "a1"))
+	live.startWith(deriving)
+	live.await("it is synced", live.table.Synced)
+	live.rename("a.yaml", "b.yaml")
+	live.await("it is at its new place", func() bool {
+		return strings.Contains(live.table.Snapshot().Get(keyOfRoute("a")).Origin().Place, "b.yaml")
 	})
-	l.neverWithout("a")
+	live.neverWithout("a")
 }
 
 // A restart derives the same objects as the last run, also if files were broken or made unreadable in between.
@@ -192,31 +192,31 @@ func TestDerivedAfterRestart(t *testing.T) {
 
 // A source without a valid object of any API does not count as read.
 func TestStart_WithoutValidRouteIsUnsynced(t *testing.T) {
-	l := prepare(t)
-	l.write("a.yaml", brokenRoute("a"))
-	l.startWith(deriving)
-	l.awaitHealth(sources.Degraded, "1 in quarantine")
-	require.False(t, l.table.Synced())
-	l.write("a.yaml", route("a", "a1"))
-	l.await("it is synced", l.table.Synced)
+	live := prepare(t)
+	live.write("a.yaml", brokenRoute("a"))
+	live.startWith(deriving)
+	live.awaitHealth(sources.Degraded, "1 in quarantine")
+	require.False(t, live.table.Synced())
+	live.write("a.yaml", route("a", "a1"))
+	live.await("it is synced", live.table.Synced)
 }
 
 // Routes may refer to a ServiceEntry.
 func TestRoutesOfEntries(t *testing.T) {
-	l := prepare(t)
+	live := prepare(t)
 	toEntry := strings.NewReplacer(`group: "", kind: Service, name: a`, "group: networking.istio.io, kind: ServiceEntry, name: x")
-	l.write("a.yaml", toEntry.Replace(route("a", "a1")))
-	l.write("b.yaml", entry("x", "x.example.com"))
-	l.startWith(deriving)
-	l.await("it is synced", l.table.Synced)
+	live.write("a.yaml", toEntry.Replace(route("a", "a1")))
+	live.write("b.yaml", entry("x", "x.example.com"))
+	live.startWith(deriving)
+	live.await("it is synced", live.table.Synced)
 	derived := false
-	for r := range l.table.Snapshot().List(resource.VirtualService, "default") {
+	for r := range live.table.Snapshot().List(resource.VirtualService, "default") {
 		spec, err := r.Spec()
 		require.NoError(t, err)
 		derived = true
 		require.Equal(t, []string{"x.example.com"}, spec.(*networking.VirtualService).GetHosts())
 	}
-	require.True(t, derived, l.status().Warnings)
+	require.True(t, derived, live.status().Warnings)
 }
 
 func TestDeriveOptions_Validated(t *testing.T) {

@@ -48,128 +48,128 @@ func TestBrokenDocument_KeepsOthers(t *testing.T) {
 }
 
 func TestUnrelatedFiles_Ignored(t *testing.T) {
-	l := prepare(t)
-	l.write("good.yaml", entry("good", "good.example.com"))
-	l.write("binary.yaml", string(bytes.Repeat([]byte{0x7f, 'E', 'L', 'F', 0, 1, 2, 0xff}, 4096)))
-	l.write("pod.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
-	l.write("empty.yaml", "")
-	l.write("comment.yaml", "# nothing yet\n---\n")
-	l.write("list.json", "[1, 2]")
-	require.NoError(t, syscall.Mkfifo(l.path("pipe.yaml"), 0o600))
-	l.link("/dev/null", "masked.yaml")
-	l.startSynced()
-	require.Equal(t, "good.example.com", l.host("good"))
-	l.awaitHealth(sources.Healthy)
+	live := prepare(t)
+	live.write("good.yaml", entry("good", "good.example.com"))
+	live.write("binary.yaml", string(bytes.Repeat([]byte{0x7f, 'E', 'L', 'F', 0, 1, 2, 0xff}, 4096)))
+	live.write("pod.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
+	live.write("empty.yaml", "")
+	live.write("comment.yaml", "# nothing yet\n---\n")
+	live.write("list.json", "[1, 2]")
+	require.NoError(t, syscall.Mkfifo(live.path("pipe.yaml"), 0o600))
+	live.link("/dev/null", "masked.yaml")
+	live.startSynced()
+	require.Equal(t, "good.example.com", live.host("good"))
+	live.awaitHealth(sources.Healthy)
 	var groups []string
-	for _, q := range l.status().Quarantined {
+	for _, q := range live.status().Quarantined {
 		groups = append(groups, q.Group)
-		require.Contains(t, q.Reason, l.path(q.Group)+":")
+		require.Contains(t, q.Reason, live.path(q.Group)+":")
 	}
 	require.Equal(t, []string{"binary.yaml", "list.json"}, groups)
-	require.Equal(t, 1, l.status().Foreign, "the pod")
+	require.Equal(t, 1, live.status().Foreign, "the pod")
 }
 
 func TestLargeFiles(t *testing.T) {
-	l := prepare(t)
+	live := prepare(t)
 	var docs []string
 	pad := "# " + strings.Repeat("x", 10_000) + "\n"
 	for i := range 1100 {
 		docs = append(docs, pad+entry(fmt.Sprintf("e%d", i), fmt.Sprintf("e%d.example.com", i)))
 	}
-	l.write("large.yaml", docs...)
-	fi, err := os.Stat(l.path("large.yaml"))
+	live.write("large.yaml", docs...)
+	fi, err := os.Stat(live.path("large.yaml"))
 	require.NoError(t, err)
 	require.Greater(t, fi.Size(), int64(10<<20))
-	l.startSynced()
-	require.Equal(t, 1100, l.table.Snapshot().Len())
-	require.Equal(t, "e1099.example.com", l.host("e1099"))
+	live.startSynced()
+	require.Equal(t, 1100, live.table.Snapshot().Len())
+	require.Equal(t, "e1099.example.com", live.host("e1099"))
 }
 
 func TestFileTooLarge(t *testing.T) {
-	l := prepare(t)
-	l.write("a.yaml", entry("a", "a1.example.com"))
-	l.write("b.yaml", entry("b", "b1.example.com"))
-	l.startWith(Settings{MaxFileBytes: 1000})
-	l.await("it is synced", l.table.Synced)
-	l.write("a.yaml", entry("a", "a2.example.com"), strings.Repeat("#", 1000))
-	q := l.awaitQuarantined(1)[0]
-	require.Contains(t, q.Reason, l.path("a.yaml")+": file too large: it has ")
+	live := prepare(t)
+	live.write("a.yaml", entry("a", "a1.example.com"))
+	live.write("b.yaml", entry("b", "b1.example.com"))
+	live.startWith(Settings{MaxFileBytes: 1000})
+	live.await("it is synced", live.table.Synced)
+	live.write("a.yaml", entry("a", "a2.example.com"), strings.Repeat("#", 1000))
+	q := live.awaitQuarantined(1)[0]
+	require.Contains(t, q.Reason, live.path("a.yaml")+": file too large: it has ")
 	require.Contains(t, q.Reason, "maxFileBytes is 1000")
-	require.Equal(t, "a1.example.com", l.host("a"))
-	l.write("a.yaml", entry("a", "a3.example.com"))
-	l.awaitHost("a", "a3.example.com")
-	l.awaitQuarantined(0)
-	l.neverDeleted("a", "b")
+	require.Equal(t, "a1.example.com", live.host("a"))
+	live.write("a.yaml", entry("a", "a3.example.com"))
+	live.awaitHost("a", "a3.example.com")
+	live.awaitQuarantined(0)
+	live.neverDeleted("a", "b")
 }
 
 func TestUnreadableFile_KeepsObjectsAndIsNamed(t *testing.T) {
-	l := prepare(t)
-	l.write("a.yaml", entry("a", "a1.example.com"))
-	l.write("b.yaml", entry("b", "b1.example.com"))
-	l.startSynced()
+	live := prepare(t)
+	live.write("a.yaml", entry("a", "a1.example.com"))
+	live.write("b.yaml", entry("b", "b1.example.com"))
+	live.startSynced()
 	for _, err := range []error{fs.ErrPermission, syscall.EIO} {
-		l.disk.fail("a.yaml", err)
-		l.write("a.yaml", entry("a", err.Error()))
-		l.awaitHealth(sources.Degraded, l.path("a.yaml"), err.Error())
-		require.Equal(t, "a.yaml", l.awaitQuarantined(1)[0].Group)
-		l.write("b.yaml", entry("b", "b2.example.com"))
-		l.awaitHost("b", "b2.example.com")
-		l.awaitHealth(sources.Degraded, l.path("a.yaml"))
+		live.disk.fail("a.yaml", err)
+		live.write("a.yaml", entry("a", err.Error()))
+		live.awaitHealth(sources.Degraded, live.path("a.yaml"), err.Error())
+		require.Equal(t, "a.yaml", live.awaitQuarantined(1)[0].Group)
+		live.write("b.yaml", entry("b", "b2.example.com"))
+		live.awaitHost("b", "b2.example.com")
+		live.awaitHealth(sources.Degraded, live.path("a.yaml"))
 	}
-	l.disk.fail("a.yaml", nil)
-	require.NoError(t, os.Chmod(l.path("a.yaml"), 0o644)) //nolint:gosec // the permissions are the event
-	l.awaitHealth(sources.Healthy)
-	l.write("a.yaml", entry("a", "a2.example.com"))
-	l.awaitHost("a", "a2.example.com")
-	l.neverDeleted("a", "b")
+	live.disk.fail("a.yaml", nil)
+	require.NoError(t, os.Chmod(live.path("a.yaml"), 0o644)) //nolint:gosec // the permissions are the event
+	live.awaitHealth(sources.Healthy)
+	live.write("a.yaml", entry("a", "a2.example.com"))
+	live.awaitHost("a", "a2.example.com")
+	live.neverDeleted("a", "b")
 }
 
 func TestUnreadableFileAtStart_ReadByRescan(t *testing.T) {
-	l := prepare(t)
-	l.write("a.yaml", entry("a", "a1.example.com"))
-	l.write("b.yaml", entry("b", "b1.example.com"))
-	l.disk.fail("a.yaml", fs.ErrPermission)
-	l.startWith(Settings{RescanInterval: 100 * time.Millisecond})
-	l.awaitHost("b", "b1.example.com")
-	l.awaitHealth(sources.Degraded, l.path("a.yaml"))
-	l.disk.fail("a.yaml", nil)
-	l.awaitHost("a", "a1.example.com")
-	l.awaitHealth(sources.Healthy)
+	live := prepare(t)
+	live.write("a.yaml", entry("a", "a1.example.com"))
+	live.write("b.yaml", entry("b", "b1.example.com"))
+	live.disk.fail("a.yaml", fs.ErrPermission)
+	live.startWith(Settings{RescanInterval: 100 * time.Millisecond})
+	live.awaitHost("b", "b1.example.com")
+	live.awaitHealth(sources.Degraded, live.path("a.yaml"))
+	live.disk.fail("a.yaml", nil)
+	live.awaitHost("a", "a1.example.com")
+	live.awaitHealth(sources.Healthy)
 }
 
 func TestUnreadableDirectory_KeepsObjectsAndIsNamed(t *testing.T) {
-	l := prepare(t)
-	l.write("sub/deep/a.yaml", entry("a", "a1.example.com"))
-	l.write("b.yaml", entry("b", "b1.example.com"))
-	l.startSynced()
-	l.disk.fail("sub", fs.ErrPermission)
-	require.NoError(t, os.Chmod(l.path("sub"), 0o755)) //nolint:gosec // the permissions are the event
-	l.awaitHealth(sources.Degraded, l.path("sub"))
-	l.write("b.yaml", entry("b", "b2.example.com"))
-	l.awaitHost("b", "b2.example.com")
-	require.Equal(t, "a1.example.com", l.host("a"))
-	l.disk.fail("sub", nil)
-	require.NoError(t, os.Chmod(l.path("sub"), 0o700)) //nolint:gosec // the permissions are the event
-	l.awaitHealth(sources.Healthy)
-	l.write("sub/deep/a.yaml", entry("a", "a2.example.com"))
-	l.awaitHost("a", "a2.example.com")
-	l.neverDeleted("a", "b")
+	live := prepare(t)
+	live.write("sub/deep/a.yaml", entry("a", "a1.example.com"))
+	live.write("b.yaml", entry("b", "b1.example.com"))
+	live.startSynced()
+	live.disk.fail("sub", fs.ErrPermission)
+	require.NoError(t, os.Chmod(live.path("sub"), 0o755)) //nolint:gosec // the permissions are the event
+	live.awaitHealth(sources.Degraded, live.path("sub"))
+	live.write("b.yaml", entry("b", "b2.example.com"))
+	live.awaitHost("b", "b2.example.com")
+	require.Equal(t, "a1.example.com", live.host("a"))
+	live.disk.fail("sub", nil)
+	require.NoError(t, os.Chmod(live.path("sub"), 0o700)) //nolint:gosec // the permissions are the event
+	live.awaitHealth(sources.Healthy)
+	live.write("sub/deep/a.yaml", entry("a", "a2.example.com"))
+	live.awaitHost("a", "a2.example.com")
+	live.neverDeleted("a", "b")
 }
 
 func TestUnreadableRoot_KeepsObjects(t *testing.T) {
-	l := prepare(t)
-	l.write("a.yaml", entry("a", "a1.example.com"))
-	l.write("sub/b.yaml", entry("b", "b1.example.com"))
-	l.startSynced()
+	live := prepare(t)
+	live.write("a.yaml", entry("a", "a1.example.com"))
+	live.write("sub/b.yaml", entry("b", "b1.example.com"))
+	live.startSynced()
 	for state, err := range map[sources.State]error{sources.Denied: fs.ErrPermission, sources.Unreachable: syscall.ESTALE} {
-		l.disk.fail("rules", err)
-		require.NoError(t, os.Chmod(l.root, 0o755)) //nolint:gosec // the permissions are the event
-		l.awaitHealth(state, l.root)
-		l.disk.fail("rules", nil)
-		require.NoError(t, os.Chmod(l.root, 0o700)) //nolint:gosec // the permissions are the event
-		l.awaitHealth(sources.Healthy)
+		live.disk.fail("rules", err)
+		require.NoError(t, os.Chmod(live.root, 0o755)) //nolint:gosec // the permissions are the event
+		live.awaitHealth(state, live.root)
+		live.disk.fail("rules", nil)
+		require.NoError(t, os.Chmod(live.root, 0o700)) //nolint:gosec // the permissions are the event
+		live.awaitHealth(sources.Healthy)
 	}
-	l.neverDeleted("a", "b")
+	live.neverDeleted("a", "b")
 }
 
 // TestPermissions is the same with a real file system; root may read everything.
@@ -177,23 +177,23 @@ func TestPermissions(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("runs as root, and permissions do not stop root")
 	}
-	l := prepare(t)
-	l.write("a.yaml", entry("a", "a1.example.com"))
-	l.write("sub/b.yaml", entry("b", "b1.example.com"))
-	l.startSynced()
-	require.NoError(t, os.Chmod(l.path("a.yaml"), 0))
-	l.awaitHealth(sources.Degraded, l.path("a.yaml"))
-	require.NoError(t, os.Chmod(l.path("a.yaml"), 0o600))
-	l.awaitHealth(sources.Healthy)
-	require.NoError(t, os.Chmod(l.path("sub"), 0))
-	l.awaitHealth(sources.Degraded, l.path("sub"))
-	require.NoError(t, os.Chmod(l.path("sub"), 0o700)) //nolint:gosec // a directory
-	l.awaitHealth(sources.Healthy)
-	require.NoError(t, os.Chmod(l.root, 0))
-	l.awaitHealth(sources.Denied, l.root)
-	require.NoError(t, os.Chmod(l.root, 0o700)) //nolint:gosec // a directory
-	l.awaitHealth(sources.Healthy)
-	l.neverDeleted("a", "b")
+	live := prepare(t)
+	live.write("a.yaml", entry("a", "a1.example.com"))
+	live.write("sub/b.yaml", entry("b", "b1.example.com"))
+	live.startSynced()
+	require.NoError(t, os.Chmod(live.path("a.yaml"), 0))
+	live.awaitHealth(sources.Degraded, live.path("a.yaml"))
+	require.NoError(t, os.Chmod(live.path("a.yaml"), 0o600))
+	live.awaitHealth(sources.Healthy)
+	require.NoError(t, os.Chmod(live.path("sub"), 0))
+	live.awaitHealth(sources.Degraded, live.path("sub"))
+	require.NoError(t, os.Chmod(live.path("sub"), 0o700)) //nolint:gosec // a directory
+	live.awaitHealth(sources.Healthy)
+	require.NoError(t, os.Chmod(live.root, 0))
+	live.awaitHealth(sources.Denied, live.root)
+	require.NoError(t, os.Chmod(live.root, 0o700)) //nolint:gosec // a directory
+	live.awaitHealth(sources.Healthy)
+	live.neverDeleted("a", "b")
 
 	first := prepare(t) // at a first start, an unreadable directory does not count as empty
 	first.write("a.yaml", entry("a", "a1.example.com"))
@@ -208,50 +208,50 @@ func TestPermissions(t *testing.T) {
 }
 
 func TestFile_RemovedDuringRead(t *testing.T) {
-	l := prepare(t)
-	l.write("a.yaml", entry("a", "a1.example.com"))
-	l.write("b.yaml", entry("b", "b1.example.com"))
-	l.startSynced()
-	l.disk.plan(&l.disk.before, "a.yaml", func() { l.remove("a.yaml") })
-	l.write("a.yaml", entry("a", "a2.example.com"))
-	l.awaitHost("a", "")
-	l.awaitHealth(sources.Healthy)
-	require.Empty(t, l.status().Quarantined)
-	l.neverDeleted("b")
+	live := prepare(t)
+	live.write("a.yaml", entry("a", "a1.example.com"))
+	live.write("b.yaml", entry("b", "b1.example.com"))
+	live.startSynced()
+	live.disk.plan(&live.disk.before, "a.yaml", func() { live.remove("a.yaml") })
+	live.write("a.yaml", entry("a", "a2.example.com"))
+	live.awaitHost("a", "")
+	live.awaitHealth(sources.Healthy)
+	require.Empty(t, live.status().Quarantined)
+	live.neverDeleted("b")
 }
 
 func TestFile_WrittenDuringRead(t *testing.T) {
-	l := prepare(t)
-	l.write("a.yaml", entry("a", "a1.example.com"), entry("b", "b1.example.com"))
-	l.startSynced()
+	live := prepare(t)
+	live.write("a.yaml", entry("a", "a1.example.com"), entry("b", "b1.example.com"))
+	live.startSynced()
 	// The first read finds valid YAML without b, which is still being written.
-	l.disk.plan(&l.disk.during, "a.yaml", func() {
-		l.disk.plan(&l.disk.during, "a.yaml", nil)
-		l.overwrite("a.yaml", entry("a", "a2.example.com"), entry("b", "b2.example.com"))
+	live.disk.plan(&live.disk.during, "a.yaml", func() {
+		live.disk.plan(&live.disk.during, "a.yaml", nil)
+		live.overwrite("a.yaml", entry("a", "a2.example.com"), entry("b", "b2.example.com"))
 	})
-	l.write("a.yaml", entry("a", "a2.example.com"))
-	l.awaitHost("b", "b2.example.com")
-	l.awaitHost("a", "a2.example.com")
-	l.neverDeleted("a", "b")
+	live.write("a.yaml", entry("a", "a2.example.com"))
+	live.awaitHost("b", "b2.example.com")
+	live.awaitHost("a", "a2.example.com")
+	live.neverDeleted("a", "b")
 }
 
 func TestWatcher_ReportsLostEvents(t *testing.T) {
 	d := t.TempDir()
-	w := newWatcher(osDisk{}, true, nil)
-	defer w.close()
-	w.enter("", d, stamp{})
-	w.enter("sub", d+"/sub", stamp{})
+	watcher := newWatcher(osDisk{}, true, nil)
+	defer watcher.close()
+	watcher.enter("", d, stamp{})
+	watcher.enter("sub", d+"/sub", stamp{})
 	for i := range maxDirty + 1 {
-		w.noteEvent(event(fmt.Sprintf("%s/sub/f%d.yaml", d, i)))
+		watcher.noteEvent(event(fmt.Sprintf("%s/sub/f%d.yaml", d, i)))
 	}
-	paths, lost := w.takeChanged()
+	paths, lost := watcher.takeChanged()
 	require.True(t, lost, "so many that it is simpler to look at everything")
 	require.LessOrEqual(t, len(paths), maxDirty)
-	w.noteLost()
-	<-w.wake
-	_, lost = w.takeChanged()
+	watcher.noteLost()
+	<-watcher.wake
+	_, lost = watcher.takeChanged()
 	require.True(t, lost)
-	paths, lost = w.takeChanged()
+	paths, lost = watcher.takeChanged()
 	require.False(t, lost)
 	require.Empty(t, paths)
 }

@@ -163,13 +163,13 @@ func (l *live) awaitHost(name, host string) {
 func (l *live) awaitHealth(state sources.State, words ...string) {
 	l.t.Helper()
 	l.await(fmt.Sprintf("it is %s, saying %q", state, words), func() bool {
-		st := l.status()
+		status := l.status()
 		for _, w := range words {
-			if !strings.Contains(st.Message, w) {
+			if !strings.Contains(status.Message, w) {
 				return false
 			}
 		}
-		return st.State == state
+		return status.State == state
 	})
 }
 
@@ -281,15 +281,15 @@ func (d *testDisk) ReadDir(root, name string) ([]fs.DirEntry, error) {
 }
 
 func (d *testDisk) Lstat(name string) (fs.FileInfo, error) {
-	fi, err := d.osDisk.Lstat(name)
+	info, err := d.osDisk.Lstat(name)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if filepath.Base(name) != d.moved || err != nil {
-		return fi, err
+		return info, err
 	}
-	st := *fi.Sys().(*syscall.Stat_t)
+	st := *info.Sys().(*syscall.Stat_t)
 	st.Dev++
-	return movedInfo{fi, &st}, nil
+	return movedInfo{info, &st}, nil
 }
 
 // movedInfo is about a file that is on another device than it really is.
@@ -315,11 +315,11 @@ func (d *testDisk) Open(root, name string) (fs.File, error) {
 	if err := d.planned(name); err != nil {
 		return nil, err
 	}
-	f, err := d.osDisk.Open(root, name)
+	file, err := d.osDisk.Open(root, name)
 	if err != nil || during == nil {
-		return f, err
+		return file, err
 	}
-	return &noisyFile{f, during}, nil
+	return &noisyFile{file, during}, nil
 }
 
 // noisyFile has something happen between its being read and the end.

@@ -93,15 +93,15 @@ func TestNew(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
-	s, err := Settings{}.withDefaults()
+	settings, err := Settings{}.withDefaults()
 	require.NoError(t, err)
 	require.Equal(t, Settings{
 		QuietDelay: 100 * time.Millisecond, MaxDelay: time.Second,
 		RescanInterval: 30 * time.Second, EmptyGrace: 10 * time.Second, MaxFileBytes: 64 << 20,
-	}, s)
-	s, err = Settings{QuietDelay: 3 * time.Second}.withDefaults()
+	}, settings)
+	settings, err = Settings{QuietDelay: 3 * time.Second}.withDefaults()
 	require.NoError(t, err)
-	require.Equal(t, 3*time.Second, s.MaxDelay, "the default grows with the quiet delay")
+	require.Equal(t, 3*time.Second, settings.MaxDelay, "the default grows with the quiet delay")
 	for want, bad := range map[string]Settings{
 		`unknownFields: want "error" or "warn", got "ignore"`: {Texts: sources.Texts{UnknownFields: "ignore"}},
 		`quietDelay: want at least 1ms, got -1s`:              {QuietDelay: -time.Second},

@@ -58,40 +58,40 @@ func TestRestart_WithdrawsMissingFilesBeforeSynced(t *testing.T) {
 // A file too broken for decoding, and renamed while the source is stopped, is recognized by its text.
 func TestBrokenFile_RenamedWhileStopped(t *testing.T) {
 	for changed, want := range map[bool]string{false: "x1.example.com", true: ""} {
-		r := prepareRestarting(t)
-		r.write("a.yaml", entry("x", "x1.example.com"))
-		r.write("b.yaml", entry("w", "y1.example.com"))
-		r.restart(Settings{})
-		r.write("a.yaml", brokenYAML)
-		r.awaitQuarantined(1)
-		r.stop()
-		r.write("c.yaml", brokenYAML)
-		r.remove("a.yaml")
+		restarting := prepareRestarting(t)
+		restarting.write("a.yaml", entry("x", "x1.example.com"))
+		restarting.write("b.yaml", entry("w", "y1.example.com"))
+		restarting.restart(Settings{})
+		restarting.write("a.yaml", brokenYAML)
+		restarting.awaitQuarantined(1)
+		restarting.stop()
+		restarting.write("c.yaml", brokenYAML)
+		restarting.remove("a.yaml")
 		if changed {
-			r.write("c.yaml", brokenYAML+"# not as it was\n")
+			restarting.write("c.yaml", brokenYAML+"# not as it was\n")
 		}
 		for range 2 {
-			r.restart(Settings{})
-			r.await("a.yaml is withdrawn", func() bool { return r.status().Groups == 2 })
-			require.Equal(t, want, r.host("x"))
-			require.Equal(t, "y1.example.com", r.host("w"))
+			restarting.restart(Settings{})
+			restarting.await("a.yaml is withdrawn", func() bool { return restarting.status().Groups == 2 })
+			require.Equal(t, want, restarting.host("x"))
+			require.Equal(t, "y1.example.com", restarting.host("w"))
 		}
-		r.write("c.yaml", entry("z", "z1.example.com"))
-		r.awaitHost("z", "z1.example.com")
-		require.Empty(t, r.host("x"))
+		restarting.write("c.yaml", entry("z", "z1.example.com"))
+		restarting.awaitHost("z", "z1.example.com")
+		require.Empty(t, restarting.host("x"))
 	}
 }
 
 // A file that cannot be opened may be another one by a new name.
 func TestFileRenamedAndUnreadable(t *testing.T) {
-	l := prepare(t)
-	l.write("a.yaml", entry("x", "x1.example.com"))
-	l.write("b.yaml", entry("w", "y1.example.com"))
-	l.startSynced()
-	l.disk.fail("c.yaml", fs.ErrPermission)
-	l.rename("a.yaml", "c.yaml")
-	l.awaitQuarantined(1)
-	require.Equal(t, "x1.example.com", l.host("x"))
-	l.remove("c.yaml")
-	l.awaitHost("x", "")
+	live := prepare(t)
+	live.write("a.yaml", entry("x", "x1.example.com"))
+	live.write("b.yaml", entry("w", "y1.example.com"))
+	live.startSynced()
+	live.disk.fail("c.yaml", fs.ErrPermission)
+	live.rename("a.yaml", "c.yaml")
+	live.awaitQuarantined(1)
+	require.Equal(t, "x1.example.com", live.host("x"))
+	live.remove("c.yaml")
+	live.awaitHost("x", "")
 }

@@ -26,41 +26,41 @@ func (l *live) hampered(word string) (release func()) {
 }
 
 func TestSlowFile_DoesNotBlockOthers(t *testing.T) {
-	l := prepare(t)
-	release := l.hampered("slow.example.com")
-	l.write("a.yaml", entry("a", "a1.example.com"))
-	l.write("b.yaml", entry("b", "b1.example.com"))
-	l.startSynced()
+	live := prepare(t)
+	release := live.hampered("slow.example.com")
+	live.write("a.yaml", entry("a", "a1.example.com"))
+	live.write("b.yaml", entry("b", "b1.example.com"))
+	live.startSynced()
 	for range 20 { // more than there are processors
-		l.write("a.yaml", entry("a", "slow.example.com"), entry("c", "c1.example.com"))
+		live.write("a.yaml", entry("a", "slow.example.com"), entry("c", "c1.example.com"))
 	}
-	q := l.awaitQuarantined(1)[0]
+	q := live.awaitQuarantined(1)[0]
 	require.Equal(t, "a.yaml", q.Group)
 	require.Contains(t, q.Reason, "takes long")
-	l.awaitHealth(sources.Degraded, l.path("a.yaml"), "takes long")
+	live.awaitHealth(sources.Degraded, live.path("a.yaml"), "takes long")
 	for _, host := range []string{"b2.example.com", "b3.example.com"} {
-		l.write("b.yaml", entry("b", host))
-		l.awaitHost("b", host)
+		live.write("b.yaml", entry("b", host))
+		live.awaitHost("b", host)
 	}
-	require.Equal(t, "a1.example.com", l.host("a"), "its last good version")
-	l.awaitHealth(sources.Degraded, l.path("a.yaml"), "takes long")
+	require.Equal(t, "a1.example.com", live.host("a"), "its last good version")
+	live.awaitHealth(sources.Degraded, live.path("a.yaml"), "takes long")
 	release()
-	l.awaitHost("a", "slow.example.com")
-	l.awaitHost("c", "c1.example.com")
-	l.awaitQuarantined(0)
-	l.awaitHealth(sources.Healthy)
-	l.neverDeleted("a", "b")
+	live.awaitHost("a", "slow.example.com")
+	live.awaitHost("c", "c1.example.com")
+	live.awaitQuarantined(0)
+	live.awaitHealth(sources.Healthy)
+	live.neverDeleted("a", "b")
 }
 
 func TestSlowFile_DoesNotBlockStart(t *testing.T) {
-	l := prepare(t)
-	release := l.hampered("slow.example.com")
+	live := prepare(t)
+	release := live.hampered("slow.example.com")
 	defer release()
-	l.write("a.yaml", entry("a", "slow.example.com"))
-	l.write("b.yaml", entry("b", "b1.example.com"))
-	l.startSynced()
-	require.Equal(t, "b1.example.com", l.host("b"))
-	l.awaitQuarantined(1)
+	live.write("a.yaml", entry("a", "slow.example.com"))
+	live.write("b.yaml", entry("b", "b1.example.com"))
+	live.startSynced()
+	require.Equal(t, "b1.example.com", live.host("b"))
+	live.awaitQuarantined(1)
 }
 
 func TestSlowFile_ChangesDuringParse(t *testing.T) {
@@ -92,29 +92,29 @@ func TestSlowFile_ChangesDuringParse(t *testing.T) {
 }
 
 func TestSlowFile_DoesNotBlockStop(t *testing.T) {
-	l := prepare(t)
-	release := l.hampered("slow.example.com")
+	live := prepare(t)
+	release := live.hampered("slow.example.com")
 	defer release()
-	l.write("a.yaml", entry("a", "slow.example.com"))
-	l.write("b.yaml", entry("b", "b.example.com"))
-	l.startSynced()
-	l.awaitQuarantined(1)
-	l.stop()
+	live.write("a.yaml", entry("a", "slow.example.com"))
+	live.write("b.yaml", entry("b", "b.example.com"))
+	live.startSynced()
+	live.awaitQuarantined(1)
+	live.stop()
 }
 
 func TestSlowFiles_ServedAfterRelease(t *testing.T) {
-	l := prepare(t)
-	release := l.hampered("slow.example.com")
-	l.write("zzz.yaml", entry("z", "z1.example.com"))
+	live := prepare(t)
+	release := live.hampered("slow.example.com")
+	live.write("zzz.yaml", entry("z", "z1.example.com"))
 	for i := range maxReplaced {
-		l.write(string(rune('a'+i))+".yaml", entry(string(rune('a'+i))+"x", "slow.example.com"))
+		live.write(string(rune('a'+i))+".yaml", entry(string(rune('a'+i))+"x", "slow.example.com"))
 	}
-	l.startSynced()
-	require.Equal(t, "z1.example.com", l.host("z"))
-	l.awaitQuarantined(maxReplaced)
+	live.startSynced()
+	require.Equal(t, "z1.example.com", live.host("z"))
+	live.awaitQuarantined(maxReplaced)
 	release()
-	l.awaitQuarantined(0)
-	require.Equal(t, maxReplaced+1, l.table.Snapshot().Len())
+	live.awaitQuarantined(0)
+	require.Equal(t, maxReplaced+1, live.table.Snapshot().Len())
 }
 
 // A mount that hangs has more files that never come than workers may be replaced for: neither the end nor a reload

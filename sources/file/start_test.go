@@ -99,34 +99,34 @@ func TestStart_WaitsForUnreadPaths(t *testing.T) {
 
 // The name of an unreadable file is enough: it blocks neither its neighbours nor the start.
 func TestUnreadableFileAtStart_Quarantined(t *testing.T) {
-	l := prepare(t)
-	l.write("a.yaml", entry("a", "a.example.com"))
-	l.write("b.yaml", entry("b", "b.example.com"))
-	l.disk.fail("b.yaml", fs.ErrPermission)
-	l.startSynced()
-	q := l.awaitQuarantined(1)[0]
+	live := prepare(t)
+	live.write("a.yaml", entry("a", "a.example.com"))
+	live.write("b.yaml", entry("b", "b.example.com"))
+	live.disk.fail("b.yaml", fs.ErrPermission)
+	live.startSynced()
+	q := live.awaitQuarantined(1)[0]
 	require.Equal(t, "b.yaml", q.Group)
-	require.Equal(t, l.path("b.yaml"), q.Place)
-	require.Contains(t, q.Reason, l.path("b.yaml"))
-	l.awaitHealth(sources.Degraded, l.path("b.yaml"))
-	l.disk.fail("b.yaml", nil)
-	require.NoError(t, os.Chmod(l.path("b.yaml"), 0o644)) //nolint:gosec // the permissions are the event
-	l.awaitHost("b", "b.example.com")
-	l.awaitQuarantined(0)
-	l.awaitHealth(sources.Healthy)
+	require.Equal(t, live.path("b.yaml"), q.Place)
+	require.Contains(t, q.Reason, live.path("b.yaml"))
+	live.awaitHealth(sources.Degraded, live.path("b.yaml"))
+	live.disk.fail("b.yaml", nil)
+	require.NoError(t, os.Chmod(live.path("b.yaml"), 0o644)) //nolint:gosec // the permissions are the event
+	live.awaitHost("b", "b.example.com")
+	live.awaitQuarantined(0)
+	live.awaitHealth(sources.Healthy)
 }
 
 // Without one readable file, the start does not count as read.
 func TestStart_WithoutReadableFileIsUnsynced(t *testing.T) {
-	l := prepare(t)
-	l.write("a.yaml", entry("a", "a.example.com"))
-	l.write("b.yaml", entry("b", "b.example.com"))
-	l.disk.fail("a.yaml", fs.ErrPermission)
-	l.disk.fail("b.yaml", syscall.ESTALE)
-	l.startWith(Settings{RescanInterval: 100 * time.Millisecond})
-	l.awaitHealth(sources.Degraded, "not synced", l.path("a.yaml"), l.path("b.yaml"))
-	l.notSynced()
-	l.disk.fail("b.yaml", nil)
-	l.await("it is synced", l.table.Synced)
-	require.Equal(t, "b.example.com", l.host("b"))
+	live := prepare(t)
+	live.write("a.yaml", entry("a", "a.example.com"))
+	live.write("b.yaml", entry("b", "b.example.com"))
+	live.disk.fail("a.yaml", fs.ErrPermission)
+	live.disk.fail("b.yaml", syscall.ESTALE)
+	live.startWith(Settings{RescanInterval: 100 * time.Millisecond})
+	live.awaitHealth(sources.Degraded, "not synced", live.path("a.yaml"), live.path("b.yaml"))
+	live.notSynced()
+	live.disk.fail("b.yaml", nil)
+	live.await("it is synced", live.table.Synced)
+	require.Equal(t, "b.example.com", live.host("b"))
 }

@@ -220,11 +220,11 @@ func (x *torture) breakAll() {
 func (x *torture) repair() {
 	x.allow()
 	for range 100 {
-		o := ask(x.root)
-		if len(o.unsound) == 0 {
+		oracle := ask(x.root)
+		if len(oracle.unsound) == 0 {
 			return
 		}
-		for _, p := range o.unsound {
+		for _, p := range oracle.unsound {
 			path := filepath.Join(x.root, p) // it may lie behind a link, where allow does not go
 			switch fi, err := os.Stat(path); {
 			case err == nil && fi.IsDir():

@@ -54,7 +54,7 @@ func (o *oracle) dir(real, path string, above []string, links int) {
 func (o *oracle) entry(location, path string, above []string, links int, e fs.DirEntry) {
 	real := location
 	if e.Type()&fs.ModeSymlink != 0 {
-		fi, err := os.Stat(location)
+		info, err := os.Stat(location)
 		switch {
 		case errors.Is(err, syscall.ELOOP):
 			return
@@ -63,7 +63,7 @@ func (o *oracle) entry(location, path string, above []string, links int, e fs.Di
 			return
 		}
 		real, _ = filepath.EvalSymlinks(location)
-		if fi.IsDir() {
+		if info.IsDir() {
 			links++
 			for _, a := range above {
 				if a == real || strings.HasPrefix(a, real+"/") {
@@ -75,13 +75,13 @@ func (o *oracle) entry(location, path string, above []string, links int, e fs.Di
 			}
 		}
 	}
-	fi, err := os.Lstat(real)
+	info, err := os.Lstat(real)
 	switch {
 	case err != nil:
-	case fi.IsDir():
+	case info.IsDir():
 		o.dir(real, path, above, links)
-	case strings.HasSuffix(path, ".yaml") && fi.Size() > 0:
-		if fi.Mode().Perm() == 0 {
+	case strings.HasSuffix(path, ".yaml") && info.Size() > 0:
+		if info.Mode().Perm() == 0 {
 			o.unsound = append(o.unsound, path)
 			return
 		}

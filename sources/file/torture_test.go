@@ -52,12 +52,12 @@ func beTortured(args string) {
 	table := new(memstore.Table)
 	supervisor := supervise(part[0], rescan, table, state.Source("rules"))
 	go func() { must(supervisor.Run(context.Background())) }()
-	out := json.NewEncoder(os.Stdout)
+	encoder := json.NewEncoder(os.Stdout)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		if lines.Text() == askStatus {
-			must(out.Encode(supervisor.Status()[0]))
+			must(encoder.Encode(supervisor.Status()[0]))
 		} else {
-			must(out.Encode(servedBy(table)))
+			must(encoder.Encode(servedBy(table)))
 		}
 	}
 }

@@ -12,35 +12,35 @@ import (
 
 // TestUnreadPaths_ReportedInStatus has objects served that cannot be read at present, for each of the reasons, and asks for these.
 func TestUnreadPaths_ReportedInStatus(t *testing.T) {
-	l := prepare(t)
+	live := prepare(t)
 	for _, name := range []string{"emptied", "linked", "denied", "fine"} {
-		l.write(name+".yaml", entry(name, name+".example.com"))
+		live.write(name+".yaml", entry(name, name+".example.com"))
 	}
-	l.write("sub/below.yaml", entry("below", "below.example.com"))
-	l.startSynced()
+	live.write("sub/below.yaml", entry("below", "below.example.com"))
+	live.startSynced()
 	unread := func(name string) string {
-		for _, s := range l.supervisor.Serving(keyOf(name)) {
+		for _, s := range live.supervisor.Serving(keyOf(name)) {
 			return s.Unread
 		}
 		return ""
 	}
-	l.await("all is read", func() bool { return l.host("below") != "" })
-	require.Zero(t, l.status().Unread)
+	live.await("all is read", func() bool { return live.host("below") != "" })
+	require.Zero(t, live.status().Unread)
 
-	l.write("emptied.yaml")
-	l.remove("linked.yaml")
-	l.link("nowhere", "linked.yaml")
-	l.disk.fail("sub", fs.ErrPermission)
-	require.NoError(t, os.Chmod(l.path("sub"), 0o700)) //nolint:gosec // the permissions are the event
-	l.await("all three are reported", func() bool { return l.status().Unread == 3 })
+	live.write("emptied.yaml")
+	live.remove("linked.yaml")
+	live.link("nowhere", "linked.yaml")
+	live.disk.fail("sub", fs.ErrPermission)
+	require.NoError(t, os.Chmod(live.path("sub"), 0o700)) //nolint:gosec // the permissions are the event
+	live.await("all three are reported", func() bool { return live.status().Unread == 3 })
 	require.Contains(t, unread("emptied"), "is empty or missing")
 	require.Contains(t, unread("linked"), "leads nowhere")
 	require.Contains(t, unread("below"), "permission denied")
 	require.Empty(t, unread("fine"))
-	l.neverDeleted("emptied", "linked", "below")
+	live.neverDeleted("emptied", "linked", "below")
 
-	require.NoError(t, os.Rename(l.root, l.root+".away"))
-	l.awaitHealth(sources.Unreachable)
+	require.NoError(t, os.Rename(live.root, live.root+".away"))
+	live.awaitHealth(sources.Unreachable)
 	require.Contains(t, unread("fine"), "does not exist")
-	require.NoError(t, os.Rename(l.root+".away", l.root))
+	require.NoError(t, os.Rename(live.root+".away", live.root))
 }

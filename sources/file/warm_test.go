@@ -127,13 +127,13 @@ func TestRestart_KeepsWarnings(t *testing.T) {
 
 // The stored state of a source lacks the objects that lost a conflict, so their file is read again.
 func TestRestart_ReadsFilesThatLostConflicts(t *testing.T) {
-	r := prepareRestarting(t)
-	r.write("a.yaml", entry("x", "a.example.com"))
-	r.write("b.yaml", entry("x", "b.example.com"), entry("other", "b.example.com"))
-	require.Equal(t, []string{"a.yaml", "b.yaml"}, r.restart(Settings{}))
-	require.Equal(t, []string{"b.yaml"}, r.restart(Settings{}))
-	require.Len(t, r.status().Conflicts, 1)
-	r.remove("a.yaml")
-	r.awaitHost("x", "b.example.com")
-	require.Empty(t, r.restart(Settings{}))
+	restarting := prepareRestarting(t)
+	restarting.write("a.yaml", entry("x", "a.example.com"))
+	restarting.write("b.yaml", entry("x", "b.example.com"), entry("other", "b.example.com"))
+	require.Equal(t, []string{"a.yaml", "b.yaml"}, restarting.restart(Settings{}))
+	require.Equal(t, []string{"b.yaml"}, restarting.restart(Settings{}))
+	require.Len(t, restarting.status().Conflicts, 1)
+	restarting.remove("a.yaml")
+	restarting.awaitHost("x", "b.example.com")
+	require.Empty(t, restarting.restart(Settings{}))
 }

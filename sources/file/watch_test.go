@@ -27,9 +27,9 @@ func TestWatchesFollowTheTree(t *testing.T) {
 		require.NoError(rt, os.MkdirAll(filepath.Join(base, "outside", "x"), 0o700))
 		workers, _ := worker.New(t.Context())
 		defer workers.Stop()
-		w := newWatcher(osDisk{}, false, workers)
-		defer w.close()
-		lookAt(rt, root, w, "")
+		watcher := newWatcher(osDisk{}, false, workers)
+		defer watcher.close()
+		lookAt(rt, root, watcher, "")
 
 		path := rapid.Custom(func(t *rapid.T) string {
 			name := rapid.SampledFrom([]string{"a", "b", "c.yaml"})
@@ -56,24 +56,24 @@ func TestWatchesFollowTheTree(t *testing.T) {
 				directory := filepath.Join(base, rapid.SampledFrom([]string{"up", "up/mid", "up/mid/root"}).Draw(rt, "at"))
 				require.NoError(rt, os.Rename(directory, directory+".old"))
 				if rapid.Bool().Draw(rt, "look between") {
-					_, err := takeSighting(t.Context(), osDisk{}, root, true, w, map[string]bool{"": true})
+					_, err := takeSighting(t.Context(), osDisk{}, root, true, watcher, map[string]bool{"": true})
 					require.ErrorIs(rt, err, fs.ErrNotExist)
 				}
 				require.NoError(rt, os.MkdirAll(root, 0o700))
 				require.NoError(rt, os.RemoveAll(directory+".old"))
-				lookAt(rt, root, w, "")
+				lookAt(rt, root, watcher, "")
 			}
-			lookAt(rt, root, w, rapid.SampledFrom([]string{"", p, q}).Draw(rt, "look at"))
+			lookAt(rt, root, watcher, rapid.SampledFrom([]string{"", p, q}).Draw(rt, "look at"))
 		}
-		lookAt(rt, root, w, "")
+		lookAt(rt, root, watcher, "")
 
 		fresh := newWatcher(osDisk{}, false, workers)
 		defer fresh.close()
 		lookAt(rt, root, fresh, "")
-		require.Equal(rt, fresh.dirs, w.dirs)
-		require.Equal(rt, fresh.anchors, w.anchors)
-		require.Equal(rt, aims(fresh), aims(w))
-		require.ElementsMatch(rt, fresh.events.WatchList(), w.events.WatchList())
+		require.Equal(rt, fresh.dirs, watcher.dirs)
+		require.Equal(rt, fresh.anchors, watcher.anchors)
+		require.Equal(rt, aims(fresh), aims(watcher))
+		require.ElementsMatch(rt, fresh.events.WatchList(), watcher.events.WatchList())
 	})
 }
 
@@ -102,15 +102,15 @@ func TestDirectory_FoundUnderNewNameFirst(t *testing.T) {
 	require.NoError(t, os.MkdirAll(below("old/sub"), 0o700))
 	events, err := fsnotify.NewWatcher()
 	require.NoError(t, err)
-	w := newWatcher(osDisk{}, true, nil)
-	w.events = events // only this test reads the events
-	defer w.close()
+	watcher := newWatcher(osDisk{}, true, nil)
+	watcher.events = events // only this test reads the events
+	defer watcher.close()
 	looks := func(paths ...string) {
 		changed := make(map[string]bool)
 		for _, p := range paths {
 			changed[p] = true
 		}
-		_, err := takeSighting(t.Context(), osDisk{}, root, true, w, changed)
+		_, err := takeSighting(t.Context(), osDisk{}, root, true, watcher, changed)
 		require.NoError(t, err)
 	}
 	awaitDirty := func(path string) (dirty []string) {
@@ -118,12 +118,12 @@ func TestDirectory_FoundUnderNewNameFirst(t *testing.T) {
 		for {
 			select {
 			case e := <-events.Events:
-				w.noteEvent(e)
+				watcher.noteEvent(e)
 			case <-timeout:
 				require.Fail(t, "no event arrived", path)
 			}
-			if _, ok := w.dirty[path]; ok {
-				paths, _ := w.takeChanged()
+			if _, ok := watcher.dirty[path]; ok {
+				paths, _ := watcher.takeChanged()
 				return slices.Sorted(maps.Keys(paths))
 			}
 		}
@@ -163,12 +163,12 @@ func TestDirectoryMountedTwice_DegradesStatus(t *testing.T) {
 	disk := bound{mountPoint: filepath.Join(root, "b"), origin: filepath.Join(root, "a")}
 	events, err := fsnotify.NewWatcher()
 	require.NoError(t, err)
-	w := newWatcher(disk, true, nil)
-	w.events = events
-	defer w.close()
-	_, err = takeSighting(t.Context(), disk, root, true, w, map[string]bool{"": true})
+	watcher := newWatcher(disk, true, nil)
+	watcher.events = events
+	defer watcher.close()
+	_, err = takeSighting(t.Context(), disk, root, true, watcher, map[string]bool{"": true})
 	require.NoError(t, err)
-	dirs, err := w.blindness()
+	dirs, err := watcher.blindness()
 	require.Equal(t, 1, dirs)
 	require.ErrorContains(t, err, "are one directory, mounted twice")
 	require.NotContains(t, events.WatchList(), disk.mountPoint)
@@ -193,14 +193,14 @@ func TestDirectorySwappedForLink_NotListed(t *testing.T) {
 		sub := filepath.Join(root, "sub")
 		require.NoError(t, os.Mkdir(sub, 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(outside, "secret.yaml"), []byte("{}"), 0o600))
-		w := newWatcher(osDisk{}, true, nil)
+		watcher := newWatcher(osDisk{}, true, nil)
 		seen, err := takeSighting(t.Context(), swappingDisk{swap: func(name string) {
 			if filepath.Base(name) == "sub" {
 				require.NoError(t, os.Rename(sub, filepath.Join(outside, "moved")))
 				require.NoError(t, os.Symlink(outside, sub))
 			}
-		}}, root, out, w, map[string]bool{"": true})
-		w.close()
+		}}, root, out, watcher, map[string]bool{"": true})
+		watcher.close()
 		require.NoError(t, err)
 		if out {
 			require.Contains(t, seen.files, "sub/secret.yaml")

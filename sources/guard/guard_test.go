@@ -36,11 +36,11 @@ func entry(i, endpoints int) *resource.Resource {
 }
 
 // entries are n services with a number of endpoints each.
-func entries(n, endpoints int) (rs []*resource.Resource) {
+func entries(n, endpoints int) (resources []*resource.Resource) {
 	for i := range n {
-		rs = append(rs, entry(i, endpoints))
+		resources = append(resources, entry(i, endpoints))
 	}
-	return rs
+	return resources
 }
 
 // keys are those from one number up to another.
@@ -120,115 +120,115 @@ func (b *rig) held() map[resource.Key]Loss {
 func (b *rig) size() int { return b.table.Snapshot().Len() }
 
 func TestMassLoss_IsHeldAndReleased(t *testing.T) {
-	b := newRig(Settings{}, 100, 2)
-	require.Empty(t, b.Apply(nil, keys(0, 51)))
-	require.Equal(t, 100, b.size())
-	st := b.Status()
-	require.Equal(t, 51, st.Objects)
-	require.Equal(t, 102, st.Endpoints)
-	require.Equal(t, "51 of 100 objects would go within 1m0s, which is more than 10 and more than 50 %", st.Why)
-	require.Equal(t, Held{Ref: resource.Ref(key(0)), Gone: true, Endpoints: 2}, st.Held[0])
-	require.Len(t, st.Held, 50)
-	require.Equal(t, 1, st.More)
-	require.Contains(t, b.held(), key(50))
-	require.NotContains(t, b.held(), key(51))
+	rig := newRig(Settings{}, 100, 2)
+	require.Empty(t, rig.Apply(nil, keys(0, 51)))
+	require.Equal(t, 100, rig.size())
+	status := rig.Status()
+	require.Equal(t, 51, status.Objects)
+	require.Equal(t, 102, status.Endpoints)
+	require.Equal(t, "51 of 100 objects would go within 1m0s, which is more than 10 and more than 50 %", status.Why)
+	require.Equal(t, Held{Ref: resource.Ref(key(0)), Gone: true, Endpoints: 2}, status.Held[0])
+	require.Len(t, status.Held, 50)
+	require.Equal(t, 1, status.More)
+	require.Contains(t, rig.held(), key(50))
+	require.NotContains(t, rig.held(), key(51))
 
-	b.Apply([]*resource.Resource{entry(200, 1)}, nil)
-	require.Equal(t, 101, b.size(), "what adds passes")
-	b.Apply(nil, keys(51, 52))
-	require.Equal(t, 101, b.size(), "further losses join")
+	rig.Apply([]*resource.Resource{entry(200, 1)}, nil)
+	require.Equal(t, 101, rig.size(), "what adds passes")
+	rig.Apply(nil, keys(51, 52))
+	require.Equal(t, 101, rig.size(), "further losses join")
 
-	objects, endpoints, err := b.Release("", "somebody")
+	objects, endpoints, err := rig.Release("", "somebody")
 	require.NoError(t, err)
 	require.Equal(t, []int{52, 104}, []int{objects, endpoints})
-	require.Equal(t, 49, b.size())
-	require.Empty(t, b.held())
-	require.Nil(t, b.Status())
-	_, _, err = b.Release("", "somebody")
+	require.Equal(t, 49, rig.size())
+	require.Empty(t, rig.held())
+	require.Nil(t, rig.Status())
+	_, _, err = rig.Release("", "somebody")
 	require.ErrorIs(t, err, ErrNothingHeld)
 
-	b.Apply(nil, keys(52, 62))
-	require.Equal(t, 39, b.size(), "a released loss does not count against later losses")
+	rig.Apply(nil, keys(52, 62))
+	require.Equal(t, 39, rig.size(), "a released loss does not count against later losses")
 }
 
 func TestSettings(t *testing.T) {
-	b := newRig(Settings{Share: 0.1, Min: new(1)}, 20, 0)
-	b.Apply(nil, keys(0, 2))
-	require.Equal(t, 18, b.size())
-	b.Apply(nil, keys(2, 3))
-	require.Equal(t, 18, b.size())
+	rig := newRig(Settings{Share: 0.1, Min: new(1)}, 20, 0)
+	rig.Apply(nil, keys(0, 2))
+	require.Equal(t, 18, rig.size())
+	rig.Apply(nil, keys(2, 3))
+	require.Equal(t, 18, rig.size())
 
-	b.Configure(Settings{HoldFor: time.Hour})
-	require.Equal(t, b.clock.Add(time.Minute), *b.Status().Until, "by these settings it is little")
-	b.Configure(Settings{HoldFor: time.Second})
-	require.Equal(t, b.clock.Add(time.Second), *b.Status().Until)
+	rig.Configure(Settings{HoldFor: time.Hour})
+	require.Equal(t, rig.clock.Add(time.Minute), *rig.Status().Until, "by these settings it is little")
+	rig.Configure(Settings{HoldFor: time.Second})
+	require.Equal(t, rig.clock.Add(time.Second), *rig.Status().Until)
 
-	b = newRig(Settings{Off: true}, 100, 0)
-	b.Apply(nil, keys(0, 100))
-	require.Zero(t, b.size())
-	require.Nil(t, b.State())
-	require.NoError(t, b.Resume([]byte(`{"hold":{"id":"x","since":"2026-01-01T00:00:00Z"}}`), nil))
-	require.Nil(t, b.Status())
-	require.Error(t, b.Resume([]byte(`{`), nil))
+	rig = newRig(Settings{Off: true}, 100, 0)
+	rig.Apply(nil, keys(0, 100))
+	require.Zero(t, rig.size())
+	require.Nil(t, rig.State())
+	require.NoError(t, rig.Resume([]byte(`{"hold":{"id":"x","since":"2026-01-01T00:00:00Z"}}`), nil))
+	require.Nil(t, rig.Status())
+	require.Error(t, rig.Resume([]byte(`{`), nil))
 }
 
 func TestApply_FlappingIsNoLoss(t *testing.T) {
-	b := newRig(Settings{}, 100, 3)
+	rig := newRig(Settings{}, 100, 3)
 	for range 100 { // 20 % each time
-		b.Apply(nil, keys(0, 20))
-		b.Apply(entries(20, 3), nil)
+		rig.Apply(nil, keys(0, 20))
+		rig.Apply(entries(20, 3), nil)
 	}
-	require.Nil(t, b.Status())
-	require.Equal(t, 100, b.size())
-	require.LessOrEqual(t, len(b.recent.queue), 200, "the recorded losses are bounded")
+	require.Nil(t, rig.Status())
+	require.Equal(t, 100, rig.size())
+	require.LessOrEqual(t, len(rig.recent.queue), 200, "the recorded losses are bounded")
 }
 
 func TestFlipBetweenEmptyAndFullNeverEmpties(t *testing.T) {
-	b := newRig(Settings{}, 100, 3)
+	rig := newRig(Settings{}, 100, 3)
 	for range 100 {
-		b.Apply(nil, keys(0, 100))
-		require.Equal(t, 100, b.size())
-		b.clock = b.clock.Add(time.Second)
-		b.Apply(entries(100, 3), nil)
-		require.Equal(t, 100, b.size())
-		require.Nil(t, b.Status(), "everything is back")
-		b.clock = b.clock.Add(time.Second)
+		rig.Apply(nil, keys(0, 100))
+		require.Equal(t, 100, rig.size())
+		rig.clock = rig.clock.Add(time.Second)
+		rig.Apply(entries(100, 3), nil)
+		require.Equal(t, 100, rig.size())
+		require.Nil(t, rig.Status(), "everything is back")
+		rig.clock = rig.clock.Add(time.Second)
 	}
-	require.Equal(t, 100, b.Holds())
+	require.Equal(t, 100, rig.Holds())
 }
 
 func TestHundredThousandRemovedInOneGo(t *testing.T) {
 	const n = 100_000
-	b := newRig(Settings{}, n, 0)
-	b.Apply(nil, keys(0, n))
-	require.Equal(t, n, b.size())
-	require.Len(t, b.Status().Held, 50)
-	require.Equal(t, n-50, b.Status().More)
-	_, _, _ = b.Release("", "somebody")
-	require.Zero(t, b.size())
+	rig := newRig(Settings{}, n, 0)
+	rig.Apply(nil, keys(0, n))
+	require.Equal(t, n, rig.size())
+	require.Len(t, rig.Status().Held, 50)
+	require.Equal(t, n-50, rig.Status().More)
+	_, _, _ = rig.Release("", "somebody")
+	require.Zero(t, rig.size())
 }
 
 func TestEndpoints(t *testing.T) {
-	b := newRig(Settings{}, 4, 10)
-	b.Apply([]*resource.Resource{entry(0, 0), entry(1, 0)}, nil)
-	require.Nil(t, b.Status(), "half")
-	require.Equal(t, 20, b.counts.endpoints)
-	b.Apply([]*resource.Resource{entry(2, 9)}, nil)
-	require.Equal(t, "21 of 40 endpoints would go within 1m0s, which is more than 10 and more than 50 %", b.Status().Why)
-	require.Equal(t, 10, endpoints(b.table.Snapshot().Get(key(2))))
-	require.Zero(t, b.Status().Objects)
-	require.Equal(t, 1, b.Status().Endpoints)
+	rig := newRig(Settings{}, 4, 10)
+	rig.Apply([]*resource.Resource{entry(0, 0), entry(1, 0)}, nil)
+	require.Nil(t, rig.Status(), "half")
+	require.Equal(t, 20, rig.counts.endpoints)
+	rig.Apply([]*resource.Resource{entry(2, 9)}, nil)
+	require.Equal(t, "21 of 40 endpoints would go within 1m0s, which is more than 10 and more than 50 %", rig.Status().Why)
+	require.Equal(t, 10, endpoints(rig.table.Snapshot().Get(key(2))))
+	require.Zero(t, rig.Status().Objects)
+	require.Equal(t, 1, rig.Status().Endpoints)
 
-	b.Apply([]*resource.Resource{entry(2, 4)}, nil)
-	require.Equal(t, 6, b.Status().Endpoints, "the newest that the source says counts")
-	b.Apply([]*resource.Resource{entry(2, 10)}, nil)
-	require.Nil(t, b.Status(), "they are back")
+	rig.Apply([]*resource.Resource{entry(2, 4)}, nil)
+	require.Equal(t, 6, rig.Status().Endpoints, "the newest that the source says counts")
+	rig.Apply([]*resource.Resource{entry(2, 10)}, nil)
+	require.Nil(t, rig.Status(), "they are back")
 
-	b.Apply(nil, keys(2, 4))
-	require.Equal(t, 20, b.Status().Endpoints, "endpoints of objects that go count, too")
-	_, _, _ = b.Release("", "somebody")
-	require.Zero(t, b.counts.endpoints)
-	require.Equal(t, 2, b.size())
+	rig.Apply(nil, keys(2, 4))
+	require.Equal(t, 20, rig.Status().Endpoints, "endpoints of objects that go count, too")
+	_, _, _ = rig.Release("", "somebody")
+	require.Zero(t, rig.counts.endpoints)
+	require.Equal(t, 2, rig.size())
 }
 
 func TestEndpoints_InvalidBody(t *testing.T) {
@@ -239,14 +239,14 @@ func TestEndpoints_InvalidBody(t *testing.T) {
 }
 
 func TestClockStepsBack(t *testing.T) {
-	b := newRig(Settings{}, 100, 0)
-	b.Apply(nil, keys(0, 30))
-	b.clock = b.clock.Add(-time.Hour)
-	b.Apply(nil, keys(30, 60))
-	require.Equal(t, 70, b.size(), "losses stay one loss")
-	b.Apply(entries(60, 0), nil)
-	require.Nil(t, b.Status())
-	require.Equal(t, 100, b.size())
+	rig := newRig(Settings{}, 100, 0)
+	rig.Apply(nil, keys(0, 30))
+	rig.clock = rig.clock.Add(-time.Hour)
+	rig.Apply(nil, keys(30, 60))
+	require.Equal(t, 70, rig.size(), "losses stay one loss")
+	rig.Apply(entries(60, 0), nil)
+	require.Nil(t, rig.Status())
+	require.Equal(t, 100, rig.size())
 }
 
 // TestJudge_Withdrawn: an object that may not be served any longer goes, whether it is held or not, and is no loss.
@@ -278,17 +278,17 @@ func TestHeldEndpoints_CountUnderChurn(t *testing.T) {
 	for _, c := range []struct{ from, to, dead int }{
 		{32, 40, 32}, {32, 52, 32}, {32, 71, 32}, {0, 8, 32}, {1, 8, 33}, {39, 40, 39}, {40, 79, 40},
 	} {
-		b := newRig(Settings{}, 1, 40)
-		b.Apply(nil, []resource.Key{key(0)})
-		require.NotNil(t, b.Status(), "the hold")
-		b.Apply([]*resource.Resource{shifted(c.from, c.to)}, nil)
+		rig := newRig(Settings{}, 1, 40)
+		rig.Apply(nil, []resource.Key{key(0)})
+		require.NotNil(t, rig.Status(), "the hold")
+		rig.Apply([]*resource.Resource{shifted(c.from, c.to)}, nil)
 		for range 2 {
-			require.Equal(t, c.dead, endpoints(b.table.Snapshot().Get(key(0)))-(c.to-c.from), "%+v", c)
-			require.Equal(t, c.dead, b.Status().Endpoints, "%+v", c)
-			require.Equal(t, c.dead, b.Status().Held[0].Endpoints, "%+v", c)
-			b.restart(t)
+			require.Equal(t, c.dead, endpoints(rig.table.Snapshot().Get(key(0)))-(c.to-c.from), "%+v", c)
+			require.Equal(t, c.dead, rig.Status().Endpoints, "%+v", c)
+			require.Equal(t, c.dead, rig.Status().Held[0].Endpoints, "%+v", c)
+			rig.restart(t)
 		}
-		_, released, err := b.Release("", "us")
+		_, released, err := rig.Release("", "us")
 		require.NoError(t, err)
 		require.Equal(t, c.dead, released, "%+v", c)
 	}

@@ -17,14 +17,14 @@ import (
 func TestHistories(t *testing.T) {
 	const names = 24
 	rapid.Check(t, func(t *rapid.T) {
-		g := newRig(Settings{Share: 0.5, Min: new(3)}, 0, 0)
-		table := &g.table
+		rig := newRig(Settings{Share: 0.5, Min: new(3)}, 0, 0)
+		table := &rig.table
 		content := make(map[resource.Key]*resource.Resource) // of the source
 		explains := rapid.Bool().Draw(t, "explains")
 		exact := true // no loss was explained
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
-			g.clock = g.clock.Add(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second)
-			before, base, explained := table.Snapshot(), g.Status(), false
+			rig.clock = rig.clock.Add(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second)
+			before, base, explained := table.Snapshot(), rig.Status(), false
 			switch rapid.SampledFrom([]string{"change", "change", "change", "all", "nothing", "release", "restart", "wait"}).Draw(t, "what") {
 			case "change":
 				var puts []*resource.Resource
@@ -44,40 +44,40 @@ func TestHistories(t *testing.T) {
 					content[r.Key()] = r
 				}
 				if explained = explains && rapid.Bool().Draw(t, "explained"); explained {
-					g.ApplyExplained(puts, deletes)
+					rig.ApplyExplained(puts, deletes)
 				} else {
-					g.Apply(puts, deletes)
+					rig.Apply(puts, deletes)
 				}
 			case "all":
 				puts := entries(names, 3)
 				for _, r := range puts {
 					content[r.Key()] = r
 				}
-				g.Apply(puts, nil)
+				rig.Apply(puts, nil)
 			case "nothing":
 				clear(content)
-				g.Apply(nil, keys(0, names))
+				rig.Apply(nil, keys(0, names))
 			case "release":
-				_, _, _ = g.Release("", "somebody")
-				require.Nil(t, g.Status())
+				_, _, _ = rig.Release("", "somebody")
+				require.Nil(t, rig.Status())
 			case "wait":
-				g.clock = g.clock.Add(time.Minute)
+				rig.clock = rig.clock.Add(time.Minute)
 				ends := base != nil && base.Until != nil
-				g.EndDue()
-				require.Equal(t, base != nil && !ends, g.Status() != nil)
+				rig.EndDue()
+				require.Equal(t, base != nil && !ends, rig.Status() != nil)
 			case "restart": // the source is read again, and compared with the table
-				g.restart(t)
-				restored := g.Status()
+				rig.restart(t)
+				restored := rig.Status()
 				require.Equal(t, base, restored, "a restart does not change the status")
 				requireSame(t, before, table.Snapshot(), "a restart removes no object")
 				require.Equal(t, before.Len(), table.Snapshot().Len())
 			}
 			exact = exact && !explained
-			check(t, g, content, exact)
-			if base != nil && g.Status() != nil && base.ID == g.Status().ID {
-				require.Equal(t, base.Since, g.Status().Since, "one hold")
+			check(t, rig, content, exact)
+			if base != nil && rig.Status() != nil && base.ID == rig.Status().ID {
+				require.Equal(t, base.Since, rig.Status().Since, "one hold")
 			}
-			if exact && base != nil && g.Status() != nil && base.ID == g.Status().ID {
+			if exact && base != nil && rig.Status() != nil && base.ID == rig.Status().ID {
 				for r := range before.All() {
 					now := table.Snapshot().Get(r.Key())
 					require.NotNil(t, now, "no object goes during a hold")
@@ -85,7 +85,7 @@ func TestHistories(t *testing.T) {
 				}
 			}
 		}
-		_, _, _ = g.Release("", "somebody")
+		_, _, _ = rig.Release("", "somebody")
 		require.Equal(t, len(content), table.Snapshot().Len())
 		for k, r := range content {
 			require.True(t, resource.Equal(r, table.Snapshot().Get(k)), "after a release the table has the content of the source")
@@ -97,16 +97,16 @@ func TestHistories(t *testing.T) {
 func check(t *rapid.T, g *rig, content map[resource.Key]*resource.Resource, exact bool) {
 	table := &g.table
 	held := make(map[resource.Key]bool)
-	st := g.Status()
-	if st != nil {
+	status := g.Status()
+	if status != nil {
 		objects, ends := 0, 0
-		for _, h := range st.Held {
-			k := h.Key()
-			held[k] = true
-			served := table.Snapshot().Get(k)
+		for _, h := range status.Held {
+			key := h.Key()
+			held[key] = true
+			served := table.Snapshot().Get(key)
 			require.NotNil(t, served, "held objects are served")
-			require.Equal(t, h.Gone, content[k] == nil)
-			if surplus := endpoints(served) - endpoints(content[k]); exact {
+			require.Equal(t, h.Gone, content[key] == nil)
+			if surplus := endpoints(served) - endpoints(content[key]); exact {
 				require.Equal(t, surplus, h.Endpoints)
 			} else { // others than it had before may make up for some
 				require.LessOrEqual(t, h.Endpoints, surplus)
@@ -116,8 +116,8 @@ func check(t *rapid.T, g *rig, content map[resource.Key]*resource.Resource, exac
 			}
 			ends += h.Endpoints
 		}
-		require.Equal(t, objects, st.Objects)
-		require.Equal(t, ends, st.Endpoints)
+		require.Equal(t, objects, status.Objects)
+		require.Equal(t, ends, status.Endpoints)
 	}
 	total := 0
 	for r := range table.Snapshot().All() {

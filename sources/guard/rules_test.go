@@ -15,19 +15,19 @@ import (
 )
 
 // policies are the keys of n objects of a kind without endpoints.
-func policies(kind resource.Kind, n int) (ks []resource.Key) {
+func policies(kind resource.Kind, n int) (keys []resource.Key) {
 	for i := range n {
-		ks = append(ks, resource.Key{Kind: kind, Namespace: "shop", Name: fmt.Sprintf("p%04d", i)})
+		keys = append(keys, resource.Key{Kind: kind, Namespace: "shop", Name: fmt.Sprintf("p%04d", i)})
 	}
-	return ks
+	return keys
 }
 
 // objects are empty objects of keys.
-func objects(ks []resource.Key) (rs []*resource.Resource) {
+func objects(ks []resource.Key) (resources []*resource.Resource) {
 	for _, k := range ks {
-		rs = append(rs, resource.FromBody(resource.Meta{Key: k}, nil))
+		resources = append(resources, resource.FromBody(resource.Meta{Key: k}, nil))
 	}
-	return rs
+	return resources
 }
 
 // addressed is service 0 with endpoints of these addresses.

@@ -104,32 +104,32 @@ func (d *day) change() {
 
 // deploy replaces the instances of a service, by as many others.
 func (d *day) deploy(key resource.Key) {
-	o, ok := d.truth[key]
+	object, ok := d.truth[key]
 	if !ok {
 		return
 	}
-	next := d.fresh(len(o.endpoints))
+	next := d.fresh(len(object.endpoints))
 	if d.chance(2) {
-		o.endpoints = next
-		d.truth[key] = o
+		object.endpoints = next
+		d.truth[key] = object
 		return
 	}
 	for i, a := range next {
 		d.after(time.Duration(i)*d.within(time.Second, 30*time.Second), func() {
-			if o, ok := d.truth[key]; ok {
-				o.endpoints = append(slices.Clone(o.endpoints), a)
-				if len(o.endpoints) > 1 {
-					o.endpoints = o.endpoints[1:]
+			if object, ok := d.truth[key]; ok {
+				object.endpoints = append(slices.Clone(object.endpoints), a)
+				if len(object.endpoints) > 1 {
+					object.endpoints = object.endpoints[1:]
 				}
-				d.truth[key] = o
+				d.truth[key] = object
 			}
 		})
 	}
 }
 
 // drop deletes on purpose. If that is held, it is released some time later.
-func (d *day) drop(ks []resource.Key, renamed bool) {
-	if d.above(ks, renamed) {
+func (d *day) drop(keys []resource.Key, renamed bool) {
+	if d.above(keys, renamed) {
 		d.mass++
 		d.meant = d.clock
 		d.after(d.within(5*time.Minute, 30*time.Minute), func() {
@@ -138,7 +138,7 @@ func (d *day) drop(ks []resource.Key, renamed bool) {
 			}
 		})
 	}
-	for _, key := range ks {
+	for _, key := range keys {
 		delete(d.truth, key)
 	}
 }

@@ -85,8 +85,8 @@ func (f *figures) add(o figures) {
 }
 
 func (f figures) String() string {
-	var b strings.Builder
-	line := func(label string, figure any) { fmt.Fprintf(&b, "| %s | %v |\n", label, figure) }
+	var builder strings.Builder
+	line := func(label string, figure any) { fmt.Fprintf(&builder, "| %s | %v |\n", label, figure) }
 	line("changes that were meant", f.changes)
 	line("holds that began without a fault and with few deletions", f.unaskedHolds)
 	line("deletions and renamings above the limits; of these, held until a person releases them", fmt.Sprintf("%d; %d", f.mass, f.massHeld))
@@ -97,7 +97,7 @@ func (f figures) String() string {
 	line("holds that were still there an hour after the fault", f.stuck)
 	line("hours that an object was served which was deleted on purpose", int(f.deadFor.Hours()))
 	line("hours that a service with live endpoints was served none of them", int(f.blindFor.Hours()))
-	return b.String()
+	return builder.String()
 }
 
 // object is an object in truth: the live addresses of a service.
@@ -199,14 +199,14 @@ func (d *day) fresh(n int) (addresses []string) {
 }
 
 // keys are those of a kind in truth, or of all kinds, in order.
-func (d *day) keys(kind resource.Kind) (ks []resource.Key) {
+func (d *day) keys(kind resource.Kind) (keys []resource.Key) {
 	for key := range d.truth {
 		if kind == "" || key.Kind == kind {
-			ks = append(ks, key)
+			keys = append(keys, key)
 		}
 	}
-	slices.SortFunc(ks, resource.Key.Compare)
-	return ks
+	slices.SortFunc(keys, resource.Key.Compare)
+	return keys
 }
 
 // some are a share of keys, at random.
@@ -263,14 +263,14 @@ func (d *day) waitUntil(t time.Time) {
 // say has the source publish its content.
 func (d *day) say() {
 	now := make(map[resource.Key]*resource.Resource, len(d.truth))
-	for key, o := range d.truth {
+	for key, object := range d.truth {
 		if d.fault != nil && d.fault.lacks != nil && d.fault.lacks(key) {
 			continue
 		}
 		if d.fault != nil && d.fault.bare != nil && d.fault.bare(key) {
-			o.endpoints = nil
+			object.endpoints = nil
 		}
-		now[key] = d.make(key, o)
+		now[key] = d.make(key, object)
 	}
 	var puts []*resource.Resource
 	var deletes []resource.Key
@@ -330,57 +330,57 @@ func (d *day) judge() {
 		}
 	}
 	d.held = held
-	f := d.fault
-	if f == nil {
+	fault := d.fault
+	if fault == nil {
 		return
 	}
 	d.wrong = true
-	f.wasHeld = f.wasHeld || held
+	fault.wasHeld = fault.wasHeld || held
 	maps.DeleteFunc(d.established, func(key resource.Key, _ bool) bool { _, wanted := d.truth[key]; return !wanted })
 	missing, kinds, total := 0, make(map[resource.Kind]int), make(map[resource.Kind]int)
 	for key := range d.established {
 		total[key.Kind]++
 		if d.said[key] == nil {
-			f.taken[key] = true
+			fault.taken[key] = true
 			kinds[key.Kind]++
 			if d.table.Snapshot().Get(key) == nil {
 				missing++
 			}
 		}
 	}
-	f.missing = max(f.missing, missing)
+	fault.missing = max(fault.missing, missing)
 	lost := 0
 	for kind, n := range kinds {
-		f.mass = f.mass || n == total[kind] && n >= 2 || n > DefaultMin && 2*n > total[kind]
+		fault.mass = fault.mass || n == total[kind] && n >= 2 || n > DefaultMin && 2*n > total[kind]
 		lost += n
 	}
-	f.mass = f.mass || lost == len(d.established) && lost >= 2 || lost > DefaultMin && 2*lost > len(d.established)
+	fault.mass = fault.mass || lost == len(d.established) && lost >= 2 || lost > DefaultMin && 2*lost > len(d.established)
 }
 
 // weigh counts the time during which the present state lasts.
-func (d *day) weigh(dt time.Duration) {
-	if dt <= 0 {
+func (d *day) weigh(duration time.Duration) {
+	if duration <= 0 {
 		return
 	}
 	for r := range d.table.Snapshot().All() {
-		o, wanted := d.truth[r.Key()]
+		object, wanted := d.truth[r.Key()]
 		if !wanted {
 			if d.fault == nil {
-				d.deadFor += dt
+				d.deadFor += duration
 			}
 			continue
 		}
-		if len(o.endpoints) == 0 {
+		if len(object.endpoints) == 0 {
 			continue
 		}
 		served := d.addressesOf(r)
-		if !slices.ContainsFunc(o.endpoints, func(a string) bool { return slices.Contains(served, a) }) {
-			d.blindFor += dt
+		if !slices.ContainsFunc(object.endpoints, func(a string) bool { return slices.Contains(served, a) }) {
+			d.blindFor += duration
 		}
 	}
 	for key, o := range d.truth {
 		if len(o.endpoints) > 0 && d.table.Snapshot().Get(key) == nil {
-			d.blindFor += dt
+			d.blindFor += duration
 		}
 	}
 }

@@ -32,11 +32,11 @@ func TestServiceAccounts(t *testing.T) {
 	pod("web-x", "reviews")
 	server.Fault("pods", kubetest.Fault{Status: http.StatusForbidden})
 	source := func() *Source { return quick(t, server, Settings{Services: &Services{ServiceAccounts: true}}) }
-	r := start(t, server, source()).synced()
+	rig := start(t, server, source()).synced()
 	awaitAccount := func(account string) {
 		t.Helper()
-		r.await("the account "+account, func() bool {
-			o := r.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web.shop.svc"})
+		rig.await("the account "+account, func() bool {
+			o := rig.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web.shop.svc"})
 			if o == nil {
 				return false
 			}
@@ -48,7 +48,7 @@ func TestServiceAccounts(t *testing.T) {
 		})
 	}
 	awaitAccount("")
-	r.says(sources.Degraded, "no right to list and watch pods (403")
+	rig.says(sources.Degraded, "no right to list and watch pods (403")
 	server.Fault("pods", kubetest.Fault{})
 	awaitAccount("reviews")
 	slice("Pod", "web-y")
@@ -61,10 +61,10 @@ func TestServiceAccounts(t *testing.T) {
 	awaitAccount("ratings")
 
 	server.Fault("pods", kubetest.Fault{Status: http.StatusForbidden})
-	r.restart(source())
-	r.says(sources.Degraded, "no right to list and watch pods (403")
+	rig.restart(source())
+	rig.says(sources.Degraded, "no right to list and watch pods (403")
 	put(server, "shop", "a", 1)
-	r.await("the new run publishes", func() bool { return strings.Contains(strings.Join(r.served(), " "), "shop/a") })
+	rig.await("the new run publishes", func() bool { return strings.Contains(strings.Join(rig.served(), " "), "shop/a") })
 	awaitAccount("ratings")
 }
 

@@ -32,22 +32,22 @@ func typed(o map[string]any, resource, api string, list bool) map[string]any {
 }
 
 // list answers with a page, which may be shorter than the client allows. The pages of a list are of one version.
-func (c *cluster) list(w http.ResponseWriter, req *http.Request, resource, api, namespace string, f fault) {
-	q := req.URL.Query()
+func (c *cluster) list(response http.ResponseWriter, req *http.Request, resource, api, namespace string, f fault) {
+	values := req.URL.Query()
 	c.mu.Lock()
-	limit, _ := strconv.Atoi(q.Get("limit"))
+	limit, _ := strconv.Atoi(values.Get("limit"))
 	version, after := max(c.version-f.behind, c.oldest), ""
-	if q.Has("continue") {
-		v, key, _ := strings.Cut(q.Get("continue"), "|")
+	if values.Has("continue") {
+		v, key, _ := strings.Cut(values.Get("continue"), "|")
 		version, _ = strconv.ParseUint(v, 10, 64)
 		after = key
 	}
-	expired := q.Has("continue") && (f.expired || version < c.oldest || version > c.version)
+	expired := values.Has("continue") && (f.expired || version < c.oldest || version > c.version)
 	items, meta := []any{}, map[string]any{"resourceVersion": strconv.FormatUint(version, 10)}
 	objects := c.at(resource, version)
 	limit = min(limit, 1+c.random.IntN(5))
 	for _, key := range slices.Sorted(maps.Keys(objects)) {
-		if key <= after || !selects(objects[key], namespace, q.Get("labelSelector")) {
+		if key <= after || !selects(objects[key], namespace, values.Get("labelSelector")) {
 			continue
 		}
 		if len(items) == limit {
@@ -64,21 +64,21 @@ func (c *cluster) list(w http.ResponseWriter, req *http.Request, resource, api, 
 	}
 	c.mu.Unlock()
 	if expired {
-		refuse(w, http.StatusGone, "Expired", 0)
+		refuse(response, http.StatusGone, "Expired", 0)
 		return
 	}
-	_ = json.NewEncoder(w).Encode(map[string]any{
+	_ = json.NewEncoder(response).Encode(map[string]any{
 		"apiVersion": strings.TrimPrefix(api, "/"), "kind": kindOf[resource] + "List", "metadata": meta, "items": items,
 	})
 }
 
 // watch sends the changes after a version, and a bookmark once a minute.
 func (c *cluster) watch(
-	w http.ResponseWriter, req *http.Request, resource, api, namespace string, f fault, cut <-chan struct{},
+	response http.ResponseWriter, request *http.Request, resource, api, namespace string, f fault, cut <-chan struct{},
 ) {
-	q := req.URL.Query()
-	sent, _ := strconv.ParseUint(q.Get("resourceVersion"), 10, 64)
-	seconds, _ := strconv.Atoi(q.Get("timeoutSeconds"))
+	values := request.URL.Query()
+	sent, _ := strconv.ParseUint(values.Get("resourceVersion"), 10, 64)
+	seconds, _ := strconv.Atoi(values.Get("timeoutSeconds"))
 	c.mu.Lock()
 	early := c.random.IntN(2) == 0
 	if f.event == 0 && (sent < c.oldest || f.expired) {
@@ -86,15 +86,15 @@ func (c *cluster) watch(
 	}
 	c.mu.Unlock()
 	if early && f.event == http.StatusGone {
-		refuse(w, f.event, "Expired", 0)
+		refuse(response, f.event, "Expired", 0)
 		return
 	}
 	send := func(kind string, o map[string]any) {
 		text, _ := json.Marshal(map[string]any{"type": kind, "object": o})
-		_, _ = w.Write(append(text, '\n'))
-		w.(http.Flusher).Flush()
+		_, _ = response.Write(append(text, '\n'))
+		response.(http.Flusher).Flush()
 	}
-	w.(http.Flusher).Flush()
+	response.(http.Flusher).Flush()
 	if f.event != 0 {
 		send("ERROR", status(f.event, map[int]string{http.StatusGone: "Expired"}[f.event]))
 		return
@@ -126,8 +126,8 @@ func (c *cluster) watch(
 			slices.Reverse(news)
 		}
 		for _, ch := range news {
-			before := selects(previous[ch.key], namespace, q.Get("labelSelector"))
-			now := !ch.deleted && selects(ch.object, namespace, q.Get("labelSelector"))
+			before := selects(previous[ch.key], namespace, values.Get("labelSelector"))
+			now := !ch.deleted && selects(ch.object, namespace, values.Get("labelSelector"))
 			previous[ch.key] = ch.object
 			if ch.deleted {
 				delete(previous, ch.key)
@@ -161,7 +161,7 @@ func (c *cluster) watch(
 			return
 		case <-end:
 			return
-		case <-req.Context().Done():
+		case <-request.Context().Done():
 			return
 		}
 	}

@@ -113,12 +113,12 @@ var transports = byHost()
 func byHost() *sync.Map {
 	m := new(sync.Map)
 	transport := http.DefaultTransport
-	http.DefaultTransport = roundTrip(func(req *http.Request) (*http.Response, error) {
-		_, name, _ := strings.Cut(req.URL.Host, ".")
+	http.DefaultTransport = roundTrip(func(request *http.Request) (*http.Response, error) {
+		_, name, _ := strings.Cut(request.URL.Host, ".")
 		if t, ok := m.Load(name); ok {
-			return t.(*http.Transport).RoundTrip(req)
+			return t.(*http.Transport).RoundTrip(request)
 		}
-		return transport.RoundTrip(req)
+		return transport.RoundTrip(request)
 	})
 	return m
 }
@@ -187,12 +187,12 @@ func (c *cluster) notify() {
 // at returns the objects of a resource at a version.
 func (c *cluster) at(resource string, version uint64) map[string]map[string]any {
 	objects := make(map[string]map[string]any)
-	for _, ch := range c.log {
-		if ch.resource != resource || ch.version > version {
+	for _, change := range c.log {
+		if change.resource != resource || change.version > version {
 			continue
 		}
-		if objects[ch.key] = ch.object; ch.deleted {
-			delete(objects, ch.key)
+		if objects[change.key] = change.object; change.deleted {
+			delete(objects, change.key)
 		}
 	}
 	return objects
@@ -236,39 +236,39 @@ func (c *cluster) restore(version uint64) {
 	c.endLocked()
 }
 
-func (c *cluster) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (c *cluster) ServeHTTP(response http.ResponseWriter, request *http.Request) {
 	c.mu.Lock()
 	if second := time.Since(c.started).Truncate(time.Second); second != c.second {
 		c.second, c.recent = second, nil
 	}
 	c.requests++
-	c.recent = append(c.recent, req.URL.RequestURI())
+	c.recent = append(c.recent, request.URL.RequestURI())
 	storm := len(c.recent) > 2000
 	if storm && c.storm == nil {
 		c.storm = c.recent[1950:]
 	}
 	c.mu.Unlock()
 	if storm {
-		<-req.Context().Done() // the clock has to go on
+		<-request.Context().Done() // the clock has to go on
 		return
 	}
-	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
+	parts := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
 	if parts[0] == "api" {
 		parts = slices.Insert(parts[1:], 0, "apis", "") // as /apis//v1
 	}
-	if req.URL.Path == "/version" {
-		_, _ = io.WriteString(w, "{}")
+	if request.URL.Path == "/version" {
+		_, _ = io.WriteString(response, "{}")
 		return
 	}
 	if len(parts) < 4 {
-		c.discovery(w)
+		c.discovery(response)
 		return
 	}
 	namespace, plural := "", parts[3]
 	if len(parts) == 6 {
 		namespace, plural = parts[4], parts[5]
 	}
-	resource, watch := strings.TrimSuffix(plural+"."+parts[1], "."), req.URL.Query().Get("watch") == "true"
+	resource, watch := strings.TrimSuffix(plural+"."+parts[1], "."), request.URL.Query().Get("watch") == "true"
 	c.mu.Lock()
 	f, cut := c.fault[resource], c.cut
 	if _, everyResource := c.fault[everything]; everyResource {
@@ -282,24 +282,24 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	c.troubled = c.troubled || f != fault{} || denied || !served
 	c.mu.Unlock()
 	if f.cut > 0 {
-		w = &shortWriter{ResponseWriter: w, remaining: f.cut}
+		response = &shortWriter{ResponseWriter: response, remaining: f.cut}
 	}
 	switch {
 	case f.hang:
-		<-req.Context().Done()
+		<-request.Context().Done()
 	case f.text != "":
-		w.WriteHeader(f.status)
-		_, _ = io.WriteString(w, f.text)
+		response.WriteHeader(f.status)
+		_, _ = io.WriteString(response, f.text)
 	case denied:
-		refuse(w, http.StatusForbidden, "Forbidden", 0)
+		refuse(response, http.StatusForbidden, "Forbidden", 0)
 	case f.status != 0:
-		refuse(w, f.status, http.StatusText(f.status), f.wait)
+		refuse(response, f.status, http.StatusText(f.status), f.wait)
 	case !served:
-		refuse(w, http.StatusNotFound, "NotFound", 0)
+		refuse(response, http.StatusNotFound, "NotFound", 0)
 	case watch:
-		c.watch(w, req, resource, parts[1]+"/"+parts[2], namespace, f, cut)
+		c.watch(response, request, resource, parts[1]+"/"+parts[2], namespace, f, cut)
 	default:
-		c.list(w, req, resource, parts[1]+"/"+parts[2], namespace, f)
+		c.list(response, request, resource, parts[1]+"/"+parts[2], namespace, f)
 	}
 }
 
@@ -321,12 +321,12 @@ func (w *shortWriter) Write(p []byte) (int, error) {
 
 func (w *shortWriter) Flush() { w.ResponseWriter.(http.Flusher).Flush() }
 
-func refuse(w http.ResponseWriter, code int, reason string, wait int) {
+func refuse(response http.ResponseWriter, code int, reason string, wait int) {
 	if wait > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(wait))
+		response.Header().Set("Retry-After", strconv.Itoa(wait))
 	}
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(status(code, reason))
+	response.WriteHeader(code)
+	_ = json.NewEncoder(response).Encode(status(code, reason))
 }
 
 func status(code int, reason string) map[string]any {
@@ -337,7 +337,7 @@ func status(code int, reason string) map[string]any {
 }
 
 // discovery answers which resources there are, by group and version.
-func (c *cluster) discovery(w http.ResponseWriter) {
+func (c *cluster) discovery(response http.ResponseWriter) {
 	c.mu.Lock()
 	groups := map[string]map[string][]any{}
 	order := map[string][]string{} // of the versions of a group
@@ -377,13 +377,13 @@ func (c *cluster) discovery(w http.ResponseWriter) {
 	}
 	switch {
 	case denied:
-		refuse(w, http.StatusForbidden, "Forbidden", 0)
+		refuse(response, http.StatusForbidden, "Forbidden", 0)
 	case f.text != "":
-		w.WriteHeader(f.status)
-		_, _ = io.WriteString(w, f.text)
+		response.WriteHeader(f.status)
+		_, _ = io.WriteString(response, f.text)
 	case f.status != 0:
-		refuse(w, f.status, http.StatusText(f.status), 0)
+		refuse(response, f.status, http.StatusText(f.status), 0)
 	default:
-		_ = json.NewEncoder(w).Encode(map[string]any{"kind": "APIGroupDiscoveryList", "items": items})
+		_ = json.NewEncoder(response).Encode(map[string]any{"kind": "APIGroupDiscoveryList", "items": items})
 	}
 }

@@ -34,13 +34,13 @@ func TestDerived(t *testing.T) {
 	}
 	route("web", "web.example.com")
 	source := func() *Source { return quick(t, server, Settings{Derive: &derive.Options{}}) }
-	r := start(t, server, source()).synced()
+	rig := start(t, server, source()).synced()
 	hosts := func(want ...string) {
 		t.Helper()
-		r.await("routes of "+strings.Join(want, ", "), func() bool {
+		rig.await("routes of "+strings.Join(want, ", "), func() bool {
 			var text strings.Builder
 			n := 0
-			for o := range r.table.Snapshot().List(resource.VirtualService, "edge") {
+			for o := range rig.table.Snapshot().List(resource.VirtualService, "edge") {
 				made, err := resource.MarshalYAML(o)
 				require.NoError(t, err)
 				n++
@@ -55,30 +55,30 @@ func TestDerived(t *testing.T) {
 		})
 	}
 	hosts("web.example.com")
-	r.says(sources.Degraded, "no right to list and watch namespaces")
+	rig.says(sources.Degraded, "no right to list and watch namespaces")
 	route("shop", "shop.example.com")
 	hosts("web.example.com", "shop.example.com")
 	server.Put(routes, "edge", "shop", nil, map[string]any{"spec": 7})
-	r.await("a warning", func() bool {
-		w := r.status().Warnings
+	rig.await("a warning", func() bool {
+		w := rig.status().Warnings
 		return len(w) == 1 && strings.Contains(w[0], "HTTPRoute edge/shop") && strings.Contains(w[0], "the version before it counts")
 	})
 	hosts("web.example.com", "shop.example.com")
 
 	server.Fault(routes, kubetest.Fault{Status: http.StatusForbidden})
-	r.table.went()
-	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{
-		Name: "k", Table: r.table, Source: source(), Guard: guard.Settings{Off: true},
+	rig.table.went()
+	require.NoError(t, rig.supervisor.Reconfigure([]sources.Spec{{
+		Name: "k", Table: rig.table, Source: source(), Guard: guard.Settings{Off: true},
 	}}))
-	r.says(sources.Degraded, "no right to list and watch "+routes+", namespaces")
+	rig.says(sources.Degraded, "no right to list and watch "+routes+", namespaces")
 	hosts("web.example.com", "shop.example.com")
-	require.Empty(t, r.table.went())
+	require.Empty(t, rig.table.went())
 	server.Fault(routes, kubetest.Fault{})
 	server.Fault("namespaces", kubetest.Fault{})
 	server.Delete(routes, "edge", "web")
 	route("shop", "new.example.com")
 	hosts("new.example.com")
-	r.says(sources.Healthy, "")
+	rig.says(sources.Healthy, "")
 }
 
 // TestGatewayAPI_KindWithoutRightsDelaysNoOther has some kinds be refused from the start, and over a restart.
@@ -90,11 +90,11 @@ func TestGatewayAPI_KindWithoutRightsDelaysNoOther(t *testing.T) {
 	source := func() *Source {
 		return quick(t, server, Settings{Namespaces: []string{"edge", "shop"}, Derive: &derive.Options{}})
 	}
-	r := start(t, server, source()).synced()
-	r.await("the route", func() bool { return r.virtualServices() == 1 })
-	r.says(sources.Degraded, "no right to list and watch "+grants+" in namespace edge")
-	r.restart(source())
+	rig := start(t, server, source()).synced()
+	rig.await("the route", func() bool { return rig.virtualServices() == 1 })
+	rig.says(sources.Degraded, "no right to list and watch "+grants+" in namespace edge")
+	rig.restart(source())
 	putRoute(server, "shop", "shop.example.com")
-	r.await("the new route", func() bool { return r.virtualServices() == 2 })
-	require.Empty(t, r.table.went())
+	rig.await("the new route", func() bool { return rig.virtualServices() == 2 })
+	require.Empty(t, rig.table.went())
 }

@@ -113,28 +113,28 @@ func TestServicesOfOtherNamespaces(t *testing.T) {
 		"endpoints": []any{map[string]any{"addresses": []string{"10.0.0.1"}}},
 	})
 	source := func() *Source { return quick(t, server, Settings{Hold: time.Hour, Services: new(Services)}) }
-	r := start(t, server, source()).synced()
+	rig := start(t, server, source()).synced()
 	endpoints := func() int {
-		o := r.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "bank", Name: "web.bank.svc"})
+		o := rig.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "bank", Name: "web.bank.svc"})
 		text, err := resource.MarshalYAML(o)
 		require.NoError(t, err)
 		return strings.Count(string(text), "- address: ")
 	}
-	r.await("the endpoint", func() bool { return len(r.served()) == 2 && endpoints() == 1 })
+	rig.await("the endpoint", func() bool { return len(rig.served()) == 2 && endpoints() == 1 })
 	next := source()
 	ready := make(chan struct{})
 	next.cluster.url = served(t, server, ready)
-	r.restart(next)
+	rig.restart(next)
 	server.Restore(saved)
 	close(ready)
 	service("shop", "api")
-	r.serves("ServiceEntry bank/web.bank.svc", "ServiceEntry shop/api.shop.svc", "ServiceEntry shop/web.shop.svc")
-	r.says(sources.Degraded, apiSlices+": 1 object is held until ")
-	r.says(sources.Degraded, "until then, what an earlier run made of 1 of them waits")
+	rig.serves("ServiceEntry bank/web.bank.svc", "ServiceEntry shop/api.shop.svc", "ServiceEntry shop/web.shop.svc")
+	rig.says(sources.Degraded, apiSlices+": 1 object is held until ")
+	rig.says(sources.Degraded, "until then, what an earlier run made of 1 of them waits")
 	require.Equal(t, 1, endpoints())
 	service("bank", "new")
 	service("shop", "last")
-	r.await("the last one", func() bool { return strings.Contains(fmt.Sprint(r.served()), "last") })
+	rig.await("the last one", func() bool { return strings.Contains(fmt.Sprint(rig.served()), "last") })
 	require.Equal(t, 1, endpoints())
 }
 
@@ -213,18 +213,18 @@ func TestRestore_ReusesAResourceVersion(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	put(server, "shop", "a", 1)
 	saved := server.Snapshot()
-	s := quick(t, server, Settings{Hold: time.Hour})
-	s.watchFor = time.Hour
+	source := quick(t, server, Settings{Hold: time.Hour})
+	source.watchFor = time.Hour
 	var away atomic.Bool
-	s.cluster.url = front(t, server, func(_ http.ResponseWriter, _ *http.Request) bool {
+	source.cluster.url = front(t, server, func(_ http.ResponseWriter, _ *http.Request) bool {
 		if away.Load() {
 			panic(http.ErrAbortHandler)
 		}
 		return false
 	})
-	r := start(t, server, s).synced()
+	rig := start(t, server, source).synced()
 	put(server, "shop", "a", 2)
-	r.await("the change", func() bool { return r.ports()["a"] == 82 })
+	rig.await("the change", func() bool { return rig.ports()["a"] == 82 })
 	away.Store(true)
 	server.Restore(saved)
 	put(server, "shop", "a", 3)
@@ -232,7 +232,7 @@ func TestRestore_ReusesAResourceVersion(t *testing.T) {
 		server.Put(virtuals, "shop", fmt.Sprint("v", i), nil, virtual("a"))
 	}
 	away.Store(false)
-	r.await("the change after the restore", func() bool { return r.ports()["a"] == 83 })
+	rig.await("the change after the restore", func() bool { return rig.ports()["a"] == 83 })
 }
 
 // TestRestore_SeenByOneBrokenWatch: a restore adds or removes an object, and the server soon passes the version
@@ -249,23 +249,23 @@ func TestRestore_SeenByOneBrokenWatch(t *testing.T) {
 			put(server, "shop", "a", 1)
 			put(server, "shop", "b", 1)
 			saved := server.Snapshot()
-			s := quick(t, server, Settings{Hold: time.Hour})
-			s.watchFor = time.Hour
+			source := quick(t, server, Settings{Hold: time.Hour})
+			source.watchFor = time.Hour
 			var away atomic.Bool
-			s.cluster.url = front(t, server, func(_ http.ResponseWriter, _ *http.Request) bool {
+			source.cluster.url = front(t, server, func(_ http.ResponseWriter, _ *http.Request) bool {
 				if away.Load() {
 					panic(http.ErrAbortHandler)
 				}
 				return false
 			})
-			r := start(t, server, s).synced()
+			rig := start(t, server, source).synced()
 			server.Delete(entries, "shop", "a")
-			r.serves("ServiceEntry shop/b")
+			rig.serves("ServiceEntry shop/b")
 			away.Store(watches == "break")
 			server.Restore(saved)
 			ahead(server)
 			away.Store(false)
-			r.await("the object is back", func() bool { return strings.Contains(fmt.Sprint(r.served()), "shop/a") })
+			rig.await("the object is back", func() bool { return strings.Contains(fmt.Sprint(rig.served()), "shop/a") })
 		})
 	}
 }

@@ -28,9 +28,9 @@ func TestFailingPolicies_DelayAllObjects(t *testing.T) {
 	server := kubetest.Start(t, map[string]string{entries: istio()[entries], policies: "security.istio.io/v1/AuthorizationPolicy"})
 	put(server, "shop", "a", 1)
 	server.Fault(policies, kubetest.Fault{Status: http.StatusInternalServerError})
-	r := start(t, server, quick(t, server, Settings{}))
+	rig := start(t, server, quick(t, server, Settings{}))
 	n := 0
-	r.await("five attempts and more", func() bool {
+	rig.await("five attempts and more", func() bool {
 		for _, path := range server.Requests() {
 			if strings.Contains(path, "/authorizationpolicies") {
 				n++
@@ -38,5 +38,5 @@ func TestFailingPolicies_DelayAllObjects(t *testing.T) {
 		}
 		return n > 2*patience
 	})
-	require.Empty(t, slices.Collect(r.table.Snapshot().All()))
+	require.Empty(t, slices.Collect(rig.table.Snapshot().All()))
 }

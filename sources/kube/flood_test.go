@@ -133,13 +133,13 @@ func TestFlood(t *testing.T) {
 			honest.FlushInterval = -1
 			var hostile atomic.Bool
 			hostile.Store(true)
-			front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			front := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, req *http.Request) {
 				if !hostile.Load() || !flood.applies(req) {
-					honest.ServeHTTP(w, req)
+					honest.ServeHTTP(response, req)
 					return
 				}
-				w.Header().Set("Content-Encoding", "gzip")
-				packed := gzip.NewWriter(w)
+				response.Header().Set("Content-Encoding", "gzip")
+				packed := gzip.NewWriter(response)
 				flood.answer(packed, func() { _ = packed.Flush() })
 				_ = packed.Close()
 			}))

@@ -217,12 +217,12 @@ func ruleOf(kind string, o map[string]any, text []byte, suffix string) map[strin
 
 func derived(options derive.Options, inputs [][]map[string]any) map[string]string {
 	set := derive.NewSet(options)
-	for i, k := range derive.Kinds {
+	for i, kind := range derive.Kinds {
 		for _, o := range inputs[i] {
 			meta := o["metadata"].(map[string]any)
 			namespace, _ := meta["namespace"].(string)
-			key := resource.Key{Kind: resource.Kind(k.Kind), Namespace: namespace, Name: meta["name"].(string)}
-			object := resource.Other{APIVersion: strings.TrimPrefix(k.Group+"/"+k.Versions[0], "/"), JSON: encode(o)}
+			key := resource.Key{Kind: resource.Kind(kind.Kind), Namespace: namespace, Name: meta["name"].(string)}
+			object := resource.Other{APIVersion: strings.TrimPrefix(kind.Group+"/"+kind.Versions[0], "/"), JSON: encode(o)}
 			c := sources.Content{Others: []sources.Other{{Other: object, Key: key}}}
 			if set.Replace(key.String(), &c); len(c.Rejects) > 0 {
 				panic(c.Rejects[0].Err)
@@ -376,29 +376,29 @@ func TestHistory(t *testing.T) {
 	for seed := *historyFirst; seed < *historyFirst+*historySeeds && !t.Failed(); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newHistory(t, seed)
+				history := newHistory(t, seed)
 				for range 20 {
-					h.change()
+					history.change()
 				}
-				h.roles = h.ops.IntN(4) == 0
-				h.deny()
-				if h.ops.IntN(3) == 0 { // rights and discovery are missing at the first start
+				history.roles = history.ops.IntN(4) == 0
+				history.deny()
+				if history.ops.IntN(3) == 0 { // rights and discovery are missing at the first start
 					for range 5 {
-						h.hidden[pick(h.ops, resources...)], h.denied[pick(h.ops, resources...)] = true, true
+						history.hidden[pick(history.ops, resources...)], history.denied[pick(history.ops, resources...)] = true, true
 					}
-					maps.DeleteFunc(h.hidden, func(r string, _ bool) bool { return !isCRD(r) })
+					maps.DeleteFunc(history.hidden, func(r string, _ bool) bool { return !isCRD(r) })
 				}
-				h.run(h.draw())
-				time.Sleep(time.Duration(h.ops.IntN(60)) * time.Second)
-				h.locked(func() { clear(h.hidden) })
-				h.rest()
+				history.run(history.draw())
+				time.Sleep(time.Duration(history.ops.IntN(60)) * time.Second)
+				history.locked(func() { clear(history.hidden) })
+				history.rest()
 				for range *historySteps {
-					if h.step(); t.Failed() {
+					if history.step(); t.Failed() {
 						return
 					}
-					_ = h.lacks()
+					_ = history.lacks()
 				}
-				h.rest()
+				history.rest()
 			})
 		})
 	}

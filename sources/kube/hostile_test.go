@@ -39,19 +39,19 @@ func TestToken_IsNotSentToRedirects(t *testing.T) {
 func TestObjectsOfOthers(t *testing.T) {
 	for _, tt := range [][2]string{{"bank", "a"}, {"shop", ""}, {"shop", "a/b"}, {"shop/a", "b"}} {
 		t.Run(tt[0]+" "+tt[1], func(t *testing.T) {
-			r := newRun(quick(t, kubetest.Start(t, istio()), Settings{Namespaces: []string{"shop"}}), nil)
-			f := r.streams[0]
+			run := newRun(quick(t, kubetest.Start(t, istio()), Settings{Namespaces: []string{"shop"}}), nil)
+			stream := run.streams[0]
 			object := `{"metadata": {"namespace": "` + tt[0] + `", "name": "` + tt[1] + `", "resourceVersion": "5"}}`
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = w.Write([]byte(`{"kind": "ServiceEntryList", "metadata": {"resourceVersion": "7"}, "items": [` + object + `]}`))
 			}))
 			defer server.Close()
-			require.Error(t, f.list(t.Context(), &api{client: server.Client(), base: server.URL}, "/x"))
-			require.Error(t, f.applyEvent("ADDED", []byte(object)))
-			require.Error(t, f.applyEvent("DELETED", []byte(object)))
-			require.Empty(t, r.pending)
-			require.NoError(t, f.applyEvent("BOOKMARK", []byte(`{"metadata": {"resourceVersion": "8"}}`)))
-			require.ErrorIs(t, f.applyEvent("BOOKMARK", []byte(`{"metadata": {"resourceVersion": "7"}}`)), errOlder)
+			require.Error(t, stream.list(t.Context(), &api{client: server.Client(), base: server.URL}, "/x"))
+			require.Error(t, stream.applyEvent("ADDED", []byte(object)))
+			require.Error(t, stream.applyEvent("DELETED", []byte(object)))
+			require.Empty(t, run.pending)
+			require.NoError(t, stream.applyEvent("BOOKMARK", []byte(`{"metadata": {"resourceVersion": "8"}}`)))
+			require.ErrorIs(t, stream.applyEvent("BOOKMARK", []byte(`{"metadata": {"resourceVersion": "7"}}`)), errOlder)
 		})
 	}
 }

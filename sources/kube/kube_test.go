@@ -112,18 +112,18 @@ func TestKindWithoutRights_DelaysNoOther(t *testing.T) {
 	put(server, "shop", "b", 1)
 	server.Put(virtuals, "shop", "v", nil, virtual("a"))
 	server.Fault(virtuals, kubetest.Fault{Status: http.StatusForbidden})
-	r := start(t, server, quick(t, server, Settings{})).synced()
-	r.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
-	r.says(sources.Degraded, "no right to list and watch "+virtuals+" (403 Forbidden: as the test wants it)")
+	rig := start(t, server, quick(t, server, Settings{})).synced()
+	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
+	rig.says(sources.Degraded, "no right to list and watch "+virtuals+" (403 Forbidden: as the test wants it)")
 	server.Fault(virtuals, kubetest.Fault{})
-	r.serves("ServiceEntry shop/a", "ServiceEntry shop/b", "VirtualService shop/v")
-	r.says(sources.Healthy, "")
+	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/b", "VirtualService shop/v")
+	rig.says(sources.Healthy, "")
 	server.Fault(entries, kubetest.Fault{Status: http.StatusForbidden})
 	server.Delete(entries, "shop", "b")
-	r.says(sources.Degraded, "no right to list and watch "+entries)
-	require.Empty(t, r.table.went())
+	rig.says(sources.Degraded, "no right to list and watch "+entries)
+	require.Empty(t, rig.table.went())
 	server.Fault(entries, kubetest.Fault{})
-	r.serves("ServiceEntry shop/a", "VirtualService shop/v")
+	rig.serves("ServiceEntry shop/a", "VirtualService shop/v")
 }
 
 // TestStatus_NamesPlacesOfProblems has an object that cannot be read, one that breaks a rule of Istio, and one with a
@@ -244,26 +244,26 @@ func TestRestoredCluster_HoldsLostObjects(t *testing.T) {
 	put(server, "shop", "b", 1)
 	put(server, "shop", "c", 1)
 	s := quick(t, server, Settings{Hold: time.Hour})
-	r := start(t, server, s).synced()
+	rig := start(t, server, s).synced()
 	key := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "a"}
-	newer := r.table.Snapshot().Get(key).Version()
+	newer := rig.table.Snapshot().Get(key).Version()
 	server.Restore(saved)
-	r.says(sources.Degraded, "2 objects are held until ")
-	r.says(sources.Degraded, "the server went back in time, as after a restore")
-	r.await("the restored content", func() bool { return r.table.Snapshot().Get(key).Version() != newer })
+	rig.says(sources.Degraded, "2 objects are held until ")
+	rig.says(sources.Degraded, "the server went back in time, as after a restore")
+	rig.await("the restored content", func() bool { return rig.table.Snapshot().Get(key).Version() != newer })
 	put(server, "shop", "b", 1)
-	r.says(sources.Degraded, "1 object is held until ")
+	rig.says(sources.Degraded, "1 object is held until ")
 	server.Delete(entries, "shop", "b")
-	r.serves("ServiceEntry shop/a", "ServiceEntry shop/c")
+	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/c")
 	restarted := quick(t, server, Settings{Hold: time.Hour})
-	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{
-		Name: "k", Table: r.table, Source: restarted,
+	require.NoError(t, rig.supervisor.Reconfigure([]sources.Spec{{
+		Name: "k", Table: rig.table, Source: restarted,
 		Guard: guard.Settings{Off: true},
 	}}))
-	r.says(sources.Degraded, "1 object is held until ")
-	require.NotContains(t, r.table.went(), resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "c"})
+	rig.says(sources.Degraded, "1 object is held until ")
+	require.NotContains(t, rig.table.went(), resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "c"})
 	put(server, "shop", "c", 1)
-	r.says(sources.Healthy, "")
+	rig.says(sources.Healthy, "")
 }
 
 // TestRestoredCluster_HoldEnds: objects that a restored cluster lost go at the end of the hold.
@@ -272,43 +272,43 @@ func TestRestoredCluster_HoldEnds(t *testing.T) {
 	saved := server.Snapshot()
 	put(server, "shop", "a", 1)
 	put(server, "shop", "b", 1)
-	r := start(t, server, quick(t, server, Settings{Hold: 300 * time.Millisecond})).synced()
+	rig := start(t, server, quick(t, server, Settings{Hold: 300 * time.Millisecond})).synced()
 	server.Restore(saved)
 	put(server, "shop", "b", 1)
-	r.serves("ServiceEntry shop/b")
-	r.says(sources.Healthy, "")
+	rig.serves("ServiceEntry shop/b")
+	rig.says(sources.Healthy, "")
 }
 
 // TestCRD_DeletedAndCreated also has one that was not there from the start.
 func TestCRD_DeletedAndCreated(t *testing.T) {
 	server := kubetest.Start(t, map[string]string{virtuals: istio()[virtuals]})
-	r := start(t, server, quick(t, server, Settings{Hold: time.Hour})).synced()
-	r.serves()
+	rig := start(t, server, quick(t, server, Settings{Hold: time.Hour})).synced()
+	rig.serves()
 	server.Serve(entries, istio()[entries])
 	put(server, "shop", "a", 1)
 	put(server, "shop", "b", 1)
-	r.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
+	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
 	server.Serve(entries, "")
-	r.says(sources.Degraded, entries+": 2 objects are held until ")
+	rig.says(sources.Degraded, entries+": 2 objects are held until ")
 	server.Serve(entries, istio()[entries])
 	put(server, "shop", "a", 2)
-	r.says(sources.Degraded, entries+": 1 object is held until ")
-	require.Empty(t, r.table.went())
+	rig.says(sources.Degraded, entries+": 1 object is held until ")
+	require.Empty(t, rig.table.went())
 	put(server, "shop", "b", 1)
-	r.says(sources.Healthy, "")
+	rig.says(sources.Healthy, "")
 	server.Delete(entries, "shop", "b")
-	r.serves("ServiceEntry shop/a")
+	rig.serves("ServiceEntry shop/a")
 }
 
 // TestCRD_StaysDeleted: its objects go when the hold is over.
 func TestCRD_StaysDeleted(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	put(server, "shop", "a", 1)
-	r := start(t, server, quick(t, server, Settings{Hold: 100 * time.Millisecond})).synced()
-	r.serves("ServiceEntry shop/a")
+	rig := start(t, server, quick(t, server, Settings{Hold: 100 * time.Millisecond})).synced()
+	rig.serves("ServiceEntry shop/a")
 	server.Serve(entries, "")
-	r.serves()
-	r.says(sources.Healthy, "")
+	rig.serves()
+	rig.says(sources.Healthy, "")
 }
 
 // TestSilentWatch_Ends ends, and the next watch sends the events that it withheld.
@@ -316,12 +316,12 @@ func TestSilentWatch_Ends(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	put(server, "shop", "a", 1)
 	server.Fault(entries, kubetest.Fault{Silent: true})
-	r := start(t, server, quick(t, server, Settings{})).synced()
+	rig := start(t, server, quick(t, server, Settings{})).synced()
 	put(server, "shop", "b", 1)
 	server.Delete(entries, "shop", "a")
 	put(server, "shop", "c", 1)
 	server.Quietly(entries, kubetest.Fault{})
-	r.serves("ServiceEntry shop/b", "ServiceEntry shop/c")
+	rig.serves("ServiceEntry shop/b", "ServiceEntry shop/c")
 }
 
 // TestServices has Services with slices that may not be read, and all changes.
@@ -388,12 +388,12 @@ func TestServices(t *testing.T) {
 // TestRights has the rights that are missing named, with the roles that give them.
 func TestRights(t *testing.T) {
 	server := kubetest.Start(t, istio())
-	s := quick(t, server, Settings{})
-	lacks, roles, err := s.Rights(t.Context())
+	source := quick(t, server, Settings{})
+	lacks, roles, err := source.Rights(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, lacks+roles)
 	server.Fault(virtuals, kubetest.Fault{Status: http.StatusForbidden})
-	lacks, roles, err = s.Rights(t.Context())
+	lacks, roles, err = source.Rights(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "no right to list and watch "+virtuals, lacks)
 	require.Contains(t, roles, "kind: ClusterRole\nmetadata: {name: tributary-read}\nrules:\n"+
@@ -418,16 +418,16 @@ func TestKubeconfig(t *testing.T) {
 			"users: [{name: u, user: {token: t}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
-	s, err := New("k8s://"+file+"?context=x", Settings{})
+	source, err := New("k8s://"+file+"?context=x", Settings{})
 	require.NoError(t, err)
 	q := quick(t, server, Settings{})
-	s.newBackOff, s.lookEvery, s.delay = q.newBackOff, q.lookEvery, q.delay
-	r := start(t, server, s)
-	r.says(sources.Unreachable, "read the kubeconfig: ")
+	source.newBackOff, source.lookEvery, source.delay = q.newBackOff, q.lookEvery, q.delay
+	rig := start(t, server, source)
+	rig.says(sources.Unreachable, "read the kubeconfig: ")
 	write(away.Host())
-	r.says(sources.Unreachable, "look for the kinds: ")
+	rig.says(sources.Unreachable, "look for the kinds: ")
 	write(server.Host())
-	r.synced().serves("ServiceEntry shop/a")
+	rig.synced().serves("ServiceEntry shop/a")
 }
 
 // TestTokens has a program give the token, and the server want another one later.
@@ -445,18 +445,18 @@ func TestTokens(t *testing.T) {
 		"users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: cat, args: ['" + dir + "/token'],\n" +
 		"  interactiveMode: Never}}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
 	require.NoError(t, os.WriteFile(dir+"/kubeconfig", []byte(text), 0o600))
-	s, err := New("k8s://"+dir+"/kubeconfig", Settings{})
+	source, err := New("k8s://"+dir+"/kubeconfig", Settings{})
 	require.NoError(t, err)
 	q := quick(t, server, Settings{})
-	s.newBackOff, s.lookEvery, s.delay = q.newBackOff, q.lookEvery, q.delay
-	r := start(t, server, s).synced()
-	r.serves("ServiceEntry shop/a")
+	source.newBackOff, source.lookEvery, source.delay = q.newBackOff, q.lookEvery, q.delay
+	rig := start(t, server, source).synced()
+	rig.serves("ServiceEntry shop/a")
 	server.Require("two")
 	put(server, "shop", "b", 1)
-	r.says(sources.Denied, "401 Unauthorized: Unauthorized")
+	rig.says(sources.Denied, "401 Unauthorized: Unauthorized")
 	token("two")
-	r.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
-	r.says(sources.Healthy, "")
+	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
+	rig.says(sources.Healthy, "")
 }
 
 func TestNew(t *testing.T) {
@@ -476,24 +476,24 @@ func TestNew(t *testing.T) {
 		"k8s:///f?context=a&context=b": form + `k8s:///f?context=a&context=b`,
 	} {
 		address, setting, _ := strings.Cut(address, " ")
-		var s Settings
+		var settings Settings
 		switch setting {
 		case "namespaces":
-			s.Namespaces = []string{"-"}
+			settings.Namespaces = []string{"-"}
 		case "labelSelector":
-			s.LabelSelector = "a in"
+			settings.LabelSelector = "a in"
 		case "kinds":
-			s.Kinds = []string{"Pod"}
+			settings.Kinds = []string{"Pod"}
 		case "unknownFields":
-			s.UnknownFields = "x"
+			settings.UnknownFields = "x"
 		case "tokenFile":
-			s.TokenFile = "t"
+			settings.TokenFile = "t"
 		case "services":
-			s.Services = &Services{Options: mapping.Options{Endpoints: "x"}}
+			settings.Services = &Services{Options: mapping.Options{Endpoints: "x"}}
 		case "hold":
-			s.Hold = -1
+			settings.Hold = -1
 		}
-		_, err := New(address, s)
+		_, err := New(address, settings)
 		require.ErrorContains(t, err, want, address)
 	}
 	for _, address := range []string{"k8s://", "k8s:///etc/kubeconfig", "k8s:///etc/kubeconfig?context=a", "k8s://h:6443", "k8s://h/prefix"} {
@@ -508,13 +508,13 @@ func TestWatch_OutweighsDiscovery(t *testing.T) {
 	put(server, "shop", "a", 1)
 	s := quick(t, server, Settings{Hold: time.Millisecond})
 	s.watchFor = time.Hour
-	r := start(t, server, s).synced()
+	rig := start(t, server, s).synced()
 	put(server, "shop", "b", 1)
-	r.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
+	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
 	server.Unlist(entries)
 	server.Requests()
-	r.await("it has looked several times", func() bool { return server.Looks() > 5 })
+	rig.await("it has looked several times", func() bool { return server.Looks() > 5 })
 	put(server, "shop", "c", 1)
-	r.serves("ServiceEntry shop/a", "ServiceEntry shop/b", "ServiceEntry shop/c")
-	require.Empty(t, r.table.went())
+	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/b", "ServiceEntry shop/c")
+	require.Empty(t, rig.table.went())
 }

@@ -106,12 +106,12 @@ func (h *history) step() {
 	case n < 46:
 		h.locked(func() {
 			resource := pick(r, append(slices.Clone(resources), "discovery", everything)...)
-			f, slack := faults(r)
-			if resource == "discovery" && f.status == http.StatusNotFound {
+			fault, slack := faults(r)
+			if resource == "discovery" && fault.status == http.StatusNotFound {
 				return // see hide
 			}
-			h.fault[resource], h.slack = f, max(h.slack, time.Minute+slack)
-			h.say("%s: %+v", resource, f)
+			h.fault[resource], h.slack = fault, max(h.slack, time.Minute+slack)
+			h.say("%s: %+v", resource, fault)
 			if r.IntN(2) == 0 {
 				h.endLocked()
 			}
@@ -464,29 +464,29 @@ func (h *history) restart() {
 
 // change makes, changes or deletes an object.
 func (h *history) change() {
-	r := h.ops
-	resource := pick(r, resources...)
-	if r.IntN(3) == 0 {
-		resource = pick(r, "services", "endpointslices.discovery.k8s.io", "httproutes.gateway.networking.k8s.io")
+	random := h.ops
+	resource := pick(random, resources...)
+	if random.IntN(3) == 0 {
+		resource = pick(random, "services", "endpointslices.discovery.k8s.io", "httproutes.gateway.networking.k8s.io")
 	}
 	h.locked(func() {
 		if len(h.apis[resource]) == 0 {
 			return
 		}
-		namespace, name := pick(r, "shop", "shop", "bank", "other"), fmt.Sprint("o", r.IntN(4))
+		namespace, name := pick(random, "shop", "shop", "bank", "other"), fmt.Sprint("o", random.IntN(4))
 		switch kindOf[resource] {
 		case "Namespace":
 			namespace, name = "", namespace
 		case "GatewayClass", "IngressClass":
-			namespace, name = "", pick(r, "istio", "ours")
+			namespace, name = "", pick(random, "istio", "ours")
 		case "Node":
 			namespace = ""
 		}
-		if r.IntN(4) == 0 {
+		if random.IntN(4) == 0 {
 			h.say("delete %s %s/%s", resource, namespace, name)
 			h.write(resource, namespace, name, nil)
 		} else {
-			o := content(r, kindOf[resource])
+			o := content(random, kindOf[resource])
 			h.write(resource, namespace, name, o)
 			h.say("put %s %s/%s", resource, namespace, name)
 		}

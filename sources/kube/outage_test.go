@@ -36,26 +36,26 @@ func TestDeadServer_IsUnreachableAtOnce(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	put(server, "shop", "a", 1)
 	var dead atomic.Bool
-	s := quick(t, server, Settings{Kinds: []string{"ServiceEntry", "VirtualService"}})
-	s.lookEvery, s.watchFor = time.Hour, time.Hour
-	s.cluster.url = front(t, server, func(w http.ResponseWriter, req *http.Request) bool {
+	source := quick(t, server, Settings{Kinds: []string{"ServiceEntry", "VirtualService"}})
+	source.lookEvery, source.watchFor = time.Hour, time.Hour
+	source.cluster.url = front(t, server, func(response http.ResponseWriter, request *http.Request) bool {
 		if dead.Load() {
 			panic(http.ErrAbortHandler)
 		}
-		if silent := strings.Contains(req.URL.String(), "/virtualservices?allowWatchBookmarks"); !silent {
+		if silent := strings.Contains(request.URL.String(), "/virtualservices?allowWatchBookmarks"); !silent {
 			return false
 		}
-		w.(http.Flusher).Flush()
-		<-req.Context().Done()
+		response.(http.Flusher).Flush()
+		<-request.Context().Done()
 		return true
 	})
-	r := start(t, server, s).synced()
-	r.says(sources.Healthy, "")
+	rig := start(t, server, source).synced()
+	rig.says(sources.Healthy, "")
 	dead.Store(true)
 	server.Cut()
-	r.says(sources.Unreachable, "look for the kinds: ")
+	rig.says(sources.Unreachable, "look for the kinds: ")
 	dead.Store(false)
-	r.says(sources.Healthy, "")
+	rig.says(sources.Healthy, "")
 }
 
 // TestStartingServer_GrantsRightsLater: a server that starts refuses all requests at first. Kinds that it allows then are
@@ -64,16 +64,16 @@ func TestStartingServer_GrantsRightsLater(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	put(server, "shop", "a", 1)
 	refused := 0
-	s := quick(t, server, Settings{})
-	s.cluster.url = front(t, server, func(w http.ResponseWriter, req *http.Request) bool {
+	source := quick(t, server, Settings{})
+	source.cluster.url = front(t, server, func(response http.ResponseWriter, req *http.Request) bool {
 		refuses := strings.HasSuffix(req.URL.Path, "/serviceentries") && refused < patience-1
 		if refuses {
 			refused++
-			w.WriteHeader(http.StatusForbidden)
+			response.WriteHeader(http.StatusForbidden)
 		}
 		return refuses
 	})
-	r := start(t, server, s).synced()
+	r := start(t, server, source).synced()
 	require.Equal(t, []string{"ServiceEntry shop/a"}, r.served())
 }
 
@@ -88,11 +88,11 @@ func (r resets) Reset() { r.n.Add(1) }
 // TestQuietWatch_ResetsBackoff: the next failure is retried soon, although no object changed since the last one.
 func TestQuietWatch_ResetsBackoff(t *testing.T) {
 	server := kubetest.Start(t, map[string]string{entries: istio()[entries]})
-	s := quick(t, server, Settings{})
+	source := quick(t, server, Settings{})
 	var n atomic.Int32
-	s.newBackOff = func() backoff.BackOff { return resets{backoff.NewConstantBackOff(5 * time.Millisecond), &n} }
-	s.lookEvery, s.watchFor = time.Hour, time.Second
-	r := start(t, server, s).synced()
+	source.newBackOff = func() backoff.BackOff { return resets{backoff.NewConstantBackOff(5 * time.Millisecond), &n} }
+	source.lookEvery, source.watchFor = time.Hour, time.Second
+	r := start(t, server, source).synced()
 	r.await("discovery and the watch start again", func() bool { return n.Load() > 1 })
 }
 

@@ -17,17 +17,17 @@ import (
 func TestDiscovery_WrongAnswers(t *testing.T) {
 	for _, text := range []string{"{}", "null", `{"kind": "Status", "status": "Success"}`, `{"kind": "APIGroupList", "groups": []}`} {
 		synctest.Test(t, func(t *testing.T) {
-			h := newHistory(t, 1)
+			history := newHistory(t, 1)
 			for range 40 {
-				h.change()
+				history.change()
 			}
-			h.run(kube.Settings{Hold: time.Minute, Derive: new(derive.Options)})
-			h.rest()
-			h.stop()
-			h.locked(func() { h.fault["discovery"] = fault{chance: 1, status: http.StatusOK, text: text} })
-			h.run(h.settings)
+			history.run(kube.Settings{Hold: time.Minute, Derive: new(derive.Options)})
+			history.rest()
+			history.stop()
+			history.locked(func() { history.fault["discovery"] = fault{chance: 1, status: http.StatusOK, text: text} })
+			history.run(history.settings)
 			time.Sleep(10 * time.Minute)
-			h.rest()
+			history.rest()
 		})
 	}
 }
@@ -36,30 +36,30 @@ func TestDiscovery_WrongAnswers(t *testing.T) {
 // again: the outages do not count.
 func TestMissingKind_BeforeAndAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHistory(t, 1)
+		history := newHistory(t, 1)
 		for range 40 {
-			h.change()
+			history.change()
 		}
-		h.run(kube.Settings{Hold: 2 * time.Minute, Derive: new(derive.Options)})
-		h.rest()
+		history.run(kube.Settings{Hold: 2 * time.Minute, Derive: new(derive.Options)})
+		history.rest()
 		for range 3 {
-			h.locked(func() {
+			history.locked(func() {
 				for r := range kindOf {
-					h.hidden[r] = isCRD(r)
+					history.hidden[r] = isCRD(r)
 				}
-				h.down = false
-				h.endLocked()
+				history.down = false
+				history.endLocked()
 			})
 			time.Sleep(35 * time.Second) // it has looked
-			h.locked(func() {
-				h.down = true
-				h.endLocked()
+			history.locked(func() {
+				history.down = true
+				history.endLocked()
 			})
 			time.Sleep(2 * time.Minute)
 		}
-		h.locked(func() { clear(h.hidden) })
-		h.holds()
-		h.rest()
+		history.locked(func() { clear(history.hidden) })
+		history.holds()
+		history.rest()
 	})
 }
 
@@ -91,11 +91,11 @@ func TestHold_WithWrongClock(t *testing.T) {
 // TestAnotherAddressOfServices is read in the kubeconfig, though the source asks for no kinds of Istio.
 func TestAnotherAddressOfServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHistory(t, 1)
-		h.run(kube.Settings{Kinds: []string{kube.NoKinds}, Services: new(kube.Services)})
-		h.rest()
-		h.move()
-		h.rest()
+		history := newHistory(t, 1)
+		history.run(kube.Settings{Kinds: []string{kube.NoKinds}, Services: new(kube.Services)})
+		history.rest()
+		history.move()
+		history.rest()
 	})
 }
 
@@ -103,28 +103,28 @@ func TestAnotherAddressOfServices(t *testing.T) {
 func TestOutage_LongAfterCRDWasDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const grants = "referencegrants.gateway.networking.k8s.io"
-		h := newHistory(t, 1)
-		h.locked(func() { h.write(grants, "shop", "o0", content(h.ops, "ReferenceGrant")) })
-		h.run(kube.Settings{Derive: new(derive.Options)})
-		h.rest()
-		h.locked(func() {
-			h.write(grants, "shop", "o0", nil)
-			h.apis[grants] = nil
-			h.endLocked()
-			h.holds()
+		history := newHistory(t, 1)
+		history.locked(func() { history.write(grants, "shop", "o0", content(history.ops, "ReferenceGrant")) })
+		history.run(kube.Settings{Derive: new(derive.Options)})
+		history.rest()
+		history.locked(func() {
+			history.write(grants, "shop", "o0", nil)
+			history.apis[grants] = nil
+			history.endLocked()
+			history.holds()
 		})
 		time.Sleep(10 * time.Minute)
-		h.rest()
-		h.stop()
-		h.run(h.settings)
+		history.rest()
+		history.stop()
+		history.run(history.settings)
 		time.Sleep(15 * time.Minute)
-		h.rest()
-		h.away(func() {
-			ingress := content(h.ops, "Ingress")
+		history.rest()
+		history.away(func() {
+			ingress := content(history.ops, "Ingress")
 			ingress["spec"].(object)["ingressClassName"] = "istio"
-			h.write("ingresses.networking.k8s.io", "shop", "o0", ingress)
+			history.write("ingresses.networking.k8s.io", "shop", "o0", ingress)
 		})
-		h.rest()
+		history.rest()
 	})
 }
 
@@ -149,40 +149,40 @@ func TestNotFoundForAll(t *testing.T) {
 // TestMissingKind_WithOtherNamespaces: its derived objects stay.
 func TestMissingKind_WithOtherNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHistory(t, 1)
+		history := newHistory(t, 1)
 		for range 40 {
-			h.change()
+			history.change()
 		}
 		settings := kube.Settings{Hold: 5 * time.Minute, Derive: new(derive.Options)}
-		h.run(settings)
-		h.rest()
-		h.stop()
-		h.locked(func() { h.hidden["gateways.gateway.networking.k8s.io"] = true })
+		history.run(settings)
+		history.rest()
+		history.stop()
+		history.locked(func() { history.hidden["gateways.gateway.networking.k8s.io"] = true })
 		settings.Namespaces = []string{"bank", "other", "shop"}
-		h.run(settings)
+		history.run(settings)
 		time.Sleep(50 * time.Second)
-		h.locked(func() { clear(h.hidden) })
-		h.holds()
-		h.rest()
+		history.locked(func() { clear(history.hidden) })
+		history.holds()
+		history.rest()
 	})
 }
 
 // TestWatches_FailAtOnce, as while a webhook that converts objects is down, are tried again with pauses.
 func TestWatches_FailAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHistory(t, 1)
-		h.run(kube.Settings{Namespaces: []string{"bank", "shop"}})
-		h.rest()
-		h.locked(func() {
+		history := newHistory(t, 1)
+		history.run(kube.Settings{Namespaces: []string{"bank", "shop"}})
+		history.rest()
+		history.locked(func() {
 			for r := range rules {
-				h.fault[r] = fault{chance: 1, event: http.StatusInternalServerError}
+				history.fault[r] = fault{chance: 1, event: http.StatusInternalServerError}
 			}
-			h.requests = 0
-			h.endLocked()
+			history.requests = 0
+			history.endLocked()
 		})
 		time.Sleep(time.Minute)
-		h.rest()
-		h.locked(func() { require.Less(t, h.requests, 1000) })
+		history.rest()
+		history.locked(func() { require.Less(t, history.requests, 1000) })
 	})
 }
 
@@ -229,28 +229,28 @@ func TestHold_EndsAtItsTime(t *testing.T) {
 	for _, restarts := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			const grants = "referencegrants.gateway.networking.k8s.io"
-			h := newHistory(t, 1)
+			history := newHistory(t, 1)
 			for range 40 {
-				h.change()
+				history.change()
 			}
-			h.locked(func() { h.write(grants, "shop", "o0", content(h.ops, "ReferenceGrant")) })
-			h.run(kube.Settings{Derive: new(derive.Options), Hold: 5 * time.Minute})
-			h.rest()
-			h.locked(func() {
-				for key := range h.at(grants, h.version) {
+			history.locked(func() { history.write(grants, "shop", "o0", content(history.ops, "ReferenceGrant")) })
+			history.run(kube.Settings{Derive: new(derive.Options), Hold: 5 * time.Minute})
+			history.rest()
+			history.locked(func() {
+				for key := range history.at(grants, history.version) {
 					namespace, name, _ := strings.Cut(key, "/")
-					h.write(grants, namespace, name, nil)
+					history.write(grants, namespace, name, nil)
 				}
-				h.apis[grants] = nil
-				h.endLocked()
-				h.note()
+				history.apis[grants] = nil
+				history.endLocked()
+				history.note()
 			})
 			if restarts {
-				h.stop()
-				h.run(h.settings)
+				history.stop()
+				history.run(history.settings)
 			}
 			time.Sleep(5*time.Minute + 26*time.Second) // 10 s until the kind counts as missing, 15 s until the look after that
-			require.Empty(t, h.lacks())
+			require.Empty(t, history.lacks())
 		})
 	}
 }

@@ -31,15 +31,15 @@ func (p *published) ReplaceAll(contents []sources.Content) error {
 		p.fail("it publishes after its end")
 	}
 	twice := make(map[string]bool)
-	for _, c := range contents {
-		if twice[c.Group] {
-			p.fail("group %s is published twice at once", c.Group)
+	for _, content := range contents {
+		if twice[content.Group] {
+			p.fail("group %s is published twice at once", content.Group)
 		}
-		twice[c.Group] = true
-		names := namesOf(c)
-		p.judge(c.Group, p.groups[c.Group], names)
-		if p.groups[c.Group] = names; len(names) == 0 {
-			delete(p.groups, c.Group)
+		twice[content.Group] = true
+		names := namesOf(content)
+		p.judge(content.Group, p.groups[content.Group], names)
+		if p.groups[content.Group] = names; len(names) == 0 {
+			delete(p.groups, content.Group)
 		}
 	}
 	p.remember()
@@ -139,22 +139,22 @@ func (p *published) all() map[string]string {
 }
 
 // namesOf returns the published names: an object, an endpoint of one, or a reject.
-func namesOf(c sources.Content) map[string]string {
+func namesOf(content sources.Content) map[string]string {
 	names := make(map[string]string)
-	for _, r := range c.Resources {
+	for _, r := range content.Resources {
 		text, err := resource.MarshalYAML(r)
 		if err != nil {
 			panic(err)
 		}
-		names[c.Group+" "+r.Key().String()] = string(text)
+		names[content.Group+" "+r.Key().String()] = string(text)
 		for line := range strings.Lines(string(text)) {
-			if _, address, ok := strings.Cut(line, "- address: "); ok && strings.HasPrefix(c.Group, "Service/") {
-				names[c.Group+" endpoint "+strings.TrimSpace(address)] = "endpoint"
+			if _, address, ok := strings.Cut(line, "- address: "); ok && strings.HasPrefix(content.Group, "Service/") {
+				names[content.Group+" endpoint "+strings.TrimSpace(address)] = "endpoint"
 			}
 		}
 	}
-	for _, r := range c.Rejects {
-		names[c.Group+" "+r.Key.String()] = "rejected"
+	for _, r := range content.Rejects {
+		names[content.Group+" "+r.Key.String()] = "rejected"
 	}
 	return names
 }

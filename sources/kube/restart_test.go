@@ -66,13 +66,13 @@ func TestRestart_RightThatWasNeverGranted(t *testing.T) {
 	server := gatewayAPI(t)
 	server.Fault("namespaces", kubetest.Fault{Status: http.StatusForbidden})
 	source := func() *Source { return quick(t, server, Settings{Derive: &derive.Options{}}) }
-	r := start(t, server, source()).synced()
-	r.await("the route", func() bool { return r.virtualServices() == 1 })
-	r.restart(source())
+	rig := start(t, server, source()).synced()
+	rig.await("the route", func() bool { return rig.virtualServices() == 1 })
+	rig.restart(source())
 	putRoute(server, "shop", "shop.example.com")
-	r.await("the new route", func() bool { return r.virtualServices() == 2 })
+	rig.await("the new route", func() bool { return rig.virtualServices() == 2 })
 	server.Delete(apiRoutes, "edge", "web")
-	r.await("one route", func() bool { return r.virtualServices() == 1 })
+	rig.await("one route", func() bool { return rig.virtualServices() == 1 })
 }
 
 // TestRestart_CRDIsMissing: the objects made of it stay for the hold, and go then.
@@ -82,13 +82,13 @@ func TestRestart_CRDIsMissing(t *testing.T) {
 		source := func(hold time.Duration) *Source {
 			return quick(t, server, Settings{Derive: &derive.Options{}, Hold: hold})
 		}
-		r := start(t, server, source(time.Hour)).synced()
-		r.await("the route", func() bool { return r.virtualServices() == 1 })
-		r.restart(startWithout(server, apiRoutes, source(time.Hour)))
-		r.await("the new run has read", func() bool { return read(server, apiGateways) })
+		rig := start(t, server, source(time.Hour)).synced()
+		rig.await("the route", func() bool { return rig.virtualServices() == 1 })
+		rig.restart(startWithout(server, apiRoutes, source(time.Hour)))
+		rig.await("the new run has read", func() bool { return read(server, apiGateways) })
 		put(server, "shop", "a", 1)
-		r.await("the new run publishes", func() bool { return strings.Contains(fmt.Sprint(r.served()), "shop/a") })
-		require.Empty(t, r.table.went())
+		rig.await("the new run publishes", func() bool { return strings.Contains(fmt.Sprint(rig.served()), "shop/a") })
+		require.Empty(t, rig.table.went())
 	})
 	t.Run("derived, and the hold ends", func(t *testing.T) {
 		server := gatewayAPI(t)
@@ -110,12 +110,12 @@ func TestRestart_CRDIsMissing(t *testing.T) {
 		source := func() *Source {
 			return quick(t, server, Settings{Hold: time.Hour, Services: &Services{Options: mapping.Options{Export: mapping.ExportServiceExports}}})
 		}
-		r := start(t, server, source()).synced()
-		r.serves("ServiceEntry shop/web.shop.svc")
-		r.restart(startWithout(server, apiExports, source()))
+		rig := start(t, server, source()).synced()
+		rig.serves("ServiceEntry shop/web.shop.svc")
+		rig.restart(startWithout(server, apiExports, source()))
 		put(server, "shop", "a", 1)
-		r.await("the new run publishes", func() bool { return strings.Contains(fmt.Sprint(r.served()), "shop/a") })
-		require.Empty(t, r.table.went())
+		rig.await("the new run publishes", func() bool { return strings.Contains(fmt.Sprint(rig.served()), "shop/a") })
+		require.Empty(t, rig.table.went())
 	})
 }
 
@@ -137,29 +137,29 @@ func TestRestart_HoldOfMissingKindGoesOn(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	put(server, "shop", "a", 1)
 	source := func() *Source { return quick(t, server, Settings{Hold: time.Hour}) }
-	r := start(t, server, source()).synced()
-	r.serves("ServiceEntry shop/a")
+	rig := start(t, server, source()).synced()
+	rig.serves("ServiceEntry shop/a")
 	server.Serve(entries, "")
-	r.says(sources.Degraded, "1 object is held until ")
+	rig.says(sources.Degraded, "1 object is held until ")
 	s := source()
 	ready := make(chan struct{})
 	s.cluster.url = served(t, server, ready)
-	r.restart(s)
+	rig.restart(s)
 	server.Serve(entries, istio()[entries])
 	close(ready)
 	server.Put(virtuals, "shop", "v", nil, virtual("a"))
-	r.await("the new run publishes", func() bool { return r.virtualServices() == 1 })
-	r.says(sources.Degraded, "1 object is held until ")
-	require.Empty(t, r.table.went())
+	rig.await("the new run publishes", func() bool { return rig.virtualServices() == 1 })
+	rig.says(sources.Degraded, "1 object is held until ")
+	require.Empty(t, rig.table.went())
 }
 
 // served is a server in front of another that answers once it is ready.
-func served(t *testing.T, to *kubetest.Server, ready chan struct{}) string {
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+func served(t *testing.T, server *kubetest.Server, ready chan struct{}) string {
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		select {
 		case <-ready:
-			to.ServeHTTP(w, req)
-		case <-req.Context().Done():
+			server.ServeHTTP(w, request)
+		case <-request.Context().Done():
 		}
 	}))
 	t.Cleanup(func() {
@@ -181,31 +181,31 @@ func TestRestart_NodesMayNotBeRead(t *testing.T) {
 		"endpoints": []any{map[string]any{"addresses": []string{"10.0.0.1"}, "nodeName": "n"}},
 	})
 	source := func() *Source { return quick(t, server, Settings{Services: &Services{Nodes: true}}) }
-	r := start(t, server, source()).synced()
-	r.serves("ServiceEntry shop/web.shop.svc")
+	rig := start(t, server, source()).synced()
+	rig.serves("ServiceEntry shop/web.shop.svc")
 	west := func() bool {
-		o := r.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web.shop.svc"})
+		o := rig.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web.shop.svc"})
 		text, err := resource.MarshalYAML(o)
 		require.NoError(t, err)
 		return strings.Contains(string(text), "west")
 	}
 	require.True(t, west())
 	server.Fault("nodes", kubetest.Fault{Status: http.StatusForbidden})
-	r.restart(source())
+	rig.restart(source())
 	put(server, "shop", "a", 1)
-	r.serves("ServiceEntry shop/a", "ServiceEntry shop/web.shop.svc")
+	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/web.shop.svc")
 	require.True(t, west())
 }
 
 // TestList_RepeatsFirstPage: something between that drops the token of the next page sends the first one again and again.
 func TestList_RepeatsFirstPage(t *testing.T) {
 	requested := 0
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, req *http.Request) {
 		if requested++; requested > 100 {
-			w.WriteHeader(http.StatusTeapot)
+			response.WriteHeader(http.StatusTeapot)
 			return
 		}
-		_ = json.NewEncoder(w).Encode(map[string]any{
+		_ = json.NewEncoder(response).Encode(map[string]any{
 			"kind": "ServiceEntryList", "metadata": map[string]any{"resourceVersion": "7", "continue": "more"},
 			"items": []any{map[string]any{"metadata": map[string]any{"namespace": "shop", "name": "a", "resourceVersion": "5"}}},
 		})
@@ -223,26 +223,26 @@ func TestClient_IsKeptWhileItWorks(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	server.Down(true)
 	s := quick(t, server, Settings{})
-	r := newRun(s, nil)
+	run := newRun(s, nil)
 	ctx := t.Context()
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
-		r.discover(ctx)
+		run.discover(ctx)
 	}()
 	looked := func(n int) (clients map[*api]bool) {
 		clients = make(map[*api]bool)
 		for range n {
 			select {
-			case <-r.wakeup:
+			case <-run.wakeup:
 			case <-time.After(20 * time.Second):
 				require.Fail(t, "it does not look")
 			}
-			r.mu.Lock()
-			if r.down == nil {
-				clients[r.client] = true
+			run.mu.Lock()
+			if run.down == nil {
+				clients[run.client] = true
 			}
-			r.mu.Unlock()
+			run.mu.Unlock()
 		}
 		return clients
 	}
@@ -257,17 +257,17 @@ func TestRetryAfter_IsRespected(t *testing.T) {
 	server := kubetest.Start(t, istio())
 	server.Fault(entries, kubetest.Fault{Status: http.StatusTooManyRequests, RetryAfter: 3600})
 	server.Fault(virtuals, kubetest.Fault{Status: http.StatusForbidden})
-	r := start(t, server, quick(t, server, Settings{}))
-	r.says(sources.Unreachable, "429")
+	rig := start(t, server, quick(t, server, Settings{}))
+	rig.says(sources.Unreachable, "429")
 	server.Requests()
 	server.Fault(virtuals, kubetest.Fault{})
-	r.await("the other kind is followed", func() bool {
+	rig.await("the other kind is followed", func() bool {
 		requests := strings.Join(server.Requests(), " ")
 		require.NotContains(t, requests, "/serviceentries?")
 		return strings.Contains(requests, "/virtualservices?allowWatchBookmarks")
 	})
 	for range 5 { // it has looked for the kinds since
-		r.await("it looks for the kinds", func() bool {
+		rig.await("it looks for the kinds", func() bool {
 			requests := server.Requests()
 			require.NotContains(t, strings.Join(requests, " "), "/serviceentries?")
 			return slices.Contains(requests, "/apis")

@@ -31,10 +31,10 @@ func TestDeletions_OfOneKindAreOneLoss(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, err := New("k8s://127.0.0.1:1", Settings{})
 				require.NoError(t, err)
-				r := newRun(s, nil)
-				r.started = true
+				run := newRun(s, nil)
+				run.started = true
 				var entries *stream
-				for _, stream := range r.streams {
+				for _, stream := range run.streams {
 					if stream.resource() == "serviceentries.networking.istio.io" {
 						entries = stream
 					}
@@ -43,7 +43,7 @@ func TestDeletions_OfOneKindAreOneLoss(t *testing.T) {
 				published := 0
 				parts := map[int]bool{}
 				gather := func() {
-					if n := len(r.takePending(time.Now()).Contents); n > 0 {
+					if n := len(run.takePending(time.Now()).Contents); n > 0 {
 						published += n
 						parts[n] = true
 					}
@@ -69,17 +69,17 @@ func TestDeletion_TakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := New("k8s://127.0.0.1:1", Settings{})
 		require.NoError(t, err)
-		r := newRun(s, nil)
-		r.started = true
-		stream := r.streams[0]
+		run := newRun(s, nil)
+		run.started = true
+		stream := run.streams[0]
 		stream.isListed = true
 		require.NoError(t, stream.applyEvent("DELETED", deletedObject(1)))
-		require.Empty(t, r.takePending(time.Now()).Contents)
-		require.LessOrEqual(t, r.takePending(time.Now()).Next, time.Second)
+		require.Empty(t, run.takePending(time.Now()).Contents)
+		require.LessOrEqual(t, run.takePending(time.Now()).Next, time.Second)
 		require.NoError(t, stream.applyEvent("ADDED", deletedObject(1)))
-		require.Len(t, r.takePending(time.Now()).Contents, 1)
+		require.Len(t, run.takePending(time.Now()).Contents, 1)
 		time.Sleep(time.Minute)
-		require.Empty(t, r.takePending(time.Now()).Contents)
+		require.Empty(t, run.takePending(time.Now()).Contents)
 	})
 }
 

@@ -27,17 +27,17 @@ func TestPolicies_WithoutRightAreRefused(t *testing.T) {
 	server := kubetest.Start(t, map[string]string{entries: istio()[entries], policies: "security.istio.io/v1/AuthorizationPolicy"})
 	put(server, "shop", "a", 1)
 	server.Fault(policies, kubetest.Fault{Status: http.StatusForbidden})
-	r := start(t, server, quick(t, server, Settings{Kinds: []string{"ServiceEntry", "AuthorizationPolicy"}}))
-	r.serves("ServiceEntry shop/a")
-	require.Len(t, r.unreadKeys(), 1)
-	require.Contains(t, r.unreadKeys()[0], "no right to list and watch "+policies)
-	r.says(sources.Degraded, "policies were never read, so Envoys refuse all requests: grant the right")
+	rig := start(t, server, quick(t, server, Settings{Kinds: []string{"ServiceEntry", "AuthorizationPolicy"}}))
+	rig.serves("ServiceEntry shop/a")
+	require.Len(t, rig.unreadKeys(), 1)
+	require.Contains(t, rig.unreadKeys()[0], "no right to list and watch "+policies)
+	rig.says(sources.Degraded, "policies were never read, so Envoys refuse all requests: grant the right")
 	server.Fault(policies, kubetest.Fault{})
-	r.await("nothing is refused", func() bool { return len(r.unreadKeys()) == 0 })
-	r.says(sources.Healthy, "")
+	rig.await("nothing is refused", func() bool { return len(rig.unreadKeys()) == 0 })
+	rig.says(sources.Healthy, "")
 	server.Fault(policies, kubetest.Fault{Status: http.StatusForbidden})
-	r.says(sources.Degraded, "no right to list and watch "+policies)
-	require.NotContains(t, r.status().Message, "refuse all requests", "they were read once")
+	rig.says(sources.Degraded, "no right to list and watch "+policies)
+	require.NotContains(t, rig.status().Message, "refuse all requests", "they were read once")
 }
 
 // Kinds that the settings leave out are no kinds without a right.
@@ -54,11 +54,11 @@ func TestPolicies_ExcludedAreNotRefused(t *testing.T) {
 func TestPolicies_MissingAreConfirmed(t *testing.T) {
 	server := kubetest.Start(t, map[string]string{entries: istio()[entries]})
 	put(server, "shop", "a", 1)
-	r := start(t, server, quick(t, server, Settings{Kinds: []string{"ServiceEntry", "AuthorizationPolicy"}}))
-	r.await("a refusal, or its end", func() bool {
-		keys := r.unreadKeys()
+	rig := start(t, server, quick(t, server, Settings{Kinds: []string{"ServiceEntry", "AuthorizationPolicy"}}))
+	rig.await("a refusal, or its end", func() bool {
+		keys := rig.unreadKeys()
 		return len(keys) == 1 && strings.Contains(keys[0], "does not list the kind") || server.Looks() > 1
 	})
-	r.await("nothing is refused", func() bool { return r.table.Synced() && len(r.unreadKeys()) == 0 })
+	rig.await("nothing is refused", func() bool { return rig.table.Synced() && len(rig.unreadKeys()) == 0 })
 	require.Greater(t, server.Looks(), 1)
 }

@@ -14,17 +14,17 @@ import (
 
 // filled returns a store of n resources of about 500 bytes, and their table.
 func filled(b *testing.B, n int) (*Store, *memstore.Table, *writer) {
-	s := newStore(filepath.Join(b.TempDir(), "rules.db"), "rules", nil)
+	store := newStore(filepath.Join(b.TempDir(), "rules.db"), "rules", nil)
 	table := new(memstore.Table)
-	var rs []*resource.Resource
+	var resources []*resource.Resource
 	for i := range n {
-		rs = append(rs, newObject(i, fmt.Sprint(i, strings.Repeat("x", 400))))
+		resources = append(resources, newObject(i, fmt.Sprint(i, strings.Repeat("x", 400))))
 	}
-	table.Apply(rs, nil)
+	table.Apply(resources, nil)
 	table.MarkSynced()
-	w := s.writer()
-	require.NoError(b, s.write(w, table))
-	return s, table, w
+	w := store.writer()
+	require.NoError(b, store.write(w, table))
+	return store, table, w
 }
 
 // BenchmarkLoad measures a restart: reading, checking, and filling the table.
@@ -48,13 +48,13 @@ func BenchmarkLoad(b *testing.B) {
 func BenchmarkOneChange(b *testing.B) {
 	for _, n := range []int{1_000, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("objects=%d", n), func(b *testing.B) {
-			s, table, w := filled(b, n)
-			defer w.close()
+			store, table, writer := filled(b, n)
+			defer writer.close()
 			i := 0
 			for b.Loop() {
 				i++
 				table.Apply([]*resource.Resource{newObject(n/2, fmt.Sprint(i, strings.Repeat("y", 400)))}, nil)
-				require.NoError(b, s.write(w, table))
+				require.NoError(b, store.write(writer, table))
 			}
 		})
 	}

@@ -20,12 +20,12 @@ const crashObjects = 50
 // writeForever is the process to kill: commit i writes the number i into one of crashObjects pairs of objects. It prints
 // the number of each stored commit.
 func writeForever(path string) {
-	d, err := Open(path, nil)
+	dir, err := Open(path, nil)
 	if err != nil {
 		panic(err)
 	}
-	s := d.Source("rules")
-	state, err := s.Load()
+	store := dir.Source("rules")
+	state, err := store.Load()
 	if err != nil {
 		panic(err)
 	}
@@ -33,18 +33,18 @@ func writeForever(path string) {
 	next := 1
 	if state != nil {
 		_, now := table.Apply(state.Resources, nil)
-		s.Continue(state, now.Revision())
+		store.Continue(state, now.Revision())
 		for _, r := range state.Resources {
 			next = max(next, numberOf(r)+1)
 		}
 	}
 	table.MarkSynced()
 	first := next - int(table.Snapshot().Revision()) - 1 // so that commit i has revision i - first
-	go s.Run(context.Background(), table)
+	go store.Run(context.Background(), table)
 	go func() {
 		printed := 0
 		for ; ; time.Sleep(time.Millisecond) {
-			if rev := int(s.Status().Revision); rev > printed && first+rev > 0 {
+			if rev := int(store.Status().Revision); rev > printed && first+rev > 0 {
 				printed = rev
 				fmt.Println(first + rev)
 			}

@@ -22,9 +22,9 @@ import (
 // writeCommits returns a file after n commits, and the tables that it had after each of them, and where each ended.
 func writeCommits(t testing.TB, n, objects, size int) (data []byte, tables []*memstore.Table, ends []int) {
 	path := filepath.Join(t.TempDir(), "rules.db")
-	s := newStore(path, "rules", nil)
-	w := s.writer()
-	defer w.close()
+	store := newStore(path, "rules", nil)
+	writer := store.writer()
+	defer writer.close()
 	table := syncedTable()
 	for step := range n {
 		for i := range objects {
@@ -32,13 +32,13 @@ func writeCommits(t testing.TB, n, objects, size int) (data []byte, tables []*me
 				table.Apply([]*resource.Resource{newObject(i, fmt.Sprint(step, strings.Repeat("x", size)))}, nil)
 			}
 		}
-		s.SetPrint("g", Print{Sum: [16]byte{1}, Notes: fmt.Sprint(step)})
-		require.NoError(t, s.write(w, table))
-		var rs []*resource.Resource
+		store.SetPrint("g", Print{Sum: [16]byte{1}, Notes: fmt.Sprint(step)})
+		require.NoError(t, store.write(writer, table))
+		var resources []*resource.Resource
 		for r := range table.Snapshot().All() {
-			rs = append(rs, r)
+			resources = append(resources, r)
 		}
-		tables, ends = append(tables, syncedTable(rs...)), append(ends, int(w.file.Size()))
+		tables, ends = append(tables, syncedTable(resources...)), append(ends, int(writer.file.Size()))
 	}
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -103,14 +103,14 @@ func TestTruncatedAtEveryByte(t *testing.T) {
 
 func TestTruncatedFileIsSetAside(t *testing.T) {
 	data, _, ends := writeCommits(t, 3, 100, 100)
-	s := newDamagedStore(t, data[:ends[0]/2])
-	s.now = func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC) }
-	state, err := s.Load()
+	store := newDamagedStore(t, data[:ends[0]/2])
+	store.now = func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC) }
+	state, err := store.Load()
 	require.Nil(t, state)
-	aside := s.path + ".damaged-20260102T030405.000000006Z"
+	aside := store.path + ".damaged-20260102T030405.000000006Z"
 	require.ErrorContains(t, err, "; it was set aside as "+aside)
 	require.FileExists(t, aside)
-	require.NoFileExists(t, s.path)
+	require.NoFileExists(t, store.path)
 }
 
 // A flipped bit costs at most its record. In the last commit record it costs the records of that commit.
@@ -144,12 +144,12 @@ func TestWithoutAWholeCommit(t *testing.T) {
 func TestBitsFlippedInALargeFile(t *testing.T) {
 	data, tables, ends := writeCommits(t, 4, 200, 200)
 	seed := rand.Uint64()
-	rnd := rand.New(rand.NewPCG(seed, 0))
+	random := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
 	for range 500 {
 		flipped := make(map[int]byte)
-		for range 1 + rnd.IntN(4) {
-			flipped[rnd.IntN(ends[2]-ends[1])] = byte(1) << rnd.IntN(8)
+		for range 1 + random.IntN(4) {
+			flipped[random.IntN(ends[2]-ends[1])] = byte(1) << random.IntN(8)
 		}
 		for i, bit := range flipped {
 			data[i] ^= bit
@@ -188,20 +188,20 @@ func TestHoles(t *testing.T) {
 func TestDamagedFilesAreReplaced(t *testing.T) {
 	data, tables, _ := writeCommits(t, 3, 300, 100)
 	data[len(data)/4] ^= 1
-	var log testutil.Buffer
-	s := newDamagedStore(t, data)
-	s.log = slog.New(slog.NewTextHandler(&log, nil))
-	state, err := s.Load()
+	var buffer testutil.Buffer
+	store := newDamagedStore(t, data)
+	store.log = slog.New(slog.NewTextHandler(&buffer, nil))
+	state, err := store.Load()
 	require.NoError(t, err)
 	require.Regexp(t, `a state file is damaged: the rest of it is used" file=\S+rules.db damages=1 first_at_byte=\d+\n$`,
-		log.String())
+		buffer.String())
 	require.LessOrEqual(t, countOlder(t, state, tables), 1)
 	table := syncedTable(state.Resources...)
-	s.Continue(state, table.Snapshot().Revision())
-	w := s.writer()
+	store.Continue(state, table.Snapshot().Revision())
+	w := store.writer()
 	defer w.close()
-	require.NoError(t, s.write(w, table))
-	state, err = s.Load()
+	require.NoError(t, store.write(w, table))
+	state, err = store.Load()
 	require.NoError(t, err)
 	require.Zero(t, state.damagedParts)
 	requireState(t, table, state)
@@ -211,20 +211,20 @@ func TestDamagedFilesAreReplaced(t *testing.T) {
 func TestTornEndIsCutOff(t *testing.T) {
 	data, tables, ends := writeCommits(t, 3, 30, 10)
 	for _, torn := range [][]byte{data[:len(data)-1], data[:ends[1]+5], append(bytes.Clone(data), make([]byte, 100)...)} {
-		var log testutil.Buffer
-		s := newDamagedStore(t, torn)
-		s.log = slog.New(slog.NewTextHandler(&log, nil))
-		state, err := s.Load()
+		var buffer testutil.Buffer
+		store := newDamagedStore(t, torn)
+		store.log = slog.New(slog.NewTextHandler(&buffer, nil))
+		state, err := store.Load()
 		require.NoError(t, err)
-		require.Contains(t, log.String(), fmt.Sprintf("is cut off\" file=%s at_byte=%d", s.path, state.committed))
+		require.Contains(t, buffer.String(), fmt.Sprintf("is cut off\" file=%s at_byte=%d", store.path, state.committed))
 		table := syncedTable(state.Resources...)
-		s.Continue(state, table.Snapshot().Revision())
-		w := s.writer()
-		require.True(t, w.file.IsOpen())
+		store.Continue(state, table.Snapshot().Revision())
+		writer := store.writer()
+		require.True(t, writer.file.IsOpen())
 		table.Apply([]*resource.Resource{newObject(1, "new")}, nil)
-		require.NoError(t, s.write(w, table))
-		w.close()
-		state, err = s.Load()
+		require.NoError(t, store.write(writer, table))
+		writer.close()
+		state, err = store.Load()
 		require.NoError(t, err)
 		require.Zero(t, state.damagedParts)
 		requireState(t, table, state)
@@ -239,11 +239,11 @@ func TestForeignFiles(t *testing.T) {
 	for name, data := range map[string][]byte{
 		"empty": nil, "text": []byte("hello"), "zeros": make([]byte, 1<<16), "of an earlier version": bolt,
 	} {
-		s := newDamagedStore(t, data)
-		_, err := s.Load()
+		store := newDamagedStore(t, data)
+		_, err := store.Load()
 		require.ErrorIs(t, err, errDamaged, name)
 		require.ErrorContains(t, err,
-			s.path+" is not used: damaged, or not written by this version of tributary; it was set aside as ")
+			store.path+" is not used: damaged, or not written by this version of tributary; it was set aside as ")
 	}
 }
 

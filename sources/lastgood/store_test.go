@@ -46,12 +46,12 @@ func syncedTable(rs ...*resource.Resource) *memstore.Table {
 
 // runStore writes a table with a store at path, and stops it.
 func runStore(t require.TestingT, path string, table memstore.Reader) {
-	s := newStore(path, "rules", nil)
+	store := newStore(path, "rules", nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	s.Run(ctx, table)
-	require.Empty(t, s.Status().Error)
-	require.Equal(t, table.Snapshot().Revision(), s.Status().Revision)
+	store.Run(ctx, table)
+	require.Empty(t, store.Status().Error)
+	require.Equal(t, table.Snapshot().Revision(), store.Status().Revision)
 }
 
 // requireState compares a loaded state with a table.
@@ -91,20 +91,20 @@ func TestNotesSurviveRestart(t *testing.T) {
 		table := syncedTable(newObject(1, "one"))
 		// run starts the store with the note of the previous run, and sets notes while the table stays the same.
 		run := func(notes ...string) string {
-			s := newStore(path, "rules", nil)
-			if state, err := s.Load(); state != nil {
+			store := newStore(path, "rules", nil)
+			if state, err := store.Load(); state != nil {
 				require.NoError(t, err)
-				s.SetNote(state.Note)
+				store.SetNote(state.Note)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan struct{})
-			go func() { s.Run(ctx, table); close(ended) }()
+			go func() { store.Run(ctx, table); close(ended) }()
 			for _, note := range notes {
 				time.Sleep(time.Minute)
-				s.SetNote([]byte(note))
+				store.SetNote([]byte(note))
 				time.Sleep(Delay)
 				synctest.Wait()
-				require.Equal(t, time.Now(), *s.Status().Stored)
+				require.Equal(t, time.Now(), *store.Status().Stored)
 			}
 			cancel()
 			<-ended
@@ -124,11 +124,11 @@ func TestNotesSurviveRestart(t *testing.T) {
 func TestFollowsInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "rules.db")
-		s := newStore(path, "rules", nil)
+		store := newStore(path, "rules", nil)
 		table := new(memstore.Table)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { s.Run(ctx, table); close(ended) }()
+		go func() { store.Run(ctx, table); close(ended) }()
 
 		table.Apply([]*resource.Resource{newObject(1, "one")}, nil)
 		time.Sleep(time.Minute)
@@ -138,33 +138,33 @@ func TestFollowsInBatches(t *testing.T) {
 		table.MarkSynced()
 		time.Sleep(Delay)
 		synctest.Wait()
-		require.Equal(t, memstore.Revision(1), s.Status().Revision)
-		stored := *s.Status().Stored
+		require.Equal(t, memstore.Revision(1), store.Status().Revision)
+		stored := *store.Status().Stored
 
 		for i := range 100 {
 			table.Apply([]*resource.Resource{newObject(i, "two")}, nil)
 		}
 		time.Sleep(Delay - time.Millisecond)
 		synctest.Wait()
-		require.Equal(t, memstore.Revision(1), s.Status().Revision, "not yet")
+		require.Equal(t, memstore.Revision(1), store.Status().Revision, "not yet")
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
-		require.Equal(t, memstore.Revision(101), s.Status().Revision)
-		require.Equal(t, stored.Add(Delay), *s.Status().Stored)
+		require.Equal(t, memstore.Revision(101), store.Status().Revision)
+		require.Equal(t, stored.Add(Delay), *store.Status().Stored)
 
-		s.SetGuard(&fakeGuard{state: []byte("guarded")})
-		s.Touch()
+		store.SetGuard(&fakeGuard{state: []byte("guarded")})
+		store.Touch()
 		time.Sleep(Delay)
 		synctest.Wait()
 		table.Apply(nil, []resource.Key{key(1)})
 		cancel()
 		<-ended
-		state, err := s.Load()
+		state, err := store.Load()
 		require.NoError(t, err)
 		requireState(t, table, state)
 		require.Equal(t, "guarded", string(state.Guard))
-		require.NoError(t, s.Forget())
-		require.NoError(t, s.Forget())
+		require.NoError(t, store.Forget())
+		require.NoError(t, store.Forget())
 		require.NoFileExists(t, path)
 	})
 }
@@ -201,21 +201,21 @@ func TestRestartAppendsToFile(t *testing.T) {
 	first, err := os.Stat(path)
 	require.NoError(t, err)
 	for round := range 3 {
-		s := newStore(path, "rules", nil)
-		state, err := s.Load()
+		store := newStore(path, "rules", nil)
+		state, err := store.Load()
 		require.NoError(t, err)
 		next := syncedTable(state.Resources...)
-		s.Continue(state, next.Snapshot().Revision())
-		w := s.writer()
-		require.NoError(t, s.write(w, next))
-		require.Nil(t, s.Status().Stored, "no change to write")
+		store.Continue(state, next.Snapshot().Revision())
+		writer := store.writer()
+		require.NoError(t, store.write(writer, next))
+		require.Nil(t, store.Status().Stored, "no change to write")
 		next.Apply([]*resource.Resource{newObject(1, fmt.Sprint("changed", round))}, nil)
-		require.NoError(t, s.write(w, next))
-		w.close()
+		require.NoError(t, store.write(writer, next))
+		writer.close()
 		info, err := os.Stat(path)
 		require.NoError(t, err)
 		require.True(t, os.SameFile(first, info))
-		state, err = s.Load()
+		state, err = store.Load()
 		require.NoError(t, err)
 		requireState(t, next, state)
 	}
@@ -226,17 +226,17 @@ func TestEachTransactionIsSynced(t *testing.T) {
 	require.Equal(t, 200*time.Millisecond, Delay)
 	path := filepath.Join(t.TempDir(), "rules.db")
 	table := syncedTable(newObject(1, "one"))
-	s := newStore(path, "rules", nil)
+	store := newStore(path, "rules", nil)
 	for i := range 2 {
-		w := s.writer()
+		writer := store.writer()
 		table.Apply([]*resource.Resource{newObject(2, fmt.Sprint(i))}, nil)
-		require.NoError(t, s.write(w, table))
-		require.True(t, w.file.Durable())
-		w.close()
-		state, err := s.Load()
+		require.NoError(t, store.write(writer, table))
+		require.True(t, writer.file.Durable())
+		writer.close()
+		state, err := store.Load()
 		require.NoError(t, err)
 		table = syncedTable(state.Resources...)
-		s.Continue(state, table.Snapshot().Revision())
+		store.Continue(state, table.Snapshot().Revision())
 	}
 }
 
@@ -244,26 +244,26 @@ func TestEachTransactionIsSynced(t *testing.T) {
 func TestFilesDoNotGrowForEver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.db")
 	table := syncedTable()
-	s := newStore(path, "rules", nil)
-	w := s.writer()
+	store := newStore(path, "rules", nil)
+	writer := store.writer()
 	for i := range 200 {
 		table.Apply([]*resource.Resource{newObject(i, strings.Repeat("x", 1000))}, nil)
 	}
-	require.NoError(t, s.write(w, table))
+	require.NoError(t, store.write(writer, table))
 	for i := range 199 {
 		table.Apply(nil, []resource.Key{key(i)})
 	}
-	require.NoError(t, s.write(w, table))
-	w.close()
+	require.NoError(t, store.write(writer, table))
+	writer.close()
 	before, err := os.Stat(path)
 	require.NoError(t, err)
-	state, err := s.Load()
+	state, err := store.Load()
 	require.NoError(t, err)
 	next := syncedTable(state.Resources...)
-	s.Continue(state, next.Snapshot().Revision())
-	w = s.writer()
-	defer w.close()
-	require.NoError(t, s.write(w, next))
+	store.Continue(state, next.Snapshot().Revision())
+	writer = store.writer()
+	defer writer.close()
+	require.NoError(t, store.write(writer, next))
 	after, err := os.Stat(path)
 	require.NoError(t, err)
 	require.Less(t, after.Size(), before.Size())
@@ -273,13 +273,13 @@ func TestFilesDoNotGrowForEver(t *testing.T) {
 func TestLastChangesAreWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.db")
 	for i := range 20 {
-		s, table := newStore(path, "rules", nil), syncedTable()
+		store, table := newStore(path, "rules", nil), syncedTable()
 		ctx, cancel := context.WithCancel(t.Context())
-		s.Run(ctx, changingTable{table, sync.OnceFunc(func() {
+		store.Run(ctx, changingTable{table, sync.OnceFunc(func() {
 			table.Apply([]*resource.Resource{newObject(i, "one")}, nil)
 			cancel()
 		})})
-		state, err := s.Load()
+		state, err := store.Load()
 		require.NoError(t, err)
 		requireState(t, table, state)
 	}
@@ -308,36 +308,36 @@ func (t *countingTable) between(i int) time.Duration {
 
 func TestDiskThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log testutil.Buffer
+		var buffer testutil.Buffer
 		dir := filepath.Join(t.TempDir(), "sources")
 		require.NoError(t, os.WriteFile(dir, nil, 0o600)) // a file, so that no file can be made in it
-		s := newStore(filepath.Join(dir, "rules.db"), "rules", slog.New(slog.NewTextHandler(&log, nil)))
+		store := newStore(filepath.Join(dir, "rules.db"), "rules", slog.New(slog.NewTextHandler(&buffer, nil)))
 		table := syncedTable(newObject(1, "one"))
 		tries := &countingTable{Table: table}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { s.Run(ctx, tries); close(ended) }()
+		go func() { store.Run(ctx, tries); close(ended) }()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		require.Contains(t, s.Status().Error, "not a directory")
+		require.Contains(t, store.Status().Error, "not a directory")
 		for i, wait := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 			require.Equal(t, wait, tries.between(i))
 		}
 		require.Equal(t, time.Minute, tries.between(19))
-		require.Zero(t, s.Status().Revision)
-		require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+		require.Zero(t, store.Status().Revision)
+		require.Equal(t, 1, strings.Count(buffer.String(), "\n"), buffer.String())
 
 		require.NoError(t, os.Remove(dir))
 		time.Sleep(lastRetry)
 		synctest.Wait()
-		require.Empty(t, s.Status().Error)
-		require.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
+		require.Empty(t, store.Status().Error)
+		require.Equal(t, 2, strings.Count(buffer.String(), "\n"), buffer.String())
 
 		require.NoError(t, os.RemoveAll(dir)) // a person cleans up
 		table.Apply([]*resource.Resource{newObject(2, "two")}, nil)
 		time.Sleep(Delay)
 		synctest.Wait()
-		state, err := s.Load()
+		state, err := store.Load()
 		require.NoError(t, err)
 		requireState(t, table, state)
 		cancel()
@@ -346,36 +346,36 @@ func TestDiskThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
 }
 
 func TestFullDisk(t *testing.T) {
-	s := newStore(filepath.Join(t.TempDir(), "rules.db"), "rules", nil)
+	store := newStore(filepath.Join(t.TempDir(), "rules.db"), "rules", nil)
 	table := syncedTable(newObject(1, "one"))
-	s.maxSize = 64 << 10
-	w := s.writer()
-	defer w.close()
-	require.NoError(t, s.write(w, table))
+	store.maxSize = 64 << 10
+	writer := store.writer()
+	defer writer.close()
+	require.NoError(t, store.write(writer, table))
 	saved := syncedTable(newObject(1, "one"))
 	table.Apply([]*resource.Resource{newObject(2, strings.Repeat("x", 1<<20))}, nil)
 	for range 3 {
-		require.Error(t, s.write(w, table))
-		require.Equal(t, memstore.Revision(1), s.Status().Revision)
-		state, err := s.Load()
+		require.Error(t, store.write(writer, table))
+		require.Equal(t, memstore.Revision(1), store.Status().Revision)
+		state, err := store.Load()
 		require.NoError(t, err)
 		requireState(t, saved, state)
 	}
-	restarted := s.writer()
-	require.Error(t, s.write(restarted, table), "nor can a new file be made")
-	require.NoFileExists(t, s.path+".new")
-	state, err := s.Load()
+	restarted := store.writer()
+	require.Error(t, store.write(restarted, table), "nor can a new file be made")
+	require.NoFileExists(t, store.path+".new")
+	state, err := store.Load()
 	require.NoError(t, err)
 	requireState(t, saved, state)
 
 	table.Apply(nil, []resource.Key{key(2)}) // there is room again
-	require.NoError(t, s.write(w, table))
-	require.Equal(t, memstore.Revision(3), s.Status().Revision)
+	require.NoError(t, store.write(writer, table))
+	require.Equal(t, memstore.Revision(3), store.Status().Revision)
 }
 
 // TestFileDamagedWhileItIsWrittenTo checks that a fault in the mapped file is no crash.
 func TestFileDamagedWhileItIsWrittenTo(t *testing.T) {
-	s := newStore(filepath.Join(t.TempDir(), "rules.db"), "rules", nil)
+	store := newStore(filepath.Join(t.TempDir(), "rules.db"), "rules", nil)
 	table := new(memstore.Table)
 	for i := range 1000 {
 		table.Apply([]*resource.Resource{newObject(i, strings.Repeat("x", 1000))}, nil)
@@ -383,16 +383,16 @@ func TestFileDamagedWhileItIsWrittenTo(t *testing.T) {
 	table.MarkSynced()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { s.Run(ctx, table); close(ended) }()
-	await(t, func() bool { return s.Status().Revision == 1000 })
-	require.NoError(t, os.Truncate(s.path, 0))
+	go func() { store.Run(ctx, table); close(ended) }()
+	await(t, func() bool { return store.Status().Revision == 1000 })
+	require.NoError(t, os.Truncate(store.path, 0))
 	for i := range 1000 {
 		table.Apply([]*resource.Resource{newObject(i, "short")}, nil)
 	}
-	await(t, func() bool { return s.Status().Revision == 2000 })
+	await(t, func() bool { return store.Status().Revision == 2000 })
 	cancel()
 	<-ended
-	state, err := s.Load()
+	state, err := store.Load()
 	require.NoError(t, err)
 	requireState(t, table, state)
 }
@@ -413,13 +413,13 @@ func TestHistories(t *testing.T) {
 	n := 0
 	rapid.Check(t, func(t *rapid.T) {
 		n++
-		s := newStore(filepath.Join(dir, fmt.Sprintf("%d.db", n)), "rules", nil)
+		store := newStore(filepath.Join(dir, fmt.Sprintf("%d.db", n)), "rules", nil)
 		fake := &fakeGuard{held: make(map[resource.Key]guard.Loss)}
 		prints := make(map[string]Print)
-		s.SetGuard(fake)
+		store.SetGuard(fake)
 		table := syncedTable()
-		w := s.writer()
-		defer func() { w.close() }()
+		writer := store.writer()
+		defer func() { writer.close() }()
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
 			switch rapid.SampledFrom([]string{"change", "change", "write", "write", "restart", "guard", "held", "print"}).Draw(t,
 				"what") {
@@ -452,21 +452,21 @@ func TestHistories(t *testing.T) {
 				default:
 					fake.held[k] = guard.Loss{Previous: text("was"), Desired: text("said")}
 				}
-				s.SetHeld([]resource.Key{k})
+				store.SetHeld([]resource.Key{k})
 			case "print":
 				p := Print{Notes: strings.Repeat("y", rapid.IntRange(0, 5000).Draw(t, "said"))}
 				if p.Notes != "" {
 					p.Sum[0] = 1
 				}
 				group := fmt.Sprint("g", rapid.IntRange(1, 5).Draw(t, "group"))
-				if s.SetPrint(group, p); p == (Print{}) {
+				if store.SetPrint(group, p); p == (Print{}) {
 					delete(prints, group)
 				} else {
 					prints[group] = p
 				}
 			case "write":
-				require.NoError(t, s.write(w, table))
-				state, err := s.Load()
+				require.NoError(t, store.write(writer, table))
+				state, err := store.Load()
 				require.NoError(t, err)
 				requireState(t, table, state)
 				require.Equal(t, fake.state, state.Guard)
@@ -478,16 +478,16 @@ func TestHistories(t *testing.T) {
 				}
 				require.Equal(t, prints, state.Prints)
 			case "restart":
-				w.close()
-				state, err := s.Load()
+				writer.close()
+				state, err := store.Load()
 				require.NoError(t, err)
 				table = syncedTable()
 				if state != nil {
 					_, now := table.Apply(state.Resources, nil)
-					s.Continue(state, now.Revision())
+					store.Continue(state, now.Revision())
 					fake.state, fake.held, prints = state.Guard, state.Held, state.Prints
 				}
-				w = s.writer()
+				writer = store.writer()
 			}
 		}
 	})
@@ -495,15 +495,15 @@ func TestHistories(t *testing.T) {
 
 func TestLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a", "state")
-	d, err := Open(path, nil)
+	dir, err := Open(path, nil)
 	require.NoError(t, err)
 	_, err = Open(path, nil)
 	require.EqualError(t, err, fmt.Sprintf(
 		"state directory %s is in use by another tributary, process %d; give each a stateDir of its own", path, os.Getpid()))
-	require.NoError(t, d.Close())
-	d, err = Open(path, nil)
+	require.NoError(t, dir.Close())
+	dir, err = Open(path, nil)
 	require.NoError(t, err)
-	require.NoError(t, d.Close())
+	require.NoError(t, dir.Close())
 
 	file := filepath.Join(path, "lock")
 	_, err = Open(file, nil)
@@ -528,10 +528,10 @@ func TestLockSurvivesDirectory(t *testing.T) {
 			defer func() { require.NoError(t, first.Close()) }()
 			inUse := fmt.Sprintf("state directory %s is in use by another tributary, process %d; give each a stateDir of its "+
 				"own", path, os.Getpid())
-			s, table := first.Source("rules"), syncedTable(newObject(1, "one"))
-			w := s.writer()
-			defer w.close()
-			require.NoError(t, s.write(w, table))
+			store, table := first.Source("rules"), syncedTable(newObject(1, "one"))
+			writer := store.writer()
+			defer writer.close()
+			require.NoError(t, store.write(writer, table))
 
 			require.NoError(t, clear(path))
 			if name == "cleared" {
@@ -539,7 +539,7 @@ func TestLockSurvivesDirectory(t *testing.T) {
 				require.ErrorContains(t, err, "is in use by another tributary")
 			}
 			table.Apply([]*resource.Resource{newObject(2, "two")}, nil)
-			require.NoError(t, s.write(w, table))
+			require.NoError(t, store.write(writer, table))
 			_, err = Open(path, nil)
 			require.EqualError(t, err, inUse, "the next write locks it again")
 
@@ -551,14 +551,14 @@ func TestLockSurvivesDirectory(t *testing.T) {
 			require.NoError(t, err, "nobody can tell")
 			runStore(t, second.Source("rules").path, syncedTable(newObject(3, "three")))
 			table.Apply([]*resource.Resource{newObject(4, "four")}, nil)
-			require.EqualError(t, s.write(w, table), inUse)
-			require.EqualError(t, s.Forget(), "forget source rules: "+inUse)
+			require.EqualError(t, store.write(writer, table), inUse)
+			require.EqualError(t, store.Forget(), "forget source rules: "+inUse)
 			require.EqualError(t, first.RemoveUnused(nil, time.Now().Add(time.Hour)), inUse)
 			state, err := second.Source("rules").Load()
 			require.NoError(t, err)
 			require.Len(t, state.Resources, 1, "the state of the other process")
 			require.NoError(t, second.Close())
-			require.NoError(t, s.write(w, table))
+			require.NoError(t, store.write(writer, table))
 		})
 	}
 }
@@ -566,16 +566,16 @@ func TestLockSurvivesDirectory(t *testing.T) {
 func TestClockStepsBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.db")
 	clock := time.Now()
-	s := newStore(path, "rules", nil)
-	s.now = func() time.Time { return clock }
+	store := newStore(path, "rules", nil)
+	store.now = func() time.Time { return clock }
 	table := syncedTable(newObject(1, "one"))
-	w := s.writer()
-	require.NoError(t, s.write(w, table))
+	writer := store.writer()
+	require.NoError(t, store.write(writer, table))
 	clock = clock.Add(-time.Hour)
 	table.Apply([]*resource.Resource{newObject(1, "two")}, nil)
-	require.NoError(t, s.write(w, table))
-	w.close()
-	state, err := s.Load()
+	require.NoError(t, store.write(writer, table))
+	writer.close()
+	state, err := store.Load()
 	require.NoError(t, err)
 	requireState(t, table, state)
 	require.True(t, clock.Equal(state.Stored))
@@ -593,11 +593,11 @@ func TestMain(m *testing.M) {
 func TestLoad_OtherReading(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.db")
 	load := func(reading string) (*Store, *State) {
-		s := newStore(path, "rules", nil)
-		s.SetReading(reading)
-		state, err := s.Load()
+		store := newStore(path, "rules", nil)
+		store.SetReading(reading)
+		state, err := store.Load()
 		require.NoError(t, err)
-		return s, state
+		return store, state
 	}
 	write := func(s *Store, table memstore.Reader) {
 		stopped, stop := context.WithCancel(t.Context())

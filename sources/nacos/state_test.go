@@ -104,69 +104,69 @@ func TestInDoubt(t *testing.T) {
 		"it has no weight":         {change(func(i *client.Instance) { i.Weight = 0 }), false},
 		"it is in another cluster": {change(func(i *client.Instance) { i.Cluster = "other" }), true},
 	} {
-		b := newBook(t)
-		b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-		b.takeInstances(orders, []client.Instance{listed}, nil, nil)
-		b.believed(timeAt(0))
-		b.Return(timeAt(time.Minute), time.Minute)
-		b.takeInstances(orders, c.now, nil, nil)
-		require.Equal(t, c.stays, len(b.believed(timeAt(time.Minute))) > 0, name)
+		book := newBook(t)
+		book.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
+		book.takeInstances(orders, []client.Instance{listed}, nil, nil)
+		book.believed(timeAt(0))
+		book.Return(timeAt(time.Minute), time.Minute)
+		book.takeInstances(orders, c.now, nil, nil)
+		require.Equal(t, c.stays, len(book.believed(timeAt(time.Minute))) > 0, name)
 	}
 }
 
 func TestRestoredEndpoints_StayUntilRead(t *testing.T) {
-	b, restored := newBook(t), healthyInstances("10.0.0.1")[0]
+	book, restored := newBook(t), healthyInstances("10.0.0.1")[0]
 	restored.Metadata = map[string]string{"service-port": "8000", "protocol": "http"}
-	b.restore("DEFAULT_GROUP@@orders", published(t, restored), Settings{})
-	require.Empty(t, b.Contents(timeAt(0)))
-	b.takeNames("DEFAULT_GROUP", nil, errors.New("no"))
-	require.False(t, b.settled(), "no list was read")
-	b.takeNames("DEFAULT_GROUP", nil, nil)
-	require.True(t, b.settled())
-	_, port, _ := registry.ReadEntry(b.Contents(timeAt(0))[0].Resources[0])
+	book.restore("DEFAULT_GROUP@@orders", published(t, restored), Settings{})
+	require.Empty(t, book.Contents(timeAt(0)))
+	book.takeNames("DEFAULT_GROUP", nil, errors.New("no"))
+	require.False(t, book.settled(), "no list was read")
+	book.takeNames("DEFAULT_GROUP", nil, nil)
+	require.True(t, book.settled())
+	_, port, _ := registry.ReadEntry(book.Contents(timeAt(0))[0].Resources[0])
 	require.Equal(t, registry.Port{Number: 8000, Protocol: "HTTP"}, port)
-	require.Equal(t, []string{"10.0.0.1"}, b.believed(timeAt(0)))
-	require.Equal(t, []string{}, b.believed(timeAt(time.Minute)))
+	require.Equal(t, []string{"10.0.0.1"}, book.believed(timeAt(0)))
+	require.Equal(t, []string{}, book.believed(timeAt(time.Minute)))
 }
 
 // TestRestoredGroup_WithoutObjectsStays has an earlier run with transforms, so that only its groups are known.
 func TestRestoredGroup_WithoutObjectsStays(t *testing.T) {
-	b := newBook(t)
-	b.restore("DEFAULT_GROUP@@orders", nil, Settings{})
-	b.takeNames("DEFAULT_GROUP", nil, nil)
-	require.Empty(t, b.Contents(timeAt(0)))
-	require.Equal(t, timeAt(time.Minute), b.Next())
-	require.Len(t, b.Contents(timeAt(time.Minute)), 1)
-	b = newBook(t)
-	b.restore("DEFAULT_GROUP@@orders", nil, Settings{})
-	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-	b.takeInstances(orders, healthyInstances("10.0.0.1"), nil, nil)
-	require.Len(t, b.Contents(timeAt(0)), 1)
+	book := newBook(t)
+	book.restore("DEFAULT_GROUP@@orders", nil, Settings{})
+	book.takeNames("DEFAULT_GROUP", nil, nil)
+	require.Empty(t, book.Contents(timeAt(0)))
+	require.Equal(t, timeAt(time.Minute), book.Next())
+	require.Len(t, book.Contents(timeAt(time.Minute)), 1)
+	book = newBook(t)
+	book.restore("DEFAULT_GROUP@@orders", nil, Settings{})
+	book.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
+	book.takeInstances(orders, healthyInstances("10.0.0.1"), nil, nil)
+	require.Len(t, book.Contents(timeAt(0)), 1)
 }
 
 func TestSettled(t *testing.T) {
-	b := newBook(t)
-	require.False(t, b.settled())
-	b.takeNames("DEFAULT_GROUP", []string{"orders", "carts"}, nil)
-	require.False(t, b.settled())
-	b.takeInstances(orders, nil, nil, errors.New("no"))
-	b.takeInstances(key{"DEFAULT_GROUP", "carts"}, nil, nil, errors.New("no"))
-	require.False(t, b.settled(), "no service can be read")
-	b.takeInstances(orders, healthyInstances("10.0.0.1"), nil, nil)
-	require.True(t, b.settled(), "one that cannot be read holds up no other")
-	texts, everyService, first := b.problems()
+	book := newBook(t)
+	require.False(t, book.settled())
+	book.takeNames("DEFAULT_GROUP", []string{"orders", "carts"}, nil)
+	require.False(t, book.settled())
+	book.takeInstances(orders, nil, nil, errors.New("no"))
+	book.takeInstances(key{"DEFAULT_GROUP", "carts"}, nil, nil, errors.New("no"))
+	require.False(t, book.settled(), "no service can be read")
+	book.takeInstances(orders, healthyInstances("10.0.0.1"), nil, nil)
+	require.True(t, book.settled(), "one that cannot be read holds up no other")
+	texts, everyService, first := book.problems()
 	require.Len(t, texts, 1)
 	require.Error(t, first)
 	require.False(t, everyService)
 }
 
 func TestDubboInstances_Ignored(t *testing.T) {
-	b := newBook(t)
-	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
+	book := newBook(t)
+	book.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
 	instances := healthyInstances("10.0.0.1", "10.0.0.2")
 	instances[0].Metadata = map[string]string{"dubbo.metadata.revision": "x"}
-	b.takeInstances(orders, instances, nil, nil)
-	require.Equal(t, []string{"10.0.0.2"}, b.believed(timeAt(0)))
+	book.takeInstances(orders, instances, nil, nil)
+	require.Equal(t, []string{"10.0.0.2"}, book.believed(timeAt(0)))
 	s := Settings{Skip: []string{"a*"}}
 	require.False(t, s.selects("providers:com.acme.Demo::"))
 	require.False(t, s.selects("abc"))
@@ -175,17 +175,17 @@ func TestDubboInstances_Ignored(t *testing.T) {
 
 // TestHold_LastsThroughRepeatedOutage has Nacos away again before the held instances could register.
 func TestHold_LastsThroughRepeatedOutage(t *testing.T) {
-	b := newBook(t)
-	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-	b.takeInstances(orders, healthyInstances("10.0.0.1"), nil, nil)
-	require.Equal(t, []string{"10.0.0.1"}, b.believed(timeAt(0)))
-	b.Return(timeAt(time.Minute), time.Minute)
-	b.takeNames("DEFAULT_GROUP", nil, nil)
-	b.Leave(timeAt(90 * time.Second))
-	require.Equal(t, []string{"10.0.0.1"}, b.believed(timeAt(time.Hour)))
-	b.Return(timeAt(time.Hour), time.Minute)
-	require.Equal(t, []string{"10.0.0.1"}, b.believed(timeAt(time.Hour)))
-	require.Equal(t, []string{}, b.believed(timeAt(time.Hour+time.Minute)))
+	book := newBook(t)
+	book.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
+	book.takeInstances(orders, healthyInstances("10.0.0.1"), nil, nil)
+	require.Equal(t, []string{"10.0.0.1"}, book.believed(timeAt(0)))
+	book.Return(timeAt(time.Minute), time.Minute)
+	book.takeNames("DEFAULT_GROUP", nil, nil)
+	book.Leave(timeAt(90 * time.Second))
+	require.Equal(t, []string{"10.0.0.1"}, book.believed(timeAt(time.Hour)))
+	book.Return(timeAt(time.Hour), time.Minute)
+	require.Equal(t, []string{"10.0.0.1"}, book.believed(timeAt(time.Hour)))
+	require.Equal(t, []string{}, book.believed(timeAt(time.Hour+time.Minute)))
 }
 
 // notebook is a sink that keeps notes.
@@ -240,11 +240,11 @@ func TestHold_EndsDespiteRepeatedRestarts(t *testing.T) {
 				}
 				before := r.state
 				r = newRun(t, "", "DEFAULT_GROUP")
-				before.Endpoints(func(id mapping.ID, k registry.Known) {
+				before.Endpoints(func(id mapping.ID, item registry.Known) {
 					r.state.services[orders] = &service{settled: true}
 					resources, _, err := r.mapper.Entries([]registry.Service[mapping.ID]{{
 						ID: id, Name: registry.Name{Host: "orders.test", Object: "orders"}, Port: registry.Port{Number: 80, Protocol: "HTTP"},
-						Endpoints: []registry.Endpoint{k.Value},
+						Endpoints: []registry.Endpoint{item.Value},
 					}})
 					require.NoError(t, err)
 					r.state.Restore("DEFAULT_GROUP@@orders", resources, func(registry.Service[mapping.ID]) bool { return true })
@@ -282,25 +282,25 @@ func TestEmptyCluster_Removed(t *testing.T) {
 	r.gather(timeAt(0))
 	r.gather(timeAt(2 * time.Minute))
 	r.state.takeInstances(orders, []client.Instance{instanceIn("c2", "10.0.0.2")}, nil, nil)
-	b := r.gather(timeAt(3 * time.Minute))
-	require.Len(t, b.Contents[0].Resources, 2, "it is kept without endpoints")
-	require.LessOrEqual(t, b.Next, time.Hour)
-	b = r.gather(timeAt(3*time.Minute + time.Hour))
-	require.Len(t, b.Contents[0].Resources, 1, "for keepEmpty")
+	batch := r.gather(timeAt(3 * time.Minute))
+	require.Len(t, batch.Contents[0].Resources, 2, "it is kept without endpoints")
+	require.LessOrEqual(t, batch.Next, time.Hour)
+	batch = r.gather(timeAt(3*time.Minute + time.Hour))
+	require.Len(t, batch.Contents[0].Resources, 1, "for keepEmpty")
 }
 
 // TestUnreadGroup_DelaysSync keeps a source from being synced, and holds up no other.
 func TestUnreadGroup_DelaysSync(t *testing.T) {
-	r := newRun(t, "", "A", "B")
-	r.state.takeNames("A", []string{"orders"}, nil)
-	r.state.takeInstances(key{"A", "orders"}, healthyInstances("10.0.0.1"), nil, nil)
-	r.state.takeNames("B", nil, errors.New("no answer in 5s"))
-	b := r.gather(timeAt(0))
+	run := newRun(t, "", "A", "B")
+	run.state.takeNames("A", []string{"orders"}, nil)
+	run.state.takeInstances(key{"A", "orders"}, healthyInstances("10.0.0.1"), nil, nil)
+	run.state.takeNames("B", nil, errors.New("no answer in 5s"))
+	b := run.gather(timeAt(0))
 	require.Len(t, b.Contents, 1)
 	require.False(t, b.Synced, "one group is unread")
-	r.state.takeNames("B", nil, nil)
-	require.True(t, r.gather(timeAt(time.Second)).Synced)
-	require.False(t, r.gather(timeAt(2*time.Second)).Synced, "synced is reported once")
+	run.state.takeNames("B", nil, nil)
+	require.True(t, run.gather(timeAt(time.Second)).Synced)
+	require.False(t, run.gather(timeAt(2*time.Second)).Synced, "synced is reported once")
 }
 
 // TestClusters_NotReadFromLabels disables an instance of an earlier run, or lists it unchanged, in clusters with names
@@ -358,27 +358,27 @@ func TestLeftOut_NamesInstances(t *testing.T) {
 		`instance "0.0.0.0": no address that can be called`: func(i *client.Instance) { i.IP = "0.0.0.0" },
 		"instance 10.0.0.2 has no port":                     func(i *client.Instance) { i.Port = 0 },
 	} {
-		b := newBook(t)
-		b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
+		book := newBook(t)
+		book.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
 		instances := healthyInstances("10.0.0.1", "10.0.0.2")
 		change(&instances[1])
-		b.takeInstances(orders, instances, nil, nil)
+		book.takeInstances(orders, instances, nil, nil)
 		var want []sources.LeftOut
 		if why != "" {
 			want = []sources.LeftOut{{What: net.JoinHostPort(instances[1].IP, strconv.Itoa(instances[1].Port)), Of: "orders", Why: why}}
 		}
-		require.Equal(t, want, b.Contents(timeAt(time.Hour))[0].LeftOut)
+		require.Equal(t, want, book.Contents(timeAt(time.Hour))[0].LeftOut)
 	}
-	b := newBook(t)
-	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-	b.takeInstances(orders, healthyInstances("10.0.0.1"), nil, nil)
-	b.believed(timeAt(time.Second))
-	b.Return(timeAt(time.Hour), time.Minute)
+	book := newBook(t)
+	book.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
+	book.takeInstances(orders, healthyInstances("10.0.0.1"), nil, nil)
+	book.believed(timeAt(time.Second))
+	book.Return(timeAt(time.Hour), time.Minute)
 	ill := healthyInstances("10.0.0.1")
 	ill[0].Healthy = false
-	b.takeInstances(orders, ill, []string{"it cannot be read"}, nil)
+	book.takeInstances(orders, ill, []string{"it cannot be read"}, nil)
 	require.Equal(t, []sources.LeftOut{{What: "an instance", Of: "orders", Why: "it cannot be read"}},
-		b.Contents(timeAt(time.Hour))[0].LeftOut,
+		book.Contents(timeAt(time.Hour))[0].LeftOut,
 		"in doubt it is served")
 }
 
@@ -407,32 +407,32 @@ func TestEmptyRegistry_ExplainedByStatus(t *testing.T) {
 		"nothing is served: the services in place are 2 of Dubbo, which an address without kind=services is for, 5 that the settings do not " +
 			"select": {nil, 2, 5, nil},
 	} {
-		b := newBook(t)
-		b.takeNames("DEFAULT_GROUP", c.names, nil)
-		b.groups["DEFAULT_GROUP"].dubbo, b.groups["DEFAULT_GROUP"].skipped = c.dubbo, c.skipped
-		b.takeInstances(orders, c.instances, nil, nil)
+		book := newBook(t)
+		book.takeNames("DEFAULT_GROUP", c.names, nil)
+		book.groups["DEFAULT_GROUP"].dubbo, book.groups["DEFAULT_GROUP"].skipped = c.dubbo, c.skipped
+		book.takeInstances(orders, c.instances, nil, nil)
 		if c.names != nil {
-			b.believed(timeAt(time.Hour))
+			book.believed(timeAt(time.Hour))
 		}
-		require.Equal(t, want, b.nothing("place"))
+		require.Equal(t, want, book.nothing("place"))
 	}
 }
 
 // TestRemoval_Explained removes an instance while Nacos is healthy, after an outage during the hold, and after the
 // hold.
 func TestRemoval_Explained(t *testing.T) {
-	r := newRun(t, "", "DEFAULT_GROUP")
-	r.state.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
+	run := newRun(t, "", "DEFAULT_GROUP")
+	run.state.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
 	says := func(now time.Time, ips ...string) bool {
-		r.state.takeInstances(orders, healthyInstances(ips...), nil, nil)
-		return r.gather(now).Contents[0].Explained
+		run.state.takeInstances(orders, healthyInstances(ips...), nil, nil)
+		return run.gather(now).Contents[0].Explained
 	}
 	require.False(t, says(timeAt(0), "10.0.0.1", "10.0.0.2", "10.0.0.3"))
-	r.gather(timeAt(time.Minute))
+	run.gather(timeAt(time.Minute))
 	require.True(t, says(timeAt(time.Minute), "10.0.0.1", "10.0.0.2"))
-	r.state.Return(timeAt(time.Hour), time.Minute)
+	run.state.Return(timeAt(time.Hour), time.Minute)
 	require.False(t, says(timeAt(time.Hour), "10.0.0.1"), "in doubt it stays")
-	after := r.gather(timeAt(time.Hour + time.Minute))
+	after := run.gather(timeAt(time.Hour + time.Minute))
 	require.False(t, after.Contents[0].Explained, "an endpoint that goes after a hold is unexplained")
 	require.True(t, says(timeAt(time.Hour+2*time.Minute)))
 }

@@ -44,13 +44,13 @@ func TestFold(t *testing.T) {
 		for _, value := range c.now {
 			reports = append(reports, Report[string]{value, Listed})
 		}
-		got, held, next := Fold(before, reports, cmp.Compare[string], func(item Item[string]) time.Time {
+		items, held, next := Fold(before, reports, cmp.Compare[string], func(item Item[string]) time.Time {
 			if strings.Contains(c.stays, item.Value) {
 				return after(12)
 			}
 			return after(9)
 		}, after(9))
-		assert.Equal(t, c.want, got, name)
+		assert.Equal(t, c.want, items, name)
 		assert.Equal(t, c.held, held, name)
 		assert.Equal(t, held > 0, next.Equal(after(12)), name)
 	}
@@ -84,11 +84,11 @@ func TestStates(t *testing.T) {
 				return after(c.until)
 			}, after(9))
 		}
-		got, held, _ := fold(since(1, 5))
-		assert.Equal(t, c.known, got, name)
+		items, held, _ := fold(since(1, 5))
+		assert.Equal(t, c.known, items, name)
 		assert.Equal(t, c.held, held, name)
-		got, held, _ = fold(nil)
-		assert.Equal(t, c.new, got, name)
+		items, held, _ = fold(nil)
+		assert.Equal(t, c.new, items, name)
 		assert.Zero(t, held, name)
 	}
 }

@@ -9,24 +9,24 @@ import (
 )
 
 func TestSuspicion_Deadline(t *testing.T) {
-	s := Suspicion{From: after(5), End: after(7)}
-	assert.Equal(t, after(7), s.Deadline(time.Time{}, after(5)), "of an earlier run")
-	assert.Equal(t, after(7), s.Deadline(after(4), after(6)), "from before the outage")
-	assert.Equal(t, after(6), s.Deadline(after(3), after(4)), "already missing when the suspicion began")
-	assert.Zero(t, s.Deadline(after(5), after(6)), "registered when the registry was back")
+	suspicion := Suspicion{From: after(5), End: after(7)}
+	assert.Equal(t, after(7), suspicion.Deadline(time.Time{}, after(5)), "of an earlier run")
+	assert.Equal(t, after(7), suspicion.Deadline(after(4), after(6)), "from before the outage")
+	assert.Equal(t, after(6), suspicion.Deadline(after(3), after(4)), "already missing when the suspicion began")
+	assert.Zero(t, suspicion.Deadline(after(5), after(6)), "registered when the registry was back")
 	assert.Zero(t, Suspicion{}.Deadline(after(4), after(6)), "there is none")
-	assert.Equal(t, Forever, s.Leave(after(6)).Deadline(after(4), after(5)), "nothing could register meanwhile")
-	assert.Equal(t, after(7), s.Leave(after(8)).Deadline(after(4), after(6)), "it was over")
+	assert.Equal(t, Forever, suspicion.Leave(after(6)).Deadline(after(4), after(5)), "nothing could register meanwhile")
+	assert.Equal(t, after(7), suspicion.Leave(after(8)).Deadline(after(4), after(6)), "it was over")
 	assert.Zero(t, Suspicion{}.Leave(after(8)).Deadline(after(4), after(8)))
 }
 
 func TestSuspicion_Away(t *testing.T) {
-	s := Suspect(after(5), 2*time.Minute, "it was wiped")
-	assert.Equal(t, Suspicion{From: after(5), End: after(7), Why: "it was wiped"}, s)
-	assert.True(t, s.Holds(after(6)))
-	assert.False(t, s.Holds(after(7)))
+	suspicion := Suspect(after(5), 2*time.Minute, "it was wiped")
+	assert.Equal(t, Suspicion{From: after(5), End: after(7), Why: "it was wiped"}, suspicion)
+	assert.True(t, suspicion.Holds(after(6)))
+	assert.False(t, suspicion.Holds(after(7)))
 	assert.False(t, Suspicion{}.Holds(after(7)))
-	away := s.Leave(after(6)).Leave(after(8))
+	away := suspicion.Leave(after(6)).Leave(after(8))
 	assert.True(t, away.Holds(after(9)), "no hold runs")
 	assert.Zero(t, away.Next())
 	assert.Equal(t, 3*time.Minute, away.Pause(after(9)), "since it left first")
@@ -37,11 +37,11 @@ func TestSuspicion_Away(t *testing.T) {
 }
 
 func TestSuspicion_Expire(t *testing.T) {
-	s := Suspicion{End: after(7)}
-	assert.Equal(t, s, s.Expire(after(6)))
-	assert.Zero(t, s.Expire(after(7)))
-	assert.Equal(t, Suspicion{Away: after(9)}, s.Leave(after(9)).Expire(after(9)), "it is away nevertheless")
-	assert.Equal(t, s.Leave(after(6)), s.Leave(after(6)).Expire(after(9)))
+	suspicion := Suspicion{End: after(7)}
+	assert.Equal(t, suspicion, suspicion.Expire(after(6)))
+	assert.Zero(t, suspicion.Expire(after(7)))
+	assert.Equal(t, Suspicion{Away: after(9)}, suspicion.Leave(after(9)).Expire(after(9)), "it is away nevertheless")
+	assert.Equal(t, suspicion.Leave(after(6)), suspicion.Leave(after(6)).Expire(after(9)))
 }
 
 func TestSuspicion_Restored(t *testing.T) {

@@ -12,13 +12,13 @@ func TestLongHost_KeepsHash(t *testing.T) {
 	parts := func(s svc) []Part {
 		return []Part{{Placeholder: "{a}", Text: string(s), Dots: true}, {Placeholder: "{b}", Text: "B"}, {Placeholder: "{c}"}}
 	}
-	for _, n := range []Naming[svc]{
+	for _, naming := range []Naming[svc]{
 		{Template: "{a}.{b}.{c}.x", Joint: ".", Parts: parts},
 		{Template: "{a}-{b}-{c}", Joint: "-", Spare: 64, Parts: parts},
 		{Template: "{a}.x", Joint: "-", Spare: 7, Parts: parts},
 	} {
 		testutil.HashIsNotCutAway(t, func(text, toHash string) (host, object string) {
-			name := n.name(svc(text), toHash)
+			name := naming.name(svc(text), toHash)
 			return name.Host, name.Object
 		})
 	}
@@ -65,13 +65,13 @@ func TestCheckHost(t *testing.T) {
 			id := svc(row.service)
 			name := hosts.Names([]svc{id})[id]
 			require.NotContains(t, name.Host, "*")
-			r, _, err := hosts.Entry(Service[svc]{ID: id, Name: name, Port: Port{Number: 80}}, map[string]string{})
+			resource, _, err := hosts.Entry(Service[svc]{ID: id, Name: name, Port: Port{Number: 80}}, map[string]string{})
 			if row.refused && options.Hosts == "" {
 				require.ErrorContains(t, err, "hosts: any", row)
-				require.Nil(t, r)
+				require.Nil(t, resource)
 			} else {
 				require.NoError(t, err, row)
-				require.NotNil(t, r)
+				require.NotNil(t, resource)
 			}
 		}
 	}

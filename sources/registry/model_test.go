@@ -85,11 +85,11 @@ var services = []svc{"Ax", "ax", "b"} // two of these are published together
 func serviceOf(i int) svc { return services[i%len(services)] }
 
 // pass lets time pass. In it, an instance that lives can register if the registry is there.
-func (w *world) pass(d time.Duration) {
-	w.clock = w.clock.Add(d)
+func (w *world) pass(duration time.Duration) {
+	w.clock = w.clock.Add(duration)
 	for _, c := range w.missing {
 		if w.up {
-			c.least, c.most = c.least+d, c.most+d
+			c.least, c.most = c.least+duration, c.most+duration
 		}
 	}
 }
@@ -98,14 +98,14 @@ func (w *world) pass(d time.Duration) {
 // over.
 func (w *world) set(offset time.Duration) {
 	w.clock = w.clock.Add(offset)
-	for _, c := range w.missing {
+	for _, connected := range w.missing {
 		switch {
 		case offset < 0:
-			c.least = 0
+			connected.least = 0
 		case w.up:
-			c.least, c.most = c.least+offset, c.most+offset
+			connected.least, connected.most = connected.least+offset, connected.most+offset
 		default:
-			c.most += offset
+			connected.most += offset
 		}
 	}
 }
@@ -115,11 +115,11 @@ func (w *world) start(unknown bool) {
 	w.hasRead = false
 	w.machine = NewMachine(newPlain(), func(svc) time.Duration { return keep }, nil)
 	clear(w.vague)
-	for name, c := range w.published {
+	for name, content := range w.published {
 		if unknown {
-			c.Resources, w.vague[name] = nil, true
+			content.Resources, w.vague[name] = nil, true
 		}
-		w.machine.Restore(name, c.Resources, func(Service[svc]) bool { return true })
+		w.machine.Restore(name, content.Resources, func(Service[svc]) bool { return true })
 	}
 	if w.machine.Resume(&w.note, w.clock); w.up {
 		w.machine.Return(w.clock, hold)

@@ -57,62 +57,62 @@ func (p *pollTest) poll(elapsed time.Duration, state sources.State, ports ...uin
 
 // TestPoller_Suspicion has endpoints go missing without a suspicion, and after a failed read.
 func TestPoller_Suspicion(t *testing.T) {
-	p := newPollTest(t)
-	p.list(1, 2, 3, 4)
-	require.True(t, p.poll(0, sources.Healthy, 1, 2, 3, 4).Synced)
-	p.list(1, 2, 3)
-	require.False(t, p.poll(time.Second, sources.Healthy, 1, 2, 3).Contents[0].Explained)
-	p.poll(hold+time.Second, sources.Healthy, 1, 2, 3)
-	p.list(1, 2)
-	require.True(t, p.poll(2*hold, sources.Healthy, 1, 2).Contents[0].Explained)
+	pollTest := newPollTest(t)
+	pollTest.list(1, 2, 3, 4)
+	require.True(t, pollTest.poll(0, sources.Healthy, 1, 2, 3, 4).Synced)
+	pollTest.list(1, 2, 3)
+	require.False(t, pollTest.poll(time.Second, sources.Healthy, 1, 2, 3).Contents[0].Explained)
+	pollTest.poll(hold+time.Second, sources.Healthy, 1, 2, 3)
+	pollTest.list(1, 2)
+	require.True(t, pollTest.poll(2*hold, sources.Healthy, 1, 2).Contents[0].Explained)
 
-	p.err = fmt.Errorf("no: %w", fetch.ErrDenied)
-	batch := p.poll(3*hold, sources.Denied, 1, 2)
+	pollTest.err = fmt.Errorf("no: %w", fetch.ErrDenied)
+	batch := pollTest.poll(3*hold, sources.Denied, 1, 2)
 	require.NotNil(t, batch.Note)
 	require.Empty(t, batch.Contents)
-	p.err = nil
-	p.list(2)
-	health := p.poll(4*hold, sources.Degraded, 1, 2).Health
+	pollTest.err = nil
+	pollTest.list(2)
+	health := pollTest.poll(4*hold, sources.Degraded, 1, 2).Health
 	require.Regexp(t, `^1 endpoint is not listed and stays \(model b\) until 03:07:0[12] UTC at the latest: `, health.Message)
 	require.Equal(t, 1, health.Unconfirmed)
-	p.next.Unchanged = true
-	p.poll(5*hold-time.Second, sources.Degraded, 1, 2)
-	p.poll(5*hold+time.Second, sources.Healthy, 2)
-	require.EqualValues(t, 2, p.Counts.Suspicions.Value())
-	require.EqualValues(t, 7, p.Counts.Reads.Value())
+	pollTest.next.Unchanged = true
+	pollTest.poll(5*hold-time.Second, sources.Degraded, 1, 2)
+	pollTest.poll(5*hold+time.Second, sources.Healthy, 2)
+	require.EqualValues(t, 2, pollTest.Counts.Suspicions.Value())
+	require.EqualValues(t, 7, pollTest.Counts.Reads.Value())
 
-	p.next.Unchanged, p.next.Doubtful = false, true
-	p.list()
-	p.poll(6*hold, sources.Degraded, 2)
+	pollTest.next.Unchanged, pollTest.next.Doubtful = false, true
+	pollTest.list()
+	pollTest.poll(6*hold, sources.Degraded, 2)
 }
 
 // TestPoller_Pauses shows how long a poller waits after failures, and that the end of its context is none.
 func TestPoller_Pauses(t *testing.T) {
-	p := newPollTest(t)
-	p.list(1)
-	require.Equal(t, time.Second, p.poll(0, sources.Healthy, 1).Next)
-	p.err = errors.New("away")
+	pollTest := newPollTest(t)
+	pollTest.list(1)
+	require.Equal(t, time.Second, pollTest.poll(0, sources.Healthy, 1).Next)
+	pollTest.err = errors.New("away")
 	for _, factor := range []time.Duration{1, 2, 4, 4} {
-		next := p.poll(time.Second, sources.Unreachable, 1).Next
+		next := pollTest.poll(time.Second, sources.Unreachable, 1).Next
 		require.True(t, next >= factor*750*time.Millisecond && next <= factor*1250*time.Millisecond, next)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.Equal(t, Batch{Health: p.health, Next: time.Hour}, p.Poll(ctx, start.Add(time.Second)))
-	require.Equal(t, sources.Unreachable, p.health.State)
+	require.Equal(t, Batch{Health: pollTest.health, Next: time.Hour}, pollTest.Poll(ctx, start.Add(time.Second)))
+	require.Equal(t, sources.Unreachable, pollTest.health.State)
 }
 
 // TestPoller_Health has more problems than the status shows, and a registry without services.
 func TestPoller_Health(t *testing.T) {
-	p := newPollTest(t)
-	p.list(1)
-	p.next.Problems = []string{"a", "b", "c", "d", "e"}
-	require.Equal(t, "a; b; c; and 2 more instances", p.poll(0, sources.Degraded, 1).Health.Message)
+	pollTest := newPollTest(t)
+	pollTest.list(1)
+	pollTest.next.Problems = []string{"a", "b", "c", "d", "e"}
+	require.Equal(t, "a; b; c; and 2 more instances", pollTest.poll(0, sources.Degraded, 1).Health.Message)
 
-	p = newPollTest(t)
-	require.Equal(t, "there is no instance", p.poll(0, sources.Healthy).Health.Message)
-	p.next.Empty = "none is selected"
-	require.Equal(t, "none is selected", p.poll(time.Second, sources.Healthy).Health.Message)
-	p.list(1)
-	require.Empty(t, p.poll(2*time.Second, sources.Healthy, 1).Health.Message)
+	pollTest = newPollTest(t)
+	require.Equal(t, "there is no instance", pollTest.poll(0, sources.Healthy).Health.Message)
+	pollTest.next.Empty = "none is selected"
+	require.Equal(t, "none is selected", pollTest.poll(time.Second, sources.Healthy).Health.Message)
+	pollTest.list(1)
+	require.Empty(t, pollTest.poll(2*time.Second, sources.Healthy, 1).Health.Message)
 }

@@ -38,15 +38,15 @@ func TestPublish(t *testing.T) {
 		waiting, synced := []string{"first"}, true
 		go func() {
 			defer close(ended)
-			Publish(ctx, s, wakeup, time.Second, func(time.Time) (b Batch) {
+			Publish(ctx, s, wakeup, time.Second, func(time.Time) (batch Batch) {
 				mu.Lock()
 				defer mu.Unlock()
 				for _, group := range waiting {
-					b.Contents = append(b.Contents, sources.Content{Group: group})
+					batch.Contents = append(batch.Contents, sources.Content{Group: group})
 				}
-				b.Synced, b.Next = synced, time.Hour
+				batch.Synced, batch.Next = synced, time.Hour
 				waiting, synced = nil, false
-				return b
+				return batch
 			})
 		}()
 		add := func(group string) {

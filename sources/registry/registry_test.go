@@ -48,16 +48,16 @@ func TestWait(t *testing.T) {
 }
 
 func TestService_ToResources(t *testing.T) {
-	var c sources.Content
+	var content sources.Content
 	r := resource.FromBody(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Name: "a"}}, nil)
-	add(&c, "p", []string{"b", "a"}, nil, r)
-	add(&c, "p", []string{"b"}, nil, nil)
+	add(&content, "p", []string{"b", "a"}, nil, r)
+	add(&content, "p", []string{"b"}, nil, nil)
 	bad := errors.New("bad")
-	add(&c, "p\xff", nil, bad)
+	add(&content, "p\xff", nil, bad)
 	require.Equal(t, sources.Content{
 		Resources: []*resource.Resource{r}, Warnings: []string{"a", "b"},
 		Rejects: []sources.Reject{{Origin: resource.Origin{Place: "p?"}, Err: bad}},
-	}, tidy(c))
+	}, tidy(content))
 	require.Equal(t, sources.Denied, StateOf(fmt.Errorf("x: %w", bad), bad))
 	require.Equal(t, sources.Unreachable, StateOf(errors.New("x"), bad))
 }

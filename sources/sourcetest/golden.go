@@ -46,14 +46,14 @@ func RunGolden[T any](t *testing.T, show func(t *testing.T, input T) string) {
 }
 
 // Show returns the text of mapped objects, each with its origin.
-func Show(testingT require.TestingT, resources []*resource.Resource, warnings ...string) string {
+func Show(t require.TestingT, resources []*resource.Resource, warnings ...string) string {
 	var builder strings.Builder
 	for _, w := range warnings {
 		fmt.Fprintf(&builder, "# warning: %s\n", w)
 	}
 	for _, r := range resources {
 		y, err := resource.MarshalYAML(r)
-		require.NoError(testingT, err)
+		require.NoError(t, err)
 		fmt.Fprintf(&builder, "---\n# %s\n%s", r.Origin(), y)
 	}
 	return builder.String()

@@ -52,7 +52,7 @@ spec: {hosts: [reviews.consul, static.example], exportTo: [".", shop], ports: [{
 `
 
 func TestReferencesFollow(t *testing.T) {
-	s := Settings{
+	settings := Settings{
 		Namespaces: map[string]string{"shop": "mesh"},
 		Hosts:      []Host{{Match: "*.consul", To: "{1}.mesh.internal"}},
 	}
@@ -208,7 +208,7 @@ spec:
 `},
 	} {
 		t.Run(name, func(t *testing.T) {
-			after, applied := apply(t, s, c.before)
+			after, applied := apply(t, settings, c.before)
 			require.Equal(t, c.after, after)
 			require.Equal(t, rules, applied)
 		})
@@ -285,7 +285,7 @@ func TestNamespaces(t *testing.T) {
 }
 
 func TestKey_OfUndecodableObject(t *testing.T) {
-	r, err := New(Settings{
+	rules, err := New(Settings{
 		Include: []Selector{{Namespaces: []string{"shop"}, Hosts: []string{"*.consul"}}},
 		Exclude: []Selector{{Names: []string{"x"}}, {Labels: map[string]string{"a": "b"}}},
 	})
@@ -295,7 +295,7 @@ func TestKey_OfUndecodableObject(t *testing.T) {
 		{Kind: resource.ServiceEntry, Namespace: "other", Name: "reviews"}: false,
 		{Kind: resource.ServiceEntry, Namespace: "shop", Name: "x"}:        false,
 	} {
-		_, taken := r.Key(key)
+		_, taken := rules.Key(key)
 		require.Equal(t, want, taken, key)
 	}
 }
@@ -334,7 +334,7 @@ func TestCreationTime_Kept(t *testing.T) {
 }
 
 func TestInvalidSettings_NameTheirKey(t *testing.T) {
-	for want, s := range map[string]Settings{
+	for want, settings := range map[string]Settings{
 		`include[0]: selects everything; name kinds, namespaces, names, labels or ` +
 			`hosts`: {Include: []Selector{{}}},
 		`exclude[0].kinds: unknown kind "Service"`: {Exclude: []Selector{{Kinds: []string{"Service"}}}},
@@ -357,7 +357,7 @@ func TestInvalidSettings_NameTheirKey(t *testing.T) {
 			`end`: {Labels: Change{Add: map[string]string{"": "a"}}},
 		`annotations.drop: a pattern is empty`: {Annotations: Change{Drop: []string{""}}},
 	} {
-		_, err := New(s)
+		_, err := New(settings)
 		require.EqualError(t, err, want)
 	}
 }
@@ -382,19 +382,19 @@ func TestPattern(t *testing.T) {
 		require.Equal(t, c.captured, got, c.pattern)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		p := patternOf(rapid.StringMatching(`[ab*]{0,6}`).Draw(t, "pattern"))
+		pattern := patternOf(rapid.StringMatching(`[ab*]{0,6}`).Draw(t, "pattern"))
 		s := rapid.StringMatching(`[ab]{0,8}`).Draw(t, "text")
-		captured, ok := p.match(s)
-		require.Equal(t, slow(p.text, s), ok)
+		captured, ok := pattern.match(s)
+		require.Equal(t, slow(pattern.text, s), ok)
 		if ok {
-			var b strings.Builder
-			for i, part := range p.parts {
-				b.WriteString(part)
+			var builder strings.Builder
+			for i, part := range pattern.parts {
+				builder.WriteString(part)
 				if i < len(captured) {
-					b.WriteString(captured[i])
+					builder.WriteString(captured[i])
 				}
 			}
-			require.Equal(t, s, b.String(), "the captured parts make up the text")
+			require.Equal(t, s, builder.String(), "the captured parts make up the text")
 		}
 	})
 }

@@ -100,39 +100,39 @@ type deaf struct {
 	kind string
 }
 
-func (d deaf) Send(r *discoveryv3.DiscoveryResponse) error {
-	if strings.HasSuffix(r.GetTypeUrl(), d.kind) {
+func (d deaf) Send(discoveryResponse *discoveryv3.DiscoveryResponse) error {
+	if strings.HasSuffix(discoveryResponse.GetTypeUrl(), d.kind) {
 		return nil
 	}
-	return d.stream.Send(r)
+	return d.stream.Send(discoveryResponse)
 }
 
 func TestUnknownTypesAndNonces_Ignored(t *testing.T) {
 	answered := make(chan *discoveryv3.DiscoveryRequest, 10)
-	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries}, scripted(t, func(s stream) error {
+	reader := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries}, scripted(t, func(s stream) error {
 		if _, err := s.Recv(); err != nil {
 			return err
 		}
-		for _, m := range []*discoveryv3.DiscoveryResponse{
+		for _, discoveryResponse := range []*discoveryv3.DiscoveryResponse{
 			{TypeUrl: "unheard.of/v1/Thing", Nonce: "1", Resources: []*anypb.Any{wrapped(t, "shop/thing", "thing.example.com")}},
 			{TypeUrl: "", Nonce: "1"},
 			{TypeUrl: entriesV1, Nonce: "", Resources: []*anypb.Any{wrapped(t, "shop/a", "a.example.com")}},
 			{TypeUrl: entriesV1, Nonce: "1", Resources: []*anypb.Any{wrapped(t, "shop/b", "b.example.com")}},
 			{TypeUrl: entriesV1, Nonce: "1", Resources: []*anypb.Any{wrapped(t, "shop/c", "c.example.com")}},
 		} {
-			if err := s.Send(m); err != nil {
+			if err := s.Send(discoveryResponse); err != nil {
 				return err
 			}
 		}
 		for {
-			r, err := s.Recv()
+			discoveryRequest, err := s.Recv()
 			if err != nil {
 				return err
 			}
-			answered <- r
+			answered <- discoveryRequest
 		}
 	}))
-	r.awaitNames(t, "c")
+	reader.awaitNames(t, "c")
 	for _, nonce := range []string{"", "1", "1"} {
 		got := <-answered
 		require.Equal(t, entriesV1, got.GetTypeUrl(), "to answer for a type is to ask for it")
@@ -141,17 +141,17 @@ func TestUnknownTypesAndNonces_Ignored(t *testing.T) {
 }
 
 func TestDuplicates(t *testing.T) {
-	f, r := fromIstiod(t, wrapped(t, "shop/a", "first.example.com"))
-	before := r.table.Snapshot().Get(key("a")).Version()
-	f.set(entriesV1, wrapped(t, "shop/a", "first.example.com"), wrapped(t, "shop/a", "second.example.com"),
+	fakeIstiod, reader := fromIstiod(t, wrapped(t, "shop/a", "first.example.com"))
+	before := reader.table.Snapshot().Get(key("a")).Version()
+	fakeIstiod.set(entriesV1, wrapped(t, "shop/a", "first.example.com"), wrapped(t, "shop/a", "second.example.com"),
 		wrapped(t, "shop/b", "b.example.com"))
-	r.awaitNames(t, "a b")
-	require.NotEqual(t, before, r.table.Snapshot().Get(key("a")).Version())
-	require.Equal(t, "second.example.com", hostOf(t, r.table.Snapshot().Get(key("a"))))
-	require.Contains(t, <-f.nacks, "ServiceEntry shop/a: sent twice in one response; the last one counts")
-	r.awaitState(t, sources.Degraded, "shop/a: sent twice")
-	f.set(entriesV1, wrapped(t, "shop/a", "first.example.com"), wrapped(t, "shop/b", "b.example.com"))
-	r.awaitState(t, sources.Healthy, "")
+	reader.awaitNames(t, "a b")
+	require.NotEqual(t, before, reader.table.Snapshot().Get(key("a")).Version())
+	require.Equal(t, "second.example.com", hostOf(t, reader.table.Snapshot().Get(key("a"))))
+	require.Contains(t, <-fakeIstiod.nacks, "ServiceEntry shop/a: sent twice in one response; the last one counts")
+	reader.awaitState(t, sources.Degraded, "shop/a: sent twice")
+	fakeIstiod.set(entriesV1, wrapped(t, "shop/a", "first.example.com"), wrapped(t, "shop/b", "b.example.com"))
+	reader.awaitState(t, sources.Healthy, "")
 }
 
 // TestClaimedVersion_OfLastDuplicate has a server resume a reader that was sent something twice.
@@ -186,45 +186,45 @@ func TestClaimedVersion_OfLastDuplicate(t *testing.T) {
 }
 
 func TestResourcesOverLimit_Refused(t *testing.T) {
-	f, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"))
+	fakeIstiod, reader := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"))
 	many := make([]*anypb.Any, maxResources+1)
 	for i := range many {
 		many[i] = &anypb.Any{}
 	}
-	f.set(entriesV1, many...)
-	r.awaitState(t, sources.Unreachable, "the answer of 500001 resources is refused: it has more than 500000")
-	require.Equal(t, "a", r.names())
+	fakeIstiod.set(entriesV1, many...)
+	reader.awaitState(t, sources.Unreachable, "the answer of 500001 resources is refused: it has more than 500000")
+	require.Equal(t, "a", reader.names())
 }
 
 func TestResponseOverLimit_Refused(t *testing.T) {
-	f := newFakeIstiod()
-	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
-	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries, MaxMessageBytes: 1 << 20},
-		scripted(t, f.serve, grpc.MaxSendMsgSize(1<<30)))
-	r.awaitNames(t, "a")
-	f.set(entriesV1, &anypb.Any{TypeUrl: resource.MCPTypeURL, Value: make([]byte, 200<<20)})
-	r.awaitState(t, sources.Unreachable, "received message larger than max (2097")
-	require.Equal(t, "a", r.names())
+	fakeIstiod := newFakeIstiod()
+	fakeIstiod.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
+	reader := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries, MaxMessageBytes: 1 << 20},
+		scripted(t, fakeIstiod.serve, grpc.MaxSendMsgSize(1<<30)))
+	reader.awaitNames(t, "a")
+	fakeIstiod.set(entriesV1, &anypb.Any{TypeUrl: resource.MCPTypeURL, Value: make([]byte, 200<<20)})
+	reader.awaitState(t, sources.Unreachable, "received message larger than max (2097")
+	require.Equal(t, "a", reader.names())
 }
 
 func TestTruncatedResource_KeepsLastGood(t *testing.T) {
-	f, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"),
+	fakeIstiod, reader := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"),
 		wrapped(t, "shop/gone", "g.example.com"))
 	cut := wrapped(t, "shop/a", "changed.example.com")
 	cut.Value = cut.Value[:len(cut.Value)-5]
-	f.set(entriesV1, cut, wrapped(t, "shop/b", "changed.example.com"))
-	r.awaitNames(t, "a b")
-	await(t, "a is quarantined", func() bool { return len(r.status().Quarantined) == 1 })
-	q := r.status().Quarantined[0]
+	fakeIstiod.set(entriesV1, cut, wrapped(t, "shop/b", "changed.example.com"))
+	reader.awaitNames(t, "a b")
+	await(t, "a is quarantined", func() bool { return len(reader.status().Quarantined) == 1 })
+	q := reader.status().Quarantined[0]
 	require.Equal(t, key("a"), q.Key())
 	require.True(t, q.LastGoodServes)
-	require.Contains(t, <-f.nacks, "ServiceEntry shop/a: ServiceEntry: decode: ")
-	f.set(entriesV1, cut, wrapped(t, "shop/b", "again.example.com"))
-	require.Contains(t, <-f.nacks, "ServiceEntry shop/a: ", "it is rejected as long as it is sent")
-	require.Len(t, r.status().Quarantined, 1)
-	f.set(entriesV1, wrapped(t, "shop/b", "again.example.com"))
-	r.awaitNames(t, "b")
-	await(t, "the quarantine ends", func() bool { return len(r.status().Quarantined) == 0 })
+	require.Contains(t, <-fakeIstiod.nacks, "ServiceEntry shop/a: ServiceEntry: decode: ")
+	fakeIstiod.set(entriesV1, cut, wrapped(t, "shop/b", "again.example.com"))
+	require.Contains(t, <-fakeIstiod.nacks, "ServiceEntry shop/a: ", "it is rejected as long as it is sent")
+	require.Len(t, reader.status().Quarantined, 1)
+	fakeIstiod.set(entriesV1, wrapped(t, "shop/b", "again.example.com"))
+	reader.awaitNames(t, "b")
+	await(t, "the quarantine ends", func() bool { return len(reader.status().Quarantined) == 0 })
 }
 
 // TestUnnamedResource_BlocksDeletions sends resources too broken for a name, and messages of another type.
@@ -240,13 +240,13 @@ func TestUnnamedResource_BlocksDeletions(t *testing.T) {
 		"the body as it is":        body,
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"))
-			f.set(entriesV1, broken, wrapped(t, "shop/c", "c.example.com"))
+			fakeIstiod, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"))
+			fakeIstiod.set(entriesV1, broken, wrapped(t, "shop/c", "c.example.com"))
 			r.awaitNames(t, "a b c") // any of them may be the broken one
 			r.awaitState(t, sources.Degraded, "1 resources cannot be read and have no name: until that ends, no resource of the type is deleted")
-			require.Contains(t, <-f.nacks, entriesV1+" (unnamed): ServiceEntry: ")
+			require.Contains(t, <-fakeIstiod.nacks, entriesV1+" (unnamed): ServiceEntry: ")
 			require.Len(t, r.status().Quarantined, 1)
-			f.set(entriesV1, wrapped(t, "shop/c", "c.example.com"))
+			fakeIstiod.set(entriesV1, wrapped(t, "shop/c", "c.example.com"))
 			r.awaitNames(t, "c")
 			r.awaitState(t, sources.Healthy, "")
 			require.Empty(t, r.status().Quarantined)
@@ -255,12 +255,12 @@ func TestUnnamedResource_BlocksDeletions(t *testing.T) {
 }
 
 func TestMalformedNames_Rejected(t *testing.T) {
-	f, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"))
-	f.set(entriesV1, wrapped(t, "slashless", "s.example.com"), wrapped(t, "too/many/slashes", "s.example.com"),
+	fakeIstiod, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"))
+	fakeIstiod.set(entriesV1, wrapped(t, "slashless", "s.example.com"), wrapped(t, "too/many/slashes", "s.example.com"),
 		wrapped(t, "shop/", "s.example.com"), wrapped(t, "/from-a-file", "f.example.com"), wrapped(t, "shop/b", "b.example.com"))
 	r.awaitNames(t, "from-a-file b")
 	require.NotNil(t, r.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: "from-a-file"}))
-	reason := <-f.nacks
+	reason := <-fakeIstiod.nacks
 	for _, name := range []string{`"slashless"`, `"too/many/slashes"`, `"shop/"`} {
 		require.Contains(t, reason, name)
 	}
@@ -268,13 +268,13 @@ func TestMalformedNames_Rejected(t *testing.T) {
 }
 
 func TestInvalidResource_KeepsLastGood(t *testing.T) {
-	f, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"))
-	good := r.table.Snapshot().Get(key("a")).Version()
+	f, reader := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"))
+	good := reader.table.Snapshot().Get(key("a")).Version()
 	f.set(entriesV1, wrapped(t, "shop/a", "not a host"), wrapped(t, "shop/b", "changed.example.com"))
 	require.Contains(t, <-f.nacks, "ServiceEntry shop/a: ")
-	require.Equal(t, good, r.table.Snapshot().Get(key("a")).Version())
-	require.Len(t, r.status().Quarantined, 1)
-	require.NotContains(t, r.status().Quarantined[0].Reason, "shop/b")
+	require.Equal(t, good, reader.table.Snapshot().Get(key("a")).Version())
+	require.Len(t, reader.status().Quarantined, 1)
+	require.NotContains(t, reader.status().Quarantined[0].Reason, "shop/b")
 }
 
 func TestAlternatingSets_HoldLoss(t *testing.T) {
@@ -282,20 +282,20 @@ func TestAlternatingSets_HoldLoss(t *testing.T) {
 	for i := range many {
 		many[i] = wrapped(t, fmt.Sprintf("shop/s%02d", i), fmt.Sprintf("s%02d.example.com", i))
 	}
-	f, r := fromIstiod(t, many...)
+	fakeIstiod, reader := fromIstiod(t, many...)
 	var expected []string
 	for i := range many {
 		expected = append(expected, fmt.Sprintf("s%02d", i))
 	}
 	full := strings.Join(expected, " ")
-	require.Equal(t, full, r.names())
+	require.Equal(t, full, reader.names())
 	for range 5 {
-		f.set(entriesV1)
-		await(t, "the loss is held", func() bool { return r.status().Held != nil })
-		require.Equal(t, full, r.names())
-		f.set(entriesV1, many...)
-		await(t, "the hold ends", func() bool { return r.status().Held == nil })
-		require.Equal(t, full, r.names())
+		fakeIstiod.set(entriesV1)
+		await(t, "the loss is held", func() bool { return reader.status().Held != nil })
+		require.Equal(t, full, reader.names())
+		fakeIstiod.set(entriesV1, many...)
+		await(t, "the hold ends", func() bool { return reader.status().Held == nil })
+		require.Equal(t, full, reader.names())
 	}
 }
 
@@ -310,8 +310,8 @@ func TestRevokedToken_Denied(t *testing.T) {
 	certs := testutil.NewAuthority(t)
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("good"), 0o600))
-	f := newFakeIstiod()
-	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
+	fakeIstiod := newFakeIstiod()
+	fakeIstiod.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
 	valid := make(chan string, 1)
 	valid <- "Bearer good"
 	address := scripted(t, func(s stream) error {
@@ -321,19 +321,19 @@ func TestRevokedToken_Denied(t *testing.T) {
 		if got := md.Get("authorization"); len(got) != 1 || got[0] != want {
 			return status.Error(codes.Unauthenticated, "the token is revoked")
 		}
-		return f.serve(s)
+		return fakeIstiod.serve(s)
 	}, grpc.Creds(loopback(certs, false)))
-	r := read(t, Settings{
+	reader := read(t, Settings{
 		Mode: "sotw", SubscribedResources: onlyEntries, TokenFile: token, TLS: &TLS{Mode: "SIMPLE", CACertificates: certs.PEM},
 	}, address)
-	r.awaitNames(t, "a")
+	reader.awaitNames(t, "a")
 	<-valid
 	valid <- "Bearer better"
-	f.end()
-	r.awaitState(t, sources.Denied, "the token is revoked")
-	require.Equal(t, "a", r.names())
+	fakeIstiod.end()
+	reader.awaitState(t, sources.Denied, "the token is revoked")
+	require.Equal(t, "a", reader.names())
 	require.NoError(t, os.WriteFile(token, []byte("better"), 0o600))
-	r.awaitState(t, sources.Healthy, "")
+	reader.awaitState(t, sources.Healthy, "")
 }
 
 func TestExpiredCertificate_Unreachable(t *testing.T) {
@@ -346,25 +346,25 @@ func TestExpiredCertificate_Unreachable(t *testing.T) {
 }
 
 func TestObjects_WithoutCreationTime(t *testing.T) {
-	f, r := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"))
-	a := r.table.Snapshot().Get(key("a"))
+	fakeIstiod, reader := fromIstiod(t, wrapped(t, "shop/a", "a.example.com"))
+	a := reader.table.Snapshot().Get(key("a"))
 	require.Equal(t, entry(t, "a", "a.example.com").Version(), a.Version(), "of the content")
 	require.Zero(t, a.Created())
-	publishes := r.status().Publishes
-	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
-	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"))
-	r.awaitNames(t, "a b")
-	require.Equal(t, publishes+1, r.status().Publishes, "an equal resource is not published again")
+	publishes := reader.status().Publishes
+	fakeIstiod.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
+	fakeIstiod.set(entriesV1, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"))
+	reader.awaitNames(t, "a b")
+	require.Equal(t, publishes+1, reader.status().Publishes, "an equal resource is not published again")
 }
 
 func TestMeshConfig_SubscribedByDefault(t *testing.T) {
 	const meshConfig = "core/v1alpha1/MeshConfig"
-	f := newFakeIstiod()
-	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
+	fakeIstiod := newFakeIstiod()
+	fakeIstiod.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
 	mesh, err := anypb.New(&meshv1alpha1.MeshConfig{RootNamespace: "istio-system"})
 	require.NoError(t, err)
-	f.set(meshConfig, mesh)
-	address := scripted(t, f.serve)
+	fakeIstiod.set(meshConfig, mesh)
+	address := scripted(t, fakeIstiod.serve)
 	everyKind := read(t, Settings{}, address)
 	await(t, "both are there", func() bool { return everyKind.table.Snapshot().Len() == 2 })
 	onlyEntryKind := read(t, Settings{SubscribedResources: []string{"ServiceEntry"}}, address)
@@ -427,23 +427,23 @@ func TestRevision_SelectsResources(t *testing.T) {
 	f := newFakeIstiod()
 	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com", labelled("blue")),
 		wrapped(t, "shop/g", "g.example.com", labelled("green")))
-	r := read(t, Settings{SubscribedResources: onlyEntries, Revision: "blue"}, scripted(t, f.serve))
-	r.awaitNames(t, "a b")
+	reader := read(t, Settings{SubscribedResources: onlyEntries, Revision: "blue"}, scripted(t, f.serve))
+	reader.awaitNames(t, "a b")
 	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com", labelled("green")),
 		wrapped(t, "shop/g", "g.example.com", labelled("blue")))
-	r.awaitNames(t, "a g")
+	reader.awaitNames(t, "a g")
 }
 
 func TestOldIstiod_ReadWithItsAPIVersion(t *testing.T) {
-	f := newFakeIstiod()
-	f.set(entriesAlpha, wrapped(t, "shop/a", "a.example.com"))
-	r := read(t, Settings{}, scripted(t, f.serve))
-	await(t, "it is synced", r.table.Synced)
-	require.Equal(t, "a", r.names(), "synced means that all versions were answered")
-	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com")) // istiod is upgraded
-	f.set(entriesAlpha)
+	fakeIstiod := newFakeIstiod()
+	fakeIstiod.set(entriesAlpha, wrapped(t, "shop/a", "a.example.com"))
+	reader := read(t, Settings{}, scripted(t, fakeIstiod.serve))
+	await(t, "it is synced", reader.table.Synced)
+	require.Equal(t, "a", reader.names(), "synced means that all versions were answered")
+	fakeIstiod.set(entriesV1, wrapped(t, "shop/a", "a.example.com")) // istiod is upgraded
+	fakeIstiod.set(entriesAlpha)
 	await(t, "it comes from the other", func() bool {
-		a := r.table.Snapshot().Get(key("a"))
+		a := reader.table.Snapshot().Get(key("a"))
 		return a != nil && strings.HasPrefix(a.Origin().Place, entriesV1+" ")
 	})
 }

@@ -36,13 +36,13 @@ func TestServer_FailsAfterGoodStream(t *testing.T) {
 		{"it never answers", func(s stream) error { <-s.Context().Done(); return nil }, sources.Healthy, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := newFakeIstiod()
-			f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
+			fakeIstiod := newFakeIstiod()
+			fakeIstiod.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
 			var bad atomic.Bool
 			met := make(chan struct{}, 1)
-			r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries}, scripted(t, func(s stream) error {
+			reader := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries}, scripted(t, func(s stream) error {
 				if !bad.Load() {
-					return f.serve(s)
+					return fakeIstiod.serve(s)
 				}
 				select {
 				case met <- struct{}{}:
@@ -50,15 +50,15 @@ func TestServer_FailsAfterGoodStream(t *testing.T) {
 				}
 				return c.bad(s)
 			}))
-			r.awaitState(t, sources.Healthy, "")
+			reader.awaitState(t, sources.Healthy, "")
 			bad.Store(true)
-			f.end()
+			fakeIstiod.end()
 			<-met
 			if c.state != sources.Healthy { // an open and silent stream looks like that of a server without changes
-				r.awaitState(t, c.state, c.shown)
+				reader.awaitState(t, c.state, c.shown)
 			}
-			require.Equal(t, "a", r.names())
-			require.True(t, r.status().Synced)
+			require.Equal(t, "a", reader.names())
+			require.True(t, reader.status().Synced)
 		})
 	}
 }
@@ -131,13 +131,13 @@ func passOn(t *testing.T, conn net.Conn, to string, end <-chan struct{}) {
 
 // listening has each connection served until the test ends, and returns the address.
 func listening(t *testing.T, serve func(net.Conn)) string {
-	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var accepting sync.WaitGroup
 	accepting.Go(func() {
 		var open []net.Conn
 		for {
-			conn, err := lis.Accept()
+			conn, err := listener.Accept()
 			if err != nil {
 				break
 			}
@@ -149,10 +149,10 @@ func listening(t *testing.T, serve func(net.Conn)) string {
 		}
 	})
 	t.Cleanup(func() {
-		_ = lis.Close()
+		_ = listener.Close()
 		accepting.Wait()
 	})
-	return lis.Addr().String()
+	return listener.Addr().String()
 }
 
 // TestLargeResponse is about 200 MB, which the default limit lets through.
@@ -200,18 +200,18 @@ func TestServerCertificate_ExpiresDuringStream(t *testing.T) {
 	var current atomic.Pointer[switched]
 	use := func(expired bool) { current.Store(&switched{loopback(certs, expired)}) }
 	use(false)
-	f := newFakeIstiod()
-	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
-	address := scripted(t, f.serve, grpc.Creds(switching{&current}))
+	fakeIstiod := newFakeIstiod()
+	fakeIstiod.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
+	address := scripted(t, fakeIstiod.serve, grpc.Creds(switching{&current}))
 	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries, TLS: &TLS{Mode: "SIMPLE", CACertificates: certs.PEM}}, address)
 	r.awaitNames(t, "a")
 
 	use(true)
-	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"))
+	fakeIstiod.set(entriesV1, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"))
 	r.awaitNames(t, "a b") // the stream that is open goes on
-	f.end()
+	fakeIstiod.end()
 	r.awaitState(t, sources.Unreachable, "certificate has expired")
-	f.set(entriesV1, wrapped(t, "shop/c", "c.example.com"))
+	fakeIstiod.set(entriesV1, wrapped(t, "shop/c", "c.example.com"))
 	require.Equal(t, "a b", r.names())
 	require.True(t, r.status().Synced)
 
@@ -229,7 +229,7 @@ func TestBadInputByDelta(t *testing.T) {
 	require.NoError(t, err)
 	nacks := make(chan string, 10)
 	send := make(chan *discoveryv3.DeltaDiscoveryResponse, 3)
-	r := read(t, Settings{Mode: "delta", SubscribedResources: onlyEntries}, scriptedDelta(t, send, nacks))
+	reader := read(t, Settings{Mode: "delta", SubscribedResources: onlyEntries}, scriptedDelta(t, send, nacks))
 	named := func(name string, body *anypb.Any) *discoveryv3.Resource {
 		return &discoveryv3.Resource{Name: name, Version: "1", Resource: body}
 	}
@@ -240,7 +240,7 @@ func TestBadInputByDelta(t *testing.T) {
 		TypeUrl: entriesV1, SystemVersionInfo: "1", Nonce: "1",
 		Resources: []*discoveryv3.Resource{fine("cut"), fine("raw"), fine("gone"), fine("stays")},
 	}
-	r.awaitNames(t, "cut gone raw stays")
+	reader.awaitNames(t, "cut gone raw stays")
 	send <- &discoveryv3.DeltaDiscoveryResponse{TypeUrl: "unheard.of/v1/Thing", Nonce: "1", Resources: []*discoveryv3.Resource{fine("thing")}}
 	send <- &discoveryv3.DeltaDiscoveryResponse{
 		TypeUrl: entriesV1, SystemVersionInfo: "2", Nonce: "1",
@@ -254,14 +254,14 @@ func TestBadInputByDelta(t *testing.T) {
 		},
 		RemovedResources: []string{"shop/gone", "shop/never-heard-of", ""},
 	}
-	r.awaitNames(t, "cut new raw stays")
+	reader.awaitNames(t, "cut new raw stays")
 	reason := <-nacks
 	for _, want := range []string{"shop/cut: ", "shop/raw: ", `"slashless"`} {
 		require.Contains(t, reason, want)
 	}
 	require.NotContains(t, reason, "stays")
 	var quarantined []string
-	for _, q := range r.status().Quarantined {
+	for _, q := range reader.status().Quarantined {
 		quarantined = append(quarantined, q.Key().Name)
 		require.Equal(t, slices.Contains([]string{"cut", "raw"}, q.Key().Name), q.LastGoodServes, q.Key().Name)
 	}

@@ -34,11 +34,11 @@ func scripted(t *testing.T, script func(stream) error, opts ...grpc.ServerOption
 }
 
 // serveGRPC serves g until the test ends, and returns its address.
-func serveGRPC(t *testing.T, g *grpc.Server) string {
+func serveGRPC(t *testing.T, server *grpc.Server) string {
 	t.Helper()
 	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	testutil.ServeGRPC(t, lis, g)
+	testutil.ServeGRPC(t, lis, server)
 	return lis.Addr().String()
 }
 
@@ -111,12 +111,12 @@ func (f *fakeIstiod) serve(s stream) error {
 	go func() {
 		defer cancel()
 		for {
-			r, err := s.Recv()
+			discoveryRequest, err := s.Recv()
 			if err != nil {
 				return
 			}
 			select {
-			case requests <- r:
+			case requests <- discoveryRequest:
 			case <-ctx.Done():
 				return
 			}
@@ -144,13 +144,13 @@ func (f *fakeIstiod) serve(s stream) error {
 		case <-ending:
 			return nil
 		case <-changed:
-		case r := <-requests:
-			if d := r.GetErrorDetail(); d != nil {
+		case discoveryRequest := <-requests:
+			if d := discoveryRequest.GetErrorDetail(); d != nil {
 				f.nacks <- d.GetMessage()
 			}
-			if !slices.Contains(types, r.GetTypeUrl()) {
-				types = append(types, r.GetTypeUrl())
-				if err := f.push(s, r.GetTypeUrl()); err != nil {
+			if !slices.Contains(types, discoveryRequest.GetTypeUrl()) {
+				types = append(types, discoveryRequest.GetTypeUrl())
+				if err := f.push(s, discoveryRequest.GetTypeUrl()); err != nil {
 					return err
 				}
 			}
@@ -169,13 +169,13 @@ func (f *fakeIstiod) push(s stream, url string) error {
 func wrapped(t testing.TB, name, host string, alter ...func(*mcpv1alpha1.Resource)) *anypb.Any {
 	body, err := anypb.New(specOf(t, entry(t, "any", host)))
 	require.NoError(t, err)
-	m := &mcpv1alpha1.Resource{
+	resource := &mcpv1alpha1.Resource{
 		Metadata: &mcpv1alpha1.Metadata{Name: name, CreateTime: &timestamppb.Timestamp{Seconds: -62135596800}}, Body: body,
 	}
 	for _, a := range alter {
-		a(m)
+		a(resource)
 	}
-	a, err := anypb.New(m)
+	a, err := anypb.New(resource)
 	require.NoError(t, err)
 	return a
 }

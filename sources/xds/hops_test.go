@@ -98,22 +98,22 @@ func TestLoops_Refused(t *testing.T) {
 
 // TestLoop_NoticedAfterUpstreamClosesIt has the server say that it reads from us when it has been read from for a while.
 func TestLoop_NoticedAfterUpstreamClosesIt(t *testing.T) {
-	us, above := newLooped(t, "us"), newLooped(t, "above")
-	us.read(t, above)
-	await(t, "it reads", func() bool { return us.reader.table.Synced() })
+	looped, above := newLooped(t, "us"), newLooped(t, "above")
+	looped.read(t, above)
+	await(t, "it reads", func() bool { return looped.reader.table.Synced() })
 	source := new(int)
-	above.hops.Reads(source, []string{us.hops.Self()})
-	await(t, "it is refused", func() bool { return us.refused() != "" })
+	above.hops.Reads(source, []string{looped.hops.Self()})
+	await(t, "it is refused", func() bool { return looped.refused() != "" })
 	above.hops.Reads(source, nil)
-	us.reader.awaitState(t, sources.Healthy, "")
+	looped.reader.awaitState(t, sources.Healthy, "")
 }
 
 // TestForgedHops_DoNotCutUpstream has clients claim arbitrary hops.
 func TestForgedHops_DoNotCutUpstream(t *testing.T) {
-	above, us := newLooped(t, "above"), newLooped(t, "us")
+	above, looped := newLooped(t, "above"), newLooped(t, "us")
 	above.table.Apply([]*resource.Resource{entry(t, "a", "a.example.com")}, nil)
-	us.read(t, above)
-	await(t, "it is read", func() bool { return us.reader.table.Synced() })
+	looped.read(t, above)
+	await(t, "it is read", func() bool { return looped.reader.table.Synced() })
 
 	hops := []any{"evil", "evil/above", "above", "above/us", "us", "us/above", "", "/", strings.Repeat("x", 1<<14)} // larger nodes are refused
 	for i := range 800 {
@@ -128,7 +128,7 @@ func TestForgedHops_DoNotCutUpstream(t *testing.T) {
 	for _, claim := range []*structpb.Struct{forged, claims} {
 		answered := make(chan struct{}, 1)
 		client, err := adsc.New(adsc.Config{
-			Addresses: []string{us.server.address}, Mode: adsc.Delta, Log: slog.New(slog.DiscardHandler),
+			Addresses: []string{looped.server.address}, Mode: adsc.Delta, Log: slog.New(slog.DiscardHandler),
 			Node: &corev3.Node{Id: "evil", UserAgentName: "tributary", Metadata: claim},
 			Subscriptions: []adsc.Subscription{{TypeURL: entriesV1, Handler: func(context.Context, *adsc.Response) error {
 				answered <- struct{}{}
@@ -147,9 +147,9 @@ func TestForgedHops_DoNotCutUpstream(t *testing.T) {
 	for i := range 20 {
 		name := fmt.Sprintf("b%d", i)
 		above.table.Apply([]*resource.Resource{entry(t, name, name+".example.com")}, nil)
-		await(t, "it is read on", func() bool { return us.reader.table.Snapshot().Get(key(name)) != nil })
+		await(t, "it is read on", func() bool { return looped.reader.table.Snapshot().Get(key(name)) != nil })
 	}
-	require.Equal(t, sources.Healthy, us.reader.status().State, us.reader.status().Message)
+	require.Equal(t, sources.Healthy, looped.reader.status().State, looped.reader.status().Message)
 	for _, c := range above.server.engine.Clients() {
 		require.Less(t, proto.Size(c.Node), 1000, "our own node")
 	}

@@ -96,15 +96,15 @@ func TestStateFollowsTheServer(t *testing.T) {
 		for range rapid.IntRange(0, 5).Draw(rt, "steps") {
 			names := change()
 			if rapid.Bool().Draw(rt, "as changes") {
-				r := &adsc.Response{TypeURL: entriesV1, Delta: true}
+				response := &adsc.Response{TypeURL: entriesV1, Delta: true}
 				for _, name := range names {
 					if _, exists := server[name]; exists {
-						r.Resources = append(r.Resources, resources([]string{name})...)
+						response.Resources = append(response.Resources, resources([]string{name})...)
 					} else {
-						r.Removed = append(r.Removed, name)
+						response.Removed = append(response.Removed, name)
 					}
 				}
-				apply(r)
+				apply(response)
 			} else {
 				complete(rapid.Bool().Draw(rt, "delta"))
 			}
@@ -121,14 +121,14 @@ func hostOf(t require.TestingT, r *resource.Resource) string {
 
 func TestUnchangedResource_NotPublished(t *testing.T) {
 	state := newState("")
-	set := &adsc.Response{TypeURL: entriesV1, Complete: true, Resources: []adsc.Resource{
+	response := &adsc.Response{TypeURL: entriesV1, Complete: true, Resources: []adsc.Resource{
 		{Body: wrapped(t, "shop/a", "a.example.com")}, {Body: wrapped(t, "shop/b", "b.example.com")},
 	}}
-	contents, _ := state.apply(set)
+	contents, _ := state.apply(response)
 	require.Len(t, contents, 2)
 	refused := &resource.Error{Origin: resource.Origin{Place: contents[1].Group}, Err: errors.New("refused")}
 	state.noteRefusals(fmt.Errorf("wrapped: %w", errors.Join(refused)))
-	contents, faults := state.apply(set)
+	contents, faults := state.apply(response)
 	require.Empty(t, contents)
 	require.Len(t, faults.first, 1)
 	require.ErrorIs(t, faults.err(), refused, "it is still to be rejected")
@@ -220,11 +220,11 @@ func FuzzTake(f *testing.F) {
 	f.Add("/a", good.GetTypeUrl(), []byte("\x0a\x04\x0a\x02/a"), true)
 	f.Fuzz(func(t *testing.T, name, typeURL string, value []byte, complete bool) {
 		state := newState("")
-		r := &adsc.Response{
+		response := &adsc.Response{
 			TypeURL: entriesV1, Complete: complete,
 			Resources: []adsc.Resource{{Name: name, Body: &anypb.Any{TypeUrl: typeURL, Value: value}}},
 		}
-		contents, faults := state.apply(r)
+		contents, faults := state.apply(response)
 		if len(contents) == 0 && faults.err() == nil {
 			t.Fatal("the resource led to no content and no fault")
 		}
@@ -278,14 +278,14 @@ func TestSettings(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 		})
 	}
-	s, err := New("xds://[::1]:1,b:2", Settings{SubscribedResources: []string{
+	source, err := New("xds://[::1]:1,b:2", Settings{SubscribedResources: []string{
 		"SERVICE_REGISTRY", "gateways",
 		"networking.istio.io/v1alpha3/VirtualService",
 	}})
 	require.NoError(t, err)
-	require.Equal(t, []string{"[::1]:1", "b:2"}, s.config.Addresses)
-	require.Len(t, s.kinds, 3)
-	require.Equal(t, []string{"networking.istio.io/v1alpha3/VirtualService"}, s.kinds[2].typeURLs)
+	require.Equal(t, []string{"[::1]:1", "b:2"}, source.config.Addresses)
+	require.Len(t, source.kinds, 3)
+	require.Equal(t, []string{"networking.istio.io/v1alpha3/VirtualService"}, source.kinds[2].typeURLs)
 }
 
 func TestNode_IdentifiesSource(t *testing.T) {
@@ -293,13 +293,13 @@ func TestNode_IdentifiesSource(t *testing.T) {
 		Revision: "blue", Locality: "r/z", NodeMetadata: map[string]string{"NAMESPACES": "a,b"},
 	})
 	require.NoError(t, err)
-	n := s.node("")
-	require.Regexp(t, `^sidecar~127\.0\.0\.1~tributary[a-z0-9-]*\.default~default\.svc\.cluster\.local$`, n.GetId())
+	node := s.node("")
+	require.Regexp(t, `^sidecar~127\.0\.0\.1~tributary[a-z0-9-]*\.default~default\.svc\.cluster\.local$`, node.GetId())
 	require.Equal(t, map[string]any{
 		"GENERATOR": "api", "ISTIO_REVISION": "blue", "NAMESPACES": "a,b",
-	}, n.GetMetadata().AsMap())
-	require.Equal(t, "r", n.GetLocality().GetRegion())
-	require.Equal(t, "z", n.GetLocality().GetZone())
+	}, node.GetMetadata().AsMap())
+	require.Equal(t, "r", node.GetLocality().GetRegion())
+	require.Equal(t, "z", node.GetLocality().GetZone())
 	require.Regexp(t, `^sidecar~127\.0\.0\.1~tributary[a-z0-9-]*\.mesh~mesh\.svc\.cluster\.local$`, s.node("mesh").GetId())
 	named, err := New("xds://a:1", Settings{NodeID: "given"})
 	require.NoError(t, err)
@@ -309,8 +309,8 @@ func TestNode_IdentifiesSource(t *testing.T) {
 // TestNode_NamespaceOfTheToken has an istiod of today, which compares the namespaces of the node and of the identity.
 func TestNode_NamespaceOfTheToken(t *testing.T) {
 	certs := testutil.NewAuthority(t)
-	f := newFakeIstiod()
-	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
+	fakeIstiod := newFakeIstiod()
+	fakeIstiod.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
 	address := scripted(t, func(s stream) error {
 		first, err := s.Recv()
 		if err != nil {
@@ -319,7 +319,7 @@ func TestNode_NamespaceOfTheToken(t *testing.T) {
 		if !strings.HasSuffix(first.GetNode().GetId(), ".mesh~mesh.svc.cluster.local") {
 			return status.Error(codes.PermissionDenied, "authorization failed: no identities ([spiffe://td/ns/mesh/sa/x]) matched default/")
 		}
-		return f.serve(&replayed{s, first})
+		return fakeIstiod.serve(&replayed{s, first})
 	}, grpc.Creds(loopback(certs, false)))
 	claims := base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"system:serviceaccount:mesh:x"}`))
 	settings := Settings{

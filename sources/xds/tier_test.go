@@ -85,13 +85,13 @@ func newServer(t testing.TB, view memstore.Reader, hops *mcp.Hops) *server {
 }
 
 func (s *server) start() {
-	lis, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", s.address)
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", s.address)
 	require.NoError(s.t, err)
-	s.address = lis.Addr().String()
+	s.address = listener.Addr().String()
 	s.grpc = grpc.NewServer(append(s.engine.ServerOptions(), grpc.ChainStreamInterceptor(s.intercept, s.tell))...)
 	s.engine.Register(s.grpc)
 	s.result = make(chan error, 1)
-	go func(g *grpc.Server, result chan<- error) { result <- g.Serve(lis) }(s.grpc, s.result)
+	go func(g *grpc.Server, result chan<- error) { result <- g.Serve(listener) }(s.grpc, s.result)
 }
 
 func (s *server) stop() {
@@ -225,12 +225,12 @@ func entry(t testing.TB, name, host string) *resource.Resource {
 }
 
 func entries(t testing.TB, n int) []*resource.Resource {
-	rs := make([]*resource.Resource, n)
-	for i := range rs {
+	resources := make([]*resource.Resource, n)
+	for i := range resources {
 		name := fmt.Sprintf("svc-%06d", i)
-		rs[i] = entry(t, name, name+".example.com")
+		resources[i] = entry(t, name, name+".example.com")
 	}
-	return rs
+	return resources
 }
 
 // store returns a synced store with resources.
@@ -253,12 +253,12 @@ func await(t testing.TB, condition string, ok func() bool) {
 
 // same reports whether two stores have the same objects in the same versions.
 func equal(a, b memstore.Reader) bool {
-	_, x, _ := a.Changes(0)
+	_, snapshot, _ := a.Changes(0)
 	_, y, _ := b.Changes(0)
-	if x.Len() != y.Len() {
+	if snapshot.Len() != y.Len() {
 		return false
 	}
-	for r := range x.All() {
+	for r := range snapshot.All() {
 		if !resource.Equal(r, y.Get(r.Key())) {
 			return false
 		}

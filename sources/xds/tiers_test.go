@@ -39,23 +39,23 @@ func awaitSame(t testing.TB, first memstore.Reader, tiers ...memstore.Reader) {
 const oneSmallMessage = 512
 
 func TestTiers_SendSmallMessageForChange(t *testing.T) {
-	top := store(entries(t, 2000)...)
-	first := newTier(t, Settings{}, serveView(t, top, nil).address)
+	table := store(entries(t, 2000)...)
+	first := newTier(t, Settings{}, serveView(t, table, nil).address)
 	second := newTier(t, Settings{}, first.server.address)
 	third := read(t, Settings{}, second.server.address)
-	awaitSame(t, top, first.table, second.table, third.table)
+	awaitSame(t, table, first.table, second.table, third.table)
 
 	hops := []*reader{first.reader, second.reader, third}
 	for name, change := range map[string]func(){
-		"update": func() { top.Apply([]*resource.Resource{entry(t, "svc-000007", "changed.example.com")}, nil) },
-		"add":    func() { top.Apply([]*resource.Resource{entry(t, "new", "new.example.com")}, nil) },
-		"delete": func() { top.Apply(nil, []resource.Key{key("svc-000008")}) },
+		"update": func() { table.Apply([]*resource.Resource{entry(t, "svc-000007", "changed.example.com")}, nil) },
+		"add":    func() { table.Apply([]*resource.Resource{entry(t, "new", "new.example.com")}, nil) },
+		"delete": func() { table.Apply(nil, []resource.Key{key("svc-000008")}) },
 	} {
 		for _, hop := range hops {
 			hop.traffic.reset()
 		}
 		change()
-		awaitSame(t, top, first.table, second.table, third.table)
+		awaitSame(t, table, first.table, second.table, third.table)
 		for i, hop := range hops {
 			require.EqualValues(t, 1, hop.traffic.messages.Load(), "messages for one %s on hop %d", name, i+1)
 			require.Less(t, hop.traffic.bytes.Load(), int64(oneSmallMessage), "bytes for one %s on hop %d", name, i+1)
@@ -65,19 +65,19 @@ func TestTiers_SendSmallMessageForChange(t *testing.T) {
 
 // TestSource_ResumesAfterRestart: the resources of the sink have the versions of the upstream.
 func TestSource_ResumesAfterRestart(t *testing.T) {
-	top := store(entries(t, 2000)...)
-	above := serveView(t, top, nil)
+	table := store(entries(t, 2000)...)
+	above := serveView(t, table, nil)
 	r := read(t, Settings{}, above.address)
-	awaitSame(t, top, r.table)
+	awaitSame(t, table, r.table)
 	full := r.traffic.bytes.Load()
 	for _, c := range []struct {
 		name      string
 		meanwhile func()
 	}{
-		{"change", func() { top.Apply([]*resource.Resource{entry(t, "svc-000007", "changed.example.com")}, nil) }},
-		{"delete", func() { top.Apply(nil, []resource.Key{key("svc-000008")}) }},
-		{"break", func() { top.Apply([]*resource.Resource{entry(t, "svc-000009", "not a host")}, nil) }},
-		{"delete the broken object", func() { top.Apply(nil, []resource.Key{key("svc-000009")}) }},
+		{"change", func() { table.Apply([]*resource.Resource{entry(t, "svc-000007", "changed.example.com")}, nil) }},
+		{"delete", func() { table.Apply(nil, []resource.Key{key("svc-000008")}) }},
+		{"break", func() { table.Apply([]*resource.Resource{entry(t, "svc-000009", "not a host")}, nil) }},
+		{"delete the broken object", func() { table.Apply(nil, []resource.Key{key("svc-000009")}) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "up", Table: r.table, Source: idle{}}}))
@@ -85,7 +85,7 @@ func TestSource_ResumesAfterRestart(t *testing.T) {
 			c.meanwhile()
 			require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "up", Table: r.table, Source: r.source}}))
 			await(t, "it has read", func() bool {
-				return equal(top, r.table) || c.name == "break" && len(r.status().Quarantined) == 1
+				return equal(table, r.table) || c.name == "break" && len(r.status().Quarantined) == 1
 			})
 			require.Less(t, r.traffic.bytes.Load(), full/100, "the whole is %d bytes", full)
 		})
@@ -145,23 +145,23 @@ func TestFailover_ToEqualReplicaSendsDifferences(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			firstStore, secondStore := store(entries(t, 5000)...), store(entries(t, 5000)...)
 			first, second := serveView(t, firstStore, nil), serveView(t, secondStore, nil)
-			r := read(t, Settings{Mode: mode}, first.address, second.address)
-			awaitSame(t, firstStore, r.table)
-			full := r.traffic.bytes.Load()
-			r.awaitState(t, sources.Healthy, "reads from "+first.address)
+			reader := read(t, Settings{Mode: mode}, first.address, second.address)
+			awaitSame(t, firstStore, reader.table)
+			full := reader.traffic.bytes.Load()
+			reader.awaitState(t, sources.Healthy, "reads from "+first.address)
 
-			r.traffic.reset()
+			reader.traffic.reset()
 			first.stop()
 			await(t, "the second server is used", func() bool {
-				return len(second.engine.Clients()) == 1 && len(second.engine.Clients()[0].Types) == len(r.source.kinds)
+				return len(second.engine.Clients()) == 1 && len(second.engine.Clients()[0].Types) == len(reader.source.kinds)
 			})
 			if mode == "delta" {
 				secondStore.Apply([]*resource.Resource{entry(t, "svc-000007", "changed.example.com")}, nil)
-				awaitSame(t, secondStore, r.table)
+				awaitSame(t, secondStore, reader.table)
 			}
-			require.Less(t, r.traffic.bytes.Load(), full/100, "the whole is %d bytes", full)
-			r.awaitState(t, sources.Healthy, "reads from "+second.address)
-			require.Equal(t, 5000, r.table.Snapshot().Len())
+			require.Less(t, reader.traffic.bytes.Load(), full/100, "the whole is %d bytes", full)
+			reader.awaitState(t, sources.Healthy, "reads from "+second.address)
+			require.Equal(t, 5000, reader.table.Snapshot().Len())
 		})
 	}
 }
@@ -171,26 +171,26 @@ func BenchmarkOneChange(b *testing.B) {
 	for _, n := range []int{1000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			rs := entries(b, n)
-			top := store(rs...)
-			serving := serveView(b, top, nil)
+			table := store(rs...)
+			serving := serveView(b, table, nil)
 			served := heap()
 			start := time.Now()
-			r := read(b, Settings{}, serving.address)
-			await(b, "it is read", r.table.Synced)
-			first, bytes, memory := time.Since(start), r.traffic.bytes.Load(), heap()-served
-			r.traffic.reset()
+			reader := read(b, Settings{}, serving.address)
+			await(b, "it is read", reader.table.Synced)
+			first, bytes, memory := time.Since(start), reader.traffic.bytes.Load(), heap()-served
+			reader.traffic.reset()
 			i := 0
 			for b.Loop() {
 				i++
 				change := entry(b, "svc-000007", fmt.Sprintf("r%d.example.com", i))
-				arrived := r.table.Changed()
-				top.Apply([]*resource.Resource{change}, nil)
+				arrived := reader.table.Changed()
+				table.Apply([]*resource.Resource{change}, nil)
 				<-arrived
 			}
 			b.ReportMetric(float64(first.Milliseconds()), "first-ms")
 			b.ReportMetric(float64(bytes)/float64(n), "first-wire-B/object")
 			b.ReportMetric(float64(memory)/float64(n), "heap-B/object")
-			b.ReportMetric(float64(r.traffic.bytes.Load())/float64(i), "wire-B/op")
+			b.ReportMetric(float64(reader.traffic.bytes.Load())/float64(i), "wire-B/op")
 		})
 	}
 }
@@ -199,12 +199,12 @@ func BenchmarkOneChange(b *testing.B) {
 func BenchmarkThreeTiers(b *testing.B) {
 	for _, n := range []int{1000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			top := store(entries(b, n)...)
+			table := store(entries(b, n)...)
 			start := time.Now()
-			first := newTier(b, Settings{}, serveView(b, top, nil).address)
+			first := newTier(b, Settings{}, serveView(b, table, nil).address)
 			second := newTier(b, Settings{}, first.server.address)
 			third := read(b, Settings{}, second.server.address)
-			awaitSame(b, top, first.table, second.table, third.table)
+			awaitSame(b, table, first.table, second.table, third.table)
 			synced := time.Since(start)
 			hops := []*reader{first.reader, second.reader, third}
 			for _, hop := range hops {
@@ -215,7 +215,7 @@ func BenchmarkThreeTiers(b *testing.B) {
 				i++
 				change := entry(b, "svc-000007", fmt.Sprintf("r%d.example.com", i))
 				arrived := third.table.Changed()
-				top.Apply([]*resource.Resource{change}, nil)
+				table.Apply([]*resource.Resource{change}, nil)
 				<-arrived
 			}
 			b.ReportMetric(float64(synced.Milliseconds()), "first-ms")

@@ -23,26 +23,26 @@ func TestConnect(t *testing.T) {
 	down["status"] = "DOWN"
 	server.Put("orders", down)
 	text := "configSources:\n- {name: shop, address: \"" + server.Address() + "\"}\n- {name: away, address: \"" + away.Address() + "\"}\n"
-	var l Linter
-	skipped, err := l.Text(t.Context(), "t.yaml", []byte(text), false)
+	var linter Linter
+	skipped, err := linter.Text(t.Context(), "t.yaml", []byte(text), false)
 	require.NoError(t, err)
 	require.Len(t, skipped, 2, "nobody is asked")
 
-	l = Linter{Connect: func(s config.Source) (sources.Source, error) {
+	linter = Linter{Connect: func(s config.Source) (sources.Source, error) {
 		return eureka.New(s.Address, s.Settings.(*config.Eureka).Source())
 	}}
-	skipped, err = l.Text(t.Context(), "t.yaml", []byte(text), false)
+	skipped, err = linter.Text(t.Context(), "t.yaml", []byte(text), false)
 	require.NoError(t, err)
 	require.Empty(t, skipped)
 	require.Equal(t, []string{"source shop (" + server.Address() + "): 1 object with 1 endpoint would be served, 1 instance is left out"},
-		l.Connected)
-	require.Len(t, l.Findings, 1)
-	require.Equal(t, Error, l.Findings[0].Severity)
-	require.Contains(t, l.Findings[0].Message, "source away ("+away.Address()+"): no server answers: ")
+		linter.Connected)
+	require.Len(t, linter.Findings, 1)
+	require.Equal(t, Error, linter.Findings[0].Severity)
+	require.Contains(t, linter.Findings[0].Message, "source away ("+away.Address()+"): no server answers: ")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = l.Text(ctx, "t.yaml", []byte(text), false)
+	_, err = linter.Text(ctx, "t.yaml", []byte(text), false)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -57,16 +57,16 @@ func TestConnect_MissingRights(t *testing.T) {
 		"hosts": []string{"a.example"}, "resolution": "DNS", "ports": []any{map[string]any{"number": 80, "name": "http"}},
 	}})
 	server.Fault(services, kubetest.Fault{Status: http.StatusForbidden})
-	l := Linter{Connect: func(s config.Source) (sources.Source, error) { return s.New(config.Parts{}) }}
-	_, err := l.Text(t.Context(), "t.yaml", []byte("configSources:\n- {name: k, address: 'k8s://"+server.Host()+
+	linter := Linter{Connect: func(s config.Source) (sources.Source, error) { return s.New(config.Parts{}) }}
+	_, err := linter.Text(t.Context(), "t.yaml", []byte("configSources:\n- {name: k, address: 'k8s://"+server.Host()+
 		"', tlsSettings: {mode: DISABLE}, namespaces: [shop]}\n"), false)
 	require.NoError(t, err)
-	require.Len(t, l.Findings, 1)
-	require.Equal(t, Denied, l.Findings[0].Rule)
-	require.Contains(t, l.Findings[0].Message, "no right to list and watch "+services+" in namespace shop")
-	require.Contains(t, l.Findings[0].Fix, "kind: RoleBinding\n")
-	require.Len(t, l.Connected, 1)
-	require.Contains(t, l.Connected[0], "1 object with 0 endpoints would be served")
+	require.Len(t, linter.Findings, 1)
+	require.Equal(t, Denied, linter.Findings[0].Rule)
+	require.Contains(t, linter.Findings[0].Message, "no right to list and watch "+services+" in namespace shop")
+	require.Contains(t, linter.Findings[0].Fix, "kind: RoleBinding\n")
+	require.Len(t, linter.Connected, 1)
+	require.Contains(t, linter.Connected[0], "1 object with 0 endpoints would be served")
 }
 
 // TestConnect_ChecksObjects reads a registry with an invalid object, and one with transforms.

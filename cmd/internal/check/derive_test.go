@@ -33,20 +33,20 @@ metadata: {name: c}
 		func(l *Linter) error { return l.Path(t.Context(), name) },
 		func(l *Linter) error { _, err := l.Text(t.Context(), name, []byte(text), false); return err },
 	} {
-		l := Linter{Derive: &derive.Options{}}
-		require.NoError(t, look(&l))
+		linter := Linter{Derive: &derive.Options{}}
+		require.NoError(t, look(&linter))
 		found := make(map[string]Severity)
-		for _, f := range l.Findings {
+		for _, f := range linter.Findings {
 			found[fmt.Sprintf("%s %s", filepath.Base(f.Place), f.Message)[:34]] = f.Severity
 		}
 		require.Equal(t, map[string]Severity{
 			"a.yaml:1 Ingress default/a: spec.d": Warning, "a.yaml:6 HTTPRoute default/b: spec": Error, "a.yaml:11:13 Deployment of apps/v1": Note,
 		}, found)
-		require.Equal(t, 1, l.Objects, "the Gateway")
-		require.Equal(t, 1, l.Foreign)
+		require.Equal(t, 1, linter.Objects, "the Gateway")
+		require.Equal(t, 1, linter.Foreign)
 
-		l = Linter{}
-		require.NoError(t, look(&l))
-		require.Equal(t, 3, l.Foreign)
+		linter = Linter{}
+		require.NoError(t, look(&linter))
+		require.Equal(t, 3, linter.Foreign)
 	}
 }

@@ -81,25 +81,25 @@ func TestFindings(t *testing.T) {
 
 func TestPath_DuplicatesInSeveralPaths(t *testing.T) {
 	tree(t, map[string]string{"a.yaml": good, "b.yaml": good})
-	var l check.Linter
-	require.NoError(t, l.Path(t.Context(), "a.yaml"))
-	assert.Empty(t, l.Findings)
-	require.NoError(t, l.Path(t.Context(), "b.yaml"))
-	require.NoError(t, l.Path(t.Context(), filepath.Join(must(os.Getwd()), "a.yaml")))
-	assert.Equal(t, []string{"b.yaml:1: ServiceEntry shop/good: warning: also defined at a.yaml:1"}, lines(&l))
-	assert.Equal(t, 1, l.Objects)
+	var linter check.Linter
+	require.NoError(t, linter.Path(t.Context(), "a.yaml"))
+	assert.Empty(t, linter.Findings)
+	require.NoError(t, linter.Path(t.Context(), "b.yaml"))
+	require.NoError(t, linter.Path(t.Context(), filepath.Join(must(os.Getwd()), "a.yaml")))
+	assert.Equal(t, []string{"b.yaml:1: ServiceEntry shop/good: warning: also defined at a.yaml:1"}, lines(&linter))
+	assert.Equal(t, 1, linter.Objects)
 }
 
 func TestPath_ReservedCharacters(t *testing.T) {
 	tree(t, map[string]string{"100% sure?#/a.yaml": badPort})
-	var l check.Linter
-	require.NoError(t, l.Path(t.Context(), "100% sure?#"))
-	require.Len(t, l.Findings, 1)
-	assert.Equal(t, "100% sure?#/a.yaml:4:47", l.Findings[0].Place)
+	var linter check.Linter
+	require.NoError(t, linter.Path(t.Context(), "100% sure?#"))
+	require.Len(t, linter.Findings, 1)
+	assert.Equal(t, "100% sure?#/a.yaml:4:47", linter.Findings[0].Place)
 
-	l = check.Linter{}
-	require.NoError(t, l.Path(t.Context(), filepath.Join(must(os.Getwd()), "100% sure?#", "a.yaml")))
-	assert.Len(t, l.Findings, 1)
+	linter = check.Linter{}
+	require.NoError(t, linter.Path(t.Context(), filepath.Join(must(os.Getwd()), "100% sure?#", "a.yaml")))
+	assert.Len(t, linter.Findings, 1)
 }
 
 func must(s string, err error) string {
@@ -111,15 +111,15 @@ func must(s string, err error) string {
 
 func TestPath_Unreadable(t *testing.T) {
 	tree(t, map[string]string{"a.yaml": good})
-	var l check.Linter
-	require.ErrorContains(t, l.Path(t.Context(), "missing"), "missing does not exist")
+	var linter check.Linter
+	require.ErrorContains(t, linter.Path(t.Context(), "missing"), "missing does not exist")
 
 	require.NoError(t, os.Symlink("nowhere", "rules.yaml"))
-	require.NoError(t, l.Path(t.Context(), "."))
-	require.Len(t, l.Findings, 1)
-	assert.Contains(t, l.Findings[0].String(), "rules.yaml")
+	require.NoError(t, linter.Path(t.Context(), "."))
+	require.Len(t, linter.Findings, 1)
+	assert.Contains(t, linter.Findings[0].String(), "rules.yaml")
 
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, l.Path(ended, "a.yaml"), context.Canceled)
+	require.ErrorIs(t, linter.Path(ended, "a.yaml"), context.Canceled)
 }

@@ -36,11 +36,11 @@ func TestReadManifest_Versions(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(manifestYAML), 0o600))
 	for _, from := range []string{path, filepath.Dir(path), "-"} {
 		var l Linter
-		got, err := ReadManifest(t.Context(), &l, from, "shop", strings.NewReader(manifestYAML))
+		manifestObjects, err := ReadManifest(t.Context(), &l, from, "shop", strings.NewReader(manifestYAML))
 		require.NoError(t, err)
 		require.Empty(t, l.Findings)
 		versions := map[string]string{}
-		for _, o := range got {
+		for _, o := range manifestObjects {
 			versions[o.Key().FullName()] = o.Version
 		}
 		require.Equal(t, map[string]string{"shop/plain": "12", "other/listed": "13", "shop/none": ""}, versions, from)
@@ -53,11 +53,11 @@ func TestReadManifest_Findings(t *testing.T) {
 		strings.Replace(manifestYAML, "hosts: [a", "hots: [a", 1): `unknown field "hots"`,
 		manifestYAML + "---\n" + manifestYAML:                     "already defined at stdin:1",
 	} {
-		var l Linter
-		_, err := ReadManifest(t.Context(), &l, "-", "shop", strings.NewReader(text))
+		var linter Linter
+		_, err := ReadManifest(t.Context(), &linter, "-", "shop", strings.NewReader(text))
 		require.NoError(t, err)
-		require.NotEmpty(t, l.Findings)
-		require.Contains(t, l.Findings[0].String(), want)
+		require.NotEmpty(t, linter.Findings)
+		require.Contains(t, linter.Findings[0].String(), want)
 	}
 	_, err := ReadManifest(t.Context(), &Linter{}, "/none", "shop", nil)
 	require.ErrorContains(t, err, "/none")
@@ -70,11 +70,11 @@ func TestWithVersion(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, text, WithVersion(text, ""))
 		var l Linter
-		got, err := ParseManifest(&l, "x", WithVersion(text, "77"), "default")
+		manifestObjects, err := ParseManifest(&l, "x", WithVersion(text, "77"), "default")
 		require.NoError(t, err)
 		require.Empty(t, l.Findings)
-		require.Len(t, got, 1)
-		require.Equal(t, "77", got[0].Version)
-		require.True(t, resource.Equal(r, got[0].Resource))
+		require.Len(t, manifestObjects, 1)
+		require.Equal(t, "77", manifestObjects[0].Version)
+		require.True(t, resource.Equal(r, manifestObjects[0].Resource))
 	}
 }

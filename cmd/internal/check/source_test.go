@@ -15,18 +15,18 @@ import (
 func TestDuplicateInAnyPath(t *testing.T) {
 	tree(t, map[string]string{"a/x.yaml": good, "b/x.yaml": good + "---\n" + good})
 	for _, paths := range [][]string{{"b"}, {"b", "a"}, {"a", "b"}} {
-		var l check.Linter
+		var linter check.Linter
 		for _, p := range paths {
-			require.NoError(t, l.Path(t.Context(), p))
+			require.NoError(t, linter.Path(t.Context(), p))
 		}
 		errs := 0
-		for _, f := range l.Findings {
+		for _, f := range linter.Findings {
 			if f.Severity == check.Error && f.Rule == check.Duplicate {
 				errs++
 			}
 		}
-		require.Equal(t, 1, errs, "%v: %v", paths, l.Findings)
-		require.Len(t, l.Findings, len(paths), "%v: %v", paths, l.Findings)
+		require.Equal(t, 1, errs, "%v: %v", paths, linter.Findings)
+		require.Len(t, linter.Findings, len(paths), "%v: %v", paths, linter.Findings)
 	}
 }
 
@@ -67,27 +67,27 @@ func TestForeign(t *testing.T) {
 		"rules/a.yaml": good + "---\n" + service, "typo/a.yaml": "\n" + mistyped,
 		"tributary.yaml": "configSources:\n- {name: rules, address: \"fs://./rules\", foreignKinds: error}\n",
 	})
-	var l check.Linter
-	require.NoError(t, l.Path(t.Context(), "rules"))
-	require.Len(t, l.Findings, 1)
+	var linter check.Linter
+	require.NoError(t, linter.Path(t.Context(), "rules"))
+	require.Len(t, linter.Findings, 1)
 	assert.Equal(t, check.Finding{
 		Place: "rules/a.yaml:6:13", Kind: "Service", Namespace: "shop", Name: "s", Severity: check.Note, Rule: check.Foreign,
 		Message: "Service of v1 is not of Istio's API, and is not served",
-	}, l.Findings[0])
-	assert.Equal(t, 1, l.Objects)
-	assert.Equal(t, 1, l.Foreign)
+	}, linter.Findings[0])
+	assert.Equal(t, 1, linter.Objects)
+	assert.Equal(t, 1, linter.Foreign)
 
-	l = check.Linter{}
-	require.NoError(t, l.Path(t.Context(), "typo"))
-	require.Len(t, l.Findings, 1)
-	assert.Equal(t, check.Error, l.Findings[0].Severity)
-	assert.Contains(t, l.Findings[0].String(),
+	linter = check.Linter{}
+	require.NoError(t, linter.Path(t.Context(), "typo"))
+	require.Len(t, linter.Findings, 1)
+	assert.Equal(t, check.Error, linter.Findings[0].Severity)
+	assert.Contains(t, linter.Findings[0].String(),
 		`typo/a.yaml:2:13: ServiceEntry shop/good: unknown kind "ServiceEntry" of network.istio.io/v1: Istio's is of networking.istio.io/v1`)
 
-	l = check.Linter{}
-	text(t, &l, "tributary.yaml", false)
-	require.Len(t, l.Findings, 1)
-	assert.Equal(t, check.Error, l.Findings[0].Severity, "as the source has it")
+	linter = check.Linter{}
+	text(t, &linter, "tributary.yaml", false)
+	require.Len(t, linter.Findings, 1)
+	assert.Equal(t, check.Error, linter.Findings[0].Severity, "as the source has it")
 }
 
 // TestPath_Empty holds that a directory without readable files is a warning, and that ignored files are named.

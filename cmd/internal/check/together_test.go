@@ -34,17 +34,17 @@ func TestCompete(t *testing.T) {
 		"rules/c.yaml": route("c", "ratings.example"),
 		"more/d.yaml":  route("d", "ratings.example"),
 	})
-	var l check.Linter
-	require.NoError(t, l.Path(t.Context(), "rules"))
-	require.NoError(t, l.Path(t.Context(), "more"))
-	found := together(t, &l)
+	var linter check.Linter
+	require.NoError(t, linter.Path(t.Context(), "rules"))
+	require.NoError(t, linter.Path(t.Context(), "more"))
+	found := together(t, &linter)
 	require.Len(t, found, 2, found)
 	assert.Contains(t, found[0], "more/d.yaml:1: VirtualService shop/d: warning: on ratings.example with VirtualService shop/c "+
 		"(rules/c.yaml:1): ")
 	assert.Contains(t, found[1], "rules/b.yaml:1: VirtualService shop/b: warning: on reviews.example with VirtualService shop/a "+
 		"(rules/a.yaml:1): ")
-	assert.Equal(t, check.Rule("virtual-service-mesh"), l.Findings[0].Rule)
-	assert.Equal(t, 4, l.Objects)
+	assert.Equal(t, check.Rule("virtual-service-mesh"), linter.Findings[0].Rule)
+	assert.Equal(t, 4, linter.Objects)
 }
 
 // TestCompete_Workloads checks that the objects that another one for the same workloads displaces are reported.
@@ -58,23 +58,23 @@ func TestCompete_Workloads(t *testing.T) {
 			", namespace: shop}\nspec: {}\n"
 	}
 	tree(t, map[string]string{"rules/a.yaml": sidecar("a") + sidecar("b") + peer("a") + peer("b")})
-	var l check.Linter
-	require.NoError(t, l.Path(t.Context(), "rules"))
+	var linter check.Linter
+	require.NoError(t, linter.Path(t.Context(), "rules"))
 	const reason = ": on all workloads of namespace shop with %KIND shop/a (rules/a.yaml:%LINE): istiod uses shop/a, the first by " +
 		"name, and ignores shop/b"
 	assert.Equal(t, []string{
 		"rules/a.yaml:7: Sidecar shop/b" + strings.NewReplacer("%KIND", "Sidecar", "%LINE", "2").Replace(reason) + " (IST0111)",
 		"rules/a.yaml:17: PeerAuthentication shop/b: warning" +
 			strings.NewReplacer("%KIND", "PeerAuthentication", "%LINE", "12").Replace(reason),
-	}, together(t, &l))
-	assert.Equal(t, check.Rule("IST0111"), l.Findings[0].Rule)
+	}, together(t, &linter))
+	assert.Equal(t, check.Rule("IST0111"), linter.Findings[0].Rule)
 }
 
-func text(t *testing.T, l *check.Linter, name string, offline bool) (skipped []string) {
+func text(t *testing.T, linter *check.Linter, name string, offline bool) (skipped []string) {
 	t.Helper()
 	data, err := os.ReadFile(name)
 	require.NoError(t, err)
-	skipped, err = l.Text(t.Context(), name, data, offline)
+	skipped, err = linter.Text(t.Context(), name, data, offline)
 	require.NoError(t, err)
 	return skipped
 }
@@ -93,9 +93,9 @@ func TestConfig_ChecksAllSources(t *testing.T) {
 		"rules/a.yaml": good + "---\n" + route("short", "details"),
 		"rules/b.yaml": badField,
 	})
-	var l check.Linter
-	skipped := text(t, &l, "tributary.yaml", false)
-	found := together(t, &l)
+	var linter check.Linter
+	skipped := text(t, &linter, "tributary.yaml", false)
+	found := together(t, &linter)
 	require.Len(t, skipped, 1)
 	assert.Contains(t, skipped[0], "source dc1 (consul://127.0.0.1:8500)")
 	all := strings.Join(found, "\n")
@@ -105,10 +105,10 @@ func TestConfig_ChecksAllSources(t *testing.T) {
 	assert.NotContains(t, all, "also defined at", "the transforms of a source count")
 	assert.NotContains(t, all, "has no domain", "so does its domain suffix")
 
-	l = check.Linter{}
-	skipped = text(t, &l, "tributary.yaml", true)
+	linter = check.Linter{}
+	skipped = text(t, &linter, "tributary.yaml", true)
 	assert.Len(t, skipped, 2)
-	assert.NotContains(t, strings.Join(together(t, &l), "\n"), "nowhere")
+	assert.NotContains(t, strings.Join(together(t, &linter), "\n"), "nowhere")
 }
 
 // TestAnalyze_UnreachableRouteOnce has Istio's validation and the analysis find the same.
@@ -123,12 +123,12 @@ spec:
   - match: [{uri: {prefix: /a}}]
     route: [{destination: {host: b.shop.svc}}]
 `})
-	var l check.Linter
-	require.NoError(t, l.Path(t.Context(), "rules"))
-	require.NotEmpty(t, together(t, &l))
-	l.Analyze()
-	require.Len(t, l.Findings, 1)
-	require.Equal(t, check.Rule(references.Unreachable), l.Findings[0].Rule)
+	var linter check.Linter
+	require.NoError(t, linter.Path(t.Context(), "rules"))
+	require.NotEmpty(t, together(t, &linter))
+	linter.Analyze()
+	require.Len(t, linter.Findings, 1)
+	require.Equal(t, check.Rule(references.Unreachable), linter.Findings[0].Rule)
 }
 
 // TestServedReferences has a DestinationRule lose a subset that a served VirtualService needs.
@@ -143,13 +143,13 @@ func TestServedReferences(t *testing.T) {
 {"match": [{"uri": {"prefix": "/gone"}}], "route": [{"destination": {"host": "a.example", "subset": "gone"}}]},
 {"route": [{"destination": {"host": "a.example", "subset": "v2"}}]}]}}]`
 	for subsets, want := range map[string]int{`{"name": "v1"}`: 1, `{"name": "v1"}, {"name": "v2"}`: 0} {
-		var l check.Linter
-		_, err := l.Text(t.Context(), "a.json", []byte(strings.Replace(rule, "SUBSETS", subsets, 1)), false)
+		var linter check.Linter
+		_, err := linter.Text(t.Context(), "a.json", []byte(strings.Replace(rule, "SUBSETS", subsets, 1)), false)
 		require.NoError(t, err)
-		require.NoError(t, l.Served([]byte(configz), ""))
-		together(t, &l)
-		l.Analyze()
-		all := strings.Join(lines(&l), "\n")
+		require.NoError(t, linter.Served([]byte(configz), ""))
+		together(t, &linter)
+		linter.Analyze()
+		all := strings.Join(lines(&linter), "\n")
 		require.Equal(t, want, strings.Count(all, "VirtualService shop/a: with these objects, spec.http[1].route[0].destination.subset: "), all)
 		require.NotContains(t, all, "http[0]", "it led nowhere before")
 	}
@@ -186,18 +186,18 @@ func TestAnalyze_UnreadRegistry(t *testing.T) {
 			"tributary.yaml": "configSources:\n- {name: rules, address: \"fs://./rules\"}\n- {name: dead, address: \"" + address + "\"}\n",
 			"rules/a.yaml":   subsets,
 		})
-		var l check.Linter
-		text(t, &l, "tributary.yaml", false)
-		together(t, &l)
-		l.Analyze()
-		all := strings.Join(lines(&l), "\n")
+		var linter check.Linter
+		text(t, &linter, "tributary.yaml", false)
+		together(t, &linter)
+		linter.Analyze()
+		all := strings.Join(lines(&linter), "\n")
 		require.Equal(t, found, strings.Contains(all, `has no subset "v2" of reviews.example`), all)
 		if found {
 			require.Contains(t, all, "rules/a.yaml:14:59: VirtualService shop/reviews: spec.http[1].route[0].destination.subset: ")
 		}
 		require.NotContains(t, all, "nowhere.example")
-		require.Contains(t, l.Unchecked, "nowhere.example")
-		require.Contains(t, l.Unchecked, " were not checked, since dead was not read")
+		require.Contains(t, linter.Unchecked, "nowhere.example")
+		require.Contains(t, linter.Unchecked, " were not checked, since dead was not read")
 	}
 }
 

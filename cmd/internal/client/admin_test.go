@@ -23,15 +23,15 @@ func adminOf(t *testing.T, h http.HandlerFunc) *client.Admin {
 }
 
 func TestGetAndPost(t *testing.T) {
-	c := adminOf(t, func(w http.ResponseWriter, r *http.Request) {
+	admin := adminOf(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(`{"request": "` + r.Method + " " + r.URL.String() + `"}`))
 	})
 	var v struct{ Request string }
-	page, err := c.Get(t.Context(), "/debug/x", url.Values{"host": {"a b"}}, &v)
+	page, err := admin.Get(t.Context(), "/debug/x", url.Values{"host": {"a b"}}, &v)
 	require.NoError(t, err)
 	assert.Equal(t, "GET /debug/x?host=a+b", v.Request)
 	assert.JSONEq(t, `{"request": "GET /debug/x?host=a+b"}`, string(page))
-	text, err := c.Post(t.Context(), "/-/x", nil)
+	text, err := admin.Post(t.Context(), "/-/x", nil)
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"request": "POST /-/x"}`, text)
 }
@@ -39,42 +39,42 @@ func TestGetAndPost(t *testing.T) {
 func TestErrorsHaveAdvice(t *testing.T) {
 	blocked := make(chan struct{})
 	defer close(blocked)
-	c := adminOf(t, func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
+	admin := adminOf(t, func(response http.ResponseWriter, request *http.Request) {
+		switch request.URL.Path {
 		case "/json":
-			_, _ = w.Write([]byte("<html>"))
+			_, _ = response.Write([]byte("<html>"))
 		case "/bad":
-			http.Error(w, "want a host", http.StatusBadRequest)
+			http.Error(response, "want a host", http.StatusBadRequest)
 		case "/gone":
-			w.Header().Set("Content-Type", "text/html")
-			w.WriteHeader(http.StatusBadGateway)
-			_, _ = w.Write([]byte("<html>\n<body>much\n</html>"))
+			response.Header().Set("Content-Type", "text/html")
+			response.WriteHeader(http.StatusBadGateway)
+			_, _ = response.Write([]byte("<html>\n<body>much\n</html>"))
 		case "/slow":
 			<-blocked
 		default:
-			http.NotFound(w, r)
+			http.NotFound(response, request)
 		}
 	})
 	get := func(path string) error {
-		_, err := c.Get(t.Context(), path, nil, new(any))
+		_, err := admin.Get(t.Context(), path, nil, new(any))
 		return err
 	}
-	require.ErrorContains(t, get("/json"), c.Address+"/json does not answer as a tributary does")
-	require.EqualError(t, get("/gone"), c.Address+
+	require.ErrorContains(t, get("/json"), admin.Address+"/json does not answer as a tributary does")
+	require.EqualError(t, get("/gone"), admin.Address+
 		" answers 502 Bad Gateway with text/html, and not as the admin server of a tributary does")
-	require.EqualError(t, get("/bad"), c.Address+": want a host")
-	require.EqualError(t, get("/other"), c.Address+
+	require.EqualError(t, get("/bad"), admin.Address+": want a host")
+	require.EqualError(t, get("/other"), admin.Address+
 		" has no /other: it is no admin server of tributary, or an older one, or its pages are "+
 		"switched off (admin.debug)")
-	c.Timeout = 50 * time.Millisecond
-	require.EqualError(t, get("/slow"), "admin server "+c.Address+": no answer within 50ms")
+	admin.Timeout = 50 * time.Millisecond
+	require.EqualError(t, get("/slow"), "admin server "+admin.Address+": no answer within 50ms")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := c.Post(ctx, "/slow", nil)
+	_, err := admin.Post(ctx, "/slow", nil)
 	require.ErrorIs(t, err, context.Canceled)
 
-	c.Address = "127.0.0.1:1"
+	admin.Address = "127.0.0.1:1"
 	require.EqualError(t, get("/"), "no server listens on 127.0.0.1:1; give the admin address of tributary with --admin")
-	c.Address = "no:such:thing"
+	admin.Address = "no:such:thing"
 	require.ErrorContains(t, get("/"), "no:such:thing")
 }

@@ -32,11 +32,11 @@ var update = flag.Bool("update", false, "write the golden files")
 
 func write(t *testing.T, kind string, opts client.Bootstrap) string {
 	t.Helper()
-	var out strings.Builder
-	hint, err := client.WriteBootstrap(&out, kind, opts)
+	var builder strings.Builder
+	hint, err := client.WriteBootstrap(&builder, kind, opts)
 	require.NoError(t, err)
 	assert.NotEmpty(t, hint)
-	return out.String()
+	return builder.String()
 }
 
 func options(server string) client.Bootstrap {
@@ -81,13 +81,13 @@ func TestIstiod(t *testing.T) {
 			assert.Contains(t, text, "k8s://", "either way the most common mistake is warned of")
 			asJSON, err := yaml.YAMLToJSONStrict([]byte(text))
 			require.NoError(t, err)
-			var m mesh.MeshConfig
-			require.NoError(t, protojson.Unmarshal(asJSON, &m))
-			assert.Equal(t, "xds://"+server, m.GetConfigSources()[0].GetAddress())
+			var meshConfig mesh.MeshConfig
+			require.NoError(t, protojson.Unmarshal(asJSON, &meshConfig))
+			assert.Equal(t, "xds://"+server, meshConfig.GetConfigSources()[0].GetAddress())
 			if kubernetes {
-				assert.Equal(t, "k8s://", m.GetConfigSources()[1].GetAddress())
+				assert.Equal(t, "k8s://", meshConfig.GetConfigSources()[1].GetAddress())
 			} else {
-				assert.Len(t, m.GetConfigSources(), 1)
+				assert.Len(t, meshConfig.GetConfigSources(), 1)
 			}
 		}
 	}
@@ -99,14 +99,14 @@ func TestEnvoy(t *testing.T) {
 		opts.Metadata = map[string]string{"NAMESPACE": `a "space"`}
 		asJSON, err := yaml.YAMLToJSONStrict([]byte(write(t, "envoy", opts)))
 		require.NoError(t, err)
-		var b bootstrapv3.Bootstrap
-		require.NoError(t, protojson.Unmarshal(asJSON, &b))
-		require.NoError(t, b.ValidateAll())
-		assert.Equal(t, `a "node"`, b.GetNode().GetId())
-		assert.Equal(t, `a "space"`, b.GetNode().GetMetadata().GetFields()["NAMESPACE"].GetStringValue())
-		cluster := b.GetStaticResources().GetClusters()[0]
+		var bootstrap bootstrapv3.Bootstrap
+		require.NoError(t, protojson.Unmarshal(asJSON, &bootstrap))
+		require.NoError(t, bootstrap.ValidateAll())
+		assert.Equal(t, `a "node"`, bootstrap.GetNode().GetId())
+		assert.Equal(t, `a "space"`, bootstrap.GetNode().GetMetadata().GetFields()["NAMESPACE"].GetStringValue())
+		cluster := bootstrap.GetStaticResources().GetClusters()[0]
 		assert.Equal(t, cluster.GetName(),
-			b.GetDynamicResources().GetAdsConfig().GetGrpcServices()[0].GetEnvoyGrpc().GetClusterName())
+			bootstrap.GetDynamicResources().GetAdsConfig().GetGrpcServices()[0].GetEnvoyGrpc().GetClusterName())
 		address := cluster.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress()
 		assert.Contains(t, server, strings.Trim(address.GetAddress(), "[]"))
 		assert.NotContains(t, address.GetAddress(), "[")
@@ -120,12 +120,12 @@ type nodeRecorder struct {
 }
 
 func (a *nodeRecorder) StreamAggregatedResources(st discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	req, err := st.Recv()
+	discoveryRequest, err := st.Recv()
 	if err != nil {
 		return err
 	}
 	select {
-	case a.nodes <- req.GetNode():
+	case a.nodes <- discoveryRequest.GetNode():
 	default:
 	}
 	<-st.Context().Done()
@@ -134,13 +134,13 @@ func (a *nodeRecorder) StreamAggregatedResources(st discoveryv3.AggregatedDiscov
 
 // TestGRPC has grpc-go's own kind use it.
 func TestGRPC(t *testing.T) {
-	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server, a := grpc.NewServer(), &nodeRecorder{nodes: make(chan *corev3.Node, 1)}
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, a)
-	stop := testutil.ServeGRPC(t, lis, server)
+	stop := testutil.ServeGRPC(t, listener, server)
 
-	opts := options(lis.Addr().String())
+	opts := options(listener.Addr().String())
 	opts.Metadata = map[string]string{"GENERATOR": "grpc"}
 	resolver, err := xds.NewXDSResolverWithConfigForTesting([]byte(write(t, "grpc", opts)))
 	require.NoError(t, err)

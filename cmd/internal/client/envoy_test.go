@@ -37,15 +37,15 @@ func newControl(t *testing.T) (c control, requested *client.XDS) {
 		c[typ.URL] = xds.NewCollection(xds.TypeOf(typ.URL), xds.Debounce{})
 		c[typ.URL].MarkSynced()
 	}
-	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	engine := xds.NewServer(c, xds.Options{Log: slog.New(slog.DiscardHandler)})
 	g := grpc.NewServer(engine.ServerOptions()...)
 	engine.Register(g)
 	t.Cleanup(engine.Close)
-	testutil.ServeGRPC(t, lis, g)
+	testutil.ServeGRPC(t, listener, g)
 	return c, &client.XDS{
-		Server: lis.Addr().String(), Timeout: 5 * time.Second, NodeID: "me", Metadata: map[string]string{"k": "v"},
+		Server: listener.Addr().String(), Timeout: 5 * time.Second, NodeID: "me", Metadata: map[string]string{"k": "v"},
 		Log: slog.New(slog.DiscardHandler),
 	}
 }
@@ -113,7 +113,7 @@ func envoyNames(a *client.EnvoyAnswer) (resources []string) {
 }
 
 func TestGetEnvoy(t *testing.T) {
-	c, requested := newControl(t)
+	control, requested := newControl(t)
 	get := func(name string) *client.EnvoyAnswer {
 		t.Helper()
 		answer, err := requested.GetEnvoy(t.Context(), typeNamed(t, name))
@@ -124,23 +124,23 @@ func TestGetEnvoy(t *testing.T) {
 		assert.Empty(t, get(typ.Name), typ.Name)
 	}
 
-	c.put(t, "b", listener(t, "b", "r1", "r2"))
-	c.put(t, "a", listener(t, "a"))
+	control.put(t, "b", listener(t, "b", "r1", "r2"))
+	control.put(t, "a", listener(t, "a"))
 	for _, route := range []string{"r2", "r1", "r9"} {
-		c.put(t, route, &routev3.RouteConfiguration{Name: route})
+		control.put(t, route, &routev3.RouteConfiguration{Name: route})
 	}
-	c.put(t, "x", eds("x", ""))
-	c.put(t, "y", eds("y", "service"))
-	c.put(t, "z", &clusterv3.Cluster{Name: "z"})
+	control.put(t, "x", eds("x", ""))
+	control.put(t, "y", eds("y", "service"))
+	control.put(t, "z", &clusterv3.Cluster{Name: "z"})
 	for _, name := range []string{"x", "service", "nobody's"} {
-		c.put(t, name, &endpointv3.ClusterLoadAssignment{ClusterName: name})
+		control.put(t, name, &endpointv3.ClusterLoadAssignment{ClusterName: name})
 	}
 	assert.Equal(t, []string{"a", "b"}, envoyNames(get("listeners")))
 	assert.Equal(t, []string{"r1", "r2"}, envoyNames(get("routes")), "those that listeners refer to")
 	assert.Equal(t, []string{"x", "y", "z"}, envoyNames(get("clusters")))
 	assert.Equal(t, []string{"service", "x"}, envoyNames(get("endpoints")), "those that clusters refer to")
 
-	c.putRaw(t, "w", &anypb.Any{TypeUrl: xds.ClusterURL, Value: []byte{0xff}})
+	control.putRaw(t, "w", &anypb.Any{TypeUrl: xds.ClusterURL, Value: []byte{0xff}})
 	answer := get("clusters")
 	assert.Equal(t, []string{"x", "y", "z"}, envoyNames(answer))
 	require.Len(t, answer.Rejects, 1)
@@ -181,9 +181,9 @@ func TestGetEnvoy_NamelessCluster(t *testing.T) {
 }
 
 func TestWatchEnvoy(t *testing.T) {
-	c, requested := newControl(t)
-	c.put(t, "a", listener(t, "a", "r1"))
-	c.put(t, "r1", &routev3.RouteConfiguration{Name: "r1"})
+	control, requested := newControl(t)
+	control.put(t, "a", listener(t, "a", "r1"))
+	control.put(t, "r1", &routev3.RouteConfiguration{Name: "r1"})
 	routes := typeNamed(t, "routes")
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -204,22 +204,22 @@ func TestWatchEnvoy(t *testing.T) {
 		}
 	}
 	expect("added r1")
-	c.put(t, "r1", &routev3.RouteConfiguration{
+	control.put(t, "r1", &routev3.RouteConfiguration{
 		Name:         "r1",
 		VirtualHosts: []*routev3.VirtualHost{{Name: "v", Domains: []string{"*"}}},
 	})
 	expect("updated r1")
-	c.put(t, "r2", &routev3.RouteConfiguration{Name: "r2"}) // without a reference yet
-	c.put(t, "a", listener(t, "a", "r2"))
+	control.put(t, "r2", &routev3.RouteConfiguration{Name: "r2"}) // without a reference yet
+	control.put(t, "a", listener(t, "a", "r2"))
 	expect("deleted r1")
 	expect("added r2")
-	c.put(t, "a", listener(t, "a"))
+	control.put(t, "a", listener(t, "a"))
 	expect("deleted r2")
-	c.put(t, "a", listener(t, "a", "r2"))
+	control.put(t, "a", listener(t, "a", "r2"))
 	expect("added r2")
-	c.put(t, "a", listener(t, "a"))
+	control.put(t, "a", listener(t, "a"))
 	expect("deleted r2")
-	c.put(t, "a", listener(t, "a", "r1"))
+	control.put(t, "a", listener(t, "a", "r1"))
 	expect("added r1")
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)

@@ -44,12 +44,12 @@ type server struct {
 
 func newServer(t *testing.T, types map[string][]*anypb.Any) *server {
 	t.Helper()
-	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	s := &server{address: lis.Addr().String(), types: types, changed: make(chan struct{}), cut: make(chan struct{})}
+	s := &server{address: listener.Addr().String(), types: types, changed: make(chan struct{}), cut: make(chan struct{})}
 	g := grpc.NewServer()
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
-	testutil.ServeGRPC(t, lis, g)
+	testutil.ServeGRPC(t, listener, g)
 	return s
 }
 
@@ -76,15 +76,15 @@ func (s *server) StreamAggregatedResources(st discoveryv3.AggregatedDiscoverySer
 	asks := make(chan string)
 	go func() {
 		for {
-			req, err := st.Recv()
+			discoveryRequest, err := st.Recv()
 			if err != nil {
 				return
 			}
-			if req.GetResponseNonce() != "" {
+			if discoveryRequest.GetResponseNonce() != "" {
 				continue // an acknowledgement
 			}
 			select {
-			case asks <- req.GetTypeUrl():
+			case asks <- discoveryRequest.GetTypeUrl():
 			case <-st.Context().Done():
 			}
 		}
@@ -226,18 +226,18 @@ func watcher(t *testing.T, s *server) (next func() string, stop func() error) {
 
 func TestWatch(t *testing.T) {
 	x, y := entry(t, "shop/x", "x"), entry(t, "shop/y", "y")
-	s := newServer(t, map[string][]*anypb.Any{v1: {y, x}})
-	next, stop := watcher(t, s)
+	server := newServer(t, map[string][]*anypb.Any{v1: {y, x}})
+	next, stop := watcher(t, server)
 	assert.Equal(t, "added shop/x", next())
 	assert.Equal(t, "added shop/y", next())
 
-	s.set(v1, x, y) // the same in another order
-	s.set(v1, x, entry(t, "shop/y", "other"), entry(t, "shop/z", "z"))
+	server.set(v1, x, y) // the same in another order
+	server.set(v1, x, entry(t, "shop/y", "other"), entry(t, "shop/z", "z"))
 	assert.Equal(t, "updated shop/y", next())
 	assert.Equal(t, "added shop/z", next())
 
-	s.cutStreams() // a new stream tells everything again
-	s.set(v1, x)
+	server.cutStreams() // a new stream tells everything again
+	server.set(v1, x)
 	assert.Equal(t, "deleted shop/y", next())
 	assert.Equal(t, "deleted shop/z", next())
 	require.ErrorIs(t, stop(), context.Canceled)
@@ -246,14 +246,14 @@ func TestWatch(t *testing.T) {
 // TestWatchOfEmptyKind watches a kind without objects, so that the server may use any version later.
 func TestWatchOfEmptyKind(t *testing.T) {
 	x := entry(t, "shop/x", "x")
-	s := newServer(t, map[string][]*anypb.Any{v1: nil, v1beta1: nil, v1alpha3: nil})
-	next, stop := watcher(t, s)
-	s.set(v1beta1, x)
+	server := newServer(t, map[string][]*anypb.Any{v1: nil, v1beta1: nil, v1alpha3: nil})
+	next, stop := watcher(t, server)
+	server.set(v1beta1, x)
 	assert.Equal(t, "added shop/x", next())
-	s.set(v1, x) // as a server does that knows both
-	s.set(v1beta1, x)
-	s.set(v1beta1)
-	s.set(v1)
+	server.set(v1, x) // as a server does that knows both
+	server.set(v1beta1, x)
+	server.set(v1beta1)
+	server.set(v1)
 	assert.Equal(t, "deleted shop/x", next())
 	require.ErrorIs(t, stop(), context.Canceled)
 }
@@ -267,20 +267,20 @@ func TestWatchEndsIfItsHandlerFails(t *testing.T) {
 
 func TestWatchReportsReconnect(t *testing.T) {
 	s := newServer(t, map[string][]*anypb.Any{v1: {entry(t, "shop/x", "x")}})
-	c := s.client()
+	xds := s.client()
 	reconnects := make(chan string, 8)
-	c.Reconnected = func(server string) { reconnects <- server }
+	xds.Reconnected = func(server string) { reconnects <- server }
 	events := make(chan client.Event[*resource.Resource], 8)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	kind := schema(t)
 	go func() {
-		ended <- c.Watch(ctx, kind, func(e client.Event[*resource.Resource]) error { events <- e; return nil })
+		ended <- xds.Watch(ctx, kind, func(e client.Event[*resource.Resource]) error { events <- e; return nil })
 	}()
 	<-events
 	assert.Empty(t, reconnects, "the first time is not again")
 	s.cutStreams()
-	assert.Equal(t, c.Server, <-reconnects)
+	assert.Equal(t, xds.Server, <-reconnects)
 	s.set(v1, entry(t, "shop/x", "other"))
 	e := <-events
 	assert.Equal(t, client.Updated, e.Change)
@@ -290,11 +290,11 @@ func TestWatchReportsReconnect(t *testing.T) {
 }
 
 // waitForServer runs a watch of a server that never starts, and cancels it.
-func waitForServer(t *testing.T, c *client.XDS, watch func(context.Context) error) {
+func waitForServer(t *testing.T, xds *client.XDS, watch func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	c.Waiting = func(err error) {
-		assert.ErrorContains(t, err, c.Server+" is unavailable: ")
+	xds.Waiting = func(err error) {
+		assert.ErrorContains(t, err, xds.Server+" is unavailable: ")
 		cancel()
 	}
 	require.ErrorIs(t, watch(ctx), context.Canceled)
@@ -307,15 +307,15 @@ func TestWatchWaitsForAServer(t *testing.T) {
 		return nobody.Watch(ctx, kind, func(client.Event[*resource.Resource]) error { return nil })
 	})
 	s := newServer(t, map[string][]*anypb.Any{v1: {entry(t, "shop/x", "x")}})
-	c := s.client()
-	up := c.Server
-	c.Server = "127.0.0.1:1"
+	xds := s.client()
+	up := xds.Server
+	xds.Server = "127.0.0.1:1"
 	waiting := 0
-	c.Waiting = func(error) { waiting++; c.Server = up } // which is when it comes up
+	xds.Waiting = func(error) { waiting++; xds.Server = up } // which is when it comes up
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- c.Watch(ctx, kind, func(e client.Event[*resource.Resource]) error { events <- e; return nil })
+		ended <- xds.Watch(ctx, kind, func(e client.Event[*resource.Resource]) error { events <- e; return nil })
 	}()
 	assert.Equal(t, client.Added, (<-events).Change)
 	cancel()

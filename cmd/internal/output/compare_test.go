@@ -38,8 +38,8 @@ func TestWriteDifferences(t *testing.T) {
 		object(t, "changed", "rules/z.yaml:1", "second"),
 		object(t, "new", "rules/n.yaml:1", "h"), object(t, "same", "rules/s.yaml:1", "s"))
 
-	var out strings.Builder
-	d, err := output.WriteDifferences(&out, server, files)
+	var builder strings.Builder
+	d, err := output.WriteDifferences(&builder, server, files)
 	require.NoError(t, err)
 	assert.Equal(t, output.Differences{OnlyInFirst: 1, OnlyInSecond: 1, Changed: 1}, d)
 	assert.Equal(t, 3, d.Total())
@@ -73,19 +73,19 @@ func TestWriteDifferences(t *testing.T) {
 +spec:
 +  hosts:
 +    - h
-`, out.String())
+`, builder.String())
 }
 
 func TestNoDifference(t *testing.T) {
-	var out strings.Builder
-	d, err := output.WriteDifferences(&out, side("a", object(t, "x", "there", "h")),
+	var builder strings.Builder
+	differences, err := output.WriteDifferences(&builder, side("a", object(t, "x", "there", "h")),
 		side("b", object(t, "x", "elsewhere", "h")))
 	require.NoError(t, err)
-	assert.Zero(t, d)
-	assert.Empty(t, out.String())
-	d, err = output.WriteDifferences(&out, &output.Side{}, &output.Side{})
+	assert.Zero(t, differences)
+	assert.Empty(t, builder.String())
+	differences, err = output.WriteDifferences(&builder, &output.Side{}, &output.Side{})
 	require.NoError(t, err)
-	assert.Zero(t, d)
+	assert.Zero(t, differences)
 }
 
 // TestFieldsThatAreNotKnown: YAML does not show them, and yet they are a difference.
@@ -136,11 +136,11 @@ func TestTieBreakers(t *testing.T) {
 		{"one side knows of no order", side("a", x.Ranked(1), y), side("istiod", x, y), 0, ""},
 	} {
 		t.Run(testCase.name, func(t *testing.T) {
-			var out strings.Builder
-			d, err := output.WriteDifferences(&out, testCase.first, testCase.second)
+			var builder strings.Builder
+			d, err := output.WriteDifferences(&builder, testCase.first, testCase.second)
 			require.NoError(t, err)
 			assert.Equal(t, testCase.differ, d.Changed)
-			assert.Contains(t, out.String(), testCase.contains)
+			assert.Contains(t, builder.String(), testCase.contains)
 		})
 	}
 	var out strings.Builder

@@ -34,29 +34,29 @@ func TestReports(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			data, err := os.ReadFile(input)
 			require.NoError(t, err)
-			var out strings.Builder
+			var builder strings.Builder
 			switch kind, _, _ := strings.Cut(name, "-"); kind {
 			case "guard":
 				var guarded []admin.Guarded
 				require.NoError(t, json.Unmarshal(data, &guarded))
-				err = output.Guard(&out, guarded, now)
+				err = output.Guard(&builder, guarded, now)
 			case "status":
 				var status admin.Status
 				require.NoError(t, json.Unmarshal(data, &status))
-				err = output.Status(&out, "127.0.0.1:16014", &status, now, output.Screen{})
+				err = output.Status(&builder, "127.0.0.1:16014", &status, now, output.Screen{})
 			default:
 				var explanation admin.Explanation
 				require.NoError(t, json.Unmarshal(data, &explanation))
-				err = output.Explain(&out, "the question", &explanation, now)
+				err = output.Explain(&builder, "the question", &explanation, now)
 			}
 			require.NoError(t, err)
 			path := strings.TrimSuffix(input, ".json") + ".golden"
 			if *update {
-				require.NoError(t, os.WriteFile(path, []byte(out.String()), 0o644))
+				require.NoError(t, os.WriteFile(path, []byte(builder.String()), 0o644))
 			}
 			want, err := os.ReadFile(path)
 			require.NoError(t, err)
-			require.Equal(t, string(want), out.String())
+			require.Equal(t, string(want), builder.String())
 		})
 	}
 }
@@ -123,7 +123,7 @@ func TestCheckWritesTroubles(t *testing.T) {
 
 // TestNarrowScreens keeps messages whole on a narrow screen, and omits empty columns.
 func TestNarrowScreens(t *testing.T) {
-	st := admin.Status{Sources: []admin.SourceState{
+	status := admin.Status{Sources: []admin.SourceState{
 		{Name: "rules", State: "healthy", Synced: true, Objects: 4},
 		{
 			Name: "dc1", State: "unreachable", Message: "consul at 10.0.0.1:8500 refuses connections",
@@ -132,7 +132,7 @@ func TestNarrowScreens(t *testing.T) {
 	}}
 	lines := func(width int) string {
 		var out strings.Builder
-		require.NoError(t, output.Status(&out, "127.0.0.1:16014", &st, now, output.Screen{Width: width}))
+		require.NoError(t, output.Status(&out, "127.0.0.1:16014", &status, now, output.Screen{Width: width}))
 		return out.String()
 	}
 	narrow := lines(60)

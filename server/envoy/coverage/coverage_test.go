@@ -35,39 +35,39 @@ var translatedKinds = []proto.Message{
 func TestFields_Declared(t *testing.T) {
 	remaining := maps.Clone(declarations())
 	for _, kind := range translatedKinds {
-		eachMessage(kind.ProtoReflect().Descriptor(), func(m protoreflect.MessageDescriptor) {
-			d, ok := declarations()[m.FullName()]
-			require.True(t, ok, "%s is not declared", m.FullName())
-			delete(remaining, m.FullName())
-			names := strings.Fields(d.Translated)
-			for _, part := range []map[string]string{d.Meaningless, d.Unsupported} {
+		eachMessage(kind.ProtoReflect().Descriptor(), func(descriptor protoreflect.MessageDescriptor) {
+			declaration, ok := declarations()[descriptor.FullName()]
+			require.True(t, ok, "%s is not declared", descriptor.FullName())
+			delete(remaining, descriptor.FullName())
+			names := strings.Fields(declaration.Translated)
+			for _, part := range []map[string]string{declaration.Meaningless, declaration.Unsupported} {
 				for _, list := range part {
 					names = append(names, strings.Fields(list)...)
 				}
 			}
 			var fields []string
-			for i := range m.Fields().Len() {
-				fields = append(fields, m.Fields().Get(i).JSONName())
+			for i := range descriptor.Fields().Len() {
+				fields = append(fields, descriptor.Fields().Get(i).JSONName())
 			}
-			require.ElementsMatch(t, fields, names, "%s", m.FullName())
+			require.ElementsMatch(t, fields, names, "%s", descriptor.FullName())
 		})
 	}
 	require.Empty(t, remaining)
 }
 
 // eachMessage calls f with a message and all messages inside it, except those in fields without effect.
-func eachMessage(m protoreflect.MessageDescriptor, f func(protoreflect.MessageDescriptor)) {
+func eachMessage(descriptor protoreflect.MessageDescriptor, f func(protoreflect.MessageDescriptor)) {
 	seen := make(map[protoreflect.FullName]bool)
 	var visit func(m protoreflect.MessageDescriptor)
-	visit = func(m protoreflect.MessageDescriptor) {
-		if seen[m.FullName()] || m.ParentFile().Package() == "google.protobuf" {
+	visit = func(descriptor protoreflect.MessageDescriptor) {
+		if seen[descriptor.FullName()] || descriptor.ParentFile().Package() == "google.protobuf" {
 			return
 		}
-		seen[m.FullName()] = true
-		f(m)
-		for i := range m.Fields().Len() {
-			field := m.Fields().Get(i)
-			d := declarations()[m.FullName()]
+		seen[descriptor.FullName()] = true
+		f(descriptor)
+		for i := range descriptor.Fields().Len() {
+			field := descriptor.Fields().Get(i)
+			d := declarations()[descriptor.FullName()]
 			if reason(d.Unsupported, field.JSONName())+reason(d.Meaningless, field.JSONName()) != "" {
 				continue
 			}
@@ -79,7 +79,7 @@ func eachMessage(m protoreflect.MessageDescriptor, f func(protoreflect.MessageDe
 			}
 		}
 	}
-	visit(m)
+	visit(descriptor)
 }
 
 // The table in docs/fields.md is that of the declarations.
@@ -100,20 +100,20 @@ func TestTable(t *testing.T) {
 }
 
 func table() string {
-	var b strings.Builder
-	b.WriteString("| message | has effect | has none |\n| --- | --- | --- |\n")
+	var builder strings.Builder
+	builder.WriteString("| message | has effect | has none |\n| --- | --- | --- |\n")
 	for _, name := range slices.Sorted(maps.Keys(declarations())) {
-		d := declarations()[name]
-		withoutEffect := rows("**`%s`**: %s", d.Unsupported)
-		withoutEffect = append(withoutEffect, rows("`%s`: %s", d.Meaningless)...)
+		declaration := declarations()[name]
+		withoutEffect := rows("**`%s`**: %s", declaration.Unsupported)
+		withoutEffect = append(withoutEffect, rows("`%s`: %s", declaration.Meaningless)...)
 		var translated string
-		if d.Translated != "" {
-			translated = "`" + strings.ReplaceAll(d.Translated, " ", "` `") + "`"
+		if declaration.Translated != "" {
+			translated = "`" + strings.ReplaceAll(declaration.Translated, " ", "` `") + "`"
 		}
 		message := strings.TrimPrefix(strings.TrimPrefix(string(name), "istio."), "networking.v1alpha3.")
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", message, translated, strings.Join(withoutEffect, "; "))
+		fmt.Fprintf(&builder, "| %s | %s | %s |\n", message, translated, strings.Join(withoutEffect, "; "))
 	}
-	return b.String()
+	return builder.String()
 }
 
 // rows returns the fields of a part of a declaration and their reasons, in order of the fields.

@@ -33,12 +33,12 @@ func TestOrder(t *testing.T) {
 		return decoded(object(resource.EnvoyFilter, namespace, name, age, read(t, &networking.EnvoyFilter{},
 			fmt.Sprintf("{priority: %d, configPatches: [{applyTo: CLUSTER, patch: {operation: REMOVE}}]}", priority))))
 	}
-	e := ForProfile([]*Filter{
+	extension := ForProfile([]*Filter{
 		filter("default", "late", 9, 1), filter("default", "old", 2, 0), filter("default", "a", 1, 0), filter("default", "b", 1, 0),
 		filter("default", "early", 0, -1), filter("istio-system", "root", 0, 0),
 	}, nil, model.Profile{}, nil)
 	var names []string
-	for _, p := range e.Patches {
+	for _, p := range extension.Patches {
 		names = append(names, p.Object.Name)
 	}
 	require.Equal(t, []string{"early", "root", "old", "a", "b", "late"}, names)

@@ -29,13 +29,13 @@ func TestFallback_ListensAsHeld(t *testing.T) {
 		rejected.FilterChains = read(t, &listenerv3.Listener{}, "filter_chains: [{filters: [{name: envoy.filters.network.rbac, typed_config: {"+
 			`"@type": `+types+`network.rbac.v3.RBAC, stat_prefix: a, rules: {}}}, `+tcp+"]}]").GetFilterChains()
 		for _, secondTry := range []bool{false, true} {
-			l, _ := Fallback(held, rejected, secondTry)
-			require.NotNil(t, l, change)
+			listener, _ := Fallback(held, rejected, secondTry)
+			require.NotNil(t, listener, change)
 			if !secondTry {
-				require.True(t, proto.Equal(rejected.GetFilterChains()[0], l.GetFilterChains()[0]), change)
+				require.True(t, proto.Equal(rejected.GetFilterChains()[0], listener.GetFilterChains()[0]), change)
 			}
-			l.FilterChains, l.DefaultFilterChain = nil, nil
-			require.True(t, proto.Equal(read(t, &listenerv3.Listener{}, sockets), l), "%s: %s", change, l)
+			listener.FilterChains, listener.DefaultFilterChain = nil, nil
+			require.True(t, proto.Equal(read(t, &listenerv3.Listener{}, sockets), listener), "%s: %s", change, listener)
 		}
 	}
 }

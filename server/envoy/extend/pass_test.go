@@ -138,15 +138,15 @@ func TestPatches_LeftOutAsIfEachPrefixWereChecked(t *testing.T) {
 			list = append(list, &p)
 		}
 		for name, run := range patched {
-			apply := func(list []*model.Patch) (m proto.Message, refused []string) {
+			apply := func(list []*model.Patch) (message proto.Message, refused []string) {
 				var findings model.Findings
-				m = run(New(&model.Extension{Patches: list, MaxProgram: 100}, networking.EnvoyFilter_GATEWAY, &findings))
+				message = run(New(&model.Extension{Patches: list, MaxProgram: 100}, networking.EnvoyFilter_GATEWAY, &findings))
 				for _, f := range findings {
 					if f.Why != "" && !f.Effective && !strings.Contains(f.Why, "typed_config") {
 						refused = append(refused, f.Field)
 					}
 				}
-				return m, refused
+				return message, refused
 			}
 			got, leftOut := apply(list)
 			want, wrong := apply(list)
@@ -154,15 +154,15 @@ func TestPatches_LeftOutAsIfEachPrefixWereChecked(t *testing.T) {
 				var good []*model.Patch
 				wrong = nil
 				for _, phases := range [][]phase{{{networking.EnvoyFilter_CLUSTER, changing}}, listenerPhases} {
-					for _, p := range inPhases(list, phases) {
-						if name == "cluster" != (p.ApplyTo == networking.EnvoyFilter_CLUSTER) ||
-							name == "routes" && !slices.ContainsFunc(RoutePhases, func(ph phase) bool { return ph.selects(p) }) {
+					for _, patch := range inPhases(list, phases) {
+						if name == "cluster" != (patch.ApplyTo == networking.EnvoyFilter_CLUSTER) ||
+							name == "routes" && !slices.ContainsFunc(RoutePhases, func(ph phase) bool { return ph.selects(patch) }) {
 							continue
 						}
-						if _, alsoRefused := apply(append(slices.Clone(good), p)); len(alsoRefused) > 0 {
-							wrong = append(wrong, p.Field)
+						if _, alsoRefused := apply(append(slices.Clone(good), patch)); len(alsoRefused) > 0 {
+							wrong = append(wrong, patch.Field)
 						} else {
-							good = append(good, p)
+							good = append(good, patch)
 						}
 					}
 				}

@@ -35,11 +35,11 @@ func decoded(o model.Object[*networking.EnvoyFilter]) *Filter {
 // extension is one of an EnvoyFilter with these patches.
 func extension(t *testing.T, patches string) *model.Extension {
 	t.Helper()
-	f := decoded(model.Object[*networking.EnvoyFilter]{
+	object := decoded(model.Object[*networking.EnvoyFilter]{
 		Key:  resource.Key{Kind: resource.EnvoyFilter, Namespace: "default", Name: "a"},
 		Spec: read(t, &networking.EnvoyFilter{}, "configPatches:\n"+patches),
 	})
-	return ForProfile([]*Filter{f}, nil, model.Profile{}, nil)
+	return ForProfile([]*Filter{object}, nil, model.Profile{}, nil)
 }
 
 func texts(findings model.Findings) (lines []string) {
@@ -92,18 +92,18 @@ default_filter_chain: {name: rest, filters: [%[7]s]}
 `, inspect, types, rbac, buffer, router, mongo, tcp)
 
 // summary is a listener in a line: its filters, its chains, theirs, and theirs of HTTP.
-func summary(t *testing.T, l *listenerv3.Listener) string {
+func summary(t *testing.T, listener *listenerv3.Listener) string {
 	t.Helper()
 	var b strings.Builder
-	for _, f := range l.GetListenerFilters() {
+	for _, f := range listener.GetListenerFilters() {
 		b.WriteString(f.GetName() + " ")
 	}
-	for _, c := range append(l.GetFilterChains(), l.GetDefaultFilterChain()) {
-		if c == nil {
+	for _, filterChain := range append(listener.GetFilterChains(), listener.GetDefaultFilterChain()) {
+		if filterChain == nil {
 			continue
 		}
-		b.WriteString("| " + c.GetName() + ":")
-		for _, f := range c.GetFilters() {
+		b.WriteString("| " + filterChain.GetName() + ":")
+		for _, f := range filterChain.GetFilters() {
 			m := &hcmv3.HttpConnectionManager{}
 			if f.GetTypedConfig().UnmarshalTo(m) != nil {
 				b.WriteString(" " + f.GetName())
@@ -376,18 +376,18 @@ func TestRoutes(t *testing.T) {
 		return fmt.Sprintf("- {applyTo: %s, match: {routeConfiguration: {%s}}, patch: {operation: %s, value: %s}}\n", to, match, op, value)
 	}
 	summaryOf := func(r *routev3.RouteConfiguration) string {
-		var b strings.Builder
+		var builder strings.Builder
 		for _, v := range r.GetVirtualHosts() {
-			b.WriteString("| " + v.GetName() + ":")
+			builder.WriteString("| " + v.GetName() + ":")
 			for _, r := range v.GetRoutes() {
-				b.WriteString(" " + r.GetMatch().GetPrefix())
+				builder.WriteString(" " + r.GetMatch().GetPrefix())
 				if d := r.GetRoute().GetTimeout(); d != nil {
-					b.WriteString(d.AsDuration().String())
+					builder.WriteString(d.AsDuration().String())
 				}
 			}
-			b.WriteString(" ")
+			builder.WriteString(" ")
 		}
-		return strings.TrimSpace(b.String())
+		return strings.TrimSpace(builder.String())
 	}
 	const unpatched = "| a:443: /a /b3s / | b:443: /"
 	for name, tt := range map[string]struct {

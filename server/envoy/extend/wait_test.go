@@ -60,7 +60,7 @@ func TestPatches_AddNoUnboundedFetch(t *testing.T) {
 	} {
 		patches := "- " + c.value + "\n- {applyTo: LISTENER, patch: {operation: MERGE, value: {stat_prefix: other}}}\n"
 		patches = strings.Replace(patches, "patch", named, 1)
-		l := read(t, &listenerv3.Listener{}, `
+		listener := read(t, &listenerv3.Listener{}, `
 name: 0.0.0.0_80
 address: {socket_address: {address: 0.0.0.0, port_value: 80}}
 filter_chains:
@@ -74,7 +74,7 @@ filter_chains:
 `)
 		var findings model.Findings
 		e := extension(t, patches)
-		now, _ := New(e, networking.EnvoyFilter_GATEWAY, &findings).Listener(l)
+		now, _ := New(e, networking.EnvoyFilter_GATEWAY, &findings).Listener(listener)
 		require.Equal(t, "other", now.GetStatPrefix(), c.value)
 		lines := fmt.Sprint(texts(e.Findings), texts(findings))
 		require.Contains(t, lines, c.why, c.value)

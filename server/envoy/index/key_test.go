@@ -51,17 +51,17 @@ func TestKey_CoversAllViewFields(t *testing.T) {
 		require.Empty(t, keys[k], part)
 		keys[k] = part
 	}
-	for field, p := range map[string]model.Profile{
+	for field, profile := range map[string]model.Profile{
 		"role": {Role: model.Proxyless}, "namespace": {Namespace: "a"}, "captures": {Captures: true}, "labels": {Labels: "a"},
 		"labelled":  {Labelled: true},
 		"on demand": {OnDemand: true}, "large": {Large: true}, "region": {Locality: model.Locality{Region: "a"}},
 		"zone": {Locality: model.Locality{Zone: "a"}}, "sub-zone": {Locality: model.Locality{SubZone: "a"}}, "credentials": {Credentials: "a"},
 		"transparent": {Transparent: true}, "inbound": {Inbound: "a"}, "identity": {Identity: "a"},
 	} {
-		different(model.View{Client: p}, field)
+		different(model.View{Client: profile}, field)
 	}
 	require.Equal(t, 15, reflect.TypeFor[model.Profile]().NumField())
-	r := &model.VirtualService{Version: "1"}
+	rule := &model.VirtualService{Version: "1"}
 	different(model.View{Host: "a"}, "host")
 	different(model.View{Observability: &model.Observation{}}, "logs")
 	different(model.View{Observability: &model.Observation{From: "a"}}, "origin of the logs")
@@ -76,10 +76,10 @@ func TestKey_CoversAllViewFields(t *testing.T) {
 	different(model.View{Service: &model.Service{}}, "service")
 	different(model.View{Service: &model.Service{From: "a"}}, "origin of a service")
 	different(model.View{Policy: model.Policy{From: "a"}}, "policy")
-	different(model.View{RoutesByListener: map[int]*model.VirtualService{0: r}}, "rule")
-	different(model.View{RoutesByListener: map[int]*model.VirtualService{1: r}}, "rule of another part")
-	different(model.View{UnregisteredRoutes: r}, "own rule")
-	different(model.View{BoundVirtualServices: []*model.VirtualService{r}}, "bound rule")
+	different(model.View{RoutesByListener: map[int]*model.VirtualService{0: rule}}, "rule")
+	different(model.View{RoutesByListener: map[int]*model.VirtualService{1: rule}}, "rule of another part")
+	different(model.View{UnregisteredRoutes: rule}, "own rule")
+	different(model.View{BoundVirtualServices: []*model.VirtualService{rule}}, "bound rule")
 	different(model.View{RouteTargets: map[string]model.Target{"a": {}}}, "target")
 	different(model.View{RouteTargets: map[string]model.Target{"a": {Ports: []uint32{1}}}}, "port of a target")
 	different(model.View{RouteTargets: map[string]model.Target{"a": {Policy: model.Policy{From: "a"}}}}, "policy of a target")

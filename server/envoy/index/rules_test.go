@@ -14,12 +14,12 @@ import (
 // Rules are found exactly where they match, the narrowest wildcard first, and no more once they are gone.
 func TestRulesOfAHost(t *testing.T) {
 	patterns := []string{"*", "*.internal", "*-b.internal", "*b.internal", "*a-b.internal", "*.a-b.internal", "a-b.internal", "*.x.internal"}
-	rs := newRules[*networking.DestinationRule]()
+	rules := newRules[*networking.DestinationRule]()
 	key := func(p string) resource.Key {
 		return resource.Key{Kind: resource.DestinationRule, Namespace: "default", Name: p}
 	}
 	for _, p := range patterns {
-		rs.set(key(p), &model.DestinationRule{Key: key(p), Hosts: []string{p}})
+		rules.set(key(p), &model.DestinationRule{Key: key(p), Hosts: []string{p}})
 	}
 	for _, host := range []string{
 		"a-b.internal", "b.internal", "x.a-b.internal", "*.internal", "*.a-b.internal", "*", "elsewhere",
@@ -33,18 +33,18 @@ func TestRulesOfAHost(t *testing.T) {
 			return len(b) - len(a)
 		})
 		var got []string
-		for p, r := range rs.forHost(host) {
+		for p, r := range rules.forHost(host) {
 			require.Equal(t, []string{p}, r.Hosts)
 			got = append(got, p)
 		}
 		require.Equal(t, want, got, host)
 	}
 	for _, p := range patterns {
-		rs.set(key(p), nil)
+		rules.set(key(p), nil)
 	}
-	require.Empty(t, rs.wildcards)
-	require.Empty(t, rs.lengths)
-	for range rs.forHost("a-b.internal") {
+	require.Empty(t, rules.wildcards)
+	require.Empty(t, rules.lengths)
+	for range rules.forHost("a-b.internal") {
 		t.Fatal("no rule found")
 	}
 }

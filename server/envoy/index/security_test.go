@@ -85,18 +85,18 @@ func TestSecurityObjectsSelectClients(t *testing.T) {
 			"a", &securityv1beta1.AuthorizationPolicy{TargetRef: ref(group, "Gateway", "", "")}, gatewayIn("a", nil), false,
 		},
 	} {
-		m := NewMesh()
-		put(t, m, resource.AuthorizationPolicy, tt.namespace, "p", 0, tt.spec)
+		mesh := NewMesh()
+		put(t, mesh, resource.AuthorizationPolicy, tt.namespace, "p", 0, tt.spec)
 		narrowed := tt.profile
-		m.Selectors.Narrow(&narrowed)
+		mesh.Selectors.Narrow(&narrowed)
 		for _, p := range []model.Profile{tt.profile, narrowed} {
-			require.Equal(t, tt.selected, len(m.Security(p, nil).HTTP) > 0, name)
-			require.Empty(t, m.Unenforced(p), name)
+			require.Equal(t, tt.selected, len(mesh.Security(p, nil).HTTP) > 0, name)
+			require.Empty(t, mesh.Unenforced(p), name)
 		}
 		p := tt.profile
 		p.Role = model.Proxyless
-		require.Nil(t, m.Security(p, nil))
-		require.Equal(t, tt.selected, len(m.Unenforced(p)) > 0, name)
+		require.Nil(t, mesh.Security(p, nil))
+		require.Equal(t, tt.selected, len(mesh.Unenforced(p)) > 0, name)
 	}
 }
 
@@ -104,12 +104,12 @@ func TestSecurityObjectsSelectClients(t *testing.T) {
 // services that they name. An irrelevant change leaves it equal.
 func TestSecurity_ChangesWithItsObjects(t *testing.T) {
 	m := NewMesh()
-	a, b := gatewayIn("a", nil), gatewayIn("b", nil)
+	profile, b := gatewayIn("a", nil), gatewayIn("b", nil)
 	deny := &securityv1beta1.AuthorizationPolicy{
 		Action: securityv1beta1.AuthorizationPolicy_DENY, Rules: []*securityv1beta1.Rule{{}},
 	}
 	type state struct{ ofA, ofB string }
-	now := func() state { return state{m.Security(a, nil).From, m.Security(b, nil).From} }
+	now := func() state { return state{m.Security(profile, nil).From, m.Security(b, nil).From} }
 	previous := now()
 	change := func(step string, changesA, changesB bool) {
 		t.Helper()
@@ -173,15 +173,15 @@ func TestSecurity_ChangesWithItsObjects(t *testing.T) {
 // Objects that select clients of a namespace are in istiod's order: those of the namespace, the oldest first, and then
 // those of the root namespace.
 func TestObjectsInOrder(t *testing.T) {
-	m := NewMesh()
+	mesh := NewMesh()
 	for _, o := range []struct {
 		namespace, name string
 		age             int64
 	}{{model.RootNamespace, "root", 9}, {"a", "young", 1}, {"a", "old", 3}, {"a", "b", 2}, {"a", "a", 2}, {"b", "other", 9}} {
-		put(t, m, resource.EnvoyFilter, o.namespace, o.name, o.age, &networking.EnvoyFilter{})
+		put(t, mesh, resource.EnvoyFilter, o.namespace, o.name, o.age, &networking.EnvoyFilter{})
 	}
 	var names []string
-	for _, o := range m.filters.selecting("a", func(*extend.Filter) bool { return true }) {
+	for _, o := range mesh.filters.selecting("a", func(*extend.Filter) bool { return true }) {
 		names = append(names, o.Key.Name)
 	}
 	require.Equal(t, []string{"old", "a", "b", "young", "root"}, names)

@@ -13,7 +13,7 @@ import (
 
 // BenchmarkServe measures the search for the ports of an address among 100,000 endpoints of 10,000 services.
 func BenchmarkServe(b *testing.B) {
-	m := NewMesh()
+	mesh := NewMesh()
 	for i := range 10_000 {
 		spec := &networking.ServiceEntry{
 			Hosts: []string{fmt.Sprintf("s%d.internal", i)}, Resolution: networking.ServiceEntry_STATIC,
@@ -27,11 +27,11 @@ func BenchmarkServe(b *testing.B) {
 		key := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: fmt.Sprint("s", i)}
 		r, err := resource.New(resource.Meta{Key: key}, spec)
 		require.NoError(b, err)
-		require.NoError(b, m.Set(key, r))
+		require.NoError(b, mesh.Set(key, r))
 	}
 	for b.Loop() {
 		p := model.Profile{Namespace: "shop", Captures: true}
-		m.Serve(&p, []string{"10.5.10.10"}, nil)()
+		mesh.Serve(&p, []string{"10.5.10.10"}, nil)()
 		require.NotEmpty(b, p.Inbound)
 	}
 }

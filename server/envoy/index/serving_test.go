@@ -16,7 +16,7 @@ func (r *reviewed) Review() { r.n++ }
 
 // Addresses without clients are dropped, with their served ports.
 func TestServe_DropsAddressesWithoutClients(t *testing.T) {
-	m := NewMesh()
+	mesh := NewMesh()
 	key := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web"}
 	set := func(addresses ...string) {
 		spec := &networking.ServiceEntry{
@@ -28,25 +28,25 @@ func TestServe_DropsAddressesWithoutClients(t *testing.T) {
 		}
 		r, err := resource.New(resource.Meta{Key: key}, spec)
 		require.NoError(t, err)
-		require.NoError(t, m.Set(key, r))
+		require.NoError(t, mesh.Set(key, r))
 	}
 	set("10.0.0.1", "10.0.0.2")
 	p := model.Profile{Namespace: "shop", Captures: true}
 	reviewer := &reviewed{}
-	twice := []func(){m.Serve(&p, []string{"10.0.0.1"}, reviewer), m.Serve(&p, []string{"10.0.0.1"}, reviewer)}
+	twice := []func(){mesh.Serve(&p, []string{"10.0.0.1"}, reviewer), mesh.Serve(&p, []string{"10.0.0.1"}, reviewer)}
 	require.NotEmpty(t, p.Inbound)
 	for _, leave := range twice {
-		require.Len(t, m.serving.places, 1)
+		require.Len(t, mesh.serving.places, 1)
 		set("10.0.0.1")
-		require.Empty(t, m.Moved())
+		require.Empty(t, mesh.Moved())
 		set("10.0.0.2")
-		require.Len(t, m.Moved(), 1)
+		require.Len(t, mesh.Moved(), 1)
 		set("10.0.0.1")
-		require.Len(t, m.Moved(), 1)
+		require.Len(t, mesh.Moved(), 1)
 		leave()
 		leave()
 	}
-	require.Empty(t, m.serving.places)
+	require.Empty(t, mesh.serving.places)
 	set("10.0.0.2")
-	require.Empty(t, m.Moved())
+	require.Empty(t, mesh.Moved())
 }

@@ -35,11 +35,11 @@ func FuzzNode(f *testing.F) {
 			return
 		}
 		testutil.Cost(t, len(b), 200, func() {
-			p := ProfileOf(&node)
-			require.NotEmpty(t, p.Namespace)
-			require.LessOrEqual(t, len(p.LabelMap()), 1+len(b))
-			require.LessOrEqual(t, p.size(), 10_000+20*len(b))
-			_ = p.String()
+			profile := ProfileOf(&node)
+			require.NotEmpty(t, profile.Namespace)
+			require.LessOrEqual(t, len(profile.LabelMap()), 1+len(b))
+			require.LessOrEqual(t, profile.size(), 10_000+20*len(b))
+			_ = profile.String()
 		})
 	})
 }

@@ -226,7 +226,7 @@ func BenchmarkFindMissing(b *testing.B) {
 	var table memstore.Table
 	var objects []*resource.Resource
 	for i := range 10_000 {
-		for _, d := range resource.Decode("a.yaml", fmt.Appendf(nil, `
+		for _, document := range resource.Decode("a.yaml", fmt.Appendf(nil, `
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: e%[1]d, namespace: shop}
@@ -237,8 +237,8 @@ kind: VirtualService
 metadata: {name: r%[1]d, namespace: shop}
 spec: {hosts: [h%[1]d.example], http: [{route: [{destination: {host: h%[1]d.example}}]}]}
 `, i), resource.Options{}) {
-			require.NoError(b, d.Errors.Err())
-			objects = append(objects, d.Resource)
+			require.NoError(b, document.Errors.Err())
+			objects = append(objects, document.Resource)
 		}
 	}
 	table.Apply(objects, nil)

@@ -187,16 +187,16 @@ func TestUnusableProvidersDeny(t *testing.T) {
 // asks no provider.
 func TestHTTPProvider_ClosesConnections(t *testing.T) {
 	config := asks(&httpProvider{Service: "my-custom-ext-authz.foo.svc.cluster.local", Port: 9000})
-	m := newMesh(t, fmt.Sprintf(custom, "default", "to: [{operation: {ports: ['9000']}}]"), config)
-	s := m.Security(workload(), nil)
+	mesh := newMesh(t, fmt.Sprintf(custom, "default", "to: [{operation: {ports: ['9000']}}]"), config)
+	s := mesh.Security(workload(), nil)
 	require.Len(t, s.HTTP, 2)
 	var tcp rbactcpv3.RBAC
 	require.NoError(t, s.TCP[0].GetTypedConfig().UnmarshalTo(&tcp))
 	require.Equal(t, rbacv3.RBAC_DENY, tcp.GetRules().GetAction())
 	require.Len(t, tcp.GetRules().GetPolicies(), 1)
 	require.Len(t, s.Findings, 1)
-	m.Warn = true
-	require.Empty(t, m.Security(workload(), nil).TCP)
+	mesh.Warn = true
+	require.Empty(t, mesh.Security(workload(), nil).TCP)
 
 	objects := strings.Replace(fmt.Sprintf(custom, "default", ""), "namespace: foo",
 		"namespace: foo, annotations: {istio.io/dry-run: 'true'}", 1)
@@ -221,7 +221,7 @@ func TestHTTPProvider_UntranslatableRulesCloseConnections(t *testing.T) {
 		"address": true, "zone": true, "port": true, "large expression": true, "key": true, "metadata": true,
 		"destination": true, "alternatives": true, "field of a newer version": true, "requests only": false,
 	} {
-		m := newMesh(t, "", config)
+		mesh := newMesh(t, "", config)
 		policy, err := resource.New(resource.Meta{Key: key}, &securityv1beta1.AuthorizationPolicy{
 			Action: securityv1beta1.AuthorizationPolicy_CUSTOM, Rules: []*securityv1beta1.Rule{rules[name]},
 			ActionDetail: &securityv1beta1.AuthorizationPolicy_Provider{
@@ -229,10 +229,10 @@ func TestHTTPProvider_UntranslatableRulesCloseConnections(t *testing.T) {
 			},
 		})
 		require.NoError(t, err)
-		require.NoError(t, m.Set(key, policy))
+		require.NoError(t, mesh.Set(key, policy))
 		client := workload()
 		client.Large = false
-		secured := m.Security(client, nil)
+		secured := mesh.Security(client, nil)
 		require.Len(t, secured.HTTP, 2, name)
 		if !closes {
 			require.Empty(t, secured.TCP, name)

@@ -147,26 +147,26 @@ func TestGoldens(t *testing.T) {
 					input = inputs[plain]
 				}
 				used[input] = true
-				s := secured(t, filepath.Join(dir, input+"-in.yaml"), configs[plain])
-				var got []proto.Message
+				security := secured(t, filepath.Join(dir, input+"-in.yaml"), configs[plain])
+				var messages []proto.Message
 				if protocol == "http" {
-					for _, f := range s.HTTP {
-						got = append(got, f)
+					for _, f := range security.HTTP {
+						messages = append(messages, f)
 					}
 				} else {
-					for _, f := range s.TCP {
-						got = append(got, f)
+					for _, f := range security.TCP {
+						messages = append(messages, f)
 					}
 				}
-				equal := len(got) == len(outputs)
-				for i := range min(len(got), len(outputs)) {
+				equal := len(messages) == len(outputs)
+				for i := range min(len(messages), len(outputs)) {
 					want := parsed(t, filepath.Join(dir, outputs[i]), protocol)
 					if differs[name] == "" {
-						require.Equal(t, protojson.Format(want), protojson.Format(got[i]), outputs[i])
+						require.Equal(t, protojson.Format(want), protojson.Format(messages[i]), outputs[i])
 					}
-					equal = equal && proto.Equal(want, got[i])
+					equal = equal && proto.Equal(want, messages[i])
 				}
-				require.Equal(t, differs[name] == "", equal, "%d filters of %d: %s", len(got), len(outputs), differs[name])
+				require.Equal(t, differs[name] == "", equal, "%d filters of %d: %s", len(messages), len(outputs), differs[name])
 			})
 		}
 		for _, e := range entries {
@@ -205,12 +205,12 @@ func parsed(t *testing.T, file, protocol string) proto.Message {
 	require.NoError(t, err)
 	text, err = yaml.YAMLToJSON(text)
 	require.NoError(t, err)
-	var m proto.Message = new(hcmv3.HttpFilter)
+	var message proto.Message = new(hcmv3.HttpFilter)
 	if protocol == "tcp" {
-		m = new(listenerv3.Filter)
+		message = new(listenerv3.Filter)
 	}
-	require.NoError(t, protojson.Unmarshal(text, m))
-	return m
+	require.NoError(t, protojson.Unmarshal(text, message))
+	return message
 }
 
 // secured returns the translation of a file for a workload in namespace foo with a MeshConfig, which may be nil.
@@ -237,14 +237,14 @@ func workload() model.Profile {
 // newMesh has the objects of a text, a MeshConfig, which may be nil, and the service my-custom-ext-authz.
 func newMesh(t *testing.T, text string, config *meshv1alpha1.MeshConfig) *index.Mesh {
 	t.Helper()
-	m := index.NewMesh()
+	mesh := index.NewMesh()
 	set := func(kind resource.Kind, namespace, name string, created time.Time, spec proto.Message,
 		annotations map[string]string,
 	) {
 		key := resource.Key{Kind: kind, Namespace: namespace, Name: name}
 		r, err := resource.New(resource.Meta{Key: key, Created: created, Annotations: annotations}, spec)
 		require.NoError(t, err)
-		require.NoError(t, m.Set(r.Key(), r))
+		require.NoError(t, mesh.Set(r.Key(), r))
 	}
 	set(resource.ServiceEntry, "foo", "authorizer", time.Time{}, &networking.ServiceEntry{
 		Hosts: []string{"my-custom-ext-authz.foo.svc.cluster.local"}, Resolution: networking.ServiceEntry_DNS,
@@ -253,15 +253,15 @@ func newMesh(t *testing.T, text string, config *meshv1alpha1.MeshConfig) *index.
 	if config != nil {
 		set(resource.MeshConfig, model.RootNamespace, "default", time.Time{}, config, nil)
 	}
-	for i, doc := range resource.Decode("test.yaml", []byte(text), resource.Options{}) {
-		if doc.Resource == nil {
-			require.Empty(t, doc.Errors)
+	for i, document := range resource.Decode("test.yaml", []byte(text), resource.Options{}) {
+		if document.Resource == nil {
+			require.Empty(t, document.Errors)
 			continue
 		}
-		spec, err := doc.Resource.Spec()
+		spec, err := document.Resource.Spec()
 		require.NoError(t, err)
-		key := doc.Resource.Key()
-		set(key.Kind, key.Namespace, key.Name, time.Unix(int64(i), 0), spec, doc.Resource.Annotations())
+		key := document.Resource.Key()
+		set(key.Kind, key.Namespace, key.Name, time.Unix(int64(i), 0), spec, document.Resource.Annotations())
 	}
-	return m
+	return mesh
 }

@@ -83,24 +83,24 @@ func TestStrictWithoutIdentity(t *testing.T) {
 		Peers:  []*model.PeerAuthentication{peer("a", 1, strict, map[uint32]mode{1: strict, 2: disable})},
 		Config: &model.MeshConfig{Spec: &meshv1alpha1.MeshConfig{}},
 	}
-	s := Translate(objects)
-	require.Equal(t, model.Strict, s.Mutual)
-	require.Equal(t, map[uint32]model.MutualTLS{1: model.Strict, 2: model.Disabled}, s.MutualByPort)
-	require.False(t, s.Plaintext)
-	require.Len(t, s.Findings, 1)
-	require.Contains(t, s.Findings[0].Why, "refuse")
-	require.Equal(t, []resource.Key{objects.Peers[0].Key}, s.Objects)
+	security := Translate(objects)
+	require.Equal(t, model.Strict, security.Mutual)
+	require.Equal(t, map[uint32]model.MutualTLS{1: model.Strict, 2: model.Disabled}, security.MutualByPort)
+	require.False(t, security.Plaintext)
+	require.Len(t, security.Findings, 1)
+	require.Contains(t, security.Findings[0].Why, "refuse")
+	require.Equal(t, []resource.Key{objects.Peers[0].Key}, security.Objects)
 
 	objects.Warn = true
-	s = Translate(objects)
-	require.True(t, s.Plaintext)
-	require.Contains(t, s.Findings[0].Why, "plaintext")
+	security = Translate(objects)
+	require.True(t, security.Plaintext)
+	require.Contains(t, security.Findings[0].Why, "plaintext")
 
 	objects.Client.Identity = model.IdentitySPIRE
-	s = Translate(objects)
-	require.Equal(t, model.Strict, s.Mutual)
-	require.False(t, s.Plaintext)
-	require.Empty(t, s.Findings)
+	security = Translate(objects)
+	require.Equal(t, model.Strict, security.Mutual)
+	require.False(t, security.Plaintext)
+	require.Empty(t, security.Findings)
 }
 
 // Settings that differ change the fingerprint.

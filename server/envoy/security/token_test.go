@@ -24,20 +24,20 @@ const (
 
 func tokensBy(t *testing.T, rules string) (*jwtv3.JwtAuthentication, *model.Security) {
 	t.Helper()
-	s := securedBy(t,
+	security := securedBy(t,
 		"apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {name: t, namespace: foo}\nspec: "+
 			"{jwtRules: ["+
 			rules+"]}\n", nil)
-	if len(s.HTTP) == 0 {
-		return nil, s
+	if len(security.HTTP) == 0 {
+		return nil, security
 	}
-	require.Len(t, s.HTTP, 1)
-	require.Equal(t, "envoy.filters.http.jwt_authn", s.HTTP[0].GetName())
-	require.Empty(t, s.TCP)
+	require.Len(t, security.HTTP, 1)
+	require.Equal(t, "envoy.filters.http.jwt_authn", security.HTTP[0].GetName())
+	require.Empty(t, security.TCP)
 	out := new(jwtv3.JwtAuthentication)
-	require.NoError(t, s.HTTP[0].GetTypedConfig().UnmarshalTo(out))
+	require.NoError(t, security.HTTP[0].GetTypedConfig().UnmarshalTo(out))
 	require.Empty(t, model.Refused(out))
-	return out, s
+	return out, security
 }
 
 // TestTokens compares rules of tokens with istiod's translation for a gateway.
@@ -82,11 +82,11 @@ func TestTokens(t *testing.T) {
 			`"prefix":"/"},"requires":{"requiresAll":{"requirements":[{"providerName":"origins-1"},` + optional("origins-0") +
 			`]}}}],"bypassCorsPreflight":true}`,
 	} {
-		got, s := tokensBy(t, rules)
+		got, security := tokensBy(t, rules)
 		wanted := new(jwtv3.JwtAuthentication)
 		require.NoError(t, protojson.Unmarshal([]byte(want), wanted))
 		require.Equal(t, protojson.Format(wanted), protojson.Format(got), rules)
-		require.Empty(t, s.Findings, rules)
+		require.Empty(t, security.Findings, rules)
 	}
 	noRules, _ := tokensBy(t, "")
 	require.Nil(t, noRules)
@@ -143,11 +143,11 @@ func TestTokensWithoutKeys(t *testing.T) {
 		"{issuer: i, jwksUri: 'http://" + keyHost + ":9000/', timeout: -1s}":                     "Envoy would refuse it",
 		"{issuer: i, jwks: '" + someSet + "', outputClaimToHeaders: [{header: \"\", claim: x}]}": "Envoy would refuse it",
 	} {
-		got, s := tokensBy(t, rules)
+		jwtAuthentication, s := tokensBy(t, rules)
 		require.Len(t, s.Findings, 1, rules)
 		require.Contains(t, s.Findings[0].Why, why, rules)
 		require.Contains(t, s.Findings[0].Why, "no token of the issuer is accepted", rules)
-		require.Contains(t, got.GetProviders()["origins-0"].GetLocalJwks().GetInlineString(), "Ed25519", rules)
-		require.Equal(t, "i", got.GetProviders()["origins-0"].GetIssuer())
+		require.Contains(t, jwtAuthentication.GetProviders()["origins-0"].GetLocalJwks().GetInlineString(), "Ed25519", rules)
+		require.Equal(t, "i", jwtAuthentication.GetProviders()["origins-0"].GetIssuer())
 	}
 }

@@ -14,7 +14,7 @@ import (
 func TestEqualEndpoints_EncodedOnce(t *testing.T) {
 	plain, heavy := &networking.WorkloadEntry{}, &networking.WorkloadEntry{Weight: 3, Locality: "eu/a/1"}
 	labels := map[string]string{"version": "v1"}
-	p := &model.Port{Number: 80, Endpoints: func() []model.Endpoint {
+	port := &model.Port{Number: 80, Endpoints: func() []model.Endpoint {
 		return []model.Endpoint{
 			{Address: "10.0.0.1", Spec: plain, Labels: labels},
 			{Address: "10.0.0.2", Spec: plain, Labels: labels},
@@ -23,16 +23,16 @@ func TestEqualEndpoints_EncodedOnce(t *testing.T) {
 			{Address: "unix:///run/s", Spec: &networking.WorkloadEntry{}},
 		}
 	}}
-	a := decodedAssignment(assignment(p, "c", nil, clusterv3.Cluster_EDS, placement{}, new(model.Findings)))
+	a := decodedAssignment(assignment(port, "c", nil, clusterv3.Cluster_EDS, placement{}, new(model.Findings)))
 	got := make(map[string][]string)
 	for _, l := range a.GetEndpoints() {
-		for _, e := range l.GetLbEndpoints() {
-			host := e.GetEndpoint().GetAddress()
+		for _, lbEndpoint := range l.GetLbEndpoints() {
+			host := lbEndpoint.GetEndpoint().GetAddress()
 			got[l.GetLocality().GetRegion()] = append(got[l.GetLocality().GetRegion()],
 				host.GetSocketAddress().GetAddress()+host.GetPipe().GetPath()+
-					e.GetMetadata().GetFilterMetadata()["istio"].GetFields()["workload"].GetStringValue()+
-					string(rune('0'+e.GetLoadBalancingWeight().GetValue())))
-			require.Empty(t, e.ProtoReflect().GetUnknown())
+					lbEndpoint.GetMetadata().GetFilterMetadata()["istio"].GetFields()["workload"].GetStringValue()+
+					string(rune('0'+lbEndpoint.GetLoadBalancingWeight().GetValue())))
+			require.Empty(t, lbEndpoint.ProtoReflect().GetUnknown())
 		}
 	}
 	require.Equal(t, map[string][]string{

@@ -22,13 +22,13 @@ func placed(t *testing.T, setting *networking.LocalityLoadBalancerSetting, label
 			Labels: map[string]string{"version": l[:2]},
 		})
 	}
-	p := &model.Port{Number: 80, Endpoints: func() []model.Endpoint { return endpoints }}
+	port := &model.Port{Number: 80, Endpoints: func() []model.Endpoint { return endpoints }}
 	policy := &networking.TrafficPolicy{LoadBalancer: &networking.LoadBalancerSettings{LocalityLbSetting: setting}}
 	if outliers {
 		policy.OutlierDetection = &networking.OutlierDetection{}
 	}
 	got := make(map[string][2]uint32)
-	a := assignment(p, "c", nil, clusterv3.Cluster_EDS, placementOf(model.Profile{
+	a := assignment(port, "c", nil, clusterv3.Cluster_EDS, placementOf(model.Profile{
 		Locality: model.Locality{Region: "eu", Zone: "a", SubZone: "1"},
 		Labels:   labels, Labelled: labels != "",
 	}, policy), new(model.Findings))

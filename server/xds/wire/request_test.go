@@ -21,7 +21,7 @@ import (
 
 func FuzzRequest(f *testing.F) {
 	node := &corev3.Node{Id: "n", Cluster: "c"}
-	for _, m := range []proto.Message{
+	for _, message := range []proto.Message{
 		&discoveryv3.DiscoveryRequest{
 			VersionInfo: "v", Node: node, ResourceNames: []string{"a", "b"}, TypeUrl: "t", ResponseNonce: "n",
 			ErrorDetail: &status.Status{Message: "bad"},
@@ -31,7 +31,7 @@ func FuzzRequest(f *testing.F) {
 			InitialResourceVersions: map[string]string{"a": "1", "": "2"}, ResponseNonce: "n", ErrorDetail: &status.Status{Message: "bad"},
 		},
 	} {
-		b, err := proto.Marshal(m)
+		b, err := proto.Marshal(message)
 		require.NoError(f, err)
 		f.Add(b)
 	}
@@ -98,15 +98,15 @@ func TestRequestInSmallParts_CopiedOnce(t *testing.T) {
 	for part := range slices.Chunk(b, leastPart/2) {
 		data = append(data, mem.SliceBuffer(part))
 	}
-	r := &Request{Delta: true}
+	request := &Request{Delta: true}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	require.NoError(t, r.Unmarshal(data))
+	require.NoError(t, request.Unmarshal(data))
 	runtime.ReadMemStats(&after)
-	require.Equal(t, len(m.InitialResourceVersions), r.VersionCount)
+	require.Equal(t, len(m.InitialResourceVersions), request.VersionCount)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(len(b)*3/2))
 	clear(b)
-	for entry := range r.Initial.All() {
+	for entry := range request.Initial.All() {
 		_, version, err := MapEntry(entry)
 		require.NoError(t, err)
 		require.Equal(t, "0123456789", string(version), "it is ours")
@@ -122,39 +122,39 @@ func TestReducedRequest_HoldsItsMemory(t *testing.T) {
 	}
 	b, err := proto.Marshal(m)
 	require.NoError(t, err)
-	r := &Request{Delta: true, MaxCost: 10}
-	require.NoError(t, r.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}))
-	require.True(t, r.TooMany())
+	request := &Request{Delta: true, MaxCost: 10}
+	require.NoError(t, request.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}))
+	require.True(t, request.TooMany())
 	released := false
-	r.OnRelease(func() { released = true })
-	require.NoError(t, r.DecodeFiltered(func([]byte) bool { return false }))
-	require.NotNil(t, r.Initial)
-	require.NotNil(t, r.Release)
-	r.Release()
+	request.OnRelease(func() { released = true })
+	require.NoError(t, request.DecodeFiltered(func([]byte) bool { return false }))
+	require.NotNil(t, request.Initial)
+	require.NotNil(t, request.Release)
+	request.Release()
 	require.True(t, released)
 }
 
 func TestDecode_StopsAtTooManyNames(t *testing.T) {
 	long := strings.Repeat("n", 1000) // counts as eight
-	for _, m := range []proto.Message{
+	for _, message := range []proto.Message{
 		&discoveryv3.DiscoveryRequest{ResourceNames: []string{"a", "b", long}},
 		&discoveryv3.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{"a", "b"}, ResourceNamesUnsubscribe: []string{long}},
 		&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: map[string]string{
 			"a": "1", "b": "1", "c": "1", "d": "1", "e": "1", "f": "1", "g": "1", "h": "1", "i": "1", "j": "1",
 		}},
 	} {
-		b, err := proto.Marshal(m)
+		b, err := proto.Marshal(message)
 		require.NoError(t, err)
-		_, sotw := m.(*discoveryv3.DiscoveryRequest)
-		r := Request{Delta: !sotw, MaxCost: 9}
-		require.NoError(t, r.Decode(b))
-		require.True(t, r.TooMany())
-		require.LessOrEqual(t, len(r.Names)+len(r.Subscribe)+len(r.Unsubscribe), 3)
-		require.Nil(t, r.Initial)
-		r.MaxCost = 10
-		require.NoError(t, r.Decode(b))
-		require.False(t, r.TooMany())
-		require.Len(t, append(append(r.Names, r.Subscribe...), r.Unsubscribe...), 3*r.Cost/10)
+		_, sotw := message.(*discoveryv3.DiscoveryRequest)
+		request := Request{Delta: !sotw, MaxCost: 9}
+		require.NoError(t, request.Decode(b))
+		require.True(t, request.TooMany())
+		require.LessOrEqual(t, len(request.Names)+len(request.Subscribe)+len(request.Unsubscribe), 3)
+		require.Nil(t, request.Initial)
+		request.MaxCost = 10
+		require.NoError(t, request.Decode(b))
+		require.False(t, request.TooMany())
+		require.Len(t, append(append(request.Names, request.Subscribe...), request.Unsubscribe...), 3*request.Cost/10)
 	}
 }
 
@@ -166,14 +166,14 @@ func TestLongField_InManyParts(t *testing.T) {
 	for part := range bytes.Lines(bytes.ReplaceAll(text, []byte(strings.Repeat("n", 100)), []byte(strings.Repeat("n", 99)+"\n"))) {
 		parts = append(parts, part)
 	}
-	r := Request{Delta: true}
-	allocated := testing.AllocsPerRun(1, func() { require.NoError(t, r.Decode(parts...)) })
+	request := Request{Delta: true}
+	allocated := testing.AllocsPerRun(1, func() { require.NoError(t, request.Decode(parts...)) })
 	require.Less(t, allocated, 50.0)
-	require.Equal(t, strings.Repeat("n", maxNonce), r.Nonce)
+	require.Equal(t, strings.Repeat("n", maxNonce), request.Nonce)
 
 	group := append([]byte{15<<3 | 3}, 15<<3|4)
-	require.ErrorIs(t, r.Decode(group), errGroup)
-	require.ErrorContains(t, r.Decode(text[:100]), "unexpected EOF")
+	require.ErrorIs(t, request.Decode(group), errGroup)
+	require.ErrorContains(t, request.Decode(text[:100]), "unexpected EOF")
 }
 
 // An unknown field is skipped without being joined, and the fields after it are read.
@@ -191,13 +191,13 @@ func TestUnknownLongField_Skipped(t *testing.T) {
 			parts = append(parts, text[begin:begin+n])
 			begin += n
 		}
-		r := Request{Delta: true}
+		request := Request{Delta: true}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		require.NoError(t, r.Decode(parts...))
+		require.NoError(t, request.Decode(parts...))
 		runtime.ReadMemStats(&after)
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
-		require.Equal(t, "n", r.Nonce)
-		require.ErrorContains(t, r.Decode(parts[:len(parts)-110]...), "unexpected EOF")
+		require.Equal(t, "n", request.Nonce)
+		require.ErrorContains(t, request.Decode(parts[:len(parts)-110]...), "unexpected EOF")
 	}
 }

@@ -17,21 +17,21 @@ import (
 // bytes: kept texts may get into the answers of CSDS and of istioctl, and into pages.
 func TestTextsOfRequests(t *testing.T) {
 	const mark = "QQ"
-	for _, m := range []proto.Message{&discoveryv3.DiscoveryRequest{}, &discoveryv3.DeltaDiscoveryRequest{}} {
-		_, delta := m.(*discoveryv3.DeltaDiscoveryRequest)
+	for _, message := range []proto.Message{&discoveryv3.DiscoveryRequest{}, &discoveryv3.DeltaDiscoveryRequest{}} {
+		_, delta := message.(*discoveryv3.DeltaDiscoveryRequest)
 		keptTexts, walked := 0, 0
-		eachText(m.ProtoReflect(), mark, 9, func() {
+		eachText(message.ProtoReflect(), mark, 9, func() {
 			walked++
-			b, err := proto.Marshal(m)
+			b, err := proto.Marshal(message)
 			require.NoError(t, err)
 			good := &Request{Delta: delta}
-			require.NoError(t, good.Decode(b), "%v", m)
+			require.NoError(t, good.Decode(b), "%v", message)
 			if bytes.Contains(texts(t, good), []byte(mark)) {
 				keptTexts++
 			}
 			bad := &Request{Delta: delta}
 			if bad.Decode(bytes.ReplaceAll(b, []byte(mark), []byte("\xff\xfe"))) == nil && CheckTypeURL(bad.TypeURL) == nil {
-				require.True(t, utf8.Valid(texts(t, bad)), "%v", m)
+				require.True(t, utf8.Valid(texts(t, bad)), "%v", message)
 			}
 		})
 		require.Greater(t, keptTexts, 15, "of %d", walked)
@@ -39,47 +39,47 @@ func TestTextsOfRequests(t *testing.T) {
 }
 
 // eachText calls f with each text that m may have set to text, one at a time, in messages nested up to a depth.
-func eachText(m protoreflect.Message, text string, depth int, f func()) {
-	set := func(fd protoreflect.FieldDescriptor, v protoreflect.Value, put func(protoreflect.Value)) {
+func eachText(message protoreflect.Message, text string, depth int, f func()) {
+	set := func(fd protoreflect.FieldDescriptor, value protoreflect.Value, put func(protoreflect.Value)) {
 		switch {
 		case fd.Kind() == protoreflect.StringKind:
 			put(protoreflect.ValueOfString(text))
 			f()
 		case fd.Message() != nil && depth > 0:
-			put(v)
-			eachText(v.Message(), text, depth-1, f)
+			put(value)
+			eachText(value.Message(), text, depth-1, f)
 		}
 	}
-	for i := range m.Descriptor().Fields().Len() {
-		switch fd := m.Descriptor().Fields().Get(i); {
+	for i := range message.Descriptor().Fields().Len() {
+		switch fd := message.Descriptor().Fields().Get(i); {
 		case fd.IsMap():
-			entries := m.Mutable(fd).Map()
+			entries := message.Mutable(fd).Map()
 			entries.Set(protoreflect.ValueOfString(text).MapKey(), entries.NewValue())
 			f()
-			m.Clear(fd)
-			entries = m.Mutable(fd).Map()
+			message.Clear(fd)
+			entries = message.Mutable(fd).Map()
 			set(fd.MapValue(), entries.NewValue(), func(v protoreflect.Value) { entries.Set(protoreflect.ValueOfString("k").MapKey(), v) })
-			m.Clear(fd)
+			message.Clear(fd)
 		case fd.IsList():
-			elements := m.Mutable(fd).List()
+			elements := message.Mutable(fd).List()
 			set(fd, elements.NewElement(), func(v protoreflect.Value) { elements.Append(v) })
-			m.Clear(fd)
+			message.Clear(fd)
 		default:
-			set(fd, m.NewField(fd), func(v protoreflect.Value) { m.Set(fd, v) })
-			m.Clear(fd)
+			set(fd, message.NewField(fd), func(v protoreflect.Value) { message.Set(fd, v) })
+			message.Clear(fd)
 		}
 	}
 }
 
 // texts returns all texts that a request keeps.
-func texts(t *testing.T, r *Request) []byte {
+func texts(t *testing.T, request *Request) []byte {
 	t.Helper()
-	_, err := proto.Marshal(r.Node)
+	_, err := proto.Marshal(request.Node)
 	require.NoError(t, err, "the node is sent by CSDS")
-	text := fmt.Appendf(nil, "%s %s %s %s %s %s %s %v", r.TypeURL, r.Version, r.Nonce, r.Names,
-		r.Subscribe, r.Unsubscribe, r.Err.GetMessage(), r.Node)
-	if r.Initial != nil {
-		for entry := range r.Initial.All() {
+	text := fmt.Appendf(nil, "%s %s %s %s %s %s %s %v", request.TypeURL, request.Version, request.Nonce, request.Names,
+		request.Subscribe, request.Unsubscribe, request.Err.GetMessage(), request.Node)
+	if request.Initial != nil {
+		for entry := range request.Initial.All() {
 			name, version, _ := MapEntry(entry)
 			text = fmt.Appendf(text, " %s %s", name, version)
 		}

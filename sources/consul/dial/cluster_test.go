@@ -29,17 +29,17 @@ func TestCluster(t *testing.T) {
 		"the datacenter is not there": {500, "No path to datacenter", "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
 				assert.Equal(t, "/v1/connect/ca/roots", r.URL.Path)
 				assert.True(t, r.URL.Query().Has("consistent"))
-				w.Header().Set("X-Consul-Index", "9")
-				w.Header().Set("X-Consul-LastContact", "0")
-				w.Header().Set("X-Consul-KnownLeader", "true")
-				w.WriteHeader(c.status)
-				_, _ = io.WriteString(w, c.body)
+				response.Header().Set("X-Consul-Index", "9")
+				response.Header().Set("X-Consul-LastContact", "0")
+				response.Header().Set("X-Consul-KnownLeader", "true")
+				response.WriteHeader(c.status)
+				_, _ = io.WriteString(response, c.body)
 			}))
-			defer s.Close()
-			client, err := New(Address{Host: s.Listener.Addr().String()}, Settings{})
+			defer server.Close()
+			client, err := New(Address{Host: server.Listener.Addr().String()}, Settings{})
 			require.NoError(t, err)
 			defer client.Close()
 			got, err := client.Cluster(t.Context(), "")

@@ -134,15 +134,15 @@ type consul struct {
 	answer  func(w http.ResponseWriter)
 }
 
-func (c *consul) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (c *consul) ServeHTTP(response http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.request = r
 	if c.answer != nil {
-		c.answer(w)
+		c.answer(response)
 		return
 	}
-	w.WriteHeader(http.StatusNotFound)
+	response.WriteHeader(http.StatusNotFound)
 }
 
 func (c *consul) token() string {
@@ -152,11 +152,11 @@ func (c *consul) token() string {
 }
 
 // client makes one that is closed with the test.
-func client(t *testing.T, address string, s Settings) *Client {
+func client(t *testing.T, address string, settings Settings) *Client {
 	t.Helper()
 	a, err := Parse("consul", address)
 	require.NoError(t, err)
-	c, err := New(a, s)
+	c, err := New(a, settings)
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
@@ -232,11 +232,11 @@ func TestUnixSocketAndPathPrefix(t *testing.T) {
 	require.Equal(t, "/proxied/v1/kv/x", server.request.URL.Path)
 
 	path := filepath.Join(t.TempDir(), "s")
-	lis, err := net.Listen("unix", path)
+	listener, err := net.Listen("unix", path)
 	require.NoError(t, err)
 	s := httptest.NewUnstartedServer(server)
 	require.NoError(t, s.Listener.Close())
-	s.Listener = lis
+	s.Listener = listener
 	s.Start()
 	t.Cleanup(s.Close)
 	t.Setenv("CONSUL_HTTP_ADDR", "unix://"+path)
@@ -305,12 +305,12 @@ func TestClassifyAnswers(t *testing.T) {
 		{400, "Failed to create boolean expression evaluator", "", Failure{Kind: Refused}, sources.Unreachable},
 		{200, "[{", "", Failure{Kind: Unreachable}, sources.Unreachable},
 	} {
-		server.answer = func(w http.ResponseWriter) {
+		server.answer = func(response http.ResponseWriter) {
 			if a.retryAfter != "" {
-				w.Header().Set("Retry-After", a.retryAfter)
+				response.Header().Set("Retry-After", a.retryAfter)
 			}
-			w.WriteHeader(a.status)
-			_, _ = io.WriteString(w, a.body)
+			response.WriteHeader(a.status)
+			_, _ = io.WriteString(response, a.body)
 		}
 		err := read(t, c)
 		require.Equal(t, a.want, Classify(err), "%d %s", a.status, a.body)
@@ -381,11 +381,11 @@ func TestPulse(t *testing.T) {
 		{"false", "6961", Pulse{LastContact: 6961 * time.Millisecond}},
 		{"true", "12000", Pulse{KnownLeader: true, LastContact: 12 * time.Second}},
 	} {
-		server.answer = func(w http.ResponseWriter) {
-			w.Header().Set("X-Consul-Index", "7")
-			w.Header().Set("X-Consul-KnownLeader", a.leader)
-			w.Header().Set("X-Consul-LastContact", a.contact)
-			_, _ = io.WriteString(w, "[]")
+		server.answer = func(response http.ResponseWriter) {
+			response.Header().Set("X-Consul-Index", "7")
+			response.Header().Set("X-Consul-KnownLeader", a.leader)
+			response.Header().Set("X-Consul-LastContact", a.contact)
+			_, _ = io.WriteString(response, "[]")
 		}
 		got, err := c.Pulse(t.Context(), "dc2")
 		require.NoError(t, err)

@@ -10,12 +10,12 @@ import (
 )
 
 func TestVitals_OfWorstScope(t *testing.T) {
-	v := &Vitals{}
-	require.Zero(t, testutil.CollectAndCount(v), "no server was queried yet")
-	v.Set("datacenter dc1", Pulse{KnownLeader: true, LastContact: 20 * time.Millisecond})
-	v.Set("datacenter dc2", Pulse{LastContact: 3 * time.Second})
-	v.Set("datacenter dc3", Pulse{KnownLeader: true})
-	require.NoError(t, testutil.CollectAndCompare(v, strings.NewReader(`
+	vitals := &Vitals{}
+	require.Zero(t, testutil.CollectAndCount(vitals), "no server was queried yet")
+	vitals.Set("datacenter dc1", Pulse{KnownLeader: true, LastContact: 20 * time.Millisecond})
+	vitals.Set("datacenter dc2", Pulse{LastContact: 3 * time.Second})
+	vitals.Set("datacenter dc3", Pulse{KnownLeader: true})
+	require.NoError(t, testutil.CollectAndCompare(vitals, strings.NewReader(`
 		# HELP tributary_consul_known_leader Whether the server that answers knows a leader (1), as last asked.
 		# TYPE tributary_consul_known_leader gauge
 		tributary_consul_known_leader 0
@@ -23,8 +23,8 @@ func TestVitals_OfWorstScope(t *testing.T) {
 		# TYPE tributary_consul_last_contact_seconds gauge
 		tributary_consul_last_contact_seconds 3
 	`)))
-	v.Set("datacenter dc2", Pulse{KnownLeader: true})
-	require.NoError(t, testutil.CollectAndCompare(v, strings.NewReader(`
+	vitals.Set("datacenter dc2", Pulse{KnownLeader: true})
+	require.NoError(t, testutil.CollectAndCompare(vitals, strings.NewReader(`
 		# HELP tributary_consul_known_leader Whether the server that answers knows a leader (1), as last asked.
 		# TYPE tributary_consul_known_leader gauge
 		tributary_consul_known_leader 1

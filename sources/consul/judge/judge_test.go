@@ -90,11 +90,11 @@ func TestPresenceAndAbsence(t *testing.T) {
 // TestLossOfData is the table of the signs of lost data: the baseline has ten names at index 5.
 func TestLossOfData(t *testing.T) {
 	missing := func(n int, changes ...func(*Compared)) Compared {
-		c := Compared{HasBaseline: true, Index: 5, Before: 10, Now: 10 - n, Missing: n}
+		compared := Compared{HasBaseline: true, Index: 5, Before: 10, Now: 10 - n, Missing: n}
 		for _, f := range changes {
-			f(&c)
+			f(&compared)
 		}
-		return c
+		return compared
 	}
 	outage := func(c *Compared) { c.Outage = true }
 	services := func(c *Compared) { c.OneByOne = true }
@@ -148,11 +148,11 @@ func TestIsOtherCluster(t *testing.T) {
 
 func TestCreateIndexes_Compare(t *testing.T) {
 	before := CreateIndexes{"kept": 3, "remade": 4, "gone": 5, "unknown": 0}
-	var c Compared
-	before.Compare(CreateIndexes{"kept": 3, "remade": 8, "new": 9, "unknown": 2}, 7, &c)
-	assert.Equal(t, Compared{SameCreation: 1, Recreated: 1}, c)
-	before.Compare(CreateIndexes{"remade": 7}, 7, &c)
-	assert.Equal(t, Compared{SameCreation: 1, Recreated: 2, Rewritten: true}, c, "at index 7 it had been made at 4")
+	var compared Compared
+	before.Compare(CreateIndexes{"kept": 3, "remade": 8, "new": 9, "unknown": 2}, 7, &compared)
+	assert.Equal(t, Compared{SameCreation: 1, Recreated: 1}, compared)
+	before.Compare(CreateIndexes{"remade": 7}, 7, &compared)
+	assert.Equal(t, Compared{SameCreation: 1, Recreated: 2, Rewritten: true}, compared, "at index 7 it had been made at 4")
 }
 
 func TestWhy(t *testing.T) {

@@ -23,19 +23,19 @@ type example struct {
 
 func TestGolden(t *testing.T) {
 	sourcetest.RunGolden(t, func(t *testing.T, g example) string {
-		m, err := mapping.New(g.Options, sourcetest.VIPs{})
+		mapper, err := mapping.New(g.Options, sourcetest.VIPs{})
 		require.NoError(t, err)
-		var out bytes.Buffer
-		fmt.Fprintf(&out, "# %s\n", g.Why)
+		var buffer bytes.Buffer
+		fmt.Fprintf(&buffer, "# %s\n", g.Why)
 		for i, step := range g.Steps {
 			if len(g.Steps) > 1 {
-				fmt.Fprintf(&out, "# step %d\n", i+1)
+				fmt.Fprintf(&buffer, "# step %d\n", i+1)
 			}
-			rs, rejects, warnings := mapped(m, step.Services[0].Name, step.Services)
-			out.WriteString(show(t, rs, rejects, warnings))
+			rs, rejects, warnings := mapped(mapper, step.Services[0].Name, step.Services)
+			buffer.WriteString(show(t, rs, rejects, warnings))
 			requireValid(t, rs)
 		}
-		return out.String()
+		return buffer.String()
 	})
 }
 
@@ -47,14 +47,14 @@ func mapped(m *mapping.Mapper, name string, services []mapping.Service) ([]*reso
 
 // show prints the results of a mapping.
 func show(t require.TestingT, rs []*resource.Resource, rejects []sources.Reject, warnings []string) string {
-	var b strings.Builder
+	var builder strings.Builder
 	for _, w := range warnings {
-		fmt.Fprintf(&b, "# warning: %s\n", w)
+		fmt.Fprintf(&builder, "# warning: %s\n", w)
 	}
 	for _, r := range rejects {
-		fmt.Fprintf(&b, "# reject: %v\n", r.Err)
+		fmt.Fprintf(&builder, "# reject: %v\n", r.Err)
 	}
-	return b.String() + sourcetest.Show(t, rs)
+	return builder.String() + sourcetest.Show(t, rs)
 }
 
 func requireValid(t require.TestingT, rs []*resource.Resource) {

@@ -24,9 +24,9 @@ func newMapper(t *testing.T, o mapping.Options) *mapping.Mapper {
 
 // http returns a service with an instance on each port.
 func http(name string, ports ...int) []mapping.Service {
-	s := mapping.Service{Name: name, Datacenter: "dc1"}
+	service := mapping.Service{Name: name, Datacenter: "dc1"}
 	for _, p := range ports {
-		s.Entries = append(s.Entries, &api.ServiceEntry{
+		service.Entries = append(service.Entries, &api.ServiceEntry{
 			Node: &api.Node{Node: "n1"},
 			Service: &api.AgentService{
 				ID: name, Service: name, Address: "10.0.0.1", Port: p, Meta: map[string]string{"protocol": "http"},
@@ -34,7 +34,7 @@ func http(name string, ports ...int) []mapping.Service {
 			},
 		})
 	}
-	return []mapping.Service{s}
+	return []mapping.Service{service}
 }
 
 func hostOf(t *testing.T, rs []*resource.Resource) string {
@@ -83,90 +83,90 @@ func TestHosts_Clash(t *testing.T) {
 // Names that differ by case only are one service to Consul, which answers for each with the instances of all (seen:
 // Consul 1.22.7).
 func TestServiceNames_DifferByCase(t *testing.T) {
-	m := newMapper(t, mapping.Options{})
-	m.Names([]string{"SHOP", "Shop", "shop"})
+	mapper := newMapper(t, mapping.Options{})
+	mapper.Names([]string{"SHOP", "Shop", "shop"})
 	for _, name := range []string{"Shop", "SHOP"} {
-		rs, rejects, warnings := mapped(m, name, http(name, 80, 81))
+		rs, rejects, warnings := mapped(mapper, name, http(name, 80, 81))
 		require.Empty(t, rs)
 		require.Empty(t, rejects)
 		require.Equal(t, []string{"consul service " + name + `: to Consul it is the same as "shop", and is served as that`}, warnings)
 	}
-	rs, _, warnings := mapped(m, "shop", http("shop", 80, 81))
-	require.Equal(t, "shop.service.consul", hostOf(t, rs))
+	resources, _, warnings := mapped(mapper, "shop", http("shop", 80, 81))
+	require.Equal(t, "shop.service.consul", hostOf(t, resources))
 	require.Empty(t, warnings)
 
-	require.Equal(t, []string{"SHOP"}, m.Names([]string{"SHOP", "Shop"}), "that name has gone")
-	rs, _, _ = mapped(m, "SHOP", http("SHOP", 80))
-	require.Equal(t, "shop.service.consul", hostOf(t, rs))
+	require.Equal(t, []string{"SHOP"}, mapper.Names([]string{"SHOP", "Shop"}), "that name has gone")
+	resources, _, _ = mapped(mapper, "SHOP", http("SHOP", 80))
+	require.Equal(t, "shop.service.consul", hostOf(t, resources))
 
-	m.Names([]string{"a-b", "A_b", "a_B"})
-	rs, _, _ = mapped(m, "A_b", http("A_b", 80))
-	require.Regexp(t, `^a-b-[0-9a-f]{16}\.service\.consul$`, hostOf(t, rs))
-	rs, _, _ = mapped(m, "a_B", http("a_B", 80))
-	require.Empty(t, rs)
-	require.Equal(t, []string{"a_B"}, m.Names([]string{"a-b", "a_B"}), "the one that stood for it has gone")
-	rs, _, _ = mapped(m, "a_B", http("a_B", 80))
-	require.Regexp(t, `^a-b-[0-9a-f]{16}\.service\.consul$`, hostOf(t, rs))
+	mapper.Names([]string{"a-b", "A_b", "a_B"})
+	resources, _, _ = mapped(mapper, "A_b", http("A_b", 80))
+	require.Regexp(t, `^a-b-[0-9a-f]{16}\.service\.consul$`, hostOf(t, resources))
+	resources, _, _ = mapped(mapper, "a_B", http("a_B", 80))
+	require.Empty(t, resources)
+	require.Equal(t, []string{"a_B"}, mapper.Names([]string{"a-b", "a_B"}), "the one that stood for it has gone")
+	resources, _, _ = mapped(mapper, "a_B", http("a_B", 80))
+	require.Regexp(t, `^a-b-[0-9a-f]{16}\.service\.consul$`, hostOf(t, resources))
 }
 
 // A name that comes later and fits better takes the host over, and the one that had it is to be mapped again.
 func TestHosts_LaterNameTakesOver(t *testing.T) {
-	m := newMapper(t, mapping.Options{})
-	require.Empty(t, m.Names([]string{"web_api"}))
-	rs, _, _ := mapped(m, "web_api", http("web_api", 80))
-	require.Equal(t, "web-api.service.consul", hostOf(t, rs))
+	mapper := newMapper(t, mapping.Options{})
+	require.Empty(t, mapper.Names([]string{"web_api"}))
+	resources, _, _ := mapped(mapper, "web_api", http("web_api", 80))
+	require.Equal(t, "web-api.service.consul", hostOf(t, resources))
 
-	require.Equal(t, []string{"web_api"}, m.Names([]string{"web_api", "web-api"}))
-	require.Empty(t, m.Names([]string{"web-api", "web_api"}), "an unchanged list changes no host")
-	rs, _, _ = mapped(m, "web-api", http("web-api", 80))
-	require.Equal(t, "web-api.service.consul", hostOf(t, rs))
-	rs, _, _ = mapped(m, "web_api", http("web_api", 80))
-	require.NotEqual(t, "web-api.service.consul", hostOf(t, rs))
+	require.Equal(t, []string{"web_api"}, mapper.Names([]string{"web_api", "web-api"}))
+	require.Empty(t, mapper.Names([]string{"web-api", "web_api"}), "an unchanged list changes no host")
+	resources, _, _ = mapped(mapper, "web-api", http("web-api", 80))
+	require.Equal(t, "web-api.service.consul", hostOf(t, resources))
+	resources, _, _ = mapped(mapper, "web_api", http("web_api", 80))
+	require.NotEqual(t, "web-api.service.consul", hostOf(t, resources))
 
-	require.Equal(t, []string{"web_api"}, m.Names([]string{"web_api"}))
-	rs, _, warnings := mapped(m, "web_api", http("web_api", 80))
-	require.Equal(t, "web-api.service.consul", hostOf(t, rs))
+	require.Equal(t, []string{"web_api"}, mapper.Names([]string{"web_api"}))
+	resources, _, warnings := mapped(mapper, "web_api", http("web_api", 80))
+	require.Equal(t, "web-api.service.consul", hostOf(t, resources))
 	require.Empty(t, warnings)
 }
 
 // After a restart the ports are those that were published, not those that would be chosen now.
 func TestRestore(t *testing.T) {
-	m := newMapper(t, mapping.Options{})
-	published, _, _ := mapped(m, "reviews", http("reviews", 9080))
+	mapper := newMapper(t, mapping.Options{})
+	published, _, _ := mapped(mapper, "reviews", http("reviews", 9080))
 
-	m = newMapper(t, mapping.Options{})
-	m.Restore(published)
-	rs, rejects, _ := mapped(m, "reviews", http("reviews", 9090))
+	mapper = newMapper(t, mapping.Options{})
+	mapper.Restore(published)
+	resources, rejects, _ := mapped(mapper, "reviews", http("reviews", 9090))
 	require.Empty(t, rejects)
-	require.EqualValues(t, 9080, portOf(t, rs))
+	require.EqualValues(t, 9080, portOf(t, resources))
 
-	m = newMapper(t, mapping.Options{})
-	m.Restore(published)
-	rs, rejects, _ = mapped(m, "reviews", http("reviews"))
+	mapper = newMapper(t, mapping.Options{})
+	mapper.Restore(published)
+	resources, rejects, _ = mapped(mapper, "reviews", http("reviews"))
 	require.Empty(t, rejects)
-	require.EqualValues(t, 9080, portOf(t, rs), "without instances the ports are kept")
+	require.EqualValues(t, 9080, portOf(t, resources), "without instances the ports are kept")
 
-	rs, _, _ = mapped(m, "reviews", nil)
-	require.Empty(t, rs)
-	rs, _, _ = mapped(m, "reviews", http("reviews", 9090))
-	require.EqualValues(t, 9090, portOf(t, rs), "a service that was gone is a new one")
+	resources, _, _ = mapped(mapper, "reviews", nil)
+	require.Empty(t, resources)
+	resources, _, _ = mapped(mapper, "reviews", http("reviews", 9090))
+	require.EqualValues(t, 9090, portOf(t, resources), "a service that was gone is a new one")
 }
 
 // Ports of several ServiceEntries are restored with their order and all.
 func TestRestoreOfSplitPorts(t *testing.T) {
 	services := http("reviews", 80, 81)
 	services[0].Entries[1].Service.Ports = api.ServicePorts{{Name: "Main_Port", Port: 81, Default: true}, {Name: "http", Port: 82}}
-	m := newMapper(t, mapping.Options{})
-	published, _, _ := mapped(m, "reviews", services)
+	mapper := newMapper(t, mapping.Options{})
+	published, _, _ := mapped(mapper, "reviews", services)
 	require.Greater(t, len(published), 1)
-	m = newMapper(t, mapping.Options{})
-	m.Restore(published)
-	restored, _, _ := mapped(m, "reviews", services)
+	mapper = newMapper(t, mapping.Options{})
+	mapper.Restore(published)
+	restored, _, _ := mapped(mapper, "reviews", services)
 	require.Equal(t, show(t, published, nil, nil), show(t, restored, nil, nil))
 }
 
 func TestOptions_Validated(t *testing.T) {
-	for option, o := range map[string]mapping.Options{
+	for option, options := range map[string]mapping.Options{
 		`hostTemplate: "consul"`:              {MappingOptions: registry.MappingOptions{HostTemplate: "consul"}},
 		"hostTemplate: unknown {name};":       {MappingOptions: registry.MappingOptions{HostTemplate: "{service}.{name}.x"}},
 		`hostTemplate: "a.b" has no {service`: {MappingOptions: registry.MappingOptions{HostTemplate: "a.b"}},
@@ -187,7 +187,7 @@ func TestOptions_Validated(t *testing.T) {
 		"vips: want tcp, all or none, got":    {MappingOptions: registry.MappingOptions{VIPs: "x"}},
 		`aliases: "x" is none of`:             {Aliases: "x"},
 	} {
-		_, err := mapping.New(o, nil)
+		_, err := mapping.New(options, nil)
 		require.ErrorContains(t, err, option)
 	}
 }

@@ -22,7 +22,7 @@ import (
 func TestAnyCatalog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := anyOptions(t)
-		m, err := mapping.New(o, sourcetest.VIPs{})
+		mapper, err := mapping.New(o, sourcetest.VIPs{})
 		require.NoError(t, err)
 		shuffled, err := mapping.New(o, sourcetest.VIPs{})
 		require.NoError(t, err)
@@ -31,24 +31,24 @@ func TestAnyCatalog(t *testing.T) {
 		for range rapid.IntRange(1, 4).Draw(t, "steps") {
 			name := rapid.SampledFrom(names).Draw(t, "name")
 			services := anyServices(t, name)
-			m.Names(names)
+			mapper.Names(names)
 			shuffled.Names(names)
-			rs, rejects, warnings := mapped(m, name, services)
-			requireValid(t, rs)
-			requireNoPhantoms(t, rs)
+			resources, rejects, warnings := mapped(mapper, name, services)
+			requireValid(t, resources)
+			requireNoPhantoms(t, resources)
 			for _, r := range rejects {
 				require.Empty(t, r.Key)
 				require.Error(t, r.Err)
 			}
 			if len(rejects) == 0 {
-				published[name] = rs
+				published[name] = resources
 			}
 
 			reordered := shuffle(services)
 			rs2, rejects2, warnings2 := mapped(shuffled, name, reordered)
-			require.Equal(t, show(t, rs, rejects, warnings), show(t, rs2, rejects2, warnings2), "order matters")
-			same, _, _ := mapped(m, name, services)
-			require.Equal(t, show(t, rs, nil, nil), show(t, same, nil, nil), "the same again is not the same")
+			require.Equal(t, show(t, resources, rejects, warnings), show(t, rs2, rejects2, warnings2), "order matters")
+			same, _, _ := mapped(mapper, name, services)
+			require.Equal(t, show(t, resources, nil, nil), show(t, same, nil, nil), "the same again is not the same")
 		}
 		var everyObject []*resource.Resource
 		for _, rs := range published {
@@ -77,7 +77,7 @@ func spec(t require.TestingT, r *resource.Resource) any {
 
 // requireNoPhantoms checks that no endpoint has a port by Istio's own lights only: one that it does not name, or an
 // endpoint made of the host. It also checks that ServiceEntries of one host are such that istiod merges them.
-func requireNoPhantoms(t require.TestingT, rs []*resource.Resource) {
+func requireNoPhantoms(t require.TestingT, resources []*resource.Resource) {
 	type host struct {
 		first   *networking.ServiceEntry
 		numbers map[uint32]bool
@@ -85,47 +85,47 @@ func requireNoPhantoms(t require.TestingT, rs []*resource.Resource) {
 	}
 	hosts := map[string]*host{}
 	var workloads []*networking.WorkloadEntry
-	for _, r := range rs {
+	for _, r := range resources {
 		if we, ok := spec(t, r).(*networking.WorkloadEntry); ok {
 			workloads = append(workloads, we)
 		}
 	}
-	for _, r := range rs {
-		se, ok := spec(t, r).(*networking.ServiceEntry)
+	for _, r := range resources {
+		serviceEntry, ok := spec(t, r).(*networking.ServiceEntry)
 		if !ok {
 			continue
 		}
-		require.NotEmpty(t, se.Ports)
-		endpoints := se.Endpoints
+		require.NotEmpty(t, serviceEntry.Ports)
+		endpoints := serviceEntry.Endpoints
 		for _, we := range workloads {
-			if se.WorkloadSelector != nil && selects(se.WorkloadSelector.Labels, we.Labels) {
+			if serviceEntry.WorkloadSelector != nil && selects(serviceEntry.WorkloadSelector.Labels, we.Labels) {
 				endpoints = append(endpoints, we)
 			}
 		}
-		if se.Resolution == networking.ServiceEntry_DNS {
+		if serviceEntry.Resolution == networking.ServiceEntry_DNS {
 			require.NotEmpty(t, endpoints)
 		}
-		for _, e := range endpoints {
-			require.Positive(t, e.Weight)
-			require.Empty(t, e.ServiceAccount)
-			require.Len(t, e.Ports, len(se.Ports))
-			for _, p := range se.Ports {
-				require.Positive(t, e.Ports[p.Name], "endpoint %s has no port %s", e.Address, p.Name)
+		for _, workloadEntry := range endpoints {
+			require.Positive(t, workloadEntry.Weight)
+			require.Empty(t, workloadEntry.ServiceAccount)
+			require.Len(t, workloadEntry.Ports, len(serviceEntry.Ports))
+			for _, p := range serviceEntry.Ports {
+				require.Positive(t, workloadEntry.Ports[p.Name], "endpoint %s has no port %s", workloadEntry.Address, p.Name)
 			}
 		}
-		for _, p := range se.Ports {
+		for _, p := range serviceEntry.Ports {
 			require.False(t, protocol.Parse(p.Protocol).IsUnsupported())
 		}
-		for _, name := range se.Hosts {
+		for _, name := range serviceEntry.Hosts {
 			h := hosts[name]
 			if h == nil {
-				h = &host{first: se, numbers: map[uint32]bool{}, names: map[string]bool{}}
+				h = &host{first: serviceEntry, numbers: map[uint32]bool{}, names: map[string]bool{}}
 				hosts[name] = h
 			}
-			require.Equal(t, h.first.Resolution, se.Resolution)
-			require.Equal(t, h.first.Addresses, se.Addresses)
-			require.Equal(t, h.first.WorkloadSelector.GetLabels(), se.WorkloadSelector.GetLabels())
-			for _, p := range se.Ports {
+			require.Equal(t, h.first.Resolution, serviceEntry.Resolution)
+			require.Equal(t, h.first.Addresses, serviceEntry.Addresses)
+			require.Equal(t, h.first.WorkloadSelector.GetLabels(), serviceEntry.WorkloadSelector.GetLabels())
+			for _, p := range serviceEntry.Ports {
 				require.False(t, h.numbers[p.Number], "port %d twice on %s", p.Number, name)
 				require.False(t, h.names[p.Name], "port %s twice on %s", p.Name, name)
 				h.numbers[p.Number], h.names[p.Name] = true, true
@@ -144,15 +144,15 @@ func selects(selector, labels map[string]string) bool {
 }
 
 func shuffle(services []mapping.Service) []mapping.Service {
-	r := rand.New(rand.NewPCG(1, 2))
+	random := rand.New(rand.NewPCG(1, 2))
 	services = slices.Clone(services)
 	for i := range services {
 		services[i].Entries = slices.Clone(services[i].Entries)
-		r.Shuffle(len(services[i].Entries), func(a, b int) {
+		random.Shuffle(len(services[i].Entries), func(a, b int) {
 			services[i].Entries[a], services[i].Entries[b] = services[i].Entries[b], services[i].Entries[a]
 		})
 	}
-	r.Shuffle(len(services), func(a, b int) { services[a], services[b] = services[b], services[a] })
+	random.Shuffle(len(services), func(a, b int) { services[a], services[b] = services[b], services[a] })
 	return services
 }
 

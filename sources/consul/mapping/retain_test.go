@@ -13,26 +13,26 @@ import (
 
 func TestRetain_KeepsMissingInstances(t *testing.T) {
 	three := http("web", 81, 82, 83)
-	two := http("web", 81, 84) // 81 is back, 84 is new, 82 and 83 are not back yet
-	two[0].Entries[0].Checks = api.HealthChecks{{CheckID: "c", Status: api.HealthCritical}}
+	services := http("web", 81, 84) // 81 is back, 84 is new, 82 and 83 are not back yet
+	services[0].Entries[0].Checks = api.HealthChecks{{CheckID: "c", Status: api.HealthCritical}}
 	for _, o := range []mapping.Options{{}, {Endpoints: "workloadEntries"}} {
 		m := newMapper(t, o)
 		before, _, _ := mapped(m, "web", three)
-		now, _, _ := mapped(m, "web", two)
-		retained, err := mapping.Retain(now, before, two)
+		now, _, _ := mapped(m, "web", services)
+		retained, err := mapping.Retain(now, before, services)
 		require.NoError(t, err)
 		require.Equal(t, []uint32{82, 83, 84}, portsOf(t, retained), "a returned instance with a failing check is no endpoint")
-		retainedTwice, err := mapping.Retain(now, retained, two)
+		retainedTwice, err := mapping.Retain(now, retained, services)
 		require.NoError(t, err)
 		require.Equal(t, []uint32{82, 83, 84}, portsOf(t, retainedTwice))
-		same, err := mapping.Retain(now, now, two)
+		same, err := mapping.Retain(now, now, services)
 		require.NoError(t, err)
 		require.Equal(t, now, same)
 	}
 }
 
 // portsOf are the ports of all endpoints, in order.
-func portsOf(t *testing.T, rs []*resource.Resource) []uint32 {
+func portsOf(t *testing.T, resources []*resource.Resource) []uint32 {
 	var ports []uint32
 	seen := map[uint32]bool{}
 	add := func(e *networking.WorkloadEntry) {
@@ -40,7 +40,7 @@ func portsOf(t *testing.T, rs []*resource.Resource) []uint32 {
 			seen[p] = true
 		}
 	}
-	for _, r := range rs {
+	for _, r := range resources {
 		switch s := spec(t, r).(type) {
 		case *networking.ServiceEntry:
 			for _, e := range s.Endpoints {

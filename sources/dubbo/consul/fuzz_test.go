@@ -16,18 +16,18 @@ func FuzzRegistered(f *testing.F) {
 		`"dubbo.metadata.revision=1"], "Meta": {"url": "tri://10.0.0.1:80/a.B"}}, "Checks": [{"Type": "ttl", "Status": "critical"}]}`))
 	f.Add("", []byte(`{"Node": {}, "Service": {"Port": -1}}`))
 	f.Fuzz(func(t *testing.T, name string, text []byte) {
-		var e api.ServiceEntry
-		if json.Unmarshal(text, &e) != nil || e.Node == nil || e.Service == nil {
+		var serviceEntry api.ServiceEntry
+		if json.Unmarshal(text, &serviceEntry) != nil || serviceEntry.Node == nil || serviceEntry.Service == nil {
 			return
 		}
 		testutil.Cost(t, len(name)+len(text), 2000, func() {
-			if p, ok, err := ParseRegistration(name, &e).Provider(); ok && err == nil {
+			if p, ok, err := ParseRegistration(name, &serviceEntry).Provider(); ok && err == nil {
 				require.NotEmpty(t, p.Host)
 			}
-			_, _, _ = Instance(name, &e)
-			_ = StateOf(&e)
-			_ = levelsOf(e.Service.Tags)
-			_ = placesOf(name, &e)
+			_, _, _ = Instance(name, &serviceEntry)
+			_ = StateOf(&serviceEntry)
+			_ = levelsOf(serviceEntry.Service.Tags)
+			_ = placesOf(name, &serviceEntry)
 		})
 	})
 }

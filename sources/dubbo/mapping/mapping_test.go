@@ -32,7 +32,7 @@ type example struct {
 
 func TestGolden(t *testing.T) {
 	sourcetest.RunGolden(t, func(t *testing.T, g example) string {
-		m, err := mapping.New(g.Options, "zookeeper /dubbo/", sourcetest.VIPs{})
+		mapper, err := mapping.New(g.Options, "zookeeper /dubbo/", sourcetest.VIPs{})
 		require.NoError(t, err)
 		var providers []provider.Provider
 		for _, node := range g.Nodes {
@@ -51,7 +51,7 @@ func TestGolden(t *testing.T) {
 			require.True(t, ok)
 			rules = append(rules, rule)
 		}
-		return "# " + g.Why + "\n" + show(t, m, providers, rules) + showConsumers(t, m, providers, g.Consumers)
+		return "# " + g.Why + "\n" + show(t, mapper, providers, rules) + showConsumers(t, mapper, providers, g.Consumers)
 	})
 }
 
@@ -66,17 +66,17 @@ func mapAll(t require.TestingT, m *mapping.Mapper, providers []provider.Provider
 		if hosts[host] == nil {
 			hosts[host] = map[mapping.ID]*core.Service[mapping.ID]{}
 		}
-		s := hosts[host][id]
-		if s == nil {
-			s = &core.Service[mapping.ID]{ID: id}
-			hosts[host][id] = s
+		service := hosts[host][id]
+		if service == nil {
+			service = &core.Service[mapping.ID]{ID: id}
+			hosts[host][id] = service
 		}
-		e, ok, problem := m.Endpoint(p)
+		endpoint, ok, problem := m.Endpoint(p)
 		if problem != "" {
 			warnings = append(warnings, fmt.Sprintf("provider %s of %s: %s", p.Host, p.ID, problem))
 		}
-		if ok && !slices.ContainsFunc(s.Endpoints, func(o core.Endpoint) bool { return o.Compare(e) == 0 }) {
-			s.Endpoints = append(s.Endpoints, e)
+		if ok && !slices.ContainsFunc(service.Endpoints, func(o core.Endpoint) bool { return o.Compare(endpoint) == 0 }) {
+			service.Endpoints = append(service.Endpoints, endpoint)
 		}
 	}
 	names := m.Names(slices.Collect(maps.Keys(hosts)))
@@ -100,38 +100,38 @@ func mapAll(t require.TestingT, m *mapping.Mapper, providers []provider.Provider
 }
 
 // showConsumers shows the Sidecars of consumers of providers, by application.
-func showConsumers(t *testing.T, m *mapping.Mapper, providers []provider.Provider, consumers []string) string {
+func showConsumers(t *testing.T, mapper *mapping.Mapper, providers []provider.Provider, consumers []string) string {
 	var ids []mapping.ID
 	for _, p := range providers {
-		ids = append(ids, mapping.ID{Service: m.ServiceOf(p.ID)})
+		ids = append(ids, mapping.ID{Service: mapper.ServiceOf(p.ID)})
 	}
-	names, hosts := m.Names(ids), map[string][]string{}
+	names, hosts := mapper.Names(ids), map[string][]string{}
 	for _, node := range consumers {
 		u, err := provider.ParseNode(node)
 		require.NoError(t, err)
-		c, ok := u.Consumer()
+		consumer, ok := u.Consumer()
 		require.True(t, ok)
-		c.ID = m.ServiceOf(c.ID)
-		hosts[c.Application] = slices.Concat(hosts[c.Application])
+		consumer.ID = mapper.ServiceOf(consumer.ID)
+		hosts[consumer.Application] = slices.Concat(hosts[consumer.Application])
 		for id, n := range names {
-			if c.Consumes(id.Service) {
-				hosts[c.Application] = append(hosts[c.Application], n.Host)
+			if consumer.Consumes(id.Service) {
+				hosts[consumer.Application] = append(hosts[consumer.Application], n.Host)
 			}
 		}
 	}
-	var rs []*resource.Resource
+	var resources []*resource.Resource
 	for _, app := range slices.Sorted(maps.Keys(hosts)) {
-		r, err := m.Sidecar(app, hosts[app])
+		r, err := mapper.Sidecar(app, hosts[app])
 		require.NoError(t, err)
-		rs = append(rs, r)
+		resources = append(resources, r)
 		slices.Sort(hosts[app])
 		if app == "short" {
 			hosts[app] = []string{"*"}
 		}
-		require.Equal(t, slices.Compact(hosts[app]), m.Consumed([]*resource.Resource{r})[app])
+		require.Equal(t, slices.Compact(hosts[app]), mapper.Consumed([]*resource.Resource{r})[app])
 	}
-	requireValid(t, rs)
-	return sourcetest.Show(t, rs)
+	requireValid(t, resources)
+	return sourcetest.Show(t, resources)
 }
 
 func show(t require.TestingT, m *mapping.Mapper, providers []provider.Provider, rules []provider.Configurator) string {
@@ -139,7 +139,7 @@ func show(t require.TestingT, m *mapping.Mapper, providers []provider.Provider, 
 	return sourcetest.Show(t, rs, warnings...)
 }
 
-func requireValid(t require.TestingT, rs []*resource.Resource) {
+func requireValid(t require.TestingT, resources []*resource.Resource) {
 	keys, owners := map[resource.Key]bool{}, map[string]string{}
 	type host struct {
 		resolution networking.ServiceEntry_Resolution
@@ -147,7 +147,7 @@ func requireValid(t require.TestingT, rs []*resource.Resource) {
 		names      map[string]bool
 	}
 	hosts := map[string]*host{}
-	for _, r := range rs {
+	for _, r := range resources {
 		_, err := resource.Validate(r)
 		require.NoError(t, err)
 		require.False(t, keys[r.Key()], "two objects %s", r.Key())
@@ -188,7 +188,7 @@ func requireValid(t require.TestingT, rs []*resource.Resource) {
 // TestAnyRegistry maps whatever may be in a registry.
 func TestAnyRegistry(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o := mapping.Options{
+		options := mapping.Options{
 			HostTemplate: rapid.SampledFrom([]string{"", "{interface}.dubbo", "{group}.{version}.{interface}", "{interface}-{version}"}).Draw(t,
 				"template"),
 			VIPs:         rapid.SampledFrom([]string{"", "all", "none"}).Draw(t, "vips"),
@@ -197,15 +197,15 @@ func TestAnyRegistry(t *testing.T) {
 			WarmUp:       rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "warm-up"),
 			ServicePorts: rapid.SampledFrom([]map[string]int{nil, {"dubbo": 50051}, {"weird": 20880, "tri": 1}}).Draw(t, "ports"),
 		}
-		m, err := mapping.New(o, "zookeeper /dubbo/", sourcetest.VIPs{})
+		mapper, err := mapping.New(options, "zookeeper /dubbo/", sourcetest.VIPs{})
 		require.NoError(t, err)
 		providers := rapid.SliceOfN(anyProvider(), 1, 8).Draw(t, "providers")
-		first := show(t, m, providers, nil)
+		first := show(t, mapper, providers, nil)
 		shuffled := slices.Clone(providers)
 		rand.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-		require.Equal(t, first, show(t, m, shuffled, nil), "order matters")
+		require.Equal(t, first, show(t, mapper, shuffled, nil), "order matters")
 
-		rs, _ := mapAll(t, m, providers, nil)
+		rs, _ := mapAll(t, mapper, providers, nil)
 		rs = slices.DeleteFunc(rs, func(r *resource.Resource) bool { return r.Key().Kind != resource.ServiceEntry })
 		want, got := 0, 0
 		for _, r := range rs {
@@ -213,7 +213,7 @@ func TestAnyRegistry(t *testing.T) {
 			require.NoError(t, err)
 			want += len(spec.(*networking.ServiceEntry).Endpoints)
 		}
-		for _, service := range m.Restore(rs) {
+		for _, service := range mapper.Restore(rs) {
 			got += len(service.Endpoints)
 		}
 		require.Equal(t, want, got)
@@ -251,7 +251,7 @@ func anyProvider() *rapid.Generator[provider.Provider] {
 }
 
 func TestHostNames_Clash(t *testing.T) {
-	m, err := mapping.New(mapping.Options{}, "zookeeper /dubbo/", nil)
+	mapper, err := mapping.New(mapping.Options{}, "zookeeper /dubbo/", nil)
 	require.NoError(t, err)
 	ids := []mapping.ID{
 		{Service: provider.ID{Interface: "com.acme.Demo"}},
@@ -261,21 +261,21 @@ func TestHostNames_Clash(t *testing.T) {
 		{Service: provider.ID{Interface: "com.acme.Demo", Group: "a-1", Version: "2"}},
 		{Service: provider.ID{Interface: "com.acme.Demo", Group: "a", Version: "1.2"}},
 	}
-	names := m.Names(ids)
+	names := mapper.Names(ids)
 	seen := map[string]bool{}
 	for _, n := range names {
 		require.False(t, seen[n.Host])
 		seen[n.Host] = true
 	}
 	require.Equal(t, "com.acme.demo", names[ids[1]].Host, "the service with exactly this name")
-	alone := m.Names(ids[:1])
+	alone := mapper.Names(ids[:1])
 	require.Equal(t, "com.acme.demo", alone[ids[0]].Host)
 	target := mapping.ID{Service: provider.ID{Interface: "com.acme.Demo", Group: "g1", Version: "1.0.0"}}
-	require.Equal(t, "com.acme.demo-g1-1-0-0", m.Names([]mapping.ID{target})[target].Host)
+	require.Equal(t, "com.acme.demo-g1-1-0-0", mapper.Names([]mapping.ID{target})[target].Host)
 }
 
 func TestOptions(t *testing.T) {
-	for key, o := range map[string]mapping.Options{
+	for key, options := range map[string]mapping.Options{
 		"hostTemplate": {HostTemplate: "{service}.x"},
 		"namespace":    {Namespace: "No"},
 		"vips":         {VIPs: "some"},
@@ -289,14 +289,14 @@ func TestOptions(t *testing.T) {
 
 		"servicePorts": {ServicePorts: map[string]int{"dubbo": 1, "tri": 1}},
 	} {
-		_, err := mapping.New(o, "zookeeper /dubbo/", nil)
+		_, err := mapping.New(options, "zookeeper /dubbo/", nil)
 		require.ErrorContains(t, err, key+": ")
 	}
 }
 
 // TestProtocols_LimitedForService has more of them than there is room for.
 func TestProtocols_LimitedForService(t *testing.T) {
-	m, err := mapping.New(mapping.Options{}, "zookeeper /dubbo/", nil)
+	mapper, err := mapping.New(mapping.Options{}, "zookeeper /dubbo/", nil)
 	require.NoError(t, err)
 	id := provider.ID{Interface: "a"}
 	var host []core.Service[mapping.ID]
@@ -307,7 +307,7 @@ func TestProtocols_LimitedForService(t *testing.T) {
 		}
 		host = append(host, core.Service[mapping.ID]{ID: mapping.ID{Service: id, Protocol: protocol}, Name: core.Name{Host: "a", Object: "a"}})
 	}
-	rs, warnings, err := m.Entries(host)
+	rs, warnings, err := mapper.Entries(host)
 	require.NoError(t, err)
 	require.Len(t, rs, 64)
 	require.Equal(t, "a", rs[0].Key().Name, "those that Dubbo has come first")
@@ -317,21 +317,21 @@ func TestProtocols_LimitedForService(t *testing.T) {
 
 // TestRestoredEndpoints_KeepApplications has names that no label can have.
 func TestRestoredEndpoints_KeepApplications(t *testing.T) {
-	m, err := mapping.New(mapping.Options{}, "zookeeper /dubbo/", nil)
+	mapper, err := mapping.New(mapping.Options{}, "zookeeper /dubbo/", nil)
 	require.NoError(t, err)
 	id := provider.ID{Interface: "a"}
 	s := core.Service[mapping.ID]{ID: mapping.ID{Service: id, Protocol: "dubbo"}, Name: core.Name{Host: "a", Object: "a"}}
 	applications := []string{"", "订单", "订单", "a b*2", "demo"}
 	for n, a := range applications {
 		p := provider.Provider{ID: id, Protocol: "dubbo", Host: fmt.Sprintf("10.0.0.%d", n+1), Port: 20880, Application: a}
-		e, ok, _ := m.Endpoint(p)
+		e, ok, _ := mapper.Endpoint(p)
 		require.True(t, ok)
 		s.Endpoints = append(s.Endpoints, e)
 	}
-	rs, _, err := m.Entries([]core.Service[mapping.ID]{s})
+	rs, _, err := mapper.Entries([]core.Service[mapping.ID]{s})
 	require.NoError(t, err)
 	var got []string
-	for _, s := range m.Restore(rs) {
+	for _, s := range mapper.Restore(rs) {
 		got = append(got, s.Endpoints[0].Instance)
 	}
 	require.Equal(t, applications, got)

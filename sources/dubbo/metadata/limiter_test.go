@@ -16,9 +16,9 @@ import (
 
 // clientOf returns a client with instances that answer, refuse or hang, by their host.
 func clientOf(reply func(host string) (hangs bool, err error)) *Client {
-	c := New()
-	c.ways = func(i provider.Instance) []way {
-		method := way{"test", func(ctx context.Context, _ string, i provider.Instance) (m provider.Metadata, err error) {
+	client := New()
+	client.queries = func(i provider.Instance) []query {
+		slow := query{"test", func(ctx context.Context, _ string, i provider.Instance) (m provider.Metadata, err error) {
 			hangs, err := reply(i.Host)
 			if hangs {
 				<-ctx.Done()
@@ -26,9 +26,9 @@ func clientOf(reply func(host string) (hangs bool, err error)) *Client {
 			}
 			return provider.Metadata{Revision: i.Revision, Services: []provider.Service{{Name: "a", Protocol: "dubbo"}}}, err
 		}}
-		return []way{method, method}
+		return []query{slow, slow}
 	}
-	return c
+	return client
 }
 
 func instanceOn(host string) provider.Instance {
@@ -39,14 +39,14 @@ func instanceOn(host string) provider.Instance {
 // each asked repeatedly as a source does.
 func TestAnsweringInstance_NotDelayedBySilentOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := clientOf(func(host string) (bool, error) { return host != "frank", nil })
+		client := clientOf(func(host string) (bool, error) { return host != "frank", nil })
 		ctx, cancel := context.WithCancel(t.Context())
 		const mute = 2000
 		for n := range mute {
 			go func() {
 				for ctx.Err() == nil {
 					requestCtx, end := context.WithTimeout(ctx, 8*time.Second)
-					_, _, err := c.Ask(requestCtx, instanceOn(fmt.Sprintf("mute%d", n)))
+					_, _, err := client.Ask(requestCtx, instanceOn(fmt.Sprintf("mute%d", n)))
 					end()
 					if err == nil {
 						panic("it answers")
@@ -58,7 +58,7 @@ func TestAnsweringInstance_NotDelayedBySilentOnes(t *testing.T) {
 		ask := func(limit time.Duration) {
 			t.Helper()
 			began := time.Now()
-			_, how, err := c.Ask(t.Context(), instanceOn("frank"))
+			_, how, err := client.Ask(t.Context(), instanceOn("frank"))
 			require.NoError(t, err)
 			require.Equal(t, "test", how)
 			require.LessOrEqual(t, time.Since(began), limit)
@@ -76,42 +76,42 @@ func TestAnsweringInstance_NotDelayedBySilentOnes(t *testing.T) {
 func TestSilentInstance_AskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var repaired atomic.Bool
-		c := clientOf(func(string) (bool, error) { return !repaired.Load(), nil })
-		_, _, err := c.Ask(t.Context(), instanceOn("a"))
+		client := clientOf(func(string) (bool, error) { return !repaired.Load(), nil })
+		_, _, err := client.Ask(t.Context(), instanceOn("a"))
 		require.ErrorContains(t, err, "it took too long")
-		require.True(t, c.limiter.isSilent("a:1"))
+		require.True(t, client.limiter.isSilent("a:1"))
 		for range maxSlow {
-			go func() { _, _, _ = c.Ask(t.Context(), instanceOn("a")) }()
+			go func() { _, _, _ = client.Ask(t.Context(), instanceOn("a")) }()
 		}
 		synctest.Wait()
-		_, _, err = c.Ask(t.Context(), instanceOn("a"))
+		_, _, err = client.Ask(t.Context(), instanceOn("a"))
 		require.ErrorIs(t, err, errCrowded)
-		_, _, err = c.Ask(t.Context(), instanceOn("b"))
+		_, _, err = client.Ask(t.Context(), instanceOn("b"))
 		require.ErrorIs(t, err, errCrowded, "it did not answer within fastTimeout, and there is no room for more")
 		time.Sleep(2 * patience)
 		repaired.Store(true)
 		for _, host := range []string{"a", "b"} {
-			_, _, err = c.Ask(t.Context(), instanceOn(host))
+			_, _, err = client.Ask(t.Context(), instanceOn(host))
 			require.NoError(t, err)
-			require.False(t, c.limiter.isSilent(host+":1"))
+			require.False(t, client.limiter.isSilent(host+":1"))
 		}
 	})
 }
 
 // TestRefusingInstance_NotSilent has its next turn in the fast lane.
 func TestRefusingInstance_NotSilent(t *testing.T) {
-	c := clientOf(func(string) (bool, error) { return false, errors.New("no") })
-	_, _, err := c.Ask(t.Context(), instanceOn("a"))
+	client := clientOf(func(string) (bool, error) { return false, errors.New("no") })
+	_, _, err := client.Ask(t.Context(), instanceOn("a"))
 	require.ErrorContains(t, err, "test at a:1: no")
-	require.False(t, c.limiter.isSilent("a:1"))
-	require.Empty(t, c.limiter.fast)
+	require.False(t, client.limiter.isSilent("a:1"))
+	require.Empty(t, client.limiter.fast)
 }
 
 // TestSilentInstances_MemoryBounded has more of them than are remembered.
 func TestSilentInstances_MemoryBounded(t *testing.T) {
-	l := newAskLimiter()
+	askLimiter := newAskLimiter()
 	for n := range maxSilent + 1 {
-		l.set(fmt.Sprint(n), true)
+		askLimiter.set(fmt.Sprint(n), true)
 	}
-	require.Len(t, l.silent, 1)
+	require.Len(t, askLimiter.silent, 1)
 }

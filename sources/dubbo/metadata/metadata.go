@@ -22,7 +22,7 @@ const service = "org.apache.dubbo.metadata.MetadataService"
 // Client asks instances. It is safe for concurrent use.
 type Client struct {
 	limiter *askLimiter
-	ways    func(provider.Instance) []way
+	queries    func(provider.Instance) []query
 }
 
 const (
@@ -36,7 +36,7 @@ const (
 var errNothingYet = errors.New("no services registered (yet)")
 
 // New returns a client.
-func New() *Client { return &Client{limiter: newAskLimiter(), ways: waysOf} }
+func New() *Client { return &Client{limiter: newAskLimiter(), queries: queriesOf} }
 
 // Ask asks an instance for its metadata, which has no revision if the answer names none. how names the method that
 // succeeded.
@@ -61,9 +61,9 @@ func (c *Client) ask(ctx context.Context, address string, i provider.Instance) (
 	err error,
 ) {
 	var reasons []error
-	for _, way := range c.ways(i) {
+	for _, query := range c.queries(i) {
 		attempt, cancel := context.WithTimeout(ctx, patience)
-		metadata, err = way.ask(attempt, address, i)
+		metadata, err = query.ask(attempt, address, i)
 		cancel()
 		switch {
 		case err != nil:
@@ -73,29 +73,29 @@ func (c *Client) ask(ctx context.Context, address string, i provider.Instance) (
 			err = errNothingYet
 		}
 		if err == nil {
-			return metadata, way.name, nil
+			return metadata, query.name, nil
 		}
-		reasons = append(reasons, fmt.Errorf("%s at %s: %w", way.name, address, err))
+		reasons = append(reasons, fmt.Errorf("%s at %s: %w", query.name, address, err))
 	}
 	return provider.Metadata{}, "", errors.Join(reasons...)
 }
 
-// waysOf returns the methods that an instance with a metadata service may answer by.
-func waysOf(i provider.Instance) []way {
+// queriesOf returns the methods that an instance with a metadata service may answer by.
+func queriesOf(i provider.Instance) []query {
 	if i.Service.Protocol != "tri" {
 		// dubbo-go answers the first one only.
-		return []way{{"their own metadata (dubbo)", overDubbo}, {"their own metadata (dubbo, URLs)", overOlderDubbo}}
+		return []query{{"their own metadata (dubbo)", overDubbo}, {"their own metadata (dubbo, URLs)", overOlderDubbo}}
 	}
-	ways := []way{{"their own metadata (tri, hessian2)", overWrappedTriple}}
+	queries := []query{{"their own metadata (tri, hessian2)", overWrappedTriple}}
 	if i.Service.V2 {
 		// dubbo-go 3.3.0 announces the second version but has the first.
-		ways = append([]way{{"their own metadata (http)", overHTTP}, {"their own metadata (tri)", overTriple}}, ways...)
+		queries = append([]query{{"their own metadata (http)", overHTTP}, {"their own metadata (tri)", overTriple}}, queries...)
 	}
-	return ways
+	return queries
 }
 
-// way is a method of asking.
-type way struct {
+// query is a method of asking.
+type query struct {
 	name string
 	ask  func(ctx context.Context, address string, i provider.Instance) (provider.Metadata, error)
 }

@@ -48,12 +48,12 @@ func instanceAt(t *testing.T, address, protocol, revision string, v2 bool) provi
 func requireGreeter(t *testing.T, m provider.Metadata, protocol string, port int) {
 	t.Helper()
 	require.Len(t, m.Services, 1)
-	s := m.Services[0]
-	require.Equal(t, "20", s.Params["weight"])
-	s.Params = nil
+	service := m.Services[0]
+	require.Equal(t, "20", service.Params["weight"])
+	service.Params = nil
 	require.Equal(t, provider.Service{
 		Name: "demo.GreetService", Group: "g1", Version: "1.0.0", Protocol: protocol, Port: port, Path: "demo.GreetService",
-	}, s)
+	}, service)
 }
 
 const revision330 = "c2b1ae1b368f295af9f158f1c2ca4efd"
@@ -61,13 +61,13 @@ const revision330 = "c2b1ae1b368f295af9f158f1c2ca4efd"
 // The answer of Java 3.3.0.
 func TestOverHTTP(t *testing.T) {
 	body := testdata(t, "http-3.3.0.json")
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Accept") == "application/json" && r.URL.Path == "/org.apache.dubbo.metadata.MetadataService/getMetadataInfo" &&
 			r.URL.Query().Get("revision") == revision330 {
-			_, _ = w.Write(body)
+			_, _ = response.Write(body)
 			return
 		}
-		_, _ = io.WriteString(w, "null")
+		_, _ = io.WriteString(response, "null")
 	}))
 	defer server.Close()
 	address := server.Listener.Addr().String()
@@ -83,7 +83,7 @@ func TestOverHTTP(t *testing.T) {
 // tripleServer answers one method of gRPC.
 func tripleServer(t *testing.T, method string, answer []byte) (address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		if called, _ := grpc.MethodFromServerStream(stream); called != method {
@@ -95,18 +95,18 @@ func tripleServer(t *testing.T, method string, answer []byte) (address string) {
 		}
 		return stream.SendMsg(&answer)
 	}))
-	testutil.ServeGRPC(t, l, server)
-	return l.Addr().String()
+	testutil.ServeGRPC(t, listener, server)
+	return listener.Addr().String()
 }
 
 // The answer of Java 3.3.0.
 func TestOverTriple(t *testing.T) {
 	address := tripleServer(t, "/org.apache.dubbo.metadata.MetadataServiceV2/GetMetadataInfo", testdata(t, "tri-3.3.0-info.bin"))
-	m, how, err := New().Ask(t.Context(), instanceAt(t, address, "tri", revision330, true))
+	metadata, how, err := New().Ask(t.Context(), instanceAt(t, address, "tri", revision330, true))
 	require.NoError(t, err)
 	require.Equal(t, "their own metadata (tri)", how)
-	require.Equal(t, revision330, m.Revision)
-	requireGreeter(t, m, "tri", 28061)
+	require.Equal(t, revision330, metadata.Revision)
+	requireGreeter(t, metadata, "tri", 28061)
 
 	_, _, err = New().Ask(t.Context(), instanceAt(t, address, "tri", "another", true))
 	require.ErrorContains(t, err, "now has revision "+revision330)
@@ -137,7 +137,7 @@ func TestInstanceWithoutServicesYet_Reported(t *testing.T) {
 // dubboServer sends a heartbeat, and answers calls of a method, and others with an error.
 func dubboServer(t *testing.T, method string, body []byte) (address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ended := make(chan struct{})
 	serve := func(conn net.Conn) {
@@ -163,7 +163,7 @@ func dubboServer(t *testing.T, method string, body []byte) (address string) {
 	go func() {
 		defer close(ended)
 		for {
-			conn, err := l.Accept()
+			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
@@ -171,10 +171,10 @@ func dubboServer(t *testing.T, method string, body []byte) (address string) {
 		}
 	}()
 	t.Cleanup(func() {
-		_ = l.Close()
+		_ = listener.Close()
 		<-ended
 	})
-	return l.Addr().String()
+	return listener.Addr().String()
 }
 
 const revision336 = "c3a55dd1f0c9d97b4effa72c72b3dbf5"
@@ -211,13 +211,13 @@ func TestOverDubbo(t *testing.T) {
 }
 
 func TestSilentInstance_EndsWithContext(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	defer func() { require.NoError(t, l.Close()) }()
+	defer func() { require.NoError(t, listener.Close()) }()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, protocol := range []string{"dubbo", "tri"} {
-		_, _, err = New().Ask(ctx, instanceAt(t, l.Addr().String(), protocol, "r", true))
+		_, _, err = New().Ask(ctx, instanceAt(t, listener.Addr().String(), protocol, "r", true))
 		require.ErrorIs(t, err, context.Canceled)
 	}
 	_, _, err = New().Ask(t.Context(), provider.Instance{Host: "127.0.0.1"})

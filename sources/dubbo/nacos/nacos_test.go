@@ -90,47 +90,47 @@ func follow() (*listener, *heard) {
 
 // TestRegistrations_OfJavaAndGo has the registrations of Dubbo 3.3.6 for Java and dubbo-go 3.3.2.
 func TestRegistrations_OfJavaAndGo(t *testing.T) {
-	l, h := follow()
-	l.Connection(nil)
+	listener, heard := follow()
+	listener.Connection(nil)
 	java, javas := captured(t, "java-interface.json")
-	golang, gos := captured(t, "go-interface.json")
+	golang, instances := captured(t, "go-interface.json")
 	app, apps := captured(t, "java-application.json")
 	goApp, goApps := captured(t, "go-application.json")
-	l.Services("", []string{java, golang, app, goApp, "consumers:demo.GreetService::"}, nil)
-	l.Instances("", java, javas, nil, nil)
-	l.Instances("", golang, gos, nil, nil)
-	l.Instances("", app, apps, nil, nil)
-	l.Instances("", goApp, goApps, nil, nil)
+	listener.Services("", []string{java, golang, app, goApp, "consumers:demo.GreetService::"}, nil)
+	listener.Instances("", java, javas, nil, nil)
+	listener.Instances("", golang, instances, nil, nil)
+	listener.Instances("", app, apps, nil, nil)
+	listener.Instances("", goApp, goApps, nil, nil)
 
-	p, ok, err := h.registered[java][0].Provider()
+	p, ok, err := heard.registered[java][0].Provider()
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, provider.ID{Interface: "demo.GreetService"}, p.ID)
 	require.Equal(t, []any{"dubbo", "192.0.2.2", "all-local", uint32(100)}, []any{p.Protocol, p.Host, p.Application, p.Weight()})
-	p, ok, err = h.registered[golang][0].Provider()
+	p, ok, err = heard.registered[golang][0].Provider()
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, provider.ID{Interface: "com.acme.Greeter", Group: "g1", Version: "1.0.0"}, p.ID)
 	require.Equal(t, []any{"tri", "127.0.0.1", "com.acme.Greeter", uint32(100)}, []any{p.Protocol, p.Host, p.Path, p.Weight()})
 	require.EqualValues(t, 1795327368000, p.Timestamp)
 
-	i := h.instances["192.0.2.2:23442"]
+	i := heard.instances["192.0.2.2:23442"]
 	require.Equal(t, "all-local", i.Application)
 	require.Equal(t, &provider.MetadataService{Protocol: "dubbo", Port: 23442, Version: "1.0.0"}, i.Service)
-	require.Equal(t, []provider.Endpoint{{Protocol: "tri", Port: 23451}}, h.instances["127.0.0.1:23451"].Endpoints)
+	require.Equal(t, []provider.Endpoint{{Protocol: "tri", Port: 23451}}, heard.instances["127.0.0.1:23451"].Endpoints)
 }
 
 // TestAddressesInBrackets has the registrations of Dubbo 3.3.6 for Java on IPv6, at both levels.
 func TestAddressesInBrackets(t *testing.T) {
-	l, h := follow()
+	listener, heard := follow()
 	const iface = "providers:com.acme.Demo::"
 	bracketed, err := client.ParseInstance([]byte(`{"ip":"[0:0:0:0:0:0:0:1]","port":20880,"metadata":{"dubbo.metadata.revision":"x"}}`))
 	require.NoError(t, err)
-	l.Services("", []string{iface, "shop"}, nil)
-	l.Instances("", iface, []client.Instance{bracketed}, nil, nil)
-	l.Instances("", "shop", []client.Instance{bracketed}, nil, nil)
-	require.Equal(t, "::1", h.registered[iface][0].Host)
-	require.Equal(t, "::1", h.instances["[::1]:20880"].Host)
+	listener.Services("", []string{iface, "shop"}, nil)
+	listener.Instances("", iface, []client.Instance{bracketed}, nil, nil)
+	listener.Instances("", "shop", []client.Instance{bracketed}, nil, nil)
+	require.Equal(t, "::1", heard.registered[iface][0].Host)
+	require.Equal(t, "::1", heard.instances["[::1]:20880"].Host)
 }
 
 func instance(ip string, meta ...string) client.Instance {
@@ -143,81 +143,81 @@ func instance(ip string, meta ...string) client.Instance {
 
 // TestInterfaceVersions_ReadApart has it beside an application.
 func TestInterfaceVersions_ReadApart(t *testing.T) {
-	l, h := follow()
-	l.Connection(nil)
+	listener, h := follow()
+	listener.Connection(nil)
 	first, second := "providers:a.B:1:", "providers:a.B:2:"
-	l.Services("", []string{first, second, "app"}, nil)
+	listener.Services("", []string{first, second, "app"}, nil)
 	require.Equal(t, []string{"connection true false", "parts [" + first + " " + second + "] <nil>", "applications [app] <nil>"}, h.newCalls())
-	l.Instances("", first, []client.Instance{instance("10.0.0.1")}, nil, nil)
-	l.Instances("", second, []client.Instance{instance("10.0.0.2")}, []string{"an instance: no"}, nil)
-	l.Instances("", "app", []client.Instance{instance("10.0.0.3", "dubbo.metadata.revision", "r1")}, nil, nil)
+	listener.Instances("", first, []client.Instance{instance("10.0.0.1")}, nil, nil)
+	listener.Instances("", second, []client.Instance{instance("10.0.0.2")}, []string{"an instance: no"}, nil)
+	listener.Instances("", "app", []client.Instance{instance("10.0.0.3", "dubbo.metadata.revision", "r1")}, nil, nil)
 	require.Equal(t, []string{
 		first + " 1 <nil>", second + " 2 <nil>", "instances app [10.0.0.3:20880] <nil>",
 		"instance app 10.0.0.3:20880 true <nil>",
 	}, h.newCalls())
 	require.Error(t, h.registered[second][1].Err)
-	l.Instances("", second, nil, nil, nil)
-	l.Instances("", "app", nil, nil, nil)
+	listener.Instances("", second, nil, nil, nil)
+	listener.Instances("", "app", nil, nil, nil)
 	require.Equal(t, []string{second + " 0 <nil>", "instances app [] <nil>"}, h.newCalls())
-	l.Services("", []string{first}, nil)
+	listener.Services("", []string{first}, nil)
 	require.Equal(t, []string{"parts [" + first + "] <nil>", "applications [] <nil>"}, h.newCalls())
-	l.Connection(errors.New("no"))
+	listener.Connection(errors.New("no"))
 	require.Equal(t, []string{"connection false false"}, h.newCalls())
 }
 
 // TestConfigurators_Read has the rules that an administrator registers by Dubbo 3.3.6 for Java and by 2.7.23, as a real
 // Nacos 2.3.2 lists them.
 func TestConfigurators_Read(t *testing.T) {
-	l, h := follow()
-	l.Connection(nil)
+	listener, heard := follow()
+	listener.Connection(nil)
 	everywhere, rules := captured(t, "java-2.7.23-override.json")
 	versioned, versionedRules := captured(t, "java-3.3.6-override.json")
-	l.Services("", []string{"providers:demo.Seven::", everywhere, versioned}, nil)
-	h.newCalls()
-	l.Instances("", everywhere, rules, nil, nil)
-	l.Instances("", versioned, versionedRules, nil, nil)
-	require.Equal(t, []string{everywhere + " 1 <nil>", versioned + " 1 <nil>"}, h.newCalls())
-	rule, ok := h.registered[everywhere][0].Configurator()
+	listener.Services("", []string{"providers:demo.Seven::", everywhere, versioned}, nil)
+	heard.newCalls()
+	listener.Instances("", everywhere, rules, nil, nil)
+	listener.Instances("", versioned, versionedRules, nil, nil)
+	require.Equal(t, []string{everywhere + " 1 <nil>", versioned + " 1 <nil>"}, heard.newCalls())
+	rule, ok := heard.registered[everywhere][0].Configurator()
 	require.True(t, ok)
 	target := provider.Provider{ID: provider.ID{Interface: "demo.Seven"}, Host: "10.0.0.5", Port: 20880}
 	require.EqualValues(t, 33, provider.Configure([]provider.Provider{target}, []provider.Configurator{rule})[0].Weight())
-	rule, ok = h.registered[versioned][0].Configurator()
+	rule, ok = heard.registered[versioned][0].Configurator()
 	require.True(t, ok)
 	target.Group, target.Version = "g1", "1.0.0"
 	require.Zero(t, provider.Configure([]provider.Provider{target}, []provider.Configurator{rule})[0].Weight(), "it is disabled")
 	target.Group = "g2"
 	require.EqualValues(t, 100, provider.Configure([]provider.Provider{target}, []provider.Configurator{rule})[0].Weight())
 
-	l.Services("", []string{"providers:demo.Seven::", versioned}, nil)
-	l.Instances("", everywhere, nil, nil, nil)
-	require.Empty(t, h.registered[everywhere])
+	listener.Services("", []string{"providers:demo.Seven::", versioned}, nil)
+	listener.Instances("", everywhere, nil, nil, nil)
+	require.Empty(t, heard.registered[everywhere])
 }
 
 func TestErrors_Forwarded(t *testing.T) {
-	l, h := follow()
+	listener, h := follow()
 	denied := fmt.Errorf("%w: no", client.ErrDenied)
-	l.Connection(denied)
-	l.Connection(nil)
-	l.Services("", nil, denied)
-	l.Services("", []string{"providers:a.B::", "app"}, nil)
+	listener.Connection(denied)
+	listener.Connection(nil)
+	listener.Services("", nil, denied)
+	listener.Services("", []string{"providers:a.B::", "app"}, nil)
 	h.newCalls()
-	l.Instances("", "providers:a.B::", nil, nil, denied)
-	l.Instances("", "app", nil, nil, errors.New("no"))
+	listener.Instances("", "providers:a.B::", nil, nil, denied)
+	listener.Instances("", "app", nil, nil, errors.New("no"))
 	require.Equal(t, []string{"providers:a.B:: 0 access denied: access denied: no", "instances app [] no"}, h.newCalls())
 }
 
 func TestForeignInstances_NotDubbo(t *testing.T) {
-	l, h := follow()
-	l.Connection(nil)
-	l.Services("", []string{"orders"}, nil)
-	h.newCalls()
+	listener, heard := follow()
+	listener.Connection(nil)
+	listener.Services("", []string{"orders"}, nil)
+	heard.newCalls()
 	off, ill, weightless := instance("10.0.0.2"), instance("10.0.0.3"), instance("10.0.0.4")
 	off.Enabled, ill.Healthy, weightless.Weight = false, false, 0
-	l.Instances("", "orders", []client.Instance{
+	listener.Instances("", "orders", []client.Instance{
 		instance("10.0.0.1"), off, ill, weightless,
 		instance("10.0.0.5", "dubbo.endpoints", "{"),
 	}, nil, nil)
-	calls := h.newCalls()
+	calls := heard.newCalls()
 	require.Equal(t, "instances orders [10.0.0.1:20880 10.0.0.2:20880 10.0.0.3:20880 10.0.0.4:20880 10.0.0.5:20880] <nil>", calls[0])
 	require.Equal(t, "instance orders 10.0.0.1:20880 false <nil>", calls[1])
 	require.Contains(t, calls[5], "instance orders 10.0.0.5:20880 true dubbo.endpoints")

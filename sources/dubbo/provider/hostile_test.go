@@ -36,9 +36,9 @@ func TestDisabledInstances_ShareParameters(t *testing.T) {
 	require.EqualValues(t, 7, Configure([]Provider{p}, rule("override", "false"))[0].Weight())
 	require.Zero(t, Configure([]Provider{p}, rule("absent", "false"))[0].Weight())
 
-	on := p
-	on.SwitchedOff, on.Timestamp, on.Levels, p.Levels = false, 2, OfInterfaces, OfApplications
-	require.EqualValues(t, 7, Merge([]Provider{on}, []Provider{p})[0].Weight(), "the newer one says so itself")
-	on.Params = map[string]string{"weight": "7"}
-	require.Zero(t, Merge([]Provider{on}, []Provider{p})[0].Weight())
+	provider := p
+	provider.SwitchedOff, provider.Timestamp, provider.Levels, p.Levels = false, 2, OfInterfaces, OfApplications
+	require.EqualValues(t, 7, Merge([]Provider{provider}, []Provider{p})[0].Weight(), "the newer one says so itself")
+	provider.Params = map[string]string{"weight": "7"}
+	require.Zero(t, Merge([]Provider{provider}, []Provider{p})[0].Weight())
 }

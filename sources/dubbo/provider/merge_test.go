@@ -79,13 +79,13 @@ func TestMerge_CombinesParametersOfBothLevels(t *testing.T) {
 // TestMerge_NewestOfLevelCounts has the node of a crashed provider beside that of the new one, which no longer has a
 // weight of its own.
 func TestMerge_NewestOfLevelCounts(t *testing.T) {
-	old := Provider{
+	provider := Provider{
 		ID: ID{Interface: "a"}, Protocol: "dubbo", Host: "h", Port: 1,
 		Params: map[string]string{"weight": "7", "disabled": "true"}, Timestamp: 1, Levels: OfInterfaces,
 	}
-	now := old
+	now := provider
 	now.Params, now.Timestamp = nil, 2
 	instance := now
 	instance.Levels, instance.Timestamp = OfApplications, 3
-	require.EqualValues(t, DefaultWeight, Merge([]Provider{old, now, instance})[0].Weight())
+	require.EqualValues(t, DefaultWeight, Merge([]Provider{provider, now, instance})[0].Weight())
 }

@@ -143,8 +143,8 @@ func TestRule5Weight(t *testing.T) {
 
 func TestRule5ConfiguratorsChangeWeightAndDisabled(t *testing.T) {
 	a := providerOf(t, `dubbo%3A%2F%2F192.0.2.2%3A20880%2Fcom.acme.Demo%3Fapplication%3Dapp%26interface%3Dcom.acme.Demo`)
-	b := a
-	b.Host = "192.0.2.3"
+	provider := a
+	provider.Host = "192.0.2.3"
 	for _, c := range []struct {
 		why   string
 		rules []string
@@ -182,7 +182,7 @@ func TestRule5ConfiguratorsChangeWeightAndDisabled(t *testing.T) {
 					rules = append(rules, rule)
 				}
 			}
-			got := Configure([]Provider{a, b}, rules)
+			got := Configure([]Provider{a, provider}, rules)
 			require.Equal(t, c.a, got[0].Weight())
 			require.Equal(t, c.b, got[1].Weight())
 			require.EqualValues(t, 100, a.Weight(), "the given providers are not changed")
@@ -262,7 +262,7 @@ func TestRule9ParentNodesHaveForeignData(t *testing.T) {
 }
 
 func TestRule11HostOfInstancePortOfService(t *testing.T) {
-	m, skipped, err := ParseMetadata([]byte(
+	metadata, skipped, err := ParseMetadata([]byte(
 		`{"app":"rich","revision":"r1","services":{"g1/demo.GreetService:1.0.0:dubbo":{"name":"demo.GreetService","group":"g1",` +
 			`"version":"1.0.0","protocol":"dubbo","port":28041,"path":"demo.GreetService","params":{"weight":"250","application":"rich"}},` +
 			`"broken":{"port":{}},"org.apache.dubbo.metadata.MetadataService:1.0.0:dubbo":{"name":"org.apache.dubbo.metadata.MetadataService",` +
@@ -270,7 +270,7 @@ func TestRule11HostOfInstancePortOfService(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, skipped, 1, "one that cannot be read holds up no other")
 	i := Instance{Application: "rich", Host: "192.0.2.7", Port: 1, Endpoints: []Endpoint{{"dubbo", 28041}, {"tri", 28042}}, Timestamp: 5}
-	providers := Merge(i.Providers(m))
+	providers := Merge(i.Providers(metadata))
 	require.Len(t, providers, 2)
 	require.Equal(t, "demo.Bare", providers[0].Interface)
 	require.Equal(t, 28042, providers[0].Port)
@@ -283,11 +283,11 @@ func TestRule11HostOfInstancePortOfService(t *testing.T) {
 	golang := instancesOf(t, "go")[1]
 	key, doc, _ := strings.Cut(lines(t, "testdata/metadata-go.txt")[0], " ")
 	require.Equal(t, key, golang.Application+"/"+golang.Revision)
-	m, skipped, err = ParseMetadata([]byte(doc))
+	metadata, skipped, err = ParseMetadata([]byte(doc))
 	require.NoError(t, err)
 	require.Empty(t, skipped)
 	golang.Host = "192.0.2.9" // another one with the same metadata
-	served := golang.Providers(m)
+	served := golang.Providers(metadata)
 	require.Len(t, served, 1)
 	require.Equal(t, []any{"192.0.2.9", 29003, "dubbo", uint32(100)},
 		[]any{served[0].Host, served[0].Port, served[0].Protocol, served[0].Weight()})
@@ -314,11 +314,11 @@ func TestBothLevels_MakeOneEndpoint(t *testing.T) {
 		if !ok {
 			continue
 		}
-		m, skipped, err := ParseMetadata([]byte(doc))
+		metadata, skipped, err := ParseMetadata([]byte(doc))
 		require.NoError(t, err)
 		require.Empty(t, skipped)
-		require.Equal(t, i.Revision, m.Revision)
-		levels[1] = append(levels[1], i.Providers(m)...)
+		require.Equal(t, i.Revision, metadata.Revision)
+		levels[1] = append(levels[1], i.Providers(metadata)...)
 	}
 	rich := func(countRich []Provider) (n int) {
 		for _, p := range countRich {
@@ -360,12 +360,12 @@ func lines(t *testing.T, file string) (texts []string) {
 	f, err := os.Open(file)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()
-	s := bufio.NewScanner(f)
-	s.Buffer(nil, 1<<20)
-	for s.Scan() {
-		texts = append(texts, s.Text())
+	scanner := bufio.NewScanner(f)
+	scanner.Buffer(nil, 1<<20)
+	for scanner.Scan() {
+		texts = append(texts, scanner.Text())
 	}
-	require.NoError(t, s.Err())
+	require.NoError(t, scanner.Err())
 	require.NotEmpty(t, texts)
 	return texts
 }
@@ -379,25 +379,25 @@ func FuzzParse(f *testing.F) {
 	f.Add(`{"services":{"g/i:v:p":{"port":"1"}}}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, parse := range []func(string) (URL, error){ParseNode, ParseURL} {
-			u, err := parse(text)
+			url, err := parse(text)
 			if err != nil {
 				continue
 			}
-			if p, ok, err := u.Provider(); ok && err == nil {
-				require.NotEmpty(t, p.Host)
-				require.Positive(t, p.Port)
-				require.LessOrEqual(t, p.Weight(), uint32(maxWeight))
-				c, _ := u.Configurator()
-				require.Len(t, Merge(Configure([]Provider{p, p}, []Configurator{c})), 1)
+			if provider, ok, err := url.Provider(); ok && err == nil {
+				require.NotEmpty(t, provider.Host)
+				require.Positive(t, provider.Port)
+				require.LessOrEqual(t, provider.Weight(), uint32(maxWeight))
+				c, _ := url.Configurator()
+				require.Len(t, Merge(Configure([]Provider{provider, provider}, []Configurator{c})), 1)
 			}
 		}
 		i, ok, err := ParseInstance("app", []byte(text))
-		m, _, merr := ParseMetadata([]byte(text))
+		metadata, _, merr := ParseMetadata([]byte(text))
 		if ok && err == nil {
 			i.Guess([]string{"a"})
 		}
 		if merr == nil {
-			for _, p := range (Instance{Host: "h", Port: 1}).Providers(m) {
+			for _, p := range (Instance{Host: "h", Port: 1}).Providers(metadata) {
 				require.Positive(t, p.Port)
 			}
 		}
@@ -459,7 +459,7 @@ func TestTruthValues_IgnoreCase(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, weight, p.Weight(), params)
 	}
-	p := providerOf(t, `dubbo%3A%2F%2F10.0.0.5%3A20880%2Fcom.acme.Demo`)
+	provider := providerOf(t, `dubbo%3A%2F%2F10.0.0.5%3A20880%2Fcom.acme.Demo`)
 	for params, off := range map[string]bool{
 		"disabled=TRUE": true, "disabled=TRUE&enabled=True": true, "disabled=true&enabled=FALSE": false,
 		"disabled=true&enabled=no": false, "disabled=true&enabled=": true,
@@ -470,7 +470,7 @@ func TestTruthValues_IgnoreCase(t *testing.T) {
 		if c, ok := u.Configurator(); ok {
 			rules = append(rules, c)
 		}
-		require.Equal(t, off, Configure([]Provider{p}, rules)[0].Weight() == 0, params)
+		require.Equal(t, off, Configure([]Provider{provider}, rules)[0].Weight() == 0, params)
 	}
 }
 

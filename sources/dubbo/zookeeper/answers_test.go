@@ -59,18 +59,18 @@ func TestNamesOverAnswerSize_Refused(t *testing.T) {
 			return sizes
 		},
 	} {
-		a := newAnswers(t.Context())
-		a.sawRequest([]byte{0, 0, 0, 2, 1, 2})
+		answers := newAnswers(t.Context())
+		answers.sawRequest([]byte{0, 0, 0, 2, 1, 2})
 		for number, kind := range map[uint32]uint32{1: getChildren, 2: 3, 3: getChildren2, 4: getChildren2, 5: getChildren, 6: getChildren2} {
-			a.sawRequest(request(number, kind))
+			answers.sawRequest(request(number, kind))
 		}
 		unread := good
 		for _, size := range reader(good) {
-			require.NoError(t, a.inspect(unread[:size]))
+			require.NoError(t, answers.inspect(unread[:size]))
 			unread = unread[size:]
 		}
-		require.Equal(t, map[uint32]bool{6: true}, a.names)
-		require.EqualError(t, a.inspect(answer(6, 0, many...)), "answer claims 4294967295 names in 0 bytes")
+		require.Equal(t, map[uint32]bool{6: true}, answers.names)
+		require.EqualError(t, answers.inspect(answer(6, 0, many...)), "answer claims 4294967295 names in 0 bytes")
 	}
 }
 
@@ -101,12 +101,12 @@ func TestConnection_EndsWithOversizedAnswer(t *testing.T) {
 	s := &session{}
 	greeting := append([]byte{0, 0, 0, 36}, make([]byte, 36)...)
 	answers := bytes.NewReader(append(greeting, answer(1, 0, 0xff, 0xff, 0xff, 0xff)...))
-	c := newCheckedConn(t.Context(), answering{Reader: iotest.OneByteReader(answers)}, 0, "h:2181", s)
-	_, err := c.Write(request(1, getChildren2))
+	checkedConn := newCheckedConn(t.Context(), answering{Reader: iotest.OneByteReader(answers)}, 0, "h:2181", s)
+	_, err := checkedConn.Write(request(1, getChildren2))
 	require.NoError(t, err)
-	_, err = c.Read(make([]byte, 1))
+	_, err = checkedConn.Read(make([]byte, 1))
 	for err == nil {
-		_, err = c.Read(make([]byte, 100))
+		_, err = checkedConn.Read(make([]byte, 100))
 	}
 	require.EqualError(t, err, "h:2181: answer claims 4294967295 names in 0 bytes")
 	require.Equal(t, err, s.failed)
@@ -120,17 +120,17 @@ func FuzzAnswers(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, cut uint8) {
 		var errs []string
 		for _, size := range []int{max(len(b), 1), 1 + int(cut)} {
-			a := newAnswers(t.Context())
-			a.names = map[uint32]bool{1: true, 2: true}
+			answers := newAnswers(t.Context())
+			answers.names = map[uint32]bool{1: true, 2: true}
 			var err error
 			testutil.Cost(t, len(b), 100, func() {
 				for part := range slices.Chunk(b, size) {
-					if err = a.inspect(part); err != nil {
+					if err = answers.inspect(part); err != nil {
 						break
 					}
 				}
 			})
-			errs = append(errs, fmt.Sprint(err, a.names))
+			errs = append(errs, fmt.Sprint(err, answers.names))
 		}
 		require.Equal(t, errs[0], errs[1])
 	})

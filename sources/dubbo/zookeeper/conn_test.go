@@ -35,11 +35,11 @@ func (d *deadlined) SetReadDeadline(t time.Time) error {
 // session, so only the first answer has the short deadline of the request.
 func TestSession_LongerThanRequested(t *testing.T) {
 	below := &deadlined{}
-	c := newCheckedConn(t.Context(), below, time.Minute, "", &session{})
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Hour)))
+	checkedConn := newCheckedConn(t.Context(), below, time.Minute, "", &session{})
+	require.NoError(t, checkedConn.SetReadDeadline(time.Now().Add(time.Hour)))
 	require.InDelta(t, time.Minute, below.timeout, float64(time.Second), "the first answer")
-	require.NoError(t, c.SetReadDeadline(time.Time{}))
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(2*time.Hour)))
+	require.NoError(t, checkedConn.SetReadDeadline(time.Time{}))
+	require.NoError(t, checkedConn.SetReadDeadline(time.Now().Add(2*time.Hour)))
 	require.InDelta(t, 2*time.Hour, below.timeout, float64(time.Second), "the deadline of the library for the granted session")
 }
 
@@ -75,13 +75,13 @@ func TestHTTPPort_Refused(t *testing.T) {
 
 // TestHTTPPort_NamedInStatus has the library connect to one.
 func TestHTTPPort_NamedInStatus(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	accepted := make(chan struct{})
 	go func() {
 		defer close(accepted)
 		for {
-			c, err := l.Accept()
+			c, err := listener.Accept()
 			if err != nil {
 				return
 			}
@@ -89,7 +89,7 @@ func TestHTTPPort_NamedInStatus(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	a, err := ParseAddress("zookeeper://" + l.Addr().String())
+	a, err := ParseAddress("zookeeper://" + listener.Addr().String())
 	require.NoError(t, err)
 	messages := make(chan string, 1000)
 	conn, err := dialer(a, nil)(t.Context(), func(c registry.Connection) { messages <- c.Message })
@@ -97,7 +97,7 @@ func TestHTTPPort_NamedInStatus(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(<-messages, `is not ZooKeeper: it answered "HTTP"`) }, 20*time.Second,
 		time.Millisecond)
 	conn.Close()
-	require.NoError(t, l.Close())
+	require.NoError(t, listener.Close())
 	<-accepted
 }
 
@@ -105,13 +105,13 @@ func TestHTTPPort_NamedInStatus(t *testing.T) {
 // state with the wanted message; it returns the first state.
 func firstConnection(t *testing.T, config TLS, f func(net.Conn), want string) (first registry.Connection) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	accepted := make(chan struct{})
 	go func() {
 		defer close(accepted)
 		for {
-			c, err := l.Accept()
+			c, err := listener.Accept()
 			if err != nil {
 				return
 			}
@@ -119,21 +119,21 @@ func firstConnection(t *testing.T, config TLS, f func(net.Conn), want string) (f
 			_ = c.Close()
 		}
 	}()
-	a, err := ParseAddress("zookeeper://" + l.Addr().String())
+	a, err := ParseAddress("zookeeper://" + listener.Addr().String())
 	require.NoError(t, err)
 	states := make(chan registry.Connection, 1000)
 	conn, err := dialer(a, config)(t.Context(), func(c registry.Connection) { states <- c })
 	require.NoError(t, err)
 	first = <-states
-	for c := first; !strings.Contains(c.Message, want); {
+	for connection := first; !strings.Contains(connection.Message, want); {
 		select {
-		case c = <-states:
+		case connection = <-states:
 		case <-time.After(20 * time.Second):
-			t.Fatalf("no state with %q, the last one has %q", want, c.Message)
+			t.Fatalf("no state with %q, the last one has %q", want, connection.Message)
 		}
 	}
 	conn.Close()
-	require.NoError(t, l.Close())
+	require.NoError(t, listener.Close())
 	<-accepted
 	return first
 }

@@ -30,11 +30,11 @@ type example struct {
 
 func TestGolden(t *testing.T) {
 	sourcetest.RunGolden(t, func(t *testing.T, g example) string {
-		m, err := mapping.New(g.Options, sourcetest.VIPs{})
+		mapper, err := mapping.New(g.Options, sourcetest.VIPs{})
 		require.NoError(t, err)
 		a, err := wire.Decode(g.Answer)
 		require.NoError(t, err)
-		rs, warnings := mapAll(t, m, a.Instances)
+		rs, warnings := mapAll(t, mapper, a.Instances)
 		return "# " + g.Why + "\n" + sourcetest.Show(t, rs, warnings...)
 	})
 }
@@ -64,9 +64,9 @@ func TestAnyEureka(t *testing.T) {
 		require.NoError(t, err)
 		rapid.Check(t, func(t *rapid.T) {
 			instances := rapid.SliceOfN(anyInstance(), 1, 20).Draw(t, "all")
-			rs, _ := mapAll(t, m, instances)
+			resources, _ := mapAll(t, m, instances)
 			hosts, names := map[string]string{}, map[string]bool{}
-			for _, r := range rs {
+			for _, r := range resources {
 				_, err := resource.Validate(r)
 				require.NoError(t, err)
 				spec, err := r.Spec()
@@ -81,12 +81,12 @@ func TestAnyEureka(t *testing.T) {
 					require.Len(t, e.Ports, 1)
 				}
 			}
-			require.Len(t, m.Restore(rs), len(rs))
+			require.Len(t, m.Restore(resources), len(resources))
 			rand.Shuffle(len(instances), func(i, j int) { instances[i], instances[j] = instances[j], instances[i] })
 			shuffled, _ := mapAll(t, m, instances)
-			require.Len(t, shuffled, len(rs))
-			for i := range rs {
-				require.Equal(t, rs[i].Key(), shuffled[i].Key())
+			require.Len(t, shuffled, len(resources))
+			for i := range resources {
+				require.Equal(t, resources[i].Key(), shuffled[i].Key())
 			}
 		})
 	}
@@ -123,7 +123,7 @@ func anyInstance() *rapid.Generator[wire.Instance] {
 
 // TestPorts is the table of the rules for a service's port.
 func TestPorts(t *testing.T) {
-	m, err := mapping.New(mapping.Options{}, nil)
+	mapper, err := mapping.New(mapping.Options{}, nil)
 	require.NoError(t, err)
 	offerAt := func(port int, vip string, meta ...string) registry.Offer[mapping.ID] {
 		i := wire.Instance{
@@ -133,7 +133,7 @@ func TestPorts(t *testing.T) {
 		for n := 0; n < len(meta); n += 2 {
 			i.Metadata[meta[n]] = meta[n+1]
 		}
-		offers, _, err := m.Offers(i)
+		offers, _, err := mapper.Offers(i)
 		require.NoError(t, err)
 		return offers[0]
 	}
@@ -182,9 +182,9 @@ func TestPorts(t *testing.T) {
 		},
 		{"none", nil, registry.Port{}, registry.Port{}},
 	} {
-		machine := registry.NewMachine(m, func(mapping.ID) time.Duration { return time.Hour }, nil)
+		machine := registry.NewMachine(mapper, func(mapping.ID) time.Duration { return time.Hour }, nil)
 		name := registry.Name{Host: "a", Object: "a"}
-		rs, _, err := m.Entries([]registry.Service[mapping.ID]{{ID: mapping.ID{VIP: "a"}, Name: name, Port: c.before}})
+		rs, _, err := mapper.Entries([]registry.Service[mapping.ID]{{ID: mapping.ID{VIP: "a"}, Name: name, Port: c.before}})
 		require.NoError(t, err)
 		if rs[0] != nil {
 			machine.Restore("a", rs, func(registry.Service[mapping.ID]) bool { return true })
@@ -198,7 +198,7 @@ func TestPorts(t *testing.T) {
 		}
 		require.Equal(t, c.want, got, c.why)
 	}
-	rs, _, err := m.Entries([]registry.Service[mapping.ID]{{ID: mapping.ID{VIP: "a"}}})
+	rs, _, err := mapper.Entries([]registry.Service[mapping.ID]{{ID: mapping.ID{VIP: "a"}}})
 	require.NoError(t, err)
 	require.Nil(t, rs[0], "one that never had an instance has no port")
 }
@@ -240,7 +240,7 @@ func TestLocality(t *testing.T) {
 
 // TestUncallableInstances_Refused says why, and takes the host's name if the address is none.
 func TestUncallableInstances_Refused(t *testing.T) {
-	m, err := mapping.New(mapping.Options{}, nil)
+	mapper, err := mapping.New(mapping.Options{}, nil)
 	require.NoError(t, err)
 	good := wire.Instance{Key: wire.Key{App: "A", ID: "a"}, IP: "10.0.0.1", HostName: "h.example", Port: wire.Port{Number: 80, Enabled: true}}
 	for why, change := range map[string]func(*wire.Instance){
@@ -250,30 +250,30 @@ func TestUncallableInstances_Refused(t *testing.T) {
 	} {
 		i := good
 		change(&i)
-		_, _, err := m.Offers(i)
+		_, _, err := mapper.Offers(i)
 		require.ErrorContains(t, err, why)
 	}
 	good.IP = "unknown host"
-	offers, warnings, err := m.Offers(good)
+	offers, warnings, err := mapper.Offers(good)
 	require.NoError(t, err)
 	require.Equal(t, "h.example", offers[0].Endpoint.Address)
 	require.Equal(t, []string{`address "unknown host": neither an IP address nor a host: it is called at h.example instead`}, warnings)
 	good.IP = ""
-	_, warnings, err = m.Offers(good)
+	_, warnings, err = mapper.Offers(good)
 	require.NoError(t, err)
 	require.Empty(t, warnings, "an instance with only a host name is valid")
 	good.VIP = "a, A,,a"
 	for n := range 100 {
 		good.VIP += ",x" + strconv.Itoa(n)
 	}
-	offers, warnings, err = m.Offers(good)
+	offers, warnings, err = mapper.Offers(good)
 	require.NoError(t, err)
 	require.Len(t, offers, 32)
 	require.Len(t, warnings, 1)
 }
 
 func TestOptions(t *testing.T) {
-	for message, o := range map[string]mapping.Options{
+	for message, options := range map[string]mapping.Options{
 		"hostTemplate: \"x\" must contain":    {MappingOptions: registry.MappingOptions{HostTemplate: "x"}},
 		"hostTemplate: unknown {service}":     {MappingOptions: registry.MappingOptions{HostTemplate: "{vip}.{service}"}},
 		"hostTemplate: \"{vip}.-\" makes no":  {MappingOptions: registry.MappingOptions{HostTemplate: "{vip}.-"}},
@@ -287,7 +287,7 @@ func TestOptions(t *testing.T) {
 		"region: \"a b\" is none":             {Region: "a b"},
 		"labelMeta: \"-\" cannot be the key ": {MappingOptions: registry.MappingOptions{LabelMeta: []string{"-"}}},
 	} {
-		_, err := mapping.New(o, nil)
+		_, err := mapping.New(options, nil)
 		require.ErrorContains(t, err, message)
 	}
 }

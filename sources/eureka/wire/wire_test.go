@@ -20,7 +20,7 @@ func decodeFile(t *testing.T, name string) *wire.Answer {
 
 // TestSpring has the registration of a Spring Cloud client, as a server of 2023.0.3 lists it.
 func TestSpring(t *testing.T) {
-	a := decodeFile(t, "spring-all.json")
+	answer := decodeFile(t, "spring-all.json")
 	require.Equal(t, &wire.Answer{Instances: []wire.Instance{{
 		Key: wire.Key{App: "ORDERS", ID: "192.0.2.2:orders:28080"}, HostName: "192.0.2.2", IP: "192.0.2.2", Status: wire.Up,
 		Overridden: wire.Unknown,
@@ -28,7 +28,7 @@ func TestSpring(t *testing.T) {
 		SecureVIP:  "orders",
 		Metadata:   map[string]string{"zone": "z1", "management.port": "28080", "version": "v1"},
 		Registered: 1795335318458, Updated: 1795335318461, Dirty: 1795335318278,
-	}}}, a)
+	}}}, answer)
 }
 
 // TestChanges has one set out of service, one that has gone, and one that came, from the same server.
@@ -49,13 +49,13 @@ func TestChanges(t *testing.T) {
 
 // TestOldServers have an object where a list has one element, and texts for numbers and numbers for texts.
 func TestOldServers(t *testing.T) {
-	a := decodeFile(t, "old-one-element.json")
+	answer := decodeFile(t, "old-one-element.json")
 	require.Equal(t, []wire.Instance{{
 		Key: wire.Key{App: "SAMPLE", ID: "i-0a1b2c3d"}, HostName: "i-0a1b2c3d.example", IP: "10.1.2.3", Status: wire.Up, Overridden: wire.Unknown,
 		Action: "ADDED", Port: wire.Port{Number: 7001, Enabled: true}, SecurePort: wire.Port{Number: 7002}, VIP: "sample.example.net:7001",
 		SecureVIP: "sample.example.net:7002", DataCenterZone: "us-east-1c", Metadata: map[string]string{},
 		Registered: 1400000000001, Updated: 1400000000003, Dirty: 1400000000000,
-	}}, a.Instances)
+	}}, answer.Instances)
 }
 
 func TestForeignAnswer_Refused(t *testing.T) {

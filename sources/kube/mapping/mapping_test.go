@@ -27,20 +27,20 @@ type example struct {
 
 func TestGolden(t *testing.T) {
 	sourcetest.RunGolden(t, func(t *testing.T, g example) string {
-		var b strings.Builder
-		fmt.Fprintf(&b, "# %s\n", g.Why)
+		var builder strings.Builder
+		fmt.Fprintf(&builder, "# %s\n", g.Why)
 		inputs := inputsOf(t, g.Objects)
 		rand.Shuffle(len(inputs[0].Slices), func(i, j int) {
 			inputs[0].Slices[i], inputs[0].Slices[j] = inputs[0].Slices[j], inputs[0].Slices[i]
 		})
 		for _, input := range inputs {
-			out := mapOne(t, g.Options, input)
-			for _, l := range out.LeftOut {
-				fmt.Fprintf(&b, "# left out: %s\n", l)
+			content := mapOne(t, g.Options, input)
+			for _, l := range content.LeftOut {
+				fmt.Fprintf(&builder, "# left out: %s\n", l)
 			}
-			b.WriteString(sourcetest.Show(t, out.Resources, out.Warnings...))
+			builder.WriteString(sourcetest.Show(t, content.Resources, content.Warnings...))
 		}
-		return b.String()
+		return builder.String()
 	})
 }
 
@@ -54,27 +54,27 @@ func inputsOf(t require.TestingT, objects []json.RawMessage) (inputs []mapping.I
 		kinds[kind.Kind] = append(kinds[kind.Kind], raw)
 	}
 	for _, raw := range kinds["Node"] {
-		var n mapping.Node
+		var node mapping.Node
 		var named struct{ Metadata struct{ Name string } }
-		read(raw, &n)
+		read(raw, &node)
 		read(raw, &named)
-		nodes[named.Metadata.Name] = &n
+		nodes[named.Metadata.Name] = &node
 	}
 	for _, raw := range kinds["Service"] {
-		var s mapping.Service
-		read(raw, &s)
-		input := mapping.Input{Service: &s, Nodes: nodes}
+		var service mapping.Service
+		read(raw, &service)
+		input := mapping.Input{Service: &service, Nodes: nodes}
 		for _, raw := range kinds["EndpointSlice"] {
 			var slice mapping.Slice
 			read(raw, &slice)
-			if slice.Meta.Labels.Service == s.Meta.Name {
+			if slice.Meta.Labels.Service == service.Meta.Name {
 				input.Slices = append(input.Slices, &slice)
 			}
 		}
 		for _, raw := range kinds["ServiceExport"] {
 			var e struct{ Metadata struct{ Name string } }
 			read(raw, &e)
-			input.Exported = input.Exported || e.Metadata.Name == s.Meta.Name
+			input.Exported = input.Exported || e.Metadata.Name == service.Meta.Name
 		}
 		inputs = append(inputs, input)
 	}
@@ -84,13 +84,13 @@ func inputsOf(t require.TestingT, objects []json.RawMessage) (inputs []mapping.I
 func mapOne(t require.TestingT, o mapping.Options, input mapping.Input) sources.Content {
 	m, err := mapping.New(o, sourcetest.VIPs{}, "")
 	require.NoError(t, err)
-	out := m.Map(input)
-	require.Empty(t, out.Rejects)
-	for _, r := range out.Resources {
+	content := m.Map(input)
+	require.Empty(t, content.Rejects)
+	for _, r := range content.Resources {
 		_, err := resource.Validate(r)
 		require.NoError(t, err)
 	}
-	return out
+	return content
 }
 
 // TestAnyService has any Service: its objects must be valid, have each port once, and be the same in any order of
@@ -98,17 +98,17 @@ func mapOne(t require.TestingT, o mapping.Options, input mapping.Input) sources.
 func TestAnyService(t *testing.T) {
 	text := func(t *rapid.T, choices ...string) string { return rapid.SampledFrom(choices).Draw(t, "text") }
 	rapid.Check(t, func(t *rapid.T) {
-		var s mapping.Service
-		s.Meta.Namespace, s.Meta.Name = "shop", text(t, "reviews", "a-1", strings.Repeat("x", 63))
-		s.Spec.Type = text(t, "ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
-		s.Spec.ExternalName = text(t, "", "a.example", "10.0.0.1", "x.svc", "*")
+		var service mapping.Service
+		service.Meta.Namespace, service.Meta.Name = "shop", text(t, "reviews", "a-1", strings.Repeat("x", 63))
+		service.Spec.Type = text(t, "ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
+		service.Spec.ExternalName = text(t, "", "a.example", "10.0.0.1", "x.svc", "*")
 		portNames := []string{"http", "tcp-a", "b"}
 		for i := range rapid.IntRange(0, 3).Draw(t, "ports") {
-			s.Spec.Ports = append(s.Spec.Ports, mapping.ServicePort{
+			service.Spec.Ports = append(service.Spec.Ports, mapping.ServicePort{
 				Name: portNames[i], Protocol: text(t, "TCP", "UDP", "SCTP"), Port: rapid.Uint32Range(80, 82).Draw(t, "port"),
 			})
 		}
-		input := mapping.Input{Service: &s}
+		input := mapping.Input{Service: &service}
 		for i := range rapid.IntRange(0, 4).Draw(t, "slices") {
 			slice := &mapping.Slice{AddressType: text(t, "IPv4", "IPv6", "FQDN")}
 			slice.Meta.Name = fmt.Sprint("s", i)
@@ -133,9 +133,9 @@ func TestAnyService(t *testing.T) {
 			input.Slices = append(input.Slices, slice)
 		}
 		o := mapping.Options{Region: "r", Endpoints: text(t, mapping.EndpointsPods, mapping.EndpointsNodePorts, mapping.EndpointsLoadBalancer)}
-		out := mapOne(t, o, input)
+		content := mapOne(t, o, input)
 		ports := map[uint32]bool{}
-		for _, r := range out.Resources {
+		for _, r := range content.Resources {
 			spec, err := r.Spec()
 			require.NoError(t, err)
 			for _, p := range spec.(*networking.ServiceEntry).Ports {
@@ -147,12 +147,12 @@ func TestAnyService(t *testing.T) {
 			}
 		}
 		rand.Shuffle(len(input.Slices), func(i, j int) { input.Slices[i], input.Slices[j] = input.Slices[j], input.Slices[i] })
-		require.Equal(t, sourcetest.Show(t, out.Resources), sourcetest.Show(t, mapOne(t, o, input).Resources))
+		require.Equal(t, sourcetest.Show(t, content.Resources), sourcetest.Show(t, mapOne(t, o, input).Resources))
 	})
 }
 
 func TestOptions(t *testing.T) {
-	for want, o := range map[string]mapping.Options{
+	for want, options := range map[string]mapping.Options{
 		"export: want all or serviceExports, got \"some\"":                {Export: "some"},
 		"endpoints: want pods, nodePorts or loadBalancer, got \"inline\"": {Endpoints: "inline"},
 		"hostTemplate: \"{service}.x\" must contain":                      {HostTemplate: "{service}.x"},
@@ -160,7 +160,7 @@ func TestOptions(t *testing.T) {
 		"region: \"a/b\" is no region":                                    {Region: "a/b"},
 		"vips: want tcp, all or none, got \"x\"":                          {VIPs: "x"},
 	} {
-		_, err := mapping.New(o, nil, "")
+		_, err := mapping.New(options, nil, "")
 		require.ErrorContains(t, err, want)
 	}
 }

@@ -151,48 +151,48 @@ func (l *listener) follow(t *testing.T, address string, w client.Watched, change
 const orders = "DEFAULT_GROUP@@orders"
 
 func TestChanges_ArePushed(t *testing.T) {
-	s := nacostest.Start(t)
-	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, map[string]string{"a": "b"}))
-	_, l := follow(t, s.Address(), client.Watched{})
-	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
+	server := nacostest.Start(t)
+	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, map[string]string{"a": "b"}))
+	_, listener := follow(t, server.Address(), client.Watched{})
+	listener.await(t, "it is read", func() bool { return len(listener.instances[orders]) == 1 })
 	require.Equal(t, client.Instance{
 		IP: "10.0.0.1", Port: 80, Weight: 1, Healthy: true, Enabled: true, Cluster: "DEFAULT",
 		Metadata: map[string]string{"a": "b"},
-	}, l.instances[orders][0])
-	s.Put("DEFAULT_GROUP", "orders", "2", nacostest.Instance("10.0.0.2", 80, nil))
-	l.await(t, "there are two", func() bool { return len(l.instances[orders]) == 2 })
-	s.Put("DEFAULT_GROUP", "carts", "1", nacostest.Instance("10.0.0.3", 80, nil))
-	l.await(t, "there is another", func() bool { return len(l.instances["DEFAULT_GROUP@@carts"]) == 1 })
-	s.Delete("DEFAULT_GROUP", "orders", "1")
-	s.Delete("DEFAULT_GROUP", "orders", "2")
-	l.await(t, "there is none", func() bool {
-		return len(l.instances[orders]) == 0
+	}, listener.instances[orders][0])
+	server.Put("DEFAULT_GROUP", "orders", "2", nacostest.Instance("10.0.0.2", 80, nil))
+	listener.await(t, "there are two", func() bool { return len(listener.instances[orders]) == 2 })
+	server.Put("DEFAULT_GROUP", "carts", "1", nacostest.Instance("10.0.0.3", 80, nil))
+	listener.await(t, "there is another", func() bool { return len(listener.instances["DEFAULT_GROUP@@carts"]) == 1 })
+	server.Delete("DEFAULT_GROUP", "orders", "1")
+	server.Delete("DEFAULT_GROUP", "orders", "2")
+	listener.await(t, "there is none", func() bool {
+		return len(listener.instances[orders]) == 0
 	})
-	require.Equal(t, 2, s.Requests("SubscribeServiceRequest"), "one for each service: pushed services are not read")
+	require.Equal(t, 2, server.Requests("SubscribeServiceRequest"), "one for each service: pushed services are not read")
 }
 
 // TestUnlistedService_KeepsInstances has a service vanish from the list that has an instance still.
 func TestUnlistedService_KeepsInstances(t *testing.T) {
-	s := nacostest.Start(t)
-	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
-	s.Put("DEFAULT_GROUP", "carts", "1", nacostest.Instance("10.0.0.2", 80, nil))
-	_, l := follow(t, s.Address(), client.Watched{})
+	server := nacostest.Start(t)
+	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	server.Put("DEFAULT_GROUP", "carts", "1", nacostest.Instance("10.0.0.2", 80, nil))
+	_, l := follow(t, server.Address(), client.Watched{})
 	l.await(t, "both are read", func() bool { return len(l.instances) == 2 })
-	s.Hide("DEFAULT_GROUP", "orders")
-	before := s.Requests("SubscribeServiceRequest")
-	s.Unlist("DEFAULT_GROUP", "carts")
+	server.Hide("DEFAULT_GROUP", "orders")
+	before := server.Requests("SubscribeServiceRequest")
+	server.Unlist("DEFAULT_GROUP", "carts")
 	l.await(t, "the other is empty", func() bool { return len(l.instances["DEFAULT_GROUP@@carts"]) == 0 })
-	require.Greater(t, s.Requests("SubscribeServiceRequest"), before)
+	require.Greater(t, server.Requests("SubscribeServiceRequest"), before)
 	l.await(t, "and has gone", func() bool { return slices.Equal(l.names["DEFAULT_GROUP"], []string{"orders"}) })
 	require.Len(t, l.instances[orders], 1, "it says itself that it has one")
-	s.Delete("DEFAULT_GROUP", "orders", "1")
+	server.Delete("DEFAULT_GROUP", "orders", "1")
 	l.await(t, "its last instance goes", func() bool { return len(l.names["DEFAULT_GROUP"]) == 0 })
 }
 
 // TestMalformedInstances_DoNotBlockOthers has instances and a service that cannot be read.
 func TestMalformedInstances_DoNotBlockOthers(t *testing.T) {
-	s := nacostest.Start(t)
-	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	server := nacostest.Start(t)
+	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
 	for i, bad := range []any{
 		nil, 5, "text",
 		[]int{},
@@ -200,45 +200,45 @@ func TestMalformedInstances_DoNotBlockOthers(t *testing.T) {
 		map[string]any{"port": 70000, "ip": "10.0.0.9"},
 		map[string]any{"ip": "10.0.0.9", "metadata": "x"},
 	} {
-		s.Put("DEFAULT_GROUP", "orders", "bad"+strconv.Itoa(i), bad)
+		server.Put("DEFAULT_GROUP", "orders", "bad"+strconv.Itoa(i), bad)
 	}
-	s.Put("DEFAULT_GROUP", "orders", "2", map[string]any{
+	server.Put("DEFAULT_GROUP", "orders", "2", map[string]any{
 		"ip": "10.0.0.2", "port": 81,
 		"metadata": map[string]any{"n": 5, "o": map[string]any{}}, "new": []int{1},
 	})
-	s.Put("DEFAULT_GROUP", "refused", "1", nacostest.Instance("10.0.0.3", 80, nil))
-	s.Refuse("DEFAULT_GROUP", "refused", "Param check failed")
-	_, l := follow(t, s.Address(), client.Watched{Resync: 20 * time.Millisecond})
+	server.Put("DEFAULT_GROUP", "refused", "1", nacostest.Instance("10.0.0.3", 80, nil))
+	server.Refuse("DEFAULT_GROUP", "refused", "Param check failed")
+	_, l := follow(t, server.Address(), client.Watched{Resync: 20 * time.Millisecond})
 	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 2 && l.errs["DEFAULT_GROUP@@refused"] != nil })
 	require.Len(t, l.warnings[orders], 7)
 	require.Equal(t, map[string]string{"n": "5", "o": "{}"}, l.instances[orders][1].Metadata)
 	require.ErrorContains(t, l.errs["DEFAULT_GROUP@@refused"], "service refused of group DEFAULT_GROUP: Param check failed")
-	s.Refuse("DEFAULT_GROUP", "refused", "")
+	server.Refuse("DEFAULT_GROUP", "refused", "")
 	l.await(t, "it can be read", func() bool { return len(l.instances["DEFAULT_GROUP@@refused"]) == 1 })
 }
 
 func TestResync_RepairsLostPush(t *testing.T) {
-	s := nacostest.Start(t)
-	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
-	_, l := follow(t, s.Address(), client.Watched{Resync: 20 * time.Millisecond})
-	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
-	s.Silence(true)
-	s.Put("DEFAULT_GROUP", "orders", "2", nacostest.Instance("10.0.0.2", 80, nil))
-	l.await(t, "it is found", func() bool { return len(l.instances[orders]) == 2 && l.healed > 0 })
+	server := nacostest.Start(t)
+	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	_, listener := follow(t, server.Address(), client.Watched{Resync: 20 * time.Millisecond})
+	listener.await(t, "it is read", func() bool { return len(listener.instances[orders]) == 1 })
+	server.Silence(true)
+	server.Put("DEFAULT_GROUP", "orders", "2", nacostest.Instance("10.0.0.2", 80, nil))
+	listener.await(t, "it is found", func() bool { return len(listener.instances[orders]) == 2 && listener.healed > 0 })
 }
 
 // TestServerClock_StepsBack has a server with a clock that is set back by an hour: its later pushes and answers still
 // count.
 func TestServerClock_StepsBack(t *testing.T) {
-	s := nacostest.Start(t)
-	s.SetClock(3_600_000)
-	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
-	_, l := follow(t, s.Address(), client.Watched{})
+	server := nacostest.Start(t)
+	server.SetClock(3_600_000)
+	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	_, l := follow(t, server.Address(), client.Watched{})
 	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
-	s.SetClock(0)
-	s.Put("DEFAULT_GROUP", "orders", "2", nacostest.Instance("10.0.0.2", 80, nil))
+	server.SetClock(0)
+	server.Put("DEFAULT_GROUP", "orders", "2", nacostest.Instance("10.0.0.2", 80, nil))
 	l.await(t, "a push has it read again", func() bool { return len(l.instances[orders]) == 2 })
-	s.Delete("DEFAULT_GROUP", "orders", "1")
+	server.Delete("DEFAULT_GROUP", "orders", "1")
 	l.await(t, "the next push counts", func() bool { return len(l.instances[orders]) == 1 && l.instances[orders][0].IP == "10.0.0.2" })
 }
 
@@ -284,11 +284,11 @@ func TestBackupServer_UsedAfterFailure(t *testing.T) {
 	down.Stop()
 	up.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
 	backup := strings.TrimSuffix(strings.TrimPrefix(up.Address(), "nacos://"), "?grpcOffset=0")
-	_, l := follow(t, down.Address()+"&backup="+backup, client.Watched{})
-	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
-	require.ErrorContains(t, l.conn[0], " (gRPC, 0 above the port of "+
+	_, listener := follow(t, down.Address()+"&backup="+backup, client.Watched{})
+	listener.await(t, "it is read", func() bool { return len(listener.instances[orders]) == 1 })
+	require.ErrorContains(t, listener.conn[0], " (gRPC, 0 above the port of "+
 		strings.TrimSuffix(strings.TrimPrefix(down.Address(), "nacos://"), "?grpcOffset=0")+"; grpcOffset in the address if it is another one): ")
-	require.NoError(t, l.conn[len(l.conn)-1])
+	require.NoError(t, listener.conn[len(listener.conn)-1])
 }
 
 func TestConfig(t *testing.T) {
@@ -306,37 +306,37 @@ func TestConfig(t *testing.T) {
 
 // TestLogin has a Nacos that wants a token, which is had over HTTP and then taken back.
 func TestLogin(t *testing.T) {
-	s := nacostest.Start(t)
-	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
-	s.Demand("first")
+	server := nacostest.Start(t)
+	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	server.Demand("first")
 	var mu sync.Mutex
 	token := "first"
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	web := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
-		case r.URL.Path != "/nacos/v1/auth/login":
-			http.Error(w, "no such page", http.StatusNotFound)
-		case r.PostFormValue("username") != "me" || r.PostFormValue("password") != "p@ss" || token == "":
-			http.Error(w, "unknown user!", http.StatusForbidden)
+		case request.URL.Path != "/nacos/v1/auth/login":
+			http.Error(response, "no such page", http.StatusNotFound)
+		case request.PostFormValue("username") != "me" || request.PostFormValue("password") != "p@ss" || token == "":
+			http.Error(response, "unknown user!", http.StatusForbidden)
 		default:
-			assert.NoError(t, json.NewEncoder(w).Encode(map[string]any{"accessToken": token, "tokenTtl": 18000}))
+			assert.NoError(t, json.NewEncoder(response).Encode(map[string]any{"accessToken": token, "tokenTtl": 18000}))
 		}
 	}))
 	t.Cleanup(web.Close)
-	_, l := follow(t, s.Beside(web, "me:p%40ss@"), client.Watched{})
+	_, l := follow(t, server.Beside(web, "me:p%40ss@"), client.Watched{})
 	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
 
 	mu.Lock()
 	token = "second"
 	mu.Unlock()
-	s.Demand("second")
-	s.Put("DEFAULT_GROUP", "carts", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	server.Demand("second")
+	server.Put("DEFAULT_GROUP", "carts", "1", nacostest.Instance("10.0.0.1", 80, nil))
 	l.await(t, "it goes on with another token", func() bool { return len(l.instances["DEFAULT_GROUP@@carts"]) == 1 })
 
-	_, stranger := follow(t, s.Beside(web, "you:x@"), client.Watched{})
+	_, stranger := follow(t, server.Beside(web, "you:x@"), client.Watched{})
 	stranger.await(t, "it is denied", func() bool { return errors.Is(stranger.errs["DEFAULT_GROUP"], client.ErrDenied) })
-	_, anonymous := follow(t, s.Address(), client.Watched{})
+	_, anonymous := follow(t, server.Address(), client.Watched{})
 	anonymous.await(t, "it is denied", func() bool { return errors.Is(anonymous.errs["DEFAULT_GROUP"], client.ErrDenied) })
 }
 
@@ -386,20 +386,20 @@ func TestLoginWithoutToken_ReportedByDeniedRequest(t *testing.T) {
 		"3.1.0 that has such an error": {failing(false), "log in as you: 500 Internal Server Error", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			web := httptest.NewServer(c.login)
-			t.Cleanup(web.Close)
+			server := httptest.NewServer(c.login)
+			t.Cleanup(server.Close)
 			s := nacostest.Start(t)
 			s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
-			_, l := follow(t, s.Beside(web, "you:x@"), client.Watched{})
-			l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
+			_, listener := follow(t, s.Beside(server, "you:x@"), client.Watched{})
+			listener.await(t, "it is read", func() bool { return len(listener.instances[orders]) == 1 })
 
 			s = nacostest.Start(t)
 			s.Demand("something")
-			_, l = follow(t, s.Beside(web, "you:x@"), client.Watched{})
+			_, listener = follow(t, s.Beside(server, "you:x@"), client.Watched{})
 			var why error
-			l.await(t, "it says why not", func() bool {
-				why = l.errs["DEFAULT_GROUP"]
-				for _, failure := range l.conn {
+			listener.await(t, "it says why not", func() bool {
+				why = listener.errs["DEFAULT_GROUP"]
+				for _, failure := range listener.conn {
 					why = cmp.Or(failure, why)
 				}
 				return why != nil
@@ -412,27 +412,27 @@ func TestLoginWithoutToken_ReportedByDeniedRequest(t *testing.T) {
 
 // TestLogin_Retried has a user that is created after the first refusals, and counts the logins before.
 func TestLogin_Retried(t *testing.T) {
-	s := nacostest.Start(t)
-	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
-	s.Demand("token")
+	server := nacostest.Start(t)
+	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	server.Demand("token")
 	var reported atomic.Bool
 	var logins atomic.Int64
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	web := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
 		if logins.Add(1); !reported.Load() {
-			http.Error(w, "unknown user!", http.StatusForbidden)
+			http.Error(response, "unknown user!", http.StatusForbidden)
 			return
 		}
-		_, _ = io.WriteString(w, `{"accessToken":"token","tokenTtl":18000}`)
+		_, _ = io.WriteString(response, `{"accessToken":"token","tokenTtl":18000}`)
 	}))
 	t.Cleanup(web.Close)
-	_, patient := follow(t, s.Beside(web, "me:x@"), client.Watched{})
+	_, patient := follow(t, server.Beside(web, "me:x@"), client.Watched{})
 	patient.await(t, "it is refused", func() bool { return errors.Is(patient.errs["DEFAULT_GROUP"], client.ErrDenied) })
-	before := s.Requests("ServiceListRequest")
-	patient.await(t, "it is refused again", func() bool { return s.Requests("ServiceListRequest") > before+10 })
+	before := server.Requests("ServiceListRequest")
+	patient.await(t, "it is refused again", func() bool { return server.Requests("ServiceListRequest") > before+10 })
 	require.EqualValues(t, 2, logins.Load(), "once in each way, and not with each request")
 
 	l := newListener()
-	l.follow(t, s.Beside(web, "me:x@"), client.Watched{}, func(c *client.Client) { c.LoginEvery(time.Millisecond) })
+	l.follow(t, server.Beside(web, "me:x@"), client.Watched{}, func(c *client.Client) { c.LoginEvery(time.Millisecond) })
 	l.await(t, "it is refused", func() bool { return errors.Is(l.errs["DEFAULT_GROUP"], client.ErrDenied) })
 	reported.Store(true)
 	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
@@ -440,7 +440,7 @@ func TestLogin_Retried(t *testing.T) {
 
 // TestConfigs lists texts of configuration, as Nacos 2.3.2 and 3.1.0 were seen to answer.
 func TestConfigs(t *testing.T) {
-	s := nacostest.Start(t)
+	server := nacostest.Start(t)
 	for version, c := range map[string]struct{ path, group, page string }{
 		"2.3.2": {
 			"/nacos/v1/cs/configs", "group",
@@ -456,20 +456,20 @@ func TestConfigs(t *testing.T) {
 	} {
 		t.Run(version, func(t *testing.T) {
 			status := http.StatusOK
-			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			web := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
 				if q := r.URL.Query(); r.URL.Path != c.path || q.Get(c.group) != "mapping" || q.Get("search") != "blur" {
-					http.NotFound(w, r)
+					http.NotFound(response, r)
 					return
 				}
-				w.WriteHeader(status)
-				_, _ = fmt.Fprintf(w, c.page, r.URL.Query().Get("pageNo"))
+				response.WriteHeader(status)
+				_, _ = fmt.Fprintf(response, c.page, r.URL.Query().Get("pageNo"))
 			}))
 			t.Cleanup(web.Close)
-			nacos, l := follow(t, s.Beside(web, ""), client.Watched{})
-			l.await(t, "it is connected", func() bool { return len(l.conn) > 0 && l.conn[0] == nil })
+			nacos, listener := follow(t, server.Beside(web, ""), client.Watched{})
+			listener.await(t, "it is connected", func() bool { return len(listener.conn) > 0 && listener.conn[0] == nil })
 			var names []string
 			var err error
-			l.await(t, "it can be asked", func() bool {
+			listener.await(t, "it can be asked", func() bool {
 				names, err = nacos.Configs(t.Context(), "mapping")
 				return err == nil
 			})
@@ -483,11 +483,11 @@ func TestConfigs(t *testing.T) {
 
 // TestSkippedServices_Reported has services that are not selected be named at each look.
 func TestSkippedServices_Reported(t *testing.T) {
-	s := nacostest.Start(t)
-	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
-	s.Put("DEFAULT_GROUP", "providers:com.acme.Demo::", "1", nacostest.Instance("10.0.0.2", 20880, nil))
+	server := nacostest.Start(t)
+	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	server.Put("DEFAULT_GROUP", "providers:com.acme.Demo::", "1", nacostest.Instance("10.0.0.2", 20880, nil))
 	passed := make(chan []string, 1)
-	_, l := follow(t, s.Address(), client.Watched{
+	_, listener := follow(t, server.Address(), client.Watched{
 		Selects: func(_, name string) bool { return name == "orders" },
 		Skipped: func(_ string, names []string) {
 			select {
@@ -496,18 +496,18 @@ func TestSkippedServices_Reported(t *testing.T) {
 			}
 		},
 	})
-	l.await(t, "the selected service is read", func() bool { return len(l.instances[orders]) == 1 })
+	listener.await(t, "the selected service is read", func() bool { return len(listener.instances[orders]) == 1 })
 	require.Equal(t, []string{"providers:com.acme.Demo::"}, <-passed)
 }
 
 // TestConfigurationOverLimit_Refused has a server count, list or send more than the limit: no part is taken as the
 // complete list.
 func TestConfigurationOverLimit_Refused(t *testing.T) {
-	s := nacostest.Start(t)
+	server := nacostest.Start(t)
 	page := ""
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page) }))
 	t.Cleanup(web.Close)
-	nacos, l := follow(t, s.Beside(web, ""), client.Watched{})
+	nacos, l := follow(t, server.Beside(web, ""), client.Watched{})
 	l.await(t, "it is connected", func() bool { return len(l.conn) > 0 && l.conn[0] == nil })
 	l.await(t, "it can be asked", func() bool {
 		_, err := nacos.Configs(t.Context(), "mapping")

@@ -53,39 +53,39 @@ func TestServiceRemovedBetweenPages_HidesNoOther(t *testing.T) {
 
 // TestServiceListShorterThanCount_Fails has a server that counts more than it lists, and has the same on each page.
 func TestServiceListShorterThanCount_Fails(t *testing.T) {
-	s := nacostest.Start(t)
-	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
-	s.More = 1
-	_, l := follow(t, s.Address(), client.Watched{Interval: time.Minute})
+	server := nacostest.Start(t)
+	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	server.More = 1
+	_, l := follow(t, server.Address(), client.Watched{Interval: time.Minute})
 	l.await(t, "the error is reported", func() bool { return l.errs["DEFAULT_GROUP"] != nil })
 	require.EqualError(t, l.errs["DEFAULT_GROUP"], "list the services of group DEFAULT_GROUP: 1 of 2 came")
-	require.Equal(t, 6, s.Requests("ServiceListRequest"), "three times, until a page has no new name")
+	require.Equal(t, 6, server.Requests("ServiceListRequest"), "three times, until a page has no new name")
 }
 
 // TestRelistedService_WasNeverRemoved has a service vanish from the list, and come back, and its own answer is the same
 // all the time.
 func TestRelistedService_WasNeverRemoved(t *testing.T) {
-	s := nacostest.Start(t)
-	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
-	l := newListener()
-	l.onNames = func(names []string) { require.Contains(t, names, "orders") }
-	l.follow(t, s.Address(), client.Watched{})
-	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
-	before := s.Requests("SubscribeServiceRequest")
-	s.Hide("DEFAULT_GROUP", "orders")
-	l.await(t, "it is asked", func() bool { return s.Requests("SubscribeServiceRequest") > before })
-	s.Show("DEFAULT_GROUP", "orders")
-	s.Put("DEFAULT_GROUP", "carts", "1", nacostest.Instance("10.0.0.2", 80, nil))
-	l.await(t, "another one is listed", func() bool { return len(l.names["DEFAULT_GROUP"]) == 2 })
+	server := nacostest.Start(t)
+	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	listener := newListener()
+	listener.onNames = func(names []string) { require.Contains(t, names, "orders") }
+	listener.follow(t, server.Address(), client.Watched{})
+	listener.await(t, "it is read", func() bool { return len(listener.instances[orders]) == 1 })
+	before := server.Requests("SubscribeServiceRequest")
+	server.Hide("DEFAULT_GROUP", "orders")
+	listener.await(t, "it is asked", func() bool { return server.Requests("SubscribeServiceRequest") > before })
+	server.Show("DEFAULT_GROUP", "orders")
+	server.Put("DEFAULT_GROUP", "carts", "1", nacostest.Instance("10.0.0.2", 80, nil))
+	listener.await(t, "another one is listed", func() bool { return len(listener.names["DEFAULT_GROUP"]) == 2 })
 }
 
 // TestNamesOverLimit_Refused has a server count or list more names than the limit: known services stay.
 func TestNamesOverLimit_Refused(t *testing.T) {
-	s := nacostest.Start(t)
-	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
-	_, l := follow(t, s.Address(), client.Watched{})
+	server := nacostest.Start(t)
+	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	_, l := follow(t, server.Address(), client.Watched{})
 	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
-	s.Count(100_000)
+	server.Count(100_000)
 	l.await(t, "the error is reported", func() bool { return l.errs["DEFAULT_GROUP"] != nil })
 	l.do(func() {
 		require.ErrorContains(t, l.errs["DEFAULT_GROUP"], "list the services of group DEFAULT_GROUP: 127.0.0.1:")

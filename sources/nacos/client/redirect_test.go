@@ -25,20 +25,20 @@ func TestRedirects_NotFollowed(t *testing.T) {
 	for _, status := range []int{http.StatusFound, http.StatusPermanentRedirect} {
 		for _, redirected := range []string{"/nacos/v1/auth/login", "/nacos/v1/cs/configs"} {
 			t.Run(fmt.Sprint(redirected, status), func(t *testing.T) {
-				s := nacostest.Start(t)
-				s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
-				web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				server := nacostest.Start(t)
+				server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+				web := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
 					switch r.URL.Path {
 					case redirected:
-						http.Redirect(w, r, foreign.URL+r.URL.Path, status)
+						http.Redirect(response, r, foreign.URL+r.URL.Path, status)
 					case "/nacos/v1/auth/login":
-						_, _ = io.WriteString(w, `{"accessToken":"token","tokenTtl":18000}`)
+						_, _ = io.WriteString(response, `{"accessToken":"token","tokenTtl":18000}`)
 					default:
-						http.Error(w, "no such page", http.StatusNotFound)
+						http.Error(response, "no such page", http.StatusNotFound)
 					}
 				}))
 				t.Cleanup(web.Close)
-				c, l := follow(t, s.Beside(web, "me:p%40ss@"), client.Watched{})
+				c, l := follow(t, server.Beside(web, "me:p%40ss@"), client.Watched{})
 				l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
 				var err error
 				require.Eventually(t, func() bool {

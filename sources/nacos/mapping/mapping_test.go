@@ -42,7 +42,7 @@ func TestGolden(t *testing.T) {
 }
 
 // mapAll maps all instances, as a source does that has them be listed.
-func mapAll(t require.TestingT, m *mapping.Mapper, instances []registered) (rs []*resource.Resource) {
+func mapAll(t require.TestingT, mapper *mapping.Mapper, instances []registered) (rs []*resource.Resource) {
 	services := map[mapping.ID][]client.Instance{}
 	for _, i := range instances {
 		i.Healthy, i.Enabled = true, true
@@ -51,9 +51,9 @@ func mapAll(t require.TestingT, m *mapping.Mapper, instances []registered) (rs [
 	}
 	offers := map[string]registry.Offers[mapping.ID]{}
 	for id, instances := range services {
-		offers[id.Group()] = m.Offers(id.NacosGroup, id.Service, instances, nil)
+		offers[id.Group()] = mapper.Offers(id.NacosGroup, id.Service, instances, nil)
 	}
-	rs, rejects := sourcetest.Objects(m, offers)
+	rs, rejects := sourcetest.Objects(mapper, offers)
 	require.Empty(t, rejects)
 	return rs
 }
@@ -66,33 +66,33 @@ func TestAnyNacos(t *testing.T) {
 		require.NoError(t, err)
 		rapid.Check(t, func(t *rapid.T) {
 			registrations := rapid.SliceOfN(anyInstance(), 1, 20).Draw(t, "all")
-			rs := mapAll(t, m, registrations)
+			resources := mapAll(t, m, registrations)
 			hosts, names := map[string]bool{}, map[string]bool{}
-			for _, r := range rs {
+			for _, r := range resources {
 				_, err := resource.Validate(r)
 				require.NoError(t, err)
 				spec, err := r.Spec()
 				require.NoError(t, err)
-				se := spec.(*networking.ServiceEntry)
-				require.False(t, hosts[se.Hosts[0]], se.Hosts[0])
+				serviceEntry := spec.(*networking.ServiceEntry)
+				require.False(t, hosts[serviceEntry.Hosts[0]], serviceEntry.Hosts[0])
 				require.False(t, names[r.Key().Name], r.Key().Name)
-				hosts[se.Hosts[0]], names[r.Key().Name] = true, true
-				require.False(t, protocol.Parse(se.Ports[0].Protocol).IsUnsupported())
-				for _, e := range se.Endpoints {
+				hosts[serviceEntry.Hosts[0]], names[r.Key().Name] = true, true
+				require.False(t, protocol.Parse(serviceEntry.Ports[0].Protocol).IsUnsupported())
+				for _, e := range serviceEntry.Endpoints {
 					require.Positive(t, e.Weight)
 					require.Len(t, e.Ports, 1)
 				}
 			}
 			restored := map[mapping.ID]bool{}
-			for _, s := range m.Restore(rs) {
+			for _, s := range m.Restore(resources) {
 				restored[s.ID] = true
 			}
-			require.Len(t, restored, len(rs))
+			require.Len(t, restored, len(resources))
 			rand.Shuffle(len(registrations), func(i, j int) { registrations[i], registrations[j] = registrations[j], registrations[i] })
 			shuffled := mapAll(t, m, registrations)
-			require.Len(t, shuffled, len(rs))
-			for i := range rs {
-				require.Equal(t, rs[i].Key(), shuffled[i].Key())
+			require.Len(t, shuffled, len(resources))
+			for i := range resources {
+				require.Equal(t, resources[i].Key(), shuffled[i].Key())
 			}
 		})
 	}
