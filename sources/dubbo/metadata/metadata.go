@@ -22,7 +22,7 @@ const service = "org.apache.dubbo.metadata.MetadataService"
 // Client asks instances. It is safe for concurrent use.
 type Client struct {
 	limiter *askLimiter
-	queries    func(provider.Instance) []query
+	queries func(provider.Instance) []query
 }
 
 const (
@@ -89,7 +89,8 @@ func queriesOf(i provider.Instance) []query {
 	queries := []query{{"their own metadata (tri, hessian2)", overWrappedTriple}}
 	if i.Service.V2 {
 		// dubbo-go 3.3.0 announces the second version but has the first.
-		queries = append([]query{{"their own metadata (http)", overHTTP}, {"their own metadata (tri)", overTriple}}, queries...)
+		v2 := []query{{"their own metadata (http)", overHTTP}, {"their own metadata (tri)", overTriple}}
+		return append(v2, queries...)
 	}
 	return queries
 }
