@@ -7,9 +7,9 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// body is the part of a response that streams can share: all fields but version, type URL, nonce and control plane,
-// which are in a header for each stream. Protobuf allows fields in any order, and repeated fields in pieces, so a
-// message is its header followed by the pieces of its body.
+// body is the part of a response that streams share: all fields but version, type URL, nonce and control plane, which
+// each stream sends in a header. Protobuf allows fields in any order and repeated fields in pieces, so a message is its
+// header followed by the pieces of its body.
 type body struct {
 	parts []*encoded
 	size  int
@@ -24,18 +24,18 @@ func (b *body) add(e *encoded, count int) {
 
 var emptyBody = &body{}
 
-// chunkMark is a header of delta streams. It says that of the chunks of a large response only the last has a
-// system_version_info: the client is at that version then. The protocol itself has no sign that a client has all of a
-// type for the first time. Package adsc uses it.
+// chunkMark is a header of delta streams. It declares that only the last chunk of a large response has a
+// system_version_info: the client is at that version then. The protocol itself does not mark the end of the first
+// content of a type. Package adsc reads the mark.
 var chunkMark = metadata.Pairs("xds-delta-chunks", "version-at-end")
 
 // sotwBody encodes a whole state for a SotW stream. It is not cut: absence deletes.
 func (s *state) sotwBody() *body {
-	b := &body{parts: make([]*encoded, 0, len(s.pages))}
-	for _, p := range s.pages {
-		b.add(p.encoded(formSotW), len(p.entries))
+	result := &body{parts: make([]*encoded, 0, len(s.pages))}
+	for _, page := range s.pages {
+		result.add(page.encoded(formSotW), len(page.entries))
 	}
-	return b
+	return result
 }
 
 // sotwBodyOf encodes entries for a SotW stream.
@@ -82,15 +82,15 @@ func (s *state) deltaBodiesOf(puts []*Entry, removed []string) []*body {
 // frame is an encoded response to one stream, which the codec passes through.
 type frame struct{ data mem.BufferSlice }
 
-// newFrame joins the header of a stream with a body, both compressed if zip says so.
-func newFrame(header []byte, b *body, zip bool) *frame {
-	data := make(mem.BufferSlice, 0, 2+len(b.parts))
-	if zip {
+// newFrame joins the header of a stream with a body, and compresses both if compress is true.
+func newFrame(header []byte, content *body, compress bool) *frame {
+	data := make(mem.BufferSlice, 0, 2+len(content.parts))
+	if compress {
 		data, header = append(data, zipMark), stored(header)
 	}
 	data = append(data, mem.SliceBuffer(header))
-	for _, encoded := range b.parts {
-		if zip {
+	for _, encoded := range content.parts {
+		if compress {
 			encoded = encoded.zipped()
 		}
 		data = append(data, encoded.buf)
@@ -100,9 +100,9 @@ func newFrame(header []byte, b *body, zip bool) *frame {
 
 // size is the number of bytes on the wire, without gRPC's prefix.
 func (f *frame) size() int {
-	n := f.data.Len()
+	size := f.data.Len()
 	if isZipMark(f.data[0].ReadOnlyData()) {
-		n -= zipMark.Len()
+		size -= zipMark.Len()
 	}
-	return n
+	return size
 }

@@ -8,7 +8,7 @@ import (
 	"tributary/server/xds/wire"
 )
 
-// put sets a value in a map, which it makes if need be: most maps of most streams stay empty.
+// put sets a value in a map. It makes a missing map: most maps of most streams stay empty.
 func put[K comparable, V any](m *map[K]V, key K, value V) {
 	if *m == nil {
 		*m = make(map[K]V)
@@ -35,31 +35,31 @@ func (w *subscriptionNames) add(name string, present *state) {
 }
 
 // entriesIn yields the entries of a state that have one of the names.
-func (w *subscriptionNames) entriesIn(s *state) iter.Seq[*Entry] {
+func (w *subscriptionNames) entriesIn(current *state) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
-		looked := 0
-		if s.len < len(w.names) {
-			for e := range s.all() {
-				if _, ok := w.names[e.Name]; ok && !yield(e) {
+		visited := 0
+		if current.len < len(w.names) {
+			for entry := range current.all() {
+				if _, ok := w.names[entry.Name]; ok && !yield(entry) {
 					return
 				}
-				looked++
-				yieldEvery512(looked)
+				visited++
+				yieldEvery512(visited)
 			}
 			return
 		}
 		for name := range w.names {
-			if e := s.get(name); e != nil && !yield(e) {
+			if entry := current.get(name); entry != nil && !yield(entry) {
 				return
 			}
-			looked++
-			yieldEvery512(looked)
+			visited++
+			yieldEvery512(visited)
 		}
 	}
 }
 
-// yieldEvery512 yields the processor at every 512th name. Otherwise twenty streams with very many names, each of which
-// works until Go preempts it, delay each step of all others twentyfold.
+// yieldEvery512 yields the processor at every 512th name. Otherwise twenty streams with very many names delay each step
+// of all others twentyfold, since each works until Go preempts it.
 func yieldEvery512(names int) {
 	if names%512 == 511 {
 		runtime.Gosched()
@@ -72,12 +72,12 @@ func (w *subscriptionNames) includes(name string) bool {
 	return ok || w.wildcard
 }
 
-// clientState is what the client has: state, limited to what it subscribed to, without notHeld, plus gone. Before the
-// first response, state is empty and brought has the versions the client sent.
+// clientState is the content that the client has: the subscribed part of state, without the names of notHeld, plus the
+// removed resources. Before the first response, state is empty and brought has the versions that the client sent.
 type clientState struct {
 	state *state
 	// removed has the versions, by name, of resources that the client still has from an earlier stream and that no longer
-	// exist. A later response removes them. Their content is unknown, in SotW also their versions.
+	// exist. A later response removes them. Their content is unknown; with SotW, so are their versions.
 	removed     map[string]string
 	brought     *wire.Versions         // delta: initial_resource_versions; nil if there are none
 	version     string                 // SotW: version_info, of everything; empty if there is none
@@ -123,9 +123,9 @@ func (h *clientState) split(w *subscriptionNames, entries []*Entry) (named, unna
 	return named, unnamed
 }
 
-// fresh reports whether the client has no resources, as far as is known: it is not resuming.
+// fresh reports whether the client has no resources, as far as the server can tell: it does not resume.
 func (h *clientState) fresh() bool {
-	return h.state == nothing && h.brought == nil && h.version == "" && len(h.removed) == 0
+	return h.state == initialState && h.brought == nil && h.version == "" && len(h.removed) == 0
 }
 
 // answersRequest says whether the next response answers a request, not only a change.
@@ -166,8 +166,8 @@ func (h *clientState) matches(s *state) bool { return h.state == s && len(h.remo
 
 func (h *clientState) isGone(name string) bool { _, ok := h.removed[name]; return ok }
 
-// stillGone returns the rest of removed after a response that leads to goal and removes none of the names that keeps
-// accepts.
+// stillGone returns the entries of removed that a response to goal leaves with the client, if the response removes none
+// of the names that keeps accepts.
 func (h *clientState) stillGone(goal *state, keeps func(name string) bool) map[string]string {
 	var removed map[string]string
 	for name, version := range h.removed {
@@ -205,7 +205,7 @@ func hasNoEntries(entries iter.Seq[*Entry]) bool {
 	return true
 }
 
-// mustSend says whether the name is one of those.
+// mustSend reports whether mandatory yields the name.
 func (h *clientState) mustSend(name string) bool {
 	_, notHeld := h.notHeld[name]
 	_, resend := h.resend[name]

@@ -39,14 +39,14 @@ func (s *Server) ServerOptions() []grpc.ServerOption {
 	}
 }
 
-func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	switch v := v.(type) {
+func (c codec) Marshal(message any) (mem.BufferSlice, error) {
+	switch message := message.(type) {
 	case *frame:
-		return v.data, nil
+		return message.data, nil
 	case mem.BufferSlice: // an encoded answer of another service
-		return v, nil
+		return message, nil
 	}
-	return c.CodecV2.Marshal(v)
+	return c.CodecV2.Marshal(message)
 }
 
 func (c codec) Unmarshal(data mem.BufferSlice, v any) (err error) {

@@ -24,15 +24,15 @@ type Collection struct {
 
 	base       *Collection              // of an overlay; else nil
 	ownEntries *state                   // of an overlay, without base; guarded by group.commits
-	overlays   map[*Collection]struct{} // of which it is the base; changed under group.commits and group.mu
+	overlays   map[*Collection]struct{} // the overlays of this base; changed under group.commits and group.mu
 }
 
-// Type says how the resources of a type are sent.
+// Type has the rules by which the resources of a type are sent.
 type Type struct {
 	// URL labels the collection in metrics. Responses carry the type URL that the client asked for.
 	URL string
-	// Partial lets a SotW response leave out resources that have not changed (RDS, EDS). Otherwise every SotW response has
-	// all that the client subscribed to, and absence deletes.
+	// Partial lets a SotW response leave out unchanged resources (RDS, EDS). Otherwise every SotW response has all
+	// subscribed resources, and absence deletes.
 	Partial bool
 	// Rank orders the types that depend on each other on an aggregated stream: lower ranks are added to first and
 	// removed from last. Types of rank zero are not ordered.
@@ -50,11 +50,11 @@ type Type struct {
 	Preannounce func(has, next *Entry) (interim *Entry, leads []Dependency)
 	// DependencyURL is the type of the dependencies that Preannounce returns. It has a lower rank.
 	DependencyURL string
-	// Needs, if not nil, returns the names, of the same type, that an entry consists of; a client that is preannounced an
-	// entry gets these too. The rules are those of Preannounce.
+	// Needs, if not nil, returns the names of the resources of the same type that an entry consists of. A client that is
+	// preannounced an entry gets these, too. The rules are those of Preannounce.
 	Needs func(*Entry) []string
 	// OnePerResponse sends each resource in a delta response of its own: Envoy ignores all that follows a rejected
-	// resource in a response, and a rejection is then of one resource.
+	// resource in a response. A rejection is then about one resource.
 	OnePerResponse bool
 	// NoWildcard makes a wildcard match no resource: it is answered like one of an empty type. Envoys begin with a
 	// wildcard for virtual hosts, before they subscribe to any.
@@ -92,26 +92,26 @@ const (
 // TypeOf returns the rules of the type of url: those of the protocol for an Envoy type, and full state without order
 // for any other. It sets neither Preannounce nor Needs, which read the content of resources: server/envoy does.
 func TypeOf(url string) Type {
-	t := Type{URL: url}
+	rules := Type{URL: url}
 	switch url {
 	case ClusterURL:
-		t.Rank, t.ChildURL = 1, EndpointURL
+		rules.Rank, rules.ChildURL = 1, EndpointURL
 	case EndpointURL:
-		t.Rank, t.Partial = 2, true
+		rules.Rank, rules.Partial = 2, true
 	case ListenerURL:
-		t.Rank, t.DependencyURL = 3, ClusterURL
+		rules.Rank, rules.DependencyURL = 3, ClusterURL
 	case ScopedURL:
-		t.Rank = 4
+		rules.Rank = 4
 	case RouteURL:
-		t.Rank, t.Partial, t.OnePerResponse, t.DependencyURL = 5, true, true, ClusterURL
+		rules.Rank, rules.Partial, rules.OnePerResponse, rules.DependencyURL = 5, true, true, ClusterURL
 	case VHostURL:
-		t.Rank, t.Partial, t.NoWildcard, t.Aliases = 6, true, true, true
+		rules.Rank, rules.Partial, rules.NoWildcard, rules.Aliases = 6, true, true, true
 	case SecretURL:
-		t.Partial, t.OnePerResponse = true, true
+		rules.Partial, rules.OnePerResponse = true, true
 	case ExtURL, RuntimeURL:
-		t.Partial = true
+		rules.Partial = true
 	}
-	return t
+	return rules
 }
 
 // NewCollection returns an empty collection in a group of its own. Clients get it after MarkSynced is called.
@@ -126,7 +126,7 @@ type Commit struct {
 	// Reset removes everything that is not in Put.
 	Reset bool
 	// Version replaces the version of the collection that is derived from the content. Never use a version for two
-	// contents, not even across a restart: a client that has the one would not be sent the other.
+	// contents, not even across a restart: a client with the first content would not get the second.
 	Version string
 	// Revision is the owner's number for the data behind the collection; see Rejection.
 	Revision uint64
@@ -139,11 +139,11 @@ func (c *Collection) Apply(commit Commit) (changed bool) {
 	return c.group.Apply(map[*Collection]*Commit{c: &commit})
 }
 
-// after returns the state after a commit to an old one, or the old one without a change.
-func (c *Collection) after(old *state, commit *Commit) *state {
+// after returns the state after a commit to the previous one; without a change it returns the previous one.
+func (c *Collection) after(previous *state, commit *Commit) *state {
 	changes := make([]change, 0, len(commit.Put)+len(commit.Remove))
 	if commit.Reset {
-		for e := range old.all() {
+		for e := range previous.all() {
 			changes = append(changes, change{name: e.Name})
 		}
 	}
@@ -157,23 +157,24 @@ func (c *Collection) after(old *state, commit *Commit) *state {
 		}
 		changes = append(changes, change{entry.Name, versioned(entry)})
 	}
-	next := old.with(changes)
+	next := previous.with(changes)
 	if commit.Version != "" && (next.version != commit.Version || !next.given) {
-		if next == old {
-			next = &state{revision: old.revision + 1, sum: old.sum, fingerprint: old.fingerprint, len: old.len, pages: old.pages}
+		if next == previous {
+			next = &state{revision: previous.revision + 1, sum: previous.sum, fingerprint: previous.fingerprint,
+				len: previous.len, pages: previous.pages}
 		}
 		next.version, next.given = commit.Version, true
 	}
-	if next != old {
+	if next != previous {
 		next.commitRevision = commit.Revision
 		keepEntries := c.typ.ChildURL+c.typ.DependencyURL != ""
-		next.earlier, next.replaced = old.earlier.with(old, next.replaced, keepEntries), nil
-		next.times = old.times.With(next.revision, commit.Since)
+		next.earlier, next.replaced = previous.earlier.with(previous, next.replaced, keepEntries), nil
+		next.times = previous.times.With(next.revision, commit.Since)
 	}
 	return next
 }
 
-// MarkSynced declares the content complete and lets it be sent.
+// MarkSynced declares the content complete, and allows it to be sent.
 func (c *Collection) MarkSynced() {
 	c.group.mu.Lock()
 	defer c.group.mu.Unlock()
@@ -203,7 +204,7 @@ func (c *Collection) Version() string { return c.current.Load().version }
 // Get returns the entry of name, or nil.
 func (c *Collection) Get(name string) *Entry { return c.current.Load().get(name) }
 
-// All yields the entries as they are now, in order of name.
+// All yields the present entries in order of name.
 func (c *Collection) All() iter.Seq[*Entry] { return c.current.Load().all() }
 
 // notify wakes the subscribed streams; the group's mutex is held. It never waits.
@@ -219,15 +220,15 @@ func (c *Collection) subscribe(b wakeup) {
 	c.wakeups[b]++
 }
 
-func (c *Collection) unsubscribe(b wakeup) {
+func (c *Collection) unsubscribe(subscriber wakeup) {
 	c.group.mu.Lock()
 	defer c.group.mu.Unlock()
-	if c.wakeups[b]--; c.wakeups[b] <= 0 {
-		delete(c.wakeups, b)
+	if c.wakeups[subscriber]--; c.wakeups[subscriber] <= 0 {
+		delete(c.wakeups, subscriber)
 	}
 }
 
-// wakeup wakes a stream. It holds one signal: a stream that is awake finds everything that is new.
+// wakeup wakes a stream. It holds one signal: an awake stream finds all news.
 type wakeup chan struct{}
 
 func (b wakeup) notify() {
@@ -237,33 +238,33 @@ func (b wakeup) notify() {
 	}
 }
 
-// reuse is a version that a program used for two contents: clients that have the one are not sent the other. Reuse
+// reuse is a version that a program used for two contents: clients with the first content do not get the second. Reuse
 // across a restart is not detected.
 type reuse struct {
 	typeURL, name, version string // no name if it is the version of the collection
 	count                  int
 }
 
-// reused looks for reuse in a commit that leads from old to next.
-func (c *Collection) reused(commit *Commit, old, next *state) (r reuse) {
-	r.typeURL = c.typ.URL
-	if old.given && next.given && old.version == next.version && old.sum != next.sum {
-		r.version, r.count = next.version, 1
+// reused finds reused versions in a commit that leads from previous to next.
+func (c *Collection) reused(commit *Commit, previous, next *state) (result reuse) {
+	result.typeURL = c.typ.URL
+	if previous.given && next.given && previous.version == next.version && previous.sum != next.sum {
+		result.version, result.count = next.version, 1
 	}
-	if old.len == 0 {
-		return r
+	if previous.len == 0 {
+		return result
 	}
 	for _, entry := range commit.Put {
 		if entry == nil {
-			continue // it is ignored
+			continue // after ignores it
 		}
-		if former := old.get(entry.Name); former != nil && former != entry && former.Version == entry.Version &&
+		if former := previous.get(entry.Name); former != nil && former != entry && former.Version == entry.Version &&
 			!bytes.Equal(former.Content(), entry.Content()) {
-			r.name, r.version = entry.Name, entry.Version
-			r.count++
+			result.name, result.version = entry.Name, entry.Version
+			result.count++
 		}
 	}
-	return r
+	return result
 }
 
 // warn logs reuse.

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// diff is the difference between two states. It is immutable and shared by all streams that go from the one to the
-// other.
+// diff is the difference between two states. It is immutable, and all streams that go from the first to the second
+// share it.
 type diff struct {
 	puts    []*Entry // added or changed, in order of name
 	removed []*Entry // as they were
@@ -49,16 +49,16 @@ func (d *diff) deltas() *deltas {
 	return d.delta.get(func() *deltas {
 		run := encodeRun(d.puts, formDelta)
 		bodies := run.bodies([]span{{0, len(d.puts)}}, names(d.removed))
-		for _, b := range bodies {
-			for _, p := range b.parts {
-				p.zip = &zip{}
+		for _, body := range bodies {
+			for _, part := range body.parts {
+				part.zip = &zip{}
 			}
 		}
 		return &deltas{run, bodies}
 	})
 }
 
-// maxDiffs is how many differences to it a state remembers.
+// maxDiffs bounds the differences to it that a state remembers.
 const maxDiffs = 16
 
 // since returns the difference from an older state of the same collection to s.
@@ -78,44 +78,44 @@ func (s *state) since(from *state) *diff {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d := s.diffs[from.revision]; d != nil {
-		return d
+	if difference := s.diffs[from.revision]; difference != nil {
+		return difference
 	}
 	puts, removed := compare(from, s)
-	d := &diff{puts: puts, removed: removed}
-	d.additions = sync.OnceValues(func() (*state, *diff) {
+	difference := &diff{puts: puts, removed: removed}
+	difference.additions = sync.OnceValues(func() (*state, *diff) {
 		return s.withPuts(removed), &diff{puts: puts}
 	})
 	if from.revision != 0 {
 		if len(s.diffs) >= maxDiffs {
 			clear(s.diffs)
 		}
-		put(&s.diffs, from.revision, d)
+		put(&s.diffs, from.revision, difference)
 	}
-	return d
+	return difference
 }
 
 // compare walks two states side by side. It skips the pages that they share, at the cost of one pointer comparison
 // each.
 func compare(from, to *state) (puts, removed []*Entry) {
-	a, b := cursor{pages: from.pages}, cursor{pages: to.pages}
+	older, newer := cursor{pages: from.pages}, cursor{pages: to.pages}
 	for {
-		for a.at == 0 && b.at == 0 && !a.end() && !b.end() && a.pages[0] == b.pages[0] {
-			a.pages, b.pages = a.pages[1:], b.pages[1:]
+		for older.at == 0 && newer.at == 0 && !older.end() && !newer.end() && older.pages[0] == newer.pages[0] {
+			older.pages, newer.pages = older.pages[1:], newer.pages[1:]
 		}
 		switch {
-		case a.end() && b.end():
+		case older.end() && newer.end():
 			return puts, removed
-		case !a.end() && !b.end() && a.entry() == b.entry(): // most of a changed page
-			a.next()
-			b.next()
-		case b.end() || !a.end() && a.entry().Name < b.entry().Name:
-			removed = append(removed, a.next())
-		case a.end() || a.entry().Name > b.entry().Name:
-			puts = append(puts, b.next())
+		case !older.end() && !newer.end() && older.entry() == newer.entry(): // most of a changed page
+			older.next()
+			newer.next()
+		case newer.end() || !older.end() && older.entry().Name < newer.entry().Name:
+			removed = append(removed, older.next())
+		case older.end() || older.entry().Name > newer.entry().Name:
+			puts = append(puts, newer.next())
 		default:
-			if old, e := a.next(), b.next(); old.Version != e.Version {
-				puts = append(puts, e)
+			if old, entry := older.next(), newer.next(); old.Version != entry.Version {
+				puts = append(puts, entry)
 			}
 		}
 	}
@@ -142,9 +142,9 @@ func names(entries []*Entry) []string {
 	if len(entries) == 0 {
 		return nil
 	}
-	ns := make([]string, len(entries))
-	for i, e := range entries {
-		ns[i] = e.Name
+	list := make([]string, len(entries))
+	for i, entry := range entries {
+		list[i] = entry.Name
 	}
-	return ns
+	return list
 }

@@ -1,16 +1,17 @@
 // Package xds serves resources by the xDS transport protocol: state of the world and incremental (delta), aggregated
-// (ADS) and per type. It knows nothing of what the resources mean.
+// (ADS) and per type. It does not interpret resources.
 //
 // The unit is the Collection: a type's resources, each encoded once, as an ordered set with a version derived from the
 // content. A program feeds collections with Apply, and a Catalog chooses the collection that a client gets for a type
 // URL. Streams read collections, never the other way round:
 //
-//   - A state of a collection is immutable and shares all but the changed pages with its predecessor. A stream remembers
-//     the state that it last sent; the next response is the difference between two states.
-//   - Differences and encoded responses are built once and shared by all streams with the same difference. Each stream adds
-//     a header of some hundred bytes, with the nonce. Clients that subscribe by name may get a body of their own.
-//   - Nothing is queued. A change wakes a stream; when the stream has sent its current response, it looks at the newest
-//     state. A client that reads slowly, or does not acknowledge, misses intermediate states and delays nobody.
+//   - A state of a collection is immutable and shares all but the changed pages with its predecessor. A stream
+//     remembers the state that it last sent; the next response is the difference between two states.
+//   - Differences and encoded responses are built once and shared by all streams with the same difference. Each stream
+//     adds a header of some hundred bytes, with the nonce. Clients that subscribe by name may get a body of their own.
+//   - There are no queues. A change wakes a stream; when the stream has sent its current response, it looks at the
+//     newest state. A client that reads slowly, or does not acknowledge, misses intermediate states and delays no other
+//     client.
 //
 // The protocol is Envoy's xds_protocol, "The xDS Transport Protocol"
 // (https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol).

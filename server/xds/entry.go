@@ -14,12 +14,12 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Entry is one resource of a collection. It must not be changed once it was applied.
+// Entry is one resource of a collection. It must not be changed after a commit has it.
 type Entry struct {
 	Name string
-	// Version is opaque; if empty, it is derived from the content. An entry with the version of its predecessor is no
-	// change, and a client that resumes with the version is not sent the entry. So never use a version for two contents,
-	// not even across a restart: an Envoy would keep the old content.
+	// Version is opaque; if empty, it is derived from the content. An entry with the version of its predecessor counts as
+	// unchanged, and a client that resumes with the version does not get the entry. So never use a version for two
+	// contents, not even across a restart: an Envoy would keep the old content.
 	Version string
 	// Any is the encoded google.protobuf.Any that goes on the wire.
 	Any []byte
@@ -138,12 +138,12 @@ func (e *Entry) validate() error {
 	case e.Name == "" || e.Name == "*":
 		return fmt.Errorf("entry name is %q", e.Name)
 	}
-	for b := e.Any; len(b) > 0; {
-		num, typ, n := protowire.ConsumeField(b)
-		if n < 0 || num <= 2 && typ != protowire.BytesType {
+	for rest := e.Any; len(rest) > 0; {
+		num, typ, size := protowire.ConsumeField(rest)
+		if size < 0 || num <= 2 && typ != protowire.BytesType {
 			return fmt.Errorf("%s: Any is not an encoded google.protobuf.Any", e.Name)
 		}
-		b = b[n:]
+		rest = rest[size:]
 	}
 	return nil
 }
@@ -169,11 +169,11 @@ func NewEntry(message proto.Message) (*Entry, error) {
 	if err := anypb.MarshalFrom(&body, message, proto.MarshalOptions{Deterministic: true}); err != nil {
 		return nil, fmt.Errorf("encode resource %q: %w", name, err)
 	}
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(&body)
+	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(&body)
 	if err != nil {
 		return nil, fmt.Errorf("encode resource %q: %w", name, err)
 	}
-	return &Entry{Name: name, Version: VersionOf(b), Any: b, Child: ChildOf(message)}, nil
+	return &Entry{Name: name, Version: VersionOf(encoded), Any: encoded, Child: ChildOf(message)}, nil
 }
 
 // NameOf returns the name of a resource: the cluster of a ClusterLoadAssignment, and the name field of any other

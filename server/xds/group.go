@@ -30,8 +30,8 @@ type Group struct {
 // cut is the states of the collections of a group, of types with a rank, at one moment between commits.
 type cut map[*Collection]*state
 
-// Debounce shows a commit to clients when no other has followed for Quiet, and at the latest after Max. Zero shows it
-// at once. Until then clients are sent the state before.
+// Debounce shows a commit to clients when no other commit has followed for Quiet, and at the latest after Max. Zero
+// shows it at once. Until then, clients get the previous state.
 type Debounce struct{ Quiet, Max time.Duration }
 
 // NewGroup returns a group without collections.
@@ -44,11 +44,11 @@ func NewGroup(debounce Debounce) *Group {
 // Collection adds an empty collection to the group. Clients get it after its MarkSynced is called.
 func (g *Group) Collection(typ Type) *Collection {
 	collection := &Collection{typ: typ, group: g, wakeups: make(map[wakeup]int)}
-	s := &state{revision: 1}
-	s.version = s.sum.String()
+	empty := &state{revision: 1}
+	empty.version = empty.sum.String()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	collection.current.Store(s)
+	collection.current.Store(empty)
 	g.hidden[collection] = struct{}{}
 	g.show()
 	return collection
@@ -70,13 +70,13 @@ func (g *Group) apply(commits map[*Collection]*Commit) (changed bool, reuses []r
 		if collection.group != g {
 			panic("xds: commit to a collection of another group")
 		}
-		old := cmp.Or(collection.ownEntries, collection.current.Load())
-		s := collection.after(old, commit)
-		if r := collection.reused(commit, old, s); r.count > 0 {
-			reuses = append(reuses, r)
+		previous := cmp.Or(collection.ownEntries, collection.current.Load())
+		successor := collection.after(previous, commit)
+		if reused := collection.reused(commit, previous, successor); reused.count > 0 {
+			reuses = append(reuses, reused)
 		}
-		if s != old {
-			next[collection] = s
+		if successor != previous {
+			next[collection] = successor
 		}
 	}
 	g.overlay(next, commits)
@@ -85,8 +85,8 @@ func (g *Group) apply(commits map[*Collection]*Commit) (changed bool, reuses []r
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for c, s := range next {
-		c.current.Store(s)
+	for c, successor := range next {
+		c.current.Store(successor)
 		g.hidden[c] = struct{}{}
 	}
 	g.announce()
@@ -118,7 +118,7 @@ func (g *Group) announce() {
 	}
 }
 
-// Flush has commits take effect at once that wait for the debounce.
+// Flush ends the debounce of the commits that wait for it: they take effect at once.
 func (g *Group) Flush() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -148,11 +148,11 @@ func (g *Group) show() {
 	clear(g.hidden)
 }
 
-// Overlay adds a collection to the group that has the entries of base, which is of the group and no overlay, and
-// entries of its own, which replace those of the same name and to which commits apply. It is synced as base is. Call
-// Flush after the first commit, before a stream has the collection.
+// Overlay adds a collection to the group. It has the entries of base, a collection of the group that is no overlay, and
+// entries of its own. Commits apply to its own entries, which replace those of the same name. It is synced when base
+// is. Call Flush after the first commit, before a stream has the collection.
 func (g *Group) Overlay(base *Collection) *Collection {
-	collection := &Collection{typ: base.typ, group: g, base: base, ownEntries: nothing, wakeups: make(map[wakeup]int)}
+	collection := &Collection{typ: base.typ, group: g, base: base, ownEntries: initialState, wakeups: make(map[wakeup]int)}
 	g.commits.Lock()
 	defer g.commits.Unlock()
 	g.mu.Lock()
@@ -179,18 +179,19 @@ func (g *Group) Drop(collection *Collection) {
 // overlay adds to the next states of collections those of the overlays that change with them; g.commits is held.
 func (g *Group) overlay(next map[*Collection]*state, commits map[*Collection]*Commit) {
 	changed := make(map[*Collection]bool)
-	for c, s := range next {
-		if c.base != nil {
-			c.ownEntries, changed[c] = s, true
+	for collection, successor := range next {
+		if collection.base != nil {
+			collection.ownEntries, changed[collection] = successor, true
 		}
-		for o := range c.overlays {
-			changed[o] = true
+		for overlay := range collection.overlays {
+			changed[overlay] = true
 		}
 	}
-	for c := range changed {
-		base, old, commit := cmp.Or(next[c.base], c.base.current.Load()), c.current.Load(),
-			*cmp.Or(commits[c.base], commits[c])
-		puts, removed := compare(old, base.withPuts(slices.Collect(c.ownEntries.all())))
-		next[c] = c.after(old, &Commit{Put: puts, Remove: names(removed), Revision: commit.Revision, Since: commit.Since})
+	for collection := range changed {
+		base, previous, commit := cmp.Or(next[collection.base], collection.base.current.Load()), collection.current.Load(),
+			*cmp.Or(commits[collection.base], commits[collection])
+		puts, removed := compare(previous, base.withPuts(slices.Collect(collection.ownEntries.all())))
+		next[collection] = collection.after(previous,
+			&Commit{Put: puts, Remove: names(removed), Revision: commit.Revision, Since: commit.Since})
 	}
 }

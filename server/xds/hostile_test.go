@@ -69,7 +69,7 @@ func TestWildcardResponse_SharesEncoding(t *testing.T) {
 		e := thing(t, fmt.Sprintf("n%04d", i), "1", strings.Repeat("x", 100))
 		changes = append(changes, change{e.Name, e})
 	}
-	state := nothing.with(changes)
+	state := initialState.with(changes)
 	shared := make(map[*encoded]bool)
 	for _, b := range state.deltaBodiesAll() {
 		for _, p := range b.parts {
@@ -84,9 +84,9 @@ func TestWildcardResponse_SharesEncoding(t *testing.T) {
 		client    clientState
 		selection subscriptionNames
 	}{
-		"with a version of something else": {clientState{state: nothing, brought: brought.Initial}, subscriptionNames{wildcard: true}},
+		"with a version of something else": {clientState{state: initialState, brought: brought.Initial}, subscriptionNames{wildcard: true}},
 		"with a missing name": {
-			clientState{state: nothing, notHeld: map[string]absenceSent{"x": false}}, subscriptionNames{true, map[string]struct{}{"x": {}}},
+			clientState{state: initialState, notHeld: map[string]absenceSent{"x": false}}, subscriptionNames{true, map[string]struct{}{"x": {}}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

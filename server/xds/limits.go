@@ -48,13 +48,13 @@ const (
 )
 
 // admit registers a new stream, or refuses it.
-func (s *Server) admit(st *stream) error {
+func (s *Server) admit(newStream *stream) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
 		return s.refuse(refusedDraining, codes.Unavailable, "server is shutting down")
 	}
-	s.streams[st.id] = st
+	s.streams[newStream.id] = newStream
 	return nil
 }
 
@@ -75,12 +75,12 @@ func (s *Server) refuse(reason string, code codes.Code, format string, args ...a
 func (s *Server) Refused(reason string) { s.metrics.refusals.WithLabelValues(reason).Inc() }
 
 // logRefusal logs that a stream is refused.
-func (s *Server) logRefusal(st *stream, err error) {
+func (s *Server) logRefusal(refused *stream, err error) {
 	if !s.logged.Allow() {
 		return
 	}
-	attrs := []any{"peer", st.peer, "err", words.Plain(err.Error())}
-	if id := st.nodeID(); id != "" { // else it was refused before its first request
+	attrs := []any{"peer", refused.peer, "err", words.Plain(err.Error())}
+	if id := refused.nodeID(); id != "" { // else it was refused before its first request
 		attrs = append([]any{"node_id", id}, attrs...)
 	}
 	s.log.Warn("stream refused", attrs...)

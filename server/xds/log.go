@@ -15,7 +15,7 @@ import (
 	"tributary/internal/words"
 )
 
-// logConnected logs a client whose node is known.
+// logConnected logs a client after its first request, which has its node.
 func (s *stream) logConnected() {
 	attrs := []any{"node_id", s.nodeID(), "peer", s.peer, "stream", s.id, "variant", variantName(s.delta)}
 	if s.identity != "" {

@@ -28,7 +28,7 @@ func newMetrics(registerer prometheus.Registerer, namespace string) *metrics {
 		},
 			[]string{"type_url"})
 	}
-	m := &metrics{
+	result := &metrics{
 		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: namespace, Subsystem: "xds", Name: "streams", Help: "Open xDS streams, by protocol variant.",
 		}, []string{"variant"}),
@@ -49,12 +49,13 @@ func newMetrics(registerer prometheus.Registerer, namespace string) *metrics {
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"type_url", "stage"}),
 	}
-	m.streams.WithLabelValues("sotw")
-	m.streams.WithLabelValues("delta")
+	result.streams.WithLabelValues("sotw")
+	result.streams.WithLabelValues("delta")
 	if registerer != nil {
-		registerer.MustRegister(m.streams, m.requests, m.nacks, m.responses, m.resources, m.bytes, m.refusals, m.delay)
+		registerer.MustRegister(result.streams, result.requests, result.nacks, result.responses, result.resources,
+			result.bytes, result.refusals, result.delay)
 	}
-	return m
+	return result
 }
 
 func (m *metrics) stream(delta bool, n float64) { m.streams.WithLabelValues(variantName(delta)).Add(n) }
@@ -98,12 +99,13 @@ func (m *typeMetrics) response(bytes, resources int) {
 	m.bytes.Add(float64(bytes))
 }
 
-// changeTimes holds when the oldest change that is due, being sent or unacknowledged was made; zero if none.
+// changeTimes has the times of the oldest change that is due, that is being sent, and that is unacknowledged; zero if
+// there is none.
 type changeTimes struct{ due, sending, unacked time.Time }
 
 // setGoal makes a state the goal. The first goal of a client counts as no change.
 func (s *subscription) setGoal(goal *state) {
-	if s.goal != nothing && s.goal != goal && (s.goal.revision != 0 || s.goal.len == 0) { // one of no commit has no time
+	if s.goal != initialState && s.goal != goal && (s.goal.revision != 0 || s.goal.len == 0) { // one of no commit has no time
 		s.changeTimes.due = recent.Earlier(s.changeTimes.due, goal.times.After(s.goal.revision))
 	}
 	s.goal = goal
@@ -137,7 +139,7 @@ func observe(o prometheus.Observer, since, now time.Time) {
 	}
 }
 
-// lag collects, for each scrape, how far behind clients are.
+// lag measures, at each scrape, how far clients lag behind.
 type lag struct {
 	server                                 *Server
 	oldest, unsynced, rejected, unenforced *prometheus.Desc
@@ -176,34 +178,34 @@ func (l *lag) Collect(ch chan<- prometheus.Metric) {
 	for _, stream := range l.server.streamList() {
 		stream.mu.Lock()
 		for _, subscription := range stream.subs {
-			b := behindByType[subscription.coll.typ.URL]
-			if b == nil {
-				b = &behind{}
-				behindByType[subscription.coll.typ.URL] = b
+			counts := behindByType[subscription.coll.typ.URL]
+			if counts == nil {
+				counts = &behind{}
+				behindByType[subscription.coll.typ.URL] = counts
 			}
 			if !subscription.synced() {
-				b.unsynced++
+				counts.unsynced++
 			}
 			for _, r := range subscription.rejections() {
-				b.rejected++
+				counts.rejected++
 				if !r.UnenforcedSince.IsZero() {
 					unenforced++
 				}
 			}
 			if subscription.outstanding() && !subscription.coll.typ.NoAck {
-				b.oldest = recent.Earlier(b.oldest, subscription.status.SentAt)
+				counts.oldest = recent.Earlier(counts.oldest, subscription.status.SentAt)
 			}
 		}
 		stream.mu.Unlock()
 	}
 	ch <- prometheus.MustNewConstMetric(l.unenforced, prometheus.GaugeValue, float64(unenforced))
-	for typeURL, b := range behindByType {
+	for typeURL, counts := range behindByType {
 		age := 0.0
-		if !b.oldest.IsZero() {
-			age = now.Sub(b.oldest).Seconds()
+		if !counts.oldest.IsZero() {
+			age = now.Sub(counts.oldest).Seconds()
 		}
 		ch <- prometheus.MustNewConstMetric(l.oldest, prometheus.GaugeValue, age, typeURL)
-		ch <- prometheus.MustNewConstMetric(l.unsynced, prometheus.GaugeValue, float64(b.unsynced), typeURL)
-		ch <- prometheus.MustNewConstMetric(l.rejected, prometheus.GaugeValue, float64(b.rejected), typeURL)
+		ch <- prometheus.MustNewConstMetric(l.unsynced, prometheus.GaugeValue, float64(counts.unsynced), typeURL)
+		ch <- prometheus.MustNewConstMetric(l.rejected, prometheus.GaugeValue, float64(counts.rejected), typeURL)
 	}
 }

@@ -9,9 +9,9 @@ import (
 // maxMissing is the largest cost of the names in missing.
 const maxMissing = 10_000
 
-// missing lists nonexistent names a client subscribed to, oldest first, for types with NoWildcard. Any request to an
-// Envoy makes it ask for a host, and it never unsubscribes; so the oldest are forgotten beyond maxMissing (or half of
-// NamesPerStream). Envoy 1.40 asks again only on a new stream.
+// missing lists the nonexistent names that a client subscribed to, oldest first, for types with NoWildcard. Any request
+// to an Envoy makes it subscribe to the request's host, and it never unsubscribes. So the oldest names are forgotten
+// beyond maxMissing (or half of NamesPerStream). Envoy 1.40 subscribes to them again only on a new stream.
 type missing struct {
 	limit int
 	cost  int
@@ -19,12 +19,12 @@ type missing struct {
 	order list.List
 }
 
-func newMissing(l *Limits) *missing {
-	m := &missing{limit: maxMissing, names: make(map[string]*list.Element)}
-	if l.NamesPerStream >= 0 {
-		m.limit = min(m.limit, l.NamesPerStream/2)
+func newMissing(limits *Limits) *missing {
+	result := &missing{limit: maxMissing, names: make(map[string]*list.Element)}
+	if limits.NamesPerStream >= 0 {
+		result.limit = min(result.limit, limits.NamesPerStream/2)
 	}
-	return m
+	return result
 }
 
 // add adds a nonexistent name.

@@ -138,7 +138,7 @@ func (o *orderModel) comeBack() {
 		clear(o.versions)
 	}
 	clusters := o.colls[ClusterURL].shown.Load().former(o.versions[ClusterURL])
-	canIntroduce := o.colls[RouteURL].shown.Load().former(o.versions[RouteURL]) != nothing
+	canIntroduce := o.colls[RouteURL].shown.Load().former(o.versions[RouteURL]) != initialState
 	for name := range o.types[ClusterURL].names {
 		canIntroduce = canIntroduce && clusters.get(name) != nil
 	}

@@ -9,24 +9,23 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// noopThrottle delays reading from a client whose requests neither change its subscription nor answer a response.
-// Ending the stream costs more: the client reconnects.
+// noopThrottle delays reading from a client after requests that neither change the subscription nor answer a response.
+// Ending the stream would cost more: the client would reconnect.
 type noopThrottle struct {
-	answers uint64 // requests that changed nothing
+	answers uint64 // no-op requests
 	spare   *rate.Limiter
 	noticed bool
 }
 
-// The rate of such requests that is not delayed: many times that of clients that answer twice, or whose requests cross
-// with responses.
+// The rate of undelayed no-ops. It is many times the rate of clients that answer twice, or that send requests while
+// responses are on their way.
 const noopsPerSecond, noopsBurst = 10, 10
 
 func newNoopThrottle() noopThrottle {
 	return noopThrottle{spare: rate.NewLimiter(noopsPerSecond, noopsBurst)}
 }
 
-// delay returns how long to wait after a request that changed nothing, when so many responses were sent: each may be
-// answered once.
+// delay returns how long to wait after a no-op. Each sent response may be answered once without delay.
 func (c *noopThrottle) delay(responses uint64, now time.Time) time.Duration {
 	if c.answers++; c.answers <= responses {
 		return 0

@@ -9,32 +9,34 @@ import (
 // Types with a rank depend on each other: a route uses a cluster, which has endpoints. An aggregated stream sends them
 // so that a client never has a parent without its dependencies.
 //
-//   - The stream brings the types to one cut: the states that the collections had at one moment, between commits. It takes a newer cut
-//     only when the client has all additions of the last one.
-//   - Additions go in order of rank. While a client has yet to acknowledge new children (clusters, then their endpoints), parents of
-//     higher rank wait.
-//   - Clients that subscribe by name to the dependencies of a parent get an interim version of it first: see preannounce.go.
-//   - Removals go last, in reverse rank, when the parents are acknowledged. Clients that subscribe by name get AckTimeout after each
-//     change of a parent to switch. Nothing waits longer for one thing. If parents keep changing, the stream takes no newer cut after
-//     removalTimeouts × AckTimeout until the removal is sent.
+//   - The stream brings the types to one cut: the states that the collections had at one moment, between commits. It
+//     takes a newer cut only when the client has all additions of the last one.
+//   - Additions go in order of rank. While a client has yet to acknowledge new children (clusters, then their
+//     endpoints), parents of higher rank wait.
+//   - Clients that subscribe by name to the dependencies of a parent get an interim version of it first: see
+//     preannounce.go.
+//   - Removals go last, in reverse rank, when the parents are acknowledged. Clients that subscribe by name get
+//     AckTimeout after each change of a parent to switch. No wait for one event is longer. If parents keep changing,
+//     the stream takes no newer cut after removalTimeouts × AckTimeout until the removal is sent.
 //
 // Types of children (Type.ChildURL) go ahead of the cut: the newest endpoints of a cluster are never wrong.
 
-// inOrder returns which of subs, which depend on each other and are in order of rank, is sent next, and the response.
-func (s *stream) inOrder(subs []*subscription, now time.Time) (next *subscription, p responsePlan) {
+// inOrder returns the subscription that is sent next and its response. The subscriptions depend on each other and are
+// in order of rank.
+func (s *stream) inOrder(subs []*subscription, now time.Time) (next *subscription, response responsePlan) {
 	isUncut := s.cuts == nil
 	for _, sub := range subs {
-		if sub.coll.Synced() && (isUncut || sub.goal == nothing) {
+		if sub.coll.Synced() && (isUncut || sub.goal == initialState) {
 			s.followCut(sub)
 		}
 	}
 	for {
-		next, p, pending, unanswered := s.additions(subs, now)
+		next, response, pending, unanswered := s.additions(subs, now)
 		if next == nil && !pending && !unanswered {
-			next, p, pending = s.removals(subs, now)
+			next, response, pending = s.removals(subs, now)
 		}
 		if next != nil {
-			return next, p
+			return next, response
 		}
 		if pending || !s.cut(subs, now) {
 			break
@@ -45,20 +47,20 @@ func (s *stream) inOrder(subs []*subscription, now time.Time) (next *subscriptio
 		if parent == nil || !sub.coll.Synced() {
 			continue
 		}
-		if p := parent.plan(true); p.adds {
+		if response := parent.plan(true); response.adds {
 			continue // it is about to be sent
 		}
 		s.followChildren(sub)
-		if p := sub.plan(true); p.adds && s.maySend(sub, now) {
-			return sub, p
+		if response := sub.plan(true); response.adds && s.maySend(sub, now) {
+			return sub, response
 		}
 	}
 	return nil, responsePlan{}
 }
 
-// additions returns the next addition. If there is none that can be sent, pending says whether one waits, and
-// unanswered whether the client has yet to acknowledge children.
-func (s *stream) additions(subs []*subscription, now time.Time) (next *subscription, p responsePlan, pending,
+// additions returns the next addition. If none can be sent now, pending reports that one waits, and unanswered that the
+// client has yet to acknowledge children.
+func (s *stream) additions(subs []*subscription, now time.Time) (next *subscription, response responsePlan, pending,
 	unanswered bool,
 ) {
 	var waiting *subscription // for the client's answer, before more is added
@@ -70,14 +72,14 @@ func (s *stream) additions(subs []*subscription, now time.Time) (next *subscript
 		ahead := unanswered && parent == nil ||
 			waiting != nil && (parent == nil || parent == waiting && !sub.client.answersRequest())
 		awaiting := s.awaitsDependencies(sub, now)
-		switch p := sub.plan(true); {
-		case !p.adds && !awaiting:
-			sub.settle(&p)
+		switch response := sub.plan(true); {
+		case !response.adds && !awaiting:
+			sub.settle(&response)
 			sub.preannounced = nil
-		case p.adds && (ahead || s.awaitsResumption(sub, &p, now)):
+		case response.adds && (ahead || s.awaitsResumption(sub, &response, now)):
 			pending = true
-		case p.adds && s.maySend(sub, now):
-			return sub, s.preannounceFirst(sub, p), true, false
+		case response.adds && s.maySend(sub, now):
+			return sub, s.preannounceFirst(sub, response), true, false
 		default:
 			pending = true
 			if parent == nil {
@@ -89,10 +91,12 @@ func (s *stream) additions(subs []*subscription, now time.Time) (next *subscript
 	return nil, responsePlan{}, pending, unanswered
 }
 
-// removals returns the next removal. If there is none that can be sent, pending says whether one waits for the client's
-// answer, and not only until the client has had time to switch.
-func (s *stream) removals(subs []*subscription, now time.Time) (next *subscription, p responsePlan, pending bool) {
-	unanswered := false         // a parent is
+// removals returns the next removal. If none can be sent now, pending reports that one waits for the client's answer,
+// and not only for the end of the client's time to switch.
+func (s *stream) removals(
+	subs []*subscription, now time.Time,
+) (next *subscription, response responsePlan, pending bool) {
+	unanswered := false         // whether a parent is unanswered
 	var following time.Duration // the rest of the client's time to switch after a change of a parent
 	hasRoutes := s.ofCollections(RouteURL) != nil
 	for _, sub := range slices.Backward(subs) {
@@ -100,9 +104,9 @@ func (s *stream) removals(subs []*subscription, now time.Time) (next *subscripti
 			continue
 		}
 		parent := s.parent(sub)
-		switch p := sub.plan(false); {
-		case !p.removes:
-			sub.settle(&p)
+		switch response := sub.plan(false); {
+		case !response.removes:
+			sub.settle(&response)
 			sub.removes = time.Time{}
 		case s.lookAgain(cmp.Or(parent, sub).inUse(following, s.server.opts.AckTimeout, now, hasRoutes)):
 			if sub.removes.IsZero() {
@@ -111,7 +115,7 @@ func (s *stream) removals(subs []*subscription, now time.Time) (next *subscripti
 		case unanswered || !s.maySend(sub, now):
 			return nil, responsePlan{}, true
 		default:
-			return sub, p, true
+			return sub, response, true
 		}
 		if parent == nil {
 			unanswered = !s.maySend(sub, now) || unanswered
@@ -121,9 +125,9 @@ func (s *stream) removals(subs []*subscription, now time.Time) (next *subscripti
 	return nil, responsePlan{}, false
 }
 
-// inUse returns for how long sub, if it is of a type with children, and those must lose no resource, although the
-// parents are acknowledged. A client that subscribes by name has time to switch: following. A client that resumed
-// has yet to name its other resources, until it subscribes to routes, which come last in delta.
+// inUse returns for how long a subscription with children, and its children, must not lose a resource, although the
+// parents are acknowledged. A client that subscribes by name has time to switch: following. A resumed client has yet to
+// name its other resources, until it subscribes to routes, which come last in delta.
 func (s *subscription) inUse(following, timeout time.Duration, now time.Time, hasRoutes bool) time.Duration {
 	if s.coll.typ.ChildURL == "" {
 		return 0
@@ -137,7 +141,7 @@ func (s *subscription) inUse(following, timeout time.Duration, now time.Time, ha
 	return max(following, s.resumed.Add(timeout).Sub(now))
 }
 
-// removalTimeouts is after how many AckTimeouts a waiting removal keeps the stream from taking a newer cut.
+// removalTimeouts is the number of AckTimeouts after which a waiting removal stops the stream from taking a newer cut.
 const removalTimeouts = 3
 
 // cut takes a newer cut, if there is one and it is not too early for one of the types.
@@ -181,8 +185,8 @@ func (s *stream) ofCut(sub *subscription) *state {
 	return cmp.Or(s.cuts[group][sub.coll], sub.coll.shown.Load())
 }
 
-// followChildren makes the newest state the goal of sub, a type of children, with the entries that only the last cut
-// has: they are still in use.
+// followChildren makes the newest state the goal of a subscription to children. It keeps the entries that only the last
+// cut has: they are still in use.
 func (s *stream) followChildren(sub *subscription) {
 	shown := sub.coll.shown.Load()
 	goal, _ := shown.since(s.ofCut(sub)).additionsFirst(shown)
@@ -209,32 +213,32 @@ func (s *stream) ofCollections(url string) *subscription {
 	return nil
 }
 
-// expect notes the names that the client will subscribe to, or wait for, after p: the children of entries that are new
-// or newer. The client must have those of new entries before parents of higher rank are sent.
-func (s *stream) expect(sub *subscription, p *responsePlan, now time.Time) {
+// expect notes the names that the client will subscribe to, or wait for, after a response: the children of new and
+// changed entries. The client must have the children of new entries before parents of higher rank are sent.
+func (s *stream) expect(sub *subscription, response *responsePlan, now time.Time) {
 	if parent := s.parent(sub); parent != nil && len(parent.children) > 0 {
 		sub.mentionedChildren = nil
 		for name := range parent.children {
-			if p.mentions(name) {
+			if response.mentions(name) {
 				sub.mentionedChildren = append(sub.mentionedChildren, name)
 			}
 		}
 	}
-	url := sub.coll.typ.ChildURL
-	if url == "" {
+	childURL := sub.coll.typ.ChildURL
+	if childURL == "" {
 		return
 	}
-	child, fresh := s.ofCollections(url), sub.client.fresh()
-	for _, entry := range p.changed() {
+	child, fresh := s.ofCollections(childURL), sub.client.fresh()
+	for _, entry := range response.changed() {
 		if entry.Child == "" {
 			continue
 		}
 		if child != nil && child.selection.includes(entry.Child) {
 			child.client.mustResend(entry.Child)
 		} else if child == nil && sub.client.brought != nil {
-			put(&s.awaited, url, append(s.awaited[url], entry.Child))
+			put(&s.awaited, childURL, append(s.awaited[childURL], entry.Child))
 		}
-		if _, isHeld := sub.client.heldVersion(entry.Name); !fresh && !isHeld && (child != nil || !s.childless[url]) {
+		if _, isHeld := sub.client.heldVersion(entry.Name); !fresh && !isHeld && (child != nil || !s.childless[childURL]) {
 			put(&sub.children, entry.Child, struct{}{})
 		}
 	}
@@ -254,15 +258,15 @@ func (s *stream) answered(sub *subscription) {
 	sub.mentionedChildren = nil
 }
 
-// expecting says whether parents must wait until the client acknowledges sub, if it is of a type with children, or its
+// expecting reports whether parents must wait: until the client acknowledges a subscription with children, or has its
 // new children.
 func (s *stream) expecting(sub *subscription, now time.Time) bool {
-	url := sub.coll.typ.ChildURL
-	if url == "" {
+	childURL := sub.coll.typ.ChildURL
+	if childURL == "" {
 		return false
 	}
-	child := s.ofCollections(url)
-	if child != nil && child.goal != nothing {
+	child := s.ofCollections(childURL)
+	if child != nil && child.goal != initialState {
 		for name := range sub.children {
 			if child.goal.get(name) == nil {
 				delete(sub.children, name) // it does not exist
@@ -274,7 +278,7 @@ func (s *stream) expecting(sub *subscription, now time.Time) bool {
 			return true
 		}
 		if child == nil { // the client gets them elsewhere, or not at all
-			put(&s.childless, url, true)
+			put(&s.childless, childURL, true)
 		}
 	}
 	sub.children = nil

@@ -44,7 +44,7 @@ func (p *page) encoded(f form) *encoded {
 	})
 }
 
-// weakCache keeps a value until the first garbage collection after its last use. Then get makes it again.
+// weakCache keeps a value until the first garbage collection after its last use. Then get builds it again.
 type weakCache[T any] struct {
 	mu    sync.Mutex
 	value weak.Pointer[T]

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// variant is how responses of a type are made on a stream: as differences, with a part of the resources, or in full.
+// variant has the form of the responses of a type on a stream: differences, a part of the resources, or all of them.
 type variant struct {
 	delta          bool
 	partial        bool // SotW: absence from a response is no removal
@@ -15,16 +15,16 @@ type variant struct {
 	aliases        bool // delta: a missing name is reported by an alias
 }
 
-// inFull says whether each response to a client that wants w has everything.
+// inFull reports whether each response for these names has all resources.
 func (v variant) inFull(w *subscriptionNames) bool { return !v.delta && (!v.partial || w.wildcard) }
 
-// canRemove says whether a response can remove something from a client that wants w.
+// canRemove reports whether a response for these names can remove a resource.
 func (v variant) canRemove(w *subscriptionNames) bool { return v.delta || v.inFull(w) }
 
 // responsePlan is the next response to a client, and the state of the client after it.
 type responsePlan struct {
-	adds    bool // something is new or newer to the client, is reported as missing, or was requested
-	removes bool // something that the client has is removed
+	adds    bool // a resource is new or newer to the client, reported as missing, or requested
+	removes bool // a resource of the client is removed
 	to      *state
 	client  clientState // afterwards
 
@@ -49,85 +49,87 @@ const (
 
 func (p *responsePlan) due() bool { return p.adds || p.removes }
 
-// plan returns the response that brings a client that has h and wants w to goal. If additionsOnly, it removes no entry:
-// it leads to the goal and all other entries of the client. Neither h nor w is changed.
-func plan(v variant, h *clientState, w *subscriptionNames, goal *state, additionsOnly bool) responsePlan {
+// plan returns the response that brings a client from its state to goal, for the wanted names. If additionsOnly, it
+// removes no entry: it leads to the goal and all other entries of the client. It changes neither client nor wanted.
+func plan(mode variant, client *clientState, wanted *subscriptionNames, goal *state, additionsOnly bool) responsePlan {
 	switch {
-	case h.version != "" && h.version == goal.version && !goal.given && w.wildcard:
+	case client.version != "" && client.version == goal.version && !goal.given && wanted.wildcard:
 		return responsePlan{to: goal, client: clientState{state: goal}} // the client has it from an earlier stream
-	case h.brought != nil:
-		return planResumed(v, h, w, goal, additionsOnly)
-	case additionsOnly && !v.delta && h.deletesGone(w, goal):
+	case client.brought != nil:
+		return planResumed(mode, client, wanted, goal, additionsOnly)
+	case additionsOnly && !mode.delta && client.deletesGone(wanted, goal):
 		return responsePlan{diff: noDiff}
 	}
-	p := responsePlan{to: goal, goal: goal, diff: noDiff}
-	if w.wildcard || h.state != nothing { // else every wanted entry is new, and no difference is needed
-		p.diff = goal.since(h.state)
+	response := responsePlan{to: goal, goal: goal, diff: noDiff}
+	if wanted.wildcard || client.state != initialState { // else every wanted entry is new, and no difference is needed
+		response.diff = goal.since(client.state)
 	}
 	var absent map[string]string
 	switch {
-	case h.resendAll && w.wildcard:
-		removed := p.diff.removed
-		if additionsOnly { // it has those by name; it may not have the rest
+	case client.resendAll && wanted.wildcard:
+		removed := response.diff.removed
+		if additionsOnly { // the client has the named entries; it may lack the others
 			var retained []*Entry
-			retained, removed = h.split(w, removed)
-			p.to = goal.withPuts(retained)
-			absent = h.stillGone(goal, func(name string) bool { _, ok := w.names[name]; return ok })
+			retained, removed = client.split(wanted, removed)
+			response.to = goal.withPuts(retained)
+			absent = client.stillGone(goal, func(name string) bool { _, ok := wanted.names[name]; return ok })
 		}
-		p.diff = goal.since(nothing).withRemoved(removed)
-	case additionsOnly && v.canRemove(w):
-		p.to, p.diff = p.diff.additionsFirst(goal)
-		if v.delta {
-			absent = h.stillGone(goal, w.includes)
+		response.diff = goal.since(initialState).withRemoved(removed)
+	case additionsOnly && mode.canRemove(wanted):
+		response.to, response.diff = response.diff.additionsFirst(goal)
+		if mode.delta {
+			absent = client.stillGone(goal, wanted.includes)
 		}
 	}
-	p.client = clientState{state: p.to, removed: absent, notHeld: h.stillAbsent(p.to, goal)}
+	response.client = clientState{state: response.to, removed: absent, notHeld: client.stillAbsent(response.to, goal)}
 	switch {
-	case v.delta && w.wildcard && len(h.removed)+len(h.notHeld)+len(h.resend) == 0:
-		p.content, p.adds, p.removes = contentDiff, len(p.diff.puts) > 0, len(p.diff.removed) > 0
-	case !v.delta && w.wildcard:
-		p.content, p.removes = contentState, len(p.diff.removed) > 0
-		p.adds = len(p.diff.puts) > 0 || p.to == goal && p.to.version != h.state.version && !p.removes ||
-			!hasNoEntries(h.mandatory(goal))
+	case mode.delta && wanted.wildcard && len(client.removed)+len(client.notHeld)+len(client.resend) == 0:
+		response.content, response.adds, response.removes = contentDiff, len(response.diff.puts) > 0,
+			len(response.diff.removed) > 0
+	case !mode.delta && wanted.wildcard:
+		response.content, response.removes = contentState, len(response.diff.removed) > 0
+		response.adds = len(response.diff.puts) > 0 || response.to == goal && response.to.version != client.state.version &&
+			!response.removes ||
+			!hasNoEntries(client.mandatory(goal))
 	default:
-		p.list(v, h, w, goal)
+		response.list(mode, client, wanted, goal)
 	}
-	p.adds = p.adds || h.mustRespond
-	return p
+	response.adds = response.adds || client.mustRespond
+	return response
 }
 
-// list fills in the response to a client that wants names, or does not have some.
-func (p *responsePlan) list(v variant, h *clientState, w *subscriptionNames, goal *state) {
-	p.listPuts(h, w, goal)
+// list fills in a response to a client that subscribes by name, or that lacks some names.
+func (p *responsePlan) list(mode variant, client *clientState, wanted *subscriptionNames, goal *state) {
+	p.listPuts(client, wanted, goal)
 	p.newer = p.puts
 	p.adds = len(p.puts) > 0
-	if v.canRemove(w) {
-		for _, e := range p.diff.removed {
-			if _, notHeld := h.notHeld[e.Name]; !notHeld && w.includes(e.Name) {
-				p.removed, p.removes = append(p.removed, e.Name), true
+	if mode.canRemove(wanted) {
+		for _, entry := range p.diff.removed {
+			if _, notHeld := client.notHeld[entry.Name]; !notHeld && wanted.includes(entry.Name) {
+				p.removed, p.removes = append(p.removed, entry.Name), true
 			}
 		}
-		for name := range h.removed {
-			_, notHeld := h.notHeld[name]
+		for name := range client.removed {
+			_, notHeld := client.notHeld[name]
 			_, isRemoved := p.client.removed[name]
-			if !notHeld && !isRemoved && w.includes(name) && goal.get(name) == nil {
+			if !notHeld && !isRemoved && wanted.includes(name) && goal.get(name) == nil {
 				p.removed, p.removes = append(p.removed, name), true
 			}
 		}
 	}
-	if !v.delta {
-		if p.removed = nil; v.inFull(w) && (p.due() || h.mustRespond) {
-			p.listAll(h, w, goal)
+	if !mode.delta {
+		if p.removed = nil; mode.inFull(wanted) && (p.due() || client.mustRespond) {
+			p.listAll(client, wanted, goal)
 		}
 		return
 	}
 	var missing []string
-	for name, sent := range h.notHeld {
+	for name, sent := range client.notHeld {
 		if !bool(sent) && goal.get(name) == nil {
 			missing, p.adds = append(missing, name), true
 		}
 	}
-	p.reportAbsent(v, missing)
+	p.reportAbsent(mode, missing)
 	slices.Sort(p.removed)
 }
 
@@ -146,22 +148,22 @@ func (p *responsePlan) reportAbsent(v variant, names []string) {
 	}
 }
 
-// sharedShare: a stream that wants at least one in sharedShare entries of a difference sends them from its shared
+// sharedShare is the least share of a shared difference, one entry in sharedShare, that a stream sends from the shared
 // encoding.
 const sharedShare = 16
 
 // listPuts lists the changes that the client wants and the entries that must be sent, each name once.
-func (p *responsePlan) listPuts(h *clientState, w *subscriptionNames, goal *state) {
-	if h.state == nothing && !w.wildcard {
-		p.puts = slices.AppendSeq(p.puts, w.entriesIn(goal))
+func (p *responsePlan) listPuts(client *clientState, wanted *subscriptionNames, goal *state) {
+	if client.state == initialState && !wanted.wildcard {
+		p.puts = slices.AppendSeq(p.puts, wanted.entriesIn(goal))
 		sortEntries(p.puts)
 		return
 	}
 	for i, entry := range p.diff.puts {
-		if h.mustSend(entry.Name) || !w.includes(entry.Name) {
+		if client.mustSend(entry.Name) || !wanted.includes(entry.Name) {
 			continue
 		}
-		if version, ok := h.removed[entry.Name]; ok && version == entry.Version && !h.resendAll { // it exists again
+		if version, ok := client.removed[entry.Name]; ok && version == entry.Version && !client.resendAll { // it exists again
 			continue
 		}
 		p.puts = append(p.puts, entry)
@@ -171,91 +173,93 @@ func (p *responsePlan) listPuts(h *clientState, w *subscriptionNames, goal *stat
 			p.spans = append(p.spans, span{i, i + 1})
 		}
 	}
-	if len(h.removed)+len(h.notHeld)+len(h.resend) == 0 && len(p.puts)*sharedShare >= len(p.diff.puts) {
+	if len(client.removed)+len(client.notHeld)+len(client.resend) == 0 && len(p.puts)*sharedShare >= len(p.diff.puts) {
 		return
 	}
 	p.spans = nil
-	p.puts = slices.AppendSeq(p.puts, h.mandatory(goal))
+	p.puts = slices.AppendSeq(p.puts, client.mandatory(goal))
 	sortEntries(p.puts)
 }
 
-// listAll lists all that a client that subscribes by name has afterwards.
-func (p *responsePlan) listAll(h *clientState, w *subscriptionNames, goal *state) {
-	p.puts, p.spans = make([]*Entry, 0, min(len(w.names), p.to.len+len(h.notHeld))), nil
+// listAll lists all resources of a client that subscribes by name, as it has them after the response.
+func (p *responsePlan) listAll(client *clientState, wanted *subscriptionNames, goal *state) {
+	p.puts, p.spans = make([]*Entry, 0, min(len(wanted.names), p.to.len+len(client.notHeld))), nil
 	if p.to == goal {
-		p.puts = slices.AppendSeq(p.puts, w.entriesIn(goal))
+		p.puts = slices.AppendSeq(p.puts, wanted.entriesIn(goal))
 	} else {
-		for e := range w.entriesIn(p.to) {
-			if _, notHeld := h.notHeld[e.Name]; !notHeld {
-				p.puts = append(p.puts, e)
+		for entry := range wanted.entriesIn(p.to) {
+			if _, notHeld := client.notHeld[entry.Name]; !notHeld {
+				p.puts = append(p.puts, entry)
 			}
 		}
-		for e := range w.entriesIn(goal) {
-			if _, notHeld := h.notHeld[e.Name]; notHeld {
-				p.puts = append(p.puts, e)
+		for entry := range wanted.entriesIn(goal) {
+			if _, notHeld := client.notHeld[entry.Name]; notHeld {
+				p.puts = append(p.puts, entry)
 			}
 		}
 	}
 	sortEntries(p.puts)
 }
 
-// stillAbsent returns the names of notHeld that only the state to has, and not goal: the client does not get them.
-func (h *clientState) stillAbsent(to, goal *state) map[string]absenceSent {
-	if to == goal {
+// stillAbsent returns the names of notHeld that only the interim state has, and not goal: the client does not get them.
+func (h *clientState) stillAbsent(interim, goal *state) map[string]absenceSent {
+	if interim == goal {
 		return nil
 	}
 	var notHeld map[string]absenceSent
 	for name := range h.notHeld {
-		if goal.get(name) == nil && to.get(name) != nil {
+		if goal.get(name) == nil && interim.get(name) != nil {
 			put(&notHeld, name, true)
 		}
 	}
 	return notHeld
 }
 
-// planResumed plans the first response to a client that sent the versions it has.
-func planResumed(v variant, h *clientState, w *subscriptionNames, goal *state, additionsOnly bool) responsePlan {
-	p := responsePlan{to: goal, goal: goal, client: clientState{state: goal}, diff: noDiff}
+// planResumed plans the first response to a client that sent its versions.
+func planResumed(
+	mode variant, client *clientState, wanted *subscriptionNames, goal *state, additionsOnly bool,
+) responsePlan {
+	response := responsePlan{to: goal, goal: goal, client: clientState{state: goal}, diff: noDiff}
 	var absent map[string]string
-	if w.wildcard {
-		p.puts, absent = h.compareAll(goal)
+	if wanted.wildcard {
+		response.puts, absent = client.compareAll(goal)
 	} else {
-		p.puts, absent = h.compareNames(w, goal)
+		response.puts, absent = client.compareNames(wanted, goal)
 	}
-	p.newer = p.puts
+	response.newer = response.puts
 	var missing []string
 	look := func(name string) {
 		if _, brought := absent[name]; !brought && goal.get(name) == nil {
 			missing = append(missing, name)
 		}
 	}
-	for name := range w.names {
+	for name := range wanted.names {
 		look(name)
 	}
-	for name := range h.notHeld {
-		if _, named := w.names[name]; !named {
+	for name := range client.notHeld {
+		if _, named := wanted.names[name]; !named {
 			look(name)
 		}
 	}
-	p.reportAbsent(v, missing)
-	p.adds = len(p.puts) > 0 || len(p.removed) > 0 || h.mustRespond
+	response.reportAbsent(mode, missing)
+	response.adds = len(response.puts) > 0 || len(response.removed) > 0 || client.mustRespond
 	if len(absent) > 0 && additionsOnly {
-		p.client.removed = absent
+		response.client.removed = absent
 	} else if len(absent) > 0 {
-		p.removed, p.removes = slices.AppendSeq(p.removed, maps.Keys(absent)), true
+		response.removed, response.removes = slices.AppendSeq(response.removed, maps.Keys(absent)), true
 	}
-	slices.Sort(p.removed)
-	return p
+	slices.Sort(response.removed)
+	return response
 }
 
 // bodies encodes the response: one body for SotW, one or more for delta.
-func (p *responsePlan) bodies(v variant) []*body {
+func (p *responsePlan) bodies(mode variant) []*body {
 	switch {
 	case p.content == contentState:
 		return []*body{p.to.sotwBody()}
-	case !v.delta:
+	case !mode.delta:
 		return []*body{sotwBodyOf(p.puts)}
-	case v.onePerResponse:
+	case mode.onePerResponse:
 		return p.oneByOne()
 	case p.content == contentDiff && p.diff.entire:
 		return p.goal.deltaBodiesAll()
@@ -287,7 +291,7 @@ func (p *responsePlan) changed() []*Entry {
 	return p.diff.puts
 }
 
-// moves says whether p changes a resource that the client has.
+// moves reports whether a response changes a resource that the client has.
 func (h *clientState) moves(p *responsePlan) bool {
 	return slices.ContainsFunc(p.changed(), func(e *Entry) bool {
 		version, isHeld := h.heldVersion(e.Name)

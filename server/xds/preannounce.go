@@ -22,7 +22,7 @@ type preannouncement struct {
 	dependencies map[string][]Dependency // by the name of the entry that has them
 }
 
-// preannounce returns the preannouncement of d, which leads from one state to another; empty without new dependencies.
+// preannounce returns the preannouncement of a difference between two states. It is empty without new dependencies.
 func (d *diff) preannounce(from, to *state, hook func(held, next *Entry) (*Entry, []Dependency)) *preannouncement {
 	announced := &d.preannouncement
 	announced.once.Do(func() {
@@ -63,18 +63,18 @@ type preannounced struct {
 	needed map[string]struct{}
 }
 
-// missingAt returns those of the names, and of the names that they need, that exist and that the client does not have
-// by dep.
-func (v *preannounced) missingAt(dep *subscription) (names []string) {
+// missingAt returns the existing names that the client does not have yet, of names and of the names that they need.
+// dependency is the subscription to them.
+func (v *preannounced) missingAt(dependency *subscription) (names []string) {
 	for rest := v.names; len(rest) > 0; {
 		name := rest[0]
 		rest = rest[1:]
 		switch {
-		case dep.goal.get(name) == nil:
-		case !dep.selection.includes(name) || dep.client.get(name) == nil:
+		case dependency.goal.get(name) == nil:
+		case !dependency.selection.includes(name) || dependency.client.get(name) == nil:
 			names = append(names, name)
-		case dep.coll.typ.Needs != nil:
-			for _, need := range dep.coll.typ.Needs(dep.client.get(name)) {
+		case dependency.coll.typ.Needs != nil:
+			for _, need := range dependency.coll.typ.Needs(dependency.client.get(name)) {
 				if _, ok := v.needed[need]; !ok {
 					v.needed[need] = struct{}{}
 					rest = append(rest, need)
@@ -85,63 +85,64 @@ func (v *preannounced) missingAt(dep *subscription) (names []string) {
 	return names
 }
 
-// preannounceFirst returns the plan of the interim response if p must be preannounced; else p.
-func (s *stream) preannounceFirst(sub *subscription, p responsePlan) responsePlan {
+// preannounceFirst returns the plan of the interim response if the response must be preannounced; else the response.
+func (s *stream) preannounceFirst(sub *subscription, response responsePlan) responsePlan {
 	hook := sub.coll.typ.Preannounce
 	if hook == nil || sub.preannounced != nil || sub.client.brought != nil || sub.client.state.len == 0 ||
-		!sub.client.moves(&p) {
-		return p
+		!sub.client.moves(&response) {
+		return response
 	}
-	dep := s.ofCollections(sub.coll.typ.DependencyURL)
-	if dep == nil || dep.selection.wildcard {
-		return p
+	dependency := s.ofCollections(sub.coll.typ.DependencyURL)
+	if dependency == nil || dependency.selection.wildcard {
+		return response
 	}
 	announced := sub.goal.since(sub.client.state).preannounce(sub.client.state, sub.goal, hook)
-	v := &preannounced{state: announced.state, needed: make(map[string]struct{})}
+	interim := &preannounced{state: announced.state, needed: make(map[string]struct{})}
 	for name, dependencies := range announced.dependencies {
 		if !sub.selection.includes(name) || sub.client.get(name) == nil {
 			continue
 		}
-		for _, l := range dependencies {
-			if !dep.delta && slices.ContainsFunc(l.From, dep.client.isGone) {
-				return p // the next response of dep deletes clusters of the interim version
+		for _, change := range dependencies {
+			if !dependency.delta && slices.ContainsFunc(change.From, dependency.client.isGone) {
+				return response // the next response of dependency deletes clusters of the interim version
 			}
-			if len(l.From) > 0 && !slices.ContainsFunc(l.From, func(name string) bool { return !dep.selection.includes(name) }) {
-				v.names = append(v.names, l.To...)
+			if len(change.From) > 0 && !slices.ContainsFunc(change.From,
+				func(name string) bool { return !dependency.selection.includes(name) }) {
+				interim.names = append(interim.names, change.To...)
 			}
 		}
 	}
-	if len(v.names) == 0 {
-		return p
+	if len(interim.names) == 0 {
+		return response
 	}
 	first := plan(sub.variant, &sub.client, &sub.selection, announced.state, true)
-	first.preannounced = v
+	first.preannounced = interim
 	return first
 }
 
-// notePreannounced notes that a response begins; v is set if it is an interim response.
-func (s *subscription) notePreannounced(v *preannounced, now time.Time) {
+// notePreannounced notes that a response begins. interim is set for an interim response.
+func (s *subscription) notePreannounced(interim *preannounced, now time.Time) {
 	switch {
-	case v != nil:
-		v.since = now
-		s.preannounced = v
+	case interim != nil:
+		interim.since = now
+		s.preannounced = interim
 	case s.preannounced != nil && s.preannounced.done:
 		s.preannounced, s.pace.lastPreannounced = nil, now
 	}
 }
 
-// awaitsDependencies says whether sub waits until the client has the new dependencies: for at most AckTimeout, not for
-// names that do not exist, and not after the interim version was rejected.
+// awaitsDependencies reports whether a subscription waits until the client has the new dependencies. It waits for at
+// most AckTimeout, not for names that do not exist, and not after a rejection of the interim version.
 func (s *stream) awaitsDependencies(sub *subscription, now time.Time) bool {
 	preannounced := sub.preannounced
 	if preannounced == nil || preannounced.done {
 		return false
 	}
-	dep := s.ofCollections(sub.coll.typ.DependencyURL)
-	preannounced.names = preannounced.missingAt(dep)
+	dependency := s.ofCollections(sub.coll.typ.DependencyURL)
+	preannounced.names = preannounced.missingAt(dependency)
 	switch {
 	case sub.rejected:
-	case !s.maySend(sub, now), !s.maySend(dep, now),
+	case !s.maySend(sub, now), !s.maySend(dependency, now),
 		len(preannounced.names) > 0 && s.lookAgain(preannounced.since.Add(s.server.opts.AckTimeout).Sub(now)):
 		return true
 	}

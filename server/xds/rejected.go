@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Rejection is a resource that a client rejects: it rejected the last response with the resource.
+// Rejection is a resource that a client rejects, and that the client's last rejected response had.
 type Rejection struct {
 	Name     string // empty if the resources of the rejected response are not known any more
 	Version  string // that the client was sent
@@ -34,7 +34,7 @@ const maxRejections = 100
 // maxReasons is how many bytes are kept of the client's earlier reasons for one type on one stream.
 const maxReasons = 8 << 10
 
-// answers are the client's answers to the responses of a type. Responses do not depend on them.
+// answers has the client's answers to the responses of a type. Responses do not depend on them.
 type answers struct {
 	revision uint64      // of the state that the client last acknowledged
 	before   clientState // the client before the last response; empty once that is answered
@@ -81,7 +81,7 @@ func isTruncated(reason string) bool {
 	return len(reason) >= 4096 || strings.HasSuffix(reason, "(truncated)")
 }
 
-// reject notes that the client rejects entries; if its whole reason mentions some of them, only those.
+// reject notes that the client rejects entries. If its whole reason mentions some of them, only those count.
 func (s *subscription) reject(entries []*Entry, reason string, now time.Time) {
 	named := slices.DeleteFunc(slices.Clone(entries), func(e *Entry) bool { return !mentions(reason, e.Name) })
 	if len(named) > 0 && !isTruncated(reason) {
@@ -155,7 +155,8 @@ func (s *subscription) rejections() (rejections []Rejection) {
 	return rejections
 }
 
-// mentions reports whether a text has a name, not as a part of another name. A number is no name: it may be any number.
+// mentions reports whether a text has a name on its own, and not as a part of another name. A number never counts as a
+// name, since it may stand for any quantity.
 func mentions(text, name string) bool {
 	if strings.Trim(name, "0123456789") == "" {
 		return false

@@ -25,7 +25,7 @@ func TestSubscription_RepeatedNamesRetainNoMemory(t *testing.T) {
 	for range 10 {
 		s := &subscription{
 			variant: variant{delta: true}, coll: NewCollection(Type{}, Debounce{}),
-			client: clientState{state: nothing}, goal: nothing,
+			client: clientState{state: initialState}, goal: initialState,
 		}
 		s.applyDelta(request, true, time.Now())
 		require.Equal(t, 1, s.cost)

@@ -2,8 +2,9 @@ package xds
 
 import "time"
 
-// resumeSotW applies the version of an earlier stream: its state, if the goal has that in its history, is the client's.
-// The response still has the names of the first request. Names without an entry in both states are gone.
+// resumeSotW applies the version of an earlier stream. If the goal has the state of that version in its history, the
+// client has that state. The response still has the names of the first request. Names without an entry in both states
+// are gone.
 func (s *subscription) resumeSotW() {
 	former := s.goal.former(s.formerVersion)
 	s.client.state, s.formerVersion = former, ""
@@ -21,16 +22,16 @@ func (s *subscription) resumeSotW() {
 	}
 }
 
-// deletesGone says whether a full response would only delete resources that are gone, which the client may still use:
-// since it came back, it has asked for no other.
-func (h *clientState) deletesGone(w *subscriptionNames, goal *state) bool {
+// deletesGone reports whether a full response would only delete nonexistent resources that the client may still use:
+// since the client came back, it has requested no other.
+func (h *clientState) deletesGone(wanted *subscriptionNames, goal *state) bool {
 	for name, sent := range h.notHeld {
 		if !bool(sent) && goal.get(name) != nil {
 			return false
 		}
 	}
 	for name := range h.removed {
-		if w.includes(name) && goal.get(name) == nil {
+		if wanted.includes(name) && goal.get(name) == nil {
 			return true
 		}
 	}
@@ -49,11 +50,11 @@ func (s *subscription) sentVersion() string {
 // resumptionTime bounds the time between the first requests of a SotW client that comes back: it sends them at once.
 const resumptionTime = time.Second
 
-// awaitsResumption says whether p changes resources of the client before the first request of their dependencies: see
-// preannounceFirst.
-func (s *stream) awaitsResumption(sub *subscription, p *responsePlan, now time.Time) bool {
+// awaitsResumption reports whether a response changes resources of the client before the client's first request for
+// their dependencies: see preannounceFirst.
+func (s *stream) awaitsResumption(sub *subscription, response *responsePlan, now time.Time) bool {
 	typ := &sub.coll.typ
 	return typ.Preannounce != nil && !sub.delta && sub.client.state.len > 0 &&
-		s.ofCollections(typ.DependencyURL) == nil && sub.client.moves(p) &&
+		s.ofCollections(typ.DependencyURL) == nil && sub.client.moves(response) &&
 		s.lookAgain(sub.resumed.Add(resumptionTime).Sub(now))
 }

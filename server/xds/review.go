@@ -10,16 +10,16 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Review makes every stream ask the catalog again which collections it sees, and returns at once. A stream sends
-// nothing committed later until it has its answer; then the client moves to the new collection by the difference, in
-// order. A refusal ends the stream.
+// Review makes every stream ask the catalog again for its collections, and returns at once. Until the catalog answers,
+// a stream sends no later commit. Then the client moves to the new collection by the difference, in order. A refusal
+// ends the stream.
 func (s *Server) Review() {
 	for _, st := range s.streamList() {
 		st.Review()
 	}
 }
 
-// Reviewer has one client ask the catalog again. Reviewers are comparable: each stream has one.
+// Reviewer makes one client's stream ask the catalog again. Reviewers are comparable: each stream has one.
 type Reviewer interface {
 	// Review is as Server.Review, for one stream.
 	Review()
@@ -47,7 +47,7 @@ func (s *stream) Review() {
 	s.wakeup.notify()
 }
 
-// outdated says whether the catalog may choose another collection for a subscription by now; s.mu is held.
+// outdated reports whether the catalog may choose another collection for a subscription by now; s.mu is held.
 func (s *stream) outdated() bool {
 	return slices.ContainsFunc(s.subs, func(sub *subscription) bool { return sub.reviewed != s.reviews })
 }
@@ -109,17 +109,17 @@ func (s *stream) askCatalog(ctx context.Context) (reviews uint64, choices []choi
 	return reviews, choices, nil
 }
 
-// applyReview switches the subscriptions to the catalog's choices after so many reviews, and leaves in all the
-// collections to release.
+// applyReview switches the subscriptions to the catalog's choices after count reviews. It leaves the collections to
+// release in the choices.
 func (s *stream) applyReview(count uint64, choices []choice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range choices {
-		a := &choices[i]
-		a.sub.reviewed = count
-		if a.coll != a.sub.coll {
-			a.sub.release, a.release = a.release, a.sub.release
-			a.coll = a.sub.switchTo(a.coll)
+		selected := &choices[i]
+		selected.sub.reviewed = count
+		if selected.coll != selected.sub.coll {
+			selected.sub.release, selected.release = selected.release, selected.sub.release
+			selected.coll = selected.sub.switchTo(selected.coll)
 			s.cuts = nil // all types take a new one, also those that keep their collection: it may be of the same group
 		}
 	}
@@ -128,14 +128,14 @@ func (s *stream) applyReview(count uint64, choices []choice) {
 // switchTo switches the subscription to another collection and returns the old one.
 func (s *subscription) switchTo(coll *Collection) (former *Collection) {
 	former, s.coll = s.coll, coll
-	s.goal, s.preannounced = nothing, nil
+	s.goal, s.preannounced = initialState, nil
 	s.client.state = s.client.state.detached()
 	return former
 }
 
 // detached returns the state as one of no commit, for use with another collection, which has revisions of its own.
 func (s *state) detached() *state {
-	if s == nothing || s.revision == 0 {
+	if s == initialState || s.revision == 0 {
 		return s
 	}
 	return &state{

@@ -11,24 +11,24 @@ type run struct {
 	ends  []int // of each entry in bytes
 }
 
-// span is a stretch of a run: entries from start up to, and without, end.
+// span is a stretch of a run: the entries from start, without end.
 type span struct{ start, end int }
 
-func encodeRun(entries []*Entry, f form) *run {
-	r := &run{ends: make([]int, len(entries))}
-	run, size := make([]*Entry, len(entries)), 0
-	for i, e := range entries {
-		if run[i] = e; e.Encoder != nil {
-			run[i] = &Entry{Name: e.Name, Version: e.Version, Any: e.Content()}
+func encodeRun(entries []*Entry, format form) *run {
+	result := &run{ends: make([]int, len(entries))}
+	contents, size := make([]*Entry, len(entries)), 0
+	for i, entry := range entries {
+		if contents[i] = entry; entry.Encoder != nil {
+			contents[i] = &Entry{Name: entry.Name, Version: entry.Version, Any: entry.Content()}
 		}
-		size += run[i].size(f)
-		r.ends[i] = size
+		size += contents[i].size(format)
+		result.ends[i] = size
 	}
-	r.bytes = make([]byte, 0, size)
-	for _, e := range run {
-		r.bytes = e.append(r.bytes, f)
+	result.bytes = make([]byte, 0, size)
+	for _, entry := range contents {
+		result.bytes = entry.append(result.bytes, format)
 	}
-	return r
+	return result
 }
 
 // offset is where entry i begins.
@@ -61,14 +61,14 @@ type chunks struct {
 func newChunks(limit int) *chunks { return &chunks{limit, []*body{{}}} }
 
 // page adds a page in the shared encoding, unless it must be cut.
-func (c *chunks) page(p *page) {
-	encoded := p.encoded(formDelta)
+func (c *chunks) page(shared *page) {
+	encoded := shared.encoded(formDelta)
 	if encoded.len() > c.limit { // entries of many kilobytes
-		c.entries(p.entries)
+		c.entries(shared.entries)
 		return
 	}
 	c.room(encoded.len())
-	c.last().add(encoded, len(p.entries))
+	c.last().add(encoded, len(shared.entries))
 }
 
 // entries encodes and adds entries.
@@ -77,15 +77,15 @@ func (c *chunks) entries(entries []*Entry) {
 }
 
 // spans adds stretches of a run.
-func (c *chunks) spans(r *run, spans []span) {
-	for _, s := range spans {
-		for i := s.start; i < s.end; {
-			from, to := r.offset(i), i+1
-			room := c.room(r.ends[i] - from)
-			for to < s.end && r.ends[to]-from <= room {
+func (c *chunks) spans(source *run, spans []span) {
+	for _, stretch := range spans {
+		for i := stretch.start; i < stretch.end; {
+			from, to := source.offset(i), i+1
+			room := c.room(source.ends[i] - from)
+			for to < stretch.end && source.ends[to]-from <= room {
 				to++
 			}
-			c.add(r.bytes[from:r.ends[to-1]], to-i)
+			c.add(source.bytes[from:source.ends[to-1]], to-i)
 			i = to
 		}
 	}
@@ -94,24 +94,23 @@ func (c *chunks) spans(r *run, spans []span) {
 // removals adds the names of removed resources.
 func (c *chunks) removals(removed []string) {
 	for len(removed) > 0 {
-		size, n := 0, 0
+		size, count := 0, 0
 		room := c.room(sizeRemoved(removed[0]))
-		for n == 0 || n < len(removed) && size+sizeRemoved(removed[n]) <= room {
-			size += sizeRemoved(removed[n])
-			n++
+		for count == 0 || count < len(removed) && size+sizeRemoved(removed[count]) <= room {
+			size += sizeRemoved(removed[count])
+			count++
 		}
-		b := make([]byte, 0, size)
-		for _, name := range removed[:n] {
-			b = protowire.AppendTag(b, deltaRemoved, protowire.BytesType)
-			b = protowire.AppendString(b, name)
+		encoded := make([]byte, 0, size)
+		for _, name := range removed[:count] {
+			encoded = protowire.AppendTag(encoded, deltaRemoved, protowire.BytesType)
+			encoded = protowire.AppendString(encoded, name)
 		}
-		c.add(b, n)
-		removed = removed[n:]
+		c.add(encoded, count)
+		removed = removed[count:]
 	}
 }
 
-// room returns how many bytes can be added to the last chunk. It begins a new one if size bytes, which cannot be cut,
-// do not fit.
+// room returns the free bytes of the last chunk. It begins a new chunk if size bytes, which cannot be cut, do not fit.
 func (c *chunks) room(size int) int {
 	last := c.last()
 	if last.size > 0 && last.size+size > c.limit {

@@ -91,7 +91,7 @@ func TestNamedStreamsShareTheEncoding(t *testing.T) {
 	state := fixture.coll(testType).current.Load()
 	var selection subscriptionNames
 	for _, name := range wanted {
-		selection.add(name, nothing)
+		selection.add(name, initialState)
 	}
 	delta := variant{delta: true}
 	p := plan(delta, &clientState{state: from}, &selection, state, false)

@@ -21,7 +21,7 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 	defer s.reviewers.Wait()
 	defer stopAsking()
 	for {
-		var out *frame
+		var response *frame
 		var wait time.Duration
 		wakeup := s.wakeup
 		if ctx.Err() != nil { // its identity or its access may have ended
@@ -38,7 +38,7 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			start.giveUp() // other streams start meanwhile
 		case start.done:
 			start.slot.work()
-			if runHeavy(ctx, s.host, s.isHeavy(), func() { out, wait = s.next(time.Now()) }) != nil {
+			if runHeavy(ctx, s.host, s.isHeavy(), func() { response, wait = s.next(time.Now()) }) != nil {
 				return ended(ctx)
 			}
 			s.freeCompared()
@@ -54,8 +54,8 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		if wait > 0 {
 			retry.Reset(wait)
 		}
-		if out != nil {
-			if err := s.grpc.SendMsg(out); err != nil {
+		if response != nil {
+			if err := s.grpc.SendMsg(response); err != nil {
 				return err
 			}
 			select { // more may be due
@@ -132,7 +132,7 @@ func (s *streamStart) pause() {
 	s.slot = nil
 }
 
-// ended returns the status of a stream whose context has ended. An interceptor that ends a context gives the status as
+// ended returns the status of a stream with an ended context. An interceptor that ends the context sets the status as
 // its cause.
 func ended(ctx context.Context) error {
 	if _, ok := status.FromError(context.Cause(ctx)); ok {
@@ -150,7 +150,7 @@ func (s *stream) answeredAll() bool {
 	})
 }
 
-// isHeavy says whether it is heavy work to plan the next response.
+// isHeavy reports whether planning the next response is heavy work.
 func (s *stream) isHeavy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +164,7 @@ func (s *stream) isHeavy() bool {
 	return s.cost >= heavyNames || compared > heavyBytes
 }
 
-// due says whether a response may be due. It plans none.
+// due reports whether a response may be due. It plans none.
 func (s *stream) due() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,8 +199,8 @@ func (s *stream) next(now time.Time) (out *frame, wait time.Duration) {
 	return nil, s.nextLook
 }
 
-// anyOf returns which of subs, which have no order, is sent next, and the response.
-func (s *stream) anyOf(subs []*subscription, now time.Time) (next *subscription, p responsePlan) {
+// anyOf returns the subscription that is sent next and its response. The subscriptions have no order.
+func (s *stream) anyOf(subs []*subscription, now time.Time) (next *subscription, response responsePlan) {
 	for _, sub := range subs {
 		if !sub.coll.Synced() {
 			continue
@@ -209,10 +209,10 @@ func (s *stream) anyOf(subs []*subscription, now time.Time) (next *subscription,
 			continue // the usual case
 		}
 		s.lookAgain(sub.followCollection(now, s.server.opts.Pacing))
-		if p := sub.plan(false); !p.due() {
-			sub.settle(&p)
+		if response := sub.plan(false); !response.due() {
+			sub.settle(&response)
 		} else if s.maySend(sub, now) {
-			return sub, p
+			return sub, response
 		}
 	}
 	return nil, responsePlan{}
@@ -229,29 +229,29 @@ func (s *stream) lookAgain(wait time.Duration) bool {
 	return true
 }
 
-// maySend says whether sub may be sent the next response: the last one is answered or cannot be, or AckTimeout has
-// passed.
+// maySend reports whether the next response of a subscription may be sent: the last one is answered or cannot be
+// answered, or AckTimeout has passed.
 func (s *stream) maySend(sub *subscription, now time.Time) bool {
 	return sub.coll.typ.NoAck || s.halfClosed || !sub.outstanding() ||
 		!s.lookAgain(sub.status.SentAt.Add(s.server.opts.AckTimeout).Sub(now))
 }
 
 // begin encodes the chunks of a response and updates the subscription.
-func (s *stream) begin(sub *subscription, p *responsePlan, now time.Time) {
-	s.expect(sub, p, now)
-	sub.chunks = p.bodies(sub.variant)
+func (s *stream) begin(sub *subscription, response *responsePlan, now time.Time) {
+	s.expect(sub, response, now)
+	sub.chunks = response.bodies(sub.variant)
 	sub.pace.begin(&sub.client, now)
-	if !sub.client.fresh() && sub.client.moves(p) {
+	if !sub.client.fresh() && sub.client.moves(response) {
 		sub.lastMoved = now
 	}
 	if sub.outstanding() && sub.unanswered == 0 {
 		sub.unanswered = sub.firstNonce
 	}
-	sub.answers.begin(&sub.client, p, sub.chunks, sub.variant)
-	sub.client = p.client
+	sub.answers.begin(&sub.client, response, sub.chunks, sub.variant)
+	sub.client = response.client
 	sub.changeTimes.begin(sub.client.state == sub.goal)
 	s.forgetMissing(sub)
-	sub.notePreannounced(p.preannounced, now)
+	sub.notePreannounced(response.preannounced, now)
 	sub.firstNonce, sub.rejected = s.sent+1, false
 }
 
@@ -265,28 +265,29 @@ func (s *stream) emit(sub *subscription, now time.Time) *frame {
 		sub.chunks = nil // for the garbage collector
 	}
 	s.sent++
-	st := &sub.status
+	typeStatus := &sub.status
 	sub.lastNonce = s.sent
-	st.SentVersion, st.SentNonce, st.SentAt = sub.sentVersion(), strconv.FormatUint(s.sent, nonceBase), now
-	st.Responses++
+	typeStatus.SentVersion, typeStatus.SentNonce, typeStatus.SentAt = sub.sentVersion(),
+		strconv.FormatUint(s.sent, nonceBase), now
+	typeStatus.Responses++
 	control := s.server.sotwControl
 	if s.delta {
 		control = s.server.deltaControl
 	}
-	h := make([]byte, 0, 16+len(st.SentVersion)+len(sub.typeURL)+len(st.SentNonce)+len(control))
+	header := make([]byte, 0, 16+len(typeStatus.SentVersion)+len(sub.typeURL)+len(typeStatus.SentNonce)+len(control))
 	if len(sub.chunks) == 0 { // see chunkMark
-		h = protowire.AppendTag(h, sotwVersion, protowire.BytesType) // deltaVersion is the same
-		h = protowire.AppendString(h, st.SentVersion)
+		header = protowire.AppendTag(header, sotwVersion, protowire.BytesType) // deltaVersion is the same
+		header = protowire.AppendString(header, typeStatus.SentVersion)
 	}
-	h = protowire.AppendTag(h, respTypeURL, protowire.BytesType)
-	h = protowire.AppendString(h, sub.typeURL)
-	h = protowire.AppendTag(h, respNonce, protowire.BytesType)
-	h = protowire.AppendString(h, st.SentNonce)
-	h = append(h, control...)
-	out := newFrame(h, body, s.zip)
-	sub.metrics.response(out.size(), body.count)
+	header = protowire.AppendTag(header, respTypeURL, protowire.BytesType)
+	header = protowire.AppendString(header, sub.typeURL)
+	header = protowire.AppendTag(header, respNonce, protowire.BytesType)
+	header = protowire.AppendString(header, typeStatus.SentNonce)
+	header = append(header, control...)
+	response := newFrame(header, body, s.zip)
+	sub.metrics.response(response.size(), body.count)
 	if len(sub.chunks) == 0 {
 		sub.metrics.sent(&sub.changeTimes, now)
 	}
-	return out
+	return response
 }

@@ -91,8 +91,8 @@ type Server struct {
 	draining bool
 }
 
-// linesLogged is how many refusals and rejections a second are logged, and how many clients that connect and
-// disconnect; metrics count all.
+// linesLogged bounds the logged refusals and rejections a second, and the logged connects and disconnects; metrics
+// count all.
 const linesLogged = 10
 
 // NewServer returns a server of catalog. Register it with a gRPC server made with its ServerOptions.
@@ -122,8 +122,8 @@ func NewServer(catalog Catalog, opts Options) *Server {
 	return server
 }
 
-// unsyncedAfter is how long clients wait for a collection without MarkSynced, which may be forgotten, before that is
-// logged.
+// unsyncedAfter is the time after which a log line tells that clients wait for a collection without MarkSynced: the
+// program may have forgotten the call.
 const unsyncedAfter = 30 * time.Second
 
 // warnIfUnsynced logs a warning if clients wait too long for a collection.
@@ -148,16 +148,16 @@ func (s *Server) warnIfUnsynced(collection *Collection) {
 	})
 }
 
-// Close ends all streams and waits until they have ended. Stop the gRPC server first: a stream whose client does not
-// read ends only with its connection, which Stop closes and GracefulStop does not.
+// Close ends all streams and waits for their end. Stop the gRPC server first: if a client does not read, its stream
+// ends only with its connection. Stop closes connections, and GracefulStop does not.
 func (s *Server) Close() {
 	s.Drain(context.Background(), 0)
 	s.receivers.Wait()
 }
 
-// Drain refuses new streams, with a status that makes clients try elsewhere, and ends the others in slices spread over
-// the given time, so that not all clients connect to other replicas at once. It returns when it has ended all; when ctx
-// ends, it ends the rest at once. The stream of a client that does not read goes on until the gRPC server is stopped.
+// Drain refuses new streams with a status that makes clients try another replica. It ends the present streams in slices
+// spread over the given time, so that not all clients reconnect at once. It returns when it has ended all; when ctx
+// ends, it ends the rest at once. The stream of a client that does not read goes on until the gRPC server stops.
 func (s *Server) Drain(ctx context.Context, over time.Duration) {
 	const slices = 10
 	s.mu.Lock()
@@ -173,11 +173,11 @@ func (s *Server) Drain(ctx context.Context, over time.Duration) {
 	s.mu.Unlock()
 	size := len(remaining)/slices + 1
 	for len(remaining) > 0 {
-		n := min(size, len(remaining))
-		for _, st := range remaining[:n] {
+		count := min(size, len(remaining))
+		for _, st := range remaining[:count] {
 			close(st.drain)
 		}
-		remaining = remaining[n:]
+		remaining = remaining[count:]
 		if len(remaining) > 0 && over > 0 {
 			select {
 			case <-ctx.Done():
@@ -193,33 +193,33 @@ var errDraining = status.Error(codes.Unavailable, "server is shutting down")
 // serve handles a new stream.
 func (s *Server) serve(serverStream grpc.ServerStream, delta bool, fixedType string) error {
 	ctx := serverStream.Context()
-	st := &stream{
+	newStream := &stream{
 		id: s.lastID.Add(1), server: s, grpc: serverStream, delta: delta, fixedType: fixedType, connected: time.Now(),
 		wakeup: make(wakeup, 1), drain: make(chan struct{}), noops: newNoopThrottle(),
 	}
 	if p, ok := peer.FromContext(ctx); ok {
-		st.peer, st.host = address.Peer(p.Addr), address.Host(p.Addr)
+		newStream.peer, newStream.host = address.Peer(p.Addr), address.Host(p.Addr)
 	}
 	if identity := s.opts.Identity; identity != nil {
-		st.identity = identity(ctx)
+		newStream.identity = identity(ctx)
 	}
 	if s.opts.Gzip {
-		st.zip = enableGzip(serverStream)
+		newStream.zip = enableGzip(serverStream)
 	}
-	if err := s.admit(st); err != nil {
-		s.logRefusal(st, err)
+	if err := s.admit(newStream); err != nil {
+		s.logRefusal(newStream, err)
 		return err
 	}
-	defer s.leave(st)
+	defer s.leave(newStream)
 	s.metrics.stream(delta, 1)
 	defer s.metrics.stream(delta, -1)
 	if delta {
 		_ = serverStream.SetHeader(chunkMark) // it fails only after a header was sent
 	}
-	err := st.run(ctx)
-	st.logDisconnected(err)
+	err := newStream.run(ctx)
+	newStream.logDisconnected(err)
 	if status.Code(err) == codes.ResourceExhausted {
-		s.logRefusal(st, err)
+		s.logRefusal(newStream, err)
 	}
 	return err
 }
@@ -261,10 +261,10 @@ var services = []struct {
 
 // Register adds the discovery services to a gRPC server.
 func (s *Server) Register(serviceRegistrar grpc.ServiceRegistrar) {
-	for _, svc := range services {
+	for _, service := range services {
 		desc := &grpc.ServiceDesc{
-			ServiceName: svc.name, HandlerType: (*any)(nil),
-			Metadata: "envoy/service/" + svc.file + ".proto",
+			ServiceName: service.name, HandlerType: (*any)(nil),
+			Metadata: "envoy/service/" + service.file + ".proto",
 		}
 		method := func(name string, delta bool) {
 			if name == "" {
@@ -272,11 +272,13 @@ func (s *Server) Register(serviceRegistrar grpc.ServiceRegistrar) {
 			}
 			desc.Streams = append(desc.Streams, grpc.StreamDesc{
 				StreamName: name, ServerStreams: true, ClientStreams: true,
-				Handler: func(_ any, ss grpc.ServerStream) error { return s.serve(ss, delta, svc.typeURL) },
+				Handler: func(_ any, serverStream grpc.ServerStream) error {
+					return s.serve(serverStream, delta, service.typeURL)
+				},
 			})
 		}
-		method(svc.sotw, false)
-		method(svc.delta, true)
+		method(service.sotw, false)
+		method(service.delta, true)
 		serviceRegistrar.RegisterService(desc, s)
 	}
 }

@@ -10,16 +10,16 @@ import (
 	"tributary/server/xds/wire"
 )
 
-// startLimiter bounds how many streams are sent their first responses, which are large, at the same time. When all
-// clients reconnect together, the first ones are served early while the others wait, instead of all late. Addresses
-// take turns, so that one with many slow streams delays another by one of them. A stream with nothing to send needs no
-// slot.
+// startLimiter bounds the number of streams that are sent their first responses, which are large, at the same time.
+// When all clients reconnect together, the first ones are served early while the others wait, instead of all late.
+// Addresses take turns, so that an address with many slow streams delays another by one of them. A stream without a due
+// response needs no slot.
 type startLimiter struct {
 	turns    *turns.Turns  // the slots; nil for no limit
-	readTime time.Duration // for the client to read, in all; then the slot is free
+	readTime time.Duration // the client's time to read, in total; then the slot is free
 }
 
-// A few streams keep a processor busy; the other slots are for those whose clients are slow.
+// A few streams keep a processor busy; the other slots are for slow clients.
 const (
 	startingPerProcessor = 16
 	startingReadTime     = 500 * time.Millisecond
@@ -69,9 +69,9 @@ func (t *startSlot) end() {
 	}
 }
 
-// heavyWork bounds how many processors work on large requests at the same time: those with thousands of names, or of
-// resume versions. One processor is always left for the rest. With all of them at work, Go polls the network and the
-// file system only every ten milliseconds, and each step of a change would wait for that.
+// heavyWork bounds the number of processors that work on large requests at the same time: requests with thousands of
+// names or resume versions. One processor is always left for other work. With all processors busy, Go polls the network
+// and the file system only every ten milliseconds, and each step of a change would wait for that.
 //
 // Addresses take turns. The limit is that of the whole program. Heavy work must not block.
 var heavyWork = turns.New(max(runtime.GOMAXPROCS(0)-1, 1))

@@ -22,7 +22,7 @@ const (
 type state struct {
 	revision       uint64 // counts the commits of the collection; zero for a state of no commit
 	commitRevision uint64 // Commit.Revision of the last commit
-	version        string // that clients see
+	version        string // the version that clients get
 	given          bool   // the version is Commit.Version, and may have been used for other content before
 	sum            setHash
 	fingerprint    wire.Fingerprint
@@ -44,10 +44,10 @@ type state struct {
 	formers map[string]*state // by version; of those that clients came back with
 }
 
-// nothing is the state of a client before its first response.
-var nothing = &state{}
+// initialState is the state of a client before its first response.
+var initialState = &state{}
 
-// change is one put (entry) or removal (nil).
+// change puts an entry, or removes the name if entry is nil.
 type change struct {
 	name  string
 	entry *Entry
@@ -84,7 +84,7 @@ func (s *state) withPuts(entries []*Entry) *state {
 	return s.derive(changes)
 }
 
-// derive returns the state with changes. It is of no commit: differences from it are not remembered.
+// derive returns the state with changes. It belongs to no commit: differences from it are not remembered.
 func (s *state) derive(changes []change) *state {
 	next := s.with(changes)
 	if next != s {
@@ -104,7 +104,7 @@ func (s *state) only(names map[string]struct{}) *state {
 			selected = append(selected, e)
 		}
 	}
-	return nothing.withPuts(selected)
+	return initialState.withPuts(selected)
 }
 
 // with returns the state after changes. Of several changes of one name, the last counts. It returns s itself without a
@@ -124,22 +124,22 @@ func (s *state) with(changes []change) *state {
 		i := max(sort.Search(len(rest), func(i int) bool { return rest[i].first() > changes[0].name })-1, 0)
 		next.pages = append(next.pages, rest[:i]...)
 		rest = rest[i:]
-		n := len(changes)
+		count := len(changes)
 		if len(rest) > 1 {
 			limit := rest[1].first()
-			n = sort.Search(n, func(k int) bool { return changes[k].name >= limit })
+			count = sort.Search(count, func(k int) bool { return changes[k].name >= limit })
 		}
-		var old []*Entry
+		var pageEntries []*Entry
 		if len(rest) > 0 {
-			old = rest[0].entries
+			pageEntries = rest[0].entries
 		}
-		if entries, ok := next.merge(old, changes[:n]); ok {
+		if entries, ok := next.merge(pageEntries, changes[:count]); ok {
 			changed = true
 			next.appendPages(entries)
 		} else if len(rest) > 0 {
 			next.pages = append(next.pages, rest[0])
 		}
-		changes = changes[n:]
+		changes = changes[count:]
 		if len(rest) > 0 {
 			rest = rest[1:]
 		}
@@ -152,41 +152,42 @@ func (s *state) with(changes []change) *state {
 	return next
 }
 
-// merge applies sorted changes to the entries of a page, accounting for them in s, and reports whether any had effect.
+// merge applies sorted changes to the entries of a page. It updates sum, fingerprint and length of s, and reports
+// whether a change had an effect.
 func (s *state) merge(entries []*Entry, changes []change) (merged []*Entry, changed bool) {
 	merged = make([]*Entry, 0, len(entries)+len(changes))
-	for i, c := range changes {
-		if i+1 < len(changes) && changes[i+1].name == c.name {
+	for i, edit := range changes {
+		if i+1 < len(changes) && changes[i+1].name == edit.name {
 			continue // a later change of the same name counts
 		}
-		k := sort.Search(len(entries), func(k int) bool { return entries[k].Name >= c.name })
+		k := sort.Search(len(entries), func(k int) bool { return entries[k].Name >= edit.name })
 		merged = append(merged, entries[:k]...)
 		entries = entries[k:]
 		var before *Entry
-		if len(entries) > 0 && entries[0].Name == c.name {
+		if len(entries) > 0 && entries[0].Name == edit.name {
 			before, entries = entries[0], entries[1:]
 		}
 		switch {
-		case before == nil && c.entry == nil:
-		case before != nil && c.entry != nil && before.Version == c.entry.Version:
+		case before == nil && edit.entry == nil:
+		case before != nil && edit.entry != nil && before.Version == edit.entry.Version:
 			merged = append(merged, before)
 		default:
 			changed = true
-			r := replaced{name: c.name}
+			former := replaced{name: edit.name}
 			if before != nil {
-				r.version, r.entry = before.Version, before
+				former.version, former.entry = before.Version, before
 				s.sum = s.sum.minus(before.hash())
 				s.fingerprint = s.fingerprint.Without(before.Name, before.Version)
 				s.len--
 			}
-			if c.entry != nil {
-				s.sum = s.sum.plus(c.entry.hash())
-				s.fingerprint = s.fingerprint.With(c.entry.Name, c.entry.Version)
+			if edit.entry != nil {
+				s.sum = s.sum.plus(edit.entry.hash())
+				s.fingerprint = s.fingerprint.With(edit.entry.Name, edit.entry.Version)
 				s.len++
-				merged = append(merged, c.entry)
+				merged = append(merged, edit.entry)
 			}
 			if len(s.replaced) <= maxReplaced {
-				s.replaced = append(s.replaced, r)
+				s.replaced = append(s.replaced, former)
 			}
 		}
 	}
@@ -203,11 +204,11 @@ func (s *state) appendPages(entries []*Entry) {
 	if len(entries) == 0 {
 		return
 	}
-	n := (len(entries) + maxPage - 1) / maxPage
-	if n > 1 { // leave room to grow
-		n = (len(entries) + maxPage/2 - 1) / (maxPage / 2)
+	count := (len(entries) + maxPage - 1) / maxPage
+	if count > 1 { // leave room to grow
+		count = (len(entries) + maxPage/2 - 1) / (maxPage / 2)
 	}
-	size := (len(entries) + n - 1) / n
+	size := (len(entries) + count - 1) / count
 	for chunk := range slices.Chunk(entries, size) {
 		s.pages = append(s.pages, &page{entries: slices.Clip(chunk)})
 	}

@@ -20,7 +20,8 @@ type ClientStatus struct {
 	Types     []TypeStatus
 }
 
-// TypeStatus is the status of one type on one stream. Times are zero, and strings empty, if the event has not happened.
+// TypeStatus is the status of one type on one stream. Times are zero, and strings empty, before the first event of
+// their kind.
 type TypeStatus struct {
 	TypeURL    string // as the client asked for it
 	Collection *Collection
@@ -39,7 +40,7 @@ type TypeStatus struct {
 	Responses, Nacks         uint64
 }
 
-// Rejects reports whether the client rejected the last response, or a resource that it has not acknowledged since.
+// Rejects reports whether the client rejected the last response, or a resource that it did not acknowledge since.
 func (t *TypeStatus) Rejects() bool {
 	return len(t.Rejected) > 0 || t.NackNonce != "" && t.NackNonce == t.SentNonce
 }

@@ -34,7 +34,7 @@ type stream struct {
 	identity  string       // that the client has proven
 	host      string       // of peer, without the port
 	noops     noopThrottle // used by receive
-	// unanswered are types without an answer of the catalog (ErrNoAnswer); used by receive
+	// unanswered has the types without an answer of the catalog (ErrNoAnswer); used by receive
 	unanswered map[string]struct{}
 	connected  time.Time
 	wakeup     wakeup
@@ -49,10 +49,11 @@ type stream struct {
 	types           map[string]*subscription
 	cost            int // of the names of all subscriptions
 	unreservedBytes int // bytes of requests that are retained without a reservation
-	// awaited are resources, by type, that the client will wait for once it subscribes to their type: see Type.ChildURL.
+	// awaited has the resources, by type, that the client will wait for once it subscribes to their type: see
+	// Type.ChildURL.
 	awaited map[string][]string
 	cuts    map[*Group]cut // goal of the types with a rank
-	// childless are types of children that the client did not subscribe to in time: no response waits for them.
+	// childless has the types of children that the client did not subscribe to in time: no response waits for them.
 	childless map[string]bool
 	sent      uint64 // responses
 
@@ -122,7 +123,7 @@ func (s *stream) receive() error {
 	}
 }
 
-// errNoOptions is the error of a program whose gRPC server cannot be used.
+// errNoOptions tells that the program made its gRPC server without ServerOptions.
 var errNoOptions = status.Error(codes.Internal,
 	"the gRPC server was not made with the ServerOptions of this xds.Server")
 
@@ -293,9 +294,9 @@ func (s *stream) open(req *wire.Request, typeURL string) (*subscription, error) 
 	}
 	s.server.warnIfUnsynced(coll)
 	coll.subscribe(s.wakeup)
-	var m *missing
+	var absent *missing
 	if s.delta && coll.typ.NoWildcard {
-		m = newMissing(&s.server.opts.Limits)
+		absent = newMissing(&s.server.opts.Limits)
 	}
 	return &subscription{
 		typeURL: typeURL, coll: coll, release: release, reviewed: reviewed,
@@ -303,7 +304,7 @@ func (s *stream) open(req *wire.Request, typeURL string) (*subscription, error) 
 			delta: s.delta, partial: !s.delta && coll.typ.Partial, onePerResponse: s.delta && coll.typ.OnePerResponse,
 			noWildcard: coll.typ.NoWildcard, aliases: s.delta && coll.typ.Aliases,
 		},
-		metrics: s.server.metrics.of(coll.typ.URL), missing: m, client: clientState{state: nothing}, goal: nothing,
+		metrics: s.server.metrics.of(coll.typ.URL), missing: absent, client: clientState{state: initialState}, goal: initialState,
 		status: TypeStatus{TypeURL: typeURL},
 	}, nil
 }

@@ -43,7 +43,7 @@ type subscription struct {
 	resumed  time.Time // when the client came back; zero if it began without resources
 	// formerVersion is the version of the last response on an earlier stream. SotW; empty once the first goal is set.
 	formerVersion string
-	// behind says that parents went first, since a response would have deleted gone resources: see deletesGone.
+	// behind reports that parents went first, since a response would have deleted gone resources: see deletesGone.
 	behind    bool
 	lastMoved time.Time // when a change was last sent after which the client may use other children
 	removes   time.Time // since when a removal waits because the client may still use the resource; zero if none does
@@ -112,8 +112,9 @@ func (s *subscription) nacked(r *wire.Request, now time.Time) {
 	s.status.Nacks++
 }
 
-// comparedBytes is the size of the versions that the client brought, which the next plan compares. A comparison with a
-// whole state counts as the largest. One of few versions counts as more than its size: it reads the latest commits.
+// comparedBytes is the size of the versions of a resuming client, which the next plan compares. A comparison with a
+// whole state counts as the largest. One of few versions counts as more than its size, since it reads the latest
+// commits.
 func (s *subscription) comparedBytes() int {
 	switch {
 	case s.client.brought == nil:
@@ -124,7 +125,7 @@ func (s *subscription) comparedBytes() int {
 	return max(s.client.brought.Size(), heavyBytes/8)
 }
 
-// outstanding says whether the client has yet to answer the last response.
+// outstanding reports whether the client has yet to answer the last response.
 func (s *subscription) outstanding() bool {
 	st := &s.status
 	return st.SentNonce != st.AckedNonce && st.SentNonce != st.NackNonce
@@ -146,15 +147,15 @@ func (s *subscription) apply(request *wire.Request, first bool, now time.Time) (
 	return current
 }
 
-// ours says whether nonce was sent on this stream.
+// ours reports whether nonce was sent on this stream.
 func (s *subscription) ours(nonce string) bool {
 	n, err := strconv.ParseUint(nonce, nonceBase, 64)
 	return err == nil && n > 0 && n <= s.lastNonce
 }
 
-// applyStale applies a SotW request that was sent before the client had seen the last response. Its names do not count:
-// the answer to that response will have them all. But the client has dropped the resources that are not among them, and
-// must be sent them again.
+// applyStale applies a SotW request that the client sent before it had the last response. Its names do not count: the
+// answer to that response will have them all. But the client has dropped the resources without a name in the request,
+// and must get them again.
 func (s *subscription) applyStale(request *wire.Request) {
 	if s.selection.wildcard && !s.wantsAll(request) {
 		s.client.mustRespond = true
@@ -207,7 +208,7 @@ func (s *subscription) applySotW(request *wire.Request, first bool, now time.Tim
 	}
 	s.named = s.named || len(request.Names) > 0
 	wanted := subscriptionNames{wildcard: wildcard, names: make(map[string]struct{}, len(request.Names))}
-	hadAll := wildcard && s.selection.wildcard && s.client.state != nothing // with everything else
+	hadAll := wildcard && s.selection.wildcard && s.client.state != initialState // among all resources
 	added, present := false, s.coll.current.Load()
 	for _, name := range request.Names {
 		if name == "*" {
@@ -358,15 +359,15 @@ func (s *subscription) settle(p *responsePlan) {
 	}
 }
 
-// synced says whether the client has acknowledged everything.
+// synced reports whether the client has acknowledged everything.
 func (s *subscription) synced() bool {
 	return s.client.matches(s.shown()) && !s.client.answersRequest() && len(s.chunks) == 0 &&
 		(!s.outstanding() || s.coll.typ.NoAck) && !s.rejected && len(s.rejections()) == 0
 }
 
-// answerQuery calls Query with the names of a request that asks something new, and removes them from it: the client
-// gets the whole collection. Requests above heavyBytes are refused: they run under the heavy-work limit, where Query
-// must not block.
+// answerQuery calls Query with the names of a request that differ from the last query, and removes them from the
+// request: the client gets the whole collection. It refuses requests above heavyBytes: they run under the heavy-work
+// limit, where Query must not block.
 func (s *subscription) answerQuery(query func([]string) error, request *wire.Request, first bool) error {
 	if query == nil {
 		return nil
@@ -383,7 +384,7 @@ func (s *subscription) answerQuery(query func([]string) error, request *wire.Req
 	return query(names)
 }
 
-// isNewQuery says whether names differ from the last query. A delta acknowledgement has none.
+// isNewQuery reports whether names differ from the last query. A delta acknowledgement has none.
 func (s *subscription) isNewQuery(names []string) bool {
 	return len(names) > 0 && !slices.Equal(names, s.lastQuery)
 }

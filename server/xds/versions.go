@@ -24,22 +24,23 @@ func (s *state) index() *index {
 		for size < 2*s.len+1 {
 			size *= 2
 		}
-		x := &index{
+		result := &index{
 			entries: make([]*Entry, 0, s.len), slots: make([]int32, 0, s.len),
 			seed: maphash.MakeSeed(), hashes: make([]uint64, size),
 		}
 		var buf []byte
-		for e := range s.all() {
-			buf = wire.AppendMapEntry(buf[:0], e.Name, e.Version)
-			h := x.hash(buf)
-			i := h & uint64(size-1)
-			for x.hashes[i] != 0 {
+		for entry := range s.all() {
+			buf = wire.AppendMapEntry(buf[:0], entry.Name, entry.Version)
+			hash := result.hash(buf)
+			i := hash & uint64(size-1)
+			for result.hashes[i] != 0 {
 				i = (i + 1) & uint64(size-1)
 			}
-			x.hashes[i] = h
-			x.entries, x.slots = append(x.entries, e), append(x.slots, int32(i)) //nolint:gosec // there is no memory for so many
+			result.hashes[i] = hash
+			result.entries, result.slots = append(result.entries, entry),
+				append(result.slots, int32(i)) //nolint:gosec // there is no memory for so many
 		}
-		return x
+		return result
 	})
 }
 
@@ -66,13 +67,13 @@ func (x *index) search(name string) (e *Entry, slot int32) {
 	return x.entries[i], x.slots[i]
 }
 
-// compareAll returns the entries that a client that wants everything must be sent, in order of name, and the names and
-// versions that it has and that no longer exist.
-func (h *clientState) compareAll(to *state) (puts []*Entry, removed map[string]string) {
-	if former, ok := to.replacedSince(h.brought.Fingerprint); ok && !h.resendAll {
-		return h.compareReplaced(former, to)
+// compareAll returns the entries that a client with a wildcard must be sent, in order of name, and the names and
+// versions of its resources that no longer exist.
+func (h *clientState) compareAll(goal *state) (puts []*Entry, removed map[string]string) {
+	if former, ok := goal.replacedSince(h.brought.Fingerprint); ok && !h.resendAll {
+		return h.compareReplaced(former, goal)
 	}
-	index := to.index()
+	index := goal.index()
 	removed = make(map[string]string)
 	current := make([]bool, len(index.hashes)) // by slot: the client has this version
 	for entry := range h.brought.All() {
@@ -87,7 +88,7 @@ func (h *clientState) compareAll(to *state) (puts []*Entry, removed map[string]s
 			removed[string(name)] = string(version)
 		}
 	}
-	for e := range h.mandatory(to) {
+	for e := range h.mandatory(goal) {
 		_, slot := index.search(e.Name)
 		current[slot] = false
 	}
@@ -99,18 +100,20 @@ func (h *clientState) compareAll(to *state) (puts []*Entry, removed map[string]s
 	return puts, removed
 }
 
-// compareReplaced is compareAll for a client that has an earlier state; had has the names that were replaced since,
-// with their versions in that state.
-func (h *clientState) compareReplaced(former map[string]string, to *state) (puts []*Entry, removed map[string]string) {
+// compareReplaced is compareAll for a client with an earlier state. former has the names replaced since then, with
+// their versions in that state.
+func (h *clientState) compareReplaced(
+	former map[string]string, goal *state,
+) (puts []*Entry, removed map[string]string) {
 	removed = make(map[string]string)
 	for name, version := range former {
-		if e := to.get(name); e != nil && e.Version != version {
+		if e := goal.get(name); e != nil && e.Version != version {
 			puts = append(puts, e)
 		} else if e == nil && version != "" {
 			removed[name] = version
 		}
 	}
-	for e := range h.mandatory(to) {
+	for e := range h.mandatory(goal) {
 		if version, replaced := former[e.Name]; !replaced || version == e.Version { // else it is in puts
 			puts = append(puts, e)
 		}
@@ -119,54 +122,54 @@ func (h *clientState) compareReplaced(former map[string]string, to *state) (puts
 	return puts, removed
 }
 
-// replacedAmong returns the names that were replaced since the client had just the resources of w, with their versions
-// at that time, and whether that state is in the history.
-func (h *clientState) replacedAmong(w *subscriptionNames, to *state) (former map[string]string, ok bool) {
+// replacedAmong returns the names replaced since the client had exactly the wanted resources, with their versions at
+// that time. ok reports whether the history has that state.
+func (h *clientState) replacedAmong(wanted *subscriptionNames, goal *state) (former map[string]string, ok bool) {
 	var fingerprint wire.Fingerprint
-	for e := range w.entriesIn(to) {
+	for e := range wanted.entriesIn(goal) {
 		fingerprint = fingerprint.With(e.Name, e.Version)
 	}
-	for _, commit := range slices.Backward(to.earlier) {
+	for _, commit := range slices.Backward(goal.earlier) {
 		if fingerprint == h.brought.Fingerprint {
 			break
 		}
-		for _, r := range commit.replaced {
-			if !w.includes(r.name) {
+		for _, replacement := range commit.replaced {
+			if !wanted.includes(replacement.name) {
 				continue
 			}
-			version, replaced := former[r.name]
-			if e := to.get(r.name); !replaced && e != nil {
+			version, replaced := former[replacement.name]
+			if e := goal.get(replacement.name); !replaced && e != nil {
 				version = e.Version
 			}
 			if version != "" {
-				fingerprint = fingerprint.Without(r.name, version)
+				fingerprint = fingerprint.Without(replacement.name, version)
 			}
-			if r.version != "" {
-				fingerprint = fingerprint.With(r.name, r.version)
+			if replacement.version != "" {
+				fingerprint = fingerprint.With(replacement.name, replacement.version)
 			}
-			put(&former, r.name, r.version)
+			put(&former, replacement.name, replacement.version)
 		}
 	}
 	return former, fingerprint == h.brought.Fingerprint
 }
 
-// compareNames is compareAll for a client that wants names.
-func (h *clientState) compareNames(w *subscriptionNames, to *state) (puts []*Entry, removed map[string]string) {
-	if former, ok := h.replacedAmong(w, to); ok && len(h.notHeld) == 0 {
-		return h.compareReplaced(former, to)
+// compareNames is compareAll for a client that subscribes by name.
+func (h *clientState) compareNames(wanted *subscriptionNames, goal *state) (puts []*Entry, removed map[string]string) {
+	if former, ok := h.replacedAmong(wanted, goal); ok && len(h.notHeld) == 0 {
+		return h.compareReplaced(former, goal)
 	}
 	held, removed := make(map[string]string), make(map[string]string)
 	for entry := range h.brought.All() {
 		name, version, _ := wire.MapEntry(entry)
 		_, notHeld := h.notHeld[string(name)]
-		if _, ok := w.names[string(name)]; ok && !notHeld {
+		if _, ok := wanted.names[string(name)]; ok && !notHeld {
 			held[string(name)] = string(version)
 		}
 	}
-	for name := range w.names {
+	for name := range wanted.names {
 		version, isHeld := held[name]
 		_, resend := h.resend[name]
-		if e := to.get(name); e != nil && (version != e.Version || resend) {
+		if e := goal.get(name); e != nil && (version != e.Version || resend) {
 			puts = append(puts, e)
 		} else if e == nil && isHeld {
 			removed[name] = version
@@ -176,7 +179,8 @@ func (h *clientState) compareNames(w *subscriptionNames, to *state) (puts []*Ent
 	return puts, removed
 }
 
-// retained is the data of the first request that a subscription retains: the versions, until they are compared.
+// retained has the data of a subscription's first request that must outlive the request: the versions, until they are
+// compared.
 type retained struct {
 	release  func()         // ends the reservation of its memory; nil if it has none
 	versions *wire.Versions // or nil
@@ -184,34 +188,34 @@ type retained struct {
 }
 
 // free releases the retained data; s.mu is held.
-func (k *retained) free(s *stream) {
+func (k *retained) free(owner *stream) {
 	if k.release != nil {
 		k.release()
 	}
 	k.versions.Free()
-	s.unreservedBytes -= k.bytes
+	owner.unreservedBytes -= k.bytes
 	*k = retained{}
 }
 
 // maxUnreserved bounds stream.unreservedBytes.
 const maxUnreserved = 1 << 20
 
-// retain makes the subscription that a request began retain its versions and the reservation of their memory. It frees
-// them if there is none.
+// retain hands the versions of a request, and the reservation of their memory, to the subscription that the request
+// began. Without one, it frees them.
 func (s *stream) retain(request *wire.Request) error {
 	if request.Release == nil && request.Initial == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := retained{release: request.Release, versions: request.Initial}
+	reserved := retained{release: request.Release, versions: request.Initial}
 	if request.Release == nil {
-		k.bytes = request.Size
+		reserved.bytes = request.Size
 	}
-	s.unreservedBytes += k.bytes
+	s.unreservedBytes += reserved.bytes
 	for _, sub := range s.subs {
 		if !s.closed && request.Initial != nil && sub.client.brought == request.Initial {
-			sub.retained = k
+			sub.retained = reserved
 			if s.unreservedBytes > maxUnreserved {
 				return s.server.refuse(refusedRequestMemory, codes.ResourceExhausted,
 					"resume versions in small requests take %d bytes: the limit is %d", s.unreservedBytes, maxUnreserved)
@@ -219,7 +223,7 @@ func (s *stream) retain(request *wire.Request) error {
 			return nil
 		}
 	}
-	k.free(s)
+	reserved.free(s)
 	return nil
 }
 
@@ -245,8 +249,8 @@ type past struct {
 	replaced    []replaced
 }
 
-// replaced is a changed name with its version before, which is empty if the name was new. Types that depend on others
-// keep the entry.
+// replaced is a changed name with its previous version, which is empty for a new name. Types that depend on others keep
+// the entry.
 type replaced struct {
 	name, version string
 	entry         *Entry
@@ -293,7 +297,7 @@ func (s *state) former(version string) *state {
 		for _, commit := range slices.Backward(s.earlier[i:]) { // of changes of one name, the last counts
 			for _, replaced := range commit.replaced {
 				if replaced.version != "" && replaced.entry == nil {
-					return nothing
+					return initialState
 				}
 				changes = append(changes, change{replaced.name, replaced.entry})
 			}
@@ -305,7 +309,7 @@ func (s *state) former(version string) *state {
 		put(&s.formers, version, former)
 		return former
 	}
-	return nothing
+	return initialState
 }
 
 // replacedSince returns the names replaced since the state with a fingerprint, with their versions in that state, and

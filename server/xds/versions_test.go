@@ -29,7 +29,7 @@ func TestResumption_AgreesWithModel(t *testing.T) {
 		to := (&state{}).with(changes)
 		selection := subscriptionNames{wildcard: random.IntN(2) == 0}
 		for range random.IntN(20) {
-			selection.add(name(), nothing)
+			selection.add(name(), initialState)
 		}
 		versions := map[string]string{}
 		var encoded []byte
@@ -42,11 +42,11 @@ func TestResumption_AgreesWithModel(t *testing.T) {
 		}
 		req := wire.Request{Delta: true}
 		require.NoError(t, req.Decode(encoded))
-		client := clientState{state: nothing, brought: req.Initial}
+		client := clientState{state: initialState, brought: req.Initial}
 		if n := name(); random.IntN(3) == 0 && selection.includes(n) {
 			client.mustAnswer(n)
 			delete(versions, n)
-			selection.add(n, nothing)
+			selection.add(n, initialState)
 		}
 
 		var wantPuts, wantRemoved, gotPuts []string
@@ -85,7 +85,7 @@ func TestResumedResource_DeletedIsNeverSent(t *testing.T) {
 	goal := (&state{revision: 1}).with([]change{{"a", thing(t, "a", "1", "")}, {"b", thing(t, "b", "1", "")}})
 	v, named := variant{delta: true}, map[string]struct{}{"a": {}, "gone": {}}
 
-	client := clientState{state: nothing, brought: request.Initial}
+	client := clientState{state: initialState, brought: request.Initial}
 	responsePlan := plan(v, &client, &subscriptionNames{names: named}, goal, true)
 	puts, removed := mentioned(t, &responsePlan, v)
 	require.Equal(t, []string{"a@1"}, puts)
@@ -180,7 +180,7 @@ func TestResumingFromARecentState(t *testing.T) {
 		req := wire.Request{Delta: true}
 		require.NoError(t, req.Decode(encoded))
 		require.Equal(t, resumed.fingerprint, req.Initial.Fingerprint)
-		client := clientState{state: nothing, brought: req.Initial}
+		client := clientState{state: initialState, brought: req.Initial}
 		if random.IntN(3) == 0 {
 			client.mustAnswer(name())
 			client.mustResend(name())

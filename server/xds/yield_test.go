@@ -20,7 +20,7 @@ func TestManyNames_YieldProcessor(t *testing.T) {
 	}()
 	var w subscriptionNames
 	for i := 0; i < 8*600 && !ran.Load(); i++ { // the runtime may have something else to run first
-		w.add(fmt.Sprint(i), nothing)
+		w.add(fmt.Sprint(i), initialState)
 	}
 	require.True(t, ran.Load())
 	<-stopped

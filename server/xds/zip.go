@@ -104,8 +104,8 @@ func enableGzip(serverStream grpc.ServerStream) bool {
 		grpc.SetSendCompressor(serverStream.Context(), grpcgzip.Name) == nil
 }
 
-// zip is the compressed form of a run of bytes. It is kept for as long as their owner: it is a tenth of their size, and
-// slow to make.
+// zip is the compressed form of a run of bytes. It is a tenth of their size and slow to make, so it lives as long as
+// their owner.
 type zip struct {
 	once   sync.Once
 	member *encoded
@@ -126,26 +126,26 @@ func (e *encoded) zipped() *encoded {
 	return e.zip.member
 }
 
-// stored returns a member of gzip with b uncompressed.
-func stored(b []byte) []byte {
+// stored returns a gzip member with uncompressed content.
+func stored(content []byte) []byte {
 	const block = 1<<16 - 1
-	m := make([]byte, 0, 10+len(b)+5*(len(b)/block+1)+8)
-	m = append(m, 0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255)
-	for rest := b; ; {
-		n := min(len(rest), block)
+	member := make([]byte, 0, 10+len(content)+5*(len(content)/block+1)+8)
+	member = append(member, 0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255)
+	for rest := content; ; {
+		size := min(len(rest), block)
 		last := byte(0)
-		if n == len(rest) {
+		if size == len(rest) {
 			last = 1
 		}
-		m = append(m, last)
-		m = binary.LittleEndian.AppendUint16(m, uint16(n))
-		m = binary.LittleEndian.AppendUint16(m, ^uint16(n))
-		m = append(m, rest[:n]...)
-		if rest = rest[n:]; last == 1 {
+		member = append(member, last)
+		member = binary.LittleEndian.AppendUint16(member, uint16(size))
+		member = binary.LittleEndian.AppendUint16(member, ^uint16(size))
+		member = append(member, rest[:size]...)
+		if rest = rest[size:]; last == 1 {
 			break
 		}
 	}
-	m = binary.LittleEndian.AppendUint32(m, crc32.ChecksumIEEE(b))
-	return binary.LittleEndian.AppendUint32(m,
-		uint32(len(b))) //nolint:gosec // the length modulo 2^32, as the format has it
+	member = binary.LittleEndian.AppendUint32(member, crc32.ChecksumIEEE(content))
+	return binary.LittleEndian.AppendUint32(member,
+		uint32(len(content))) //nolint:gosec // the length modulo 2^32, as the format has it
 }

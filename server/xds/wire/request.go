@@ -109,16 +109,16 @@ const freeNode = 16 << 10
 func withoutExtensions(node []byte) []byte {
 	const extensions = 9
 	var rest []byte
-	for b := node; len(b) > 0; {
-		number, typ, tag := protowire.ConsumeTag(b)
-		size := protowire.ConsumeFieldValue(number, typ, b[max(tag, 0):])
-		if tag < 0 || size < 0 {
-			return append(rest, b...) // decoding it will fail
+	for remaining := node; len(remaining) > 0; {
+		number, wireType, tagSize := protowire.ConsumeTag(remaining)
+		size := protowire.ConsumeFieldValue(number, wireType, remaining[max(tagSize, 0):])
+		if tagSize < 0 || size < 0 {
+			return append(rest, remaining...) // decoding it will fail
 		}
 		if number != extensions {
-			rest = append(rest, b[:tag+size]...)
+			rest = append(rest, remaining[:tagSize+size]...)
 		}
-		b = b[tag+size:]
+		remaining = remaining[tagSize+size:]
 	}
 	return rest
 }
@@ -133,24 +133,24 @@ func (r *Request) Decode(parts ...[]byte) error {
 	var field []byte // the beginning of a field that continues in the next part
 	var missing int  // the rest of it, in bytes
 	var skip int     // the rest of an unknown field, in bytes
-	for _, b := range parts {
-		for len(b) > 0 && !r.TooMany() {
+	for _, unread := range parts {
+		for len(unread) > 0 && !r.TooMany() {
 			if skip > 0 {
-				n := min(skip, len(b))
-				b, skip = b[n:], skip-n
+				n := min(skip, len(unread))
+				unread, skip = unread[n:], skip-n
 				continue
 			}
-			source := b
+			source := unread
 			if len(field) > 0 {
-				n := min(missing, len(b))
-				field = append(field, b[:n]...)
-				b = b[n:]
+				n := min(missing, len(unread))
+				field = append(field, unread[:n]...)
+				unread = unread[n:]
 				if missing -= n; missing > 0 {
 					break
 				}
 				source = field
 			} else {
-				b = nil
+				unread = nil
 			}
 			rest, err := r.decodeFields(source)
 			if err != nil {
@@ -189,14 +189,14 @@ const (
 func (r *Request) Unmarshal(data mem.BufferSlice) error {
 	switch size := data.Len(); {
 	case size <= PooledRequest:
-		buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
-		defer buf.Free()
-		err := r.Decode(buf.ReadOnlyData())
+		pooled := data.MaterializeToBuffer(mem.DefaultBufferPool())
+		defer pooled.Free()
+		err := r.Decode(pooled.ReadOnlyData())
 		if r.Initial != nil {
-			r.Initial.parts = [][]byte{bytes.Clone(buf.ReadOnlyData())}
+			r.Initial.parts = [][]byte{bytes.Clone(pooled.ReadOnlyData())}
 		}
 		if r.TooMany() {
-			r.encoded = &Versions{parts: [][]byte{bytes.Clone(buf.ReadOnlyData())}}
+			r.encoded = &Versions{parts: [][]byte{bytes.Clone(pooled.ReadOnlyData())}}
 		}
 		return err
 	case size/len(data) < leastPart:
@@ -239,19 +239,19 @@ func (r *Request) DecodeFiltered(filter func(name []byte) bool) error {
 }
 
 // missingBytes returns how many bytes are missing of an incomplete field, or one if that is not known yet.
-func missingBytes(b []byte) int {
-	_, typ, tag := protowire.ConsumeTag(b)
-	if tag < 0 {
+func missingBytes(field []byte) int {
+	_, wireType, tagSize := protowire.ConsumeTag(field)
+	if tagSize < 0 {
 		return 1
 	}
-	switch typ {
+	switch wireType {
 	case protowire.Fixed32Type:
-		return tag + 4 - len(b)
+		return tagSize + 4 - len(field)
 	case protowire.Fixed64Type:
-		return tag + 8 - len(b)
+		return tagSize + 8 - len(field)
 	case protowire.BytesType:
-		if size, n := protowire.ConsumeVarint(b[tag:]); n > 0 {
-			return int(min(size, math.MaxInt32)) + tag + n - len(b) //nolint:gosec // it is bounded
+		if size, n := protowire.ConsumeVarint(field[tagSize:]); n > 0 {
+			return int(min(size, math.MaxInt32)) + tagSize + n - len(field) //nolint:gosec // it is bounded
 		}
 	}
 	return 1
@@ -267,12 +267,12 @@ func (r *Request) fields() []field {
 
 // isUnknown says whether b is the beginning, with the size, of an unknown field of bytes. It is skipped without being
 // copied.
-func (r *Request) isUnknown(b []byte) bool {
-	num, typ, n := protowire.ConsumeTag(b)
-	if n < 0 || typ != protowire.BytesType || int(num) < len(r.fields()) && r.fields()[num] != 0 {
+func (r *Request) isUnknown(field []byte) bool {
+	number, wireType, tagSize := protowire.ConsumeTag(field)
+	if tagSize < 0 || wireType != protowire.BytesType || int(number) < len(r.fields()) && r.fields()[number] != 0 {
 		return false
 	}
-	_, size := protowire.ConsumeVarint(b[n:])
+	_, size := protowire.ConsumeVarint(field[tagSize:])
 	return size > 0
 }
 
@@ -283,21 +283,22 @@ func (r *Request) TooMany() bool { return r.MaxCost > 0 && max(r.Cost, r.Version
 var errGroup = errors.New("a group")
 
 // decodeFields decodes the fields of b. It returns the last one if that is incomplete.
-func (r *Request) decodeFields(b []byte) (rest []byte, err error) {
-	fields, encoding, before, ascii := r.fields(), b, r.VersionCount, isASCII(b)
-	for len(b) > 0 && !r.TooMany() {
-		if end := shortInitial(b); end > 0 && r.Delta && shortMapEntry(b[2:end]) > 0 && (ascii || utf8.Valid(b[2:end])) {
-			r.countInitial(b[2:end])
-			b = b[end:]
+func (r *Request) decodeFields(unread []byte) (rest []byte, err error) {
+	fields, encoding, before, ascii := r.fields(), unread, r.VersionCount, isASCII(unread)
+	for len(unread) > 0 && !r.TooMany() {
+		if end := shortInitial(unread); end > 0 && r.Delta && shortMapEntry(unread[2:end]) > 0 &&
+			(ascii || utf8.Valid(unread[2:end])) {
+			r.countInitial(unread[2:end])
+			unread = unread[end:]
 			continue
 		}
-		number, typ, tag := protowire.ConsumeTag(b)
-		size := tag
-		if tag >= 0 {
-			if typ == protowire.StartGroupType {
+		number, wireType, tagSize := protowire.ConsumeTag(unread)
+		size := tagSize
+		if tagSize >= 0 {
+			if wireType == protowire.StartGroupType {
 				return nil, fmt.Errorf("field %d: %w", number, errGroup)
 			}
-			size = protowire.ConsumeFieldValue(number, typ, b[tag:])
+			size = protowire.ConsumeFieldValue(number, wireType, unread[tagSize:])
 		}
 		if size < 0 {
 			if err := protowire.ParseError(size); !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -305,9 +306,9 @@ func (r *Request) decodeFields(b []byte) (rest []byte, err error) {
 			}
 			break
 		}
-		value := b[tag : tag+size]
-		b = b[tag+size:]
-		if typ != protowire.BytesType || int(number) >= len(fields) || fields[number] == 0 {
+		value := unread[tagSize : tagSize+size]
+		unread = unread[tagSize+size:]
+		if wireType != protowire.BytesType || int(number) >= len(fields) || fields[number] == 0 {
 			continue
 		}
 		value, _ = protowire.ConsumeBytes(value)
@@ -319,22 +320,22 @@ func (r *Request) decodeFields(b []byte) (rest []byte, err error) {
 		if r.Initial == nil {
 			r.Initial = &Versions{}
 		}
-		r.Initial.parts = append(r.Initial.parts, encoding[:len(encoding)-len(b)])
+		r.Initial.parts = append(r.Initial.parts, encoding[:len(encoding)-len(unread)])
 		r.Initial.Fingerprint = r.fingerprint
 	}
-	return b, nil
+	return unread, nil
 }
 
 // isASCII says whether all bytes are ASCII. That is cheaper than to check whether each of thousands of entries is
 // UTF-8.
-func isASCII(b []byte) bool {
+func isASCII(text []byte) bool {
 	const high = 0x8080808080808080
-	for ; len(b) >= 8; b = b[8:] {
-		if binary.LittleEndian.Uint64(b)&high != 0 {
+	for ; len(text) >= 8; text = text[8:] {
+		if binary.LittleEndian.Uint64(text)&high != 0 {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(b, func(c byte) bool { return c >= utf8.RuneSelf })
+	return !slices.ContainsFunc(text, func(c byte) bool { return c >= utf8.RuneSelf })
 }
 
 // Limits of the parts of a request, other than names, that outlive it. The nodes of Envoys have some 30 kB.
@@ -356,29 +357,29 @@ func CheckTypeURL(url string) error {
 	return grpcstatus.Errorf(codes.InvalidArgument, "type_url %q is not printable UTF-8", url)
 }
 
-func (r *Request) set(f field, v []byte) error {
-	switch f {
+func (r *Request) set(target field, content []byte) error {
+	switch target {
 	case fieldVersion, fieldNames, fieldNonce, fieldSubscribe, fieldUnsubscribe:
-		if !utf8.Valid(v) {
+		if !utf8.Valid(content) {
 			return errUTF8
 		}
 	}
-	switch f {
+	switch target {
 	case fieldVersion:
-		if len(v) <= maxVersion {
-			r.Version = string(v)
+		if len(content) <= maxVersion {
+			r.Version = string(content)
 		}
 	case fieldNode:
 		if r.Node != nil {
 			return nil
 		}
-		if len(v) > maxNode {
-			return fmt.Errorf("a node of %d bytes: the limit is %d", len(v), maxNode)
+		if len(content) > maxNode {
+			return fmt.Errorf("a node of %d bytes: the limit is %d", len(content), maxNode)
 		}
 		r.Node = &corev3.Node{}
-		v = withoutExtensions(v)
-		r.NodeCost = nodeCost(len(v))
-		if err := proto.Unmarshal(v, r.Node); err != nil {
+		content = withoutExtensions(content)
+		r.NodeCost = nodeCost(len(content))
+		if err := proto.Unmarshal(content, r.Node); err != nil {
 			return err
 		}
 		for _, text := range []*string{&r.Node.Id, &r.Node.Cluster, &r.Node.UserAgentName} {
@@ -386,35 +387,35 @@ func (r *Request) set(f field, v []byte) error {
 		}
 		return nil
 	case fieldNames:
-		r.Names = append(r.Names, r.name(v))
+		r.Names = append(r.Names, r.name(content))
 	case fieldTypeURL:
-		if len(v) > maxTypeURL {
-			return fmt.Errorf("a type URL of %d bytes: the limit is %d", len(v), maxTypeURL)
+		if len(content) > maxTypeURL {
+			return fmt.Errorf("a type URL of %d bytes: the limit is %d", len(content), maxTypeURL)
 		}
-		r.TypeURL = r.intern(v)
+		r.TypeURL = r.intern(content)
 	case fieldNonce:
-		r.Nonce = strings.ToValidUTF8(string(v[:min(len(v), maxNonce)]), "") // a cut one matches no response
+		r.Nonce = strings.ToValidUTF8(string(content[:min(len(content), maxNonce)]), "") // a cut one matches no response
 	case fieldError:
 		var err error
-		if r.Err, err = rejection(v); err == nil {
+		if r.Err, err = rejection(content); err == nil {
 			r.Err.Message = words.Printable(r.Err.GetMessage(), "\n\t")
 		}
 		return err
 	case fieldSubscribe:
-		if r.filter == nil || r.filter(v) {
-			r.Subscribe = append(r.Subscribe, r.name(v))
+		if r.filter == nil || r.filter(content) {
+			r.Subscribe = append(r.Subscribe, r.name(content))
 		}
 	case fieldUnsubscribe:
-		r.Unsubscribe = append(r.Unsubscribe, r.name(v))
+		r.Unsubscribe = append(r.Unsubscribe, r.name(content))
 	case fieldInitial:
-		key, value, err := MapEntry(v)
+		key, value, err := MapEntry(content)
 		if err != nil {
 			return err
 		}
 		if !utf8.Valid(key) || !utf8.Valid(value) {
 			return errUTF8
 		}
-		r.countInitial(v)
+		r.countInitial(content)
 	}
 	return nil
 }
@@ -441,33 +442,33 @@ const MaxReason = 4 << 10
 
 // rejection decodes the code and the message of a google.rpc.Status.
 func rejection(b []byte) (*status.Status, error) {
-	s := &status.Status{}
-	return s, eachField(b, func(number protowire.Number, typ protowire.Type, value []byte) {
+	result := &status.Status{}
+	return result, eachField(b, func(number protowire.Number, wireType protowire.Type, value []byte) {
 		switch {
-		case number == 1 && typ == protowire.VarintType:
+		case number == 1 && wireType == protowire.VarintType:
 			code, _ := protowire.ConsumeVarint(value)
-			s.Code = int32(code) //nolint:gosec // as protobuf has it
-		case number == 2 && typ == protowire.BytesType:
+			result.Code = int32(code) //nolint:gosec // as protobuf has it
+		case number == 2 && wireType == protowire.BytesType:
 			text, _ := protowire.ConsumeBytes(value)
-			s.Message = shorten(text)
+			result.Message = shorten(text)
 		}
 	})
 }
 
 // eachField calls f with the fields of a message, with their values as they are encoded, up to the first that is
 // broken.
-func eachField(b []byte, f func(num protowire.Number, typ protowire.Type, value []byte)) error {
-	for len(b) > 0 {
-		number, typ, tag := protowire.ConsumeTag(b)
-		if tag < 0 {
-			return protowire.ParseError(tag)
+func eachField(message []byte, visit func(num protowire.Number, wireType protowire.Type, value []byte)) error {
+	for len(message) > 0 {
+		number, wireType, tagSize := protowire.ConsumeTag(message)
+		if tagSize < 0 {
+			return protowire.ParseError(tagSize)
 		}
-		size := protowire.ConsumeFieldValue(number, typ, b[tag:])
+		size := protowire.ConsumeFieldValue(number, wireType, message[tagSize:])
 		if size < 0 {
 			return protowire.ParseError(size)
 		}
-		f(number, typ, b[tag:tag+size])
-		b = b[tag+size:]
+		visit(number, wireType, message[tagSize:tagSize+size])
+		message = message[tagSize+size:]
 	}
 	return nil
 }
@@ -480,18 +481,18 @@ func shorten(text []byte) string {
 	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(string(text[:MaxReason]), "?"), len(text))
 }
 
-func (r *Request) intern(v []byte) string {
-	if s, ok := r.interned[string(v)]; ok {
-		return s
+func (r *Request) intern(text []byte) string {
+	if copied, ok := r.interned[string(text)]; ok {
+		return copied
 	}
 	if r.interned == nil {
 		r.interned = make(map[string]string)
 	}
-	s := string(v)
+	copied := string(text)
 	if len(r.interned) < 64 { // a client may make up types
-		r.interned[s] = s
+		r.interned[copied] = copied
 	}
-	return s
+	return copied
 }
 
 // The tags of the fields of an entry of a map<string, string>.
@@ -499,24 +500,24 @@ const keyTag, valueTag = 1<<3 | byte(protowire.BytesType), 2<<3 | byte(protowire
 
 // shortMapEntry returns where the key of an entry of a map<string, string> ends, if key and value are in order and
 // shorter than 128 bytes, as nearly all are; else zero.
-func shortMapEntry(b []byte) (end int) {
-	if len(b) < 4 || b[0] != keyTag || b[1] >= 0x80 {
+func shortMapEntry(entry []byte) (end int) {
+	if len(entry) < 4 || entry[0] != keyTag || entry[1] >= 0x80 {
 		return 0
 	}
-	end = 2 + int(b[1])
-	if len(b) < end+2 || b[end] != valueTag || b[end+1] >= 0x80 || len(b) != end+2+int(b[end+1]) {
+	end = 2 + int(entry[1])
+	if len(entry) < end+2 || entry[end] != valueTag || entry[end+1] >= 0x80 || len(entry) != end+2+int(entry[end+1]) {
 		return 0
 	}
 	return end
 }
 
 // MapEntry decodes an entry of a map<string, string>.
-func MapEntry(b []byte) (key, value []byte, err error) {
-	if end := shortMapEntry(b); end > 0 {
-		return b[2:end], b[end+2:], nil
+func MapEntry(entry []byte) (key, value []byte, err error) {
+	if end := shortMapEntry(entry); end > 0 {
+		return entry[2:end], entry[end+2:], nil
 	}
-	err = eachField(b, func(number protowire.Number, typ protowire.Type, encoded []byte) {
-		if typ != protowire.BytesType || number > 2 {
+	err = eachField(entry, func(number protowire.Number, wireType protowire.Type, encoded []byte) {
+		if wireType != protowire.BytesType || number > 2 {
 			return
 		}
 		text, _ := protowire.ConsumeBytes(encoded)

@@ -54,26 +54,26 @@ const (
 
 // shortInitial returns where the first field of a delta request ends, if it is an entry of initial_resource_versions
 // shorter than 128 bytes, as nearly all are; else zero.
-func shortInitial(b []byte) (end int) {
-	if len(b) < 2 || b[0] != initialTag || b[1] >= 0x80 || len(b) < 2+int(b[1]) {
+func shortInitial(request []byte) (end int) {
+	if len(request) < 2 || request[0] != initialTag || request[1] >= 0x80 || len(request) < 2+int(request[1]) {
 		return 0
 	}
-	return 2 + int(b[1])
+	return 2 + int(request[1])
 }
 
 // nextInitial cuts the first field off a request that decodes without an error, and reports whether it is an entry of
 // initial_resource_versions.
-func nextInitial(b []byte) (entry, rest []byte, ok bool) {
-	if end := shortInitial(b); end > 0 {
-		return b[2:end], b[end:], true
+func nextInitial(request []byte) (entry, rest []byte, ok bool) {
+	if end := shortInitial(request); end > 0 {
+		return request[2:end], request[end:], true
 	}
-	num, typ, n := protowire.ConsumeTag(b)
-	b = b[n:]
-	if num != initialField || typ != protowire.BytesType {
-		return nil, b[protowire.ConsumeFieldValue(num, typ, b):], false
+	number, wireType, size := protowire.ConsumeTag(request)
+	request = request[size:]
+	if number != initialField || wireType != protowire.BytesType {
+		return nil, request[protowire.ConsumeFieldValue(number, wireType, request):], false
 	}
-	entry, n = protowire.ConsumeBytes(b)
-	return entry, b[n:], true
+	entry, size = protowire.ConsumeBytes(request)
+	return entry, request[size:], true
 }
 
 // Fingerprint identifies a set of names and versions: the sum of a hash of each, as clients encode it in
