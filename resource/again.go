@@ -7,7 +7,7 @@ import (
 )
 
 // Decoded is the result of decoding a text, part by part, which the next text of the same file reuses for unchanged
-// parts. The zero value is that of an unknown text. It is immutable.
+// parts. The zero value stands for no earlier text. It is immutable.
 type Decoded struct {
 	path  string
 	opts  Options
@@ -19,7 +19,7 @@ type Decoded struct {
 type part struct {
 	line    int // of the file, where it began
 	docs    []Document
-	objects int64 // that the budget counts
+	objects int64 // the objects that the budget counts
 }
 
 // DecodeAgain is Decode for a text with a known earlier version. Its cost is that of the changed parts, and of reading
@@ -36,7 +36,7 @@ func DecodeAgain(path string, data []byte, opts Options, earlier *Decoded) ([]Do
 	return docs, next
 }
 
-// Size is the number of known documents, and of parts of the text without any.
+// Size is the number of known documents, and of parts of the text without documents.
 func (d *Decoded) Size() int { return d.size }
 
 // contentOf identifies the text of a chunk.
@@ -45,22 +45,23 @@ func contentOf(c chunk) [16]byte {
 	return [16]byte(sum[:16])
 }
 
-// decodePart is decodeYAML for a text that may be known. It returns the result to keep, if any.
-func (f *file) decodePart(c chunk, sum [16]byte) (part, bool) {
-	if p, known := f.earlier[sum]; known && c.fault == "" {
-		f.budget.objects.Add(p.objects)
-		next := part{line: c.line, objects: p.objects}
-		for _, doc := range p.docs {
-			next.docs = append(next.docs, doc.moved(f.path, c.line-p.line))
+// decodePart is decodeYAML for a text that the earlier text may have. The result may be kept unless the second one is
+// false.
+func (f *file) decodePart(input chunk, sum [16]byte) (part, bool) {
+	if decoded, exists := f.earlier[sum]; exists && input.fault == "" {
+		f.budget.objects.Add(decoded.objects)
+		next := part{line: input.line, objects: decoded.objects}
+		for _, doc := range decoded.docs {
+			next.docs = append(next.docs, doc.moved(f.path, input.line-decoded.line))
 		}
 		f.docs = append(f.docs, next.docs...)
 		return next, true
 	}
 	first := len(f.docs)
 	f.objects, f.aliased = 0, false
-	f.decodeYAML(c)
-	p := part{line: c.line, docs: slices.Clone(f.docs[first:]), objects: f.objects}
-	return p, !f.aliased && !slices.ContainsFunc(p.docs, Document.remarkable)
+	f.decodeYAML(input)
+	decoded := part{line: input.line, docs: slices.Clone(f.docs[first:]), objects: f.objects}
+	return decoded, !f.aliased && !slices.ContainsFunc(decoded.docs, Document.remarkable)
 }
 
 // remarkable reports whether a document has remarks that depend on its lines, other than its first line.

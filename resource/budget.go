@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// The limits of one text. They are far from all that people and programs write. The memory and time of a text is in
+// The limits of one text. They are far above texts that people and programs write. The memory and time of a text is in
 // proportion to its length.
 const (
 	defaultMaxBytes = 64 << 20
@@ -14,7 +14,7 @@ const (
 	maxProblems     = 20      // reported of one document
 	maxDepth        = 200     // of nesting in a document; Istio's own types go no deeper than 20
 	maxLists        = 3       // of lists within lists
-	maxMerges       = 32      // of nested merge keys, each of which costs as much as all that it merges
+	maxMerges       = 32      // of nested merge keys: each costs as much as all that it merges
 
 	// The limit of nodes behind aliases, in the unit of budget.spend: a number, and a multiple of the length of the text.
 	maxAliased      = 4 << 20
@@ -44,7 +44,7 @@ func newBudget(text []byte) *budget {
 	return &budget{maxAliased: maxAliased + aliasedPerByte*int64(len(text))}
 }
 
-// countObject counts one more of the text and of the part at hand, and returns the number in the text.
+// countObject counts one more object of the text and of the current part, and returns the number in the text.
 func (f *file) countObject() int64 {
 	f.objects++
 	return f.budget.objects.Add(1)
@@ -57,7 +57,7 @@ func (f *file) spend(cost int) bool {
 	return f.budget.aliased.Add(int64(cost)) <= f.budget.maxAliased
 }
 
-// exceeded reports whether a part of the text was refused for the cost of the rest.
+// exceeded reports whether the budget refused a part of the text because of the cost of the others.
 func (b *budget) exceeded() bool {
 	return b.objects.Load() > maxObjects || b.aliased.Load() > b.maxAliased
 }

@@ -86,11 +86,11 @@ type instant struct {
 	nanos   int32
 }
 
-func instantOf(t time.Time) instant {
-	if t.IsZero() {
+func instantOf(moment time.Time) instant {
+	if moment.IsZero() {
 		return instant{}
 	}
-	return instant{t.Unix(), int32(t.Nanosecond())} //nolint:gosec // below 10⁹
+	return instant{moment.Unix(), int32(moment.Nanosecond())} //nolint:gosec // below 10⁹
 }
 
 func (i instant) time() time.Time {
@@ -101,12 +101,12 @@ func (i instant) time() time.Time {
 }
 
 // nanosOf returns a time in nanoseconds after 1970; 0 if it is zero.
-func nanosOf(t time.Time) int64 {
-	if t.IsZero() {
+func nanosOf(moment time.Time) int64 {
+	if moment.IsZero() {
 		return 0
 	}
-	return t.UnixNano()
+	return moment.UnixNano()
 }
 
-// ranks reports whether it is a rank.
+// ranks reports whether the instant is a rank.
 func (i instant) ranks() bool { return i != (instant{}) && i.seconds >= 0 && i.seconds < 1<<rankBits }

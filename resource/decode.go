@@ -46,7 +46,7 @@ type Options struct {
 	Validate bool
 	// Keep names kinds of other APIs, as "Kind.group" with blanks between. Document.Other has their objects.
 	Keep string
-	// MaxBytes is how long a text may be; 64 MiB if it is 0. A longer one is one broken document.
+	// MaxBytes bounds the length of a text; 64 MiB if it is 0. A longer text is one broken document.
 	MaxBytes int
 }
 
@@ -55,13 +55,14 @@ type Document struct {
 	Line int // of the file, where the object begins; from 1
 	// Key is the known part of the identity. The kind may be mistyped; without a name, the object is unknown.
 	Key Key
-	// MayRestrict says that it has errors and may be an object that restricts traffic, but that it is not known which one.
+	// MayRestrict reports that the document has errors and may be an object that restricts traffic, but that it is unknown
+	// which one.
 	MayRestrict bool
-	Foreign     bool   // it is of another API than Istio's, and no object of ours; with errors only if Options say so
+	Foreign     bool   // an object of another API than Istio's; it has errors only if the options say so
 	Other       *Other // the object, if it is foreign and Options.Keep names its kind
-	// nil if there are errors, if it is foreign, and of a list, which is here only for its own problems
+	// nil if there are errors, for a foreign object, and for a list, which is here only for its own problems
 	Resource *Resource
-	Errors   Errors // everything wrong with it, up to a limit
+	Errors   Errors // all errors up to a limit
 	Warnings Errors
 }
 
@@ -71,7 +72,7 @@ type Other struct {
 	JSON       []byte
 }
 
-// lastApplied is where kubectl keeps a copy of the whole object, which is none of its content.
+// lastApplied is the annotation in which kubectl keeps a copy of the whole object. It is no content.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // Decode reads the objects of a file in the form of `kubectl apply`, YAML or JSON, with any number of documents. It is
@@ -138,22 +139,22 @@ func (f file) decodeAll(chunks []chunk, processors int) []Document {
 	docs := make([][]Document, len(batches))
 	var parts sync.Mutex
 	worker.Each(len(batches), processors, func(i int) {
-		f := f
-		f.docs, f.scanner = nil, scanners.Get().(*scanner)
-		defer scanners.Put(f.scanner)
-		for _, c := range batches[i] {
-			if f.parts == nil {
-				f.decodeYAML(c)
+		workerFile := f
+		workerFile.docs, workerFile.scanner = nil, scanners.Get().(*scanner)
+		defer scanners.Put(workerFile.scanner)
+		for _, input := range batches[i] {
+			if workerFile.parts == nil {
+				workerFile.decodeYAML(input)
 				continue
 			}
-			sum := contentOf(c)
-			if p, ok := f.decodePart(c, sum); ok {
+			sum := contentOf(input)
+			if decoded, ok := workerFile.decodePart(input, sum); ok {
 				parts.Lock()
-				f.parts[sum] = p
+				workerFile.parts[sum] = decoded
 				parts.Unlock()
 			}
 		}
-		docs[i] = f.docs
+		docs[i] = workerFile.docs
 	})
 	return slices.Concat(docs...)
 }
@@ -168,33 +169,33 @@ type file struct {
 
 	earlier, parts map[[16]byte]part // parts of the earlier text, and those to keep of this one; nil without reuse
 	objects        int64             // of the part at hand
-	aliased        bool              // something of it was reached through an alias
+	aliased        bool              // an alias led to a node of the current part
 }
 
-func (f *file) decodeYAML(c chunk) {
-	if c.fault != "" {
-		f.addBroken(&yamldoc.Fault{Line: 1, Message: c.fault}, c.line-1, c.text)
+func (f *file) decodeYAML(input chunk) {
+	if input.fault != "" {
+		f.addBroken(&yamldoc.Fault{Line: 1, Message: input.fault}, input.line-1, input.text)
 		return
 	}
-	if root := f.scanner.scan(c.text); root != nil {
-		f.add(root, c.line-1, within{})
+	if root := f.scanner.scan(input.text); root != nil {
+		f.add(root, input.line-1, ancestry{})
 		return
 	}
-	if roots := c.parseJSON(); roots != nil {
+	if roots := input.parseJSON(); roots != nil {
 		for _, root := range roots {
-			f.add(root, c.line-1, within{})
+			f.add(root, input.line-1, ancestry{})
 		}
 		return
 	}
-	root, fault := yamldoc.Parse(c.text)
+	root, fault := yamldoc.Parse(input.text)
 	switch {
 	case fault != nil:
 		if fault.Message == yamldoc.TextBehind {
 			fault.Message += "; documents are separated by lines of ---"
 		}
-		f.addBroken(fault, c.line-1, c.text)
+		f.addBroken(fault, input.line-1, input.text)
 	case root != nil:
-		f.add(root, c.line-1, within{})
+		f.add(root, input.line-1, ancestry{})
 	}
 }
 
@@ -215,7 +216,7 @@ func (f *file) decodeJSON(data []byte) {
 		if root == nil {
 			return
 		}
-		f.add(root, 0, within{})
+		f.add(root, 0, ancestry{})
 	}
 }
 
@@ -237,55 +238,55 @@ func (f *file) addBroken(fault *yamldoc.Fault, base int, text []byte) {
 	f.docs = append(f.docs, document)
 }
 
-// within says where a document stands: in how many lists, and whether it was reached through an alias.
-type within struct {
+// ancestry is the place of a document: the number of lists around it, and whether an alias led to it.
+type ancestry struct {
 	lists   int
 	aliased bool
 }
 
-// add decodes the object at root, or those in it if it is a list. Lines of nodes count from base.
-func (f *file) add(root *yaml.Node, base int, at within) {
+// add decodes the object at root, or the objects of a list. Lines of nodes count from base.
+func (f *file) add(root *yaml.Node, base int, nesting ancestry) {
 	if isNull(root) {
 		return
 	}
-	d := &decoder{file: f, base: base}
-	if at.aliased {
-		d.aliases = 1
+	objectDecoder := &decoder{file: f, base: base}
+	if nesting.aliased {
+		objectDecoder.aliases = 1
 	}
 	document := Document{Line: base + root.Line}
 	head := &envelope{}
-	switch n := f.countObject(); {
-	case n > maxObjects+1:
-		return // which has been said
-	case n > maxObjects:
-		d.fail(root, "%w", errObjects)
-	case at.aliased && !f.spend(costOfAnObject+costOfAnElement*len(root.Content)):
-		d.fail(root, "%w", errAliased)
-	case at.lists > maxLists:
-		d.fail(root, "%w", errTooNested)
+	switch count := f.countObject(); {
+	case count > maxObjects+1:
+		return // the object before it has the error
+	case count > maxObjects:
+		objectDecoder.fail(root, "%w", errObjects)
+	case nesting.aliased && !f.spend(costOfAnObject+costOfAnElement*len(root.Content)):
+		objectDecoder.fail(root, "%w", errAliased)
+	case nesting.lists > maxLists:
+		objectDecoder.fail(root, "%w", errTooNested)
 	default:
-		head = d.envelope(root)
+		head = objectDecoder.envelope(root)
 	}
 	if head.items != nil {
 		for _, item := range head.items.Content {
-			f.add(deref(item), base, within{at.lists + 1, at.aliased || item.Kind == yaml.AliasNode})
+			f.add(deref(item), base, ancestry{nesting.lists + 1, nesting.aliased || item.Kind == yaml.AliasNode})
 		}
-		if len(d.errs)+len(d.warns) == 0 {
+		if len(objectDecoder.errs)+len(objectDecoder.warns) == 0 {
 			return
 		}
 	} else if head.schema != nil {
-		document.Resource = d.object(root, head)
+		document.Resource = objectDecoder.object(root, head)
 	}
-	document.Foreign, document.Other = head.foreign, head.other
+	document.Foreign, document.Other = head.foreign, head.object
 	if head.meta.Key.Name != "" {
 		document.Key = head.meta.Key
 	}
-	for _, e := range slices.Concat(d.errs, d.warns) {
-		e.Key = head.meta.Key
+	for _, problem := range slices.Concat(objectDecoder.errs, objectDecoder.warns) {
+		problem.Key = head.meta.Key
 	}
-	slices.SortStableFunc(d.errs, byPlace)
-	slices.SortStableFunc(d.warns, byPlace)
-	document.Errors, document.Warnings = d.errs, d.warns
+	slices.SortStableFunc(objectDecoder.errs, byPlace)
+	slices.SortStableFunc(objectDecoder.warns, byPlace)
+	document.Errors, document.Warnings = objectDecoder.errs, objectDecoder.warns
 	if len(document.Errors) > 0 {
 		document.Resource, document.Other = nil, nil
 		document.suspect(root, head)
@@ -302,9 +303,9 @@ type decoder struct {
 	*file
 	base int // added to the lines of nodes
 
-	isObject    bool // it says its apiVersion and kind: only then messages quote it
+	isObject    bool // the document has apiVersion and kind: only then messages quote it
 	errs, warns Errors
-	at          []step // the path of the field at hand
+	fieldPath   []step // the path of the field at hand
 	aliases     int    // aliases that the field at hand is within
 	merges      int    // the same of merge keys
 }
@@ -313,7 +314,7 @@ type decoder struct {
 func (d *decoder) object(root *yaml.Node, head *envelope) *Resource {
 	spec := head.schema.NewSpec()
 	if head.spec != nil {
-		d.in("spec", func() { d.message(spec.ProtoReflect(), head.spec) })
+		d.inField("spec", func() { d.message(spec.ProtoReflect(), head.spec) })
 	}
 	if len(d.errs) > 0 {
 		return nil
@@ -341,17 +342,17 @@ type step struct {
 	index int
 }
 
-// in calls f with name appended to the path.
-func (d *decoder) in(name string, f func()) {
-	d.at = append(d.at, step{name: name})
+// inField calls f with name appended to the path.
+func (d *decoder) inField(name string, f func()) {
+	d.fieldPath = append(d.fieldPath, step{name: name})
 	f()
-	d.at = d.at[:len(d.at)-1]
+	d.fieldPath = d.fieldPath[:len(d.fieldPath)-1]
 }
 
 // field returns the path of the field at hand: "spec.http[0].match".
 func (d *decoder) field() string {
 	var builder strings.Builder
-	for i, step := range d.at {
+	for i, step := range d.fieldPath {
 		switch {
 		case step.name == "":
 			fmt.Fprintf(&builder, "[%d]", step.index)
@@ -367,7 +368,7 @@ func (d *decoder) field() string {
 	return builder.String()
 }
 
-// problem makes an Error of the field at hand, at n. Its key is filled in at the end.
+// problem makes an Error of the current field, at a node. Its key is filled in at the end.
 func (d *decoder) problem(node *yaml.Node, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	if field := d.field(); field != "" {
@@ -399,10 +400,10 @@ func (d *decoder) warn(n *yaml.Node, format string, args ...any) {
 func (d *decoder) full() bool { return len(d.errs) > maxProblems }
 
 // unknown reports an unknown field, with the severity that the options say.
-func (d *decoder) unknown(key *yaml.Node, known []string) {
+func (d *decoder) unknown(key *yaml.Node, allowed []string) {
 	message := "unknown field %q"
 	args := []any{key.Value}
-	if guess := words.Nearest(key.Value, known); guess != "" {
+	if guess := words.Nearest(key.Value, allowed); guess != "" {
 		message += "; did you mean %q?"
 		args = append(args, guess)
 	}
@@ -413,8 +414,8 @@ func (d *decoder) unknown(key *yaml.Node, known []string) {
 	}
 }
 
-// visit is called before the content of n is read. It follows an alias, and reports false if n is not to be read: too
-// deep, or too much. leave must be called after, if it reports true.
+// visit must be called before the content of a node is read. It follows an alias, and returns false for a node that
+// must not be read: too deep, or too much. If it returns true, leave must be called afterwards.
 func (d *decoder) visit(node *yaml.Node) (*yaml.Node, bool) {
 	if node.Kind == yaml.AliasNode {
 		d.aliases++
@@ -429,7 +430,7 @@ func (d *decoder) visit(node *yaml.Node) (*yaml.Node, bool) {
 	switch {
 	case d.aliases > 0 && !d.spend(costOfANode+len(target.Value)+costOfAnElement*len(target.Content)):
 		err = errAliased
-	case len(d.at) > maxDepth:
+	case len(d.fieldPath) > maxDepth:
 		err = errTooDeep
 	case d.full():
 		d.leave(node)
@@ -443,14 +444,14 @@ func (d *decoder) visit(node *yaml.Node) (*yaml.Node, bool) {
 	return target, true
 }
 
-// leave ends a visit of n.
+// leave ends a visit of a node.
 func (d *decoder) leave(n *yaml.Node) {
 	if n.Kind == yaml.AliasNode {
 		d.aliases--
 	}
 }
 
-// deref returns the node that n stands for.
+// deref returns the target of an alias, and any other node itself.
 func deref(node *yaml.Node) *yaml.Node {
 	if node.Kind == yaml.AliasNode {
 		return node.Alias
@@ -458,7 +459,7 @@ func deref(node *yaml.Node) *yaml.Node {
 	return node
 }
 
-// entries returns the keys and values of the mapping n, alternately, as its Content, with merge keys ("<<") resolved.
+// entries returns the keys and values of a mapping, alternately, like its Content, with merge keys ("<<") resolved.
 // Every key is a string; duplicates and other keys are reported and left out.
 func (d *decoder) entries(node *yaml.Node) []*yaml.Node {
 	content := node.Content
@@ -474,7 +475,7 @@ func (d *decoder) entries(node *yaml.Node) []*yaml.Node {
 	return content
 }
 
-// isName reports whether key is a string, as those of mappings are to be.
+// isName reports whether a key is a string, as keys of mappings must be.
 func isName(key *yaml.Node) bool {
 	return key.Kind == yaml.ScalarNode && key.Tag == "!!str" && !isOldBool(key)
 }
@@ -524,8 +525,8 @@ func (d *decoder) quoteKey(key string) string {
 	return fmt.Sprintf(" %q", key)
 }
 
-// merge appends to content the entries of value, a mapping or a list of mappings, with other keys than own has, as YAML
-// 1.1's merge key does.
+// merge appends to content the entries of value, a mapping or a list of mappings, except those whose key nodes has.
+// YAML 1.1's merge key does the same.
 func (d *decoder) merge(content []*yaml.Node, nodes map[string]*yaml.Node, value *yaml.Node) []*yaml.Node {
 	if d.merges == maxMerges {
 		d.fail(value, "%w", errTooMerged)
@@ -537,7 +538,7 @@ func (d *decoder) merge(content []*yaml.Node, nodes map[string]*yaml.Node, value
 	if v := deref(value); v.Kind == yaml.SequenceNode {
 		sources = v.Content
 	}
-	d.in("<<", func() {
+	d.inField("<<", func() {
 		for _, source := range sources {
 			from, ok := d.visit(source)
 			if !ok {

@@ -19,9 +19,9 @@ const meshConfigName = "istio"
 type envelope struct {
 	schema  *Schema // nil if unknown
 	foreign bool    // of another API
-	other   *Other  // such an object, if it is kept
+	object  *Other  // such an object, if it is kept
 	meta    Meta
-	// namespace is that of the object, also if its name cannot be used; empty if it may be in any.
+	// namespace is the object's, even if its name cannot be used; empty if the object may be in any namespace.
 	namespace string
 	spec      *yaml.Node // nil if there is none
 	items     *yaml.Node // of a list; the rest is then empty
@@ -107,7 +107,7 @@ func (d *decoder) envelope(root *yaml.Node) *envelope {
 		}
 		head.schema = d.schema(apiVersionNode, apiVersion, kindNode, kind)
 	}
-	if _, known := schemaByKind[Kind(kind)]; known || d.isObject {
+	if _, isKind := schemaByKind[Kind(kind)]; isKind || d.isObject {
 		head.meta.Key.Kind = Kind(kind)
 	}
 	if kind == "" || apiVersion == "" {
@@ -118,8 +118,8 @@ func (d *decoder) envelope(root *yaml.Node) *envelope {
 	return head
 }
 
-// isASCII reports a text that is not printable ASCII. Terminals and pages would obey some of the others, and people
-// would confuse some.
+// isASCII reports a text that is not printable ASCII as a problem. Terminals and pages would obey some other
+// characters, and people would confuse some.
 func (d *decoder) isASCII(name string, n *yaml.Node, text string) bool {
 	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
 		d.fail(n, "%s: want printable ASCII, got %+q", name, text)
@@ -128,27 +128,27 @@ func (d *decoder) isASCII(name string, n *yaml.Node, text string) bool {
 	return true
 }
 
-// onlyFields reports the entries with keys that are neither known nor silent.
-func (d *decoder) onlyFields(entries []*yaml.Node, known []string, silent ...string) {
+// onlyFields reports the entries with keys that are neither allowed nor silent.
+func (d *decoder) onlyFields(entries []*yaml.Node, allowed []string, silent ...string) {
 	for i := 0; i < len(entries); i += 2 {
-		if name := entries[i].Value; !slices.Contains(silent, name) && !slices.Contains(known, name) {
-			d.unknown(entries[i], known)
+		if name := entries[i].Value; !slices.Contains(silent, name) && !slices.Contains(allowed, name) {
+			d.unknown(entries[i], allowed)
 		}
 	}
 }
 
-// schema returns the schema of a document, or nil after having said why there is none.
+// schema returns the schema of a document. It returns nil after it has reported the reason.
 func (d *decoder) schema(apiVersionNode *yaml.Node, apiVersion string, kindNode *yaml.Node, kind string) *Schema {
 	if s, ok := SchemaByAPIVersion(apiVersion, kind); ok {
 		return s
 	}
 	schema, ok := schemaByKind[Kind(kind)]
 	if !ok {
-		known := make([]string, len(schemas))
+		kinds := make([]string, len(schemas))
 		for i, s := range schemas {
-			known[i] = string(s.Kind)
+			kinds[i] = string(s.Kind)
 		}
-		if guess := words.Nearest(kind, known); guess != "" {
+		if guess := words.Nearest(kind, kinds); guess != "" {
 			d.fail(kindNode, "unknown kind %q of %s; did you mean %q?", kind, apiVersion, guess)
 		} else {
 			d.fail(kindNode, "unknown kind %q of %s: not one of Istio's that are served over MCP", kind, apiVersion)
@@ -254,21 +254,21 @@ func (d *decoder) name(key *Key, bare bool, place, namePlace, namespacePlace *ya
 	}
 }
 
-// read calls f with the value of the field name, unless it is null or cannot be read.
-func (d *decoder) read(name string, value *yaml.Node, f func(n *yaml.Node)) {
-	d.in(name, func() {
+// read calls use with the value of the field name, unless it is null or cannot be read.
+func (d *decoder) read(name string, value *yaml.Node, use func(n *yaml.Node)) {
+	d.inField(name, func() {
 		node, ok := d.visit(value)
 		if !ok {
 			return
 		}
 		defer d.leave(value)
 		if !isNull(node) {
-			f(node)
+			use(node)
 		}
 	})
 }
 
-// mapping calls f with the entries of the field name, which is to be a mapping; null has none.
+// mapping calls f with the entries of the field name, which must be a mapping; null has none.
 func (d *decoder) mapping(name string, value *yaml.Node, f func(entries []*yaml.Node)) {
 	d.read(name, value, func(node *yaml.Node) {
 		if node.Kind == yaml.MappingNode {
@@ -287,24 +287,24 @@ func (d *decoder) text(name string, value *yaml.Node) (s string) {
 }
 
 // strings reads the field name, a mapping of strings to strings.
-func (d *decoder) strings(name string, value *yaml.Node) (m map[string]string) {
+func (d *decoder) strings(name string, value *yaml.Node) (values map[string]string) {
 	d.mapping(name, value, func(entries []*yaml.Node) {
-		m = make(map[string]string, len(entries)/2)
+		values = make(map[string]string, len(entries)/2)
 		for i := 0; i < len(entries); i += 2 {
-			m[strings.Clone(entries[i].Value)] = d.text(entries[i].Value, entries[i+1])
+			values[strings.Clone(entries[i].Value)] = d.text(entries[i].Value, entries[i+1])
 		}
 	})
-	return m
+	return values
 }
 
-// time returns the time in a node of target n.
-func (d *decoder) time(node, n *yaml.Node) (t time.Time, ok bool) {
-	t, err := time.Parse(time.RFC3339Nano, n.Value)
-	if n.Kind != yaml.ScalarNode || err != nil {
-		d.fail(node, `want a time such as "2006-01-02T15:04:05Z", got %s`, d.describe(n))
+// time returns the time in a node. resolved is the target of the node if it is an alias, else the node.
+func (d *decoder) time(node, resolved *yaml.Node) (moment time.Time, ok bool) {
+	moment, err := time.Parse(time.RFC3339Nano, resolved.Value)
+	if resolved.Kind != yaml.ScalarNode || err != nil {
+		d.fail(node, `want a time such as "2006-01-02T15:04:05Z", got %s`, d.describe(resolved))
 		return time.Time{}, false
 	}
-	return t.UTC(), true
+	return moment.UTC(), true
 }
 
 // Foreign is the treatment of objects of other APIs than Istio's, such as the Service and the Deployment beside their
@@ -313,7 +313,7 @@ type Foreign int
 
 // The treatments of foreign objects.
 const (
-	ForeignIgnore Foreign = iota // pass over it, and say that it is there: Document.Foreign
+	ForeignIgnore Foreign = iota // pass over it, and report its existence: Document.Foreign
 	ForeignWarn                  // the same, with a warning
 	ForeignError                 // it is an error
 )
@@ -322,13 +322,13 @@ const (
 const gatewayAPI = "gateway.networking.k8s.io"
 
 // groups are the API groups of the schemas.
-var groups = func() (all []string) {
+var groups = func() (names []string) {
 	for _, s := range schemas {
-		if !slices.Contains(all, s.Group) {
-			all = append(all, s.Group)
+		if !slices.Contains(names, s.Group) {
+			names = append(names, s.Group)
 		}
 	}
-	return all
+	return names
 }()
 
 // alsoOfOthers are the kinds of Istio that other APIs have, too.
@@ -342,14 +342,14 @@ func isForeign(apiVersion, kind string) bool {
 	if !grouped && !slices.Contains(groups, apiVersion) {
 		group = ""
 	}
-	_, known := schemaByKind[Kind(kind)]
-	if schema, mistyped := SchemaByName(kind); !known && mistyped && Restricts(schema.Kind) {
-		kind, known = string(schema.Kind), true
+	_, isKind := schemaByKind[Kind(kind)]
+	if schema, mistyped := SchemaByName(kind); !isKind && mistyped && Restricts(schema.Kind) {
+		kind, isKind = string(schema.Kind), true
 	}
 	switch {
 	case slices.Contains(groups, group), words.Nearest(group, groups) != "":
 		return false
-	case !known:
+	case !isKind:
 		return true
 	case !strings.Contains(group, "."), strings.Contains(strings.ToLower(group), "istio"),
 		!slices.Contains(alsoOfOthers, Kind(kind)):
@@ -360,10 +360,10 @@ func isForeign(apiVersion, kind string) bool {
 
 // passOver reports a foreign object, as the options say.
 func (d *decoder) passOver(node *yaml.Node, apiVersion, kind string) {
-	const not = "%s of %s is not of Istio's API, and is not served"
-	format, args := not, []any{kind, apiVersion}
+	const notServed = "%s of %s is not of Istio's API, and is not served"
+	format, args := notServed, []any{kind, apiVersion}
 	if group, _, _ := strings.Cut(apiVersion, "/"); group == gatewayAPI && Kind(kind) == Gateway {
-		format = not + ": Istio's own Gateway is of %s"
+		format = notServed + ": Istio's own Gateway is of %s"
 		args = append(args, schemaByKind[Gateway].APIVersion())
 	}
 	switch d.opts.ForeignKinds {
@@ -393,7 +393,7 @@ func (d *decoder) keep(root *yaml.Node, apiVersion string, head *envelope) {
 		d.fail(root, "encode: %w", err)
 		return
 	}
-	head.other = &Other{APIVersion: apiVersion, JSON: text}
+	head.object = &Other{APIVersion: apiVersion, JSON: text}
 }
 
 // nameOf returns the name and namespace in the metadata of a foreign object, if they can be read.

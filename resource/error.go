@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// Error is one thing that is wrong with one object. Its message names the place, the object and the field:
+// Error is one defect of one object. Its message names the place, the object and the field:
 //
 //	rules/reviews.yaml:14:7: VirtualService default/reviews: spec.http[0].route[1].weight: want an integer, got the string "x"
 type Error struct {
 	Key    Key    // of the object; unknown fields are empty
 	Origin Origin // the place: "path:line:column" for errors of Decode, and that of the resource otherwise
 	Err    error  // the reason, beginning with the path of the field if there is one
-	// Rule says that it is a rule of Istio's validation, which changes with Istio's version, and no fault of form.
+	// Rule reports that it is a rule of Istio's validation, which changes with Istio's version, and no fault of form.
 	Rule bool
-	// Metadata says that it is a rule of Kubernetes for names, labels and annotations. MCP servers need not keep these.
+	// Metadata reports that it is a rule of Kubernetes for names, labels and annotations. MCP servers need not keep these.
 	Metadata bool
 
 	line, column int // of the place, for the order; 0 if it is not in a file
@@ -74,22 +74,22 @@ func (es Errors) Err() error {
 
 // ErrorsIn lists every Error within err, however wrapped or joined.
 func ErrorsIn(err error) Errors {
-	var all Errors
-	switch e := err.(type) { //nolint:errorlint // walks the tree itself, to find all and not only the first
+	var list Errors
+	switch typed := err.(type) { //nolint:errorlint // walks the tree itself, to find all and not only the first
 	case nil:
 	case *Error:
-		all = append(all, e)
+		list = append(list, typed)
 	case interface{ Unwrap() []error }:
-		for _, sub := range e.Unwrap() {
-			all = append(all, ErrorsIn(sub)...)
+		for _, sub := range typed.Unwrap() {
+			list = append(list, ErrorsIn(sub)...)
 		}
 	default:
-		all = ErrorsIn(errors.Unwrap(err))
+		list = ErrorsIn(errors.Unwrap(err))
 	}
-	return all
+	return list
 }
 
-// errorOf returns an Error about r.
+// errorOf returns an Error about a resource.
 func errorOf(r *Resource, format string, args ...any) *Error {
 	return &Error{Key: r.key, Origin: r.origin, Err: fmt.Errorf(format, args...)}
 }

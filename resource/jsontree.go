@@ -48,7 +48,8 @@ func (t *jsonTree) next() (*yaml.Node, *yamldoc.Fault) {
 	return nil, &yamldoc.Fault{Line: t.line, Column: t.column(), Message: err.Error()}
 }
 
-// value returns the next value. At the end of the text it returns io.EOF, and a node only if that was within a value.
+// value returns the next value. At the end of the text it returns io.EOF; it returns a node with it only if the text
+// ended within a value.
 func (t *jsonTree) value(depth int) (*yaml.Node, error) {
 	token, err := t.token()
 	if err != nil {
@@ -92,30 +93,30 @@ func (t *jsonTree) token() (json.Token, error) {
 	return token, err
 }
 
-// scalar returns a node of tok at the position.
+// scalar returns a node of a token at the position.
 func (t *jsonTree) scalar(tok json.Token) *yaml.Node {
 	node := &yaml.Node{Kind: yaml.ScalarNode, Line: t.line, Column: t.column()}
-	switch v := tok.(type) {
+	switch value := tok.(type) {
 	case string:
-		node.Tag, node.Value, node.Style = "!!str", v, yaml.DoubleQuotedStyle
+		node.Tag, node.Value, node.Style = "!!str", value, yaml.DoubleQuotedStyle
 	case json.Number:
-		node.Tag, node.Value = "!!int", v.String()
+		node.Tag, node.Value = "!!int", value.String()
 		if strings.ContainsAny(node.Value, ".eE") {
 			node.Tag = "!!float"
 		}
 	case bool:
-		node.Tag, node.Value = "!!bool", fmt.Sprint(v)
+		node.Tag, node.Value = "!!bool", fmt.Sprint(value)
 	case nil:
 		node.Tag, node.Value = "!!null", "null"
 	}
 	return node
 }
 
-func (t *jsonTree) advance(to int) {
-	for t.offset < to {
-		i := bytes.IndexByte(t.text[t.offset:to], '\n')
+func (t *jsonTree) advance(end int) {
+	for t.offset < end {
+		i := bytes.IndexByte(t.text[t.offset:end], '\n')
 		if i < 0 {
-			t.offset = to
+			t.offset = end
 			return
 		}
 		t.offset += i + 1

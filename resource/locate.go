@@ -9,57 +9,57 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Istio's validation knows no lines, and rarely names the field. A value or a field in its message can be located if
-// the object has only one of it.
+// Istio's validation has no lines, and rarely names the field. A value or a field in its message can be located if the
+// object has only one of it.
 
-// maxLocated is how many nodes of an object are looked at for that.
+// maxLocated bounds the nodes of an object that are searched for it.
 const maxLocated = 10_000
 
 // locate adds the places of fields to the findings of a verdict, if they can be found. No other goroutine uses the
 // verdict yet.
-func (d *decoder) locate(root *yaml.Node, v *verdict) {
-	if len(v.errs)+len(v.warnings) == 0 {
+func (d *decoder) locate(root *yaml.Node, result *verdict) {
+	if len(result.errs)+len(result.warnings) == 0 {
 		return
 	}
 	index := indexOf(root)
-	for _, list := range []Errors{v.errs, v.warnings} {
-		for _, e := range list {
-			if n := index.find(root, e.Err.Error()); n != nil {
-				e.line, e.column = d.base+n.Line, n.Column
-				e.Origin.Place = fmt.Sprintf("%s:%d:%d", d.path, e.line, e.column)
+	for _, list := range []Errors{result.errs, result.warnings} {
+		for _, finding := range list {
+			if node := index.find(root, finding.Err.Error()); node != nil {
+				finding.line, finding.column = d.base+node.Line, node.Column
+				finding.Origin.Place = fmt.Sprintf("%s:%d:%d", d.path, finding.line, finding.column)
 			}
 		}
 	}
 }
 
-// fieldIndex has the keys and values of an object that occur in it but once; nil for those that occur more often.
+// fieldIndex has the keys and values that occur once in an object; nil for those that occur more often.
 type fieldIndex struct{ keys, values map[string]*yaml.Node }
 
 func indexOf(root *yaml.Node) fieldIndex {
-	x := fieldIndex{make(map[string]*yaml.Node), make(map[string]*yaml.Node)}
+	index := fieldIndex{make(map[string]*yaml.Node), make(map[string]*yaml.Node)}
 	once := func(nodes map[string]*yaml.Node, node *yaml.Node) {
-		if _, again := nodes[node.Value]; again {
+		if _, isDuplicate := nodes[node.Value]; isDuplicate {
 			nodes[node.Value] = nil
 		} else {
 			nodes[node.Value] = node
 		}
 	}
-	left := maxLocated
+	remaining := maxLocated
 	var walk func(n *yaml.Node)
 	walk = func(node *yaml.Node) {
-		if left--; left < 0 {
+		if remaining--; remaining < 0 {
 			return
 		}
 		switch node.Kind {
 		case yaml.ScalarNode:
-			once(x.values, node)
+			once(index.values, node)
 		case yaml.SequenceNode:
 			for _, item := range node.Content {
 				walk(item)
 			}
 		case yaml.MappingNode:
 			for i := 0; i+1 < len(node.Content); i += 2 {
-				once(x.keys, node.Content[i])
+				once(index.keys, node.Content[i])
 				walk(node.Content[i+1])
 			}
 		}
@@ -67,10 +67,10 @@ func indexOf(root *yaml.Node) fieldIndex {
 	if spec := valueOf(root, "spec"); spec != nil {
 		walk(spec)
 	}
-	if left < 0 {
+	if remaining < 0 {
 		return fieldIndex{} // a value that seems unique may occur again
 	}
-	return x
+	return index
 }
 
 // find returns the node that a message is about, or nil.
@@ -116,7 +116,7 @@ const (
 	rankQuoted
 )
 
-// valueRank says how likely a word of a message is the value of the object that is like it, rather than one of the
+// valueRank returns how likely a word of a message is the equal value of the object, rather than a word of the
 // language.
 func valueRank(word, message string) int {
 	switch {
@@ -185,33 +185,33 @@ func valueOf(node *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// FieldPlace returns the place (file:line:column) of a field such as spec.http[0].route. Place (file:line) is where
-// text has the object of a name, and is returned if the field is not found.
+// FieldPlace returns the place (file:line:column) of a field such as spec.http[0].route. place (file:line) is the place
+// of the object with the name in text. FieldPlace returns it if it does not find the field.
 func FieldPlace(text []byte, place, name, field string) string {
 	i := strings.LastIndexByte(place, ':')
 	if i < 0 || !strings.HasPrefix(field, "spec.") {
 		return place
 	}
-	var found *yaml.Node
+	var match *yaml.Node
 	var search func(n *yaml.Node)
 	search = func(node *yaml.Node) {
 		if node.Kind == yaml.MappingNode && strconv.Itoa(node.Line) == place[i+1:] {
-			if of := follow(node, "metadata.name"); found == nil || of != nil && of.Value == name {
-				found = node
+			if candidate := follow(node, "metadata.name"); match == nil || candidate != nil && candidate.Value == name {
+				match = node
 			}
 		}
 		for _, child := range node.Content {
 			search(child)
 		}
 	}
-	for decoder := yaml.NewDecoder(bytes.NewReader(text)); found == nil; {
+	for decoder := yaml.NewDecoder(bytes.NewReader(text)); match == nil; {
 		var document yaml.Node
 		if decoder.Decode(&document) != nil {
 			return place
 		}
 		search(&document)
 	}
-	if n := follow(found, field); n != nil {
+	if n := follow(match, field); n != nil {
 		return fmt.Sprintf("%s:%d:%d", place[:i], n.Line, n.Column)
 	}
 	return place

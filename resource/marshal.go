@@ -19,8 +19,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// MarshalYAML returns r as a YAML document that `kubectl apply` and Decode take, in the preferred version of its API.
-// Fields of the spec that this version of the API does not know are not shown.
+// MarshalYAML returns a resource as a YAML document that `kubectl apply` and Decode take, in the preferred version of
+// its API. Unknown fields of the spec are not shown.
 func MarshalYAML(resource *Resource) ([]byte, error) {
 	node, err := document(resource)
 	if err != nil {
@@ -44,7 +44,7 @@ func MarshalJSON(r *Resource) ([]byte, error) {
 	return appendJSON(nil, node), nil
 }
 
-// document returns r as a tree.
+// document returns a resource as a tree.
 func document(resource *Resource) (*yaml.Node, error) {
 	schema, ok := schemaByKind[resource.key.Kind]
 	if !ok {
@@ -75,17 +75,17 @@ func document(resource *Resource) (*yaml.Node, error) {
 	), nil
 }
 
-// messageNode returns m as the JSON mapping of protobuf has it, with the fields in the order of their declaration.
-// Integers of 64 bits are numbers, as the CRDs want them, not strings.
+// messageNode returns a message as the JSON mapping of protobuf has it, with the fields in the order of their
+// declaration. Integers of 64 bits are numbers, as the CRDs require, not strings.
 func messageNode(message protoreflect.Message) *yaml.Node {
-	switch v := message.Interface().(type) {
+	switch value := message.Interface().(type) {
 	case *durationpb.Duration:
-		return text(formatDuration(v))
+		return text(formatDuration(value))
 	case *timestamppb.Timestamp:
-		return text(v.AsTime().Format(time.RFC3339Nano))
+		return text(value.AsTime().Format(time.RFC3339Nano))
 	case *structpb.Value:
-		if fd := message.WhichOneof(message.Descriptor().Oneofs().Get(0)); fd != nil && fd.Enum() == nil {
-			return scalarNode(fd, message.Get(fd))
+		if field := message.WhichOneof(message.Descriptor().Oneofs().Get(0)); field != nil && field.Enum() == nil {
+			return scalarNode(field, message.Get(field))
 		}
 		return plain("!!null", "null")
 	}
@@ -95,9 +95,9 @@ func messageNode(message protoreflect.Message) *yaml.Node {
 	}
 	node := mapping()
 	for i := range fields.Len() {
-		fd := fields.Get(i)
-		if message.Has(fd) {
-			put(node, fd.JSONName(), fieldNode(fd, message.Get(fd)))
+		field := fields.Get(i)
+		if message.Has(field) {
+			put(node, field.JSONName(), fieldNode(field, message.Get(field)))
 		}
 	}
 	return node
@@ -122,50 +122,50 @@ func fieldNode(field protoreflect.FieldDescriptor, value protoreflect.Value) *ya
 	return scalarNode(field, value)
 }
 
-// scalarNode returns one value of fd, whether a scalar or a message.
-func scalarNode(field protoreflect.FieldDescriptor, v protoreflect.Value) *yaml.Node {
+// scalarNode returns one value of a field, whether a scalar or a message.
+func scalarNode(field protoreflect.FieldDescriptor, content protoreflect.Value) *yaml.Node {
 	switch field.Kind() {
 	case protoreflect.MessageKind, protoreflect.GroupKind:
-		return messageNode(v.Message())
+		return messageNode(content.Message())
 	case protoreflect.StringKind:
-		return text(v.String())
+		return text(content.String())
 	case protoreflect.BytesKind:
-		return text(base64.StdEncoding.EncodeToString(v.Bytes()))
+		return text(base64.StdEncoding.EncodeToString(content.Bytes()))
 	case protoreflect.EnumKind:
-		if value := field.Enum().Values().ByNumber(v.Enum()); value != nil {
+		if value := field.Enum().Values().ByNumber(content.Enum()); value != nil {
 			return text(string(value.Name()))
 		}
-		return plain("!!int", strconv.Itoa(int(v.Enum())))
+		return plain("!!int", strconv.Itoa(int(content.Enum())))
 	case protoreflect.BoolKind:
-		return plain("!!bool", strconv.FormatBool(v.Bool()))
+		return plain("!!bool", strconv.FormatBool(content.Bool()))
 	case protoreflect.FloatKind:
-		return number(v.Float(), 32)
+		return number(content.Float(), 32)
 	case protoreflect.DoubleKind:
-		return number(v.Float(), 64)
+		return number(content.Float(), 64)
 	}
-	return plain("!!int", v.String())
+	return plain("!!int", content.String())
 }
 
-// number returns f in the form that both YAML and JSON read as the same number, or, if it has none, as a string.
-func number(f float64, bits int) *yaml.Node {
+// number returns a value in the form that both YAML and JSON read as the same number, or, if it has none, as a string.
+func number(value float64, bits int) *yaml.Node {
 	switch {
-	case math.IsNaN(f):
+	case math.IsNaN(value):
 		return text("NaN")
-	case math.IsInf(f, 1):
+	case math.IsInf(value, 1):
 		return text("Infinity")
-	case math.IsInf(f, -1):
+	case math.IsInf(value, -1):
 		return text("-Infinity")
-	case f == math.Trunc(f) && math.Abs(f) < 1e15 && !(f == 0 && math.Signbit(f)):
-		return plain("!!int", strconv.FormatFloat(f, 'f', -1, bits))
+	case value == math.Trunc(value) && math.Abs(value) < 1e15 && !(value == 0 && math.Signbit(value)):
+		return plain("!!int", strconv.FormatFloat(value, 'f', -1, bits))
 	}
-	s := strconv.FormatFloat(f, 'g', -1, bits)
-	if !strings.ContainsAny(s, ".e") {
-		s += ".0" // -0, and integers that are too big to be read as such
+	digits := strconv.FormatFloat(value, 'g', -1, bits)
+	if !strings.ContainsAny(digits, ".e") {
+		digits += ".0" // -0, and integers that are too big to be read as such
 	}
-	return plain("!!float", s)
+	return plain("!!float", digits)
 }
 
-// formatDuration returns the seconds that d is, with as many digits as needed.
+// formatDuration returns a duration in seconds, with as many digits as needed.
 func formatDuration(d *durationpb.Duration) string {
 	sign, seconds, nanos := "", d.Seconds, d.Nanos
 	if seconds < 0 || nanos < 0 {
@@ -200,8 +200,8 @@ func plain(tag, value string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value}
 }
 
-// text returns a string, which the encoder puts in quotes if it would be read as something else by YAML 1.2, and we
-// do if by 1.1.
+// text returns a string. The encoder puts it in quotes if YAML 1.2 would read it as another type, and text does if YAML
+// 1.1 would.
 func text(s string) *yaml.Node {
 	node := plain("!!str", s)
 	if _, old := oldBool(s); old || s == "<<" || s == "=" || base60(s) {
@@ -210,12 +210,12 @@ func text(s string) *yaml.Node {
 	return node
 }
 
-// base60 reports whether s looks as numbers in base 60 do in YAML 1.1: "12:30".
+// base60 reports whether a text looks like a number in base 60 of YAML 1.1: "12:30".
 func base60(s string) bool {
 	return strings.Contains(s, ":") && strings.Trim(s, "0123456789:._+-") == ""
 }
 
-// appendJSON appends the tree n, which has no aliases, as JSON.
+// appendJSON appends a tree without aliases as JSON.
 func appendJSON(b []byte, node *yaml.Node) []byte {
 	switch node.Kind {
 	case yaml.MappingNode:
@@ -244,10 +244,10 @@ func appendJSON(b []byte, node *yaml.Node) []byte {
 	return append(b, node.Value...)
 }
 
-func appendJSONText(b []byte, s string) []byte {
+func appendJSONText(b []byte, value string) []byte {
 	var buffer bytes.Buffer
-	enc := json.NewEncoder(&buffer)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string can always be encoded
+	encoder := json.NewEncoder(&buffer)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(value) // a string can always be encoded
 	return append(b, bytes.TrimSuffix(buffer.Bytes(), []byte("\n"))...)
 }

@@ -28,7 +28,7 @@ const (
 	mapKey, mapValue                                                                       = 1, 2
 )
 
-// EncodeMCP returns r in the form for istiod: the encoded google.protobuf.Any that is an element of
+// EncodeMCP returns a resource in the form for istiod: the encoded google.protobuf.Any that is an element of
 // DiscoveryResponse.resources. Its type is MCPTypeURL, or for a Bare kind that of the spec. The bytes are the same for
 // the same resource in every process: the deterministic encoding of proto.Marshal.
 //
@@ -65,26 +65,26 @@ func appendMetadata(b []byte, resource *Resource) []byte {
 	return appendMap(appendMap(b, metadataLabels, resource.labels), metadataAnnotations, resource.annotations)
 }
 
-// DecodeMCP reads the resource that an element of DiscoveryResponse.resources carries. The kind is that of typeURL, the
-// type that was asked for ("networking.istio.io/v1/ServiceEntry", in any of its versions). The body is kept as it was
-// received and is not checked: Validate does that. A creation time of 1970 or of the year 1, as istiod sends it for
-// objects read from files, is none. The version that the sender gave is not kept.
-func DecodeMCP(typeURL string, a *anypb.Any) (*Resource, error) {
+// DecodeMCP reads the resource in an element of DiscoveryResponse.resources. The kind is that of typeURL, the
+// subscribed type ("networking.istio.io/v1/ServiceEntry", in any of its versions). The body is kept as received and is
+// not checked: Validate does that. A creation time of 1970 or of the year 1, which istiod sends for objects read from
+// files, counts as none. The version of the sender is not kept.
+func DecodeMCP(typeURL string, element *anypb.Any) (*Resource, error) {
 	schema, ok := SchemaByTypeURL(typeURL)
 	if !ok {
 		return nil, fmt.Errorf("unknown type URL %q", typeURL)
 	}
 	if schema.Bare {
-		if err := checkBodyURL(schema, a.GetTypeUrl()); err != nil {
+		if err := checkBodyURL(schema, element.GetTypeUrl()); err != nil {
 			return nil, err
 		}
-		return FromBody(Meta{Key: Key{Kind: schema.Kind, Name: meshConfigName}}, a.GetValue()), nil
+		return FromBody(Meta{Key: Key{Kind: schema.Kind, Name: meshConfigName}}, element.GetValue()), nil
 	}
-	if got := messageName(a.GetTypeUrl()); got != messageName(MCPTypeURL) {
-		return nil, fmt.Errorf("%s: resource of type %q, want %s", schema.Kind, a.GetTypeUrl(), MCPTypeURL)
+	if got := messageName(element.GetTypeUrl()); got != messageName(MCPTypeURL) {
+		return nil, fmt.Errorf("%s: resource of type %q, want %s", schema.Kind, element.GetTypeUrl(), MCPTypeURL)
 	}
 	var resource mcp.Resource
-	if err := a.UnmarshalTo(&resource); err != nil {
+	if err := element.UnmarshalTo(&resource); err != nil {
 		return nil, fmt.Errorf("%s: decode: %w", schema.Kind, err)
 	}
 	namespace, name, ok := strings.Cut(resource.GetMetadata().GetName(), "/")
@@ -158,11 +158,11 @@ func appendText(b []byte, number protowire.Number, parts ...string) []byte {
 	return b
 }
 
-func appendVarint(b []byte, number protowire.Number, v uint64) []byte {
-	if v == 0 {
+func appendVarint(b []byte, number protowire.Number, value uint64) []byte {
+	if value == 0 {
 		return b
 	}
-	return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), v)
+	return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), value)
 }
 
 // appendHeader begins a message or string of size bytes.
@@ -171,15 +171,16 @@ func appendHeader(b []byte, num protowire.Number, size int) []byte {
 }
 
 // appendMap appends the entries of a map. Keys and values are encoded even if empty.
-func appendMap(b []byte, number protowire.Number, m map[string]string) []byte {
-	if len(m) == 0 {
+func appendMap(b []byte, number protowire.Number, entries map[string]string) []byte {
+	if len(entries) == 0 {
 		return b
 	}
 	var space [16]string // spares an allocation
-	for _, k := range appendSortedKeys(space[:0], m) {
-		b = appendHeader(b, number, 2+protowire.SizeBytes(len(k))+protowire.SizeBytes(len(m[k]))) // a tag has one byte
-		b = append(appendHeader(b, mapKey, len(k)), k...)
-		b = append(appendHeader(b, mapValue, len(m[k])), m[k]...)
+	for _, key := range appendSortedKeys(space[:0], entries) {
+		// A tag has one byte.
+		b = appendHeader(b, number, 2+protowire.SizeBytes(len(key))+protowire.SizeBytes(len(entries[key])))
+		b = append(appendHeader(b, mapKey, len(key)), key...)
+		b = append(appendHeader(b, mapValue, len(entries[key])), entries[key]...)
 	}
 	return b
 }

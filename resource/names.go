@@ -54,23 +54,23 @@ func CheckNamespace(namespace string) error {
 // checkMeta checks labels and annotations. The errors are in order of their text.
 func checkMeta(meta Meta) []error {
 	var errs []error
-	for k, v := range meta.Labels {
-		if err := CheckLabelKey(k); err != nil {
+	for key, value := range meta.Labels {
+		if err := CheckLabelKey(key); err != nil {
 			errs = append(errs, fmt.Errorf("metadata.labels: %w", err))
 		}
-		if err := CheckLabelValue(v); err != nil {
-			errs = append(errs, fmt.Errorf("metadata.labels[%q]: %w", k, err))
+		if err := CheckLabelValue(value); err != nil {
+			errs = append(errs, fmt.Errorf("metadata.labels[%q]: %w", key, err))
 		}
 	}
 	size := 0
-	for k, v := range meta.Annotations {
-		if err := CheckAnnotationKey(k); err != nil {
+	for key, value := range meta.Annotations {
+		if err := CheckAnnotationKey(key); err != nil {
 			errs = append(errs, fmt.Errorf("metadata.annotations: %w", err))
 		}
-		if !utf8.ValidString(v) {
-			errs = append(errs, fmt.Errorf("metadata.annotations[%q]: not valid UTF-8", k))
+		if !utf8.ValidString(value) {
+			errs = append(errs, fmt.Errorf("metadata.annotations[%q]: not valid UTF-8", key))
 		}
-		size += len(k) + len(v)
+		size += len(key) + len(value)
 	}
 	if size > MaxAnnotations {
 		errs = append(errs, errors.New("metadata.annotations: larger than 256 KiB together"))
@@ -79,17 +79,17 @@ func checkMeta(meta Meta) []error {
 	return errs
 }
 
-// MaxAnnotations is how many bytes the annotations of an object may have together.
+// MaxAnnotations bounds the bytes of all annotations of an object together.
 const MaxAnnotations = 256 << 10
 
 // CheckLabelValue returns an error of the value of a label.
-func CheckLabelValue(v string) error {
+func CheckLabelValue(value string) error {
 	switch {
-	case len(v) > 63:
+	case len(value) > 63:
 		return errors.New("longer than 63 characters")
-	case v != "" && !names.IsLabelText(v):
+	case value != "" && !names.IsLabelText(value):
 		return fmt.Errorf("%q is not a label value: only letters, digits, '-', '_' and '.', with a letter or digit at "+
-			"either end", v)
+			"either end", value)
 	}
 	return nil
 }

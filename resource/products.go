@@ -11,7 +11,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// MaxProducts is how much memory, in bytes, the products of one object may take by default. All objects of a namespace
+// MaxProducts bounds by default the memory, in bytes, of the products of one object. All objects of a namespace
 // together have the same limit, see Multiplied. A ServiceEntry of 1,000 hosts and 2 ports has 36 MB of products.
 const MaxProducts = 256 << 20
 
@@ -54,36 +54,37 @@ func CheckProducts(resource *Resource, most int64) error {
 // text.
 func Products(spec proto.Message) (bytes int64, factors string) {
 	size := int64(proto.Size(spec))
-	switch s := spec.(type) {
+	switch typed := spec.(type) {
 	case *networking.VirtualService:
-		hosts, gateways := int64(len(s.GetHosts())), int64(max(len(s.GetGateways()), 1))
-		routes, first, further := virtualServiceProducts(s)
+		hosts, gateways := int64(len(typed.GetHosts())), int64(max(len(typed.GetGateways()), 1))
+		routes, first, further := virtualServiceProducts(typed)
 		return gateways * (first + max(hosts-1, 0)*further),
 			fmt.Sprintf("%d hosts × %d routes × %d gateways", hosts, routes, gateways)
 	case *networking.ServiceEntry:
-		hosts, ports := int64(len(s.GetHosts())), int64(len(s.GetPorts()))
-		return hosts * ports * portProducts(s), fmt.Sprintf("%d hosts × %d ports × (%d endpoints + %d addresses)",
-			hosts, ports, len(s.GetEndpoints()), len(s.GetAddresses()))
+		hosts, ports := int64(len(typed.GetHosts())), int64(len(typed.GetPorts()))
+		return hosts * ports * portProducts(typed), fmt.Sprintf("%d hosts × %d ports × (%d endpoints + %d addresses)",
+			hosts, ports, len(typed.GetEndpoints()), len(typed.GetAddresses()))
 	case *networking.DestinationRule:
-		subsets := int64(len(s.GetSubsets()))
-		bytes = (1+subsets)*(portCost+multiplier*int64(proto.Size(s.GetTrafficPolicy()))) + multiplier*sizeOf(s.GetSubsets())
+		subsets := int64(len(typed.GetSubsets()))
+		bytes = (1+subsets)*(portCost+multiplier*int64(proto.Size(typed.GetTrafficPolicy()))) +
+			multiplier*sizeOf(typed.GetSubsets())
 		return chains * bytes, fmt.Sprintf("%d subsets × %d ports", subsets, chains)
 	case *networking.EnvoyFilter:
-		patches := int64(len(s.GetConfigPatches()))
+		patches := int64(len(typed.GetConfigPatches()))
 		return patches*patchCost + chains*multiplier*size, fmt.Sprintf("%d patches", patches)
 	case *networking.Gateway:
-		servers := int64(len(s.GetServers()))
+		servers := int64(len(typed.GetServers()))
 		return servers*portCost + multiplier*size, fmt.Sprintf("%d servers", servers)
 	case *networking.Sidecar:
-		listeners := int64(len(s.GetEgress()) + len(s.GetIngress()))
+		listeners := int64(len(typed.GetEgress()) + len(typed.GetIngress()))
 		return listeners*portCost + multiplier*size, fmt.Sprintf("%d listeners", listeners)
 	}
 	return portCost + chains*(endpointCost+multiplier*size), fmt.Sprintf("%d bytes × %d filter chains", size, chains)
 }
 
-// Multiplied estimates the part of the products of an object, in bytes, that it would not have if it named one host
-// only, or if each of its hosts and ports were an object of its own. It counts against the limit of a namespace. The
-// routes of a delegate multiply by the routes that delegate to it; lookup returns the object of a key, or nil.
+// Multiplied estimates the part of the products of an object, in bytes, that exists only because it has several hosts
+// and ports: an object for each host and port would not have it. It counts against the limit of a namespace. The routes
+// of a delegate multiply by the routes that delegate to it; lookup returns the object of a key, or nil.
 func Multiplied(resource *Resource, lookup func(Key) *Resource) int64 {
 	if resource == nil || resource.Key().Kind != ServiceEntry && resource.Key().Kind != VirtualService ||
 		CountFields(resource.body, hostsField) < 2 && (resource.Key().Kind == ServiceEntry || !delegates(resource.body)) {
@@ -93,20 +94,20 @@ func Multiplied(resource *Resource, lookup func(Key) *Resource) int64 {
 	if err != nil {
 		return 0
 	}
-	switch s := spec.(type) {
+	switch typed := spec.(type) {
 	case *networking.VirtualService:
-		hosts, gateways := int64(len(s.GetHosts())), int64(max(len(s.GetGateways()), 1))
-		_, _, further := virtualServiceProducts(s)
-		return (further*max(hosts-1, 0) + delegated(s, resource.Key().Namespace, lookup)*hosts) * gateways
+		hosts, gateways := int64(len(typed.GetHosts())), int64(max(len(typed.GetGateways()), 1))
+		_, _, further := virtualServiceProducts(typed)
+		return (further*max(hosts-1, 0) + delegated(typed, resource.Key().Namespace, lookup)*hosts) * gateways
 	case *networking.ServiceEntry:
-		hosts, ports := int64(len(s.GetHosts())), int64(len(s.GetPorts()))
-		return max(0, (hosts-1)*ports*portProducts(s)-(hosts+ports)*portCost)
+		hosts, ports := int64(len(typed.GetHosts())), int64(len(typed.GetPorts()))
+		return max(0, (hosts-1)*ports*portProducts(typed)-(hosts+ports)*portCost)
 	}
 	return 0
 }
 
-// Selection returns the workload selector of a ServiceEntry, and how many endpoints it makes of a workload. It returns
-// nil for other objects.
+// Selection returns the workload selector of a ServiceEntry, and the number of endpoints that it makes of one workload.
+// It returns nil for other objects.
 func Selection(resource *Resource) (labels map[string]string, endpoints int64) {
 	if resource == nil || resource.Key().Kind != ServiceEntry || CountFields(resource.body, selectorField) == 0 {
 		return nil, 0
@@ -119,7 +120,7 @@ func Selection(resource *Resource) (labels map[string]string, endpoints int64) {
 	return s.GetWorkloadSelector().GetLabels(), int64(len(s.GetHosts())) * int64(len(s.GetPorts()))
 }
 
-// Workload returns the labels of a WorkloadEntry and the bytes of one endpoint that it is, or nil.
+// Workload returns the labels of a WorkloadEntry, or nil, and the bytes of its endpoint.
 func Workload(resource *Resource) (labels map[string]string, bytes int64) {
 	if resource == nil || resource.Key().Kind != WorkloadEntry {
 		return nil, 0
@@ -191,7 +192,7 @@ const (
 	delegateField = 20 // of an HTTPRoute
 )
 
-// CountFields returns how many fields of a number an encoded message has, up to the first error.
+// CountFields counts the fields of a number in an encoded message, up to the first error.
 func CountFields(body []byte, number protowire.Number) (count int) {
 	for range fields(body, number) {
 		count++
@@ -213,12 +214,12 @@ func delegates(body []byte) bool {
 func fields(body []byte, number protowire.Number) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for len(body) > 0 {
-			n, kind, size := protowire.ConsumeTag(body)
+			current, kind, size := protowire.ConsumeTag(body)
 			if size < 0 {
 				return
 			}
-			value := protowire.ConsumeFieldValue(n, kind, body[size:])
-			if value < 0 || n == number && !yield(body[size:size+value]) {
+			value := protowire.ConsumeFieldValue(current, kind, body[size:])
+			if value < 0 || current == number && !yield(body[size:size+value]) {
 				return
 			}
 			body = body[size+value:]
@@ -227,17 +228,17 @@ func fields(body []byte, number protowire.Number) iter.Seq[[]byte] {
 }
 
 // portProducts returns the bytes of one port of one host.
-func portProducts(s *networking.ServiceEntry) int64 {
+func portProducts(entry *networking.ServiceEntry) int64 {
 	names := int64(0)
-	for _, name := range s.GetSubjectAltNames() {
+	for _, name := range entry.GetSubjectAltNames() {
 		names += int64(len(name))
 	}
-	return portCost + int64(len(s.GetAddresses()))*addressCost + int64(len(s.GetEndpoints()))*endpointCost +
-		multiplier*(sizeOf(s.GetEndpoints())+names)
+	return portCost + int64(len(entry.GetAddresses()))*addressCost + int64(len(entry.GetEndpoints()))*endpointCost +
+		multiplier*(sizeOf(entry.GetEndpoints())+names)
 }
 
-// virtualServiceProducts returns how many routes a VirtualService has, and their bytes for one host and for each
-// further one.
+// virtualServiceProducts returns the number of routes of a VirtualService, and their bytes for the first host and for
+// each further one.
 func virtualServiceProducts(s *networking.VirtualService) (routes, first, further int64) {
 	http, httpBytes := routeProducts(s.GetHttp(), (*networking.HTTPRoute).GetMatch)
 	tls, tlsBytes := routeProducts(s.GetTls(), (*networking.TLSRoute).GetMatch)

@@ -1,4 +1,4 @@
-// Package resource defines the value that every part of tributary speaks: a mesh configuration object, identified by
+// Package resource defines the value that all parts of tributary exchange: a mesh configuration object, identified by
 // Key, carried as its encoded protobuf body, versioned by its content.
 package resource
 
@@ -49,12 +49,12 @@ type Ref struct {
 // Key returns the key.
 func (r Ref) Key() Key { return Key(r) }
 
-// Origin says where a resource came from, for people.
+// Origin is the place that a resource came from, for people.
 type Origin struct {
 	Source string // name of the config source
 	Place  string // a place that a person can open: "rules/reviews.yaml:14", "consul dc1 service reviews"
 	Group  string // of the source: its unit of publishing, such as a file
-	Rules  string // of the source's transforms, those that made a difference, separated by "; "
+	Rules  string // the effective transforms of the source, separated by "; "
 }
 
 // String returns the place, prefixed by the source if there is one.
@@ -80,10 +80,10 @@ type Resource struct {
 	seen        int64   // in nanoseconds after 1970; 0 if unknown
 	origin      Origin
 	original    *Resource // before the transforms of its source; nil without a difference
-	verdict     *verdict  // of Validate, if it has been asked already; nil otherwise
+	verdict     *verdict  // the result of Validate; nil before the first call
 }
 
-// Meta is everything about a resource but its spec.
+// Meta has all parts of a resource but its spec.
 type Meta struct {
 	Key         Key
 	Labels      map[string]string
@@ -152,7 +152,7 @@ func (r *Resource) Seen() time.Time {
 	return time.Unix(0, r.seen).UTC()
 }
 
-// Origin says where the resource came from.
+// Origin returns the place that the resource came from.
 func (r *Resource) Origin() Origin { return r.origin }
 
 // Meta returns all but the spec. Its maps must not be modified.
@@ -195,7 +195,7 @@ func (r *Resource) WithOriginal(original *Resource) *Resource {
 	return &c
 }
 
-// SameOrigin reports whether a and b come from the same place, and were made of the same.
+// SameOrigin reports whether two resources come from the same place and have the same original.
 func SameOrigin(a, b *Resource) bool { return a.origin == b.origin && Equal(a.original, b.original) }
 
 // Spec decodes the body into a new message of the kind's type, which the caller owns.
@@ -211,12 +211,12 @@ func (r *Resource) Spec() (proto.Message, error) {
 	return spec, nil
 }
 
-// Equal reports whether a and b have the same key and content.
-func Equal(resource, b *Resource) bool {
-	if resource == nil || b == nil {
-		return resource == b
+// Equal reports whether two resources have the same key and content.
+func Equal(first, second *Resource) bool {
+	if first == nil || second == nil {
+		return first == second
 	}
-	return resource.key == b.key && resource.version == b.version
+	return first.key == second.key && first.version == second.version
 }
 
 // appendSortedKeys appends the keys of m in order.
@@ -235,17 +235,17 @@ const hashLen = 22
 // characters.
 func contentHash(labels, annotations map[string]string, body []byte) string {
 	var space [1024]byte // spares allocations for most
-	buf := space[:0]
+	encoded := space[:0]
 	var keys [16]string
-	for _, m := range []map[string]string{labels, annotations} {
-		buf = binary.AppendUvarint(buf, uint64(len(m)))
-		for _, k := range appendSortedKeys(keys[:0], m) {
-			buf = appendString(buf, k)
-			buf = appendString(buf, m[k])
+	for _, values := range []map[string]string{labels, annotations} {
+		encoded = binary.AppendUvarint(encoded, uint64(len(values)))
+		for _, key := range appendSortedKeys(keys[:0], values) {
+			encoded = appendString(encoded, key)
+			encoded = appendString(encoded, values[key])
 		}
 	}
-	buf = append(buf, body...)
-	sum := sha256.Sum256(buf)
+	encoded = append(encoded, body...)
+	sum := sha256.Sum256(encoded)
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
@@ -260,10 +260,10 @@ func versionOf(hash string, created instant) string {
 		return hash
 	}
 	var space [48]byte
-	b := append(space[:0], hash...)
-	b = strconv.AppendInt(append(b, '.'), created.seconds, 36)
+	version := append(space[:0], hash...)
+	version = strconv.AppendInt(append(version, '.'), created.seconds, 36)
 	if created.nanos != 0 {
-		b = strconv.AppendInt(append(b, '.'), int64(created.nanos), 36)
+		version = strconv.AppendInt(append(version, '.'), int64(created.nanos), 36)
 	}
-	return string(b)
+	return string(version)
 }

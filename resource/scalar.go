@@ -16,63 +16,68 @@ import (
 	"tributary/internal/words"
 )
 
-// scalar returns the value of a node of target n for fd, which is not a message. It reports errors.
-func (d *decoder) scalar(field protoreflect.FieldDescriptor, node, n *yaml.Node) (value protoreflect.Value, ok bool) {
+// scalar returns the value of a node for a field that is not a message. resolved is the target of the node. It reports
+// errors.
+func (d *decoder) scalar(
+	field protoreflect.FieldDescriptor, node, resolved *yaml.Node,
+) (value protoreflect.Value, ok bool) {
 	switch field.Kind() {
 	case protoreflect.StringKind:
-		s, ok := d.str(node, n)
+		s, ok := d.str(node, resolved)
 		return protoreflect.ValueOfString(s), ok
 	case protoreflect.BoolKind:
-		if b, ok := boolOf(n); ok {
+		if b, ok := boolOf(resolved); ok {
 			return protoreflect.ValueOfBool(b), true
 		}
-		d.fail(node, "want true or false, got %s", d.describe(n))
+		d.fail(node, "want true or false, got %s", d.describe(resolved))
 	case protoreflect.EnumKind:
-		return d.enum(field.Enum(), node, n)
+		return d.enum(field.Enum(), node, resolved)
 	case protoreflect.BytesKind:
-		if b, err := base64Of(n); err == nil {
+		if b, err := base64Of(resolved); err == nil {
 			return protoreflect.ValueOfBytes(b), true
 		}
-		d.fail(node, "want bytes in base64, got %s", d.describe(n))
+		d.fail(node, "want bytes in base64, got %s", d.describe(resolved))
 	case protoreflect.FloatKind, protoreflect.DoubleKind:
-		if f, ok := floatOf(n); ok {
+		if number, ok := floatOf(resolved); ok {
 			if field.Kind() == protoreflect.DoubleKind {
-				return protoreflect.ValueOfFloat64(f), true
+				return protoreflect.ValueOfFloat64(number), true
 			}
-			if math.IsInf(f, 0) || math.Abs(f) <= math.MaxFloat32 || math.IsNaN(f) {
-				return protoreflect.ValueOfFloat32(float32(f)), true
+			if math.IsInf(number, 0) || math.Abs(number) <= math.MaxFloat32 || math.IsNaN(number) {
+				return protoreflect.ValueOfFloat32(float32(number)), true
 			}
 		}
-		d.fail(node, "want a number, got %s", d.describe(n))
+		d.fail(node, "want a number, got %s", d.describe(resolved))
 	default:
-		return d.integer(field, node, n)
+		return d.integer(field, node, resolved)
 	}
 	return value, false
 }
 
 // str returns the string in a node. Numbers and the like are refused, as by kubectl: 1.10, 010 or no are ambiguous.
-func (d *decoder) str(node, n *yaml.Node) (string, bool) {
-	if isText(n) {
-		return n.Value, true
+func (d *decoder) str(node, resolved *yaml.Node) (string, bool) {
+	if isText(resolved) {
+		return resolved.Value, true
 	}
-	if n.Kind == yaml.ScalarNode && !isNull(n) {
-		d.fail(node, "want a string, got %s; put it in quotes", d.describe(n))
+	if resolved.Kind == yaml.ScalarNode && !isNull(resolved) {
+		d.fail(node, "want a string, got %s; put it in quotes", d.describe(resolved))
 	} else {
-		d.fail(node, "want a string, got %s", d.describe(n))
+		d.fail(node, "want a string, got %s", d.describe(resolved))
 	}
 	return "", false
 }
 
-func (d *decoder) enum(ed protoreflect.EnumDescriptor, node, n *yaml.Node) (v protoreflect.Value, ok bool) {
-	values := ed.Values()
+func (d *decoder) enum(
+	descriptor protoreflect.EnumDescriptor, node, resolved *yaml.Node,
+) (number protoreflect.Value, ok bool) {
+	values := descriptor.Values()
 	switch {
-	case n.Kind != yaml.ScalarNode:
-	case n.Tag == "!!str":
-		if value := values.ByName(protoreflect.Name(n.Value)); value != nil {
+	case resolved.Kind != yaml.ScalarNode:
+	case resolved.Tag == "!!str":
+		if value := values.ByName(protoreflect.Name(resolved.Value)); value != nil {
 			return protoreflect.ValueOfEnum(value.Number()), true
 		}
-	case n.Tag == "!!int":
-		if i, ok := intOf(n, 32); ok && values.ByNumber(protoreflect.EnumNumber(i)) != nil {
+	case resolved.Tag == "!!int":
+		if i, ok := intOf(resolved, 32); ok && values.ByNumber(protoreflect.EnumNumber(i)) != nil {
 			return protoreflect.ValueOfEnum(protoreflect.EnumNumber(i)), true
 		}
 	}
@@ -80,12 +85,12 @@ func (d *decoder) enum(ed protoreflect.EnumDescriptor, node, n *yaml.Node) (v pr
 	for i := range names {
 		names[i] = string(values.Get(i).Name())
 	}
-	if guess := words.Nearest(n.Value, names); guess != "" {
-		d.fail(node, "want one of %s, got %s; did you mean %s?", enumerate(names), d.describe(n), guess)
+	if guess := words.Nearest(resolved.Value, names); guess != "" {
+		d.fail(node, "want one of %s, got %s; did you mean %s?", enumerate(names), d.describe(resolved), guess)
 	} else {
-		d.fail(node, "want one of %s, got %s", enumerate(names), d.describe(n))
+		d.fail(node, "want one of %s, got %s", enumerate(names), d.describe(resolved))
 	}
-	return v, false
+	return number, false
 }
 
 func enumerate(names []string) string {
@@ -95,34 +100,36 @@ func enumerate(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-func (d *decoder) integer(field protoreflect.FieldDescriptor, node, n *yaml.Node) (value protoreflect.Value, ok bool) {
+func (d *decoder) integer(
+	field protoreflect.FieldDescriptor, node, resolved *yaml.Node,
+) (value protoreflect.Value, ok bool) {
 	switch field.Kind() {
 	case protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Sfixed32Kind:
-		if i, ok := intOf(n, 32); ok {
+		if i, ok := intOf(resolved, 32); ok {
 			return protoreflect.ValueOfInt32(int32(i)), true
 		}
 	case protoreflect.Int64Kind, protoreflect.Sint64Kind, protoreflect.Sfixed64Kind:
-		if i, ok := intOf(n, 64); ok {
+		if i, ok := intOf(resolved, 64); ok {
 			return protoreflect.ValueOfInt64(i), true
 		}
 	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
-		if u, ok := uintOf(n, 32); ok {
+		if u, ok := uintOf(resolved, 32); ok {
 			return protoreflect.ValueOfUint32(uint32(u)), true
 		}
 	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
-		if u, ok := uintOf(n, 64); ok {
+		if u, ok := uintOf(resolved, 64); ok {
 			return protoreflect.ValueOfUint64(u), true
 		}
 	}
-	if _, ok := floatOf(n); ok {
-		d.fail(node, "want an integer (%s), got %s", field.Kind(), d.describe(n))
+	if _, ok := floatOf(resolved); ok {
+		d.fail(node, "want an integer (%s), got %s", field.Kind(), d.describe(resolved))
 	} else {
-		d.fail(node, "want an integer, got %s", d.describe(n))
+		d.fail(node, "want an integer, got %s", d.describe(resolved))
 	}
 	return value, false
 }
 
-// mapKey returns key as one of a map.
+// mapKey returns a key of a mapping as the key of a map.
 func (d *decoder) mapKey(field protoreflect.FieldDescriptor, key *yaml.Node) (mapKey protoreflect.MapKey, ok bool) {
 	if field.Kind() == protoreflect.StringKind {
 		return protoreflect.ValueOfString(key.Value).MapKey(), true
@@ -136,7 +143,7 @@ func (d *decoder) mapKey(field protoreflect.FieldDescriptor, key *yaml.Node) (ma
 	return value.MapKey(), true
 }
 
-// isNull reports whether n is null or missing.
+// isNull reports whether a node is null or missing.
 func isNull(node *yaml.Node) bool {
 	if node.Kind != yaml.ScalarNode || node.Tag != "!!null" {
 		return false
@@ -148,7 +155,7 @@ func isNull(node *yaml.Node) bool {
 	return false // text with the tag !!null
 }
 
-// isText reports whether n is a string. As for kubectl, that includes times, and merge keys out of place.
+// isText reports whether a node is a string. As for kubectl, that includes times, and merge keys out of place.
 func isText(node *yaml.Node) bool {
 	if node.Kind != yaml.ScalarNode {
 		return false
@@ -156,7 +163,7 @@ func isText(node *yaml.Node) bool {
 	return node.Tag == "!!str" && !isOldBool(node) || node.Tag == "!!timestamp" || node.Tag == "!!merge"
 }
 
-// isOldBool reports whether n is one of the words that are booleans in YAML 1.1, and so for kubectl, but not in 1.2.
+// isOldBool reports whether a node is a word that is a boolean in YAML 1.1, and so for kubectl, but not in 1.2.
 func isOldBool(n *yaml.Node) bool {
 	_, ok := oldBool(n.Value)
 	return ok && n.Kind == yaml.ScalarNode && n.Tag == "!!str" && n.Style == 0
@@ -184,8 +191,8 @@ func boolOf(node *yaml.Node) (value, ok bool) {
 	return false, false
 }
 
-// intOf returns n as an integer. A string is one if it holds a number as in JSON; a number with a fraction or exponent
-// is one if its value is.
+// intOf returns a node as an integer. A string counts if it holds a number as in JSON; a number with a fraction or
+// exponent counts if its value is an integer.
 func intOf(n *yaml.Node, bits int) (int64, bool) {
 	text, ok := integerText(n)
 	if !ok {
@@ -200,11 +207,11 @@ func uintOf(n *yaml.Node, bits int) (uint64, bool) {
 	if !ok {
 		return 0, false
 	}
-	u, err := strconv.ParseUint(strings.TrimPrefix(text, "+"), 0, bits)
+	value, err := strconv.ParseUint(strings.TrimPrefix(text, "+"), 0, bits)
 	if err != nil && text == "-0" {
 		return 0, true
 	}
-	return u, err == nil
+	return value, err == nil
 }
 
 // integerText returns the text of an integer that strconv parses with base 0.
@@ -226,20 +233,19 @@ func integerText(node *yaml.Node) (string, bool) {
 	return "", false
 }
 
-// integral returns a number with fraction or exponent, such as 1.0 or 5e3, as that of an integer, if it is one of 64
-// bits.
-func integral(s string) (string, bool) {
-	if _, exp, ok := strings.Cut(strings.ToLower(s), "e"); ok && len(exp) > 3 {
+// integral converts a number with fraction or exponent, such as 1.0 or 5e3, to an integer of 64 bits, if it is one.
+func integral(text string) (string, bool) {
+	if _, exp, ok := strings.Cut(strings.ToLower(text), "e"); ok && len(exp) > 3 {
 		return "", false // too big, or an expensive way to write 0
 	}
-	rat, ok := new(big.Rat).SetString(s)
-	if !ok || !rat.IsInt() {
+	rational, ok := new(big.Rat).SetString(text)
+	if !ok || !rational.IsInt() {
 		return "", false
 	}
-	return rat.Num().String(), true
+	return rational.Num().String(), true
 }
 
-// floatOf returns n as a number. A string is one if it holds a number as in JSON, or NaN, Infinity, -Infinity.
+// floatOf returns a node as a number. A string counts if it holds a number as in JSON, or NaN, Infinity, -Infinity.
 func floatOf(node *yaml.Node) (float64, bool) {
 	if node.Kind != yaml.ScalarNode {
 		return 0, false
@@ -288,7 +294,7 @@ func parseFloat(s string) (float64, bool) {
 // jsonNumber matches a number as JSON writes them.
 var jsonNumber = regexp.MustCompile(`^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$`)
 
-// base64Of returns the bytes that n stands for: base64, of the standard or the URL alphabet, padded or not.
+// base64Of returns the bytes of a node in base64, of the standard or the URL alphabet, padded or not.
 func base64Of(node *yaml.Node) ([]byte, error) {
 	if node.Kind != yaml.ScalarNode || node.Tag != "!!str" {
 		return nil, fmt.Errorf("not a string")
@@ -303,7 +309,7 @@ func base64Of(node *yaml.Node) ([]byte, error) {
 	return encoding.DecodeString(node.Value)
 }
 
-// isMistagged reports whether the document gives n the tag of a number or boolean that it is not.
+// isMistagged reports whether the document tags a node as a number or boolean, and its text is none.
 func isMistagged(n *yaml.Node) bool {
 	switch plain := (&yaml.Node{Kind: yaml.ScalarNode, Value: n.Value}).ShortTag(); n.Tag {
 	case "!!int", "!!float":
@@ -314,8 +320,8 @@ func isMistagged(n *yaml.Node) bool {
 	return false
 }
 
-// describe describes n for messages. It quotes no scalar of a document that may not be an object: a link may lead to a
-// file of secrets.
+// describe describes a node for messages. It quotes no scalar of a document that may not be an object: a link may lead
+// to a file of secrets.
 func (d *decoder) describe(node *yaml.Node) string {
 	switch node.Kind {
 	case yaml.MappingNode:

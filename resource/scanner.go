@@ -6,17 +6,17 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// scanner parses the part of YAML in which nearly all configuration is written, many times as fast as the YAML parser,
-// which otherwise takes two thirds of a start: block mappings and sequences of scalars that are plain, or in quotes
-// without escapes, on one line; flow collections of these on one line; comments; all of it in ASCII. It leaves a
-// document with anything else, valid or not, to the parser. Its result is that of the parser, with line and column of
-// every node, but without comments. TestScanner and FuzzScanner compare the two.
+// scanner parses the part of YAML that nearly all configuration uses, many times as fast as the YAML parser, which
+// otherwise takes two thirds of a start: block mappings and sequences of scalars that are plain, or in quotes without
+// escapes, on one line; flow collections of these on one line; comments; all in ASCII. It leaves a document with other
+// parts, valid or not, to the parser. Its result is that of the parser, with line and column of every node, but without
+// comments. TestScanner and FuzzScanner compare the two.
 //
 // A scanner that fails continues at the end of an empty text, so that no loop needs to check for failure.
 type scanner struct {
 	text   string // ends with a line break
 	pos    int
-	line   int // that pos is in, from 1
+	line   int // the line of pos, from 1
 	start  int // of the line
 	indent int // of the line, when pos is at its first character; -1 at the end of the text
 	depth  int
@@ -99,7 +99,7 @@ func (s *scanner) endLine() {
 
 func (s *scanner) skipComment() { s.pos += strings.IndexByte(s.text[s.pos:], '\n') }
 
-// skipBlanks returns the character after them.
+// skipBlanks skips blanks, and returns the next character.
 func (s *scanner) skipBlanks() byte {
 	for s.text[s.pos] == ' ' {
 		s.pos++
@@ -124,7 +124,7 @@ func (s *scanner) begin(kind yaml.Kind, tag string, line, column int) *yaml.Node
 	return s.node(kind, tag, line, column)
 }
 
-// end gives n the content that is pending from base on.
+// end gives a node the content that is pending from base on.
 func (s *scanner) end(node *yaml.Node, base int) *yaml.Node {
 	node.Content = s.nodes.list(s.pending[base:])
 	s.pending = s.pending[:base]
@@ -132,38 +132,38 @@ func (s *scanner) end(node *yaml.Node, base int) *yaml.Node {
 	return node
 }
 
-// block reads the block collection that begins at pos, in column col, and goes on to the line after it.
-func (s *scanner) block(col int) *yaml.Node {
+// block reads the block collection that begins at pos, in column blockColumn, and goes on to the line after it.
+func (s *scanner) block(blockColumn int) *yaml.Node {
 	if s.atDash() {
-		return s.sequence(col)
+		return s.sequence(blockColumn)
 	}
-	return s.mapping(col, s.scalar(false))
+	return s.mapping(blockColumn, s.scalar(false))
 }
 
 // mapping is block for a mapping after its first key.
-func (s *scanner) mapping(col int, key *yaml.Node) *yaml.Node {
+func (s *scanner) mapping(blockColumn int, key *yaml.Node) *yaml.Node {
 	node := s.begin(yaml.MappingNode, "!!map", key.Line, key.Column)
 	base := len(s.pending)
 	for {
-		if !s.atColon() || s.column()-col > maxScanKey {
+		if !s.atColon() || s.column()-blockColumn > maxScanKey {
 			return s.fail()
 		}
 		s.pos++
-		value := s.value(col)
+		value := s.value(blockColumn)
 		s.pending = append(s.pending, key, value)
-		if s.indent != col {
+		if s.indent != blockColumn {
 			break
 		}
 		key = s.scalar(false)
 	}
-	if s.indent > col {
+	if s.indent > blockColumn {
 		return s.fail()
 	}
 	return s.end(node, base)
 }
 
-// value reads the value after the colon in a mapping in column col, and goes to the next line.
-func (s *scanner) value(col int) *yaml.Node {
+// value reads the value after the colon in a mapping in column blockColumn, and goes to the next line.
+func (s *scanner) value(blockColumn int) *yaml.Node {
 	line, column := s.line, s.column()
 	if c := s.skipBlanks(); c != '\n' && c != '#' {
 		n := s.inline()
@@ -173,35 +173,35 @@ func (s *scanner) value(col int) *yaml.Node {
 	s.pos = s.start + column - 1
 	s.endLine()
 	switch {
-	case s.indent > col:
+	case s.indent > blockColumn:
 		return s.block(s.indent)
-	case s.indent == col && s.atDash(): // a sequence may be as far left as its key
-		return s.sequence(col)
+	case s.indent == blockColumn && s.atDash(): // a sequence may be as far left as its key
+		return s.sequence(blockColumn)
 	}
 	return s.node(yaml.ScalarNode, "!!null", line, column)
 }
 
 // sequence is block for a sequence.
-func (s *scanner) sequence(col int) *yaml.Node {
-	node := s.begin(yaml.SequenceNode, "!!seq", s.line, col+1)
+func (s *scanner) sequence(blockColumn int) *yaml.Node {
+	node := s.begin(yaml.SequenceNode, "!!seq", s.line, blockColumn+1)
 	base := len(s.pending)
-	for s.indent == col && s.atDash() {
+	for s.indent == blockColumn && s.atDash() {
 		s.pos++
-		item := s.item(col)
+		item := s.item(blockColumn)
 		s.pending = append(s.pending, item)
 	}
-	if s.indent > col {
+	if s.indent > blockColumn {
 		return s.fail()
 	}
 	return s.end(node, base)
 }
 
-// item reads the value after the dash of a sequence in column col, and goes to the next line.
-func (s *scanner) item(col int) *yaml.Node {
+// item reads the value after the dash of a sequence in column blockColumn, and goes to the next line.
+func (s *scanner) item(blockColumn int) *yaml.Node {
 	line, column := s.line, s.column()
 	switch s.skipBlanks() {
 	case '\n':
-		if s.nextLine(); s.indent > col {
+		if s.nextLine(); s.indent > blockColumn {
 			return s.block(s.indent)
 		}
 		return s.node(yaml.ScalarNode, "!!null", line, column)
@@ -287,11 +287,11 @@ func (s *scanner) flowValue() *yaml.Node {
 
 // scalar reads a scalar, inFlow or not. The next character tells a key from a value.
 func (s *scanner) scalar(inFlow bool) *yaml.Node {
-	c := s.text[s.pos]
-	if c == '"' || c == '\'' {
-		return s.quoted(c)
+	first := s.text[s.pos]
+	if first == '"' || first == '\'' {
+		return s.quoted(first)
 	}
-	if !beginsPlain(c, s.text[min(s.pos+1, len(s.text)-1)]) {
+	if !beginsPlain(first, s.text[min(s.pos+1, len(s.text)-1)]) {
 		return s.fail()
 	}
 	end := s.plainEnd(inFlow)
@@ -299,10 +299,10 @@ func (s *scanner) scalar(inFlow bool) *yaml.Node {
 		return s.fail()
 	}
 	value := strings.TrimRight(s.text[s.pos:end], " ")
-	n := s.node(yaml.ScalarNode, plainTag(value), s.line, s.column())
-	n.Value = value
+	node := s.node(yaml.ScalarNode, plainTag(value), s.line, s.column())
+	node.Value = value
 	s.pos += len(value)
-	return n
+	return node
 }
 
 // plainEnd returns where the plain scalar at pos ends, with the blanks after it, or -1 if that is unclear.
@@ -351,21 +351,21 @@ func (s *scanner) quoted(quote byte) *yaml.Node {
 	return node
 }
 
-// beginsPlain reports whether c, before next, begins a plain scalar.
-func beginsPlain(c, next byte) bool {
-	switch c {
+// beginsPlain reports whether a first character, before the next one, begins a plain scalar.
+func beginsPlain(first, next byte) bool {
+	switch first {
 	case '-':
 		return isWord(next)
 	case '/', '.', '_', '+', '<', '=', '(', '$', '~', '^', ';', '\\':
 		return true
 	}
-	return isWord(c)
+	return isWord(first)
 }
 
 func isWord(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' }
 
 // plainTag returns the tag of a plain scalar. The parser's own function decides, except for words, small numbers and
-// IPv4 addresses, for which its result is known.
+// IPv4 addresses: their tags are certain.
 func plainTag(value string) string {
 	switch c := value[0]; {
 	case c >= '1' && c <= '9':
@@ -412,7 +412,7 @@ func (a *arena) reset() {
 	a.lists.reset()
 }
 
-// slab allocates slices. It keeps one block of them, and drops further ones.
+// slab allocates slices. It keeps one block of memory, and drops further blocks.
 type slab[T any] struct {
 	block []T
 	used  int
@@ -424,13 +424,13 @@ const (
 	keptBlock  = 16 << 10
 )
 
-func (s *slab[T]) take(n int) []T {
-	if s.used+n > len(s.block) {
-		s.block = make([]T, max(n, firstBlock, 2*len(s.block)))
+func (s *slab[T]) take(count int) []T {
+	if s.used+count > len(s.block) {
+		s.block = make([]T, max(count, firstBlock, 2*len(s.block)))
 		s.used = 0
 	}
-	taken := s.block[s.used : s.used+n : s.used+n]
-	s.used += n
+	taken := s.block[s.used : s.used+count : s.used+count]
+	s.used += count
 	return taken
 }
 

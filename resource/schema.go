@@ -51,7 +51,7 @@ type Schema struct {
 	Plural     string
 	ShortNames []string              // as in the CRDs of Istio, which give none to some kinds
 	Message    protoreflect.FullName // the type of the spec; its package is not always Group/Version
-	// Bare says that the spec travels as it is, not in an mcp.Resource (MeshConfig). Such a kind is cluster-scoped.
+	// Bare reports that the spec travels as it is, not in an mcp.Resource (MeshConfig). Such a kind is cluster-scoped.
 	Bare bool
 }
 
@@ -113,7 +113,8 @@ var schemas = []*Schema{
 		"wg"),
 }
 
-// schema returns that of a kind. Its versions have spaces between them; messages is the package of its message.
+// schema returns the schema of a kind. versions has spaces between the versions; messages is the package of the spec's
+// message.
 func schema(kind Kind, group, versions, plural, messages string, short ...string) *Schema {
 	message := protoreflect.FullName(messages + "." + string(kind))
 	return &Schema{

@@ -20,12 +20,12 @@ func isShort(host string) bool {
 	return err != nil
 }
 
-// shortHosts calls f with each field of spec that istiod completes if it holds a short host name, with
-// its path. It does without reflection, since it reads every object.
-func shortHosts(spec proto.Message, f func(field string, host *string)) {
+// shortHosts calls visit with each field of spec that istiod completes if it holds a short host name, with its path. It
+// does without reflection, since it reads every object.
+func shortHosts(spec proto.Message, visit func(field string, host *string)) {
 	destination := func(field string, d *networking.Destination) {
 		if d != nil {
-			f(field+".host", &d.Host)
+			visit(field+".host", &d.Host)
 		}
 	}
 	routes := func(kind string, i int, destinations []*networking.RouteDestination) {
@@ -35,10 +35,10 @@ func shortHosts(spec proto.Message, f func(field string, host *string)) {
 	}
 	switch spec := spec.(type) {
 	case *networking.DestinationRule:
-		f("host", &spec.Host)
+		visit("host", &spec.Host)
 	case *networking.VirtualService:
 		for i := range spec.Hosts {
-			f(fmt.Sprintf("hosts[%d]", i), &spec.Hosts[i])
+			visit(fmt.Sprintf("hosts[%d]", i), &spec.Hosts[i])
 		}
 		for i, route := range spec.Http {
 			for k, d := range route.Route {
@@ -72,7 +72,7 @@ func warnShortHosts(resource *Resource, spec proto.Message) (warnings Errors) {
 	return warnings
 }
 
-// DerivedFrom is the annotation that names the origins of a derived object: KIND/NAMESPACE/NAME, ", " between two.
+// DerivedFrom is the annotation that names the origins of a derived object: KIND/NAMESPACE/NAME, separated by ", ".
 const DerivedFrom = "tributary/derived-from"
 
 // RefusedHost is the host of refused backends of the Gateway API. No service has it.
@@ -81,12 +81,12 @@ const RefusedHost = "internal.cluster.local"
 // GatewaySemantics is the annotation of a Gateway that derives from the Gateway API, with the value "gateway".
 const GatewaySemantics = "internal.istio.io/gateway-semantics"
 
-// RouteSemantics is the annotation of a VirtualService that is derived of an object of Kubernetes: "gateway" for
+// RouteSemantics is the annotation of a VirtualService that is derived from an object of Kubernetes: "gateway" for
 // Gateway API, which has no short names, "ingress" for an Ingress.
 const RouteSemantics = "internal.istio.io/route-semantics"
 
-// completeHosts completes the short host names in the spec of an object, as istiod does with an object of domain
-// suffix.
+// completeHosts completes the short host names in the spec of an object. istiod does the same for an object with the
+// domain suffix.
 func completeHosts(meta Meta, spec proto.Message, suffix string) {
 	if meta.Annotations[RouteSemantics] == "gateway" {
 		return

@@ -10,11 +10,11 @@ import (
 	"tributary/internal/yamldoc"
 )
 
-// chunk is the text of one YAML document, still unparsed, so that a broken one does not take its neighbours along.
+// chunk is the text of one YAML document, still unparsed, so that a broken document does not affect its neighbours.
 type chunk struct {
 	text  []byte
 	line  int    // of the file, of the first line of text; from 1
-	fault string // why it is no document at all, if it is none
+	fault string // the reason if it is no document
 }
 
 // split cuts data into documents, at the lines that begin one ("---") or end one ("..."). Both are document marks
@@ -29,20 +29,20 @@ func split(data []byte) []chunk {
 		}
 		start, startLine = end, nextLine
 	}
-	line, pos := 1, 0
-	for l := range yamldoc.Lines(data) {
-		end := pos + len(l)
+	line, offset := 1, 0
+	for row := range yamldoc.Lines(data) {
+		end := offset + len(row)
 		switch {
-		case isMark(l, "---"):
-			cut(pos, line)
-		case isMark(l, "..."):
-			cut(pos, line)
-			if !blank(l[3:]) {
-				chunks = append(chunks, chunk{text: l, line: line, fault: "text behind the mark of the end of a document (...)"})
+		case isMark(row, "---"):
+			cut(offset, line)
+		case isMark(row, "..."):
+			cut(offset, line)
+			if !blank(row[3:]) {
+				chunks = append(chunks, chunk{text: row, line: line, fault: "text behind the mark of the end of a document (...)"})
 			}
 			start, startLine = end, line+1
 		}
-		line, pos = line+1, end
+		line, offset = line+1, end
 	}
 	cut(len(data), 0)
 	return chunks

@@ -14,8 +14,8 @@ import (
 	"tributary/internal/words"
 )
 
-// Unrecognised is the kind in the key of something that may be an object that restricts traffic. The name in such a key
-// is the place. Without a namespace, the object may be in any.
+// Unrecognised is the kind in the key of a text that may be an object that restricts traffic. The name in such a key is
+// the place. Without a namespace, the object may be in any.
 const Unrecognised Kind = "unrecognised object"
 
 // Restricts reports whether objects of a kind restrict traffic: without them, requests may pass that are to be denied.
@@ -51,34 +51,34 @@ func looksRestricting(text []byte) bool {
 		text = escapedLetter.ReplaceAllFunc(text, unescapeLetter)
 	}
 	compact, begins, comment := make([]byte, 0, len(text)), true, false
-	for _, c := range text {
+	for _, char := range text {
 		switch {
-		case strings.IndexByte("\n\r\x85\xa8\xa9", c) >= 0: // the last bytes of all line breaks of YAML
+		case strings.IndexByte("\n\r\x85\xa8\xa9", char) >= 0: // the last bytes of all line breaks of YAML
 			begins, comment = true, false
 			continue
-		case comment, begins && (c == ' ' || c == '\t' || c == 0):
+		case comment, begins && (char == ' ' || char == '\t' || char == 0):
 			continue
-		case begins && c == '#':
+		case begins && char == '#':
 			comment = true
 			continue
 		}
 		begins = false
 		switch {
-		case c >= 'A' && c <= 'Z':
-			compact = append(compact, c-'A'+'a')
-		case c >= 'a' && c <= 'z', c >= '0' && c <= '9', c == '.', c == ':':
-			compact = append(compact, c)
+		case char >= 'A' && char <= 'Z':
+			compact = append(compact, char-'A'+'a')
+		case char >= 'a' && char <= 'z', char >= '0' && char <= '9', char == '.', char == ':':
+			compact = append(compact, char)
 		}
 	}
-	s := string(compact)
-	return slices.ContainsFunc(restrictingWords, func(word string) bool { return strings.Contains(s, word) }) ||
+	letters := string(compact)
+	return slices.ContainsFunc(restrictingWords, func(word string) bool { return strings.Contains(letters, word) }) ||
 		slices.ContainsFunc(restrictingFields, func(field string) bool {
 			name, _, _ := strings.Cut(field, ":")
-			return strings.HasPrefix(field, s[max(strings.LastIndex(s, name+":"), 0):])
+			return strings.HasPrefix(field, letters[max(strings.LastIndex(letters, name+":"), 0):])
 		})
 }
 
-// maxVisited is how many nodes of a document are looked at. One with more may restrict.
+// maxVisited bounds the inspected nodes of a document. A document with more may restrict.
 const maxVisited = 1 << 16
 
 // envelopeText returns the parts of a document that identify its objects: each apiVersion, also if it is mistyped, and

@@ -66,9 +66,8 @@ type verdict struct{ warnings, errs Errors }
 // faultless is the verdict on most resources.
 var faultless = &verdict{}
 
-// Validate checks r as istiod will, with Istio's own validation (of the version that ValidationVersion says), and its
-// name, labels and annotations as Kubernetes would. The error, if any, is of type Errors. It is safe for concurrent
-// use.
+// Validate checks a resource with Istio's own validation, of ValidationVersion, as istiod will. It checks name, labels
+// and annotations as Kubernetes would. The error, if any, is of type Errors. It is safe for concurrent use.
 func Validate(r *Resource) (warnings Errors, err error) {
 	verdict := r.verdict
 	if verdict == nil {
@@ -77,14 +76,13 @@ func Validate(r *Resource) (warnings Errors, err error) {
 	return verdict.warnings, verdict.errs.Err()
 }
 
-// Lenient turns those of the errors that are rules of Istio's validation, or of Kubernetes for metadata, into warnings:
-// for newer rules.
+// Lenient turns errors by rules of Istio's validation, or of Kubernetes for metadata, into warnings: for newer rules.
 func Lenient(warnings Errors, err error) (Errors, error) {
 	return lenient(warnings, err, func(e *Error) bool { return e.Rule || e.Metadata })
 }
 
-// LenientMetadata turns those of the errors that are rules of Kubernetes for metadata into warnings: for objects that
-// come over MCP, since istiod takes them.
+// LenientMetadata turns errors by rules of Kubernetes for metadata into warnings: for objects that come over MCP, since
+// istiod takes them.
 func LenientMetadata(warnings Errors, err error) (Errors, error) {
 	return lenient(warnings, err, func(e *Error) bool { return e.Metadata })
 }
@@ -92,11 +90,11 @@ func LenientMetadata(warnings Errors, err error) (Errors, error) {
 func lenient(warnings Errors, err error, warns func(*Error) bool) (Errors, error) {
 	var errs Errors
 	warnings = slices.Clip(warnings)
-	for _, e := range ErrorsIn(err) {
-		if warns(e) {
-			warnings = append(warnings, e)
+	for _, finding := range ErrorsIn(err) {
+		if warns(finding) {
+			warnings = append(warnings, finding)
 		} else {
-			errs = append(errs, e)
+			errs = append(errs, finding)
 		}
 	}
 	return warnings, errs.Err()
@@ -115,41 +113,41 @@ func examine(resource *Resource) *verdict {
 	return validate(resource, spec)
 }
 
-// validate validates r with its decoded spec. It may change the spec.
+// validate validates a resource with its decoded spec. It may change the spec.
 func validate(resource *Resource, spec proto.Message) *verdict {
 	muteIstio()
-	var v verdict
+	var result verdict
 	broken, foreign := checkKey(resource.key)
 	for _, err := range broken {
-		v.errs = append(v.errs, errorOf(resource, "%w", err))
+		result.errs = append(result.errs, errorOf(resource, "%w", err))
 	}
 	for _, err := range slices.Concat(foreign, checkMeta(resource.Meta())) {
 		metadata := errorOf(resource, "%w", err)
 		metadata.Metadata = true
-		v.errs = append(v.errs, metadata)
+		result.errs = append(result.errs, metadata)
 	}
-	v.warnings = warnShortHosts(resource, spec) // first, as validators may change the spec
+	result.warnings = warnShortHosts(resource, spec) // first, as validators may change the spec
 	warning, err := validateSpec(resource, spec)
-	v.errs = append(append(v.errs, rules(resource, err)...), checkZones(resource, spec)...)
-	v.warnings = append(rules(resource, warning), v.warnings...)
-	if len(v.errs)+len(v.warnings) == 0 {
+	result.errs = append(append(result.errs, rules(resource, err)...), checkZones(resource, spec)...)
+	result.warnings = append(rules(resource, warning), result.warnings...)
+	if len(result.errs)+len(result.warnings) == 0 {
 		return faultless
 	}
-	return &v
+	return &result
 }
 
 // everyEnvoyFilter is a warning that every EnvoyFilter gets.
 const everyEnvoyFilter = "EnvoyFilter exposes internal implementation details"
 
-// rules lists the errors of Istio's validation for r, each once: it repeats an error about several fields.
+// rules lists the errors of Istio's validation for a resource, each once: it repeats an error about several fields.
 func rules(resource *Resource, err error) (errs Errors) {
-	said := make(map[string]bool)
+	reported := make(map[string]bool)
 	for _, err := range flatten(err) {
 		text := err.Error()
-		if said[text] || strings.HasPrefix(text, everyEnvoyFilter) {
+		if reported[text] || strings.HasPrefix(text, everyEnvoyFilter) {
 			continue
 		}
-		said[text] = true
+		reported[text] = true
 		e := errorOf(resource, "%w", err)
 		e.Rule = true
 		errs = append(errs, e)
@@ -157,10 +155,10 @@ func rules(resource *Resource, err error) (errs Errors) {
 	return errs
 }
 
-// maxHosts is how many hosts a VirtualService may have: Istio's validator compares each with each.
+// maxHosts bounds the hosts of a VirtualService: Istio's validator compares each with each.
 const maxHosts = 10_000
 
-// validateSpec runs Istio's validator. A panic of it, as bad input has caused in the past, is an error of the object.
+// validateSpec runs Istio's validator. Bad input has made it panic in the past: a panic is an error of the object.
 func validateSpec(resource *Resource, spec proto.Message) (warning, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -187,8 +185,8 @@ func validateSpec(resource *Resource, spec proto.Message) (warning, err error) {
 	})
 }
 
-// checkKey returns the faults of a key: those with which it cannot be "namespace/name" on the wire, and names that only
-// Kubernetes refuses.
+// checkKey returns the faults of a key: broken ones, with which it cannot be "namespace/name" on the wire, and foreign
+// ones, which only Kubernetes refuses.
 func checkKey(key Key) (broken, foreign []error) {
 	check := func(field, name string, rules func(string) error) {
 		if err := checkKeyPart(name); err != nil {
@@ -209,15 +207,15 @@ func checkKey(key Key) (broken, foreign []error) {
 
 // flatten lists the errors that err is made of, each on one line.
 func flatten(err error) []error {
-	switch e := err.(type) { //nolint:errorlint // Istio returns these as they are
+	switch typed := err.(type) { //nolint:errorlint // Istio returns these as they are
 	case nil:
 		return nil
 	case *multierror.Error:
-		var all []error
-		for _, sub := range e.Errors {
-			all = append(all, flatten(sub)...)
+		var list []error
+		for _, sub := range typed.Errors {
+			list = append(list, flatten(sub)...)
 		}
-		return all
+		return list
 	}
 	if strings.Contains(err.Error(), "\n") {
 		err = fmt.Errorf("%s", strings.Join(strings.Fields(err.Error()), " "))
@@ -273,20 +271,21 @@ var addressFields = map[protoreflect.FullName]bool{
 }
 
 // checkZones returns an error for each address in spec that has a zone. Istio's validation accepts these.
-func checkZones(r *Resource, spec proto.Message) (errs Errors) {
-	if !bytes.ContainsRune(r.body, '%') {
+func checkZones(resource *Resource, spec proto.Message) (errs Errors) {
+	if !bytes.ContainsRune(resource.body, '%') {
 		return nil
 	}
 	visitTexts(spec.ProtoReflect(), addressFields, "spec.", func(field, text string) {
-		if a, err := netip.ParseAddr(text); err == nil && a.Zone() != "" {
-			errs = append(errs, errorOf(r, "%s: %q has a zone, which Envoy rejects: write the address without %q", field, text,
-				"%"+a.Zone()))
+		if address, err := netip.ParseAddr(text); err == nil && address.Zone() != "" {
+			errs = append(errs, errorOf(resource, "%s: %q has a zone, which Envoy rejects: write the address without %q", field,
+				text,
+				"%"+address.Zone()))
 		}
 	})
 	return errs
 }
 
-// visitTexts calls visit with the path and the value of some fields of m and of the messages in it.
+// visitTexts calls visit with the path and the value of some fields of a message and of the messages in it.
 func visitTexts(
 	message protoreflect.Message, fields map[protoreflect.FullName]bool, parent string, visit func(path, text string),
 ) {
@@ -313,9 +312,9 @@ func visitTexts(
 	}
 }
 
-// Rules identifies the rules by which this program decodes and validates: two processes with the same Rules have the
-// same results, so that one may rely on the results of the other. It identifies the executable, since the rules are
-// code of this module and of others. It is empty if that is unknown; then no result may be reused.
+// Rules identifies the decoding and validation of this program: two processes with the same Rules have the same
+// results, so that one may rely on the results of the other. It identifies the executable, since the rules are code of
+// this module and of others. It is empty if the executable is unknown; then no result may be reused.
 var Rules = sync.OnceValue(func() string {
 	path, err := os.Executable()
 	if runtime.GOOS == "linux" {

@@ -142,7 +142,7 @@ func checkWhole(t *testing.T, text []byte, opts Options) {
 	opts.DefaultNamespace = "default"
 	f := file{path: "x.yaml", opts: opts, budget: newBudget(text)}
 	for _, root := range roots {
-		f.add(root, 0, within{})
+		f.add(root, 0, ancestry{})
 	}
 	want := f.docs
 	if len(want) != len(docs) {

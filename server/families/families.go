@@ -116,37 +116,37 @@ var errNotMade = errors.New("making a shared family failed")
 // create joins a family that another client made meanwhile, or else estimates and makes it. Make stops when its last
 // client leaves. After a panic, the next client makes the family.
 func (s *Set[K, F]) create(ctx context.Context, key K, host string, maker Maker[F]) (
-	m *member[F], release func(), err error,
+	entry *member[F], release func(), err error,
 ) {
-	m, release, first, err := s.join(ctx, key, host, notEstimated)
-	if m == nil && err == nil {
-		m, release, first, err = s.join(ctx, key, host, maker.Estimate())
+	entry, release, first, err := s.join(ctx, key, host, notEstimated)
+	if entry == nil && err == nil {
+		entry, release, first, err = s.join(ctx, key, host, maker.Estimate())
 	}
 	if !first {
-		return m, release, err
+		return entry, release, err
 	}
-	m.err = errNotMade
+	entry.err = errNotMade
 	stop := context.AfterFunc(ctx, release)
 	defer func() {
 		stop()
-		if m.err != nil {
+		if entry.err != nil {
 			release()
 		}
 		s.mu.Lock()
-		m.finished = true
-		if m.err != nil && s.members[key] == m {
+		entry.finished = true
+		if entry.err != nil && s.members[key] == entry {
 			delete(s.members, key)
 		}
-		unused := m.err == nil && m.users == 0
+		unused := entry.err == nil && entry.users == 0
 		s.mu.Unlock()
-		m.cancel()
-		close(m.ready)
+		entry.cancel()
+		close(entry.ready)
 		if unused {
-			s.discard(m.family)
+			s.discard(entry.family)
 		}
 	}()
-	m.family, m.err = maker.Make(m.ctx)
-	return m, release, nil
+	entry.family, entry.err = maker.Make(entry.ctx)
+	return entry, release, nil
 }
 
 const notEstimated = -1
@@ -154,7 +154,7 @@ const notEstimated = -1
 // join adds a use of a family, and reports whether the caller has to make the family. Without an estimate, join returns
 // no member if there is no family, and only checks the number of families.
 func (s *Set[K, F]) join(ctx context.Context, key K, host string, estimate int) (
-	m *member[F], release func(), first bool, err error,
+	entry *member[F], release func(), first bool, err error,
 ) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,29 +163,29 @@ func (s *Set[K, F]) join(ctx context.Context, key K, host string, estimate int) 
 		return nil, nil, false, status.Errorf(codes.ResourceExhausted,
 			"too many different %s in use by %s: the limit is %d", s.label, host, s.limits.MaxOfHost)
 	}
-	m = s.members[key]
-	if m != nil && m.users == 0 {
-		if err := s.checkLimits(host, s.cost(m.family)); err != nil {
+	entry = s.members[key]
+	if entry != nil && entry.users == 0 {
+		if err := s.checkLimits(host, s.cost(entry.family)); err != nil {
 			return nil, nil, false, err
 		}
 	}
-	if first = m == nil; first {
+	if first = entry == nil; first {
 		if err := s.checkLimits(host, estimate); err != nil || estimate == notEstimated {
 			return nil, nil, false, err
 		}
-		m = &member[F]{ready: make(chan struct{}), cost: estimate}
-		m.ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx)) //nolint:gosec // leave and create call it
-		s.members[key] = m
+		entry = &member[F]{ready: make(chan struct{}), cost: estimate}
+		entry.ctx, entry.cancel = context.WithCancel(context.WithoutCancel(ctx)) //nolint:gosec // leave and create call it
+		s.members[key] = entry
 	}
 	if uses == nil {
 		uses = make(map[K]int)
 		s.hosts[host] = uses
 	}
 	uses[key]++
-	m.users++
+	entry.users++
 	s.clock++
-	m.lastUse = s.clock
-	return m, sync.OnceFunc(func() { s.discard(s.leave(key, m, host)...) }), first, nil
+	entry.lastUse = s.clock
+	return entry, sync.OnceFunc(func() { s.discard(s.leave(key, entry, host)...) }), first, nil
 }
 
 // checkLimits returns an error if a host may not use one more family. Without an estimate, only the number counts.
@@ -232,15 +232,15 @@ func (s *Set[K, F]) Has(key K) bool {
 }
 
 // Families returns the families in use and the idle ones.
-func (s *Set[K, F]) Families() (made []F) {
+func (s *Set[K, F]) Families() (list []F) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.members {
 		if m.finished && m.err == nil {
-			made = append(made, m.family)
+			list = append(list, m.family)
 		}
 	}
-	return made
+	return list
 }
 
 // Forget drops the family of a key if it has no users.
@@ -290,7 +290,7 @@ func (s *Set[K, F]) reclaim() {
 }
 
 // leave ends a use, and removes idle families beyond the limit of their cost.
-func (s *Set[K, F]) leave(key K, m *member[F], host string) (removed []F) {
+func (s *Set[K, F]) leave(key K, entry *member[F], host string) (removed []F) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	uses := s.hosts[host]
@@ -300,23 +300,23 @@ func (s *Set[K, F]) leave(key K, m *member[F], host string) (removed []F) {
 	if len(uses) == 0 {
 		delete(s.hosts, host)
 	}
-	if m.users--; m.users > 0 {
+	if entry.users--; entry.users > 0 {
 		return nil
 	}
-	if !m.finished || m.err != nil { // no client waits any longer, or Make failed
-		if m.cancel(); s.members[key] == m {
+	if !entry.finished || entry.err != nil { // no client waits any longer, or Make failed
+		if entry.cancel(); s.members[key] == entry {
 			delete(s.members, key)
 		}
 		return nil
 	}
 	s.clock++
-	m.lastUse, m.cost = s.clock, s.cost(m.family)
+	entry.lastUse, entry.cost = s.clock, s.cost(entry.family)
 	var idle []K
 	cost := 0
-	for key, m := range s.members {
-		if m.users == 0 {
+	for key, entry := range s.members {
+		if entry.users == 0 {
 			idle = append(idle, key)
-			cost += m.cost
+			cost += entry.cost
 		}
 	}
 	slices.SortFunc(idle, func(a, b K) int { return cmp.Compare(s.members[a].lastUse, s.members[b].lastUse) })

@@ -11,28 +11,28 @@ type attribute struct{ revision, namespace string }
 // absent replaces each revision or namespace without objects. No object can have it.
 const absent = "*"
 
-// ReviewBy sets the engine, whose Review makes its streams ask the catalog again and does not wait. Call it before Run.
+// ReviewBy sets the engine. Its Review makes its streams ask the catalog again, and does not wait. Call it before Run.
 func (c *Catalog) ReviewBy(engine interface{ Review() }) { c.engine = engine }
 
 // canonical returns the filter without the revisions and namespaces that have no objects, so that clients that make up
 // names share a family.
-func (c *Catalog) canonical(f filter) filter {
+func (c *Catalog) canonical(requested filter) filter {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.engine == nil || !c.synced {
-		return f
+		return requested
 	}
-	reduced := filter{revision: f.revision, rights: f.rights}
-	if f.revision != "" && c.attributes[attribute{revision: f.revision}] == 0 {
+	reduced := filter{revision: requested.revision, rights: requested.rights}
+	if requested.revision != "" && c.attributes[attribute{revision: requested.revision}] == 0 {
 		reduced.revision = absent
 	}
-	for _, namespace := range f.namespaces {
+	for _, namespace := range requested.namespaces {
 		if c.attributes[attribute{namespace: namespace}] > 0 {
 			reduced.namespaces = append(reduced.namespaces, namespace)
 		}
 	}
-	c.reduced = c.reduced || reduced.revision != f.revision || len(reduced.namespaces) < len(f.namespaces)
-	if len(reduced.namespaces) == 0 && len(f.namespaces) > 0 {
+	c.reduced = c.reduced || reduced.revision != requested.revision || len(reduced.namespaces) < len(requested.namespaces)
+	if len(reduced.namespaces) == 0 && len(requested.namespaces) > 0 {
 		reduced.namespaces = []string{absent}
 	}
 	return reduced
@@ -50,11 +50,12 @@ func (c *Catalog) countAttributes(keys []resource.Key, snap memstore.Snapshot, i
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	added := false
-	count := func(r *resource.Resource, difference int) {
-		if r == nil {
+	count := func(object *resource.Resource, difference int) {
+		if object == nil {
 			return
 		}
-		for _, property := range []attribute{{revision: r.Labels()[resource.RevisionLabel]}, {namespace: r.Key().Namespace}} {
+		for _, property := range []attribute{{revision: object.Labels()[resource.RevisionLabel]},
+			{namespace: object.Key().Namespace}} {
 			added = added || c.attributes[property] == 0
 			if c.attributes[property] += difference; c.attributes[property] == 0 {
 				delete(c.attributes, property)
@@ -67,11 +68,11 @@ func (c *Catalog) countAttributes(keys []resource.Key, snap memstore.Snapshot, i
 			count(c.snap.Get(key), -1)
 		}
 	} else {
-		for r := range snap.All() {
-			count(r, 1)
+		for object := range snap.All() {
+			count(object, 1)
 		}
-		for r := range c.snap.All() {
-			count(r, -1)
+		for object := range c.snap.All() {
+			count(object, -1)
 		}
 	}
 	review := added && c.reduced

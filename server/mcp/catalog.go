@@ -52,7 +52,7 @@ type Catalog struct {
 	synced     bool
 }
 
-// New returns a catalog of view. It sends nothing until Run has read a synced view.
+// New returns a catalog of view. Clients get no content until Run has read a synced view.
 func New(view memstore.Reader, opts Options) *Catalog {
 	catalog := &Catalog{
 		view: view, opts: opts, log: cmp.Or(opts.Log, slog.Default()), beats: make(memstore.Beat),
@@ -81,36 +81,36 @@ func (c *Catalog) update(keys []resource.Key, snap memstore.Snapshot, incrementa
 	c.review(keys, snap, incremental)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	since := snap.Since(c.snap.Revision())
-	show := func(fam *family, entry func(*resource.Resource) *xds.Entry) {
+	changedAt := snap.Since(c.snap.Revision())
+	show := func(follower *family, entry func(*resource.Resource) *xds.Entry) {
 		if incremental {
-			fam.follow(keys, snap, entry, since)
+			follower.follow(keys, snap, entry, changedAt)
 		} else {
-			fam.fill(snap, entry, since)
+			follower.fill(snap, entry, changedAt)
 		}
 	}
 	show(c.unfiltered, c.encode)
-	for fam := range c.following {
-		if fam != c.unfiltered {
-			show(fam, c.unfiltered.entry)
+	for follower := range c.following {
+		if follower != c.unfiltered {
+			show(follower, c.unfiltered.entry)
 		}
 	}
 	c.snap = snap
 	if synced && !c.synced {
 		c.synced = true
-		for fam := range c.following {
-			fam.markSynced()
+		for follower := range c.following {
+			follower.markSynced()
 		}
 		c.log.Info("serving", "resources", snap.Len())
 	}
 }
 
-// encode returns the entry of r: the present one if it is of the same version.
-func (c *Catalog) encode(r *resource.Resource) *xds.Entry {
-	if e := c.unfiltered.entry(r); e != nil && e.Version == r.Version() {
-		return e
+// encode returns the entry of an object: the present one if it has the same version.
+func (c *Catalog) encode(object *resource.Resource) *xds.Entry {
+	if entry := c.unfiltered.entry(object); entry != nil && entry.Version == object.Version() {
+		return entry
 	}
-	return &xds.Entry{Name: r.Key().FullName(), Version: r.Version(), Encoder: encoder{r}}
+	return &xds.Entry{Name: object.Key().FullName(), Version: object.Version(), Encoder: encoder{object}}
 }
 
 // encoder encodes a resource of a known kind.

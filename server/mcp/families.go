@@ -33,15 +33,16 @@ const (
 	maxFilterBytes = 64 << 10
 )
 
-func (c *Catalog) newFamily(f filter) *family {
-	fam := &family{
-		filter: f, key: f.key(), group: xds.NewGroup(c.opts.Debounce), kinds: make(map[resource.Kind]*xds.Collection),
+func (c *Catalog) newFamily(requested filter) *family {
+	created := &family{
+		filter: requested, key: requested.key(), group: xds.NewGroup(c.opts.Debounce),
+		kinds: make(map[resource.Kind]*xds.Collection),
 	}
 	for _, schema := range resource.Schemas() {
 		// istiod does not acknowledge a MeshConfig.
-		fam.kinds[schema.Kind] = fam.group.Collection(xds.Type{URL: schema.TypeURL(), NoAck: schema.Bare})
+		created.kinds[schema.Kind] = created.group.Collection(xds.Type{URL: schema.TypeURL(), NoAck: schema.Bare})
 	}
-	return fam
+	return created
 }
 
 func (f *family) markSynced() {
@@ -50,7 +51,7 @@ func (f *family) markSynced() {
 	}
 }
 
-// entry returns the entry of r in any version, or nil.
+// entry returns the entry of a resource in any version, or nil.
 func (f *family) entry(r *resource.Resource) *xds.Entry {
 	if coll := f.kinds[r.Key().Kind]; coll != nil {
 		return coll.Get(r.Key().FullName())
@@ -59,10 +60,10 @@ func (f *family) entry(r *resource.Resource) *xds.Entry {
 }
 
 // fill replaces the content of the family by the visible resources of snap. entry returns their entries.
-func (f *family) fill(snap memstore.Snapshot, entry func(*resource.Resource) *xds.Entry, since time.Time) {
+func (f *family) fill(snap memstore.Snapshot, entry func(*resource.Resource) *xds.Entry, changedAt time.Time) {
 	commits := make(map[*xds.Collection]*xds.Commit, len(f.kinds))
 	for kind, coll := range f.kinds {
-		commit := &xds.Commit{Reset: true, Since: since}
+		commit := &xds.Commit{Reset: true, Since: changedAt}
 		for r := range f.filter.visible(snap, kind) {
 			if e := entry(r); e != nil {
 				commit.Put = append(commit.Put, e)
@@ -75,7 +76,7 @@ func (f *family) fill(snap memstore.Snapshot, entry func(*resource.Resource) *xd
 
 // follow updates the family where only keys may have changed.
 func (f *family) follow(
-	keys []resource.Key, snap memstore.Snapshot, entry func(*resource.Resource) *xds.Entry, since time.Time,
+	keys []resource.Key, snap memstore.Snapshot, entry func(*resource.Resource) *xds.Entry, changedAt time.Time,
 ) {
 	commits := make(map[*xds.Collection]*xds.Commit)
 	for _, key := range keys {
@@ -85,7 +86,7 @@ func (f *family) follow(
 		}
 		commit := commits[coll]
 		if commit == nil {
-			commit = &xds.Commit{Since: since}
+			commit = &xds.Commit{Since: changedAt}
 			commits[coll] = commit
 		}
 		if r := snap.Get(key); r != nil && f.filter.matches(r) {
@@ -100,29 +101,29 @@ func (f *family) follow(
 }
 
 // acquire returns the family of a filter, and a function that ends its use by a client on a host.
-func (c *Catalog) acquire(ctx context.Context, f filter, host string) (*family, func(), error) {
-	if size := len(f.namespaceKey()); size > maxFilterBytes {
+func (c *Catalog) acquire(ctx context.Context, requested filter, host string) (*family, func(), error) {
+	if size := len(requested.namespaceKey()); size > maxFilterBytes {
 		return nil, nil, status.Errorf(codes.InvalidArgument, "filter of %d bytes: the limit is %d", size, maxFilterBytes)
 	}
-	f = c.canonical(f)
-	key := f.key()
+	requested = c.canonical(requested)
+	key := requested.key()
 	if key == c.unfiltered.key {
 		return c.unfiltered, func() {}, nil
 	}
 	return c.families.Acquire(ctx, key, host, families.Maker[*family]{
-		Estimate: func() int { return c.estimate(f) },
-		Make:     func(ctx context.Context) (*family, error) { return c.make(ctx, f) },
+		Estimate: func() int { return c.estimate(requested) },
+		Make:     func(ctx context.Context) (*family, error) { return c.make(ctx, requested) },
 	})
 }
 
 // estimate returns the cost of the family of a filter.
-func (c *Catalog) estimate(f filter) int {
+func (c *Catalog) estimate(requested filter) int {
 	c.mu.Lock()
 	snap := c.snap
 	c.mu.Unlock()
 	cost := familyCost
 	for kind := range c.unfiltered.kinds {
-		for range f.visible(snap, kind) {
+		for range requested.visible(snap, kind) {
 			cost++
 		}
 	}
@@ -130,19 +131,19 @@ func (c *Catalog) estimate(f filter) int {
 }
 
 // make makes a family, which follows the view. Commits of the view wait.
-func (c *Catalog) make(ctx context.Context, f filter) (*family, error) {
-	fam := c.newFamily(f)
+func (c *Catalog) make(ctx context.Context, requested filter) (*family, error) {
+	created := c.newFamily(requested)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	fam.fill(c.snap, c.unfiltered.entry, time.Time{})
+	created.fill(c.snap, c.unfiltered.entry, time.Time{})
 	if c.synced {
-		fam.markSynced()
+		created.markSynced()
 	}
-	c.following[fam] = struct{}{}
-	return fam, nil
+	c.following[created] = struct{}{}
+	return created, nil
 }
 
 // drop ends the updates of a family.

@@ -33,16 +33,16 @@ type filter struct {
 // filterOf reads the filter of a client from its node. It refuses invalid revisions and namespaces.
 func filterOf(node *corev3.Node, rights *access.Rights) (filter, error) {
 	fields := node.GetMetadata().GetFields()
-	f := filter{revision: fields[metadataRevision].GetStringValue(), rights: rights.Objects()}
-	if err := resource.CheckLabelValue(f.revision); err != nil {
-		return f, status.Errorf(codes.InvalidArgument, "node metadata %s: %v", metadataRevision, err)
+	result := filter{revision: fields[metadataRevision].GetStringValue(), rights: rights.Objects()}
+	if err := resource.CheckLabelValue(result.revision); err != nil {
+		return result, status.Errorf(codes.InvalidArgument, "node metadata %s: %v", metadataRevision, err)
 	}
 	var namespaces []string
-	switch v := fields[metadataNamespaces].GetKind().(type) {
+	switch kind := fields[metadataNamespaces].GetKind().(type) {
 	case *structpb.Value_StringValue:
-		namespaces = strings.Split(v.StringValue, ",")
+		namespaces = strings.Split(kind.StringValue, ",")
 	case *structpb.Value_ListValue:
-		for _, element := range v.ListValue.GetValues() {
+		for _, element := range kind.ListValue.GetValues() {
 			namespaces = append(namespaces, element.GetStringValue())
 		}
 	}
@@ -51,13 +51,13 @@ func filterOf(node *corev3.Node, rights *access.Rights) (filter, error) {
 			continue
 		}
 		if err := resource.CheckNamespace(namespace); err != nil {
-			return f, status.Errorf(codes.InvalidArgument, "node metadata %s: %v", metadataNamespaces, err)
+			return result, status.Errorf(codes.InvalidArgument, "node metadata %s: %v", metadataNamespaces, err)
 		}
-		f.namespaces = append(f.namespaces, namespace)
+		result.namespaces = append(result.namespaces, namespace)
 	}
-	slices.Sort(f.namespaces)
-	f.namespaces = slices.Compact(f.namespaces)
-	return f, nil
+	slices.Sort(result.namespaces)
+	result.namespaces = slices.Compact(result.namespaces)
+	return result, nil
 }
 
 // Visible reports whether a client with this node and unlimited rights gets a resource.
@@ -75,17 +75,17 @@ func (f filter) namespaceKey() string { return names.Join(f.namespaces...) }
 // visible yields the matching resources of a kind. With namespaces, it reads only these.
 func (f filter) visible(snap memstore.Snapshot, kind resource.Kind) iter.Seq[*resource.Resource] {
 	return func(yield func(*resource.Resource) bool) {
-		for r := range snap.List(kind, "") {
-			if len(f.namespaces) > 0 && r.Key().Namespace != "" { // resources without a namespace come first
+		for object := range snap.List(kind, "") {
+			if len(f.namespaces) > 0 && object.Key().Namespace != "" { // resources without a namespace come first
 				break
 			}
-			if f.matches(r) && !yield(r) {
+			if f.matches(object) && !yield(object) {
 				return
 			}
 		}
 		for _, namespace := range f.namespaces {
-			for r := range snap.List(kind, namespace) {
-				if f.matches(r) && !yield(r) {
+			for object := range snap.List(kind, namespace) {
+				if f.matches(object) && !yield(object) {
 					return
 				}
 			}
@@ -93,14 +93,14 @@ func (f filter) visible(snap memstore.Snapshot, kind resource.Kind) iter.Seq[*re
 	}
 }
 
-func (f filter) matches(r *resource.Resource) bool {
-	if revision := r.Labels()[resource.RevisionLabel]; f.revision != "" && revision != "" && revision != f.revision {
+func (f filter) matches(object *resource.Resource) bool {
+	if revision := object.Labels()[resource.RevisionLabel]; f.revision != "" && revision != "" && revision != f.revision {
 		return false
 	}
-	if !f.rights.AllowsObject(r) {
+	if !f.rights.AllowsObject(object) {
 		return false
 	}
-	namespace := r.Key().Namespace
+	namespace := object.Key().Namespace
 	_, selected := slices.BinarySearch(f.namespaces, namespace)
 	return selected || len(f.namespaces) == 0 || namespace == ""
 }

@@ -56,17 +56,17 @@ func (h *Hops) Reads(source any, instances []string) {
 
 // list returns all instances, this one first; h.mu is held.
 func (h *Hops) list() string {
-	set := make(map[string]bool)
+	ids := make(map[string]bool)
 	for _, instances := range h.above {
 		for _, id := range instances {
-			set[id] = true
+			ids[id] = true
 		}
 	}
-	delete(set, h.self)
-	return names.JoinInstances(append([]string{h.self}, slices.Sorted(maps.Keys(set))...))
+	delete(ids, h.self)
+	return names.JoinInstances(append([]string{h.self}, slices.Sorted(maps.Keys(ids))...))
 }
 
-// publish publishes the list to the clients that ask. h.mu is held, or h is not shared yet.
+// publish publishes the list to the subscribed clients. h.mu is held, or h is not shared yet.
 func (h *Hops) publish() {
 	text := h.list()
 	body, _ := anypb.New(wrapperspb.String(text)) // IDs are hexadecimal
@@ -75,11 +75,13 @@ func (h *Hops) publish() {
 }
 
 // Intercept is a grpc.StreamServerInterceptor that adds the list to the headers of each xDS stream.
-func (h *Hops) Intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func (h *Hops) Intercept(
+	server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
+) error {
 	if strings.HasPrefix(info.FullMethod, "/envoy.service.") {
-		ss = &announcingStream{ServerStream: ss, hops: h}
+		stream = &announcingStream{ServerStream: stream, hops: h}
 	}
-	return handler(srv, ss)
+	return handler(server, stream)
 }
 
 // announcingStream sends the list before its first message.
@@ -90,12 +92,12 @@ type announcingStream struct {
 }
 
 // SendMsg implements grpc.ServerStream.
-func (t *announcingStream) SendMsg(m any) error {
+func (t *announcingStream) SendMsg(message any) error {
 	t.once.Do(func() {
 		t.hops.mu.Lock()
 		list := t.hops.list()
 		t.hops.mu.Unlock()
 		_ = t.SetHeader(metadata.Pairs(names.InstancesHeader, list)) // it fails only once a header was sent
 	})
-	return t.ServerStream.SendMsg(m)
+	return t.ServerStream.SendMsg(message)
 }

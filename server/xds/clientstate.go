@@ -39,7 +39,7 @@ func (w *subscriptionNames) entriesIn(current *state) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
 		visited := 0
 		if current.len < len(w.names) {
-			for entry := range current.all() {
+			for entry := range current.entries() {
 				if _, ok := w.names[entry.Name]; ok && !yield(entry) {
 					return
 				}

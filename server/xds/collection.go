@@ -47,7 +47,7 @@ type Type struct {
 	//
 	// Equal arguments must give equal results; the interim version must differ from both (leave it empty). Called once per
 	// change, with a stream locked: it must not block or call the server.
-	Preannounce func(has, next *Entry) (interim *Entry, leads []Dependency)
+	Preannounce func(held, next *Entry) (interim *Entry, leads []Dependency)
 	// DependencyURL is the type of the dependencies that Preannounce returns. It has a lower rank.
 	DependencyURL string
 	// Needs, if not nil, returns the names of the resources of the same type that an entry consists of. A client that is
@@ -65,7 +65,7 @@ type Type struct {
 	// Fallback, if not nil, returns the entry that a client gets instead of one that it rejects, and describes it. held is
 	// the entry that the client has, nil if its content is unknown; again says that the client rejects the first fallback,
 	// too. It returns nil if the client may keep its entry. The rules are those of Preannounce.
-	Fallback func(held, rejected *Entry, again bool) (instead *Entry, description string)
+	Fallback func(held, rejected *Entry, repeated bool) (instead *Entry, description string)
 	// Rejected, if not nil, is called with each entry that a client rejects. It must not block.
 	Rejected func(*Entry)
 	// NoAck says that clients do not acknowledge the type: no response waits for it.
@@ -143,7 +143,7 @@ func (c *Collection) Apply(commit Commit) (changed bool) {
 func (c *Collection) after(previous *state, commit *Commit) *state {
 	changes := make([]change, 0, len(commit.Put)+len(commit.Remove))
 	if commit.Reset {
-		for e := range previous.all() {
+		for e := range previous.entries() {
 			changes = append(changes, change{name: e.Name})
 		}
 	}
@@ -157,7 +157,7 @@ func (c *Collection) after(previous *state, commit *Commit) *state {
 		}
 		changes = append(changes, change{entry.Name, versioned(entry)})
 	}
-	next := previous.with(changes)
+	next := previous.apply(changes)
 	if commit.Version != "" && (next.version != commit.Version || !next.given) {
 		if next == previous {
 			next = &state{revision: previous.revision + 1, sum: previous.sum, fingerprint: previous.fingerprint,
@@ -168,7 +168,7 @@ func (c *Collection) after(previous *state, commit *Commit) *state {
 	if next != previous {
 		next.commitRevision = commit.Revision
 		keepEntries := c.typ.ChildURL+c.typ.DependencyURL != ""
-		next.earlier, next.replaced = previous.earlier.with(previous, next.replaced, keepEntries), nil
+		next.earlier, next.replaced = previous.earlier.appendCommit(previous, next.replaced, keepEntries), nil
 		next.times = previous.times.With(next.revision, commit.Since)
 	}
 	return next
@@ -205,7 +205,7 @@ func (c *Collection) Version() string { return c.current.Load().version }
 func (c *Collection) Get(name string) *Entry { return c.current.Load().get(name) }
 
 // All yields the present entries in order of name.
-func (c *Collection) All() iter.Seq[*Entry] { return c.current.Load().all() }
+func (c *Collection) All() iter.Seq[*Entry] { return c.current.Load().entries() }
 
 // notify wakes the subscribed streams; the group's mutex is held. It never waits.
 func (c *Collection) notify() {

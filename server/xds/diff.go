@@ -62,7 +62,7 @@ func (d *diff) deltas() *deltas {
 const maxDiffs = 16
 
 // since returns the difference from an older state of the same collection to s.
-func (s *state) since(from *state) *diff {
+func (s *state) differenceFrom(from *state) *diff {
 	switch {
 	case from == s:
 		return noDiff
@@ -71,7 +71,7 @@ func (s *state) since(from *state) *diff {
 	case from.len == 0:
 		return s.sinceNothing.get(func() *diff {
 			return &diff{
-				puts:   slices.AppendSeq(make([]*Entry, 0, s.len), s.all()),
+				puts:   slices.AppendSeq(make([]*Entry, 0, s.len), s.entries()),
 				entire: true,
 			}
 		})
@@ -100,7 +100,7 @@ func (s *state) since(from *state) *diff {
 func compare(from, to *state) (puts, removed []*Entry) {
 	older, newer := cursor{pages: from.pages}, cursor{pages: to.pages}
 	for {
-		for older.at == 0 && newer.at == 0 && !older.end() && !newer.end() && older.pages[0] == newer.pages[0] {
+		for older.position == 0 && newer.position == 0 && !older.end() && !newer.end() && older.pages[0] == newer.pages[0] {
 			older.pages, newer.pages = older.pages[1:], newer.pages[1:]
 		}
 		switch {
@@ -123,17 +123,17 @@ func compare(from, to *state) (puts, removed []*Entry) {
 
 // cursor is a position in a list of pages.
 type cursor struct {
-	pages []*page
-	at    int
+	pages    []*page
+	position int
 }
 
 func (c *cursor) end() bool     { return len(c.pages) == 0 }
-func (c *cursor) entry() *Entry { return c.pages[0].entries[c.at] }
+func (c *cursor) entry() *Entry { return c.pages[0].entries[c.position] }
 
 func (c *cursor) next() *Entry {
 	entry := c.entry()
-	if c.at++; c.at == len(c.pages[0].entries) {
-		c.pages, c.at = c.pages[1:], 0
+	if c.position++; c.position == len(c.pages[0].entries) {
+		c.pages, c.position = c.pages[1:], 0
 	}
 	return entry
 }

@@ -5,7 +5,7 @@ import "time"
 // fallBack notes that the client rejects an entry, and chooses the fallback. An entry that the client holds counts only
 // if the client acknowledged it: an unanswered response leaves in doubt which one it holds.
 func (s *subscription) fallBack(rejection *Rejection, entry *Entry, now time.Time) {
-	s.answers.without = nil
+	s.answers.fallbackGoal = nil
 	fallback := s.coll.typ.Fallback
 	if entry.fallback && entry != rejection.instead { // of an earlier answer
 		return
@@ -37,7 +37,7 @@ func (s *subscription) withFallbacks(goal *state) *state {
 	if len(answers.rejected) == 0 || s.coll.typ.Fallback == nil {
 		return goal
 	}
-	if answers.without != goal {
+	if answers.fallbackGoal != goal {
 		var fallbacks []*Entry
 		for name, rejection := range answers.rejected {
 			switch entry := goal.get(name); {
@@ -48,9 +48,9 @@ func (s *subscription) withFallbacks(goal *state) *state {
 				delete(answers.rejected, name)
 			}
 		}
-		answers.without, answers.withFallbacks = goal, goal.withPuts(fallbacks)
+		answers.fallbackGoal, answers.fallbackState = goal, goal.withPuts(fallbacks)
 	}
-	return answers.withFallbacks
+	return answers.fallbackState
 }
 
 // shown returns the state of the collection that the client is to have.
@@ -62,7 +62,7 @@ func (s *subscription) mentioned(reason string) (entries []*Entry) {
 	if s.coll.typ.Fallback == nil {
 		return nil
 	}
-	for e := range s.client.state.all() {
+	for e := range s.client.state.entries() {
 		if isTruncated(reason) || mentions(reason, e.Name) {
 			entries = append(entries, e)
 		}

@@ -190,7 +190,7 @@ func (g *Group) overlay(next map[*Collection]*state, commits map[*Collection]*Co
 	for collection := range changed {
 		base, previous, commit := cmp.Or(next[collection.base], collection.base.current.Load()), collection.current.Load(),
 			*cmp.Or(commits[collection.base], commits[collection])
-		puts, removed := compare(previous, base.withPuts(slices.Collect(collection.ownEntries.all())))
+		puts, removed := compare(previous, base.withPuts(slices.Collect(collection.ownEntries.entries())))
 		next[collection] = collection.after(previous,
 			&Commit{Put: puts, Remove: names(removed), Revision: commit.Revision, Since: commit.Since})
 	}

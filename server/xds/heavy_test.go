@@ -25,7 +25,7 @@ func TestSubscriptionNames_OfState(t *testing.T) {
 			existing[name] = true
 			changes = append(changes, change{name, thing(t, name, "1", "")})
 		}
-		state := initialState.with(changes)
+		state := initialState.apply(changes)
 		var w subscriptionNames
 		want := make(map[string]bool)
 		for range random.IntN(300) {

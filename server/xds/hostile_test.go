@@ -69,7 +69,7 @@ func TestWildcardResponse_SharesEncoding(t *testing.T) {
 		e := thing(t, fmt.Sprintf("n%04d", i), "1", strings.Repeat("x", 100))
 		changes = append(changes, change{e.Name, e})
 	}
-	state := initialState.with(changes)
+	state := initialState.apply(changes)
 	shared := make(map[*encoded]bool)
 	for _, b := range state.deltaBodiesAll() {
 		for _, p := range b.parts {

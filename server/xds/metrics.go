@@ -73,7 +73,7 @@ type typeMetrics struct {
 	toSent, toAcknowledged                       prometheus.Observer
 }
 
-func (m *metrics) of(typeURL string) typeMetrics {
+func (m *metrics) forType(typeURL string) typeMetrics {
 	return typeMetrics{
 		requests:  m.requests.WithLabelValues(typeURL),
 		nacks:     m.nacks.WithLabelValues(typeURL),
@@ -133,9 +133,9 @@ func (m *typeMetrics) acknowledged(n *changeTimes, now time.Time) {
 	n.unacked = time.Time{}
 }
 
-func observe(o prometheus.Observer, since, now time.Time) {
-	if !since.IsZero() {
-		o.Observe(max(now.Sub(since), 0).Seconds())
+func observe(o prometheus.Observer, start, now time.Time) {
+	if !start.IsZero() {
+		o.Observe(max(now.Sub(start), 0).Seconds())
 	}
 }
 

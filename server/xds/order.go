@@ -189,7 +189,7 @@ func (s *stream) ofCut(sub *subscription) *state {
 // cut has: they are still in use.
 func (s *stream) followChildren(sub *subscription) {
 	shown := sub.coll.shown.Load()
-	goal, _ := shown.since(s.ofCut(sub)).additionsFirst(shown)
+	goal, _ := shown.differenceFrom(s.ofCut(sub)).additionsFirst(shown)
 	sub.setGoal(goal)
 }
 

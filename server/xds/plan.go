@@ -62,7 +62,7 @@ func plan(mode variant, client *clientState, wanted *subscriptionNames, goal *st
 	}
 	response := responsePlan{to: goal, goal: goal, diff: noDiff}
 	if wanted.wildcard || client.state != initialState { // else every wanted entry is new, and no difference is needed
-		response.diff = goal.since(client.state)
+		response.diff = goal.differenceFrom(client.state)
 	}
 	var absent map[string]string
 	switch {
@@ -74,7 +74,7 @@ func plan(mode variant, client *clientState, wanted *subscriptionNames, goal *st
 			response.to = goal.withPuts(retained)
 			absent = client.stillGone(goal, func(name string) bool { _, ok := wanted.names[name]; return ok })
 		}
-		response.diff = goal.since(initialState).withRemoved(removed)
+		response.diff = goal.differenceFrom(initialState).withRemoved(removed)
 	case additionsOnly && mode.canRemove(wanted):
 		response.to, response.diff = response.diff.additionsFirst(goal)
 		if mode.delta {

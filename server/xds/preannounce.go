@@ -58,7 +58,7 @@ type preannounced struct {
 	state *state
 	names []string // that the client has yet to subscribe to, or to be sent
 	since time.Time
-	done  bool // the client may be brought to the goal
+	ready bool // the client may be brought to the goal
 	// needed are the names that Type.Needs added to names
 	needed map[string]struct{}
 }
@@ -96,7 +96,7 @@ func (s *stream) preannounceFirst(sub *subscription, response responsePlan) resp
 	if dependency == nil || dependency.selection.wildcard {
 		return response
 	}
-	announced := sub.goal.since(sub.client.state).preannounce(sub.client.state, sub.goal, hook)
+	announced := sub.goal.differenceFrom(sub.client.state).preannounce(sub.client.state, sub.goal, hook)
 	interim := &preannounced{state: announced.state, needed: make(map[string]struct{})}
 	for name, dependencies := range announced.dependencies {
 		if !sub.selection.includes(name) || sub.client.get(name) == nil {
@@ -126,7 +126,7 @@ func (s *subscription) notePreannounced(interim *preannounced, now time.Time) {
 	case interim != nil:
 		interim.since = now
 		s.preannounced = interim
-	case s.preannounced != nil && s.preannounced.done:
+	case s.preannounced != nil && s.preannounced.ready:
 		s.preannounced, s.pace.lastPreannounced = nil, now
 	}
 }
@@ -135,7 +135,7 @@ func (s *subscription) notePreannounced(interim *preannounced, now time.Time) {
 // most AckTimeout, not for names that do not exist, and not after a rejection of the interim version.
 func (s *stream) awaitsDependencies(sub *subscription, now time.Time) bool {
 	preannounced := sub.preannounced
-	if preannounced == nil || preannounced.done {
+	if preannounced == nil || preannounced.ready {
 		return false
 	}
 	dependency := s.ofCollections(sub.coll.typ.DependencyURL)
@@ -146,6 +146,6 @@ func (s *stream) awaitsDependencies(sub *subscription, now time.Time) bool {
 		len(preannounced.names) > 0 && s.lookAgain(preannounced.since.Add(s.server.opts.AckTimeout).Sub(now)):
 		return true
 	}
-	preannounced.done = true
+	preannounced.ready = true
 	return false
 }

@@ -326,12 +326,12 @@ func TestIntroduction_Shared(t *testing.T) {
 		from := collection.current.Load()
 		collection.Apply(Commit{Put: []*Entry{thing(t, "r", "2", ""), thing(t, "new", "1", "")}})
 		state := collection.current.Load()
-		interim := state.since(from).preannounce(from, state, typ.Preannounce).state
-		require.Same(t, interim, state.since(from).preannounce(from, state, typ.Preannounce).state)
+		interim := state.differenceFrom(from).preannounce(from, state, typ.Preannounce).state
+		require.Same(t, interim, state.differenceFrom(from).preannounce(from, state, typ.Preannounce).state)
 		require.Equal(t, 1, calls)
-		back := state.since(interim)
+		back := state.differenceFrom(interim)
 		require.Equal(t, []string{"r"}, names(back.puts))
-		require.Same(t, back, state.since(interim), "and shared")
+		require.Same(t, back, state.differenceFrom(interim), "and shared")
 		versions = append(versions, interim.version)
 	}
 	require.Equal(t, versions[0], versions[1])

@@ -42,7 +42,7 @@ type answers struct {
 	ends     []int       // of each of its chunks in sent, if there are several
 	rejected map[string]*Rejection
 
-	withFallbacks, without *state // the last result and argument of subscription.withFallbacks
+	fallbackState, fallbackGoal *state // the last result and argument of subscription.withFallbacks
 }
 
 // sentWith returns the entries that are new or newer in the chunk of a nonce, which is one of the last response.
@@ -141,7 +141,7 @@ func (s *subscription) accept(nonce uint64) {
 		held := s.client.state.get(name)
 		return isLast && (held == nil || s.inFull(&s.selection) && held != r.instead)
 	})
-	answers.without = nil
+	answers.fallbackGoal = nil
 }
 
 // rejections returns the resources that the client wants and rejects, in order of name.

@@ -27,7 +27,8 @@ func newRejecting(t *testing.T, v variant, names ...string) *rejecting {
 	r := &rejecting{T: t, coll: NewCollection(Type{URL: testType, OnePerResponse: v.onePerResponse}, Debounce{}), now: time.Unix(1000, 0)}
 	r.coll.MarkSynced()
 	r.sub = &subscription{
-		variant: v, coll: r.coll, metrics: newMetrics(nil, "").of(testType), client: clientState{state: initialState}, goal: initialState,
+		variant: v, coll: r.coll, metrics: newMetrics(nil, "").forType(testType), client: clientState{state: initialState},
+		goal:      initialState,
 		selection: subscriptionNames{wildcard: len(names) == 0, names: make(map[string]struct{})},
 	}
 	for _, name := range names {

@@ -96,7 +96,7 @@ func TestNamedStreamsShareTheEncoding(t *testing.T) {
 	delta := variant{delta: true}
 	p := plan(delta, &clientState{state: from}, &selection, state, false)
 	require.Equal(t, []span{{3, 9}, {20, 22}}, p.spans)
-	shared := state.since(from).deltas()
+	shared := state.differenceFrom(from).deltas()
 	bodies := p.bodies(delta)
 	require.Len(t, bodies, 1)
 	require.Len(t, bodies[0].parts, 2)

@@ -14,7 +14,7 @@ import (
 // the first one it waits for a start slot, which it holds until no response is due.
 func (s *stream) send(ctx context.Context, received <-chan error) error {
 	retry := time.NewTimer(time.Hour)
-	start := streamStart{limiter: &s.server.startLimiter, host: s.host, done: s.server.startLimiter.turns == nil}
+	start := streamStart{limiter: &s.server.startLimiter, host: s.host, started: s.server.startLimiter.turns == nil}
 	defer start.end()
 	asking, stopAsking := context.WithCancel(ctx)
 	var reviewing <-chan error // the result of asking the catalog; until then no response is sent
@@ -36,7 +36,7 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		switch {
 		case reviewing != nil:
 			start.giveUp() // other streams start meanwhile
-		case start.done:
+		case start.started:
 			start.slot.work()
 			if runHeavy(ctx, s.host, s.isHeavy(), func() { response, wait = s.next(time.Now()) }) != nil {
 				return ended(ctx)
@@ -99,7 +99,7 @@ type streamStart struct {
 	host    string
 	queued  <-chan struct{} // signals a slot while the stream waits for one
 	slot    *startSlot      // nil while the stream does not work
-	done    bool            // the stream has started
+	started bool            // the stream has started
 }
 
 // request starts the stream if a slot is free, and reports whether it did; else it queues the stream.
@@ -107,10 +107,10 @@ func (s *streamStart) request() (started bool) {
 	if s.queued = s.limiter.turns.Queue(s.host); s.queued == nil {
 		s.begin()
 	}
-	return s.done
+	return s.started
 }
 
-func (s *streamStart) begin() { s.slot, s.done, s.queued = s.limiter.newSlot(), true, nil }
+func (s *streamStart) begin() { s.slot, s.started, s.queued = s.limiter.newSlot(), true, nil }
 
 // giveUp leaves the queue.
 func (s *streamStart) giveUp() {

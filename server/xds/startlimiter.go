@@ -34,10 +34,10 @@ func newStartLimiter(limit int) startLimiter {
 
 // startSlot is the right of a stream to start. nil is a slot that is free again, or was never needed.
 type startSlot struct {
-	late  *time.Timer // runs while the stream waits for its client
-	since time.Time   // when late was started
-	left  time.Duration
-	over  func()
+	late      *time.Timer // runs while the stream waits for its client
+	lateStart time.Time   // when late was started
+	remaining time.Duration
+	over      func()
 }
 
 // newSlot returns the slot for one of r.turns that the stream has.
@@ -49,15 +49,15 @@ func (r *startLimiter) newSlot() *startSlot {
 // wait notes that the stream waits for its client; such streams have a limit.
 func (t *startSlot) wait() {
 	if t != nil {
-		t.since = time.Now()
-		t.late.Reset(t.left)
+		t.lateStart = time.Now()
+		t.late.Reset(t.remaining)
 	}
 }
 
 // work notes that the stream works; such streams have no limit.
 func (t *startSlot) work() {
 	if t != nil && t.late.Stop() {
-		t.left -= time.Since(t.since)
+		t.remaining -= time.Since(t.lateStart)
 	}
 }
 

@@ -63,7 +63,7 @@ func (s *state) get(name string) *Entry {
 }
 
 // all yields the entries in order of name.
-func (s *state) all() iter.Seq[*Entry] {
+func (s *state) entries() iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
 		for _, p := range s.pages {
 			for _, e := range p.entries {
@@ -86,7 +86,7 @@ func (s *state) withPuts(entries []*Entry) *state {
 
 // derive returns the state with changes. It belongs to no commit: differences from it are not remembered.
 func (s *state) derive(changes []change) *state {
-	next := s.with(changes)
+	next := s.apply(changes)
 	if next != s {
 		next.revision = 0
 	}
@@ -109,7 +109,7 @@ func (s *state) only(names map[string]struct{}) *state {
 
 // with returns the state after changes. Of several changes of one name, the last counts. It returns s itself without a
 // change. The revision is the next one, and the version is derived from the content.
-func (s *state) with(changes []change) *state {
+func (s *state) apply(changes []change) *state {
 	changes = slices.Clone(changes)
 	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.name, b.name) })
 	next := &state{

@@ -56,14 +56,14 @@ func TestStateAgreesWithModel(t *testing.T) {
 				changes = append(changes, change{name, entry(name, v)})
 				m[name] = v
 			}
-			next := s.with(changes)
+			next := s.apply(changes)
 			require.Equal(t, m, contents(t, next))
 			require.Equal(t, maps.Equal(m, models[len(models)-1]), next == s, "a commit without effect gives the same state")
 			states, models = append(states, next), append(models, m)
 		}
 		i := rapid.IntRange(0, len(states)-1).Draw(t, "from")
 		j := rapid.IntRange(0, len(states)-1).Draw(t, "to")
-		diff := states[j].since(states[i])
+		diff := states[j].differenceFrom(states[i])
 		got := maps.Clone(models[i])
 		for _, e := range diff.removed {
 			require.Contains(t, got, e.Name)
@@ -77,18 +77,18 @@ func TestStateAgreesWithModel(t *testing.T) {
 		require.True(t, slices.IsSorted(names(diff.puts)))
 		if len(diff.removed) > 0 {
 			before, _ := diff.additionsFirst(states[j])
-			require.Empty(t, before.since(states[i]).removed)
-			require.Empty(t, states[j].since(before).puts)
+			require.Empty(t, before.differenceFrom(states[i]).removed)
+			require.Empty(t, states[j].differenceFrom(before).puts)
 		}
 	})
 }
 
 func TestStateVersion_IndependentOfOrder(t *testing.T) {
-	a := (&state{}).with([]change{{"a", entry("a", "1")}, {"b", entry("b", "1")}})
-	b := (&state{}).with([]change{{"b", entry("b", "0")}, {"c", entry("c", "1")}})
-	b = b.with([]change{{"a", entry("a", "1")}, {"c", nil}, {"b", entry("b", "1")}})
+	a := (&state{}).apply([]change{{"a", entry("a", "1")}, {"b", entry("b", "1")}})
+	b := (&state{}).apply([]change{{"b", entry("b", "0")}, {"c", entry("c", "1")}})
+	b = b.apply([]change{{"a", entry("a", "1")}, {"c", nil}, {"b", entry("b", "1")}})
 	require.Equal(t, a.version, b.version)
-	require.NotEqual(t, a.version, a.with([]change{{"a", entry("a", "2")}}).version)
+	require.NotEqual(t, a.version, a.apply([]change{{"a", entry("a", "2")}}).version)
 }
 
 func TestStateChange_CopiesOnePage(t *testing.T) {
@@ -97,8 +97,8 @@ func TestStateChange_CopiesOnePage(t *testing.T) {
 		name := fmt.Sprintf("n%05d", i)
 		changes = append(changes, change{name, entry(name, "1")})
 	}
-	s := (&state{revision: 1}).with(changes)
-	next := s.with([]change{{"n05000", entry("n05000", "2")}})
+	s := (&state{revision: 1}).apply(changes)
+	next := s.apply([]change{{"n05000", entry("n05000", "2")}})
 	shared := 0
 	for _, p := range next.pages {
 		if slices.Contains(s.pages, p) {

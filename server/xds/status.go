@@ -118,7 +118,7 @@ func (s *Server) Served(streamID uint64) (served []Served) {
 		defer stream.mu.Unlock()
 		for _, sub := range stream.subs {
 			status := Served{TypeURL: sub.typeURL, Version: sub.client.state.version}
-			for e := range sub.client.state.all() {
+			for e := range sub.client.state.entries() {
 				if _, notHeld := sub.client.notHeld[e.Name]; sub.selection.includes(e.Name) && !notHeld {
 					status.Entries = append(status.Entries, e)
 				}

@@ -304,7 +304,8 @@ func (s *stream) open(req *wire.Request, typeURL string) (*subscription, error) 
 			delta: s.delta, partial: !s.delta && coll.typ.Partial, onePerResponse: s.delta && coll.typ.OnePerResponse,
 			noWildcard: coll.typ.NoWildcard, aliases: s.delta && coll.typ.Aliases,
 		},
-		metrics: s.server.metrics.of(coll.typ.URL), missing: absent, client: clientState{state: initialState}, goal: initialState,
+		metrics: s.server.metrics.forType(coll.typ.URL), missing: absent, client: clientState{state: initialState},
+		goal:   initialState,
 		status: TypeStatus{TypeURL: typeURL},
 	}, nil
 }

@@ -343,7 +343,7 @@ func (s *subscription) paced(now time.Time, pacing Pacing) time.Duration {
 // plan plans the response that leads to the goal, or to the interim state while there is one.
 func (s *subscription) plan(additionsOnly bool) responsePlan {
 	goal := s.goal
-	if s.preannounced != nil && !s.preannounced.done {
+	if s.preannounced != nil && !s.preannounced.ready {
 		goal = s.preannounced.state
 	}
 	return plan(s.variant, &s.client, &s.selection, goal, additionsOnly)

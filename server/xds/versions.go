@@ -29,7 +29,7 @@ func (s *state) index() *index {
 			seed: maphash.MakeSeed(), hashes: make([]uint64, size),
 		}
 		var buf []byte
-		for entry := range s.all() {
+		for entry := range s.entries() {
 			buf = wire.AppendMapEntry(buf[:0], entry.Name, entry.Version)
 			hash := result.hash(buf)
 			i := hash & uint64(size-1)
@@ -260,7 +260,7 @@ type replaced struct {
 const maxHistory, maxReplaced = 64, 100
 
 // with returns the history after one more commit.
-func (h history) with(from *state, replacements []replaced, keepEntries bool) history {
+func (h history) appendCommit(from *state, replacements []replaced, keepEntries bool) history {
 	if len(replacements) > maxReplaced {
 		return nil
 	}
@@ -314,12 +314,12 @@ func (s *state) former(version string) *state {
 
 // replacedSince returns the names replaced since the state with a fingerprint, with their versions in that state, and
 // whether that state is known.
-func (s *state) replacedSince(since wire.Fingerprint) (former map[string]string, ok bool) {
-	if s.fingerprint == since {
+func (s *state) replacedSince(fingerprint wire.Fingerprint) (former map[string]string, ok bool) {
+	if s.fingerprint == fingerprint {
 		return nil, true
 	}
 	for i, before := range slices.Backward(s.earlier) {
-		if before.fingerprint != since {
+		if before.fingerprint != fingerprint {
 			continue
 		}
 		former = make(map[string]string)

@@ -26,7 +26,7 @@ func TestResumption_AgreesWithModel(t *testing.T) {
 			served[e.Name] = e.Version
 			changes = append(changes, change{e.Name, e})
 		}
-		to := (&state{}).with(changes)
+		to := (&state{}).apply(changes)
 		selection := subscriptionNames{wildcard: random.IntN(2) == 0}
 		for range random.IntN(20) {
 			selection.add(name(), initialState)
@@ -82,7 +82,7 @@ func TestResumedResource_DeletedIsNeverSent(t *testing.T) {
 	require.NoError(t, err)
 	request := wire.Request{Delta: true}
 	require.NoError(t, request.Decode(encoded))
-	goal := (&state{revision: 1}).with([]change{{"a", thing(t, "a", "1", "")}, {"b", thing(t, "b", "1", "")}})
+	goal := (&state{revision: 1}).apply([]change{{"a", thing(t, "a", "1", "")}, {"b", thing(t, "b", "1", "")}})
 	v, named := variant{delta: true}, map[string]struct{}{"a": {}, "gone": {}}
 
 	client := clientState{state: initialState, brought: request.Initial}
@@ -172,7 +172,7 @@ func TestResumingFromARecentState(t *testing.T) {
 			continue
 		}
 		var encoded []byte
-		for e := range resumed.all() {
+		for e := range resumed.entries() {
 			request, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: map[string]string{e.Name: e.Version}})
 			require.NoError(t, err)
 			encoded = append(encoded, request...)

@@ -35,7 +35,7 @@ type Request struct {
 	Size                int          // encoded
 	Release             func()       // ends the reservation of its memory; nil if it has none
 	Cost                int          // of the names: see NameCost
-	VersionCount        int          // how many initial_resource_versions there are
+	VersionCount        int          // the number of initial_resource_versions
 	fingerprint         Fingerprint  // of initial_resource_versions
 	Node                *corev3.Node // of the first request that has one, without its extensions
 	NodeCost            int          // of that node, in the request that has it: see nodeCost
@@ -52,7 +52,7 @@ type Request struct {
 	encoded *Versions              // the encoded request, if there are too many names
 	filter  func(name []byte) bool // accepts the names of resource_names_subscribe; all if nil
 
-	interned map[string]string // type URLs seen, so that an acknowledgement allocates nothing for them
+	interned map[string]string // received type URLs: acknowledgements allocate no memory for them
 }
 
 // The meaning of fields, by number, in each of the two messages.
@@ -91,15 +91,15 @@ func (r *Request) RetainedSize() int {
 	return r.Size
 }
 
-// OnRelease sets the function that is called when no part of the request is retained any more. An interceptor frees the
-// memory that it reserved.
+// OnRelease sets the function that is called when no part of the request is retained any more. An interceptor frees its
+// reserved memory with it.
 func (r *Request) OnRelease(release func()) { r.Release = release }
 
-// NameCost is how many names a name of so many bytes counts as against the limits on names.
+// NameCost is the number of names that a name of so many bytes counts as against the limits on names.
 func NameCost(name int) int { return 1 + name/128 }
 
-// nodeCost is how many names a node of so many bytes counts as against the limits on names. Decoded, it takes some six
-// times its size. Honest nodes are below freeNode and cost nothing.
+// nodeCost is the number of names that a node of so many bytes counts as against the limits on names. Decoded, it takes
+// some six times its size. Honest nodes are below freeNode and cost 0.
 func nodeCost(size int) int { return max(size-freeNode, 0) / 16 }
 
 const freeNode = 16 << 10
@@ -178,10 +178,10 @@ func (r *Request) Decode(parts ...[]byte) error {
 }
 
 const (
-	// PooledRequest is the size in bytes up to which requests are copied into pooled memory. Larger ones, which carry
-	// resume versions, keep gRPC's buffers until compared.
+	// PooledRequest is the largest size in bytes of a request that is copied into pooled memory. Larger ones carry resume
+	// versions, and keep gRPC's buffers until these are compared.
 	PooledRequest = 32 << 10
-	// leastPart: below this average buffer size a large request is copied into one buffer.
+	// leastPart is the least average size of gRPC's buffers. A large request in smaller buffers is copied into one.
 	leastPart = 4 << 10
 )
 
@@ -223,7 +223,7 @@ func (r *Request) Unmarshal(data mem.BufferSlice) error {
 	return err
 }
 
-// DecodeFiltered decodes a request with too many names again, with only those names of resource_names_subscribe that
+// DecodeFiltered decodes a request with too many names again. It takes only the names of resource_names_subscribe that
 // the filter accepts.
 func (r *Request) DecodeFiltered(filter func(name []byte) bool) error {
 	versions, release := r.encoded, r.Release
@@ -238,7 +238,7 @@ func (r *Request) DecodeFiltered(filter func(name []byte) bool) error {
 	return err
 }
 
-// missingBytes returns how many bytes are missing of an incomplete field, or one if that is not known yet.
+// missingBytes returns the number of missing bytes of an incomplete field, or one if its size is incomplete, too.
 func missingBytes(field []byte) int {
 	_, wireType, tagSize := protowire.ConsumeTag(field)
 	if tagSize < 0 {
@@ -265,8 +265,8 @@ func (r *Request) fields() []field {
 	return sotwFields[:]
 }
 
-// isUnknown says whether b is the beginning, with the size, of an unknown field of bytes. It is skipped without being
-// copied.
+// isUnknown reports whether field is the beginning, with the size, of an unknown field of bytes. Decode skips it
+// without a copy.
 func (r *Request) isUnknown(field []byte) bool {
 	number, wireType, tagSize := protowire.ConsumeTag(field)
 	if tagSize < 0 || wireType != protowire.BytesType || int(number) < len(r.fields()) && r.fields()[number] != 0 {
@@ -276,13 +276,13 @@ func (r *Request) isUnknown(field []byte) bool {
 	return size > 0
 }
 
-// TooMany says whether there are more names than a client may have.
+// TooMany reports whether there are more names than a client may have.
 func (r *Request) TooMany() bool { return r.MaxCost > 0 && max(r.Cost, r.VersionCount) > r.MaxCost }
 
 // errGroup refuses groups: the protocol has none, and the size of a group is not known from its beginning.
 var errGroup = errors.New("a group")
 
-// decodeFields decodes the fields of b. It returns the last one if that is incomplete.
+// decodeFields decodes fields. It returns the last one if it is incomplete.
 func (r *Request) decodeFields(unread []byte) (rest []byte, err error) {
 	fields, encoding, before, ascii := r.fields(), unread, r.VersionCount, isASCII(unread)
 	for len(unread) > 0 && !r.TooMany() {
@@ -326,8 +326,7 @@ func (r *Request) decodeFields(unread []byte) (rest []byte, err error) {
 	return unread, nil
 }
 
-// isASCII says whether all bytes are ASCII. That is cheaper than to check whether each of thousands of entries is
-// UTF-8.
+// isASCII reports whether all bytes are ASCII. That is cheaper than a check for UTF-8 of each of thousands of entries.
 func isASCII(text []byte) bool {
 	const high = 0x8080808080808080
 	for ; len(text) >= 8; text = text[8:] {
@@ -437,7 +436,7 @@ func (r *Request) name(v []byte) string {
 	return string(v)
 }
 
-// MaxReason is how many bytes of the client's reason for a rejection are kept.
+// MaxReason bounds the kept bytes of a client's reason for a rejection.
 const MaxReason = 4 << 10
 
 // rejection decodes the code and the message of a google.rpc.Status.
@@ -455,8 +454,7 @@ func rejection(b []byte) (*status.Status, error) {
 	})
 }
 
-// eachField calls f with the fields of a message, with their values as they are encoded, up to the first that is
-// broken.
+// eachField calls visit with the encoded fields of a message, up to the first broken one.
 func eachField(message []byte, visit func(num protowire.Number, wireType protowire.Type, value []byte)) error {
 	for len(message) > 0 {
 		number, wireType, tagSize := protowire.ConsumeTag(message)
@@ -498,7 +496,7 @@ func (r *Request) intern(text []byte) string {
 // The tags of the fields of an entry of a map<string, string>.
 const keyTag, valueTag = 1<<3 | byte(protowire.BytesType), 2<<3 | byte(protowire.BytesType)
 
-// shortMapEntry returns where the key of an entry of a map<string, string> ends, if key and value are in order and
+// shortMapEntry returns the end of the key of an entry of a map<string, string>, if key and value are in order and
 // shorter than 128 bytes, as nearly all are; else zero.
 func shortMapEntry(entry []byte) (end int) {
 	if len(entry) < 4 || entry[0] != keyTag || entry[1] >= 0x80 {

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Versions are the initial_resource_versions of a request: a hundred thousand, maybe. They stay encoded, in gRPC's
+// Versions are the initial_resource_versions of a request, perhaps a hundred thousand. They stay encoded, in gRPC's
 // buffers, so that a name takes no memory of its own.
 type Versions struct {
 	parts       [][]byte // of the decoded request that has them, each of whole fields
@@ -24,7 +24,7 @@ func (v *Versions) Free() {
 	}
 }
 
-// Size returns how many bytes the decoded requests with the versions have.
+// Size returns the size in bytes of the decoded requests with the versions.
 func (v *Versions) Size() (size int) {
 	for _, part := range v.parts {
 		size += len(part)
@@ -52,7 +52,7 @@ const (
 	initialTag   = initialField<<3 | byte(protowire.BytesType)
 )
 
-// shortInitial returns where the first field of a delta request ends, if it is an entry of initial_resource_versions
+// shortInitial returns the end of the first field of a delta request, if it is an entry of initial_resource_versions
 // shorter than 128 bytes, as nearly all are; else zero.
 func shortInitial(request []byte) (end int) {
 	if len(request) < 2 || request[0] != initialTag || request[1] >= 0x80 || len(request) < 2+int(request[1]) {
