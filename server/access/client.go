@@ -36,7 +36,7 @@ type clientKey struct{}
 // admit authenticates a client. A client without rights by any node ID is refused. The context ends with a gRPC status
 // as its cause when the client gets another identity or other rights. The caller calls leave after the stream.
 func (g *Guard) admit(ctx context.Context) (context.Context, *client, error) {
-	c := &client{
+	newClient := &client{
 		guard: g, connection: &identity.Identity{}, headers: metadata.ValueFromIncomingContext(ctx, "authorization"),
 		ended: make(chan struct{}), rights: make(map[string]*Rights),
 	}
@@ -45,23 +45,23 @@ func (g *Guard) admit(ctx context.Context) (context.Context, *client, error) {
 		if info, secure := remote.AuthInfo.(credentials.TLSInfo); secure {
 			state = &info.State
 		}
-		c.connection = identity.FromConnection(remote.Addr, state)
+		newClient.connection = identity.FromConnection(remote.Addr, state)
 	}
-	ctx, c.cancel = context.WithCancelCause(context.WithValue(ctx, clientKey{}, c))
-	c.mu.Lock() // a policy change waits until the client is admitted, and then rechecks it
-	defer c.mu.Unlock()
+	ctx, newClient.cancel = context.WithCancelCause(context.WithValue(ctx, clientKey{}, newClient))
+	newClient.mu.Lock() // a policy change waits until the client is admitted, and then rechecks it
+	defer newClient.mu.Unlock()
 	g.mu.Lock()
-	g.clients[c] = struct{}{}
+	g.clients[newClient] = struct{}{}
 	g.mu.Unlock()
-	admitted, err := g.policy.Load().admit(c.connection, c.headers)
+	admitted, err := g.policy.Load().admit(newClient.connection, newClient.headers)
 	if err != nil {
-		c.leave()
-		return nil, nil, g.refuse(c.connection, err)
+		newClient.leave()
+		return nil, nil, g.refuse(newClient.connection, err)
 	}
-	if c.identity = admitted; !admitted.Expires.IsZero() {
-		c.expiry = time.AfterFunc(time.Until(admitted.Expires), func() { c.end(errExpired) })
+	if newClient.identity = admitted; !admitted.Expires.IsZero() {
+		newClient.expiry = time.AfterFunc(time.Until(admitted.Expires), func() { newClient.end(errExpired) })
 	}
-	return ctx, c, nil
+	return ctx, newClient, nil
 }
 
 // leave releases the client after its stream.

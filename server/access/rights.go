@@ -62,16 +62,18 @@ type Rights struct {
 }
 
 // NewRights normalizes permissions. It returns nil if they have no limit.
-func NewRights(p Permissions) *Rights {
+func NewRights(permissions Permissions) *Rights {
 	limited := false
-	for _, list := range []*[]string{&p.Kinds, &p.Namespaces, &p.Sources, &p.Types, &p.Services} {
+	for _, list := range []*[]string{&permissions.Kinds, &permissions.Namespaces, &permissions.Sources, &permissions.Types,
+		&permissions.Services} {
 		*list = slices.Compact(slices.Sorted(slices.Values(*list)))
 		limited = limited || len(*list) > 0
 	}
 	if !limited {
 		return nil
 	}
-	return &Rights{p, fmt.Sprintf("%q", [][]string{p.Kinds, p.Namespaces, p.Sources, p.Types, p.Services})}
+	return &Rights{permissions, fmt.Sprintf("%q",
+		[][]string{permissions.Kinds, permissions.Namespaces, permissions.Sources, permissions.Types, permissions.Services})}
 }
 
 // Key returns a key that differs for different rights. It is empty for nil.

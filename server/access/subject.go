@@ -48,16 +48,16 @@ func matchSubject(pattern, subject string) bool {
 // thousands of names.
 func matchNames(pattern, names []string) bool {
 	next, star, starEnd := 0, -1, 0
-	for n := 0; n < len(names); n++ {
+	for position := 0; position < len(names); position++ {
 		switch {
 		case next < len(pattern) && pattern[next] == anyNames:
-			star, starEnd = next, n
+			star, starEnd = next, position
 			next++
-		case next < len(pattern) && matchName(pattern[next], names[n]):
+		case next < len(pattern) && matchName(pattern[next], names[position]):
 			next++
 		case star >= 0:
 			starEnd++
-			next, n = star+1, starEnd
+			next, position = star+1, starEnd
 		default:
 			return false
 		}

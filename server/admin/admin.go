@@ -159,14 +159,15 @@ func (s *Server) Handler() http.Handler {
 
 // withGRPC passes requests of gRPC to Options.GRPC.
 func (s *Server) withGRPC(pages http.Handler) http.Handler {
-	return http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
-		if s.opts.GRPC != nil && r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
-			s.opts.GRPC.ServeHTTP(response, r)
+	return http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		if s.opts.GRPC != nil && request.ProtoMajor == 2 &&
+			strings.HasPrefix(request.Header.Get("Content-Type"), "application/grpc") {
+			s.opts.GRPC.ServeHTTP(response, request)
 			return
 		}
 		// Otherwise a write waits for the whole body of the request.
 		_ = http.NewResponseController(response).EnableFullDuplex() // HTTP/2 and tests have none
-		pages.ServeHTTP(response, r)
+		pages.ServeHTTP(response, request)
 	})
 }
 

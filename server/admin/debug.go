@@ -121,19 +121,19 @@ type place struct {
 
 func (s *Server) conflicts() []conflict {
 	list := []conflict{}
-	add := func(ref resource.Ref, winner place, reason string, losers ...place) {
+	addConflict := func(ref resource.Ref, winner place, reason string, losers ...place) {
 		list = append(list, conflict{ref, winner, losers, reason})
 	}
 	for shadow := range s.opts.View.Shadows() {
-		add(resource.Ref(shadow.Key), placeOf(shadow.Winner), "", places(shadow.Losers, placeOf)...)
+		addConflict(resource.Ref(shadow.Key), placeOf(shadow.Winner), "", places(shadow.Losers, placeOf)...)
 	}
 	for _, refusal := range s.opts.View.Refusals() {
-		add(resource.Ref(refusal.Key), placeOf(refusal.Winner), refusal.Reason, placeOf(refusal.Loser))
+		addConflict(resource.Ref(refusal.Key), placeOf(refusal.Winner), refusal.Reason, placeOf(refusal.Loser))
 	}
 	for _, source := range s.opts.Sources.Status() {
 		placeIn := func(text string) place { return place{source.Name, text} }
 		for _, duplicate := range source.Conflicts {
-			add(duplicate.Ref, placeIn(duplicate.Winner), "", places(duplicate.Losers, placeIn)...)
+			addConflict(duplicate.Ref, placeIn(duplicate.Winner), "", places(duplicate.Losers, placeIn)...)
 		}
 	}
 	return list

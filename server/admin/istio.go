@@ -28,16 +28,16 @@ var syncNames = map[string]string{
 func (s *Server) syncz(yield func(any) bool) {
 	for client := range debug.Subscribers(s.opts.Clients) {
 		entry := make(map[string]any)
-		set := func(name, text string) {
+		setText := func(name, text string) {
 			if text != "" {
 				entry[name] = text
 			}
 		}
-		set("cluster_id", debug.MetadataText(client.Node, "CLUSTER_ID"))
-		set("proxy", client.Node.GetId())
-		set("istio_version", debug.MetadataText(client.Node, "ISTIO_VERSION"))
+		setText("cluster_id", debug.MetadataText(client.Node, "CLUSTER_ID"))
+		setText("proxy", client.Node.GetId())
+		setText("istio_version", debug.MetadataText(client.Node, "ISTIO_VERSION"))
 		if kind, _, isIstio := strings.Cut(client.Node.GetId(), "~"); isIstio {
-			set("proxy_type", kind)
+			setText("proxy_type", kind)
 		}
 		resources := make(map[string]resourceStatus)
 		for _, subscription := range client.Types {
@@ -49,8 +49,8 @@ func (s *Server) syncz(yield func(any) bool) {
 			}
 			resources[subscription.TypeURL] = status
 			if name := syncNames[subscription.TypeURL]; name != "" {
-				set(name+"_sent", status.Sent)
-				set(name+"_acked", status.Acked)
+				setText(name+"_sent", status.Sent)
+				setText(name+"_acked", status.Acked)
 			}
 		}
 		entry["resources"] = resources

@@ -49,11 +49,11 @@ func (m viewMetrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 // shadowed counts the objects that several sources have.
-func shadowed(v View) (n int) {
+func shadowed(v View) (count int) {
 	for range v.Shadows() {
-		n++
+		count++
 	}
-	return n
+	return count
 }
 
 // competing counts the hosts and workloads on which there are conflicts, several on some.

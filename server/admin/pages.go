@@ -49,70 +49,70 @@ const indexPath = "/debug/"
 
 // allPages returns the pages, and then those that change something.
 func (s *Server) allPages() (list []Page) {
-	add := func(path, about string, handler http.Handler, parameters ...Parameter) {
+	addPage := func(path, about string, handler http.Handler, parameters ...Parameter) {
 		list = append(list, Page{path, http.MethodGet, about, parameters, handler})
 	}
 	optional := func(name, about string) Parameter { return Parameter{Name: name, About: about} }
 	needed := func(name, about string) Parameter { return Parameter{name, about, true} }
 	const aKind = "a kind, by any of its names, such as se"
 
-	add("/-/healthy", "200 while the process answers", handler(s.healthy))
-	add("/-/ready", "200 once every required source was read; before that 503 and the sources that are missing",
+	addPage("/-/healthy", "200 while the process answers", handler(s.healthy))
+	addPage("/-/ready", "200 once every required source was read; before that 503 and the sources that are missing",
 		handler(s.ready))
-	add("/metrics", "metrics in Prometheus format", s.metrics())
-	add(indexPath, "this list of pages and their parameters",
+	addPage("/metrics", "metrics in Prometheus format", s.metrics())
+	addPage(indexPath, "this list of pages and their parameters",
 		valuePage(s.allPages))
-	add("/debug/status", "sources, clients, holds, findings and problems on one page",
+	addPage("/debug/status", "sources, clients, holds, findings and problems on one page",
 		valuePage(s.Status))
-	add("/debug/explain",
+	addPage("/debug/explain",
 		"which source an object or a host comes from, and why it is served as it is; needs host, or kind and name",
 		handler(s.explain),
 		optional("kind", aKind), optional("namespace", "of the object; empty for an object without one"),
 		optional("name", "of the object"),
 		optional("host", "a host, an IP address, or a name in a registry"))
-	add("/debug/configz", "the objects that are served, in the format of istiod's /debug/configz",
+	addPage("/debug/configz", "the objects that are served, in the format of istiod's /debug/configz",
 		handler(s.configz), optional("kind", aKind))
-	add("/debug/seen", "when each object of a kind was first seen here", handler(s.seen), needed("kind", aKind))
-	add("/debug/clients", "the clients with the versions that each was sent, acknowledged and rejected",
+	addPage("/debug/seen", "when each object of a kind was first seen here", handler(s.seen), needed("kind", aKind))
+	addPage("/debug/clients", "the clients with the versions that each was sent, acknowledged and rejected",
 		listPage(s.clients))
-	add("/debug/syncz", "the same in the format of istiod's /debug/syncz", listPage(s.syncz))
-	add("/debug/config_dump", "the configuration that an Envoy was sent, in the format of its config_dump",
+	addPage("/debug/syncz", "the same in the format of istiod's /debug/syncz", listPage(s.syncz))
+	addPage("/debug/config_dump", "the configuration that an Envoy was sent, in the format of its config_dump",
 		handler(s.configDump),
 		needed("proxyID", "the node id of an Envoy that is connected"),
 		optional("include_eds", "with its endpoints; takes no value"))
-	add("/debug/sources", "the sources and their state",
+	addPage("/debug/sources", "the sources and their state",
 		valuePage(func() any { return append([]sources.Status{}, s.opts.Sources.Status()...) }))
-	add("/debug/quarantine", "invalid objects and documents, which are not served",
+	addPage("/debug/quarantine", "invalid objects and documents, which are not served",
 		valuePage(s.Quarantined))
-	add("/debug/rejected", "the 100 resources that most addresses reject, with the clients' errors and the objects "+
+	addPage("/debug/rejected", "the 100 resources that most addresses reject, with the clients' errors and the objects "+
 		"that changed "+
 		"since they were last acknowledged",
 		valuePage(func() any { list, _ := s.rejected(); return list }))
-	add("/debug/unresolved",
+	addPage("/debug/unresolved",
 		"references to objects that do not exist, and unserved parts of objects of the Gateway API",
 		valuePage(s.ObjectProblems))
-	add("/debug/no-effect", "settings of objects that Envoys and gRPC clients ignore", valuePage(s.noEffect))
-	add("/debug/guard", "losses on hold, until the objects are back or POST /-/guard/release",
+	addPage("/debug/no-effect", "settings of objects that Envoys and gRPC clients ignore", valuePage(s.noEffect))
+	addPage("/debug/guard", "losses on hold, until the objects are back or POST /-/guard/release",
 		valuePage(s.Guarded))
-	add("/debug/conflicts", "objects that are not served because another source has the same object",
+	addPage("/debug/conflicts", "objects that are not served because another source has the same object",
 		valuePage(s.conflicts))
-	add("/debug/competing", "hosts and workloads claimed by several objects, and the effect in istiod",
+	addPage("/debug/competing", "hosts and workloads claimed by several objects, and the effect in istiod",
 		valuePage(func() any { return append([]conflicts.Conflict{}, s.opts.View.Conflicts()...) }))
-	add("/debug/expected", "the configuration that an Envoy should have now, in the format of its config_dump, and "+
+	addPage("/debug/expected", "the configuration that an Envoy should have now, in the format of its config_dump, and "+
 		"the resources that it rejects",
 		handler(s.expected),
 		needed("node", "the Envoy's node as JSON, as in its bootstrap"),
 		optional("delta", "the Envoy uses delta xDS; takes no value"))
 	encoded := optional("encoded", "true: specs as protobuf in base64 (body) instead of JSON (spec)")
-	add("/debug/history", "changes of what is served", handler(s.history),
+	addPage("/debug/history", "changes of what is served", handler(s.history),
 		optional("kind", aKind), optional("namespace", "of the objects"), optional("name", "of the objects"),
 		optional("source", "the name of the source that changed it"),
 		optional("since", "a time such as 2006-01-02T15:04:05Z"),
 		optional("limit", "how many of the newest changes; default 1000"),
 		optional("details", "true: with each object before and after the change"), encoded)
-	add("/debug/history/at", "the objects that were served at a time", handler(s.historyAt),
+	addPage("/debug/history/at", "the objects that were served at a time", handler(s.historyAt),
 		optional("time", "such as 2006-01-02T15:04:05Z; default now"), optional("kind", aKind), encoded)
-	add("/debug/pprof/", "profiles of the process", http.HandlerFunc(pprof.Index))
+	addPage("/debug/pprof/", "profiles of the process", http.HandlerFunc(pprof.Index))
 
 	change := func(path, about string, change handler, parameters ...Parameter) {
 		parameters = append(parameters, optional("by", "the name of the user, for the log"))

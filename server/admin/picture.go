@@ -55,8 +55,8 @@ func (b *branch) lines() []string {
 // Picture draws the way of a request to a host: routes, destinations, subsets and endpoints. It is empty if no object
 // has the host.
 func (s *Server) Picture(host string) []string {
-	p := painter{server: s, snapshot: s.opts.View.Snapshot(), keys: make(map[string][]resource.Key)}
-	services, routes := p.list(host, resource.ServiceEntry), p.list(host, resource.VirtualService)
+	pen := painter{server: s, snapshot: s.opts.View.Snapshot(), keys: make(map[string][]resource.Key)}
+	services, routes := pen.list(host, resource.ServiceEntry), pen.list(host, resource.VirtualService)
 	if len(services)+len(routes) == 0 {
 		return nil
 	}
@@ -70,10 +70,10 @@ func (s *Server) Picture(host string) []string {
 			route.text += ", at " + strings.Join(gateways, ", ")
 		}
 		inMesh = inMesh || len(gateways) == 0 || slices.Contains(gateways, "mesh")
-		p.routes(route, object.Key(), spec)
+		pen.routes(route, object.Key(), spec)
 	}
 	if !inMesh && len(services) > 0 {
-		p.services(root, host, nil)
+		pen.services(root, host, nil)
 	}
 	drawn := root.lines()
 	if hidden := len(drawn) - maxPictureLines; hidden > 0 {
@@ -249,7 +249,7 @@ func matchesText(matches []*networking.HTTPMatchRequest) string {
 	var alternatives []string
 	for _, match := range matches {
 		var conditions []string
-		add := func(name string, value *networking.StringMatch) {
+		addCondition := func(name string, value *networking.StringMatch) {
 			switch kind := value.GetMatchType().(type) {
 			case *networking.StringMatch_Exact:
 				conditions = append(conditions, name+kind.Exact)
@@ -259,9 +259,9 @@ func matchesText(matches []*networking.HTTPMatchRequest) string {
 				conditions = append(conditions, name+"~"+kind.Regex)
 			}
 		}
-		add("", match.GetUri())
-		add("", match.GetMethod())
-		add("authority ", match.GetAuthority())
+		addCondition("", match.GetUri())
+		addCondition("", match.GetMethod())
+		addCondition("authority ", match.GetAuthority())
 		for _, name := range slices.Sorted(maps.Keys(match.GetHeaders())) {
 			conditions = append(conditions, "header "+name)
 		}

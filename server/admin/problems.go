@@ -81,7 +81,7 @@ func (s *Server) unresolvedOf(key resource.Key) (messages []string) {
 
 // addObjectProblems adds a trouble for each listed problem of an object.
 func (st *Status) addObjectProblems(list *troubles) {
-	add := func(problems []ObjectProblem, count int, about, advice, summary string) {
+	addProblems := func(problems []ObjectProblem, count int, about, advice, summary string) {
 		for i := range problems {
 			list.add(about, HarmRefused, advice, "%s", problems[i].String()).explain(problems[i].Key())
 		}
@@ -89,10 +89,11 @@ func (st *Status) addObjectProblems(list *troubles) {
 			list.add(about, HarmRefused, advice, summary, unlisted).Run = []string{"status", "-o", "json"}
 		}
 	}
-	add(st.Unresolved, st.UnresolvedCount, AboutReference,
+	addProblems(st.Unresolved, st.UnresolvedCount, AboutReference,
 		"Requests that need it fail. Correct it, or add the missing object.",
 		"%d more references lead to no object: see /debug/unresolved")
-	add(st.Refused, st.RefusedCount, AboutObject, "Split the object into smaller ones, or raise limits.productBytes.",
+	addProblems(st.Refused, st.RefusedCount, AboutObject,
+		"Split the object into smaller ones, or raise limits.productBytes.",
 		"limits.productBytes refuses %d more objects")
 	if st.UncheckedCount > 0 && len(st.Missing) == 0 {
 		list.add(AboutReference, HarmOther,

@@ -40,12 +40,13 @@ const (
 )
 
 // likeness returns the rank of two texts if there are few typing errors between them, or one is a part of the other.
-func likeness(a, b string) (rank int, similar bool) {
-	if distance := words.EditDistance(a, b); distance <= 1+min(len(a), len(b))/4 {
+func likeness(first, second string) (rank int, similar bool) {
+	if distance := words.EditDistance(first, second); distance <= 1+min(len(first), len(second))/4 {
 		return distance, true
 	}
 	const shortest = 3 // a shorter text is a part of too many
-	return rankPart, min(len(a), len(b)) >= shortest && (strings.Contains(a, b) || strings.Contains(b, a))
+	return rankPart, min(len(first), len(second)) >= shortest &&
+		(strings.Contains(first, second) || strings.Contains(second, first))
 }
 
 // similarKeys returns the most similar keys.
@@ -106,7 +107,7 @@ func isAddress(text string) bool {
 
 // named returns the objects with an address, as an endpoint's or as a virtual one; or those with a name, their own or
 // one in a registry, such as an interface. It decodes all objects with endpoints to find an address.
-func (s *Server) named(text string) (keys []resource.Key, why string) {
+func (s *Server) named(text string) (keys []resource.Key, description string) {
 	snapshot := s.opts.View.Snapshot()
 	address, byAddress := resource.AddressIn(text)
 	for _, kind := range []resource.Kind{resource.ServiceEntry, resource.WorkloadEntry} {
@@ -124,19 +125,19 @@ func (s *Server) named(text string) (keys []resource.Key, why string) {
 		}
 	}
 	if byAddress {
-		why = fmt.Sprintf("%s the address %s", words.Count(len(keys), "object has", "objects have"), text)
+		description = fmt.Sprintf("%s the address %s", words.Count(len(keys), "object has", "objects have"), text)
 	} else {
 		for key := range s.keys() {
 			if key.Name == text && !slices.Contains(keys, key) {
 				keys = append(keys, key)
 			}
 		}
-		why = words.Count(len(keys), "object", "objects") + ": with this name, or with this name in a registry"
+		description = words.Count(len(keys), "object", "objects") + ": with this name, or with this name in a registry"
 	}
 	if len(keys) > maxNamed {
-		why += fmt.Sprintf("; the first %d of them", maxNamed)
+		description += fmt.Sprintf("; the first %d of them", maxNamed)
 	}
-	return keys, why
+	return keys, description
 }
 
 func addressesOf(object *resource.Resource) (addresses []string) {

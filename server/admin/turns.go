@@ -36,41 +36,44 @@ func newTurns() turns { return turns{make(chan struct{}, 1), make(chan struct{},
 // limit returns a handler that lets next make one page at a time. A request without a turn within turnWithin gets 503.
 // The client reads a page of up to pageBytes after the turn. Writes fail if the client is gone, or reads too slowly.
 func (t turns) limit(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
 		turn := t.remote
-		if fromThisMachine(r) {
+		if fromThisMachine(request) {
 			turn = t.local
 		}
 		late := time.NewTimer(turnWithin)
 		defer late.Stop()
-		connection, ok := r.Context().Value(pagesKey{}).(chan struct{})
+		connection, ok := request.Context().Value(pagesKey{}).(chan struct{})
 		if !ok {
 			connection = make(chan struct{}, 1)
 		}
-		if !enter(w, r, connection, late.C) {
+		if !enter(response, request, connection, late.C) {
 			return
 		}
 		defer func() { <-connection }()
-		if !enter(w, r, turn, late.C) {
+		if !enter(response, request, turn, late.C) {
 			return
 		}
 		page := &pageWriter{
-			ResponseWriter: w, control: http.NewResponseController(w), ctx: r.Context(), deadline: time.Now().Add(pageWithin),
-			endTurn: sync.OnceFunc(func() { <-turn }), writeTime: turnToWrite,
+			ResponseWriter: response, control: http.NewResponseController(response), ctx: request.Context(),
+			deadline: time.Now().Add(pageWithin),
+			endTurn:  sync.OnceFunc(func() { <-turn }), writeTime: turnToWrite,
 		}
 		defer page.endTurn()
-		next.ServeHTTP(page, r)
+		next.ServeHTTP(page, request)
 		page.endTurn()
 		_ = page.flush() // the client is gone
 	})
 }
 
 // enter takes a slot for a request, or answers with 503 when late fires.
-func enter(response http.ResponseWriter, r *http.Request, slots chan<- struct{}, late <-chan time.Time) (entered bool) {
+func enter(
+	response http.ResponseWriter, request *http.Request, slots chan<- struct{}, late <-chan time.Time,
+) (entered bool) {
 	select {
 	case slots <- struct{}{}:
 		return true
-	case <-r.Context().Done():
+	case <-request.Context().Done():
 	case <-late:
 		response.Header().Set("Retry-After", "1")
 		http.Error(response, "other requests are answered first: try again", http.StatusServiceUnavailable)

@@ -263,18 +263,18 @@ func (st *Status) addCertificates(list *troubles) {
 		case certificate.Trouble != "":
 			harm = HarmFrozen
 		}
-		add := func(format string, args ...any) {
+		addTrouble := func(format string, args ...any) {
 			list.add(AboutCertificates, harm, "Put the new certificate and its key in place; they are looked at every second.",
 				"the certificate of %s %s", certificate.Listener, fmt.Sprintf(format, args...))
 		}
 		if certificate.Expired {
-			add("has expired")
+			addTrouble("has expired")
 		}
 		if certificate.Soon {
-			add("expires at %s", certificate.NotAfter.UTC().Format(time.RFC3339))
+			addTrouble("expires at %s", certificate.NotAfter.UTC().Format(time.RFC3339))
 		}
 		if certificate.Trouble != "" {
-			add("is not in force: %s", certificate.Trouble)
+			addTrouble("is not in force: %s", certificate.Trouble)
 		}
 	}
 }

@@ -60,11 +60,11 @@ const turnLength = 10 * time.Millisecond
 func eachClient(ctx context.Context, clients Clients, visit func(*xds.ClientStatus) error) (err error) {
 	next, stop := iter.Pull(Subscribers(clients))
 	defer stop()
-	for more := true; more && err == nil; {
+	for extra := true; extra && err == nil; {
 		turnErr := xds.HeavyWork(ctx, func() {
-			for started := time.Now(); more && err == nil && ctx.Err() == nil && time.Since(started) < turnLength; {
+			for started := time.Now(); extra && err == nil && ctx.Err() == nil && time.Since(started) < turnLength; {
 				var client xds.ClientStatus
-				if client, more = next(); more {
+				if client, extra = next(); extra {
 					err = visit(&client)
 				}
 			}

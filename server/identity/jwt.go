@@ -33,13 +33,13 @@ var signatureAlgorithms = []jose.SignatureAlgorithm{
 
 // parseKeys decodes a JWKS. It ignores keys that are not public or not for signatures. Errors do not quote the content.
 func parseKeys(content []byte) (keys []jose.JSONWebKey, err error) {
-	var set struct {
+	var keySet struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
-	if json.Unmarshal(content, &set) != nil {
+	if json.Unmarshal(content, &keySet) != nil {
 		return nil, errors.New("not a JWKS: want JSON with a list of keys")
 	}
-	for _, encoded := range set.Keys {
+	for _, encoded := range keySet.Keys {
 		var key jose.JSONWebKey
 		if key.UnmarshalJSON(encoded) == nil && key.Valid() && key.IsPublic() && (key.Use == "" || key.Use == "sig") {
 			keys = append(keys, key)

@@ -52,15 +52,15 @@ func typeClass(status *xds.TypeStatus) (class, note string) {
 }
 
 // clientsPanel shows a page of the clients in order of trouble, and else of arrival.
-func clientsPanel(clients []xds.ClientStatus, q pageQuery) Clients {
+func clientsPanel(clients []xds.ClientStatus, query pageQuery) Clients {
 	clients = slices.DeleteFunc(slices.Clone(clients), func(client xds.ClientStatus) bool {
 		text := strings.Join([]string{client.Node.GetId(), client.Node.GetCluster(), client.Peer, client.Identity}, "\n")
-		return !contains(text, strings.ToLower(q.client))
+		return !contains(text, strings.ToLower(query.client))
 	})
 	slices.SortStableFunc(clients, func(first, second xds.ClientStatus) int {
 		return severity(clientClass(&first)) - severity(clientClass(&second))
 	})
-	panel := Clients{Filter: q.client, Pager: newPager(q, "clients", len(clients))}
+	panel := Clients{Filter: query.client, Pager: newPager(query, "clients", len(clients))}
 	for _, client := range clients[panel.Pager.from:panel.Pager.to] {
 		row := Client{ClientStatus: client, Kind: clientKind(&client), Class: clientClass(&client)}
 		row.Note = map[string]string{

@@ -80,12 +80,12 @@ type Shell struct{ admin, xds string }
 
 // shellFor returns a Shell for a reader that reached the page at host, with the xDS address that the program listens
 // on.
-func shellFor(host string, secure bool, xds string) Shell {
+func shellFor(host string, secure bool, xdsAddress string) Shell {
 	shell := Shell{admin: host}
-	name, port, err := net.SplitHostPort(xds)
+	name, port, err := net.SplitHostPort(xdsAddress)
 	switch {
-	case strings.HasPrefix(xds, "unix://"):
-		shell.xds, _, _ = strings.Cut(xds, "?")
+	case strings.HasPrefix(xdsAddress, "unix://"):
+		shell.xds, _, _ = strings.Cut(xdsAddress, "?")
 	case err == nil && port != "0":
 		if ip := net.ParseIP(name); name == "" || ip != nil && ip.IsUnspecified() { // the reader's host leads there
 			if name, _, err = net.SplitHostPort(host); err != nil {
@@ -128,12 +128,12 @@ func quoteWord(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-func newVerdict(status *admin.Status, q pageQuery, shell Shell) Verdict {
+func newVerdict(status *admin.Status, query pageQuery, shell Shell) Verdict {
 	verdict := status.Verdict()
 	page := Verdict{Class: well, Label: "All is well", Sentence: strings.TrimPrefix(verdict.Sentence, "ok: ")}
 	for _, problem := range verdict.Troubles {
 		trouble := Trouble{
-			problem, troubleClass(status, &problem), troubleLink(&problem, q), shell.Command(problem.Run...),
+			problem, troubleClass(status, &problem), troubleLink(&problem, query), shell.Command(problem.Run...),
 		}
 		if severity(trouble.Class) < severity(page.Class) {
 			page.Class = trouble.Class

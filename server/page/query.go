@@ -80,29 +80,29 @@ func pageNumber(text string) int {
 // link returns the address of the page for the query.
 func (q pageQuery) link(anchor string) string {
 	values := url.Values{}
-	set := func(name, value string) {
+	setValue := func(name, value string) {
 		if value != "" {
 			values.Set(name, value)
 		}
 	}
-	set("q", q.filter)
-	set("kind", string(q.kind))
+	setValue("q", q.filter)
+	setValue("kind", string(q.kind))
 	if q.show != showAll {
-		set("show", q.show)
+		setValue("show", q.show)
 	}
 	if q.object != (resource.Key{}) {
-		set("object", string(q.object.Kind)+"/"+q.object.Namespace+"/"+q.object.Name)
+		setValue("object", string(q.object.Kind)+"/"+q.object.Namespace+"/"+q.object.Name)
 	}
 	if q.age != windows[0].age {
-		set("since", q.age)
+		setValue("since", q.age)
 	}
-	set("change", q.change)
-	set("client", q.client)
+	setValue("change", q.change)
+	setValue("client", q.client)
 	if q.page > 1 {
-		set("page", strconv.Itoa(q.page))
+		setValue("page", strconv.Itoa(q.page))
 	}
 	if q.clients > 1 {
-		set("clients", strconv.Itoa(q.clients))
+		setValue("clients", strconv.Itoa(q.clients))
 	}
 	link := "/"
 	if len(values) > 0 {

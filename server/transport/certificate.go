@@ -98,12 +98,12 @@ func Load(ctx context.Context, listener string, files Files, log *slog.Logger) (
 
 // read reads the files, and the last answer of the Workload API. It returns a pair with an error if the API is away.
 func (c *Certificates) read() (*pair, error) {
-	p := new(pair)
+	loaded := new(pair)
 	var err error
 	for _, file := range []struct {
 		name    string
 		content *[]byte
-	}{{c.files.Certificate, &p.certificate}, {c.files.Key, &p.key}, {c.files.ClientCAs, &p.clientCAs}} {
+	}{{c.files.Certificate, &loaded.certificate}, {c.files.Key, &loaded.key}, {c.files.ClientCAs, &loaded.clientCAs}} {
 		if file.name == "" || spiffe.Named(file.name) {
 			continue
 		}
@@ -113,17 +113,17 @@ func (c *Certificates) read() (*pair, error) {
 	}
 	var away error
 	if c.api != nil {
-		if p.identities, away = c.api.Last(); p.identities == nil {
+		if loaded.identities, away = c.api.Last(); loaded.identities == nil {
 			return nil, away
 		}
 	}
-	if current := c.current.Load(); p.sameContent(current) {
+	if current := c.current.Load(); loaded.sameContent(current) {
 		return current, away
 	}
-	if err = p.parse(&c.files); err != nil {
+	if err = loaded.parse(&c.files); err != nil {
 		return nil, err
 	}
-	return p, away
+	return loaded, away
 }
 
 func (p *pair) parse(files *Files) (err error) {

@@ -36,15 +36,15 @@ type connection struct {
 // newConnection waits for the preface of HTTP/2 with the header of SETTINGS. gRPC would allocate buffers before.
 func newConnection(inner net.Conn, limiter *Limiter) (*connection, error) {
 	const preface = len(http2.ClientPreface)
-	c := &connection{
+	created := &connection{
 		Conn: inner, limiter: limiter, unread: make([]byte, preface+frameHeader), socket: newSocketReader(inner),
 	}
-	if _, err := io.ReadFull(inner, c.unread); err != nil {
+	if _, err := io.ReadFull(inner, created.unread); err != nil {
 		return nil, err
 	}
-	c.payload.count(c.unread[preface:])
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	return c, nil
+	created.payload.count(created.unread[preface:])
+	created.ctx, created.cancel = context.WithCancel(context.Background())
+	return created, nil
 }
 
 // clientAddress is the remote address of a connection, from which gRPC's contexts lead to the connection.

@@ -40,11 +40,11 @@ func (l *FairListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &fairConnection{Conn: conn, listener: l, host: localOr(conn.RemoteAddr())}
-	if replaced := l.admit(c); replaced != nil {
+	accepted := &fairConnection{Conn: conn, listener: l, host: localOr(conn.RemoteAddr())}
+	if replaced := l.admit(accepted); replaced != nil {
 		_ = replaced.Close() // its requests are canceled
 	}
-	return c, nil
+	return accepted, nil
 }
 
 // thisMachine is the host of all connections from loopback and over unix sockets.

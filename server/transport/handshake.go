@@ -24,11 +24,12 @@ type serverCredentials struct {
 // Credentials are those of a gRPC server with plaintext listeners, and listeners that were made with Secure, which need
 // certificates. They log failed handshakes, ten a second at most.
 func Credentials(certificates *Certificates, log *slog.Logger) credentials.TransportCredentials {
-	c := serverCredentials{TransportCredentials: insecure.NewCredentials(), log: log, logLines: rate.NewLimiter(10, 10)}
+	result := serverCredentials{TransportCredentials: insecure.NewCredentials(), log: log,
+		logLines: rate.NewLimiter(10, 10)}
 	if certificates != nil {
-		c.tls = credentials.NewTLS(certificates.Config("h2"))
+		result.tls = credentials.NewTLS(certificates.Config("h2"))
 	}
-	return c
+	return result
 }
 
 // ServerHandshake implements credentials.TransportCredentials.

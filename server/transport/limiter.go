@@ -119,12 +119,12 @@ const otherStreamsPerPeer = 100
 func (l *Limiter) enter(host string, otherStream bool) (leave func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	others := 0
+	otherServices := 0
 	if otherStream {
-		others = 1
+		otherServices = 1
 	}
 	switch {
-	case l.otherStreams[host]+others > otherStreamsPerPeer:
+	case l.otherStreams[host]+otherServices > otherStreamsPerPeer:
 		return nil, l.refuse(refusedOtherStreams,
 			"too many streams of other services than xDS from %s: the limit is %d", host, otherStreamsPerPeer)
 	case exceeded(l.streams+1, l.limits.Streams):
@@ -135,7 +135,7 @@ func (l *Limiter) enter(host string, otherStream bool) (leave func(), err error)
 	}
 	l.streams++
 	l.perPeer[host]++
-	l.otherStreams[host] += others
+	l.otherStreams[host] += otherServices
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -143,7 +143,7 @@ func (l *Limiter) enter(host string, otherStream bool) (leave func(), err error)
 		if l.perPeer[host]--; l.perPeer[host] == 0 {
 			delete(l.perPeer, host)
 		}
-		if l.otherStreams[host] -= others; l.otherStreams[host] == 0 {
+		if l.otherStreams[host] -= otherServices; l.otherStreams[host] == 0 {
 			delete(l.otherStreams, host)
 		}
 	}, nil

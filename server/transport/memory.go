@@ -69,11 +69,11 @@ type reservation struct {
 }
 
 func (c *connection) newReservation(size int64) *reservation {
-	r := &reservation{connection: c}
-	r.size.Store(size)
-	r.timer = time.AfterFunc(time.Hour, r.check)
-	r.timer.Reset(c.limiter.memory.patience)
-	return r
+	created := &reservation{connection: c}
+	created.size.Store(size)
+	created.timer = time.AfterFunc(time.Hour, created.check)
+	created.timer.Reset(c.limiter.memory.patience)
+	return created
 }
 
 func (r *reservation) check() {
@@ -186,16 +186,16 @@ const frameHeader, frameType = 9, 3
 
 func (p *payloadCounter) count(data []byte) (payload int) {
 	for len(data) > 0 {
-		n := min(p.missing, len(data))
-		if p.missing -= n; http2.FrameType(p.header[frameType]) == http2.FrameData {
-			payload += n
+		size := min(p.missing, len(data))
+		if p.missing -= size; http2.FrameType(p.header[frameType]) == http2.FrameData {
+			payload += size
 		}
-		if data = data[n:]; p.missing > 0 || len(data) == 0 {
+		if data = data[size:]; p.missing > 0 || len(data) == 0 {
 			break
 		}
-		n = copy(p.header[p.headerLength:], data)
-		data = data[n:]
-		if p.headerLength += n; p.headerLength == frameHeader {
+		size = copy(p.header[p.headerLength:], data)
+		data = data[size:]
+		if p.headerLength += size; p.headerLength == frameHeader {
 			p.headerLength = 0
 			p.missing = int(p.header[0])<<16 | int(p.header[1])<<8 | int(p.header[2])
 		}

@@ -21,28 +21,28 @@ func (l *Limiter) Interceptors() []grpc.ServerOption {
 }
 
 func (l *Limiter) interceptStream(
-	service any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler,
+	service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler,
 ) error {
 	otherService := service != l.engine
-	host, client := clientOf(ss.Context())
+	host, client := clientOf(stream.Context())
 	leave, err := l.enter(host, otherService)
 	if err != nil {
 		if l.logLines.Allow() {
 			l.log.Warn("stream refused", "peer", client, "err", words.Plain(err.Error()))
 		}
-		l.delay(ss.Context())
+		l.delay(stream.Context())
 		return err
 	}
 	defer leave()
 	l.awaitTurn(host, otherService)
-	if err := ss.Context().Err(); err != nil { // the client reset the stream
+	if err := stream.Context().Err(); err != nil { // the client reset the stream
 		return status.FromContextError(err).Err()
 	}
 	err = handler(service, &limitedStream{
-		ServerStream: ss, limiter: l, conn: connectionOf(ss.Context()), host: host, otherService: otherService,
+		ServerStream: stream, limiter: l, conn: connectionOf(stream.Context()), host: host, otherService: otherService,
 	})
 	if status.Code(err) == codes.ResourceExhausted {
-		l.delay(ss.Context())
+		l.delay(stream.Context())
 	}
 	return err
 }
@@ -93,7 +93,7 @@ func (s *limitedStream) RecvMsg(message any) error {
 }
 
 func (l *Limiter) interceptCall(
-	ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+	ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (any, error) {
 	connectionOf(ctx).settle(0)
 	host, _ := clientOf(ctx)
@@ -103,5 +103,5 @@ func (l *Limiter) interceptCall(
 	}
 	defer leave()
 	l.awaitTurn(host, true)
-	return handler(ctx, req)
+	return handler(ctx, request)
 }

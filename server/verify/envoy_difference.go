@@ -26,17 +26,17 @@ func CompareEnvoy(expected *Expected, theirs *Dump) ([]Finding, int, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("served configuration: %w", err)
 	}
-	d := comparison{expected: expected, ours: ours, theirs: theirs}
+	differences := comparison{expected: expected, ours: ours, theirs: theirs}
 	for _, kind := range []resource.Kind{cluster, listener} {
 		if theirs.subscribed[kind] {
-			d.compareKind(kind, d.requiredNames(kind))
+			differences.compareKind(kind, differences.requiredNames(kind))
 		}
 	}
-	d.compareKind(routes, d.routeNames())
-	d.compareKind(secret, d.secretNames())
-	d.compareEndpoints()
-	slices.SortStableFunc(d.findings, func(a, b Finding) int { return a.Key().Compare(b.Key()) })
-	return d.findings, d.compared, nil
+	differences.compareKind(routes, differences.routeNames())
+	differences.compareKind(secret, differences.secretNames())
+	differences.compareEndpoints()
+	slices.SortStableFunc(differences.findings, func(a, b Finding) int { return a.Key().Compare(b.Key()) })
+	return differences.findings, differences.compared, nil
 }
 
 // comparison compares an Envoy's resources with the expected ones.

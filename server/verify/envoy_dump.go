@@ -263,20 +263,20 @@ func (d *Dump) addSection(section *dumpSection) error {
 		_, name, _ := decode(c.Cluster)
 		d.entry(cluster, name).warming = true
 	}
-	for _, l := range section.Listeners {
-		if l.Name == "" && l.Error != nil { // Envoy rejected the first version
-			_, l.Name, _ = decode(l.Error.Failed)
+	for _, dumped := range section.Listeners {
+		if dumped.Name == "" && dumped.Error != nil { // Envoy rejected the first version
+			_, dumped.Name, _ = decode(dumped.Error.Failed)
 		}
-		if l.Active != nil {
-			d.addActive(listener, l.Name, l.Active, l.Active.Listener)
+		if dumped.Active != nil {
+			d.addActive(listener, dumped.Name, dumped.Active, dumped.Active.Listener)
 		}
-		dumpEntry := d.entry(listener, l.Name)
-		dumpEntry.warming = dumpEntry.warming || l.Warming != nil
-		if l.Error != nil {
-			dumpEntry.rejection = l.Error.Details
+		dumpEntry := d.entry(listener, dumped.Name)
+		dumpEntry.warming = dumpEntry.warming || dumped.Warming != nil
+		if dumped.Error != nil {
+			dumpEntry.rejection = dumped.Error.Details
 		}
 		if dumpEntry.body == nil && dumpEntry.err == nil && !dumpEntry.warming && dumpEntry.rejection == "" {
-			delete(d.resources[listener], l.Name) // dropped, and still draining
+			delete(d.resources[listener], dumped.Name) // dropped, and still draining
 		}
 	}
 	for _, r := range section.Routes {

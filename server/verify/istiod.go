@@ -70,7 +70,7 @@ func Compare(served Served, stored []Stored) []Finding {
 		kinds[stored[index].Key.Kind] = true
 	}
 	var findings []Finding
-	add := func(class Class, key resource.Key, origin, reason string) {
+	addFinding := func(class Class, key resource.Key, origin, reason string) {
 		findings = append(findings, Finding{class, key.Kind, key.Namespace, key.Name, reason, origin})
 	}
 	for _, object := range served.Objects {
@@ -82,19 +82,19 @@ func Compare(served Served, stored []Stored) []Finding {
 		delete(storedByKey, key)
 		if counterpart == nil {
 			if served.Requested == nil || served.Requested(key.Kind) {
-				add(Missing, key, object.Origin().String(), whyMissing(object, kinds))
+				addFinding(Missing, key, object.Origin().String(), whyMissing(object, kinds))
 			}
 			continue
 		}
 		if class, reason := classify(object, counterpart); class != "" {
-			add(class, key, object.Origin().String(), reason)
+			addFinding(class, key, object.Origin().String(), reason)
 		}
 	}
 	for key, counterpart := range storedByKey {
 		if counterpart.sentByTributary() {
-			add(Stale, key, "", "it is no longer served, and istiod still has it")
+			addFinding(Stale, key, "", "it is no longer served, and istiod still has it")
 		} else {
-			add(Extra, key, "", "another config source of this istiod has it")
+			addFinding(Extra, key, "", "another config source of this istiod has it")
 		}
 	}
 	slices.SortFunc(findings, func(a, b Finding) int { return a.Key().Compare(b.Key()) })
