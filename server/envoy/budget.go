@@ -71,15 +71,15 @@ func (b *budget) admit(keys []resource.Key, view memstore.Snapshot, inMesh func(
 	if len(changed) == 0 {
 		return keys
 	}
-	set := make(map[resource.Key]bool, len(keys))
+	toSet := make(map[resource.Key]bool, len(keys))
 	for _, key := range keys {
-		set[key] = true
+		toSet[key] = true
 	}
 	for namespace := range changed {
-		b.refuseLargest(b.sizes[namespace], before, set,
+		b.refuseLargest(b.sizes[namespace], before, toSet,
 			func(key resource.Key) bool { return inMesh(key) && !dependent[key] })
 	}
-	return slices.SortedFunc(maps.Keys(set), resource.Key.Compare)
+	return slices.SortedFunc(maps.Keys(toSet), resource.Key.Compare)
 }
 
 // withRoots returns keys and those of the VirtualServices that delegate to one of them: their sizes change as well.
@@ -119,14 +119,14 @@ type selection struct {
 // ServiceEntries that select other workloads than before.
 func (b *budget) withSelecting(keys []resource.Key, view memstore.Snapshot) []resource.Key {
 	result := slices.Clone(keys)
-	replace := func(spaces map[string]map[resource.Key]selection, key resource.Key, s selection) {
-		if delete(spaces[key.Namespace], key); s.labels == nil {
+	replace := func(spaces map[string]map[resource.Key]selection, key resource.Key, selected selection) {
+		if delete(spaces[key.Namespace], key); selected.labels == nil {
 			return
 		}
 		if spaces[key.Namespace] == nil {
 			spaces[key.Namespace] = make(map[resource.Key]selection)
 		}
-		spaces[key.Namespace][key] = s
+		spaces[key.Namespace][key] = selected
 	}
 	for _, key := range keys {
 		object := view.Get(key)
@@ -135,19 +135,19 @@ func (b *budget) withSelecting(keys []resource.Key, view memstore.Snapshot) []re
 			before, after := b.workloads[key.Namespace][key], selection{}
 			after.labels, after.bytes = resource.Workload(object)
 			replace(b.workloads, key, after)
-			for entry, s := range b.selecting[key.Namespace] {
-				if change := s.bytesOf(after) - s.bytesOf(before); change != 0 {
-					s.bytes += change
-					b.selecting[key.Namespace][entry], result = s, append(result, entry)
+			for entry, selected := range b.selecting[key.Namespace] {
+				if change := selected.bytesOf(after) - selected.bytesOf(before); change != 0 {
+					selected.bytes += change
+					b.selecting[key.Namespace][entry], result = selected, append(result, entry)
 				}
 			}
 		case resource.ServiceEntry:
-			var s selection
-			s.labels, s.endpoints = resource.Selection(object)
-			for _, w := range b.workloads[key.Namespace] {
-				s.bytes += s.bytesOf(w)
+			var selected selection
+			selected.labels, selected.endpoints = resource.Selection(object)
+			for _, workload := range b.workloads[key.Namespace] {
+				selected.bytes += selected.bytesOf(workload)
 			}
-			replace(b.selecting, key, s)
+			replace(b.selecting, key, selected)
 		}
 	}
 	slices.SortFunc(result, resource.Key.Compare)
@@ -165,7 +165,7 @@ func (s selection) bytesOf(workload selection) int64 {
 // refuseLargest refuses the largest objects of a namespace, until the others fit. Last good versions may take as much
 // once more; objects that multiply by others have none, since these go on changing.
 func (b *budget) refuseLargest(
-	sizes, before map[resource.Key]int64, set map[resource.Key]bool, inMesh func(resource.Key) bool,
+	sizes, before map[resource.Key]int64, toSet map[resource.Key]bool, inMesh func(resource.Key) bool,
 ) {
 	var total, fitting, lastGood int64
 	for _, size := range sizes {
@@ -176,7 +176,7 @@ func (b *budget) refuseLargest(
 	}) {
 		_, refused := b.refused[key]
 		if fitting += sizes[key]; fitting <= b.limit {
-			set[key] = set[key] || refused
+			toSet[key] = toSet[key] || refused
 			delete(b.refused, key)
 			delete(b.lastGood, key)
 			continue
@@ -190,9 +190,9 @@ func (b *budget) refuseLargest(
 		}
 		if b.refused[key] = total; inMesh(key) && lastGood+lastGoodSize <= b.limit {
 			lastGood, b.lastGood[key] = lastGood+lastGoodSize, lastGoodSize
-			delete(set, key)
+			delete(toSet, key)
 		} else {
-			set[key] = true
+			toSet[key] = true
 			delete(b.lastGood, key)
 		}
 		if !refused {
@@ -200,7 +200,7 @@ func (b *budget) refuseLargest(
 				"object", key.String(), "why", b.why(key))
 		}
 	}
-	maps.DeleteFunc(set, func(_ resource.Key, set bool) bool { return !set })
+	maps.DeleteFunc(toSet, func(_ resource.Key, toSet bool) bool { return !toSet })
 }
 
 // why returns the reason why an object is refused, or "".

@@ -83,23 +83,24 @@ type Catalog struct {
 
 // New returns a catalog of view. Clients get no answer until Run has read a view that is synced.
 func New(view memstore.Reader, options Options) *Catalog {
-	c := &Catalog{
+	catalog := &Catalog{
 		view: view, options: options, log: cmp.Or(options.Log, slog.Default()), beats: make(memstore.Beat),
 		mesh:      index.NewMesh(),
 		following: make(map[*scope]bool), undecodable: make(map[resource.Key]bool),
 		budget:       newBudget(options.ProductBytes, cmp.Or(options.Log, slog.Default())),
 		profileTurns: turns.New(1), firstClient: newSignal(), meshReady: newSignal(), firstScope: newSignal(),
 	}
-	c.mesh.Warn, c.mesh.GuardFilters, c.mesh.Sees = options.WarnUnenforced, options.GuardFilters, options.Sees
-	c.scopes = families.New[model.Profile]("profiles of clients", families.Limits{
+	catalog.mesh.Warn, catalog.mesh.GuardFilters, catalog.mesh.Sees = options.WarnUnenforced, options.GuardFilters,
+		options.Sees
+	catalog.scopes = families.New[model.Profile]("profiles of clients", families.Limits{
 		Max: model.MaxScopes, MaxOfHost: model.MaxOfHost, MaxCost: model.MaxCost, MaxCostOfHost: model.MaxHostCost,
 		MaxIdleCost: model.MaxIdleCost,
-	}, (*scope).cost, c.dropScope)
-	c.workloadViews = families.New[model.Profile]("sets of ports that workloads serve", families.Limits{
+	}, (*scope).cost, catalog.dropScope)
+	catalog.workloadViews = families.New[model.Profile]("sets of ports that workloads serve", families.Limits{
 		Max: model.MaxWorkloadViews, MaxOfHost: model.MaxWorkloadViewsOfHost, MaxCost: model.MaxCost,
 		MaxCostOfHost: model.MaxHostCost,
-	}, (*workloadView).cost, c.dropWorkloadView)
-	return c
+	}, (*workloadView).cost, catalog.dropWorkloadView)
+	return catalog
 }
 
 // SetReview sets the function that lets the streams of the catalog's server request their collections once more,
@@ -233,15 +234,15 @@ func (c *Catalog) changeMesh(keys []resource.Key, snapshot memstore.Snapshot, sy
 	c.coverage.forget(keys, func(key resource.Key) bool { return c.last.Get(key) != nil })
 	c.synced = c.synced || synced
 	var scopes []*scope
-	for s := range c.following {
-		s.follow(c.mesh, touched)
+	for follower := range c.following {
+		follower.follow(c.mesh, touched)
 		switch {
-		case !s.complete:
-		case s.users.Load() == 0, s.behind.Load(): // the next client, or a waiting client, brings it up to date
-			s.behind.Store(true)
+		case !follower.complete:
+		case follower.users.Load() == 0, follower.behind.Load(): // the next client, or a waiting client, brings it up to date
+			follower.behind.Store(true)
 		default:
-			s.staleSince = recent.Earlier(s.staleSince, changedSince)
-			scopes = append(scopes, s)
+			follower.staleSince = recent.Earlier(follower.staleSince, changedSince)
+			scopes = append(scopes, follower)
 		}
 	}
 	return scopes
@@ -250,34 +251,34 @@ func (c *Catalog) changeMesh(keys []resource.Key, snapshot memstore.Snapshot, sy
 // catchUp brings a scope up to date in one commit, or gives up with the error of ctx. Changes that arrive meanwhile do
 // not wait, and are part of the commit. It calls pause before each part; pause may wait for changes only if they do not
 // wait for the scope.
-func (c *Catalog) catchUp(ctx context.Context, s *scope, pause func()) error {
-	s.catching.Lock()
-	defer s.catching.Unlock()
-	if s.dropped {
+func (c *Catalog) catchUp(ctx context.Context, profileScope *scope, pause func()) error {
+	profileScope.catching.Lock()
+	defer profileScope.catching.Unlock()
+	if profileScope.dropped {
 		return nil
 	}
-	translated, behind := make(map[string]*translate.Translation), s.behind.Load()
+	translated, behind := make(map[string]*translate.Translation), profileScope.behind.Load()
 	for {
 		pause()
 		if err := ctx.Err(); err != nil {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			for host := range translated { // they remain stale
-				s.stale[host] = true
+				profileScope.stale[host] = true
 			}
 			return err
 		}
-		unfinished, options, synced := c.translatePart(s, translated)
+		unfinished, options, synced := c.translatePart(profileScope, translated)
 		if unfinished {
 			continue
 		}
-		if len(translated) > 0 || !options.Equal(s.options) {
-			s.update(translated, options)
+		if len(translated) > 0 || !options.Equal(profileScope.options) {
+			profileScope.update(translated, options)
 		}
 		if behind {
-			s.group.Flush() // clients get no changes from before their connection
+			profileScope.group.Flush() // clients get no changes from before their connection
 		}
-		for _, collection := range s.list() {
+		for _, collection := range profileScope.list() {
 			if synced {
 				collection.MarkSynced()
 			}
@@ -288,50 +289,51 @@ func (c *Catalog) catchUp(ctx context.Context, s *scope, pause func()) error {
 
 // translatePart translates some of the stale hosts of a scope. unfinished reports that stale hosts remain; otherwise it
 // returns the options of listeners, and whether all sources were read.
-func (c *Catalog) translatePart(s *scope, translated map[string]*translate.Translation) (
+func (c *Catalog) translatePart(profileScope *scope, translated map[string]*translate.Translation) (
 	unfinished bool, options translate.ListenerOptions, synced bool,
 ) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	s.listStale(c.mesh, translated)
-	n := 0
-	for host := range s.stale {
-		if n++; n > model.HostsPerStep {
+	profileScope.listStale(c.mesh, translated)
+	count := 0
+	for host := range profileScope.stale {
+		if count++; count > model.HostsPerStep {
 			break
 		}
 		_, repeated := translated[host]
-		translated[host] = c.translate(host, s)
-		delete(s.stale, host)
-		if host == model.InboundPseudoHost && (repeated || translated[host] != s.translations[host]) {
-			for pseudoHost := range s.workloadViews {
-				s.stale[pseudoHost] = true
+		translated[host] = c.translate(host, profileScope)
+		delete(profileScope.stale, host)
+		if host == model.InboundPseudoHost && (repeated || translated[host] != profileScope.translations[host]) {
+			for pseudoHost := range profileScope.workloadViews {
+				profileScope.stale[pseudoHost] = true
 			}
 		}
 	}
-	if len(s.stale) > 0 {
+	if len(profileScope.stale) > 0 {
 		return true, options, false
 	}
-	s.behind.Store(false)
-	s.dueSince, s.staleSince, s.complete, s.revision = s.staleSince, time.Time{}, true, c.last.Revision()
-	return false, s.nextOptions, c.synced
+	profileScope.behind.Store(false)
+	profileScope.dueSince, profileScope.staleSince, profileScope.complete, profileScope.revision = profileScope.staleSince,
+		time.Time{}, true, c.last.Revision()
+	return false, profileScope.nextOptions, c.synced
 }
 
 // translate returns the translation of a host for a scope, or nil; c.mu is held.
-func (c *Catalog) translate(host string, s *scope) *translate.Translation {
-	profile := s.profile
+func (c *Catalog) translate(host string, profileScope *scope) *translate.Translation {
+	profile := profileScope.profile
 	profile.Inbound = sampleInbound
-	if view := s.workloadViews[host]; view != nil {
+	if view := profileScope.workloadViews[host]; view != nil {
 		host, profile.Inbound = model.InboundPseudoHost, view.inbound
 	}
-	if host == model.InboundPseudoHost && s.security == nil {
-		s.security = c.mesh.Security(profile, s.sidecar)
+	if host == model.InboundPseudoHost && profileScope.security == nil {
+		profileScope.security = c.mesh.Security(profile, profileScope.sidecar)
 	}
-	v := c.mesh.View(host, profile, s.sidecar, s.security)
+	v := c.mesh.View(host, profile, profileScope.sidecar, profileScope.security)
 	if v == nil {
 		return nil
 	}
-	if v.Patches = s.clusterPatches; model.IsPseudoHost(host) {
-		v.Patches = s.nextOptions.Extension
+	if v.Patches = profileScope.clusterPatches; model.IsPseudoHost(host) {
+		v.Patches = profileScope.nextOptions.Extension
 	}
 	return c.bodies.translations.get(index.Key(v), func() *translate.Translation {
 		return translate.View(v, c.bodies.sharing(v))
@@ -369,7 +371,7 @@ func (c *Catalog) acquire(ctx context.Context, profile model.Profile, node *core
 	}
 	outbound := profile
 	outbound.Inbound = ""
-	s, leave, err := c.scopes.Acquire(ctx, outbound, xds.HostOf(ctx), families.Maker[*scope]{
+	profileScope, leave, err := c.scopes.Acquire(ctx, outbound, xds.HostOf(ctx), families.Maker[*scope]{
 		Estimate: func() int { return c.estimate(outbound) },
 		Make:     func(ctx context.Context) (*scope, error) { return c.makeScope(ctx, outbound) },
 	})
@@ -377,16 +379,17 @@ func (c *Catalog) acquire(ctx context.Context, profile model.Profile, node *core
 		unwatch()
 		return nil, nil, err
 	}
-	if s.users.Add(1) == 1 {
+	if profileScope.users.Add(1) == 1 {
 		c.visits.Add(1)
 	}
 	leaveScope := sync.OnceFunc(func() {
 		unwatch()
-		s.users.Add(-1)
+		profileScope.users.Add(-1)
 		leave()
 	})
-	if c.isBehind(s) {
-		if turnErr := c.scopes.InTurn(ctx, xds.HostOf(ctx), func() { err = c.catchUp(ctx, s, func() {}) }); turnErr != nil {
+	if c.isBehind(profileScope) {
+		turnErr := c.scopes.InTurn(ctx, xds.HostOf(ctx), func() { err = c.catchUp(ctx, profileScope, func() {}) })
+		if turnErr != nil {
 			err = turnErr
 		}
 	}
@@ -394,7 +397,7 @@ func (c *Catalog) acquire(ctx context.Context, profile model.Profile, node *core
 		leaveScope()
 		return nil, nil, status.FromContextError(ctx.Err()).Err()
 	}
-	created := newWorkloadView(s, profile)
+	created := newWorkloadView(profileScope, profile)
 	view, leaveVariant, err := c.workloadViews.Acquire(ctx, profile, xds.HostOf(ctx), families.Maker[*workloadView]{
 		Estimate: created.cost, Make: func(ctx context.Context) (*workloadView, error) {
 			return created,
@@ -405,7 +408,7 @@ func (c *Catalog) acquire(ctx context.Context, profile model.Profile, node *core
 		leaveScope()
 		return nil, nil, err
 	}
-	s.awaitUpdate()
+	profileScope.awaitUpdate()
 	c.warnUnenforced()
 	return view, func() { leaveVariant(); leaveScope() }, nil
 }
@@ -456,29 +459,29 @@ func (c *Catalog) newScope(profile model.Profile) *workloadView {
 
 func (c *Catalog) makeScope(ctx context.Context, profile model.Profile) (*scope, error) {
 	profile.Inbound = ""
-	s := newScope(profile, c.options.Debounce, &c.fullRoutes, &c.bodies)
+	created := newScope(profile, c.options.Debounce, &c.fullRoutes, &c.bodies)
 	c.mu.Lock()
-	s.stale = make(map[string]bool)
-	s.follow(c.mesh, c.mesh.AllHosts())
-	c.following[s] = true
+	created.stale = make(map[string]bool)
+	created.follow(c.mesh, c.mesh.AllHosts())
+	c.following[created] = true
 	c.mu.Unlock()
-	if err := c.catchUp(ctx, s, c.givingWay()); err != nil {
-		c.dropScope(s)
+	if err := c.catchUp(ctx, created, c.givingWay()); err != nil {
+		c.dropScope(created)
 		return nil, err
 	}
 	c.firstScope.give()
-	return s, nil
+	return created, nil
 }
 
 // dropScope detaches a scope from the view, and releases its translations.
-func (c *Catalog) dropScope(s *scope) {
+func (c *Catalog) dropScope(profileScope *scope) {
 	c.mu.Lock()
-	delete(c.following, s)
+	delete(c.following, profileScope)
 	c.mu.Unlock()
-	s.catching.Lock()
-	defer s.catching.Unlock()
-	s.dropped = true
-	clear(s.translations)
+	profileScope.catching.Lock()
+	defer profileScope.catching.Unlock()
+	profileScope.dropped = true
+	clear(profileScope.translations)
 }
 
 // Serves reports whether a type belongs to Envoy's API.

@@ -197,13 +197,13 @@ func translateAll(view memstore.Reader) (catalog *Catalog, scopes []*workloadVie
 func profilesIn(snapshot memstore.Snapshot) (map[model.Profile]bool, error) {
 	profiles := make(map[model.Profile]bool)
 	for object := range snapshot.All() {
-		add := func(profile model.Profile, labels map[string]string) {
+		addProfile := func(profile model.Profile, labels map[string]string) {
 			profile.Namespace, profile.Labels, profile.Credentials = object.Key().Namespace, model.LabelText(labels),
 				model.DefaultCredentials
 			profiles[profile] = true
 		}
-		add(model.Profile{Inbound: sampleInbound}, nil)
-		add(model.Profile{Inbound: sampleInbound, Captures: true}, nil)
+		addProfile(model.Profile{Inbound: sampleInbound}, nil)
+		addProfile(model.Profile{Inbound: sampleInbound, Captures: true}, nil)
 		kind := object.Key().Kind
 		if !slices.Contains([]resource.Kind{resource.Telemetry, resource.EnvoyFilter, resource.WasmPlugin, resource.Gateway},
 			kind) {
@@ -215,10 +215,10 @@ func profilesIn(snapshot memstore.Snapshot) (map[model.Profile]bool, error) {
 		}
 		labels := index.SelectorsOf(object, spec).Labels()
 		if kind != resource.Gateway {
-			add(model.Profile{}, labels)
+			addProfile(model.Profile{}, labels)
 		}
 		if kind != resource.Telemetry {
-			add(model.Profile{Role: model.Ingress}, labels)
+			addProfile(model.Profile{Role: model.Ingress}, labels)
 		}
 	}
 	return profiles, nil

@@ -22,16 +22,16 @@ import (
 
 // TypeOf returns the type of an Envoy resource, with Preannounce and Needs for gRPC clients, and Fallback for Envoys.
 func TypeOf(typeURL string) xds.Type {
-	t := xds.TypeOf(typeURL)
+	rules := xds.TypeOf(typeURL)
 	switch typeURL {
 	case xds.ClusterURL:
-		t.Needs = aggregatedClusters
+		rules.Needs = aggregatedClusters
 	case xds.ListenerURL:
-		t.Preannounce, t.Fallback = preannounceListener, fallbackListener
+		rules.Preannounce, rules.Fallback = preannounceListener, fallbackListener
 	case xds.RouteURL:
-		t.Preannounce = preannounceRoutes
+		rules.Preannounce = preannounceRoutes
 	}
-	return t
+	return rules
 }
 
 // preannounceRoutes is Type.Preannounce of RouteConfigurations.
@@ -175,23 +175,23 @@ type hostIndex struct {
 	wildcards []string // the wildcard domains, the most specific first
 }
 
-func indexHosts(c *routev3.RouteConfiguration) *hostIndex {
-	h := &hostIndex{domains: make(map[string]*routev3.VirtualHost)}
-	for _, host := range c.GetVirtualHosts() {
+func indexHosts(config *routev3.RouteConfiguration) *hostIndex {
+	result := &hostIndex{domains: make(map[string]*routev3.VirtualHost)}
+	for _, host := range config.GetVirtualHosts() {
 		for _, domain := range host.GetDomains() {
-			if _, ok := h.domains[domain]; ok {
+			if _, ok := result.domains[domain]; ok {
 				continue
 			}
-			h.domains[domain] = host
+			result.domains[domain] = host
 			if domainKind(domain) != exactDomain {
-				h.wildcards = append(h.wildcards, domain)
+				result.wildcards = append(result.wildcards, domain)
 			}
 		}
 	}
-	slices.SortFunc(h.wildcards, func(a, b string) int { // endings before beginnings, the longer first
+	slices.SortFunc(result.wildcards, func(a, b string) int { // endings before beginnings, the longer first
 		return cmp.Or(cmp.Compare(domainKind(a), domainKind(b)), cmp.Compare(len(b), len(a)), cmp.Compare(a, b))
 	})
-	return h
+	return result
 }
 
 // find returns the virtual host for a domain, or nil. For a wildcard domain it returns the one that covers it.

@@ -61,20 +61,20 @@ func ServedOf(view memstore.Reader) (served []Served, err error) {
 // virtual hosts.
 func (s Served) Objects(message proto.Message) []resource.Key {
 	objects := make(map[resource.Key]bool)
-	switch m := message.(type) {
+	switch typed := message.(type) {
 	case *routev3.RouteConfiguration:
-		for _, v := range m.GetVirtualHosts() {
-			for _, domain := range v.GetDomains() {
-				maps.Copy(objects, s.scope.objectsOf(s.scope.virtualHosts, m.GetName()+"/"+domain))
+		for _, virtualHost := range typed.GetVirtualHosts() {
+			for _, domain := range virtualHost.GetDomains() {
+				maps.Copy(objects, s.scope.objectsOf(s.scope.virtualHosts, typed.GetName()+"/"+domain))
 			}
 		}
 		if len(objects) == 0 { // for all domains
-			objects = s.scope.objectsOf(s.scope.routes, m.GetName())
+			objects = s.scope.objectsOf(s.scope.routes, typed.GetName())
 		}
 	case *listenerv3.Listener:
-		objects = s.scope.objectsOf(s.scope.listeners, m.GetName())
+		objects = s.scope.objectsOf(s.scope.listeners, typed.GetName())
 	case interface{ GetName() string }:
-		objects = s.scope.objectsOf(s.scope.clusters, m.GetName())
+		objects = s.scope.objectsOf(s.scope.clusters, typed.GetName())
 	}
 	return slices.SortedFunc(maps.Keys(objects), resource.Key.Compare)
 }

@@ -66,46 +66,47 @@ type scope struct {
 }
 
 func newScope(profile model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies *bodies) *scope {
-	s := &scope{
+	created := &scope{
 		profile: profile, group: xds.NewGroup(debounce), fullRoutes: wholes, bodies: bodies,
 		translations: make(map[string]*translate.Translation), shared: make(map[string]*sharedRoutes),
 		bindings: make(map[model.Binding]*translate.Claimants), secretUsers: make(map[string]int),
 		workloadViews: make(map[string]*workloadView),
 	}
-	s.endpoints = s.group.Collection(xds.TypeOf(xds.EndpointURL))
-	s.listeners = s.group.Collection(TypeOf(xds.ListenerURL))
+	created.endpoints = created.group.Collection(xds.TypeOf(xds.EndpointURL))
+	created.listeners = created.group.Collection(TypeOf(xds.ListenerURL))
 	secrets := xds.TypeOf(xds.SecretURL)
-	secrets.Rejected = s.retrySecret
-	s.secrets = s.group.Collection(secrets)
+	secrets.Rejected = created.retrySecret
+	created.secrets = created.group.Collection(secrets)
 	if profile.OnDemand {
-		s.clusters, s.routes, s.virtualHosts = collectionsOnDemand(s.group)
+		created.clusters, created.routes, created.virtualHosts = collectionsOnDemand(created.group)
 	} else {
-		s.clusters, s.routes = s.group.Collection(TypeOf(xds.ClusterURL)), s.group.Collection(TypeOf(xds.RouteURL))
+		created.clusters, created.routes = created.group.Collection(TypeOf(xds.ClusterURL)),
+			created.group.Collection(TypeOf(xds.RouteURL))
 	}
 	if profile.Role == model.Proxyless {
-		return s
+		return created
 	}
 	initial := make(commits)
 	for _, c := range translate.SidecarClusters() {
-		initial.put(s.clusters, translate.EntryOf(c))
+		initial.put(created.clusters, translate.EntryOf(c))
 	}
 	if model.IsDirectory(profile.Identity) {
 		certificate, roots := model.IdentitySecrets(profile.Identity)
 		for _, name := range []string{certificate, roots} {
-			s.secretUsers[name] = 1
-			initial.put(s.secrets, translate.EntryOf(translate.SecretOf(name)))
+			created.secretUsers[name] = 1
+			initial.put(created.secrets, translate.EntryOf(translate.SecretOf(name)))
 		}
 	}
-	s.options.Captures, s.options.Transparent = profile.Captures, profile.Transparent
-	if s.nextOptions = s.options; profile.Captures {
-		initial.put(s.listeners, translate.EntryOf(s.options.VirtualOutbound()))
+	created.options.Captures, created.options.Transparent = profile.Captures, profile.Transparent
+	if created.nextOptions = created.options; profile.Captures {
+		initial.put(created.listeners, translate.EntryOf(created.options.VirtualOutbound()))
 	}
 	if profile.Resolves {
 		listener, _ := translate.Resolver(nil)
-		initial.put(s.listeners, translate.EntryOf(listener))
+		initial.put(created.listeners, translate.EntryOf(listener))
 	}
-	s.group.Apply(initial)
-	return s
+	created.group.Apply(initial)
+	return created
 }
 
 // secretRetry is the delay before a rejected secret is sent again: a file may have been missing or unfinished. The
@@ -248,23 +249,23 @@ func (c *collections) list() []*xds.Collection {
 
 // update replaces the translations of hosts in one commit. nil stands for a host that the profile does not see.
 func (s *scope) update(translated map[string]*translate.Translation, options translate.ListenerOptions) {
-	c := &change{
+	pending := &change{
 		scope: s, commits: make(commits),
 		routes: make(map[string]bool), bindings: make(map[model.Binding]bool),
 		domains: make(map[string]map[string]*translate.VirtualHost),
 	}
 	for host, translation := range translated {
-		c.replace(host, translation)
+		pending.replace(host, translation)
 	}
 	if !options.Equal(s.options) {
-		c.setOptions(options)
+		pending.setOptions(options)
 	}
-	c.includeFullRoutes()
-	c.share()
-	for _, commit := range c.commits {
+	pending.includeFullRoutes()
+	pending.share()
+	for _, commit := range pending.commits {
 		commit.Since, commit.Revision = s.dueSince, uint64(s.revision)
 	}
-	s.group.Apply(c.commits)
+	s.group.Apply(pending.commits)
 }
 
 // change collects the commits of one update of a scope.
@@ -279,8 +280,8 @@ type change struct {
 
 // replace sets the translation of a host.
 func (c *change) replace(host string, translation *translate.Translation) {
-	old := c.translations[host]
-	if old == translation {
+	previous := c.translations[host]
+	if previous == translation {
 		return
 	}
 	if translation == nil {
@@ -289,19 +290,19 @@ func (c *change) replace(host string, translation *translate.Translation) {
 	} else {
 		c.translations[host] = translation
 	}
-	if old == nil {
-		old = &translate.Translation{}
+	if previous == nil {
+		previous = &translate.Translation{}
 	}
 	target := c.collections
 	if view := c.workloadViews[host]; view != nil {
 		target = view.collections
 	}
-	c.entries(c.endpoints, old.Endpoints, translation.Endpoints)
+	c.entries(c.endpoints, previous.Endpoints, translation.Endpoints)
 	if host != model.InboundPseudoHost {
-		c.entries(target.clusters, old.Clusters, translation.Clusters)
-		c.entries(target.listeners, old.Listeners, translation.Listeners)
+		c.entries(target.clusters, previous.Clusters, translation.Clusters)
+		c.entries(target.listeners, previous.Listeners, translation.Listeners)
 	} else { // its listeners, which workload views have, replace those of services
-		inbound := slices.Concat(old.Listeners, translation.Listeners)
+		inbound := slices.Concat(previous.Listeners, translation.Listeners)
 		for binding := range c.scope.bindings {
 			name := model.ListenerName(binding.Address, binding.Port)
 			if slices.ContainsFunc(inbound, func(entry *xds.Entry) bool { return entry.Name == name }) {
@@ -309,30 +310,30 @@ func (c *change) replace(host string, translation *translate.Translation) {
 			}
 		}
 	}
-	c.entries(c.scope.routes, old.Routes, translation.Routes)
-	c.need(old.Secrets, translation.Secrets)
+	c.entries(c.scope.routes, previous.Routes, translation.Routes)
+	c.need(previous.Secrets, translation.Secrets)
 	c.findings.set("host "+host, translation.Findings)
-	c.resolver = c.resolver || c.profile.Resolves && !slices.Equal(old.Addresses, translation.Addresses)
-	for route := range old.Hosts {
+	c.resolver = c.resolver || c.profile.Resolves && !slices.Equal(previous.Addresses, translation.Addresses)
+	for route := range previous.Hosts {
 		if translation.Hosts[route] == nil {
 			c.host(route, host, nil)
 		}
 	}
 	for route, virtualHost := range translation.Hosts {
-		if !old.Hosts[route].Equal(virtualHost) {
+		if !previous.Hosts[route].Equal(virtualHost) {
 			c.host(route, host, virtualHost)
 		}
 	}
-	claimed, claims := old.ClaimsByBinding(), translation.ClaimsByBinding()
+	claimed, claims := previous.ClaimsByBinding(), translation.ClaimsByBinding()
 	for binding, claim := range claimed {
-		if claimNow, claimedNow := claims[binding]; !claimedNow || old.Compare(translation.Precedence) != 0 ||
+		if claimNow, claimedNow := claims[binding]; !claimedNow || previous.Compare(translation.Precedence) != 0 ||
 			!claimNow.Equal(claim) {
 			c.bindings[binding] = true
-			c.scope.bindings[binding].Remove(old.ClaimPrecedence(claim), host)
+			c.scope.bindings[binding].Remove(previous.ClaimPrecedence(claim), host)
 		}
 	}
 	for binding, claimNow := range claims {
-		if claim, claimedBefore := claimed[binding]; claimedBefore && old.Compare(translation.Precedence) == 0 &&
+		if claim, claimedBefore := claimed[binding]; claimedBefore && previous.Compare(translation.Precedence) == 0 &&
 			claimNow.Equal(claim) {
 			continue
 		}
@@ -359,18 +360,18 @@ func (c *change) entries(collection *xds.Collection, entries, now []*xds.Entry) 
 }
 
 // need replaces the secrets of a host.
-func (c *change) need(old, now []string) {
-	for _, name := range now {
+func (c *change) need(previous, next []string) {
+	for _, name := range next {
 		if c.secretUsers[name]++; c.secretUsers[name] == 1 {
 			c.put(c.secrets, translate.EntryOf(translate.SecretOf(name)))
 		}
 	}
-	for _, name := range old {
+	for _, name := range previous {
 		if c.secretUsers[name]--; c.secretUsers[name] == 0 {
 			delete(c.secretUsers, name)
 		}
 	}
-	for _, name := range old {
+	for _, name := range previous {
 		if c.secretUsers[name] == 0 {
 			c.remove(c.secrets, name)
 		}

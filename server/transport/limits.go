@@ -61,7 +61,7 @@ func (l *Limits) setDefaults() {
 	l.ConnectionAge = cmp.Or(l.ConnectionAge, 30*time.Minute)
 }
 
-// orForever returns d, or the longest duration if d is negative.
+// orForever returns a duration, or the longest one if it is negative.
 func orForever(duration time.Duration) time.Duration {
 	if duration < 0 {
 		return math.MaxInt64

@@ -105,7 +105,8 @@ type changeTimes struct{ due, sending, unacked time.Time }
 
 // setGoal makes a state the goal. The first goal of a client counts as no change.
 func (s *subscription) setGoal(goal *state) {
-	if s.goal != initialState && s.goal != goal && (s.goal.revision != 0 || s.goal.len == 0) { // one of no commit has no time
+	// A state of no commit has no time of a change, unless it is empty.
+	if s.goal != initialState && s.goal != goal && (s.goal.revision != 0 || s.goal.len == 0) {
 		s.changeTimes.due = recent.Earlier(s.changeTimes.due, goal.times.After(s.goal.revision))
 	}
 	s.goal = goal

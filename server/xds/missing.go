@@ -45,9 +45,11 @@ func (m *missing) drop(name string) {
 }
 
 // oldest returns the oldest of the names; there must be one.
-func (m *missing) oldest() string { return m.order.Front().Value.(string) } //nolint:errcheck,forcetypeassert // it has only names
+func (m *missing) oldest() string {
+	return m.order.Front().Value.(string) //nolint:errcheck,forcetypeassert // it has only names
+}
 
-// exists says whether a resource exists, or the client has it.
+// exists reports whether a resource exists, or the client has it.
 func (s *subscription) exists(name string) bool {
 	return s.coll.shown.Load().get(name) != nil || s.client.state.get(name) != nil
 }

@@ -52,25 +52,25 @@ type checker struct {
 // Check returns the resources of a client that the Envoy at a path rejects. A RouteConfiguration in the result has only
 // its rejected virtual hosts.
 func Check(ctx context.Context, path string, resources []proto.Message) ([]Rejection, error) {
-	dir, err := os.MkdirTemp("", "tributary-envoy-")
+	directory, err := os.MkdirTemp("", "tributary-envoy-")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
+	defer func() { _ = os.RemoveAll(directory) }()
 	if executable, err := exec.LookPath(path); err == nil {
 		if path, err = filepath.Abs(executable); err != nil {
 			return nil, err
 		}
 	}
-	c := &checker{path: path, dir: dir}
-	out, err := c.run(ctx, "--version")
-	if err == nil && !envoyVersion.MatchString(out) {
+	check := &checker{path: path, dir: directory}
+	version, err := check.run(ctx, "--version")
+	if err == nil && !envoyVersion.MatchString(version) {
 		err = errors.New("--version does not name an Envoy")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("check with the Envoy %s: %w", path, err)
 	}
-	if text, err := c.validate(ctx, nil, resources); err != nil || text == "" {
+	if text, err := check.validate(ctx, nil, resources); err != nil || text == "" {
 		return nil, err
 	}
 	var base, clusters, routing []proto.Message
@@ -84,11 +84,11 @@ func Check(ctx context.Context, path string, resources []proto.Message) ([]Rejec
 			routing = append(routing, message)
 		}
 	}
-	if err := c.bisect(ctx, base, clusters); err != nil {
-		return c.rejections, err
+	if err := check.bisect(ctx, base, clusters); err != nil {
+		return check.rejections, err
 	}
 	rejected := make(map[proto.Message]bool)
-	for _, rejection := range c.rejections {
+	for _, rejection := range check.rejections {
 		for _, message := range rejection.Resources {
 			rejected[message] = true
 		}
@@ -98,7 +98,7 @@ func Check(ctx context.Context, path string, resources []proto.Message) ([]Rejec
 			base = append(base, message)
 		}
 	}
-	return c.rejections, c.bisect(ctx, base, routing)
+	return check.rejections, check.bisect(ctx, base, routing)
 }
 
 // bisect finds the rejected resources among the candidates: Envoy stops at the first, and does not always name it.
@@ -123,16 +123,16 @@ func (c *checker) bisect(ctx context.Context, base, candidates []proto.Message) 
 }
 
 func halves(resources []proto.Message) [][]proto.Message {
-	if n := len(resources) / 2; n > 0 {
-		return [][]proto.Message{resources[:n], resources[n:]}
+	if middle := len(resources) / 2; middle > 0 {
+		return [][]proto.Message{resources[:middle], resources[middle:]}
 	}
 	routes, ok := resources[0].(*routev3.RouteConfiguration)
-	n := len(routes.GetVirtualHosts()) / 2
-	if !ok || n == 0 {
+	middle := len(routes.GetVirtualHosts()) / 2
+	if !ok || middle == 0 {
 		return nil
 	}
 	first, second := proto.CloneOf(routes), proto.CloneOf(routes)
-	first.VirtualHosts, second.VirtualHosts = first.VirtualHosts[:n], second.VirtualHosts[n:]
+	first.VirtualHosts, second.VirtualHosts = first.VirtualHosts[:middle], second.VirtualHosts[middle:]
 	return [][]proto.Message{{first}, {second}}
 }
 
@@ -163,13 +163,13 @@ func (c *checker) validate(ctx context.Context, base, candidates []proto.Message
 func (c *checker) run(ctx context.Context, args ...string) (out string, err error) {
 	ctx, stop := context.WithTimeout(ctx, maxRun)
 	defer stop()
-	cmd := exec.CommandContext(ctx, c.path, args...) //nolint:gosec // the user names it
-	cmd.Dir = c.dir                                  // Envoy opens files of access logs with relative names
-	b, err := cmd.CombinedOutput()
+	command := exec.CommandContext(ctx, c.path, args...) //nolint:gosec // the user names it
+	command.Dir = c.dir                                  // Envoy opens files of access logs with relative names
+	output, err := command.CombinedOutput()
 	if ctx.Err() != nil {
 		return "", fmt.Errorf("%s %s: %w", c.path, strings.Join(args, " "), ctx.Err())
 	}
-	return string(b), err
+	return string(output), err
 }
 
 // bootstrap returns a bootstrap with all resources as static ones. Clusters contain their endpoints, and each

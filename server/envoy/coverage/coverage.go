@@ -98,54 +98,55 @@ func walk(message protoreflect.Message, parent string, report func(path, why str
 
 // checkMessage reports values of a message that have no effect, or an unintended one.
 func checkMessage(message proto.Message, path string, report func(path, why string)) {
-	switch m := message.(type) {
+	switch typed := message.(type) {
 	case *networking.VirtualService:
-		for i, h := range m.GetHttp() {
-			if h.GetDelegate() != nil && len(m.GetHosts()) == 0 {
+		for i, route := range typed.GetHttp() {
+			if route.GetDelegate() != nil && len(typed.GetHosts()) == 0 {
 				report(fmt.Sprintf("%s.http[%d].delegate", path, i),
 					"a delegate does not delegate any further: the route is left out")
 			}
 		}
 	case *networking.WorkloadGroup:
-		if t := m.GetTemplate(); t != nil && !proto.Equal(t, &networking.WorkloadEntry{Labels: t.GetLabels()}) {
+		if template := typed.GetTemplate(); template != nil &&
+			!proto.Equal(template, &networking.WorkloadEntry{Labels: template.GetLabels()}) {
 			report(path+".template", "only its labels count, since workloads are not registered by it: WorkloadEntries have "+
 				"the other fields")
 		}
 	case *telemetryv1alpha1.AccessLogging:
-		if _, why := telemetry.CelFilter(m.GetFilter()); why != "" {
+		if _, why := telemetry.CelFilter(typed.GetFilter()); why != "" {
 			report(path+".filter.expression", why+": no log is written")
 		}
 	case *telemetryv1alpha1.Tracing:
-		if len(m.GetProviders()) > 1 {
+		if len(typed.GetProviders()) > 1 {
 			report(path+".providers[1]", "the first one has the spans")
 		}
 	case *meshv1alpha1.MeshConfig_OutboundTrafficPolicy:
-		if m.GetMode() != meshv1alpha1.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY &&
-			m.GetMode() != meshv1alpha1.MeshConfig_OutboundTrafficPolicy_ALLOW_ANY {
+		if typed.GetMode() != meshv1alpha1.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY &&
+			typed.GetMode() != meshv1alpha1.MeshConfig_OutboundTrafficPolicy_ALLOW_ANY {
 			report(path+".mode", "it is ALLOW_ANY")
 		}
 	case *networking.IstioEgressListener:
-		if m.GetBind() != "" && !resource.IsAddress(m.GetBind()) {
+		if typed.GetBind() != "" && !resource.IsAddress(typed.GetBind()) {
 			report(path+".bind", "listeners have addresses only")
 		}
-		if strings.EqualFold(m.GetPort().GetProtocol(), model.HTTPProxy) {
+		if strings.EqualFold(typed.GetPort().GetProtocol(), model.HTTPProxy) {
 			report(path+".port.protocol", "there is no proxy for all hosts: the port is one of services")
 		}
 	case *networking.Server:
-		if kind, why := model.KindOf(m); kind == model.ServerUnknown {
+		if kind, why := model.KindOf(typed); kind == model.ServerUnknown {
 			report(path, why)
 		}
 	case *networking.HTTPMatchRequest:
-		for field, why := range translate.MatchProblems(m, model.LargeProgram) {
+		for field, why := range translate.MatchProblems(typed, model.LargeProgram) {
 			report(path+"."+field, why+": requests that it may mean get 500")
 		}
 	case *networking.RegexRewrite:
-		if why := translate.RewriteProblem(m, model.LargeProgram); why != "" {
+		if why := translate.RewriteProblem(typed, model.LargeProgram); why != "" {
 			report(path, why+": its requests get 500")
 		}
 	case *networking.CorsPolicy:
-		for i, o := range m.GetAllowOrigins() {
-			if why := model.RegexProblem(o.GetRegex(), model.LargeProgram); why != "" {
+		for i, origin := range typed.GetAllowOrigins() {
+			if why := model.RegexProblem(origin.GetRegex(), model.LargeProgram); why != "" {
 				report(fmt.Sprintf("%s.allowOrigins[%d]", path, i), why+": the origin is left out")
 			}
 		}
@@ -156,28 +157,29 @@ func checkMessage(message proto.Message, path string, report func(path, why stri
 
 // checkPolicy is checkMessage for TLS settings, faults and hashes.
 func checkPolicy(message proto.Message, path string, report func(path, why string)) {
-	switch m := message.(type) {
+	switch typed := message.(type) {
 	case *networking.ClientTLSSettings:
-		if translate.CannotOriginate(m) {
+		if translate.CannotOriginate(typed) {
 			report(path, "there is no certificate for it: there are no endpoints, and requests get 503; with envoy: "+
 				"{unenforced: warn}, "+
 				"plaintext is sent instead of MUTUAL")
 		}
-		if m.GetSni() != model.ServerName(m) {
+		if typed.GetSni() != model.ServerName(typed) {
 			report(path+".sni", fmt.Sprintf("a server name has %d bytes at most: connections are made as if it were not set",
 				model.MaxServerName))
 		}
 	case *networking.HTTPFaultInjection:
-		if (m.GetDelay().GetFixedDelay() != nil || m.GetAbort().GetHttpStatus() != 0) && translate.Fault(m) == nil {
+		if (typed.GetDelay().GetFixedDelay() != nil || typed.GetAbort().GetHttpStatus() != 0) &&
+			translate.Fault(typed) == nil {
 			report(path, "Envoy would refuse it: no fault is injected")
 		}
 	case *networking.LoadBalancerSettings_ConsistentHashLB_HTTPCookie:
-		if model.Shortened(m.GetTtl()) != m.GetTtl() {
+		if model.Shortened(typed.GetTtl()) != typed.GetTtl() {
 			report(path+".ttl", fmt.Sprintf("Envoy takes durations of %d seconds at most: it is that",
 				int64(model.MaxDuration.Seconds())))
 		}
 	case *networking.LoadBalancerSettings_ConsistentHashLB:
-		if m.GetHashKey() != nil && translate.HashPolicy(m) == nil {
+		if typed.GetHashKey() != nil && translate.HashPolicy(typed) == nil {
 			report(path, "Envoy would refuse it: requests have no hash")
 		}
 	}

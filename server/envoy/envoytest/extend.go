@@ -56,11 +56,11 @@ func (m *Mesh) envoyFilter() *networking.EnvoyFilter {
 		if m.one(4) {
 			match += `, "proxy": ` + m.pick(`{"proxyVersion": "^1"}`, `{"metadata": {"NAMESPACE": "shop"}}`)
 		}
-		p := &networking.EnvoyFilter_EnvoyConfigObjectPatch{}
-		if err := protojson.Unmarshal(fmt.Appendf(nil, patches[m.rand.IntN(len(patches))], match), p); err != nil {
+		patch := &networking.EnvoyFilter_EnvoyConfigObjectPatch{}
+		if err := protojson.Unmarshal(fmt.Appendf(nil, patches[m.rand.IntN(len(patches))], match), patch); err != nil {
 			panic(err)
 		}
-		envoyFilter.ConfigPatches = append(envoyFilter.ConfigPatches, p)
+		envoyFilter.ConfigPatches = append(envoyFilter.ConfigPatches, patch)
 	}
 	return envoyFilter
 }

@@ -100,30 +100,30 @@ var durations = []time.Duration{time.Millisecond, 500 * time.Millisecond, time.S
 func (m *Mesh) fill(msg proto.Message) { m.fillIn(msg.ProtoReflect(), 0) }
 
 func (m *Mesh) fillIn(message protoreflect.Message, depth int) {
-	switch out := message.Interface().(type) {
+	switch typed := message.Interface().(type) {
 	case *durationpb.Duration:
-		proto.Merge(out, durationpb.New(durations[m.rand.IntN(len(durations))]))
+		proto.Merge(typed, durationpb.New(durations[m.rand.IntN(len(durations))]))
 		return
 	case *wrapperspb.BoolValue:
-		out.Value = m.one(2)
+		typed.Value = m.one(2)
 		return
 	case *wrapperspb.DoubleValue:
-		out.Value = []float64{0, 0.5, 1, 10, 100}[m.rand.IntN(5)]
+		typed.Value = []float64{0, 0.5, 1, 10, 100}[m.rand.IntN(5)]
 		return
 	case *wrapperspb.UInt32Value:
-		out.Value = []uint32{0, 1, 5}[m.rand.IntN(3)]
+		typed.Value = []uint32{0, 1, 5}[m.rand.IntN(3)]
 		return
 	}
 	descriptor := message.Descriptor()
 	for i := range descriptor.Oneofs().Len() {
-		if o := descriptor.Oneofs().Get(i); !o.IsSynthetic() && !m.one(4) {
-			m.set(message, o.Fields().Get(m.rand.IntN(o.Fields().Len())), depth)
+		if oneof := descriptor.Oneofs().Get(i); !oneof.IsSynthetic() && !m.one(4) {
+			m.set(message, oneof.Fields().Get(m.rand.IntN(oneof.Fields().Len())), depth)
 		}
 	}
 	for i := range descriptor.Fields().Len() {
-		f := descriptor.Fields().Get(i)
-		if (f.ContainingOneof() == nil || f.ContainingOneof().IsSynthetic()) && m.one(3) {
-			m.set(message, f, depth)
+		field := descriptor.Fields().Get(i)
+		if (field.ContainingOneof() == nil || field.ContainingOneof().IsSynthetic()) && m.one(3) {
+			m.set(message, field, depth)
 		}
 	}
 }
@@ -134,18 +134,18 @@ func (m *Mesh) set(message protoreflect.Message, field protoreflect.FieldDescrip
 	}
 	switch {
 	case field.IsMap():
-		out := message.Mutable(field).Map()
+		entries := message.Mutable(field).Map()
 		for range 1 + m.rand.IntN(2) {
 			key := protoreflect.ValueOfString(m.pick(known(keys, field, []string{"a", "b"})...)).MapKey()
 			switch {
 			case field.MapValue().Message() != nil:
-				v := out.NewValue()
-				m.fillIn(v.Message(), depth+1)
-				out.Set(key, v)
+				value := entries.NewValue()
+				m.fillIn(value.Message(), depth+1)
+				entries.Set(key, value)
 			case field.MapValue().Kind() == protoreflect.StringKind:
-				out.Set(key, protoreflect.ValueOfString(m.pick(known(values, field, []string{"v"})...)))
+				entries.Set(key, protoreflect.ValueOfString(m.pick(known(values, field, []string{"v"})...)))
 			default:
-				out.Set(key, m.scalar(field.MapValue()))
+				entries.Set(key, m.scalar(field.MapValue()))
 			}
 		}
 	case field.IsList():
@@ -155,9 +155,9 @@ func (m *Mesh) set(message protoreflect.Message, field protoreflect.FieldDescrip
 				list.Append(m.scalar(field))
 				continue
 			}
-			v := list.NewElement()
-			m.fillIn(v.Message(), depth+1)
-			list.Append(v)
+			value := list.NewElement()
+			m.fillIn(value.Message(), depth+1)
+			list.Append(value)
 		}
 	case field.Message() != nil:
 		m.fillIn(message.Mutable(field).Message(), depth+1)
@@ -167,19 +167,19 @@ func (m *Mesh) set(message protoreflect.Message, field protoreflect.FieldDescrip
 }
 
 // known returns what is known of a field, by its message and name or by its name.
-func known[T any](of map[string]T, field protoreflect.FieldDescriptor, otherwise T) T {
-	if v, ok := of[string(field.ContainingMessage().Name())+"."+field.JSONName()]; ok {
-		return v
+func known[T any](table map[string]T, field protoreflect.FieldDescriptor, otherwise T) T {
+	if value, ok := table[string(field.ContainingMessage().Name())+"."+field.JSONName()]; ok {
+		return value
 	}
-	if v, ok := of[field.JSONName()]; ok {
-		return v
+	if value, ok := table[field.JSONName()]; ok {
+		return value
 	}
 	return otherwise
 }
 
 func (m *Mesh) scalar(field protoreflect.FieldDescriptor) protoreflect.Value {
-	all := known(numbers, field, []uint64{0, 1, 2})
-	n := all[m.rand.IntN(len(all))]
+	candidates := known(numbers, field, []uint64{0, 1, 2})
+	number := candidates[m.rand.IntN(len(candidates))]
 	switch field.Kind() {
 	case protoreflect.BoolKind:
 		return protoreflect.ValueOfBool(m.one(2))
@@ -190,14 +190,14 @@ func (m *Mesh) scalar(field protoreflect.FieldDescriptor) protoreflect.Value {
 	case protoreflect.BytesKind:
 		return protoreflect.ValueOfBytes([]byte("bytes"))
 	case protoreflect.DoubleKind:
-		return protoreflect.ValueOfFloat64(float64(n))
+		return protoreflect.ValueOfFloat64(float64(number))
 	case protoreflect.Int32Kind:
-		return protoreflect.ValueOfInt32(int32(n)) //nolint:gosec // small
+		return protoreflect.ValueOfInt32(int32(number)) //nolint:gosec // small
 	case protoreflect.Int64Kind:
-		return protoreflect.ValueOfInt64(int64(n)) //nolint:gosec // small
+		return protoreflect.ValueOfInt64(int64(number)) //nolint:gosec // small
 	case protoreflect.Uint64Kind:
-		return protoreflect.ValueOfUint64(n)
+		return protoreflect.ValueOfUint64(number)
 	default:
-		return protoreflect.ValueOfUint32(uint32(n)) //nolint:gosec // small
+		return protoreflect.ValueOfUint32(uint32(number)) //nolint:gosec // small
 	}
 }

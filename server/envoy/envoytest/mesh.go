@@ -71,14 +71,14 @@ func (m *Mesh) Change() {
 		case m.objects[key] != nil && m.rand.IntN(3) == 0:
 			delete(m.objects, key)
 			deletes = append(deletes, key)
-			puts = slices.DeleteFunc(puts, func(r *resource.Resource) bool { return r.Key() == key })
+			puts = slices.DeleteFunc(puts, func(object *resource.Resource) bool { return object.Key() == key })
 		default:
-			r := m.object(key)
-			if r == nil {
+			object := m.object(key)
+			if object == nil {
 				continue
 			}
-			m.objects[key] = r
-			puts = append(slices.DeleteFunc(puts, func(r *resource.Resource) bool { return r.Key() == key }), r)
+			m.objects[key] = object
+			puts = append(slices.DeleteFunc(puts, func(object *resource.Resource) bool { return object.Key() == key }), object)
 			deletes = slices.DeleteFunc(deletes, func(k resource.Key) bool { return k == key })
 		}
 	}
@@ -177,12 +177,12 @@ func (m *Mesh) object(key resource.Key) *resource.Resource {
 		if key.Kind == resource.VirtualService && m.one(3) {
 			meta.Annotations = map[string]string{resource.RouteSemantics: m.pick("gateway", "gateway", "ingress")}
 		}
-		r, err := resource.New(meta, spec)
+		result, err := resource.New(meta, spec)
 		if err != nil {
 			panic(err)
 		}
-		if _, err := resource.Validate(r); err == nil {
-			return r
+		if _, err := resource.Validate(result); err == nil {
+			return result
 		}
 	}
 	return nil
@@ -221,23 +221,25 @@ func (m *Mesh) workload() *networking.WorkloadEntry {
 
 // group returns a group of workloads with a probe that it fills at random.
 func (m *Mesh) group() *networking.WorkloadGroup {
-	g := &networking.WorkloadGroup{Template: &networking.WorkloadEntry{Labels: m.labels()}}
+	group := &networking.WorkloadGroup{Template: &networking.WorkloadEntry{Labels: m.labels()}}
 	if m.one(5) {
-		return g
+		return group
 	}
-	g.Probe = &networking.ReadinessProbe{PeriodSeconds: m.rand.Int32N(3), FailureThreshold: m.rand.Int32N(3)}
+	group.Probe = &networking.ReadinessProbe{PeriodSeconds: m.rand.Int32N(3), FailureThreshold: m.rand.Int32N(3)}
 	switch port := 8000 + m.rand.Uint32N(2); m.rand.IntN(4) {
 	case 0:
-		g.Probe.HealthCheckMethod = &networking.ReadinessProbe_TcpSocket{TcpSocket: &networking.TCPHealthCheckConfig{Port: port}}
+		group.Probe.HealthCheckMethod = &networking.ReadinessProbe_TcpSocket{
+			TcpSocket: &networking.TCPHealthCheckConfig{Port: port},
+		}
 	case 1:
-		g.Probe.HealthCheckMethod = &networking.ReadinessProbe_Grpc{Grpc: &networking.GrpcHealthCheckConfig{Port: port}}
+		group.Probe.HealthCheckMethod = &networking.ReadinessProbe_Grpc{Grpc: &networking.GrpcHealthCheckConfig{Port: port}}
 	default:
-		g.Probe.HealthCheckMethod = &networking.ReadinessProbe_HttpGet{HttpGet: &networking.HTTPHealthCheckConfig{
+		group.Probe.HealthCheckMethod = &networking.ReadinessProbe_HttpGet{HttpGet: &networking.HTTPHealthCheckConfig{
 			Port: port, Path: m.pick("", "ready", "/%"), Scheme: m.pick("", "HTTPS"),
 			HttpHeaders: []*networking.HTTPHeader{{Name: m.pick("Host", "x"), Value: m.pick("a.example", "%", "a\nb")}},
 		}}
 	}
-	return g
+	return group
 }
 
 // longPath is longer than the path of a socket may be.
@@ -311,19 +313,20 @@ func (m *Mesh) traffic() *networking.TrafficPolicy {
 }
 
 func (m *Mesh) routes() *networking.VirtualService {
-	v := &networking.VirtualService{Hosts: []string{m.pick("one.internal", "two.internal", "none.internal", "*.internal",
+	rule := &networking.VirtualService{Hosts: []string{m.pick("one.internal", "two.internal", "none.internal",
+		"*.internal",
 		"*")}}
 	if m.one(2) {
-		v.Gateways = []string{m.pick("mesh", "a", "default/a", "shop/b")}
+		rule.Gateways = []string{m.pick("mesh", "a", "default/a", "shop/b")}
 		if m.one(3) {
-			v.Gateways = append(v.Gateways, "mesh")
+			rule.Gateways = append(rule.Gateways, "mesh")
 		}
 	}
 	if m.one(4) {
-		v.ExportTo = []string{m.pick(".", "*", "shop")}
+		rule.ExportTo = []string{m.pick(".", "*", "shop")}
 	}
 	if m.one(4) { // one to which others delegate
-		v.Hosts, v.Gateways = nil, nil
+		rule.Hosts, rule.Gateways = nil, nil
 	}
 	for range 1 + m.rand.IntN(2) {
 		httpRoute := m.route()
@@ -333,10 +336,10 @@ func (m *Mesh) routes() *networking.VirtualService {
 				Namespace: m.pick("", "shop"),
 			}}
 		}
-		v.Http = append(v.Http, httpRoute)
+		rule.Http = append(rule.Http, httpRoute)
 	}
-	if len(v.GetHosts()) == 0 {
-		return v
+	if len(rule.GetHosts()) == 0 {
+		return rule
 	}
 	if m.one(3) {
 		tcpRoute := &networking.TCPRoute{Route: m.destinations()}
@@ -345,26 +348,27 @@ func (m *Mesh) routes() *networking.VirtualService {
 			m.fill(match)
 			tcpRoute.Match = append(tcpRoute.Match, match)
 		}
-		v.Tcp = append(v.Tcp, tcpRoute)
+		rule.Tcp = append(rule.Tcp, tcpRoute)
 	}
 	if m.one(3) {
 		tlsRoute := &networking.TLSRoute{Route: m.destinations()}
 		for range 1 + m.rand.IntN(2) {
 			match := &networking.TLSMatchAttributes{}
 			m.fill(match)
-			match.SniHosts = []string{v.GetHosts()[0], m.pick("one.internal", "*.internal", "two.internal")}[:1+m.rand.IntN(2)]
+			match.SniHosts = []string{rule.GetHosts()[0],
+				m.pick("one.internal", "*.internal", "two.internal")}[:1+m.rand.IntN(2)]
 			tlsRoute.Match = append(tlsRoute.Match, match)
 		}
-		v.Tls = append(v.Tls, tlsRoute)
+		rule.Tls = append(rule.Tls, tlsRoute)
 	}
-	return v
+	return rule
 }
 
-func (m *Mesh) destinations() (all []*networking.RouteDestination) {
+func (m *Mesh) destinations() (list []*networking.RouteDestination) {
 	for i := range 1 + m.rand.IntN(2) {
-		all = append(all, &networking.RouteDestination{Destination: m.destination(), Weight: int32(i + 1)})
+		list = append(list, &networking.RouteDestination{Destination: m.destination(), Weight: int32(i + 1)})
 	}
-	return all
+	return list
 }
 
 func (m *Mesh) gateway() *networking.Gateway {
@@ -396,75 +400,80 @@ func (m *Mesh) gateway() *networking.Gateway {
 }
 
 func (m *Mesh) sidecar() *networking.Sidecar {
-	s := &networking.Sidecar{}
+	sidecar := &networking.Sidecar{}
 	if m.one(2) {
-		s.WorkloadSelector = &networking.WorkloadSelector{Labels: map[string]string{"app": m.pick("one", "two")}}
+		sidecar.WorkloadSelector = &networking.WorkloadSelector{Labels: map[string]string{"app": m.pick("one", "two")}}
 	}
 	for _, port := range []uint32{80, 0} {
 		if m.one(2) {
 			continue
 		}
-		e := &networking.IstioEgressListener{Hosts: []string{m.pick("*/*", "./*", "shop/*", "*/one.internal",
+		egress := &networking.IstioEgressListener{Hosts: []string{m.pick("*/*", "./*", "shop/*", "*/one.internal",
 			"*/*.wild.internal")}}
 		if port != 0 {
-			e.Port = &networking.SidecarPort{Number: port, Protocol: "HTTP", Name: "http"}
-			e.Bind = m.pick("", "", "127.0.0.2")
+			egress.Port = &networking.SidecarPort{Number: port, Protocol: "HTTP", Name: "http"}
+			egress.Bind = m.pick("", "", "127.0.0.2")
 		}
 		if m.one(2) {
-			e.Hosts = append(e.Hosts, m.pick("default/two.internal", "./three.internal", "other/*"))
+			egress.Hosts = append(egress.Hosts, m.pick("default/two.internal", "./three.internal", "other/*"))
 		}
-		s.Egress = append(s.Egress, e)
+		sidecar.Egress = append(sidecar.Egress, egress)
 	}
 	if m.one(3) {
-		s.InboundConnectionPool = &networking.ConnectionPoolSettings{Tcp: &networking.ConnectionPoolSettings_TCPSettings{MaxConnections: 7}}
+		sidecar.InboundConnectionPool = &networking.ConnectionPoolSettings{
+			Tcp: &networking.ConnectionPoolSettings_TCPSettings{MaxConnections: 7},
+		}
 	}
 	if m.one(3) {
-		i := &networking.IstioIngressListener{
+		ingress := &networking.IstioIngressListener{
 			Port:            &networking.SidecarPort{Number: 80, Protocol: m.pick("HTTP", "TCP", "GRPC", "HTTPS"), Name: "in"},
 			Bind:            m.pick("", "127.0.0.1", "127.0.0.2"),
 			CaptureMode:     networking.CaptureMode(m.rand.IntN(3)), //nolint:gosec // there are three
 			DefaultEndpoint: m.pick("", "127.0.0.1:8080", "0.0.0.0:8080", "unix:///run/app.sock"),
 		}
-		if i.GetPort().GetProtocol() == "HTTPS" {
-			i.Tls = &networking.ServerTLSSettings{
+		if ingress.GetPort().GetProtocol() == "HTTPS" {
+			ingress.Tls = &networking.ServerTLSSettings{
 				Mode: networking.ServerTLSSettings_SIMPLE, ServerCertificate: "/a",
 				PrivateKey: "/b",
 			}
 		}
-		s.Ingress = []*networking.IstioIngressListener{i}
+		sidecar.Ingress = []*networking.IstioIngressListener{ingress}
 	}
 	if m.one(3) {
-		s.OutboundTrafficPolicy = &networking.OutboundTrafficPolicy{Mode: networking.OutboundTrafficPolicy_Mode(m.rand.IntN(2))}
+		sidecar.OutboundTrafficPolicy = &networking.OutboundTrafficPolicy{
+			Mode: networking.OutboundTrafficPolicy_Mode(m.rand.IntN(2)),
+		}
 	}
-	return s
+	return sidecar
 }
 
 func (m *Mesh) route() *networking.HTTPRoute {
-	r := &networking.HTTPRoute{}
-	m.fill(r)
-	r.Delegate, r.Route = nil, nil
+	route := &networking.HTTPRoute{}
+	m.fill(route)
+	route.Delegate, route.Route = nil, nil
 	switch m.rand.IntN(5) {
 	case 0:
-		r.Redirect = &networking.HTTPRedirect{Uri: "/other"}
-		m.fill(r.GetRedirect())
-		r.DirectResponse, r.Rewrite, r.Fault, r.Mirror, r.Mirrors = nil, nil, nil, nil, nil
+		route.Redirect = &networking.HTTPRedirect{Uri: "/other"}
+		m.fill(route.GetRedirect())
+		route.DirectResponse, route.Rewrite, route.Fault, route.Mirror, route.Mirrors = nil, nil, nil, nil, nil
 	case 1:
-		r.DirectResponse = &networking.HTTPDirectResponse{Status: 418}
-		m.fill(r.GetDirectResponse().ProtoReflect().Interface())
-		r.DirectResponse.Status = 418
-		r.Redirect, r.Rewrite, r.Fault, r.Mirror, r.Mirrors, r.Retries, r.Timeout = nil, nil, nil, nil, nil, nil, nil
+		route.DirectResponse = &networking.HTTPDirectResponse{Status: 418}
+		m.fill(route.GetDirectResponse().ProtoReflect().Interface())
+		route.DirectResponse.Status = 418
+		route.Redirect, route.Rewrite, route.Fault, route.Retries, route.Timeout = nil, nil, nil, nil, nil
+		route.Mirror, route.Mirrors = nil, nil
 	default:
-		r.Redirect, r.DirectResponse = nil, nil
+		route.Redirect, route.DirectResponse = nil, nil
 		for i := range 1 + m.rand.IntN(2) {
-			to := &networking.HTTPRouteDestination{Destination: m.destination(), Weight: int32(i + 1)}
+			destination := &networking.HTTPRouteDestination{Destination: m.destination(), Weight: int32(i + 1)}
 			if m.one(3) {
-				to.Headers = &networking.Headers{}
-				m.fill(to.GetHeaders())
+				destination.Headers = &networking.Headers{}
+				m.fill(destination.GetHeaders())
 			}
-			r.Route = append(r.Route, to)
+			route.Route = append(route.Route, destination)
 		}
 	}
-	return r
+	return route
 }
 
 func (m *Mesh) destination() *networking.Destination {

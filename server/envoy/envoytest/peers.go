@@ -12,13 +12,13 @@ func (m *Mesh) peers() *securityv1beta1.PeerAuthentication {
 			Mode: securityv1beta1.PeerAuthentication_MutualTLS_Mode(m.rand.IntN(4)), //nolint:gosec // there are four
 		}
 	}
-	p := &securityv1beta1.PeerAuthentication{}
+	policy := &securityv1beta1.PeerAuthentication{}
 	if m.one(2) {
-		p.Mtls = mode()
+		policy.Mtls = mode()
 	}
 	if m.one(2) {
-		p.Selector = &typev1beta1.WorkloadSelector{MatchLabels: map[string]string{"app": m.pick("one", "two")}}
-		p.PortLevelMtls = map[uint32]*securityv1beta1.PeerAuthentication_MutualTLS{80: mode(), 8001: mode()}
+		policy.Selector = &typev1beta1.WorkloadSelector{MatchLabels: map[string]string{"app": m.pick("one", "two")}}
+		policy.PortLevelMtls = map[uint32]*securityv1beta1.PeerAuthentication_MutualTLS{80: mode(), 8001: mode()}
 	}
-	return p
+	return policy
 }

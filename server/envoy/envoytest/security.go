@@ -14,12 +14,12 @@ func (m *Mesh) selector() *typev1beta1.WorkloadSelector {
 
 // authorization makes an AuthorizationPolicy. Its provider may be there.
 func (m *Mesh) authorization() *securityv1beta1.AuthorizationPolicy {
-	p := &securityv1beta1.AuthorizationPolicy{
+	policy := &securityv1beta1.AuthorizationPolicy{
 		Selector: m.selector(), Action: securityv1beta1.AuthorizationPolicy_Action(m.rand.IntN(4)),
 		//nolint:gosec // there are four
 	}
-	if p.GetAction() == securityv1beta1.AuthorizationPolicy_CUSTOM {
-		p.ActionDetail = &securityv1beta1.AuthorizationPolicy_Provider{
+	if policy.GetAction() == securityv1beta1.AuthorizationPolicy_CUSTOM {
+		policy.ActionDetail = &securityv1beta1.AuthorizationPolicy_Provider{
 			Provider: &securityv1beta1.AuthorizationPolicy_ExtensionProvider{Name: m.pick("asked", "nobody")},
 		}
 	}
@@ -42,9 +42,9 @@ func (m *Mesh) authorization() *securityv1beta1.AuthorizationPolicy {
 				Key: m.pick("source.namespace", "request.auth.claims[a][b]", "request.headers[x-a]"), Values: []string{"a*"},
 			}}
 		}
-		p.Rules = append(p.Rules, rule)
+		policy.Rules = append(policy.Rules, rule)
 	}
-	return p
+	return policy
 }
 
 // tokens makes a RequestAuthentication. The service of its keys may be there.

@@ -96,21 +96,21 @@ func (m *Mesh) telemetry() *telemetryv1alpha1.Telemetry {
 		telemetry.Selector = &typev1beta1.WorkloadSelector{MatchLabels: map[string]string{"app": m.pick("one", "two")}}
 	}
 	for range m.rand.IntN(3) {
-		l := &telemetryv1alpha1.AccessLogging{}
-		m.fill(l)
-		l.Providers = m.refs()
-		if l.GetFilter() != nil {
-			l.Filter.Expression = m.pick("response.code >= 400", "request.path.startsWith('/a') && has(request.headers.x)",
+		logging := &telemetryv1alpha1.AccessLogging{}
+		m.fill(logging)
+		logging.Providers = m.refs()
+		if logging.GetFilter() != nil {
+			logging.Filter.Expression = m.pick("response.code >= 400", "request.path.startsWith('/a') && has(request.headers.x)",
 				"nothing(1)",
 				"[1].exists(x, x == response.code)", "'a'.reverse() == 'a'")
 		}
-		telemetry.AccessLogging = append(telemetry.AccessLogging, l)
+		telemetry.AccessLogging = append(telemetry.AccessLogging, logging)
 	}
 	if m.one(2) {
-		s := &telemetryv1alpha1.Tracing{}
-		m.fill(s)
-		s.Providers = m.refs()
-		telemetry.Tracing = append(telemetry.Tracing, s)
+		tracing := &telemetryv1alpha1.Tracing{}
+		m.fill(tracing)
+		tracing.Providers = m.refs()
+		telemetry.Tracing = append(telemetry.Tracing, tracing)
 	}
 	return telemetry
 }

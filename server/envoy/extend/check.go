@@ -35,37 +35,38 @@ func invalid(message proto.Message) string {
 }
 
 // refusedPart says why Envoy would refuse a message within a message.
-func refusedPart(root proto.Message, maxProgram int) (why string) {
+func refusedPart(root proto.Message, maxProgram int) (reason string) {
 	model.Visit(root, func(message proto.Message, complete bool) {
-		if complete && why == "" && message != root {
-			why = invalid(message)
+		if complete && reason == "" && message != root {
+			reason = invalid(message)
 		}
-		if why == "" && message != root {
-			why = misplaced(message)
+		if reason == "" && message != root {
+			reason = misplaced(message)
 		}
-		if why != "" {
+		if reason != "" {
 			return
 		}
-		switch m := message.(type) {
+		switch typed := message.(type) {
 		case *clusterv3.Cluster:
-			if original := m.GetType() == clusterv3.Cluster_ORIGINAL_DST; m.GetClusterType() == nil &&
-				m.GetLoadBalancingPolicy() == nil &&
-				original != (m.GetLbPolicy() == clusterv3.Cluster_CLUSTER_PROVIDED) {
-				why = fmt.Sprintf("Envoy would refuse it: the type of the cluster, %s, does not go with the policy %s", m.GetType(),
-					m.GetLbPolicy())
+			if original := typed.GetType() == clusterv3.Cluster_ORIGINAL_DST; typed.GetClusterType() == nil &&
+				typed.GetLoadBalancingPolicy() == nil &&
+				original != (typed.GetLbPolicy() == clusterv3.Cluster_CLUSTER_PROVIDED) {
+				reason = fmt.Sprintf("Envoy would refuse it: the type of the cluster, %s, does not go with the policy %s",
+					typed.GetType(),
+					typed.GetLbPolicy())
 			}
 		case *matcherv3.RegexMatcher:
 			if maxProgram > 0 {
-				why = model.RegexProblem(m.GetRegex(), maxProgram)
+				reason = model.RegexProblem(typed.GetRegex(), maxProgram)
 			}
 		case *corev3.ExtensionConfigSource:
-			if m.GetConfigSource().GetAds() != nil {
-				why = "extension configurations are not served"
+			if typed.GetConfigSource().GetAds() != nil {
+				reason = "extension configurations are not served"
 			}
 		}
-		why = cmp.Or(why, model.InvalidPart(message))
+		reason = cmp.Or(reason, model.InvalidPart(message))
 	})
-	return why
+	return reason
 }
 
 // misplaced says why Envoy would refuse the combination of a message's elements, each valid alone.
@@ -118,11 +119,11 @@ func duplicateMatch(listener *listenerv3.Listener) string {
 		if isEmpty(chain) { // dropped in the end
 			continue
 		}
-		m := string(model.MustMarshal(chain.GetFilterChainMatch()))
-		if matches[m] {
+		match := string(model.MustMarshal(chain.GetFilterChainMatch()))
+		if matches[match] {
 			return "Envoy would refuse it: several filter chains of " + listener.GetName() + " have the same match"
 		}
-		matches[m] = true
+		matches[match] = true
 	}
 	if udp := listener.GetAddress().GetSocketAddress().GetProtocol() == corev3.SocketAddress_UDP; len(matches) == 0 &&
 		isEmpty(listener.GetDefaultFilterChain()) && !udp && listener.GetApiListener() == nil {
@@ -135,18 +136,18 @@ func duplicateMatch(listener *listenerv3.Listener) string {
 func duplicateDomain(routes *routev3.RouteConfiguration, hosts []*routev3.VirtualHost) string {
 	domains := make(map[string]bool) // whether a virtual host of the routes claims the domain
 	for _, host := range hosts {
-		for _, d := range host.GetDomains() {
-			domains[strings.ToLower(d)] = false
+		for _, domain := range host.GetDomains() {
+			domains[strings.ToLower(domain)] = false
 		}
 	}
 	for _, host := range routes.GetVirtualHosts() {
-		for _, d := range host.GetDomains() {
-			d = strings.ToLower(d)
-			switch duplicate, listed := domains[d]; {
+		for _, domain := range host.GetDomains() {
+			domain = strings.ToLower(domain)
+			switch duplicate, listed := domains[domain]; {
 			case duplicate:
-				return "Envoy would refuse it: several virtual hosts of " + routes.GetName() + " have the domain " + d
+				return "Envoy would refuse it: several virtual hosts of " + routes.GetName() + " have the domain " + domain
 			case listed:
-				domains[d] = true
+				domains[domain] = true
 			}
 		}
 	}

@@ -106,22 +106,22 @@ func decode(patch *model.Patch, value *structpb.Struct, findings *model.Findings
 
 // untyped replaces each TypedStruct in a value by the message that it stands for.
 func untyped(value any) any {
-	switch v := value.(type) {
+	switch container := value.(type) {
 	case map[string]any:
-		if typeURL, _ := v["@type"].(string); strings.HasSuffix(typeURL, ".TypedStruct") {
-			content, _ := v["value"].(map[string]any)
-			typed := map[string]any{"@type": cmp.Or(v["type_url"], v["typeUrl"])}
+		if typeURL, _ := container["@type"].(string); strings.HasSuffix(typeURL, ".TypedStruct") {
+			content, _ := container["value"].(map[string]any)
+			typed := map[string]any{"@type": cmp.Or(container["type_url"], container["typeUrl"])}
 			maps.Copy(typed, content)
 			return untyped(typed)
 		}
-		delete(v, "initial_fetch_timeout") // Envoy's default of 15 seconds is the longest: see wait.go
-		delete(v, "initialFetchTimeout")
-		for key, element := range v {
-			v[key] = untyped(element)
+		delete(container, "initial_fetch_timeout") // Envoy's default of 15 seconds is the longest: see wait.go
+		delete(container, "initialFetchTimeout")
+		for key, element := range container {
+			container[key] = untyped(element)
 		}
 	case []any:
-		for i, element := range v {
-			v[i] = untyped(element)
+		for i, element := range container {
+			container[i] = untyped(element)
 		}
 	}
 	return value

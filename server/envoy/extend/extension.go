@@ -50,10 +50,10 @@ func ForProfile(filters []*Filter, plugins []*WasmPlugin, client model.Profile, 
 		}
 		return 1
 	})
-	for _, f := range filters {
-		extension.Objects, extension.Findings = append(extension.Objects, f.Key),
-			append(extension.Findings, f.Spec.findings...)
-		for _, filterOfPlugin := range f.Spec.Patches {
+	for _, filter := range filters {
+		extension.Objects, extension.Findings = append(extension.Objects, filter.Key),
+			append(extension.Findings, filter.Spec.findings...)
+		for _, filterOfPlugin := range filter.Spec.Patches {
 			if appliesTo(filterOfPlugin.Match.GetProxy(), client) {
 				extension.Patches = append(extension.Patches, filterOfPlugin)
 			}
@@ -127,23 +127,23 @@ func Added(extension *model.Extension, role model.Role, findings *model.Findings
 			continue
 		}
 		name := patch.Value.(namedMessage).GetName()
-		qualified, why := patch.ApplyTo.String()+" "+name, refused(patch.Value, extension.MaxProgram)
+		qualified, reason := patch.ApplyTo.String()+" "+name, refused(patch.Value, extension.MaxProgram)
 		switch {
-		case why != "":
+		case reason != "":
 		case extension.Guards && patch.ApplyTo == networking.EnvoyFilter_LISTENER &&
 			patch.Object.Namespace != model.RootNamespace:
-			why = rootOnly // a listener without policies
+			reason = rootOnly // a listener without policies
 		case isReserved(name):
-			why = name + " is reserved for resources that are made from other objects"
+			reason = name + " is reserved for resources that are made from other objects"
 		case names[qualified]:
-			why = "there is another " + qualified
+			reason = "there is another " + qualified
 		default:
 			names[qualified] = true
 			resources = append(resources, patch.Value)
 			findings.Applied(patch.Place)
 			continue
 		}
-		findings.Note(patch.Place, "%s", why)
+		findings.Note(patch.Place, "%s", reason)
 	}
 	return resources
 }

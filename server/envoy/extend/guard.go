@@ -46,25 +46,25 @@ type guard[M proto.Message] struct {
 }
 
 // save copies the resource before a step that may bypass policies. It returns false for such a step beyond maxMeasured.
-func (g *guard[M]) save(s *step, m M) bool {
-	if s.mayBypass() && !g.saved {
-		s.flush()
-		g.before, g.saved = proto.CloneOf(m), true
+func (g *guard[M]) save(current *step, resource M) bool {
+	if current.mayBypass() && !g.saved {
+		current.flush()
+		g.before, g.saved = proto.CloneOf(resource), true
 	}
-	return g.measured < maxMeasured || !s.mayBypass()
+	return g.measured < maxMeasured || !current.mayBypass()
 }
 
 // bypassed reports whether the step that led to the patched resource bypasses policies.
-func (g *guard[M]) bypassed(s *step, patched M, keep bool) bool {
-	if !s.matched {
+func (g *guard[M]) bypassed(current *step, patched M, keep bool) bool {
+	if !current.matched {
 		return false
 	}
-	if g.saved = false; !s.mayBypass() {
+	if g.saved = false; !current.mayBypass() {
 		return false
 	}
 	g.measured++
-	s.flush()
-	return s.switchesOff() || enforcesLess(g.before, patched, keep)
+	current.flush()
+	return current.switchesOff() || enforcesLess(g.before, patched, keep)
 }
 
 // enforcesLess reports whether a patched listener no longer enforces policies in the same way.

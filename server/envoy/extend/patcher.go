@@ -158,28 +158,29 @@ type application[M namedMessage] struct {
 func apply[M namedMessage](
 	patcher *Patcher, resource M, phases []phase, patch func(*step, M) (keep bool),
 ) (patched M, keep bool) {
-	a := &application[M]{
+	patching := &application[M]{
 		Patcher: patcher, resource: resource, patches: inPhases(patcher.patches, phases), patch: patch,
 	}
-	if len(a.patches) == 0 {
+	if len(patching.patches) == 0 {
 		return resource, true
 	}
-	a.routes = requestedRoutes(resource)
-	why := a.runChecked()
-	if a.guarding = patcher.guards && mayBypass(a.steps, resource, a.patched, a.keep); a.guarding {
-		why = a.runChecked()
-		a.guarding = false
+	patching.routes = requestedRoutes(resource)
+	reason := patching.runChecked()
+	patching.guarding = patcher.guards && mayBypass(patching.steps, resource, patching.patched, patching.keep)
+	if patching.guarding {
+		reason = patching.runChecked()
+		patching.guarding = false
 	}
-	if why != "" { // Envoy would refuse the unpatched resource, too
-		for _, s := range a.steps {
-			if s.matched {
-				a.findings.Note(s.Place, "%s", why)
+	if reason != "" { // Envoy would refuse the unpatched resource, too
+		for _, current := range patching.steps {
+			if current.matched {
+				patching.findings.Note(current.Place, "%s", reason)
 			}
 		}
 		return resource, true
 	}
-	a.report(a.measure())
-	return a.patched, a.keep
+	patching.report(patching.measure())
+	return patching.patched, patching.keep
 }
 
 // runChecked validates each patch only if the result of all together is invalid: that costs more.
@@ -200,38 +201,38 @@ func (a *application[M]) run(checked bool, observe func(*step)) (why string) {
 	}
 	a.patched, a.keep, a.steps = proto.CloneOf(a.resource), true, nil
 	for i := 0; a.keep && i < len(a.patches); i++ {
-		s := &step{Patch: a.patches[i], pass: pass}
+		current := &step{Patch: a.patches[i], pass: pass}
 		pass.undoes, pass.problem = nil, ""
-		if a.guarding && !guard.save(s, a.patched) {
-			a.findings.Note(s.Place, "%s", rootOnly)
+		if a.guarding && !guard.save(current, a.patched) {
+			a.findings.Note(current.Place, "%s", rootOnly)
 			continue
 		}
-		a.keep = a.patch(s, a.patched)
+		a.keep = a.patch(current, a.patched)
 		if a.patched.GetName() != a.resource.GetName() {
 			pass.problem = a.resource.GetName() + " cannot be renamed"
 		}
-		if checked && s.matched && s.Value != nil && pass.problem == "" {
-			pass.problem = unserved(s.Value, a.routes)
+		if checked && current.matched && current.Value != nil && pass.problem == "" {
+			pass.problem = unserved(current.Value, a.routes)
 		}
 		if checked && a.keep && pass.problem != "" {
 			pass.takeBack()
-			a.findings.Note(s.Place, "%s", pass.problem)
+			a.findings.Note(current.Place, "%s", pass.problem)
 			continue
 		}
-		if a.guarding && guard.bypassed(s, a.patched, a.keep) {
+		if a.guarding && guard.bypassed(current, a.patched, a.keep) {
 			a.patched, a.keep = guard.before, true
-			a.findings.Note(s.Place, "%s", rootOnly)
+			a.findings.Note(current.Place, "%s", rootOnly)
 			continue
 		}
-		a.steps = append(a.steps, s)
-		observe(s)
+		a.steps = append(a.steps, current)
+		observe(current)
 	}
 	pass.flush()
 	if listener, ok := any(a.patched).(*listenerv3.Listener); ok {
 		dropEmpty(listener)
 	}
 	switch {
-	case !a.keep || !slices.ContainsFunc(a.steps, func(s *step) bool { return s.matched }):
+	case !a.keep || !slices.ContainsFunc(a.steps, func(current *step) bool { return current.matched }):
 		return ""
 	case a.patched.GetName() != a.resource.GetName():
 		return pass.problem
@@ -318,11 +319,11 @@ func (p *pass) check(problem func() (why string)) {
 }
 
 // config decodes a typed_config, which flush writes back. It returns nil for an unknown type.
-func (p *pass) config(a *anypb.Any) proto.Message {
-	message := p.configs[a]
-	if message == nil && a != nil {
-		if message, _ = a.UnmarshalNew(); message != nil {
-			p.configs[a], p.decoded = message, append(p.decoded, a)
+func (p *pass) config(encoded *anypb.Any) proto.Message {
+	message := p.configs[encoded]
+	if message == nil && encoded != nil {
+		if message, _ = encoded.UnmarshalNew(); message != nil {
+			p.configs[encoded], p.decoded = message, append(p.decoded, encoded)
 		}
 	}
 	return message
@@ -339,19 +340,19 @@ func (p *pass) flush() {
 
 // edit applies the patch to a list. named reports that the patch names elements; matches selects the elements; merges
 // merges into an element, by s.merge if it is nil. As with istiod, only some operations need a named element.
-func edit[E proto.Message](s *step, list *[]E, named bool, matches func(E) bool, merges func(E)) {
+func edit[E proto.Message](current *step, list *[]E, named bool, matches func(E) bool, merges func(E)) {
 	value := func() E {
-		s.matched = true
-		e := proto.Clone(s.Value).(E)
-		s.check(func() string { return refused(e, s.maxProgram) })
-		return e
+		current.matched = true
+		element := proto.Clone(current.Value).(E)
+		current.check(func() string { return refused(element, current.maxProgram) })
+		return element
 	}
 	i, position := slices.IndexFunc(*list, matches), -1
-	switch s.Operation {
+	switch current.Operation {
 	case networking.EnvoyFilter_Patch_ADD:
 		position = len(*list)
 	case networking.EnvoyFilter_Patch_INSERT_FIRST:
-		if i >= 0 || !named || s.ApplyTo != networking.EnvoyFilter_HTTP_ROUTE {
+		if i >= 0 || !named || current.ApplyTo != networking.EnvoyFilter_HTTP_ROUTE {
 			position = 0
 		}
 	case networking.EnvoyFilter_Patch_INSERT_BEFORE:
@@ -365,35 +366,35 @@ func edit[E proto.Message](s *step, list *[]E, named bool, matches func(E) bool,
 			position = i + 1
 		}
 	case networking.EnvoyFilter_Patch_REPLACE:
-		replaceEvery := s.ApplyTo == networking.EnvoyFilter_VIRTUAL_HOST
-		for i, e := range *list {
-			if (named || replaceEvery) && matches(e) {
-				s.onUndo(func() { (*list)[i] = e })
+		replaceEvery := current.ApplyTo == networking.EnvoyFilter_VIRTUAL_HOST
+		for i, element := range *list {
+			if (named || replaceEvery) && matches(element) {
+				current.onUndo(func() { (*list)[i] = element })
 				if (*list)[i] = value(); !replaceEvery {
 					break
 				}
 			}
 		}
 	case networking.EnvoyFilter_Patch_REMOVE:
-		if i >= 0 && (named || !strings.HasSuffix(s.ApplyTo.String(), "_FILTER")) {
+		if i >= 0 && (named || !strings.HasSuffix(current.ApplyTo.String(), "_FILTER")) {
 			before := slices.Clone(*list)
-			s.onUndo(func() { *list = before })
-			*list, s.matched = slices.DeleteFunc(*list, matches), true
+			current.onUndo(func() { *list = before })
+			*list, current.matched = slices.DeleteFunc(*list, matches), true
 		}
 	case networking.EnvoyFilter_Patch_MERGE:
-		for _, e := range *list {
+		for _, element := range *list {
 			switch {
-			case !matches(e):
+			case !matches(element):
 			case merges != nil:
-				merges(e)
+				merges(element)
 			default:
-				s.merge(e)
+				current.merge(element)
 			}
 		}
 	}
 	if position >= 0 {
 		*list = slices.Insert(*list, position, value())
-		s.onUndo(func() { *list = slices.Delete(*list, position, position+1) })
+		current.onUndo(func() { *list = slices.Delete(*list, position, position+1) })
 	}
 }
 
@@ -414,7 +415,8 @@ func (s *step) mergeValue(message, value proto.Message) {
 		return true
 	})
 	merge.Merge(message, value)
-	cut := func(field protoreflect.FieldDescriptor, value protoreflect.Value) { // drops the elements from before the merge
+	// keepAdded drops the elements from before the merge.
+	keepAdded := func(field protoreflect.FieldDescriptor, value protoreflect.Value) {
 		elements, addition := value.List(), part.NewField(field).List()
 		for i := elements.Len() - from.Get(field).List().Len(); i < elements.Len(); i++ {
 			addition.Append(elements.Get(i))
@@ -423,17 +425,17 @@ func (s *step) mergeValue(message, value proto.Message) {
 	}
 	into.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		if part.Set(field, value); slices.Contains(unlimitedLists, field.Name()) {
-			cut(field, value)
+			keepAdded(field, value)
 		}
 		return true
 	})
 	s.check(func() string {
-		if why := invalid(part.Interface()); why != "" {
-			return why
+		if reason := invalid(part.Interface()); reason != "" {
+			return reason
 		}
 		into.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 			if field.IsList() {
-				cut(field, value)
+				keepAdded(field, value)
 			}
 			return true
 		})

@@ -56,11 +56,11 @@ func pluginFilter(object *WasmPlugin, cluster ClusterOf, findings *model.Finding
 	config := &wasmv3.PluginConfig{
 		Name: name, RootId: spec.GetPluginName(), FailurePolicy: cmp.Or(policy, wasmv3.FailurePolicy_FAIL_CLOSED),
 	}
-	code, field, why := moduleSource(spec, cluster)
+	code, field, reason := moduleSource(spec, cluster)
 	if len(spec.GetPluginConfig().GetFields()) > 0 {
 		text, err := json.Marshal(spec.GetPluginConfig().AsMap())
 		if err != nil { // NaN, from a binary upstream
-			field, why = "spec.pluginConfig", "it is no JSON: "+err.Error()
+			field, reason = "spec.pluginConfig", "it is no JSON: "+err.Error()
 		}
 		config.Configuration = model.ToAny(wrapperspb.String(string(text)))
 	}
@@ -69,7 +69,7 @@ func pluginFilter(object *WasmPlugin, cluster ClusterOf, findings *model.Finding
 	}}
 	var http, message proto.Message = &httpwasmv3.Wasm{Config: config}, &wasmfilterv3.Wasm{Config: config}
 	consequence := "requests get 403"
-	if why != "" {
+	if reason != "" {
 		http, message = &httprbacv3.RBAC{Rules: &rbacv3.RBAC{}},
 			&rbacfilterv3.RBAC{Rules: &rbacv3.RBAC{}, StatPrefix: "wasmplugin."}
 	}
@@ -77,11 +77,11 @@ func pluginFilter(object *WasmPlugin, cluster ClusterOf, findings *model.Finding
 	if spec.GetType() == extensionsv1alpha1.PluginType_NETWORK {
 		plugin.Filter, consequence = model.NetworkFilter(pluginPrefix+name, message), "connections are closed"
 	}
-	if why != "" && policy == wasmv3.FailurePolicy_FAIL_OPEN {
+	if reason != "" && policy == wasmv3.FailurePolicy_FAIL_OPEN {
 		plugin, consequence = nil, "the plugin is left out"
 	}
-	if why != "" {
-		findings.Note(model.Place{Object: object.Key, Field: field}, "%s: %s", why, consequence)
+	if reason != "" {
+		findings.Note(model.Place{Object: object.Key, Field: field}, "%s: %s", reason, consequence)
 	}
 	return plugin
 }
@@ -107,7 +107,7 @@ func environment(spec *extensionsv1alpha1.WasmPlugin) *wasmv3.EnvironmentVariabl
 
 // moduleSource returns the source of a plugin's module, or the reason why it has none, and the field at fault.
 func moduleSource(spec *extensionsv1alpha1.WasmPlugin, cluster ClusterOf) (code *corev3.AsyncDataSource, field,
-	why string,
+	reason string,
 ) {
 	if path, local := strings.CutPrefix(spec.GetUrl(), "file://"); local {
 		return &corev3.AsyncDataSource{Specifier: &corev3.AsyncDataSource_Local{Local: &corev3.DataSource{
@@ -123,13 +123,13 @@ func moduleSource(spec *extensionsv1alpha1.WasmPlugin, cluster ClusterOf) (code 
 	if spec.GetSha256() == "" {
 		return nil, "spec.sha256", "Envoy fetches only modules with a known checksum"
 	}
-	name, why := cluster(location.Hostname.String(), uint32(location.Port)) //nolint:gosec // of digits
+	name, reason := cluster(location.Hostname.String(), uint32(location.Port)) //nolint:gosec // of digits
 	return &corev3.AsyncDataSource{Specifier: &corev3.AsyncDataSource_Remote{Remote: &corev3.RemoteDataSource{
 		HttpUri: &corev3.HttpUri{
 			Uri: spec.GetUrl(), Timeout: durationpb.New(fetchTimeout), HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: name},
 		},
 		Sha256: spec.GetSha256(),
-	}}}, "spec.url", why
+	}}}, "spec.url", reason
 }
 
 // appliesAt says whether a plugin applies to a listener with a port. mode is SERVER for inbound connections, else

@@ -22,14 +22,14 @@ import (
 // Cluster returns a patched cluster, or false if a patch removes it. services are the hosts of an inbound cluster,
 // because its name has no host.
 func (p *Patcher) Cluster(cluster *clusterv3.Cluster, services ...string) (*clusterv3.Cluster, bool) {
-	return apply(p, cluster, ClusterPhases, func(s *step, cluster *clusterv3.Cluster) (keep bool) {
+	return apply(p, cluster, ClusterPhases, func(current *step, cluster *clusterv3.Cluster) (keep bool) {
 		switch {
-		case !s.matchesCluster(cluster, services):
-		case s.Operation == networking.EnvoyFilter_Patch_REMOVE:
-			s.matched = true
+		case !current.matchesCluster(cluster, services):
+		case current.Operation == networking.EnvoyFilter_Patch_REMOVE:
+			current.matched = true
 			return false
 		default:
-			s.mergeCluster(cluster)
+			current.mergeCluster(cluster)
 		}
 		return true
 	})
@@ -178,14 +178,14 @@ type typedFilter interface {
 }
 
 // editFilters applies the patch to a list of filters. named reports that the patch names a filter.
-func editFilters[F typedFilter](s *step, list *[]F, name string, named bool) {
-	edit(s, list, named, func(filter F) bool { return !named || filter.GetName() == name }, func(filter F) {
-		value := s.Value.(F)
-		if s.mergeConfig(filter.GetTypedConfig(), value.GetTypedConfig()) && value.GetName() != "" &&
-			s.ApplyTo != networking.EnvoyFilter_LISTENER_FILTER { // istiod does not rename them, either
+func editFilters[F typedFilter](current *step, list *[]F, name string, named bool) {
+	edit(current, list, named, func(filter F) bool { return !named || filter.GetName() == name }, func(filter F) {
+		value := current.Value.(F)
+		if current.mergeConfig(filter.GetTypedConfig(), value.GetTypedConfig()) && value.GetName() != "" &&
+			current.ApplyTo != networking.EnvoyFilter_LISTENER_FILTER { // istiod does not rename them, either
 			message := filter.ProtoReflect()
 			field := message.Descriptor().Fields().ByName("name")
-			s.saveField(message, field)
+			current.saveField(message, field)
 			message.Set(field, protoreflect.ValueOfString(value.GetName()))
 		}
 	})

@@ -41,20 +41,20 @@ func unserved(message proto.Message, routes map[string]bool) string {
 const longestWait = time.Minute
 
 // longWait says why a listener with a message might wait longer than longestWait.
-func longWait(message proto.Message) (why string) {
+func longWait(message proto.Message) (reason string) {
 	model.Visit(message, func(message proto.Message, _ bool) {
-		if f, ok := message.(interface {
+		if fetcher, ok := message.(interface {
 			GetHttpUri() *corev3.HttpUri
 			GetRetryPolicy() *corev3.RetryPolicy
 		}); ok {
-			uri, retry := f.GetHttpUri(), f.GetRetryPolicy()
+			uri, retry := fetcher.GetHttpUri(), fetcher.GetRetryPolicy()
 			attempt := uri.GetTimeout().AsDuration() + retry.GetRetryBackOff().GetMaxInterval().AsDuration()
 			if tries := time.Duration(retry.GetNumRetries().GetValue()) + 1; max(attempt, time.Second) > longestWait/tries {
-				why = fmt.Sprintf("a listener might wait for %s for more than %s", uri.GetUri(), longestWait)
+				reason = fmt.Sprintf("a listener might wait for %s for more than %s", uri.GetUri(), longestWait)
 			}
 		}
 	})
-	return why
+	return reason
 }
 
 // deepestNesting limits nested messages. Envoy decodes 100 levels, and starts over for the content of an Any.

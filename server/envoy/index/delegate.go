@@ -94,29 +94,30 @@ func (m *Mesh) mergedVersion(rule *model.VirtualService) string {
 	return string(sum[:])
 }
 
-func (m *Mesh) merge(r *model.VirtualService, version string) (result mergedRule) {
-	rule := *r
+func (m *Mesh) merge(root *model.VirtualService, version string) (result mergedRule) {
+	rule := *root
 	rule.Version = version
-	rule.Spec = proto.CloneOf(r.Spec)
+	rule.Spec = proto.CloneOf(root.Spec)
 	rule.Spec.Http = nil
-	for i, httpRoute := range r.Spec.GetHttp() {
+	for i, httpRoute := range root.Spec.GetHttp() {
 		if httpRoute.GetDelegate() == nil {
-			rule.Spec.Http, rule.Places = append(rule.Spec.Http, httpRoute), append(rule.Places, r.HttpRoute(i))
+			rule.Spec.Http, rule.Places = append(rule.Spec.Http, httpRoute), append(rule.Places, root.HttpRoute(i))
 			continue
 		}
-		d := m.Delegate(httpRoute.GetDelegate(), r.Key.Namespace)
-		if d == nil {
+		delegate := m.Delegate(httpRoute.GetDelegate(), root.Key.Namespace)
+		if delegate == nil {
 			continue
 		}
-		for j, route := range d.Spec.GetHttp() {
+		for j, route := range delegate.Spec.GetHttp() {
 			if route.GetDelegate() != nil {
 				continue
 			}
-			if route := delegated(completed(httpRoute, r.Key.Namespace), completed(route, d.Key.Namespace)); route != nil {
-				rule.Spec.Http, rule.Places = append(rule.Spec.Http, route), append(rule.Places, d.HttpRoute(j))
+			if route := delegated(completed(httpRoute, root.Key.Namespace),
+				completed(route, delegate.Key.Namespace)); route != nil {
+				rule.Spec.Http, rule.Places = append(rule.Spec.Http, route), append(rule.Places, delegate.HttpRoute(j))
 			} else {
-				result.findings.Note(d.HttpRoute(j),
-					"some match of it is none of the route of VirtualService %s that delegates to it", r.Key.FullName())
+				result.findings.Note(delegate.HttpRoute(j),
+					"some match of it is none of the route of VirtualService %s that delegates to it", root.Key.FullName())
 			}
 		}
 	}
@@ -137,31 +138,31 @@ func completed(route *networking.HTTPRoute, namespace string) *networking.HTTPRo
 // delegated merges a route of a delegate into root, the route that delegates to it. It returns nil if a match of the
 // delegate contradicts each match of root. The delegate's settings for requests take precedence over those of root.
 func delegated(root, delegate *networking.HTTPRoute) *networking.HTTPRoute {
-	out := proto.CloneOf(root)
-	out.Delegate, out.Match = nil, nil
-	override(out, delegate, "redirect", "directResponse", "rewrite", "timeout", "retries", "fault", "mirror", "mirrors",
+	result := proto.CloneOf(root)
+	result.Delegate, result.Match = nil, nil
+	override(result, delegate, "redirect", "directResponse", "rewrite", "timeout", "retries", "fault", "mirror", "mirrors",
 		"mirrorPercent", "mirrorPercentage", "corsPolicy", "headers", "route")
-	out.Name = joinedName(root, delegate)
+	result.Name = joinedName(root, delegate)
 	switch {
 	case len(root.GetMatch()) == 0:
-		out.Match = delegate.GetMatch()
-		return out
+		result.Match = delegate.GetMatch()
+		return result
 	case len(delegate.GetMatch()) == 0:
-		out.Match = root.GetMatch()
-		return out
+		result.Match = root.GetMatch()
+		return result
 	}
 	for _, b := range delegate.GetMatch() {
-		before := len(out.GetMatch())
+		before := len(result.GetMatch())
 		for _, a := range root.GetMatch() {
 			if merged := narrowed(a, b); merged != nil {
-				out.Match = append(out.Match, merged)
+				result.Match = append(result.Match, merged)
 			}
 		}
-		if len(out.GetMatch()) == before {
+		if len(result.GetMatch()) == before {
 			return nil
 		}
 	}
-	return out
+	return result
 }
 
 // override sets fields to those that a delegate has.
@@ -201,28 +202,28 @@ func narrowed(root, delegate *networking.HTTPMatchRequest) *networking.HTTPMatch
 			return nil
 		}
 	}
-	for _, g := range delegate.GetGateways() {
-		if len(root.GetGateways()) > 0 && !slices.Contains(root.GetGateways(), g) {
+	for _, gateway := range delegate.GetGateways() {
+		if len(root.GetGateways()) > 0 && !slices.Contains(root.GetGateways(), gateway) {
 			return nil
 		}
 	}
-	out := proto.CloneOf(root)
-	override(out, delegate, "uri", "scheme", "method", "authority", "port", "sourceNamespace", "gateways", "statPrefix")
-	out.Name = joinedName(root, delegate)
-	out.Headers = joined(root.GetHeaders(), delegate.GetHeaders())
-	out.WithoutHeaders = joined(root.GetWithoutHeaders(), delegate.GetWithoutHeaders())
-	out.QueryParams, out.SourceLabels = joined(root.GetQueryParams(), delegate.GetQueryParams()),
+	result := proto.CloneOf(root)
+	override(result, delegate, "uri", "scheme", "method", "authority", "port", "sourceNamespace", "gateways", "statPrefix")
+	result.Name = joinedName(root, delegate)
+	result.Headers = joined(root.GetHeaders(), delegate.GetHeaders())
+	result.WithoutHeaders = joined(root.GetWithoutHeaders(), delegate.GetWithoutHeaders())
+	result.QueryParams, result.SourceLabels = joined(root.GetQueryParams(), delegate.GetQueryParams()),
 		joined(root.GetSourceLabels(), delegate.GetSourceLabels())
-	return out
+	return result
 }
 
-func joined[V any](a, b map[string]V) map[string]V {
-	out := maps.Clone(a)
-	if out == nil {
-		return b
+func joined[V any](root, delegate map[string]V) map[string]V {
+	result := maps.Clone(root)
+	if result == nil {
+		return delegate
 	}
-	maps.Copy(out, b)
-	return out
+	maps.Copy(result, delegate)
+	return result
 }
 
 // contradict reports whether the condition of a delegate may accept values that the root's condition refuses.
@@ -230,15 +231,15 @@ func contradict(root, delegate *networking.StringMatch) bool {
 	if root == nil || delegate == nil {
 		return false
 	}
-	switch r := root.GetMatchType().(type) {
+	switch rootMatch := root.GetMatchType().(type) {
 	case *networking.StringMatch_Exact:
 		return !proto.Equal(root, delegate)
 	case *networking.StringMatch_Prefix:
-		switch d := delegate.GetMatchType().(type) {
+		switch delegateMatch := delegate.GetMatchType().(type) {
 		case *networking.StringMatch_Exact:
-			return !strings.HasPrefix(d.Exact, r.Prefix)
+			return !strings.HasPrefix(delegateMatch.Exact, rootMatch.Prefix)
 		case *networking.StringMatch_Prefix:
-			return !strings.HasPrefix(d.Prefix, r.Prefix)
+			return !strings.HasPrefix(delegateMatch.Prefix, rootMatch.Prefix)
 		}
 	}
 	return true

@@ -50,24 +50,24 @@ func decodeEntry(object *resource.Resource) (*networking.ServiceEntry, []listedE
 			otherFields = append(otherFields, field...)
 			continue
 		}
-		var e listedEndpoint
+		var endpoint listedEndpoint
 		address, rest := splitAddress(value)
 		if endpoints == nil { // the estimate assumes endpoints of equal length
 			endpoints = make([]listedEndpoint, 0, 1+len(encoded)/len(field))
 		}
 		if len(endpoints) > 0 && bytes.Equal(rest, last) {
-			e.spec = endpoints[len(endpoints)-1].spec
+			endpoint.spec = endpoints[len(endpoints)-1].spec
 		} else {
-			last, e.spec = rest, new(networking.WorkloadEntry)
-			if err := proto.Unmarshal(rest, e.spec); err != nil {
+			last, endpoint.spec = rest, new(networking.WorkloadEntry)
+			if err := proto.Unmarshal(rest, endpoint.spec); err != nil {
 				return nil, nil, err
 			}
 		}
 		if !utf8.Valid(address) {
 			return nil, nil, errNotText
 		}
-		e.address = cmp.Or(e.spec.GetAddress(), string(address))
-		endpoints = append(endpoints, e)
+		endpoint.address = cmp.Or(endpoint.spec.GetAddress(), string(address))
+		endpoints = append(endpoints, endpoint)
 	}
 	spec := new(networking.ServiceEntry)
 	if err := proto.Unmarshal(otherFields, spec); err != nil {
@@ -86,16 +86,16 @@ func splitAddress(encoded []byte) (address, rest []byte) {
 
 // nextField returns the first field of an encoded message, its number, and its value if the value has a length.
 func nextField(encoded []byte) (field []byte, number protowire.Number, value []byte, err error) {
-	number, kind, n := protowire.ConsumeTag(encoded)
-	if n < 0 {
+	number, kind, tagSize := protowire.ConsumeTag(encoded)
+	if tagSize < 0 {
 		return nil, 0, nil, errTruncated
 	}
-	m := protowire.ConsumeFieldValue(number, kind, encoded[n:])
-	if m < 0 {
+	valueSize := protowire.ConsumeFieldValue(number, kind, encoded[tagSize:])
+	if valueSize < 0 {
 		return nil, 0, nil, errTruncated
 	}
 	if kind == protowire.BytesType {
-		value, _ = protowire.ConsumeBytes(encoded[n:])
+		value, _ = protowire.ConsumeBytes(encoded[tagSize:])
 	}
-	return encoded[:n+m], number, value, nil
+	return encoded[:tagSize+valueSize], number, value, nil
 }

@@ -53,11 +53,11 @@ func (m *Mesh) PatchesOf(key resource.Key) []*model.Patch {
 
 // proxies adds the versions and metadata of proxies that patches select by.
 func (s Selectors) proxies(spec *networking.EnvoyFilter) {
-	for _, c := range spec.GetConfigPatches() {
-		if c.GetMatch().GetProxy().GetProxyVersion() != "" {
+	for _, patch := range spec.GetConfigPatches() {
+		if patch.GetMatch().GetProxy().GetProxyVersion() != "" {
 			s[Selector{attribute: versionAttribute}] = true
 		}
-		for name, value := range c.GetMatch().GetProxy().GetMetadata() {
+		for name, value := range patch.GetMatch().GetProxy().GetMetadata() {
 			s[Selector{attribute: metadataAttribute, name: name, value: value}] = true
 		}
 	}

@@ -21,24 +21,24 @@ type group struct {
 
 // setGroup replaces a WorkloadGroup. It touches only hosts with a workload that is, or was, in the group.
 func (m *Mesh) setGroup(key resource.Key, object *resource.Resource, spec *networking.WorkloadGroup) {
-	m.editNamespace(key.Namespace, func(s *space) {
-		if delete(s.groups, key.Name); spec != nil {
+	m.editNamespace(key.Namespace, func(namespace *space) {
+		if delete(namespace.groups, key.Name); spec != nil {
 			labels := make(map[string]string)
 			maps.Copy(labels, spec.GetTemplate().GetLabels())
 			maps.Copy(labels, spec.GetMetadata().GetLabels())
-			s.groups[key.Name] = &group{model.WorkloadGroup{
+			namespace.groups[key.Name] = &group{model.WorkloadGroup{
 				Key: key, Created: object.Created(), Version: object.Version(),
 				Spec: spec,
 			}, labels}
 		}
-		for _, workload := range s.workloads {
+		for _, workload := range namespace.workloads {
 			previous := workload.group
-			if workload.group = s.groupOf(workload); workload.group == previous {
+			if workload.group = namespace.groupOf(workload); workload.group == previous {
 				continue
 			}
-			for _, e := range s.selectors {
-				if e.selected[workload.name] != nil {
-					e.touch(m.moved)
+			for _, entry := range namespace.selectors {
+				if entry.selected[workload.name] != nil {
+					entry.touch(m.moved)
 				}
 			}
 		}
@@ -47,14 +47,14 @@ func (m *Mesh) setGroup(key resource.Key, object *resource.Resource, spec *netwo
 
 // groupOf returns the WorkloadGroup of a workload, or nil: the group that registered it; else the matching group with
 // the most labels, and of these the oldest.
-func (s *space) groupOf(w *workload) (first *group) {
-	if w.registeredBy != "" {
-		return s.groups[w.registeredBy]
+func (s *space) groupOf(member *workload) (first *group) {
+	if member.registeredBy != "" {
+		return s.groups[member.registeredBy]
 	}
-	for _, g := range s.groups {
-		if len(g.labels) > 0 && model.SelectsLabels(g.labels, w.labels) &&
-			(first == nil || cmp.Or(len(first.labels)-len(g.labels), g.Compare(&first.WorkloadGroup)) < 0) {
-			first = g
+	for _, candidate := range s.groups {
+		if len(candidate.labels) > 0 && model.SelectsLabels(candidate.labels, member.labels) &&
+			(first == nil || cmp.Or(len(first.labels)-len(candidate.labels), candidate.Compare(&first.WorkloadGroup)) < 0) {
+			first = candidate
 		}
 	}
 	return first

@@ -124,19 +124,21 @@ func (m *Mesh) inbound(profile model.Profile, sidecar *SidecarRule, secured *mod
 // about the protocol.
 func addServices(inbound *model.Inbound, ports []model.ServicePort) {
 	positions, listed := make(map[uint32]int), make(map[model.ServicePort]bool)
-	for _, p := range ports {
-		if p.Target == model.InboundCapturePort || p.Target == model.OutboundCapturePort { // the Envoy itself uses the port
+	for _, port := range ports {
+		if port.Target == model.InboundCapturePort ||
+			port.Target == model.OutboundCapturePort { // the Envoy itself uses the port
 			continue
 		}
-		i, exists := positions[p.Target]
+		i, exists := positions[port.Target]
 		if !exists {
 			i = len(inbound.Ports)
-			positions[p.Target] = i
-			inbound.Ports = append(inbound.Ports, model.WorkloadPort{ServicePort: p, Address: model.Wildcard})
+			positions[port.Target] = i
+			inbound.Ports = append(inbound.Ports, model.WorkloadPort{ServicePort: port, Address: model.Wildcard})
 		}
-		if host := (model.ServicePort{Target: p.Target, Host: p.Host}); inbound.Ports[i].Number == p.Number && !listed[host] {
+		if host := (model.ServicePort{Target: port.Target, Host: port.Host}); inbound.Ports[i].Number == port.Number &&
+			!listed[host] {
 			listed[host] = true
-			inbound.Ports[i].Hosts = append(inbound.Ports[i].Hosts, p.Host)
+			inbound.Ports[i].Hosts = append(inbound.Ports[i].Hosts, port.Host)
 		}
 	}
 }

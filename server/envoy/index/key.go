@@ -71,13 +71,13 @@ func client(digest *model.Digest, profile *model.Profile) {
 }
 
 // port adds the settings of a Sidecar for a port of a service. Service.From covers the rest of the port.
-func port(digest *model.Digest, p *model.Port) {
-	digest.Number(int64(p.Number))
-	digest.Flag(p.Unreached)
-	digest.Flag(p.Late)
-	digest.Number(int64(p.Part))
-	digest.Number(int64(p.Spoken))
-	digest.Text(p.Bind)
+func port(digest *model.Digest, servicePort *model.Port) {
+	digest.Number(int64(servicePort.Number))
+	digest.Flag(servicePort.Unreached)
+	digest.Flag(servicePort.Late)
+	digest.Number(int64(servicePort.Part))
+	digest.Number(int64(servicePort.Spoken))
+	digest.Text(servicePort.Bind)
 }
 
 func policy(digest *model.Digest, p *model.Policy) { digest.Text(p.Namespace, p.Name, p.From) }
@@ -89,13 +89,13 @@ func rule(digest *model.Digest, r *model.VirtualService) {
 	}
 }
 
-func target(digest *model.Digest, host string, t model.Target) {
+func target(digest *model.Digest, host string, routeTarget model.Target) {
 	digest.Text(host)
-	digest.Number(int64(len(t.Ports)))
-	for _, port := range t.Ports {
+	digest.Number(int64(len(routeTarget.Ports)))
+	for _, port := range routeTarget.Ports {
 		digest.Number(int64(port))
 	}
-	policy(digest, &t.Policy)
+	policy(digest, &routeTarget.Policy)
 }
 
 // reduceClient drops the attributes of the view's client that do not affect the view: clients that differ only in these

@@ -250,42 +250,42 @@ func (m *Mesh) setEntry(key resource.Key, object *resource.Resource, spec *netwo
 	if spec != nil {
 		m.Selectors.Add(SelectorsOfEntry(key.Namespace, spec.GetExportTo()))
 	}
-	if old := m.Entries[key]; old != nil {
-		m.Selectors.Remove(SelectorsOfEntry(key.Namespace, old.Spec.GetExportTo()))
-		if spec != nil && old.created.Equal(object.Created()) && proto.Equal(old.Spec, spec) {
+	if previous := m.Entries[key]; previous != nil {
+		m.Selectors.Remove(SelectorsOfEntry(key.Namespace, previous.Spec.GetExportTo()))
+		if spec != nil && previous.created.Equal(object.Created()) && proto.Equal(previous.Spec, spec) {
 			touched = m.moved
 		}
-		old.touch(touched)
-		for _, host := range old.Hosts() {
+		previous.touch(touched)
+		for _, host := range previous.Hosts() {
 			delete(m.Hosts[host], key)
 			if len(m.Hosts[host]) == 0 {
 				delete(m.Hosts, host)
 			}
 		}
 		delete(m.Entries, key)
-		m.editNamespace(key.Namespace, func(s *space) { delete(s.selectors, key) })
+		m.editNamespace(key.Namespace, func(namespace *space) { delete(namespace.selectors, key) })
 	}
 	if spec == nil {
 		return
 	}
-	e := &entry{Key: key, created: object.Created(), version: object.Version(), object: object, Spec: spec}
-	m.Entries[key] = e
-	e.touch(touched)
-	for _, host := range e.Hosts() {
+	created := &entry{Key: key, created: object.Created(), version: object.Version(), object: object, Spec: spec}
+	m.Entries[key] = created
+	created.touch(touched)
+	for _, host := range created.Hosts() {
 		if m.Hosts[host] == nil {
 			m.Hosts[host] = make(map[resource.Key]*entry)
 		}
-		m.Hosts[host][key] = e
+		m.Hosts[host][key] = created
 	}
 	if spec.GetWorkloadSelector() == nil {
 		return
 	}
-	e.selected = make(map[string]*workload)
-	m.editNamespace(key.Namespace, func(s *space) {
-		s.selectors[key] = e
-		for _, workload := range s.workloads {
-			if e.selects(workload) {
-				e.selected[workload.name] = workload
+	created.selected = make(map[string]*workload)
+	m.editNamespace(key.Namespace, func(namespace *space) {
+		namespace.selectors[key] = created
+		for _, workload := range namespace.workloads {
+			if created.selects(workload) {
+				created.selected[workload.name] = workload
 			}
 		}
 	})
@@ -302,20 +302,20 @@ func newWorkload(object *resource.Resource, spec *networking.WorkloadEntry) *wor
 }
 
 func (m *Mesh) setWorkload(key resource.Key, object *resource.Resource, spec *networking.WorkloadEntry) {
-	m.editNamespace(key.Namespace, func(s *space) {
-		var w *workload
+	m.editNamespace(key.Namespace, func(namespace *space) {
+		var created *workload
 		if spec != nil {
-			w = newWorkload(object, spec)
-			w.group = s.groupOf(w)
-			s.workloads[key.Name] = w
+			created = newWorkload(object, spec)
+			created.group = namespace.groupOf(created)
+			namespace.workloads[key.Name] = created
 		} else {
-			delete(s.workloads, key.Name)
+			delete(namespace.workloads, key.Name)
 		}
-		for _, entry := range s.selectors {
+		for _, entry := range namespace.selectors {
 			_, wasSelected := entry.selected[key.Name]
-			selected := w != nil && entry.selects(w)
+			selected := created != nil && entry.selects(created)
 			if selected {
-				entry.selected[key.Name] = w
+				entry.selected[key.Name] = created
 			} else {
 				delete(entry.selected, key.Name)
 			}
@@ -329,16 +329,16 @@ func (m *Mesh) setWorkload(key resource.Key, object *resource.Resource, spec *ne
 
 // editNamespace calls edit with a namespace, and drops the namespace if it is empty afterwards.
 func (m *Mesh) editNamespace(namespace string, edit func(*space)) {
-	s := m.spaces[namespace]
-	if s == nil {
-		s = &space{
+	content := m.spaces[namespace]
+	if content == nil {
+		content = &space{
 			selectors: make(map[resource.Key]*entry), workloads: make(map[string]*workload),
 			groups: make(map[string]*group),
 		}
-		m.spaces[namespace] = s
+		m.spaces[namespace] = content
 	}
-	edit(s)
-	if len(s.selectors)+len(s.workloads)+len(s.groups) == 0 {
+	edit(content)
+	if len(content.selectors)+len(content.workloads)+len(content.groups) == 0 {
 		delete(m.spaces, namespace)
 	}
 }

@@ -56,11 +56,11 @@ func (m *Mesh) policy(service *model.Service, namespace string) model.Policy {
 	return model.Policy{}
 }
 
-// extends reports whether a rule with the exports to belongs to the group of a rule with the exports before: it names
-// the same namespaces, or more.
-func extends(to, before []string) bool {
-	if len(to) == 0 || len(before) == 0 {
-		return len(to) == len(before)
+// extends reports whether a rule with exports belongs to the group of a rule with the exports before: it names the same
+// namespaces, or more.
+func extends(exports, before []string) bool {
+	if len(exports) == 0 || len(before) == 0 {
+		return len(exports) == len(before)
 	}
-	return !slices.ContainsFunc(before, func(name string) bool { return !slices.Contains(to, name) })
+	return !slices.ContainsFunc(before, func(name string) bool { return !slices.Contains(exports, name) })
 }

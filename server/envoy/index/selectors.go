@@ -186,15 +186,15 @@ type trafficPolicy interface {
 
 // trafficPolicies returns the traffic policies of a service and of its subsets, each after those of its ports.
 func trafficPolicies(policy *model.Policy) (list []trafficPolicy) {
-	add := func(t *networking.TrafficPolicy) {
-		for _, port := range t.GetPortLevelSettings() {
+	addPolicy := func(traffic *networking.TrafficPolicy) {
+		for _, port := range traffic.GetPortLevelSettings() {
 			list = append(list, port)
 		}
-		list = append(list, t)
+		list = append(list, traffic)
 	}
-	add(policy.Traffic)
+	addPolicy(policy.Traffic)
 	for _, subset := range policy.Subsets {
-		add(subset.GetTrafficPolicy())
+		addPolicy(subset.GetTrafficPolicy())
 	}
 	return list
 }

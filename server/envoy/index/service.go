@@ -21,9 +21,9 @@ import (
 func (m *Mesh) service(host string, profile model.Profile, sidecar *SidecarRule) *model.Service {
 	namespace := profile.Namespace
 	var visible []*entry
-	for _, e := range m.Hosts[host] {
-		if e.VisibleTo(namespace) && sidecar.Imports(host, e.Key.Namespace, namespace) {
-			visible = append(visible, e)
+	for _, member := range m.Hosts[host] {
+		if member.VisibleTo(namespace) && sidecar.Imports(host, member.Key.Namespace, namespace) {
+			visible = append(visible, member)
 		}
 	}
 	var routedPorts map[uint32]bool // further ports, by routes
@@ -45,10 +45,10 @@ func (m *Mesh) service(host string, profile model.Profile, sidecar *SidecarRule)
 	})
 	owner := visible[0].Key.Namespace
 	if profile.Role != model.Ingress && slices.ContainsFunc(visible,
-		func(e *entry) bool { return e.Key.Namespace == namespace }) {
+		func(member *entry) bool { return member.Key.Namespace == namespace }) {
 		owner = namespace
 	}
-	visible = slices.DeleteFunc(visible, func(e *entry) bool { return e.Key.Namespace != owner })
+	visible = slices.DeleteFunc(visible, func(member *entry) bool { return member.Key.Namespace != owner })
 	oldest := visible[0]
 	service := &model.Service{
 		Host: host, Namespace: owner, Precedence: oldest.precedence(namespace),
@@ -61,32 +61,32 @@ func (m *Mesh) service(host string, profile model.Profile, sidecar *SidecarRule)
 	digest.Number(int64(len(service.Domains)))
 	digest.Text(service.Domains...)
 	digest.Number(int64(service.Audience)) // it differs between clients
-	for _, e := range visible {
-		digest.Text(e.Key.Name, e.version)
-		digest.Number(e.created.UnixNano())
-		digest.Number(int64(len(e.selected)))
-		service.Objects = append(service.Objects, e.Key)
-		for _, name := range slices.Sorted(maps.Keys(e.selected)) {
-			workload := e.selected[name]
+	for _, member := range visible {
+		digest.Text(member.Key.Name, member.version)
+		digest.Number(member.created.UnixNano())
+		digest.Number(int64(len(member.selected)))
+		service.Objects = append(service.Objects, member.Key)
+		for _, name := range slices.Sorted(maps.Keys(member.selected)) {
+			workload := member.selected[name]
 			digest.Text(name, workload.version)
 			service.Objects = append(service.Objects,
-				resource.Key{Kind: resource.WorkloadEntry, Namespace: e.Key.Namespace, Name: name})
+				resource.Key{Kind: resource.WorkloadEntry, Namespace: member.Key.Namespace, Name: name})
 			if digest.Flag(workload.group != nil); workload.group != nil {
 				digest.Text(workload.group.Key.Name, workload.group.Version)
 				digest.Number(workload.group.Created.UnixNano())
 				service.Objects = append(service.Objects, workload.group.Key)
 			}
 		}
-		service.Names = append(service.Names, e.Spec.GetSubjectAltNames()...)
-		addPorts(service, e)
+		service.Names = append(service.Names, member.Spec.GetSubjectAltNames()...)
+		addPorts(service, member)
 	}
 	for i := range service.Ports {
-		p := &service.Ports[i]
-		if !sidecar.assign(host, owner, namespace, p) && !routedPorts[0] && !routedPorts[p.Number] {
-			p.Number = 0
+		servicePort := &service.Ports[i]
+		if !sidecar.assign(host, owner, namespace, servicePort) && !routedPorts[0] && !routedPorts[servicePort.Number] {
+			servicePort.Number = 0
 		}
-		if sidecar != nil && p.Number != 0 {
-			port(&digest, p)
+		if sidecar != nil && servicePort.Number != 0 {
+			port(&digest, servicePort)
 		}
 	}
 	service.Ports = slices.DeleteFunc(service.Ports, func(port model.Port) bool { return port.Number == 0 })
@@ -97,13 +97,13 @@ func (m *Mesh) service(host string, profile model.Profile, sidecar *SidecarRule)
 // firstVisible returns the entries of a host that are visible to a namespace: those in the namespace, or else those of
 // the first namespace by name.
 func (m *Mesh) firstVisible(host, namespace string) (first []*entry) {
-	for _, e := range m.Hosts[host] {
-		switch owner := e.Key.Namespace; {
-		case !e.VisibleTo(namespace):
+	for _, candidate := range m.Hosts[host] {
+		switch owner := candidate.Key.Namespace; {
+		case !candidate.VisibleTo(namespace):
 		case len(first) > 0 && owner == first[0].Key.Namespace:
-			first = append(first, e)
+			first = append(first, candidate)
 		case len(first) == 0, owner == namespace, first[0].Key.Namespace != namespace && owner < first[0].Key.Namespace:
-			first = []*entry{e}
+			first = []*entry{candidate}
 		}
 	}
 	return first
@@ -111,29 +111,31 @@ func (m *Mesh) firstVisible(host, namespace string) (first []*entry) {
 
 // addPorts adds the ports of an entry that the service lacks, and the endpoints of those that it has with the same
 // number and name.
-func addPorts(service *model.Service, e *entry) {
+func addPorts(service *model.Service, source *entry) {
 	endpoints := sync.OnceValue(func() []model.Endpoint {
-		list := e.endpoints()
-		if len(list) == 0 && e.selected == nil && model.IsDNS(e.Spec.GetResolution()) {
-			list = []model.Endpoint{{Address: service.Host, Spec: &networking.WorkloadEntry{}, Owner: e.Key}}
+		list := source.endpoints()
+		if len(list) == 0 && source.selected == nil && model.IsDNS(source.Spec.GetResolution()) {
+			list = []model.Endpoint{{Address: service.Host, Spec: &networking.WorkloadEntry{}, Owner: source.Key}}
 		}
 		return list
 	})
-	for i, p := range e.Spec.GetPorts() {
-		protocol, ok := model.ProtocolOf(p.GetProtocol())
+	for i, specPort := range source.Spec.GetPorts() {
+		protocol, ok := model.ProtocolOf(specPort.GetProtocol())
 		if !ok {
 			continue
 		}
-		if i := slices.IndexFunc(service.Ports, func(port model.Port) bool { return port.Number == p.GetNumber() }); i >= 0 {
-			if service.Ports[i].Name == p.GetName() {
-				joinEndpoints(&service.Ports[i], e.Spec.GetResolution(), p.GetTargetPort(), endpoints)
+		if i := slices.IndexFunc(service.Ports,
+			func(port model.Port) bool { return port.Number == specPort.GetNumber() }); i >= 0 {
+			if service.Ports[i].Name == specPort.GetName() {
+				joinEndpoints(&service.Ports[i], source.Spec.GetResolution(), specPort.GetTargetPort(), endpoints)
 			}
 			continue
 		}
 		service.Ports = append(service.Ports, model.Port{
-			Number: p.GetNumber(), Name: p.GetName(), Target: p.GetTargetPort(), Protocol: protocol, Spoken: protocol,
+			Number: specPort.GetNumber(), Name: specPort.GetName(), Target: specPort.GetTargetPort(), Protocol: protocol,
+			Spoken:     protocol,
 			Resolution: service.Resolution, Endpoints: endpoints,
-			Owner: e.Key, Index: i,
+			Owner: source.Key, Index: i,
 		})
 	}
 }
@@ -141,13 +143,13 @@ func addPorts(service *model.Service, e *entry) {
 // joinEndpoints adds the endpoints of another ServiceEntry to a port, without duplicates: gRPC clients reject them.
 // Names among addresses are resolved, since Envoy rejects them otherwise.
 func joinEndpoints(
-	p *model.Port, resolution networking.ServiceEntry_Resolution, target uint32, joined func() []model.Endpoint,
+	servicePort *model.Port, resolution networking.ServiceEntry_Resolution, target uint32, joined func() []model.Endpoint,
 ) {
-	if p.Resolution == networking.ServiceEntry_STATIC && model.IsDNS(resolution) {
-		p.Resolution = networking.ServiceEntry_DNS
+	if servicePort.Resolution == networking.ServiceEntry_STATIC && model.IsDNS(resolution) {
+		servicePort.Resolution = networking.ServiceEntry_DNS
 	}
-	first, port := p.Endpoints, *p
-	p.Endpoints = sync.OnceValue(func() []model.Endpoint {
+	first, port := servicePort.Endpoints, *servicePort
+	servicePort.Endpoints = sync.OnceValue(func() []model.Endpoint {
 		type socket struct {
 			address string
 			port    uint32

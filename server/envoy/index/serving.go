@@ -152,7 +152,7 @@ func (m *Mesh) Moved() map[Reviewer]bool {
 // servedPorts returns the service ports of the entry's endpoints at wanted addresses, by address.
 func (e *entry) servedPorts(wanted func(address string) bool) map[string][]model.ServicePort {
 	ports := make(map[string][]model.ServicePort)
-	add := func(w *networking.WorkloadEntry) {
+	addWorkload := func(w *networking.WorkloadEntry) {
 		if wanted(w.GetAddress()) {
 			ports[w.GetAddress()] = append(ports[w.GetAddress()], e.portsOf(w)...)
 		}
@@ -161,7 +161,7 @@ func (e *entry) servedPorts(wanted func(address string) bool) map[string][]model
 	selected = slices.DeleteFunc(selected, func(w *workload) bool { return !wanted(w.spec.GetAddress()) })
 	slices.SortFunc(selected, func(a, b *workload) int { return cmp.Compare(a.name, b.name) })
 	for _, workload := range selected {
-		add(workload.spec)
+		addWorkload(workload.spec)
 	}
 	for encoded := e.object.Body(); len(encoded) > 0 && e.selected == nil; {
 		field, number, value, _ := nextField(encoded) // Set has decoded it already
@@ -171,7 +171,7 @@ func (e *entry) servedPorts(wanted func(address string) bool) map[string][]model
 		var w networking.WorkloadEntry
 		if address, _ := splitAddress(value); (address == nil || wanted(string(address))) &&
 			proto.Unmarshal(value, &w) == nil {
-			add(&w)
+			addWorkload(&w)
 		}
 	}
 	return ports

@@ -37,16 +37,16 @@ type imported struct{ namespace, host string }
 
 func sidecarOf(object *resource.Resource, spec *networking.Sidecar) *SidecarRule {
 	sidecarRule := &SidecarRule{key: object.Key(), created: object.Created(), version: object.Version(), spec: spec}
-	for _, e := range spec.GetEgress() {
-		listener := &egress{port: e.GetPort().GetNumber(), bind: model.AddressOf(e.GetBind())}
-		if listener.protocol = e.GetPort().GetProtocol(); strings.EqualFold(listener.protocol, model.HTTPProxy) {
+	for _, egressListener := range spec.GetEgress() {
+		listener := &egress{port: egressListener.GetPort().GetNumber(), bind: model.AddressOf(egressListener.GetBind())}
+		if listener.protocol = egressListener.GetPort().GetProtocol(); strings.EqualFold(listener.protocol, model.HTTPProxy) {
 			listener.protocol = ""
 		}
 		if !resource.IsAddress(listener.bind) {
 			listener.bind = ""
 		}
-		for _, h := range e.GetHosts() {
-			namespace, host, ok := strings.Cut(strings.ToLower(h), "/")
+		for _, text := range egressListener.GetHosts() {
+			namespace, host, ok := strings.Cut(strings.ToLower(text), "/")
 			excluded, isExcluded := strings.CutPrefix(namespace, "~")
 			switch {
 			case !ok:
@@ -146,23 +146,24 @@ func (m *Mesh) SidecarFor(profile model.Profile) (first *SidecarRule) {
 		return nil
 	}
 	labels := profile.LabelMap()
-	rank := func(s *SidecarRule) int {
+	rank := func(candidate *SidecarRule) int {
 		switch {
-		case s.key.Namespace == model.RootNamespace && profile.Namespace != model.RootNamespace:
+		case candidate.key.Namespace == model.RootNamespace && profile.Namespace != model.RootNamespace:
 			return 3
-		case s.spec.GetWorkloadSelector() == nil:
+		case candidate.spec.GetWorkloadSelector() == nil:
 			return 2
 		}
 		return 1
 	}
-	for _, s := range m.sidecars {
-		r := rank(s)
+	for _, candidate := range m.sidecars {
+		candidateRank := rank(candidate)
 		switch {
-		case s.key.Namespace != profile.Namespace && r != 3, r == 3 && s.spec.GetWorkloadSelector() != nil:
-		case !model.SelectsLabels(s.spec.GetWorkloadSelector().GetLabels(), labels):
-		case first == nil || cmp.Or(cmp.Compare(r, rank(first)), s.created.Compare(first.created),
-			model.OlderName(s.key, first.key)) < 0:
-			first = s
+		case candidate.key.Namespace != profile.Namespace && candidateRank != 3, candidateRank == 3 &&
+			candidate.spec.GetWorkloadSelector() != nil:
+		case !model.SelectsLabels(candidate.spec.GetWorkloadSelector().GetLabels(), labels):
+		case first == nil || cmp.Or(cmp.Compare(candidateRank, rank(first)), candidate.created.Compare(first.created),
+			model.OlderName(candidate.key, first.key)) < 0:
+			first = candidate
 		}
 	}
 	return first
@@ -234,7 +235,7 @@ func (m *Mesh) setConfig(key resource.Key, object *resource.Resource, spec *mesh
 // egress listener with a port lead to that port.
 func (m *Mesh) routedPorts(host string, profile model.Profile, sidecar *SidecarRule) map[uint32]bool {
 	ports := make(map[uint32]bool)
-	add := func(root, rule *model.VirtualService) {
+	addRoutes := func(root, rule *model.VirtualService) {
 		if !model.VisibleTo(root.ExportTo, root.Key.Namespace, profile.Namespace) || !forMesh(root.Spec) {
 			return
 		}
@@ -242,21 +243,21 @@ func (m *Mesh) routedPorts(host string, profile model.Profile, sidecar *SidecarR
 			if rule.WholeName(destination.GetHost()) != host {
 				continue
 			}
-			for _, e := range sidecar.egressListeners() {
-				if e.importsRoutes(root, profile.Namespace) {
-					ports[cmp.Or(e.port, destination.GetPort().GetNumber())] = true
+			for _, listener := range sidecar.egressListeners() {
+				if listener.importsRoutes(root, profile.Namespace) {
+					ports[cmp.Or(listener.port, destination.GetPort().GetNumber())] = true
 				}
 			}
 		}
 	}
 	for _, rule := range m.Virtuals.byDestination[host] {
 		if len(rule.Spec.GetHosts()) > 0 {
-			add(rule, rule)
+			addRoutes(rule, rule)
 			continue
 		}
 		for _, root := range m.Virtuals.byDestination[delegatePrefix+rule.Key.FullName()] {
 			if slices.Contains(m.delegates(root), rule) {
-				add(root, rule)
+				addRoutes(root, rule)
 			}
 		}
 	}

@@ -187,12 +187,12 @@ func (m *Mesh) serves(ports []model.ServicePort, target resource.Key) bool {
 // foreignPolicies returns the security objects of a derived Gateway that clients of another namespace do not enforce:
 // as with istiod, a policy does not apply in other namespaces, so that no namespace controls the traffic of another
 // one.
-func (m *Mesh) foreignPolicies(g *model.Gateway, profile model.Profile) (keys []resource.Key) {
-	gateway, derived := gatewayOf(g)
-	if !derived || g.Key.Namespace == profile.Namespace || m.Warn {
+func (m *Mesh) foreignPolicies(object *model.Gateway, profile model.Profile) (keys []resource.Key) {
+	gateway, derived := gatewayOf(object)
+	if !derived || object.Key.Namespace == profile.Namespace || m.Warn {
 		return nil
 	}
-	for key, target := range m.securityTargets(g.Key.Namespace) {
+	for key, target := range m.securityTargets(object.Key.Namespace) {
 		if slices.Contains(target.gateways, gateway) {
 			keys = append(keys, key)
 		}

@@ -71,12 +71,12 @@ func (m *Mesh) follow(view *model.View, rule *model.VirtualService, profile mode
 ) *model.VirtualService {
 	leadsTo := rule.LeadsTo
 	view.Objects = append(view.Objects, rule.Key)
-	for _, d := range m.delegates(rule) {
-		view.Objects = append(view.Objects, d.Key)
-		leadsTo = append(slices.Clip(leadsTo), d.LeadsTo...)
+	for _, delegate := range m.delegates(rule) {
+		view.Objects = append(view.Objects, delegate.Key)
+		leadsTo = append(slices.Clip(leadsTo), delegate.LeadsTo...)
 	}
-	for _, to := range leadsTo {
-		service := m.service(to, profile, sidecar)
+	for _, destination := range leadsTo {
+		service := m.service(destination, profile, sidecar)
 		if service == nil {
 			continue
 		}
@@ -84,7 +84,7 @@ func (m *Mesh) follow(view *model.View, rule *model.VirtualService, profile mode
 		for _, port := range service.Ports {
 			target.Ports = append(target.Ports, port.Number)
 		}
-		view.RouteTargets[to] = target
+		view.RouteTargets[destination] = target
 		view.Objects = append(view.Objects, target.Policy.Objects...)
 	}
 	return m.withDelegates(rule, &view.Findings)

@@ -45,17 +45,17 @@ const DefaultCredentials = "/etc/envoy/credentials" //nolint:gosec // a folder
 
 // Certificates returns the secrets of a server's certificates. Credentials are folders below dir, as Kubernetes mounts
 // them.
-func Certificates(tls *networking.ServerTLSSettings, dir string) (names []string) {
+func Certificates(tls *networking.ServerTLSSettings, directory string) (names []string) {
 	for _, credential := range append([]string{tls.GetCredentialName()}, tls.GetCredentialNames()...) {
 		if folder, ok := CredentialFolder(credential); ok {
-			names = append(names, CertificateName(dir+"/"+folder+"/tls.crt", dir+"/"+folder+"/tls.key"))
+			names = append(names, CertificateName(directory+"/"+folder+"/tls.crt", directory+"/"+folder+"/tls.key"))
 		}
 	}
 	if len(names) > 0 {
 		return names
 	}
-	for _, c := range tls.GetTlsCertificates() {
-		names = append(names, CertificateName(c.GetServerCertificate(), c.GetPrivateKey()))
+	for _, certificate := range tls.GetTlsCertificates() {
+		names = append(names, CertificateName(certificate.GetServerCertificate(), certificate.GetPrivateKey()))
 	}
 	if tls.GetServerCertificate() != "" {
 		names = append(names, CertificateName(tls.GetServerCertificate(), tls.GetPrivateKey()))
@@ -102,11 +102,11 @@ func Verifies(tls *networking.ServerTLSSettings) bool {
 }
 
 // Authority returns the secret that a server verifies its clients with.
-func Authority(tls *networking.ServerTLSSettings, dir string) string {
+func Authority(tls *networking.ServerTLSSettings, directory string) string {
 	for _, credential := range append([]string{tls.GetCaCertCredentialName(), tls.GetCredentialName()},
 		tls.GetCredentialNames()...) {
 		if folder, ok := CredentialFolder(credential); ok {
-			return RootName(dir+"/"+folder+"/ca.crt", "")
+			return RootName(directory+"/"+folder+"/ca.crt", "")
 		}
 	}
 	return Root(tls.GetCaCertificates(), tls.GetCaCrl())

@@ -14,11 +14,11 @@ import (
 // MustMarshal encodes a message deterministically. It panics only on text that is not UTF-8, and the decoding of
 // objects has checked all texts.
 func MustMarshal(message proto.Message) []byte {
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
+	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
 	if err != nil {
 		panic(err)
 	}
-	return b
+	return encoded
 }
 
 // ToAny returns an encoded message with its type.

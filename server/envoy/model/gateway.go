@@ -58,10 +58,10 @@ const (
 func (k serverKind) Encrypted() bool { return k == ServerHTTPS || k == ServerPass || k == ServerTLS }
 
 // KindOf returns the kind of a server, or the reason why it is not supported.
-func KindOf(s *networking.Server) (serverKind, string) {
-	tls := s.GetTls()
-	protocol := strings.ToUpper(s.GetPort().GetProtocol())
-	if s.GetBind() != "" && !resource.IsAddress(s.GetBind()) {
+func KindOf(server *networking.Server) (serverKind, string) {
+	tls := server.GetTls()
+	protocol := strings.ToUpper(server.GetPort().GetProtocol())
+	if server.GetBind() != "" && !resource.IsAddress(server.GetBind()) {
 		return ServerUnknown, "it can listen on an address only: the server is left out"
 	}
 	switch protocol {

@@ -23,15 +23,15 @@ func isFormatOf(value string, commands map[string]*regexp.Regexp) bool {
 			value = after
 			continue
 		}
-		m := command.FindStringSubmatch(rest)
-		if m == nil {
+		match := command.FindStringSubmatch(rest)
+		if match == nil {
 			return false
 		}
-		parameters, exists := commands[m[1]]
-		if !exists || !parameters.MatchString(m[2]) || m[3] != "" && parameters != header {
+		parameters, exists := commands[match[1]]
+		if !exists || !parameters.MatchString(match[2]) || match[3] != "" && parameters != header {
 			return false
 		}
-		value = rest[len(m[0]):]
+		value = rest[len(match[0]):]
 	}
 }
 

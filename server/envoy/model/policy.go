@@ -59,12 +59,13 @@ func (p *Policy) On(port uint32, subset *networking.Subset) *networking.TrafficP
 
 // onPort returns the policy of a port, and whether the port overrides the general settings.
 func onPort(trafficPolicy *networking.TrafficPolicy, port uint32) (policy *networking.TrafficPolicy, overridden bool) {
-	for _, s := range trafficPolicy.GetPortLevelSettings() {
-		if s.GetPort().GetNumber() == port {
+	for _, settings := range trafficPolicy.GetPortLevelSettings() {
+		if settings.GetPort().GetNumber() == port {
 			return &networking.TrafficPolicy{
-				ConnectionPool: s.GetConnectionPool(), LoadBalancer: s.GetLoadBalancer(), OutlierDetection: s.GetOutlierDetection(),
-				Tls:           s.GetTls(),
-				ProxyProtocol: trafficPolicy.GetProxyProtocol(), RetryBudget: trafficPolicy.GetRetryBudget(),
+				ConnectionPool: settings.GetConnectionPool(), LoadBalancer: settings.GetLoadBalancer(),
+				OutlierDetection: settings.GetOutlierDetection(),
+				Tls:              settings.GetTls(),
+				ProxyProtocol:    trafficPolicy.GetProxyProtocol(), RetryBudget: trafficPolicy.GetRetryBudget(),
 			}, true
 		}
 	}

@@ -31,10 +31,10 @@ func takesPrograms(size string) bool {
 // ProgramSize estimates the instructions of a regular expression in RE2; the estimate may be slightly too large. It
 // derives them from the program of Go's related package, and follows RE2 where they differ: RE2 matches bytes, and
 // merges paths without a step in the end.
-func ProgramSize(re string) int {
+func ProgramSize(expression string) int {
 	var latin1 strings.Builder
-	for i := range len(re) {
-		latin1.WriteRune(rune(re[i]))
+	for i := range len(expression) {
+		latin1.WriteRune(rune(expression[i]))
 	}
 	parsed, err := syntax.Parse(latin1.String(), syntax.Perl)
 	if err != nil {
@@ -48,11 +48,11 @@ func ProgramSize(re string) int {
 	if err != nil {
 		return 0
 	}
-	n := flatSize(prog) + 1 // the instruction that fails
+	size := flatSize(prog) + 1 // the instruction that fails
 	if !anchored {
-		n += 2 // the loop that skips a prefix
+		size += 2 // the loop that skips a prefix
 	}
-	return n
+	return size
 }
 
 const (
@@ -102,7 +102,7 @@ func withoutAnchors(regexp *syntax.Regexp) (middle *syntax.Regexp, begins bool) 
 
 // flatSize is the size of a flattened program. It has a list for each target of a step, with the steps from there and
 // jumps to other lists.
-func flatSize(prog *syntax.Prog) (n int) {
+func flatSize(prog *syntax.Prog) (size int) {
 	lists := map[uint32]bool{uint32(prog.Start): true} //nolint:gosec // an index
 	for i := range prog.Inst {
 		switch instruction := &prog.Inst[i]; instruction.Op {
@@ -124,17 +124,17 @@ func flatSize(prog *syntax.Prog) (n int) {
 			instruction := &prog.Inst[index]
 			switch {
 			case index != first && lists[index]:
-				n++
+				size++
 			case instruction.Op == syntax.InstAlt, instruction.Op == syntax.InstAltMatch:
 				todo = append(todo, instruction.Out, instruction.Arg)
 			case instruction.Op == syntax.InstNop:
 				todo = append(todo, instruction.Out)
 			default:
-				n += bytesOf(instruction)
+				size += bytesOf(instruction)
 			}
 		}
 	}
-	return n
+	return size
 }
 
 // bytesOf counts the ranges of bytes that a step matches; an instruction without characters counts as one.
@@ -153,13 +153,13 @@ func bytesOf(instruction *syntax.Inst) int {
 	if len(instruction.Rune) == 1 {
 		return 1
 	}
-	n, folds := 0, foldsCase(instruction)
+	count, folds := 0, foldsCase(instruction)
 	for i := 0; i < len(instruction.Rune) && instruction.Rune[i] <= unicode.MaxLatin1; i += 2 {
 		if !folds || instruction.Rune[i] < 'A' || instruction.Rune[i+1] > 'Z' {
-			n++
+			count++
 		}
 	}
-	return n
+	return count
 }
 
 // foldsCase reports whether a step ignores the case of ASCII letters: RE2 lists them once.

@@ -43,42 +43,44 @@ func Invalid(message proto.Message) (why string) {
 
 // InvalidPart is Invalid without nested messages.
 func InvalidPart(message proto.Message) string {
-	switch m := message.(type) {
+	switch typed := message.(type) {
 	case *durationpb.Duration:
-		if d := m.AsDuration(); m.CheckValid() != nil || d < 0 || d > MaxDuration {
-			return fmt.Sprintf("Envoy would refuse the duration %ds %dns: it takes 0 s to 292 years", m.GetSeconds(),
-				m.GetNanos())
+		if d := typed.AsDuration(); typed.CheckValid() != nil || d < 0 || d > MaxDuration {
+			return fmt.Sprintf("Envoy would refuse the duration %ds %dns: it takes 0 s to 292 years", typed.GetSeconds(),
+				typed.GetNanos())
 		}
 	case *corev3.HttpUri:
-		if strings.ContainsFunc(m.GetUri(), func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return fmt.Sprintf("Envoy would refuse the URI %q: write blanks and letters beyond ASCII as %%20", m.GetUri())
+		if strings.ContainsFunc(typed.GetUri(), func(r rune) bool { return r <= ' ' || r > '~' }) {
+			return fmt.Sprintf("Envoy would refuse the URI %q: write blanks and letters beyond ASCII as %%20", typed.GetUri())
 		}
 	case *corev3.HeaderValueOption:
-		return invalidFormat(m.GetHeader().GetValue())
+		return invalidFormat(typed.GetHeader().GetValue())
 	case *typev3.Percent:
-		if math.IsNaN(m.GetValue()) {
+		if math.IsNaN(typed.GetValue()) {
 			return "Envoy would refuse a percentage that is no number"
 		}
 	case *corev3.SubstitutionFormatString:
 		syntax := formatSyntax
-		if len(m.GetFormatters()) > 0 { // formatters may add commands
+		if len(typed.GetFormatters()) > 0 { // formatters may add commands
 			syntax = anyFormatSyntax
 		}
-		text := cmp.Or(m.GetTextFormat(), m.GetTextFormatSource().GetInlineString()) //nolint:staticcheck // of EnvoyFilters
-		return invalidSyntax(syntax, text, m.GetJsonFormat())
+		text := cmp.Or(typed.GetTextFormat(),
+			typed.GetTextFormatSource().GetInlineString()) //nolint:staticcheck // of EnvoyFilters
+		return invalidSyntax(syntax, text, typed.GetJsonFormat())
 	case *filev3.FileAccessLog:
-		return cmp.Or(invalidSyntax(formatSyntax, m.GetFormat(), m.GetJsonFormat()), //nolint:staticcheck // of EnvoyFilters
-			invalidSyntax(formatSyntax, "", m.GetTypedJsonFormat())) //nolint:staticcheck // of EnvoyFilters
+		return cmp.Or(invalidSyntax(formatSyntax, typed.GetFormat(), typed.GetJsonFormat()),
+			//nolint:staticcheck // of EnvoyFilters
+			invalidSyntax(formatSyntax, "", typed.GetTypedJsonFormat())) //nolint:staticcheck // of EnvoyFilters
 	case *tcpv3.TcpProxy_TunnelingConfig:
-		return invalidSyntax(formatSyntax, m.GetHostname(), nil)
+		return invalidSyntax(formatSyntax, typed.GetHostname(), nil)
 	case *extauthzv3.AuthorizationRequest:
-		return invalidHeaders(m.GetHeadersToAdd())
+		return invalidHeaders(typed.GetHeadersToAdd())
 	case *corev3.GrpcService:
-		return invalidHeaders(m.GetInitialMetadata())
+		return invalidHeaders(typed.GetInitialMetadata())
 	case interface {
 		GetRequestHeadersToAdd() []*corev3.HeaderValueOption
 	}:
-		for _, option := range m.GetRequestHeadersToAdd() {
+		for _, option := range typed.GetRequestHeadersToAdd() {
 			if why := invalidHeaders([]*corev3.HeaderValue{option.GetHeader()}); why != "" {
 				return why
 			}
@@ -111,19 +113,19 @@ func syntaxOf(names string) *regexp.Regexp {
 }
 
 // invalidSyntax says why Envoy would refuse the format of a text, or one in JSON, which may be nil.
-func invalidSyntax(syntax *regexp.Regexp, text string, json *structpb.Struct) (why string) {
+func invalidSyntax(syntax *regexp.Regexp, text string, json *structpb.Struct) (reason string) {
 	check := func(format string) {
-		if why == "" && !syntax.MatchString(strings.ReplaceAll(format, "\n", " ")) {
-			why = fmt.Sprintf("Envoy would refuse %q: a percent sign begins no command of Envoy; write it as %%%%", format)
+		if reason == "" && !syntax.MatchString(strings.ReplaceAll(format, "\n", " ")) {
+			reason = fmt.Sprintf("Envoy would refuse %q: a percent sign begins no command of Envoy; write it as %%%%", format)
 		}
 	}
 	check(text)
 	Visit(json, func(message proto.Message, _ bool) {
-		if v, ok := message.(*structpb.Value); ok {
-			check(v.GetStringValue())
+		if value, ok := message.(*structpb.Value); ok {
+			check(value.GetStringValue())
 		}
 	})
-	return why
+	return reason
 }
 
 // invalidHeaders says why Envoy would refuse to set headers. Their values are formats.
@@ -173,14 +175,14 @@ func (v *View) PlaceOf(p *Port) Place {
 func ScaleWeights(clusters []*routev3.WeightedCluster_ClusterWeight) {
 	for {
 		sum := uint64(0)
-		for _, c := range clusters {
-			sum += uint64(c.GetWeight().GetValue())
+		for _, cluster := range clusters {
+			sum += uint64(cluster.GetWeight().GetValue())
 		}
 		if sum <= math.MaxUint32 {
 			return
 		}
-		for _, c := range clusters {
-			c.Weight.Value = max(c.GetWeight().GetValue()/2, 1)
+		for _, cluster := range clusters {
+			cluster.Weight.Value = max(cluster.GetWeight().GetValue()/2, 1)
 		}
 	}
 }

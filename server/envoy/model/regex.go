@@ -14,26 +14,26 @@ import (
 // nearly the same.
 
 // RegexProblem returns why an Envoy that allows maxInstructions would refuse a regular expression, or "".
-func RegexProblem(re string, maxInstructions int) string {
-	if re == "" {
+func RegexProblem(expression string, maxInstructions int) string {
+	if expression == "" {
 		return ""
 	}
-	parsed, err := syntax.Parse(re, syntax.Perl)
+	parsed, err := syntax.Parse(expression, syntax.Perl)
 	if err != nil {
 		return "not a regular expression: " + strings.TrimPrefix(err.Error(), "error parsing regexp: ")
 	}
-	for _, m := range unicodeClass.FindAllStringSubmatch(re, -1) {
-		if name := m[1]; !isClass(name) {
+	for _, match := range unicodeClass.FindAllStringSubmatch(expression, -1) {
+		if name := match[1]; !isClass(name) {
 			return fmt.Sprintf("Envoy's regular expressions have no character class %q", name)
 		}
 	}
-	if escape := beyondBytes(re); escape != "" {
+	if escape := beyondBytes(expression); escape != "" {
 		return fmt.Sprintf("Envoy's regular expressions match bytes: write %s as the character itself", escape)
 	}
 	if roughSize(parsed) > MaxProgram {
 		return "too large for Envoy's regular expressions"
 	}
-	if n := ProgramSize(re); n+n/16 > maxInstructions { // estimates may be too small by a sixteenth
+	if n := ProgramSize(expression); n+n/16 > maxInstructions { // estimates may be too small by a sixteenth
 		return fmt.Sprintf("compiles to about %d RE2 instructions; Envoy's re2.max_program_size.error_level allows %d", n,
 			maxInstructions)
 	}
@@ -45,12 +45,12 @@ var escaped = regexp.MustCompile(`(?s)\\Q.*?(?:\\E|$)|\\(?:x\{([0-9A-Fa-f]+)\}|(
 
 // beyondBytes returns the first escape of a number above 255 in a regular expression that Go accepts, or "". Envoy 1.40
 // refuses it.
-func beyondBytes(re string) string {
-	for _, m := range escaped.FindAllStringSubmatch(re, -1) {
-		hex, hexErr := strconv.ParseUint("0"+m[1], 16, 32)
-		octal, _ := strconv.ParseUint("0"+m[2], 8, 32)
+func beyondBytes(expression string) string {
+	for _, match := range escaped.FindAllStringSubmatch(expression, -1) {
+		hex, hexErr := strconv.ParseUint("0"+match[1], 16, 32)
+		octal, _ := strconv.ParseUint("0"+match[2], 8, 32)
 		if hexErr != nil || max(hex, octal) > math.MaxUint8 {
-			return m[0]
+			return match[0]
 		}
 	}
 	return ""

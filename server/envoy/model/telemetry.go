@@ -53,12 +53,12 @@ func (c *MeshConfig) Provider(name string) *meshv1alpha1.MeshConfig_ExtensionPro
 }
 
 // ProviderService returns the service and its port that a provider sends to, or false if it sends to none.
-func ProviderService(p *meshv1alpha1.MeshConfig_ExtensionProvider) (service string, port uint32, ok bool) {
-	switch p := p.GetProvider().(type) {
+func ProviderService(provider *meshv1alpha1.MeshConfig_ExtensionProvider) (service string, port uint32, ok bool) {
+	switch provider := provider.GetProvider().(type) {
 	case *meshv1alpha1.MeshConfig_ExtensionProvider_Zipkin:
-		return p.Zipkin.GetService(), p.Zipkin.GetPort(), true
+		return provider.Zipkin.GetService(), provider.Zipkin.GetPort(), true
 	case *meshv1alpha1.MeshConfig_ExtensionProvider_Opentelemetry:
-		return p.Opentelemetry.GetService(), p.Opentelemetry.GetPort(), true
+		return provider.Opentelemetry.GetService(), provider.Opentelemetry.GetPort(), true
 	}
 	return "", 0, false
 }

@@ -12,10 +12,10 @@ import (
 
 // certificates finds Gateways of the same workloads that share a certificate: a browser that reuses a connection
 // gets 404 from the other one, or 421 if they are derived from listeners, and then makes a new connection.
-func certificates(m *model) {
+func certificates(mesh *model) {
 	first := make(claims)
-	for _, key := range slices.SortedFunc(maps.Keys(m.gateways), resource.Key.Compare) {
-		gateway := m.gateways[key]
+	for _, key := range slices.SortedFunc(maps.Keys(mesh.gateways), resource.Key.Compare) {
+		gateway := mesh.gateways[key]
 		reported := make(map[resource.Key]bool)
 		for i, server := range gateway.spec.GetServers() {
 			name := certificateName(server.GetTls())
@@ -24,7 +24,7 @@ func certificates(m *model) {
 			}
 			if earlier := first.take(name, gateway); earlier != gateway.key && !reported[earlier] {
 				reported[earlier] = true
-				m.find(gateway.key, Warning, SameCertificate, "spec.servers[%d].tls: %s has the certificate %s for the same "+
+				mesh.find(gateway.key, Warning, SameCertificate, "spec.servers[%d].tls: %s has the certificate %s for the same "+
 					"workloads: clients that reuse an HTTP/2 connection get 404; put the servers into one Gateway, or use two "+
 					"certificates", i, earlier, name)
 			}
@@ -41,13 +41,13 @@ func certificateName(tls *networking.ServerTLSSettings) string {
 }
 
 // authorities finds rules for TLS without an authority that verifies servers: the rule, and the settings of each port.
-func authorities(m *model) {
-	for _, rule := range m.rules {
+func authorities(mesh *model) {
+	for _, rule := range mesh.rules {
 		policy := rule.spec.GetTrafficPolicy()
-		m.checkAuthority(rule.key, NoAuthority, "spec.trafficPolicy.tls", policy.GetTls())
+		mesh.checkAuthority(rule.key, NoAuthority, "spec.trafficPolicy.tls", policy.GetTls())
 		for i, settings := range policy.GetPortLevelSettings() {
 			path := fmt.Sprintf("spec.trafficPolicy.portLevelSettings[%d].tls", i)
-			m.checkAuthority(rule.key, NoPortAuthority, path, settings.GetTls())
+			mesh.checkAuthority(rule.key, NoPortAuthority, path, settings.GetTls())
 		}
 	}
 }

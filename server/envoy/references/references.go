@@ -62,15 +62,15 @@ type Options struct {
 // Find returns the findings of a state in the order of its objects, and the references that only unread sources could
 // resolve.
 func Find(snapshot memstore.Snapshot, options Options) (findings []Finding, unchecked []string) {
-	m := newModel(snapshot, options)
+	mesh := newModel(snapshot, options)
 	for _, analyze := range []func(*model){
 		destinations, gateways, delegates, gatewayHosts, unreachable, subsets, ruleHosts, sidecars, gatewayConflicts,
 		certificates, authorities,
 	} {
-		analyze(m)
+		analyze(mesh)
 	}
-	m.policyTargets(snapshot)
-	return m.result()
+	mesh.policyTargets(snapshot)
+	return mesh.result()
 }
 
 // FindMissing is Find for the references of VirtualServices that cost requests: hosts, subsets, delegates and Gateways
@@ -121,22 +121,22 @@ type model struct {
 }
 
 func newModel(snapshot memstore.Snapshot, options Options) *model {
-	m := &model{options: options, gateways: make(map[resource.Key]gatewayObject)}
-	m.services = decode[*networking.VirtualService](snapshot, resource.VirtualService)
-	m.rules = decode[*networking.DestinationRule](snapshot, resource.DestinationRule)
-	m.sidecars = decode[*networking.Sidecar](snapshot, resource.Sidecar)
+	mesh := &model{options: options, gateways: make(map[resource.Key]gatewayObject)}
+	mesh.services = decode[*networking.VirtualService](snapshot, resource.VirtualService)
+	mesh.rules = decode[*networking.DestinationRule](snapshot, resource.DestinationRule)
+	mesh.sidecars = decode[*networking.Sidecar](snapshot, resource.Sidecar)
 	for _, gateway := range decode[*networking.Gateway](snapshot, resource.Gateway) {
-		m.gateways[gateway.key] = gateway
+		mesh.gateways[gateway.key] = gateway
 	}
 	for _, entry := range decode[*networking.ServiceEntry](snapshot, resource.ServiceEntry) {
 		for _, host := range entry.spec.GetHosts() {
-			m.hosts.add(withoutDomain(host), entry)
+			mesh.hosts.add(withoutDomain(host), entry)
 		}
 	}
-	for _, rule := range m.rules {
-		m.ruleOf.add(withoutDomain(rule.resolve(rule.spec.GetHost())), rule)
+	for _, rule := range mesh.rules {
+		mesh.ruleOf.add(withoutDomain(rule.resolve(rule.spec.GetHost())), rule)
 	}
-	return m
+	return mesh
 }
 
 // decode returns the objects of a kind. Other checks report objects that cannot be decoded.
@@ -238,18 +238,18 @@ func (m *model) certain(host string) bool {
 }
 
 // overlap reports whether a name matches both hosts, each of which may begin with a *.
-func overlap(a, b string) bool {
-	restA, anyA := strings.CutPrefix(a, "*")
-	restB, anyB := strings.CutPrefix(b, "*")
+func overlap(first, second string) bool {
+	restA, anyA := strings.CutPrefix(first, "*")
+	restB, anyB := strings.CutPrefix(second, "*")
 	switch {
 	case anyA && anyB:
 		return strings.HasSuffix(restA, restB) || strings.HasSuffix(restB, restA)
 	case anyA:
-		return strings.HasSuffix(b, restA)
+		return strings.HasSuffix(second, restA)
 	case anyB:
-		return strings.HasSuffix(a, restB)
+		return strings.HasSuffix(first, restB)
 	}
-	return a == b
+	return first == second
 }
 
 // destination is a target of requests in a VirtualService.
@@ -260,44 +260,44 @@ type destination struct {
 }
 
 func destinationsOf(object virtualService) (destinations []destination) {
-	add := func(field string, d *networking.Destination) {
-		if d.GetHost() != "" {
+	addDestination := func(field string, target *networking.Destination) {
+		if target.GetHost() != "" {
 			destinations = append(destinations,
-				destination{field, object.resolve(d.GetHost()), d.GetSubset(), d.GetPort().GetNumber()})
+				destination{field, object.resolve(target.GetHost()), target.GetSubset(), target.GetPort().GetNumber()})
 		}
 	}
 	for i, http := range object.spec.GetHttp() {
 		for j, r := range http.GetRoute() {
-			add(fmt.Sprintf("spec.http[%d].route[%d].destination", i, j), r.GetDestination())
+			addDestination(fmt.Sprintf("spec.http[%d].route[%d].destination", i, j), r.GetDestination())
 		}
-		add(fmt.Sprintf("spec.http[%d].mirror", i), http.GetMirror())
+		addDestination(fmt.Sprintf("spec.http[%d].mirror", i), http.GetMirror())
 		for j, r := range http.GetMirrors() {
-			add(fmt.Sprintf("spec.http[%d].mirrors[%d].destination", i, j), r.GetDestination())
+			addDestination(fmt.Sprintf("spec.http[%d].mirrors[%d].destination", i, j), r.GetDestination())
 		}
 	}
 	for i, tcp := range object.spec.GetTcp() {
 		for j, r := range tcp.GetRoute() {
-			add(fmt.Sprintf("spec.tcp[%d].route[%d].destination", i, j), r.GetDestination())
+			addDestination(fmt.Sprintf("spec.tcp[%d].route[%d].destination", i, j), r.GetDestination())
 		}
 	}
 	for i, tls := range object.spec.GetTls() {
 		for j, r := range tls.GetRoute() {
-			add(fmt.Sprintf("spec.tls[%d].route[%d].destination", i, j), r.GetDestination())
+			addDestination(fmt.Sprintf("spec.tls[%d].route[%d].destination", i, j), r.GetDestination())
 		}
 	}
 	return destinations
 }
 
 // destinations finds missing hosts, ports and subsets.
-func destinations(m *model) {
-	for _, object := range m.services {
+func destinations(mesh *model) {
+	for _, object := range mesh.services {
 		for _, destination := range destinationsOf(object) {
 			if destination.host == resource.RefusedHost { // the source reports it
 				continue
 			}
-			entries := m.entriesOf(object, destination)
+			entries := mesh.entriesOf(object, destination)
 			if destination.subset != "" {
-				m.subset(object, destination, entries)
+				mesh.subset(object, destination, entries)
 			}
 		}
 	}
@@ -322,55 +322,56 @@ func isSeen(o virtualService, namespace string, exportTo []string) bool {
 
 // entriesOf returns the ServiceEntries of a destination. It finds a missing one, and a missing port. An entry of a
 // wildcard has no cluster for the destination.
-func (m *model) entriesOf(object virtualService, d destination) []serviceEntry {
-	exact := m.hosts.exact[withoutDomain(d.host)]
-	if strings.HasPrefix(d.host, "*") {
-		exact = m.hosts.overlapping(d.host)
+func (m *model) entriesOf(object virtualService, target destination) []serviceEntry {
+	exact := m.hosts.exact[withoutDomain(target.host)]
+	if strings.HasPrefix(target.host, "*") {
+		exact = m.hosts.overlapping(target.host)
 	}
 	entries := slices.DeleteFunc(slices.Clone(exact), func(e serviceEntry) bool {
 		return !isSeen(object, e.key.Namespace, e.spec.GetExportTo())
 	})
-	isPort := func(p *networking.ServicePort) bool { return p.GetNumber() == d.port }
+	isPort := func(p *networking.ServicePort) bool { return p.GetNumber() == target.port }
 	hasPort := func(e serviceEntry) bool { return slices.ContainsFunc(e.spec.GetPorts(), isPort) }
 	switch {
-	case len(entries) > 0 && (d.port == 0 || slices.ContainsFunc(entries, hasPort)) || !m.certain(d.host):
+	case len(entries) > 0 && (target.port == 0 || slices.ContainsFunc(entries, hasPort)) || !m.certain(target.host):
 	case len(exact) == 0:
 		m.find(object.key, Warning, NotFound, "%s.host: no ServiceEntry has the host %s: add one, or correct the host",
-			d.field, d.host)
+			target.field, target.host)
 	case len(entries) == 0:
 		m.find(object.key, Warning, NotFound, "%s.host: %s is not exported to namespace %s: export it, or correct the host",
-			d.field, exact[0].key, object.key.Namespace)
+			target.field, exact[0].key, object.key.Namespace)
 	default:
 		m.find(object.key, Warning, NotFound, "%s.port: %s has no port %d: add it there, or correct the number",
-			d.field, entries[0].key, d.port)
+			target.field, entries[0].key, target.port)
 	}
 	return entries
 }
 
 // subset finds a subset that no DestinationRule has that applies to a host at clients of a VirtualService.
-func (m *model) subset(o virtualService, d destination, entries []serviceEntry) {
-	rules := slices.DeleteFunc(m.ruleOf.overlapping(withoutDomain(d.host)), func(rule destinationRule) bool {
+func (m *model) subset(object virtualService, target destination, entries []serviceEntry) {
+	rules := slices.DeleteFunc(m.ruleOf.overlapping(withoutDomain(target.host)), func(rule destinationRule) bool {
 		namespace := rule.key.Namespace
-		isNear := isAnywhere(o) || len(entries) == 0 || namespace == envoymodel.RootNamespace || isClient(o, namespace) ||
+		isNear := isAnywhere(object) || len(entries) == 0 || namespace == envoymodel.RootNamespace ||
+			isClient(object, namespace) ||
 			slices.ContainsFunc(entries, func(entry serviceEntry) bool { return entry.key.Namespace == namespace })
-		return !isNear || !isSeen(o, namespace, rule.spec.GetExportTo())
+		return !isNear || !isSeen(object, namespace, rule.spec.GetExportTo())
 	})
 	isExact := func(rule destinationRule) bool { return !strings.HasPrefix(rule.spec.GetHost(), "*") }
 	defined := slices.ContainsFunc(rules, func(rule destinationRule) bool {
 		shadows := func(r destinationRule) bool { return isExact(r) && r.key.Namespace == rule.key.Namespace }
 		return (isExact(rule) || !slices.ContainsFunc(rules, shadows)) &&
-			slices.ContainsFunc(rule.spec.GetSubsets(), func(s *networking.Subset) bool { return s.GetName() == d.subset })
+			slices.ContainsFunc(rule.spec.GetSubsets(), func(s *networking.Subset) bool { return s.GetName() == target.subset })
 	})
 	specific := slices.IndexFunc(rules, isExact)
 	switch {
-	case defined, m.unread(m.options.Partial, fmt.Sprintf("subset %s of %s", d.subset, d.host)):
+	case defined, m.unread(m.options.Partial, fmt.Sprintf("subset %s of %s", target.subset, target.host)):
 	case specific >= 0:
-		m.find(o.key, Error, NotFound, "%s.subset: %s has no subset %q of %s: add it there, or correct the name",
-			d.field, rules[specific].key, d.subset, d.host)
+		m.find(object.key, Error, NotFound, "%s.subset: %s has no subset %q of %s: add it there, or correct the name",
+			target.field, rules[specific].key, target.subset, target.host)
 	default:
-		m.find(o.key, Warning, NotFound,
+		m.find(object.key, Warning, NotFound,
 			"%s.subset: no DestinationRule of %s for clients in %s has subsets: add one that defines %q",
-			d.field, d.host, o.key.Namespace, d.subset)
+			target.field, target.host, object.key.Namespace, target.subset)
 	}
 }
 
@@ -384,25 +385,25 @@ func gatewayKey(o virtualService, name string) resource.Key {
 }
 
 // gateways finds missing Gateways.
-func gateways(m *model) {
-	for _, object := range m.services {
+func gateways(mesh *model) {
+	for _, object := range mesh.services {
 		for i, name := range object.spec.GetGateways() {
 			key := gatewayKey(object, name)
-			if _, exists := m.gateways[key]; exists || name == "mesh" || m.unread(m.options.Partial, key.String()) {
+			if _, exists := mesh.gateways[key]; exists || name == "mesh" || mesh.unread(mesh.options.Partial, key.String()) {
 				continue
 			}
-			m.find(object.key, Warning, NotFound, "spec.gateways[%d]: there is no %s: add it, or correct the name", i, key)
+			mesh.find(object.key, Warning, NotFound, "spec.gateways[%d]: there is no %s: add it, or correct the name", i, key)
 		}
 	}
 }
 
 // delegates finds missing VirtualServices that others delegate routes to.
-func delegates(m *model) {
-	exists := make(map[resource.Key]bool, len(m.services))
-	for _, o := range m.services {
+func delegates(mesh *model) {
+	exists := make(map[resource.Key]bool, len(mesh.services))
+	for _, o := range mesh.services {
 		exists[o.key] = true
 	}
-	for _, object := range m.services {
+	for _, object := range mesh.services {
 		for i, http := range object.spec.GetHttp() {
 			if http.GetDelegate() == nil {
 				continue
@@ -411,30 +412,33 @@ func delegates(m *model) {
 				Kind:      resource.VirtualService,
 				Namespace: cmp.Or(http.GetDelegate().GetNamespace(), object.key.Namespace), Name: http.GetDelegate().GetName(),
 			}
-			if !exists[key] && !m.unread(m.options.Partial, key.String()) {
-				m.find(object.key, Warning, NotFound, "spec.http[%d].delegate: there is no %s: add it, or correct the name", i, key)
+			if !exists[key] && !mesh.unread(mesh.options.Partial, key.String()) {
+				mesh.find(object.key, Warning, NotFound,
+					"spec.http[%d].delegate: there is no %s: add it, or correct the name", i, key)
 			}
 		}
 	}
 }
 
 // gatewayHosts finds Gateways that have no host of a VirtualService, and hosts that none of its Gateways has.
-func gatewayHosts(m *model) {
-	for _, o := range m.services {
+func gatewayHosts(mesh *model) {
+	for _, object := range mesh.services {
 		var named []gatewayObject
-		for _, name := range o.spec.GetGateways() {
-			if gateway, exists := m.gateways[gatewayKey(o, name)]; exists && !o.derived { // a listener need not have all
+		for _, name := range object.spec.GetGateways() {
+			if gateway, exists := mesh.gateways[gatewayKey(object, name)]; exists &&
+				!object.derived { // a listener need not have all
 				named = append(named, gateway)
 			}
 		}
-		elsewhere := slices.Contains(o.spec.GetGateways(), "mesh") ||
-			m.options.Partial && len(named) < len(o.spec.GetGateways())
+		elsewhere := slices.Contains(object.spec.GetGateways(), "mesh") ||
+			mesh.options.Partial && len(named) < len(object.spec.GetGateways())
 		for _, gateway := range named {
-			serves := slices.ContainsFunc(o.spec.GetHosts(), func(host string) bool { return hasHost(gateway, o, host) })
-			for i, host := range o.spec.GetHosts() {
-				offers := func(gateway gatewayObject) bool { return hasHost(gateway, o, host) }
+			serves := slices.ContainsFunc(object.spec.GetHosts(),
+				func(host string) bool { return hasHost(gateway, object, host) })
+			for i, host := range object.spec.GetHosts() {
+				offers := func(gateway gatewayObject) bool { return hasHost(gateway, object, host) }
 				if !serves || !elsewhere && !slices.ContainsFunc(named, offers) {
-					m.find(o.key, Warning, HostNotInGateway,
+					mesh.find(object.key, Warning, HostNotInGateway,
 						"spec.hosts[%d]: no server of %s has the host %s for this namespace: add it there, or remove it here",
 						i, gateway.key, host)
 				}
@@ -464,13 +468,14 @@ func splitHost(text string) (namespace, host string) {
 }
 
 // unreachable finds routes behind one that takes all requests.
-func unreachable(m *model) {
-	for _, o := range m.services {
-		m.behind(o.key, "http", len(o.spec.GetHttp()), func(i int) bool {
-			matches := o.spec.GetHttp()[i].GetMatch()
+func unreachable(mesh *model) {
+	for _, object := range mesh.services {
+		mesh.behind(object.key, "http", len(object.spec.GetHttp()), func(i int) bool {
+			matches := object.spec.GetHttp()[i].GetMatch()
 			return len(matches) == 0 || slices.ContainsFunc(matches, takesAll)
 		})
-		m.behind(o.key, "tcp", len(o.spec.GetTcp()), func(i int) bool { return len(o.spec.GetTcp()[i].GetMatch()) == 0 })
+		mesh.behind(object.key, "tcp", len(object.spec.GetTcp()),
+			func(i int) bool { return len(object.spec.GetTcp()[i].GetMatch()) == 0 })
 	}
 }
 
@@ -498,22 +503,22 @@ func (m *model) behind(key resource.Key, list string, count int, takes func(i in
 }
 
 // subsets finds unused subsets of hosts that VirtualServices route to.
-func subsets(m *model) {
+func subsets(mesh *model) {
 	used, routed := make(map[string]bool), make(map[string]bool)
-	for _, o := range m.services {
-		for _, d := range destinationsOf(o) {
+	for _, object := range mesh.services {
+		for _, d := range destinationsOf(object) {
 			host := withoutDomain(d.host)
 			used[host+"|"+d.subset], routed[host] = true, true
 		}
 	}
-	for _, rule := range m.rules {
+	for _, rule := range mesh.rules {
 		host := withoutDomain(rule.resolve(rule.spec.GetHost()))
-		if !routed[host] || m.options.Partial {
+		if !routed[host] || mesh.options.Partial {
 			continue
 		}
 		for i, s := range rule.spec.GetSubsets() {
 			if !used[host+"|"+s.GetName()] {
-				m.find(rule.key, Note, UnusedSubset, "spec.subsets[%d]: no VirtualService routes to the subset %q",
+				mesh.find(rule.key, Note, UnusedSubset, "spec.subsets[%d]: no VirtualService routes to the subset %q",
 					i, s.GetName())
 			}
 		}
@@ -531,8 +536,8 @@ func ruleHosts(m *model) {
 }
 
 // sidecars finds egress hosts without a match.
-func sidecars(m *model) {
-	for _, object := range m.sidecars {
+func sidecars(mesh *model) {
+	for _, object := range mesh.sidecars {
 		for i, egress := range object.spec.GetEgress() {
 			for j, text := range egress.GetHosts() {
 				namespace, host := splitHost(text)
@@ -544,8 +549,8 @@ func sidecars(m *model) {
 				case namespace == ".":
 					namespace = object.key.Namespace
 				}
-				if !strings.HasPrefix(host, "*") && m.missing(host, namespace) {
-					m.find(object.key, Warning, UnknownHost,
+				if !strings.HasPrefix(host, "*") && mesh.missing(host, namespace) {
+					mesh.find(object.key, Warning, UnknownHost,
 						"spec.egress[%d].hosts[%d]: no ServiceEntry matches %s: correct or remove it", i, j, text)
 				}
 			}
@@ -576,15 +581,15 @@ func (m *model) policyTargets(snapshot memstore.Snapshot) {
 }
 
 // gatewayConflicts finds Gateways of the same workloads that have one host on one port.
-func gatewayConflicts(m *model) {
+func gatewayConflicts(mesh *model) {
 	first := make(claims)
-	for _, key := range slices.SortedFunc(maps.Keys(m.gateways), resource.Key.Compare) {
-		gateway := m.gateways[key]
+	for _, key := range slices.SortedFunc(maps.Keys(mesh.gateways), resource.Key.Compare) {
+		gateway := mesh.gateways[key]
 		for i, server := range gateway.spec.GetServers() {
 			for j, host := range server.GetHosts() {
 				claim := fmt.Sprint(server.GetBind(), " ", server.GetPort().GetNumber(), " ", strings.ToLower(host))
 				if earlier := first.take(claim, gateway); earlier != key {
-					m.find(key, Warning, GatewayConflict,
+					mesh.find(key, Warning, GatewayConflict,
 						"spec.servers[%d].hosts[%d]: %s has %s on port %d of the same workloads: remove it from one of them",
 						i, j, earlier, host, server.GetPort().GetNumber())
 				}

@@ -72,7 +72,7 @@ func matchPermissions(_ *ruleContext, key string, values []string) *permission {
 }
 
 // matchPrincipal is matchPermission for principals.
-func matchPrincipal(r *ruleContext, key, value string) *principal {
+func matchPrincipal(rule *ruleContext, key, value string) *principal {
 	switch attributeKey(key) {
 	case "source.ip":
 		return &principal{Identifier: &rbacv3.Principal_DirectRemoteIp{DirectRemoteIp: addressRange(value)}}
@@ -83,7 +83,7 @@ func matchPrincipal(r *ruleContext, key, value string) *principal {
 	case "source.serviceAccount":
 		namespace, account, ok := strings.Cut(value, "/")
 		if !ok {
-			namespace, account = r.place.Object.Namespace, value
+			namespace, account = rule.place.Object.Namespace, value
 		}
 		return peerPrincipal(matcher.StringMatcherRegex("spiffe://.+/ns/" + regexp.QuoteMeta(namespace) + "/(.+/|)sa/" +
 			regexp.QuoteMeta(account) + "(/.+)?"))

@@ -22,17 +22,17 @@ const noKeys = `{"keys":[{"kty":"OKP","crv":"Ed25519",` + //nolint:gosec // publ
 // keysProblem returns the reason why Envoy would reject a set of keys, and the listener with it: it needs a supported
 // key.
 func keysProblem(text string) string {
-	var set struct {
+	var keySet struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
 	err := protojson.Unmarshal([]byte(text), new(structpb.Struct)) // Envoy parses a Struct
 	if err == nil {
-		err = json.Unmarshal([]byte(text), &set)
+		err = json.Unmarshal([]byte(text), &keySet)
 	}
 	if err != nil {
 		return "jwks is not a set of keys: " + err.Error()
 	}
-	if !slices.ContainsFunc(set.Keys, isSupportedKey) {
+	if !slices.ContainsFunc(keySet.Keys, isSupportedKey) {
 		return "jwks has no key that Envoy knows"
 	}
 	return ""

@@ -42,7 +42,7 @@ type httpProvider = meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAutho
 // authorizer returns the filters that ask the policies' provider for a decision, or the reason for their absence. tcp
 // is nil for a provider of HTTP, which decides on requests only.
 func authorizer(policies []*model.AuthorizationPolicy, objects Objects) (http *askhttpv3.ExtAuthz,
-	extAuthz *asktcpv3.ExtAuthz, why string,
+	extAuthz *asktcpv3.ExtAuthz, reason string,
 ) {
 	name := policies[0].Spec.GetProvider().GetName()
 	for _, candidate := range policies {
@@ -62,11 +62,12 @@ func authorizer(policies []*model.AuthorizationPolicy, objects Objects) (http *a
 	if len(candidates) != 1 {
 		return nil, nil, fmt.Sprintf("MeshConfig has %d providers %q that authorize requests", len(candidates), name)
 	}
-	http, extAuthz, why = authorizationFilters(candidates[0], name, objects)
-	if why = cmp.Or(why, model.Refused(http), model.Refused(extAuthz), model.Invalid(http)); why != "" { // nil is valid
-		why = fmt.Sprintf("provider %q: %s", name, why)
+	http, extAuthz, reason = authorizationFilters(candidates[0], name, objects)
+	if reason = cmp.Or(reason, model.Refused(http), model.Refused(extAuthz),
+		model.Invalid(http)); reason != "" { // nil is valid
+		reason = fmt.Sprintf("provider %q: %s", name, reason)
 	}
-	return http, extAuthz, why
+	return http, extAuthz, reason
 }
 
 // authorizationFilters returns the filters that ask a named provider, or the reason for their absence.

@@ -77,19 +77,19 @@ type ruleContext struct {
 var errHTTP = errors.New("only requests have it")
 
 // matchAll returns a matcher for the conjunction of conditions.
-func (f matcherForm[M]) matchAll(r *ruleContext, conditions []condition) (*M, error) {
+func (f matcherForm[M]) matchAll(rule *ruleContext, conditions []condition) (*M, error) {
 	var parts []*M
 	for _, condition := range conditions {
 		for index, values := range [][]string{condition.values, condition.notValues} {
-			switch matched, err := f.matchAttribute(r, condition.key, values); {
+			switch matched, err := f.matchAttribute(rule, condition.key, values); {
 			case matched != nil && index == 1:
 				parts = append(parts, f.negate(matched))
 			case matched != nil:
 				parts = append(parts, matched)
-			case err != nil && (r.strict || r.onlyConnections && errors.Is(err, errHTTP)):
+			case err != nil && (rule.strict || rule.onlyConnections && errors.Is(err, errHTTP)):
 				return nil, fmt.Errorf("%s: %w", condition.key, err)
 			case err != nil && !errors.Is(err, errHTTP):
-				r.findings.Note(r.place, "%s: %v: the rule applies whatever the value is", condition.key, err)
+				rule.findings.Note(rule.place, "%s: %v: the rule applies whatever the value is", condition.key, err)
 			}
 		}
 	}
@@ -100,28 +100,28 @@ func (f matcherForm[M]) matchAll(r *ruleContext, conditions []condition) (*M, er
 }
 
 // matchAttribute returns a matcher for any of the values of an attribute, or nil without values.
-func (f matcherForm[M]) matchAttribute(r *ruleContext, key string, values []string) (*M, error) {
+func (f matcherForm[M]) matchAttribute(rule *ruleContext, key string, values []string) (*M, error) {
 	httpOnly, exists := f.httpOnly[attributeKey(key)]
 	switch {
 	case !exists:
 		return nil, errors.New("it is unknown")
 	case len(values) == 0:
 		return nil, nil
-	case httpOnly && r.tcp:
+	case httpOnly && rule.tcp:
 		return nil, errHTTP
 	}
 	if err := checkValues(key, values); err != nil {
 		return nil, err
 	}
-	matched := f.matchValues(r, key, values)
+	matched := f.matchValues(rule, key, values)
 	if matched == nil {
 		var alternatives []*M
 		for _, value := range values {
-			alternatives = append(alternatives, f.match(r, key, value))
+			alternatives = append(alternatives, f.match(rule, key, value))
 		}
 		matched = f.anyOf(alternatives)
 	}
-	if problem := r.rejection(matched); problem != "" {
+	if problem := rule.rejection(matched); problem != "" {
 		return nil, errors.New(problem)
 	}
 	return matched, nil

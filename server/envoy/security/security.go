@@ -76,14 +76,14 @@ func Translate(objects Objects) *model.Security {
 }
 
 // Deny refuses all requests and connections, since the objects cannot be enforced.
-func Deny(objects []resource.Key, why string) *model.Security {
+func Deny(objects []resource.Key, reason string) *model.Security {
 	refusal := ruleSet{enforced: &rbacv3.RBAC{}}
 	result := &model.Security{
 		HTTP: []*hcmv3.HttpFilter{refusal.httpFilter()},
 		TCP:  []*listenerv3.Filter{refusal.tcpFilter()},
 	}
 	for _, key := range objects {
-		result.Findings.Note(model.Place{Object: key}, "%s: all traffic that it may be about is refused", why)
+		result.Findings.Note(model.Place{Object: key}, "%s: all traffic that it may be about is refused", reason)
 	}
 	result.From = fingerprint(result, nil)
 	return result

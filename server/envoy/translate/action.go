@@ -25,123 +25,127 @@ import (
 // replacesPrefix begins the path of a redirect of Gateway API that replaces only the prefix of the match.
 const replacesPrefix = "%PREFIX()%"
 
-func (w routeContext) redirect(r *networking.HTTPRedirect, match *routev3.RouteMatch) *routev3.Route_Redirect {
-	a := &routev3.RedirectAction{
-		HostRedirect: r.GetAuthority(), PathRewriteSpecifier: &routev3.RedirectAction_PathRedirect{PathRedirect: r.GetUri()},
+func (w routeContext) redirect(redirect *networking.HTTPRedirect, match *routev3.RouteMatch) *routev3.Route_Redirect {
+	action := &routev3.RedirectAction{
+		HostRedirect:         redirect.GetAuthority(),
+		PathRewriteSpecifier: &routev3.RedirectAction_PathRedirect{PathRedirect: redirect.GetUri()},
 	}
-	prefix, replaces := r.GetPrefixRewrite(), r.GetPrefixRewrite() != ""
-	if derived, ok := strings.CutPrefix(r.GetUri(), replacesPrefix); ok && w.rule.Derived == model.DerivedGateway {
+	prefix, replaces := redirect.GetPrefixRewrite(), redirect.GetPrefixRewrite() != ""
+	if derived, ok := strings.CutPrefix(redirect.GetUri(), replacesPrefix); ok && w.rule.Derived == model.DerivedGateway {
 		prefix, replaces = derived, true
 	}
 	if replaces {
-		a.PathRewriteSpecifier = &routev3.RedirectAction_PrefixRewrite{PrefixRewrite: prefix}
+		action.PathRewriteSpecifier = &routev3.RedirectAction_PrefixRewrite{PrefixRewrite: prefix}
 		if prefix == "/" && w.rule.Derived == model.DerivedGateway {
-			a.PathRewriteSpecifier = &routev3.RedirectAction_RegexRewrite{RegexRewrite: withoutPrefix(match)}
+			action.PathRewriteSpecifier = &routev3.RedirectAction_RegexRewrite{RegexRewrite: withoutPrefix(match)}
 		}
 	}
 	scheme := "http"
 	if w.tls {
 		scheme = "https"
 	}
-	if r.GetScheme() != "" {
-		scheme = r.GetScheme()
-		a.SchemeRewriteSpecifier = &routev3.RedirectAction_SchemeRedirect{SchemeRedirect: scheme}
+	if redirect.GetScheme() != "" {
+		scheme = redirect.GetScheme()
+		action.SchemeRewriteSpecifier = &routev3.RedirectAction_SchemeRedirect{SchemeRedirect: scheme}
 	}
-	switch p := r.GetRedirectPort().(type) {
+	switch port := redirect.GetRedirectPort().(type) {
 	case *networking.HTTPRedirect_Port:
-		a.PortRedirect = p.Port
+		action.PortRedirect = port.Port
 	case *networking.HTTPRedirect_DerivePort:
-		if p.DerivePort == networking.HTTPRedirect_FROM_REQUEST_PORT {
-			a.PortRedirect = w.port
+		if port.DerivePort == networking.HTTPRedirect_FROM_REQUEST_PORT {
+			action.PortRedirect = w.port
 		}
 	}
-	if scheme == "http" && a.GetPortRedirect() == 80 || scheme == "https" && a.GetPortRedirect() == 443 {
-		a.PortRedirect = 0 // the scheme's default
+	if scheme == "http" && action.GetPortRedirect() == 80 || scheme == "https" && action.GetPortRedirect() == 443 {
+		action.PortRedirect = 0 // the scheme's default
 	}
-	switch r.GetRedirectCode() {
+	switch redirect.GetRedirectCode() {
 	case 302:
-		a.ResponseCode = routev3.RedirectAction_FOUND
+		action.ResponseCode = routev3.RedirectAction_FOUND
 	case 303:
-		a.ResponseCode = routev3.RedirectAction_SEE_OTHER
+		action.ResponseCode = routev3.RedirectAction_SEE_OTHER
 	case 307:
-		a.ResponseCode = routev3.RedirectAction_TEMPORARY_REDIRECT
+		action.ResponseCode = routev3.RedirectAction_TEMPORARY_REDIRECT
 	case 308:
-		a.ResponseCode = routev3.RedirectAction_PERMANENT_REDIRECT
+		action.ResponseCode = routev3.RedirectAction_PERMANENT_REDIRECT
 	}
-	return &routev3.Route_Redirect{Redirect: a}
+	return &routev3.Route_Redirect{Redirect: action}
 }
 
-func directResponse(r *networking.HTTPDirectResponse) *routev3.Route_DirectResponse {
-	a := &routev3.DirectResponseAction{Status: r.GetStatus()}
-	switch body := r.GetBody().GetSpecifier().(type) {
+func directResponse(response *networking.HTTPDirectResponse) *routev3.Route_DirectResponse {
+	action := &routev3.DirectResponseAction{Status: response.GetStatus()}
+	switch body := response.GetBody().GetSpecifier().(type) {
 	case *networking.HTTPBody_String_:
-		a.Body = &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: body.String_}}
+		action.Body = &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: body.String_}}
 	case *networking.HTTPBody_Bytes:
-		a.Body = &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: body.Bytes}}
+		action.Body = &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: body.Bytes}}
 	}
-	return &routev3.Route_DirectResponse{DirectResponse: a}
+	return &routev3.Route_DirectResponse{DirectResponse: action}
 }
 
 // Fault returns the fault injection, or nil if there is none or Envoy would reject it.
-func Fault(httpFaultInjection *networking.HTTPFaultInjection) *faultv3.HTTPFault {
-	out := &faultv3.HTTPFault{}
-	if d := httpFaultInjection.GetDelay(); d.GetFixedDelay() != nil {
-		out.Delay = &commonfaultv3.FaultDelay{
-			FaultDelaySecifier: &commonfaultv3.FaultDelay_FixedDelay{FixedDelay: d.GetFixedDelay()},
-			Percentage:         perMillion(d.GetPercentage()),
+func Fault(injection *networking.HTTPFaultInjection) *faultv3.HTTPFault {
+	fault := &faultv3.HTTPFault{}
+	if delay := injection.GetDelay(); delay.GetFixedDelay() != nil {
+		fault.Delay = &commonfaultv3.FaultDelay{
+			FaultDelaySecifier: &commonfaultv3.FaultDelay_FixedDelay{FixedDelay: delay.GetFixedDelay()},
+			Percentage:         perMillion(delay.GetPercentage()),
 		}
-		if d.GetPercentage() == nil {
-			out.Delay.Percentage = perHundred(uint32(d.GetPercent())) //nolint:staticcheck,gosec // the older way to say it; validated
+		if delay.GetPercentage() == nil {
+			//nolint:staticcheck,gosec // the older way to say it; validated
+			fault.Delay.Percentage = perHundred(uint32(delay.GetPercent()))
 		}
 	}
-	if a := httpFaultInjection.GetAbort(); a.GetErrorType() != nil {
+	if abortion := injection.GetAbort(); abortion.GetErrorType() != nil {
 		abort := &faultv3.FaultAbort{}
-		if a.GetPercentage() != nil {
-			abort.Percentage = perMillion(a.GetPercentage())
+		if abortion.GetPercentage() != nil {
+			abort.Percentage = perMillion(abortion.GetPercentage())
 		}
-		switch e := a.GetErrorType().(type) {
+		switch errorType := abortion.GetErrorType().(type) {
 		case *networking.HTTPFaultInjection_Abort_HttpStatus:
-			abort.ErrorType = &faultv3.FaultAbort_HttpStatus{HttpStatus: uint32(e.HttpStatus)} //nolint:gosec // validated
-			out.Abort = abort
+			status := uint32(errorType.HttpStatus) //nolint:gosec // validated
+			abort.ErrorType = &faultv3.FaultAbort_HttpStatus{HttpStatus: status}
+			fault.Abort = abort
 		case *networking.HTTPFaultInjection_Abort_GrpcStatus:
 			var code codes.Code
-			if code.UnmarshalJSON([]byte(strconv.Quote(e.GrpcStatus))) == nil {
+			if code.UnmarshalJSON([]byte(strconv.Quote(errorType.GrpcStatus))) == nil {
 				abort.ErrorType = &faultv3.FaultAbort_GrpcStatus{GrpcStatus: uint32(code)}
-				out.Abort = abort
+				fault.Abort = abort
 			}
 		}
 	}
-	if out.GetDelay() == nil && out.GetAbort() == nil || model.Refused(out) != "" {
+	if fault.GetDelay() == nil && fault.GetAbort() == nil || model.Refused(fault) != "" {
 		return nil
 	}
-	return out
+	return fault
 }
 
-func (w routeContext) cors(c *networking.CorsPolicy, place model.Place) *corsv3.CorsPolicy {
+func (w routeContext) cors(policy *networking.CorsPolicy, place model.Place) *corsv3.CorsPolicy {
 	corsPolicy := &corsv3.CorsPolicy{
-		ForwardNotMatchingPreflights: wrapperspb.Bool(c.GetUnmatchedPreflights() != networking.CorsPolicy_IGNORE),
+		ForwardNotMatchingPreflights: wrapperspb.Bool(policy.GetUnmatchedPreflights() != networking.CorsPolicy_IGNORE),
 		FilterEnabled:                &corev3.RuntimeFractionalPercent{DefaultValue: perHundred(100)},
-		AllowCredentials:             c.GetAllowCredentials(), AllowHeaders: strings.Join(c.GetAllowHeaders(), ","),
-		AllowMethods: strings.Join(c.GetAllowMethods(), ","), ExposeHeaders: strings.Join(c.GetExposeHeaders(), ","),
+		AllowCredentials:             policy.GetAllowCredentials(), AllowHeaders: strings.Join(policy.GetAllowHeaders(), ","),
+		AllowMethods:  strings.Join(policy.GetAllowMethods(), ","),
+		ExposeHeaders: strings.Join(policy.GetExposeHeaders(), ","),
 	}
-	for i, o := range c.GetAllowOrigins() {
-		if model.RegexProblem(o.GetRegex(), model.LargeProgram) != "" {
+	for i, origin := range policy.GetAllowOrigins() {
+		if model.RegexProblem(origin.GetRegex(), model.LargeProgram) != "" {
 			continue
 		}
-		if reason := model.RegexProblem(o.GetRegex(), w.client.LargestProgram()); reason != "" {
+		if reason := model.RegexProblem(origin.GetRegex(), w.client.LargestProgram()); reason != "" {
 			w.findings.Note(place.Subfield("corsPolicy.allowOrigins[%d]", i), "%s: the origin is left out", reason)
 			continue
 		}
-		corsPolicy.AllowOriginStringMatch = append(corsPolicy.AllowOriginStringMatch, stringMatch(o))
+		corsPolicy.AllowOriginStringMatch = append(corsPolicy.AllowOriginStringMatch, stringMatch(origin))
 	}
-	if c.GetAllowOrigins() == nil {
-		for _, o := range c.GetAllowOrigin() { //nolint:staticcheck // the older way to say it
+	if policy.GetAllowOrigins() == nil {
+		for _, origin := range policy.GetAllowOrigin() { //nolint:staticcheck // the older way to say it
 			corsPolicy.AllowOriginStringMatch = append(corsPolicy.AllowOriginStringMatch,
-				&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: o}})
+				&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: origin}})
 		}
 	}
-	if c.GetMaxAge() != nil {
-		corsPolicy.MaxAge = strconv.FormatInt(c.GetMaxAge().GetSeconds(), 10)
+	if policy.GetMaxAge() != nil {
+		corsPolicy.MaxAge = strconv.FormatInt(policy.GetMaxAge().GetSeconds(), 10)
 	}
 	return corsPolicy
 }

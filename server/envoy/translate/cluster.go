@@ -31,36 +31,38 @@ const (
 const HTTPOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 // cluster returns the cluster of a port of a service, or of a subset of it.
-func (t *Translation) cluster(v *model.View, p *model.Port, subset *networking.Subset, placed placement) *clusterv3.Cluster {
-	service, policies := v.Service, &v.Policy
-	policy := policies.On(p.Number, subset)
+func (t *Translation) cluster(
+	view *model.View, port *model.Port, subset *networking.Subset, placed placement,
+) *clusterv3.Cluster {
+	service, policies := view.Service, &view.Policy
+	policy := policies.On(port.Number, subset)
 	client, role := placed.client, placed.client.Role
-	name := model.ClusterName(p.Number, subset.GetName(), service.Host)
+	name := model.ClusterName(port.Number, subset.GetName(), service.Host)
 	cluster := &clusterv3.Cluster{
 		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout),
 		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{},
 		LbPolicy:       clusterv3.Cluster_LEAST_REQUEST, CircuitBreakers: unlimited(),
 		Metadata: metadata(service, subset, policies),
 	}
-	kind := discoveryType(p, subset, role)
+	kind := discoveryType(port, subset, role)
 	if role != model.Proxyless && subset != nil &&
-		(isPassthrough(subset.GetTrafficPolicy()) || isPassthrough(policies.On(p.Number, nil))) {
+		(isPassthrough(subset.GetTrafficPolicy()) || isPassthrough(policies.On(port.Number, nil))) {
 		kind = clusterv3.Cluster_ORIGINAL_DST
 	}
-	setDiscovery(service, cluster, kind, p, subset, placed, &t.Findings)
+	setDiscovery(service, cluster, kind, port, subset, placed, &t.Findings)
 	if role == model.Proxyless {
 		cluster.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
 	}
 	var options *httpv3.HttpProtocolOptions
 	switch {
-	case p.Protocol == model.ProtocolHTTP2:
+	case port.Protocol == model.ProtocolHTTP2:
 		options = http2()
-	case p.Protocol == model.ProtocolDetected && role == model.Sidecar:
+	case port.Protocol == model.ProtocolDetected && role == model.Sidecar:
 		options = &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: asDownstream()}
 	}
 	options = apply(policy, cluster, options)
 	options = t.upstreamTLS(policy.GetTls(), cluster, options, client, service)
-	authenticate(v, p, subset, cluster, options)
+	authenticate(view, port, subset, cluster, options)
 	sendProxyProtocol(policy.GetProxyProtocol(), cluster)
 	placed.apply(cluster)
 	placed.health.apply(cluster, policy, &t.Findings)
@@ -74,19 +76,23 @@ func (t *Translation) cluster(v *model.View, p *model.Port, subset *networking.S
 }
 
 // proxylessCluster returns the part of a cluster that gRPC clients read.
-func proxylessCluster(c *clusterv3.Cluster) *clusterv3.Cluster {
-	u := &clusterv3.Cluster{
-		Name: c.GetName(), AltStatName: c.GetAltStatName(), ClusterDiscoveryType: c.GetClusterDiscoveryType(),
-		EdsClusterConfig: c.GetEdsClusterConfig(),
-		LoadAssignment:   c.GetLoadAssignment(), OutlierDetection: c.GetOutlierDetection(),
+func proxylessCluster(cluster *clusterv3.Cluster) *clusterv3.Cluster {
+	proxyless := &clusterv3.Cluster{
+		Name: cluster.GetName(), AltStatName: cluster.GetAltStatName(),
+		ClusterDiscoveryType: cluster.GetClusterDiscoveryType(),
+		EdsClusterConfig:     cluster.GetEdsClusterConfig(),
+		LoadAssignment:       cluster.GetLoadAssignment(), OutlierDetection: cluster.GetOutlierDetection(),
 	}
-	if c.GetLbPolicy() == clusterv3.Cluster_RING_HASH || c.GetLbPolicy() == clusterv3.Cluster_LEAST_REQUEST {
-		u.LbPolicy, u.LbConfig = c.GetLbPolicy(), c.GetLbConfig()
+	if cluster.GetLbPolicy() == clusterv3.Cluster_RING_HASH || cluster.GetLbPolicy() == clusterv3.Cluster_LEAST_REQUEST {
+		proxyless.LbPolicy, proxyless.LbConfig = cluster.GetLbPolicy(), cluster.GetLbConfig()
 	}
-	if n := c.GetCircuitBreakers().GetThresholds()[0].GetMaxRequests(); n.GetValue() != math.MaxUint32 {
-		u.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{MaxRequests: n}}}
+	requests := cluster.GetCircuitBreakers().GetThresholds()[0].GetMaxRequests()
+	if requests.GetValue() != math.MaxUint32 {
+		proxyless.CircuitBreakers = &clusterv3.CircuitBreakers{
+			Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{MaxRequests: requests}},
+		}
 	}
-	return u
+	return proxyless
 }
 
 // isPassthrough reports whether a policy sends connections to their original address.
@@ -95,37 +101,42 @@ func isPassthrough(p *networking.TrafficPolicy) bool {
 }
 
 // setDiscovery sets the cluster's discovery type, and its endpoints or their source.
-func setDiscovery(s *model.Service, c *clusterv3.Cluster, kind clusterv3.Cluster_DiscoveryType, p *model.Port, subset *networking.Subset,
-	placed placement, findings *model.Findings,
+func setDiscovery(
+	service *model.Service, cluster *clusterv3.Cluster, kind clusterv3.Cluster_DiscoveryType, port *model.Port,
+	subset *networking.Subset, placed placement, findings *model.Findings,
 ) {
 	role := placed.client.Role
 	switch kind {
 	case clusterv3.Cluster_STRICT_DNS, clusterv3.Cluster_LOGICAL_DNS:
-		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
-		c.LoadAssignment = decodedAssignment(assignment(p, c.GetName(), subset, kind, placed, findings))
-		if len(c.GetLoadAssignment().GetEndpoints()) == 0 {
-			c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS} // LOGICAL_DNS needs exactly one
+		cluster.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
+		cluster.LoadAssignment = decodedAssignment(assignment(port, cluster.GetName(), subset, kind, placed, findings))
+		if len(cluster.GetLoadAssignment().GetEndpoints()) == 0 {
+			// LOGICAL_DNS needs exactly one.
+			cluster.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
 		}
 		if role != model.Proxyless {
-			c.DnsLookupFamily = clusterv3.Cluster_V4_ONLY
-			c.DnsRefreshRate = durationpb.New(dnsRefreshRate) //nolint:staticcheck // as istiod does
-			c.RespectDnsTtl = true                            //nolint:staticcheck // as istiod does
-			c.DnsJitter = durationpb.New(dnsJitter)           //nolint:staticcheck // as istiod does
-			c.TypedDnsResolverConfig = &corev3.TypedExtensionConfig{
+			cluster.DnsLookupFamily = clusterv3.Cluster_V4_ONLY
+			cluster.DnsRefreshRate = durationpb.New(dnsRefreshRate) //nolint:staticcheck // as istiod does
+			cluster.RespectDnsTtl = true                            //nolint:staticcheck // as istiod does
+			cluster.DnsJitter = durationpb.New(dnsJitter)           //nolint:staticcheck // as istiod does
+			cluster.TypedDnsResolverConfig = &corev3.TypedExtensionConfig{
 				Name:        "envoy.network.dns_resolver.cares",
 				TypedConfig: model.ToAny(&caresv3.CaresDnsResolverConfig{UdpMaxQueries: wrapperspb.UInt32(dnsMaxQueries)}),
 			}
 		}
 	case clusterv3.Cluster_ORIGINAL_DST:
-		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
-		c.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
-		if p.Target != 0 && s.Resolution == networking.ServiceEntry_NONE { // passthrough by a rule keeps the original port
-			c.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{
-				UpstreamPortOverride: wrapperspb.UInt32(p.Target),
-			}}
+		cluster.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
+		cluster.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
+		// Passthrough by a rule keeps the original port.
+		if port.Target != 0 && service.Resolution == networking.ServiceEntry_NONE {
+			cluster.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{
+				OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{
+					UpstreamPortOverride: wrapperspb.UInt32(port.Target),
+				},
+			}
 		}
 	default:
-		discoverEndpoints(c)
+		discoverEndpoints(cluster)
 	}
 }
 
@@ -205,7 +216,9 @@ func unlimited() *clusterv3.CircuitBreakers {
 func http1() *httpv3.HttpProtocolOptions {
 	return &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
 		ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
-			ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{HttpProtocolOptions: &corev3.Http1ProtocolOptions{}},
+			ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{
+				HttpProtocolOptions: &corev3.Http1ProtocolOptions{},
+			},
 		},
 	}}
 }

@@ -16,20 +16,20 @@ import (
 const onDemandTimeout = 5 * time.Second
 
 // OnDemand makes the filters of a listener request missing clusters and virtual hosts.
-func OnDemand(l *listenerv3.Listener) {
-	for _, chain := range append(l.GetFilterChains(), l.GetDefaultFilterChain()) {
+func OnDemand(listener *listenerv3.Listener) {
+	for _, chain := range append(listener.GetFilterChains(), listener.GetDefaultFilterChain()) {
 		for _, filter := range chain.GetFilters() {
 			message, err := filter.GetTypedConfig().UnmarshalNew()
 			if err != nil {
 				continue // a type that this program lacks, from a patch
 			}
-			switch m := message.(type) {
+			switch typed := message.(type) {
 			case *hcmv3.HttpConnectionManager:
 				ask := model.HTTPFilter("envoy.filters.http.on_demand",
 					&demandv3.OnDemand{Odcds: &demandv3.OnDemandCds{Source: Ads(), Timeout: durationpb.New(onDemandTimeout)}})
-				m.HttpFilters = append([]*hcmv3.HttpFilter{ask}, m.GetHttpFilters()...)
+				typed.HttpFilters = append([]*hcmv3.HttpFilter{ask}, typed.GetHttpFilters()...)
 			case *tcpv3.TcpProxy:
-				m.OnDemand = &tcpv3.TcpProxy_OnDemand{OdcdsConfig: Ads(), Timeout: durationpb.New(onDemandTimeout)}
+				typed.OnDemand = &tcpv3.TcpProxy_OnDemand{OdcdsConfig: Ads(), Timeout: durationpb.New(onDemandTimeout)}
 			default:
 				continue
 			}

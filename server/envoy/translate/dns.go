@@ -31,23 +31,24 @@ const (
 
 // Resolver returns the listener that answers DNS queries for hosts by their addresses, and forwards others to the
 // resolvers of the machine.
-func Resolver(hosts map[string]*Translation) (l *listenerv3.Listener, findings model.Findings) {
+func Resolver(hosts map[string]*Translation) (listener *listenerv3.Listener, findings model.Findings) {
 	table := new(dnsv3.DnsTable)
 	for _, host := range slices.Sorted(maps.Keys(hosts)) {
-		t := hosts[host]
-		if domain, wild := strings.CutPrefix(host, "*"); len(t.Addresses) > 0 && wild && strings.Count(domain, ".") < 2 {
-			for _, object := range t.Objects {
+		translation := hosts[host]
+		if domain, wild := strings.CutPrefix(host, "*"); len(translation.Addresses) > 0 && wild &&
+			strings.Count(domain, ".") < 2 {
+			for _, object := range translation.Objects {
 				if object.Kind == resource.ServiceEntry {
 					findings.Note(model.PlaceIn(object, "spec.hosts"),
 						"Envoy resolves wildcards of two labels and more: queries for %s are "+
 							"forwarded", host)
 				}
 			}
-		} else if len(t.Addresses) > 0 {
+		} else if len(translation.Addresses) > 0 {
 			table.VirtualDomains = append(table.VirtualDomains, &dnsv3.DnsTable_DnsVirtualDomain{
 				Name: host, AnswerTtl: durationpb.New(recordTTL),
 				Endpoint: &dnsv3.DnsTable_DnsEndpoint{EndpointConfig: &dnsv3.DnsTable_DnsEndpoint_AddressList{
-					AddressList: &dnsv3.DnsTable_AddressList{Address: t.Addresses},
+					AddressList: &dnsv3.DnsTable_AddressList{Address: translation.Addresses},
 				}},
 			})
 		}

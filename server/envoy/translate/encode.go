@@ -15,7 +15,8 @@ import (
 func anyHead(typeURL string, size int) []byte {
 	b := make([]byte, 0, size+len(typeURL)+16)
 	b = appendString(b, 1, typeURL)
-	return protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.BytesType), uint64(size)) //nolint:gosec // not negative
+	return protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.BytesType),
+		uint64(size)) //nolint:gosec // not negative
 }
 
 // appendMessage appends a field that is a message. write appends the fields of the message.
@@ -38,13 +39,14 @@ func appendUint32(b []byte, field protowire.Number, value uint32) []byte {
 // EntryOf returns the entry of a message.
 func EntryOf(message proto.Message) *xds.Entry {
 	options := proto.MarshalOptions{Deterministic: true}
-	b := anyHead(model.TypeURL(message), options.Size(message))
+	encoded := anyHead(model.TypeURL(message), options.Size(message))
 	options.UseCachedSize = true
-	b, err := options.MarshalAppend(b, message)
+	encoded, err := options.MarshalAppend(encoded, message)
 	if err != nil {
 		panic(err) // as in mustMarshal
 	}
-	return &xds.Entry{Name: xds.NameOf(message), Version: xds.VersionOf(b), Any: b, Child: xds.ChildOf(message)}
+	return &xds.Entry{Name: xds.NameOf(message), Version: xds.VersionOf(encoded), Any: encoded,
+		Child: xds.ChildOf(message)}
 }
 
 // EntryOfBytes returns the entry of an encoded message.

@@ -32,7 +32,8 @@ const localityMembers protowire.Number = 2
 // gRPC ignores endpoint weights within a locality: each weight gets its own sub-zone.
 //
 // The endpoints of a locality are already encoded, as unknown fields: decodedAssignment decodes them.
-func assignment(p *model.Port, cluster string, subset *networking.Subset, kind clusterv3.Cluster_DiscoveryType, placed placement,
+func assignment(
+	port *model.Port, cluster string, subset *networking.Subset, kind clusterv3.Cluster_DiscoveryType, placed placement,
 	findings *model.Findings,
 ) *endpointv3.ClusterLoadAssignment {
 	type tier struct {
@@ -44,7 +45,7 @@ func assignment(p *model.Port, cluster string, subset *networking.Subset, kind c
 		weight  uint64
 	}
 	byTier := make(map[tier]*localityHosts)
-	endpoints := p.Endpoints()
+	endpoints := port.Endpoints()
 	var last *networking.WorkloadEntry
 	var members *localityHosts // of the last endpoint, and of the next endpoints of the same WorkloadEntry
 	var details []byte
@@ -70,30 +71,32 @@ func assignment(p *model.Port, cluster string, subset *networking.Subset, kind c
 			continue
 		}
 		if endpoint.Spec != last {
-			l := tier{locality(endpoint), placed.priority(endpoint)}
+			localityTier := tier{locality(endpoint), placed.priority(endpoint)}
 			if placed.client.Role == model.Proxyless {
-				l.SubZone += fmt.Sprintf("~%d", weight(endpoint))
+				localityTier.SubZone += fmt.Sprintf("~%d", weight(endpoint))
 			}
-			if byTier[l] == nil {
-				byTier[l] = new(localityHosts)
+			if byTier[localityTier] == nil {
+				byTier[localityTier] = new(localityHosts)
 			}
-			last, members = endpoint.Spec, byTier[l]
+			last, members = endpoint.Spec, byTier[localityTier]
 			details = appendDetails(details[:0], endpoint, placed.authenticated != nil && placed.authenticated(endpoint))
 		}
 		members.weight += uint64(weight(endpoint))
 		members.encoded = appendMessage(members.encoded, localityMembers, func(b []byte) []byte {
-			return append(appendHost(b, endpoint, p, placed.health), details...)
+			return append(appendHost(b, endpoint, port, placed.health), details...)
 		})
 	}
 	a := &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
-	for _, l := range slices.SortedFunc(maps.Keys(byTier), func(a, b tier) int {
+	for _, localityTier := range slices.SortedFunc(maps.Keys(byTier), func(a, b tier) int {
 		return cmp.Or(a.Compare(b.Locality), cmp.Compare(a.priority, b.priority))
 	}) {
 		members := &endpointv3.LocalityLbEndpoints{
-			Locality:            &corev3.Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone},
-			LoadBalancingWeight: wrapperspb.UInt32(uint32(min(byTier[l].weight, math.MaxUint32))), Priority: uint32(l.priority),
+			Locality: &corev3.Locality{Region: localityTier.Region, Zone: localityTier.Zone,
+				SubZone: localityTier.SubZone},
+			LoadBalancingWeight: wrapperspb.UInt32(uint32(min(byTier[localityTier].weight, math.MaxUint32))),
+			Priority:            uint32(localityTier.priority),
 		}
-		members.ProtoReflect().SetUnknown(byTier[l].encoded)
+		members.ProtoReflect().SetUnknown(byTier[localityTier].encoded)
 		a.Endpoints = append(a.Endpoints, members)
 	}
 	placed.distribute(a)
@@ -139,9 +142,9 @@ func FitsSocket(path string) bool { return path != "" && len(path) <= MaxSocketP
 // appendHost appends the address and port of the endpoint for a port, and its health check, as fields of LbEndpoint.
 // appendHost and appendDetails write the same bytes as the encoder of the message, and faster: endpoints are most of
 // the work.
-func appendHost(b []byte, endpoint *model.Endpoint, port *model.Port, h *health) []byte {
+func appendHost(b []byte, endpoint *model.Endpoint, port *model.Port, check *health) []byte {
 	return appendMessage(b, 1, func(b []byte) []byte { // endpoint
-		return h.append(appendMessage(b, 1, func(b []byte) []byte { // address
+		return check.append(appendMessage(b, 1, func(b []byte) []byte { // address
 			if path, ok := strings.CutPrefix(endpoint.Address, UnixPrefix); ok {
 				return appendMessage(b, 2, func(b []byte) []byte { return appendString(b, 1, path) }) // pipe
 			}

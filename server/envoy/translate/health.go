@@ -41,13 +41,14 @@ type probe struct {
 }
 
 // healthOf returns the health check of the cluster of a port or subset.
-func (t *Translation) healthOf(p *model.Port, subset *networking.Subset, policy *networking.TrafficPolicy, client model.Profile,
-) (h *health) {
+func (t *Translation) healthOf(
+	port *model.Port, subset *networking.Subset, policy *networking.TrafficPolicy, client model.Profile,
+) (result *health) {
 	if client.Role == model.Proxyless {
 		return nil // gRPC clients have no health checks
 	}
 	groups := make(map[*model.WorkloadGroup]bool)
-	for _, endpoint := range p.Endpoints() {
+	for _, endpoint := range port.Endpoints() {
 		if endpoint.Group == nil || endpoint.Group.Spec.GetProbe() == nil || !selects(subset, &endpoint) {
 			continue
 		}
@@ -63,24 +64,24 @@ func (t *Translation) healthOf(p *model.Port, subset *networking.Subset, policy 
 		check, field, reason := probeOf(object.Spec.GetProbe())
 		switch {
 		case reason != "":
-		case check.check.GetGrpcHealthCheck() != nil && !speaksHTTP2(p, policy):
-			reason = p.Owner.FullName() + " has a port that does not speak HTTP/2, which Envoy needs for it"
+		case check.check.GetGrpcHealthCheck() != nil && !speaksHTTP2(port, policy):
+			reason = port.Owner.FullName() + " has a port that does not speak HTTP/2, which Envoy needs for it"
 		case check.tls && model.IsMutual(policy.GetTls()):
-			reason = p.Owner.FullName() + " is reached by mutual TLS, within which Envoy cannot probe by HTTPS"
-		case check.check != nil && h != nil && (check.tls != h.tls || !proto.Equal(check.check, h.check)):
-			field, reason = "", p.Owner.FullName()+" is checked as WorkloadGroup "+first+" says, which is older"
+			reason = port.Owner.FullName() + " is reached by mutual TLS, within which Envoy cannot probe by HTTPS"
+		case check.check != nil && result != nil && (check.tls != result.tls || !proto.Equal(check.check, result.check)):
+			field, reason = "", port.Owner.FullName()+" is checked as WorkloadGroup "+first+" says, which is older"
 		}
 		switch {
 		case reason != "":
 			t.Findings.Note(model.PlaceIn(object.Key, "spec.probe%s", field), "%s: its workloads are not checked", reason)
 		case check.check == nil: // package coverage reports it
-		case h == nil:
-			h, first = &health{check, map[*model.WorkloadGroup]probe{object: check}}, object.Key.FullName()
+		case result == nil:
+			result, first = &health{check, map[*model.WorkloadGroup]probe{object: check}}, object.Key.FullName()
 		default:
-			h.groups[object] = check
+			result.groups[object] = check
 		}
 	}
-	return h
+	return result
 }
 
 func speaksHTTP2(p *model.Port, policy *networking.TrafficPolicy) bool {
@@ -98,22 +99,25 @@ func probeOf(spec *networking.ReadinessProbe) (result probe, field, reason strin
 	seconds := func(n, unset int32) *durationpb.Duration {
 		return &durationpb.Duration{Seconds: int64(cmp.Or(n, unset))}
 	}
-	times := func(n int32) *wrapperspb.UInt32Value { return wrapperspb.UInt32(uint32(cmp.Or(n, 1))) } //nolint:gosec // not negative
+	times := func(n int32) *wrapperspb.UInt32Value {
+		return wrapperspb.UInt32(uint32(cmp.Or(n,
+			1)))
+	} //nolint:gosec // not negative
 	result.check = &corev3.HealthCheck{
 		Timeout: seconds(spec.GetTimeoutSeconds(), 1), Interval: seconds(spec.GetPeriodSeconds(), 10),
 		NoTrafficInterval: seconds(spec.GetPeriodSeconds(), 10), // Envoy's own is a minute
 		HealthyThreshold:  times(spec.GetSuccessThreshold()), UnhealthyThreshold: times(spec.GetFailureThreshold()),
 	}
-	switch m := spec.GetHealthCheckMethod().(type) {
+	switch method := spec.GetHealthCheckMethod().(type) {
 	case *networking.ReadinessProbe_HttpGet:
-		field, result.port, result.tls = ".httpGet", m.HttpGet.GetPort(), m.HttpGet.GetScheme() == "HTTPS"
+		field, result.port, result.tls = ".httpGet", method.HttpGet.GetPort(), method.HttpGet.GetScheme() == "HTTPS"
 		check := &corev3.HealthCheck_HttpHealthCheck{
-			Path: "/" + strings.TrimPrefix(m.HttpGet.GetPath(), "/"),
+			Path: "/" + strings.TrimPrefix(method.HttpGet.GetPath(), "/"),
 			// Istio takes statuses below 400. Envoy counts failures only for retriable statuses.
 			ExpectedStatuses:  []*typev3.Int64Range{{Start: http.StatusOK, End: http.StatusBadRequest}},
 			RetriableStatuses: []*typev3.Int64Range{{Start: 100, End: http.StatusOK}, {Start: http.StatusBadRequest, End: 600}},
 		}
-		for _, header := range m.HttpGet.GetHttpHeaders() {
+		for _, header := range method.HttpGet.GetHttpHeaders() {
 			switch {
 			case strings.EqualFold(header.GetName(), "host"):
 				result.host = cmp.Or(result.host, header.GetValue())
@@ -129,12 +133,12 @@ func probeOf(spec *networking.ReadinessProbe) (result probe, field, reason strin
 		check.Host = result.host // only for the validation: endpoints have the host
 		defer func() { check.Host = "" }()
 	case *networking.ReadinessProbe_TcpSocket:
-		field, result.port = ".tcpSocket", m.TcpSocket.GetPort()
+		field, result.port = ".tcpSocket", method.TcpSocket.GetPort()
 		result.check.HealthChecker = &corev3.HealthCheck_TcpHealthCheck_{TcpHealthCheck: &corev3.HealthCheck_TcpHealthCheck{}}
 	case *networking.ReadinessProbe_Grpc:
-		field, result.port = ".grpc", m.Grpc.GetPort()
+		field, result.port = ".grpc", method.Grpc.GetPort()
 		result.check.HealthChecker = &corev3.HealthCheck_GrpcHealthCheck_{
-			GrpcHealthCheck: &corev3.HealthCheck_GrpcHealthCheck{ServiceName: m.Grpc.GetService()},
+			GrpcHealthCheck: &corev3.HealthCheck_GrpcHealthCheck{ServiceName: method.Grpc.GetService()},
 		}
 	default:
 		return probe{}, "", "there is nothing to ask"
@@ -148,28 +152,29 @@ func probeOf(spec *networking.ReadinessProbe) (result probe, field, reason strin
 // apply adds the health check to a cluster. Probes use the transport socket of requests only if it has mutual TLS of
 // the mesh, which workloads may require. It is the last change of a cluster: the probes' transport socket must be the
 // first.
-func (h *health) apply(c *clusterv3.Cluster, policy *networking.TrafficPolicy, findings *model.Findings) {
+func (h *health) apply(cluster *clusterv3.Cluster, policy *networking.TrafficPolicy, findings *model.Findings) {
 	if h == nil {
 		return
 	}
-	if c.GetType() == clusterv3.Cluster_ORIGINAL_DST {
-		for g := range h.groups {
-			findings.Note(model.PlaceIn(g.Key, "spec.probe"),
-				"connections of cluster %s go to their original address, unchecked", c.GetName())
+	if cluster.GetType() == clusterv3.Cluster_ORIGINAL_DST {
+		for group := range h.groups {
+			findings.Note(model.PlaceIn(group.Key, "spec.probe"),
+				"connections of cluster %s go to their original address, unchecked", cluster.GetName())
 		}
 		return
 	}
 	check := proto.CloneOf(h.check)
-	c.HealthChecks = []*corev3.HealthCheck{check}
-	c.IgnoreHealthOnHostRemoval = true // a removed endpoint gets no requests, even if it answers probes
-	if c.GetEdsClusterConfig() != nil {
-		c.EdsClusterConfig.ServiceName += ";" + h.digest()
+	cluster.HealthChecks = []*corev3.HealthCheck{check}
+	cluster.IgnoreHealthOnHostRemoval = true // a removed endpoint gets no requests, even if it answers probes
+	if cluster.GetEdsClusterConfig() != nil {
+		cluster.EdsClusterConfig.ServiceName += ";" + h.digest()
 	}
-	if c.GetCommonLbConfig().GetHealthyPanicThreshold() == nil {
-		c.CommonLbConfig.HealthyPanicThreshold = &typev3.Percent{} // failing endpoints get no requests, even if all fail
+	if cluster.GetCommonLbConfig().GetHealthyPanicThreshold() == nil {
+		// Failing endpoints get no requests, even if all fail.
+		cluster.CommonLbConfig.HealthyPanicThreshold = &typev3.Percent{}
 	}
 	tls := policy.GetTls()
-	proxied := policy.GetProxyProtocol() != nil && !model.IsMutual(tls) && len(c.GetTransportSocketMatches()) == 0
+	proxied := policy.GetProxyProtocol() != nil && !model.IsMutual(tls) && len(cluster.GetTransportSocketMatches()) == 0
 	if !h.tls && !CanOriginate(tls) && !proxied {
 		return
 	}
@@ -177,10 +182,13 @@ func (h *health) apply(c *clusterv3.Cluster, policy *networking.TrafficPolicy, f
 	if h.tls {
 		socket = transportSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{}})
 	}
-	check.TransportSocketMatchCriteria = &structpb.Struct{Fields: map[string]*structpb.Value{"probe": structpb.NewBoolValue(true)}}
-	c.TransportSocketMatches = slices.Insert(c.GetTransportSocketMatches(), 0, &clusterv3.Cluster_TransportSocketMatch{
-		Name: "probe", Match: check.GetTransportSocketMatchCriteria(), TransportSocket: socket,
-	})
+	check.TransportSocketMatchCriteria = &structpb.Struct{
+		Fields: map[string]*structpb.Value{"probe": structpb.NewBoolValue(true)},
+	}
+	cluster.TransportSocketMatches = slices.Insert(cluster.GetTransportSocketMatches(), 0,
+		&clusterv3.Cluster_TransportSocketMatch{
+			Name: "probe", Match: check.GetTransportSocketMatchCriteria(), TransportSocket: socket,
+		})
 }
 
 // digest is part of the name of the endpoints. An endpoint with a changed check gets no requests for a period. So a

@@ -54,34 +54,36 @@ func matchesAll(m *routev3.RouteMatch) bool {
 	return m.GetPrefix() == "/" && len(m.GetHeaders())+len(m.GetQueryParameters())+len(m.GetDynamicMetadata()) == 0
 }
 
-func (w routeContext) route(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, place model.Place) *routev3.Route {
+func (w routeContext) route(
+	httpRoute *networking.HTTPRoute, match *networking.HTTPMatchRequest, place model.Place,
+) *routev3.Route {
 	route := &routev3.Route{
-		Name: r.GetName(), Match: routeMatch(m, w.client.Role == model.Ingress, w.rule.Derived.BySegment()),
-		StatPrefix: m.GetStatPrefix(),
+		Name: httpRoute.GetName(), Match: routeMatch(match, w.client.Role == model.Ingress, w.rule.Derived.BySegment()),
+		StatPrefix: match.GetStatPrefix(),
 		Metadata:   virtualServiceMetadata(w.rule.Key),
 	}
-	w.noteClaims(m, place)
-	if m.GetName() != "" {
-		route.Name += "." + m.GetName()
+	w.noteClaims(match, place)
+	if match.GetName() != "" {
+		route.Name += "." + match.GetName()
 	}
-	operations := headerOperations(r.GetHeaders())
+	operations := headerOperations(httpRoute.GetHeaders())
 	route.RequestHeadersToAdd, route.RequestHeadersToRemove = operations.requestAdd, operations.requestRemove
 	route.ResponseHeadersToAdd, route.ResponseHeadersToRemove = operations.responseAdd, operations.responseRemove
 	switch {
-	case r.GetRedirect() != nil:
-		route.Action = w.redirect(r.GetRedirect(), route.GetMatch())
-	case r.GetDirectResponse() != nil:
-		route.Action = directResponse(r.GetDirectResponse())
+	case httpRoute.GetRedirect() != nil:
+		route.Action = w.redirect(httpRoute.GetRedirect(), route.GetMatch())
+	case httpRoute.GetDirectResponse() != nil:
+		route.Action = directResponse(httpRoute.GetDirectResponse())
 	default:
-		w.forward(route, r, place, operations.authority)
+		w.forward(route, httpRoute, place, operations.authority)
 	}
 	route.Decorator = &routev3.Decorator{Operation: w.operation(route)}
 	filters := make(map[string]*anypb.Any)
-	if f := Fault(r.GetFault()); f != nil {
-		filters["envoy.filters.http.fault"] = model.ToAny(f)
+	if fault := Fault(httpRoute.GetFault()); fault != nil {
+		filters["envoy.filters.http.fault"] = model.ToAny(fault)
 	}
-	if c := r.GetCorsPolicy(); c != nil {
-		policy := w.cors(c, place)
+	if corsPolicy := httpRoute.GetCorsPolicy(); corsPolicy != nil {
+		policy := w.cors(corsPolicy, place)
 		if reason := model.Refused(policy); reason == "" {
 			filters["envoy.filters.http.cors"] = model.ToAny(policy)
 		} else {
@@ -117,18 +119,20 @@ func withoutPrefix(match *routev3.RouteMatch) *matcherv3.RegexMatchAndSubstitute
 }
 
 // forward makes a route that leads to clusters.
-func (w routeContext) forward(route *routev3.Route, r *networking.HTTPRoute, place model.Place, authority string) {
+func (w routeContext) forward(
+	route *routev3.Route, httpRoute *networking.HTTPRoute, place model.Place, authority string,
+) {
 	action := &routev3.RouteAction{}
-	setTimeout(action, r.GetTimeout(), w.client.Role)
+	setTimeout(action, httpRoute.GetTimeout(), w.client.Role)
 	if w.rule.Derived == model.DerivedGateway {
 		action.ClusterNotFoundResponseCode = routev3.RouteAction_INTERNAL_SERVER_ERROR
 	}
 	route.Action = &routev3.Route_Route{Route: action}
-	if httpRewrite := r.GetRewrite(); httpRewrite != nil {
-		if re := httpRewrite.GetUriRegexRewrite(); re != nil {
+	if httpRewrite := httpRoute.GetRewrite(); httpRewrite != nil {
+		if regex := httpRewrite.GetUriRegexRewrite(); regex != nil {
 			action.RegexRewrite = &matcherv3.RegexMatchAndSubstitute{
-				Pattern:      &matcherv3.RegexMatcher{Regex: re.GetMatch()},
-				Substitution: re.GetRewrite(),
+				Pattern:      &matcherv3.RegexMatcher{Regex: regex.GetMatch()},
+				Substitution: regex.GetRewrite(),
 			}
 		} else if w.rule.Derived == model.DerivedGateway && httpRewrite.GetUri() == "/" {
 			action.RegexRewrite = withoutPrefix(route.GetMatch())
@@ -145,94 +149,96 @@ func (w routeContext) forward(route *routev3.Route, r *networking.HTTPRoute, pla
 		}
 	}
 	rewriteHost(authority)
-	for m, share := range mirrors(r, place) {
+	for mirror, share := range mirrors(httpRoute, place) {
 		action.RequestMirrorPolicies = append(action.RequestMirrorPolicies, &routev3.RouteAction_RequestMirrorPolicy{
-			Cluster: w.cluster(m.to, m.Place), RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: share},
+			Cluster: w.cluster(mirror.to, mirror.Place), RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: share},
 			TraceSampled: wrapperspb.Bool(false),
 		})
 	}
 	hashed := false
-	hash := func(d *networking.Destination) {
-		if p := HashPolicy(w.policyOf(d).GetLoadBalancer().GetConsistentHash()); p != nil {
-			action.HashPolicy = append(action.HashPolicy, p)
-			hashed = len(r.GetRoute()) == 1
+	hash := func(target *networking.Destination) {
+		if hashPolicy := HashPolicy(w.policyOf(target).GetLoadBalancer().GetConsistentHash()); hashPolicy != nil {
+			action.HashPolicy = append(action.HashPolicy, hashPolicy)
+			hashed = len(httpRoute.GetRoute()) == 1
 		}
 	}
-	if len(r.GetRoute()) == 1 {
-		to := r.GetRoute()[0]
-		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: w.cluster(to.GetDestination(),
+	if len(httpRoute.GetRoute()) == 1 {
+		destination := httpRoute.GetRoute()[0]
+		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: w.cluster(destination.GetDestination(),
 			place.Subfield("route[0].destination"))}
-		ops := headerOperations(to.GetHeaders())
-		route.RequestHeadersToAdd = append(route.RequestHeadersToAdd, ops.requestAdd...)
-		route.RequestHeadersToRemove = append(route.RequestHeadersToRemove, ops.requestRemove...)
-		route.ResponseHeadersToAdd = append(route.ResponseHeadersToAdd, ops.responseAdd...)
-		route.ResponseHeadersToRemove = append(route.ResponseHeadersToRemove, ops.responseRemove...)
-		rewriteHost(ops.authority)
-		hash(to.GetDestination())
+		operations := headerOperations(destination.GetHeaders())
+		route.RequestHeadersToAdd = append(route.RequestHeadersToAdd, operations.requestAdd...)
+		route.RequestHeadersToRemove = append(route.RequestHeadersToRemove, operations.requestRemove...)
+		route.ResponseHeadersToAdd = append(route.ResponseHeadersToAdd, operations.responseAdd...)
+		route.ResponseHeadersToRemove = append(route.ResponseHeadersToRemove, operations.responseRemove...)
+		rewriteHost(operations.authority)
+		hash(destination.GetDestination())
 	} else {
 		weighted := &routev3.WeightedCluster{}
-		for i, to := range r.GetRoute() {
-			if to.GetWeight() == 0 {
+		for i, destination := range httpRoute.GetRoute() {
+			if destination.GetWeight() == 0 {
 				continue // as in Istio, it gets no requests
 			}
-			ops := headerOperations(to.GetHeaders())
+			operations := headerOperations(destination.GetHeaders())
 			part := &routev3.WeightedCluster_ClusterWeight{
-				Name:                w.cluster(to.GetDestination(), place.Subfield("route[%d].destination", i)),
-				Weight:              wrapperspb.UInt32(uint32(to.GetWeight())),
-				RequestHeadersToAdd: ops.requestAdd, RequestHeadersToRemove: ops.requestRemove,
-				ResponseHeadersToAdd: ops.responseAdd, ResponseHeadersToRemove: ops.responseRemove,
+				Name:                w.cluster(destination.GetDestination(), place.Subfield("route[%d].destination", i)),
+				Weight:              wrapperspb.UInt32(uint32(destination.GetWeight())),
+				RequestHeadersToAdd: operations.requestAdd, RequestHeadersToRemove: operations.requestRemove,
+				ResponseHeadersToAdd: operations.responseAdd, ResponseHeadersToRemove: operations.responseRemove,
 			}
-			if ops.authority != "" {
-				part.HostRewriteSpecifier = &routev3.WeightedCluster_ClusterWeight_HostRewriteLiteral{HostRewriteLiteral: ops.authority}
+			if operations.authority != "" {
+				part.HostRewriteSpecifier = &routev3.WeightedCluster_ClusterWeight_HostRewriteLiteral{
+					HostRewriteLiteral: operations.authority,
+				}
 			}
 			weighted.Clusters = append(weighted.Clusters, part)
-			hash(to.GetDestination())
+			hash(destination.GetDestination())
 		}
 		model.ScaleWeights(weighted.GetClusters())
 		action.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: weighted}
 	}
-	action.RetryPolicy = retries(r.GetRetries(), hashed)
+	action.RetryPolicy = retries(httpRoute.GetRetries(), hashed)
 }
 
 // HashPolicy returns the hash policy, or nil if there is none or Envoy would reject it.
 func HashPolicy(hash *networking.LoadBalancerSettings_ConsistentHashLB) *routev3.RouteAction_HashPolicy {
-	p := &routev3.RouteAction_HashPolicy{}
+	policy := &routev3.RouteAction_HashPolicy{}
 	switch key := hash.GetHashKey().(type) {
 	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpHeaderName:
-		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_Header_{
+		policy.PolicySpecifier = &routev3.RouteAction_HashPolicy_Header_{
 			Header: &routev3.RouteAction_HashPolicy_Header{HeaderName: key.HttpHeaderName},
 		}
 	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpCookie:
-		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_Cookie_{Cookie: &routev3.RouteAction_HashPolicy_Cookie{
+		policy.PolicySpecifier = &routev3.RouteAction_HashPolicy_Cookie_{Cookie: &routev3.RouteAction_HashPolicy_Cookie{
 			Name: key.HttpCookie.GetName(), Ttl: model.Shortened(key.HttpCookie.GetTtl()), Path: key.HttpCookie.GetPath(),
 		}}
 	case *networking.LoadBalancerSettings_ConsistentHashLB_UseSourceIp:
-		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_ConnectionProperties_{
+		policy.PolicySpecifier = &routev3.RouteAction_HashPolicy_ConnectionProperties_{
 			ConnectionProperties: &routev3.RouteAction_HashPolicy_ConnectionProperties{SourceIp: key.UseSourceIp},
 		}
 	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpQueryParameterName:
-		p.PolicySpecifier = &routev3.RouteAction_HashPolicy_QueryParameter_{
+		policy.PolicySpecifier = &routev3.RouteAction_HashPolicy_QueryParameter_{
 			QueryParameter: &routev3.RouteAction_HashPolicy_QueryParameter{Name: key.HttpQueryParameterName},
 		}
 	default:
 		return nil
 	}
-	if model.Refused(p) != "" {
+	if model.Refused(policy) != "" {
 		return nil
 	}
-	return p
+	return policy
 }
 
 // operation names the route in traces: cluster host and port if there is one, else the VirtualService, and the path.
 func (w routeContext) operation(route *routev3.Route) string {
 	path := "/*"
-	switch p := route.GetMatch().GetPathSpecifier().(type) {
+	switch specifier := route.GetMatch().GetPathSpecifier().(type) {
 	case *routev3.RouteMatch_Prefix:
-		path = p.Prefix + "*"
+		path = specifier.Prefix + "*"
 	case *routev3.RouteMatch_Path:
-		path = p.Path
+		path = specifier.Path
 	case *routev3.RouteMatch_SafeRegex:
-		path = p.SafeRegex.GetRegex()
+		path = specifier.SafeRegex.GetRegex()
 	}
 	if parts := strings.Split(route.GetRoute().GetCluster(), "|"); len(parts) == 4 {
 		return parts[3] + ":" + parts[1] + path
@@ -242,44 +248,44 @@ func (w routeContext) operation(route *routev3.Route) string {
 
 // retries returns the retry policy of a route, with Istio's defaults; nil for none. With a hash policy and a single
 // destination, retries do not avoid earlier hosts, unless retryIgnorePreviousHosts is true.
-func retries(httpRetry *networking.HTTPRetry, hashed bool) *routev3.RetryPolicy {
+func retries(settings *networking.HTTPRetry, hashed bool) *routev3.RetryPolicy {
 	retryPolicy := defaultRetries()
 	if hashed {
 		retryPolicy.RetryHostPredicate = nil
 	}
-	if httpRetry == nil {
+	if settings == nil {
 		return retryPolicy
 	}
-	if httpRetry.GetAttempts() <= 0 {
+	if settings.GetAttempts() <= 0 {
 		return nil
 	}
-	retryPolicy.NumRetries = wrapperspb.UInt32(uint32(httpRetry.GetAttempts()))
-	if httpRetry.GetRetryOn() != "" {
-		var on []string
-		for part := range strings.SplitSeq(httpRetry.GetRetryOn(), ",") {
+	retryPolicy.NumRetries = wrapperspb.UInt32(uint32(settings.GetAttempts()))
+	if settings.GetRetryOn() != "" {
+		var conditions []string
+		for part := range strings.SplitSeq(settings.GetRetryOn(), ",") {
 			part = strings.TrimSpace(part)
 			if code, err := strconv.ParseUint(part, 10, 32); err == nil {
 				retryPolicy.RetriableStatusCodes = append(retryPolicy.RetriableStatusCodes, uint32(code))
 			} else if part != "" {
-				on = append(on, part)
+				conditions = append(conditions, part)
 			}
 		}
-		if len(retryPolicy.GetRetriableStatusCodes()) > 0 && !slices.Contains(on, "retriable-status-codes") {
-			on = append(on, "retriable-status-codes")
+		if len(retryPolicy.GetRetriableStatusCodes()) > 0 && !slices.Contains(conditions, "retriable-status-codes") {
+			conditions = append(conditions, "retriable-status-codes")
 		}
-		retryPolicy.RetryOn = strings.Join(on, ",")
+		retryPolicy.RetryOn = strings.Join(conditions, ",")
 	}
-	retryPolicy.PerTryTimeout = httpRetry.GetPerTryTimeout()
-	if ignore := httpRetry.GetRetryIgnorePreviousHosts(); ignore != nil && !ignore.GetValue() {
+	retryPolicy.PerTryTimeout = settings.GetPerTryTimeout()
+	if ignore := settings.GetRetryIgnorePreviousHosts(); ignore != nil && !ignore.GetValue() {
 		retryPolicy.RetryHostPredicate = nil
 	} else if ignore.GetValue() {
 		retryPolicy.RetryHostPredicate = defaultRetries().GetRetryHostPredicate()
 	}
-	if httpRetry.GetRetryRemoteLocalities().GetValue() {
+	if settings.GetRetryRemoteLocalities().GetValue() {
 		retryPolicy.RetryPriority = otherPriorities()
 	}
-	if b := httpRetry.GetBackoff(); b != nil {
-		retryPolicy.RetryBackOff = &routev3.RetryPolicy_RetryBackOff{BaseInterval: b}
+	if backoff := settings.GetBackoff(); backoff != nil {
+		retryPolicy.RetryBackOff = &routev3.RetryPolicy_RetryBackOff{BaseInterval: backoff}
 	}
 	return retryPolicy
 }
@@ -291,29 +297,33 @@ type operations struct {
 	authority                     string // replaces the host
 }
 
-func headerOperations(h *networking.Headers) (o operations) {
-	o.requestAdd = append(addHeaders(h.GetRequest().GetSet(), corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD),
-		addHeaders(h.GetRequest().GetAdd(), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)...)
-	o.responseAdd = append(addHeaders(h.GetResponse().GetSet(), corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD),
-		addHeaders(h.GetResponse().GetAdd(), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)...)
-	o.requestRemove = slices.DeleteFunc(slices.Clone(h.GetRequest().GetRemove()), isInternal)
-	o.responseRemove = slices.DeleteFunc(slices.Clone(h.GetResponse().GetRemove()), isInternal)
-	for _, headers := range []map[string]string{h.GetRequest().GetAdd(), h.GetRequest().GetSet()} {
+func headerOperations(settings *networking.Headers) (result operations) {
+	result.requestAdd = append(addHeaders(settings.GetRequest().GetSet(),
+		corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD),
+		addHeaders(settings.GetRequest().GetAdd(), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)...)
+	result.responseAdd = append(addHeaders(settings.GetResponse().GetSet(),
+		corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD),
+		addHeaders(settings.GetResponse().GetAdd(), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)...)
+	result.requestRemove = slices.DeleteFunc(slices.Clone(settings.GetRequest().GetRemove()), isInternal)
+	result.responseRemove = slices.DeleteFunc(slices.Clone(settings.GetResponse().GetRemove()), isInternal)
+	for _, headers := range []map[string]string{settings.GetRequest().GetAdd(), settings.GetRequest().GetSet()} {
 		for _, name := range slices.Sorted(maps.Keys(headers)) {
 			if strings.EqualFold(name, ":authority") || strings.EqualFold(name, "host") {
-				o.authority = headers[name]
+				result.authority = headers[name]
 			}
 		}
 	}
-	return o
+	return result
 }
 
-func addHeaders(headers map[string]string, how corev3.HeaderValueOption_HeaderAppendAction) (list []*corev3.HeaderValueOption) {
+func addHeaders(
+	headers map[string]string, action corev3.HeaderValueOption_HeaderAppendAction,
+) (list []*corev3.HeaderValueOption) {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		if !isInternal(name) && model.IsFormat(headers[name]) {
 			list = append(list, &corev3.HeaderValueOption{
 				Header:       &corev3.HeaderValue{Key: name, Value: headers[name]},
-				AppendAction: how,
+				AppendAction: action,
 			})
 		}
 	}

@@ -119,15 +119,15 @@ const (
 
 // inboundChains are the filter chains for HTTP, for other protocols, and for protocols that Envoy detects, with the
 // matches and in the order of istiod.
-var inboundChains = map[model.MutualTLS]struct{ http, other, unknown []inboundChain }{
+var inboundChains = map[model.MutualTLS]struct{ http, tcp, unknown []inboundChain }{
 	model.Strict: {
 		http:    []inboundChain{{true, nil, overTLS, true}},
-		other:   []inboundChain{{false, nil, overTLS, true}},
+		tcp:     []inboundChain{{false, nil, overTLS, true}},
 		unknown: []inboundChain{{true, mutualHTTP, overTLS, true}, {false, nil, overTLS, true}},
 	},
 	model.Permissive: {
-		http:  []inboundChain{{true, mutualAll, overTLS, true}, {true, nil, inClear, false}},
-		other: []inboundChain{{false, mutualAll, overTLS, true}, {false, nil, overTLS, false}, {false, nil, inClear, false}},
+		http: []inboundChain{{true, mutualAll, overTLS, true}, {true, nil, inClear, false}},
+		tcp:  []inboundChain{{false, mutualAll, overTLS, true}, {false, nil, overTLS, false}, {false, nil, inClear, false}},
 		unknown: []inboundChain{
 			{true, mutualHTTP, overTLS, true},
 			{true, plainHTTP, inClear, false},
@@ -138,16 +138,16 @@ var inboundChains = map[model.MutualTLS]struct{ http, other, unknown []inboundCh
 	},
 	model.Disabled: {
 		http:    []inboundChain{{true, nil, inClear, false}},
-		other:   []inboundChain{{false, nil, inClear, false}},
+		tcp:     []inboundChain{{false, nil, inClear, false}},
 		unknown: []inboundChain{{true, plainHTTP, inClear, false}, {false, nil, inClear, false}},
 	},
 }
 
 // portChains returns the filter chains of a port, 0 for all ports without chains. If TLS is required and has no
 // certificate, connections are refused.
-func (t *Translation) portChains(view *model.View, w *model.WorkloadPort) (filterChains []*listenerv3.FilterChain) {
+func (t *Translation) portChains(view *model.View, port *model.WorkloadPort) (filterChains []*listenerv3.FilterChain) {
 	mode := view.Security.Mutual
-	if portMode, isSet := view.Security.MutualByPort[w.Target]; isSet {
+	if portMode, isSet := view.Security.MutualByPort[port.Target]; isSet {
 		mode = portMode
 	}
 	var http, transportSocket *corev3.TransportSocket
@@ -159,30 +159,30 @@ func (t *Translation) portChains(view *model.View, w *model.WorkloadPort) (filte
 		mode = model.Disabled
 	}
 	matches := inboundChains[mode].unknown
-	switch w.Protocol {
+	switch port.Protocol {
 	case "":
 	case "tcp":
-		matches = inboundChains[mode].other
+		matches = inboundChains[mode].tcp
 	default:
 		matches = inboundChains[mode].http
 	}
-	switch serverTLSSettings := w.Ingress.GetTls(); {
+	switch serverTLSSettings := port.Ingress.GetTls(); {
 	case mode == model.Strict && http == nil:
-		return []*listenerv3.FilterChain{refusing("refused", w.Target)}
+		return []*listenerv3.FilterChain{refusing("refused", port.Target)}
 	case serverTLSSettings == nil:
 	case mode != model.Disabled:
-		t.Findings.Note(w.Place.Subfield("tls"), "TLS ends there only where PeerAuthentication disables mutual TLS")
+		t.Findings.Note(port.Place.Subfield("tls"), "TLS ends there only where PeerAuthentication disables mutual TLS")
 	case !canTerminate(serverTLSSettings):
-		t.Findings.Note(w.Place.Subfield("tls"), "there is no certificate for it: connections are refused")
-		return []*listenerv3.FilterChain{refusing("refused", w.Target)}
+		t.Findings.Note(port.Place.Subfield("tls"), "there is no certificate for it: connections are refused")
+		return []*listenerv3.FilterChain{refusing("refused", port.Target)}
 	default:
 		http = t.downstreamTLS(serverTLSSettings, view.Client, view.Security.Domains, []string{"h2", "http/1.1"})
-		transportSocket, matches = http, []inboundChain{{w.Protocol != "tcp", nil, overTLS, true}}
+		transportSocket, matches = http, []inboundChain{{port.Protocol != "tcp", nil, overTLS, true}}
 	}
-	for _, m := range matches {
-		filterChain := inboundFilters(view, m, w)
-		if m.terminates {
-			if filterChain.TransportSocket = transportSocket; m.http {
+	for _, match := range matches {
+		filterChain := inboundFilters(view, match, port)
+		if match.terminates {
+			if filterChain.TransportSocket = transportSocket; match.http {
 				filterChain.TransportSocket = http
 			}
 		}
@@ -222,50 +222,52 @@ func refusing(name string, port uint32) *listenerv3.FilterChain {
 }
 
 // inboundFilters returns a filter chain of connections to a port.
-func inboundFilters(view *model.View, m inboundChain, workloadPort *model.WorkloadPort) *listenerv3.FilterChain {
-	c := &listenerv3.FilterChain{Name: virtualInbound, FilterChainMatch: &listenerv3.FilterChainMatch{
-		TransportProtocol: m.transport, ApplicationProtocols: m.protocols,
+func inboundFilters(view *model.View, match inboundChain, port *model.WorkloadPort) *listenerv3.FilterChain {
+	filterChain := &listenerv3.FilterChain{Name: virtualInbound, FilterChainMatch: &listenerv3.FilterChainMatch{
+		TransportProtocol: match.transport, ApplicationProtocols: match.protocols,
 	}}
-	if workloadPort.Target != 0 {
-		c.FilterChainMatch.DestinationPort = wrapperspb.UInt32(workloadPort.Target)
+	if port.Target != 0 {
+		filterChain.FilterChainMatch.DestinationPort = wrapperspb.UInt32(port.Target)
 	}
 	cluster, stats := model.InboundPassthrough, model.InboundPassthrough
 	switch {
-	case workloadPort.Address != "":
-		c.Name = model.ListenerName(workloadPort.Address, workloadPort.Target)
-		cluster, stats = model.InboundName(workloadPort.Target), "inbound_"+c.GetName()
-		if workloadPort.Ingress != nil {
-			c.Metadata = istioMetadata(map[string]*structpb.Value{"config": configValue("sidecar", workloadPort.Place.Object)})
+	case port.Address != "":
+		filterChain.Name = model.ListenerName(port.Address, port.Target)
+		cluster, stats = model.InboundName(port.Target), "inbound_"+filterChain.GetName()
+		if port.Ingress != nil {
+			filterChain.Metadata = istioMetadata(map[string]*structpb.Value{"config": configValue("sidecar", port.Place.Object)})
 		}
-	case m.http:
-		c.Name += "-catchall-http"
+	case match.http:
+		filterChain.Name += "-catchall-http"
 	}
-	c.Filters = append(slices.Clip(view.Security.TCP), tcpProxy(cluster, view.Observability))
-	if m.http {
-		c.Filters = managed(inboundManager(view, stats, cluster, workloadPort)).GetFilters()
+	filterChain.Filters = append(slices.Clip(view.Security.TCP), tcpProxy(cluster, view.Observability))
+	if match.http {
+		filterChain.Filters = managed(inboundManager(view, stats, cluster, port)).GetFilters()
 	}
-	c.Filters = extend.WithPlugins(view.Patches, c.GetFilters(), typev1beta1.WorkloadMode_SERVER, workloadPort.Target)
-	return c
+	filterChain.Filters = extend.WithPlugins(view.Patches, filterChain.GetFilters(), typev1beta1.WorkloadMode_SERVER,
+		port.Target)
+	return filterChain
 }
 
 // inboundManager returns the manager of requests that come to the workload.
-func inboundManager(view *model.View, stats, cluster string, w *model.WorkloadPort) *hcmv3.HttpConnectionManager {
-	m := httpManager(model.StatName(stats), "", view.Observability)
-	m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: inboundRoutes(cluster, w)}
-	m.ServerName = "istio-envoy"
-	m.ForwardClientCertDetails = hcmv3.HttpConnectionManager_APPEND_FORWARD
-	m.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{
+func inboundManager(view *model.View, stats, cluster string, port *model.WorkloadPort) *hcmv3.HttpConnectionManager {
+	manager := httpManager(model.StatName(stats), "", view.Observability)
+	manager.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: inboundRoutes(cluster, port)}
+	manager.ServerName = "istio-envoy"
+	manager.ForwardClientCertDetails = hcmv3.HttpConnectionManager_APPEND_FORWARD
+	manager.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{
 		Subject: wrapperspb.Bool(true), Uri: true, Dns: true,
 	}
-	if isHTTP2(w.Protocol) {
-		m.Http2ProtocolOptions = &corev3.Http2ProtocolOptions{}
+	if isHTTP2(port.Protocol) {
+		manager.Http2ProtocolOptions = &corev3.Http2ProtocolOptions{}
 	}
-	if w.Protocol == "grpc-web" {
-		m.HttpFilters = append([]*hcmv3.HttpFilter{model.HTTPFilter("envoy.filters.http.grpc_web", &grpcwebv3.GrpcWeb{})},
-			m.GetHttpFilters()...)
+	if port.Protocol == "grpc-web" {
+		manager.HttpFilters = append([]*hcmv3.HttpFilter{model.HTTPFilter("envoy.filters.http.grpc_web",
+			&grpcwebv3.GrpcWeb{})},
+			manager.GetHttpFilters()...)
 	}
-	secureHTTP(view, m, typev1beta1.WorkloadMode_SERVER, w.Target)
-	return m
+	secureHTTP(view, manager, typev1beta1.WorkloadMode_SERVER, port.Target)
+	return manager
 }
 
 func isHTTP2(protocol string) bool { return protocol == "http2" || strings.HasPrefix(protocol, "grpc") }
@@ -307,11 +309,11 @@ func inboundListener(name string, address *corev3.Address, chains []*listenerv3.
 // inspectors returns the listener filters that detect TLS and HTTP, for the ports where the match of a chain needs
 // them: a connection to a port where the server speaks first would wait for them.
 func inspectors(chains []*listenerv3.FilterChain) (filters []*listenerv3.ListenerFilter) {
-	add := func(f *listenerv3.ListenerFilter, needs func(*listenerv3.FilterChainMatch) bool) {
+	add := func(filter *listenerv3.ListenerFilter, needs func(*listenerv3.FilterChainMatch) bool) {
 		needed := make(map[uint32]bool) // by port; 0 is all ports without chains of their own
-		for _, c := range chains {
-			port := c.GetFilterChainMatch().GetDestinationPort().GetValue()
-			needed[port] = needed[port] || needs(c.GetFilterChainMatch())
+		for _, chain := range chains {
+			port := chain.GetFilterChainMatch().GetDestinationPort().GetValue()
+			needed[port] = needed[port] || needs(chain.GetFilterChainMatch())
 		}
 		var exceptions []*listenerv3.ListenerFilterChainMatchPredicate
 		for _, port := range slices.Sorted(maps.Keys(needed)) {
@@ -327,22 +329,24 @@ func inspectors(chains []*listenerv3.FilterChain) (filters []*listenerv3.Listene
 		case len(exceptions) == 0 && !needed[0]:
 			return
 		case len(exceptions) == 1:
-			f.FilterDisabled = exceptions[0]
+			filter.FilterDisabled = exceptions[0]
 		case len(exceptions) > 1:
-			f.FilterDisabled = &listenerv3.ListenerFilterChainMatchPredicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_OrMatch{
-				OrMatch: &listenerv3.ListenerFilterChainMatchPredicate_MatchSet{Rules: exceptions},
-			}}
-		}
-		if !needed[0] { // the filter runs only on the exceptions
-			f.FilterDisabled = &listenerv3.ListenerFilterChainMatchPredicate{
-				Rule: &listenerv3.ListenerFilterChainMatchPredicate_NotMatch{NotMatch: f.GetFilterDisabled()},
+			filter.FilterDisabled = &listenerv3.ListenerFilterChainMatchPredicate{
+				Rule: &listenerv3.ListenerFilterChainMatchPredicate_OrMatch{
+					OrMatch: &listenerv3.ListenerFilterChainMatchPredicate_MatchSet{Rules: exceptions},
+				},
 			}
 		}
-		filters = append(filters, f)
+		if !needed[0] { // the filter runs only on the exceptions
+			filter.FilterDisabled = &listenerv3.ListenerFilterChainMatchPredicate{
+				Rule: &listenerv3.ListenerFilterChainMatchPredicate_NotMatch{NotMatch: filter.GetFilterDisabled()},
+			}
+		}
+		filters = append(filters, filter)
 	}
-	add(inspectTLS(), func(m *listenerv3.FilterChainMatch) bool { return m.GetTransportProtocol() == overTLS })
-	add(inspectHTTP(), func(m *listenerv3.FilterChainMatch) bool {
-		return slices.Equal(m.GetApplicationProtocols(), plainHTTP)
+	add(inspectTLS(), func(match *listenerv3.FilterChainMatch) bool { return match.GetTransportProtocol() == overTLS })
+	add(inspectHTTP(), func(match *listenerv3.FilterChainMatch) bool {
+		return slices.Equal(match.GetApplicationProtocols(), plainHTTP)
 	})
 	return filters
 }
@@ -351,53 +355,54 @@ func inspectors(chains []*listenerv3.FilterChain) (filters []*listenerv3.Listene
 const neverCleaned = time.Duration((math.MaxInt64-999999999)/(1000*1000*1000)) * time.Second
 
 // inboundCluster returns the cluster of a port of the workload.
-func inboundCluster(view *model.View, workloadPort *model.WorkloadPort) *clusterv3.Cluster {
-	name := model.InboundName(workloadPort.Target)
-	c := &clusterv3.Cluster{
+func inboundCluster(view *model.View, port *model.WorkloadPort) *clusterv3.Cluster {
+	name := model.InboundName(port.Target)
+	cluster := &clusterv3.Cluster{
 		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout),
 		CircuitBreakers: unlimited(),
-		CommonLbConfig:  &clusterv3.Cluster_CommonLbConfig{}, Metadata: inboundMetadata(view, workloadPort),
+		CommonLbConfig:  &clusterv3.Cluster_CommonLbConfig{}, Metadata: inboundMetadata(view, port),
 	}
-	endpoint := workloadPort.Endpoint
-	if workloadPort.Ingress == nil && view.Inbound.Localhost {
-		endpoint = model.HostPort(model.Localhost, workloadPort.Target)
+	endpoint := port.Endpoint
+	if port.Ingress == nil && view.Inbound.Localhost {
+		endpoint = model.HostPort(model.Localhost, port.Target)
 	}
 	host, address := inboundAddress(endpoint)
 	if address == nil {
-		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
-		c.LbPolicy, c.CleanupInterval = clusterv3.Cluster_CLUSTER_PROVIDED, durationpb.New(neverCleaned)
+		cluster.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
+		cluster.LbPolicy, cluster.CleanupInterval = clusterv3.Cluster_CLUSTER_PROVIDED, durationpb.New(neverCleaned)
 	} else {
-		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
-		c.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{{
-			LbEndpoints: []*endpointv3.LbEndpoint{{
-				HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address}},
-			}},
-		}}}
+		cluster.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
+		cluster.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: name,
+			Endpoints: []*endpointv3.LocalityLbEndpoints{{
+				LbEndpoints: []*endpointv3.LbEndpoint{{
+					HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address}},
+				}},
+			}}}
 	}
 	if host != model.Localhost && host != "::1" {
-		c.UpstreamBindConfig = fromLoop()
+		cluster.UpstreamBindConfig = fromLoop()
 	}
 	var options *httpv3.HttpProtocolOptions
 	switch {
-	case isHTTP2(workloadPort.Protocol):
+	case isHTTP2(port.Protocol):
 		options = http2()
-	case workloadPort.Protocol == "":
+	case port.Protocol == "":
 		options = &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: asDownstream()}
 	}
-	on := workloadPort.Policy.On(workloadPort.Number, nil)
+	portPolicy := port.Policy.On(port.Number, nil)
 	policy := &networking.TrafficPolicy{
-		ConnectionPool: cmp.Or(workloadPort.Pool, on.GetConnectionPool()),
-		RetryBudget:    on.GetRetryBudget(),
+		ConnectionPool: cmp.Or(port.Pool, portPolicy.GetConnectionPool()),
+		RetryBudget:    portPolicy.GetRetryBudget(),
 	}
 	if policy.GetConnectionPool().GetHttp() != nil {
 		policy.ConnectionPool = proto.CloneOf(policy.GetConnectionPool())
 		// The setting is for clients.
 		policy.ConnectionPool.Http.H2UpgradePolicy = networking.ConnectionPoolSettings_HTTPSettings_DEFAULT
 	}
-	if options = apply(policy, c, options); options != nil {
-		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{HTTPOptions: model.ToAny(options)}
+	if options = apply(policy, cluster, options); options != nil {
+		cluster.TypedExtensionProtocolOptions = map[string]*anypb.Any{HTTPOptions: model.ToAny(options)}
 	}
-	return c
+	return cluster
 }
 
 // inboundAddress returns the address of the workload, or nil for the original address of connections.
@@ -421,13 +426,14 @@ func fromLoop() *corev3.BindConfig {
 }
 
 // inboundMetadata names the services of a port, and the rule of its first service.
-func inboundMetadata(v *model.View, w *model.WorkloadPort) *corev3.Metadata {
+func inboundMetadata(view *model.View, port *model.WorkloadPort) *corev3.Metadata {
 	fields := make(map[string]*structpb.Value)
-	if len(w.Hosts) > 0 && !w.External {
-		fields["services"] = servicesValue(v.Client.Namespace, w.Hosts...)
+	if len(port.Hosts) > 0 && !port.External {
+		fields["services"] = servicesValue(view.Client.Namespace, port.Hosts...)
 	}
-	if w.Policy.Name != "" {
-		fields["config"] = configValue("destination-rule", resource.Key{Namespace: w.Policy.Namespace, Name: w.Policy.Name})
+	if port.Policy.Name != "" {
+		fields["config"] = configValue("destination-rule",
+			resource.Key{Namespace: port.Policy.Namespace, Name: port.Policy.Name})
 	}
 	if len(fields) == 0 {
 		return nil

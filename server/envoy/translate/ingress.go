@@ -87,11 +87,11 @@ func (g *gatewayHost) add(view *model.View, server *model.Server, client model.P
 		if !server.Bound(rule, client) || !server.Serves(rule, view.Host) {
 			continue
 		}
-		w := routeContext{
+		context := routeContext{
 			view: view, rule: rule, client: client, port: server.GetPort().GetNumber(), gateway: server.Gateway.Key.FullName(),
 			findings: findings, tls: server.GetTls() != nil,
 		}
-		routes := w.routes()
+		routes := context.routes()
 		if len(routes) == 0 {
 			continue
 		}
@@ -237,34 +237,35 @@ func (t *Translation) serverChains(
 			return nil
 		}
 		if server.Kind == model.ServerHTTPS {
-			c := httpChain(server, view)
+			connection := httpChain(server, view)
 			if len(match.GetServerNames()) > 0 {
-				c.FilterChainMatch = match
+				connection.FilterChainMatch = match
 			}
-			c.TransportSocket = t.downstreamTLS(server.GetTls(), client, view.Security.Domains, []string{"h2", "http/1.1"})
-			return []*listenerv3.FilterChain{c}
+			connection.TransportSocket = t.downstreamTLS(server.GetTls(), client, view.Security.Domains,
+				[]string{"h2", "http/1.1"})
+			return []*listenerv3.FilterChain{connection}
 		}
-		to := l4Route{stats: model.BlackHole, to: []share{{model.BlackHole, 1}}}
+		route := l4Route{stats: model.BlackHole, to: []share{{model.BlackHole, 1}}}
 		if routes := connections(server, view, client, &t.Findings, routeContext.tcpRoutes); len(routes) > 0 {
-			to = routes[0]
-			for _, r := range routes[1:] {
-				t.Findings.Note(r.place, "other routes already take all its connections")
+			route = routes[0]
+			for _, ignored := range routes[1:] {
+				t.Findings.Note(ignored.place, "other routes already take all its connections")
 			}
 		}
 		chains = append(chains, &listenerv3.FilterChain{
 			FilterChainMatch: match, TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
 			TransportSocket: t.downstreamTLS(server.GetTls(), client, view.Security.Domains, nil),
-			Filters:         append(slices.Clip(secured), to.proxy(view.Observability)),
+			Filters:         append(slices.Clip(secured), route.proxy(view.Observability)),
 		})
 	case model.ServerPass, model.ServerTCP:
 		routesOf := routeContext.tcpRoutes
 		if server.Kind == model.ServerPass {
 			routesOf = routeContext.tlsRoutes
 		}
-		for _, c := range connections(server, view, client, &t.Findings, routesOf) {
-			if f := c.filterChain(used, view.Observability, &t.Findings); f != nil {
-				f.Filters = slices.Concat(secured, f.GetFilters())
-				chains = append(chains, f)
+		for _, connection := range connections(server, view, client, &t.Findings, routesOf) {
+			if chain := connection.filterChain(used, view.Observability, &t.Findings); chain != nil {
+				chain.Filters = slices.Concat(secured, chain.GetFilters())
+				chains = append(chains, chain)
 			}
 		}
 	}
@@ -292,17 +293,18 @@ func connections(server *model.Server, view *model.View, client model.Profile, f
 	return routes
 }
 
-func httpChain(s *model.Server, v *model.View) *listenerv3.FilterChain {
-	m := httpManager(model.StatName("outbound_"+model.ListenerName(s.Bind, s.GetPort().GetNumber())), s.Route,
-		v.Observability)
-	secureHTTP(v, m, typev1beta1.WorkloadMode_CLIENT, s.GetPort().GetNumber())
-	m.UseRemoteAddress = wrapperspb.Bool(true)
-	m.HttpProtocolOptions = &corev3.Http1ProtocolOptions{}
-	m.ServerName = "istio-envoy"
-	m.ForwardClientCertDetails = hcmv3.HttpConnectionManager_SANITIZE_SET
-	m.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{
+func httpChain(server *model.Server, view *model.View) *listenerv3.FilterChain {
+	manager := httpManager(model.StatName("outbound_"+model.ListenerName(server.Bind, server.GetPort().GetNumber())),
+		server.Route,
+		view.Observability)
+	secureHTTP(view, manager, typev1beta1.WorkloadMode_CLIENT, server.GetPort().GetNumber())
+	manager.UseRemoteAddress = wrapperspb.Bool(true)
+	manager.HttpProtocolOptions = &corev3.Http1ProtocolOptions{}
+	manager.ServerName = "istio-envoy"
+	manager.ForwardClientCertDetails = hcmv3.HttpConnectionManager_SANITIZE_SET
+	manager.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{
 		Subject: wrapperspb.Bool(true), Cert: true,
 		Dns: true, Uri: true,
 	}
-	return managed(m)
+	return managed(manager)
 }

@@ -57,27 +57,29 @@ func (r l4Route) equal(o l4Route) bool {
 }
 
 func (r l4Route) proxy(seen *model.Observation) *listenerv3.Filter {
-	p := &tcpv3.TcpProxy{StatPrefix: r.stats, AccessLog: telemetry.ConnectionLogs(seen)}
+	proxy := &tcpv3.TcpProxy{StatPrefix: r.stats, AccessLog: telemetry.ConnectionLogs(seen)}
 	if len(r.to) == 1 {
-		p.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: r.to[0].cluster}
+		proxy.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: r.to[0].cluster}
 	} else {
 		weighted := &tcpv3.TcpProxy_WeightedCluster{}
-		for _, s := range r.to {
+		for _, target := range r.to {
 			weighted.Clusters = append(weighted.Clusters,
-				&tcpv3.TcpProxy_WeightedCluster_ClusterWeight{Name: s.cluster, Weight: s.weight})
+				&tcpv3.TcpProxy_WeightedCluster_ClusterWeight{Name: target.cluster, Weight: target.weight})
 		}
-		p.ClusterSpecifier = &tcpv3.TcpProxy_WeightedClusters{WeightedClusters: weighted}
+		proxy.ClusterSpecifier = &tcpv3.TcpProxy_WeightedClusters{WeightedClusters: weighted}
 	}
 	if r.options.idle > 0 {
-		p.IdleTimeout = durationpb.New(r.options.idle)
+		proxy.IdleTimeout = durationpb.New(r.options.idle)
 	}
 	if r.options.maxDuration > 0 {
-		p.MaxDownstreamConnectionDuration = durationpb.New(r.options.maxDuration)
+		proxy.MaxDownstreamConnectionDuration = durationpb.New(r.options.maxDuration)
 	}
 	if r.options.bySource {
-		p.HashPolicy = []*typev3.HashPolicy{{PolicySpecifier: &typev3.HashPolicy_SourceIp_{SourceIp: &typev3.HashPolicy_SourceIp{}}}}
+		proxy.HashPolicy = []*typev3.HashPolicy{
+			{PolicySpecifier: &typev3.HashPolicy_SourceIp_{SourceIp: &typev3.HashPolicy_SourceIp{}}},
+		}
 	}
-	return model.NetworkFilter("envoy.filters.network.tcp_proxy", p)
+	return model.NetworkFilter("envoy.filters.network.tcp_proxy", proxy)
 }
 
 // usedMatches has the matches of a listener's filter chains. Envoy refuses a listener with two equal matches.
@@ -127,12 +129,12 @@ func (m usedMatches) add(servers, subnets []string) (*listenerv3.FilterChainMatc
 	return filterChainMatch, true
 }
 
-func prefixOf(s string) (netip.Prefix, bool) {
-	if p, err := netip.ParsePrefix(s); err == nil {
-		return p.Masked(), true
+func prefixOf(text string) (netip.Prefix, bool) {
+	if prefix, err := netip.ParsePrefix(text); err == nil {
+		return prefix.Masked(), true
 	}
-	a, _ := netip.ParseAddr(s)
-	return netip.PrefixFrom(a, a.BitLen()), resource.IsAddress(s)
+	address, _ := netip.ParseAddr(text)
+	return netip.PrefixFrom(address, address.BitLen()), resource.IsAddress(text)
 }
 
 // filterChain returns the filter chain of the route, or nil if other routes take all its connections.
@@ -157,40 +159,40 @@ func (r l4Route) filterChain(m usedMatches, seen *model.Observation, findings *m
 
 // l4Route returns a route to the destinations at a place.
 func (w routeContext) l4Route(routes []*networking.RouteDestination, place model.Place) l4Route {
-	c := l4Route{place: place}
-	for i, routeDestination := range routes {
-		if routeDestination.GetDestination() != nil && (routeDestination.GetWeight() > 0 || len(routes) == 1) {
-			if len(c.to) == 0 {
-				c.options = tcpOptionsOf(w.policyOf(routeDestination.GetDestination()))
+	route := l4Route{place: place}
+	for i, destination := range routes {
+		if destination.GetDestination() != nil && (destination.GetWeight() > 0 || len(routes) == 1) {
+			if len(route.to) == 0 {
+				route.options = tcpOptionsOf(w.policyOf(destination.GetDestination()))
 			}
-			c.to = append(c.to, share{
-				w.cluster(routeDestination.GetDestination(), place.Subfield("route[%d].destination", i)),
-				uint32(max(routeDestination.GetWeight(), 1)),
+			route.to = append(route.to, share{
+				w.cluster(destination.GetDestination(), place.Subfield("route[%d].destination", i)),
+				uint32(max(destination.GetWeight(), 1)),
 			})
 		}
 	}
-	switch len(c.to) {
+	switch len(route.to) {
 	case 0:
-		c.to, c.stats = []share{{model.BlackHole, 1}}, model.BlackHole
+		route.to, route.stats = []share{{model.BlackHole, 1}}, model.BlackHole
 	case 1:
-		c.stats = c.to[0].cluster
+		route.stats = route.to[0].cluster
 	default:
-		c.stats = fmt.Sprintf("%s.%s", w.rule.Key.Name, w.rule.Key.Namespace)
+		route.stats = fmt.Sprintf("%s.%s", w.rule.Key.Name, w.rule.Key.Namespace)
 	}
-	return c
+	return route
 }
 
 // tlsRoutes returns the VirtualService's routes of TLS connections, by server name.
 func (w routeContext) tlsRoutes() (routes []l4Route) {
-	for i, r := range w.rule.Spec.GetTls() {
-		for _, tlsMatchAttributes := range r.GetMatch() {
-			if w.applies(tlsMatchAttributes) {
-				c := w.l4Route(r.GetRoute(), model.PlaceIn(w.rule.Key, "spec.tls[%d]", i))
-				for _, s := range tlsMatchAttributes.GetSniHosts() {
-					c.servers = append(c.servers, strings.ToLower(s))
+	for i, tlsRoute := range w.rule.Spec.GetTls() {
+		for _, match := range tlsRoute.GetMatch() {
+			if w.applies(match) {
+				route := w.l4Route(tlsRoute.GetRoute(), model.PlaceIn(w.rule.Key, "spec.tls[%d]", i))
+				for _, serverName := range match.GetSniHosts() {
+					route.servers = append(route.servers, strings.ToLower(serverName))
 				}
-				c.subnets = tlsMatchAttributes.GetDestinationSubnets()
-				routes = append(routes, c)
+				route.subnets = match.GetDestinationSubnets()
+				routes = append(routes, route)
 			}
 		}
 	}
@@ -216,13 +218,14 @@ func (w routeContext) tcpRoutes() (routes []l4Route) {
 }
 
 // l4Routes returns the routes of connections to a port of the service.
-func l4Routes(view *model.View, p *model.Port, client model.Profile, findings *model.Findings) (routes []l4Route) {
-	cluster := model.ClusterName(p.Number, "", view.Service.Host)
+func l4Routes(view *model.View, port *model.Port, client model.Profile, findings *model.Findings) (routes []l4Route) {
+	cluster := model.ClusterName(port.Number, "", view.Service.Host)
 	byDefault := l4Route{
-		place: p.Place(), stats: cluster, to: []share{{cluster, 1}},
-		options: tcpOptionsOf(view.Policy.On(p.Number, nil)),
+		place: port.Place(), stats: cluster, to: []share{{cluster, 1}},
+		options: tcpOptionsOf(view.Policy.On(port.Number, nil)),
 	}
-	w := routeContext{view: view, rule: view.RoutesByListener[p.Part], client: client, port: p.Number, findings: findings}
+	context := routeContext{view: view, rule: view.RoutesByListener[port.Part], client: client, port: port.Number,
+		findings: findings}
 	markRule := func(routes []l4Route) []l4Route {
 		for i := range routes {
 			routes[i].fromRule = true
@@ -230,9 +233,9 @@ func l4Routes(view *model.View, p *model.Port, client model.Profile, findings *m
 		return routes
 	}
 	switch {
-	case p.Spoken == model.ProtocolTLS:
-		if w.rule != nil {
-			routes = markRule(w.tlsRoutes())
+	case port.Spoken == model.ProtocolTLS:
+		if context.rule != nil {
+			routes = markRule(context.tlsRoutes())
 		}
 		if len(routes) == 0 {
 			// A captured address identifies the service without a server name.
@@ -241,12 +244,12 @@ func l4Routes(view *model.View, p *model.Port, client model.Profile, findings *m
 			}
 			routes = []l4Route{byDefault}
 		}
-	case p.Spoken.HTTP():
+	case port.Spoken.HTTP():
 	default:
-		if w.rule != nil {
-			routes = markRule(w.tcpRoutes())
+		if context.rule != nil {
+			routes = markRule(context.tcpRoutes())
 		}
-		if !slices.ContainsFunc(routes, func(r l4Route) bool { return len(r.subnets) == 0 }) {
+		if !slices.ContainsFunc(routes, func(route l4Route) bool { return len(route.subnets) == 0 }) {
 			routes = append(routes, byDefault)
 		}
 	}

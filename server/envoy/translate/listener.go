@@ -54,28 +54,31 @@ func (c claim) limitedTo(ranges []string) claim {
 // claimsOf returns the claims of a port of the service for sidecars of the profile. HTTP has a listener a port for all
 // services, which its routes distinguish by host. Without interception all listeners are on the loopback interface;
 // with it, listeners of other protocols have the addresses of the service, if it has any.
-func claimsOf(v *model.View, p *model.Port, client model.Profile, findings *model.Findings) map[model.Binding]claim {
-	s, c := v.Service, claim{place: p.Place(), late: p.Late, protocol: p.Spoken, routes: l4Routes(v, p, client, findings)}
-	if c.protocol == model.ProtocolTLS && !slices.ContainsFunc(c.routes,
-		func(r l4Route) bool { return len(r.servers) > 0 }) {
-		c.protocol = model.ProtocolTCP
+func claimsOf(
+	view *model.View, port *model.Port, client model.Profile, findings *model.Findings,
+) map[model.Binding]claim {
+	service, portClaim := view.Service, claim{place: port.Place(), late: port.Late, protocol: port.Spoken,
+		routes: l4Routes(view, port, client, findings)}
+	if portClaim.protocol == model.ProtocolTLS && !slices.ContainsFunc(portClaim.routes,
+		func(route l4Route) bool { return len(route.servers) > 0 }) {
+		portClaim.protocol = model.ProtocolTCP
 	}
 	switch {
-	case p.Bind != "":
-		return map[model.Binding]claim{{Address: p.Bind, Port: p.Number}: c}
+	case port.Bind != "":
+		return map[model.Binding]claim{{Address: port.Bind, Port: port.Number}: portClaim}
 	case !client.Captures:
-		return map[model.Binding]claim{{Address: model.Localhost, Port: p.Number}: c}
-	case p.Spoken.HTTP():
-		return map[model.Binding]claim{{Address: model.Wildcard, Port: p.Number}: c}
+		return map[model.Binding]claim{{Address: model.Localhost, Port: port.Number}: portClaim}
+	case port.Spoken.HTTP():
+		return map[model.Binding]claim{{Address: model.Wildcard, Port: port.Number}: portClaim}
 	}
 	claims := make(map[model.Binding]claim)
-	for _, a := range s.Addresses {
-		if resource.IsAddress(a) {
-			claims[model.Binding{Address: a, Port: p.Number}] = c
+	for _, address := range service.Addresses {
+		if resource.IsAddress(address) {
+			claims[model.Binding{Address: address, Port: port.Number}] = portClaim
 		}
 	}
 	if len(claims) == 0 {
-		claims[model.Binding{Address: model.Wildcard, Port: p.Number}] = c.limitedTo(s.Ranges())
+		claims[model.Binding{Address: model.Wildcard, Port: port.Number}] = portClaim.limitedTo(service.Ranges())
 	}
 	return claims
 }
@@ -146,30 +149,30 @@ type mergedClaims struct {
 // mergeClaims merges claims as istiod does. At the wildcard address, HTTP is detected beside all other protocols. At
 // another address, a first claim with HTTP has all connections; after other claims, only detected HTTP has a place.
 // Ranges of addresses distinguish TCP connections; the first claim without ranges has the others.
-func mergeClaims(binding model.Binding, claims []claimant) (m mergedClaims) {
+func mergeClaims(binding model.Binding, claims []claimant) (merged mergedClaims) {
 	shared, rest := binding.Address == model.Wildcard, false
-	for i, c := range claims {
-		protocol := c.claim.protocol
-		switch onlyHTTP := m.routes != "" && !m.detects; {
-		case c.claim.late != claims[0].claim.late:
-			m.refused = append(m.refused, c)
+	for i, candidate := range claims {
+		protocol := candidate.claim.protocol
+		switch onlyHTTP := merged.routes != "" && !merged.detects; {
+		case candidate.claim.late != claims[0].claim.late:
+			merged.refused = append(merged.refused, candidate)
 		case protocol.HTTP() && (shared || i == 0 || onlyHTTP):
-			m.routes, m.detects = model.RouteName(binding.Port), shared
-		case protocol.HTTP(), onlyHTTP, protocol == model.ProtocolDetected && m.routes != "",
-			protocol != model.ProtocolTLS && rest && !c.claim.isLimited():
-			m.refused = append(m.refused, c)
+			merged.routes, merged.detects = model.RouteName(binding.Port), shared
+		case protocol.HTTP(), onlyHTTP, protocol == model.ProtocolDetected && merged.routes != "",
+			protocol != model.ProtocolTLS && rest && !candidate.claim.isLimited():
+			merged.refused = append(merged.refused, candidate)
 		default:
-			m.connections = append(m.connections, c)
-			rest = rest || protocol != model.ProtocolTLS && !c.claim.isLimited()
+			merged.connections = append(merged.connections, candidate)
+			rest = rest || protocol != model.ProtocolTLS && !candidate.claim.isLimited()
 		}
-		if protocol == model.ProtocolDetected && m.routes == "" && c.claim.late == claims[0].claim.late {
-			m.detects, m.routes = true, detectedRoutes(c.host, binding.Port)
+		if protocol == model.ProtocolDetected && merged.routes == "" && candidate.claim.late == claims[0].claim.late {
+			merged.detects, merged.routes = true, detectedRoutes(candidate.host, binding.Port)
 			if shared {
-				m.routes = model.RouteName(binding.Port)
+				merged.routes = model.RouteName(binding.Port)
 			}
 		}
 	}
-	return m
+	return merged
 }
 
 // chainTimeout, in seconds, bounds the transport handshake.
@@ -233,12 +236,14 @@ func HTTPChain(b model.Binding, routes string, opts ListenerOptions) *listenerv3
 func managed(m *hcmv3.HttpConnectionManager) *listenerv3.FilterChain {
 	return &listenerv3.FilterChain{
 		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
-		Filters:                       []*listenerv3.Filter{model.NetworkFilter("envoy.filters.network.http_connection_manager", m)},
+		Filters: []*listenerv3.Filter{
+			model.NetworkFilter("envoy.filters.network.http_connection_manager", m),
+		},
 	}
 }
 
 func httpManager(stats, routes string, seen *model.Observation) *hcmv3.HttpConnectionManager {
-	m := &hcmv3.HttpConnectionManager{
+	manager := &hcmv3.HttpConnectionManager{
 		StatPrefix:     stats,
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: Ads(), RouteConfigName: routes}},
 		HttpFilters: []*hcmv3.HttpFilter{
@@ -254,8 +259,8 @@ func httpManager(stats, routes string, seen *model.Observation) *hcmv3.HttpConne
 		NormalizePath: wrapperspb.Bool(true), PathWithEscapedSlashesAction: hcmv3.HttpConnectionManager_KEEP_UNCHANGED,
 		UpgradeConfigs: []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}},
 	}
-	telemetry.ObserveRequests(seen, m)
-	return m
+	telemetry.ObserveRequests(seen, manager)
+	return manager
 }
 
 // VirtualOutbound returns the listener of redirected connections, which hands them to that of their original address or

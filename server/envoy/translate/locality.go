@@ -26,13 +26,13 @@ type placement struct {
 }
 
 func placementOf(client model.Profile, policy *networking.TrafficPolicy) placement {
-	p := placement{client: client, setting: policy.GetLoadBalancer().GetLocalityLbSetting()}
-	off := p.setting.GetEnabled() != nil && !p.setting.GetEnabled().GetValue()
-	p.failover = !off && policy.GetOutlierDetection() != nil && len(p.setting.GetDistribute()) == 0
+	placed := placement{client: client, setting: policy.GetLoadBalancer().GetLocalityLbSetting()}
+	off := placed.setting.GetEnabled() != nil && !placed.setting.GetEnabled().GetValue()
+	placed.failover = !off && policy.GetOutlierDetection() != nil && len(placed.setting.GetDistribute()) == 0
 	if off {
-		p.setting = nil
+		placed.setting = nil
 	}
-	return p
+	return placed
 }
 
 // localityWeighted reports whether the weights of localities count in a cluster.
@@ -88,49 +88,50 @@ func (p placement) distance(locality model.Locality) int {
 }
 
 // compactPriorities renumbers the priorities of an assignment without gaps, which Envoy refuses.
-func compactPriorities(a *endpointv3.ClusterLoadAssignment) {
+func compactPriorities(assignment *endpointv3.ClusterLoadAssignment) {
 	used := make(map[uint32]uint32)
-	for _, l := range a.GetEndpoints() {
-		used[l.GetPriority()] = 0
+	for _, locality := range assignment.GetEndpoints() {
+		used[locality.GetPriority()] = 0
 	}
-	for i, p := range slices.Sorted(maps.Keys(used)) {
-		used[p] = uint32(i) //nolint:gosec // it is small
+	for i, priority := range slices.Sorted(maps.Keys(used)) {
+		used[priority] = uint32(i) //nolint:gosec // it is small
 	}
-	for _, l := range a.GetEndpoints() {
-		l.Priority = used[l.GetPriority()]
+	for _, locality := range assignment.GetEndpoints() {
+		locality.Priority = used[locality.GetPriority()]
 	}
 }
 
 // distribute sets the weights of localities for clients of this locality. Localities without a weight are left out.
-func (p placement) distribute(a *endpointv3.ClusterLoadAssignment) {
-	for _, d := range p.setting.GetDistribute() {
-		if !p.client.Locality.IsIn(d.GetFrom()) {
+func (p placement) distribute(assignment *endpointv3.ClusterLoadAssignment) {
+	for _, distribution := range p.setting.GetDistribute() {
+		if !p.client.Locality.IsIn(distribution.GetFrom()) {
 			continue
 		}
 		var weighted []*endpointv3.LocalityLbEndpoints
-		for _, to := range slices.Sorted(maps.Keys(d.GetTo())) {
+		for _, target := range slices.Sorted(maps.Keys(distribution.GetTo())) {
 			total := uint64(0)
 			var members []*endpointv3.LocalityLbEndpoints
-			for _, l := range a.GetEndpoints() {
+			for _, group := range assignment.GetEndpoints() {
 				locality := model.Locality{
-					Region: l.GetLocality().GetRegion(), Zone: l.GetLocality().GetZone(),
-					SubZone: l.GetLocality().GetSubZone(),
+					Region: group.GetLocality().GetRegion(), Zone: group.GetLocality().GetZone(),
+					SubZone: group.GetLocality().GetSubZone(),
 				}
-				if locality.IsIn(to) && !slices.Contains(weighted, l) {
-					members = append(members, l)
-					total += uint64(l.GetLoadBalancingWeight().GetValue())
+				if locality.IsIn(target) && !slices.Contains(weighted, group) {
+					members = append(members, group)
+					total += uint64(group.GetLoadBalancingWeight().GetValue())
 				}
 			}
-			for _, l := range members {
-				share := math.Ceil(float64(l.GetLoadBalancingWeight().GetValue()) * float64(d.GetTo()[to]) / float64(total))
+			for _, group := range members {
+				weight, part := group.GetLoadBalancingWeight().GetValue(), distribution.GetTo()[target]
+				share := math.Ceil(float64(weight) * float64(part) / float64(total))
 				if share > 0 {
-					l.LoadBalancingWeight = wrapperspb.UInt32(uint32(min(share, math.MaxUint32)))
-					weighted = append(weighted, l)
+					group.LoadBalancingWeight = wrapperspb.UInt32(uint32(min(share, math.MaxUint32)))
+					weighted = append(weighted, group)
 				}
 			}
 		}
-		a.Endpoints = slices.DeleteFunc(a.GetEndpoints(),
-			func(l *endpointv3.LocalityLbEndpoints) bool { return !slices.Contains(weighted, l) })
+		assignment.Endpoints = slices.DeleteFunc(assignment.GetEndpoints(),
+			func(group *endpointv3.LocalityLbEndpoints) bool { return !slices.Contains(weighted, group) })
 		return
 	}
 }

@@ -18,76 +18,78 @@ import (
 
 // routeMatch converts a match; nil matches all requests. With claims, headers may stand for claims of verified tokens.
 // Prefixes are of whole segments if bySegment is true.
-func routeMatch(m *networking.HTTPMatchRequest, claims, bySegment bool) *routev3.RouteMatch {
-	out := model.AnyPath()
-	if m == nil {
-		return out
+func routeMatch(request *networking.HTTPMatchRequest, claims, bySegment bool) *routev3.RouteMatch {
+	result := model.AnyPath()
+	if request == nil {
+		return result
 	}
-	add := func(headers map[string]*networking.StringMatch, inverted bool) {
+	addMatchers := func(headers map[string]*networking.StringMatch, inverted bool) {
 		for _, name := range slices.Sorted(maps.Keys(headers)) {
-			if c := claimMatch(name, headers[name]); c != nil && claims {
-				c.Invert = inverted
-				out.DynamicMetadata = append(out.DynamicMetadata, c)
+			if claim := claimMatch(name, headers[name]); claim != nil && claims {
+				claim.Invert = inverted
+				result.DynamicMetadata = append(result.DynamicMetadata, claim)
 				continue
 			}
-			h := headerMatch(name, headers[name])
-			h.InvertMatch, h.TreatMissingHeaderAsEmpty = inverted, inverted && !isPresence(headers[name])
-			out.Headers = append(out.Headers, h)
+			header := headerMatch(name, headers[name])
+			header.InvertMatch, header.TreatMissingHeaderAsEmpty = inverted, inverted && !isPresence(headers[name])
+			result.Headers = append(result.Headers, header)
 		}
 	}
-	add(m.GetHeaders(), false)
-	add(m.GetWithoutHeaders(), true)
-	slices.SortStableFunc(out.Headers, func(a, b *routev3.HeaderMatcher) int {
+	addMatchers(request.GetHeaders(), false)
+	addMatchers(request.GetWithoutHeaders(), true)
+	slices.SortStableFunc(result.Headers, func(a, b *routev3.HeaderMatcher) int {
 		return cmp.Compare(a.GetName(), b.GetName())
 	})
-	switch uri := m.GetUri().GetMatchType().(type) {
+	switch uri := request.GetUri().GetMatchType().(type) {
 	case *networking.StringMatch_Exact:
-		out.PathSpecifier = &routev3.RouteMatch_Path{Path: uri.Exact}
+		result.PathSpecifier = &routev3.RouteMatch_Path{Path: uri.Exact}
 	case *networking.StringMatch_Prefix:
-		out.PathSpecifier = &routev3.RouteMatch_Prefix{Prefix: uri.Prefix}
+		result.PathSpecifier = &routev3.RouteMatch_Prefix{Prefix: uri.Prefix}
 		if bySegment && uri.Prefix != "/" {
-			out.PathSpecifier = &routev3.RouteMatch_PathSeparatedPrefix{PathSeparatedPrefix: strings.TrimSuffix(uri.Prefix, "/")}
+			prefix := strings.TrimSuffix(uri.Prefix, "/")
+			result.PathSpecifier = &routev3.RouteMatch_PathSeparatedPrefix{PathSeparatedPrefix: prefix}
 		}
 	case *networking.StringMatch_Regex:
-		out.PathSpecifier = &routev3.RouteMatch_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: uri.Regex}}
+		result.PathSpecifier = &routev3.RouteMatch_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: uri.Regex}}
 	}
-	out.CaseSensitive = wrapperspb.Bool(!m.GetIgnoreUriCase())
+	result.CaseSensitive = wrapperspb.Bool(!request.GetIgnoreUriCase())
 	for _, pseudo := range []struct {
 		name  string
 		match *networking.StringMatch
-	}{{":method", m.GetMethod()}, {":authority", m.GetAuthority()}, {":scheme", m.GetScheme()}} {
+	}{{":method", request.GetMethod()}, {":authority", request.GetAuthority()}, {":scheme", request.GetScheme()}} {
 		if pseudo.match != nil {
-			out.Headers = append(out.Headers, headerMatch(pseudo.name, pseudo.match))
+			result.Headers = append(result.Headers, headerMatch(pseudo.name, pseudo.match))
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(m.GetQueryParams())) {
-		q := &routev3.QueryParameterMatcher{Name: name}
-		if match := m.GetQueryParams()[name]; isPresence(match) {
-			q.QueryParameterMatchSpecifier = &routev3.QueryParameterMatcher_PresentMatch{PresentMatch: true}
+	for _, name := range slices.Sorted(maps.Keys(request.GetQueryParams())) {
+		parameter := &routev3.QueryParameterMatcher{Name: name}
+		if match := request.GetQueryParams()[name]; isPresence(match) {
+			parameter.QueryParameterMatchSpecifier = &routev3.QueryParameterMatcher_PresentMatch{PresentMatch: true}
 		} else {
-			q.QueryParameterMatchSpecifier = &routev3.QueryParameterMatcher_StringMatch{StringMatch: stringMatch(match)}
+			parameter.QueryParameterMatchSpecifier = &routev3.QueryParameterMatcher_StringMatch{StringMatch: stringMatch(match)}
 		}
-		out.QueryParameters = append(out.QueryParameters, q)
+		result.QueryParameters = append(result.QueryParameters, parameter)
 	}
-	return out
+	return result
 }
 
 // claimMatch matches a claim of a token that the filters of a gateway have verified, or returns nil for a header that
 // stands for none.
-func claimMatch(name string, m *networking.StringMatch) *matcherv3.MetadataMatcher {
-	c := jwt.ToRoutingClaim(name)
-	if !c.Match {
+func claimMatch(name string, match *networking.StringMatch) *matcherv3.MetadataMatcher {
+	claim := jwt.ToRoutingClaim(name)
+	if !claim.Match {
 		return nil
 	}
 	value := matcher.StringMatcher("*")
-	if !isPresence(m) {
-		value = stringMatch(m)
+	if !isPresence(match) {
+		value = stringMatch(match)
 	}
-	return matcher.MetadataListMatcher(model.TokenFilter, append([]string{model.TokenPayload}, c.Claims...), value, true)
+	path := append([]string{model.TokenPayload}, claim.Claims...)
+	return matcher.MetadataListMatcher(model.TokenFilter, path, value, true)
 }
 
-func headerMatch(name string, m *networking.StringMatch) *routev3.HeaderMatcher {
-	if isPresence(m) {
+func headerMatch(name string, match *networking.StringMatch) *routev3.HeaderMatcher {
+	if isPresence(match) {
 		return &routev3.HeaderMatcher{
 			Name:                 name,
 			HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true},
@@ -95,7 +97,7 @@ func headerMatch(name string, m *networking.StringMatch) *routev3.HeaderMatcher 
 	}
 	return &routev3.HeaderMatcher{
 		Name:                 name,
-		HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: stringMatch(m)},
+		HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: stringMatch(match)},
 	}
 }
 
@@ -105,13 +107,15 @@ func isPresence(m *networking.StringMatch) bool {
 	return m.GetMatchType() == nil || m.GetRegex() == "*"
 }
 
-func stringMatch(m *networking.StringMatch) *matcherv3.StringMatcher {
-	switch t := m.GetMatchType().(type) {
+func stringMatch(match *networking.StringMatch) *matcherv3.StringMatcher {
+	switch matchType := match.GetMatchType().(type) {
 	case *networking.StringMatch_Prefix:
-		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: t.Prefix}}
+		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: matchType.Prefix}}
 	case *networking.StringMatch_Regex:
-		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: t.Regex}}}
+		return &matcherv3.StringMatcher{
+			MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: matchType.Regex}},
+		}
 	default:
-		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: m.GetExact()}}
+		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: match.GetExact()}}
 	}
 }

@@ -37,7 +37,8 @@ func inboundMutual(client model.Profile, secured *model.Security, protocols ...s
 	if secured.TLS.GetMinProtocolVersion() == meshv1alpha1.MeshConfig_TLSConfig_TLSV1_3 {
 		common.TlsParams.TlsMinimumProtocolVersion = tlsv3.TlsParameters_TLSv1_3
 	}
-	if common.TlsParams.CipherSuites = knownCiphers(secured.TLS.GetCipherSuites()); len(common.GetTlsParams().GetCipherSuites()) == 0 {
+	common.TlsParams.CipherSuites = knownCiphers(secured.TLS.GetCipherSuites())
+	if len(common.GetTlsParams().GetCipherSuites()) == 0 {
 		common.TlsParams.CipherSuites = mutualCiphers
 	}
 	identify(common, client, ofDomains(secured.Domains), secured.Domains)
@@ -131,7 +132,9 @@ func mutualFields() *structpb.Struct {
 }
 
 // socketMatch is the encoded metadata of endpoints with mutual TLS.
-var socketMatch = model.MustMarshal(&corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{matchedMetadata: mutualFields()}})
+var socketMatch = model.MustMarshal(&corev3.Metadata{
+	FilterMetadata: map[string]*structpb.Struct{matchedMetadata: mutualFields()},
+})
 
 // authenticated returns a function that reports whether connections to an endpoint of a port or subset are mutual TLS,
 // or nil for none: all if the policy requires it, and without a setting in the policy, those to endpoints that accept
@@ -150,16 +153,19 @@ func authenticated(view *model.View, port *model.Port, subset *networking.Subset
 
 // authenticate sets connections to a cluster to mutual TLS between identities: all if the policy requires it, and
 // without a setting in the policy, those to endpoints that accept it.
-func authenticate(v *model.View, p *model.Port, subset *networking.Subset, c *clusterv3.Cluster, options *httpv3.HttpProtocolOptions) {
-	if v.Mutual == nil {
+func authenticate(
+	view *model.View, port *model.Port, subset *networking.Subset, cluster *clusterv3.Cluster,
+	options *httpv3.HttpProtocolOptions,
+) {
+	if view.Mutual == nil {
 		return
 	}
-	tls := v.Policy.On(p.Number, subset).GetTls()
-	passed := c.GetType() == clusterv3.Cluster_ORIGINAL_DST // endpoints are not known when connections are made
-	if tls == nil && (!v.Mutual.Auto || passed && !allMutual(p)) || tls != nil && !model.IsMutual(tls) {
+	tls := view.Policy.On(port.Number, subset).GetTls()
+	passed := cluster.GetType() == clusterv3.Cluster_ORIGINAL_DST // endpoints are not known when connections are made
+	if tls == nil && (!view.Mutual.Auto || passed && !allMutual(port)) || tls != nil && !model.IsMutual(tls) {
 		return
 	}
-	sni := cmp.Or(tls.GetSni(), "outbound_."+model.RouteName(p.Number)+"_."+subset.GetName()+"_."+v.Service.Host)
+	sni := cmp.Or(tls.GetSni(), "outbound_."+model.RouteName(port.Number)+"_."+subset.GetName()+"_."+view.Service.Host)
 	if len(sni) > model.MaxServerName {
 		sni = ""
 	}
@@ -170,13 +176,13 @@ func authenticate(v *model.View, p *model.Port, subset *networking.Subset, c *cl
 	if options.GetExplicitHttpConfig().GetHttp2ProtocolOptions() != nil {
 		common.AlpnProtocols = append(common.AlpnProtocols, "h2")
 	}
-	identify(common, v.Client, subjectsOf(v.Service, tls), v.Service.Domains)
+	identify(common, view.Client, subjectsOf(view.Service, tls), view.Service.Domains)
 	socket := transportSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: sni})
 	if tls != nil || passed {
-		c.TransportSocket = socket
+		cluster.TransportSocket = socket
 		return
 	}
-	c.TransportSocketMatches = []*clusterv3.Cluster_TransportSocketMatch{
+	cluster.TransportSocketMatches = []*clusterv3.Cluster_TransportSocketMatch{
 		{Name: "tlsMode-" + tlsModeMutual, Match: mutualFields(), TransportSocket: socket},
 		{Name: "tlsMode-disabled", Match: &structpb.Struct{}, TransportSocket: plaintextSocket()},
 	}

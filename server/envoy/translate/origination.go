@@ -41,19 +41,20 @@ func CannotOriginate(tls *networking.ClientTLSSettings) bool {
 
 // upstreamTLS sets up TLS to a cluster of a service by the policy, adds its secrets, and returns the options, which may
 // change.
-func (t *Translation) upstreamTLS(tls *networking.ClientTLSSettings, c *clusterv3.Cluster, options *httpv3.HttpProtocolOptions,
-	client model.Profile, s *model.Service,
+func (t *Translation) upstreamTLS(
+	tls *networking.ClientTLSSettings, cluster *clusterv3.Cluster, options *httpv3.HttpProtocolOptions,
+	client model.Profile, service *model.Service,
 ) *httpv3.HttpProtocolOptions {
 	if !CanOriginate(tls) {
 		return options
 	}
 	common := &tlsv3.CommonTlsContext{TlsParams: modernTLS()}
 	folder, named := model.CredentialFolder(tls.GetCredentialName())
-	dir := client.Credentials + "/" + folder
+	directory := client.Credentials + "/" + folder
 	if tls.GetMode() == networking.ClientTLSSettings_MUTUAL {
 		name := model.CertificateName(tls.GetClientCertificate(), tls.GetPrivateKey())
 		if named {
-			name = model.CertificateName(dir+"/tls.crt", dir+"/tls.key")
+			name = model.CertificateName(directory+"/tls.crt", directory+"/tls.key")
 		}
 		t.addSecret(name)
 		common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{sdsConfig(name)}
@@ -65,11 +66,12 @@ func (t *Translation) upstreamTLS(tls *networking.ClientTLSSettings, c *clusterv
 		case separate:
 			roots = model.RootName(client.Credentials+"/"+authority+"/ca.crt", "")
 		case named:
-			roots = model.RootName(dir+"/ca.crt", "")
+			roots = model.RootName(directory+"/ca.crt", "")
 		case roots == "":
 			roots = model.Root(systemRoots, tls.GetCaCrl())
 		}
-		t.verify(common, roots, &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: subjects(subjectsOf(s, tls))})
+		names := subjects(subjectsOf(service, tls))
+		t.verify(common, roots, &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: names})
 	}
 	if options.GetExplicitHttpConfig().GetHttp2ProtocolOptions() != nil {
 		common.AlpnProtocols = []string{"h2"}
@@ -77,7 +79,7 @@ func (t *Translation) upstreamTLS(tls *networking.ClientTLSSettings, c *clusterv
 		common.AlpnProtocols = []string{"h2", "http/1.1"}
 	}
 	sni := model.ServerName(tls)
-	c.TransportSocket = transportSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: sni})
+	cluster.TransportSocket = transportSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: sni})
 	if sni != "" {
 		return options
 	}

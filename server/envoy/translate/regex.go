@@ -14,19 +14,20 @@ import (
 )
 
 // MatchProblems returns the paths of the conditions of a match that Envoy refuses, with the reasons.
-func MatchProblems(m *networking.HTTPMatchRequest, maxInstructions int) map[string]string {
+func MatchProblems(request *networking.HTTPMatchRequest, maxInstructions int) map[string]string {
 	problems := make(map[string]string)
 	check := func(field string, match *networking.StringMatch) {
-		if why := model.RegexProblem(match.GetRegex(), maxInstructions); why != "" {
-			problems[field] = why
+		if reason := model.RegexProblem(match.GetRegex(), maxInstructions); reason != "" {
+			problems[field] = reason
 		}
 	}
-	check("uri", m.GetUri())
-	check("method", m.GetMethod())
-	check("authority", m.GetAuthority())
-	check("scheme", m.GetScheme())
+	check("uri", request.GetUri())
+	check("method", request.GetMethod())
+	check("authority", request.GetAuthority())
+	check("scheme", request.GetScheme())
 	for field, matches := range map[string]map[string]*networking.StringMatch{
-		"headers": m.GetHeaders(), "withoutHeaders": m.GetWithoutHeaders(), "queryParams": m.GetQueryParams(),
+		"headers": request.GetHeaders(), "withoutHeaders": request.GetWithoutHeaders(),
+		"queryParams": request.GetQueryParams(),
 	} {
 		for name, match := range matches {
 			if !isPresence(match) {
@@ -39,13 +40,15 @@ func MatchProblems(m *networking.HTTPMatchRequest, maxInstructions int) map[stri
 
 // matchUsable reports whether these Envoys accept the match and rewrite. It notes problems of these Envoys only:
 // package coverage reports problems of all Envoys with the object.
-func (w routeContext) matchUsable(r *networking.HTTPRoute, m *networking.HTTPMatchRequest, place model.Place) bool {
-	rewrite := r.GetRewrite().GetUriRegexRewrite()
-	if len(MatchProblems(m, model.LargeProgram)) > 0 || RewriteProblem(rewrite, model.LargeProgram) != "" {
+func (w routeContext) matchUsable(
+	route *networking.HTTPRoute, match *networking.HTTPMatchRequest, place model.Place,
+) bool {
+	rewrite := route.GetRewrite().GetUriRegexRewrite()
+	if len(MatchProblems(match, model.LargeProgram)) > 0 || RewriteProblem(rewrite, model.LargeProgram) != "" {
 		return false
 	}
 	usable := true
-	for field, reason := range MatchProblems(m, w.client.LargestProgram()) {
+	for field, reason := range MatchProblems(match, w.client.LargestProgram()) {
 		w.findings.Note(place.Subfield("match.%s", field), "%s: requests that it may mean get 500", reason)
 		usable = false
 	}
@@ -59,13 +62,13 @@ func (w routeContext) matchUsable(r *networking.HTTPRoute, m *networking.HTTPMat
 // refusedRoute returns a route in place of one that Envoy refuses. It answers 500 to all requests that the match may
 // mean: the next route, which may allow more, must not get them. A regular expression that Envoy refuses stands for all
 // paths with its literal prefix.
-func (w routeContext) refusedRoute(httpRoute *networking.HTTPRoute, m *networking.HTTPMatchRequest) *routev3.Route {
-	readable, bySegment := proto.CloneOf(m), w.rule.Derived.BySegment()
-	for field := range MatchProblems(m, min(model.LargeProgram, w.client.LargestProgram())) {
+func (w routeContext) refusedRoute(httpRoute *networking.HTTPRoute, match *networking.HTTPMatchRequest) *routev3.Route {
+	readable, bySegment := proto.CloneOf(match), w.rule.Derived.BySegment()
+	for field := range MatchProblems(match, min(model.LargeProgram, w.client.LargestProgram())) {
 		condition, name, _ := strings.Cut(strings.TrimSuffix(field, "]"), "[")
 		switch condition {
 		case "uri":
-			prefix := literalPrefix(m.GetUri().GetRegex())
+			prefix := literalPrefix(match.GetUri().GetRegex())
 			readable.Uri, bySegment = &networking.StringMatch{MatchType: &networking.StringMatch_Prefix{Prefix: prefix}}, false
 		case "method":
 			readable.Method = nil

@@ -97,16 +97,16 @@ func (v *VirtualHost) Routes() []byte {
 // Append appends the virtual host with some domains as a field of a RouteConfiguration. Without domains it returns b.
 func (v *VirtualHost) Append(b []byte, domains []string) []byte {
 	size := len(v.Rest) + len(v.Routes())
-	for _, d := range domains {
-		size += protowire.SizeTag(FieldDomains) + protowire.SizeBytes(len(d))
+	for _, domain := range domains {
+		size += protowire.SizeTag(FieldDomains) + protowire.SizeBytes(len(domain))
 	}
 	if len(domains) == 0 {
 		return b
 	}
 	b = protowire.AppendTag(b, fieldVirtualHosts, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(size)) //nolint:gosec // positive
-	for _, d := range domains {
-		b = appendString(b, FieldDomains, d)
+	for _, domain := range domains {
+		b = appendString(b, FieldDomains, domain)
 	}
 	return append(append(b, v.Rest...), v.Routes()...)
 }
@@ -122,19 +122,21 @@ const (
 func detectedRoutes(host string, port uint32) string { return host + ":" + model.RouteName(port) }
 
 // virtualHost returns the service's virtual host of a port, with the service's names unless others are given.
-func (t *Translation) virtualHost(view *model.View, p *model.Port, client model.Profile, names []string) *VirtualHost {
+func (t *Translation) virtualHost(
+	view *model.View, port *model.Port, client model.Profile, names []string,
+) *VirtualHost {
 	if names == nil {
-		names = domains(view.Service, p, client)
+		names = domains(view.Service, port, client)
 	}
-	host := &routev3.VirtualHost{Name: model.HostPort(view.Host, p.Number)}
-	if r := view.RoutesByListener[p.Part]; r != nil {
-		if body := t.routesOf(view, r, client, p.Number); len(body.Bytes) > 0 {
-			return newVirtualHost(p.Place(), names, host, body)
+	host := &routev3.VirtualHost{Name: model.HostPort(view.Host, port.Number)}
+	if rule := view.RoutesByListener[port.Part]; rule != nil {
+		if body := t.routesOf(view, rule, client, port.Number); len(body.Bytes) > 0 {
+			return newVirtualHost(port.Place(), names, host, body)
 		}
 	}
 	host.IncludeRequestAttemptCount = true
-	host.Routes = []*routev3.Route{defaultRoute(view, p, client)}
-	return newVirtualHost(p.Place(), names, host, nil)
+	host.Routes = []*routev3.Route{defaultRoute(view, port, client)}
+	return newVirtualHost(port.Place(), names, host, nil)
 }
 
 // routesOf returns the routes of a VirtualService on a port, which are equal for all of its hosts.

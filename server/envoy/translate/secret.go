@@ -25,11 +25,11 @@ func SecretOf(name string) *tlsv3.Secret {
 		return secret
 	}
 	roots, revoked, limited := strings.Cut(strings.TrimPrefix(name, model.RootPrefix), "~")
-	c := &tlsv3.CertificateValidationContext{TrustedCa: file(roots)}
+	validation := &tlsv3.CertificateValidationContext{TrustedCa: file(roots)}
 	if limited {
-		c.Crl = file(revoked)
+		validation.Crl = file(revoked)
 	}
-	secret.Type = &tlsv3.Secret_ValidationContext{ValidationContext: c}
+	secret.Type = &tlsv3.Secret_ValidationContext{ValidationContext: validation}
 	return secret
 }
 

@@ -14,15 +14,16 @@ import (
 
 // secureHTTP puts the filters of security objects before all others, with WasmPlugins among them, and sets the path
 // normalization of the mesh. mode and port are those of extend.WithPlugins.
-func secureHTTP(v *model.View, m *hcmv3.HttpConnectionManager, mode typev1beta1.WorkloadMode, port uint32) {
-	m.HttpFilters = extend.WithPlugins(v.Patches, slices.Concat(v.Security.HTTP, m.GetHttpFilters()), mode, port)
-	switch v.Security.Paths {
+func secureHTTP(view *model.View, manager *hcmv3.HttpConnectionManager, mode typev1beta1.WorkloadMode, port uint32) {
+	manager.HttpFilters = extend.WithPlugins(view.Patches, slices.Concat(view.Security.HTTP, manager.GetHttpFilters()),
+		mode, port)
+	switch view.Security.Paths {
 	case meshv1alpha1.MeshConfig_ProxyPathNormalization_DEFAULT, meshv1alpha1.MeshConfig_ProxyPathNormalization_BASE:
 	case meshv1alpha1.MeshConfig_ProxyPathNormalization_NONE:
-		m.NormalizePath = wrapperspb.Bool(false)
+		manager.NormalizePath = wrapperspb.Bool(false)
 	case meshv1alpha1.MeshConfig_ProxyPathNormalization_MERGE_SLASHES:
-		m.MergeSlashes = true
+		manager.MergeSlashes = true
 	default: // DECODE_AND_MERGE_SLASHES, and values of newer versions
-		m.MergeSlashes, m.PathWithEscapedSlashesAction = true, hcmv3.HttpConnectionManager_UNESCAPE_AND_FORWARD
+		manager.MergeSlashes, manager.PathWithEscapedSlashesAction = true, hcmv3.HttpConnectionManager_UNESCAPE_AND_FORWARD
 	}
 }

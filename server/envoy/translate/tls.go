@@ -45,7 +45,8 @@ func transportSocket(config proto.Message) *corev3.TransportSocket {
 }
 
 // downstreamTLS returns the TLS settings of a server, and adds its secrets. domains are the trust domains of the mesh.
-func (t *Translation) downstreamTLS(tls *networking.ServerTLSSettings, client model.Profile, domains, protocols []string,
+func (t *Translation) downstreamTLS(
+	tls *networking.ServerTLSSettings, client model.Profile, domains, protocols []string,
 ) *corev3.TransportSocket {
 	common := &tlsv3.CommonTlsContext{
 		AlpnProtocols: protocols,
@@ -69,7 +70,7 @@ func (t *Translation) downstreamTLS(tls *networking.ServerTLSSettings, client mo
 		t.addSecret(name)
 		common.TlsCertificateSdsSecretConfigs = append(common.TlsCertificateSdsSecretConfigs, sdsConfig(name))
 	}
-	out := &tlsv3.DownstreamTlsContext{
+	downstream := &tlsv3.DownstreamTlsContext{
 		CommonTlsContext:         common,
 		RequireClientCertificate: wrapperspb.Bool(tls.GetMode() == networking.ServerTLSSettings_MUTUAL),
 	}
@@ -80,7 +81,7 @@ func (t *Translation) downstreamTLS(tls *networking.ServerTLSSettings, client mo
 		}
 		t.verify(common, model.Authority(tls, client.Credentials), limits)
 	}
-	return transportSocket(out)
+	return transportSocket(downstream)
 }
 
 // verify sets the verification of certificates to a secret and limits, and adds the secret.

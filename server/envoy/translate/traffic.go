@@ -13,33 +13,35 @@ import (
 )
 
 // apply applies a policy to a cluster, and returns its options for HTTP, which may be nil before and after.
-func apply(p *networking.TrafficPolicy, c *clusterv3.Cluster, h *httpv3.HttpProtocolOptions) *httpv3.HttpProtocolOptions {
-	if p == nil {
-		return h
+func apply(
+	policy *networking.TrafficPolicy, cluster *clusterv3.Cluster, options *httpv3.HttpProtocolOptions,
+) *httpv3.HttpProtocolOptions {
+	if policy == nil {
+		return options
 	}
-	h = applyConnections(p.GetConnectionPool(), c, h)
-	applyOutliers(p.GetOutlierDetection(), c)
-	applyBalancing(p.GetLoadBalancer(), c)
-	if b := p.GetRetryBudget(); b != nil {
+	options = applyConnections(policy.GetConnectionPool(), cluster, options)
+	applyOutliers(policy.GetOutlierDetection(), cluster)
+	applyBalancing(policy.GetLoadBalancer(), cluster)
+	if retryBudget := policy.GetRetryBudget(); retryBudget != nil {
 		budget := &clusterv3.CircuitBreakers_Thresholds_RetryBudget{
 			BudgetPercent:       &typev3.Percent{Value: 0.2},
 			MinRetryConcurrency: wrapperspb.UInt32(3),
 		}
-		if b.GetPercent() != nil {
-			budget.BudgetPercent.Value = b.GetPercent().GetValue()
+		if retryBudget.GetPercent() != nil {
+			budget.BudgetPercent.Value = retryBudget.GetPercent().GetValue()
 		}
-		if b.GetMinRetryConcurrency() > 0 {
-			budget.MinRetryConcurrency.Value = b.GetMinRetryConcurrency()
+		if retryBudget.GetMinRetryConcurrency() > 0 {
+			budget.MinRetryConcurrency.Value = retryBudget.GetMinRetryConcurrency()
 		}
-		c.CircuitBreakers.Thresholds[0].RetryBudget = budget
+		cluster.CircuitBreakers.Thresholds[0].RetryBudget = budget
 	}
-	return h
+	return options
 }
 
-func applyConnections(p *networking.ConnectionPoolSettings, cluster *clusterv3.Cluster,
-	h *httpv3.HttpProtocolOptions,
+func applyConnections(pool *networking.ConnectionPoolSettings, cluster *clusterv3.Cluster,
+	httpOptions *httpv3.HttpProtocolOptions,
 ) *httpv3.HttpProtocolOptions {
-	tcp, http := p.GetTcp(), p.GetHttp()
+	tcp, http := pool.GetTcp(), pool.GetHttp()
 	limits := cluster.GetCircuitBreakers().GetThresholds()[0]
 	limit := func(field **wrapperspb.UInt32Value, n int32) {
 		if n > 0 {
@@ -50,25 +52,26 @@ func applyConnections(p *networking.ConnectionPoolSettings, cluster *clusterv3.C
 	limit(&limits.MaxRequests, http.GetHttp2MaxRequests())
 	limit(&limits.MaxPendingRequests, http.GetHttp1MaxPendingRequests())
 	limit(&limits.MaxRetries, http.GetMaxRetries())
-	if t := tcp.GetConnectTimeout(); t != nil {
-		cluster.ConnectTimeout = t
+	if timeout := tcp.GetConnectTimeout(); timeout != nil {
+		cluster.ConnectTimeout = timeout
 	}
-	if k := tcp.GetTcpKeepalive(); k != nil {
+	if settings := tcp.GetTcpKeepalive(); settings != nil {
 		keepalive := &corev3.TcpKeepalive{}
-		if k.GetProbes() > 0 {
-			keepalive.KeepaliveProbes = wrapperspb.UInt32(k.GetProbes())
+		if settings.GetProbes() > 0 {
+			keepalive.KeepaliveProbes = wrapperspb.UInt32(settings.GetProbes())
 		}
-		if k.GetTime() != nil {
-			keepalive.KeepaliveTime = wrapperspb.UInt32(uint32(k.GetTime().GetSeconds())) //nolint:gosec // validated
+		if settings.GetTime() != nil {
+			keepalive.KeepaliveTime = wrapperspb.UInt32(uint32(settings.GetTime().GetSeconds())) //nolint:gosec // validated
 		}
-		if k.GetInterval() != nil {
-			keepalive.KeepaliveInterval = wrapperspb.UInt32(uint32(k.GetInterval().GetSeconds())) //nolint:gosec // validated
+		if settings.GetInterval() != nil {
+			interval := uint32(settings.GetInterval().GetSeconds()) //nolint:gosec // validated
+			keepalive.KeepaliveInterval = wrapperspb.UInt32(interval)
 		}
 		cluster.UpstreamConnectionOptions = &clusterv3.UpstreamConnectionOptions{TcpKeepalive: keepalive}
 	}
 	if http.GetH2UpgradePolicy() == networking.ConnectionPoolSettings_HTTPSettings_UPGRADE &&
 		!http.GetUseClientProtocol() {
-		h = http2()
+		httpOptions = http2()
 	}
 	idle := http.GetIdleTimeout()
 	if idle == nil {
@@ -81,30 +84,31 @@ func applyConnections(p *networking.ConnectionPoolSettings, cluster *clusterv3.C
 	streams := http.GetMaxConcurrentStreams()
 	if idle != nil || common.GetMaxConnectionDuration() != nil || common.GetMaxRequestsPerConnection() != nil ||
 		streams > 0 {
-		if h == nil {
-			h = http1()
+		if httpOptions == nil {
+			httpOptions = http1()
 		}
-		h.CommonHttpProtocolOptions = common
-		if options := h.GetExplicitHttpConfig().GetHttp2ProtocolOptions(); options != nil && streams > 0 {
+		httpOptions.CommonHttpProtocolOptions = common
+		if options := httpOptions.GetExplicitHttpConfig().GetHttp2ProtocolOptions(); options != nil && streams > 0 {
 			options.MaxConcurrentStreams = wrapperspb.UInt32(uint32(streams))
 		}
 	}
 	if http.GetUseClientProtocol() {
-		if h == nil {
-			h = http1()
+		if httpOptions == nil {
+			httpOptions = http1()
 		}
-		h.UpstreamProtocolOptions = asDownstream()
+		httpOptions.UpstreamProtocolOptions = asDownstream()
 	}
-	return h
+	return httpOptions
 }
 
-func applyOutliers(o *networking.OutlierDetection, cluster *clusterv3.Cluster) {
-	if o == nil {
+func applyOutliers(settings *networking.OutlierDetection, cluster *clusterv3.Cluster) {
+	if settings == nil {
 		return
 	}
-	d := &clusterv3.OutlierDetection{
-		EnforcingSuccessRate: wrapperspb.UInt32(0), Interval: o.GetInterval(), BaseEjectionTime: o.GetBaseEjectionTime(),
-		SplitExternalLocalOriginErrors: o.GetSplitExternalLocalOriginErrors(),
+	detection := &clusterv3.OutlierDetection{
+		EnforcingSuccessRate: wrapperspb.UInt32(0), Interval: settings.GetInterval(),
+		BaseEjectionTime:               settings.GetBaseEjectionTime(),
+		SplitExternalLocalOriginErrors: settings.GetSplitExternalLocalOriginErrors(),
 	}
 	enforce := func(n *wrapperspb.UInt32Value) *wrapperspb.UInt32Value {
 		if n.GetValue() > 0 {
@@ -112,62 +116,64 @@ func applyOutliers(o *networking.OutlierDetection, cluster *clusterv3.Cluster) {
 		}
 		return wrapperspb.UInt32(0)
 	}
-	if n := o.GetConsecutive_5XxErrors(); n != nil {
-		d.Consecutive_5Xx, d.EnforcingConsecutive_5Xx = n, enforce(n)
+	if n := settings.GetConsecutive_5XxErrors(); n != nil {
+		detection.Consecutive_5Xx, detection.EnforcingConsecutive_5Xx = n, enforce(n)
 	}
-	if n := o.GetConsecutiveGatewayErrors(); n != nil {
-		d.ConsecutiveGatewayFailure, d.EnforcingConsecutiveGatewayFailure = n, enforce(n)
+	if n := settings.GetConsecutiveGatewayErrors(); n != nil {
+		detection.ConsecutiveGatewayFailure, detection.EnforcingConsecutiveGatewayFailure = n, enforce(n)
 	}
-	if n := o.GetMaxEjectionPercent(); n > 0 {
-		d.MaxEjectionPercent = wrapperspb.UInt32(uint32(n))
+	if n := settings.GetMaxEjectionPercent(); n > 0 {
+		detection.MaxEjectionPercent = wrapperspb.UInt32(uint32(n))
 	}
-	if d.GetSplitExternalLocalOriginErrors() {
-		if n := o.GetConsecutiveLocalOriginFailures(); n.GetValue() > 0 {
-			d.ConsecutiveLocalOriginFailure, d.EnforcingConsecutiveLocalOriginFailure = n, enforce(n)
+	if detection.GetSplitExternalLocalOriginErrors() {
+		if n := settings.GetConsecutiveLocalOriginFailures(); n.GetValue() > 0 {
+			detection.ConsecutiveLocalOriginFailure, detection.EnforcingConsecutiveLocalOriginFailure = n, enforce(n)
 		}
-		d.EnforcingLocalOriginSuccessRate = wrapperspb.UInt32(0)
+		detection.EnforcingLocalOriginSuccessRate = wrapperspb.UInt32(0)
 	}
-	cluster.OutlierDetection = d
-	cluster.CommonLbConfig.HealthyPanicThreshold = &typev3.Percent{Value: float64(max(o.GetMinHealthPercent(), 0))}
+	cluster.OutlierDetection = detection
+	cluster.CommonLbConfig.HealthyPanicThreshold = &typev3.Percent{Value: float64(max(settings.GetMinHealthPercent(), 0))}
 }
 
-func applyBalancing(lb *networking.LoadBalancerSettings, c *clusterv3.Cluster) {
-	if c.GetType() == clusterv3.Cluster_ORIGINAL_DST {
+func applyBalancing(balancer *networking.LoadBalancerSettings, cluster *clusterv3.Cluster) {
+	if cluster.GetType() == clusterv3.Cluster_ORIGINAL_DST {
 		return
 	}
-	slow := slowStart(lb)
-	switch lb.GetSimple() {
+	slow := slowStart(balancer)
+	switch balancer.GetSimple() {
 	case networking.LoadBalancerSettings_RANDOM:
-		c.LbPolicy = clusterv3.Cluster_RANDOM
+		cluster.LbPolicy = clusterv3.Cluster_RANDOM
 	case networking.LoadBalancerSettings_ROUND_ROBIN:
-		c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
+		cluster.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
 		if slow != nil {
-			c.LbConfig = &clusterv3.Cluster_RoundRobinLbConfig_{RoundRobinLbConfig: &clusterv3.Cluster_RoundRobinLbConfig{SlowStartConfig: slow}}
+			cluster.LbConfig = &clusterv3.Cluster_RoundRobinLbConfig_{
+				RoundRobinLbConfig: &clusterv3.Cluster_RoundRobinLbConfig{SlowStartConfig: slow},
+			}
 		}
 	case networking.LoadBalancerSettings_PASSTHROUGH:
-		c.LbPolicy, c.LoadAssignment, c.EdsClusterConfig = clusterv3.Cluster_CLUSTER_PROVIDED, nil, nil
-		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
+		cluster.LbPolicy, cluster.LoadAssignment, cluster.EdsClusterConfig = clusterv3.Cluster_CLUSTER_PROVIDED, nil, nil
+		cluster.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
 	default:
 		if slow != nil {
-			c.LbConfig = &clusterv3.Cluster_LeastRequestLbConfig_{
+			cluster.LbConfig = &clusterv3.Cluster_LeastRequestLbConfig_{
 				LeastRequestLbConfig: &clusterv3.Cluster_LeastRequestLbConfig{SlowStartConfig: slow},
 			}
 		}
 	}
-	hash := lb.GetConsistentHash()
+	hash := balancer.GetConsistentHash()
 	if hash == nil {
 		return
 	}
-	if m := hash.GetMaglev(); m != nil {
-		c.LbPolicy, c.LbConfig = clusterv3.Cluster_MAGLEV, nil
-		if m.GetTableSize() != 0 {
-			c.LbConfig = &clusterv3.Cluster_MaglevLbConfig_{
-				MaglevLbConfig: &clusterv3.Cluster_MaglevLbConfig{TableSize: wrapperspb.UInt64(m.GetTableSize())},
+	if maglev := hash.GetMaglev(); maglev != nil {
+		cluster.LbPolicy, cluster.LbConfig = clusterv3.Cluster_MAGLEV, nil
+		if maglev.GetTableSize() != 0 {
+			cluster.LbConfig = &clusterv3.Cluster_MaglevLbConfig_{
+				MaglevLbConfig: &clusterv3.Cluster_MaglevLbConfig{TableSize: wrapperspb.UInt64(maglev.GetTableSize())},
 			}
 		}
 		return
 	}
-	c.LbPolicy, c.LbConfig = clusterv3.Cluster_RING_HASH, nil
+	cluster.LbPolicy, cluster.LbConfig = clusterv3.Cluster_RING_HASH, nil
 	size := hash.GetRingHash().GetMinimumRingSize()
 	if hash.GetRingHash() == nil {
 		if size = hash.GetMinimumRingSize(); size == 0 { //nolint:staticcheck // the older way to say it
@@ -175,7 +181,7 @@ func applyBalancing(lb *networking.LoadBalancerSettings, c *clusterv3.Cluster) {
 		}
 	}
 	if size != 0 {
-		c.LbConfig = &clusterv3.Cluster_RingHashLbConfig_{
+		cluster.LbConfig = &clusterv3.Cluster_RingHashLbConfig_{
 			RingHashLbConfig: &clusterv3.Cluster_RingHashLbConfig{MinimumRingSize: wrapperspb.UInt64(min(size, MaxRing))},
 		}
 	}
@@ -188,23 +194,23 @@ const MaxRing = 8 << 20
 const LargeRing = 2 << 20
 
 // slowStart returns the warm-up of new endpoints, or nil.
-func slowStart(lb *networking.LoadBalancerSettings) *clusterv3.Cluster_SlowStartConfig {
-	w := lb.GetWarmup()
-	if w == nil {
-		if d := lb.GetWarmupDurationSecs(); d != nil { //nolint:staticcheck // the older way to say it
+func slowStart(balancer *networking.LoadBalancerSettings) *clusterv3.Cluster_SlowStartConfig {
+	warmup := balancer.GetWarmup()
+	if warmup == nil {
+		if d := balancer.GetWarmupDurationSecs(); d != nil { //nolint:staticcheck // the older way to say it
 			return &clusterv3.Cluster_SlowStartConfig{SlowStartWindow: d}
 		}
 		return nil
 	}
 	aggression, least := 1.0, 10.0
-	if a := w.GetAggression(); a != nil {
+	if a := warmup.GetAggression(); a != nil {
 		aggression = a.GetValue()
 	}
-	if m := w.GetMinimumPercent(); m != nil {
+	if m := warmup.GetMinimumPercent(); m != nil {
 		least = m.GetValue()
 	}
 	return &clusterv3.Cluster_SlowStartConfig{
-		SlowStartWindow: w.GetDuration(), MinWeightPercent: &typev3.Percent{Value: least},
+		SlowStartWindow: warmup.GetDuration(), MinWeightPercent: &typev3.Percent{Value: least},
 		Aggression: &corev3.RuntimeDouble{DefaultValue: aggression, RuntimeKey: "("}, // a key that no runtime can set
 	}
 }

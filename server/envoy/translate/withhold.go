@@ -9,8 +9,8 @@ import (
 
 // withholds reports whether a port or subset gets no endpoints. The policy requires ISTIO_MUTUAL of a client without an
 // identity, TLS with certificates that cannot be set up, or a mode of a newer version.
-func (t *Translation) withholds(view *model.View, p *model.Port, subset *networking.Subset) bool {
-	tls := view.Policy.On(p.Number, subset).GetTls()
+func (t *Translation) withholds(view *model.View, port *model.Port, subset *networking.Subset) bool {
+	tls := view.Policy.On(port.Number, subset).GetTls()
 	_, exists := networking.ClientTLSSettings_TLSmode_name[int32(tls.GetMode())] // false for a mode of a newer version
 	switch {
 	case !exists, CannotOriginate(tls):
@@ -29,7 +29,7 @@ func (t *Translation) withholds(view *model.View, p *model.Port, subset *network
 	return !view.Policy.Plaintext
 }
 
-// withhold makes c an EDS cluster, which gets no endpoints.
+// withhold makes a cluster an EDS cluster, which gets no endpoints.
 func withhold(cluster *clusterv3.Cluster) {
 	discoverEndpoints(cluster)
 	cluster.LoadAssignment = nil
