@@ -367,14 +367,14 @@ func isWord(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && 
 // plainTag returns the tag of a plain scalar. The parser's own function decides, except for words, small numbers and
 // IPv4 addresses: their tags are certain.
 func plainTag(value string) string {
-	switch c := value[0]; {
-	case c >= '1' && c <= '9':
+	switch first := value[0]; {
+	case first >= '1' && first <= '9':
 		digits, dots := 0, 0
 		for i := range len(value) {
-			switch c := value[i]; {
-			case c >= '0' && c <= '9':
+			switch char := value[i]; {
+			case char >= '0' && char <= '9':
 				digits++
-			case c == '.':
+			case char == '.':
 				dots++
 			}
 		}
@@ -384,7 +384,7 @@ func plainTag(value string) string {
 		case digits+dots == len(value) && dots > 1:
 			return "!!str"
 		}
-	case isWord(c) && strings.IndexByte("yYnNtTfFoO0", c) < 0:
+	case isWord(first) && strings.IndexByte("yYnNtTfFoO0", first) < 0:
 		return "!!str"
 	}
 	return (&yaml.Node{Kind: yaml.ScalarNode, Value: value}).ShortTag()

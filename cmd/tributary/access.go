@@ -62,8 +62,8 @@ It exits with 3 if it is not allowed.`,
 			for _, doubt := range doubtsOf(cfg, query.Client) {
 				command.PrintErrf("warning: %s\n", doubt)
 			}
-			allowed, why := cfg.Rules().Check(query)
-			if _, err := fmt.Fprintln(command.OutOrStdout(), why); err != nil || allowed {
+			allowed, explanation := cfg.Rules().Check(query)
+			if _, err := fmt.Fprintln(command.OutOrStdout(), explanation); err != nil || allowed {
 				return err
 			}
 			return &failure{code: exitFindings}
@@ -91,7 +91,7 @@ func amongThose(flag, value string, values []string) error {
 	return usage("--%s %s%s: want one of %s", flag, value, words.Suggestion(value, values), strings.Join(values, ", "))
 }
 
-// doubtsOf returns reasons why the answer may surprise.
+// doubtsOf returns reasons for a surprising answer.
 func doubtsOf(cfg *config.Config, client *identity.Identity) (doubts []string) {
 	byNetwork := func(rule config.AccessRule) bool { return len(rule.Who.CIDR) > 0 }
 	if !client.Address.IsValid() && !client.Socket && slices.ContainsFunc(cfg.Access, byNetwork) {
@@ -150,11 +150,11 @@ the streams that came with the old one.`,
 
 // writable checks that a file can be written, and makes a missing one with rights for its owner only.
 func writable(file string) error {
-	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
+	opened, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
-	return f.Close()
+	return opened.Close()
 }
 
 func appendTo(file, line string) error {
@@ -165,10 +165,10 @@ func appendTo(file, line string) error {
 	if len(text) > 0 && text[len(text)-1] != '\n' {
 		line = "\n" + line
 	}
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
+	opened, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(line) // in one step, so that concurrent readers see the old or the new file
-	return errors.Join(err, f.Close())
+	_, err = opened.WriteString(line) // in one step, so that concurrent readers see the old or the new file
+	return errors.Join(err, opened.Close())
 }

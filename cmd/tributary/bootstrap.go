@@ -105,9 +105,9 @@ func nodeMetadata(client string, metadata map[string]string, namespace, intercep
 	return metadata
 }
 
-// forClient refuses flags that have no meaning for a client of that kind.
+// forClient refuses flags without a meaning for that kind of client.
 func forClient(command *cobra.Command, client string) error {
-	for _, f := range []struct {
+	for _, flag := range []struct {
 		name    string
 		clients []string
 	}{
@@ -121,8 +121,8 @@ func forClient(command *cobra.Command, client string) error {
 		{"spire", []string{"envoy"}},
 		{"identity-dir", []string{"envoy"}},
 	} {
-		if command.Flags().Changed(f.name) && !slices.Contains(f.clients, client) {
-			return usage("--%s is for %s, and not for %s", f.name, strings.Join(f.clients, " and "), client)
+		if command.Flags().Changed(flag.name) && !slices.Contains(flag.clients, client) {
+			return usage("--%s is for %s, and not for %s", flag.name, strings.Join(flag.clients, " and "), client)
 		}
 	}
 	return nil

@@ -20,7 +20,7 @@ const completionTimeout = 2 * time.Second
 
 const noFiles = cobra.ShellCompDirectiveNoFileComp
 
-// completeFlag has a shell offer the values of a flag that exists, so that this cannot fail.
+// completeFlag makes a shell offer the values of a flag. The flag must exist.
 func completeFlag(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, f)
 }
@@ -46,7 +46,7 @@ func completeType(_ *cobra.Command, args []string, _ string) (types []cobra.Comp
 	return append(offeredKinds(), types...), noFiles
 }
 
-// objects returns the objects of a kind that a server has; none if it cannot be asked.
+// objects returns the objects of a kind of a server; none if the server does not answer.
 func (f *clientFlags) objects(command *cobra.Command, kind string) []*resource.Resource {
 	schema, ok := resource.SchemaByName(kind)
 	if !ok || findServer(command) != nil {
@@ -78,7 +78,7 @@ func (f *clientFlags) completeObjects(command *cobra.Command, args []string, typ
 	return f.names(command, args[0], typed), noFiles
 }
 
-// names are those of the objects of kinds, as they are to be typed.
+// names returns the names of the objects of kinds, in the form that a user types.
 func (f *clientFlags) names(cmd *cobra.Command, kinds, typed string) (names []cobra.Completion) {
 	for kind := range strings.SplitSeq(kinds, ",") {
 		for _, r := range f.objects(cmd, kind) {
@@ -92,8 +92,8 @@ func (f *clientFlags) names(cmd *cobra.Command, kinds, typed string) (names []co
 	return names
 }
 
-// namespaces are those of the objects of the kind that was given, or of services; full returns NAMESPACE/NAME of the
-// objects of a kind.
+// namespaces returns the namespaces of the objects of the given kind, or of services; full returns NAMESPACE/NAME of
+// the objects of a kind.
 func namespaces(args []string, full func(kind string) []string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	kinds := "serviceentry"
 	if len(args) > 0 {
@@ -125,7 +125,7 @@ func (f *adminFlags) completeNamespaces(cmd *cobra.Command, args []string, _ str
 	return namespaces(args, func(kind string) []string { return f.seen(cmd, kind) })
 }
 
-// seen are the objects of a kind, in order; none if they cannot be asked for.
+// seen returns the names of the objects of a kind, in order; none if the server does not answer.
 func (f *adminFlags) seen(command *cobra.Command, kind string) []string {
 	schema, ok := resource.SchemaByName(kind)
 	if !ok {
@@ -169,7 +169,7 @@ func (f *adminFlags) completeSources(cmd *cobra.Command, _ []string, _ string) (
 	return words.Each(f.sources(cmd), func(s admin.SourceState) string { return s.Name }), noFiles
 }
 
-// sources are those of the server; none if it cannot be asked.
+// sources returns the sources of the server; none if it does not answer.
 func (f *adminFlags) sources(cmd *cobra.Command) []admin.SourceState {
 	var st admin.Status
 	_, _ = f.completing(cmd).Get(cmd.Context(), "/debug/status", nil, &st)

@@ -55,9 +55,9 @@ With -o json it prints a list of {key, value, from}.`,
 				for _, s := range settings {
 					s.Value.LineComment = s.From
 				}
-				e := yaml.NewEncoder(command.OutOrStdout())
-				e.SetIndent(2)
-				return e.Encode(root)
+				encoder := yaml.NewEncoder(command.OutOrStdout())
+				encoder.SetIndent(2)
+				return encoder.Encode(root)
 			}
 			type setting struct {
 				Key   string `json:"key"`
@@ -79,7 +79,7 @@ With -o json it prints a list of {key, value, from}.`,
 	return command
 }
 
-// loadConfig loads the configuration of file, or else the first that there is of the default ones.
+// loadConfig loads the configuration of file, or else the first existing default one.
 func loadConfig(file *string) (cfg *config.Config, err error) {
 	if *file == "" {
 		*file, err = config.Find(config.DefaultPaths())
@@ -108,7 +108,7 @@ func newSchema() *cobra.Command {
 
 func newInit() *cobra.Command { return initOf(check.Registries()) }
 
-// initOf is the command that looks for registries.
+// initOf returns the command that searches for registries.
 func initOf(registries []check.Registry) *cobra.Command {
 	var host string
 	names := words.Each(registries, func(registry check.Registry) string { return registry.Name })
@@ -141,7 +141,8 @@ files beside it, and of the registries that answer on this machine on their usua
 			}
 			reachable := check.FindRegistries(ctx, host, registries)
 			if len(files)+len(reachable) == 0 {
-				if err := os.MkdirAll(filepath.Join(filepath.Dir(path), "rules"), 0o755); err != nil { //nolint:gosec // the server may be another user
+				if err := os.MkdirAll(filepath.Join(filepath.Dir(path), "rules"),
+					0o755); err != nil { //nolint:gosec // the server may be another user
 					return err
 				}
 			}

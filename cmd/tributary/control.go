@@ -93,7 +93,7 @@ the user.`,
 	return command
 }
 
-// whoAmI returns the user and the machine, as far as they are known.
+// whoAmI returns the names of the user and the machine, or placeholders.
 func whoAmI() string {
 	name, host := "somebody", "somewhere"
 	if u, err := user.Current(); err == nil {
@@ -177,9 +177,9 @@ func (f *adminFlags) fleet(ctx context.Context, writer io.Writer, check, asJSON 
 	}
 	group.Wait()
 	var err error
-	out := writer
+	stdout := writer
 	if asJSON {
-		err, writer = printJSON(out, instances), io.Discard
+		err, writer = printJSON(stdout, instances), io.Discard
 	}
 	if check {
 		well, checkErr := output.CheckFleet(writer, instances)
@@ -188,7 +188,7 @@ func (f *adminFlags) fleet(ctx context.Context, writer io.Writer, check, asJSON 
 		}
 		return err
 	}
-	err = errors.Join(err, output.Fleet(writer, instances, time.Now(), output.ScreenOf(out)))
+	err = errors.Join(err, output.Fleet(writer, instances, time.Now(), output.ScreenOf(stdout)))
 	silent := slices.IndexFunc(instances, func(i output.Instance) bool { return i.Status == nil })
 	if err == nil && silent >= 0 {
 		return errors.New(instances[silent].Error)

@@ -31,7 +31,7 @@ type diffFlags struct {
 	timeout   time.Duration
 	log       logFlags
 
-	schemas     []*resource.Schema // that kinds name, or all
+	schemas     []*resource.Schema // the schemas of kinds, or all
 	adminSecure bool               // the admin server speaks TLS, even if its address does not say so
 }
 
@@ -85,22 +85,23 @@ func (f *diffFlags) run(ctx context.Context, command *cobra.Command, args []stri
 	if err != nil {
 		return err
 	}
-	d, err := output.WriteDifferences(command.OutOrStdout(), sides[0], sides[1])
+	difference, err := output.WriteDifferences(command.OutOrStdout(), sides[0], sides[1])
 	if err != nil {
 		return err
 	}
 	command.PrintErrf("%s, %s only in %s, %d only in %s",
-		words.Count(d.Changed, "object differs", "objects differ"), words.Count(d.OnlyInFirst, "is", "are"), sides[0].Name,
-		d.OnlyInSecond, sides[1].Name)
-	if d.Quarantined > 0 {
-		command.PrintErrf(", %d would be quarantined", d.Quarantined)
+		words.Count(difference.Changed, "object differs", "objects differ"), words.Count(difference.OnlyInFirst, "is", "are"),
+		sides[0].Name,
+		difference.OnlyInSecond, sides[1].Name)
+	if difference.Quarantined > 0 {
+		command.PrintErrf(", %d would be quarantined", difference.Quarantined)
 	}
-	if d.Unsure > 0 {
-		command.PrintErrf(", %d may be in unreadable inputs, and would stay until these can be read", d.Unsure)
+	if difference.Unsure > 0 {
+		command.PrintErrf(", %d may be in unreadable inputs, and would stay until these can be read", difference.Unsure)
 	}
 	command.PrintErrf("\n")
 	switch {
-	case d.Total() > 0:
+	case difference.Total() > 0:
 		return &failure{code: exitFindings}
 	case unread > 0:
 		return fmt.Errorf("not compared, since it cannot be read: %s", words.Count(unread, "object", "objects"))
@@ -149,7 +150,7 @@ func (f *diffFlags) sides(ctx context.Context, command *cobra.Command, paths []s
 	return sides, unread, nil
 }
 
-// check finds out which servers are meant, and which kinds.
+// check reads the servers and the kinds of the arguments and flags.
 func (f *diffFlags) check(command *cobra.Command, paths []string) (servers []string, err error) {
 	for _, server := range f.servers {
 		address, err := xdsAddress(server)
@@ -168,11 +169,11 @@ func (f *diffFlags) check(command *cobra.Command, paths []string) (servers []str
 	if len(paths) == 2 && paths[0] == "-" && paths[1] == "-" {
 		return nil, usage("standard input can be one side only")
 	}
-	switch n := len(paths) + len(servers); {
-	case f.time.IsZero() && n != 2:
-		return nil, usage("want two sides to compare, got %d", n)
-	case !f.time.IsZero() && n > 1:
-		return nil, usage("want one side at most to compare with that of --at, got %d", n)
+	switch count := len(paths) + len(servers); {
+	case f.time.IsZero() && count != 2:
+		return nil, usage("want two sides to compare, got %d", count)
+	case !f.time.IsZero() && count > 1:
+		return nil, usage("want one side at most to compare with that of --at, got %d", count)
 	}
 	f.schemas = resource.Schemas()
 	if len(f.kinds) > 0 {
@@ -269,15 +270,15 @@ func (f *diffFlags) read(ctx context.Context, path string, stdin io.Reader, warn
 				side.Reject(reject.Key, reject.Err.Error())
 			}
 		}
-		for _, r := range content.Resources {
-			if !f.selects(r.Key()) {
+		for _, object := range content.Resources {
+			if !f.selects(object.Key()) {
 				continue
 			}
-			if _, err := resource.Validate(r); err != nil {
-				side.Reject(r.Key(), err.Error())
+			if _, err := resource.Validate(object); err != nil {
+				side.Reject(object.Key(), err.Error())
 				continue
 			}
-			side.Add(r)
+			side.Add(object)
 		}
 	}
 	return side, nil
@@ -285,8 +286,8 @@ func (f *diffFlags) read(ctx context.Context, path string, stdin io.Reader, warn
 
 const stdinName = "stdin"
 
-// contentsOf reads a path as the file source does, or standard input. It also returns the message of a source that
-// could not read all.
+// contentsOf reads a path as the file source does, or standard input. If the source could not read all, it also returns
+// the source's message.
 func contentsOf(ctx context.Context, path string, stdin io.Reader) (
 	contents []sources.Content, degraded string, err error,
 ) {

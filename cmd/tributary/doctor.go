@@ -21,7 +21,7 @@ import (
 )
 
 func newDoctor() *cobra.Command {
-	var d check.Doctor
+	var doctor check.Doctor
 	var secure secureFlags
 	var strict bool
 	var through string
@@ -44,12 +44,12 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
   tributary doctor --through mesh.example:16010`,
 		Args: cobra.NoArgs,
 		RunE: runInterruptible(func(ctx context.Context, command *cobra.Command, _ []string) error {
-			if d.File == "" {
-				d.File, d.NoFile = config.Find(config.DefaultPaths())
+			if doctor.File == "" {
+				doctor.File, doctor.NoFile = config.Find(config.DefaultPaths())
 			}
-			d.Running = func(ctx context.Context, cfg *config.Config) *check.Running { return running(ctx, cfg, &secure) }
+			doctor.Running = func(ctx context.Context, cfg *config.Config) *check.Running { return running(ctx, cfg, &secure) }
 			if through != "" {
-				d.Through = &check.Through{
+				doctor.Through = &check.Through{
 					Client: &client.XDS{
 						Server: strings.TrimPrefix(through, "xds://"), TLS: secure.settings(), TokenFile: secure.tokenFile(),
 						Timeout: answerTimeout, Log: slog.New(slog.DiscardHandler),
@@ -59,20 +59,20 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 					Holding: func() { command.PrintErrf("an idle stream is held through %s for %s\n", through, idle) },
 				}
 			}
-			err := d.Look(ctx)
+			err := doctor.Look(ctx)
 			switch {
 			case err != nil:
 			case format.value == "json":
-				err = printJSON(command.OutOrStdout(), d.Findings)
+				err = printJSON(command.OutOrStdout(), doctor.Findings)
 			default:
-				err = check.WriteResults(command.OutOrStdout(), d.Findings)
+				err = check.WriteResults(command.OutOrStdout(), doctor.Findings)
 			}
 			if err != nil {
 				return err
 			}
 			count := make(map[check.Severity]int)
-			for _, f := range d.Findings {
-				count[f.Severity]++
+			for _, finding := range doctor.Findings {
+				count[finding.Severity]++
 			}
 			command.PrintErrf("%s, %s\n", words.Count(count[check.Error], "error", "errors"), words.Count(count[check.Warning],
 				"warning", "warnings"))
@@ -82,27 +82,29 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 			return nil
 		}),
 	}
-	f := command.Flags()
-	addConfig(command, &d.File, "")
-	f.StringVar(&d.Istiod, "istiod", "", "http://HOST:PORT of the debug pages of an istiod that is to read from us, by default port 8080")
-	f.StringVar(&d.MeshConfig, "mesh-config", "",
+	flagSet := command.Flags()
+	addConfig(command, &doctor.File, "")
+	flagSet.StringVar(&doctor.Istiod, "istiod", "",
+		"http://HOST:PORT of the debug pages of an istiod that is to read from us, by default port 8080")
+	flagSet.StringVar(&doctor.MeshConfig, "mesh-config", "",
 		"file with the mesh configuration of that istiod, or values of its Helm chart")
-	f.StringVar(&through, "through", "", "HOST:PORT of this server in the configSources of istiod: hold an idle stream through it")
-	f.DurationVar(&idle, "idle", idleFor, "for how long that stream is to stand")
-	f.BoolVar(&d.Offline, "offline", false, "do not use the network: only sources of files are read")
-	f.BoolVar(&strict, "strict", false, "exit with 3 for warnings, too")
+	flagSet.StringVar(&through, "through", "",
+		"HOST:PORT of this server in the configSources of istiod: hold an idle stream through it")
+	flagSet.DurationVar(&idle, "idle", idleFor, "for how long that stream is to stand")
+	flagSet.BoolVar(&doctor.Offline, "offline", false, "do not use the network: only sources of files are read")
+	flagSet.BoolVar(&strict, "strict", false, "exit with 3 for warnings, too")
 	secure.add(command)
 	format.add(command)
 	return command
 }
 
-// idleFor is as long as the most common limits of balancers, which are 60 s, and as a gRPC server with default settings
-// takes to refuse pings that come every 30 s.
+// idleFor is longer than the most common limits of balancers, which are 60 s, and than the time after which a gRPC
+// server with default settings refuses pings that come every 30 s.
 const idleFor = 130 * time.Second
 
 var buildInfo = regexp.MustCompile(`(?m)^tributary_build_info\{.*version="([^"]*)"`)
 
-// runningWithoutDebug asks by the metrics, which are there without the debug pages as well.
+// runningWithoutDebug reads the metrics, which a server without the debug pages has, too.
 func runningWithoutDebug(ctx context.Context, server *client.Admin) *check.Running {
 	page, _ := server.Page(ctx, "/metrics") // without one there is no socket
 	if build := buildInfo.FindSubmatch(page); build != nil {
@@ -123,7 +125,7 @@ func clientsOf(ctx context.Context, server *client.Admin) (clients []connected, 
 	return clients, err
 }
 
-// running asks the server that runs with cfg for its status; nil without a server.
+// running returns the status of the server that runs with cfg; nil without a server.
 func running(ctx context.Context, cfg *config.Config, secure *secureFlags) *check.Running {
 	server := &client.Admin{Address: adminOf(&cfg.Listen), Timeout: ageTimeout}
 	if cfg.Listen.AdminTLS != nil { // else the flags of TLS are for --through
@@ -133,23 +135,23 @@ func running(ctx context.Context, cfg *config.Config, secure *secureFlags) *chec
 	if _, err := server.Get(ctx, "/debug/status", nil, &status); err != nil || status.Version == "" {
 		return runningWithoutDebug(ctx, server)
 	}
-	r := &check.Running{Version: status.Version, NodesByType: make(map[string][]string)}
+	result := &check.Running{Version: status.Version, NodesByType: make(map[string][]string)}
 	clients, err := clientsOf(ctx, server)
 	if err != nil {
-		return r
+		return result
 	}
-	r.Clients = len(clients)
-	for _, c := range clients {
-		for _, t := range c.Types {
-			r.NodesByType[t.TypeURL] = append(r.NodesByType[t.TypeURL], c.Node)
+	result.Clients = len(clients)
+	for _, connection := range clients {
+		for _, t := range connection.Types {
+			result.NodesByType[t.TypeURL] = append(result.NodesByType[t.TypeURL], connection.Node)
 		}
 	}
-	return r
+	return result
 }
 
 const logTail = 4 << 20
 
-// bundledPages are the pages of the admin server that are packed: none has the content of objects.
+// bundledPages are the packed pages of the admin server. None has the content of objects.
 var bundledPages = []struct{ name, path string }{
 	{"status.json", "/debug/status"},
 	{"sources.json", "/debug/sources"},
@@ -166,7 +168,7 @@ var bundledPages = []struct{ name, path string }{
 
 func newBundle() *cobra.Command {
 	var flags adminFlags
-	var log, out string
+	var log, archivePath string
 	command := &cobra.Command{
 		Use:   "bundle",
 		Short: "Pack the files for a fault report, without secrets",
@@ -182,42 +184,42 @@ errors.txt.`,
 		RunE: runInterruptible(func(ctx context.Context, command *cobra.Command, _ []string) error {
 			now := time.Now().UTC()
 			name := "tributary-" + now.Format("20060102T150405Z")
-			if out == "" {
-				out = name + ".tar.gz"
+			if archivePath == "" {
+				archivePath = name + ".tar.gz"
 			}
-			p := packing{}
-			p.try("version", p.program())
-			p.try("configuration", p.configuration(ctx, flags.config))
-			silent := p.server(ctx, &flags)
+			pack := packing{}
+			pack.try("version", pack.program())
+			pack.try("configuration", pack.configuration(ctx, flags.config))
+			silent := pack.server(ctx, &flags)
 			if log != "" {
-				p.try("log", p.log(log))
+				pack.try("log", pack.log(log))
 			}
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			if len(p.errors) > 0 {
-				p.add("errors.txt", []byte(strings.Join(p.errors, "\n")+"\n"))
+			if len(pack.errors) > 0 {
+				pack.add("errors.txt", []byte(strings.Join(pack.errors, "\n")+"\n"))
 			}
 			var archive bytes.Buffer
-			if err := check.WriteBundle(&archive, name, p.files, &p.secrets, now); err != nil {
+			if err := check.WriteBundle(&archive, name, pack.files, &pack.secrets, now); err != nil {
 				return err
 			}
-			if err := writeNew(out, archive.Bytes(), 0o600); err != nil {
+			if err := writeNew(archivePath, archive.Bytes(), 0o600); err != nil {
 				return err
 			}
-			for _, text := range p.errors {
-				command.PrintErrf("warning: %s\n", p.secrets.Hide([]byte(text)))
+			for _, text := range pack.errors {
+				command.PrintErrf("warning: %s\n", pack.secrets.Hide([]byte(text)))
 			}
 			if _, err := fmt.Fprintf(command.OutOrStdout(),
-				"%s is written: look into it before you give it away\n", out); err != nil || silent == nil {
+				"%s is written: look into it before you give it away\n", archivePath); err != nil || silent == nil {
 				return err
 			}
-			return fmt.Errorf("%s lacks the data of the server: %w", out, silent)
+			return fmt.Errorf("%s lacks the data of the server: %w", archivePath, silent)
 		}),
 	}
 	flags.add(command)
 	command.Flags().StringVar(&log, "log", "", "file with the log of the server")
-	command.Flags().StringVar(&out, "file", "",
+	command.Flags().StringVar(&archivePath, "file", "",
 		"archive to write; one that is there is left as it is (default: tributary-TIME.tar.gz)")
 	return command
 }
@@ -232,7 +234,7 @@ func (p *packing) add(name string, text []byte) {
 	p.files = append(p.files, check.BundleFile{Name: name, Text: text})
 }
 
-// try notes the error of packing something.
+// try notes the error of a part that could not be packed.
 func (p *packing) try(part string, err error) {
 	if err != nil {
 		p.errors = append(p.errors, part+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -271,17 +273,18 @@ func (p *packing) configuration(ctx context.Context, file string) (err error) {
 		}
 		p.add(name, text)
 	}
-	d := check.Doctor{File: file, Offline: true, Running: func(ctx context.Context, cfg *config.Config) *check.Running {
-		return running(ctx, cfg, &secureFlags{})
-	}}
-	p.try("doctor", d.Look(ctx))
-	var b bytes.Buffer
-	err = check.WriteResults(&b, d.Findings)
-	p.add("doctor.txt", b.Bytes())
+	doctor := check.Doctor{File: file, Offline: true,
+		Running: func(ctx context.Context, cfg *config.Config) *check.Running {
+			return running(ctx, cfg, &secureFlags{})
+		}}
+	p.try("doctor", doctor.Look(ctx))
+	var report bytes.Buffer
+	err = check.WriteResults(&report, doctor.Findings)
+	p.add("doctor.txt", report.Bytes())
 	return err
 }
 
-// server packs the pages of the admin server. The error says why there is none of them.
+// server packs the pages of the admin server. The error is the reason if it packed none.
 func (p *packing) server(ctx context.Context, flags *adminFlags) (silent error) {
 	server, before := flags.client(), len(p.files)
 	for _, page := range bundledPages {

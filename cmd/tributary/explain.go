@@ -29,7 +29,7 @@ type adminFlags struct {
 	secure  secureFlags
 }
 
-// answerTimeout is the default of the wait for an answer.
+// answerTimeout is the default limit of the wait for an answer.
 const answerTimeout = 10 * time.Second
 
 func (f *adminFlags) add(command *cobra.Command) {
@@ -43,8 +43,9 @@ func (f *adminFlags) client() *client.Admin {
 	return f.server.secured(&f.secure, f.timeout)
 }
 
-// show prints the page at path, which it decodes into v: as it is with -o json, else by text.
-func (f *adminFlags) show(ctx context.Context, cmd *cobra.Command, format *choice, path string, query url.Values, v any,
+// show prints the page at path, which it decodes into v: unchanged with -o json, else by text.
+func (f *adminFlags) show(
+	ctx context.Context, command *cobra.Command, format *choice, path string, query url.Values, v any,
 	text func(io.Writer) error,
 ) error {
 	page, err := f.client().Get(ctx, path, query, v)
@@ -52,10 +53,10 @@ func (f *adminFlags) show(ctx context.Context, cmd *cobra.Command, format *choic
 		return err
 	}
 	if format.value == "json" {
-		_, err = cmd.OutOrStdout().Write(page)
+		_, err = command.OutOrStdout().Write(page)
 		return err
 	}
-	return text(cmd.OutOrStdout())
+	return text(command.OutOrStdout())
 }
 
 // post calls the action at a path in the name of the user, and prints the answer.
@@ -70,7 +71,7 @@ func (f *adminFlags) post(ctx context.Context, command *cobra.Command, path stri
 	return err
 }
 
-// nameServer prints the server that was called, unless a flag names it.
+// nameServer prints the called server, unless a flag names it.
 func (f *adminFlags) nameServer(cmd *cobra.Command) {
 	if f.server.from != "" {
 		cmd.PrintErrf("server: %s\n", f.client().Name())
@@ -248,7 +249,7 @@ diff --at.`,
 	return command
 }
 
-// noSource says that there is no source of that name, which may be one of before, if that can be found out.
+// noSource prints the names of the present sources if name is none of them, and the server answers.
 func (f *adminFlags) noSource(cmd *cobra.Command, name string) {
 	if names, _ := f.completeSources(cmd, nil, ""); len(names) > 0 && !slices.Contains(names, name) {
 		cmd.PrintErrf("there is no source %s now, but %s\n", name, strings.Join(names, ", "))

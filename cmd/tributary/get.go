@@ -35,7 +35,7 @@ type clientFlags struct {
 	version func(resource.Key) string // of the objects, where they have one; or nil
 }
 
-// ageTimeout is how long get waits for ages: they are not worth more.
+// ageTimeout bounds the wait of get for ages: they are not worth more.
 const ageTimeout = 2 * time.Second
 
 // addAdmin adds the flag of the admin server, which has the ages of objects without a time of creation.
@@ -49,20 +49,22 @@ func namesAdmin(cmd *cobra.Command) bool {
 	return cmd.Flags().Changed("admin") || os.Getenv(envAdmin) != ""
 }
 
-// date sets the times at which the server first saw the objects without a time of creation, if the admin server can be
-// asked.
-func (f *clientFlags) date(cmd *cobra.Command, schema *resource.Schema, resources []*resource.Resource) {
-	explicit := namesAdmin(cmd)
-	if !explicit && (cmd.Flags().Changed("server") || os.Getenv(envServer) != "" && !cmd.Flags().Changed("config")) ||
+// date sets the times at which the server first saw the objects without a time of creation, if the admin server
+// answers.
+func (f *clientFlags) date(command *cobra.Command, schema *resource.Schema, resources []*resource.Resource) {
+	explicit := namesAdmin(command)
+	if !explicit && (command.Flags().Changed("server") || os.Getenv(envServer) != "" &&
+		!command.Flags().Changed("config")) ||
 		!slices.ContainsFunc(resources, func(r *resource.Resource) bool { return r.Own().IsZero() }) {
 		return
 	}
 	var seen admin.Seen
 	server := f.admin.client(f.secure.settings())
 	server.Timeout = ageTimeout
-	if _, err := server.Get(cmd.Context(), "/debug/seen", url.Values{"kind": {string(schema.Kind)}}, &seen); err != nil {
+	if _, err := server.Get(command.Context(), "/debug/seen", url.Values{"kind": {string(schema.Kind)}},
+		&seen); err != nil {
 		if explicit {
-			cmd.PrintErrf("warning: ages: %v\n", err)
+			command.PrintErrf("warning: ages: %v\n", err)
 		}
 		return
 	}
@@ -95,7 +97,7 @@ func (f *clientFlags) client(cmd *cobra.Command) *client.XDS {
 	}
 }
 
-// selects reports whether the flags ask for r. Objects without a namespace are in all of them.
+// selects reports whether the flags select an object. Objects without a namespace are in all of them.
 func (f *clientFlags) selects(r *resource.Resource) bool {
 	return f.everywhere || f.namespace == "" || r.Key().Namespace == "" || r.Key().Namespace == f.namespace
 }
@@ -113,7 +115,7 @@ func envoyTypeNames() []string {
 	return words.Each(client.EnvoyTypes(), func(t client.EnvoyType) string { return t.Name })
 }
 
-// kinds are all kinds as they can be given, such as "serviceentries (se)".
+// kinds returns all kinds as arguments name them, such as "serviceentries (se)".
 func kinds() (names []string) {
 	for _, s := range resource.Schemas() {
 		name := s.Plural
@@ -142,7 +144,7 @@ type getFlags struct {
 
 func newGet() *cobra.Command {
 	flags := getFlags{format: outputs("table", "wide", "name", "yaml", "json", jsonPathFormat)}
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "get {KIND[,KIND...] | all | TYPE} [[NAMESPACE/]NAME...]",
 		Short: "Show the objects that a server has",
 		Long: `Get asks a server of MCP over xDS, tributary or istiod, for the objects of a kind, of several, or of all.
@@ -174,24 +176,25 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 		ValidArgsFunction: flags.completeObjects,
 		RunE:              runInterruptible(flags.run),
 	}
-	flags.add(cmd, "default")
-	flags.stored.add(cmd, " of the server, for the address in its listen; with --store, of the store")
-	cmd.Flags().Lookup("store").Usage = "read a store instead of a server: consul-kv://host:port/prefix, or the name of " +
-		"a source of the configuration"
-	flags.addAdmin(cmd)
-	cmd.Flags().StringVarP(&flags.labelled, "selector", "l", "", "only objects with such labels, as kubectl has it: "+
+	flags.add(command, "default")
+	flags.stored.add(command, " of the server, for the address in its listen; with --store, of the store")
+	command.Flags().Lookup("store").Usage = "read a store instead of a server: consul-kv://host:port/prefix, " +
+		"or the name of a source of the configuration"
+	flags.addAdmin(command)
+	command.Flags().StringVarP(&flags.labelled, "selector", "l", "", "only objects with such labels, as kubectl has it: "+
 		"app=reviews,version in (v1,v2),!canary")
-	cmd.Flags().StringVar(&flags.sortBy, "sort-by", "", "sort the objects of a kind by a field, such as .metadata.name")
-	cmd.Flags().BoolVar(&flags.noHeaders, "no-headers", false, "leave out the titles of tables")
-	cmd.Flags().Var(&flags.time, "at", "show the objects that were served at a time, or so long ago, such as 1h, "+
+	command.Flags().StringVar(&flags.sortBy, "sort-by", "",
+		"sort the objects of a kind by a field, such as .metadata.name")
+	command.Flags().BoolVar(&flags.noHeaders, "no-headers", false, "leave out the titles of tables")
+	command.Flags().Var(&flags.time, "at", "show the objects that were served at a time, or so long ago, such as 1h, "+
 		"by the admin server (--admin)")
-	cmd.Flags().BoolVarP(&flags.watched, "watch",
+	command.Flags().BoolVarP(&flags.watched, "watch",
 		"w", false, "print them, and then each change, as tributary watch does")
 	for _, pair := range []string{"watch at", "watch store", "server at", "store at", "server store", "server config"} {
-		cmd.MarkFlagsMutuallyExclusive(strings.Fields(pair)...)
+		command.MarkFlagsMutuallyExclusive(strings.Fields(pair)...)
 	}
-	flags.format.add(cmd)
-	return cmd
+	flags.format.add(command)
+	return command
 }
 
 func (f *getFlags) run(ctx context.Context, command *cobra.Command, args []string) error {
@@ -251,7 +254,9 @@ func (f *getFlags) run(ctx context.Context, command *cobra.Command, args []strin
 }
 
 // envoy shows or watches Envoy's resources of a type.
-func (f *getFlags) envoy(ctx context.Context, cmd *cobra.Command, envoyType client.EnvoyType, names []string) error {
+func (f *getFlags) envoy(
+	ctx context.Context, command *cobra.Command, envoyType client.EnvoyType, names []string,
+) error {
 	switch {
 	case f.format.path != nil || f.sortBy != "":
 		return usage("jsonpath and --sort-by are for kinds of Istio")
@@ -260,9 +265,9 @@ func (f *getFlags) envoy(ctx context.Context, cmd *cobra.Command, envoyType clie
 	case f.watched && len(names) > 0:
 		return usage("%s are watched all together: leave out NAME", envoyType.Name)
 	case f.watched:
-		return watchEnvoy(ctx, cmd, &f.clientFlags, f.format.value, envoyType)
+		return watchEnvoy(ctx, command, &f.clientFlags, f.format.value, envoyType)
 	}
-	return getEnvoy(ctx, cmd, &f.clientFlags, f.format.value, envoyType, strings.Join(names, ""))
+	return getEnvoy(ctx, command, &f.clientFlags, f.format.value, envoyType, strings.Join(names, ""))
 }
 
 func (f *getFlags) watchRequest(
@@ -349,7 +354,7 @@ const allKinds = "all"
 
 // requests decodes KIND[,KIND…] [[NAMESPACE/]NAME…] or KIND/[NAMESPACE/]NAME….
 func (f *clientFlags) requests(args []string) (requests []request, err error) {
-	add := func(schema *resource.Schema, names ...resource.Key) {
+	addNames := func(schema *resource.Schema, names ...resource.Key) {
 		i := slices.IndexFunc(requests, func(r request) bool { return r.schema == schema })
 		if i < 0 {
 			requests = append(requests, request{schema, names})
@@ -369,7 +374,7 @@ func (f *clientFlags) requests(args []string) (requests []request, err error) {
 				if err = cmp.Or(schemaErr, err); err != nil {
 					return nil, err
 				}
-				add(schema, key)
+				addNames(schema, key)
 			}
 			return requests, nil
 		}
@@ -395,7 +400,7 @@ func (f *clientFlags) requests(args []string) (requests []request, err error) {
 		if kind == allKinds {
 			requests = nil
 			for _, schema := range resource.Schemas() {
-				add(schema)
+				addNames(schema)
 			}
 			return requests, nil
 		}
@@ -404,7 +409,7 @@ func (f *clientFlags) requests(args []string) (requests []request, err error) {
 			return nil, err
 		}
 		if !slices.ContainsFunc(requests, func(r request) bool { return r.schema == schema }) {
-			add(schema, names...)
+			addNames(schema, names...)
 		}
 	}
 	return requests, nil
@@ -430,7 +435,7 @@ func namedIn(namespace, object string) (resource.Key, error) {
 	return resource.Key{Namespace: before, Name: name}, nil
 }
 
-// choose returns the requested ones of the objects of the kind. The error names the missing ones.
+// choose returns the requested objects of the kind. The error names the missing ones.
 func (r *request) choose(flags *clientFlags, selector labels.Selector, objects []*resource.Resource) (
 	chosen selection, err error,
 ) {

@@ -38,16 +38,16 @@ func sortByPath(objects []*resource.Resource, expression string) error {
 		return err
 	}
 	values := make(map[*resource.Resource]string, len(objects))
-	for _, r := range objects {
+	for _, object := range objects {
 		var text bytes.Buffer
-		document, err := decodedJSON(r)
+		document, err := decodedJSON(object)
 		if err == nil {
 			err = path.Execute(&text, document)
 		}
 		if err != nil {
 			return err
 		}
-		values[r] = text.String()
+		values[object] = text.String()
 	}
 	slices.SortStableFunc(objects, func(a, b *resource.Resource) int {
 		numberA, errA := strconv.ParseFloat(values[a], 64)
@@ -99,14 +99,14 @@ func (p *printing) print(writer io.Writer, flags *clientFlags, selections []sele
 		Namespaces: flags.everywhere && p.list || ofSeveralNamespaces(selections), Kinds: len(selections) > 1,
 		Wide: p.format == "wide", NoHeaders: p.noHeaders,
 	}
-	for _, f := range selections {
-		if len(f.objects) == 0 {
+	for _, selected := range selections {
+		if len(selected.objects) == 0 {
 			continue
 		}
 		if buffer.Len() > 0 && !p.noHeaders {
 			buffer.WriteByte('\n')
 		}
-		if err := output.Table(&buffer, f.schema.Kind, f.objects, options, time.Now()); err != nil {
+		if err := output.Table(&buffer, selected.schema.Kind, selected.objects, options, time.Now()); err != nil {
 			return err
 		}
 	}
@@ -133,15 +133,15 @@ func ofSeveralNamespaces(selections []selection) bool {
 // documents prints objects as documents, or as the names that get takes; as JSON in a list that kubectl apply takes.
 func (p *printing) documents(writer io.Writer, selections []selection) error {
 	var documents []document
-	for _, f := range selections {
-		for _, r := range f.objects {
-			name := strings.TrimPrefix(r.Key().Namespace+"/"+r.Key().Name, "/")
+	for _, selected := range selections {
+		for _, object := range selected.objects {
+			name := strings.TrimPrefix(object.Key().Namespace+"/"+object.Key().Name, "/")
 			documents = append(documents, document{
-				strings.ToLower(string(f.schema.Kind)) + "/" + name,
+				strings.ToLower(string(selected.schema.Kind)) + "/" + name,
 				func(format string) ([]byte, error) {
-					text, err := marshalled(r, format)
+					text, err := marshalled(object, format)
 					if p.version != nil {
-						text = check.WithVersion(text, p.version(r.Key()))
+						text = check.WithVersion(text, p.version(object.Key()))
 					}
 					return text, err
 				},
@@ -167,14 +167,14 @@ func printDocuments(writer io.Writer, format string, documents []document, singl
 	list func([]json.RawMessage) any,
 ) error {
 	items, separator := []json.RawMessage{}, ""
-	for _, d := range documents {
+	for _, printed := range documents {
 		if format == "name" {
-			if _, err := fmt.Fprintln(writer, d.name); err != nil {
+			if _, err := fmt.Fprintln(writer, printed.name); err != nil {
 				return err
 			}
 			continue
 		}
-		text, err := d.marshal(format)
+		text, err := printed.marshal(format)
 		if err == nil && format == "yaml" {
 			_, err = fmt.Fprintf(writer, "%s%s", separator, text)
 		}
@@ -194,11 +194,11 @@ func printDocuments(writer io.Writer, format string, documents []document, singl
 	return printJSON(writer, list(items))
 }
 
-func marshalled(r *resource.Resource, format string) ([]byte, error) {
+func marshalled(object *resource.Resource, format string) ([]byte, error) {
 	if format == "json" {
-		return resource.MarshalJSON(r)
+		return resource.MarshalJSON(object)
 	}
-	return resource.MarshalYAML(r)
+	return resource.MarshalYAML(object)
 }
 
 // choice is a flag with a fixed set of values. It implements pflag.Value.
@@ -229,25 +229,25 @@ func (c *choice) add(cmd *cobra.Command) {
 
 func (c *choice) String() string { return c.value }
 func (c *choice) Type() string   { return "format" }
-func (c *choice) Set(v string) (err error) {
-	if expression, ok := strings.CutPrefix(v, "jsonpath="); ok && slices.Contains(c.allowed, jsonPathFormat) {
+func (c *choice) Set(value string) (err error) {
+	if expression, ok := strings.CutPrefix(value, "jsonpath="); ok && slices.Contains(c.allowed, jsonPathFormat) {
 		c.value, c.allowed = "jsonpath", append(c.allowed, "jsonpath")
 		c.path, err = parsePath(expression)
 		return err
 	}
-	if !slices.Contains(c.allowed, v) {
+	if !slices.Contains(c.allowed, value) {
 		return fmt.Errorf("want one of %s", strings.Join(c.allowed, ", "))
 	}
-	c.value = v
+	c.value = value
 	return nil
 }
 
-// printJSON writes v for people and programs alike.
+// printJSON writes a value for people and programs alike.
 func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(v)
 }
 
 // moment is a flag with a time, as people write it. It implements pflag.Value.
@@ -259,7 +259,7 @@ type moment struct {
 func (m *moment) String() string { return m.text }
 func (m *moment) Type() string   { return "time" }
 
-// Set takes a time, in UTC as all times are printed unless it names another zone, or how long ago it was.
+// Set takes a time, in UTC unless it names another zone, or a duration before now.
 func (m *moment) Set(text string) error {
 	now := time.Now().UTC()
 	if ago, err := time.ParseDuration(strings.TrimPrefix(text, "-")); err == nil {
@@ -269,7 +269,7 @@ func (m *moment) Set(text string) error {
 	for _, form := range []string{
 		time.RFC3339Nano, time.DateTime, "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly,
 	} {
-		for _, full := range []string{text, now.Format("2006-01-02 ") + text} { // a time alone is one of today
+		for _, full := range []string{text, now.Format("2006-01-02 ") + text} { // a time without a date is today's
 			if parsed, err := time.ParseInLocation(form, full, now.Location()); err == nil {
 				*m = moment{parsed, text}
 				return nil
@@ -281,7 +281,7 @@ func (m *moment) Set(text string) error {
 		text)
 }
 
-// clocks is how much those of two machines may differ.
+// clocks bounds the difference between the clocks of two machines.
 const clocks = 5 * time.Second
 
 // past refuses a time in the future, which has no history.
@@ -297,10 +297,9 @@ func (m *moment) query() string { return m.UTC().Format(time.RFC3339Nano) }
 
 // servedAt asks an admin server for the objects of a kind, or of all, that were served at a time. The texts name
 // objects with an unknown state at that time.
-func servedAt(ctx context.Context, server *client.Admin, moment *moment, kind resource.Kind) (rs []*resource.Resource,
-	unknown []string,
-	err error,
-) {
+func servedAt(
+	ctx context.Context, server *client.Admin, moment *moment, kind resource.Kind,
+) (objects []*resource.Resource, unknown []string, err error) {
 	query := url.Values{"kind": {string(kind)}, "encoded": {"true"}}
 	if !moment.IsZero() {
 		query.Set("time", moment.query())
@@ -309,11 +308,11 @@ func servedAt(ctx context.Context, server *client.Admin, moment *moment, kind re
 	if _, err := server.Get(ctx, "/debug/history/at", query, &state); err != nil {
 		return nil, nil, err
 	}
-	for _, o := range state.Objects {
-		rs = append(rs, o.Resource())
+	for _, object := range state.Objects {
+		objects = append(objects, object.Resource())
 	}
 	for _, name := range state.Unknown {
 		unknown = append(unknown, name+": its state is unknown: it changed while no server was running")
 	}
-	return rs, unknown, nil
+	return objects, unknown, nil
 }

@@ -136,17 +136,17 @@ func (f *failure) Error() string {
 
 func (f *failure) Unwrap() error { return f.err }
 
-// usage is a failure of the person at the keyboard.
+// usage returns a failure by a wrong command line.
 func usage(format string, args ...any) error {
 	return &failure{exitUsage, fmt.Errorf(format, args...)}
 }
 
-// runCommand makes a command do f. Errors that reach the top without having passed here are cobra's own: wrong usage.
-func runCommand(f func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		err := findServer(cmd)
+// runCommand returns the RunE of a command. Errors that reach the top without this are cobra's own: wrong usage.
+func runCommand(run func(command *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(command *cobra.Command, args []string) error {
+		err := findServer(command)
 		if err == nil {
-			err = inFlagsOfConnection(cmd, f(cmd, args), "")
+			err = inFlagsOfConnection(command, run(command, args), "")
 		}
 		if _, exits := errors.AsType[*failure](err); exits || err == nil {
 			return err
@@ -165,37 +165,37 @@ func warn(cmd *cobra.Command, problems ...error) {
 	}
 }
 
-// runInterruptible makes a command do f until it is interrupted.
+// runInterruptible is runCommand with a context that a signal ends.
 func runInterruptible(
-	f func(ctx context.Context, cmd *cobra.Command, args []string) error,
+	run func(ctx context.Context, command *cobra.Command, args []string) error,
 ) func(*cobra.Command, []string) error {
-	return runCommand(func(cmd *cobra.Command, args []string) error {
-		ctx, stop := untilSignal(cmd.Context())
+	return runCommand(func(command *cobra.Command, args []string) error {
+		ctx, stop := untilSignal(command.Context())
 		defer stop()
-		return f(ctx, cmd, args)
+		return run(ctx, command, args)
 	})
 }
 
-// exitCode prints err, which cmd failed with, and returns its exit code.
+// exitCode prints the error of a command, and returns its exit code.
 func exitCode(err error, command *cobra.Command, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
-	f, ok := errors.AsType[*failure](err)
+	failed, ok := errors.AsType[*failure](err)
 	if !ok {
-		f = &failure{exitUsage, inFlags(err)}
+		failed = &failure{exitUsage, inFlags(err)}
 	}
-	_, listsPlaces := f.err.(*config.Error) //nolint:errorlint // a wrapped one is a message
+	_, listsPlaces := failed.err.(*config.Error) //nolint:errorlint // a wrapped one is a message
 	text := ""
 	switch {
-	case f.err == nil:
+	case failed.err == nil:
 	case listsPlaces:
-		text = f.err.Error() + "\n" // one place a line, for editors to jump to
-	case f.code == exitUsage:
-		text = fmt.Sprintf("error: %v\nSee `%s --help`.\n", f.err, command.CommandPath())
+		text = failed.err.Error() + "\n" // one place a line, for editors to jump to
+	case failed.code == exitUsage:
+		text = fmt.Sprintf("error: %v\nSee `%s --help`.\n", failed.err, command.CommandPath())
 	default:
-		text = fmt.Sprintf("error: %v\n", f.err)
+		text = fmt.Sprintf("error: %v\n", failed.err)
 	}
 	_, _ = io.WriteString(stderr, text) // a failure has no other channel
-	return f.code
+	return failed.code
 }

@@ -54,7 +54,7 @@ error.`,
 			if err != nil {
 				return err
 			}
-			r, err := relay.Open(ctx, cfg, relay.Options{
+			program, err := relay.Open(ctx, cfg, relay.Options{
 				Version: thisBuild().Version, Origin: flags.origin(hangups), Log: log, Level: &flags.log.level,
 				Manager: process.ManagerFromEnvironment(log), Sockets: sockets,
 			})
@@ -64,7 +64,7 @@ error.`,
 			if err != nil {
 				return err
 			}
-			return r.Run(ctx)
+			return program.Run(ctx)
 		}),
 	}
 	flagSet := command.Flags()
@@ -83,7 +83,7 @@ error.`,
 func (f *serveFlags) config() (*config.Config, error) {
 	cfg, err := f.base()
 	if err == nil {
-		for _, o := range []struct {
+		for _, override := range []struct {
 			key, flag string
 			value     *string
 		}{
@@ -91,9 +91,9 @@ func (f *serveFlags) config() (*config.Config, error) {
 			{"listen.admin", f.admin, &cfg.Listen.Admin},
 			{"stateDir", f.state, &cfg.StateDir},
 		} {
-			if o.flag != "" {
-				*o.value = o.flag
-				delete(cfg.Places, o.key)
+			if override.flag != "" {
+				*override.value = override.flag
+				delete(cfg.Places, override.key)
 			}
 		}
 		if f.xds != "" || f.admin != "" || f.state != "" {
@@ -112,7 +112,7 @@ func (f *serveFlags) hangups() (hangups <-chan os.Signal, ignore func()) {
 	if len(f.sources) > 0 {
 		return nil, func() {}
 	}
-	signals := make(chan os.Signal, 1) // one that comes while the configuration is read stands for all
+	signals := make(chan os.Signal, 1) // one SIGHUP during a reload stands for all
 	signal.Notify(signals, syscall.SIGHUP)
 	return signals, func() { signal.Stop(signals) }
 }

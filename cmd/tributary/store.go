@@ -64,8 +64,8 @@ func (f *storeFlags) find() (address string, settings consulkv.Settings, err err
 	file := f.config
 	if file == "" {
 		if file, err = config.Find(config.DefaultPaths()); err != nil && f.store == "" {
-			return "", settings, usage("which store? give --store %s://host:port/prefix, or -c with a configuration that has one",
-				consulkv.Scheme)
+			return "", settings, usage("which store? give --store %s://host:port/prefix, "+
+				"or -c with a configuration that has one", consulkv.Scheme)
 		} else if err != nil {
 			return "", settings, usage("--store %s: %w; name that which has it with -c, or give %s://host:port/prefix",
 				f.store, err, consulkv.Scheme)
@@ -76,9 +76,9 @@ func (f *storeFlags) find() (address string, settings consulkv.Settings, err err
 		return "", settings, &failure{exitConfig, err}
 	}
 	var names []string
-	for _, s := range cfg.ConfigSources {
-		if kv, ok := s.Settings.(*config.ConsulKV); ok && (f.store == "" || s.Name == f.store) {
-			address, settings, names = s.Address, kv.Source(), append(names, s.Name)
+	for _, source := range cfg.ConfigSources {
+		if kv, ok := source.Settings.(*config.ConsulKV); ok && (f.store == "" || source.Name == f.store) {
+			address, settings, names = source.Address, kv.Source(), append(names, source.Name)
 		}
 	}
 	switch {
@@ -100,7 +100,7 @@ func isConsulKV(address string) bool {
 	return scheme == consulkv.Scheme || scheme == consulkv.SecureScheme
 }
 
-// title is how messages name an object, as kubectl does: "virtualservice/reviews".
+// title names an object in messages, as kubectl does: "virtualservice/reviews".
 func title(key resource.Key) string { return strings.ToLower(string(key.Kind)) + "/" + key.Name }
 
 func inNamespace(key resource.Key) string {
@@ -110,8 +110,7 @@ func inNamespace(key resource.Key) string {
 	return " in namespace " + key.Namespace
 }
 
-// lostRace reports whether err says that a change was made from an outdated version, and returns the advice for the
-// user.
+// lostRace reports whether an error tells of a change from an outdated version, and returns the advice for the user.
 func lostRace(key resource.Key, err error, todo string) (ok bool, lost error) {
 	for _, reason := range []error{memstore.ErrConflict, memstore.ErrExists, memstore.ErrNotFound} {
 		if errors.Is(err, reason) {
@@ -201,9 +200,9 @@ func apply(command *cobra.Command, store *consulkv.Store, objects []check.Manife
 	if dryRun {
 		suffix = " (dry run)"
 	}
-	for i, o := range objects {
-		outcome, err := applyOne(store, o, dryRun)
-		if ok, lost := lostRace(o.Key(), err, "look at it and apply again"); ok {
+	for i, object := range objects {
+		outcome, err := applyOne(store, object, dryRun)
+		if ok, lost := lostRace(object.Key(), err, "look at it and apply again"); ok {
 			command.PrintErrf("error: %v\n", lost)
 			refused++
 			continue
@@ -211,7 +210,7 @@ func apply(command *cobra.Command, store *consulkv.Store, objects []check.Manife
 		if err != nil {
 			return fmt.Errorf("%w; %d of %d objects were done before", err, i, len(objects))
 		}
-		if _, err := fmt.Fprintf(command.OutOrStdout(), "%s %s%s\n", title(o.Key()), outcome, suffix); err != nil {
+		if _, err := fmt.Fprintf(command.OutOrStdout(), "%s %s%s\n", title(object.Key()), outcome, suffix); err != nil {
 			return err
 		}
 	}
@@ -222,18 +221,18 @@ func apply(command *cobra.Command, store *consulkv.Store, objects []check.Manife
 }
 
 func applyOne(store *consulkv.Store, manifestObject check.ManifestObject, dryRun bool) (outcome string, err error) {
-	old, version := store.Get(manifestObject.Key()), store.Version(manifestObject.Key())
+	stored, version := store.Get(manifestObject.Key()), store.Version(manifestObject.Key())
 	switch {
-	case manifestObject.Version != "" && old == nil:
+	case manifestObject.Version != "" && stored == nil:
 		return "", fmt.Errorf("version %s was deleted: %w", manifestObject.Version, memstore.ErrNotFound)
 	case manifestObject.Version != "" && manifestObject.Version != version:
 		return "", fmt.Errorf("%w: it is %s, not %s", memstore.ErrConflict, version, manifestObject.Version)
-	case old == nil:
+	case stored == nil:
 		if !dryRun {
 			_, err = store.Create(manifestObject.Resource)
 		}
 		return "created", err
-	case resource.Equal(old, manifestObject.WithCreated(old.Created())):
+	case resource.Equal(stored, manifestObject.WithCreated(stored.Created())):
 		return "unchanged", nil
 	default:
 		if !dryRun {
@@ -435,12 +434,12 @@ func (e *edit) check(saved []byte) (r *resource.Resource, version, problems stri
 	return nil, "", problems + "#\n"
 }
 
-// write stores r. If that fails, the edit stays in its file.
-func (e *edit) write(r *resource.Resource, version string) error {
-	if resource.Equal(e.old, r) {
+// write stores the edited object. If that fails, the edit stays in its file.
+func (e *edit) write(object *resource.Resource, version string) error {
+	if resource.Equal(e.old, object) {
 		return e.end("Edit cancelled, no changes made.")
 	}
-	if _, err := e.store.Update(r, version); err != nil {
+	if _, err := e.store.Update(object, version); err != nil {
 		_, err = lostRace(e.key, err, "edit it again")
 		return fmt.Errorf("%w\nthe edit is kept in %s", err, e.file)
 	}

@@ -34,7 +34,7 @@ type validateFlags struct {
 
 func newValidate() *cobra.Command {
 	flags := validateFlags{output: outputs("text", "json", "sarif")}
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "validate {PATH... | -c FILE}",
 		Short: "Check files as the server would, without serving them",
 		Long: `Validate checks files and directories of mesh configuration, with Istio's own validation, and
@@ -65,36 +65,37 @@ It exits with 3 if an object would not be served; with --strict also if there is
   tributary validate --for envoy --envoy-binary /usr/local/bin/envoy rules/
   tributary validate --connect tributary.yaml
   helm template . | tributary validate -`,
-		Args: func(cmd *cobra.Command, args []string) error {
+		Args: func(command *cobra.Command, args []string) error {
 			if flags.config != "" {
 				return nil
 			}
-			return cobra.MinimumNArgs(1)(cmd, args)
+			return cobra.MinimumNArgs(1)(command, args)
 		},
 		RunE: runInterruptible(flags.run),
 	}
-	cmd.Flags().StringVarP(&flags.config, "config", "c",
+	command.Flags().StringVarP(&flags.config, "config", "c",
 		"", "a configuration file or directory, as with the other commands; anything else "+
 			"in it is an error")
-	cmd.Flags().BoolVar(&flags.offline, "offline", false,
+	command.Flags().BoolVar(&flags.offline, "offline", false,
 		"files that the configuration names and that are not on this machine are no error")
-	cmd.Flags().BoolVar(&flags.strict, "strict", false, "exit with 3 for warnings, too")
-	cmd.Flags().BoolVar(&flags.server, "server", false, "check the files together with the objects that the server at "+
-		"--admin serves now; a reference that leads nowhere is an error then")
-	flags.running.addReference(cmd)
-	cmd.Flags().BoolVar(&flags.connect, "connect", false,
+	command.Flags().BoolVar(&flags.strict, "strict", false, "exit with 3 for warnings, too")
+	command.Flags().BoolVar(&flags.server, "server", false,
+		"check the files together with the objects that the server at "+
+			"--admin serves now; a reference that leads nowhere is an error then")
+	flags.running.addReference(command)
+	command.Flags().BoolVar(&flags.connect, "connect", false,
 		"also read the sources that are no files: log in, and count their objects")
-	cmd.Flags().BoolVar(&flags.derive, "derive", false,
+	command.Flags().BoolVar(&flags.derive, "derive", false,
 		"make Istio's objects of Ingresses and objects of Gateway API in the files, as a "+
 			"source with derive: {} does")
-	cmd.Flags().BoolVar(&flags.verbose, "verbose", false, "name the files that are not read")
-	cmd.Flags().StringVar(&flags.client, "for", "",
+	command.Flags().BoolVar(&flags.verbose, "verbose", false, "name the files that are not read")
+	command.Flags().StringVar(&flags.client, "for", "",
 		"also warn of settings without effect on clients that tributary serves itself: envoy")
-	cmd.Flags().StringVar(&flags.binary, "envoy-binary", "",
+	command.Flags().StringVar(&flags.binary, "envoy-binary", "",
 		"with --for envoy, the path of an Envoy's binary, which checks "+
 			"the resources for Envoys")
-	flags.output.add(cmd)
-	return cmd
+	flags.output.add(command)
+	return command
 }
 
 func (f *validateFlags) run(ctx context.Context, command *cobra.Command, args []string) error {
@@ -132,16 +133,18 @@ func (f *validateFlags) run(ctx context.Context, command *cobra.Command, args []
 }
 
 // readInputs adds the objects of the configuration, the paths and the server to a linter.
-func (f *validateFlags) readInputs(ctx context.Context, command *cobra.Command, l *check.Linter, paths []string) error {
+func (f *validateFlags) readInputs(
+	ctx context.Context, command *cobra.Command, linter *check.Linter, paths []string,
+) error {
 	var skipped []string
 	if f.config != "" { // a configuration of tributary, whatever its content
 		cfg, err := config.Load(f.config)
-		if skipped, err = l.Config(ctx, f.config, cfg, err, f.offline); err != nil {
+		if skipped, err = linter.Config(ctx, f.config, cfg, err, f.offline); err != nil {
 			return err
 		}
 	}
 	for _, path := range paths {
-		unchecked, err := f.validate(ctx, l, path, command.InOrStdin())
+		unchecked, err := f.validate(ctx, linter, path, command.InOrStdin())
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
@@ -150,11 +153,11 @@ func (f *validateFlags) readInputs(ctx context.Context, command *cobra.Command, 
 	for _, input := range skipped {
 		command.PrintErrf("not checked: %s\n", input)
 	}
-	for _, line := range l.Connected {
+	for _, line := range linter.Connected {
 		command.PrintErrln(line)
 	}
 	if f.server {
-		return f.running.readInto(ctx, l)
+		return f.running.readInto(ctx, linter)
 	}
 	return nil
 }

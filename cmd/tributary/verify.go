@@ -31,7 +31,7 @@ type verifyFlags struct {
 
 func newVerify() *cobra.Command {
 	flags := verifyFlags{istiod: istiodFlags{secure: secureFlags{prefix: "istiod-"}}, format: outputs("text", "json")}
-	cmd := &cobra.Command{
+	command := &cobra.Command{
 		Use:   "verify {--istiod URL | --envoy URL}",
 		Short: "Compare the served objects with those that an istiod stored, or an Envoy has",
 		Long: `Verify reads the served objects of a server, and the stored ones of the istiod that reads from it
@@ -56,23 +56,24 @@ them. The Envoy's bootstrap is not compared. Verify does not register as a clien
 		Args: cobra.NoArgs,
 		RunE: runInterruptible(flags.run),
 	}
-	flags.add(cmd, "")
-	addServerConfig(cmd)
-	flags.addAdmin(cmd)
-	cmd.Flags().StringVar(&flags.istiod.address, "istiod", "",
+	flags.add(command, "")
+	addServerConfig(command)
+	flags.addAdmin(command)
+	command.Flags().StringVar(&flags.istiod.address, "istiod", "",
 		"http://HOST:PORT of the istiod's debug pages, by default port 8080, "+
 			"which answers only to its own machine; or xds://HOST:PORT, by default port 15012")
-	flags.istiod.secure.addFor(cmd, "--istiod xds://")
-	cmd.Flags().StringVar(&flags.envoy.Where, "envoy", "",
+	flags.istiod.secure.addFor(command, "--istiod xds://")
+	command.Flags().StringVar(&flags.envoy.Where, "envoy", "",
 		"http://HOST:PORT or unix:///PATH of an Envoy's admin server, or a file with its "+
 			"/config_dump?include_eds")
-	cmd.Flags().DurationVar(&flags.settle, "settle", 5*time.Second,
+	command.Flags().DurationVar(&flags.settle, "settle", 5*time.Second,
 		"time for changes on their way: a finding is a difference that remains then")
-	cmd.Flags().BoolVar(&flags.extra, "extra", false, "count objects of the istiod or Envoy from elsewhere as findings")
-	cmd.MarkFlagsOneRequired("istiod", "envoy")
-	cmd.MarkFlagsMutuallyExclusive("istiod", "envoy")
-	flags.format.add(cmd)
-	return cmd
+	command.Flags().BoolVar(&flags.extra, "extra", false,
+		"count objects of the istiod or Envoy from elsewhere as findings")
+	command.MarkFlagsOneRequired("istiod", "envoy")
+	command.MarkFlagsMutuallyExclusive("istiod", "envoy")
+	flags.format.add(command)
+	return command
 }
 
 func (f *verifyFlags) run(ctx context.Context, command *cobra.Command, _ []string) error {
@@ -120,7 +121,7 @@ func (f *verifyFlags) ofIstiod(ctx context.Context, command *cobra.Command) ([]v
 	return verify.Compare(served, stored), len(served.Objects), nil
 }
 
-// istiodFlags say where an istiod is, and how verify connects to it over xDS.
+// istiodFlags have the address of an istiod, and the settings of a connection over xDS.
 type istiodFlags struct {
 	address string
 	secure  secureFlags
@@ -149,7 +150,7 @@ func (i *istiodFlags) check(ctx context.Context, command *cobra.Command, flags *
 	return nil
 }
 
-// stored returns the objects that the istiod has.
+// stored returns the objects of the istiod.
 func (i *istiodFlags) stored(ctx context.Context, command *cobra.Command, flags *clientFlags) ([]verify.Stored, error) {
 	if !strings.HasPrefix(i.address, "xds://") {
 		stored, err := i.http.Stored(ctx)
@@ -198,7 +199,7 @@ func (f *verifyFlags) ofEnvoy(ctx context.Context) ([]verify.Finding, int, error
 	return verify.CompareEnvoy(expected, dump)
 }
 
-// inWords returns the reason why a server cannot be asked.
+// inWords returns the reason why a server does not answer.
 func inWords(where, meant string, err error) error {
 	if err == nil {
 		return nil
@@ -232,18 +233,18 @@ func settled(ctx context.Context, limit time.Duration, find func() ([]verify.Fin
 	}
 }
 
-// wrong counts the findings that are no extra.
-func wrong(findings []verify.Finding) (n int) {
-	for _, f := range findings {
-		if f.Class != verify.Extra {
-			n++
+// wrong counts the findings without the extra objects.
+func wrong(findings []verify.Finding) (count int) {
+	for _, finding := range findings {
+		if finding.Class != verify.Extra {
+			count++
 		}
 	}
-	return n
+	return count
 }
 
-// served returns the served objects of the server. The kinds that clients request are known if its admin server can be
-// asked.
+// served returns the served objects of the server. The kinds that clients request are known if its admin server
+// answers.
 func (f *verifyFlags) served(ctx context.Context, command *cobra.Command) (served verify.Served, err error) {
 	server := f.client(command)
 	schemas := slices.DeleteFunc(resource.Schemas(), func(s *resource.Schema) bool { return s.Bare })

@@ -27,36 +27,36 @@ type build struct {
 }
 
 func thisBuild() build {
-	b := build{
+	result := build{
 		Version: cmp.Or(version, "(devel)"), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		Istio: resource.ValidationVersion,
 	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return b
+		return result
 	}
-	b.Version = cmp.Or(version, info.Main.Version, b.Version)
+	result.Version = cmp.Or(version, info.Main.Version, result.Version)
 	modified := ""
 	for _, buildSetting := range info.Settings {
 		switch {
 		case buildSetting.Key == "vcs.revision":
-			b.Revision = buildSetting.Value
+			result.Revision = buildSetting.Value
 		case buildSetting.Key == "vcs.modified" && buildSetting.Value == "true":
 			modified = " (modified)"
 		}
 	}
-	if b.Revision != "" {
-		b.Revision += modified
+	if result.Revision != "" {
+		result.Revision += modified
 	}
-	return b
+	return result
 }
 
 func (b build) String() string {
-	s := "tributary " + b.Version
+	text := "tributary " + b.Version
 	if b.Revision != "" {
-		s += ", revision " + b.Revision
+		text += ", revision " + b.Revision
 	}
-	return fmt.Sprintf("%s, %s, %s, validation of Istio %s", s, b.Go, b.Platform, b.Istio)
+	return fmt.Sprintf("%s, %s, %s, validation of Istio %s", text, b.Go, b.Platform, b.Istio)
 }
 
 func newVersion() *cobra.Command {
@@ -81,20 +81,23 @@ func newVersion() *cobra.Command {
 
 // newDocs writes documentation for packages, and for the reference of the commands.
 func newDocs() *cobra.Command {
-	cmd := &cobra.Command{Use: "docs", Short: "Write the documentation of the commands", Hidden: true, Args: cobra.NoArgs}
-	cmd.AddCommand(
+	command := &cobra.Command{Use: "docs", Short: "Write the documentation of the commands", Hidden: true,
+		Args: cobra.NoArgs}
+	command.AddCommand(
 		&cobra.Command{
 			Use: "man DIR", Short: "Write manual pages into a directory", Args: cobra.ExactArgs(1),
-			RunE: runCommand(func(cmd *cobra.Command, args []string) error { return output.ManPages(documented(cmd), args[0]) }),
+			RunE: runCommand(func(command *cobra.Command, args []string) error {
+				return output.ManPages(documented(command), args[0])
+			}),
 		},
 		&cobra.Command{
 			Use: "reference FILE", Short: "Write the reference of all commands", Args: cobra.ExactArgs(1),
-			RunE: runCommand(func(cmd *cobra.Command, args []string) error {
-				return os.WriteFile(args[0], output.Reference(documented(cmd)), 0o644) //nolint:gosec // it is to be read by all
+			RunE: runCommand(func(command *cobra.Command, args []string) error {
+				return os.WriteFile(args[0], output.Reference(documented(command)), 0o644) //nolint:gosec // it is to be read by all
 			}),
 		},
 	)
-	return cmd
+	return command
 }
 
 // documented returns the root of cmd for documentation: without times and paths of the build.

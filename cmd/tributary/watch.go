@@ -55,22 +55,24 @@ time, change, fields and object; with -o yaml the change is a comment. Standard 
 	return command
 }
 
-// watchObjects prints the objects of a kind that are meant, and each change of them, until it is interrupted.
-func watchObjects(ctx context.Context, cmd *cobra.Command, flags *clientFlags, format string, schema *resource.Schema,
+// watchObjects prints the selected objects of a kind, and each change of them, until it is interrupted.
+func watchObjects(
+	ctx context.Context, command *cobra.Command, flags *clientFlags, format string, schema *resource.Schema,
 	meant func(*resource.Resource) bool,
 ) error {
-	return flags.watch(cmd, func(server *client.XDS) error {
+	return flags.watch(command, func(server *client.XDS) error {
 		return server.Watch(ctx, schema, func(event client.Event[*resource.Resource]) error {
 			if !meant(event.Resource) {
 				return nil
 			}
 			marshal := func(format string) ([]byte, error) { return marshalled(event.Resource, format) }
-			return printChange(cmd.OutOrStdout(), format, event.Change, event.Resource.Key().String(), fieldsOf(event), marshal)
+			return printChange(command.OutOrStdout(), format, event.Change, event.Resource.Key().String(), fieldsOf(event),
+				marshal)
 		})
 	})
 }
 
-// watch has run watch a server until it is interrupted.
+// watch calls run with a client of the server, until it is interrupted.
 func (f *clientFlags) watch(command *cobra.Command, run func(server *client.XDS) error) error {
 	server := f.client(command)
 	// Changes may have been missed.
@@ -79,12 +81,12 @@ func (f *clientFlags) watch(command *cobra.Command, run func(server *client.XDS)
 	if err := run(server); !errors.Is(err, context.Canceled) {
 		return err
 	}
-	return nil // as it was asked to
+	return nil // the user ended it
 }
 
 func clock() string { return time.Now().UTC().Format("15:04:05Z") }
 
-// maxFields is how many of the fields that an update changes are named.
+// maxFields bounds the named fields of an update.
 const maxFields = 5
 
 // printChange prints a change of an object, and the fields that an update changes. marshal writes the object in a
@@ -148,36 +150,37 @@ func (f *clientFlags) checkEnvoy(cmd *cobra.Command, t client.EnvoyType) error {
 	return nil
 }
 
-func getEnvoy(ctx context.Context, command *cobra.Command, flags *clientFlags, format string, t client.EnvoyType,
+func getEnvoy(
+	ctx context.Context, command *cobra.Command, flags *clientFlags, format string, envoyType client.EnvoyType,
 	name string,
 ) error {
-	if err := flags.checkEnvoy(command, t); err != nil {
+	if err := flags.checkEnvoy(command, envoyType); err != nil {
 		return err
 	}
-	answer, err := flags.client(command).GetEnvoy(ctx, t)
+	answer, err := flags.client(command).GetEnvoy(ctx, envoyType)
 	if err != nil {
 		return err
 	}
 	warn(command, answer.Rejects...)
 	for _, missing := range answer.Missing {
 		if name == "" || name == missing {
-			command.PrintErrf("warning: %s refers to %s %s, which it did not send\n", flags.server, t.Name, missing)
+			command.PrintErrf("warning: %s refers to %s %s, which it did not send\n", flags.server, envoyType.Name, missing)
 		}
 	}
 	var selected []proto.Message
-	for _, r := range answer.Resources {
-		if name == "" || xds.NameOf(r) == name {
-			selected = append(selected, r)
+	for _, message := range answer.Resources {
+		if name == "" || xds.NameOf(message) == name {
+			selected = append(selected, message)
 		}
 	}
 	switch {
 	case name != "" && len(selected) == 0:
-		return fmt.Errorf("%s has no %s %s", flags.server, t.Name, name)
+		return fmt.Errorf("%s has no %s %s", flags.server, envoyType.Name, name)
 	case len(selected) == 0 && format != "json":
-		command.PrintErrf("no %s\n", t.Name)
+		command.PrintErrf("no %s\n", envoyType.Name)
 		return nil
 	}
-	return printEnvoy(command.OutOrStdout(), format, t, selected, name != "")
+	return printEnvoy(command.OutOrStdout(), format, envoyType, selected, name != "")
 }
 
 func printEnvoy(writer io.Writer, format string, t client.EnvoyType, resources []proto.Message, single bool) error {
@@ -192,15 +195,17 @@ func printEnvoy(writer io.Writer, format string, t client.EnvoyType, resources [
 	return printDocuments(writer, format, documents, single, func(items []json.RawMessage) any { return items })
 }
 
-func watchEnvoy(ctx context.Context, cmd *cobra.Command, flags *clientFlags, format string, t client.EnvoyType) error {
-	if err := flags.checkEnvoy(cmd, t); err != nil {
+func watchEnvoy(
+	ctx context.Context, command *cobra.Command, flags *clientFlags, format string, envoyType client.EnvoyType,
+) error {
+	if err := flags.checkEnvoy(command, envoyType); err != nil {
 		return err
 	}
-	return flags.watch(cmd, func(server *client.XDS) error {
-		return server.WatchEnvoy(ctx, t, func(e client.Event[proto.Message]) error {
-			subject := t.Name + " " + cmp.Or(xds.NameOf(e.Resource), "(no name)")
-			return printChange(cmd.OutOrStdout(), format, e.Change, subject, nil, func(format string) ([]byte, error) {
-				return output.Envoy(e.Resource, format)
+	return flags.watch(command, func(server *client.XDS) error {
+		return server.WatchEnvoy(ctx, envoyType, func(event client.Event[proto.Message]) error {
+			subject := envoyType.Name + " " + cmp.Or(xds.NameOf(event.Resource), "(no name)")
+			return printChange(command.OutOrStdout(), format, event.Change, subject, nil, func(format string) ([]byte, error) {
+				return output.Envoy(event.Resource, format)
 			})
 		})
 	})

@@ -23,7 +23,7 @@ import (
 	"tributary/internal/words"
 )
 
-// The variables that say which server is meant if no flag does.
+// The variables that name a server if no flag does.
 const (
 	envServer = "TRIBUTARY_SERVER"
 	envAdmin  = "TRIBUTARY_ADMIN"
@@ -46,16 +46,16 @@ func addServerConfig(cmd *cobra.Command) {
 type adminServer struct {
 	address string
 	from    string // names the address, unless the flag does
-	err     error  // why the address is not known
+	err     error  // the reason if the address is unknown
 }
 
-// add adds the flag; use says which server is meant.
+// add adds the flag; use describes the server.
 func (s *adminServer) add(cmd *cobra.Command, use string) {
 	cmd.Flags().Var(s, "admin", use+": host:port, https://host:port or unix:///PATH"+orElse(envAdmin, "listen.admin",
 		config.DefaultAdmin))
 }
 
-// orElse is how the help says where a command finds a server that no flag names.
+// orElse describes in the help how a command finds a server that no flag names.
 func orElse(variable, key, address string) string {
 	return " (default: " + key + " of the file of -c, else $" + variable + ", else " + key +
 		" of the configuration, else " + address + ")"
@@ -69,7 +69,7 @@ func (s *adminServer) Set(v string) error {
 	return nil
 }
 
-// client asks the server that is meant.
+// client returns a client of the server.
 func (s *adminServer) client(secure *adsc.TLS) *client.Admin {
 	return &client.Admin{Address: s.address, From: s.from, Unknown: s.err, TLS: secure}
 }
@@ -81,26 +81,27 @@ func (s *adminServer) secured(secure *secureFlags, timeout time.Duration) *clien
 	return server
 }
 
-// findAdmin has the flag --admin of cmd, if it was not given, name the server that is meant then.
+// findAdmin sets the flag --admin of a command, if the user did not, to the server that the environment or the
+// configuration names.
 func findAdmin(command *cobra.Command) {
 	flag := command.Flags().Lookup("admin")
 	if flag == nil || flag.Changed {
 		return
 	}
-	s, ok := flag.Value.(*adminServer)
+	server, ok := flag.Value.(*adminServer)
 	if !ok {
 		return // of serve
 	}
-	s.address, s.from, s.err = whereIs(command, envAdmin, "listen.admin", config.DefaultAdmin, adminOf)
-	if s.err != nil {
-		s.err = &failure{exitConfig, fmt.Errorf("the admin server is not known; name it with --admin (by default it is "+
+	server.address, server.from, server.err = whereIs(command, envAdmin, "listen.admin", config.DefaultAdmin, adminOf)
+	if server.err != nil {
+		server.err = &failure{exitConfig, fmt.Errorf("the admin server is not known; name it with --admin (by default it is "+
 			"%s): %w",
-			config.DefaultAdmin, s.err)}
+			config.DefaultAdmin, server.err)}
 	}
 }
 
 // whereIs returns the address of a server without a flag, and its origin: the file of -c, the variable, the first
-// default configuration file, or none, and then it is the default address.
+// default configuration file, or "the default" for the default address.
 func whereIs(command *cobra.Command, variable, key, usual string, addressOf func(*config.Listen) string) (
 	address, from string, err error,
 ) {
@@ -114,7 +115,7 @@ func whereIs(command *cobra.Command, variable, key, usual string, addressOf func
 	return addressOf(listen), key + " of " + file, nil
 }
 
-// adminOf returns the address of the admin server that listens on l, for clients on this machine.
+// adminOf returns the address of the admin server of a configuration, for clients on this machine.
 func adminOf(l *config.Listen) string {
 	address := reachable(l.Admin)
 	if l.AdminTLS != nil && !strings.HasPrefix(address, "unix://") {
@@ -123,7 +124,7 @@ func adminOf(l *config.Listen) string {
 	return address
 }
 
-// configuredListen returns where the server of the configuration file of cmd listens; nil if there is no file.
+// configuredListen returns the listeners in the configuration file of a command; nil if there is no file.
 func configuredListen(cmd *cobra.Command) (listen *config.Listen, file string, err error) {
 	if flag := cmd.Flags().Lookup("config"); flag != nil && flag.Changed {
 		file = flag.Value.String()
@@ -156,7 +157,7 @@ func reachable(address string) string {
 // the flag is not given.
 type xdsServer struct{ address *string }
 
-// defaultServer is the server that is meant if none is given to cmd.
+// defaultServer returns the server of a command without a flag that names one.
 func defaultServer(cmd *cobra.Command) (string, error) {
 	given, from, err := whereIs(cmd, envServer, "listen.xds", config.DefaultXDS,
 		func(l *config.Listen) string { return reachable(l.XDSAddress()) })
@@ -173,8 +174,7 @@ func defaultServer(cmd *cobra.Command) (string, error) {
 	return address, nil
 }
 
-// findServer has the flag --server of cmd, if cmd asks an xDS server and the flag was not given, name the default
-// server.
+// findServer sets the flag --server of a command, if it has one and the user did not set it, to the default server.
 func findServer(command *cobra.Command) (err error) {
 	server := command.Flags().Lookup("server")
 	if server == nil || server.Changed || command.Flags().Changed("store") || command.Flags().Changed("at") {
@@ -201,11 +201,11 @@ func (s xdsServer) Set(v string) (err error) {
 }
 
 // xdsAddress reads the address of a server of xDS as people write it, also as in a configuration.
-func xdsAddress(v string) (string, error) {
-	if strings.HasPrefix(v, "unix://") {
-		return v, nil
+func xdsAddress(value string) (string, error) {
+	if strings.HasPrefix(value, "unix://") {
+		return value, nil
 	}
-	address := strings.TrimPrefix(v, "xds://")
+	address := strings.TrimPrefix(value, "xds://")
 	if scheme, _, ok := strings.Cut(address, "://"); ok {
 		return "", fmt.Errorf("%s:// is not for xDS: want host:port; an HTTP address may be the admin port (listen.admin)",
 			scheme)
@@ -220,7 +220,7 @@ func xdsAddress(v string) (string, error) {
 	return address, nil
 }
 
-// noCommand is for commands that only have subcommands: the argument is none of them.
+// noCommand refuses the argument of a command that only has subcommands: it is none of them.
 func noCommand(command *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -234,7 +234,7 @@ func noCommand(command *cobra.Command, args []string) error {
 	return usage("unknown command %q for %q%s", args[0], command.CommandPath(), meant)
 }
 
-// explainFlag says which flag may have been meant.
+// explainFlag adds the wanted value, or the most similar flag, to an error about a flag.
 func explainFlag(command *cobra.Command, err error) error {
 	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		return usage("--%s %s: %s", wrong.GetFlag().Name, wrong.GetValue(),
@@ -248,7 +248,7 @@ func explainFlag(command *cobra.Command, err error) error {
 	return err
 }
 
-// valueWanted adds the wanted value of a flag to a library's refusal of another one.
+// valueWanted describes the wanted value of a flag; else it returns the library's refusal of another value.
 func valueWanted(f *pflag.Flag, refused error) string {
 	switch sort := f.Value.Type(); {
 	case f.Name == "log-level":
@@ -286,7 +286,7 @@ func inFlags(err error) error {
 	return err
 }
 
-// sayArguments has cmd, and all below it, say in words which arguments they want.
+// sayArguments makes a command, and all below it, describe the wanted arguments in words.
 func sayArguments(command *cobra.Command) {
 	for _, c := range command.Commands() {
 		sayArguments(c)
@@ -310,13 +310,13 @@ func sayArguments(command *cobra.Command) {
 
 // secureFlags configure the security of a command's connections. The environment has the defaults.
 type secureFlags struct {
-	prefix                    string // of the flags' names; the environment stands only for flags without one
+	prefix                    string // of the flags' names; the environment replaces only flags without a prefix
 	on                        bool
 	ca, cert, key, serverName string
 	token                     string
 }
 
-// The variables that stand for flags.
+// The variables that replace flags.
 const (
 	envCA         = "TRIBUTARY_TLS_CA"
 	envCert       = "TRIBUTARY_TLS_CERT"
@@ -336,7 +336,7 @@ func (f *secureFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.token, "token-file", "", "file with a token to show, over TLS (default: $"+envToken+")")
 }
 
-// addTLS adds those of TLS alone.
+// addTLS adds only the flags of TLS.
 func (f *secureFlags) addTLS(command *cobra.Command) {
 	command.PreRunE = func(*cobra.Command, []string) error {
 		if err := f.check(); err != nil {
@@ -374,7 +374,7 @@ func (f *secureFlags) addFor(command *cobra.Command, server string) {
 	}
 }
 
-// orVariable returns a value, or that of the variable that stands for its flag.
+// orVariable returns a value, or that of the variable that replaces its flag.
 func (f *secureFlags) orVariable(value, variable string) string {
 	if f.prefix != "" {
 		return value
@@ -420,7 +420,7 @@ func (f *secureFlags) checkToken(command *cobra.Command) error {
 	return nil
 }
 
-// givenBy is the flag, or the variable that stands for it, whichever is in force.
+// givenBy returns the effective one of a flag and the variable that replaces it.
 func givenBy(cmd *cobra.Command, flag string) string {
 	if variable := variables[flag]; !cmd.Flags().Changed(flag) && os.Getenv(variable) != "" {
 		return "$" + variable
@@ -431,8 +431,8 @@ func givenBy(cmd *cobra.Command, flag string) string {
 // fieldOfTLS finds the fields of adsc.TLS in a message.
 var fieldOfTLS = regexp.MustCompile(`(^| and )(caCertificates|clientCertificate|privateKey|subjectAltNames|mode)\b`)
 
-// inFlagsOfConnection names the flag, which may have a prefix, or the variable of an error of an address or of the
-// security of a connection.
+// inFlagsOfConnection replaces an error about an address or the security of a connection by one that names the flag,
+// with its prefix, or the variable.
 func inFlagsOfConnection(command *cobra.Command, err error, prefix string) error {
 	if command.Flags().Lookup("tls-ca") == nil {
 		return err

@@ -100,7 +100,7 @@ func parseSubject(subject string) (names []string, err error) {
 			continue
 		}
 		attributes := split(name, '+')
-		for k, attribute := range attributes {
+		for index, attribute := range attributes {
 			kind, value, ok := strings.Cut(attribute, "=")
 			if !ok {
 				return nil, fmt.Errorf("%q has no =", attribute)
@@ -119,7 +119,7 @@ func parseSubject(subject string) (names []string, err error) {
 			} else {
 				value = hex.EncodeToString([]byte(value))
 			}
-			attributes[k] = kind + "=" + value
+			attributes[index] = kind + "=" + value
 		}
 		slices.Sort(attributes)
 		names[i] = strings.Join(attributes, attributeSeparator)

@@ -328,15 +328,15 @@ func (c *Catalog) translate(host string, profileScope *scope) *translate.Transla
 	if host == model.InboundPseudoHost && profileScope.security == nil {
 		profileScope.security = c.mesh.Security(profile, profileScope.sidecar)
 	}
-	v := c.mesh.View(host, profile, profileScope.sidecar, profileScope.security)
-	if v == nil {
+	hostView := c.mesh.View(host, profile, profileScope.sidecar, profileScope.security)
+	if hostView == nil {
 		return nil
 	}
-	if v.Patches = profileScope.clusterPatches; model.IsPseudoHost(host) {
-		v.Patches = profileScope.nextOptions.Extension
+	if hostView.Patches = profileScope.clusterPatches; model.IsPseudoHost(host) {
+		hostView.Patches = profileScope.nextOptions.Extension
 	}
-	return c.bodies.translations.get(index.Key(v), func() *translate.Translation {
-		return translate.View(v, c.bodies.sharing(v))
+	return c.bodies.translations.get(index.Key(hostView), func() *translate.Translation {
+		return translate.View(hostView, c.bodies.sharing(hostView))
 	})
 }
 

@@ -27,14 +27,14 @@ type BundleFile struct {
 	Text []byte
 }
 
-// WriteBundle writes an archive of files below dir, and hides the secrets.
-func WriteBundle(w io.Writer, dir string, files []BundleFile, secrets *Secrets, modified time.Time) error {
+// WriteBundle writes an archive of files below a directory, and hides the secrets.
+func WriteBundle(w io.Writer, directory string, files []BundleFile, secrets *Secrets, modified time.Time) error {
 	zipped := gzip.NewWriter(w)
 	archive := tar.NewWriter(zipped)
-	for _, f := range files {
-		text := secrets.Hide(f.Text)
+	for _, bundled := range files {
+		text := secrets.Hide(bundled.Text)
 		header := &tar.Header{
-			Name: dir + "/" + f.Name, Mode: 0o600, Size: int64(len(text)), ModTime: modified,
+			Name: directory + "/" + bundled.Name, Mode: 0o600, Size: int64(len(text)), ModTime: modified,
 			Format: tar.FormatPAX,
 		}
 		if err := archive.WriteHeader(header); err != nil {
@@ -126,38 +126,38 @@ func HideInLog(text []byte) []byte { return secretInLog.ReplaceAll(text, []byte(
 // maxSecretFile is the largest size in bytes of a file with secrets.
 const maxSecretFile = 1 << 20
 
-// Configuration returns the configuration of a file in dir without comments and secrets. It adds to s the secrets of
-// the configuration and of the files that it names.
-func (s *Secrets) Configuration(text []byte, dir string) ([]byte, error) {
+// Configuration returns the configuration of a file in a directory without comments and secrets. It adds to s the
+// secrets of the configuration and of the files that it names.
+func (s *Secrets) Configuration(text []byte, directory string) ([]byte, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(text, &root); err != nil {
 		return nil, errors.New("it is no YAML, and is left out: its secrets cannot be recognized")
 	}
-	s.Clean(&root, "", dir)
+	s.Clean(&root, "", directory)
 	return yaml.Marshal(&root)
 }
 
-// Clean removes secrets and comments from the tree of settings under key, in the configuration of a file in dir. It
-// adds the secrets to s.
-func (s *Secrets) Clean(node *yaml.Node, key, dir string) {
+// Clean removes secrets and comments from the tree of settings under key, in the configuration of a file in a
+// directory. It adds the secrets to s.
+func (s *Secrets) Clean(node *yaml.Node, key, directory string) {
 	node.HeadComment, node.LineComment, node.FootComment = "", "", ""
 	switch node.Kind {
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(node.Content); i += 2 {
-			s.Clean(node.Content[i], "", dir)
-			s.Clean(node.Content[i+1], node.Content[i].Value, dir)
+			s.Clean(node.Content[i], "", directory)
+			s.Clean(node.Content[i+1], node.Content[i].Value, directory)
 		}
 	case yaml.ScalarNode:
-		s.scalar(node, key, dir)
+		s.scalar(node, key, directory)
 	default: // the entries of a list have the list's key; an anchor is cleaned at its definition
 		for _, child := range node.Content {
-			s.Clean(child, key, dir)
+			s.Clean(child, key, directory)
 		}
 	}
 }
 
-func (s *Secrets) scalar(n *yaml.Node, key, dir string) {
-	if _, rest, ok := strings.Cut(n.Value, "://"); ok {
+func (s *Secrets) scalar(node *yaml.Node, key, directory string) {
+	if _, rest, ok := strings.Cut(node.Value, "://"); ok {
 		if separator := strings.LastIndex(rest, "@"); separator >= 0 {
 			user, password, _ := strings.Cut(rest[:separator], ":")
 			s.add(password)
@@ -167,17 +167,17 @@ func (s *Secrets) scalar(n *yaml.Node, key, dir string) {
 			if plain, err := url.PathUnescape(password); err == nil {
 				s.add(plain)
 			}
-			n.Value = strings.Replace(n.Value, rest[:separator]+"@", hiddenMark+"@", 1)
+			node.Value = strings.Replace(node.Value, rest[:separator]+"@", hiddenMark+"@", 1)
 		}
-		n.Value = secret.Parameter.ReplaceAllString(n.Value, "${1}"+hiddenMark)
+		node.Value = secret.Parameter.ReplaceAllString(node.Value, "${1}"+hiddenMark)
 		return
 	}
 	if !secretKey.MatchString(key) {
 		return
 	}
-	path := n.Value
+	path := node.Value
 	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, path)
+		path = filepath.Join(directory, path)
 	}
 	info, err := os.Stat(path)
 	switch {
@@ -193,9 +193,10 @@ func (s *Secrets) scalar(n *yaml.Node, key, dir string) {
 				}
 			}
 		}
-	case namesFile.MatchString(key) && strings.ContainsAny(n.Value, "/."): // the file is missing, and its name helps the reader of the report
+	case namesFile.MatchString(key) && strings.ContainsAny(node.Value, "/."):
+		// The file is missing, and its name helps the reader of the report.
 	default:
-		s.add(n.Value)
-		n.Value = hiddenMark
+		s.add(node.Value)
+		node.Value = hiddenMark
 	}
 }

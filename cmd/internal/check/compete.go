@@ -89,9 +89,9 @@ func (l *Linter) Analyze() {
 	}
 	var options references.Options
 	var unread []string
-	for _, s := range l.unread {
-		unread = append(unread, s.Name)
-		if config.OnlyHosts(s.Settings) {
+	for _, source := range l.unread {
+		unread = append(unread, source.Name)
+		if config.OnlyHosts(source.Settings) {
 			options.Hosts = true
 		} else {
 			options.Partial = true
@@ -101,8 +101,9 @@ func (l *Linter) Analyze() {
 		options, unread = references.Options{Partial: l.server.unread != ""}, []string{l.server.unread}
 	}
 	failed := 0
-	for _, f := range l.Findings {
-		if f.Severity == Error && f.Rule != Duplicate && f.Rule != Foreign && !conflicts.Rule(f.Rule).IsError() {
+	for _, problem := range l.Findings {
+		if problem.Severity == Error && problem.Rule != Duplicate && problem.Rule != Foreign &&
+			!conflicts.Rule(problem.Rule).IsError() {
 			failed++
 		}
 	}
@@ -114,30 +115,32 @@ func (l *Linter) Analyze() {
 	missing := make(map[string]bool) // fields of the server's objects that have no target already
 	if l.server != nil {
 		before, _ := references.FindMissing(l.server.table.Snapshot(), options)
-		for _, f := range before {
-			missing[fieldOf(f)] = true
+		for _, problem := range before {
+			missing[fieldOf(problem)] = true
 		}
 	}
-	for _, f := range unresolved {
-		if l.places[f.Key] == "" { // an object of the server
-			if f.Code == references.NotFound && l.server != nil && !missing[fieldOf(f)] {
-				l.report(Error, Rule(f.Code), f.Key, "the server", fmt.Sprintf("with these objects, %s (%s)", f.Message, f.Code))
+	for _, problem := range unresolved {
+		if l.places[problem.Key] == "" { // an object of the server
+			if problem.Code == references.NotFound && l.server != nil && !missing[fieldOf(problem)] {
+				l.report(Error, Rule(problem.Code), problem.Key, "the server",
+					fmt.Sprintf("with these objects, %s (%s)", problem.Message, problem.Code))
 			}
 			continue
 		}
-		if l.server != nil && f.Code == references.NotFound {
-			f.Severity = references.Error
+		if l.server != nil && problem.Code == references.NotFound {
+			problem.Severity = references.Error
 		}
 		var n int
 		// Istio's validation reports the same without the reason.
-		if _, err := fmt.Sscanf(f.Message, "spec.http[%d]", &n); err == nil && f.Code == references.Unreachable {
+		if _, err := fmt.Sscanf(problem.Message, "spec.http[%d]", &n); err == nil && problem.Code == references.Unreachable {
 			istioMessage := fmt.Sprintf("virtualService rule #%d not used", n)
 			l.Findings = slices.DeleteFunc(l.Findings, func(finding Finding) bool {
-				return finding.key() == f.Key && strings.HasPrefix(finding.Message, istioMessage)
+				return finding.key() == problem.Key && strings.HasPrefix(finding.Message, istioMessage)
 			})
 		}
-		place := l.fieldPlace(l.places[f.Key], f.Key.Name, f.Message)
-		l.report(Severity(f.Severity), Rule(f.Code), f.Key, place, fmt.Sprintf("%s (%s)", f.Message, f.Code))
+		place := l.fieldPlace(l.places[problem.Key], problem.Key.Name, problem.Message)
+		l.report(Severity(problem.Severity), Rule(problem.Code), problem.Key, place,
+			fmt.Sprintf("%s (%s)", problem.Message, problem.Code))
 	}
 	if omitted := len(unchecked) - maxUncheckedNames; omitted > 0 {
 		unchecked = append(unchecked[:maxUncheckedNames], fmt.Sprintf("%d more", omitted))
@@ -183,7 +186,9 @@ const maxUncheckedNames = 5
 
 // Check reports each message of a check about a valid object as a warning of a rule, after Compete. prepare gets the
 // merged objects.
-func (l *Linter) Check(rule Rule, prepare func(merged memstore.Reader) (check func(*resource.Resource) []string, err error)) error {
+func (l *Linter) Check(
+	rule Rule, prepare func(merged memstore.Reader) (check func(*resource.Resource) []string, err error),
+) error {
 	if l.merged == nil {
 		return nil
 	}

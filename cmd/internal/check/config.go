@@ -57,7 +57,9 @@ func (l *Linter) Text(ctx context.Context, name string, text []byte, offline boo
 
 // Config checks a configuration and its sources, or reports the error of loading it. It checks each source even if
 // another cannot be read.
-func (l *Linter) Config(ctx context.Context, name string, cfg *config.Config, err error, offline bool) (skipped []string, _ error) {
+func (l *Linter) Config(
+	ctx context.Context, name string, cfg *config.Config, err error, offline bool,
+) (skipped []string, _ error) {
 	if bad, ok := errors.AsType[*config.Error](err); ok {
 		l.reportProblems(Error, bad.Problems)
 		return nil, nil
@@ -78,8 +80,8 @@ func (l *Linter) Config(ctx context.Context, name string, cfg *config.Config, er
 		}
 		terms := Terms{Name: source.Name, Lenient: source.Validation == config.ValidationWarn, Precedence: source.Precedence}
 		_, terms.LenientMetadata = source.Settings.(*config.XDS)
-		if e := source.Merge.Endpoints; e != nil {
-			terms.Merge = &aggregate.Merge{Locality: e.Locality, Priority: e.Priority}
+		if endpoints := source.Merge.Endpoints; endpoints != nil {
+			terms.Merge = &aggregate.Merge{Locality: endpoints.Locality, Priority: endpoints.Priority}
 		}
 		if terms.Transform, err = source.Rules(); err != nil {
 			return nil, fmt.Errorf("source %s: %w", source.Name, err)
@@ -138,16 +140,16 @@ func (l *Linter) checkFiles(ctx context.Context, name string, cfg *config.Config
 
 // checkConnected reads a source that has no files, checks its objects, and counts those that would be served. A source
 // that cannot be read is a finding.
-func (l *Linter) checkConnected(ctx context.Context, name string, s config.Source, terms Terms) error {
-	source, err := l.Connect(s)
+func (l *Linter) checkConnected(ctx context.Context, name string, configured config.Source, terms Terms) error {
+	source, err := l.Connect(configured)
 	if err != nil {
-		return fmt.Errorf("source %s: %w", s.Name, err)
+		return fmt.Errorf("source %s: %w", configured.Name, err)
 	}
 	if cluster, checksRights := source.(interface {
 		Rights(ctx context.Context) (lacks, roles string, err error)
 	}); checksRights {
 		if lacks, roles, err := cluster.Rights(ctx); err == nil && lacks != "" { // reading the source finds other errors
-			l.reportAt(name, Warning, Denied, fmt.Sprintf("source %s (%s): %s", s.Name, s.Shown(), lacks))
+			l.reportAt(name, Warning, Denied, fmt.Sprintf("source %s (%s): %s", configured.Name, configured.Shown(), lacks))
 			l.Findings[len(l.Findings)-1].Fix = roles
 		}
 	}
@@ -160,32 +162,32 @@ func (l *Linter) checkConnected(ctx context.Context, name string, s config.Sourc
 		if health.State == sources.Denied {
 			rule = Denied
 		}
-		l.reportUnreadable(name, s, rule, err)
+		l.reportUnreadable(name, configured, rule, err)
 		return nil
 	}
 	before, leftOut := len(l.Findings), 0
 	slices.SortFunc(contents, func(a, b sources.Content) int { return strings.Compare(a.Group, b.Group) })
-	for n := range contents {
-		leftOut += len(contents[n].LeftOut)
-		for i := range contents[n].Rejects {
-			place := &contents[n].Rejects[i].Origin.Place
-			*place = cmp.Or(*place, contents[n].Group, s.Shown())
+	for index := range contents {
+		leftOut += len(contents[index].LeftOut)
+		for i := range contents[index].Rejects {
+			place := &contents[index].Rejects[i].Origin.Place
+			*place = cmp.Or(*place, contents[index].Group, configured.Shown())
 		}
 	}
 	served := l.checkSource(terms, contents).table.Snapshot()
 	endpoints := 0
-	for r := range served.List(resource.ServiceEntry, "") {
-		if spec, err := r.Spec(); err == nil {
+	for object := range served.List(resource.ServiceEntry, "") {
+		if spec, err := object.Spec(); err == nil {
 			if entry, isEntry := spec.(*networking.ServiceEntry); isEntry {
 				endpoints += len(entry.Endpoints)
 			}
 		}
 	}
 	bySeverity := make(map[Severity]int)
-	for _, f := range l.Findings[before:] {
-		bySeverity[f.Severity]++
+	for _, finding := range l.Findings[before:] {
+		bySeverity[finding.Severity]++
 	}
-	counted := []string{fmt.Sprintf("source %s (%s): %s with %s would be served", s.Name, s.Shown(),
+	counted := []string{fmt.Sprintf("source %s (%s): %s with %s would be served", configured.Name, configured.Shown(),
 		words.Count(served.Len(), "object", "objects"), words.Count(endpoints, "endpoint", "endpoints"))}
 	count := func(number int, singular, plural string) {
 		if number > 0 {
@@ -214,7 +216,9 @@ func FileAddress(path string) string {
 
 // ReadFiles reads the file source of an address and settings. It returns the contents, and the source's message if some
 // files could not be read. If no file could be read, that is an error.
-func ReadFiles(ctx context.Context, address string, settings file.Settings) (contents []sources.Content, degraded string, err error) {
+func ReadFiles(
+	ctx context.Context, address string, settings file.Settings,
+) (contents []sources.Content, degraded string, err error) {
 	settings.PartialStart = true // an unreadable file is reported, not waited for
 	source, err := file.New(address, settings)
 	if err != nil {
@@ -243,34 +247,34 @@ func readRegistry(
 ) (contents []sources.Content, health sources.Health, err error) {
 	ctx, cancel := context.WithTimeout(ctx, registryPatience)
 	defer cancel()
-	r, err := firstRead(ctx, source)
+	reading, err := firstRead(ctx, source)
 	switch {
-	case !r.finished && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		err = fmt.Errorf("it is not read after %s: %s, %s", registryPatience, r.health.State, r.health.Message)
-	case !r.finished:
-	case !r.synced:
-		err = errors.New(r.health.Message)
+	case !reading.finished && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		err = fmt.Errorf("it is not read after %s: %s, %s", registryPatience, reading.health.State, reading.health.Message)
+	case !reading.finished:
+	case !reading.synced:
+		err = errors.New(reading.health.Message)
 	default:
 		err = nil // that of the end of the run
 	}
-	return r.contents, r.health, err
+	return reading.contents, reading.health, err
 }
 
 // firstRead runs a source until it has published all groups, or reports that it cannot. The error is the error of Run.
 func firstRead(ctx context.Context, source sources.Source) (*firstReading, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &firstReading{done: cancel, places: make(map[string]int)}
-	err := source.Run(ctx, r)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r, err
+	reading := &firstReading{stop: cancel, places: make(map[string]int)}
+	err := source.Run(ctx, reading)
+	reading.mu.Lock()
+	defer reading.mu.Unlock()
+	return reading, err
 }
 
-// firstReading is a sink that keeps the first contents of a source. It ends the run when they are complete, or cannot
-// be read.
+// firstReading is a sink that keeps the first contents of a source. It ends the run when they are complete, or when the
+// source cannot be read.
 type firstReading struct {
-	done func()
+	stop func()
 
 	mu       sync.Mutex
 	contents []sources.Content
@@ -291,8 +295,8 @@ func (r *firstReading) ReplaceAll(contents []sources.Content) error {
 		if r.finished {
 			break
 		}
-		i, again := r.places[content.Group]
-		if !again {
+		i, duplicate := r.places[content.Group]
+		if !duplicate {
 			i, r.contents = len(r.contents), append(r.contents, content)
 			r.places[content.Group] = i
 		}
@@ -310,15 +314,16 @@ func (r *firstReading) Groups() []string {
 func (r *firstReading) Synced() { r.mu.Lock(); r.synced = true; r.mu.Unlock() }
 
 // Report ends the run when the source is synced or failed.
-func (r *firstReading) Report(h sources.Health) {
+func (r *firstReading) Report(health sources.Health) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.finished {
 		return
 	}
-	r.health = h
-	if h.State != sources.Starting && (r.synced || h.State == sources.Unreachable || h.State == sources.Denied) {
+	r.health = health
+	if health.State != sources.Starting && (r.synced || health.State == sources.Unreachable ||
+		health.State == sources.Denied) {
 		r.finished = true
-		r.done()
+		r.stop()
 	}
 }

@@ -34,7 +34,7 @@ type Result struct {
 // Doctor checks a configuration, the machine, and the istiod that reads from the server.
 type Doctor struct {
 	File    string // of the configuration
-	NoFile  error  // why no configuration file was found
+	NoFile  error  // the error of the search for a configuration file
 	Offline bool   // do not connect to registries and istiods
 	// Istiod is the URL of the debug pages of the istiod that reads from tributary; empty for none. MeshConfig is a file
 	// with its mesh configuration.
@@ -76,7 +76,8 @@ const (
 )
 
 // mayRead is the advice for a file that this user may not read.
-const mayRead = "give the user who runs tributary the right to read it, and to enter the directories above it, or run doctor as that one"
+const mayRead = "give the user who runs tributary the right to read it, and to enter the directories above it, " +
+	"or run doctor as that one"
 
 // Look makes all checks. Findings are no error.
 func (d *Doctor) Look(ctx context.Context) error {
@@ -135,8 +136,8 @@ func (d *Doctor) configuration(ctx context.Context, cfg *config.Config, err erro
 		case Configuration:
 			check, fix = configurationCheck, "correct it there; tributary schema prints every key"
 		case Denied:
-			check, fix = rightsCheck, "give the token or user of the source the rights that sources/*/README.md names, and tributary validate "+
-				"--connect tells whether they do"
+			check, fix = rightsCheck, "give the token or user of the source the rights that sources/*/README.md names, "+
+				"and tributary validate --connect tells whether they do"
 		case Unreadable:
 			fix = "see that the address is right, and that it can be reached from this machine"
 			if strings.Contains(finding.Message, fs.ErrPermission.Error()) {
@@ -255,37 +256,38 @@ func (d *Doctor) meshConfig(cfg *config.Config, from string, text []byte) {
 	}
 	configSources := slices.Concat(file.ConfigSources, file.MeshConfig.ConfigSources, file.Spec.MeshConfig.ConfigSources)
 	ours, kubernetes := false, false
-	for _, s := range configSources {
-		kubernetes = kubernetes || strings.HasPrefix(s.Address, "k8s://")
-		address, isXDS := strings.CutPrefix(s.Address, "xds://")
+	for _, source := range configSources {
+		kubernetes = kubernetes || strings.HasPrefix(source.Address, "k8s://")
+		address, isXDS := strings.CutPrefix(source.Address, "xds://")
 		if !isXDS || cfg == nil {
 			continue
 		}
 		plain, secure := portOf(cfg.Listen.XDS), ""
-		if l := cfg.Listen.XDSTLS; l != nil {
-			secure = portOf(l.Address)
+		if listener := cfg.Listen.XDSTLS; listener != nil {
+			secure = portOf(listener.Address)
 		}
 		if d.Through != nil && address == d.Through.Client.Server { // the address of a proxy on the way
 			ours = true
 		}
-		tls := s.TLSSettings != nil && s.TLSSettings.Mode != "" && s.TLSSettings.Mode != "DISABLE"
+		tls := source.TLSSettings != nil && source.TLSSettings.Mode != "" && source.TLSSettings.Mode != "DISABLE"
 		switch port := portOf(address); port {
 		case "":
-			d.note(istiodCheck, Error, fmt.Sprintf("%s: %s has no port", from, s.Address), "write xds://HOST:PORT")
+			d.note(istiodCheck, Error, fmt.Sprintf("%s: %s has no port", from, source.Address), "write xds://HOST:PORT")
 			ours = true
 		case plain, secure:
 			ours = true
 			if tls != (port == secure) {
-				d.note(istiodCheck, Error, fmt.Sprintf("%s: %s with TLS: %t, and that port of ours with TLS: %t", from, s.Address,
-					tls, port == secure),
-					"have tlsSettings.mode of the config source as the port is: SIMPLE or MUTUAL with listen.xdsTLS, none with listen.xds")
+				d.note(istiodCheck, Error, fmt.Sprintf("%s: %s with TLS: %t, and that port of ours with TLS: %t",
+					from, source.Address, tls, port == secure),
+					"have tlsSettings.mode of the config source as the port is: SIMPLE or MUTUAL with listen.xdsTLS, "+
+						"none with listen.xds")
 			}
 		}
 	}
 	if cfg != nil && !ours {
 		d.note(istiodCheck, Error, from+": no config source has our port",
-			"add - address: xds://HOST:"+portOf(cfg.Listen.XDS)+" to its configSources, before istiod starts; if it comes by way of another "+
-				"address, name that with --through")
+			"add - address: xds://HOST:"+portOf(cfg.Listen.XDS)+" to its configSources, before istiod starts; "+
+				"if it comes by way of another address, name that with --through")
 	}
 	switch {
 	case kubernetes:
@@ -310,8 +312,8 @@ func (d *Doctor) aliases() {
 		return
 	}
 	strangers := 0
-	for _, url := range slices.Sorted(maps.Keys(d.running.NodesByType)) {
-		parts := strings.Split(url, "/")
+	for _, typeURL := range slices.Sorted(maps.Keys(d.running.NodesByType)) {
+		parts := strings.Split(typeURL, "/")
 		if len(parts) != 3 || !strings.HasSuffix(parts[0], ".istio.io") {
 			continue // a type of Envoy or of istioctl
 		}
@@ -321,7 +323,7 @@ func (d *Doctor) aliases() {
 		}
 		strangers++
 		d.note(istiodCheck, Warning, fmt.Sprintf("%s asks for %s, which is not served",
-			strings.Join(d.running.NodesByType[url], ", "), url),
+			strings.Join(d.running.NodesByType[typeURL], ", "), typeURL),
 			"take a version of tributary that knows it, if any object is of that")
 	}
 	if strangers == 0 {

@@ -30,7 +30,7 @@ type Registry struct {
 	Description string
 }
 
-// Registries returns the registries that init looks for.
+// Registries returns the candidates that init searches for.
 func Registries() (registries []Registry) {
 	for _, scheme := range config.Schemes() {
 		if scheme.Port != "" {
@@ -104,8 +104,8 @@ func FindFiles(root string) (places []FoundFiles, err error) {
 		relative, _ := filepath.Rel(root, path) // path is below root
 		top, _, _ := strings.Cut(relative, string(filepath.Separator))
 		content := sources.Decode(path, path, text, options)
-		for _, r := range content.Resources {
-			if _, served := resource.SchemaOf(r.Key().Kind); served {
+		for _, object := range content.Resources {
+			if _, served := resource.SchemaOf(object.Key().Kind); served {
 				counts[top]++
 			}
 		}
@@ -120,8 +120,8 @@ func FindFiles(root string) (places []FoundFiles, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for path, n := range counts {
-		places = append(places, FoundFiles{path, n, derives[path]})
+	for path, count := range counts {
+		places = append(places, FoundFiles{path, count, derives[path]})
 	}
 	slices.SortFunc(places, func(a, b FoundFiles) int { return strings.Compare(a.Path, b.Path) })
 	return places, nil
@@ -131,8 +131,8 @@ var notInNames = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
 // InitialConfig returns a configuration that reads the files and registries.
 func InitialConfig(files []FoundFiles, registries []Registry) string {
-	var b strings.Builder
-	b.WriteString(`# The configuration of tributary. Every key: tributary schema. Check it with: tributary doctor -c THIS FILE
+	var text strings.Builder
+	text.WriteString(`# The configuration of tributary. Every key: tributary schema. Check it with: tributary doctor -c THIS FILE
 # Read again by: tributary reload
 
 # Only clients on this machine may connect. For others: xds: 0.0.0.0:16010, or xdsTLS with a certificate.
@@ -146,32 +146,33 @@ listen:
 # The sources of configuration, in order of precedence: if several have an object, that of the first is served.
 configSources:
 `)
-	taken := words.Each(registries, func(r Registry) string { return r.Name })
-	for _, d := range files {
-		name := strings.Trim(notInNames.ReplaceAllString(strings.TrimSuffix(d.Path, filepath.Ext(d.Path)), "-"), "._-")
+	taken := words.Each(registries, func(registry Registry) string { return registry.Name })
+	for _, listed := range files {
+		base := strings.TrimSuffix(listed.Path, filepath.Ext(listed.Path))
+		name := strings.Trim(notInNames.ReplaceAllString(base, "-"), "._-")
 		for i := 1; name == "" || slices.Contains(taken, name); i++ {
 			name = fmt.Sprint("files-", i)
 		}
 		taken = append(taken, name)
-		fmt.Fprintf(&b, "# Files: %s when this was written. They are watched.\n- name: %s\n  address: %s\n",
-			words.Count(d.Objects, "object", "objects"), strconv.Quote(name), strconv.Quote("fs://./"+d.Path))
-		if d.Derives {
-			b.WriteString("  derive: {}  # makes Istio's objects of Gateway API and Ingresses\n")
+		fmt.Fprintf(&text, "# Files: %s when this was written. They are watched.\n- name: %s\n  address: %s\n",
+			words.Count(listed.Objects, "object", "objects"), strconv.Quote(name), strconv.Quote("fs://./"+listed.Path))
+		if listed.Derives {
+			text.WriteString("  derive: {}  # makes Istio's objects of Gateway API and Ingresses\n")
 		}
 	}
-	for _, r := range registries {
-		fmt.Fprintf(&b, "# Found when this was written: %s.\n- name: %s\n  address: %s\n", r.Description, r.Name,
-			strconv.Quote(r.Address))
+	for _, registry := range registries {
+		fmt.Fprintf(&text, "# Found when this was written: %s.\n- name: %s\n  address: %s\n",
+			registry.Description, registry.Name, strconv.Quote(registry.Address))
 	}
 	if len(files)+len(registries) == 0 {
-		b.WriteString("# Nothing was found: put objects, such as ServiceEntries, into this directory.\n- name: rules\n  address: " +
-			"\"fs://./rules\"\n")
+		text.WriteString("# Nothing was found: put objects, such as ServiceEntries, into this directory.\n" +
+			"- name: rules\n  address: \"fs://./rules\"\n")
 	}
-	b.WriteString(`# Others, for example:
+	text.WriteString(`# Others, for example:
 # - {name: dc1, address: "consul://consul.example:8500", tokenFile: consul.token}
 # Istio's objects of a cluster; services: {} adds its Services, derive: {} the Gateway API.
 # - {name: cluster, address: "k8s:///etc/tributary/cluster.kubeconfig"}
 # - {name: istiod, address: "xds://istiod.example:15012", tokenFile: token, tlsSettings: {mode: SIMPLE}}
 `)
-	return b.String()
+	return text.String()
 }

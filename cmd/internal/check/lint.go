@@ -117,9 +117,9 @@ type Linter struct {
 
 	server       *server         // nil unless Served was called
 	unread       []config.Source // the sources that were not read, or could not be
-	unreadErrors int             // findings of that they could not be
+	unreadErrors int             // findings about unreadable sources
 	validated    []*validObjects
-	merged       memstore.Reader         // all of them, as the server merges them
+	merged       memstore.Reader         // all checked objects, as the server merges them
 	places       map[resource.Key]string // where an object was seen first; a merged object has none
 	texts        map[string][]byte       // of files
 }
@@ -180,7 +180,9 @@ func skippedFiles(root string) (skipped []string) {
 }
 
 // Address checks the objects of the file source of an address and settings, and reports whether it has any.
-func (l *Linter) Address(ctx context.Context, address string, settings file.Settings, terms Terms) (read bool, err error) {
+func (l *Linter) Address(
+	ctx context.Context, address string, settings file.Settings, terms Terms,
+) (read bool, err error) {
 	terms.Foreign = foreignSeverity(settings.ForeignKinds)
 	settings.ForeignKinds = foreignNamed
 	contents, degraded, err := ReadFiles(ctx, address, settings)
@@ -209,10 +211,10 @@ func (l *Linter) checkSource(terms Terms, contents []sources.Content) *validObje
 
 func (l *Linter) checkContent(objects *validObjects, content sources.Content) {
 	l.Foreign += content.Foreign
-	for _, w := range content.Warnings {
-		place, message, found := strings.Cut(w, ": ")
-		if !found {
-			place, message = cmp.Or(content.Group, objects.terms.Name), w
+	for _, warning := range content.Warnings {
+		place, message, hasPlace := strings.Cut(warning, ": ")
+		if !hasPlace {
+			place, message = cmp.Or(content.Group, objects.terms.Name), warning
 		}
 		l.reportAt(place, Warning, Malformed, message)
 	}
@@ -227,11 +229,11 @@ func (l *Linter) checkContent(objects *validObjects, content sources.Content) {
 			l.reportErrors(Error, key, reject.Origin.Place, "", reject.Err)
 		}
 	}
-	for _, r := range content.Resources {
-		if r = objects.terms.Transform.Apply(r); r == nil {
+	for _, object := range content.Resources {
+		if object = objects.terms.Transform.Apply(object); object == nil {
 			continue // the transforms exclude it
 		}
-		warnings, err := resource.Validate(r)
+		warnings, err := resource.Validate(object)
 		switch {
 		case objects.terms.Lenient:
 			warnings, err = resource.Lenient(warnings, err)
@@ -239,14 +241,14 @@ func (l *Linter) checkContent(objects *validObjects, content sources.Content) {
 			warnings, err = resource.LenientMetadata(warnings, err)
 		}
 		note := ""
-		if applied := r.Origin().Rules; applied != "" {
+		if applied := object.Origin().Rules; applied != "" {
 			note = fmt.Sprintf(" (as it is after the transforms: %s)", applied)
 		}
-		l.reportErrors(Error, r.Key(), r.Origin().Place, note, err)
-		l.reportErrors(Warning, r.Key(), r.Origin().Place, note, warnings.Err())
-		l.reportErrors(Warning, r.Key(), r.Origin().Place, note, resource.CheckProducts(r, 0))
-		if err == nil && l.unique(objects, r) {
-			objects.table.Apply([]*resource.Resource{r}, nil)
+		l.reportErrors(Error, object.Key(), object.Origin().Place, note, err)
+		l.reportErrors(Warning, object.Key(), object.Origin().Place, note, warnings.Err())
+		l.reportErrors(Warning, object.Key(), object.Origin().Place, note, resource.CheckProducts(object, 0))
+		if err == nil && l.unique(objects, object) {
+			objects.table.Apply([]*resource.Resource{object}, nil)
 		}
 	}
 }
@@ -290,12 +292,12 @@ func (l *Linter) reportErrors(severity Severity, key resource.Key, place, note s
 		message := strings.TrimPrefix(err.Error(), place+": ")
 		details = resource.Errors{{Key: key, Origin: resource.Origin{Place: place}, Err: errors.New(message)}}
 	}
-	for _, e := range details {
+	for _, detail := range details {
 		rule := Malformed
-		if e.Rule {
+		if detail.Rule {
 			rule = Invalid
 		}
-		l.report(severity, rule, e.Key, e.Origin.Place, e.Err.Error()+note)
+		l.report(severity, rule, detail.Key, detail.Origin.Place, detail.Err.Error()+note)
 	}
 }
 
@@ -341,9 +343,10 @@ func (l *Linter) reportForeign(terms Terms, reject sources.Reject) {
 func SARIF(findings []Finding, version string) any {
 	type object = map[string]any
 	results, rules := []object{}, []map[string]Rule{}
-	for _, f := range findings {
-		result := object{"ruleId": f.Rule, "level": f.Severity, "message": object{"text": f.subject() + f.Message}}
-		if name, line, column := splitPlace(f.Place); name != "" {
+	for _, finding := range findings {
+		result := object{"ruleId": finding.Rule, "level": finding.Severity,
+			"message": object{"text": finding.subject() + finding.Message}}
+		if name, line, column := splitPlace(finding.Place); name != "" {
 			location := object{"artifactLocation": object{"uri": filepath.ToSlash(name)}}
 			region := object{"startLine": line}
 			if column > 0 {
@@ -355,8 +358,8 @@ func SARIF(findings []Finding, version string) any {
 			result["locations"] = []object{{"physicalLocation": location}}
 		}
 		results = append(results, result)
-		if !slices.ContainsFunc(rules, func(rule map[string]Rule) bool { return rule["id"] == f.Rule }) {
-			rules = append(rules, map[string]Rule{"id": f.Rule})
+		if !slices.ContainsFunc(rules, func(rule map[string]Rule) bool { return rule["id"] == finding.Rule }) {
+			rules = append(rules, map[string]Rule{"id": finding.Rule})
 		}
 	}
 	driver := object{"name": "tributary", "version": version, "rules": rules}
@@ -368,7 +371,7 @@ func SARIF(findings []Finding, version string) any {
 
 // splitPlace splits file:line:column; a missing number is 0.
 func splitPlace(place string) (name string, line, column int) {
-	cut := func(text string) (before string, number int) {
+	cutNumber := func(text string) (before string, number int) {
 		if i := strings.LastIndexByte(text, ':'); i >= 0 {
 			if number, _ = strconv.Atoi(text[i+1:]); number > 0 {
 				return text[:i], number
@@ -376,8 +379,8 @@ func splitPlace(place string) (name string, line, column int) {
 		}
 		return text, 0
 	}
-	name, line = cut(place)
-	if before, number := cut(name); number > 0 {
+	name, line = cutNumber(place)
+	if before, number := cutNumber(name); number > 0 {
 		return before, number, line
 	}
 	return name, line, 0

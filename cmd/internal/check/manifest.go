@@ -23,15 +23,17 @@ type ManifestObject struct {
 	Version string
 }
 
-// ReadManifest reads a file, a directory tree, or, if path is "-", stdin. It reports defects to l and returns the valid
-// objects in order. namespace is that of objects that name none.
-func ReadManifest(ctx context.Context, l *Linter, path, namespace string, stdin io.Reader) ([]ManifestObject, error) {
+// ReadManifest reads a file, a directory tree, or, if path is "-", stdin. It reports defects to the linter and returns
+// the valid objects in order. namespace is that of objects that name none.
+func ReadManifest(
+	ctx context.Context, linter *Linter, path, namespace string, stdin io.Reader,
+) ([]ManifestObject, error) {
 	if path == "-" {
 		text, err := io.ReadAll(stdin)
 		if err != nil {
 			return nil, err
 		}
-		return ParseManifest(l, "stdin", text, namespace)
+		return ParseManifest(linter, "stdin", text, namespace)
 	}
 	contents, degraded, err := ReadFiles(ctx, FileAddress(path),
 		file.Settings{Texts: manifestTexts(namespace), FollowLinks: true})
@@ -41,12 +43,12 @@ func ReadManifest(ctx context.Context, l *Linter, path, namespace string, stdin 
 	if degraded != "" {
 		return nil, errors.New(degraded)
 	}
-	l.checkSource(Terms{}, contents)
+	linter.checkSource(Terms{}, contents)
 	var objects []ManifestObject
 	texts := make(map[string]map[resource.Key]string) // versions, by file
-	for _, c := range contents {
-		for _, r := range c.Resources {
-			name := r.Origin().Place // file:line
+	for _, content := range contents {
+		for _, object := range content.Resources {
+			name := object.Origin().Place // file:line
 			if i := strings.LastIndexByte(name, ':'); i > 0 {
 				name = name[:i]
 			}
@@ -59,7 +61,7 @@ func ReadManifest(ctx context.Context, l *Linter, path, namespace string, stdin 
 					return nil, fmt.Errorf("%s: %w", name, err)
 				}
 			}
-			objects = append(objects, ManifestObject{r, texts[name][r.Key()]})
+			objects = append(objects, ManifestObject{object, texts[name][object.Key()]})
 		}
 	}
 	return objects, nil

@@ -35,12 +35,12 @@ type Admin struct {
 
 const maxAnswer = 1 << 30
 
-// Get returns the page at path, and decodes it, as JSON, into v.
-func (c *Admin) Get(ctx context.Context, path string, query url.Values, v any) (page []byte, err error) {
+// Get returns the page at path, and decodes it as JSON into target.
+func (c *Admin) Get(ctx context.Context, path string, query url.Values, target any) (page []byte, err error) {
 	if page, err = c.request(ctx, http.MethodGet, path, query); err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(page, v); err != nil {
+	if err := json.Unmarshal(page, target); err != nil {
 		return nil, fmt.Errorf("%s%s does not answer as a tributary does: is it the admin server of one?", c.Address, path)
 	}
 	return page, nil

@@ -11,12 +11,12 @@ import (
 )
 
 // ManPages writes a manual page of each command into a directory.
-func ManPages(root *cobra.Command, dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // public
+func ManPages(root *cobra.Command, directory string) error {
+	if err := os.MkdirAll(directory, 0o755); err != nil { //nolint:gosec // public
 		return err
 	}
 	// The date is $SOURCE_DATE_EPOCH.
-	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "tributary", Manual: "tributary"}, dir)
+	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "tributary", Manual: "tributary"}, directory)
 }
 
 // Reference returns a page of the commands without those for shell completion, which --help explains.

@@ -17,7 +17,7 @@ import (
 	"tributary/server/transport"
 )
 
-// Status writes st, which the admin server at address answered, so that it fits the screen.
+// Status writes the status that the admin server at address answered, so that it fits the screen.
 func Status(writer io.Writer, address string, status *admin.Status, now time.Time, screen Screen) error {
 	report := &text{now: now, screen: screen}
 	report.summary(address, status)

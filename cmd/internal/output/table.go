@@ -58,7 +58,7 @@ type TableOptions struct {
 // Table prints objects of one kind with their age since creation, or else since this server first read them.
 func Table(w io.Writer, kind resource.Kind, objects []*resource.Resource, options TableOptions, now time.Time) error {
 	var rows [][]string
-	row := func(namespace, name string, cells []string, age, labels string) {
+	addRow := func(namespace, name string, cells []string, age, labels string) {
 		line := append(append([]string{name}, cells...), age)
 		if options.Namespaces {
 			line = append([]string{namespace}, line...)
@@ -69,7 +69,7 @@ func Table(w io.Writer, kind resource.Kind, objects []*resource.Resource, option
 		rows = append(rows, line)
 	}
 	if !options.NoHeaders {
-		row("NAMESPACE", "NAME", words.Each(kindColumns[kind], func(column column) string { return column.title }), "AGE",
+		addRow("NAMESPACE", "NAME", words.Each(kindColumns[kind], func(column column) string { return column.title }), "AGE",
 			"LABELS")
 	}
 	for _, object := range objects {
@@ -81,7 +81,7 @@ func Table(w io.Writer, kind resource.Kind, objects []*resource.Resource, option
 		if options.Kinds {
 			name = strings.ToLower(string(kind)) + "/" + name
 		}
-		row(cmp.Or(object.Key().Namespace, "-"), name, cells, ageCell(object, now), labelCell(object))
+		addRow(cmp.Or(object.Key().Namespace, "-"), name, cells, ageCell(object, now), labelCell(object))
 	}
 	return align(w, 3, rows)
 }
@@ -154,13 +154,13 @@ func joinCells(items []string, wide bool) string {
 	return fmt.Sprintf("%s,+%d", strings.Join(items[:most], ","), len(items)-most)
 }
 
-func printableLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' {
+func printableLine(text string) string {
+	return strings.Map(func(char rune) rune {
+		if char < ' ' {
 			return ' '
 		}
-		return r
-	}, s)
+		return char
+	}, text)
 }
 
 func ageCell(object *resource.Resource, now time.Time) string {
@@ -221,22 +221,22 @@ func EnvoyTable(writer io.Writer, typeURL string, resources []proto.Message) err
 		adsc.ListenerType: {{"NAME", "ADDRESS", "ROUTES"}},
 		adsc.RouteType:    {{"NAME", "DOMAINS"}},
 	}[typeURL]
-	row := func(cells ...string) { rows = append(rows, cells) }
+	addRow := func(cells ...string) { rows = append(rows, cells) }
 	for _, message := range resources {
 		switch message := message.(type) {
 		case *clusterv3.Cluster:
-			row(message.GetName(), message.GetType().String(), message.GetLbPolicy().String())
+			addRow(message.GetName(), message.GetType().String(), message.GetLbPolicy().String())
 		case *endpointv3.ClusterLoadAssignment:
 			healthy, addresses := countEndpoints(message)
-			row(message.GetClusterName(), fmt.Sprintf("%d/%d", healthy, len(addresses)), shortList(addresses))
+			addRow(message.GetClusterName(), fmt.Sprintf("%d/%d", healthy, len(addresses)), shortList(addresses))
 		case *listenerv3.Listener:
-			row(message.GetName(), addressText(message.GetAddress()), shortList(routeNames(message)))
+			addRow(message.GetName(), addressText(message.GetAddress()), shortList(routeNames(message)))
 		case *routev3.RouteConfiguration:
 			var domains []string
 			for _, vhost := range message.GetVirtualHosts() {
 				domains = append(domains, vhost.GetDomains()...)
 			}
-			row(message.GetName(), shortList(domains))
+			addRow(message.GetName(), shortList(domains))
 		}
 	}
 	return align(writer, 3, rows)

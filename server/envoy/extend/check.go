@@ -70,19 +70,19 @@ func refusedPart(root proto.Message, maxProgram int) (reason string) {
 }
 
 // misplaced says why Envoy would refuse the combination of a message's elements, each valid alone.
-func misplaced(m proto.Message) string {
-	switch m := m.(type) {
+func misplaced(message proto.Message) string {
+	switch typed := message.(type) {
 	case *listenerv3.Listener:
-		if m.GetApiListener() != nil {
+		if typed.GetApiListener() != nil {
 			return "Envoy would ignore it: a listener with an api_listener belongs to the bootstrap"
 		}
-		return duplicateMatch(m)
+		return duplicateMatch(typed)
 	case *routev3.RouteConfiguration:
-		return duplicateDomain(m, m.GetVirtualHosts())
+		return duplicateDomain(typed, typed.GetVirtualHosts())
 	case *hcmv3.HttpConnectionManager:
-		return outOfOrder("HTTP filter", m.GetHttpFilters(), terminalHTTP)
+		return outOfOrder("HTTP filter", typed.GetHttpFilters(), terminalHTTP)
 	case *listenerv3.FilterChain:
-		return outOfOrder("network filter", m.GetFilters(), terminal)
+		return outOfOrder("network filter", typed.GetFilters(), terminal)
 	}
 	return ""
 }
@@ -176,23 +176,23 @@ type protection struct {
 	open   int
 }
 
-func protectionBy(m proto.Message) protection {
-	listener, _ := m.(*listenerv3.Listener)
+func protectionBy(message proto.Message) protection {
+	listener, _ := message.(*listenerv3.Listener)
 	result := protection{guards: make(map[string]int)}
 	for match, chain := range chainsByMatch(listener) {
 		var guards []string
 		paths := ""
-		model.Visit(chain, func(m proto.Message, _ bool) {
-			switch m := m.(type) {
+		model.Visit(chain, func(part proto.Message, _ bool) {
+			switch typed := part.(type) {
 			case *hcmv3.HttpConnectionManager:
-				paths += fmt.Sprint(m.GetNormalizePath(), m.GetMergeSlashes(), m.GetPathWithEscapedSlashesAction())
+				paths += fmt.Sprint(typed.GetNormalizePath(), typed.GetMergeSlashes(), typed.GetPathWithEscapedSlashesAction())
 			case *tlsv3.DownstreamTlsContext:
-				if m.GetRequireClientCertificate().GetValue() {
+				if typed.GetRequireClientCertificate().GetValue() {
 					guards = append(guards, "certificates")
 				}
 			case typedFilter:
-				if isSecurity(m.GetName()) {
-					guards = append(guards, string(model.MustMarshal(m)))
+				if isSecurity(typed.GetName()) {
+					guards = append(guards, string(model.MustMarshal(typed)))
 				}
 			}
 		})

@@ -86,7 +86,7 @@ func assignment(
 			return append(appendHost(b, endpoint, port, placed.health), details...)
 		})
 	}
-	a := &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
+	loadAssignment := &endpointv3.ClusterLoadAssignment{ClusterName: cluster}
 	for _, localityTier := range slices.SortedFunc(maps.Keys(byTier), func(a, b tier) int {
 		return cmp.Or(a.Compare(b.Locality), cmp.Compare(a.priority, b.priority))
 	}) {
@@ -97,11 +97,11 @@ func assignment(
 			Priority:            uint32(localityTier.priority),
 		}
 		members.ProtoReflect().SetUnknown(byTier[localityTier].encoded)
-		a.Endpoints = append(a.Endpoints, members)
+		loadAssignment.Endpoints = append(loadAssignment.Endpoints, members)
 	}
-	placed.distribute(a)
-	compactPriorities(a)
-	return a
+	placed.distribute(loadAssignment)
+	compactPriorities(loadAssignment)
+	return loadAssignment
 }
 
 // decodedAssignment returns an assignment with decoded endpoints.

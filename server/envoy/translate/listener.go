@@ -233,11 +233,11 @@ func HTTPChain(b model.Binding, routes string, opts ListenerOptions) *listenerv3
 }
 
 // managed returns a filter chain of requests.
-func managed(m *hcmv3.HttpConnectionManager) *listenerv3.FilterChain {
+func managed(manager *hcmv3.HttpConnectionManager) *listenerv3.FilterChain {
 	return &listenerv3.FilterChain{
 		TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
 		Filters: []*listenerv3.Filter{
-			model.NetworkFilter("envoy.filters.network.http_connection_manager", m),
+			model.NetworkFilter("envoy.filters.network.http_connection_manager", manager),
 		},
 	}
 }

@@ -127,11 +127,11 @@ func (t *Translation) add(view *model.View, client model.Profile) {
 			}
 			t.Clusters = append(t.Clusters, EntryOf(cluster))
 			if cluster.GetType() == clusterv3.Cluster_EDS {
-				a := assignment(port, xds.ChildOf(cluster), subset, clusterv3.Cluster_EDS, placed, &t.Findings)
+				loadAssignment := assignment(port, xds.ChildOf(cluster), subset, clusterv3.Cluster_EDS, placed, &t.Findings)
 				if withheld {
-					a.Endpoints = nil
+					loadAssignment.Endpoints = nil
 				}
-				t.Endpoints = append(t.Endpoints, EntryOf(a))
+				t.Endpoints = append(t.Endpoints, EntryOf(loadAssignment))
 			}
 		}
 		if port.Unreached {
