@@ -273,10 +273,12 @@ func (p *packing) configuration(ctx context.Context, file string) (err error) {
 		}
 		p.add(name, text)
 	}
-	doctor := check.Doctor{File: file, Offline: true,
+	doctor := check.Doctor{
+		File: file, Offline: true,
 		Running: func(ctx context.Context, cfg *config.Config) *check.Running {
 			return running(ctx, cfg, &secureFlags{})
-		}}
+		},
+	}
 	p.try("doctor", doctor.Look(ctx))
 	var report bytes.Buffer
 	err = check.WriteResults(&report, doctor.Findings)

@@ -81,8 +81,10 @@ func newVersion() *cobra.Command {
 
 // newDocs writes documentation for packages, and for the reference of the commands.
 func newDocs() *cobra.Command {
-	command := &cobra.Command{Use: "docs", Short: "Write the documentation of the commands", Hidden: true,
-		Args: cobra.NoArgs}
+	command := &cobra.Command{
+		Use: "docs", Short: "Write the documentation of the commands", Hidden: true,
+		Args: cobra.NoArgs,
+	}
 	command.AddCommand(
 		&cobra.Command{
 			Use: "man DIR", Short: "Write manual pages into a directory", Args: cobra.ExactArgs(1),

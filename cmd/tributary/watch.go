@@ -66,8 +66,8 @@ func watchObjects(
 				return nil
 			}
 			marshal := func(format string) ([]byte, error) { return marshalled(event.Resource, format) }
-			return printChange(command.OutOrStdout(), format, event.Change, event.Resource.Key().String(), fieldsOf(event),
-				marshal)
+			key := event.Resource.Key().String()
+			return printChange(command.OutOrStdout(), format, event.Change, key, fieldsOf(event), marshal)
 		})
 	})
 }

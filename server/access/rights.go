@@ -64,8 +64,10 @@ type Rights struct {
 // NewRights normalizes permissions. It returns nil if they have no limit.
 func NewRights(permissions Permissions) *Rights {
 	limited := false
-	for _, list := range []*[]string{&permissions.Kinds, &permissions.Namespaces, &permissions.Sources, &permissions.Types,
-		&permissions.Services} {
+	for _, list := range []*[]string{
+		&permissions.Kinds, &permissions.Namespaces, &permissions.Sources, &permissions.Types,
+		&permissions.Services,
+	} {
 		*list = slices.Compact(slices.Sorted(slices.Values(*list)))
 		limited = limited || len(*list) > 0
 	}

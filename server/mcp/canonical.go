@@ -54,8 +54,10 @@ func (c *Catalog) countAttributes(keys []resource.Key, snap memstore.Snapshot, i
 		if object == nil {
 			return
 		}
-		for _, property := range []attribute{{revision: object.Labels()[resource.RevisionLabel]},
-			{namespace: object.Key().Namespace}} {
+		for _, property := range []attribute{
+			{revision: object.Labels()[resource.RevisionLabel]},
+			{namespace: object.Key().Namespace},
+		} {
 			added = added || c.attributes[property] == 0
 			if c.attributes[property] += difference; c.attributes[property] == 0 {
 				delete(c.attributes, property)

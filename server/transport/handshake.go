@@ -24,8 +24,10 @@ type serverCredentials struct {
 // Credentials are those of a gRPC server with plaintext listeners, and listeners that were made with Secure, which need
 // certificates. They log failed handshakes, ten a second at most.
 func Credentials(certificates *Certificates, log *slog.Logger) credentials.TransportCredentials {
-	result := serverCredentials{TransportCredentials: insecure.NewCredentials(), log: log,
-		logLines: rate.NewLimiter(10, 10)}
+	result := serverCredentials{
+		TransportCredentials: insecure.NewCredentials(), log: log,
+		logLines: rate.NewLimiter(10, 10),
+	}
 	if certificates != nil {
 		result.tls = credentials.NewTLS(certificates.Config("h2"))
 	}

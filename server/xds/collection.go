@@ -160,8 +160,10 @@ func (c *Collection) after(previous *state, commit *Commit) *state {
 	next := previous.apply(changes)
 	if commit.Version != "" && (next.version != commit.Version || !next.given) {
 		if next == previous {
-			next = &state{revision: previous.revision + 1, sum: previous.sum, fingerprint: previous.fingerprint,
-				len: previous.len, pages: previous.pages}
+			next = &state{
+				revision: previous.revision + 1, sum: previous.sum, fingerprint: previous.fingerprint,
+				len: previous.len, pages: previous.pages,
+			}
 		}
 		next.version, next.given = commit.Version, true
 	}

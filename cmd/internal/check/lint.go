@@ -344,8 +344,10 @@ func SARIF(findings []Finding, version string) any {
 	type object = map[string]any
 	results, rules := []object{}, []map[string]Rule{}
 	for _, finding := range findings {
-		result := object{"ruleId": finding.Rule, "level": finding.Severity,
-			"message": object{"text": finding.subject() + finding.Message}}
+		result := object{
+			"ruleId": finding.Rule, "level": finding.Severity,
+			"message": object{"text": finding.subject() + finding.Message},
+		}
 		if name, line, column := splitPlace(finding.Place); name != "" {
 			location := object{"artifactLocation": object{"uri": filepath.ToSlash(name)}}
 			region := object{"startLine": line}

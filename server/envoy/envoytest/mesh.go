@@ -355,8 +355,10 @@ func (m *Mesh) routes() *networking.VirtualService {
 		for range 1 + m.rand.IntN(2) {
 			match := &networking.TLSMatchAttributes{}
 			m.fill(match)
-			match.SniHosts = []string{rule.GetHosts()[0],
-				m.pick("one.internal", "*.internal", "two.internal")}[:1+m.rand.IntN(2)]
+			match.SniHosts = []string{
+				rule.GetHosts()[0],
+				m.pick("one.internal", "*.internal", "two.internal"),
+			}[:1+m.rand.IntN(2)]
 			tlsRoute.Match = append(tlsRoute.Match, match)
 		}
 		rule.Tls = append(rule.Tls, tlsRoute)

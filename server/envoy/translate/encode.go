@@ -45,8 +45,10 @@ func EntryOf(message proto.Message) *xds.Entry {
 	if err != nil {
 		panic(err) // as in mustMarshal
 	}
-	return &xds.Entry{Name: xds.NameOf(message), Version: xds.VersionOf(encoded), Any: encoded,
-		Child: xds.ChildOf(message)}
+	return &xds.Entry{
+		Name: xds.NameOf(message), Version: xds.VersionOf(encoded), Any: encoded,
+		Child: xds.ChildOf(message),
+	}
 }
 
 // EntryOfBytes returns the entry of an encoded message.

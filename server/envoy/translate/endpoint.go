@@ -91,8 +91,10 @@ func assignment(
 		return cmp.Or(a.Compare(b.Locality), cmp.Compare(a.priority, b.priority))
 	}) {
 		members := &endpointv3.LocalityLbEndpoints{
-			Locality: &corev3.Locality{Region: localityTier.Region, Zone: localityTier.Zone,
-				SubZone: localityTier.SubZone},
+			Locality: &corev3.Locality{
+				Region: localityTier.Region, Zone: localityTier.Zone,
+				SubZone: localityTier.SubZone,
+			},
 			LoadBalancingWeight: wrapperspb.UInt32(uint32(min(byTier[localityTier].weight, math.MaxUint32))),
 			Priority:            uint32(localityTier.priority),
 		}

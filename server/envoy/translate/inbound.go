@@ -372,12 +372,14 @@ func inboundCluster(view *model.View, port *model.WorkloadPort) *clusterv3.Clust
 		cluster.LbPolicy, cluster.CleanupInterval = clusterv3.Cluster_CLUSTER_PROVIDED, durationpb.New(neverCleaned)
 	} else {
 		cluster.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
-		cluster.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: name,
+		cluster.LoadAssignment = &endpointv3.ClusterLoadAssignment{
+			ClusterName: name,
 			Endpoints: []*endpointv3.LocalityLbEndpoints{{
 				LbEndpoints: []*endpointv3.LbEndpoint{{
 					HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address}},
 				}},
-			}}}
+			}},
+		}
 	}
 	if host != model.Localhost && host != "::1" {
 		cluster.UpstreamBindConfig = fromLoop()

@@ -224,8 +224,10 @@ func l4Routes(view *model.View, port *model.Port, client model.Profile, findings
 		place: port.Place(), stats: cluster, to: []share{{cluster, 1}},
 		options: tcpOptionsOf(view.Policy.On(port.Number, nil)),
 	}
-	context := routeContext{view: view, rule: view.RoutesByListener[port.Part], client: client, port: port.Number,
-		findings: findings}
+	context := routeContext{
+		view: view, rule: view.RoutesByListener[port.Part], client: client, port: port.Number,
+		findings: findings,
+	}
 	markRule := func(routes []l4Route) []l4Route {
 		for i := range routes {
 			routes[i].fromRule = true

@@ -57,8 +57,10 @@ func (c claim) limitedTo(ranges []string) claim {
 func claimsOf(
 	view *model.View, port *model.Port, client model.Profile, findings *model.Findings,
 ) map[model.Binding]claim {
-	service, portClaim := view.Service, claim{place: port.Place(), late: port.Late, protocol: port.Spoken,
-		routes: l4Routes(view, port, client, findings)}
+	service, portClaim := view.Service, claim{
+		place: port.Place(), late: port.Late, protocol: port.Spoken,
+		routes: l4Routes(view, port, client, findings),
+	}
 	if portClaim.protocol == model.ProtocolTLS && !slices.ContainsFunc(portClaim.routes,
 		func(route l4Route) bool { return len(route.servers) > 0 }) {
 		portClaim.protocol = model.ProtocolTCP
