@@ -61,7 +61,7 @@ func (d *diff) deltas() *deltas {
 // maxDiffs bounds the differences to it that a state remembers.
 const maxDiffs = 16
 
-// since returns the difference from an older state of the same collection to s.
+// differenceFrom returns the difference from an older state of the same collection to s.
 func (s *state) differenceFrom(from *state) *diff {
 	switch {
 	case from == s:

@@ -40,7 +40,7 @@ type startSlot struct {
 	over      func()
 }
 
-// newSlot returns the slot for one of r.turns that the stream has.
+// newSlot returns the slot for a turn of r.turns that the stream has.
 func (r *startLimiter) newSlot() *startSlot {
 	over := sync.OnceFunc(r.turns.Leave)
 	return &startSlot{time.AfterFunc(r.readTime, over), time.Now(), r.readTime, over}

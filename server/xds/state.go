@@ -62,7 +62,7 @@ func (s *state) get(name string) *Entry {
 	return s.pages[i].get(name)
 }
 
-// all yields the entries in order of name.
+// entries yields the entries in order of name.
 func (s *state) entries() iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
 		for _, p := range s.pages {
@@ -107,7 +107,7 @@ func (s *state) only(names map[string]struct{}) *state {
 	return initialState.withPuts(selected)
 }
 
-// with returns the state after changes. Of several changes of one name, the last counts. It returns s itself without a
+// apply returns the state after changes. Of several changes of one name, the last counts. It returns s itself without a
 // change. The revision is the next one, and the version is derived from the content.
 func (s *state) apply(changes []change) *state {
 	changes = slices.Clone(changes)

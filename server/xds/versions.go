@@ -259,7 +259,7 @@ type replaced struct {
 // A history has at most maxHistory commits, of at most maxReplaced names each.
 const maxHistory, maxReplaced = 64, 100
 
-// with returns the history after one more commit.
+// appendCommit returns the history after one more commit.
 func (h history) appendCommit(from *state, replacements []replaced, keepEntries bool) history {
 	if len(replacements) > maxReplaced {
 		return nil
