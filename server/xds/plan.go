@@ -83,7 +83,7 @@ func plan(v variant, h *clientState, w *subscriptionNames, goal *state, addition
 	}
 	p.client = clientState{state: p.to, removed: absent, notHeld: h.stillAbsent(p.to, goal)}
 	switch {
-	case v.delta && w.wildcard && len(h.removed)+len(h.notHeld)+len(h.resend) == 0:
+	case v.delta && w.wildcard && !h.mentionAll && len(h.removed)+len(h.notHeld)+len(h.resend) == 0:
 		p.content, p.adds, p.removes = contentDiff, len(p.diff.puts) > 0, len(p.diff.removed) > 0
 	case !v.delta && w.wildcard:
 		p.content, p.removes = contentState, len(p.diff.removed) > 0
@@ -121,14 +121,27 @@ func (p *responsePlan) list(v variant, h *clientState, w *subscriptionNames, goa
 		}
 		return
 	}
-	var missing []string
-	for name, sent := range h.notHeld {
-		if !bool(sent) && goal.get(name) == nil {
-			missing, p.adds = append(missing, name), true
-		}
-	}
+	missing := p.missing(h, w, goal)
+	p.adds = p.adds || len(missing) > 0
 	p.reportAbsent(v, missing)
 	slices.Sort(p.removed)
+}
+
+// missing returns the requested names that do not exist.
+func (p *responsePlan) missing(h *clientState, w *subscriptionNames, goal *state) (missing []string) {
+	if h.mentionAll && (w.wildcard || len(p.puts) < len(w.names)) { // else every name exists
+		for name := range w.names {
+			if goal.get(name) == nil {
+				missing = append(missing, name)
+			}
+		}
+	}
+	for name, sent := range h.notHeld {
+		if _, named := w.names[name]; !bool(sent) && !(named && h.mentionAll) && goal.get(name) == nil {
+			missing = append(missing, name)
+		}
+	}
+	return missing
 }
 
 // reportAbsent reports requested names as missing.
@@ -217,10 +230,13 @@ func (h *clientState) stillAbsent(to, goal *state) map[string]absenceSent {
 func planResumed(v variant, h *clientState, w *subscriptionNames, goal *state, additionsOnly bool) responsePlan {
 	p := responsePlan{to: goal, goal: goal, client: clientState{state: goal}, diff: noDiff}
 	var absent map[string]string
+	allExist := false
 	if w.wildcard {
 		p.puts, absent = h.compareAll(goal)
 	} else {
-		p.puts, absent = h.compareNames(w, goal)
+		existing := slices.AppendSeq(make([]*Entry, 0, min(len(w.names), goal.len)), w.entriesIn(goal))
+		p.puts, absent = h.compareNames(w, existing, goal)
+		allExist = len(existing) == len(w.names)
 	}
 	p.newer = p.puts
 	var missing []string
@@ -229,8 +245,10 @@ func planResumed(v variant, h *clientState, w *subscriptionNames, goal *state, a
 			missing = append(missing, name)
 		}
 	}
-	for name := range w.names {
-		look(name)
+	if !allExist {
+		for name := range w.names {
+			look(name)
+		}
 	}
 	for name := range h.notHeld {
 		if _, named := w.names[name]; !named {

@@ -120,10 +120,12 @@ func (h *clientState) compareReplaced(former map[string]string, to *state) (puts
 }
 
 // replacedAmong returns the names that were replaced since the client had just the resources of w, with their versions
-// at that time, and whether that state is in the history.
-func (h *clientState) replacedAmong(w *subscriptionNames, to *state) (former map[string]string, ok bool) {
+// at that time, and whether that state is in the history. existing are the entries of w in the state.
+func (h *clientState) replacedAmong(w *subscriptionNames, existing []*Entry, to *state) (
+	former map[string]string, ok bool,
+) {
 	var fingerprint wire.Fingerprint
-	for e := range w.entriesIn(to) {
+	for _, e := range existing {
 		fingerprint = fingerprint.With(e.Name, e.Version)
 	}
 	for _, commit := range slices.Backward(to.earlier) {
@@ -150,9 +152,11 @@ func (h *clientState) replacedAmong(w *subscriptionNames, to *state) (former map
 	return former, fingerprint == h.brought.Fingerprint
 }
 
-// compareNames is compareAll for a client that wants names.
-func (h *clientState) compareNames(w *subscriptionNames, to *state) (puts []*Entry, removed map[string]string) {
-	if former, ok := h.replacedAmong(w, to); ok && len(h.notHeld) == 0 {
+// compareNames is compareAll for a client that wants names. existing are the entries of w in the state.
+func (h *clientState) compareNames(w *subscriptionNames, existing []*Entry, to *state) (
+	puts []*Entry, removed map[string]string,
+) {
+	if former, ok := h.replacedAmong(w, existing, to); ok && len(h.notHeld) == 0 {
 		return h.compareReplaced(former, to)
 	}
 	held, removed := make(map[string]string), make(map[string]string)
