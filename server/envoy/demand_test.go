@@ -50,8 +50,11 @@ func demandingNode(namespace string) *corev3.Node {
 // routes of the port, and no others. Exception: if a host of the port stands or stood for several domains, for any
 // client, the client gets the complete routes. Clusters and endpoints are equal.
 func TestOnDemandHistory(t *testing.T) {
-	ports, singles, nowhere := 0, 0, 0
-	for seed := range uint64(20) {
+	ports, singles, nowhere, seeds := 0, 0, 0, uint64(20)
+	if testing.Short() { // all steps run one after the other
+		seeds = 5
+	}
+	for seed := range seeds {
 		mesh := envoytest.New(seed)
 		catalog := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
 		catalog.update(nil, mesh.Table.Snapshot(), false, true)

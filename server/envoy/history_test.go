@@ -98,9 +98,9 @@ var histories = [][]resource.Kind{
 // where Envoy refuses it. Clients that were disconnected during some changes have the same resources. One seed is one
 // history; ENVOY_MODEL_SEEDS sets the number of seeds.
 func TestHistory(t *testing.T) {
-	few := "8"
+	few, steps := "8", 60
 	if testing.Short() { // all steps run one after the other
-		few = "1"
+		few, steps = "1", 20
 	}
 	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), few), 10, 64)
 	require.NoError(t, err)
@@ -112,7 +112,7 @@ func TestHistory(t *testing.T) {
 		visited.update(nil, mesh.Table.Snapshot(), false, true)
 		var revision memstore.Revision
 		stay := see(t, catalog, nodes)
-		for step := range 60 {
+		for step := range steps {
 			for range 1 + step%3 { // commits that are seen as one
 				mesh.Change()
 			}

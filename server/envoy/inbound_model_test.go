@@ -190,7 +190,11 @@ func randomNode(random *rand.Rand) *corev3.Node {
 // Clients that connect, disconnect and stay end up with the resources of a fresh catalog. Inbound chains and policies
 // that exist before and after a change also exist in between. ENVOY_MODEL_SEEDS sets the number of seeds.
 func TestInbound_ClientsComeAndGo(t *testing.T) {
-	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), "2"), 10, 64)
+	few, steps := "2", 60
+	if testing.Short() {
+		few, steps = "1", 25
+	}
+	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), few), 10, 64)
 	require.NoError(t, err)
 	retainedPolicies := 0
 	for seed := range seeds {
@@ -208,7 +212,7 @@ func TestInbound_ClientsComeAndGo(t *testing.T) {
 		require.NoError(t, err)
 		var watchers []*watcher
 		var revision memstore.Revision
-		for step := range 60 {
+		for step := range steps {
 			for len(watchers) < 8 {
 				watchers = append(watchers, watch(t, conn, randomNode(random)))
 			}

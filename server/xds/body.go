@@ -64,7 +64,7 @@ func (s *state) deltaBodiesOf(puts []*Entry, removed []string) []*body {
 	if len(puts) >= minPage {
 		ownEntries = nil
 		for _, page := range s.pages {
-			for len(puts) > 0 && puts[0].Name < page.first() {
+			for len(puts) > 0 && puts[0].Name < page.first {
 				ownEntries, puts = append(ownEntries, puts[0]), puts[1:]
 			}
 			if n := len(page.entries); len(puts) >= n && slices.Equal(puts[:n], page.entries) {

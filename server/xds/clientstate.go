@@ -83,6 +83,7 @@ type clientState struct {
 	version     string                 // SotW: version_info, of everything; empty if there is none
 	notHeld     map[string]absenceSent // names that the client does not have
 	resend      map[string]struct{}    // names to send again, if they exist: the client waits for them
+	mentionAll  bool                   // delta: before the first response, which mentions each name that the client wants
 	mustRespond bool                   // the next response is due even if it is empty
 	resendAll   bool                   // delta: a wildcard is new; whatever it covers must be sent again
 }
@@ -135,7 +136,7 @@ func (h *clientState) answersRequest() bool {
 			return true
 		}
 	}
-	return h.mustRespond || h.brought != nil || len(h.resend) > 0
+	return h.mustRespond || h.mentionAll || h.brought != nil || len(h.resend) > 0
 }
 
 // keepOnly forgets all that the client has but names.

@@ -10,6 +10,7 @@ import (
 
 // page is a run of entries in order of name, never empty. Its encoded forms are made on demand and held weakly.
 type page struct {
+	first   string // the name of the first entry
 	entries []*Entry
 	cache   [forms]weakCache[encoded]
 	zips    [forms]zip
@@ -24,8 +25,6 @@ type encoded struct {
 func newEncoded(b []byte) *encoded { return &encoded{buf: mem.SliceBuffer(b)} }
 
 func (e *encoded) len() int { return e.buf.Len() }
-
-func (p *page) first() string { return p.entries[0].Name }
 
 func (p *page) get(name string) *Entry {
 	i := sort.Search(len(p.entries), func(i int) bool { return p.entries[i].Name >= name })

@@ -83,7 +83,8 @@ func plan(mode variant, client *clientState, wanted *subscriptionNames, goal *st
 	}
 	response.client = clientState{state: response.to, removed: absent, notHeld: client.stillAbsent(response.to, goal)}
 	switch {
-	case mode.delta && wanted.wildcard && len(client.removed)+len(client.notHeld)+len(client.resend) == 0:
+	case mode.delta && wanted.wildcard && !client.mentionAll &&
+		len(client.removed)+len(client.notHeld)+len(client.resend) == 0:
 		response.content, response.adds, response.removes = contentDiff, len(response.diff.puts) > 0,
 			len(response.diff.removed) > 0
 	case !mode.delta && wanted.wildcard:
@@ -123,14 +124,27 @@ func (p *responsePlan) list(mode variant, client *clientState, wanted *subscript
 		}
 		return
 	}
-	var missing []string
-	for name, sent := range client.notHeld {
-		if !bool(sent) && goal.get(name) == nil {
-			missing, p.adds = append(missing, name), true
-		}
-	}
+	missing := p.missing(client, wanted, goal)
+	p.adds = p.adds || len(missing) > 0
 	p.reportAbsent(mode, missing)
 	slices.Sort(p.removed)
+}
+
+// missing returns the requested names that do not exist.
+func (p *responsePlan) missing(client *clientState, wanted *subscriptionNames, goal *state) (missing []string) {
+	if client.mentionAll && (wanted.wildcard || len(p.puts) < len(wanted.names)) { // else every name exists
+		for name := range wanted.names {
+			if goal.get(name) == nil {
+				missing = append(missing, name)
+			}
+		}
+	}
+	for name, sent := range client.notHeld {
+		if _, named := wanted.names[name]; !bool(sent) && !(named && client.mentionAll) && goal.get(name) == nil {
+			missing = append(missing, name)
+		}
+	}
+	return missing
 }
 
 // reportAbsent reports requested names as missing.
@@ -221,10 +235,13 @@ func planResumed(
 ) responsePlan {
 	response := responsePlan{to: goal, goal: goal, client: clientState{state: goal}, diff: noDiff}
 	var absent map[string]string
+	allExist := false
 	if wanted.wildcard {
 		response.puts, absent = client.compareAll(goal)
 	} else {
-		response.puts, absent = client.compareNames(wanted, goal)
+		existing := slices.AppendSeq(make([]*Entry, 0, min(len(wanted.names), goal.len)), wanted.entriesIn(goal))
+		response.puts, absent = client.compareNames(wanted, existing, goal)
+		allExist = len(existing) == len(wanted.names)
 	}
 	response.newer = response.puts
 	var missing []string
@@ -233,8 +250,10 @@ func planResumed(
 			missing = append(missing, name)
 		}
 	}
-	for name := range wanted.names {
-		look(name)
+	if !allExist {
+		for name := range wanted.names {
+			look(name)
+		}
 	}
 	for name := range client.notHeld {
 		if _, named := wanted.names[name]; !named {

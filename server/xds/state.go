@@ -55,7 +55,7 @@ type change struct {
 
 // get returns the entry of name, or nil.
 func (s *state) get(name string) *Entry {
-	i := sort.Search(len(s.pages), func(i int) bool { return s.pages[i].first() > name }) - 1
+	i := sort.Search(len(s.pages), func(i int) bool { return s.pages[i].first > name }) - 1
 	if i < 0 {
 		return nil
 	}
@@ -121,12 +121,12 @@ func (s *state) apply(changes []change) *state {
 	rest := s.pages
 	for len(changes) > 0 {
 		// Skip to the page that the first change belongs to, and take all changes below the page after it.
-		i := max(sort.Search(len(rest), func(i int) bool { return rest[i].first() > changes[0].name })-1, 0)
+		i := max(sort.Search(len(rest), func(i int) bool { return rest[i].first > changes[0].name })-1, 0)
 		next.pages = append(next.pages, rest[:i]...)
 		rest = rest[i:]
 		count := len(changes)
 		if len(rest) > 1 {
-			limit := rest[1].first()
+			limit := rest[1].first
 			count = sort.Search(count, func(k int) bool { return changes[k].name >= limit })
 		}
 		var pageEntries []*Entry
@@ -210,6 +210,6 @@ func (s *state) appendPages(entries []*Entry) {
 	}
 	size := (len(entries) + count - 1) / count
 	for chunk := range slices.Chunk(entries, size) {
-		s.pages = append(s.pages, &page{entries: slices.Clip(chunk)})
+		s.pages = append(s.pages, &page{first: chunk[0].Name, entries: slices.Clip(chunk)})
 	}
 }

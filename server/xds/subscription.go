@@ -288,8 +288,10 @@ func (s *subscription) applyDelta(request *wire.Request, first bool, now time.Ti
 		if s.missing != nil && !s.exists(name) {
 			s.missing.add(name)
 		}
-		if !first || s.client.brought == nil { // else the client may have it
+		if !first {
 			s.client.mustAnswer(name)
+		} else if s.client.brought == nil { // else the client may have it
+			s.client.mentionAll = true
 		}
 	}
 	for _, name := range request.Unsubscribe {

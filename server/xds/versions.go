@@ -123,10 +123,12 @@ func (h *clientState) compareReplaced(
 }
 
 // replacedAmong returns the names replaced since the client had exactly the wanted resources, with their versions at
-// that time. ok reports whether the history has that state.
-func (h *clientState) replacedAmong(wanted *subscriptionNames, goal *state) (former map[string]string, ok bool) {
+// that time. ok reports whether the history has that state. existing has the wanted entries of the state.
+func (h *clientState) replacedAmong(wanted *subscriptionNames, existing []*Entry, goal *state) (
+	former map[string]string, ok bool,
+) {
 	var fingerprint wire.Fingerprint
-	for e := range wanted.entriesIn(goal) {
+	for _, e := range existing {
 		fingerprint = fingerprint.With(e.Name, e.Version)
 	}
 	for _, commit := range slices.Backward(goal.earlier) {
@@ -153,9 +155,11 @@ func (h *clientState) replacedAmong(wanted *subscriptionNames, goal *state) (for
 	return former, fingerprint == h.brought.Fingerprint
 }
 
-// compareNames is compareAll for a client that subscribes by name.
-func (h *clientState) compareNames(wanted *subscriptionNames, goal *state) (puts []*Entry, removed map[string]string) {
-	if former, ok := h.replacedAmong(wanted, goal); ok && len(h.notHeld) == 0 {
+// compareNames is compareAll for a client that subscribes by name. existing has the wanted entries of the state.
+func (h *clientState) compareNames(wanted *subscriptionNames, existing []*Entry, goal *state) (
+	puts []*Entry, removed map[string]string,
+) {
+	if former, ok := h.replacedAmong(wanted, existing, goal); ok && len(h.notHeld) == 0 {
 		return h.compareReplaced(former, goal)
 	}
 	held, removed := make(map[string]string), make(map[string]string)

@@ -181,6 +181,9 @@ func TestGuard_PatchesOfNamespaces(t *testing.T) {
 
 // Two patches that bypass policies in turns are both left out, with patches of the root namespace and harmless ones between them.
 func TestGuard_PairsOfPatches(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the work of one goroutine")
+	}
 	t.Parallel()
 	patches := bypassing()
 	const inserted = "{applyTo: HTTP_FILTER, patch: {operation: INSERT_FIRST, value: " + asking + "}}"
