@@ -460,7 +460,9 @@ func (st *state) rejects(name string) (rejects []sources.Reject) {
 	for s := range st.servicesNamed(name) {
 		if s.quarantine != nil {
 			place := "consul " + s.scope.prefix() + "service " + name
-			rejects = append(rejects, sources.Reject{Origin: resource.Origin{Place: place}, Err: s.quarantine})
+			rejects = append(rejects, sources.Reject{
+				Origin: resource.Origin{Place: place}, Err: s.quarantine, LastGood: len(s.instances.list) > 0,
+			})
 		}
 	}
 	return rejects
