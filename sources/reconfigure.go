@@ -85,7 +85,7 @@ func (s *Supervisor) reassignStored(specs []Spec, former map[string]*runner) {
 	s.reassign(stores)
 }
 
-// reassign exchanges the files of stores whose settings were exchanged.
+// reassign exchanges the files of stores with exchanged settings.
 func (s *Supervisor) reassign(stores []*lastgood.Store) {
 	if err := lastgood.Reassign(stores); err != nil {
 		s.opts.Log.Warn("stored objects stay with the names of their sources, although the settings were exchanged",

@@ -114,8 +114,8 @@ func (p *Panic) Unwrap() error {
 	return err
 }
 
-// rethrown is a panic of a worker that goes on in another goroutine. If it ends the process, the runtime prints it after
-// "panic: ", and only the stack of that goroutine.
+// rethrown is the panic of a worker in the goroutine of its caller. The runtime prints it after "panic: ", and has no
+// stack of the worker.
 type rethrown struct{ *Panic }
 
 func (r rethrown) Error() string { return fmt.Sprintf("%v\n\n%s", r.Value, r.Stack) }

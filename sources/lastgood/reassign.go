@@ -9,9 +9,8 @@ import (
 	"tributary/internal/disk"
 )
 
-// Reassign exchanges the files of stores whose settings were exchanged, as when two sources trade their addresses: each
-// gets the file that its settings made. Other stores keep their file. All stores need their reading (SetReading), and
-// none may run.
+// Reassign gives stores with exchanged settings the files that their settings made, as when two sources trade their
+// addresses. Other stores keep their file. All stores need their reading (SetReading), and none may run.
 func Reassign(stores []*Store) error {
 	readings := make(map[*Store]string) // of the files; empty if unknown
 	for _, store := range stores {
@@ -20,25 +19,25 @@ func Reassign(stores []*Store) error {
 	var failures []error
 	for _, store := range stores {
 		wanted, present := store.reading(), readings[store]
-		partner := slices.IndexFunc(stores, func(other *Store) bool {
-			return readings[other] == wanted && other.reading() != wanted
+		index := slices.IndexFunc(stores, func(owner *Store) bool {
+			return readings[owner] == wanted && owner.reading() != wanted
 		})
-		if wanted == "" || present == "" || present == wanted || partner < 0 {
+		if wanted == "" || present == "" || present == wanted || index < 0 {
 			continue
 		}
-		other := stores[partner]
+		owner := stores[index]
 		err := store.ownDir()
 		if err == nil {
-			err = exchange(store.path, other.path)
+			err = exchange(store.path, owner.path)
 		}
 		if err != nil {
 			failures = append(failures, fmt.Errorf("exchange the files of sources %s and %s: %w", store.source,
-				other.source, err))
+				owner.source, err))
 			continue
 		}
 		store.log.Info("the settings of two sources were exchanged: the stored objects follow them", "source", store.source,
-			"other", other.source)
-		readings[store], readings[other] = wanted, present
+			"former", owner.source)
+		readings[store], readings[owner] = wanted, present
 	}
 	return errors.Join(failures...)
 }
