@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	"tributary/internal/worker"
+	"tributary/sources/lastgood"
 )
 
 // Reconfigure replaces the sources by those of specs. With an error, it changes no source.
@@ -19,6 +20,7 @@ func (s *Supervisor) Reconfigure(specs []Spec) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	former := s.runnersByName()
+	s.reassignStored(specs, former)
 	next, ending, err := s.plan(specs, former)
 	if err == nil {
 		stops, _ := worker.New(context.Background())
@@ -31,13 +33,18 @@ func (s *Supervisor) Reconfigure(specs []Spec) error {
 		return fmt.Errorf("reconfigure the sources: %w", err)
 	}
 	successors := make(map[*runner]*runner)
+	var stores []*lastgood.Store
 	for _, r := range next {
 		if predecessor := former[r.name]; predecessor != nil && predecessor != r {
 			predecessor.stopBackground()
 			successors[predecessor] = r
+			if r.memory != nil {
+				stores = append(stores, r.memory)
+			}
 		}
 		delete(former, r.name)
 	}
+	s.reassign(stores)
 	s.mu.Lock()
 	for predecessor, r := range successors {
 		r.sink.Inherit(predecessor.sink)
@@ -61,6 +68,29 @@ func (s *Supervisor) Reconfigure(specs []Spec) error {
 		removed.remove()
 	}
 	return nil
+}
+
+// reassignStored exchanges the files of sources that exchanged their settings since the last process.
+func (s *Supervisor) reassignStored(specs []Spec, former map[string]*runner) {
+	s.mu.Lock()
+	isRunning := s.ctx != nil
+	s.mu.Unlock()
+	var stores []*lastgood.Store
+	for _, spec := range specs {
+		if spec.Memory != nil && !isRunning && former[spec.Name] == nil {
+			spec.Memory.SetReading(spec.Reading)
+			stores = append(stores, spec.Memory)
+		}
+	}
+	s.reassign(stores)
+}
+
+// reassign exchanges the files of stores with exchanged settings.
+func (s *Supervisor) reassign(stores []*lastgood.Store) {
+	if err := lastgood.Reassign(stores); err != nil {
+		s.opts.Log.Warn("stored objects stay with the names of their sources, although the settings were exchanged",
+			"err", err)
+	}
 }
 
 // plan returns a runner for each of specs, and the ones of former that must end before these can begin. New and ending

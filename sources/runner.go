@@ -81,13 +81,11 @@ func (r *runner) startBackground(ctx context.Context) {
 }
 
 // saveChanges stores the published objects. The stored objects of other settings stay until the source was read by
-// these.
+// these, without the losses that were released meanwhile.
 func (r *runner) saveChanges(ctx context.Context) {
 	if r.isReread {
-		select {
-		case <-ctx.Done():
+		if r.memory.RunUnread(ctx, r.table, r.sink.firstRead); ctx.Err() != nil {
 			return
-		case <-r.sink.firstRead:
 		}
 	}
 	r.memory.Run(ctx, r.table)

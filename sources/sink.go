@@ -402,10 +402,16 @@ func (s *sink) endHolds(ctx context.Context) {
 
 // release ends the hold on behalf of a caller; see guard.Guard.Release.
 func (s *sink) release(hold, caller string) (objects, endpoints int, err error) {
-	s.act(func(g *guard.Guard, m guard.Moment) (released guard.Change) {
-		released, objects, endpoints, err = g.Release(m, hold, caller)
-		return released
+	var losses guard.Change
+	unread := false
+	s.act(func(g *guard.Guard, m guard.Moment) guard.Change {
+		losses, objects, endpoints, err = g.Release(m, hold, caller)
+		unread = !s.synced
+		return losses
 	})
+	if s.memory != nil && unread { // else it follows the table
+		s.memory.SetReleased(losses.Keys())
+	}
 	return objects, endpoints, err
 }
 
@@ -419,11 +425,11 @@ func (s *sink) logHolds(events []guard.Event) {
 	}
 }
 
-// State implements lastgood.Guard.
-func (s *sink) State() []byte {
+// BetweenCommits implements lastgood.Guard.
+func (s *sink) BetweenCommits(read func(state []byte)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ledger.guard.State(time.Now())
+	read(s.ledger.guard.State(time.Now()))
 }
 
 // Held implements lastgood.Guard.

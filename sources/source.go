@@ -90,8 +90,8 @@ type Other struct {
 type Reject struct {
 	Key     resource.Key // zero if unknown
 	Foreign bool         // it is of another API, and is no version of any object of the group
-	// Derives says that it is foreign, and that the source converts such objects; LastGood, that the source still
-	// converts its last good version.
+	// Derives says that it is foreign, and that the source converts such objects; LastGood, that the source itself still
+	// publishes its last good version.
 	Derives, LastGood bool
 	// MayRestrict says that it may be an unknown object that restricts traffic (resource.Restricts). Unread says that the
 	// whole group could not be read, so that it may be such an object, too, unless the group was read before.

@@ -8,11 +8,14 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -281,13 +284,47 @@ func never(t *testing.T, missing ...string) func(reader string, now contents) {
 	}
 }
 
-// down is an address without a listener.
+// down returns an address without a listener, which no other process gets until the end of the test: a socket is bound
+// to it that does not listen.
 func down(t *testing.T) string {
 	t.Helper()
-	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	socket, err := bind(t, netip.MustParseAddrPort("127.0.0.1:0"), true)
 	require.NoError(t, err)
-	defer func() { require.NoError(t, lis.Close()) }()
-	return lis.Addr().String()
+	name, err := syscall.Getsockname(socket)
+	require.NoError(t, err)
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(name.(*syscall.SockaddrInet4).Port))
+}
+
+// bind binds a socket to an address until the end of the test. A shared address may be listened on, as by net.Listen.
+func bind(t *testing.T, address netip.AddrPort, shared bool) (socket int, err error) {
+	socket, err = syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return socket, err
+	}
+	t.Cleanup(func() { _ = syscall.Close(socket) })
+	if shared {
+		if err := syscall.SetsockoptInt(socket, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
+			return socket, err
+		}
+	}
+	return socket, syscall.Bind(socket, &syscall.SockaddrInet4{Port: int(address.Port()), Addr: address.Addr().As4()})
+}
+
+// TestDown_KeepsAddress: the address of down is refused to others, and listeners may come and go.
+func TestDown_KeepsAddress(t *testing.T) {
+	address := down(t)
+	_, err := bind(t, netip.MustParseAddrPort(address), false)
+	require.ErrorIs(t, err, syscall.EADDRINUSE)
+	for range 3 {
+		_, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
+		require.NoError(t, err)
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+		require.NoError(t, err)
+		require.NoError(t, conn.Close())
+		require.NoError(t, listener.Close())
+	}
 }
 
 var errNot = errors.New("not yet")

@@ -4,6 +4,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -77,7 +78,8 @@ func Each(count, processors int, work func(i int)) {
 		})
 	}
 	if err := group.Wait(); err != nil {
-		panic(err)
+		p, _ := errors.AsType[*Panic](err) // workers fail by panics only
+		panic(rethrown{p})
 	}
 }
 
@@ -112,12 +114,22 @@ func (p *Panic) Unwrap() error {
 	return err
 }
 
+// rethrown is the panic of a worker in the goroutine of its caller. The runtime prints it after "panic: ", and has no
+// stack of the worker.
+type rethrown struct{ *Panic }
+
+func (r rethrown) Error() string { return fmt.Sprintf("%v\n\n%s", r.Value, r.Stack) }
+
 // Do calls work, and returns a panic in it as a *Panic. The value of a panic may be a *Panic already.
 func Do(work func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			var ok bool
-			if err, ok = value.(*Panic); !ok {
+			switch value := value.(type) {
+			case *Panic:
+				err = value
+			case rethrown:
+				err = value.Panic
+			default:
 				err = &Panic{value, debug.Stack()}
 			}
 		}

@@ -66,6 +66,20 @@ func TestEach(t *testing.T) {
 	worker.Each(0, 3, func(int) { t.Error("there is no call") })
 }
 
+// TestEach_PanicText: the runtime prints "panic: " before the text of a panic that ends the process.
+func TestEach_PanicText(t *testing.T) {
+	recovered := func() (value any) {
+		defer func() { value = recover() }()
+		worker.Each(2, 2, func(int) { panic("no") })
+		return nil
+	}()
+	require.Regexp(t, `^no\n\ngoroutine (?s).*TestEach_PanicText`, recovered)
+	err := worker.Do(func() error { worker.Each(2, 2, func(int) { panic("no") }); return nil })
+	require.EqualError(t, err, "panic: no")
+	_, isPanic := err.(*worker.Panic) //nolint:errorlint // as the callers of Do get it
+	require.True(t, isPanic)
+}
+
 func TestWait(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	require.NoError(t, worker.Wait(ctx, nil, time.Nanosecond))

@@ -82,8 +82,8 @@ type service struct {
 	restored      bool // an earlier run published it, and some of that may still exist
 	adopted       bool // an earlier run published it, and the names do not list it yet
 
-	// unselectedAfterRead is the confirmed read of the names that proves an adopted service unselected; 0 before a
-	// request.
+	// unselectedAfterRead is the confirmed read of the names that proves an adopted service unselected. It starts after
+	// its instances were read; 0 before that.
 	unselectedAfterRead int
 	// confirmAfterRead is the confirmed read of the names that has to precede a loss; 0 without doubts.
 	confirmAfterRead int
@@ -161,7 +161,9 @@ func (s *service) applyAnswer(r reading, now time.Time) meaning {
 		catalogScope.requestConfirmedNames()
 		return unvouched
 	}
-	if s.adopted && !s.delisted && len(r.instances.list) > 0 {
+	if len(r.instances.list) == 0 {
+		s.unselectedAfterRead = 0
+	} else if s.adopted && !s.delisted {
 		return s.dropUnselected(now)
 	}
 	s.lastIndex, s.settled, s.failures, s.quarantine, s.trouble = r.Index, true, 0, nil, nil
@@ -228,7 +230,7 @@ func (s *service) compareNodes(r reading, missing int, c judge.Compared, now tim
 }
 
 // dropUnselected empties an adopted service that has instances: the settings no longer select it. It waits for names
-// that were read after the service, which may be new.
+// that were read after the instances, which may be new.
 func (s *service) dropUnselected(now time.Time) meaning {
 	catalogScope := s.scope
 	if s.unselectedAfterRead == 0 {
@@ -407,8 +409,7 @@ func (s *service) applyFailure(t *trouble) (quarantined bool) {
 	if t.state == sources.Denied && p.recovered == nil && s.trouble == nil {
 		p.reread.Raise() // the token may have expired, for all services
 	}
-	if s.adopted && s.unselectedAfterRead == 0 { // the names may lack it
-		s.unselectedAfterRead = p.confirmedReadsStarted + 1
+	if s.adopted && !s.delisted && s.trouble == nil { // the names may lack it
 		p.requestConfirmedNames()
 	}
 	if s.delisted {
@@ -460,7 +461,9 @@ func (st *state) rejects(name string) (rejects []sources.Reject) {
 	for s := range st.servicesNamed(name) {
 		if s.quarantine != nil {
 			place := "consul " + s.scope.prefix() + "service " + name
-			rejects = append(rejects, sources.Reject{Origin: resource.Origin{Place: place}, Err: s.quarantine})
+			rejects = append(rejects, sources.Reject{
+				Origin: resource.Origin{Place: place}, Err: s.quarantine, LastGood: len(s.instances.list) > 0,
+			})
 		}
 	}
 	return rejects

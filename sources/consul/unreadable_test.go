@@ -47,10 +47,12 @@ func TestUnreadableService_Quarantined(t *testing.T) {
 	server.Refuse("odd")
 	running.await("it is quarantined", func() bool { return len(running.status().Quarantined) == 1 })
 	require.True(t, running.serves("odd"), "the last good")
+	require.Equal(t, "its last good version", running.status().Quarantined[0].Serves())
 	require.Equal(t, sources.Healthy, running.status().State, running.status().Message)
 	cold := runSource(t, server, Settings{})
 	cold.await("it is synced", func() bool { return cold.status().Synced })
 	require.True(t, cold.serves("web") && !cold.serves("odd"))
+	require.Equal(t, "nothing", cold.status().Quarantined[0].Serves())
 	server.Refuse()
 	cold.await("it is read", func() bool { return cold.serves("odd") && len(cold.status().Quarantined) == 0 })
 }

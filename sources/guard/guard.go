@@ -25,6 +25,15 @@ type Change struct {
 	Deletes []resource.Key
 }
 
+// Keys returns the keys of the change.
+func (c Change) Keys() []resource.Key {
+	keys := slices.Clone(c.Deletes)
+	for _, r := range c.Puts {
+		keys = append(keys, r.Key())
+	}
+	return keys
+}
+
 // Commit is a change that a source wants.
 type Commit struct {
 	Change

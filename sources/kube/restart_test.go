@@ -235,7 +235,7 @@ func TestClient_IsKeptWhileItWorks(t *testing.T) {
 		for range n {
 			select {
 			case <-run.wakeup:
-			case <-time.After(20 * time.Second):
+			case <-time.After(awaitLimit):
 				require.Fail(t, "it does not look")
 			}
 			run.mu.Lock()
@@ -248,7 +248,7 @@ func TestClient_IsKeptWhileItWorks(t *testing.T) {
 	}
 	looked(2)
 	server.Down(false)
-	require.Eventually(t, func() bool { return len(looked(1)) == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(looked(1)) == 1 }, awaitLimit, time.Millisecond)
 	require.Len(t, looked(5), 1)
 }
 

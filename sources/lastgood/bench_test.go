@@ -67,7 +67,7 @@ func BenchmarkRebuild(b *testing.B) {
 			_, table, w := filled(b, n)
 			defer w.close()
 			for b.Loop() {
-				require.NoError(b, w.rebuild(table.Snapshot(), unguarded{}))
+				require.NoError(b, w.rebuild(table, unguarded{}))
 			}
 		})
 	}

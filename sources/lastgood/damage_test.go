@@ -47,7 +47,8 @@ func writeCommits(t testing.TB, n, objects, size int) (data []byte, tables []*me
 
 // parseFile returns the state in data.
 func parseFile(data []byte) (*State, error) {
-	return newStore("rules.db", "rules", nil).parse(disk.NewReader(bytes.NewReader(data), int64(len(data))))
+	state, _, err := newStore("rules.db", "rules", nil).decode(disk.NewReader(bytes.NewReader(data), int64(len(data))))
+	return state, err
 }
 
 // newDamagedStore returns a store with data in its file.

@@ -63,29 +63,50 @@ func (s *Store) Load() (*State, error) {
 	return state, nil
 }
 
-// read reads the file.
+// read reads the file, and begins with its values.
 func (s *Store) read() (*State, error) {
-	file, err := os.Open(s.path)
+	state, values, err := s.readFile()
 	if err != nil {
 		return nil, err
+	}
+	s.begin(state, values)
+	return state, nil
+}
+
+// readFile reads the file, and returns its records other than objects, too.
+func (s *Store) readFile() (*State, map[string][]byte, error) {
+	file, err := os.Open(s.path)
+	if err != nil {
+		return nil, nil, err
 	}
 	defer file.Close() //nolint:errcheck // only read
 	reader, err := disk.FileReader(file)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return s.parse(reader)
+	return s.decode(reader)
 }
 
-// parse reads the content of the file.
-func (s *Store) parse(reader *disk.Reader) (*State, error) {
-	state := &State{Held: make(map[resource.Key]guard.Loss), Prints: make(map[string]Print)}
+// begin takes the values of a state, unless other settings made it.
+func (s *Store) begin(state *State, values map[string][]byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if reading := s.values[keyReading]; !bytes.Equal(reading, values[keyReading]) {
+		state.Outdated = true
+		values = map[string][]byte{keyReading: reading, keyNote: state.Note}
+	}
+	s.values, s.dirty = values, make(map[string]resource.Key)
+}
+
+// decode decodes the content of a file, and returns its records other than objects, too.
+func (s *Store) decode(reader *disk.Reader) (state *State, values map[string][]byte, err error) {
+	state = &State{Held: make(map[resource.Key]guard.Loss), Prints: make(map[string]Print)}
 	records, err := state.readCommits(reader)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	slices.SortStableFunc(records, func(first, second record) int { return cmp.Compare(first.key, second.key) })
-	values := make(map[string][]byte)
+	values = make(map[string][]byte)
 	for index, entry := range records {
 		if index+1 < len(records) && records[index+1].key == entry.key || len(entry.value) == 0 {
 			continue // replaced or deleted by a later record
@@ -97,11 +118,11 @@ func (s *Store) parse(reader *disk.Reader) (*State, error) {
 		}
 		key, err := decodeKey(entry.key)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		object, held, err := decodeObject(key, entry.value, s.source)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if held != nil {
 			state.Held[key] = *held
@@ -121,14 +142,7 @@ func (s *Store) parse(reader *disk.Reader) (*State, error) {
 			state.Prints[key[1:]] = decodePrint(value)
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if reading := s.values[keyReading]; !bytes.Equal(reading, values[keyReading]) {
-		state.Outdated = true
-		values = map[string][]byte{keyReading: reading, keyNote: state.Note}
-	}
-	s.values, s.dirty = values, make(map[string]resource.Key)
-	return state, nil
+	return state, values, nil
 }
 
 // readCommits returns the records of the whole commits in order. The error is errDamaged without any.

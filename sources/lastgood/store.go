@@ -26,8 +26,9 @@ const (
 
 // Guard holds losses back, so that the table may differ from the source. Its methods are safe for concurrent use.
 type Guard interface {
-	// State returns the encoded state of the guard, which each write stores.
-	State() []byte
+	// BetweenCommits calls read with the encoded state of the guard, which each write stores. Meanwhile neither the table
+	// nor the prints and notes change, so that a write has the whole of a commit.
+	BetweenCommits(read func(state []byte))
 	// Held reports whether the guard holds a loss of an object in the table, and returns the object before the loss and
 	// the one that the source wants, which is nil for a deletion. SetHeld announces a change.
 	Held(key resource.Key) (previous, desired *resource.Resource, held bool)
@@ -36,7 +37,7 @@ type Guard interface {
 // unguarded is the guard of a source without one.
 type unguarded struct{}
 
-func (unguarded) State() []byte { return nil }
+func (unguarded) BetweenCommits(read func(state []byte)) { read(nil) }
 
 func (unguarded) Held(resource.Key) (previous, desired *resource.Resource, held bool) {
 	return nil, nil, false
@@ -56,6 +57,7 @@ type Store struct {
 	mu             sync.Mutex
 	values         map[string][]byte       // of the records other than objects
 	dirty          map[string]resource.Key // keys of records to write, which may be objects; the zero Key for values
+	released       []resource.Key          // for RunUnread
 	guard          Guard
 	status         Status
 	resumeState    *State            // for Run to go on with, or nil

@@ -169,13 +169,18 @@ func TestFollowsInBatches(t *testing.T) {
 	})
 }
 
-// fakeGuard is a guard as the store sees it.
+// fakeGuard is a guard as the store sees it. Its lock is that of commits.
 type fakeGuard struct {
+	sync.Mutex
 	state []byte
 	held  map[resource.Key]guard.Loss
 }
 
-func (g *fakeGuard) State() []byte { return g.state }
+func (g *fakeGuard) BetweenCommits(read func(state []byte)) {
+	g.Lock()
+	defer g.Unlock()
+	read(g.state)
+}
 
 func (g *fakeGuard) Held(key resource.Key) (previous, desired *resource.Resource, held bool) {
 	h, held := g.held[key]
@@ -191,6 +196,45 @@ type changingTable struct {
 func (b changingTable) Changes(revision memstore.Revision) ([]resource.Key, memstore.Snapshot, bool) {
 	defer b.change()
 	return b.Table.Changes(revision)
+}
+
+// TestRepair_StoresPolicyOrMark repairs a policy that was never valid while the store writes: the file has the policy or
+// its mark after each write.
+func TestRepair_StoresPolicyOrMark(t *testing.T) {
+	for name, prepare := range map[string]func(t *testing.T, store *Store, output *writer, table *memstore.Table){
+		"new file": func(*testing.T, *Store, *writer, *memstore.Table) {},
+		"append": func(t *testing.T, store *Store, output *writer, table *memstore.Table) {
+			require.NoError(t, store.write(output, table))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := newStore(filepath.Join(t.TempDir(), "rules.db"), "rules", nil)
+			lock := new(fakeGuard)
+			store.SetGuard(lock)
+			table := syncedTable(newObject(1, "other"))
+			store.SetPrint("policy.yaml", Print{Notes: "mark"})
+			output := store.writer()
+			defer output.close()
+			prepare(t, store, output, table)
+			repaired := false
+			repair := func() {
+				if !repaired && lock.TryLock() {
+					defer lock.Unlock()
+					repaired = true
+					table.Apply([]*resource.Resource{newObject(2, "policy")}, nil)
+					store.SetPrint("policy.yaml", Print{Sum: [16]byte{1}})
+				}
+			}
+			for range 3 {
+				require.NoError(t, store.write(output, changingTable{table, repair}))
+				state, err := newStore(store.path, "rules", nil).Load()
+				require.NoError(t, err)
+				marked := state.Prints["policy.yaml"].Notes == "mark"
+				require.True(t, marked != (len(state.Resources) == 2), "either the policy or its mark")
+				repair()
+			}
+		})
+	}
 }
 
 // A restart writes no unchanged object, and appends changes to the same file.

@@ -45,15 +45,25 @@ func (s *Store) writer() *writer {
 
 // follow writes the changes of the table, and reports whether there were any.
 func (w *writer) follow(table memstore.Reader) (written bool, err error) {
-	keys, snapshot, complete := table.Changes(w.revision)
 	w.mu.Lock()
 	guard := w.guard
 	w.mu.Unlock()
-	w.set(keyGuard, guard.State()) // after Changes: it covers losses up to that snapshot
-	w.mu.Lock()
-	dirty := w.dirty
-	w.dirty = make(map[string]resource.Key)
-	w.mu.Unlock()
+	var keys []resource.Key
+	var snapshot memstore.Snapshot
+	var complete bool
+	var dirty map[string]resource.Key
+	values := make(map[string][]byte) // of dirty
+	guard.BetweenCommits(func(state []byte) {
+		keys, snapshot, complete = table.Changes(w.revision)
+		w.set(keyGuard, state)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		dirty = w.dirty
+		w.dirty = make(map[string]resource.Key)
+		for key := range dirty {
+			values[key] = w.values[key]
+		}
+	})
 	defer func() {
 		if err != nil {
 			w.mu.Lock()
@@ -63,7 +73,7 @@ func (w *writer) follow(table memstore.Reader) (written bool, err error) {
 	}()
 	if !complete || !w.file.IsOpen() || w.file.Check() != nil ||
 		w.file.Size() > 2*w.liveSize+rebuildSlack || len(keys) > snapshot.Len()/2+1000 {
-		return true, w.rebuild(snapshot, guard)
+		return true, w.rebuild(table, guard)
 	}
 	for _, key := range keys {
 		dirty[recordKey(key)] = key
@@ -74,9 +84,7 @@ func (w *writer) follow(table memstore.Reader) (written bool, err error) {
 	}
 	var frames []byte
 	for _, key := range slices.Sorted(maps.Keys(dirty)) {
-		w.mu.Lock()
-		value := w.values[key]
-		w.mu.Unlock()
+		value := values[key]
 		if object := snapshot.Get(dirty[key]); object != nil {
 			value = objectValue(object, guard)
 		}
@@ -96,10 +104,18 @@ func objectValue(object *resource.Resource, guard Guard) []byte {
 }
 
 // rebuild replaces the file by one of the whole table.
-func (w *writer) rebuild(snapshot memstore.Snapshot, guard Guard) error {
+func (w *writer) rebuild(table memstore.Reader, guard Guard) error {
 	if err := w.ownDir(); err != nil {
 		return err
 	}
+	var snapshot memstore.Snapshot
+	var values map[string][]byte
+	guard.BetweenCommits(func([]byte) {
+		snapshot = table.Snapshot()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		values = maps.Clone(w.values)
+	})
 	var frame []byte
 	size, err := disk.Replace(w.path, true, func(out io.Writer) error {
 		var size int64
@@ -111,14 +127,17 @@ func (w *writer) rebuild(snapshot memstore.Snapshot, guard Guard) error {
 			_, err := out.Write(frame)
 			return err
 		}
+		if reading := values[keyReading]; len(reading) > 0 { // the first record; see fileReading
+			if err := writeRecord(record{keyReading, reading}); err != nil {
+				return err
+			}
+			delete(values, keyReading)
+		}
 		for object := range snapshot.All() {
 			if err := writeRecord(record{recordKey(object.Key()), objectValue(object, guard)}); err != nil {
 				return err
 			}
 		}
-		w.mu.Lock()
-		values := maps.Clone(w.values)
-		w.mu.Unlock()
 		for key, value := range values {
 			if err := writeRecord(record{key, value}); err != nil {
 				return err

@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long the suite waits for something that must happen. It is no measure of speed.
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 // name is that of the source under test.
 const name = "under-test"

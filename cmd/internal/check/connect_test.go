@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"testing"
 
@@ -67,6 +68,33 @@ func TestConnect_MissingRights(t *testing.T) {
 	require.Contains(t, linter.Findings[0].Fix, "kind: RoleBinding\n")
 	require.Len(t, linter.Connected, 1)
 	require.Contains(t, linter.Connected[0], "1 object with 0 endpoints would be served")
+}
+
+// endingSource reports its health, and ends by itself.
+type endingSource struct{ health sources.Health }
+
+func (s *endingSource) Run(_ context.Context, sink sources.Sink) error {
+	sink.Report(s.health)
+	return errors.New("it ends")
+}
+
+// TestConnect_RunEnds: only a source that reports a denial is denied.
+func TestConnect_RunEnds(t *testing.T) {
+	for state, want := range map[sources.State]Finding{
+		sources.Starting: {Rule: Unreadable, Message: "it ends"}, sources.Degraded: {Rule: Unreadable, Message: "it ends"},
+		sources.Healthy: {Rule: Unreadable, Message: "it ends"}, sources.Unreachable: {Rule: Unreadable, Message: "reported"},
+		sources.Denied: {Rule: Denied, Message: "reported"},
+	} {
+		linter := Linter{Connect: func(config.Source) (sources.Source, error) {
+			return &endingSource{sources.Health{State: state, Message: "reported"}}, nil
+		}}
+		const text = "configSources:\n- {name: shop, address: 'eureka://127.0.0.1:1'}\n"
+		_, err := linter.Text(t.Context(), "t.yaml", []byte(text), false)
+		require.NoError(t, err)
+		require.Len(t, linter.Findings, 1, state)
+		require.Equal(t, want.Rule, linter.Findings[0].Rule, state)
+		require.Contains(t, linter.Findings[0].Message, want.Message, state)
+	}
 }
 
 // TestConnect_ChecksObjects reads a registry with an invalid object, and one with transforms.

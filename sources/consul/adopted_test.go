@@ -1,0 +1,52 @@
+package consul
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"tributary/sources"
+	"tributary/sources/consul/judge"
+)
+
+// TestAdoptedService_ConfirmedAfterItsInstances: the names lack a service of an earlier run, which is registered again
+// after an outage. Names that were read before that do not prove that the settings no longer select it.
+func TestAdoptedService_ConfirmedAfterItsInstances(t *testing.T) {
+	for name, selected := range map[string]bool{"selected": true, "unselected": false} {
+		t.Run(name, func(t *testing.T) {
+			now, fake := time.Now(), newWorld(t)
+			settings := Settings{}
+			require.NoError(t, settings.complete())
+			scope := newRun(settings, newSinkPublisher(fake, fake), fake, 0, newMetrics()).scopes[0]
+			scope.suspect("a test", now)
+			adopted := &service{name: "web", scope: scope, adopted: true, restored: true}
+			scope.services["web"] = adopted
+			readNames := func(names ...string) {
+				scope.confirmedReadsStarted++
+				answer := listing{
+					Answer: judge.Answer{Index: 10, Confirmed: true}, confirmedRead: scope.confirmedReadsStarted,
+					names: make(map[string][]string),
+				}
+				for _, listed := range names {
+					answer.names[listed] = nil
+				}
+				scope.applyNames(answer, now)
+			}
+			registered := reading{instances: instanceWithID("1"), Answer: judge.Answer{Index: 11, Confirmed: true}}
+			adopted.applyFailure(&trouble{state: sources.Unreachable, message: "down"})
+			readNames()
+			require.Equal(t, unvouched, adopted.applyAnswer(registered, now))
+			require.False(t, adopted.delisted)
+			if selected {
+				readNames("web")
+				require.Equal(t, changed, adopted.applyAnswer(registered, now))
+				require.Len(t, adopted.instances.list, 1)
+				return
+			}
+			readNames()
+			require.Equal(t, emptied, adopted.applyAnswer(registered, now))
+			require.True(t, adopted.delisted)
+		})
+	}
+}

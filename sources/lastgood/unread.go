@@ -1,0 +1,71 @@
+package lastgood
+
+import (
+	"context"
+
+	"tributary/internal/disk"
+	"tributary/memstore"
+	"tributary/resource"
+)
+
+// SetReleased tells a store in RunUnread which held losses were released. It does not block.
+func (s *Store) SetReleased(keys []resource.Key) {
+	s.mu.Lock()
+	s.released = append(s.released, keys...)
+	s.mu.Unlock()
+	s.Touch()
+}
+
+// RunUnread keeps the file that other settings made, until the source was read by these or until ctx ends. It only
+// writes the released losses, so that they are not held again after a restart. Run follows it.
+func (s *Store) RunUnread(ctx context.Context, table memstore.Reader, read <-chan struct{}) {
+	for {
+		s.report(s.writeReleased(table))
+		select {
+		case <-ctx.Done():
+			s.report(s.writeReleased(table))
+			return
+		case <-read:
+			return
+		case <-s.wake:
+		}
+	}
+}
+
+// writeReleased appends the released losses that the file holds, as the table has their objects now.
+func (s *Store) writeReleased(table memstore.Reader) error {
+	s.mu.Lock()
+	released := s.released
+	s.mu.Unlock()
+	if len(released) == 0 {
+		return nil
+	}
+	state, _, err := s.readFile()
+	if err != nil {
+		return disk.IgnoreMissing(err)
+	}
+	snapshot := table.Snapshot()
+	frames := record{key: keyGuard}.appendTo(nil)
+	for _, key := range released {
+		if _, held := state.Held[key]; !held {
+			continue
+		}
+		update := record{key: recordKey(key)}
+		if object := snapshot.Get(key); object != nil {
+			update.value = encodeObject(object, nil, nil, false)
+		}
+		frames = update.appendTo(frames)
+	}
+	file, err := disk.Open(s.path, state.committed, true)
+	if err != nil {
+		return err
+	}
+	defer file.Close() //nolint:errcheck // the append is synced
+	if err := file.Append(commitRecord(s.now()).appendTo(frames)); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.released = s.released[len(released):]
+	return nil
+}
