@@ -43,15 +43,15 @@ func (w selection) covers() func(name string) bool {
 }
 
 // intersect returns the resources in both selections.
-func (w selection) intersect(o selection) selection {
-	common := selection{wildcard: w.wildcard && o.wildcard}
+func (w selection) intersect(other selection) selection {
+	common := selection{wildcard: w.wildcard && other.wildcard}
 	for _, name := range w.names {
-		if o.wildcard || o.hasName(name) {
+		if other.wildcard || other.hasName(name) {
 			common.names = append(common.names, name)
 		}
 	}
 	if w.wildcard {
-		common.names = append(common.names, o.names...)
+		common.names = append(common.names, other.names...)
 		slices.Sort(common.names)
 		common.names = slices.Compact(common.names)
 	}
@@ -59,13 +59,13 @@ func (w selection) intersect(o selection) selection {
 }
 
 // without returns the names of w, including the star, that o lacks.
-func (w selection) without(o selection) []string {
+func (w selection) without(other selection) []string {
 	var names []string
-	if w.wildcard && !o.wildcard {
+	if w.wildcard && !other.wildcard {
 		names = append(names, star)
 	}
 	for _, name := range w.names {
-		if !o.hasName(name) {
+		if !other.hasName(name) {
 			names = append(names, name)
 		}
 	}

@@ -33,16 +33,16 @@ type groupKey struct {
 }
 
 // groupKeyOf returns the group of a ServiceEntry.
-func groupKeyOf(r *resource.Resource) groupKey {
-	g := groupKey{namespace: r.Key().Namespace}
-	if se := decoded(r); se != nil && len(se.Hosts) > 0 {
+func groupKeyOf(object *resource.Resource) groupKey {
+	groupKey := groupKey{namespace: object.Key().Namespace}
+	if se := decoded(object); se != nil && len(se.Hosts) > 0 {
 		hosts := strings.Split(strings.ToLower(strings.Join(se.Hosts, ",")), ",")
 		slices.Sort(hosts)
-		g.hosts = strings.Join(slices.Compact(hosts), ",")
+		groupKey.hosts = strings.Join(slices.Compact(hosts), ",")
 	} else {
-		g.name = r.Key().Name
+		groupKey.name = object.Key().Name
 	}
-	return g
+	return groupKey
 }
 
 // compare orders groups, those with hosts first.
@@ -80,12 +80,12 @@ func (s *service) gather() {
 	listings := make(map[string]*listing)
 	for _, m := range s.members {
 		for _, e := range m.endpoints() {
-			l := &listing{member: m, endpoint: e}
-			id := l.identity()
+			listing := &listing{member: m, endpoint: e}
+			id := listing.identity()
 			if first := listings[id]; first == nil {
-				listings[id] = l
+				listings[id] = listing
 			} else {
-				first.addDuplicate(l)
+				first.addDuplicate(listing)
 			}
 		}
 	}
@@ -95,11 +95,11 @@ func (s *service) gather() {
 	}
 	s.listed, s.served = nil, nil
 	for _, id := range slices.Sorted(maps.Keys(listings)) {
-		l := listings[id]
-		l.standby = l.from.merge.Priority > first
-		s.listed = append(s.listed, l)
-		if !l.standby {
-			s.served = append(s.served, l)
+		listing := listings[id]
+		listing.standby = listing.from.merge.Priority > first
+		s.listed = append(s.listed, listing)
+		if !listing.standby {
+			s.served = append(s.served, listing)
 		}
 	}
 }
@@ -118,11 +118,11 @@ func (s *service) entry() *resource.Resource {
 	if len(s.served) == 1 && leftToDNS(s.served[0].spec) && proto.Equal(spec.Endpoints[0], s.served[0].endpoint) {
 		spec.Endpoints = nil // as its source has it
 	}
-	res, err := resource.New(s.meta(), spec)
+	object, err := resource.New(s.meta(), spec)
 	if err != nil {
 		return lead.res // of decoded objects
 	}
-	return res
+	return object
 }
 
 // provenance describes the endpoints of the service and their sources.

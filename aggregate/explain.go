@@ -57,8 +57,8 @@ type Before struct {
 }
 
 // beforeOf returns nil without a difference.
-func beforeOf(r *resource.Resource) *Before {
-	original := r.Original()
+func beforeOf(current *resource.Resource) *Before {
+	original := current.Original()
 	if original == nil {
 		return nil
 	}
@@ -70,7 +70,7 @@ func beforeOf(r *resource.Resource) *Before {
 	if err != nil {
 		return nil
 	}
-	now, err := resource.MarshalYAML(r.Unranked())
+	now, err := resource.MarshalYAML(current.Unranked())
 	if err != nil {
 		return nil
 	}
@@ -121,10 +121,10 @@ func (v *View) ExplainHost(host string) HostExplanation {
 // shadowedOn returns the keys of shadowed objects that name host.
 func (s *state) shadowedOn(host string) (keys []resource.Key) {
 	names := conflicts.NamesOf(host)
-	for r := range s.shadowed.All() {
-		for _, loser := range s.candidates(r.Key())[1:] {
+	for object := range s.shadowed.All() {
+		for _, loser := range s.candidates(object.Key())[1:] {
 			if slices.ContainsFunc(conflicts.HostsOf(loser.Resource), func(h string) bool { return slices.Contains(names, h) }) {
-				keys = append(keys, r.Key())
+				keys = append(keys, object.Key())
 				break
 			}
 		}
@@ -151,11 +151,11 @@ func (v *View) explain(s *state, key resource.Key, competing []conflicts.Conflic
 
 func (s *state) explain(key resource.Key, competing []conflicts.Conflict) Explanation {
 	explanation := Explanation{Object: conflicts.Ref(key), Conflicts: competing}
-	for layer, r := range having(s.layers, key) {
+	for layer, object := range having(s.layers, key) {
 		if explanation.Winner == nil {
-			explanation.Winner = new(layer.describe(ranked(r, layer.rank)))
+			explanation.Winner = new(layer.describe(ranked(object, layer.rank)))
 		} else {
-			explanation.Shadowed = append(explanation.Shadowed, layer.describe(r))
+			explanation.Shadowed = append(explanation.Shadowed, layer.describe(object))
 		}
 	}
 	explanation.Why = why(explanation, s)

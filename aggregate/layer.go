@@ -56,24 +56,24 @@ func (l layer) get(key resource.Key) *resource.Resource {
 // wins.
 func having(layers []layer, key resource.Key) iter.Seq2[layer, *resource.Resource] {
 	return func(yield func(layer, *resource.Resource) bool) {
-		won := false
-		for _, l := range layers {
-			r := l.get(key)
-			if r == nil || won && l.fallback {
+		hasWinner := false
+		for _, layer := range layers {
+			object := layer.get(key)
+			if object == nil || hasWinner && layer.fallback {
 				continue
 			}
-			if won = true; !yield(l, r) {
+			if hasWinner = true; !yield(layer, object) {
 				return
 			}
 		}
 	}
 }
 
-func ranked(r *resource.Resource, rank int) *resource.Resource {
-	if r == nil || rank == unranked {
-		return r
+func ranked(object *resource.Resource, rank int) *resource.Resource {
+	if object == nil || rank == unranked {
+		return object
 	}
-	return r.Ranked(rank)
+	return object.Ranked(rank)
 }
 
 // rankOf returns the rank of source i. A single source and one that is Ranked are unranked: their objects pass
@@ -92,18 +92,18 @@ func (l layer) describe(r *resource.Resource) Statement {
 	return st
 }
 
-func statement(source string, precedence int, r *resource.Resource) Statement {
-	st := Statement{
+func statement(source string, precedence int, object *resource.Resource) Statement {
+	description := Statement{
 		Source: source, Precedence: precedence,
-		Place: r.Origin().Place, Transforms: r.Origin().Rules, Before: beforeOf(r), Version: r.Version(),
+		Place: object.Origin().Place, Transforms: object.Origin().Rules, Before: beforeOf(object), Version: object.Version(),
 	}
-	if created := r.Own(); !created.IsZero() {
-		st.Created = &created
+	if created := object.Own(); !created.IsZero() {
+		description.Created = &created
 	}
-	if seen := r.Seen(); !seen.IsZero() {
-		st.FirstSeen = &seen
+	if seen := object.Seen(); !seen.IsZero() {
+		description.FirstSeen = &seen
 	}
-	return st
+	return description
 }
 
 // stack returns the layers by precedence. The pool precedes its first source; `earlier` precedes the first layer that
@@ -165,23 +165,23 @@ func (v *View) states() []*sourceState {
 func (v *View) retire(removed []*sourceState) {
 	v.retired = nil
 	keys := make(map[resource.Key]bool)
-	for i, s := range removed {
-		if !s.synced && !s.retired && (v.hadObjects[s.Name] ||
-			slices.ContainsFunc(removed[i+1:], func(o *sourceState) bool { return o.Name == s.Name })) {
+	for i, source := range removed {
+		if !source.synced && !source.retired && (v.hadObjects[source.Name] ||
+			slices.ContainsFunc(removed[i+1:], func(o *sourceState) bool { return o.Name == source.Name })) {
 			continue
 		}
-		if s.snapshot.Len() > 0 {
-			v.hadObjects[s.Name] = true
+		if source.snapshot.Len() > 0 {
+			v.hadObjects[source.Name] = true
 		}
-		if s.Merge == nil {
-			s = s.excluding(keys)
+		if source.Merge == nil {
+			source = source.excluding(keys)
 		}
-		for _, key := range s.keys() {
-			keys[key] = keys[key] || s.layer(0).get(key) != nil
+		for _, key := range source.keys() {
+			keys[key] = keys[key] || source.layer(0).get(key) != nil
 		}
-		if s.snapshot.Len() > 0 || len(s.snapshot.Invalid()) > 0 {
-			s.synced, s.retired = false, true
-			v.retired = append(v.retired, s)
+		if source.snapshot.Len() > 0 || len(source.snapshot.Invalid()) > 0 {
+			source.synced, source.retired = false, true
+			v.retired = append(v.retired, source)
 		}
 	}
 }
@@ -210,13 +210,13 @@ func (s *sourceState) excluding(keys map[resource.Key]bool) *sourceState {
 // of the same name, or else comes last.
 func (v *View) withRetired() (ordered []*sourceState) {
 	unreplaced := slices.Clone(v.retired)
-	for _, s := range v.sources {
-		ordered = append(ordered, s)
-		unreplaced = slices.DeleteFunc(unreplaced, func(f *sourceState) bool {
-			if f.Name == s.Name {
-				ordered = append(ordered, f)
+	for _, source := range v.sources {
+		ordered = append(ordered, source)
+		unreplaced = slices.DeleteFunc(unreplaced, func(state *sourceState) bool {
+			if state.Name == source.Name {
+				ordered = append(ordered, state)
 			}
-			return f.Name == s.Name
+			return state.Name == source.Name
 		})
 	}
 	return append(ordered, unreplaced...)

@@ -15,19 +15,19 @@ import (
 func (v *View) merge() (changes []<-chan struct{}) {
 	dirty := v.reconcile()
 	changedAt := time.Time{}
-	for i, s := range v.sources {
-		changes = append(changes, s.Reader.Changed()) // before the read, so that no commit slips between
-		synced := s.Reader.Synced()                   // before the read too: all of the first content is then part of it
-		before := s.snapshot
-		keys := s.pull()
-		changedAt = recent.Earlier(changedAt, s.snapshot.Since(before.Revision()))
-		v.pool.update(s, keys)
-		v.updateEarlier(before, s, v.rankOf(i), keys)
+	for i, source := range v.sources {
+		changes = append(changes, source.Reader.Changed()) // before the read, so that no commit slips between
+		synced := source.Reader.Synced()                   // before the read too: all of the first content is then part of it
+		before := source.snapshot
+		keys := source.pull()
+		changedAt = recent.Earlier(changedAt, source.snapshot.Since(before.Revision()))
+		v.pool.update(source, keys)
+		v.updateEarlier(before, source, v.rankOf(i), keys)
 		dirty = append(dirty, keys...)
-		if synced && !s.synced {
-			s.synced = true
+		if synced && !source.synced {
+			source.synced = true
 			if v.earlier != nil { // the winner of these keys may change now that s is read
-				dirty = append(append(dirty, keysOf(v.earlier.Snapshot())...), s.keys()...)
+				dirty = append(append(dirty, keysOf(v.earlier.Snapshot())...), source.keys()...)
 			}
 		}
 	}
@@ -90,11 +90,11 @@ func (v *View) freezeServed() (keys []resource.Key) {
 	}
 	pooled := slices.ContainsFunc(v.sources, func(s *sourceState) bool { return s.Merge != nil })
 	var puts []*resource.Resource
-	for r := range v.table.Snapshot().All() {
-		if pooled && servedAs(v.pool.snapshot.Get(r.Key()), r) {
+	for object := range v.table.Snapshot().All() {
+		if pooled && servedAs(v.pool.snapshot.Get(object.Key()), object) {
 			continue
 		}
-		puts = append(puts, r)
+		puts = append(puts, object)
 	}
 	if pooled {
 		v.pooled = v.pool.snapshot
@@ -106,8 +106,8 @@ func (v *View) freezeServed() (keys []resource.Key) {
 
 // updateEarlier applies the changes of a source to earlier objects that came from it; they get its present rank. The
 // first read of a source changes none: an object that it lacks may be in a source that is not read yet.
-func (v *View) updateEarlier(before memstore.Snapshot, s *sourceState, rank int, keys []resource.Key) {
-	if v.earlier == nil || !s.synced {
+func (v *View) updateEarlier(before memstore.Snapshot, source *sourceState, rank int, keys []resource.Key) {
+	if v.earlier == nil || !source.synced {
 		return
 	}
 	served := v.earlier.Snapshot()
@@ -116,7 +116,7 @@ func (v *View) updateEarlier(before memstore.Snapshot, s *sourceState, rank int,
 		if !servedAs(before.Get(key), served.Get(key)) {
 			continue
 		}
-		next.set(key, ranked(s.snapshot.Get(key), rank))
+		next.set(key, ranked(source.snapshot.Get(key), rank))
 	}
 	v.earlier.Apply(next.puts, next.deletes)
 }
@@ -201,11 +201,11 @@ func (v *View) invalid() (keys []resource.Key) {
 // resolve returns key's object of the first layer that has it, as it is served, and that of the next one, fallbacks
 // apart.
 func resolve(layers []layer, key resource.Key) (winner, loser *resource.Resource) {
-	for l, r := range having(layers, key) {
+	for layer, object := range having(layers, key) {
 		if winner != nil {
-			return winner, r
+			return winner, object
 		}
-		winner = ranked(r, l.rank)
+		winner = ranked(object, layer.rank)
 	}
 	return winner, nil
 }
@@ -217,10 +217,10 @@ type batch struct {
 }
 
 // set puts r, or deletes key if r is nil.
-func (b *batch) set(key resource.Key, r *resource.Resource) {
-	if r == nil {
+func (b *batch) set(key resource.Key, object *resource.Resource) {
+	if object == nil {
 		b.deletes = append(b.deletes, key)
 	} else {
-		b.puts = append(b.puts, r)
+		b.puts = append(b.puts, object)
 	}
 }

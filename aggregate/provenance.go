@@ -102,35 +102,35 @@ func (s *service) outcomes(from *contributor, key resource.Key) (texts []string)
 	if slices.ContainsFunc(s.members, match) {
 		texts = append(texts, fmt.Sprintf("the entry of %s is merged into %s", from.name, s.key().FullName()))
 	}
-	for _, r := range s.refused {
-		if match(r.member) {
+	for _, refusal := range s.refused {
+		if match(refusal.member) {
 			texts = append(texts, fmt.Sprintf("the entry of %s cannot be merged into %s: %s", from.name, s.key().FullName(),
-				r.reason))
+				refusal.reason))
 		}
 	}
 	return texts
 }
 
 // addMerged adds the parts of s to e.
-func (e *Explanation) addMerged(s *service) {
+func (e *Explanation) addMerged(service *service) {
 	e.Merged = &Merged{}
 	var names []string
-	for _, m := range s.members {
-		e.Merged.Members = append(e.Merged.Members, m.member(""))
-		if !slices.Contains(names, m.from.name) {
-			names = append(names, m.from.name)
+	for _, member := range service.members {
+		e.Merged.Members = append(e.Merged.Members, member.member(""))
+		if !slices.Contains(names, member.from.name) {
+			names = append(names, member.from.name)
 		}
 	}
-	for _, r := range s.refused {
+	for _, r := range service.refused {
 		e.Merged.Refused = append(e.Merged.Refused, r.member.member(r.reason))
 	}
-	e.Merged.Resolution, e.Merged.Endpoints = s.resolution.String(), s.provenance()
-	if c, ok := s.conflict(); ok {
+	e.Merged.Resolution, e.Merged.Endpoints = service.resolution.String(), service.provenance()
+	if c, ok := service.conflict(); ok {
 		e.Conflicts = append(e.Conflicts, c)
 		slices.SortFunc(e.Conflicts, conflicts.Compare)
 	}
 	e.Why = strings.Join(append(append([]string{"endpoints are merged from " + strings.Join(names, ", ")},
-		s.whyResolution()...), e.Why), "; ")
+		service.whyResolution()...), e.Why), "; ")
 }
 
 // whyResolution returns why the resolution is not that of the leading member.
@@ -153,17 +153,17 @@ func (m *member) member(reason string) Member {
 }
 
 // conflicts returns the services with refusals.
-func (p *pool) conflicts() (all []conflicts.Conflict) {
+func (p *pool) conflicts() (disputes []conflicts.Conflict) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for g := range p.disputed {
 		for _, s := range p.services(g) {
 			if c, ok := s.conflict(); ok {
-				all = append(all, c)
+				disputes = append(disputes, c)
 			}
 		}
 	}
-	return all
+	return disputes
 }
 
 // conflict returns the conflict of a service with the members that it refused, or false if there are none.
@@ -186,12 +186,12 @@ func (s *service) conflict() (conflicts.Conflict, bool) {
 		}
 		reasons = append(reasons, fmt.Sprintf("%s of %s (%s)", r.res.Key().FullName(), r.from.name, r.reason))
 	}
-	why := "which comes first in precedence"
+	reason := "which comes first in precedence"
 	if first := s.refused[0]; first.from.rank < lead.from.rank {
-		why = "the first in precedence that has endpoints"
+		reason = "the first in precedence that has endpoints"
 	}
 	conflict.Message = fmt.Sprintf("%s of %s is served, %s; refused, as they cannot be merged with it: %s",
-		lead.res.Key().FullName(), lead.from.name, why, strings.Join(reasons, "; "))
+		lead.res.Key().FullName(), lead.from.name, reason, strings.Join(reasons, "; "))
 	return conflict, true
 }
 

@@ -100,7 +100,7 @@ func (d *decoder) place(key string) Problem {
 }
 
 // decode reads data, a single document, into the struct that out points to.
-func (d *decoder) decode(data []byte, out any) {
+func (d *decoder) decode(data []byte, target any) {
 	root, fault := yamldoc.Parse(data)
 	d.hideSecrets(root)
 	switch {
@@ -115,7 +115,7 @@ func (d *decoder) decode(data []byte, out any) {
 	case isNull(root):
 		d.places[""] = d.placeOf(root, "")
 	default:
-		d.value(root, reflect.ValueOf(out).Elem(), "")
+		d.value(root, reflect.ValueOf(target).Elem(), "")
 	}
 }
 
@@ -181,12 +181,12 @@ func (d *decoder) value(node *yaml.Node, v reflect.Value, key string) {
 		}
 		v.SetString(node.Value)
 	case reflect.Bool:
-		var b bool
-		if node.Kind != yaml.ScalarNode || node.Tag != "!!bool" || node.Decode(&b) != nil {
+		var enabled bool
+		if node.Kind != yaml.ScalarNode || node.Tag != "!!bool" || node.Decode(&enabled) != nil {
 			d.wantType(node, key, "true or false")
 			return
 		}
-		v.SetBool(b)
+		v.SetBool(enabled)
 	case reflect.Int, reflect.Int64:
 		var i int64
 		if node.Kind != yaml.ScalarNode || node.Tag != "!!int" || node.Decode(&i) != nil {
@@ -401,11 +401,11 @@ func (d *decoder) expand(n *yaml.Node, key string) {
 			return "$"
 		}
 		name, closed := strings.CutSuffix(strings.TrimPrefix(reference, "${"), "}")
-		value, set := os.LookupEnv(name)
+		value, isSet := os.LookupEnv(name)
 		switch {
 		case !closed || !variableName.MatchString(name):
 			d.problemAt(d.placeOf(n, key), "want ${NAME} with letters, digits and _, or $$ for a dollar sign, got %s", reference)
-		case !set:
+		case !isSet:
 			d.problemAt(d.placeOf(n, key), "the environment variable %s is not set", name)
 		}
 		d.veil.CoverVariable(reference, value)

@@ -81,37 +81,37 @@ type effective struct {
 }
 
 // node returns the tree of v, the value of key; nil if it has no value.
-func (e *effective) node(v reflect.Value, s *keySchema, key string) *yaml.Node {
-	s = s.forValue(v)
+func (e *effective) node(v reflect.Value, schema *keySchema, key string) *yaml.Node {
+	schema = schema.forValue(v)
 	_, given := e.places[key]
 	_, isText := reflect.TypeAssert[encoding.TextMarshaler](v)
 	switch {
 	case v.Kind() == reflect.Pointer && !v.IsNil():
-		return e.node(v.Elem(), s, key)
+		return e.node(v.Elem(), schema, key)
 	case v.Type() == reflect.TypeFor[Guard]() && v.FieldByName("Off").Bool():
 		return e.scalar("off", key)
 	case v.Kind() == reflect.Struct && !isText:
 		node := &yaml.Node{Kind: yaml.MappingNode}
-		e.mapping(node, v, s, key)
+		e.mapping(node, v, schema, key)
 		// The settings of a source's scheme.
 		if settings := v.FieldByName("Settings"); settings.IsValid() && !settings.IsNil() {
-			e.mapping(node, settings.Elem().Elem(), s, key)
+			e.mapping(node, settings.Elem().Elem(), schema, key)
 		}
 		if len(node.Content) == 0 {
 			return nil
 		}
 		return node
 	case v.IsZero() && !given:
-		if s.Default == nil {
+		if schema.Default == nil {
 			return nil
 		}
 		var value any
-		e.err = errors.Join(e.err, yaml.Unmarshal(s.Default, &value))
+		e.err = errors.Join(e.err, yaml.Unmarshal(schema.Default, &value))
 		return e.scalar(value, key)
 	case v.Kind() == reflect.Slice:
 		node := &yaml.Node{Kind: yaml.SequenceNode}
 		for i := range v.Len() {
-			node.Content = append(node.Content, e.node(v.Index(i), s.Items, fmt.Sprintf("%s[%d]", key, i)))
+			node.Content = append(node.Content, e.node(v.Index(i), schema.Items, fmt.Sprintf("%s[%d]", key, i)))
 		}
 		return node
 	case v.Kind() == reflect.Map:
@@ -127,14 +127,14 @@ func (e *effective) node(v reflect.Value, s *keySchema, key string) *yaml.Node {
 }
 
 // mapping adds the fields of the struct v that have a value to n.
-func (e *effective) mapping(node *yaml.Node, v reflect.Value, s *keySchema, key string) {
+func (e *effective) mapping(node *yaml.Node, v reflect.Value, schema *keySchema, key string) {
 	for i := range v.NumField() {
 		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 		switch {
 		case v.Type().Field(i).Anonymous:
-			e.mapping(node, v.Field(i), s, key)
+			e.mapping(node, v.Field(i), schema, key)
 		case name != "-":
-			if value := e.node(v.Field(i), s.Properties[name], strings.TrimPrefix(key+"."+name, ".")); value != nil {
+			if value := e.node(v.Field(i), schema.Properties[name], strings.TrimPrefix(key+"."+name, ".")); value != nil {
 				node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, value)
 			}
 		}

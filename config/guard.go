@@ -78,11 +78,11 @@ var errPercent = errors.New("want a share such as 50%")
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (p *Percent) UnmarshalText(text []byte) error {
 	number, ok := strings.CutSuffix(string(text), "%")
-	v, err := strconv.ParseFloat(number, 64)
-	if !ok || err != nil || !(v > 0 && v <= 100) {
+	percent, err := strconv.ParseFloat(number, 64)
+	if !ok || err != nil || !(percent > 0 && percent <= 100) {
 		return fmt.Errorf("%w, got %q", errPercent, text)
 	}
-	*p = Percent(v / 100)
+	*p = Percent(percent / 100)
 	return nil
 }
 

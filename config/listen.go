@@ -100,7 +100,7 @@ func (d *decoder) checkListen(listen *Listen, dir string) {
 }
 
 func (d *decoder) checkServerTLS(key string, t *ServerTLS, dir string) {
-	for _, f := range []struct {
+	for _, file := range []struct {
 		name     string
 		file     *string
 		required bool
@@ -111,14 +111,14 @@ func (d *decoder) checkServerTLS(key string, t *ServerTLS, dir string) {
 		{"clientCAs", &t.ClientCAs, false, spiffe.CheckTrust},
 	} {
 		switch {
-		case *f.file == "" && f.required:
-			d.problem(key+"."+f.name, "missing; name a file in PEM")
-		case spiffe.Named(*f.file):
-			if err := f.check(*f.file); err != nil {
-				d.problem(key+"."+f.name, "%v", err)
+		case *file.file == "" && file.required:
+			d.problem(key+"."+file.name, "missing; name a file in PEM")
+		case spiffe.Named(*file.file):
+			if err := file.check(*file.file); err != nil {
+				d.problem(key+"."+file.name, "%v", err)
 			}
 		default:
-			absoluteFile(dir, f.file)
+			absoluteFile(dir, file.file)
 		}
 	}
 	d.checkWorkloadAPI(key, t)

@@ -68,14 +68,14 @@ func sorted(keys []resource.Key) []resource.Key {
 
 // CompareAndSwap replaces old, the very value that Get returned, by new, of the same key, and reports whether it was
 // still there. A nil old means absent; a nil new means delete.
-func (t *Table) CompareAndSwap(key resource.Key, old, new *resource.Resource) bool {
+func (t *Table) CompareAndSwap(key resource.Key, old, updated *resource.Resource) bool {
 	t.mu.Lock()
 	if t.Snapshot().Get(key) != old {
 		t.mu.Unlock()
 		return false
 	}
-	puts, deletes := []*resource.Resource{new}, []resource.Key(nil)
-	if new == nil {
+	puts, deletes := []*resource.Resource{updated}, []resource.Key(nil)
+	if updated == nil {
 		puts, deletes = nil, []resource.Key{key}
 	}
 	t.finish(t.commit(time.Now(), puts, deletes, t.Snapshot().invalid))
@@ -154,20 +154,20 @@ func (d *draft) begin(base Snapshot, size int) {
 	d.base, d.changes, d.index = base, nil, make(map[resource.Key]int, size)
 }
 
-func (d *draft) put(r *resource.Resource) {
-	key := r.Key()
+func (d *draft) put(object *resource.Resource) {
+	key := object.Key()
 	old := d.base.Get(key)
-	if old != nil && r.Seen().IsZero() && !old.Seen().IsZero() {
-		r = r.WithSeen(old.Seen())
+	if old != nil && object.Seen().IsZero() && !old.Seen().IsZero() {
+		object = object.WithSeen(old.Seen())
 	}
-	if equalStored(old, r) {
+	if equalStored(old, object) {
 		if _, changed := d.index[key]; !changed {
 			return
 		}
-		r = old
+		object = old
 	}
-	d.treeOf(key.Kind).Set(rowOf(r))
-	d.record(key, Change{Old: old, New: r})
+	d.treeOf(key.Kind).Set(rowOf(object))
+	d.record(key, Change{Old: old, New: object})
 }
 
 func (d *draft) delete(key resource.Key) {

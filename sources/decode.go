@@ -64,23 +64,23 @@ func DecodeAgain(
 
 // content converts documents to the content of a group.
 func content(group, place string, docs []resource.Document) Content {
-	c := Content{Group: group, Renamable: true}
+	content := Content{Group: group, Renamable: true}
 	for _, doc := range docs {
 		for _, w := range doc.Warnings {
-			c.Warnings = append(c.Warnings, w.Error())
+			content.Warnings = append(content.Warnings, w.Error())
 		}
 		if len(doc.Errors) > 0 {
-			c.Rejects = append(c.Rejects, Reject{
+			content.Rejects = append(content.Rejects, Reject{
 				Key: doc.Key, Foreign: doc.Foreign, MayRestrict: doc.MayRestrict, Origin: doc.Errors[0].Origin, Err: doc.Errors,
 			})
 		} else if doc.Other != nil {
 			origin := resource.Origin{Place: fmt.Sprintf("%s:%d", place, doc.Line)}
-			c.Others = append(c.Others, Other{Other: *doc.Other, Key: doc.Key, Origin: origin})
+			content.Others = append(content.Others, Other{Other: *doc.Other, Key: doc.Key, Origin: origin})
 		} else if doc.Foreign {
-			c.Foreign++
+			content.Foreign++
 		} else if doc.Resource != nil {
-			c.Resources = append(c.Resources, doc.Resource)
+			content.Resources = append(content.Resources, doc.Resource)
 		}
 	}
-	return c
+	return content
 }

@@ -120,12 +120,12 @@ type change struct {
 
 // commit replaces the content of groups, which is valid, and returns the effects with the change of the table.
 func (l *ledger) commit(contents []admitted, moment guard.Moment) (change, guard.Change) {
-	c := l.replace(contents, moment.Now.UTC().Truncate(time.Second))
-	if len(c.Puts)+len(c.Deletes)+len(c.Withdrawn) == 0 {
-		return c, guard.Change{}
+	change := l.replace(contents, moment.Now.UTC().Truncate(time.Second))
+	if len(change.Puts)+len(change.Deletes)+len(change.Withdrawn) == 0 {
+		return change, guard.Change{}
 	}
-	c.Explained = !slices.ContainsFunc(contents, func(a admitted) bool { return !a.Explained })
-	return c, l.guard.Judge(moment, c.Commit)
+	change.Explained = !slices.ContainsFunc(contents, func(a admitted) bool { return !a.Explained })
+	return change, l.guard.Judge(moment, change.Commit)
 }
 
 // previousStates has the states that the keys of a call had before it, in the order of the call.
@@ -146,7 +146,7 @@ type keyState struct {
 
 // replace replaces the content of groups, and returns the effects without those of the guard.
 func (l *ledger) replace(contents []admitted, now time.Time) change {
-	var c change
+	var change change
 	n := 0
 	for _, content := range contents {
 		n += len(content.Resources)
@@ -158,7 +158,7 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 	}
 	var suspects unidentifiedRejects
 	for _, content := range contents {
-		g := l.replaceGroup(content, now, before, &c)
+		g := l.replaceGroup(content, now, before, &change)
 		if content.Renamable {
 			suspects.add(g)
 		}
@@ -175,26 +175,26 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 			isOlder = l.restoreLastGood(key, previous, suspects, names)
 		}
 		if isOlder {
-			c.Withdrawn = append(c.Withdrawn, key)
+			change.Withdrawn = append(change.Withdrawn, key)
 		}
-		w, ok := l.winners[key]
+		candidate, ok := l.winners[key]
 		switch {
 		case !ok && previous.winner != nil:
 			if !isOlder {
-				c.Deletes = append(c.Deletes, key)
+				change.Deletes = append(change.Deletes, key)
 			}
 			if l.winnerCounts[key.Kind]--; l.winnerCounts[key.Kind] == 0 {
 				delete(l.winnerCounts, key.Kind)
 			}
 		case ok && previous.winner == nil:
-			c.Puts = append(c.Puts, w.resource)
+			change.Puts = append(change.Puts, candidate.resource)
 			l.winnerCounts[key.Kind]++
-		case ok && w.resource != previous.winner:
-			c.Puts = append(c.Puts, w.resource)
+		case ok && candidate.resource != previous.winner:
+			change.Puts = append(change.Puts, candidate.resource)
 		}
 		if candidates := l.contenders[key]; candidates != nil && !previous.contended {
 			second, _ := candidates.GetAt(1)
-			c.conflicts = append(c.conflicts, conflict(key, w.resource, second.resource))
+			change.conflicts = append(change.conflicts, conflict(key, candidate.resource, second.resource))
 		}
 	}
 	for _, content := range contents {
@@ -202,11 +202,11 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 			g.noteNeverValid()
 		}
 	}
-	l.fillServing(c.quarantined)
-	return c
+	l.fillServing(change.quarantined)
+	return change
 }
 
-func (l *ledger) replaceGroup(content admitted, now time.Time, before *previousStates, c *change) *group {
+func (l *ledger) replaceGroup(content admitted, now time.Time, before *previousStates, change *change) *group {
 	g := l.groups[content.Group]
 	if g == nil {
 		g = &group{name: content.Group, remarks: noRemarks}
@@ -243,12 +243,12 @@ func (l *ledger) replaceGroup(content admitted, now time.Time, before *previousS
 		delete(l.groups, g.name)
 	}
 	reasonOf := func(q Quarantined) any { return [2]any{q.Key(), q.Reason} }
-	c.quarantined = append(c.quarantined, missingFrom(old.quarantine, g.quarantine, reasonOf)...)
-	c.recovered = append(c.recovered, missingFrom(g.quarantine, old.quarantine, Quarantined.id)...)
-	c.warnings = append(c.warnings, missingFrom(old.warnings, g.warnings, func(w string) string { return w })...)
+	change.quarantined = append(change.quarantined, missingFrom(old.quarantine, g.quarantine, reasonOf)...)
+	change.recovered = append(change.recovered, missingFrom(g.quarantine, old.quarantine, Quarantined.id)...)
+	change.warnings = append(change.warnings, missingFrom(old.warnings, g.warnings, func(w string) string { return w })...)
 	for _, r := range missingFrom(old.repeated, g.repeated, (*resource.Resource).Key) {
 		first, _ := find(g.resources, r.Key())
-		c.conflicts = append(c.conflicts, conflict(r.Key(), first, r))
+		change.conflicts = append(change.conflicts, conflict(r.Key(), first, r))
 	}
 	return g
 }
@@ -259,14 +259,14 @@ func split(resources []*resource.Resource) (first, repeated []*resource.Resource
 		resources = slices.Clone(resources)
 		slices.SortStableFunc(resources, compareKeys)
 	}
-	for i, r := range resources {
-		if i > 0 && resources[i-1].Key() == r.Key() {
+	for i, object := range resources {
+		if i > 0 && resources[i-1].Key() == object.Key() {
 			if repeated == nil {
 				first = slices.Clone(resources[:i])
 			}
-			repeated = append(repeated, r)
+			repeated = append(repeated, object)
 		} else if repeated != nil {
-			first = append(first, r)
+			first = append(first, object)
 		}
 	}
 	if repeated == nil {
@@ -278,53 +278,53 @@ func split(resources []*resource.Resource) (first, repeated []*resource.Resource
 // updateWinners replaces the old resources of a group by updated ones. It returns the updated ones, with the old
 // pointer for each resource that did not change.
 func (l *ledger) updateWinners(
-	g *group, old, updated []*resource.Resource, before *previousStates,
+	group *group, old, updated []*resource.Resource, before *previousStates,
 ) []*resource.Resource {
 	resources := make([]*resource.Resource, 0, len(updated))
 	i := 0
-	for _, r := range updated {
-		for i < len(old) && compareKeys(old[i], r) < 0 {
-			l.removeCandidate(g, old[i].Key(), before)
+	for _, object := range updated {
+		for i < len(old) && compareKeys(old[i], object) < 0 {
+			l.removeCandidate(group, old[i].Key(), before)
 			i++
 		}
-		if i < len(old) && old[i].Key() == r.Key() {
+		if i < len(old) && old[i].Key() == object.Key() {
 			previous := old[i]
 			i++
-			if !differs(previous, r) {
+			if !differs(previous, object) {
 				resources = append(resources, previous)
 				continue
 			}
 		}
-		resources = append(resources, l.addCandidate(g, r, before))
+		resources = append(resources, l.addCandidate(group, object, before))
 	}
 	for ; i < len(old); i++ {
-		l.removeCandidate(g, old[i].Key(), before)
+		l.removeCandidate(group, old[i].Key(), before)
 	}
 	return resources
 }
 
 // addCandidate makes r the candidate of g for its key, and returns it.
-func (l *ledger) addCandidate(g *group, r *resource.Resource, before *previousStates) *resource.Resource {
-	key := r.Key()
-	w, isTaken := l.winners[key]
+func (l *ledger) addCandidate(group *group, object *resource.Resource, before *previousStates) *resource.Resource {
+	key := object.Key()
+	winner, isTaken := l.winners[key]
 	candidates, contended := l.contenders[key]
-	before.noteWinner(key, w, contended)
+	before.noteWinner(key, winner, contended)
 	switch {
-	case isTaken && w.isLastGood: // a valid version replaces the last good one
-		l.removeLastGood(w.group, key)
-		l.winners[key] = candidate{group: g, resource: r}
-		return r
-	case !isTaken, w.group == g && !contended:
-		l.winners[key] = candidate{group: g, resource: r}
-		return r
+	case isTaken && winner.isLastGood: // a valid version replaces the last good one
+		l.removeLastGood(winner.group, key)
+		l.winners[key] = candidate{group: group, resource: object}
+		return object
+	case !isTaken, winner.group == group && !contended:
+		l.winners[key] = candidate{group: group, resource: object}
+		return object
 	case !contended:
 		candidates = ordered(func(a, b candidate) bool { return a.group.name < b.group.name })
-		candidates.Set(w)
+		candidates.Set(winner)
 		l.contenders[key] = candidates
 	}
-	candidates.Set(candidate{group: g, resource: r})
+	candidates.Set(candidate{group: group, resource: object})
 	l.winners[key], _ = candidates.Min()
-	return r
+	return object
 }
 
 // ordered returns an empty ordered set.
@@ -333,14 +333,14 @@ func ordered[T any](isBefore func(a, b T) bool) *btree.BTreeG[T] {
 }
 
 // removeCandidate removes the candidate of g for key.
-func (l *ledger) removeCandidate(g *group, key resource.Key, before *previousStates) {
+func (l *ledger) removeCandidate(group *group, key resource.Key, before *previousStates) {
 	candidates, contended := l.contenders[key]
 	before.noteWinner(key, l.winners[key], contended)
 	if !contended {
 		delete(l.winners, key)
 		return
 	}
-	candidates.Delete(candidate{group: g})
+	candidates.Delete(candidate{group: group})
 	l.winners[key], _ = candidates.Min()
 	if candidates.Len() == 1 {
 		delete(l.contenders, key)
@@ -388,11 +388,11 @@ func (l *ledger) excluding(key resource.Key) (excluded []Excluded) {
 func (l *ledger) groupNames() []string { return slices.Sorted(maps.Keys(l.groups)) }
 
 // noteQuarantine updates quarantines for a group.
-func (l *ledger) noteQuarantine(g *group) {
-	if len(g.quarantine) > 0 {
-		l.quarantines[g.name] = g
+func (l *ledger) noteQuarantine(group *group) {
+	if len(group.quarantine) > 0 {
+		l.quarantines[group.name] = group
 	} else {
-		delete(l.quarantines, g.name)
+		delete(l.quarantines, group.name)
 	}
 }
 
@@ -415,11 +415,11 @@ func (l *ledger) warningList() []string {
 	if l.warningCount == 0 {
 		return nil
 	}
-	ws := make([]string, 0, l.warningCount)
+	warnings := make([]string, 0, l.warningCount)
 	for _, name := range l.groupNames() {
-		ws = append(ws, l.groups[name].warnings...)
+		warnings = append(warnings, l.groups[name].warnings...)
 	}
-	return ws
+	return warnings
 }
 
 // unservedList returns all unserved parts of objects.
@@ -487,11 +487,11 @@ func find(rs []*resource.Resource, key resource.Key) (*resource.Resource, bool) 
 
 // conflict returns the conflict of resources with one key.
 func conflict(key resource.Key, winner *resource.Resource, losers ...*resource.Resource) Conflict {
-	c := Conflict{Ref: resource.Ref(key), Winner: winner.Origin().Place}
+	conflict := Conflict{Ref: resource.Ref(key), Winner: winner.Origin().Place}
 	for _, r := range losers {
-		c.Losers = append(c.Losers, r.Origin().Place)
+		conflict.Losers = append(conflict.Losers, r.Origin().Place)
 	}
-	return c
+	return conflict
 }
 
 // missingFrom returns the elements of list that former lacks, compared by id.

@@ -47,19 +47,19 @@ func sameAddress(a, b string) bool {
 
 // recordLeftOut replaces the left-out instances of groups. The caller holds mu.
 func (s *sink) recordLeftOut(contents []admitted) {
-	for _, c := range contents {
-		s.leftOutCount -= len(s.leftOutByGroup[c.Group])
-		delete(s.leftOutByGroup, c.Group)
-		if len(c.LeftOut) == 0 {
+	for _, content := range contents {
+		s.leftOutCount -= len(s.leftOutByGroup[content.Group])
+		delete(s.leftOutByGroup, content.Group)
+		if len(content.LeftOut) == 0 {
 			continue
 		}
-		sorted := slices.Clone(c.LeftOut)
+		sorted := slices.Clone(content.LeftOut)
 		for i := range sorted {
-			sorted[i].Source, sorted[i].Group = s.source, c.Group
+			sorted[i].Source, sorted[i].Group = s.source, content.Group
 		}
 		slices.SortFunc(sorted, LeftOut.compare)
 		sorted = slices.Compact(sorted)
-		s.leftOutByGroup[c.Group] = sorted
+		s.leftOutByGroup[content.Group] = sorted
 		s.leftOutCount += len(sorted)
 	}
 }

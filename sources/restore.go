@@ -42,17 +42,17 @@ func (r *runner) restore() *lastgood.State {
 // several groups had, only the winner is known.
 func (l *ledger) restore(snapshot memstore.Snapshot, lastGood *lastgood.State) {
 	byGroup := make(map[string][]*resource.Resource)
-	for r := range snapshot.All() {
+	for object := range snapshot.All() {
 		if lastGood != nil {
-			if l, held := lastGood.Held[r.Key()]; held {
-				r = l.Desired
+			if l, held := lastGood.Held[object.Key()]; held {
+				object = l.Desired
 			}
 		}
-		if r == nil { // the guard holds its loss
+		if object == nil { // the guard holds its loss
 			continue
 		}
-		name := r.Origin().Group
-		byGroup[name] = append(byGroup[name], r)
+		name := object.Origin().Group
+		byGroup[name] = append(byGroup[name], object)
 	}
 	contents := make([]admitted, 0, len(byGroup))
 	for name, rs := range byGroup {

@@ -121,11 +121,11 @@ func defaultBackOff() backoff.BackOff {
 // Run runs the sources until ctx ends, and returns when every one of them has. It is called once.
 func (s *Supervisor) Run(ctx context.Context) error {
 	if s.opts.Metrics != nil {
-		c := &collector{supervisor: s}
-		if err := s.opts.Metrics.Register(c); err != nil {
+		collector := &collector{supervisor: s}
+		if err := s.opts.Metrics.Register(collector); err != nil {
 			return fmt.Errorf("register the metrics of sources: %w", err)
 		}
-		defer s.opts.Metrics.Unregister(c)
+		defer s.opts.Metrics.Unregister(collector)
 	}
 	s.mu.Lock()
 	if s.ctx != nil {
@@ -155,10 +155,10 @@ func (s *Supervisor) Run(ctx context.Context) error {
 
 // AwaitRead waits until this process has read each current source as a whole, or until ctx ends.
 func (s *Supervisor) AwaitRead(ctx context.Context) {
-	for _, r := range s.list() {
+	for _, runner := range s.list() {
 		select {
 		case <-ctx.Done():
-		case <-r.sink.firstRead:
+		case <-runner.sink.firstRead:
 		}
 	}
 }
@@ -166,10 +166,10 @@ func (s *Supervisor) AwaitRead(ctx context.Context) {
 // Excluding returns the objects with a key that the transforms of their sources exclude.
 func (s *Supervisor) Excluding(key resource.Key) []Excluded {
 	var excluded []Excluded
-	for _, r := range s.list() {
-		r.sink.mu.Lock()
-		excluded = append(excluded, r.sink.ledger.excluding(key)...)
-		r.sink.mu.Unlock()
+	for _, runner := range s.list() {
+		runner.sink.mu.Lock()
+		excluded = append(excluded, runner.sink.ledger.excluding(key)...)
+		runner.sink.mu.Unlock()
 	}
 	return excluded
 }

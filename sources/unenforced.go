@@ -19,13 +19,13 @@ type PolicyReader interface {
 }
 
 // UnreadPolicies implements PolicyReader.
-func (s *sink) UnreadPolicies(why map[string]string) {
+func (s *sink) UnreadPolicies(reasons map[string]string) {
 	s.mu.Lock()
 	before := s.unreadPolicies
 	if !s.rules.takesPolicies() {
-		why = nil
+		reasons = nil
 	}
-	s.unreadPolicies = maps.Clone(why)
+	s.unreadPolicies = maps.Clone(reasons)
 	s.updateInvalid()
 	s.mu.Unlock()
 	tell := func(event string, from, to map[string]string) {
@@ -36,8 +36,8 @@ func (s *sink) UnreadPolicies(why map[string]string) {
 			}
 		}
 	}
-	tell(EventQuarantined, before, why)
-	tell(EventQuarantineEnd, why, before)
+	tell(EventQuarantined, before, reasons)
+	tell(EventQuarantineEnd, reasons, before)
 }
 
 // takesPolicies reports whether the transforms take objects of some kind that restricts traffic.
@@ -177,12 +177,12 @@ func (s *sink) unenforced() (keys []resource.Key) {
 	for _, g := range s.ledger.quarantines {
 		keys = append(keys, s.unenforcedIn(g)...)
 	}
-	for namespace, why := range s.unreadPolicies {
+	for namespace, reason := range s.unreadPolicies {
 		if namespace != "" {
 			key, _ := s.rules.transform.Key(resource.Key{Namespace: namespace})
 			namespace = key.Namespace
 		}
-		name := fmt.Sprintf("%s: %s", s.source, why)
+		name := fmt.Sprintf("%s: %s", s.source, reason)
 		keys = append(keys, resource.Key{Kind: resource.Unrecognised, Namespace: namespace, Name: name})
 	}
 	return keys

@@ -69,43 +69,43 @@ var workloadRules = map[resource.Kind]struct{ namespace, workloads Rule }{
 }
 
 // claimantOf reads the claims of r. It returns nil if r can make none, or cannot be decoded.
-func claimantOf(r *resource.Resource) *claimant {
-	if !slices.Contains(kinds, r.Key().Kind) {
+func claimantOf(object *resource.Resource) *claimant {
+	if !slices.Contains(kinds, object.Key().Kind) {
 		return nil
 	}
-	spec, err := r.Spec()
+	spec, err := object.Spec()
 	if err != nil {
 		return nil // reported where it was read
 	}
-	c := &claimant{res: r}
+	claimant := &claimant{res: object}
 	switch spec := spec.(type) {
 	case *networking.ServiceEntry:
-		c.serviceEntry(spec)
+		claimant.serviceEntry(spec)
 	case *networking.VirtualService:
-		c.virtualService(spec)
+		claimant.virtualService(spec)
 	case *networking.DestinationRule:
-		c.destinationRule(spec)
+		claimant.destinationRule(spec)
 	case *networking.Sidecar:
-		c.precedes = spec.GetWorkloadSelector() != nil && len(spec.GetWorkloadSelector().GetLabels()) == 0
-		c.workloads(spec.GetWorkloadSelector().GetLabels())
+		claimant.precedes = spec.GetWorkloadSelector() != nil && len(spec.GetWorkloadSelector().GetLabels()) == 0
+		claimant.workloads(spec.GetWorkloadSelector().GetLabels())
 	case *networkingv1beta1.ProxyConfig:
 		if labels := spec.GetSelector().GetMatchLabels(); spec.GetSelector() == nil || len(labels) > 0 {
-			c.workloads(labels)
+			claimant.workloads(labels)
 		}
 	case *telemetry.Telemetry:
 		if spec.GetTargetRef() == nil && len(spec.GetTargetRefs()) == 0 {
-			c.workloads(spec.GetSelector().GetMatchLabels())
+			claimant.workloads(spec.GetSelector().GetMatchLabels())
 		}
 	case interface {
 		GetSelector() *typev1beta1.WorkloadSelector
 	}:
-		c.workloads(spec.GetSelector().GetMatchLabels())
+		claimant.workloads(spec.GetSelector().GetMatchLabels())
 	}
-	slices.SortFunc(c.claims, func(a, b claim) int {
+	slices.SortFunc(claimant.claims, func(a, b claim) int {
 		return cmp.Or(cmp.Compare(a.rule, b.rule), cmp.Compare(a.host, b.host), cmp.Compare(a.subject, b.subject))
 	})
-	c.claims = slices.Compact(c.claims) // a host or port may be given twice
-	return c
+	claimant.claims = slices.Compact(claimant.claims) // a host or port may be given twice
+	return claimant
 }
 
 func (c *claimant) serviceEntry(se *networking.ServiceEntry) {

@@ -168,11 +168,11 @@ func Shown(text string) string {
 		path = "/" + path
 	}
 	var parameters []string
-	for p := range strings.SplitSeq(query, "&") {
-		switch name, _, _ := strings.Cut(p, "="); {
+	for parameter := range strings.SplitSeq(query, "&") {
+		switch name, _, _ := strings.Cut(parameter, "="); {
 		case name == "" || slices.Contains(secrets, strings.ToLower(name)):
 		case slices.Contains(secret.PublicParameters, name):
-			parameters = append(parameters, p)
+			parameters = append(parameters, parameter)
 		default:
 			parameters = append(parameters, name+"=…")
 		}

@@ -38,7 +38,7 @@ func authenticator(cfg *config.Config, log *slog.Logger) (*identity.Authenticato
 	if settings == nil {
 		return nil, nil //nolint:nilnil // nil takes no tokens
 	}
-	a, err := identity.NewAuthenticator(*settings, log)
+	authenticator, err := identity.NewAuthenticator(*settings, log)
 	if invalid, ok := errors.AsType[*identity.FileError](err); ok {
 		key := "identity.tokens"
 		for i, issuer := range settings.Issuers {
@@ -48,7 +48,7 @@ func authenticator(cfg *config.Config, log *slog.Logger) (*identity.Authenticato
 		}
 		return nil, &ConfigError{cfg.Fault(key, err)}
 	}
-	return a, err
+	return authenticator, err
 }
 
 // changeRules ends the streams of clients with other rights by the next rules, and refuses these clients while the

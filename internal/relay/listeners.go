@@ -44,21 +44,21 @@ type listeners struct {
 // newListeners reads the certificates that cfg names. It opens no port.
 func newListeners(ctx context.Context, cfg *config.Config, log *slog.Logger,
 	metrics prometheus.Registerer,
-) (d listeners, err error) {
-	d.log = log
-	d.connections = transport.NewConnectionLimit(connectionLimit(cfg.Limits, descriptorLimit(), log),
+) (listeners listeners, err error) {
+	listeners.log = log
+	listeners.connections = transport.NewConnectionLimit(connectionLimit(cfg.Limits, descriptorLimit(), log),
 		cmp.Or(cfg.Limits.ConnectionsPerPeer, 5000), log, metrics)
 	if l := cfg.Listen.XDSTLS; l != nil {
-		if d.xdsTLS, err = loadCertificates(ctx, cfg, "listen.xdsTLS", l.ServerTLS, log); err != nil {
-			return d, err
+		if listeners.xdsTLS, err = loadCertificates(ctx, cfg, "listen.xdsTLS", l.ServerTLS, log); err != nil {
+			return listeners, err
 		}
 	}
 	if l := cfg.Listen.AdminTLS; l != nil {
-		if d.adminTLS, err = loadCertificates(ctx, cfg, "listen.adminTLS", *l, log); err != nil {
-			return d, err
+		if listeners.adminTLS, err = loadCertificates(ctx, cfg, "listen.adminTLS", *l, log); err != nil {
+			return listeners, err
 		}
 	}
-	return d, metrics.Register(transport.Metrics(d.certificates()))
+	return listeners, metrics.Register(transport.Metrics(listeners.certificates()))
 }
 
 // Certificates returns the status of the certificates of the listeners in cfg.

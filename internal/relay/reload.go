@@ -57,7 +57,7 @@ var ErrNoFile = errors.New("the configuration is that of the command line; there
 func newReloader(cfg *config.Config, from Origin, manager *process.Manager, sources *sourceSet, clientGuard *access.Guard,
 	log *slog.Logger, metrics prometheus.Registerer,
 ) *reloader {
-	r := &reloader{
+	reloader := &reloader{
 		Origin: from, manager: manager, sources: sources, clientGuard: clientGuard, log: log, inForce: cfg,
 		successful: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "tributary_config_last_reload_successful",
@@ -68,11 +68,11 @@ func newReloader(cfg *config.Config, from Origin, manager *process.Manager, sour
 			Help: "When the configuration that is in force was read, in seconds since 1970.",
 		}),
 	}
-	r.successful.Set(1)
-	r.loaded.SetToCurrentTime()
-	r.status.Store(&admin.ConfigStatus{File: from.File, Loaded: time.Now(), Warnings: warnings(cfg)})
-	metrics.MustRegister(r.successful, r.loaded)
-	return r
+	reloader.successful.Set(1)
+	reloader.loaded.SetToCurrentTime()
+	reloader.status.Store(&admin.ConfigStatus{File: from.File, Loaded: time.Now(), Warnings: warnings(cfg)})
+	metrics.MustRegister(reloader.successful, reloader.loaded)
+	return reloader
 }
 
 // run reloads at each SIGHUP until ctx ends.

@@ -47,13 +47,13 @@ type restrictedViews struct {
 func newRestrictedViews(
 	view memstore.Reader, newCatalog func(memstore.Reader, *access.Rights) *envoy.Catalog,
 ) *restrictedViews {
-	w := &restrictedViews{view: view, newCatalog: newCatalog}
-	w.ctx, w.stop = context.WithCancel(context.Background())
+	views := &restrictedViews{view: view, newCatalog: newCatalog}
+	views.ctx, views.stop = context.WithCancel(context.Background())
 	limits := families.Limits{Max: maxRestrictedViews, MaxIdleCost: maxIdleCost}
-	w.Set = families.New[string]("access rules", limits, func(view *restrictedView) int {
+	views.Set = families.New[string]("access rules", limits, func(view *restrictedView) int {
 		return restrictedViewsCost + view.objects.Snapshot().Len()
 	}, func(view *restrictedView) { view.stop() })
-	return w
+	return views
 }
 
 // acquire returns the restricted view of clients with these rights, and a function that ends its use.

@@ -27,20 +27,20 @@ import (
 )
 
 // limits returns the limits of the configuration for the engine.
-func limits(l config.Limits) xds.Limits {
+func limits(limits config.Limits) xds.Limits {
 	return xds.Limits{
-		StartingStreams: l.StartingStreams, TypesPerStream: l.TypesPerStream, NamesPerStream: l.NamesPerStream,
-		Names: l.Names,
+		StartingStreams: limits.StartingStreams, TypesPerStream: limits.TypesPerStream, NamesPerStream: limits.NamesPerStream,
+		Names: limits.Names,
 	}
 }
 
 // validation returns the validation of sources' objects, with the limit of their products.
 func validation(productBytes int64) func(*resource.Resource) (resource.Errors, error) {
-	return func(r *resource.Resource) (resource.Errors, error) {
-		if err := resource.CheckProducts(r, productBytes); err != nil {
+	return func(object *resource.Resource) (resource.Errors, error) {
+		if err := resource.CheckProducts(object, productBytes); err != nil {
 			return nil, err
 		}
-		return resource.Validate(r)
+		return resource.Validate(object)
 	}
 }
 
@@ -66,14 +66,14 @@ func debounce(d config.Debounce) xds.Debounce {
 
 // pacing returns the pacing of the configuration for the engine. Zero means no pacing in the configuration, and the
 // default in the engine.
-func pacing(p config.Pacing) xds.Pacing {
+func pacing(pacing config.Pacing) xds.Pacing {
 	least := time.Duration(0)
-	if p.Least != nil {
-		if least = time.Duration(*p.Least); least == 0 {
+	if pacing.Least != nil {
+		if least = time.Duration(*pacing.Least); least == 0 {
 			least = -1
 		}
 	}
-	return xds.Pacing{Least: least, Most: time.Duration(p.Most)}
+	return xds.Pacing{Least: least, Most: time.Duration(pacing.Most)}
 }
 
 // identifier names this server in every response, in the form that istioctl reads (istio.io/istio/pilot/pkg/xds,

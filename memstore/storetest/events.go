@@ -90,12 +90,12 @@ func testEvents(each func(string, func(*testing.T, *subject))) {
 		var calls []string
 		for i := range 3 {
 			for _, kind := range []resource.Kind{resource.Gateway, resource.Sidecar} {
-				s.Store.RegisterEventHandler(kind, func(_, r *resource.Resource, _ memstore.Event) {
+				s.Store.RegisterEventHandler(kind, func(_, object *resource.Resource, _ memstore.Event) {
 					if !busy.CompareAndSwap(false, true) {
 						t.Error("two handlers at once")
 					}
 					mu.Lock()
-					calls = append(calls, strconv.Itoa(i)+" "+Content(r))
+					calls = append(calls, strconv.Itoa(i)+" "+Content(object))
 					mu.Unlock()
 					busy.Store(false)
 				})
@@ -206,12 +206,12 @@ func testEvents(each func(string, func(*testing.T, *subject))) {
 			t.Skip("errors come from within")
 		}
 		down := errors.New("the registry is down")
-		got := make(chan error, 1)
-		s.Store.SetWatchErrorHandler(func(err error) { got <- err })
+		reported := make(chan error, 1)
+		s.Store.SetWatchErrorHandler(func(err error) { reported <- err })
 		reporter.ReportError(errors.New("an older one"))
 		reporter.ReportError(down)
 		s.run(t)
-		require.Equal(t, down, <-got, "the last error counts")
+		require.Equal(t, down, <-reported, "the last error counts")
 	})
 }
 
@@ -223,24 +223,24 @@ type eventLog struct {
 
 func record(s *subject, kind resource.Kind) *eventLog {
 	log := new(eventLog)
-	s.Store.RegisterEventHandler(kind, func(old, new *resource.Resource, event memstore.Event) {
+	s.Store.RegisterEventHandler(kind, func(old, updated *resource.Resource, event memstore.Event) {
 		log.mu.Lock()
 		defer log.mu.Unlock()
-		log.events = append(log.events, describe(old, new, event))
+		log.events = append(log.events, describe(old, updated, event))
 	})
 	return log
 }
 
-func describe(old, new *resource.Resource, event memstore.Event) string {
+func describe(old, updated *resource.Resource, event memstore.Event) string {
 	switch {
-	case event == memstore.Added && old == nil && new != nil:
-		return fmt.Sprintf("add %s=%s", new.Key().FullName(), Content(new))
-	case event == memstore.Updated && old != nil && new != nil:
-		return fmt.Sprintf("update %s=%s to %s", new.Key().FullName(), Content(old), Content(new))
-	case event == memstore.Deleted && old != nil && new == nil:
+	case event == memstore.Added && old == nil && updated != nil:
+		return fmt.Sprintf("add %s=%s", updated.Key().FullName(), Content(updated))
+	case event == memstore.Updated && old != nil && updated != nil:
+		return fmt.Sprintf("update %s=%s to %s", updated.Key().FullName(), Content(old), Content(updated))
+	case event == memstore.Deleted && old != nil && updated == nil:
 		return fmt.Sprintf("delete %s=%s", old.Key().FullName(), Content(old))
 	default:
-		return fmt.Sprintf("malformed event %d: %v, %v", event, old, new)
+		return fmt.Sprintf("malformed event %d: %v, %v", event, old, updated)
 	}
 }
 

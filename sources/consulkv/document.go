@@ -22,18 +22,18 @@ func (p *place) keyOf(key resource.Key) (string, error) {
 
 // replace returns the value of a key with the object r instead of the one with that key, or appended. Without r, it
 // deletes the object, and returns nil if no document remains. All other documents keep every byte.
-func (p *place) replace(kvKey string, value []byte, key resource.Key, r *resource.Resource) ([]byte, error) {
+func (p *place) replace(kvKey string, value []byte, key resource.Key, object *resource.Resource) ([]byte, error) {
 	docs := resource.Decode(kvKey, value, p.decode)
 	var text []byte
 	var err error
 	switch {
-	case r == nil:
+	case object == nil:
 	case !strings.EqualFold(path.Ext(kvKey), ".json"):
-		text, err = resource.MarshalYAML(r)
+		text, err = resource.MarshalYAML(object)
 	case len(docs) > 1 || len(docs) == 1 && docs[0].Key != key:
 		return nil, fmt.Errorf("key %s is JSON and has other objects, too; write it anew", kvKey)
 	default:
-		text, err = resource.MarshalJSON(r)
+		text, err = resource.MarshalJSON(object)
 		return append(text, '\n'), err
 	}
 	if err != nil {
@@ -43,18 +43,18 @@ func (p *place) replace(kvKey string, value []byte, key resource.Key, r *resourc
 	switch {
 	case err != nil:
 		return nil, err
-	case len(docs) == 0, len(docs) == 1 && (index >= 0 || r == nil):
+	case len(docs) == 0, len(docs) == 1 && (index >= 0 || object == nil):
 		return text, nil
-	case index < 0 && r == nil:
+	case index < 0 && object == nil:
 		return value, nil
 	case index < 0:
 		parts = [][]byte{bytes.TrimSuffix(value, []byte("\n")), []byte("\n---\n"), text}
-	case r == nil:
+	case object == nil:
 		parts = slices.Delete(parts, index, index+1)
 	default:
 		parts[index] = append(markOf(parts[index]), text...)
 	}
-	return p.verified(kvKey, value, bytes.Join(parts, nil), key, r)
+	return p.verified(kvKey, value, bytes.Join(parts, nil), key, object)
 }
 
 // find splits a value into documents, and returns the index of the document with an object; -1 without one.
@@ -82,14 +82,14 @@ func (p *place) find(kvKey string, value []byte, key resource.Key) (parts [][]by
 // unchanged: a value that was split at the wrong place is not written.
 func (p *place) verified(kvKey string, before, after []byte, key resource.Key, r *resource.Resource) ([]byte, error) {
 	_, others := p.look(kvKey, before, key)
-	got, rest := p.look(kvKey, after, key)
-	if r == nil && got != nil { // the next object with that key counts now
-		if i := slices.Index(others, got.Version()); i >= 0 {
+	decoded, rest := p.look(kvKey, after, key)
+	if r == nil && decoded != nil { // the next object with that key counts now
+		if i := slices.Index(others, decoded.Version()); i >= 0 {
 			others = slices.Delete(others, i, i+1)
-			r = got
+			r = decoded
 		}
 	}
-	if !resource.Equal(r, got) || !slices.Equal(others, rest) {
+	if !resource.Equal(r, decoded) || !slices.Equal(others, rest) {
 		return nil, fmt.Errorf("key %s cannot be changed in part; write it anew", kvKey)
 	}
 	return after, nil

@@ -21,7 +21,7 @@ const writeTimeout = 15 * time.Second
 // change replaces the object of key by the result of f (nil deletes) for the object (nil without one) and its version.
 // After another write, it starts over with the newer object. An error begins with the operation.
 func (s *Store) change(
-	operation string, key resource.Key, f func(old *resource.Resource, version string) (*resource.Resource, error),
+	operation string, key resource.Key, edit func(old *resource.Resource, version string) (*resource.Resource, error),
 ) (
 	version string, err error,
 ) {
@@ -46,19 +46,19 @@ func (s *Store) change(
 		if old != nil {
 			version = s.entries[pair.Key].version
 		}
-		r, err := f(old, version)
+		object, err := edit(old, version)
 		if err != nil {
 			return "", err
 		}
-		if r != nil && old != nil {
+		if object != nil && old != nil {
 			if !old.Created().IsZero() {
-				r = r.WithCreated(old.Created())
+				object = object.WithCreated(old.Created())
 			}
-			if resource.Equal(old, r) {
+			if resource.Equal(old, object) {
 				return version, nil
 			}
 		}
-		if err = s.write(ctx, pair, key, r); !errors.Is(err, errStale) {
+		if err = s.write(ctx, pair, key, object); !errors.Is(err, errStale) {
 			return s.entries[pair.Key].version, err
 		}
 	}

@@ -79,13 +79,13 @@ const (
 // three.
 func (d *derivation) add(key resource.Key, annotations map[string]string, spec proto.Message, objects ...*object) {
 	var places []string
-	for i, o := range objects {
+	for i, object := range objects {
 		if len(places) == 3 {
 			places = append(places, fmt.Sprintf("%d more", len(objects)-i))
 			break
 		}
-		if !slices.Contains(places, o.origin.Place) {
-			places = append(places, o.origin.Place)
+		if !slices.Contains(places, object.origin.Place) {
+			places = append(places, object.origin.Place)
 		}
 	}
 	origin := resource.Origin{Source: objects[0].origin.Source, Place: strings.Join(places, ", ")}
@@ -94,7 +94,7 @@ func (d *derivation) add(key resource.Key, annotations map[string]string, spec p
 		annotations = make(map[string]string)
 	}
 	annotations[resource.DerivedFrom] = parentsText(objects)
-	r, err := resource.New(resource.Meta{
+	current, err := resource.New(resource.Meta{
 		Key: key, Annotations: annotations, Created: objects[0].CreationTimestamp,
 		Origin: origin,
 	}, spec)
@@ -105,7 +105,7 @@ func (d *derivation) add(key resource.Key, annotations map[string]string, spec p
 		d.spec(objects[0]).report("%v", err)
 		return
 	}
-	d.resources[key] = r
+	d.resources[key] = current
 }
 
 // maxParents limits the annotation, since a host may have thousands of routes.

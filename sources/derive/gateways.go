@@ -45,11 +45,11 @@ func (d *derivation) gateways() {
 
 // parentGateway returns the Gateway that takes a ListenerSet, or an error text.
 func (n node) parentGateway() (gateway node, wrong string) {
-	ref, wrong := n.get("parentRef").refer("Gateway")
+	reference, wrong := n.get("parentRef").refer("Gateway")
 	if wrong == "" {
-		gateway = n.spec(n.placed[ref].object)
+		gateway = n.spec(n.placed[reference].object)
 		if !in(gateway.get("allowedListeners").get("namespaces").matching("None"), n.Namespace) {
-			wrong = fmt.Sprintf("spec.allowedListeners of %s does not allow it", ref)
+			wrong = fmt.Sprintf("spec.allowedListeners of %s does not allow it", reference)
 		}
 	}
 	return gateway, wrong
@@ -77,7 +77,7 @@ type target struct {
 // target returns the target of the listeners of a Gateway or of its ListenerSet. Without one, it reports that and
 // returns nil.
 func (n node) target() *target {
-	t := &target{n, map[string]string{gatewaySemantics: semantics}, map[string]string{nameLabel: n.Name}}
+	target := &target{n, map[string]string{gatewaySemantics: semantics}, map[string]string{nameLabel: n.Name}}
 	deployment := n.Name + "-" + n.text("gatewayClassName") // deployed by an istiod in the cluster
 	addresses := n.list("addresses")
 	isDeployed := len(addresses) == 0 || len(addresses) == 1 &&
@@ -94,7 +94,7 @@ func (n node) target() *target {
 	}
 	switch {
 	case isDeployed && !n.opts.AllServices:
-		return t
+		return target
 	case isDeployed:
 		hosts = []string{n.serviceHost(n.Namespace, cmp.Or(n.Annotations[annotation.GatewayNameOverride.Name], deployment))}
 	case len(hosts) == 0:
@@ -105,17 +105,17 @@ func (n node) target() *target {
 	if s := n.find("Service", n.Namespace, service); s != nil {
 		selector, _ := n.spec(s).raw("selector").(map[string]any)
 		if len(selector) > 0 {
-			clear(t.selector)
+			clear(target.selector)
 		}
 		for label, value := range selector {
-			t.selector[label], _ = value.(string)
+			target.selector[label], _ = value.(string)
 		}
 	}
-	t.annotations[gatewayService], t.annotations[serviceAccount] = strings.Join(hosts, ","), ""
+	target.annotations[gatewayService], target.annotations[serviceAccount] = strings.Join(hosts, ","), ""
 	if isDeployed { // istiod requires the account of its deployment
-		t.annotations[serviceAccount] = cmp.Or(n.Annotations[annotation.GatewayServiceAccount.Name], deployment)
+		target.annotations[serviceAccount] = cmp.Or(n.Annotations[annotation.GatewayServiceAccount.Name], deployment)
 	}
-	return t
+	return target
 }
 
 // listener has the properties of a listener that its routes need.
@@ -232,10 +232,10 @@ func (n node) serverTLS(port uint32) (out *networking.ServerTLSSettings, wrong s
 		out.Mode = networking.ServerTLSSettings_TLSmode(networking.ServerTLSSettings_TLSmode_value[option])
 	}
 	refs := n.list("certificateRefs")
-	for _, ref := range refs {
-		secret, wrong := ref.refer("Secret")
+	for _, reference := range refs {
+		secret, wrong := reference.refer("Secret")
 		if wrong = cmp.Or(wrong, n.ungranted(secret)); wrong != "" {
-			ref.reportUnserved("%s: this certificate is not served", wrong)
+			reference.reportUnserved("%s: this certificate is not served", wrong)
 			continue
 		}
 		out.CredentialNames = append(out.CredentialNames, "kubernetes-gateway://"+secret.FullName())
@@ -344,12 +344,12 @@ func (d *derivation) readGrants() {
 
 // ungranted returns why the object may not refer to another one, or "". References within a namespace are always
 // allowed.
-func (n node) ungranted(ref resource.Key) string {
+func (n node) ungranted(reference resource.Key) string {
 	from, wanted := resource.Key{Kind: n.Kind, Namespace: n.Namespace},
-		resource.Key{Kind: ref.Kind, Namespace: ref.Namespace}
-	if ref.Namespace == n.Namespace || n.grants[grant{from, ref}] || n.grants[grant{from, wanted}] {
+		resource.Key{Kind: reference.Kind, Namespace: reference.Namespace}
+	if reference.Namespace == n.Namespace || n.grants[grant{from, reference}] || n.grants[grant{from, wanted}] {
 		return ""
 	}
 	return fmt.Sprintf("no ReferenceGrant of namespace %s lets a %s of %s refer to %s %s",
-		ref.Namespace, n.Kind, n.Namespace, ref.Kind, ref.Name)
+		reference.Namespace, n.Kind, n.Namespace, reference.Kind, reference.Name)
 }

@@ -54,10 +54,10 @@ func (n node) isOurIngress() bool {
 
 func (n node) gatewayOfIngress() *networking.Gateway {
 	gateway := &networking.Gateway{Selector: map[string]string{"istio": n.opts.IngressSelector}}
-	for i, tls := range n.list("tls") {
-		secret, hosts := tls.text("secretName"), tls.texts("hosts")
+	for i, settings := range n.list("tls") {
+		secret, hosts := settings.text("secretName"), settings.texts("hosts")
 		if secret == "" {
-			tls.get("secretName").reportUnserved("it is missing: there is no TLS for these hosts")
+			settings.get("secretName").reportUnserved("it is missing: there is no TLS for these hosts")
 			continue
 		}
 		if len(hosts) == 0 {

@@ -145,20 +145,20 @@ type metadata struct {
 
 // decode decodes an object of one of Kinds.
 func decode(other sources.Other) (*object, error) {
-	o, kind := &object{Key: other.Key, origin: other.Origin}, kindNamed(other.Key.Kind)
+	object, kind := &object{Key: other.Key, origin: other.Origin}, kindNamed(other.Key.Kind)
 	switch {
 	case !slices.Contains(kind.Versions, path.Base(other.APIVersion)):
 		return nil, fmt.Errorf("%s is not understood; %s are", other.APIVersion, strings.Join(kind.Versions, ", "))
-	case o.Name == "":
+	case object.Name == "":
 		return nil, errors.New("metadata.name: it is missing, or no name that an object can have")
 	}
 	err := json.UnmarshalCaseSensitivePreserveInts(other.JSON, &struct {
 		Metadata *metadata `json:"metadata"`
 		Spec     *any      `json:"spec"`
-	}{&o.metadata, &o.content})
-	o.prune("spec", o.content, specs()[kind.Kind])
-	o.content = fill(o.content, defaults()[kind.Kind])
-	return o, cmp.Or(err, o.wrong)
+	}{&object.metadata, &object.content})
+	object.prune("spec", object.content, specs()[kind.Kind])
+	object.content = fill(object.content, defaults()[kind.Kind])
+	return object, cmp.Or(err, object.wrong)
 }
 
 // prune removes the fields of a value that are not read, and notes them and a field with another shape.

@@ -35,26 +35,26 @@ type binding struct {
 func (n node) bindings() (bindings []binding) {
 	for _, p := range n.list("parentRefs") {
 		previous := len(bindings)
-		ref, wrong := p.refer("Gateway", "ListenerSet", "XListenerSet", "Service", "ServiceEntry")
-		b := binding{gateway: mesh, key: n.Namespace, port: p.port()}
-		if b.port != 0 {
-			b.key += "/" + strconv.Itoa(int(b.port))
+		reference, wrong := p.refer("Gateway", "ListenerSet", "XListenerSet", "Service", "ServiceEntry")
+		binding := binding{gateway: mesh, key: n.Namespace, port: p.port()}
+		if binding.port != 0 {
+			binding.key += "/" + strconv.Itoa(int(binding.port))
 		}
 		switch {
 		case wrong != "":
 			report := p.reportUnserved
-			if ref.Kind == "" { // another program may serve it
+			if reference.Kind == "" { // another program may serve it
 				report = p.report
 			}
 			report("%s: nothing is made for it", wrong)
-		case ref.Kind == "Service":
-			b.hosts = []string{n.serviceHost(ref.Namespace, ref.Name)}
-			bindings = append(bindings, b)
-		case ref.Kind == "ServiceEntry":
-			b.hosts = n.spec(n.placed[ref].object).texts("hosts")
-			bindings = append(bindings, b)
-		case len(n.listeners[ref]) > 0: // otherwise the parent is not served, and reported itself
-			bindings = append(bindings, p.bindToListeners(ref)...)
+		case reference.Kind == "Service":
+			binding.hosts = []string{n.serviceHost(reference.Namespace, reference.Name)}
+			bindings = append(bindings, binding)
+		case reference.Kind == "ServiceEntry":
+			binding.hosts = n.spec(n.placed[reference].object).texts("hosts")
+			bindings = append(bindings, binding)
+		case len(n.listeners[reference]) > 0: // otherwise the parent is not served, and reported itself
+			bindings = append(bindings, p.bindToListeners(reference)...)
 		}
 		for i := range bindings[previous:] {
 			bindings[previous+i].unread = p.unread()
@@ -87,16 +87,16 @@ func (n node) bindToListeners(parent resource.Key) (bindings []binding) {
 			refusals = append(refusals, fmt.Sprintf("listener %s: it ends TLS, and takes no TLSRoute of some of its names only",
 				l.name))
 		default:
-			b, taken := binding{gateway: l.gateway, key: l.gateway, terminated: l.terminates}, hosts
+			binding, taken := binding{gateway: l.gateway, key: l.gateway, terminated: l.terminates}, hosts
 			if n.Kind == "TLSRoute" && l.hostname != "" {
 				taken = hosts.Intersection(host.Names{hostname})
 			}
 			for _, h := range taken {
 				if !l.isolates(h, n.listeners[parent]) {
-					b.hosts = append(b.hosts, string(h))
+					binding.hosts = append(binding.hosts, string(h))
 				}
 			}
-			bindings = append(bindings, b)
+			bindings = append(bindings, binding)
 		}
 	}
 	if len(bindings) == 0 {
@@ -190,27 +190,27 @@ func (n node) affordable(routes *networking.VirtualService, hosts int) *networki
 }
 
 // convert returns the rules of a route for a binding. Invalid rules answer 500.
-func (n node) convert(b binding) *networking.VirtualService {
-	virtualService := &networking.VirtualService{Gateways: []string{b.gateway}}
+func (n node) convert(binding binding) *networking.VirtualService {
+	virtualService := &networking.VirtualService{Gateways: []string{binding.gateway}}
 	for i, r := range n.list("rules") {
 		switch n.Kind {
 		case "TLSRoute":
-			destinations := streams(r.destinations(b, nil))
-			if b.terminated {
+			destinations := streams(r.destinations(binding, nil))
+			if binding.terminated {
 				virtualService.Tcp = append(virtualService.Tcp, &networking.TCPRoute{Route: destinations})
 				continue
 			}
-			match := []*networking.TLSMatchAttributes{{Port: b.port}}
+			match := []*networking.TLSMatchAttributes{{Port: binding.port}}
 			virtualService.Tls = append(virtualService.Tls, &networking.TLSRoute{Match: match, Route: destinations})
 		case "TCPRoute":
-			route := &networking.TCPRoute{Route: streams(r.destinations(b, nil))}
-			if b.port != 0 {
-				route.Match = []*networking.L4MatchAttributes{{Port: b.port}}
+			route := &networking.TCPRoute{Route: streams(r.destinations(binding, nil))}
+			if binding.port != 0 {
+				route.Match = []*networking.L4MatchAttributes{{Port: binding.port}}
 			}
 			virtualService.Tcp = append(virtualService.Tcp, route)
 		default:
 			name := cmp.Or(r.text("name"), fmt.Sprintf("%s.%s.%d", n.Namespace, n.Name, i))
-			virtualService.Http = append(virtualService.Http, r.httpRoutes(b, &networking.HTTPRoute{Name: name})...)
+			virtualService.Http = append(virtualService.Http, r.httpRoutes(binding, &networking.HTTPRoute{Name: name})...)
 		}
 	}
 	return virtualService
@@ -308,12 +308,12 @@ func exactness(httpRoute *networking.HTTPRoute, byLength bool) []int {
 
 // check returns the error of istiod's validation for a VirtualService.
 func check(spec *networking.VirtualService) error {
-	r, err := resource.New(resource.Meta{
+	object, err := resource.New(resource.Meta{
 		Key:         resource.Key{Kind: resource.VirtualService, Namespace: "default", Name: "check"},
 		Annotations: map[string]string{routeSemantics: semantics}, // with it, a Gateway may have any name
 	}, spec)
 	if err == nil {
-		_, err = resource.Validate(r)
+		_, err = resource.Validate(object)
 	}
 	return err
 }

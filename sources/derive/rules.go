@@ -17,11 +17,11 @@ import (
 )
 
 // httpRoutes converts a rule of an HTTPRoute or GRPCRoute, with one match a route.
-func (n node) httpRoutes(b binding, httpRoute *networking.HTTPRoute) (routes []*networking.HTTPRoute) {
+func (n node) httpRoutes(binding binding, httpRoute *networking.HTTPRoute) (routes []*networking.HTTPRoute) {
 	n.refused = false
-	httpRoute.Route = n.destinations(b, httpRoute)
+	httpRoute.Route = n.destinations(binding, httpRoute)
 	for _, f := range n.list("filters") {
-		f.filter(b, httpRoute)
+		f.filter(binding, httpRoute)
 	}
 	if len(httpRoute.GetRoute()) == 0 && httpRoute.GetRedirect() == nil {
 		httpRoute.DirectResponse = &networking.HTTPDirectResponse{Status: 500}
@@ -35,7 +35,7 @@ func (n node) httpRoutes(b binding, httpRoute *networking.HTTPRoute) (routes []*
 		}
 	}()
 	for _, m := range n.list("matches") {
-		route, match := proto.CloneOf(httpRoute), m.match(b)
+		route, match := proto.CloneOf(httpRoute), m.match(binding)
 		route.Match = []*networking.HTTPMatchRequest{match}
 		if match.GetUri().GetPrefix() == "/" { // the replacement of the slash has to end in one
 			slashed(route.GetRewrite())
@@ -46,8 +46,8 @@ func (n node) httpRoutes(b binding, httpRoute *networking.HTTPRoute) (routes []*
 	if len(routes) > 0 {
 		return routes
 	}
-	if b.port != 0 {
-		httpRoute.Match = []*networking.HTTPMatchRequest{{Port: b.port}}
+	if binding.port != 0 {
+		httpRoute.Match = []*networking.HTTPMatchRequest{{Port: binding.port}}
 	}
 	return []*networking.HTTPRoute{httpRoute}
 }
@@ -173,15 +173,15 @@ func (n node) grpcMethod() *networking.StringMatch {
 // which is nil for connections.
 func (n node) destinations(b binding, rule *networking.HTTPRoute) (destinations []*networking.HTTPRouteDestination) {
 	backends := slices.DeleteFunc(n.list("backendRefs"), func(ref node) bool { return ref.number("weight", 1) == 0 })
-	for _, ref := range backends {
-		weight := int32(ref.number("weight", 1))
-		destination, wrong := ref.destination(b)
+	for _, reference := range backends {
+		weight := int32(reference.number("weight", 1))
+		destination, wrong := reference.destination(b)
 		if wrong != "" {
-			ref.reportUnserved("%s: requests to it fail", wrong)
+			reference.reportUnserved("%s: requests to it fail", wrong)
 		}
 		to := &networking.HTTPRouteDestination{Destination: destination, Weight: weight}
 		ruleRefused := n.refused
-		for _, f := range ref.list("filters") {
+		for _, f := range reference.list("filters") {
 			changes := &networking.HTTPRoute{Headers: to.GetHeaders()}
 			f.filter(b, changes)
 			to.Headers, changes.Headers = changes.GetHeaders(), nil
@@ -212,26 +212,26 @@ func nowhere(subset string) *networking.Destination {
 }
 
 // destination converts a backend, or returns an error text. Sidecars need no ReferenceGrant.
-func (n node) destination(b binding) (to *networking.Destination, wrong string) {
-	ref, wrong := n.refer("Service", "ServiceImport", "Hostname")
-	hostname := n.serviceHost(ref.Namespace, ref.Name)
+func (n node) destination(binding binding) (to *networking.Destination, wrong string) {
+	reference, wrong := n.refer("Service", "ServiceImport", "Hostname")
+	hostname := n.serviceHost(reference.Namespace, reference.Name)
 	switch {
-	case b.unread:
+	case binding.unread:
 		return nowhere("refused-backend"), "the parentRef has a field that is not read"
-	case ref.Kind == "":
+	case reference.Kind == "":
 		return nowhere("refused-backend"), wrong
 	case n.port() == 0:
 		return nowhere("refused-backend"), "port is missing"
-	case ref.Kind == "Hostname":
-		hostname = ref.Name
-	case b.gateway != mesh && n.ungranted(ref) != "":
-		return nowhere("refused-backend"), n.ungranted(ref)
+	case reference.Kind == "Hostname":
+		hostname = reference.Name
+	case binding.gateway != mesh && n.ungranted(reference) != "":
+		return nowhere("refused-backend"), n.ungranted(reference)
 	}
 	return &networking.Destination{Host: hostname, Port: &networking.PortSelector{Number: n.port()}}, wrong
 }
 
 // filter applies a filter to a route.
-func (n node) filter(b binding, httpRoute *networking.HTTPRoute) {
+func (n node) filter(binding binding, httpRoute *networking.HTTPRoute) {
 	kind := n.text("type")
 	settings := n.get(map[string]string{
 		"RequestHeaderModifier": "requestHeaderModifier", "ResponseHeaderModifier": "responseHeaderModifier",
@@ -246,7 +246,7 @@ func (n node) filter(b binding, httpRoute *networking.HTTPRoute) {
 	case kind == "ResponseHeaderModifier":
 		headers.Response, httpRoute.Headers = settings.operations(), headers
 	case kind == "RequestMirror":
-		settings.mirror(b, httpRoute)
+		settings.mirror(binding, httpRoute)
 	case n.Kind != "HTTPRoute":
 		n.refuse("type %q is not supported in a %s", kind, n.Kind)
 	case kind == "RequestRedirect":
@@ -273,10 +273,10 @@ func (n node) operations() *networking.Headers_HeaderOperations {
 }
 
 func (n node) mirror(b binding, httpRoute *networking.HTTPRoute) {
-	ref := n.get("backendRef")
-	destination, wrong := ref.destination(b)
+	reference := n.get("backendRef")
+	destination, wrong := reference.destination(b)
 	if wrong != "" {
-		ref.report("%s: nothing is mirrored to it", wrong)
+		reference.report("%s: nothing is mirrored to it", wrong)
 		return
 	}
 	policy := &networking.HTTPMirrorPolicy{Destination: destination}

@@ -82,18 +82,18 @@ func NewSet(options Options) *Set {
 
 // Replace replaces the objects of a group, such as a file. Invalid ones become rejects.
 func (s *Set) Replace(name string, content *sources.Content) {
-	g := &group{fresh: true}
-	for _, r := range content.Resources {
-		if r.Key().Kind == resource.ServiceEntry { // routes may refer to it
-			text, _ := resource.MarshalJSON(r)
+	group := &group{fresh: true}
+	for _, object := range content.Resources {
+		if object.Key().Kind == resource.ServiceEntry { // routes may refer to it
+			text, _ := resource.MarshalJSON(object)
 			converted := resource.Other{APIVersion: istioGroup + "/v1", JSON: text}
-			content.Others = append(content.Others, sources.Other{Other: converted, Key: r.Key(), Origin: r.Origin()})
+			content.Others = append(content.Others, sources.Other{Other: converted, Key: object.Key(), Origin: object.Origin()})
 		}
 	}
 	for _, other := range content.Others {
 		other.Key = unscoped(other.Key)
 		if o, err := decode(other); err == nil {
-			g.objects = append(g.objects, o)
+			group.objects = append(group.objects, o)
 		} else {
 			content.Rejects = append(content.Rejects, sources.Reject{
 				Key: other.Key, Foreign: true, Origin: other.Origin, Err: fmt.Errorf("%s: %s: %w", other.Origin, other.Key, err),
@@ -104,10 +104,10 @@ func (s *Set) Replace(name string, content *sources.Content) {
 		r := &content.Rejects[i]
 		r.Derives = r.Foreign && kindNamed(r.Key.Kind).Kind != ""
 		if r.Key = unscoped(r.Key); r.Derives || r.Key.Name == "" {
-			g.rejects = append(g.rejects, r)
+			group.rejects = append(group.rejects, r)
 		}
 	}
-	s.put(name, g)
+	s.put(name, group)
 }
 
 // unscoped removes the default namespace from the key of an object that has none.

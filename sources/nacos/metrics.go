@@ -9,7 +9,7 @@ type counts struct {
 }
 
 func newCounts() *counts {
-	c := &counts{
+	counts := &counts{
 		reads: sources.Counter{
 			Name: "reads_total",
 			Help: "Services that were read, at the start and whenever they changed.",
@@ -23,6 +23,6 @@ func newCounts() *counts {
 			Help: "Connections that were made, after each of which everything is read anew.",
 		},
 	}
-	c.CounterSet = sources.NewCounters("tributary_nacos_", &c.reads, &c.healed, &c.connections)
-	return c
+	counts.CounterSet = sources.NewCounters("tributary_nacos_", &counts.reads, &counts.healed, &counts.connections)
+	return counts
 }

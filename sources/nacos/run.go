@@ -64,14 +64,14 @@ func (r *run) change(f func(*state)) {
 }
 
 func (r *run) Connection(err error) {
-	r.change(func(s *state) {
+	r.change(func(state *state) {
 		r.down = err
 		if err != nil {
-			s.Leave(time.Now())
+			state.Leave(time.Now())
 			return
 		}
 		r.counts.connections.Add(1)
-		s.Return(time.Now(), r.settings.Hold) // services and instances may still register again
+		state.Return(time.Now(), r.settings.Hold) // services and instances may still register again
 	})
 }
 

@@ -91,17 +91,17 @@ func (s *state) takeNames(name string, names []string, err error) {
 			s.services[k] = &service{}
 		}
 	}
-	for k := range s.services {
-		if k.group == name && !listed[k.service] {
-			delete(s.services, k)
-			s.Take(k.id().Group(), registry.Offers[mapping.ID]{})
+	for key := range s.services {
+		if key.group == name && !listed[key.service] {
+			delete(s.services, key)
+			s.Take(key.id().Group(), registry.Offers[mapping.ID]{})
 		}
 	}
 }
 
 // takeInstances notes the instances of a service.
-func (s *state) takeInstances(k key, instances []client.Instance, warnings []string, err error) {
-	service := s.services[k]
+func (s *state) takeInstances(key key, instances []client.Instance, warnings []string, err error) {
+	service := s.services[key]
 	if service == nil {
 		return
 	}
@@ -111,7 +111,7 @@ func (s *state) takeInstances(k key, instances []client.Instance, warnings []str
 	}
 	selected := slices.DeleteFunc(slices.Clone(instances), isDubboInstance)
 	service.read, service.dubbo = true, len(selected) < len(instances)
-	s.Take(k.id().Group(), s.mapper.Offers(k.group, k.service, selected, warnings))
+	s.Take(key.id().Group(), s.mapper.Offers(key.group, key.service, selected, warnings))
 }
 
 // settled reports whether all services at the start were read or are unreadable. An unreadable one does not delay the

@@ -39,13 +39,13 @@ var placeholder = regexp.MustCompile(`[-.]?\{[^{}]*\}`)
 
 // Names implements Mapping.
 func (n Naming[ID]) Names(hosts []ID) map[ID]Name {
-	far := func(id ID) (sum int) {
+	distance := func(id ID) (sum int) {
 		for _, p := range n.Parts(id) {
 			sum += names.Distance(p.Text)
 		}
 		return sum
 	}
-	compare := func(a, b ID) int { return cmp.Or(cmp.Compare(far(a), far(b)), a.Compare(b)) }
+	compare := func(a, b ID) int { return cmp.Or(cmp.Compare(distance(a), distance(b)), a.Compare(b)) }
 	return names.Distinct(hosts, compare, func(id ID, toHash string) (name Name, host, object string) {
 		name = n.name(id, toHash)
 		return name, name.Host, name.Object
@@ -146,7 +146,7 @@ func (h Hosts[ID]) Entries(host []Service[ID]) (rs []*resource.Resource, warning
 // Entry returns the ServiceEntry of a service, or nil if its port is unknown since there never was an instance. It adds
 // the annotations of the service's parts, and leaves out annotations without a value.
 func (h Hosts[ID]) Entry(service Service[ID], annotations map[string]string) (
-	r *resource.Resource, warnings []string, err error,
+	object *resource.Resource, warnings []string, err error,
 ) {
 	place, parsed := h.place(service.ID), protocol.Parse(service.Port.Protocol)
 	if service.Port.Number == 0 {
@@ -161,7 +161,7 @@ func (h Hosts[ID]) Entry(service Service[ID], annotations map[string]string) (
 	maps.DeleteFunc(annotations, func(key, value string) bool { return key == "" || value == "" })
 	se := ServiceEntry(service.Name.Host, service.Port.Number, service.Port.Name(), string(parsed), service.Endpoints)
 	se.Addresses, warnings = Address(h.vips, h.VIPs, service.Name.Host, place, !parsed.IsHTTP() && !parsed.IsTLS())
-	r, err = resource.New(resource.Meta{
+	object, err = resource.New(resource.Meta{
 		Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: h.Namespace, Name: service.Name.Object},
 		Annotations: annotations,
 		Origin:      resource.Origin{Place: strings.ToValidUTF8(place, "?")},
@@ -169,7 +169,7 @@ func (h Hosts[ID]) Entry(service Service[ID], annotations map[string]string) (
 	if err != nil {
 		return nil, warnings, fmt.Errorf("%s: %w", place, err)
 	}
-	return r, warnings, nil
+	return object, warnings, nil
 }
 
 // Restored reads objects of Hosts: those with one of the annotations. split returns the services of an object; s has

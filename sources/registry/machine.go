@@ -321,35 +321,35 @@ func (m *Machine[ID]) Contents(now time.Time) (contents []sources.Content) {
 }
 
 // updateGroup updates the services of a group, and reports whether to publish it.
-func (m *Machine[ID]) updateGroup(g *group[ID], now time.Time) (changed bool) {
-	g.next = time.Time{}
-	if g.unknown != nil {
-		if g.unknown.Missing.IsZero() {
-			g.unknown.Missing = now
+func (m *Machine[ID]) updateGroup(group *group[ID], now time.Time) (changed bool) {
+	group.next = time.Time{}
+	if group.unknown != nil {
+		if group.unknown.Missing.IsZero() {
+			group.unknown.Missing = now
 		}
-		if deadline := m.deadline(*new(ID), *g.unknown); len(g.offers.All) == 0 && now.Before(deadline) {
-			g.next = deadline
+		if deadline := m.deadline(*new(ID), *group.unknown); len(group.offers.All) == 0 && now.Before(deadline) {
+			group.next = deadline
 			return false
 		}
-		g.unknown = nil
+		group.unknown = nil
 	}
-	byService := make(map[ID][]Offer[ID], len(g.services))
-	for id := range g.services {
+	byService := make(map[ID][]Offer[ID], len(group.services))
+	for id := range group.services {
 		byService[id] = nil
 	}
-	for _, o := range g.offers.All {
+	for _, o := range group.offers.All {
 		byService[o.ID] = append(byService[o.ID], o)
 	}
-	changed, g.current = !g.current, true
-	leftOut := slices.Clone(g.offers.LeftOut)
-	g.explained = m.Explained
+	changed, group.current = !group.current, true
+	leftOut := slices.Clone(group.offers.LeftOut)
+	group.explained = m.Explained
 	for id, offers := range byService {
-		before, existed := g.services[id]
+		before, existed := group.services[id]
 		if !existed {
 			before = &service{}
 		}
 		after, next := m.updateService(id, before, offers, now)
-		g.explained = g.explained && before.held == 0
+		group.explained = group.explained && before.held == 0
 		for _, o := range offers {
 			if o.Why != "" && !after.serves(o.Endpoint) {
 				leftOut = append(leftOut, sources.LeftOut{What: o.Endpoint.String(), Of: o.Owner, Why: o.Why})
@@ -357,18 +357,18 @@ func (m *Machine[ID]) updateGroup(g *group[ID], now time.Time) (changed bool) {
 		}
 		// Drop services empty longer than keep, and new ones with only unreadable instances.
 		if empty := !after.emptySince.IsZero(); empty && (!existed || !now.Before(next)) {
-			delete(g.services, id)
+			delete(group.services, id)
 			changed = changed || existed
 			continue
 		}
-		g.services[id], g.next = after, presence.Earlier(g.next, next)
+		group.services[id], group.next = after, presence.Earlier(group.next, next)
 		changed = changed || !existed || after.differs(before)
 	}
 	slices.SortFunc(leftOut, func(a, b sources.LeftOut) int {
 		return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.What, b.What), cmp.Compare(a.Why, b.Why))
 	})
-	changed = changed || !slices.Equal(leftOut, g.left)
-	g.left = leftOut
+	changed = changed || !slices.Equal(leftOut, group.left)
+	group.left = leftOut
 	return changed
 }
 
@@ -466,10 +466,10 @@ func (m *Machine[ID]) content(name string, g *group[ID]) sources.Content {
 }
 
 // Hosts calls f with each service of a group, and with the name of its host.
-func (m *Machine[ID]) Hosts(group string, f func(ID, Name)) {
+func (m *Machine[ID]) Hosts(group string, visit func(ID, Name)) {
 	if g := m.groups[group]; g != nil {
 		for id := range g.services {
-			f(id, m.names[m.mapping.Host(id)])
+			visit(id, m.names[m.mapping.Host(id)])
 		}
 	}
 }
@@ -515,11 +515,11 @@ func (m *Machine[ID]) HeldServices() (places []string) {
 }
 
 // Endpoints calls f with each endpoint.
-func (m *Machine[ID]) Endpoints(f func(ID, Known)) {
+func (m *Machine[ID]) Endpoints(visit func(ID, Known)) {
 	for _, g := range m.groups {
 		for id, s := range g.services {
 			for _, k := range s.endpoints {
-				f(id, k)
+				visit(id, k)
 			}
 		}
 	}

@@ -63,10 +63,10 @@ func add(c *sources.Content, place string, warned []string, err error, resources
 }
 
 // tidy sorts the warnings of a group and removes duplicates.
-func tidy(c sources.Content) sources.Content {
-	slices.Sort(c.Warnings)
-	c.Warnings = slices.Compact(c.Warnings)
-	return c
+func tidy(content sources.Content) sources.Content {
+	slices.Sort(content.Warnings)
+	content.Warnings = slices.Compact(content.Warnings)
+	return content
 }
 
 // First returns the first text, with the number of others; empty without texts.

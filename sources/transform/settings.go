@@ -147,21 +147,21 @@ type selector struct {
 
 func compileSelectors(key string, selectors []Selector) ([]selector, error) {
 	var compiled []selector
-	for i, s := range selectors {
+	for i, settings := range selectors {
 		var c selector
-		for _, k := range s.Kinds {
-			schema, ok := resource.SchemaByName(k)
+		for _, name := range settings.Kinds {
+			schema, ok := resource.SchemaByName(name)
 			if !ok {
-				return nil, mistake(fmt.Sprintf("%s[%d].kinds", key, i), "unknown kind %q", k)
+				return nil, mistake(fmt.Sprintf("%s[%d].kinds", key, i), "unknown kind %q", name)
 			}
 			c.kinds = append(c.kinds, schema.Kind)
 		}
-		if len(s.Kinds)+len(s.Namespaces)+len(s.Names)+len(s.Labels)+len(s.Hosts) == 0 {
+		if len(settings.Kinds)+len(settings.Namespaces)+len(settings.Names)+len(settings.Labels)+len(settings.Hosts) == 0 {
 			return nil, mistake(fmt.Sprintf("%s[%d]", key, i),
 				"selects everything; name kinds, namespaces, names, labels or hosts")
 		}
-		c.namespaces, c.names, c.labels = patterns(s.Namespaces), patterns(s.Names), s.Labels
-		for _, h := range s.Hosts {
+		c.namespaces, c.names, c.labels = patterns(settings.Namespaces), patterns(settings.Names), settings.Labels
+		for _, h := range settings.Hosts {
 			c.hosts = append(c.hosts, patternOf(strings.ToLower(h)))
 		}
 		compiled = append(compiled, c)
@@ -221,16 +221,16 @@ type change struct {
 }
 
 // compileChange checks a change with the checks of keys and of values.
-func compileChange(key string, c Change, checkKey, checkValue func(string) error) (change, error) {
-	for _, k := range slices.Sorted(maps.Keys(c.Add)) {
-		if err := cmp.Or(checkKey(k), checkValue(c.Add[k])); err != nil {
+func compileChange(key string, settings Change, checkKey, checkValue func(string) error) (change, error) {
+	for _, k := range slices.Sorted(maps.Keys(settings.Add)) {
+		if err := cmp.Or(checkKey(k), checkValue(settings.Add[k])); err != nil {
 			return change{}, mistake(key+".add."+k, "%w", err)
 		}
 	}
-	if slices.Contains(c.Drop, "") {
+	if slices.Contains(settings.Drop, "") {
 		return change{}, mistake(key+".drop", "a pattern is empty")
 	}
-	return change{patterns(c.Drop), c.Add}, nil
+	return change{patterns(settings.Drop), settings.Add}, nil
 }
 
 func checkAnnotation(value string) error {
@@ -241,34 +241,34 @@ func checkAnnotation(value string) error {
 }
 
 // apply returns the changed entries and the rules that changed them. It does not modify m.
-func (c change) apply(field string, m map[string]string) (map[string]string, []string) {
+func (c change) apply(field string, values map[string]string) (map[string]string, []string) {
 	var rules []string
 	for _, pattern := range c.drop {
-		for k := range m {
-			if !pattern.matches(k) {
+		for key := range values {
+			if !pattern.matches(key) {
 				continue
 			}
 			if len(rules) == 0 {
-				m = maps.Clone(m)
+				values = maps.Clone(values)
 			}
-			delete(m, k)
+			delete(values, key)
 			rules = add(rules, field+": drop "+pattern.text)
 		}
 	}
-	for _, k := range slices.Sorted(maps.Keys(c.add)) {
-		if value, exists := m[k]; exists && value == c.add[k] {
+	for _, key := range slices.Sorted(maps.Keys(c.add)) {
+		if value, exists := values[key]; exists && value == c.add[key] {
 			continue
 		}
 		if len(rules) == 0 {
-			m = maps.Clone(m)
+			values = maps.Clone(values)
 		}
-		if m == nil {
-			m = make(map[string]string)
+		if values == nil {
+			values = make(map[string]string)
 		}
-		m[k] = c.add[k]
-		rules = add(rules, field+": add "+k)
+		values[key] = c.add[key]
+		rules = add(rules, field+": add "+key)
 	}
-	return m, rules
+	return values, rules
 }
 
 // add adds a rule, once.

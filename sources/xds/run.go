@@ -102,15 +102,15 @@ func (r *run) subscription(typeURL string) adsc.Subscription {
 
 // versions returns the versions of the resources that an earlier run published, as a tributary computes them from the
 // content. A resource that is not published as the server sent it has none: the server sends it again or removes it.
-func (r *run) versions(t *typeState) map[string]string {
+func (r *run) versions(typeState *typeState) map[string]string {
 	recaller, ok := r.sink.(sources.Recaller)
-	if !ok || len(t.hashes) == 0 {
+	if !ok || len(typeState.hashes) == 0 {
 		return nil
 	}
-	versions := make(map[string]string, len(t.hashes))
-	for name := range t.hashes {
+	versions := make(map[string]string, len(typeState.hashes))
+	for name := range typeState.hashes {
 		versions[name] = ""
-		group := groupOf(t.typeURL, name)
+		group := groupOf(typeState.typeURL, name)
 		if held := recaller.Published(group); len(held) == 1 && recaller.Exact(group) {
 			versions[name] = held[0].Version()
 		}
@@ -119,22 +119,22 @@ func (r *run) versions(t *typeState) map[string]string {
 }
 
 // publish publishes the changes by a response, and returns the reasons to reject it in part.
-func (r *run) publish(t *typeState, resp *adsc.Response) error {
+func (r *run) publish(typeState *typeState, resp *adsc.Response) error {
 	if err := r.loopWith(resp.Server); err != nil {
 		return err
 	}
-	if err := t.checkSize(resp); err != nil {
+	if err := typeState.checkSize(resp); err != nil {
 		return &adsc.RefusedError{Err: err}
 	}
-	contents, faults := t.apply(resp)
+	contents, faults := typeState.apply(resp)
 	if len(contents) > 0 {
 		refused := r.sink.ReplaceAll(contents)
-		t.noteRefusals(refused)
+		typeState.noteRefusals(refused)
 		faults.addAll(refused)
 	}
-	t.answered = t.answered || !resp.More
+	typeState.answered = typeState.answered || !resp.More
 	if err := faults.err(); err != nil {
-		return &adsc.RejectedError{Names: t.rejectedOf(resp), Err: err}
+		return &adsc.RejectedError{Names: typeState.rejectedOf(resp), Err: err}
 	}
 	return nil
 }

@@ -296,27 +296,27 @@ type query struct {
 	wait       time.Duration
 }
 
-func parse(values url.Values) (q query, err error) {
-	q.wait = 5 * time.Minute
+func parse(values url.Values) (query query, err error) {
+	query.wait = 5 * time.Minute
 	for name := range values {
 		value := values.Get(name)
 		switch name {
 		case "recurse":
-			q.recurse = true
+			query.recurse = true
 		case "index":
-			q.index, err = strconv.ParseUint(value, 10, 64)
+			query.index, err = strconv.ParseUint(value, 10, 64)
 		case "wait":
-			q.wait, err = time.ParseDuration(value)
+			query.wait, err = time.ParseDuration(value)
 		case "consistent":
-			q.consistent = true
+			query.consistent = true
 		default:
 			err = fmt.Errorf("unknown parameter %s", name)
 		}
 		if err != nil {
-			return q, err
+			return query, err
 		}
 	}
-	return q, nil
+	return query, nil
 }
 
 func (c *Consul) get(w http.ResponseWriter, request *http.Request, key string) {
@@ -437,7 +437,7 @@ func answer(response http.ResponseWriter, pairs []Pair, index uint64) {
 }
 
 func (c *Consul) transact(response http.ResponseWriter, request *http.Request) {
-	var ops []struct {
+	var operations []struct {
 		KV struct {
 			Verb, Key    string
 			Value        []byte
@@ -445,13 +445,13 @@ func (c *Consul) transact(response http.ResponseWriter, request *http.Request) {
 		}
 	}
 	decoder := json.NewDecoder(request.Body)
-	if err := decoder.Decode(&ops); err != nil || len(ops) != 1 {
-		http.Error(response, fmt.Sprintf("want one operation, got %d: %v", len(ops), err), http.StatusBadRequest)
+	if err := decoder.Decode(&operations); err != nil || len(operations) != 1 {
+		http.Error(response, fmt.Sprintf("want one operation, got %d: %v", len(operations), err), http.StatusBadRequest)
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	op := ops[0].KV
+	op := operations[0].KV
 	pair := c.pairs[op.Key] // of index 0 if it is not there
 	var results []map[string]Pair
 	switch {

@@ -93,17 +93,17 @@ func (r *Registry) levelsOf(name string) provider.Levels {
 
 // Watch implements registry.Registry. Consumers do not register in Consul.
 func (r *Registry) Watch(ctx context.Context, to registry.Listener, wanted registry.Wanted) error {
-	f := &follower{
+	follower := &follower{
 		Notes: wanted.Notes, registry: r, to: to, services: map[string]provider.Levels{},
 		before: map[string][]registry.Known{},
 	}
-	for _, k := range wanted.Before {
-		f.before[k.Interface] = append(f.before[k.Interface], k)
-		if k.Application != "" && k.Application != k.Interface {
-			f.before[k.Application] = append(f.before[k.Application], k)
+	for _, instance := range wanted.Before {
+		follower.before[instance.Interface] = append(follower.before[instance.Interface], instance)
+		if instance.Application != "" && instance.Application != instance.Interface {
+			follower.before[instance.Application] = append(follower.before[instance.Application], instance)
 		}
 	}
-	return r.source.Read(ctx, f)
+	return r.source.Read(ctx, follower)
 }
 
 // Metadata implements registry.Registry: the key of a revision in Dubbo's metadata report is application:revision.

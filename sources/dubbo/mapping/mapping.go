@@ -100,15 +100,15 @@ func (m *Mapper) ServicePort(ID) int { return 0 }
 
 // Endpoint returns the endpoint of a provider. ok is false if it has no weight, is switched off, or cannot be called;
 // only for the last problem says why.
-func (m *Mapper) Endpoint(p provider.Provider) (endpoint core.Endpoint, ok bool, problem string) {
-	address, err := names.Address(p.Host)
+func (m *Mapper) Endpoint(instance provider.Provider) (endpoint core.Endpoint, ok bool, problem string) {
+	address, err := names.Address(instance.Host)
 	if err != nil {
 		return core.Endpoint{}, false, err.Error()
 	}
 	endpoint = core.Endpoint{
-		Address: address, Port: uint32(p.Port), Weight: p.Weight(),
-		Labels: m.labelsOf(p), Locality: localityOf(p), ServiceAccount: m.serviceAccountOf(p),
-		Instance: Application(p.Application), Levels: uint8(p.Levels),
+		Address: address, Port: uint32(instance.Port), Weight: instance.Weight(),
+		Labels: m.labelsOf(instance), Locality: localityOf(instance), ServiceAccount: m.serviceAccountOf(instance),
+		Instance: Application(instance.Application), Levels: uint8(instance.Levels),
 	}
 	return endpoint, endpoint.Weight > 0, ""
 }
@@ -137,10 +137,10 @@ func (m *Mapper) Entries(host []core.Service[ID]) (resources []*resource.Resourc
 	// istiod merges the ServiceEntries of a host only if these have one resolution. DNS takes IP addresses too.
 	var protocols []string
 	endpoints, dns := map[string][]core.Endpoint{}, false
-	for _, s := range host {
-		protocols = append(protocols, s.ID.Protocol)
-		endpoints[s.ID.Protocol] = s.Endpoints
-		dns = dns || slices.ContainsFunc(s.Endpoints, func(e core.Endpoint) bool { return core.Named(e.Address) })
+	for _, service := range host {
+		protocols = append(protocols, service.ID.Protocol)
+		endpoints[service.ID.Protocol] = service.Endpoints
+		dns = dns || slices.ContainsFunc(service.Endpoints, func(e core.Endpoint) bool { return core.Named(e.Address) })
 	}
 	ports, unnamed := m.ports(protocols)
 	if len(unnamed) > 0 {
@@ -168,7 +168,7 @@ func (m *Mapper) Entries(host []core.Service[ID]) (resources []*resource.Resourc
 		if dns {
 			serviceEntry.Resolution = networking.ServiceEntry_DNS
 		}
-		r, err := resource.New(resource.Meta{
+		object, err := resource.New(resource.Meta{
 			Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: m.o.Namespace, Name: objectOf(name, p.dubboName)},
 			Annotations: m.annotations(id, p.dubboName, applications, serviceEntry.Endpoints),
 			Origin:      resource.Origin{Place: strings.ToValidUTF8(place, "?")},
@@ -176,7 +176,7 @@ func (m *Mapper) Entries(host []core.Service[ID]) (resources []*resource.Resourc
 		if err != nil {
 			return nil, nil, err
 		}
-		resources = append(resources, r)
+		resources = append(resources, object)
 	}
 	rule, err := m.rule(host)
 	if rule != nil {
@@ -188,7 +188,7 @@ func (m *Mapper) Entries(host []core.Service[ID]) (resources []*resource.Resourc
 func (m *Mapper) annotations(id provider.ID, protocol string, applications []string,
 	endpoints []*networking.WorkloadEntry,
 ) map[string]string {
-	a := map[string]string{annotationInterface: id.Interface, annotationProtocol: protocol}
+	annotations := map[string]string{annotationInterface: id.Interface, annotationProtocol: protocol}
 	for _, part := range []struct{ key, value, label, placeholder string }{
 		{annotationGroup, id.Group, "group", "{group}"}, {annotationVersion, id.Version, "version", "{version}"},
 	} {
@@ -196,13 +196,13 @@ func (m *Mapper) annotations(id provider.ID, protocol string, applications []str
 		labelled := func(e *networking.WorkloadEntry) bool { return e.Labels[part.label] != "" }
 		if part.value != "" || strings.Contains(m.o.HostTemplate, part.placeholder) &&
 			slices.ContainsFunc(endpoints, labelled) {
-			a[part.key] = part.value
+			annotations[part.key] = part.value
 		}
 	}
 	if text := runs(applications); text != "" {
-		a[annotationApplications] = text
+		annotations[annotationApplications] = text
 	}
-	return a
+	return annotations
 }
 
 // Restore implements core.Mapping. If another template merged groups or versions, the labels of endpoints tell them

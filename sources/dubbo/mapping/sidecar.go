@@ -55,12 +55,12 @@ func (m *Mapper) Sidecar(application string, hosts []string) (*resource.Resource
 		return nil, fmt.Errorf("%s: its name cannot be the value of a label, by which its workloads are known", place)
 	}
 	egress := make([]string, 0, len(hosts)+len(m.o.Sidecars.Hosts))
-	for _, h := range hosts {
-		if !strings.Contains(h, ".") { // a Sidecar cannot name this host, so it sees all
+	for _, host := range hosts {
+		if !strings.Contains(host, ".") { // a Sidecar cannot name this host, so it sees all
 			egress = []string{m.o.Namespace + "/*"}
 			break
 		}
-		egress = append(egress, m.o.Namespace+"/"+h)
+		egress = append(egress, m.o.Namespace+"/"+host)
 	}
 	egress = append(egress, m.o.Sidecars.Hosts...)
 	slices.Sort(egress)
@@ -89,10 +89,10 @@ func (m *Mapper) Consumed(resources []*resource.Resource) map[string][]string {
 	if m.o.Sidecars == nil {
 		return consumed
 	}
-	for _, r := range resources {
-		spec, err := r.Spec()
+	for _, object := range resources {
+		spec, err := object.Spec()
 		sidecar, ok := spec.(*networking.Sidecar)
-		application := r.Annotations()[annotationApplication]
+		application := object.Annotations()[annotationApplication]
 		if err != nil || !ok || application == "" {
 			continue
 		}

@@ -27,19 +27,19 @@ const (
 )
 
 // overDubbo calls getMetadataInfo by the dubbo protocol.
-func overDubbo(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
-	v, err := exchange(ctx, address, invocation(i.Application, "getMetadataInfo", "Ljava/lang/String;", i.Revision))
+func overDubbo(ctx context.Context, address string, i provider.Instance) (metadata provider.Metadata, err error) {
+	value, err := exchange(ctx, address, invocation(i.Application, "getMetadataInfo", "Ljava/lang/String;", i.Revision))
 	if err != nil {
-		return m, err
+		return metadata, err
 	}
-	return infoOf(v)
+	return infoOf(value)
 }
 
 // overOlderDubbo calls getExportedURLs, which only Java has.
-func overOlderDubbo(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
+func overOlderDubbo(ctx context.Context, address string, i provider.Instance) (metadata provider.Metadata, err error) {
 	urls, err := exchange(ctx, address, invocation(i.Application, "getExportedURLs", ""))
 	if err != nil {
-		return m, err
+		return metadata, err
 	}
 	return ofURLs(i, urls)
 }
@@ -150,15 +150,15 @@ const (
 
 // answerOf returns an answer's value.
 func answerOf(body []byte) (any, error) {
-	r := &reader{rest: body}
-	switch kind := r.number(); {
-	case r.err != nil:
-		return nil, r.err
+	reader := &reader{rest: body}
+	switch kind := reader.number(); {
+	case reader.err != nil:
+		return nil, reader.err
 	case kind == withException || kind == withException2:
 		return nil, errors.New("it throws an exception")
 	case kind == withNull || kind == withNull2:
 		return nil, nil
 	}
-	v := r.value(0)
-	return v, r.err
+	v := reader.value(0)
+	return v, reader.err
 }

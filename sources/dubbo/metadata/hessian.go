@@ -10,8 +10,8 @@ import (
 // reads the values of metadata.
 
 // appendString writes a string. Its length is counted in UTF-16 units.
-func appendString(b []byte, s string) []byte {
-	units := len(utf16.Encode([]rune(s)))
+func appendString(b []byte, text string) []byte {
+	units := len(utf16.Encode([]rune(text)))
 	switch {
 	case units < 32:
 		b = append(b, byte(units))
@@ -20,7 +20,7 @@ func appendString(b []byte, s string) []byte {
 	default:
 		b = append(b, 'S', byte(units>>8), byte(units))
 	}
-	return append(b, s...)
+	return append(b, text...)
 }
 
 // appendMap writes a map of strings.
@@ -192,10 +192,10 @@ func (r *reader) object(depth int) any {
 }
 
 // stringsOf returns a list of strings, or null.
-func stringsOf(v any) (texts []string, err error) {
-	list, ok := v.([]any)
-	if !ok && v != nil {
-		return nil, fmt.Errorf("hessian2: want a list, got %T", v)
+func stringsOf(value any) (texts []string, err error) {
+	list, ok := value.([]any)
+	if !ok && value != nil {
+		return nil, fmt.Errorf("hessian2: want a list, got %T", value)
 	}
 	for _, element := range list {
 		text, ok := element.(string)
@@ -291,12 +291,12 @@ func (r *reader) units(n int) []byte {
 	position := 0
 	for n > 0 && position < len(r.rest) {
 		width, counts := 1, 1
-		switch c := r.rest[position]; {
-		case c >= 0xf0:
+		switch first := r.rest[position]; {
+		case first >= 0xf0:
 			width, counts = 4, 2
-		case c >= 0xe0:
+		case first >= 0xe0:
 			width = 3
-		case c >= 0xc0:
+		case first >= 0xc0:
 			width = 2
 		}
 		position += width

@@ -69,10 +69,10 @@ func overWrappedTriple(ctx context.Context, address string, i provider.Instance)
 		if err != nil {
 			return err
 		}
-		r := &reader{rest: fields.Bytes(2)}
-		urls := r.value(0)
-		if r.err != nil {
-			return r.err
+		reader := &reader{rest: fields.Bytes(2)}
+		urls := reader.value(0)
+		if reader.err != nil {
+			return reader.err
 		}
 		m, err = ofURLs(i, urls)
 		return err
@@ -88,11 +88,11 @@ func parseInfo(message []byte) (metadata provider.Metadata, err error) {
 	}
 	metadata.Application, metadata.Revision = fields.Text(1), fields.Text(2)
 	for _, entry := range fields[3] {
-		e, err := protofields.Parse(entry)
+		entryFields, err := protofields.Parse(entry)
 		if err != nil {
 			return metadata, err
 		}
-		service, err := parseService(e.Bytes(2))
+		service, err := parseService(entryFields.Bytes(2))
 		if err != nil {
 			return metadata, err
 		}

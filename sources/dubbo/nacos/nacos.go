@@ -95,17 +95,17 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 	if err != nil {
 		return nil, explain(err)
 	}
-	var all registry.Mapping
+	var mappings registry.Mapping
 	for _, name := range names {
 		applications, err := r.client.Config(ctx, name, mapping)
 		if err != nil && !errors.Is(err, client.ErrAbsent) && !errors.Is(err, client.ErrDenied) {
 			return nil, err
 		}
-		if err := all.Add("Nacos' configuration of group "+mapping, name, applications); err != nil {
+		if err := mappings.Add("Nacos' configuration of group "+mapping, name, applications); err != nil {
 			return nil, err
 		}
 	}
-	return all.InterfacesOf(), nil
+	return mappings.InterfacesOf(), nil
 }
 
 // explain translates an error of the client.

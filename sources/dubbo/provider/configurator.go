@@ -81,20 +81,20 @@ func Configure(providers []Provider, rules []Configurator) []Provider {
 			cmp.Compare(milliseconds(a.Params["timestamp"]), milliseconds(b.Params["timestamp"])),
 			cmp.Compare(a.Params["weight"], b.Params["weight"]), cmp.Compare(a.Params["disabled"], b.Params["disabled"]))
 	})
-	out := slices.Clone(providers)
-	for i, p := range out {
-		params := p.Params
+	configured := slices.Clone(providers)
+	for i, provider := range configured {
+		params := provider.Params
 		for _, rule := range rules {
-			if rule.matches(p) {
+			if rule.matches(provider) {
 				params = rule.apply(params)
 				if _, says := rule.Params["disabled"]; says && rule.Protocol != "absent" {
-					out[i].SwitchedOff = false
+					configured[i].SwitchedOff = false
 				}
 			}
 		}
-		out[i].Params = params
+		configured[i].Params = params
 	}
-	return out
+	return configured
 }
 
 func number64(text string) int64 {

@@ -121,12 +121,12 @@ func parseEndpoints(list string) (endpoints []Endpoint, err error) {
 		return nil, err
 	}
 	for _, element := range raws {
-		var e struct{ Protocol, Port json.RawMessage }
-		if json.Unmarshal(element, &e) != nil {
+		var endpoint struct{ Protocol, Port json.RawMessage }
+		if json.Unmarshal(element, &endpoint) != nil {
 			continue
 		}
-		if port := number(e.Port); port > 0 && port <= 65535 {
-			endpoints = append(endpoints, Endpoint{strings.ToLower(text(e.Protocol)), port})
+		if port := number(endpoint.Port); port > 0 && port <= 65535 {
+			endpoints = append(endpoints, Endpoint{strings.ToLower(text(endpoint.Protocol)), port})
 		}
 	}
 	return endpoints, nil

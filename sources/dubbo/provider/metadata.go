@@ -70,11 +70,11 @@ func (o *unreadableServices) texts() []string {
 
 // nameOf names the interface of an unreadable service, if it has one.
 func nameOf(service json.RawMessage) string {
-	var of struct{ Name json.RawMessage }
-	if json.Unmarshal(service, &of) != nil || of.Name == nil {
+	var document struct{ Name json.RawMessage }
+	if json.Unmarshal(service, &document) != nil || document.Name == nil {
 		return ""
 	}
-	return " of " + Shorten(text(of.Name))
+	return " of " + Shorten(text(document.Name))
 }
 
 // ParseMetadata parses MetadataInfo in JSON, as in a metadata report and in answers of instances. skipped names the
@@ -83,24 +83,26 @@ func ParseMetadata(content []byte) (metadata Metadata, skipped []string, err err
 	if len(content) > maxText {
 		return Metadata{}, nil, fmt.Errorf("metadata of %d bytes (limit %d)", len(content), maxText)
 	}
-	var doc *struct {
+	var document *struct {
 		App      string                     `json:"app"`
 		Revision string                     `json:"revision"`
 		Version  string                     `json:"version"` // the revision, in Triple
 		Services map[string]json.RawMessage `json:"services"`
 	}
-	if err := json.Unmarshal(content, &doc); err != nil {
+	if err := json.Unmarshal(content, &document); err != nil {
 		return Metadata{}, nil, fmt.Errorf("metadata: %w", err)
 	}
-	if doc == nil {
+	if document == nil {
 		return Metadata{}, nil, ErrNoMetadata
 	}
-	metadata = Metadata{Application: doc.App, Revision: cmp.Or(doc.Revision, doc.Version)}
+	metadata = Metadata{Application: document.App, Revision: cmp.Or(document.Revision, document.Version)}
 	var out unreadableServices
-	for _, key := range slices.Sorted(maps.Keys(doc.Services)) {
-		service, err := parseServiceInfo(key, doc.Services[key])
+	for _, key := range slices.Sorted(maps.Keys(document.Services)) {
+		service, err := parseServiceInfo(key, document.Services[key])
 		if err != nil {
-			out.add(func() string { return fmt.Sprintf("service %s%s: %v", Shorten(key), nameOf(doc.Services[key]), err) })
+			out.add(func() string {
+				return fmt.Sprintf("service %s%s: %v", Shorten(key), nameOf(document.Services[key]), err)
+			})
 			continue
 		}
 		metadata.Services = append(metadata.Services, service)
@@ -154,7 +156,7 @@ func (s *Service) complete(key string) {
 // that cannot be read.
 func FromURLs(application string, urls []string) (metadata Metadata, skipped []string) {
 	metadata = Metadata{Application: application}
-	var out unreadableServices
+	var unreadable unreadableServices
 	for _, text := range urls {
 		url, err := ParseURL(text)
 		var p Provider
@@ -163,7 +165,7 @@ func FromURLs(application string, urls []string) (metadata Metadata, skipped []s
 			p, ok, err = url.Provider()
 		}
 		if err != nil {
-			out.add(err.Error)
+			unreadable.add(err.Error)
 			continue
 		}
 		if ok {
@@ -172,5 +174,5 @@ func FromURLs(application string, urls []string) (metadata Metadata, skipped []s
 			})
 		}
 	}
-	return metadata, out.texts()
+	return metadata, unreadable.texts()
 }

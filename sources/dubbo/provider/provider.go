@@ -43,14 +43,14 @@ type ID struct {
 
 // String returns the ID as Dubbo writes it: group/interface:version.
 func (id ID) String() string {
-	s := id.Interface
+	text := id.Interface
 	if id.Group != "" {
-		s = id.Group + "/" + s
+		text = id.Group + "/" + text
 	}
 	if id.Version != "" {
-		s += ":" + id.Version
+		text += ":" + id.Version
 	}
-	return s
+	return text
 }
 
 // Compare orders IDs.

@@ -35,24 +35,24 @@ const (
 )
 
 // ParseAddress parses an address. It ignores parameters for consumers and providers, which users write in the same URL.
-func ParseAddress(text string) (a Address, err error) {
+func ParseAddress(text string) (parsed Address, err error) {
 	u, err := address.Parse(Scheme, "host:2181?backup=host:2181", defaultPort, text)
 	if err != nil {
 		return Address{}, err
 	}
 	values := u.Params
-	a = Address{
+	parsed = Address{
 		Servers: u.Servers, User: u.User, Password: u.Password, Root: strings.TrimRight(u.Path, "/"), Group: DefaultGroup,
 		Timeout: defaultTimeout, Session: defaultSession,
 	}
 	if g := strings.Trim(values.Get("group"), "/"); g != "" {
-		a.Group = g
+		parsed.Group = g
 	}
 	for _, d := range []struct {
 		key   string
 		value *time.Duration
 		min   time.Duration
-	}{{"timeout", &a.Timeout, 100 * time.Millisecond}, {"session", &a.Session, time.Second}} {
+	}{{"timeout", &parsed.Timeout, 100 * time.Millisecond}, {"session", &parsed.Session, time.Second}} {
 		if text := values.Get(d.key); text != "" {
 			n, err := strconv.ParseInt(text, 10, 32)
 			*d.value = time.Duration(n) * time.Millisecond
@@ -61,7 +61,7 @@ func ParseAddress(text string) (a Address, err error) {
 			}
 		}
 	}
-	return a, nil
+	return parsed, nil
 }
 
 // group returns the path of the registry's group.

@@ -76,37 +76,37 @@ func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.W
 func (r *Registry) watch(ctx context.Context, listener registry.Listener, consumers bool) error {
 	ctx, cancelFunc := context.WithCancel(ctx)
 	defer cancelFunc()
-	w := &watch{
+	watch := &watch{
 		to: listener, categories: []registry.Category{registry.Providers, registry.Configurators}, group: r.address.group(),
 		apps: r.address.Root + applications, resync: r.resync, turns: make(chan struct{}, maxReads), up: make(chan struct{}),
 		waiting: true, lost: time.AfterFunc(max(r.address.Session, minSession), cancelFunc),
 	}
-	defer w.lost.Stop()
+	defer watch.lost.Stop()
 	if consumers {
-		w.categories = append(w.categories, registry.Consumers)
+		watch.categories = append(watch.categories, registry.Consumers)
 	}
 	if r.address.Group != DefaultGroup {
-		w.apps = w.group
+		watch.apps = watch.group
 	}
-	conn, err := r.dial(ctx, func(c registry.Connection) { w.state(c, r.address.Session) })
+	conn, err := r.dial(ctx, func(c registry.Connection) { watch.state(c, r.address.Session) })
 	if err != nil {
 		return err
 	}
-	w.loops, ctx = worker.New(ctx)
-	defer w.loops.Stop()
-	w.conn = conn
-	r.watching.Store(w)
+	watch.loops, ctx = worker.New(ctx)
+	defer watch.loops.Stop()
+	watch.conn = conn
+	r.watching.Store(watch)
 	closed := make(chan struct{})
 	context.AfterFunc(ctx, func() { // this ends waiting calls
 		defer close(closed)
 		conn.Close()
 	})
-	if w.authenticate(ctx, r.address) {
-		w.loops.Go(func() { w.interfaces(ctx) })
-		w.loops.Go(func() { w.applications(ctx) })
+	if watch.authenticate(ctx, r.address) {
+		watch.loops.Go(func() { watch.interfaces(ctx) })
+		watch.loops.Go(func() { watch.applications(ctx) })
 	}
 	<-ctx.Done()
-	failed := w.loops.Wait()
+	failed := watch.loops.Wait()
 	<-closed
 	r.watching.Store(nil)
 	return failed
@@ -169,12 +169,12 @@ func (w *watch) each(ctx context.Context, path string, selected func(name string
 			end()
 		}
 	}()
-	follow(ctx, w, path, w.children(), w.exists, func(all []string, err error) {
+	follow(ctx, w, path, w.children(), w.exists, func(children []string, err error) {
 		if err != nil && !errors.Is(err, registry.ErrAbsent) {
 			tell(nil, err)
 			return
 		}
-		names := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !selected(name) })
+		names := slices.DeleteFunc(slices.Clone(children), func(name string) bool { return !selected(name) })
 		tell(names, nil)
 		registry.Sync(ends, names, func(name string) context.CancelFunc {
 			ctx, end := context.WithCancel(ctx)

@@ -222,13 +222,13 @@ func Instance(ip string, port int, metadata map[string]string) map[string]any {
 	}
 }
 
-func (s *Server) change(group, service string, f func(map[string]any)) {
+func (s *Server) change(group, service string, edit func(map[string]any)) {
 	name := group + "@@" + service
 	s.mu.Lock()
 	if s.services[name] == nil {
 		s.services[name] = map[string]any{}
 	}
-	f(s.services[name])
+	edit(s.services[name])
 	var streams []*stream
 	if !s.silent {
 		for _, subscriber := range s.streams {
