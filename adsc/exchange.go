@@ -57,14 +57,15 @@ func (s *stream) markDue() {
 	client := s.client
 	client.mu.Lock()
 	defer client.mu.Unlock()
-	for _, sub := range client.subs {
-		a := s.exchanges[sub.typeURL]
-		if a == nil && !sub.selection.isEmpty() || a != nil && (a.sub != sub || sub.due(a.requested)) {
-			s.mark(sub.typeURL)
+	for _, subscription := range client.subs {
+		exchange := s.exchanges[subscription.typeURL]
+		if exchange == nil && !subscription.selection.isEmpty() || exchange != nil &&
+			(exchange.sub != subscription || subscription.due(exchange.requested)) {
+			s.mark(subscription.typeURL)
 		}
 	}
-	for typeURL, a := range s.exchanges {
-		if client.find(typeURL) == nil && !a.requested.isEmpty() {
+	for typeURL, exchange := range s.exchanges {
+		if client.find(typeURL) == nil && !exchange.requested.isEmpty() {
 			s.mark(typeURL)
 		}
 	}
@@ -98,10 +99,10 @@ func (s *stream) next() (*request, error) {
 
 // request returns the next request of a type, or nil without one, and whether there is another one.
 func (s *stream) request(typeURL string) (request *request, hasMore bool, err error) {
-	c := s.client
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	subscription, exchange := c.find(typeURL), s.exchanges[typeURL]
+	client := s.client
+	client.mu.Lock()
+	defer client.mu.Unlock()
+	subscription, exchange := client.find(typeURL), s.exchanges[typeURL]
 	switch {
 	case exchange == nil && (subscription == nil || subscription.selection.isEmpty()):
 		return nil, false, nil // a first request without names would select all
@@ -141,11 +142,11 @@ func (a *exchange) due(subscription *subscription, wanted bool) bool {
 
 // nextReply removes the oldest reply from the queue.
 func (a *exchange) nextReply() *request {
-	r := a.replies[0]
+	next := a.replies[0]
 	a.replies[0] = reply{}
 	a.replies = a.replies[1:]
-	a.replyBytes -= r.size()
-	return &request{typeURL: a.sub.typeURL, nonce: r.nonce, version: r.version, reason: r.reason}
+	a.replyBytes -= next.size()
+	return &request{typeURL: a.sub.typeURL, nonce: next.nonce, version: next.version, reason: next.reason}
 }
 
 // deltaRequest returns the delta request that changes the selection to target.
@@ -175,23 +176,25 @@ func (a *exchange) sotwRequest(target selection) *request {
 
 // first returns the first request of a type on the stream.
 func (s *stream) first(subscription *subscription) *request {
-	a := &exchange{sub: subscription, requested: subscription.selection, hasNames: len(subscription.selection.names) > 0}
+	exchange := &exchange{
+		sub: subscription, requested: subscription.selection, hasNames: len(subscription.selection.names) > 0,
+	}
 	subscription.keptSelection, subscription.hasChanged = subscription.selection, false
 	request := &request{typeURL: subscription.typeURL}
-	if a.hasNames {
+	if exchange.hasNames {
 		request.names = subscription.selection.list() // else none, which means all also to servers without wildcard names
 	}
 	request.subscribe = request.names
 	if s.wire.delta {
 		request.versions = subscription.resume(time.Now())
 		for name, version := range request.versions {
-			a.sentVersionBytes += len(name) + len(version)
+			exchange.sentVersionBytes += len(name) + len(version)
 		}
-		a.isFresh = len(request.versions) == 0
+		exchange.isFresh = len(request.versions) == 0
 	} else {
-		a.version = subscription.version
-		request.version, a.isFresh = a.version, a.version == ""
+		exchange.version = subscription.version
+		request.version, exchange.isFresh = exchange.version, exchange.version == ""
 	}
-	s.exchanges[subscription.typeURL] = a
+	s.exchanges[subscription.typeURL] = exchange
 	return request
 }

@@ -16,10 +16,10 @@ type selection struct {
 
 // selectionOf returns the selection of names. No names mean all.
 func selectionOf(names []string) selection {
-	w := selection{wildcard: len(names) == 0 || slices.Contains(names, star)}
+	selected := selection{wildcard: len(names) == 0 || slices.Contains(names, star)}
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	w.names = slices.DeleteFunc(names, func(name string) bool { return name == star })
-	return w
+	selected.names = slices.DeleteFunc(names, func(name string) bool { return name == star })
+	return selected
 }
 
 func (w selection) isEmpty() bool { return !w.wildcard && len(w.names) == 0 }
@@ -58,7 +58,7 @@ func (w selection) intersect(other selection) selection {
 	return common
 }
 
-// without returns the names of w, including the star, that o lacks.
+// without returns the names of w, including the star, that other lacks.
 func (w selection) without(other selection) []string {
 	var names []string
 	if w.wildcard && !other.wildcard {

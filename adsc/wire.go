@@ -23,15 +23,17 @@ type wire struct {
 }
 
 // openWire opens a stream, which lives as long as ctx.
-func openWire(ctx context.Context, conn grpc.ClientConnInterface, codec *intake.Codec, delta bool) (w wire, err error) {
-	w.codec, w.delta = codec, delta
+func openWire(
+	ctx context.Context, conn grpc.ClientConnInterface, codec *intake.Codec, delta bool,
+) (wire wire, err error) {
+	wire.codec, wire.delta = codec, delta
 	client := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
 	if delta {
-		w.ClientStream, err = client.DeltaAggregatedResources(ctx, grpc.ForceCodecV2(codec))
+		wire.ClientStream, err = client.DeltaAggregatedResources(ctx, grpc.ForceCodecV2(codec))
 	} else {
-		w.ClientStream, err = client.StreamAggregatedResources(ctx, grpc.ForceCodecV2(codec))
+		wire.ClientStream, err = client.StreamAggregatedResources(ctx, grpc.ForceCodecV2(codec))
 	}
-	return w, err
+	return wire, err
 }
 
 // request is a request of a type: the first one on a stream, a change of the selection, or a reply to a response.
@@ -114,16 +116,18 @@ func (w wire) recvDelta() (*answer, error) {
 	if err := w.RecvMsg(&deltaResponse); err != nil {
 		return nil, err
 	}
-	a := w.answer(&deltaResponse, deltaResponse.GetSystemVersionInfo(), len(deltaResponse.GetResources()))
-	a.Removed = deltaResponse.GetRemovedResources()
+	message := w.answer(&deltaResponse, deltaResponse.GetSystemVersionInfo(), len(deltaResponse.GetResources()))
+	message.Removed = deltaResponse.GetRemovedResources()
 	for i, r := range deltaResponse.GetResources() {
-		a.Resources[i] = Resource{Name: r.GetName(), Aliases: r.GetAliases(), Version: r.GetVersion(), Body: r.GetResource()}
+		message.Resources[i] = Resource{
+			Name: r.GetName(), Aliases: r.GetAliases(), Version: r.GetVersion(), Body: r.GetResource(),
+		}
 	}
-	if a.Version == "" {
+	if message.Version == "" {
 		header, err := w.Header() // available with a message
-		a.More = err == nil && slices.Contains(header.Get(chunkMark), chunkMarkEnd)
+		message.More = err == nil && slices.Contains(header.Get(chunkMark), chunkMarkEnd)
 	}
-	return a, nil
+	return message, nil
 }
 
 // answer returns the fields that both variants have.

@@ -163,8 +163,8 @@ func (s *state) explain(key resource.Key, competing []conflicts.Conflict) Explan
 }
 
 // why puts the outcome in a sentence.
-func why(e Explanation, s *state) string {
-	if e.Winner == nil {
+func why(explanation Explanation, s *state) string {
+	if explanation.Winner == nil {
 		var unread []string
 		for _, source := range s.sources {
 			if !source.Synced && !source.Retiring {
@@ -176,25 +176,26 @@ func why(e Explanation, s *state) string {
 		}
 		return "no source has it"
 	}
-	var b strings.Builder
-	switch first := e.Winner; {
+	var text strings.Builder
+	switch first := explanation.Winner; {
 	case first.Retiring:
-		fmt.Fprintf(&b, "%s was removed from the configuration; its last content is served until the new sources are read",
+		fmt.Fprintf(&text, "%s was removed from the configuration; its last content is served until the new sources are read",
 			first.Source)
-	case len(e.Shadowed) == 0 && first.fromPool:
-		b.WriteString("no other source has it")
-	case len(e.Shadowed) == 0:
-		fmt.Fprintf(&b, "only %s has it", first.Source)
-	case first.Precedence != e.Shadowed[0].Precedence:
-		fmt.Fprintf(&b, "%s has the higher precedence (%d; %s has %d)", first.Source, first.Precedence, e.Shadowed[0].Source,
-			e.Shadowed[0].Precedence)
+	case len(explanation.Shadowed) == 0 && first.fromPool:
+		text.WriteString("no other source has it")
+	case len(explanation.Shadowed) == 0:
+		fmt.Fprintf(&text, "only %s has it", first.Source)
+	case first.Precedence != explanation.Shadowed[0].Precedence:
+		fmt.Fprintf(&text, "%s has the higher precedence (%d; %s has %d)", first.Source, first.Precedence,
+			explanation.Shadowed[0].Source,
+			explanation.Shadowed[0].Precedence)
 	default:
-		fmt.Fprintf(&b, "%s comes before %s in the order of sources", first.Source, e.Shadowed[0].Source)
+		fmt.Fprintf(&text, "%s comes before %s in the order of sources", first.Source, explanation.Shadowed[0].Source)
 	}
-	if len(e.Conflicts) > 0 {
-		b.WriteString("; objects of other names compete with it: see conflicts")
+	if len(explanation.Conflicts) > 0 {
+		text.WriteString("; objects of other names compete with it: see conflicts")
 	}
-	return b.String()
+	return text.String()
 }
 
 // Candidate is one source's object of a key.
@@ -212,10 +213,10 @@ type Shadow struct {
 
 // Shadows yields every key that more than one source has, in key order, all as of one moment.
 func (v *View) Shadows() iter.Seq[Shadow] {
-	s := v.published.Load()
+	state := v.published.Load()
 	return func(yield func(Shadow) bool) {
-		for r := range s.shadowed.All() {
-			candidates := s.candidates(r.Key())
+		for r := range state.shadowed.All() {
+			candidates := state.candidates(r.Key())
 			if !yield(Shadow{Key: r.Key(), Winner: candidates[0], Losers: candidates[1:]}) {
 				return
 			}

@@ -110,12 +110,12 @@ func statement(source string, precedence int, object *resource.Resource) Stateme
 // is not ready; retired sources come last.
 func (v *View) stack() (layers []layer) {
 	before := v.earlier
-	add := func(l layer, ready bool) {
+	add := func(next layer, ready bool) {
 		if !ready && before != nil {
 			layers = append(layers, layer{snapshot: before.Snapshot(), rank: unranked, fallback: true})
 			before = nil
 		}
-		layers = append(layers, l)
+		layers = append(layers, next)
 	}
 	pooled, poolRank := false, 0
 	for i, sourceState := range v.sources {

@@ -216,7 +216,7 @@ type batch struct {
 	deletes []resource.Key
 }
 
-// set puts r, or deletes key if r is nil.
+// set puts object, or deletes key if object is nil.
 func (b *batch) set(key resource.Key, object *resource.Resource) {
 	if object == nil {
 		b.deletes = append(b.deletes, key)

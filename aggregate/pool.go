@@ -111,7 +111,7 @@ func (p *pool) forget(from *contributor, s *sourceState) {
 	}
 }
 
-// set sets e to r, or removes it if r is nil. The caller holds mu.
+// set sets the object of an entry, or removes it if object is nil. The caller holds mu.
 func (p *pool) set(entryKey entry, object *resource.Resource) {
 	if old, ok := p.entries[entryKey]; ok {
 		delete(p.entries, entryKey)

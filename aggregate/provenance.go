@@ -53,7 +53,7 @@ func (l *listing) provenance() Endpoint {
 	return endpoint
 }
 
-// explain adds the pool's part to e.
+// explain adds the pool's part to an explanation.
 func (p *pool) explain(explanation *Explanation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +79,7 @@ func (p *pool) explain(explanation *Explanation) {
 	}
 }
 
-// describe describes r, of the source, for explanations.
+// describe describes object, of the source, for explanations.
 func (c *contributor) describe(r *resource.Resource) Statement {
 	st := statement(c.name, c.precedence, r)
 	st.Retiring = c.retired
@@ -111,7 +111,7 @@ func (s *service) outcomes(from *contributor, key resource.Key) (texts []string)
 	return texts
 }
 
-// addMerged adds the parts of s to e.
+// addMerged adds the parts of a merged service.
 func (e *Explanation) addMerged(service *service) {
 	e.Merged = &Merged{}
 	var names []string
@@ -179,12 +179,13 @@ func (s *service) conflict() (conflicts.Conflict, bool) {
 	}
 	var reasons []string
 	named := map[conflicts.Ref]bool{conflict.Objects[0]: true}
-	for _, r := range s.refused {
-		if ref := conflicts.Ref(r.res.Key()); !named[ref] { // the sources may have it under one key
+	for _, refusal := range s.refused {
+		if ref := conflicts.Ref(refusal.res.Key()); !named[ref] { // the sources may have it under one key
 			named[ref] = true
 			conflict.Objects = append(conflict.Objects, ref)
 		}
-		reasons = append(reasons, fmt.Sprintf("%s of %s (%s)", r.res.Key().FullName(), r.from.name, r.reason))
+		reasons = append(reasons,
+			fmt.Sprintf("%s of %s (%s)", refusal.res.Key().FullName(), refusal.from.name, refusal.reason))
 	}
 	reason := "which comes first in precedence"
 	if first := s.refused[0]; first.from.rank < lead.from.rank {
@@ -210,10 +211,11 @@ func (v *View) Refusals() (refusals []Refusal) {
 	for g := range v.pool.disputed {
 		for _, s := range v.pool.services(g) {
 			winner := s.entry()
-			for _, r := range s.refused {
+			for _, refusal := range s.refused {
 				refusals = append(refusals, Refusal{
-					Key: r.res.Key(), Winner: Candidate{winner.Origin().Source, winner}, Loser: Candidate{r.from.name, r.res},
-					Reason: r.reason,
+					Key: refusal.res.Key(), Winner: Candidate{winner.Origin().Source, winner},
+					Loser:  Candidate{refusal.from.name, refusal.res},
+					Reason: refusal.reason,
 				})
 			}
 		}

@@ -175,7 +175,7 @@ func mergeKeyOf(serviceEntry *networking.ServiceEntry) mergeKey {
 	}
 }
 
-// mergeProblem returns why m cannot join the service, or "".
+// mergeProblem returns why member cannot join the service, or "".
 func (s *service) mergeProblem(member *member) string {
 	if s.members[0].spec == nil || member.spec == nil {
 		return "it cannot be decoded"
@@ -292,20 +292,20 @@ func resolveAlike(services []*service) []*service {
 			dnsServices = append(dnsServices, s)
 		}
 	}
-	return slices.DeleteFunc(services, func(s *service) bool {
-		i := slices.IndexFunc(dnsServices, func(o *service) bool { return o != s && s.mayJoin(o) })
+	return slices.DeleteFunc(services, func(candidate *service) bool {
+		i := slices.IndexFunc(dnsServices, func(o *service) bool { return o != candidate && candidate.mayJoin(o) })
 		if i < 0 {
 			return false
 		}
 		byDNS := dnsServices[i]
 		switch {
-		case len(s.served) > 0:
-			s.resolution = networking.ServiceEntry_DNS
-		case idle(s.members[0].spec) && s.resolution == networking.ServiceEntry_STATIC:
-			for _, m := range s.members {
+		case len(candidate.served) > 0:
+			candidate.resolution = networking.ServiceEntry_DNS
+		case idle(candidate.members[0].spec) && candidate.resolution == networking.ServiceEntry_STATIC:
+			for _, m := range candidate.members {
 				byDNS.refuse(m, "has no endpoints, while other ports of the host use DNS names")
 			}
-			for _, r := range s.refused {
+			for _, r := range candidate.refused {
 				byDNS.refuse(r.member, r.reason)
 			}
 			return true

@@ -132,8 +132,8 @@ func (d *decoder) hideSecrets(node *yaml.Node) {
 	}
 }
 
-// value reads n, the value of key, into v. A key is such as configSources[0].address.
-func (d *decoder) value(node *yaml.Node, v reflect.Value, key string) {
+// value reads node, the value of key, into value. A key is such as configSources[0].address.
+func (d *decoder) value(node *yaml.Node, value reflect.Value, key string) {
 	d.places[key] = d.placeOf(node, key)
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
@@ -145,60 +145,61 @@ func (d *decoder) value(node *yaml.Node, v reflect.Value, key string) {
 		}
 		return // a key without a value has its default
 	}
-	structured := v.Kind() == reflect.Struct && node.Kind == yaml.MappingNode // the mapping of a type with a short form
-	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok && !structured {
+	// the mapping of a type with a short form
+	structured := value.Kind() == reflect.Struct && node.Kind == yaml.MappingNode
+	if text, ok := reflect.TypeAssert[encoding.TextUnmarshaler](value.Addr()); ok && !structured {
 		if node.Kind != yaml.ScalarNode || !isPlain(node) {
 			d.wantType(node, key, "a single value")
-		} else if err := u.UnmarshalText([]byte(node.Value)); err != nil {
+		} else if err := text.UnmarshalText([]byte(node.Value)); err != nil {
 			d.problem(key, "%v", err)
-		} else if v.Type() == reflect.TypeFor[Duration]() && v.Int() == 0 {
+		} else if value.Type() == reflect.TypeFor[Duration]() && value.Int() == 0 {
 			d.refuseZero(key, true)
 		}
 		return
 	}
-	if k := v.Kind(); d.variables[node] && (k == reflect.Bool || k == reflect.Int || k == reflect.Int64) {
+	if k := value.Kind(); d.variables[node] && (k == reflect.Bool || k == reflect.Int || k == reflect.Int64) {
 		node.Tag, node.Style = "", 0 // the variable's value decides the type
 		node.Tag = node.ShortTag()
 	}
-	switch v.Kind() {
+	switch value.Kind() {
 	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		d.value(node, v.Elem(), key)
+		value.Set(reflect.New(value.Type().Elem()))
+		d.value(node, value.Elem(), key)
 	case reflect.Struct:
-		if s, ok := reflect.TypeAssert[*Source](v.Addr()); ok {
+		if s, ok := reflect.TypeAssert[*Source](value.Addr()); ok {
 			d.source(node, s, key)
 			return
 		}
-		d.mapping(node, v, key)
+		d.mapping(node, value, key)
 	case reflect.Slice:
-		d.sequence(node, v, key)
+		d.sequence(node, value, key)
 	case reflect.Map:
-		d.dictionary(node, v, key)
+		d.dictionary(node, value, key)
 	case reflect.String:
 		if node.Kind != yaml.ScalarNode || node.Tag != "!!str" {
 			d.wantType(node, key, "a string")
 			return
 		}
-		v.SetString(node.Value)
+		value.SetString(node.Value)
 	case reflect.Bool:
 		var enabled bool
 		if node.Kind != yaml.ScalarNode || node.Tag != "!!bool" || node.Decode(&enabled) != nil {
 			d.wantType(node, key, "true or false")
 			return
 		}
-		v.SetBool(enabled)
+		value.SetBool(enabled)
 	case reflect.Int, reflect.Int64:
 		var i int64
 		if node.Kind != yaml.ScalarNode || node.Tag != "!!int" || node.Decode(&i) != nil {
 			d.wantType(node, key, "a whole number")
 			return
 		}
-		v.SetInt(i)
+		value.SetInt(i)
 		if i == 0 {
 			d.refuseZero(key, false)
 		}
 	default:
-		panic("config: no decoder for " + v.Type().String()) // a mistake in the structs, found by any test
+		panic("config: no decoder for " + value.Type().String()) // a mistake in the structs, found by any test
 	}
 }
 
@@ -247,9 +248,9 @@ func (d *decoder) dictionary(node *yaml.Node, v reflect.Value, key string) {
 			d.problemAt(d.placeOf(name, path), "given twice")
 			continue
 		}
-		value := reflect.New(v.Type().Elem()).Elem()
-		d.value(node.Content[i+1], value, path)
-		v.SetMapIndex(reflect.ValueOf(name.Value), value)
+		element := reflect.New(v.Type().Elem()).Elem()
+		d.value(node.Content[i+1], element, path)
+		v.SetMapIndex(reflect.ValueOf(name.Value), element)
 	}
 }
 
@@ -341,7 +342,7 @@ func isPlain(node *yaml.Node) bool {
 	return false
 }
 
-// wantType notes that n is not of the expected type.
+// wantType notes that node is not of the expected type.
 func (d *decoder) wantType(node *yaml.Node, key, expected string) {
 	actual := ""
 	switch {

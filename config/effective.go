@@ -23,12 +23,12 @@ type Setting struct {
 // Effective returns the effective values: those of the files and, for keys that no file has, the defaults. root is the
 // tree of all values. schema, the JSON schema of the configuration, has the defaults that c does not have.
 func (c *Config) Effective(schema []byte) (root *yaml.Node, settings []Setting, err error) {
-	var s keySchema
-	if err := json.Unmarshal(schema, &s); err != nil {
+	var keys keySchema
+	if err := json.Unmarshal(schema, &keys); err != nil {
 		return nil, nil, err
 	}
 	e := effective{places: c.Places}
-	return e.node(reflect.ValueOf(*c), &s, ""), e.settings, e.err
+	return e.node(reflect.ValueOf(*c), &keys, ""), e.settings, e.err
 }
 
 // keySchema is the part of a JSON schema with the default of a key.
@@ -48,8 +48,8 @@ func (s *keySchema) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*plain)(s))
 }
 
-// forValue returns the schema of v: the mapping's if v has a short form as well, and that of its scheme if v is a
-// source.
+// forValue returns the schema of value: the mapping's if value has a short form as well, and that of its scheme if
+// value is a source.
 func (s *keySchema) forValue(value reflect.Value) *keySchema {
 	if s == nil {
 		return &keySchema{}
@@ -105,9 +105,9 @@ func (e *effective) node(v reflect.Value, schema *keySchema, key string) *yaml.N
 		if schema.Default == nil {
 			return nil
 		}
-		var value any
-		e.err = errors.Join(e.err, yaml.Unmarshal(schema.Default, &value))
-		return e.scalar(value, key)
+		var fallback any
+		e.err = errors.Join(e.err, yaml.Unmarshal(schema.Default, &fallback))
+		return e.scalar(fallback, key)
 	case v.Kind() == reflect.Slice:
 		node := &yaml.Node{Kind: yaml.SequenceNode}
 		for i := range v.Len() {
@@ -134,8 +134,8 @@ func (e *effective) mapping(node *yaml.Node, v reflect.Value, schema *keySchema,
 		case v.Type().Field(i).Anonymous:
 			e.mapping(node, v.Field(i), schema, key)
 		case name != "-":
-			if value := e.node(v.Field(i), schema.Properties[name], strings.TrimPrefix(key+"."+name, ".")); value != nil {
-				node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, value)
+			if child := e.node(v.Field(i), schema.Properties[name], strings.TrimPrefix(key+"."+name, ".")); child != nil {
+				node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, child)
 			}
 		}
 	}

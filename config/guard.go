@@ -41,15 +41,15 @@ func (g Guard) Settings() (settings guard.Settings) {
 	return settings
 }
 
-func (d *decoder) checkGuard(g Guard, key string) {
-	if g.Min != nil && *g.Min < 0 {
-		d.problem(key+".min", "want 0 or more, got %d", *g.Min)
+func (d *decoder) checkGuard(settings Guard, key string) {
+	if settings.Min != nil && *settings.Min < 0 {
+		d.problem(key+".min", "want 0 or more, got %d", *settings.Min)
 	}
-	if g.Window < 0 {
-		d.problem(key+".window", "want more than 0, got %s", g.Window)
+	if settings.Window < 0 {
+		d.problem(key+".window", "want more than 0, got %s", settings.Window)
 	}
-	if g.HoldFor < 0 {
-		d.problem(key+".holdFor", "want more than 0, got %s", g.HoldFor)
+	if settings.HoldFor < 0 {
+		d.problem(key+".holdFor", "want more than 0, got %s", settings.HoldFor)
 	}
 }
 

@@ -23,7 +23,7 @@ func New(schemas ...*resource.Schema) *Store {
 	return &Store{Controller: NewController(table, schemas...), Table: table}
 }
 
-// Create adds r, and fails with ErrExists if its key is taken.
+// Create adds object, and fails with ErrExists if its key is taken.
 func (s *Store) Create(object *resource.Resource) (string, error) {
 	version, err := s.edit(object.Key(), func(old *resource.Resource) (*resource.Resource, error) {
 		if old != nil {
@@ -37,7 +37,7 @@ func (s *Store) Create(object *resource.Resource) (string, error) {
 	return version, nil
 }
 
-// Update replaces the resource of r's key, and fails with ErrNotFound if there is none and with ErrConflict if its
+// Update replaces the resource of object's key, and fails with ErrNotFound if there is none and with ErrConflict if its
 // version is not ifVersion.
 func (s *Store) Update(object *resource.Resource, ifVersion string) (string, error) {
 	version, err := s.edit(object.Key(), func(old *resource.Resource) (*resource.Resource, error) {
@@ -75,7 +75,7 @@ func (s *Store) Delete(key resource.Key, ifVersion string) error {
 	return nil
 }
 
-// edit replaces the resource of key by the result of f (nil deletes), and starts over after another write.
+// edit replaces the resource of key by the result of edit (nil deletes), and starts over after another write.
 func (s *Store) edit(key resource.Key, edit func(old *resource.Resource) (*resource.Resource, error)) (string, error) {
 	if !slices.ContainsFunc(s.schemas, func(schema *resource.Schema) bool { return schema.Kind == key.Kind }) {
 		return "", ErrUnknownKind

@@ -65,21 +65,22 @@ func DecodeAgain(
 // content converts documents to the content of a group.
 func content(group, place string, docs []resource.Document) Content {
 	content := Content{Group: group, Renamable: true}
-	for _, doc := range docs {
-		for _, w := range doc.Warnings {
+	for _, document := range docs {
+		for _, w := range document.Warnings {
 			content.Warnings = append(content.Warnings, w.Error())
 		}
-		if len(doc.Errors) > 0 {
+		if len(document.Errors) > 0 {
 			content.Rejects = append(content.Rejects, Reject{
-				Key: doc.Key, Foreign: doc.Foreign, MayRestrict: doc.MayRestrict, Origin: doc.Errors[0].Origin, Err: doc.Errors,
+				Key: document.Key, Foreign: document.Foreign, MayRestrict: document.MayRestrict, Origin: document.Errors[0].Origin,
+				Err: document.Errors,
 			})
-		} else if doc.Other != nil {
-			origin := resource.Origin{Place: fmt.Sprintf("%s:%d", place, doc.Line)}
-			content.Others = append(content.Others, Other{Other: *doc.Other, Key: doc.Key, Origin: origin})
-		} else if doc.Foreign {
+		} else if document.Other != nil {
+			origin := resource.Origin{Place: fmt.Sprintf("%s:%d", place, document.Line)}
+			content.Others = append(content.Others, Other{Other: *document.Other, Key: document.Key, Origin: origin})
+		} else if document.Foreign {
 			content.Foreign++
-		} else if doc.Resource != nil {
-			content.Resources = append(content.Resources, doc.Resource)
+		} else if document.Resource != nil {
+			content.Resources = append(content.Resources, document.Resource)
 		}
 	}
 	return content

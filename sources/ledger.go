@@ -207,50 +207,52 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 }
 
 func (l *ledger) replaceGroup(content admitted, now time.Time, before *previousStates, change *change) *group {
-	g := l.groups[content.Group]
-	if g == nil {
-		g = &group{name: content.Group, remarks: noRemarks}
+	current := l.groups[content.Group]
+	if current == nil {
+		current = &group{name: content.Group, remarks: noRemarks}
 	}
-	old := *g
-	g.ownRemarks()
-	l.releaseLastGood(g, before)
-	l.replaceRejects(g, content.Rejects)
+	old := *current
+	current.ownRemarks()
+	l.releaseLastGood(current, before)
+	l.replaceRejects(current, content.Rejects)
 	resources, repeated := split(content.Resources)
-	g.repeated, g.warnings, g.warned, g.excluded = repeated, content.Warnings, content.warned, content.excluded
-	g.unserved = content.Unserved
-	g.foreign, g.print = content.Foreign, cmp.Or(content.print, noPrint)
-	g.quarantine = quarantinedRejects(content, old.quarantine, now)
-	g.resources = l.updateWinners(g, old.resources, resources, before)
-	g.restored, g.outdated = false, false
-	if l.groupByTextID[old.textID] == g {
+	current.repeated, current.warnings, current.warned, current.excluded = repeated, content.Warnings, content.warned,
+		content.excluded
+	current.unserved = content.Unserved
+	current.foreign, current.print = content.Foreign, cmp.Or(content.print, noPrint)
+	current.quarantine = quarantinedRejects(content, old.quarantine, now)
+	current.resources = l.updateWinners(current, old.resources, resources, before)
+	current.restored, current.outdated = false, false
+	if l.groupByTextID[old.textID] == current {
 		delete(l.groupByTextID, old.textID)
 	}
-	if g.textID = content.textID(); g.textID != "" && l.groupByTextID[g.textID] == nil {
-		l.groupByTextID[g.textID] = g
+	if current.textID = content.textID(); current.textID != "" && l.groupByTextID[current.textID] == nil {
+		l.groupByTextID[current.textID] = current
 	}
-	if g.isEmpty() {
-		g.remarks = noRemarks
+	if current.isEmpty() {
+		current.remarks = noRemarks
 	}
 
-	l.quarantinedCount += len(g.quarantine) - len(old.quarantine)
-	l.repeatedCount += len(g.repeated) - len(old.repeated)
-	l.warningCount += len(g.warnings) - len(old.warnings)
-	l.foreignCount += g.foreign - old.foreign
-	l.noteQuarantine(g)
-	if len(g.resources)+len(g.quarantine)+len(g.warnings)+len(g.excluded)+g.foreign > 0 {
-		l.groups[g.name] = g
+	l.quarantinedCount += len(current.quarantine) - len(old.quarantine)
+	l.repeatedCount += len(current.repeated) - len(old.repeated)
+	l.warningCount += len(current.warnings) - len(old.warnings)
+	l.foreignCount += current.foreign - old.foreign
+	l.noteQuarantine(current)
+	if len(current.resources)+len(current.quarantine)+len(current.warnings)+len(current.excluded)+current.foreign > 0 {
+		l.groups[current.name] = current
 	} else {
-		delete(l.groups, g.name)
+		delete(l.groups, current.name)
 	}
 	reasonOf := func(q Quarantined) any { return [2]any{q.Key(), q.Reason} }
-	change.quarantined = append(change.quarantined, missingFrom(old.quarantine, g.quarantine, reasonOf)...)
-	change.recovered = append(change.recovered, missingFrom(g.quarantine, old.quarantine, Quarantined.id)...)
-	change.warnings = append(change.warnings, missingFrom(old.warnings, g.warnings, func(w string) string { return w })...)
-	for _, r := range missingFrom(old.repeated, g.repeated, (*resource.Resource).Key) {
-		first, _ := find(g.resources, r.Key())
+	change.quarantined = append(change.quarantined, missingFrom(old.quarantine, current.quarantine, reasonOf)...)
+	change.recovered = append(change.recovered, missingFrom(current.quarantine, old.quarantine, Quarantined.id)...)
+	change.warnings = append(change.warnings,
+		missingFrom(old.warnings, current.warnings, func(w string) string { return w })...)
+	for _, r := range missingFrom(old.repeated, current.repeated, (*resource.Resource).Key) {
+		first, _ := find(current.resources, r.Key())
 		change.conflicts = append(change.conflicts, conflict(r.Key(), first, r))
 	}
-	return g
+	return current
 }
 
 // split orders resources by key, and separates repeated keys from the first resource of each key.
@@ -303,7 +305,7 @@ func (l *ledger) updateWinners(
 	return resources
 }
 
-// addCandidate makes r the candidate of g for its key, and returns it.
+// addCandidate makes object the candidate of group for its key, and returns it.
 func (l *ledger) addCandidate(group *group, object *resource.Resource, before *previousStates) *resource.Resource {
 	key := object.Key()
 	winner, isTaken := l.winners[key]
@@ -332,7 +334,7 @@ func ordered[T any](isBefore func(a, b T) bool) *btree.BTreeG[T] {
 	return btree.NewBTreeGOptions(isBefore, btree.Options{NoLocks: true, Degree: 4}) // most sets have two elements
 }
 
-// removeCandidate removes the candidate of g for key.
+// removeCandidate removes the candidate of group for key.
 func (l *ledger) removeCandidate(group *group, key resource.Key, before *previousStates) {
 	candidates, contended := l.contenders[key]
 	before.noteWinner(key, l.winners[key], contended)
@@ -477,12 +479,13 @@ func differs(a, b *resource.Resource) bool {
 	return a != b && (!resource.Equal(a, b) || !resource.SameOrigin(a, b))
 }
 
-func find(rs []*resource.Resource, key resource.Key) (*resource.Resource, bool) {
-	i, ok := slices.BinarySearchFunc(rs, key, func(r *resource.Resource, k resource.Key) int { return r.Key().Compare(k) })
+func find(objects []*resource.Resource, key resource.Key) (*resource.Resource, bool) {
+	i, ok := slices.BinarySearchFunc(objects, key,
+		func(r *resource.Resource, k resource.Key) int { return r.Key().Compare(k) })
 	if !ok {
 		return nil, false
 	}
-	return rs[i], true
+	return objects[i], true
 }
 
 // conflict returns the conflict of resources with one key.

@@ -96,7 +96,7 @@ func (l *ledger) replaceRejects(current *group, rejects []Reject) {
 	}
 }
 
-// releaseLastGood removes the last good versions that g keeps for its rejects, before g gets other rejects.
+// releaseLastGood removes the last good versions that group keeps for its rejects, before group gets other rejects.
 func (l *ledger) releaseLastGood(group *group, before *previousStates) {
 	for key := range group.lastGood {
 		before.noteWinner(key, l.winners[key], false)
@@ -245,18 +245,20 @@ func quarantinedRejects(content admitted, quarantineds []Quarantined, now time.T
 			firstTimes[q.Key()] = q.Since
 		}
 	}
-	qs := make([]Quarantined, 0, len(content.Rejects))
-	for _, r := range content.Rejects {
+	list := make([]Quarantined, 0, len(content.Rejects))
+	for _, reject := range content.Rejects {
 		quarantined := Quarantined{
-			Ref: resource.Ref(r.Key), Group: content.Group, Place: r.Origin.Place, Reason: r.Err.Error(), Since: now,
-			foreign: r.Foreign, derives: r.Derives, LastGoodServes: r.LastGood, mayRestrict: r.MayRestrict && !r.isIdentified(),
+			Ref: resource.Ref(reject.Key), Group: content.Group, Place: reject.Origin.Place, Reason: reject.Err.Error(),
+			Since:   now,
+			foreign: reject.Foreign, derives: reject.Derives, LastGoodServes: reject.LastGood,
+			mayRestrict: reject.MayRestrict && !reject.isIdentified(),
 		}
-		if t, ok := firstTimes[r.Key]; ok {
+		if t, ok := firstTimes[reject.Key]; ok {
 			quarantined.Since = t
 		}
-		qs = append(qs, quarantined)
+		list = append(list, quarantined)
 	}
-	return qs
+	return list
 }
 
 // maxKeptNames is the number of named objects that a reject keeps in force.
@@ -269,8 +271,8 @@ func (l *ledger) fillServing(quarantineds []Quarantined) {
 	var byName map[resource.Key]keptNames
 	for i := range quarantineds {
 		quarantined := &quarantineds[i]
-		if keptList := l.groups[quarantined.Group]; keptList != group {
-			group, byName = keptList, nil
+		if next := l.groups[quarantined.Group]; next != group {
+			group, byName = next, nil
 		}
 		reject := Reject{Key: quarantined.Key()}
 		switch {
@@ -307,12 +309,12 @@ func (g *group) uncertainKept() (uncertain keptNames, byName map[resource.Key]ke
 	}
 	slices.SortFunc(keys, resource.Key.Compare)
 	byName = make(map[resource.Key]keptNames)
-	enter := func(names keptNames, key resource.Key) keptNames {
-		if len(names.names) == maxKeptNames {
-			names.unlisted++
-			return names
+	enter := func(shown keptNames, key resource.Key) keptNames {
+		if len(shown.names) == maxKeptNames {
+			shown.unlisted++
+			return shown
 		}
-		return keptNames{append(names.names, key.String()), names.unlisted}
+		return keptNames{append(shown.names, key.String()), shown.unlisted}
 	}
 	for _, key := range keys {
 		uncertain = enter(uncertain, key)
@@ -330,10 +332,10 @@ func (l *ledger) whyKept(key resource.Key) (quarantineds []Quarantined) {
 	if !candidate.isLastGood || candidate.group.lastGood[key] {
 		return nil
 	}
-	for _, q := range candidate.group.quarantine {
-		r := Reject{Key: q.Key(), Foreign: q.foreign}
-		if r.hasNoName() || !r.isIdentified() && withoutKind(q.Key()) == withoutKind(key) {
-			if quarantineds = append(quarantineds, q); len(quarantineds) == enough {
+	for _, quarantined := range candidate.group.quarantine {
+		r := Reject{Key: quarantined.Key(), Foreign: quarantined.foreign}
+		if r.hasNoName() || !r.isIdentified() && withoutKind(quarantined.Key()) == withoutKind(key) {
+			if quarantineds = append(quarantineds, quarantined); len(quarantineds) == enough {
 				break
 			}
 		}

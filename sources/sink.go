@@ -273,22 +273,23 @@ func (s *sink) admitGroup(
 		verdicts[i] = s.judge(object, &before, rules)
 	})
 
-	a := admitted{Content: content}
-	a.Resources = make([]*resource.Resource, 0, len(verdicts))
-	a.Rejects = nil
+	admitted := admitted{Content: content}
+	admitted.Resources = make([]*resource.Resource, 0, len(verdicts))
+	admitted.Rejects = nil
 	for _, reject := range content.Rejects {
 		key, isTaken := rules.transform.Key(reject.Key)
 		reject.Key = key
 		reject.MayRestrict = reject.MayRestrict || reject.Unread && (before.name == "" || before.neverValid > 0)
 		if isTaken || !reject.isIdentified() { // an unidentified one may be an object that is taken
-			a.Rejects = append(a.Rejects, reject)
+			admitted.Rejects = append(admitted.Rejects, reject)
 		}
 	}
-	a.Warnings = slices.Clip(content.Warnings)
+	admitted.Warnings = slices.Clip(content.Warnings)
 	for i, verdict := range verdicts {
 		if verdict.resource == nil {
 			excluded := content.Resources[i]
-			a.excluded = append(a.excluded, Excluded{Source: s.source, Key: excluded.Key(), Place: excluded.Origin().Place})
+			admitted.excluded = append(admitted.excluded,
+				Excluded{Source: s.source, Key: excluded.Key(), Place: excluded.Origin().Place})
 			continue
 		}
 		key := verdict.resource.Key()
@@ -300,24 +301,24 @@ func (s *sink) admitGroup(
 			if faults := resource.ErrorsIn(verdict.err); len(faults) > 0 {
 				origin.Place = faults[0].Origin.Place // which may know the line of the field
 			}
-			a.Rejects = append(a.Rejects, Reject{Key: key, Origin: origin, Err: verdict.err})
+			admitted.Rejects = append(admitted.Rejects, Reject{Key: key, Origin: origin, Err: verdict.err})
 			continue
 		}
-		a.Resources = append(a.Resources, verdict.resource)
+		admitted.Resources = append(admitted.Resources, verdict.resource)
 		if len(verdict.warnings) > 0 {
-			if a.warned == nil {
-				a.warned = make(map[resource.Key][]string)
+			if admitted.warned == nil {
+				admitted.warned = make(map[resource.Key][]string)
 			}
-			if _, repeated := a.warned[key]; !repeated { // the first is the one in force
-				a.warned[key] = verdict.warnings
+			if _, repeated := admitted.warned[key]; !repeated { // the first is the one in force
+				admitted.warned[key] = verdict.warnings
 			}
-			a.Warnings = append(a.Warnings, verdict.warnings...)
+			admitted.Warnings = append(admitted.Warnings, verdict.warnings...)
 		}
 	}
-	if print := a.fingerprint(rules); print != *noPrint {
-		a.print = &print
+	if print := admitted.fingerprint(rules); print != *noPrint {
+		admitted.print = &print
 	}
-	return a
+	return admitted
 }
 
 // commit updates the ledger and the table.
@@ -346,10 +347,10 @@ func (s *sink) commit(contents []admitted) change {
 }
 
 // apply changes the table as the guard says. The caller holds mu.
-func (s *sink) apply(moment guard.Moment, c guard.Change) ([]memstore.Change, []guard.Event) {
+func (s *sink) apply(moment guard.Moment, change guard.Change) ([]memstore.Change, []guard.Event) {
 	// While the table changes, objects are invalid that were so before or are so afterwards.
 	s.table.SetInvalid(append(s.unenforced(), moment.Served.Invalid()...))
-	changes, _ := s.table.Apply(c.Puts, c.Deletes)
+	changes, _ := s.table.Apply(change.Puts, change.Deletes)
 	s.updateInvalid()
 	if len(changes) > 0 {
 		s.lastChange = moment.Now
@@ -411,10 +412,10 @@ func (s *sink) release(hold, caller string) (objects, endpoints int, err error) 
 
 // logHolds logs beginnings and ends of holds.
 func (s *sink) logHolds(events []guard.Event) {
-	for _, e := range events {
-		e.Log(s.log)
-		if !e.Resumed {
-			s.onEvent(map[bool]string{true: EventHeld, false: EventHoldEnded}[e.Began], e.String())
+	for _, event := range events {
+		event.Log(s.log)
+		if !event.Resumed {
+			s.onEvent(map[bool]string{true: EventHeld, false: EventHoldEnded}[event.Began], event.String())
 		}
 	}
 }
@@ -521,14 +522,14 @@ func (s *sink) fillStatus(status *Status, lists bool) {
 	}
 }
 
-// inParallel calls f for 0 … n-1, on all processors if n is large.
-func inParallel(n int, call func(i int)) {
+// inParallel calls work for 0 … n-1, on all processors if n is large.
+func inParallel(n int, work func(i int)) {
 	const worth = 64
 	processors := runtime.GOMAXPROCS(0)
 	if n < worth {
 		processors = 1
 	}
-	worker.Each(n, processors, call)
+	worker.Each(n, processors, work)
 }
 
 // isAllInvalid reports whether the source has objects, but no valid, excluded, kept or held one. If all objects are

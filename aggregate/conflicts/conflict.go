@@ -62,19 +62,19 @@ type Conflict struct {
 type Ref = resource.Ref
 
 // conflictOf returns the conflict between claimants of one subject, or false if there is none.
-func conflictOf(c claim, claimants []*claimant) (Conflict, bool) {
+func conflictOf(claim claim, claimants []*claimant) (Conflict, bool) {
 	claimants = slices.SortedFunc(slices.Values(claimants), byAge)
 	_, forWorkloads := workloadRules[claimants[0].res.Key().Kind]
 	if forWorkloads {
-		c.host = ""
+		claim.host = ""
 	}
 	switch {
-	case c.rule == ServiceEntryShape:
+	case claim.rule == ServiceEntryShape:
 		claimants = unjoinable(claimants)
 	case forWorkloads:
 		claimants = readTogether(claimants)
-	case c.rule == DestinationRuleNamespace: // they are in one namespace
-	case c.rule == DestinationRuleHost:
+	case claim.rule == DestinationRuleNamespace: // they are in one namespace
+	case claim.rule == DestinationRuleHost:
 		if sameNamespace(claimants) { // see DestinationRuleNamespace
 			return Conflict{}, false
 		}
@@ -85,7 +85,9 @@ func conflictOf(c claim, claimants []*claimant) (Conflict, bool) {
 	if len(claimants) < 2 {
 		return Conflict{}, false
 	}
-	conflict := Conflict{Rule: c.rule, Host: c.host, Subject: c.subject, Message: message(c.rule, claimants)}
+	conflict := Conflict{
+		Rule: claim.rule, Host: claim.host, Subject: claim.subject, Message: message(claim.rule, claimants),
+	}
 	for _, claimant := range claimants {
 		conflict.Objects = append(conflict.Objects, Ref(claimant.res.Key()))
 	}

@@ -26,7 +26,7 @@ type place struct {
 	host string
 }
 
-// placesOf returns where r competes, each place once; none if there is no r.
+// placesOf returns where object competes, each place once; none if there is no r.
 func placesOf(object *resource.Resource) (places []place) {
 	if object == nil {
 		return nil

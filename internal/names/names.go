@@ -71,7 +71,7 @@ func Label(name, original string) string {
 	return Hashed(Clean(name), original, MaxLabel)
 }
 
-// Fit cuts s to n characters. A hash of whole keeps cut names unique.
+// Fit cuts text to n characters. A hash of whole keeps cut names unique.
 func Fit(text, original string, n int) string {
 	if len(text) <= n {
 		return text
@@ -79,7 +79,7 @@ func Fit(text, original string, n int) string {
 	return Hashed(text, original, n)
 }
 
-// Hashed appends a hash of whole to s, within n characters.
+// Hashed appends a hash of whole to text, within n characters.
 func Hashed(text, original string, n int) string {
 	hash := Hash(original)
 	text = strings.TrimRight(text[:min(len(text), n-len(hash)-1)], "-._")
@@ -129,19 +129,20 @@ func IsHost(s string) bool {
 	return !slices.ContainsFunc(labels, func(l string) bool { return !IsDNSLabel(l) })
 }
 
-// IsLabelText reports whether s may be a label's value, or the name in its key.
+// IsLabelText reports whether text may be a label's value, or the name in its key.
 func IsLabelText(text string) bool {
-	for i, c := range []byte(text) {
+	for i, character := range []byte(text) {
 		inner := i > 0 && i < len(text)-1
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
-			inner && (c == '-' || c == '_' || c == '.')) {
+		if !(character >= 'a' && character <= 'z' || character >= 'A' && character <= 'Z' ||
+			character >= '0' && character <= '9' ||
+			inner && (character == '-' || character == '_' || character == '.')) {
 			return false
 		}
 	}
 	return text != "" && len(text) <= MaxLabel
 }
 
-// IsLabelKey reports whether s may be the key of a label.
+// IsLabelKey reports whether text may be the key of a label.
 func IsLabelKey(text string) bool {
 	if prefix, name, ok := strings.Cut(text, "/"); ok {
 		return len(prefix) <= MaxName && !slices.ContainsFunc(strings.Split(prefix, "."),

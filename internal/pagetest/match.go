@@ -43,15 +43,16 @@ func compare(shown []string, printed string) string {
 		return ""
 	}
 	var builder strings.Builder
-	at := 0
-	for at < len(want) && at < len(lines) && strings.TrimSpace(want[at]) != elided && same(want[at], lines[at]) {
-		_, _ = fmt.Fprintf(&builder, "    %s\n", lines[at])
-		at++
+	position := 0
+	for position < len(want) && position < len(lines) && strings.TrimSpace(want[position]) != elided &&
+		same(want[position], lines[position]) {
+		_, _ = fmt.Fprintf(&builder, "    %s\n", lines[position])
+		position++
 	}
-	for _, line := range want[at:] {
+	for _, line := range want[position:] {
 		_, _ = fmt.Fprintf(&builder, "  - %s\n", line)
 	}
-	for _, line := range lines[at:] {
+	for _, line := range lines[position:] {
 		_, _ = fmt.Fprintf(&builder, "  + %s\n", line)
 	}
 	return builder.String()

@@ -117,11 +117,11 @@ func ask(ctx context.Context, timeout time.Duration, alive map[string]func(conte
 	owed := maps.Clone(alive)
 	for len(owed) > 0 {
 		select {
-		case a := <-answers:
-			if a.err != nil {
+		case received := <-answers:
+			if received.err != nil {
 				return slices.Sorted(maps.Keys(owed))
 			}
-			delete(owed, a.part)
+			delete(owed, received.part)
 		case <-ctx.Done():
 			return slices.Sorted(maps.Keys(owed))
 		}

@@ -54,7 +54,8 @@ type Origin struct {
 // ErrNoFile says that the configuration has no file to reload.
 var ErrNoFile = errors.New("the configuration is that of the command line; there is no file to read again")
 
-func newReloader(cfg *config.Config, from Origin, manager *process.Manager, sources *sourceSet, clientGuard *access.Guard,
+func newReloader(cfg *config.Config, from Origin, manager *process.Manager, sources *sourceSet,
+	clientGuard *access.Guard,
 	log *slog.Logger, metrics prometheus.Registerer,
 ) *reloader {
 	reloader := &reloader{
@@ -178,15 +179,17 @@ func needRestart(from, to *config.Config) []string {
 }
 
 // differing formats each setting that passes filter and differs; format gets both values as JSON.
-func differing(from, to *config.Config, filter func(key string) bool, format func(key string, old, value []byte) string) (texts []string) {
-	a, b := reflect.ValueOf(*from), reflect.ValueOf(*to)
-	for i := range a.NumField() {
-		key, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
+func differing(
+	from, to *config.Config, filter func(key string) bool, format func(key string, old, value []byte) string,
+) (texts []string) {
+	first, second := reflect.ValueOf(*from), reflect.ValueOf(*to)
+	for i := range first.NumField() {
+		key, _, _ := strings.Cut(first.Type().Field(i).Tag.Get("json"), ",")
 		if key == "-" || !filter(key) { // "-" marks a field that is not a setting
 			continue
 		}
-		old, err := json.Marshal(a.Field(i).Interface())
-		value, err2 := json.Marshal(b.Field(i).Interface())
+		old, err := json.Marshal(first.Field(i).Interface())
+		value, err2 := json.Marshal(second.Field(i).Interface())
 		if err != nil || err2 != nil || !bytes.Equal(old, value) {
 			texts = append(texts, format(key, old, value))
 		}

@@ -284,12 +284,16 @@ func Reader(s config.Source) (sources.Source, error) {
 }
 
 // newSource makes a source of its configuration for this program. addresses may be nil.
-func newSource(s config.Source, hops *mcp.Hops, metrics prometheus.Registerer, addresses *vip.Table) (sources.Source, error) {
-	parts := config.Parts{Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"source": s.Name}, metrics), Hops: hops}
+func newSource(
+	source config.Source, hops *mcp.Hops, metrics prometheus.Registerer, addresses *vip.Table,
+) (sources.Source, error) {
+	parts := config.Parts{
+		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"source": source.Name}, metrics), Hops: hops,
+	}
 	if addresses != nil {
 		parts.VIPs = addresses
 	}
-	return s.New(parts)
+	return source.New(parts)
 }
 
 // upstreams returns the state of this program as a client of other servers, in the form of CSDS.

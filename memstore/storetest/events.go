@@ -16,12 +16,12 @@ import (
 )
 
 func testEvents(each func(string, func(*testing.T, *subject))) {
-	each("HasStarted tells that Run was called", func(t *testing.T, s *subject) {
-		require.False(t, s.Store.HasStarted())
-		stop := s.run(t)
-		Eventually(t, s.Store.HasStarted, "HasStarted")
+	each("HasStarted tells that Run was called", func(t *testing.T, subject *subject) {
+		require.False(t, subject.Store.HasStarted())
+		stop := subject.run(t)
+		Eventually(t, subject.Store.HasStarted, "HasStarted")
 		stop() // returns only if Run does
-		require.True(t, s.Store.HasStarted())
+		require.True(t, subject.Store.HasStarted())
 	})
 
 	each("HasSynced waits for the handlers to be told of everything", func(t *testing.T, s *subject) {

@@ -96,9 +96,11 @@ func (p *place) filtered(format string) error {
 
 // stateOf returns the state of a source or store after err, and its message.
 func (p *place) stateOf(err error) sources.Health {
-	h := sources.Health{State: dial.Classify(err).State(), Message: fmt.Sprintf("%s: read %s: %v", p.shown, p.prefix, err)}
-	if h.State == sources.Denied {
-		h.Message += fmt.Sprintf(`; it needs key_prefix "%s" { policy = "read" }`, p.prefix)
+	health := sources.Health{
+		State: dial.Classify(err).State(), Message: fmt.Sprintf("%s: read %s: %v", p.shown, p.prefix, err),
 	}
-	return h
+	if health.State == sources.Denied {
+		health.Message += fmt.Sprintf(`; it needs key_prefix "%s" { policy = "read" }`, p.prefix)
+	}
+	return health
 }

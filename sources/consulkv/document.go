@@ -20,7 +20,7 @@ func (p *place) keyOf(key resource.Key) (string, error) {
 	return p.prefix + path.Join(schema.Plural, key.Namespace, key.Name), nil
 }
 
-// replace returns the value of a key with the object r instead of the one with that key, or appended. Without r, it
+// replace returns the value of a key with object instead of the one with that key, or appended. Without object, it
 // deletes the object, and returns nil if no document remains. All other documents keep every byte.
 func (p *place) replace(kvKey string, value []byte, key resource.Key, object *resource.Resource) ([]byte, error) {
 	docs := resource.Decode(kvKey, value, p.decode)
@@ -78,18 +78,20 @@ func (p *place) find(kvKey string, value []byte, key resource.Key) (parts [][]by
 	return parts, index, nil
 }
 
-// verified returns the new value if it has r, or no object, instead of the first object with key, and all others
+// verified returns the new value if it has object, or no object, instead of the first object with key, and all others
 // unchanged: a value that was split at the wrong place is not written.
-func (p *place) verified(kvKey string, before, after []byte, key resource.Key, r *resource.Resource) ([]byte, error) {
+func (p *place) verified(
+	kvKey string, before, after []byte, key resource.Key, object *resource.Resource,
+) ([]byte, error) {
 	_, others := p.look(kvKey, before, key)
 	decoded, rest := p.look(kvKey, after, key)
-	if r == nil && decoded != nil { // the next object with that key counts now
+	if object == nil && decoded != nil { // the next object with that key counts now
 		if i := slices.Index(others, decoded.Version()); i >= 0 {
 			others = slices.Delete(others, i, i+1)
-			r = decoded
+			object = decoded
 		}
 	}
-	if !resource.Equal(r, decoded) || !slices.Equal(others, rest) {
+	if !resource.Equal(object, decoded) || !slices.Equal(others, rest) {
 		return nil, fmt.Errorf("key %s cannot be changed in part; write it anew", kvKey)
 	}
 	return after, nil

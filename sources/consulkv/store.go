@@ -126,7 +126,7 @@ func (s *Store) Rejects() (rejects []sources.Reject) {
 // Version returns the version of an object, for Update and Delete; empty without one.
 func (s *Store) Version(key resource.Key) string { return s.entries[s.keyWith(key)].version }
 
-// Create adds r, and fails with ErrExists if its key is taken. It returns the version stored.
+// Create adds object, and fails with ErrExists if its key is taken. It returns the version stored.
 func (s *Store) Create(object *resource.Resource) (string, error) {
 	return s.change("create", object.Key(), func(old *resource.Resource, _ string) (*resource.Resource, error) {
 		if old != nil {

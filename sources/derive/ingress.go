@@ -98,8 +98,8 @@ func oneLabel(host string, routes []*networking.HTTPRoute) {
 
 // ingressRoutes converts the paths of a rule. A path with an unknown backend answers 500.
 func (n node) ingressRoutes() (routes []*networking.HTTPRoute) {
-	for _, p := range n.get("http").list("paths") {
-		service := p.get("backend").get("service")
+	for _, path := range n.get("http").list("paths") {
+		service := path.get("backend").get("service")
 		name, port := service.text("name"), service.get("port")
 		number := port.number("number", 0)
 		if known := n.find("Service", n.Namespace, name); number == 0 && known != nil {
@@ -115,10 +115,10 @@ func (n node) ingressRoutes() (routes []*networking.HTTPRoute) {
 		}
 		route := &networking.HTTPRoute{Route: []*networking.HTTPRouteDestination{{Destination: destination, Weight: 100}}}
 		if number == 0 {
-			p.get("backend").reportUnserved("it is no Service, or its port is not known: requests of the path get 500")
+			path.get("backend").reportUnserved("it is no Service, or its port is not known: requests of the path get 500")
 			route = refusedRoute(route)
 		}
-		if uri := p.ingressPath(); uri != nil {
+		if uri := path.ingressPath(); uri != nil {
 			route.Match = []*networking.HTTPMatchRequest{{Uri: uri}}
 		}
 		routes = append(routes, route)

@@ -185,13 +185,13 @@ func (o *object) prune(path string, value, shape any) {
 			}
 		}
 	}
-	switch v := value.(type) {
+	switch typed := value.(type) {
 	case string:
 		ok = ok || shape == "text"
 	case bool:
 		ok = ok || shape == "flag"
 	case int64:
-		ok = ok || shape == "number" && v >= 0 && v <= math.MaxInt32
+		ok = ok || shape == "number" && typed >= 0 && typed <= math.MaxInt32
 	}
 	if !ok {
 		o.wrong = cmp.Or(o.wrong, fmt.Errorf("%s: it is no %s", path, want))

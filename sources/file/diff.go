@@ -92,7 +92,7 @@ func inOrder(paths []string) []string {
 	return slices.Compact(paths)
 }
 
-// isCovered reports whether paths has p or a directory above it.
+// isCovered reports whether paths has filePath or a directory above it.
 func isCovered[V any](paths map[string]V, filePath string) bool {
 	for len(paths) > 0 {
 		if _, ok := paths[filePath]; ok {

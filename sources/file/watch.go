@@ -281,13 +281,13 @@ func (w *watcher) drop(real string) {
 func (w *watcher) updateTarget(real string, change func(*target)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t := w.targets[real]
-	if t == nil {
-		t = &target{names: make(map[string][]string)}
-		w.targets[real] = t
+	watched := w.targets[real]
+	if watched == nil {
+		watched = &target{names: make(map[string][]string)}
+		w.targets[real] = watched
 	}
-	change(t)
-	if len(t.directories)+len(t.names) == 0 {
+	change(watched)
+	if len(watched.directories)+len(watched.names) == 0 {
 		delete(w.targets, real)
 	}
 }

@@ -36,21 +36,23 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		return fmt.Errorf("register the metrics: %w", err)
 	}
 	defer stop()
-	r := &run{Source: s, sink: sink, wakeup: registry.NewWakeup(), state: newState(s.mapper, s.settings), down: errNotYet}
+	run := &run{
+		Source: s, sink: sink, wakeup: registry.NewWakeup(), state: newState(s.mapper, s.settings), down: errNotYet,
+	}
 	registry.Restore(sink, func(group string, published []*resource.Resource) {
-		r.state.restore(group, published, s.settings)
+		run.state.restore(group, published, s.settings)
 	})
-	r.state.Resume(sink, time.Now())
+	run.state.Resume(sink, time.Now())
 	workers, ctx := worker.New(ctx)
 	defer workers.Stop()
 	workers.Go(func() {
 		workers.Fail(s.watcher.Watch(ctx, client.Watched{
 			Groups: s.settings.Groups, Selects: func(_, service string) bool { return s.settings.selects(service) },
-			Skipped:  r.skipped,
+			Skipped:  run.skipped,
 			Interval: s.settings.Interval, Resync: s.settings.Resync,
-		}, r))
+		}, run))
 	})
-	registry.Publish(ctx, r.sink, r.wakeup, r.settings.Delay, r.gather)
+	registry.Publish(ctx, run.sink, run.wakeup, run.settings.Delay, run.gather)
 	return workers.Wait()
 }
 

@@ -54,10 +54,10 @@ type service struct {
 }
 
 // newState returns an empty state.
-func newState(m *mapping.Mapper, s Settings) *state {
+func newState(m *mapping.Mapper, settings Settings) *state {
 	created := &state{mapper: m, groups: map[string]*group{}, services: map[key]*service{}}
-	created.Machine = registry.NewMachine(m, func(mapping.ID) time.Duration { return s.KeepEmpty }, nil)
-	for _, name := range s.Groups {
+	created.Machine = registry.NewMachine(m, func(mapping.ID) time.Duration { return settings.KeepEmpty }, nil)
+	for _, name := range settings.Groups {
 		created.groups[name] = &group{}
 	}
 	return created

@@ -125,13 +125,14 @@ func ServiceEntry(host string, port uint32, name, protocol string, endpoints []E
 		Hosts: []string{host}, Location: networking.ServiceEntry_MESH_INTERNAL, Resolution: networking.ServiceEntry_STATIC,
 		Ports: []*networking.ServicePort{{Number: port, Name: name, Protocol: protocol}},
 	}
-	for _, e := range endpoints {
+	for _, endpoint := range endpoints {
 		serviceEntry.Endpoints = append(serviceEntry.Endpoints, &networking.WorkloadEntry{
-			Address: e.Address, Ports: map[string]uint32{name: e.Port}, Weight: e.Weight, Labels: maps.Clone(e.Labels),
-			Locality:       e.Locality,
-			ServiceAccount: e.ServiceAccount,
+			Address: endpoint.Address, Ports: map[string]uint32{name: endpoint.Port}, Weight: endpoint.Weight,
+			Labels:         maps.Clone(endpoint.Labels),
+			Locality:       endpoint.Locality,
+			ServiceAccount: endpoint.ServiceAccount,
 		})
-		if Named(e.Address) { // DNS takes IP addresses too
+		if Named(endpoint.Address) { // DNS takes IP addresses too
 			serviceEntry.Resolution = networking.ServiceEntry_DNS
 		}
 	}
@@ -153,15 +154,16 @@ func Address(vips VIPs, selection, host, place string, hostless bool) (addresses
 // ReadEntry returns the endpoints, in order, and the port of a ServiceEntry with one port.
 func ReadEntry(r *resource.Resource) (endpoints []Endpoint, port Port, ok bool) {
 	spec, err := r.Spec()
-	se, ok := spec.(*networking.ServiceEntry)
-	if err != nil || !ok || len(se.Ports) != 1 {
+	serviceEntry, ok := spec.(*networking.ServiceEntry)
+	if err != nil || !ok || len(serviceEntry.Ports) != 1 {
 		return nil, Port{}, false
 	}
-	for _, e := range se.Endpoints {
+	for _, e := range serviceEntry.Endpoints {
 		endpoints = append(endpoints, Endpoint{
-			Address: e.Address, Port: e.Ports[se.Ports[0].Name], Weight: e.Weight, Labels: e.Labels, Locality: e.Locality,
+			Address: e.Address, Port: e.Ports[serviceEntry.Ports[0].Name], Weight: e.Weight, Labels: e.Labels,
+			Locality:       e.Locality,
 			ServiceAccount: e.ServiceAccount,
 		})
 	}
-	return endpoints, Port{se.Ports[0].Number, se.Ports[0].Protocol}, true
+	return endpoints, Port{serviceEntry.Ports[0].Number, serviceEntry.Ports[0].Protocol}, true
 }

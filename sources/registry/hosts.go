@@ -75,10 +75,10 @@ func (n Naming[ID]) name(id ID, toHash string) Name {
 			object = append(object, dashes)
 		}
 	}
-	host := placeholder.ReplaceAllStringFunc(n.Template, func(p string) string {
-		begin := strings.IndexByte(p, '{')
-		if value := values[p[begin:]]; value != "" {
-			return p[:begin] + value
+	host := placeholder.ReplaceAllStringFunc(n.Template, func(pattern string) string {
+		begin := strings.IndexByte(pattern, '{')
+		if value := values[pattern[begin:]]; value != "" {
+			return pattern[:begin] + value
 		}
 		return ""
 	})
@@ -159,13 +159,15 @@ func (h Hosts[ID]) Entry(service Service[ID], annotations map[string]string) (
 		annotations[p.Annotation] = p.Text
 	}
 	maps.DeleteFunc(annotations, func(key, value string) bool { return key == "" || value == "" })
-	se := ServiceEntry(service.Name.Host, service.Port.Number, service.Port.Name(), string(parsed), service.Endpoints)
-	se.Addresses, warnings = Address(h.vips, h.VIPs, service.Name.Host, place, !parsed.IsHTTP() && !parsed.IsTLS())
+	serviceEntry := ServiceEntry(service.Name.Host, service.Port.Number, service.Port.Name(), string(parsed),
+		service.Endpoints)
+	serviceEntry.Addresses, warnings = Address(h.vips, h.VIPs, service.Name.Host, place,
+		!parsed.IsHTTP() && !parsed.IsTLS())
 	object, err = resource.New(resource.Meta{
 		Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: h.Namespace, Name: service.Name.Object},
 		Annotations: annotations,
 		Origin:      resource.Origin{Place: strings.ToValidUTF8(place, "?")},
-	}, se)
+	}, serviceEntry)
 	if err != nil {
 		return nil, warnings, fmt.Errorf("%s: %w", place, err)
 	}

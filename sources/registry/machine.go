@@ -22,10 +22,11 @@ type Offer[ID comparable] struct {
 	Protocol string // Istio's
 }
 
-func (o Offer[ID]) same(p Offer[ID]) bool {
-	return o.ID == p.ID && o.Owner == p.Owner && o.State == p.State && o.Why == p.Why && o.Port == p.Port &&
-		o.Protocol == p.Protocol &&
-		o.Endpoint.Same(p.Endpoint)
+func (o Offer[ID]) same(other Offer[ID]) bool {
+	return o.ID == other.ID && o.Owner == other.Owner && o.State == other.State && o.Why == other.Why &&
+		o.Port == other.Port &&
+		o.Protocol == other.Protocol &&
+		o.Endpoint.Same(other.Endpoint)
 }
 
 // Offers are all that a registry lists for one group.
@@ -142,13 +143,13 @@ func (m *Machine[ID]) Restore(name string, published []*resource.Resource, selec
 func unique(texts []string) []string { return slices.Compact(slices.Sorted(slices.Values(texts))) }
 
 func (m *Machine[ID]) group(name string) *group[ID] {
-	g := m.groups[name]
-	if g == nil {
-		g = &group[ID]{services: map[ID]*service{}}
-		m.groups[name] = g
+	current := m.groups[name]
+	if current == nil {
+		current = &group[ID]{services: map[ID]*service{}}
+		m.groups[name] = current
 	}
 	m.dirty[name] = true
-	return g
+	return current
 }
 
 func (g *group[ID]) service(id ID) *service {
@@ -444,14 +445,16 @@ func (m *Machine[ID]) rename() (groups []string) {
 }
 
 // content returns the content of a group for the sink.
-func (m *Machine[ID]) content(name string, g *group[ID]) sources.Content {
-	c := sources.Content{Group: name, LeftOut: g.left, Warnings: slices.Clone(g.offers.Warnings), Explained: g.explained}
-	ids := slices.SortedFunc(maps.Keys(g.services), ID.Compare)
+func (m *Machine[ID]) content(name string, group *group[ID]) sources.Content {
+	content := sources.Content{
+		Group: name, LeftOut: group.left, Warnings: slices.Clone(group.offers.Warnings), Explained: group.explained,
+	}
+	ids := slices.SortedFunc(maps.Keys(group.services), ID.Compare)
 	for len(ids) > 0 {
 		host, n := m.mapping.Host(ids[0]), 0
 		var services []Service[ID]
 		for ; n < len(ids) && m.mapping.Host(ids[n]) == host; n++ {
-			state := g.services[ids[n]]
+			state := group.services[ids[n]]
 			service := Service[ID]{ID: ids[n], Name: m.names[host], Owners: state.owners, Port: state.port}
 			for _, k := range state.endpoints {
 				service.Endpoints = append(service.Endpoints, k.Value)
@@ -460,12 +463,12 @@ func (m *Machine[ID]) content(name string, g *group[ID]) sources.Content {
 		}
 		ids = ids[n:]
 		rs, warned, err := m.mapping.Entries(services)
-		add(&c, m.mapping.Place(host), warned, err, rs...)
+		add(&content, m.mapping.Place(host), warned, err, rs...)
 	}
-	return tidy(c)
+	return tidy(content)
 }
 
-// Hosts calls f with each service of a group, and with the name of its host.
+// Hosts calls visit with each service of a group, and with the name of its host.
 func (m *Machine[ID]) Hosts(group string, visit func(ID, Name)) {
 	if g := m.groups[group]; g != nil {
 		for id := range g.services {
@@ -514,7 +517,7 @@ func (m *Machine[ID]) HeldServices() (places []string) {
 	return unique(places)
 }
 
-// Endpoints calls f with each endpoint.
+// Endpoints calls visit with each endpoint.
 func (m *Machine[ID]) Endpoints(visit func(ID, Known)) {
 	for _, g := range m.groups {
 		for id, s := range g.services {

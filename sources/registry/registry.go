@@ -51,15 +51,16 @@ func Restore(sink sources.Sink, restore func(group string, published []*resource
 }
 
 // add adds to a group the objects, warnings and error of a service.
-func add(c *sources.Content, place string, warned []string, err error, resources ...*resource.Resource) {
-	c.Warnings = append(c.Warnings, warned...)
+func add(content *sources.Content, place string, warned []string, err error, resources ...*resource.Resource) {
+	content.Warnings = append(content.Warnings, warned...)
 	if err != nil {
-		c.Rejects = append(c.Rejects, sources.Reject{
+		content.Rejects = append(content.Rejects, sources.Reject{
 			Origin: resource.Origin{Place: strings.ToValidUTF8(place, "?")},
 			Err:    err,
 		})
 	}
-	c.Resources = append(c.Resources, slices.DeleteFunc(resources, func(r *resource.Resource) bool { return r == nil })...)
+	content.Resources = append(content.Resources,
+		slices.DeleteFunc(resources, func(r *resource.Resource) bool { return r == nil })...)
 }
 
 // tidy sorts the warnings of a group and removes duplicates.

@@ -108,17 +108,17 @@ func catchesUp(t *testing.T, rig *rig) {
 	require.Zero(t, rig.table.count(rig.Key("plum"), memstore.Updated), "plum did not change")
 }
 
-func sameVersions(t *testing.T, b *rig) {
-	b.Put("apple", 1)
-	b.start()
-	b.awaitSync()
-	first := b.version("apple")
-	b.Put("apple", 2)
-	b.awaitObject("apple", first)
-	b.Put("apple", 1)
-	b.await("apple is as it was", func() bool { return b.version("apple") == first })
-	b.stop() // its leaks must not count for the next source
-	fresh := &rig{Harness: b.Harness, t: t, table: &recorder{}}
+func sameVersions(t *testing.T, setup *rig) {
+	setup.Put("apple", 1)
+	setup.start()
+	setup.awaitSync()
+	first := setup.version("apple")
+	setup.Put("apple", 2)
+	setup.awaitObject("apple", first)
+	setup.Put("apple", 1)
+	setup.await("apple is as it was", func() bool { return setup.version("apple") == first })
+	setup.stop() // its leaks must not count for the next source
+	fresh := &rig{Harness: setup.Harness, t: t, table: &recorder{}}
 	fresh.start()
 	fresh.awaitSync()
 	require.Equal(t, first, fresh.version("apple"), "versions are made of content only")

@@ -103,38 +103,41 @@ func mistake(key, format string, args ...any) error {
 }
 
 // New checks settings. Its errors are of type *Mistake.
-func New(s Settings) (*Rules, error) {
-	identity, err := json.Marshal(s)
+func New(settings Settings) (*Rules, error) {
+	identity, err := json.Marshal(settings)
 	if err != nil {
 		return nil, err
 	}
-	rules := &Rules{identity: string(identity), namespaces: maps.Clone(s.Namespaces), otherNamespaces: s.Namespaces["*"]}
-	if rules.include, err = compileSelectors("include", s.Include); err != nil {
+	rules := &Rules{
+		identity: string(identity), namespaces: maps.Clone(settings.Namespaces), otherNamespaces: settings.Namespaces["*"],
+	}
+	if rules.include, err = compileSelectors("include", settings.Include); err != nil {
 		return nil, err
 	}
-	if rules.exclude, err = compileSelectors("exclude", s.Exclude); err != nil {
+	if rules.exclude, err = compileSelectors("exclude", settings.Exclude); err != nil {
 		return nil, err
 	}
-	for _, from := range slices.Sorted(maps.Keys(s.Namespaces)) {
-		if err := resource.CheckNamespace(s.Namespaces[from]); err != nil {
+	for _, from := range slices.Sorted(maps.Keys(settings.Namespaces)) {
+		if err := resource.CheckNamespace(settings.Namespaces[from]); err != nil {
 			return nil, mistake("namespaces."+from, "%w", err)
 		}
 		if from == "" || from != "*" && strings.Contains(from, "*") {
 			return nil, mistake("namespaces."+from, "want the name of a namespace, or *")
 		}
 	}
-	for i, h := range s.Hosts {
+	for i, h := range settings.Hosts {
 		compiled, err := compileHost(fmt.Sprintf("hosts[%d]", i), h)
 		if err != nil {
 			return nil, err
 		}
 		rules.hosts = append(rules.hosts, compiled)
 	}
-	rules.labels, err = compileChange("labels", s.Labels, resource.CheckLabelKey, resource.CheckLabelValue)
+	rules.labels, err = compileChange("labels", settings.Labels, resource.CheckLabelKey, resource.CheckLabelValue)
 	if err != nil {
 		return nil, err
 	}
-	rules.annotations, err = compileChange("annotations", s.Annotations, resource.CheckAnnotationKey, checkAnnotation)
+	rules.annotations, err = compileChange("annotations", settings.Annotations, resource.CheckAnnotationKey,
+		checkAnnotation)
 	return rules, err
 }
 
@@ -148,23 +151,23 @@ type selector struct {
 func compileSelectors(key string, selectors []Selector) ([]selector, error) {
 	var compiled []selector
 	for i, settings := range selectors {
-		var c selector
+		var next selector
 		for _, name := range settings.Kinds {
 			schema, ok := resource.SchemaByName(name)
 			if !ok {
 				return nil, mistake(fmt.Sprintf("%s[%d].kinds", key, i), "unknown kind %q", name)
 			}
-			c.kinds = append(c.kinds, schema.Kind)
+			next.kinds = append(next.kinds, schema.Kind)
 		}
 		if len(settings.Kinds)+len(settings.Namespaces)+len(settings.Names)+len(settings.Labels)+len(settings.Hosts) == 0 {
 			return nil, mistake(fmt.Sprintf("%s[%d]", key, i),
 				"selects everything; name kinds, namespaces, names, labels or hosts")
 		}
-		c.namespaces, c.names, c.labels = patterns(settings.Namespaces), patterns(settings.Names), settings.Labels
+		next.namespaces, next.names, next.labels = patterns(settings.Namespaces), patterns(settings.Names), settings.Labels
 		for _, h := range settings.Hosts {
-			c.hosts = append(c.hosts, patternOf(strings.ToLower(h)))
+			next.hosts = append(next.hosts, patternOf(strings.ToLower(h)))
 		}
-		compiled = append(compiled, c)
+		compiled = append(compiled, next)
 	}
 	return compiled, nil
 }
@@ -176,24 +179,28 @@ type host struct {
 	rule  string
 }
 
-func compileHost(key string, h Host) (host, error) {
-	if h.Match == "" {
+func compileHost(key string, settings Host) (host, error) {
+	if settings.Match == "" {
 		return host{}, mistake(key+".match", "missing")
 	}
-	if h.To == "" {
+	if settings.To == "" {
 		return host{}, mistake(key+".to", "missing")
 	}
-	c := host{match: patternOf(strings.ToLower(h.Match)), to: h.To, rule: "hosts: " + h.Match + " → " + h.To}
-	if filled := c.fill(make([]string, c.match.stars())); strings.Contains(filled, "{") {
-		return host{}, mistake(key+".to", "want no more than {1} to {%d}, for the * of %s, got %q", c.match.stars(), h.Match,
-			h.To)
+	compiled := host{
+		match: patternOf(strings.ToLower(settings.Match)), to: settings.To,
+		rule: "hosts: " + settings.Match + " → " + settings.To,
 	}
-	if example, _ := c.rename(strings.ReplaceAll(h.Match, "*", "x")); example != "*" {
+	if filled := compiled.fill(make([]string, compiled.match.stars())); strings.Contains(filled, "{") {
+		return host{}, mistake(key+".to", "want no more than {1} to {%d}, for the * of %s, got %q", compiled.match.stars(),
+			settings.Match,
+			settings.To)
+	}
+	if example, _ := compiled.rename(strings.ReplaceAll(settings.Match, "*", "x")); example != "*" {
 		if err := resource.CheckHost(example); err != nil {
-			return host{}, mistake(key+".to", "%q makes no host: %w", h.To, err)
+			return host{}, mistake(key+".to", "%q makes no host: %w", settings.To, err)
 		}
 	}
-	return c, nil
+	return compiled, nil
 }
 
 // rename returns the new name of a host that matches.

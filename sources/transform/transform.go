@@ -117,7 +117,7 @@ type rewriter struct {
 	applied []string
 }
 
-// message rewrites m and all messages in it.
+// message rewrites message and all messages in it.
 func (w *rewriter) message(message protoreflect.Message) {
 	message.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		target, refers := references[field.FullName()]

@@ -102,10 +102,10 @@ const (
 // Run saves the table to a file whenever it has changed, until ctx ends, and then once more. It calls report for each
 // failure.
 func (t *Table) Run(ctx context.Context, path string, report func(error)) {
-	wait := func(d time.Duration) {
+	wait := func(interval time.Duration) {
 		select {
 		case <-ctx.Done():
-		case <-time.After(d):
+		case <-time.After(interval):
 		}
 	}
 	for ctx.Err() == nil {

@@ -87,10 +87,10 @@ func Decode(typeURL string, body *anypb.Any) (*resource.Resource, error) {
 		return nil, errors.New("it contains no resource")
 	}
 	if strings.HasPrefix(innerName(body), "/") {
-		var m mcp.Resource
-		if err := body.UnmarshalTo(&m); err == nil {
-			m.Metadata.Name = istiodNamespace + m.GetMetadata().GetName()
-			if named, err := anypb.New(&m); err == nil {
+		var message mcp.Resource
+		if err := body.UnmarshalTo(&message); err == nil {
+			message.Metadata.Name = istiodNamespace + message.GetMetadata().GetName()
+			if named, err := anypb.New(&message); err == nil {
 				body = named
 			}
 		}
@@ -125,14 +125,14 @@ func subscribedKinds(subscribed []string) ([]kind, error) {
 		return kinds, nil
 	}
 	for _, name := range subscribed {
-		k, err := kindOf(name)
+		named, err := kindOf(name)
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(kinds, func(o kind) bool { return o.schema == k.schema }) {
-			return nil, fmt.Errorf("%q: %s is named twice", name, k.schema.Kind)
+		if slices.ContainsFunc(kinds, func(o kind) bool { return o.schema == named.schema }) {
+			return nil, fmt.Errorf("%q: %s is named twice", name, named.schema.Kind)
 		}
-		kinds = append(kinds, k)
+		kinds = append(kinds, named)
 	}
 	return kinds, nil
 }

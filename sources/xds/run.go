@@ -21,34 +21,36 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		return fmt.Errorf("register the metrics: %w", err)
 	}
 	defer stop()
-	r := &run{
+	run := &run{
 		source: s, node: s.node(""), sink: sink, kinds: s.kinds, revision: s.settings.Revision,
 		hasSeveralServers: len(s.config.Addresses) > 1,
 		types:             make(map[string]*typeState),
 		hops:              s.settings.Hops, looped: make(map[string]bool),
 	}
-	defer r.reportHops(nil)
+	defer run.reportHops(nil)
 	defer s.standing.Store(nil)
 	config := s.config
-	config.NodeIn = r.makeNode
-	config.Hooks = adsc.Hooks{Accept: r.checkHeader, Connected: r.onConnected, Failed: r.onFailed, Response: r.onResponse}
+	config.NodeIn = run.makeNode
+	config.Hooks = adsc.Hooks{
+		Accept: run.checkHeader, Connected: run.onConnected, Failed: run.onFailed, Response: run.onResponse,
+	}
 	config.Hooks.Compared = func(_ string, healed int) { s.healed.Add(float64(healed)) }
 	for _, k := range s.kinds {
 		for _, url := range k.typeURLs {
-			r.types[url] = newTypeState(url, k.schema, r.revision)
+			run.types[url] = newTypeState(url, k.schema, run.revision)
 		}
 	}
-	r.restorePublished()
+	run.restorePublished()
 	for _, k := range s.kinds {
-		r.requested = append(r.requested, k.typeURLs[0])
-		config.Subscriptions = append(config.Subscriptions, r.subscription(k.typeURLs[0]))
+		run.requested = append(run.requested, k.typeURLs[0])
+		config.Subscriptions = append(config.Subscriptions, run.subscription(k.typeURLs[0]))
 	}
 	client, err := adsc.New(config)
 	if err != nil {
 		return err
 	}
-	r.client = client
-	r.publishStanding()
+	run.client = client
+	run.publishStanding()
 	return client.Run(ctx)
 }
 

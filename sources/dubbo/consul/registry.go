@@ -49,14 +49,14 @@ func New(address string, settings consul.Settings, filter Filter) (*Registry, er
 	if err != nil {
 		return nil, err
 	}
-	r := &Registry{filter: filter, listed: map[string]provider.Levels{}}
-	settings.Selects = r.selects
+	dubbo := &Registry{filter: filter, listed: map[string]provider.Levels{}}
+	settings.Selects = dubbo.selects
 	source, err := consul.NewReader(address, settings)
 	if err != nil {
 		return nil, err
 	}
-	r.source = source
-	return r, nil
+	dubbo.source = source
+	return dubbo, nil
 }
 
 // selects reports whether a service is read, and stores its levels.
@@ -169,11 +169,12 @@ func (f *follower) Lost(name string, scopes []mapping.Service) (lost int) {
 			listed[place] = true
 		}
 	}
-	for _, k := range f.before[name] {
-		if k.Interface == name && k.Application != name && f.registry.levelsOf(k.Application)&provider.OfApplications != 0 {
+	for _, instance := range f.before[name] {
+		if instance.Interface == name && instance.Application != name &&
+			f.registry.levelsOf(instance.Application)&provider.OfApplications != 0 {
 			continue
 		}
-		if !listed[placeOf(k.Address, k.Port)] {
+		if !listed[placeOf(instance.Address, instance.Port)] {
 			lost++
 		}
 	}
@@ -218,18 +219,18 @@ func (f *follower) Publish(now consul.Changes) {
 		changed = true
 	}
 	for _, service := range now.Services {
-		of, selected := f.services[service.Name]
+		before, selected := f.services[service.Name]
 		if len(service.Scopes) == 0 && len(service.Rejects) == 0 && !service.Incomplete {
 			delete(f.services, service.Name)
 			changed = changed || selected
 			continue
 		}
-		levels := of | f.registry.levelsOf(service.Name)
+		levels := before | f.registry.levelsOf(service.Name)
 		for _, e := range entries(service.Scopes) {
 			levels |= levelsOf(e.Service.Tags)
 		}
 		f.services[service.Name] = levels
-		changed = changed || !selected || levels != of
+		changed = changed || !selected || levels != before
 	}
 	if changed {
 		f.list()

@@ -43,15 +43,15 @@ func localityOf(instance provider.Provider) string {
 	if parts[0] == "" {
 		parts = []string{instance.Params["region"], instance.Params["zone"]}
 	}
-	var l []string
+	var valid []string
 	for _, part := range parts[:min(3, len(parts))] {
 		// A missing or invalid part ends the locality, as in Istio.
 		if !names.IsLabelText(part) {
 			break
 		}
-		l = append(l, part)
+		valid = append(valid, part)
 	}
-	return strings.Join(l, "/")
+	return strings.Join(valid, "/")
 }
 
 // serviceAccountOf returns the service account that a provider names; it switches mTLS on. The namespace must be that

@@ -38,11 +38,11 @@ func (s Sidecars) validate() error {
 	if !names.IsLabelKey(s.Label) {
 		return fmt.Errorf("sidecars.label: %q cannot be the key of a label", s.Label)
 	}
-	for _, h := range s.Hosts {
-		namespace, host, ok := strings.Cut(h, "/")
+	for _, entry := range s.Hosts {
+		namespace, host, ok := strings.Cut(entry, "/")
 		if wild := namespace == "." || namespace == "*" || namespace == "~"; !ok || !wild && !names.IsDNSLabel(namespace) ||
 			host != "*" && !names.IsHost(strings.TrimPrefix(host, "*.")) {
-			return fmt.Errorf("sidecars.hosts: want namespace/host, such as ./*, got %q", h)
+			return fmt.Errorf("sidecars.hosts: want namespace/host, such as ./*, got %q", entry)
 		}
 	}
 	return nil

@@ -53,13 +53,14 @@ func infoOf(v any) (metadata provider.Metadata, err error) {
 	metadata.Application, metadata.Revision = textOf(info["app"]), textOf(info["revision"])
 	services, _ := info["services"].(map[string]any)
 	for _, key := range slices.Sorted(maps.Keys(services)) {
-		of, _ := services[key].(map[string]any)
+		fields, _ := services[key].(map[string]any)
 		service := provider.Service{
-			Name: textOf(of["name"]), Group: textOf(of["group"]), Version: textOf(of["version"]), Protocol: textOf(of["protocol"]),
-			Path: textOf(of["path"]), Params: map[string]string{},
+			Name: textOf(fields["name"]), Group: textOf(fields["group"]), Version: textOf(fields["version"]),
+			Protocol: textOf(fields["protocol"]),
+			Path:     textOf(fields["path"]), Params: map[string]string{},
 		}
-		service.Port, _ = of["port"].(int)
-		params, _ := of["params"].(map[string]any)
+		service.Port, _ = fields["port"].(int)
+		params, _ := fields["params"].(map[string]any)
 		for k, v := range params {
 			service.Params[k] = textOf(v)
 		}
@@ -131,7 +132,8 @@ func invocation(application, method, types string, arguments ...string) []byte {
 	binary.BigEndian.PutUint16(frame, magic)
 	frame[2] = request
 	binary.BigEndian.PutUint64(frame[4:], requestID)
-	for _, s := range append([]string{"2.0.2", service, "1.0.0", method, types}, arguments...) { // protocol, service, its version, method
+	// protocol, service, its version, method
+	for _, s := range append([]string{"2.0.2", service, "1.0.0", method, types}, arguments...) {
 		frame = appendString(frame, s)
 	}
 	frame = appendMap(frame, [2]string{"path", service}, [2]string{"interface", service}, [2]string{"version", "1.0.0"},

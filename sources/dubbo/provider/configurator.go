@@ -74,12 +74,13 @@ func Configure(providers []Provider, rules []Configurator) []Provider {
 		return providers
 	}
 	forOne := func(c Configurator) string { return strconv.FormatBool(!c.everywhere()) }
-	rules = slices.SortedFunc(slices.Values(rules), func(a, b Configurator) int {
-		return cmp.Or(cmp.Compare(forOne(a), forOne(b)),
-			cmp.Compare(number64(a.Params["priority"]), number64(b.Params["priority"])),
-			cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port),
-			cmp.Compare(milliseconds(a.Params["timestamp"]), milliseconds(b.Params["timestamp"])),
-			cmp.Compare(a.Params["weight"], b.Params["weight"]), cmp.Compare(a.Params["disabled"], b.Params["disabled"]))
+	rules = slices.SortedFunc(slices.Values(rules), func(first, second Configurator) int {
+		return cmp.Or(cmp.Compare(forOne(first), forOne(second)),
+			cmp.Compare(number64(first.Params["priority"]), number64(second.Params["priority"])),
+			cmp.Compare(first.Host, second.Host), cmp.Compare(first.Port, second.Port),
+			cmp.Compare(milliseconds(first.Params["timestamp"]), milliseconds(second.Params["timestamp"])),
+			cmp.Compare(first.Params["weight"], second.Params["weight"]),
+			cmp.Compare(first.Params["disabled"], second.Params["disabled"]))
 	})
 	configured := slices.Clone(providers)
 	for i, provider := range configured {

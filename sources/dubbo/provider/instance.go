@@ -193,11 +193,12 @@ func (i Instance) portOf(protocol string) int {
 // Offers returns the providers of an instance with this metadata (its host, with the ports of the services), and why
 // other services in the metadata cannot be called.
 func (i Instance) Offers(m Metadata) (providers []Provider, unreadable []error) {
-	for _, s := range m.Services {
+	for _, service := range m.Services {
 		provider := Provider{
-			ID: newID(s.Name, s.Group, s.Version), Protocol: s.Protocol, Host: i.Host,
-			Port: cmp.Or(s.Port, i.portOf(s.Protocol), i.Port), Path: cmp.Or(s.Path, s.Name),
-			Application: i.Application, Timestamp: i.Timestamp, Params: s.Params, Unverified: i.Unverified, SwitchedOff: i.Off,
+			ID: newID(service.Name, service.Group, service.Version), Protocol: service.Protocol, Host: i.Host,
+			Port: cmp.Or(service.Port, i.portOf(service.Protocol), i.Port), Path: cmp.Or(service.Path, service.Name),
+			Application: i.Application, Timestamp: i.Timestamp, Params: service.Params, Unverified: i.Unverified,
+			SwitchedOff: i.Off,
 		}
 		switch err := provider.check(); {
 		case internal(provider.Interface):

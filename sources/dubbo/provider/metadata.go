@@ -96,18 +96,18 @@ func ParseMetadata(content []byte) (metadata Metadata, skipped []string, err err
 		return Metadata{}, nil, ErrNoMetadata
 	}
 	metadata = Metadata{Application: document.App, Revision: cmp.Or(document.Revision, document.Version)}
-	var out unreadableServices
+	var unreadable unreadableServices
 	for _, key := range slices.Sorted(maps.Keys(document.Services)) {
 		service, err := parseServiceInfo(key, document.Services[key])
 		if err != nil {
-			out.add(func() string {
+			unreadable.add(func() string {
 				return fmt.Sprintf("service %s%s: %v", Shorten(key), nameOf(document.Services[key]), err)
 			})
 			continue
 		}
 		metadata.Services = append(metadata.Services, service)
 	}
-	return metadata, out.texts(), nil
+	return metadata, unreadable.texts(), nil
 }
 
 func parseServiceInfo(key string, raw json.RawMessage) (service Service, err error) {
@@ -159,10 +159,10 @@ func FromURLs(application string, urls []string) (metadata Metadata, skipped []s
 	var unreadable unreadableServices
 	for _, text := range urls {
 		url, err := ParseURL(text)
-		var p Provider
+		var parsed Provider
 		ok := false
 		if err == nil {
-			p, ok, err = url.Provider()
+			parsed, ok, err = url.Provider()
 		}
 		if err != nil {
 			unreadable.add(err.Error)
@@ -170,7 +170,9 @@ func FromURLs(application string, urls []string) (metadata Metadata, skipped []s
 		}
 		if ok {
 			metadata.Services = append(metadata.Services, Service{
-				Name: p.Interface, Group: p.Group, Version: p.Version, Protocol: p.Protocol, Port: p.Port, Path: p.Path, Params: p.Params,
+				Name: parsed.Interface, Group: parsed.Group, Version: parsed.Version, Protocol: parsed.Protocol, Port: parsed.Port,
+				Path:   parsed.Path,
+				Params: parsed.Params,
 			})
 		}
 	}

@@ -244,10 +244,10 @@ func (c *checkedConn) Read(p []byte) (n int, err error) {
 			return 0, why
 		}
 	}
-	if bad := c.answers.inspect(p[:n]); bad != nil {
-		bad = fmt.Errorf("%s: %w", c.address, bad)
-		c.session.fail(bad)
-		return 0, bad
+	if invalid := c.answers.inspect(p[:n]); invalid != nil {
+		invalid = fmt.Errorf("%s: %w", c.address, invalid)
+		c.session.fail(invalid)
+		return 0, invalid
 	}
 	return n, err
 }

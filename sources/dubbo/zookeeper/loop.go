@@ -56,7 +56,7 @@ func follow[T any](
 	held := 0 // bytes of the content
 	defer func() { _ = intake.Keep(ctx, held, 0) }()
 	for ctx.Err() == nil {
-		up := watch.connected()
+		connected := watch.connected()
 		content, fired, err := read(ctx, watch, path, node, watchMissing)
 		if err == nil {
 			names, size := node.size(content)
@@ -74,7 +74,8 @@ func follow[T any](
 		case err == nil || errors.Is(err, registry.ErrAbsent):
 			retry.Reset()
 			tell(content, err)
-			watch.await(ctx, up, fired, func() (changed bool) { return compare(ctx, watch, path, node, content, err, fired) })
+			watch.await(ctx, connected, fired,
+				func() (changed bool) { return compare(ctx, watch, path, node, content, err, fired) })
 		case errors.Is(err, errConnection):
 			_ = worker.Wait(ctx, watch.connected(), retry.NextBackOff())
 		default:

@@ -46,14 +46,14 @@ func Start(t testing.TB) *Server {
 		raw: map[string]string{}, requests: map[string]int{},
 	}
 	server.forget()
-	h := &httptest.Server{
+	listener := &httptest.Server{
 		Listener: server.door,
 		Config:   &http.Server{Handler: http.HandlerFunc(server.answer), ReadHeaderTimeout: time.Minute},
 	}
-	h.Start()
+	listener.Start()
 	t.Cleanup(func() {
 		server.door.Shut()
-		h.Close()
+		listener.Close()
 	})
 	return server
 }
@@ -129,12 +129,13 @@ func Instance(id, ip string, port int, metadata map[string]string) map[string]an
 }
 
 // Put registers an instance of an application, or changes it.
-func (s *Server) Put(app string, instance map[string]any) {
+func (s *Server) Put(application string, instance map[string]any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clock = max(s.clock+1, time.Now().UnixMilli())
 	i := map[string]any{
-		"vipAddress": strings.ToLower(app), "secureVipAddress": strings.ToLower(app), "app": strings.ToUpper(app),
+		"vipAddress": strings.ToLower(application), "secureVipAddress": strings.ToLower(application),
+		"app":        strings.ToUpper(application),
 		"actionType": "ADDED",
 	}
 	maps.Copy(i, instance)
@@ -144,7 +145,7 @@ func (s *Server) Put(app string, instance map[string]any) {
 		"registrationTimestamp": s.clock - s.apart, "lastRenewalTimestamp": s.clock, "durationInSecs": leaseSeconds,
 		"evictionTimestamp": 0,
 	}
-	k := key(app, fmt.Sprint(i["instanceId"]))
+	k := key(application, fmt.Sprint(i["instanceId"]))
 	s.instances[k], s.changed[k] = i, true
 	delete(s.removed, k)
 	s.version++

@@ -37,14 +37,15 @@ const (
 
 // ParseAddress parses an address. It ignores parameters of consumers and providers, which are in the same URL.
 func ParseAddress(text string) (parsed Address, err error) {
-	u, err := address.Parse(Scheme, "host:8848?namespace=ID&group=NAME", defaultPort, text)
+	generic, err := address.Parse(Scheme, "host:8848?namespace=ID&group=NAME", defaultPort, text)
 	if err != nil {
 		return Address{}, err
 	}
-	values := u.Params
+	values := generic.Params
 	parsed = Address{
-		Servers: u.Servers, User: u.User, Password: u.Password, Group: DefaultGroup, ContextPath: defaultContextPath,
-		GRPCOffset: defaultOffset,
+		Servers: generic.Servers, User: generic.User, Password: generic.Password, Group: DefaultGroup,
+		ContextPath: defaultContextPath,
+		GRPCOffset:  defaultOffset,
 	}
 	if n := values.Get("namespace"); n != PublicNamespace {
 		parsed.Namespace = n

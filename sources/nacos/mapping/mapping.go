@@ -169,12 +169,13 @@ func (m *Mapper) protocolOf(i client.Instance) string {
 // Restore implements registry.Mapping. If another template had one host for all clusters, the label has an endpoint's
 // cluster.
 func (m *Mapper) Restore(published []*resource.Resource) []registry.Service[ID] {
-	return registry.Restored(published, func(a map[string]string, s registry.Service[ID]) []registry.Service[ID] {
-		return s.Split(func(e registry.Endpoint) ID {
-			return m.idOf(ID{
-				a[annotationGroup], a[annotationService],
-				cmp.Or(a[annotationCluster], e.Labels[labelCluster], defaultCluster),
+	return registry.Restored(published,
+		func(annotations map[string]string, s registry.Service[ID]) []registry.Service[ID] {
+			return s.Split(func(e registry.Endpoint) ID {
+				return m.idOf(ID{
+					annotations[annotationGroup], annotations[annotationService],
+					cmp.Or(annotations[annotationCluster], e.Labels[labelCluster], defaultCluster),
+				})
 			})
-		})
-	}, annotationService)
+		}, annotationService)
 }
