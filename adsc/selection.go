@@ -43,29 +43,29 @@ func (w selection) covers() func(name string) bool {
 }
 
 // intersect returns the resources in both selections.
-func (w selection) intersect(other selection) selection {
-	common := selection{wildcard: w.wildcard && other.wildcard}
+func (w selection) intersect(limit selection) selection {
+	common := selection{wildcard: w.wildcard && limit.wildcard}
 	for _, name := range w.names {
-		if other.wildcard || other.hasName(name) {
+		if limit.wildcard || limit.hasName(name) {
 			common.names = append(common.names, name)
 		}
 	}
 	if w.wildcard {
-		common.names = append(common.names, other.names...)
+		common.names = append(common.names, limit.names...)
 		slices.Sort(common.names)
 		common.names = slices.Compact(common.names)
 	}
 	return common
 }
 
-// without returns the names of w, including the star, that other lacks.
-func (w selection) without(other selection) []string {
+// without returns the names of w, including the star, that removed lacks.
+func (w selection) without(removed selection) []string {
 	var names []string
-	if w.wildcard && !other.wildcard {
+	if w.wildcard && !removed.wildcard {
 		names = append(names, star)
 	}
 	for _, name := range w.names {
-		if !other.hasName(name) {
+		if !removed.hasName(name) {
 			names = append(names, name)
 		}
 	}

@@ -166,10 +166,10 @@ type listing struct {
 
 // addDuplicate adds another listing of the same endpoint. The lower priority number counts, then the order of members:
 // an endpoint that one source uses is served although another one has it in reserve.
-func (l *listing) addDuplicate(other *listing) {
-	duplicate := other.member
-	if other.from.merge.Priority < l.from.merge.Priority {
-		duplicate, l.member, l.endpoint = l.member, other.member, other.endpoint
+func (l *listing) addDuplicate(second *listing) {
+	duplicate := second.member
+	if second.from.merge.Priority < l.from.merge.Priority {
+		duplicate, l.member, l.endpoint = l.member, second.member, second.endpoint
 	}
 	if duplicate.from != l.from {
 		l.also = append(l.also, duplicate)

@@ -81,7 +81,7 @@ func beforeOf(current *resource.Resource) *Before {
 func (v *View) Explain(key resource.Key) Explanation {
 	v.indexMu.Lock()
 	v.index.Follow(v)
-	competing := v.index.Of(key)
+	competing := v.index.ConflictsOf(key)
 	v.indexMu.Unlock()
 	return v.explain(v.published.Load(), key, competing)
 }
@@ -100,7 +100,7 @@ func (v *View) ExplainHost(host string) HostExplanation {
 	keys = slices.Compact(keys)
 	competing := make([][]conflicts.Conflict, len(keys))
 	for i, key := range keys {
-		competing[i] = v.index.Of(key)
+		competing[i] = v.index.ConflictsOf(key)
 	}
 	v.indexMu.Unlock()
 
@@ -138,9 +138,9 @@ func (v *View) Conflicts() []conflicts.Conflict {
 	v.indexMu.Lock()
 	defer v.indexMu.Unlock()
 	v.index.Follow(v)
-	all := append(v.index.All(), v.pool.conflicts()...)
-	slices.SortFunc(all, conflicts.Compare)
-	return all
+	list := append(v.index.Conflicts(), v.pool.conflicts()...)
+	slices.SortFunc(list, conflicts.Compare)
+	return list
 }
 
 func (v *View) explain(s *state, key resource.Key, competing []conflicts.Conflict) Explanation {
@@ -151,7 +151,7 @@ func (v *View) explain(s *state, key resource.Key, competing []conflicts.Conflic
 
 func (s *state) explain(key resource.Key, competing []conflicts.Conflict) Explanation {
 	explanation := Explanation{Object: conflicts.Ref(key), Conflicts: competing}
-	for layer, object := range having(s.layers, key) {
+	for layer, object := range layersWith(s.layers, key) {
 		if explanation.Winner == nil {
 			explanation.Winner = new(layer.describe(ranked(object, layer.rank)))
 		} else {
@@ -253,7 +253,7 @@ func (v *View) status() (statuses []SourceStatus) {
 
 // candidates returns the layers' objects of key, the winner first.
 func (s *state) candidates(key resource.Key) (candidates []Candidate) {
-	for l, r := range having(s.layers, key) {
+	for l, r := range layersWith(s.layers, key) {
 		candidates = append(candidates, Candidate{Source: cmp.Or(l.source, r.Origin().Source), Resource: r})
 	}
 	return candidates

@@ -52,9 +52,9 @@ func (l layer) get(key resource.Key) *resource.Resource {
 	return l.snapshot.Get(key)
 }
 
-// having yields the layers that have an object of key, with that, the winner first. A fallback is yielded only if it
+// layersWith yields the layers that have an object of key, with that, the winner first. A fallback is yielded only if it
 // wins.
-func having(layers []layer, key resource.Key) iter.Seq2[layer, *resource.Resource] {
+func layersWith(layers []layer, key resource.Key) iter.Seq2[layer, *resource.Resource] {
 	return func(yield func(layer, *resource.Resource) bool) {
 		hasWinner := false
 		for _, layer := range layers {

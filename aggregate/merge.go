@@ -201,7 +201,7 @@ func (v *View) invalid() (keys []resource.Key) {
 // resolve returns key's object of the first layer that has it, as it is served, and that of the next one, fallbacks
 // apart.
 func resolve(layers []layer, key resource.Key) (winner, loser *resource.Resource) {
-	for layer, object := range having(layers, key) {
+	for layer, object := range layersWith(layers, key) {
 		if winner != nil {
 			return winner, object
 		}

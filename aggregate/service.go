@@ -217,11 +217,12 @@ func obstaclesOf(serviceEntry *networking.ServiceEntry) obstacles {
 }
 
 // intersect returns the obstacles of both.
-func (t obstacles) intersect(other obstacles) obstacles {
+func (t obstacles) intersect(theirs obstacles) obstacles {
 	return obstacles{
-		selector: t.selector || other.selector, hasNone: t.hasNone || other.hasNone, hasOther: t.hasOther || other.hasOther,
-		allowsNames: t.allowsNames || other.allowsNames, hasEndpoints: t.hasEndpoints || other.hasEndpoints,
-		severalToDNS: t.severalToDNS || other.severalToDNS, notForDNS: cmp.Or(other.notForDNS, t.notForDNS),
+		selector: t.selector || theirs.selector, hasNone: t.hasNone || theirs.hasNone,
+		hasOther:    t.hasOther || theirs.hasOther,
+		allowsNames: t.allowsNames || theirs.allowsNames, hasEndpoints: t.hasEndpoints || theirs.hasEndpoints,
+		severalToDNS: t.severalToDNS || theirs.severalToDNS, notForDNS: cmp.Or(theirs.notForDNS, t.notForDNS),
 	}
 }
 

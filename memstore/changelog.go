@@ -59,8 +59,8 @@ func (l *changeLog) shrink(limit int) {
 	l.entries = latest
 }
 
-// since returns the keys changed after rev, each once, or false if the log does not reach back that far.
-func (l *changeLog) since(revision Revision) ([]resource.Key, bool) {
+// keysSince returns the keys changed after revision, each once, or false if the log does not reach back that far.
+func (l *changeLog) keysSince(revision Revision) ([]resource.Key, bool) {
 	if revision < l.floor {
 		return nil, false
 	}

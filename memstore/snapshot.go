@@ -31,7 +31,7 @@ func (s Snapshot) Invalid() []resource.Key { return s.invalid }
 
 // Since returns the time of the first commit after a revision, or zero if it is no longer known. For a view of other
 // stores it is the time of the first commit to one of those.
-func (s Snapshot) Since(since Revision) time.Time { return s.times.After(uint64(since)) }
+func (s Snapshot) Since(revision Revision) time.Time { return s.times.After(uint64(revision)) }
 
 // Get returns the resource of key, or nil.
 func (s Snapshot) Get(key resource.Key) *resource.Resource {
@@ -121,11 +121,11 @@ func rowOf(r *resource.Resource) row {
 	return row{namespace: key.Namespace, name: key.Name, res: r}
 }
 
-func (a row) isBefore(other row) bool {
-	if a.namespace != other.namespace {
-		return a.namespace < other.namespace
+func (a row) isBefore(next row) bool {
+	if a.namespace != next.namespace {
+		return a.namespace < next.namespace
 	}
-	return a.name < other.name
+	return a.name < next.name
 }
 
 // tree has the resources of one kind in order of namespace and name. A copy of it costs O(1), and a later change copies

@@ -502,13 +502,13 @@ func missingFrom[T any, K comparable](former, list []T, id func(T) K) []T {
 	if len(list) == 0 {
 		return nil
 	}
-	have := make(map[K]bool, len(former))
+	formerIDs := make(map[K]bool, len(former))
 	for _, x := range former {
-		have[id(x)] = true
+		formerIDs[id(x)] = true
 	}
 	var missing []T
 	for _, x := range list {
-		if !have[id(x)] {
+		if !formerIDs[id(x)] {
 			missing = append(missing, x)
 		}
 	}

@@ -151,7 +151,7 @@ func (l *ledger) noteHeldLosses(
 		return
 	}
 	note := func(r *resource.Resource) {
-		if _, has := l.winners[r.Key()]; !has {
+		if _, isServed := l.winners[r.Key()]; !isServed {
 			before.note(r.Key(), keyState{held: r, group: r.Origin().Group})
 		}
 	}

@@ -30,7 +30,7 @@ func (s *sink) UnreadPolicies(reasons map[string]string) {
 	s.mu.Unlock()
 	tell := func(event string, from, to map[string]string) {
 		for namespace, text := range to {
-			if _, known := from[namespace]; !known {
+			if _, isOld := from[namespace]; !isOld {
 				s.log.Warn("objects that may restrict traffic", "event", event, "namespace", namespace, "why", text)
 				s.onEvent(event, "objects that may restrict traffic: "+text)
 			}
@@ -51,11 +51,11 @@ func (j admissionRules) takesPolicies() bool {
 // later reject that comes without a further kept object was never valid. Nor was one in a namespace without a kept
 // object.
 func (g *group) noteNeverValid() {
-	rejects, kept, elsewhere := 0, 0, 0
+	rejects, keptCount, elsewhere := 0, 0, 0
 	keptIn, keepsMesh := make(map[string]bool), false // by namespace; a MeshConfig is in none
 	for key, sure := range g.lastGood {
 		if !sure && resource.Restricts(key.Kind) {
-			kept++
+			keptCount++
 			keptIn[key.Namespace], keepsMesh = true, keepsMesh || key.Kind == resource.MeshConfig
 		}
 	}
@@ -68,11 +68,11 @@ func (g *group) noteNeverValid() {
 			elsewhere++
 		}
 	}
-	further := max(0, rejects-g.restrictingRejects-max(0, kept-g.restrictingKept))
-	neverValid := max(rejects-kept, elsewhere, min(g.neverValid+further, rejects))
-	if neverValid != g.neverValid || rejects != g.restrictingRejects || kept != g.restrictingKept {
+	further := max(0, rejects-g.restrictingRejects-max(0, keptCount-g.restrictingKept))
+	neverValid := max(rejects-keptCount, elsewhere, min(g.neverValid+further, rejects))
+	if neverValid != g.neverValid || rejects != g.restrictingRejects || keptCount != g.restrictingKept {
 		remarks := g.ownRemarks()
-		remarks.neverValid, remarks.restrictingRejects, remarks.restrictingKept = neverValid, rejects, kept
+		remarks.neverValid, remarks.restrictingRejects, remarks.restrictingKept = neverValid, rejects, keptCount
 	}
 }
 

@@ -87,13 +87,13 @@ func (x *Index) claimant(object *resource.Resource) *claimant {
 	return claimant
 }
 
-// All returns every conflict, in order of rule and subject.
-func (x *Index) All() []Conflict {
+// Conflicts returns every conflict, in order of rule and subject.
+func (x *Index) Conflicts() []Conflict {
 	return x.conflictsOn(maps.Keys(x.contested), func(claim) bool { return true })
 }
 
-// Of returns the conflicts that touch key.
-func (x *Index) Of(key resource.Key) []Conflict {
+// ConflictsOf returns the conflicts that touch key.
+func (x *Index) ConflictsOf(key resource.Key) []Conflict {
 	object := x.seen.Get(key)
 	places := slices.DeleteFunc(placesOf(object), func(p place) bool { return len(x.owners[p]) < 2 })
 	if len(places) == 0 {

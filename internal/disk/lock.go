@@ -30,10 +30,10 @@ func (l *Lock) Own(directory string) error {
 		return fmt.Errorf("state directory: %w", err)
 	}
 	if info, err := os.Stat(l.Path); err == nil {
-		if other := process.OtherOwner(info); other != "" {
+		if owner := process.OtherOwner(info); owner != "" {
 			return fmt.Errorf("state directory %s belongs to user %s, whose links could have other files overwritten: run "+
 				"tributary as "+
-				"that user, or change the owner (chown -R)", l.Path, other)
+				"that user, or change the owner (chown -R)", l.Path, owner)
 		}
 	}
 	if err := os.MkdirAll(filepath.Join(l.Path, directory), 0o700); err != nil {

@@ -174,11 +174,11 @@ func named(sources []*activeSource, name string) *activeSource {
 }
 
 // readsAlike reports whether the source of one configuration can serve as that of the other.
-func readsAlike(source, other config.Source) bool {
-	for _, s := range []*config.Source{&source, &other} {
+func readsAlike(first, second config.Source) bool {
+	for _, s := range []*config.Source{&first, &second} {
 		s.Precedence, s.Guard, s.Merge = 0, config.Guard{}, config.Merge{}
 	}
-	return reflect.DeepEqual(source, other)
+	return reflect.DeepEqual(first, second)
 }
 
 // unusedRetention is the age up to which unclaimed files stay, in case the configuration was wrong.

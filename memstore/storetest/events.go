@@ -26,10 +26,10 @@ func testEvents(each func(string, func(*testing.T, *subject))) {
 
 	each("HasSynced waits for the handlers to be told of everything", func(t *testing.T, s *subject) {
 		release := make(chan struct{})
-		var told atomic.Int32
+		var handled atomic.Int32
 		s.Store.RegisterEventHandler(resource.Gateway, func(_, _ *resource.Resource, event memstore.Event) {
 			<-release
-			told.Add(1)
+			handled.Add(1)
 		})
 		s.put(t, New(resource.Gateway, "ns", "a", "1"), New(resource.Gateway, "ns", "b", "2"))
 		s.run(t)
@@ -41,7 +41,7 @@ func testEvents(each func(string, func(*testing.T, *subject))) {
 		require.False(t, s.Store.HasSynced(), "one event is still to be handled")
 		release <- struct{}{}
 		Eventually(t, s.Store.HasSynced, "HasSynced")
-		require.Equal(t, int32(2), told.Load())
+		require.Equal(t, int32(2), handled.Load())
 	})
 
 	each("HasSynced needs complete content", func(t *testing.T, s *subject) {

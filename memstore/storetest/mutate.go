@@ -75,9 +75,9 @@ func testMutators(each func(string, func(*testing.T, *subject))) {
 		require.NoError(t, err)
 		_, err = subject.Store.Update(entry("2"), first)
 		require.NoError(t, err)
-		again, err := subject.Store.Update(entry("1"), "")
+		restored, err := subject.Store.Update(entry("1"), "")
 		require.NoError(t, err)
-		require.Equal(t, first, again)
+		require.Equal(t, first, restored)
 	})
 
 	each("An update that changes nothing keeps the version", func(t *testing.T, subject *subject) {

@@ -29,13 +29,13 @@ func testReader(each func(string, func(*testing.T, *subject))) {
 
 	each("Changes names each key once", func(t *testing.T, subject *subject) {
 		subject.put(t, entry("1"))
-		since := subject.Reader.Snapshot().Revision()
+		revision := subject.Reader.Snapshot().Revision()
 		subject.put(t, entry("2"))
 		subject.put(t, entry("3"))
 		subject.put(t, New(resource.Gateway, "ns", "b", "4"))
 		subject.remove(t, New(resource.Gateway, "ns", "b", "").Key())
 
-		keys, now, ok := subject.Reader.Changes(since)
+		keys, now, ok := subject.Reader.Changes(revision)
 		require.True(t, ok)
 		require.ElementsMatch(t, []resource.Key{key, New(resource.Gateway, "ns", "b", "").Key()}, keys)
 		require.Equal(t, "3", Content(now.Get(key)))
@@ -85,19 +85,19 @@ func testReader(each func(string, func(*testing.T, *subject))) {
 
 	each("A follower misses nothing", func(t *testing.T, subject *subject) {
 		const last = 300
-		since := subject.Reader.Snapshot().Revision() // of the empty store, whenever the follower starts
+		revision := subject.Reader.Snapshot().Revision() // of the empty store, whenever the follower starts
 		done := make(chan map[string]string)
 		go func() {
 			mirror := make(map[string]string)
 			defer func() { done <- mirror }()
 			for mirror["ns/"+strconv.Itoa(last)] == "" {
 				changed := subject.Reader.Changed()
-				keys, now, ok := subject.Reader.Changes(since)
+				keys, now, ok := subject.Reader.Changes(revision)
 				if !ok {
 					t.Error("too old")
 					return
 				}
-				since = now.Revision()
+				revision = now.Revision()
 				for _, changedKey := range keys {
 					if r := now.Get(changedKey); r != nil {
 						mirror[changedKey.FullName()] = Content(r)

@@ -83,35 +83,35 @@ func (p *place) find(kvKey string, value []byte, key resource.Key) (parts [][]by
 func (p *place) verified(
 	kvKey string, before, after []byte, key resource.Key, object *resource.Resource,
 ) ([]byte, error) {
-	_, others := p.look(kvKey, before, key)
+	_, versions := p.look(kvKey, before, key)
 	decoded, rest := p.look(kvKey, after, key)
 	if object == nil && decoded != nil { // the next object with that key counts now
-		if i := slices.Index(others, decoded.Version()); i >= 0 {
-			others = slices.Delete(others, i, i+1)
+		if i := slices.Index(versions, decoded.Version()); i >= 0 {
+			versions = slices.Delete(versions, i, i+1)
 			object = decoded
 		}
 	}
-	if !resource.Equal(object, decoded) || !slices.Equal(others, rest) {
+	if !resource.Equal(object, decoded) || !slices.Equal(versions, rest) {
 		return nil, fmt.Errorf("key %s cannot be changed in part; write it anew", kvKey)
 	}
 	return after, nil
 }
 
 // look returns the first object with key in a value, and the versions of all others; broken ones have none.
-func (p *place) look(kvKey string, value []byte, key resource.Key) (object *resource.Resource, others []string) {
+func (p *place) look(kvKey string, value []byte, key resource.Key) (object *resource.Resource, versions []string) {
 	for _, document := range resource.Decode(kvKey, value, p.decode) {
 		switch {
 		case document.Resource == nil:
-			others = append(others, "")
+			versions = append(versions, "")
 		case document.Key == key && object == nil:
 			object = document.Resource
 		case document.Key == key:
-			others = append(others, document.Resource.Version())
+			versions = append(versions, document.Resource.Version())
 		default:
-			others = append(others, document.Key.String()+" "+document.Resource.Version())
+			versions = append(versions, document.Key.String()+" "+document.Resource.Version())
 		}
 	}
-	return object, others
+	return object, versions
 }
 
 // documents splits YAML into documents, each with its marker.

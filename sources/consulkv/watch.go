@@ -82,8 +82,8 @@ func (r *run) believed(
 		compared, missing = r.memory.compare(listing, outage)
 		verdict := judge.Judge(compared, listing.Answer)
 		hidden := func(key string) bool {
-			_, found := slices.BinarySearch(readable, key)
-			return !found
+			_, isReadable := slices.BinarySearch(readable, key)
+			return !isReadable
 		}
 		switch {
 		case verdict == judge.Foreign:

@@ -135,8 +135,8 @@ func parentsText(parents []*object) string {
 	return strings.Join(slices.Compact(names), ", ")
 }
 
-// all returns the objects of some kinds in the order of their precedence: by age, namespace and name.
-func (d *derivation) all(kinds ...resource.Kind) (objects []*object) {
+// objectsOf returns the objects of some kinds in the order of their precedence: by age, namespace and name.
+func (d *derivation) objectsOf(kinds ...resource.Kind) (objects []*object) {
 	for key, o := range d.placed {
 		if slices.Contains(kinds, key.Kind) {
 			objects = append(objects, o.object)

@@ -25,7 +25,7 @@ const nameLabel = "istio.io/gateway-name"
 
 // gateways converts each listener to a Gateway, and keeps the listeners for the routes.
 func (d *derivation) gateways() {
-	for _, object := range append(d.all("Gateway"), d.all("ListenerSet", "XListenerSet")...) {
+	for _, object := range append(d.objectsOf("Gateway"), d.objectsOf("ListenerSet", "XListenerSet")...) {
 		node, gateway, wrong := d.spec(object), d.spec(object), ""
 		if object.Kind != "Gateway" {
 			gateway, wrong = node.parentGateway()
@@ -48,7 +48,7 @@ func (n node) parentGateway() (gateway node, wrong string) {
 	reference, wrong := n.get("parentRef").refer("Gateway")
 	if wrong == "" {
 		gateway = n.spec(n.placed[reference].object)
-		if !in(gateway.get("allowedListeners").get("namespaces").matching("None"), n.Namespace) {
+		if !allows(gateway.get("allowedListeners").get("namespaces").matching("None"), n.Namespace) {
 			wrong = fmt.Sprintf("spec.allowedListeners of %s does not allow it", reference)
 		}
 	}
@@ -196,9 +196,9 @@ func (n node) bind(target *target) {
 		listener.kinds = nil
 		return
 	}
-	server := &networking.Server{Port: &networking.Port{
-		Name: "default", Number: listener.port, Protocol: listener.protocol,
-	}, Tls: settings}
+	server := &networking.Server{
+		Port: &networking.Port{Name: "default", Number: listener.port, Protocol: listener.protocol}, Tls: settings,
+	}
 	for _, namespace := range listener.namespaces {
 		server.Hosts = append(server.Hosts, namespace+"/"+cmp.Or(listener.hostname, "*"))
 	}
@@ -295,8 +295,8 @@ func (n node) matching(byDefault string) []string {
 	return nil
 }
 
-// in reports whether a namespace is in a result of matching.
-func in(matching []string, namespace string) bool {
+// allows reports whether a namespace is in a result of matching.
+func allows(matching []string, namespace string) bool {
 	return slices.Contains(matching, "*") || slices.Contains(matching, namespace)
 }
 
@@ -332,7 +332,7 @@ type grant struct{ from, to resource.Key }
 
 // readGrants reads all ReferenceGrants. A grant with a field that is not read is ignored: the field may limit it.
 func (d *derivation) readGrants() {
-	for _, o := range d.all("ReferenceGrant") {
+	for _, o := range d.objectsOf("ReferenceGrant") {
 		spec := d.spec(o)
 		for _, f := range spec.list("from") {
 			from, _ := f.refer("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "Gateway", "ListenerSet", "XListenerSet")

@@ -144,15 +144,15 @@ type metadata struct {
 }
 
 // decode decodes an object of one of Kinds.
-func decode(other sources.Other) (*object, error) {
-	object, kind := &object{Key: other.Key, origin: other.Origin}, kindNamed(other.Key.Kind)
+func decode(input sources.Other) (*object, error) {
+	object, kind := &object{Key: input.Key, origin: input.Origin}, kindNamed(input.Key.Kind)
 	switch {
-	case !slices.Contains(kind.Versions, path.Base(other.APIVersion)):
-		return nil, fmt.Errorf("%s is not understood; %s are", other.APIVersion, strings.Join(kind.Versions, ", "))
+	case !slices.Contains(kind.Versions, path.Base(input.APIVersion)):
+		return nil, fmt.Errorf("%s is not understood; %s are", input.APIVersion, strings.Join(kind.Versions, ", "))
 	case object.Name == "":
 		return nil, errors.New("metadata.name: it is missing, or no name that an object can have")
 	}
-	err := json.UnmarshalCaseSensitivePreserveInts(other.JSON, &struct {
+	err := json.UnmarshalCaseSensitivePreserveInts(input.JSON, &struct {
 		Metadata *metadata `json:"metadata"`
 		Spec     *any      `json:"spec"`
 	}{&object.metadata, &object.content})

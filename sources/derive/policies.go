@@ -25,7 +25,7 @@ type policyTarget struct {
 func (d *derivation) policies() {
 	policies, objects := make(map[resource.Key]*networking.TrafficPolicy), make(map[resource.Key][]*object) // by Service
 	decided := make(map[policyTarget]bool)
-	for _, object := range d.all("BackendTLSPolicy", "XBackendTrafficPolicy") {
+	for _, object := range d.objectsOf("BackendTLSPolicy", "XBackendTrafficPolicy") {
 		spec, policy := d.spec(object), &networking.TrafficPolicy{}
 		if object.Kind == "BackendTLSPolicy" {
 			policy.Tls = spec.get("validation").clientTLS()
@@ -77,7 +77,7 @@ func (d *derivation) portNamed(service resource.Key, name string) uint32 {
 		ports = d.spec(object)
 	}
 	host := d.serviceHost(service.Namespace, service.Name)
-	for _, entry := range d.all(resource.ServiceEntry) {
+	for _, entry := range d.objectsOf(resource.ServiceEntry) {
 		if ports.value == nil && slices.Contains(d.spec(entry).texts("hosts"), host) {
 			ports = d.spec(entry)
 		}

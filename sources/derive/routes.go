@@ -78,7 +78,7 @@ func (n node) bindToListeners(parent resource.Key) (bindings []binding) {
 		case !slices.ContainsFunc(hosts, hostname.Matches):
 			refusals = append(refusals, fmt.Sprintf("listener %s: its hostname %q matches none of the route's", listener.name,
 				listener.hostname))
-		case !in(listener.namespaces, n.Namespace):
+		case !allows(listener.namespaces, n.Namespace):
 			refusals = append(refusals,
 				fmt.Sprintf("listener %s: it takes no routes of namespace %s", listener.name, n.Namespace))
 		case !slices.Contains(listener.kinds, n.Kind):
@@ -131,7 +131,7 @@ type contribution struct {
 // routes converts all routes: HTTPRoutes and GRPCRoutes contribute to one VirtualService for each host of a gateway,
 // and each TLSRoute or TCPRoute has its own.
 func (d *derivation) routes() {
-	for _, object := range d.all(routeKinds...) {
+	for _, object := range d.objectsOf(routeKinds...) {
 		node, attached := d.spec(object), 0
 		if !node.has("parentRefs") || len(node.list("rules")) == 0 {
 			node.reportUnserved("parentRefs or rules are missing: nothing is made of this route")

@@ -90,13 +90,13 @@ func (s *Set) Replace(name string, content *sources.Content) {
 			content.Others = append(content.Others, sources.Other{Other: converted, Key: object.Key(), Origin: object.Origin()})
 		}
 	}
-	for _, other := range content.Others {
-		other.Key = unscoped(other.Key)
-		if o, err := decode(other); err == nil {
+	for _, input := range content.Others {
+		input.Key = unscoped(input.Key)
+		if o, err := decode(input); err == nil {
 			group.objects = append(group.objects, o)
 		} else {
 			content.Rejects = append(content.Rejects, sources.Reject{
-				Key: other.Key, Foreign: true, Origin: other.Origin, Err: fmt.Errorf("%s: %s: %w", other.Origin, other.Key, err),
+				Key: input.Key, Foreign: true, Origin: input.Origin, Err: fmt.Errorf("%s: %s: %w", input.Origin, input.Key, err),
 			})
 		}
 	}

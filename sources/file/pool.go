@@ -20,8 +20,8 @@ type pool struct {
 
 	abandoned atomic.Int64 // abandoned files that are not done
 
-	mu   sync.Mutex
-	done []loaded
+	mu       sync.Mutex
+	finished []loaded
 }
 
 const (
@@ -160,7 +160,7 @@ func (b *batch) readOne(file *loaded, buf []byte) (again []byte) {
 func (p *pool) deliver(file loaded) {
 	p.abandoned.Add(-1)
 	p.mu.Lock()
-	p.done = append(p.done, file)
+	p.finished = append(p.finished, file)
 	p.mu.Unlock()
 	wakeUp(p.wake)
 }
@@ -169,9 +169,9 @@ func (p *pool) deliver(file loaded) {
 func (p *pool) takeFinished() []loaded {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	done := p.done
-	p.done = nil
-	return done
+	finished := p.finished
+	p.finished = nil
+	return finished
 }
 
 // wakeUp puts a value into c.

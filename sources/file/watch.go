@@ -166,7 +166,7 @@ func (w *watcher) leave(path string) {
 		return
 	}
 	delete(w.dirs, path)
-	w.updateTarget(real, func(t *target) { t.directories = without(t.directories, path) })
+	w.updateTarget(real, func(t *target) { t.directories = removeItem(t.directories, path) })
 	w.release(real)
 }
 
@@ -188,7 +188,7 @@ func (w *watcher) watchAnchors(path string, anchors []anchor) (news bool) {
 			continue
 		}
 		w.updateTarget(anchor.dir, func(t *target) {
-			if t.names[anchor.name] = without(t.names[anchor.name], path); len(t.names[anchor.name]) == 0 {
+			if t.names[anchor.name] = removeItem(t.names[anchor.name], path); len(t.names[anchor.name]) == 0 {
 				delete(t.names, anchor.name)
 			}
 		})
@@ -358,6 +358,6 @@ func (w *watcher) blindness() (dirs int, err error) {
 	return dirs, err
 }
 
-func without(list []string, x string) []string {
+func removeItem(list []string, x string) []string {
 	return slices.DeleteFunc(list, func(y string) bool { return x == y })
 }

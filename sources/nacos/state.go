@@ -85,9 +85,9 @@ func (s *state) takeNames(name string, names []string, err error) {
 	}
 	group.read = true
 	listed := make(map[string]bool, len(names))
-	for _, one := range names {
-		listed[one] = true
-		if k := (key{name, one}); s.services[k] == nil {
+	for _, serviceName := range names {
+		listed[serviceName] = true
+		if k := (key{name, serviceName}); s.services[k] == nil {
 			s.services[k] = &service{}
 		}
 	}

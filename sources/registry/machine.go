@@ -85,7 +85,7 @@ type group[ID comparable] struct {
 	unknown   *Known // stands for content of an earlier run that cannot be read; nil if there is none
 	current   bool   // it is published, apart from changes of its services
 	services  map[ID]*service
-	left      []sources.LeftOut
+	leftOut   []sources.LeftOut
 	explained bool
 	next      time.Time // of the next update; zero without one
 }
@@ -368,8 +368,8 @@ func (m *Machine[ID]) updateGroup(group *group[ID], now time.Time) (changed bool
 	slices.SortFunc(leftOut, func(a, b sources.LeftOut) int {
 		return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.What, b.What), cmp.Compare(a.Why, b.Why))
 	})
-	changed = changed || !slices.Equal(leftOut, group.left)
-	group.left = leftOut
+	changed = changed || !slices.Equal(leftOut, group.leftOut)
+	group.leftOut = leftOut
 	return changed
 }
 
@@ -447,7 +447,7 @@ func (m *Machine[ID]) rename() (groups []string) {
 // content returns the content of a group for the sink.
 func (m *Machine[ID]) content(name string, group *group[ID]) sources.Content {
 	content := sources.Content{
-		Group: name, LeftOut: group.left, Warnings: slices.Clone(group.offers.Warnings), Explained: group.explained,
+		Group: name, LeftOut: group.leftOut, Warnings: slices.Clone(group.offers.Warnings), Explained: group.explained,
 	}
 	ids := slices.SortedFunc(maps.Keys(group.services), ID.Compare)
 	for len(ids) > 0 {

@@ -160,14 +160,14 @@ func (o MappingOptions) Protocol(text string) string {
 	return string(protocol.Parse(o.DefaultProtocol))
 }
 
-// CheckCommon checks the options that all mappings of registries have. known are the placeholders allowed in the
+// CheckCommon checks the options that all mappings of registries have. placeholders are those allowed in the
 // template.
-func CheckCommon(template, namespace, vips string, known ...string) error {
+func CheckCommon(template, namespace, vips string, placeholders ...string) error {
 	example := template
 	for _, p := range placeholder.FindAllString(template, -1) {
 		name := p[strings.IndexByte(p, '{'):]
-		if !slices.Contains(known, name) {
-			return fmt.Errorf("hostTemplate: unknown %s; known: %s", name, strings.Join(known, ", "))
+		if !slices.Contains(placeholders, name) {
+			return fmt.Errorf("hostTemplate: unknown %s; known: %s", name, strings.Join(placeholders, ", "))
 		}
 		example = strings.ReplaceAll(example, name, "x")
 	}

@@ -41,8 +41,8 @@ func (p pattern) match(text string) (captured []string, ok bool) {
 		return nil, false
 	}
 	for _, part := range p.parts[1:last] {
-		before, after, found := strings.Cut(text, part)
-		if !found {
+		before, after, isThere := strings.Cut(text, part)
+		if !isThere {
 			return nil, false
 		}
 		captured, text = append(captured, before), after

@@ -67,7 +67,7 @@ func (t *Table) Address(host string) (netip.Addr, error) {
 	start := binary.BigEndian.Uint64(sum[:])
 	// Looking at more than are taken cannot be needed, apart from addresses that are not given at all.
 	for i := range min(t.size, 2*uint64(len(t.byHost))+minHostBits) {
-		address := t.at((start + i) % t.size)
+		address := t.addressAt((start + i) % t.size)
 		if _, taken := t.byAddr[address]; taken || !usable(address) {
 			continue
 		}
@@ -84,8 +84,8 @@ func (t *Table) Address(host string) (netip.Addr, error) {
 
 func (t *Table) put(host string, a netip.Addr) { t.byHost[host], t.byAddr[a] = a, host }
 
-// at returns an address of the range by its number.
-func (t *Table) at(n uint64) netip.Addr {
+// addressAt returns an address of the range by its number.
+func (t *Table) addressAt(n uint64) netip.Addr {
 	b := t.prefix.Addr().AsSlice()
 	var offset [8]byte
 	binary.BigEndian.PutUint64(offset[:], n)

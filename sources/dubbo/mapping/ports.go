@@ -20,10 +20,10 @@ type port struct {
 	protocol  string // Istio's
 }
 
-// known are Dubbo's protocols with Istio's protocol and the port for clients. The port is the same for all services and
+// knownProtocols are Dubbo's protocols with Istio's protocol and the port for clients. The port is the same for all services and
 // does not depend on instances, so that it is stable and the same in all replicas. It is Dubbo's default, apart from a
 // few that would clash on one host.
-var known = map[string]struct {
+var knownProtocols = map[string]struct {
 	protocol protocol.Instance
 	number   uint32
 }{
@@ -42,7 +42,7 @@ var known = map[string]struct {
 }
 
 // Protocols returns the names of the known protocols.
-func Protocols() []string { return slices.Sorted(maps.Keys(known)) }
+func Protocols() []string { return slices.Sorted(maps.Keys(knownProtocols)) }
 
 // Unknown protocols are TCP, on a port that is derived from their name, in a range of their own.
 const (
@@ -60,7 +60,7 @@ func (m *Mapper) ports(protocols []string) (ports []port, unnamed []string) {
 		if m.o.ServicePorts[name] > 0 {
 			return 0
 		}
-		if _, ok := known[name]; ok {
+		if _, ok := knownProtocols[name]; ok {
 			return 1
 		}
 		return 2
@@ -71,7 +71,7 @@ func (m *Mapper) ports(protocols []string) (ports []port, unnamed []string) {
 	numbers, taken := map[uint32]bool{}, map[string]bool{}
 	for _, name := range ordered[:limit] {
 		port := port{dubboName: name, number: uint32(m.o.ServicePorts[name]), protocol: string(protocol.TCP)}
-		if k, ok := known[name]; ok {
+		if k, ok := knownProtocols[name]; ok {
 			port.protocol = string(k.protocol)
 			port.number = cmp.Or(port.number, k.number)
 		}

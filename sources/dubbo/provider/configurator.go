@@ -54,15 +54,15 @@ func (c Configurator) matches(provider Provider) bool {
 			return false
 		}
 	}
-	if want := c.Params["providerAddresses"]; want != "" && !slices.ContainsFunc(strings.Split(want, ","), provider.at) {
+	if want := c.Params["providerAddresses"]; want != "" && !slices.ContainsFunc(strings.Split(want, ","), provider.isAt) {
 		return false
 	}
 	return (c.everywhere() || c.Host == provider.Host) && (c.Port == 0 || c.Port == provider.Port) &&
 		matchesValue("application", provider.Application)
 }
 
-// at reports whether an address is that of p.
-func (p Provider) at(address string) bool {
+// isAt reports whether an address is that of p.
+func (p Provider) isAt(address string) bool {
 	host, port, err := SplitAddress(address)
 	return err == nil && host == p.Host && port == p.Port
 }

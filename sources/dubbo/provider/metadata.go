@@ -49,23 +49,23 @@ const maxUnreadable = 10
 
 // unreadableServices collects the services of metadata that cannot be read.
 type unreadableServices struct {
-	first []string
-	more  int
+	first        []string
+	furtherCount int
 }
 
 func (o *unreadableServices) add(text func() string) {
 	if len(o.first) == maxUnreadable {
-		o.more++
+		o.furtherCount++
 		return
 	}
 	o.first = append(o.first, text())
 }
 
 func (o *unreadableServices) texts() []string {
-	if o.more == 0 {
+	if o.furtherCount == 0 {
 		return o.first
 	}
-	return append(o.first, fmt.Sprintf("%d more services cannot be read", o.more))
+	return append(o.first, fmt.Sprintf("%d more services cannot be read", o.furtherCount))
 }
 
 // nameOf names the interface of an unreadable service, if it has one.

@@ -22,7 +22,7 @@ type login struct {
 	mu     sync.Mutex
 	pass   pass
 	server string // of the last login without a token
-	until  time.Time
+	expiry time.Time
 }
 
 // pass has the credentials of a request. Servers without access control, or without a login, give no token: a request
@@ -52,7 +52,7 @@ func (l *login) get(ctx context.Context, server string) (pass, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if (l.pass.token != "" || l.server == server) && time.Now().Before(l.until) {
+	if (l.pass.token != "" || l.server == server) && time.Now().Before(l.expiry) {
 		return l.pass, nil
 	}
 	var reason error
@@ -60,18 +60,18 @@ func (l *login) get(ctx context.Context, server string) (pass, error) {
 		token, lasts, refused, err := l.ask(ctx, server, path)
 		switch {
 		case err != nil && l.pass.why != nil && l.server == server: // requests without a token worked so far, on another port
-			l.until = time.Now().Add(l.pause)
+			l.expiry = time.Now().Add(l.pause)
 			return l.pass, nil
 		case err != nil:
 			return pass{}, err
 		case token != "":
-			l.pass, l.until = pass{token: token}, time.Now().Add(lasts*9/10)
+			l.pass, l.expiry = pass{token: token}, time.Now().Add(lasts*9/10)
 			return l.pass, nil
 		case reason == nil || !errors.Is(reason, ErrDenied) && !errors.Is(reason, errPassing): // the server may lack one way
 			reason = refused
 		}
 	}
-	l.pass, l.server, l.until = pass{why: reason}, server, time.Now().Add(l.pause)
+	l.pass, l.server, l.expiry = pass{why: reason}, server, time.Now().Add(l.pause)
 	return l.pass, nil
 }
 
@@ -79,7 +79,7 @@ func (l *login) get(ctx context.Context, server string) (pass, error) {
 func (l *login) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.until = time.Time{}
+	l.expiry = time.Time{}
 }
 
 // explain adds the reason of a missing token to the refusal of a request. If that is the server's fault, the client

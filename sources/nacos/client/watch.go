@@ -368,7 +368,7 @@ func (s *session) read(ctx context.Context) error {
 		}
 		readers.Go(func() {
 			defer func() { <-turns }()
-			if err := s.one(ctx, key); err != nil {
+			if err := s.readService(ctx, key); err != nil {
 				readers.Fail(err)
 			}
 		})
@@ -376,8 +376,8 @@ func (s *session) read(ctx context.Context) error {
 	return readers.Wait()
 }
 
-// one reads a service. Its error is of the connection.
-func (s *session) one(ctx context.Context, key key) error {
+// readService reads a service. Its error is of the connection.
+func (s *session) readService(ctx context.Context, key key) error {
 	s.mu.Lock()
 	state := s.services[key]
 	pushes, large := state.pushes, s.large[key]
