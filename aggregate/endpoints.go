@@ -120,7 +120,7 @@ func (s *service) entry() *resource.Resource {
 	}
 	object, err := resource.New(s.meta(), spec)
 	if err != nil {
-		return lead.res // of decoded objects
+		return lead.res // unreachable: all parts come from decoded objects
 	}
 	return object
 }
@@ -138,7 +138,7 @@ func (s *service) key() resource.Key {
 	return s.group.key(slices.Min(claimed(s.members[0].spec)))
 }
 
-// meta is the lead's, with the sources and places of all members.
+// meta returns the metadata of the leading member, with the sources and places of all members.
 func (s *service) meta() resource.Meta {
 	meta := s.members[0].res.Meta()
 	meta.Key = s.key()
@@ -151,7 +151,7 @@ func (s *service) meta() resource.Meta {
 			places = append(places, place)
 		}
 	}
-	// each member has its own rules
+	// without Rules: each member has its own
 	meta.Origin = resource.Origin{Source: strings.Join(names, ", "), Place: strings.Join(places, "; ")}
 	return meta
 }

@@ -24,7 +24,7 @@ type Explanation struct {
 	Shadowed  []Statement          `json:"shadowed,omitempty"` // in order of precedence
 	Conflicts []conflicts.Conflict `json:"conflicts,omitempty"`
 	Merged    *Merged              `json:"merged,omitempty"` // the winner's parts, if its endpoints are merged
-	Why       string               `json:"why"`              // in a sentence
+	Why       string               `json:"why"`              // the outcome as a sentence
 }
 
 // HostExplanation explains the objects of a host.
@@ -38,25 +38,25 @@ type HostExplanation struct {
 type Statement struct {
 	Source     string     `json:"source"`
 	Precedence int        `json:"precedence"`
-	Place      string     `json:"place,omitempty"`      // of its definition
+	Place      string     `json:"place,omitempty"`      // the place of its definition
 	Transforms string     `json:"transforms,omitempty"` // the source's transforms that changed it
-	Before     *Before    `json:"before,omitempty"`     // as in the source, if transforms changed it
+	Before     *Before    `json:"before,omitempty"`     // the object in the source, if transforms changed it
 	Version    string     `json:"version"`
-	Created    *time.Time `json:"created,omitempty"` // by its own account
+	Created    *time.Time `json:"created,omitempty"` // the creation time that the source states
 	FirstSeen  *time.Time `json:"firstSeen,omitempty"`
 	// Retiring: the source was removed, and is served until all new sources are synced.
 	Retiring bool `json:"retiring,omitempty"`
 
-	fromPool bool // of several sources
+	fromPool bool // it is merged from several sources
 }
 
 // Before is an object before the transforms of its source.
 type Before struct {
 	Object json.RawMessage `json:"object"`
-	Diff   string          `json:"diff"` // of the transforms: a unified diff in YAML
+	Diff   string          `json:"diff"` // a unified diff of the transforms, in YAML
 }
 
-// beforeOf returns nil without a difference.
+// beforeOf describes the object before the transforms. It returns nil if they changed nothing.
 func beforeOf(current *resource.Resource) *Before {
 	original := current.Original()
 	if original == nil {
@@ -162,7 +162,7 @@ func (s *state) explain(key resource.Key, competing []conflicts.Conflict) Explan
 	return explanation
 }
 
-// why puts the outcome in a sentence.
+// why returns the outcome as a sentence.
 func why(explanation Explanation, s *state) string {
 	if explanation.Winner == nil {
 		var unread []string
@@ -232,7 +232,7 @@ type SourceStatus struct {
 	Synced     bool   `json:"synced"`
 	// Retiring: the source was removed, and is served until all new sources are synced.
 	Retiring bool              `json:"retiring,omitempty"`
-	Revision memstore.Revision `json:"revision"` // of the source's store that is merged
+	Revision memstore.Revision `json:"revision"` // the merged revision of the source's store
 	Objects  int               `json:"objects"`
 }
 

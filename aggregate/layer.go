@@ -31,13 +31,13 @@ type layer struct {
 	snapshot   memstore.Snapshot
 	source     string // empty if each object names its own
 	precedence int
-	rank       int  // by which clients know the order of sources; unranked if each object keeps its own
+	rank       int  // tells clients the order of sources; unranked if each object keeps its own rank
 	merges     bool // the pool has its ServiceEntries
 	fromPool   bool // it is the output of the pool
 	fallback   bool // it only fills gaps: it wins keys that no other layer has, and is never shadowed
 }
 
-// unranked leaves an object the rank that it has, if any.
+// unranked is the rank of a layer whose objects keep the rank that they have, if any.
 const unranked = -1
 
 func (s *sourceState) layer(rank int) layer {
@@ -52,8 +52,8 @@ func (l layer) get(key resource.Key) *resource.Resource {
 	return l.snapshot.Get(key)
 }
 
-// layersWith yields the layers that have an object of key, with that, the winner first. A fallback is yielded only if it
-// wins.
+// layersWith yields each layer that has an object of key, together with the object, the winner first. It yields a
+// fallback only if that wins.
 func layersWith(layers []layer, key resource.Key) iter.Seq2[layer, *resource.Resource] {
 	return func(yield func(layer, *resource.Resource) bool) {
 		hasWinner := false
@@ -85,7 +85,7 @@ func (v *View) rankOf(i int) int {
 	return i
 }
 
-// describe describes r, of the layer, for explanations.
+// describe describes object, of the layer, for explanations.
 func (l layer) describe(r *resource.Resource) Statement {
 	st := statement(cmp.Or(l.source, r.Origin().Source), l.precedence, r)
 	st.Retiring, st.fromPool = l.fallback, l.fromPool
@@ -186,7 +186,7 @@ func (v *View) retire(removed []*sourceState) {
 	}
 }
 
-// excluding returns s without the keys.
+// excluding returns the source without some keys.
 func (s *sourceState) excluding(keys map[resource.Key]bool) *sourceState {
 	var rest []*resource.Resource
 	for r := range s.snapshot.All() {
@@ -200,7 +200,7 @@ func (s *sourceState) excluding(keys map[resource.Key]bool) *sourceState {
 	var table memstore.Table
 	table.ApplyView(time.Now(), rest, nil, s.snapshot.Invalid())
 	return &sourceState{
-		// its Reader is nil: it is not updated
+		// without a Reader: the source has no updates
 		Source:   Source{Name: s.Name, Precedence: s.Precedence, Optional: s.Optional},
 		snapshot: table.Snapshot(),
 	}

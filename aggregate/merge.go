@@ -17,7 +17,7 @@ func (v *View) merge() (changes []<-chan struct{}) {
 	changedAt := time.Time{}
 	for i, source := range v.sources {
 		changes = append(changes, source.Reader.Changed()) // before the read, so that no commit slips between
-		synced := source.Reader.Synced()                   // before the read too: all of the first content is then part of it
+		synced := source.Reader.Synced()                   // before the read, too: then the read has all of the first content
 		before := source.snapshot
 		keys := source.pull()
 		changedAt = recent.Earlier(changedAt, source.snapshot.Since(before.Revision()))
@@ -65,7 +65,7 @@ func (v *View) reconcile() []resource.Key {
 			next.snapshot = remaining[i].snapshot
 			remaining = slices.Delete(remaining, i, i+1)
 		}
-		next.synced = source.Reader.Synced() // before it is read, as always
+		next.synced = source.Reader.Synced() // before the source is read, as in merge
 		v.sources = append(v.sources, next)
 	}
 	v.retire(remaining)
@@ -121,8 +121,8 @@ func (v *View) updateEarlier(before memstore.Snapshot, source *sourceState, rank
 	v.earlier.Apply(next.puts, next.deletes)
 }
 
-// servedAs reports whether r, of a source or of the pool, is the served object, apart from the rank. A rank may shorten
-// the object's time.
+// servedAs reports whether object, of a source or of the pool, is the served object, apart from the rank. A rank may
+// shorten the object's time.
 func servedAs(r, served *resource.Resource) bool {
 	return r != nil && served != nil && resource.Equal(r.Ranked(0).Unranked(), served.Ranked(0).Unranked()) &&
 		resource.SameOrigin(r, served)
@@ -168,7 +168,7 @@ func keysOf(s memstore.Snapshot) (keys []resource.Key) {
 }
 
 // commit decides the winner of each key again, publishes the layers and then commits, so that a reader woken by the
-// commit finds its layers published. The changes happened at since.
+// commit finds its layers published. The changes happened at changedAt.
 func (v *View) commit(dirty []resource.Key, changedAt time.Time) {
 	slices.SortFunc(dirty, resource.Key.Compare)
 	var winners, losers batch
@@ -198,8 +198,8 @@ func (v *View) invalid() (keys []resource.Key) {
 	return keys
 }
 
-// resolve returns key's object of the first layer that has it, as it is served, and that of the next one, fallbacks
-// apart.
+// resolve returns the served object of key, from the first layer that has the key, and the object of the next such
+// layer that is no fallback.
 func resolve(layers []layer, key resource.Key) (winner, loser *resource.Resource) {
 	for layer, object := range layersWith(layers, key) {
 		if winner != nil {

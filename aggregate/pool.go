@@ -22,15 +22,15 @@ type pool struct {
 	groups       map[groupKey]*hostGroup
 	entries      map[entry]groupKey          // the group of each entry
 	claims       map[resource.Key][]groupKey // the groups with a result of the key, in order: the first owns it
-	disputed     map[groupKey]bool           // with refusals
-	dirty        map[groupKey]bool           // changed since the last commit
+	disputed     map[groupKey]bool           // groups with refusals
+	dirty        map[groupKey]bool           // groups that changed since the last commit
 }
 
 // contributor is a source of the pool. It never changes.
 type contributor struct {
 	name       string
 	precedence int
-	rank       int // their order
+	rank       int // its place in the order of contributors
 	merge      Merge
 	retired    bool // it only fills gaps, and is never refused
 }
@@ -45,7 +45,7 @@ type entry struct {
 type hostGroup struct {
 	entries map[entry]*resource.Resource
 	results map[resource.Key]*resource.Resource // served if the group owns the key
-	refuses bool                                // some of the entries
+	refuses bool                                // it refuses some of the entries
 }
 
 // restart takes over a new set of sources, in order of precedence.
@@ -79,7 +79,7 @@ func (p *pool) restart(sources []*sourceState) {
 	}
 }
 
-// update updates the pool for changed keys of a source, if that has Merge.
+// update applies the changed keys of a source to the pool, if the source has Merge.
 func (p *pool) update(source *sourceState, keys []resource.Key) {
 	from := p.bySource[source]
 	if from == nil {
@@ -188,8 +188,7 @@ func (p *pool) remake(groupID groupKey, touched map[resource.Key]bool) {
 	}
 }
 
-// updateDisputed updates disputed for a group: whether it refuses entries, or owns a key that others claim. The caller
-// holds mu.
+// updateDisputed records whether a group refuses entries, or owns a key that other groups claim. The caller holds mu.
 func (p *pool) updateDisputed(groupKey groupKey) {
 	group := p.groups[groupKey]
 	disputed := group.refuses

@@ -21,7 +21,7 @@ type Merged struct {
 // Member is one source's part of a merged ServiceEntry, served or refused.
 type Member struct {
 	Statement
-	Name   string `json:"name"`             // of the ServiceEntry in the source
+	Name   string `json:"name"`             // the name of the ServiceEntry in the source
 	Reason string `json:"reason,omitempty"` // why it is refused
 }
 
@@ -31,8 +31,8 @@ type Endpoint struct {
 	Ports    map[uint32]uint32 `json:"ports,omitempty"` // from port of the service to port of the endpoint
 	Network  string            `json:"network,omitempty"`
 	Locality string            `json:"locality,omitempty"`
-	Source   string            `json:"source"`            // that decides
-	Place    string            `json:"place,omitempty"`   // of its definition
+	Source   string            `json:"source"`            // the source that decides its properties
+	Place    string            `json:"place,omitempty"`   // the place of its definition
 	Also     []string          `json:"also,omitempty"`    // the other sources that list it
 	Standby  bool              `json:"standby,omitempty"` // not served while sources of a lower priority number list any
 }

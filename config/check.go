@@ -59,8 +59,8 @@ func (d *decoder) check(config *Config, dir string) {
 	}
 }
 
-// warnDoubts warns of each setting of a source that is valid and yet probably a mistake. Each doubt of a source begins
-// with the key.
+// warnDoubts warns of each setting of a source that is valid but probably a mistake. The text of a doubt begins with
+// the key.
 func (d *decoder) warnDoubts(sources []Source) {
 	for i := range sources {
 		if settings, ok := sources[i].Settings.(interface{ doubts() []string }); ok {

@@ -69,7 +69,7 @@ type Config struct {
 	ConfigSources []Source `json:"configSources"`
 
 	Places   map[string]Problem `json:"-"` // of the keys that files have, without a message
-	Warnings []Problem          `json:"-"` // settings that are valid and probably a mistake
+	Warnings []Problem          `json:"-"` // settings that are valid but probably a mistake
 }
 
 // Duration is a time.Duration that is written like 1m30s.
@@ -132,7 +132,7 @@ func Files(path string) (files []string, err error) {
 	return files, nil
 }
 
-// read decodes the files of the configuration at path into c. Relative paths in them are taken from dir.
+// read decodes the files of the configuration at path into config. Relative paths in them are taken from dir.
 func read(path string, config *Config) (decoder *decoder, dir string, err error) {
 	files, err := Files(path)
 	if err != nil {
@@ -151,7 +151,7 @@ func read(path string, config *Config) (decoder *decoder, dir string, err error)
 	}
 	if decoder.file != path {
 		decoder.file = path
-		delete(decoder.places, "") // a missing key is missing in the directory
+		delete(decoder.places, "") // a key may be missing in any file of the directory
 	}
 	return decoder, filepath.Dir(files[0]), nil
 }

@@ -82,7 +82,7 @@ func (d *decoder) checkOneOf(key, value string, allowed ...string) {
 	}
 }
 
-// warn notes a value that is valid and probably a mistake.
+// warn notes a value that is valid but probably a mistake.
 func (d *decoder) warn(key, format string, args ...any) {
 	position := d.place(key)
 	position.Message = fmt.Sprintf(format, args...)
@@ -132,7 +132,7 @@ func (d *decoder) hideSecrets(node *yaml.Node) {
 	}
 }
 
-// value reads node, the value of key, into value. A key is such as configSources[0].address.
+// value reads node, the value of key, into value. A key is a path such as configSources[0].address.
 func (d *decoder) value(node *yaml.Node, value reflect.Value, key string) {
 	d.places[key] = d.placeOf(node, key)
 	if node.Kind == yaml.AliasNode {
@@ -380,7 +380,7 @@ func isNull(n *yaml.Node) bool {
 		slices.Contains([]string{"", "~", "null", "Null", "NULL"}, n.Value)
 }
 
-// placeOf returns the place of n, the value of key.
+// placeOf returns the place of node, the value of key.
 func (d *decoder) placeOf(n *yaml.Node, key string) Problem {
 	return Problem{File: d.file, Line: n.Line, Column: n.Column, Key: key}
 }

@@ -126,7 +126,7 @@ func (e *effective) node(v reflect.Value, schema *keySchema, key string) *yaml.N
 	return e.scalar(v.Interface(), key)
 }
 
-// mapping adds the fields of the struct v that have a value to n.
+// mapping adds to node the fields of the struct v that have a value.
 func (e *effective) mapping(node *yaml.Node, v reflect.Value, schema *keySchema, key string) {
 	for i := range v.NumField() {
 		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")

@@ -10,10 +10,10 @@ import (
 // Texts are the settings for decoding the texts of a source, in the words of the configuration. Empty fields have the
 // default.
 type Texts struct {
-	DefaultNamespace string // of objects that name none; "default"
+	DefaultNamespace string // the namespace of objects without one; "default"
 	UnknownFields    string // "error" (the default) refuses an object with an unknown field, "warn" ignores the field
 	ForeignKinds     string // objects of other APIs: "ignore" (the default), "warn" or "error"
-	DomainSuffix     string // completes host names without a dot, as istiod does with what it reads itself; none
+	DomainSuffix     string // completes host names without a dot, as istiod does for its own objects; none by default
 }
 
 // Options returns the options of Decode. An error begins with the key at fault.

@@ -17,8 +17,8 @@ import (
 
 // ledger has the state of one source: the resources of each group, the candidate in force for each key, the quarantined
 // objects, and all that is served although the source lacks it: last good versions, held losses and restored objects.
-// It has no locks and does no I/O. A call costs in proportion to the groups that it changes, never to the
-// whole; unidentified rejects during a hold cost in proportion to the held losses.
+// It has no locks and does no I/O. The cost of a call grows with the changed groups, not with all groups.
+// Unidentified rejects during a hold cost in proportion to the held losses.
 type ledger struct {
 	groups      map[string]*group
 	quarantines map[string]*group // the groups with quarantined objects
@@ -32,10 +32,10 @@ type ledger struct {
 	incomplete     bool                                   // the state of an earlier run may lack newer versions
 
 	winnerCounts     map[resource.Kind]int // winners by kind
-	quarantinedCount int                   // over all groups
-	repeatedCount    int                   // the same, of group.repeated
-	warningCount     int                   // the same
-	foreignCount     int                   // the same
+	quarantinedCount int                   // quarantined objects of all groups
+	repeatedCount    int                   // repeated resources of all groups
+	warningCount     int                   // warnings of all groups
+	foreignCount     int                   // ignored objects of other APIs, of all groups
 	uncertainCount   int                   // last good versions kept for rejects that name no object
 }
 
@@ -59,7 +59,7 @@ type remarks struct {
 	warnings   []string
 	unserved   []Unserved
 	warned     map[resource.Key][]string // the warnings of validation
-	excluded   []Excluded                // by the transforms
+	excluded   []Excluded                // objects that the transforms exclude
 	foreign    int                       // ignored objects of other APIs
 	textID     string                    // see admitted.textID
 	neverValid int                       // see noteNeverValid
@@ -89,7 +89,7 @@ type candidate struct {
 	group            *group
 	resource         *resource.Resource
 	isLastGood       bool // a reject of the group keeps it in force
-	namespaceChanged bool // likewise, but other settings gave it another namespace
+	namespaceChanged bool // it is a last good version, to which other settings gave another namespace
 }
 
 func newLedger(guard *guard.Guard) *ledger {

@@ -13,7 +13,7 @@ import (
 // it is invalid.
 type LeftOut struct {
 	Source string `json:"source"` // set by the sink
-	Group  string `json:"group"`  // likewise
+	Group  string `json:"group"`  // set by the sink
 	What   string `json:"what"`   // its address, with a port if it has one, as the registry has it
 	Of     string `json:"of"`     // the registry's name of its service, interface or application
 	Why    string `json:"why"`
@@ -38,7 +38,7 @@ func (l LeftOut) concerns(name string) bool {
 	return slices.ContainsFunc(words, func(word string) bool { return sameAddress(word, name) })
 }
 
-// sameAddress reports whether two texts have one address, in any notation, with or without ports.
+// sameAddress reports whether two texts name the same address, in any notation, with or without ports.
 func sameAddress(a, b string) bool {
 	x, ok := resource.AddressIn(a)
 	y, ok2 := resource.AddressIn(b)

@@ -10,9 +10,9 @@ import (
 
 // Reconfigure replaces the sources by those of specs. With an error, it changes no source.
 //
-// The name identifies a source, whatever else changes. If its Source changed, that ends, and the new one starts in its
-// place. With the same table, published, quarantined, held and stored objects stay. A new table begins with all of
-// these, and counts as synced after the first full read by the new settings; until that read replaces them, held,
+// The name identifies a source, whatever else changes. If its Source changed, the old one ends, and the new one starts
+// in its place. With the same table, published, quarantined, held and stored objects stay. A new table begins with all
+// of these, and counts as synced after the first full read by the new settings; until that read replaces them, held,
 // invalid and unreadable objects stay. A source whose name is not in specs ends; its objects stay in its table and on
 // disk, and the caller removes them. When Reconfigure returns, all sources that end have ended.
 func (s *Supervisor) Reconfigure(specs []Spec) error {

@@ -25,7 +25,7 @@ func withoutNamespace(key resource.Key) resource.Key {
 // sameNameIndex has the kinds and names of the objects of groups. A group is indexed when it is first needed.
 type sameNameIndex map[*group]map[resource.Key]bool
 
-// has reports whether a group has or excludes an object of this kind and name in any namespace.
+// hasName reports whether a group has or excludes an object of this kind and name in any namespace.
 func (k sameNameIndex) hasName(group *group, key resource.Key) bool {
 	names, ok := k[group]
 	if !ok {
@@ -44,9 +44,9 @@ func (k sameNameIndex) hasName(group *group, key resource.Key) bool {
 // rejects are the rejects of a group, indexed by the objects that they may be a version of.
 type rejects struct {
 	keys                 map[resource.Key]bool // of identified objects
-	keysWithoutNamespace map[resource.Key]bool // likewise, in any namespace
+	keysWithoutNamespace map[resource.Key]bool // of identified objects, in any namespace
 	keysWithoutKind      map[resource.Key]bool // of mistyped kinds
-	unidentified         bool                  // some may be any object
+	unidentified         bool                  // at least one may be any object
 }
 
 func indexRejects(rejects []Reject) (index rejects) {
@@ -76,7 +76,7 @@ func (rs rejects) mayInclude(key resource.Key) bool {
 	return rs.unidentified || rs.keysWithoutKind[withoutKind(key)]
 }
 
-// replaceRejects replaces the rejects of g.
+// replaceRejects replaces the rejects of a group.
 func (l *ledger) replaceRejects(current *group, rejects []Reject) {
 	for key := range current.rejects.keys {
 		if rejecting := l.groupsByReject[key]; rejecting.Len() == 1 {
@@ -142,7 +142,7 @@ func (s *unidentifiedRejects) groupFor(key resource.Key) *group {
 }
 
 // noteHeldLosses notes objects that the source lost and the guard holds, if a reject of the group may be a version of
-// them. heldDeletions are those of the guard.
+// them. heldDeletions are the deletions that the guard holds.
 func (l *ledger) noteHeldLosses(
 	group string, before *previousStates, heldDeletions func() map[string][]*resource.Resource,
 ) {
@@ -184,7 +184,7 @@ func (l *ledger) restoreLastGood(
 	if keeper == nil {
 		return false
 	}
-	fromEarlierRun := previous.restored || previous.held != nil // certainly or possibly
+	fromEarlierRun := previous.restored || previous.held != nil // certainly, or possibly for a held object
 	if sure && fromEarlierRun && l.incomplete && slices.Contains(resource.SecurityKinds, key.Kind) {
 		return true
 	}
@@ -225,7 +225,7 @@ func (l *ledger) replacementFor(
 			return group, false
 		}
 	}
-	if previous.restored { // a group from before the restart is new only if it is the same text by another name
+	if previous.restored { // after a restart, a group has the object only if it is the same text under another name
 		if g := l.groupByTextID[previous.textID]; previous.textID != "" && g != nil && g.rejects.mayInclude(key) {
 			return g, false
 		}
@@ -234,7 +234,7 @@ func (l *ledger) replacementFor(
 	return suspects.groupFor(key), false
 }
 
-// quarantinedRejects lists the rejects of content. Earlier ones keep their time.
+// quarantinedRejects lists the rejects of content. Objects that were quarantined before keep their time.
 func quarantinedRejects(content admitted, quarantineds []Quarantined, now time.Time) []Quarantined {
 	if len(content.Rejects) == 0 {
 		return nil
@@ -281,7 +281,7 @@ func (l *ledger) fillServing(quarantineds []Quarantined) {
 			quarantined.LastGoodServes = l.winners[quarantined.Key()].isLastGood
 		case len(group.lastGood) == 0:
 		default:
-			if byName == nil { // once for each group: its rejects share the lists
+			if byName == nil { // the rejects of a group share the lists
 				uncertain, byName = group.uncertainKept()
 			}
 			keptList := uncertain
@@ -299,7 +299,7 @@ type keptNames struct {
 	unlisted int
 }
 
-// uncertainKept lists the objects that g keeps for unidentified rejects, all and by withoutKind.
+// uncertainKept lists the objects that the group keeps for unidentified rejects: all of them, and by withoutKind.
 func (g *group) uncertainKept() (uncertain keptNames, byName map[resource.Key]keptNames) {
 	keys := make([]resource.Key, 0, len(g.lastGood))
 	for key, sure := range g.lastGood {

@@ -16,12 +16,12 @@ type Doubter interface {
 // Serving is the condition of a served object of a source.
 type Serving struct {
 	Source string
-	Held   bool // a loss of it is held
+	Held   bool // the guard holds its loss
 	// Unread is why its input cannot be read at present; empty if it can. The last read version is served.
 	Unread string
 	// Unsure are the first rejects that may be a version of the object, and keep it served though no group has it.
 	Unsure   []Quarantined
-	Warnings []string // of validation
+	Warnings []string // the warnings of validation
 }
 
 // Unread implements Doubter.

@@ -38,7 +38,7 @@ type sink struct {
 	commitLog *changeLog
 	validate  func(*resource.Resource) (warnings resource.Errors, err error)
 	onEvent   func(event, text string)
-	wake      chan struct{} // for endHolds; holds one
+	wake      chan struct{} // wakes endHolds; its buffer has one place
 
 	mu             sync.Mutex
 	rules          admissionRules
@@ -51,12 +51,12 @@ type sink struct {
 	firstRead      chan struct{} // closed when synced turns true
 	restored       *Restored
 	unread         map[string]string    // see Doubter; never modified
-	note           []byte               // of the source, for its next run
+	note           []byte               // the note of the source for its next run
 	leftOutByGroup map[string][]LeftOut // by group
-	leftOutCount   int                  // of all groups
+	leftOutCount   int                  // left-out instances of all groups
 	publishes      int
 	absentInvalid  map[resource.Key]string // invalid keys of removed groups, during a hold
-	lastChange     time.Time               // of the table; zero if never
+	lastChange     time.Time               // time of the last change of the table; zero before
 
 	unreadPolicies map[string]string // see PolicyReader; never modified
 }
@@ -147,8 +147,8 @@ func (s *sink) Report(h Health) {
 	s.report(h, false)
 }
 
-// report changes the health; isFirst says that only a source that starts takes it. It logs a change of state, and not a
-// change of the message.
+// report changes the health. With isFirst, it does so only for a source that starts. It logs a change of the state, but
+// not of the message.
 func (s *sink) report(health Health, isFirst bool) {
 	s.mu.Lock()
 	old := s.health
@@ -160,9 +160,9 @@ func (s *sink) report(health Health, isFirst bool) {
 	if health.State != old.State {
 		s.stateSince = time.Now()
 	}
-	well := s.allInvalid && health.State == Healthy // the log says that it is not
+	isMisleading := s.allInvalid && health.State == Healthy // no line may call a source without valid objects healthy
 	s.mu.Unlock()
-	if health == old || well {
+	if health == old || isMisleading {
 		return
 	}
 	attrs := []any{"from", old.State.String(), "to", health.State.String()}
@@ -189,8 +189,8 @@ func (s *sink) report(health Health, isFirst bool) {
 type admitted struct {
 	Content
 	warned   map[resource.Key][]string // warnings of validation
-	excluded []Excluded                // by the transforms
-	print    *lastgood.Print           // nil for none
+	excluded []Excluded                // objects that the transforms exclude
+	print    *lastgood.Print           // confirms the content later; nil without one
 }
 
 // admissionRules are the settings of a source about its resources; see Spec.
@@ -235,7 +235,7 @@ type verdict struct {
 
 // judge validates a transformed resource of a group, unless the group has it already.
 func (s *sink) judge(object *resource.Resource, before *group, rules admissionRules) verdict {
-	warned := before.warned[object.Key()] // with lines of the text
+	warned := before.warned[object.Key()] // the warnings have lines of the text
 	if old, ok := find(before.resources, object.Key()); ok && !before.restored && resource.Equal(old, object) &&
 		(len(warned) == 0 || resource.SameOrigin(old, object)) {
 		return verdict{resource: object, warnings: warned}
@@ -267,7 +267,7 @@ func (s *sink) admitGroup(
 		if o := object.Origin(); o.Source != s.source || o.Group != content.Group {
 			object = object.WithOrigin(resource.Origin{Source: s.source, Place: o.Place, Group: content.Group, Rules: o.Rules})
 		}
-		if object.Seen().IsZero() { // here, so that the ledger and the table have one resource, not two
+		if object.Seen().IsZero() { // here, so that the ledger and the table share one resource
 			object = firstSeen(object)
 		}
 		verdicts[i] = s.judge(object, &before, rules)
@@ -280,7 +280,7 @@ func (s *sink) admitGroup(
 		key, isTaken := rules.transform.Key(reject.Key)
 		reject.Key = key
 		reject.MayRestrict = reject.MayRestrict || reject.Unread && (before.name == "" || before.neverValid > 0)
-		if isTaken || !reject.isIdentified() { // an unidentified one may be an object that is taken
+		if isTaken || !reject.isIdentified() { // an unidentified reject may be an object that the group has
 			admitted.Rejects = append(admitted.Rejects, reject)
 		}
 	}
@@ -299,7 +299,7 @@ func (s *sink) admitGroup(
 			}
 			origin := verdict.resource.Origin()
 			if faults := resource.ErrorsIn(verdict.err); len(faults) > 0 {
-				origin.Place = faults[0].Origin.Place // which may know the line of the field
+				origin.Place = faults[0].Origin.Place // may have the line of the field
 			}
 			admitted.Rejects = append(admitted.Rejects, Reject{Key: key, Origin: origin, Err: verdict.err})
 			continue
@@ -339,14 +339,14 @@ func (s *sink) commit(contents []admitted) change {
 		s.publishes++
 	}
 	if s.memory != nil {
-		for _, content := range contents { // after the table: a print confirms stored objects only
+		for _, content := range contents { // after the table changed: a print confirms only stored objects
 			s.memory.SetPrint(content.Group, s.printOf(content))
 		}
 	}
 	return change
 }
 
-// apply changes the table as the guard says. The caller holds mu.
+// apply makes the changes of the table that the guard lets through. The caller holds mu.
 func (s *sink) apply(moment guard.Moment, change guard.Change) ([]memstore.Change, []guard.Event) {
 	// While the table changes, objects are invalid that were so before or are so afterwards.
 	s.table.SetInvalid(append(s.unenforced(), moment.Served.Invalid()...))
@@ -368,7 +368,7 @@ func (s *sink) apply(moment guard.Moment, change guard.Change) ([]memstore.Chang
 	return changes, events
 }
 
-// act has the guard change or end its hold.
+// act lets decide change or end the hold of the guard.
 func (s *sink) act(decide func(*guard.Guard, guard.Moment) guard.Change) {
 	s.mu.Lock()
 	m := guard.Moment{Now: time.Now(), Served: s.table.Snapshot()}
@@ -522,7 +522,7 @@ func (s *sink) fillStatus(status *Status, lists bool) {
 	}
 }
 
-// inParallel calls work for 0 … n-1, on all processors if n is large.
+// inParallel calls work with 0 … n-1, on all processors if n is large.
 func inParallel(n int, work func(i int)) {
 	const worth = 64
 	processors := runtime.GOMAXPROCS(0)

@@ -45,8 +45,8 @@ type Spec struct {
 	Table  Table
 	Guard  guard.Settings  // the zero value has the defaults
 	Memory *lastgood.Store // stores published objects for the next process; may be nil
-	// Reading identifies the settings that decide which objects are published. Objects that Memory has of another reading
-	// are served until the source was read.
+	// Reading identifies the settings that decide which objects are published. Stored objects of another reading are
+	// served until the source was read.
 	Reading string
 	// Partial lets the source count as read though all of its objects are invalid.
 	Partial bool
@@ -75,11 +75,11 @@ type Supervisor struct {
 // The events of sources.
 const (
 	EventHeld          = "held"           // a loss of the source is held
-	EventHoldEnded     = "hold-ended"     // it was released, timed out, or is back
+	EventHoldEnded     = "hold-ended"     // the loss was released, timed out, or came back
 	EventUnreadable    = "unreadable"     // the source cannot be read, or only in part
-	EventReadable      = "readable"       // it can be read again
-	EventQuarantined   = "quarantined"    // an object of it is not valid
-	EventQuarantineEnd = "quarantine-end" // it is valid again, or gone
+	EventReadable      = "readable"       // the source can be read again
+	EventQuarantined   = "quarantined"    // an object of the source is invalid
+	EventQuarantineEnd = "quarantine-end" // the object is valid again, or was removed
 )
 
 // The errors of a Supervisor, wrapped with the name of the source.
@@ -134,7 +134,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 	s.ctx = ctx
 	for _, r := range s.runners {
-		if !r.stopping { // Reconfigure starts it
+		if !r.stopping { // else Reconfigure starts the runner
 			r.start(ctx)
 		}
 	}

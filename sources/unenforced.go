@@ -46,13 +46,12 @@ func (j admissionRules) takesPolicies() bool {
 	return slices.ContainsFunc(kinds, j.transform.TakesKind)
 }
 
-// noteNeverValid counts the rejects that may restrict traffic and are no versions of kept objects. A reject
-// that counted once does so until it is gone. One reject may stand for several kept objects, such as a broken list: a
-// later reject that comes without a further kept object was never valid. Nor was one in a namespace without a kept
-// object.
+// noteNeverValid counts the rejects that may restrict traffic and are no versions of kept objects. A reject that was
+// counted stays counted until it is gone. One reject may stand for several kept objects, such as a broken list: a later
+// reject that comes without a further kept object was never valid. Nor was one in a namespace without a kept object.
 func (g *group) noteNeverValid() {
 	rejects, keptCount, elsewhere := 0, 0, 0
-	keptIn, keepsMesh := make(map[string]bool), false // by namespace; a MeshConfig is in none
+	keptIn, keepsMesh := make(map[string]bool), false // by namespace; a MeshConfig has none
 	for key, sure := range g.lastGood {
 		if !sure && resource.Restricts(key.Kind) {
 			keptCount++
@@ -96,7 +95,7 @@ func (s *sink) printOf(content admitted) lastgood.Print {
 	if g := s.ledger.groups[content.Group]; g != nil && len(content.Rejects) > 0 {
 		notes.Rejects = s.storedRejects(g)
 	}
-	if len(notes.Rejects) > 0 || notes.TextID != "" { // not to be confirmed, but recognised
+	if len(notes.Rejects) > 0 || notes.TextID != "" { // the print is not confirmed, but recognised
 		return lastgood.Print{Notes: encoded(notes)}
 	}
 	return *cmp.Or(content.print, noPrint)

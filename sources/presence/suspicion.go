@@ -30,7 +30,7 @@ func (s Suspicion) clock(now time.Time) time.Time {
 // Holds reports whether the suspicion lasts.
 func (s Suspicion) Holds(now time.Time) bool { return s.clock(now).Before(s.End) }
 
-// Next returns when it ends by itself; zero if there is none, or while the source is away.
+// Next returns when the suspicion ends by itself; zero if there is none, or while the source is away.
 func (s Suspicion) Next() time.Time {
 	if s.Away.IsZero() {
 		return s.End

@@ -30,7 +30,7 @@ const (
 // Port is the port on which clients find a service.
 type Port struct {
 	Number   uint32
-	Protocol string // Istio's
+	Protocol string // the name of the protocol in Istio
 }
 
 // Name is the name of the port in a ServiceEntry.
@@ -39,8 +39,8 @@ func (p Port) Name() string { return strings.ToLower(string(protocol.Parse(p.Pro
 // ports counts the ports and protocols of all instances of a service, served or not: so all replicas choose the same.
 type ports struct {
 	configured uint32
-	counts     map[uint32]int // of the instances
-	wanted     map[uint32]int // for the service
+	counts     map[uint32]int // instances by their own port
+	wanted     map[uint32]int // instances by the port that they name for the service
 	protocols  map[string]int
 }
 
@@ -114,7 +114,7 @@ type Name struct{ Host, Object string }
 type Service[ID any] struct {
 	ID        ID
 	Name      Name
-	Owners    []string // applications whose instances serve it, where the registry has such
+	Owners    []string // applications that serve it; none if the registry has no applications
 	Port      Port
 	Endpoints []Endpoint
 }
@@ -139,7 +139,8 @@ func ServiceEntry(host string, port uint32, name, protocol string, endpoints []E
 	return serviceEntry
 }
 
-// Address returns the virtual address of a host, if it gets one. hostless: some protocol of the host has no host in it.
+// Address returns the virtual address of a host, if it gets one. hostless says that some protocol of the host does not
+// transmit the host.
 func Address(vips VIPs, selection, host, place string, hostless bool) (addresses, warnings []string) {
 	if vips == nil || selection != VIPsAll && (selection != VIPsTCP || !hostless) {
 		return nil, nil

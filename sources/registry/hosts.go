@@ -17,16 +17,16 @@ import (
 
 // Part is a part of the name of a service.
 type Part struct {
-	Placeholder string // of the host template, in braces
+	Placeholder string // the placeholder in the host template, with its braces
 	Text        string // if it is empty, the placeholder goes with the dash or dot before it
 	Dots        bool   // its dots separate labels of the host; otherwise they become dashes
 	Hidden      bool   // the name of the object does not contain it
 	Annotation  string // the key of the object's annotation with it; empty if there is none
 }
 
-// Naming makes the names of services from their parts. The first part is never empty. No registry's names are hosts as
-// they are: names that differ only in case, dots or dashes may become the same host. Of such services the one with the
-// name nearest to the host gets it.
+// Naming makes the names of services from their parts. The first part is never empty. Names of registries are no hosts:
+// names that differ only in case, dots or dashes may become the same host. Then the service with the name nearest to
+// the host gets it.
 type Naming[ID ServiceID[ID]] struct {
 	Template string
 	AnyHost  bool   // a service may have a host of a cluster; see CheckHost

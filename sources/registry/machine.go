@@ -14,12 +14,12 @@ import (
 // Offer is an instance's endpoint of one service.
 type Offer[ID comparable] struct {
 	ID       ID
-	Owner    string   // its application, where the registry has such
+	Owner    string   // its application; empty if the registry has no applications
 	Endpoint Endpoint // without an address if it cannot be called
 	State    presence.State
 	Why      string // the endpoint is not served; empty if that is not reported
 	Port     uint32 // for clients of the service; 0 if the instance names none
-	Protocol string // Istio's
+	Protocol string // the name of the protocol in Istio
 }
 
 func (o Offer[ID]) same(other Offer[ID]) bool {
@@ -40,7 +40,7 @@ type Offers[ID comparable] struct {
 type ServiceID[ID any] interface {
 	comparable
 	Compare(other ID) int
-	Group() string  // in which it is published
+	Group() string  // the group that publishes it
 	String() string // different for each host
 }
 
@@ -54,8 +54,8 @@ type Mapping[ID comparable] interface {
 	Place(id ID) string
 	// ServicePort is the port that is configured for a service; 0 if none is.
 	ServicePort(id ID) int
-	// Entries returns the objects of the services of a host. Services and their endpoints are sorted, each endpoint is
-	// there once. An error may concern only some of them.
+	// Entries returns the objects of the services of a host. Services and their endpoints are sorted, each endpoint
+	// appears once. An error may concern only some of them.
 	Entries(host []Service[ID]) (rs []*resource.Resource, warnings []string, err error)
 	// Restore reads objects that Entries made, also by other options. The IDs are those that the services have now.
 	Restore(published []*resource.Resource) []Service[ID]
@@ -65,10 +65,10 @@ type Mapping[ID comparable] interface {
 type Machine[ID ServiceID[ID]] struct {
 	// Explained says that the registry itself proves that unlisted endpoints have gone. See sources.Content.
 	Explained bool
-	Suspicion presence.Suspicion // of the registry
+	Suspicion presence.Suspicion // the suspicion about the registry
 
 	mapping  Mapping[ID]
-	keep     func(ID) time.Duration // services without endpoints
+	keep     func(ID) time.Duration // how long a service without endpoints stays
 	deadline func(ID, Known) time.Time
 	groups   map[string]*group[ID]
 	names    map[ID]Name
@@ -80,7 +80,7 @@ type Known = presence.Item[Endpoint]
 
 // group is a unit of publishing.
 type group[ID comparable] struct {
-	read      bool // something was taken
+	read      bool // offers were taken
 	offers    Offers[ID]
 	unknown   *Known // stands for content of an earlier run that cannot be read; nil if there is none
 	current   bool   // it is published, apart from changes of its services

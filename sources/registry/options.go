@@ -143,7 +143,7 @@ func (o MappingOptions) WantedPort(metadata map[string]string) uint32 {
 	return ParsePort(metadata[o.ServicePortMeta])
 }
 
-// ParsePort parses a port; 0 if it is none.
+// ParsePort parses a port. It returns 0 for an invalid one.
 func ParsePort(text string) uint32 {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {

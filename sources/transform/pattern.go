@@ -50,7 +50,7 @@ func (p pattern) match(text string) (captured []string, ok bool) {
 	return append(captured, text), true
 }
 
-// anyMatches reports whether one of ps matches s.
+// anyMatches reports whether one of the patterns matches a text.
 func anyMatches(ps []pattern, s string) bool {
 	return slices.ContainsFunc(ps, func(p pattern) bool { return p.matches(s) })
 }

@@ -112,7 +112,7 @@ type serviceInfo struct {
 	Name  string            `json:"name"`
 	Group string            `json:"groupName"`
 	Hosts []json.RawMessage `json:"hosts"`
-	Time  int64             `json:"lastRefTime"` // of the server, in milliseconds
+	Time  int64             `json:"lastRefTime"` // the server's time in milliseconds
 }
 
 // size returns the memory of a service in bytes.

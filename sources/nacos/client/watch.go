@@ -56,7 +56,7 @@ type Listener interface {
 type Watched struct {
 	Groups  []string
 	Selects func(group, service string) bool
-	// receives the names that are not selected after each list; may be nil
+	// receives, after each list, the names that are not selected; may be nil
 	Skipped  func(group string, names []string)
 	Interval time.Duration // between lists of the names of services
 	Resync   time.Duration // mean time between slow reads of each service
@@ -84,7 +84,7 @@ func (c *Client) Watch(ctx context.Context, watched Watched, listener Listener) 
 		}
 		listener.Connection(err)
 		wait := retry.NextBackOff()
-		if errors.Is(err, errPassing) { // although it connects
+		if errors.Is(err, errPassing) { // although the client connects
 			wait = max(wait, c.login.pause)
 		}
 		if worker.Wait(ctx, nil, wait) != nil {
@@ -93,7 +93,7 @@ func (c *Client) Watch(ctx context.Context, watched Watched, listener Listener) 
 	}
 }
 
-// once follows all services by one connection until that ends.
+// once follows all services by one connection until the connection ends.
 func (c *Client) once(ctx context.Context, server string, watched Watched, listener Listener, large map[key]bool,
 	connected func(),
 ) error {
@@ -152,8 +152,8 @@ type session struct {
 	changed  map[key]bool     // services with unreported changes
 	names    map[string]bool  // groups with unreported names
 	failed   map[string]error // groups with an unreported error
-	// whose last answer was too large to be read. A push of it would end the connection: they are not subscribed. It
-	// outlives connections
+	// large has the services with a last answer that was too large to read. They are not subscribed, since a push of that
+	// size would end the connection. The map outlives connections
 	large map[key]bool
 }
 
@@ -407,7 +407,7 @@ func (s *session) readService(ctx context.Context, key key) error {
 		}
 	} else {
 		state.due = time.Now().Add(s.watched.Resync/2 + rand.N(s.watched.Resync)) //nolint:gosec // no secret
-		if large {                                                                // it can be subscribed now
+		if large {                                                                // the service can be subscribed now
 			delete(s.large, key)
 			state.due = time.Time{}
 		}
@@ -430,7 +430,7 @@ func (s *session) readService(ctx context.Context, key key) error {
 	switch {
 	case state.listed || len(state.info.Hosts) > 0:
 	case s.changed[key]:
-		state.due = time.Time{} // that is reported first
+		state.due = time.Time{} // the change is reported first
 	default:
 		delete(s.services, key)
 		s.names[key.group] = true

@@ -42,7 +42,7 @@ func New(options Options, namespace string, vips registry.VIPs) (*Mapper, error)
 		}}, func(id ID) string { return fmt.Sprintf("nacos %s %s %s", namespace, id.NacosGroup, id.Service) })}, nil
 }
 
-// The annotations with the service of Nacos of a ServiceEntry.
+// The annotations that name the service of Nacos from which a ServiceEntry was made.
 const (
 	annotationGroup   = "tributary/nacos-group"
 	annotationService = "tributary/nacos-service"
@@ -111,7 +111,7 @@ func (m *Mapper) Offers(group, service string, instances []client.Instance,
 		switch {
 		case err != nil:
 		case !i.Enabled:
-			offer.Why = "disabled" // by its owner
+			offer.Why = "disabled" // its owner disabled it
 		case offer.Endpoint.Weight == 0:
 			offer.Why = "weight 0"
 		case i.Healthy:
