@@ -17,7 +17,7 @@ func (v *View) merge() (changes []<-chan struct{}) {
 	changedAt := time.Time{}
 	for i, source := range v.sources {
 		changes = append(changes, source.Reader.Changed()) // before the read, so that no commit slips between
-		synced := source.Reader.Synced()                   // before the read, too: then the read has all of the first content
+		synced := source.Reader.Synced()                   // before the read, too: it then has all of the first content
 		before := source.snapshot
 		keys := source.pull()
 		changedAt = recent.Earlier(changedAt, source.snapshot.Since(before.Revision()))
