@@ -66,8 +66,8 @@ func sorted(keys []resource.Key) []resource.Key {
 	return slices.Compact(slices.SortedFunc(slices.Values(keys), resource.Key.Compare))
 }
 
-// CompareAndSwap replaces old, the very value that Get returned, by updated, of the same key, and reports whether it was
-// still there. A nil old means absent; a nil new means delete.
+// CompareAndSwap replaces old, the very value that Get returned, by updated, of the same key, and reports whether it
+// was still there. A nil old means absent; a nil new means delete.
 func (t *Table) CompareAndSwap(key resource.Key, old, updated *resource.Resource) bool {
 	t.mu.Lock()
 	if t.Snapshot().Get(key) != old {

@@ -97,7 +97,7 @@ func owner(name string) string {
 			return pid
 		}
 	}
-	return "unknown" // it has not written it yet
+	return "unknown" // the owner did not write its ID yet
 }
 
 // Release unlocks the directory.

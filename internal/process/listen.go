@@ -151,7 +151,7 @@ func (s unixSocket) listen(ctx context.Context) (net.Listener, error) {
 var errNotOurs = errors.New("this process is not in it, and may not give files away: run it in that group " +
 	"(Group= of a unit), or have systemd hold the socket (SocketGroup= of a .socket unit)")
 
-// give gives the socket to its group. It tries nothing forbidden: a filter of system calls, as in the unit, ends the
+// give gives the socket to its group. It avoids forbidden system calls: a filter such as that of the unit would end the
 // process.
 func (s unixSocket) give() error {
 	group, err := user.LookupGroup(s.group)

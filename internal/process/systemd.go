@@ -53,7 +53,7 @@ func (m *Manager) tell(state string) {
 		return
 	}
 	if _, err := daemon.SdNotify(false, state); err != nil {
-		m.log.Warn("the service manager cannot be told of the state", "err", err)
+		m.log.Warn("the state cannot be sent to the service manager", "err", err)
 	}
 }
 

@@ -31,7 +31,7 @@ func (p *place) replace(kvKey string, value []byte, key resource.Key, object *re
 	case !strings.EqualFold(path.Ext(kvKey), ".json"):
 		text, err = resource.MarshalYAML(object)
 	case len(docs) > 1 || len(docs) == 1 && docs[0].Key != key:
-		return nil, fmt.Errorf("key %s is JSON and has other objects, too; write it anew", kvKey)
+		return nil, fmt.Errorf("key %s is JSON and has other objects, too; write it again as a whole", kvKey)
 	default:
 		text, err = resource.MarshalJSON(object)
 		return append(text, '\n'), err
@@ -92,7 +92,7 @@ func (p *place) verified(
 		}
 	}
 	if !resource.Equal(object, decoded) || !slices.Equal(versions, rest) {
-		return nil, fmt.Errorf("key %s cannot be changed in part; write it anew", kvKey)
+		return nil, fmt.Errorf("key %s cannot be changed in part; write it as a whole", kvKey)
 	}
 	return after, nil
 }

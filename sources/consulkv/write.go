@@ -18,8 +18,8 @@ import (
 // writeTimeout limits a mutator. Mutators of a config store have no context.
 const writeTimeout = 15 * time.Second
 
-// change replaces the object of key by the result of edit (nil deletes) for the object (nil without one) and its version.
-// After another write, it starts over with the newer object. An error begins with the operation.
+// change replaces the object of key by the result of edit (nil deletes) for the object (nil without one) and its
+// version. After another write, it starts over with the newer object. An error begins with the operation.
 func (s *Store) change(
 	operation string, key resource.Key, edit func(old *resource.Resource, version string) (*resource.Resource, error),
 ) (

@@ -16,11 +16,11 @@ func newCounts() *counts {
 		},
 		healed: sources.Counter{
 			Name: "healed_total",
-			Help: "Services that the slow read found to be different from what Nacos had pushed.",
+			Help: "Services that differed in the slow read from the last push.",
 		},
 		connections: sources.Counter{
 			Name: "connections_total",
-			Help: "Connections that were made, after each of which everything is read anew.",
+			Help: "Connections that were made. After each one, everything is read again.",
 		},
 	}
 	counts.CounterSet = sources.NewCounters("tributary_nacos_", &counts.reads, &counts.healed, &counts.connections)

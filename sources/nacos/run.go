@@ -161,7 +161,7 @@ func (r *run) health(now time.Time) sources.Health {
 	}
 	return sources.Health{
 		State: sources.Healthy,
-		Message: state.nothing(fmt.Sprintf("namespace %s, group %s", r.address.NamespaceName(),
+		Message: state.emptyText(fmt.Sprintf("namespace %s, group %s", r.address.NamespaceName(),
 			strings.Join(r.settings.Groups, ", "))),
 	}
 }

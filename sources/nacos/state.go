@@ -159,9 +159,10 @@ func (s *state) problems() (texts []string, everything bool, first error) {
 	return append(texts, registry.First(services, "services")...), everything, first
 }
 
-// nothing is the content of a group without served services, with the skipped ones; empty if there is no such group.
+// emptyText describes groups without served services, with counts of the skipped ones. It is empty if a service is
+// served.
 // Nacos gives the same answer for missing groups and for empty ones.
-func (s *state) nothing(place string) string {
+func (s *state) emptyText(place string) string {
 	if services, _ := s.Services(); services > 0 {
 		return ""
 	}

@@ -20,9 +20,9 @@ type port struct {
 	protocol  string // Istio's
 }
 
-// knownProtocols are Dubbo's protocols with Istio's protocol and the port for clients. The port is the same for all services and
-// does not depend on instances, so that it is stable and the same in all replicas. It is Dubbo's default, apart from a
-// few that would clash on one host.
+// knownProtocols are Dubbo's protocols with Istio's protocol and the port for clients. The port is the same for all
+// services and does not depend on instances, so that it is stable and the same in all replicas. It is Dubbo's default,
+// apart from a few that would clash on one host.
 var knownProtocols = map[string]struct {
 	protocol protocol.Instance
 	number   uint32

@@ -66,7 +66,8 @@ func newID(iface, group, version string) ID {
 	return ID{iface, group, version}
 }
 
-// Provider returns the provider of a URL. ok is false for other URLs: consumers, rules, and Dubbo's marker of an empty list.
+// Provider returns the provider of a URL. ok is false for other URLs: consumers, rules, and Dubbo's marker of an empty
+// list.
 func (u URL) Provider() (provider Provider, ok bool, err error) {
 	switch u.Protocol {
 	case "empty", "override", "absent", "route", "router", "script", "condition", "consumer", "admin", "injvm":

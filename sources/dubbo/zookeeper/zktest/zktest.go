@@ -1,4 +1,5 @@
-// Package zktest is a ZooKeeper for tests, in memory: nodes, watches that fire once, and sessions that are cut off and expire.
+// Package zktest is a ZooKeeper for tests, in memory: nodes, watches that fire once, and sessions that are cut off and
+// expire.
 package zktest
 
 import (
@@ -28,7 +29,9 @@ type Server struct {
 
 // New returns a server without nodes.
 func New() *Server {
-	return &Server{nodes: map[string][]byte{}, denied: map[string]bool{}, broken: map[string]bool{}, clients: map[*client]bool{}}
+	return &Server{
+		nodes: map[string][]byte{}, denied: map[string]bool{}, broken: map[string]bool{}, clients: map[*client]bool{},
+	}
 }
 
 // Dial makes a connection; it is a zookeeper.Dial.
