@@ -56,7 +56,7 @@ func (g groupKey) String() string { return cmp.Or(g.hosts, g.name+", which names
 // nameLimit leaves room for a port and a hash in the 253 characters of a name.
 const nameLimit = 253 - len("-65535-01234567")
 
-// key returns the key of the group's service whose first port is first. It does not depend on the sources, so that it
+// key returns the key of the group's service with this first port. It does not depend on the sources, so that it
 // stays when they come and go. Unless the host alone is unique, a hash follows the port: names of plain hosts end with
 // a port, which is shorter.
 func (g groupKey) key(first uint32) resource.Key {
@@ -75,7 +75,7 @@ func (g groupKey) key(first uint32) resource.Key {
 }
 
 // gather collects the members' endpoints and those that are served, in order of address, so that the outcome does not
-// depend on who lists them.
+// depend on the sources that list them.
 func (s *service) gather() {
 	listings := make(map[string]*listing)
 	for _, m := range s.members {

@@ -56,7 +56,7 @@ type Before struct {
 	Diff   string          `json:"diff"` // a unified diff of the transforms, in YAML
 }
 
-// beforeOf describes the object before the transforms. It returns nil if they changed nothing.
+// beforeOf describes the object before the transforms. It returns nil if they made no change.
 func beforeOf(current *resource.Resource) *Before {
 	original := current.Original()
 	if original == nil {
@@ -77,7 +77,7 @@ func beforeOf(current *resource.Resource) *Before {
 	return &Before{object, udiff.Unified("in the source", "after its transforms", string(originalText), string(now))}
 }
 
-// Explain returns which source wins key, which ones lose, and what it conflicts with.
+// Explain returns the source that wins key, the sources that lose it, and the conflicts of its object.
 func (v *View) Explain(key resource.Key) Explanation {
 	v.indexMu.Lock()
 	v.index.Follow(v)

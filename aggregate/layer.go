@@ -37,7 +37,7 @@ type layer struct {
 	fallback   bool // it only fills gaps: it wins keys that no other layer has, and is never shadowed
 }
 
-// unranked is the rank of a layer whose objects keep the rank that they have, if any.
+// unranked is the rank of a layer that changes no ranks of its objects.
 const unranked = -1
 
 func (s *sourceState) layer(rank int) layer {

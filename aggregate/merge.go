@@ -45,7 +45,7 @@ func (v *View) merge() (changes []<-chan struct{}) {
 	return changes
 }
 
-// reconcile switches to the wanted sources, and returns the keys whose winner may change by that.
+// reconcile switches to the wanted sources, and returns the keys that may get another winner by that.
 func (v *View) reconcile() []resource.Key {
 	wanted := v.wanted.Load()
 	if wanted == v.configured {

@@ -202,8 +202,8 @@ func (p *pool) updateDisputed(groupKey groupKey) {
 	}
 }
 
-// services returns the services of a group whose key it owns, with the refusals of other groups that claim these keys.
-// The caller holds mu.
+// services returns the services of a group with keys that the group owns. They have the refusals of other groups that
+// claim these keys. The caller holds mu.
 func (p *pool) services(groupKey groupKey) (owned []*service) {
 	for _, service := range p.split(groupKey) {
 		claims := p.claims[service.key()]

@@ -196,7 +196,7 @@ func (s *service) conflict() (conflicts.Conflict, bool) {
 	return conflict, true
 }
 
-// Refusal is a ServiceEntry that cannot be merged, and so is not served.
+// Refusal is a ServiceEntry that is not served, since it cannot be merged.
 type Refusal struct {
 	Key    resource.Key // in its source
 	Winner Candidate    // the merged entry that has its host and port

@@ -67,7 +67,7 @@ func (p *place) find(kvKey string, value []byte, key resource.Key) (parts [][]by
 				continue
 			}
 			if len(docs) > 1 {
-				return nil, 0, fmt.Errorf("key %s has it in a list with others; write that key anew, with a document for each "+
+				return nil, 0, fmt.Errorf("key %s has it in a list with others; write that key again, with a document for each "+
 					"object", kvKey)
 			}
 			if index < 0 { // the first one counts

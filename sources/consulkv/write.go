@@ -132,7 +132,7 @@ func (s *Store) commit(ctx context.Context, kvTxnOp *api.KVTxnOp) (index uint64,
 		err = errors.Join(err, errors.New(txnError.What))
 	}
 	if err == nil {
-		err = errors.New("the answer does not say what was done")
+		err = errors.New("the answer does not name the result of the write")
 	}
 	return 0, err
 }

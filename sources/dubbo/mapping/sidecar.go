@@ -52,7 +52,7 @@ func (s Sidecars) validate() error {
 func (m *Mapper) Sidecar(application string, hosts []string) (*resource.Resource, error) {
 	place := strings.ToValidUTF8("consumers of application "+application, "?")
 	if !names.IsLabelText(application) {
-		return nil, fmt.Errorf("%s: its name cannot be the value of a label, by which its workloads are known", place)
+		return nil, fmt.Errorf("%s: its name cannot be the value of the label of its workloads", place)
 	}
 	egress := make([]string, 0, len(hosts)+len(m.o.Sidecars.Hosts))
 	for _, host := range hosts {
