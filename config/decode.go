@@ -233,24 +233,24 @@ func (d *decoder) sequence(node *yaml.Node, value reflect.Value, key string) {
 }
 
 // dictionary reads a mapping with arbitrary keys.
-func (d *decoder) dictionary(node *yaml.Node, v reflect.Value, key string) {
+func (d *decoder) dictionary(node *yaml.Node, value reflect.Value, key string) {
 	if node.Kind != yaml.MappingNode {
 		d.wantType(node, key, "a mapping of keys to values")
 		return
 	}
-	v.Set(reflect.MakeMap(v.Type()))
+	value.Set(reflect.MakeMap(value.Type()))
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		name, path := node.Content[i], key+"."+node.Content[i].Value
 		if !d.isName(name, key) {
 			continue
 		}
-		if v.MapIndex(reflect.ValueOf(name.Value)).IsValid() {
+		if value.MapIndex(reflect.ValueOf(name.Value)).IsValid() {
 			d.problemAt(d.placeOf(name, path), "given twice")
 			continue
 		}
-		element := reflect.New(v.Type().Elem()).Elem()
+		element := reflect.New(value.Type().Elem()).Elem()
 		d.value(node.Content[i+1], element, path)
-		v.SetMapIndex(reflect.ValueOf(name.Value), element)
+		value.SetMapIndex(reflect.ValueOf(name.Value), element)
 	}
 }
 

@@ -37,13 +37,13 @@ type Sandbox struct {
 
 // Run runs the commands of a block one after the other. Its error is where the page and the program do not agree.
 func (s *Sandbox) Run(block Block) error {
-	bin := filepath.Join(s.Dir, ".bin")
-	if err := os.MkdirAll(bin, 0o750); err != nil {
+	binaries := filepath.Join(s.Dir, ".bin")
+	if err := os.MkdirAll(binaries, 0o750); err != nil {
 		return err
 	}
 	for name, script := range s.Programs {
 		text := []byte("#!/bin/sh\n" + script + "\n")
-		if err := os.WriteFile(filepath.Join(bin, name), text, 0o700); err != nil { //nolint:gosec // it is to be run
+		if err := os.WriteFile(filepath.Join(binaries, name), text, 0o700); err != nil { //nolint:gosec // it is to be run
 			return err
 		}
 	}
@@ -51,7 +51,7 @@ func (s *Sandbox) Run(block Block) error {
 		if s.Before != nil {
 			s.Before(step)
 		}
-		printed, err := s.step(bin, step)
+		printed, err := s.step(binaries, step)
 		if err != nil {
 			return fmt.Errorf("%s:%d: $ %s\n%w", block.Page, step.Line, step.Command, err)
 		}

@@ -100,19 +100,19 @@ func newGRPC(engine *xds.Server, limiter *transport.Limiter, creds credentials.T
 	guard *access.Guard, hops *mcp.Hops,
 	healthServer *health.Server,
 ) *grpc.Server {
-	s := grpc.NewServer(append(append(engine.ServerOptions(), limiter.ServerOptions(creds)...),
+	server := grpc.NewServer(append(append(engine.ServerOptions(), limiter.ServerOptions(creds)...),
 		// istiod pings every 30 s, also while it is idle; gRPC's defaults would end its connection for that.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainStreamInterceptor(guard.Stream, hops.Intercept),
 		grpc.ChainUnaryInterceptor(guard.Unary),
 	)...)
-	engine.Register(s)
-	healthpb.RegisterHealthServer(s, ownHealth{healthServer})
+	engine.Register(server)
+	healthpb.RegisterHealthServer(server, ownHealth{healthServer})
 	healthServer.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
-	debug.NewCSDS(engine).Register(s)
-	channelz.RegisterChannelzServiceToServer(s)
-	reflection.Register(s) // both v1 and v1alpha
-	return s
+	debug.NewCSDS(engine).Register(server)
+	channelz.RegisterChannelzServiceToServer(server)
+	reflection.Register(server) // both v1 and v1alpha
+	return server
 }
 
 // ownHealth serves the health of the program under the empty name.

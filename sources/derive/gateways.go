@@ -254,7 +254,7 @@ func (n node) serverTLS(port uint32) (settings *networking.ServerTLSSettings, wr
 }
 
 // verifyClients adds the certificate of the authority that verifies the clients of a port, or returns an error text.
-func (n node) verifyClients(port uint32, tls *networking.ServerTLSSettings) (wrong string) {
+func (n node) verifyClients(port uint32, settings *networking.ServerTLSSettings) (wrong string) {
 	validation := n.get("default").get("validation")
 	for _, portSettings := range n.list("perPort") {
 		if portSettings.port() == port {
@@ -271,13 +271,14 @@ func (n node) verifyClients(port uint32, tls *networking.ServerTLSSettings) (wro
 		return fmt.Sprintf("mode %q of the Gateway's tls.frontend is not supported", mode)
 	case len(refs) != 1:
 		return "the Gateway's tls.frontend needs one of caCertificateRefs"
-	case tls.GetMode() != networking.ServerTLSSettings_SIMPLE || strings.HasPrefix(tls.GetCredentialName(), "builtin:"):
+	case settings.GetMode() != networking.ServerTLSSettings_SIMPLE ||
+		strings.HasPrefix(settings.GetCredentialName(), "builtin:"):
 		return "the Gateway's tls.frontend and the options of the listener exclude each other"
 	}
 	authority, wrong := refs[0].refer("ConfigMap", "Secret")
-	tls.Mode, tls.CaCertCredentialName = networking.ServerTLSSettings_MUTUAL, "configmap://"+authority.FullName()
+	settings.Mode, settings.CaCertCredentialName = networking.ServerTLSSettings_MUTUAL, "configmap://"+authority.FullName()
 	if authority.Kind == "Secret" {
-		tls.CaCertCredentialName = "kubernetes-gateway://" + authority.FullName()
+		settings.CaCertCredentialName = "kubernetes-gateway://" + authority.FullName()
 	}
 	return cmp.Or(wrong, n.ungranted(authority))
 }

@@ -84,12 +84,12 @@ func (c *Client) open(ctx context.Context, server string, pushed func(serviceInf
 	conn.grpc, err = grpc.NewClient("passthrough:///"+target, grpc.WithTransportCredentials(secure),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-			tcp, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+			socket, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 			if err == nil {
-				ip, _, _ := net.SplitHostPort(tcp.LocalAddr().String())
+				ip, _, _ := net.SplitHostPort(socket.LocalAddr().String())
 				conn.ip.Store(&ip)
 			}
-			return tcp, err
+			return socket, err
 		}),
 		intake.DialOption(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(c.maxAnswer)))
 	if err != nil {
