@@ -10,9 +10,9 @@ import (
 
 // Reconfigure replaces the sources by those of specs. With an error, it changes no source.
 //
-// The name identifies a source, whatever else changes. If its Source changed, the old one ends, and the new one starts
-// in its place. With the same table, published, quarantined, held and stored objects stay. A new table begins with all
-// of these, and counts as synced after the first full read by the new settings; until that read replaces them, held,
+// The name identifies a source, whatever else changes. If its Source changed, that ends, and the new one starts in its
+// place. With the same table, published, quarantined, held and stored objects stay. A new table begins with all of
+// these, and counts as synced after the first full read by the new settings; until that read replaces them, held,
 // invalid and unreadable objects stay. A source whose name is not in specs ends; its objects stay in its table and on
 // disk, and the caller removes them. When Reconfigure returns, all sources that end have ended.
 func (s *Supervisor) Reconfigure(specs []Spec) error {
@@ -31,12 +31,12 @@ func (s *Supervisor) Reconfigure(specs []Spec) error {
 		return fmt.Errorf("reconfigure the sources: %w", err)
 	}
 	successors := make(map[*runner]*runner)
-	for _, runner := range next {
-		if predecessor := former[runner.name]; predecessor != nil && predecessor != runner {
+	for _, r := range next {
+		if predecessor := former[r.name]; predecessor != nil && predecessor != r {
 			predecessor.stopBackground()
-			successors[predecessor] = runner
+			successors[predecessor] = r
 		}
-		delete(former, runner.name)
+		delete(former, r.name)
 	}
 	s.mu.Lock()
 	for predecessor, r := range successors {
@@ -48,11 +48,11 @@ func (s *Supervisor) Reconfigure(specs []Spec) error {
 		r.configure(specs[i]) //nolint:gosec // next has one for each
 	}
 	s.mu.Lock()
-	for i, runner := range next {
-		if runner.stopping {
-			runner.source, runner.stopping = specs[i].Source, false //nolint:gosec // likewise
+	for i, r := range next {
+		if r.stopping {
+			r.source, r.stopping = specs[i].Source, false //nolint:gosec // likewise
 			if s.ctx != nil && !s.stopped {
-				runner.start(s.ctx)
+				r.start(s.ctx)
 			}
 		}
 	}
@@ -77,23 +77,23 @@ func (s *Supervisor) plan(specs []Spec, former map[string]*runner) (next, ending
 		}
 		names[spec.Name] = true
 		predecessor := former[spec.Name]
-		runner := predecessor
+		r := predecessor
 		if predecessor == nil || predecessor.table != spec.Table {
-			runner = newRunner(spec, s.opts, predecessor == nil && !isRunning)
-			runner.isReread = runner.isReread || predecessor != nil
+			r = newRunner(spec, s.opts, predecessor == nil && !isRunning)
+			r.isReread = r.isReread || predecessor != nil
 		}
-		stays[runner] = isSameSource(runner.source, spec.Source)
-		next = append(next, runner)
+		stays[r] = isSameSource(r.source, spec.Source)
+		next = append(next, r)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return nil, nil, ErrStopped
 	}
-	for _, runner := range s.runners {
-		if !stays[runner] {
-			runner.stopping = true
-			ending = append(ending, runner)
+	for _, r := range s.runners {
+		if !stays[r] {
+			r.stopping = true
+			ending = append(ending, r)
 		}
 	}
 	return next, ending, nil

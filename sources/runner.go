@@ -14,7 +14,7 @@ import (
 	"tributary/sources/lastgood"
 )
 
-// runner runs one source, and restarts it.
+// runner runs one source, again and again.
 type runner struct {
 	name       string
 	sink       *sink
@@ -23,7 +23,7 @@ type runner struct {
 	log        *slog.Logger
 	newBackOff func() backoff.BackOff
 	pool       *intake.Pool
-	isReread   bool // the state of other settings was taken over; read-only once the source runs
+	isReread   bool // it began with the state of other settings; read-only once it runs
 
 	// Guarded by the supervisor's mu. The loop reads source, which changes only while there is no loop.
 	source     Source
@@ -39,7 +39,7 @@ type runner struct {
 
 // newRunner makes the runner of a source that does not run yet. It may begin with the stored objects.
 func newRunner(spec Spec, opts Options, restore bool) *runner {
-	runner := &runner{
+	r := &runner{
 		name: spec.Name, source: spec.Source, table: spec.Table, memory: spec.Memory,
 		newBackOff: opts.NewBackOff, pool: opts.pool, stopping: true, log: opts.Log.With("source", spec.Name),
 	}
@@ -47,17 +47,17 @@ func newRunner(spec Spec, opts Options, restore bool) *runner {
 	if spec.Memory != nil {
 		spec.Memory.SetReading(spec.Reading)
 		if restore {
-			lastGood = runner.restore()
+			lastGood = r.restore()
 		}
 	}
-	runner.sink = newSink(spec, opts, lastGood, runner.log)
-	return runner
+	r.sink = newSink(spec, opts, lastGood, r.log)
+	return r
 }
 
 // start starts the loop. The caller holds the supervisor's mu, and calls stop to join it.
 func (r *runner) start(ctx context.Context) {
 	if r.background == nil {
-		r.startBackground(context.WithoutCancel(ctx)) // background work ends after the source, to store its last objects
+		r.startBackground(context.WithoutCancel(ctx)) // they end after the source, to store its last objects
 	}
 	r.running, ctx = worker.New(ctx)
 	r.running.Go(func() { r.loop(ctx) })
@@ -81,7 +81,7 @@ func (r *runner) startBackground(ctx context.Context) {
 }
 
 // saveChanges stores the published objects. The stored objects of other settings stay until the source was read by
-// the present ones.
+// these.
 func (r *runner) saveChanges(ctx context.Context) {
 	if r.isReread {
 		select {

@@ -122,24 +122,24 @@ type tally struct {
 	troubled                    []string // services in trouble, without the quarantined ones
 }
 
-func (p *catalogScope) tally() (tally tally) {
+func (p *catalogScope) tally() (t tally) {
 	for name, service := range p.services {
 		if !service.settled {
-			tally.unsettled++
+			t.unsettled++
 		}
-		tally.healthy = tally.healthy || service.wasRead && service.trouble == nil
+		t.healthy = t.healthy || service.wasRead && service.trouble == nil
 		if service.quarantine != nil {
 			continue
 		}
-		tally.readable++
+		t.readable++
 		if service.trouble != nil {
-			tally.troubled = append(tally.troubled, name)
+			t.troubled = append(t.troubled, name)
 			if service.trouble.state == sources.Denied {
-				tally.denied++
+				t.denied++
 			}
 		}
 	}
-	return tally
+	return t
 }
 
 // complete reports whether the first full read ended. A service that the token may not read does not delay it; if the
@@ -150,55 +150,55 @@ func (p *catalogScope) complete() bool {
 }
 
 // applyAnswer applies a read of the service, and returns its meaning.
-func (s *service) applyAnswer(answer reading, now time.Time) meaning {
-	meaning := meaningOf(s.instances, s.wasRead, answer)
-	if meaning == doubtful {
-		return meaning // the next read decides
+func (s *service) applyAnswer(r reading, now time.Time) meaning {
+	m := meaningOf(s.instances, s.wasRead, r)
+	if m == doubtful {
+		return m // the next read decides
 	}
 	catalogScope := s.scope
-	catalogScope.observeCluster(answer.Cluster, now)
-	if s.needsConfirmation(answer, meaning) {
+	catalogScope.observeCluster(r.Cluster, now)
+	if s.needsConfirmation(r, m) {
 		catalogScope.requestConfirmedNames()
 		return unvouched
 	}
-	if s.adopted && !s.delisted && len(answer.instances.list) > 0 {
+	if s.adopted && !s.delisted && len(r.instances.list) > 0 {
 		return s.dropUnselected(now)
 	}
-	s.lastIndex, s.settled, s.failures, s.quarantine, s.trouble = answer.Index, true, 0, nil, nil
-	if s.delisted && meaning != denied && meaning != foreign {
+	s.lastIndex, s.settled, s.failures, s.quarantine, s.trouble = r.Index, true, 0, nil, nil
+	if s.delisted && m != denied && m != foreign {
 		return absent
 	}
-	missing := answer.instances.missing(s.instances)
+	missing := r.instances.missing(s.instances)
 	var sinceLoss judge.Compared
-	if len(missing)+answer.lost > 0 {
-		sinceLoss = catalogScope.nodes.compareSinceLoss(answer.instances.nodes())
+	if len(missing)+r.lost > 0 {
+		sinceLoss = catalogScope.nodes.compareSinceLoss(r.instances.nodes())
 	}
-	catalogScope.nodes.learn(answer.instances.nodes(), now)
+	catalogScope.nodes.learn(r.instances.nodes(), now)
 	fail := func(state sources.State, message string) {
 		s.trouble = &trouble{state: state, message: fmt.Sprintf("service %s: %s", s.name, message)}
 	}
-	switch meaning {
+	switch m {
 	case foreign:
 		s.settled = s.wasRead
 		fail(sources.Unreachable, dial.ErrForeign.Error())
 	case denied:
-		fail(sources.Denied, hiddenText(answer.Anonymous,
+		fail(sources.Denied, hiddenText(r.Anonymous,
 			"the token does not show its instances (node:read and service:read are needed)",
 			"no token is sent, and Consul does not show its instances to anonymous requests: "+setToken))
 	case partial:
-		s.setInstances(answer.instances, missing, answer.lost)
-		fail(sources.Denied, hiddenText(answer.Anonymous,
+		s.setInstances(r.instances, missing, r.lost)
+		fail(sources.Denied, hiddenText(r.Anonymous,
 			fmt.Sprintf("the token no longer shows %d of its instances, which stay", s.heldInstances),
 			fmt.Sprintf("no token is sent, and Consul may hide %d of its instances, which stay, from anonymous requests: %s",
 				s.heldInstances, setToken)))
 	case changed:
-		if lost := len(missing) + answer.lost; lost > 0 {
-			s.compareNodes(answer, lost, sinceLoss, now)
+		if lost := len(missing) + r.lost; lost > 0 {
+			s.compareNodes(r, lost, sinceLoss, now)
 		}
 		if !catalogScope.suspicion.Holds(now) {
-			missing, answer.lost = nil, 0
+			missing, r.lost = nil, 0
 		}
-		s.setInstances(answer.instances, missing, answer.lost)
+		s.setInstances(r.instances, missing, r.lost)
 	case emptied:
 		if catalogScope.suspicion.Holds(now) {
 			s.heldInstances = len(s.instances.list)
@@ -211,19 +211,18 @@ func (s *service) applyAnswer(answer reading, now time.Time) meaning {
 	case unchanged:
 		s.heldInstances, s.restored = 0, false
 	}
-	return meaning
+	return m
 }
 
 // compareNodes suspects a loss of data if all nodes of the remaining instances were created again. During a suspicion,
 // it compares the nodes that were read since the loss: if they were created again, Consul lost its data again.
-func (s *service) compareNodes(answer reading, missing int, compared judge.Compared, now time.Time) {
-	compared.HasBaseline, compared.Before, compared.Now, compared.Missing = true, len(s.instances.list)+answer.lost,
-		len(answer.instances.list), missing
+func (s *service) compareNodes(r reading, missing int, c judge.Compared, now time.Time) {
+	c.HasBaseline, c.Before, c.Now, c.Missing = true, len(s.instances.list)+r.lost, len(r.instances.list), missing
 	if !s.scope.suspicion.Holds(now) {
-		compared.SameCreation, compared.Recreated = 0, 0
-		s.scope.nodes.accepted.Compare(answer.instances.nodes(), 0, &compared)
+		c.SameCreation, c.Recreated = 0, 0
+		s.scope.nodes.accepted.Compare(r.instances.nodes(), 0, &c)
 	}
-	if judge.Reset(compared, answer.Answer) {
+	if judge.Reset(c, r.Answer) {
 		s.scope.suspect("Consul seems to have lost its data: the nodes of service "+s.name+" were made anew", now)
 	}
 }
@@ -246,14 +245,14 @@ func (s *service) dropUnselected(now time.Time) meaning {
 // needsConfirmation reports whether a loss may be that of a Consul without its data, which confirmed names exclude. The
 // signs: the service is empty though the names list it, Consul was away, or the index went back. Services and names are
 // read concurrently, so the names have to be read after the service, and then the service again.
-func (s *service) needsConfirmation(answer reading, meaning meaning) bool {
+func (s *service) needsConfirmation(r reading, m meaning) bool {
 	catalogScope := s.scope
-	if !s.loses(answer, meaning) {
+	if !s.loses(r, m) {
 		s.confirmAfterRead = 0
 		return false
 	}
 	outage := catalogScope.trouble != nil || s.trouble != nil && s.trouble.state == sources.Unreachable
-	if s.confirmAfterRead == 0 && (meaning == emptied && s.listed || outage || answer.Index < s.lastIndex) {
+	if s.confirmAfterRead == 0 && (m == emptied && s.listed || outage || r.Index < s.lastIndex) {
 		s.confirmAfterRead = catalogScope.confirmedReadsStarted + 1
 	}
 	if catalogScope.lastConfirmedRead < s.confirmAfterRead {
@@ -304,63 +303,63 @@ func (p *catalogScope) compare(l listing) judge.Compared {
 }
 
 // applyNames applies a listing, and returns its meaning, the new names, and the services to read again.
-func (p *catalogScope) applyNames(listing listing, now time.Time) (meaning meaning, added []string, reread []*service) {
-	compared := p.compare(listing)
-	p.nodes.accepted.Compare(listing.nodes, 0, &compared)
-	meaning, wiped := meaningOfNames(compared, listing)
-	switch meaning {
+func (p *catalogScope) applyNames(l listing, now time.Time) (m meaning, added []string, reread []*service) {
+	compared := p.compare(l)
+	p.nodes.accepted.Compare(l.nodes, 0, &compared)
+	m, wiped := meaningOfNames(compared, l)
+	switch m {
 	case doubtful:
-		return meaning, nil, nil
+		return m, nil, nil
 	case foreign:
 		p.fail(&trouble{state: sources.Unreachable, message: dial.ErrForeign.Error()}, now)
-		return meaning, nil, nil
+		return m, nil, nil
 	case denied:
-		p.fail(&trouble{state: sources.Denied, message: hiddenText(listing.Anonymous,
+		p.fail(&trouble{state: sources.Denied, message: hiddenText(l.Anonymous,
 			"the token does not show any service (service:read and node:read are needed)",
 			"no token is sent, and Consul shows nothing to anonymous requests: "+setToken)}, now)
-		return meaning, nil, nil
+		return m, nil, nil
 	}
-	p.nodes.learn(listing.nodes, now)
+	p.nodes.learn(l.nodes, now)
 	switch {
 	case wiped:
-		p.suspect(judge.Why(compared, listing.Answer, "services"), now)
+		p.suspect(judge.Why(compared, l.Answer, "services"), now)
 	case p.namesRead && p.tally().unsettled == 0: // first reads are compared with the nodes of the earlier run
 		p.nodes.accept(now.Add(-p.resetHold))
 		p.forgetNodes()
 	}
-	wentBack := p.namesRead && listing.Index < p.listing.Index // earlier watches wait for indexes of the future
-	p.namesRead, p.listing, p.cluster = true, listing, cmp.Or(listing.Cluster, p.cluster)
-	if listing.Confirmed {
-		p.lastConfirmedRead = listing.confirmedRead
+	wentBack := p.namesRead && l.Index < p.listing.Index // earlier watches wait for indexes of the future
+	p.namesRead, p.listing, p.cluster = true, l, cmp.Or(l.Cluster, p.cluster)
+	if l.Confirmed {
+		p.lastConfirmedRead = l.confirmedRead
 	}
-	for name := range listing.names {
-		service := p.services[name]
-		if service == nil {
+	for name := range l.names {
+		s := p.services[name]
+		if s == nil {
 			added = append(added, name)
 			continue
 		}
-		if !service.listed || wentBack {
-			service.delisted = false
-			reread = append(reread, service)
+		if !s.listed || wentBack {
+			s.delisted = false
+			reread = append(reread, s)
 		}
-		service.listed, service.adopted, service.unselectedAfterRead = true, false, 0
+		s.listed, s.adopted, s.unselectedAfterRead = true, false, 0
 	}
-	for name, service := range p.services {
-		if _, listed := listing.names[name]; listed || service.delisted {
+	for name, s := range p.services {
+		if _, listed := l.names[name]; listed || s.delisted {
 			continue
 		}
-		if listing.Filtered || p.suspicion.Holds(now) {
-			if service.listed { // the names cannot prove its end
-				reread = append(reread, service)
+		if l.Filtered || p.suspicion.Holds(now) {
+			if s.listed { // the names cannot prove its end
+				reread = append(reread, s)
 			}
-		} else if listing.Confirmed {
-			service.delist(now)
-			meaning = changed
+		} else if l.Confirmed {
+			s.delist(now)
+			m = changed
 		}
-		service.listed = false
+		s.listed = false
 	}
 	p.recover(now)
-	return meaning, added, reread
+	return m, added, reread
 }
 
 // fail stores why the names cannot be read.
@@ -403,28 +402,27 @@ const maxFailures = 3
 
 // applyFailure stores why the service cannot be read. A service that fails alone is quarantined: it is settled, keeps
 // its last instances, and does not delay others. It reports whether the service is quarantined now.
-func (s *service) applyFailure(trouble *trouble) (quarantined bool) {
-	scope := s.scope
-	if trouble.state == sources.Denied && scope.recovered == nil && s.trouble == nil {
-		scope.reread.Raise() // the token may have expired, for all services
+func (s *service) applyFailure(t *trouble) (quarantined bool) {
+	p := s.scope
+	if t.state == sources.Denied && p.recovered == nil && s.trouble == nil {
+		p.reread.Raise() // the token may have expired, for all services
 	}
 	if s.adopted && s.unselectedAfterRead == 0 { // the names may lack it
-		s.unselectedAfterRead = scope.confirmedReadsStarted + 1
-		scope.requestConfirmedNames()
+		s.unselectedAfterRead = p.confirmedReadsStarted + 1
+		p.requestConfirmedNames()
 	}
 	if s.delisted {
 		return false
 	}
-	s.trouble = trouble
-	if !trouble.request {
+	s.trouble = t
+	if !t.request {
 		s.failures = 0
 		return false
 	}
 	s.failures++
 	inexpressible := !dial.Expressible("/v1/health/service/" + s.name)
 	// If no other service can be read, the filter is at fault, or a proxy.
-	if s.quarantine != nil || !inexpressible &&
-		(s.failures < maxFailures || scope.trouble != nil || !scope.tally().healthy) {
+	if s.quarantine != nil || !inexpressible && (s.failures < maxFailures || p.trouble != nil || !p.tally().healthy) {
 		return false
 	}
 	s.settled = true
@@ -432,7 +430,7 @@ func (s *service) applyFailure(trouble *trouble) (quarantined bool) {
 	if inexpressible {
 		reason = "its name cannot be read over HTTP: register it under another one"
 	}
-	s.quarantine = fmt.Errorf("service %q: %s: %s", s.name, reason, trouble.message)
+	s.quarantine = fmt.Errorf("service %q: %s: %s", s.name, reason, t.message)
 	return true
 }
 
@@ -459,10 +457,10 @@ func (st *state) isRestored(name string) bool {
 
 // rejects are those of a service that cannot be read in some scopes. Without a key they stand for all its objects.
 func (st *state) rejects(name string) (rejects []sources.Reject) {
-	for service := range st.servicesNamed(name) {
-		if service.quarantine != nil {
-			place := "consul " + service.scope.prefix() + "service " + name
-			rejects = append(rejects, sources.Reject{Origin: resource.Origin{Place: place}, Err: service.quarantine})
+	for s := range st.servicesNamed(name) {
+		if s.quarantine != nil {
+			place := "consul " + s.scope.prefix() + "service " + name
+			rejects = append(rejects, sources.Reject{Origin: resource.Origin{Place: place}, Err: s.quarantine})
 		}
 	}
 	return rejects
@@ -484,15 +482,15 @@ func (st *state) checkServiceLimit(l listing) error {
 	return nil
 }
 
-func (st *state) checkInstanceLimit(service *service, r reading) error {
-	before, count := len(service.instances.list), len(r.instances.list)
+func (st *state) checkInstanceLimit(s *service, r reading) error {
+	before, count := len(s.instances.list), len(r.instances.list)
 	total := count - before
 	for _, p := range st.scopes {
 		total += p.instanceCount
 	}
 	if count > before && total > st.limits.instances {
 		return fmt.Errorf("read service %s: with its %d instances there would be %d, of which %d at most are kept: %w",
-			service.name, count, total, st.limits.instances, dial.ErrTooMuch)
+			s.name, count, total, st.limits.instances, dial.ErrTooMuch)
 	}
 	return nil
 }
@@ -525,20 +523,20 @@ func (st *state) restore(record []byte, now time.Time) (names []string, complete
 	}
 	complete = true
 	for _, catalogScope := range st.scopes {
-		saved := records.Parts[catalogScope.String()]
-		catalogScope.suspicion, catalogScope.heldNames = saved.Suspicion, saved.Held
-		names = append(names, saved.Held...)
-		if saved.Index == 0 {
+		r := records.Parts[catalogScope.String()]
+		catalogScope.suspicion, catalogScope.heldNames = r.Suspicion, r.Held
+		names = append(names, r.Held...)
+		if r.Index == 0 {
 			complete = false
 			continue
 		}
-		catalogScope.fromRecord, catalogScope.cluster = true, saved.Cluster
-		catalogScope.listing = listing{Answer: judge.Answer{Index: saved.Index}, names: make(map[string][]string)}
-		for _, name := range saved.Names {
+		catalogScope.fromRecord, catalogScope.cluster = true, r.Cluster
+		catalogScope.listing = listing{Answer: judge.Answer{Index: r.Index}, names: make(map[string][]string)}
+		for _, name := range r.Names {
 			catalogScope.listing.names[name] = nil
 			names = append(names, name)
 		}
-		maps.Copy(catalogScope.nodes.accepted, saved.CreateIndexes)
+		maps.Copy(catalogScope.nodes.accepted, r.CreateIndexes)
 	}
 	return names, complete
 }
@@ -547,22 +545,21 @@ func (st *state) restore(record []byte, now time.Time) (names []string, complete
 func (st *state) record() []byte {
 	records := judge.Records{Settings: st.settings.identity(), Parts: make(map[string]judge.Record)}
 	for _, catalogScope := range st.scopes {
-		record := judge.Record{Suspicion: catalogScope.suspicion}
+		r := judge.Record{Suspicion: catalogScope.suspicion}
 		if catalogScope.namesRead || catalogScope.fromRecord {
-			record.Index, record.Cluster, record.CreateIndexes = catalogScope.listing.Index, catalogScope.cluster,
-				catalogScope.nodes.accepted
-			record.Names = slices.Sorted(maps.Keys(catalogScope.listing.names))
+			r.Index, r.Cluster, r.CreateIndexes = catalogScope.listing.Index, catalogScope.cluster, catalogScope.nodes.accepted
+			r.Names = slices.Sorted(maps.Keys(catalogScope.listing.names))
 		}
 		if !catalogScope.namesRead {
-			record.Held = slices.Clone(catalogScope.heldNames)
+			r.Held = slices.Clone(catalogScope.heldNames)
 		}
 		for name, s := range catalogScope.services {
 			if _, listed := catalogScope.listing.names[name]; !listed && (s.restored || len(s.instances.list) > 0) {
-				record.Held = append(record.Held, name)
+				r.Held = append(r.Held, name)
 			}
 		}
-		slices.Sort(record.Held)
-		records.Parts[catalogScope.String()] = record
+		slices.Sort(r.Held)
+		records.Parts[catalogScope.String()] = r
 	}
 	return records.Encode()
 }
