@@ -29,10 +29,10 @@ func (s *subscription) resume(now time.Time) map[string]string {
 // verify compares a part of a complete set. It reports whether the comparison has ended, and the number of differences.
 func (s *subscription) verify(response *Response, rejected rejection) (finished bool, healed int) {
 	if s.comparing && !rejected.entire {
-		for _, res := range response.Resources {
-			version, exists := s.compared[res.Name]
-			delete(s.compared, res.Name)
-			if !rejected.includes(res.Name) && (!exists || version != res.Version) {
+		for _, received := range response.Resources {
+			version, exists := s.compared[received.Name]
+			delete(s.compared, received.Name)
+			if !rejected.includes(received.Name) && (!exists || version != received.Version) {
 				s.healed++
 			}
 		}

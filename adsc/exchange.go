@@ -37,12 +37,12 @@ const maxReplies = 4 << 20
 
 // reply queues a reply to the last response.
 func (a *exchange) reply(rejected error) {
-	r := reply{nonce: a.nonce, version: a.version}
+	reply := reply{nonce: a.nonce, version: a.version}
 	if rejected != nil {
-		r.reason = reasonOf(rejected)
+		reply.reason = reasonOf(rejected)
 	}
-	a.replies = append(a.replies, r)
-	if a.replyBytes += r.size(); a.replyBytes <= maxReplies {
+	a.replies = append(a.replies, reply)
+	if a.replyBytes += reply.size(); a.replyBytes <= maxReplies {
 		return
 	}
 	n := 0
@@ -57,14 +57,15 @@ func (s *stream) markDue() {
 	client := s.client
 	client.mu.Lock()
 	defer client.mu.Unlock()
-	for _, sub := range client.subs {
-		a := s.exchanges[sub.typeURL]
-		if a == nil && !sub.selection.isEmpty() || a != nil && (a.sub != sub || sub.due(a.requested)) {
-			s.mark(sub.typeURL)
+	for _, subscription := range client.subs {
+		exchange := s.exchanges[subscription.typeURL]
+		if exchange == nil && !subscription.selection.isEmpty() || exchange != nil &&
+			(exchange.sub != subscription || subscription.due(exchange.requested)) {
+			s.mark(subscription.typeURL)
 		}
 	}
-	for typeURL, a := range s.exchanges {
-		if client.find(typeURL) == nil && !a.requested.isEmpty() {
+	for typeURL, exchange := range s.exchanges {
+		if client.find(typeURL) == nil && !exchange.requested.isEmpty() {
 			s.mark(typeURL)
 		}
 	}
@@ -81,27 +82,27 @@ func (s *stream) next() (*request, error) {
 	for len(s.due) > 0 {
 		typeURL := s.due[0]
 		s.due = s.due[1:]
-		r, hasMore, err := s.request(typeURL)
+		request, hasMore, err := s.request(typeURL)
 		if err != nil {
 			return nil, err
 		}
 		if hasMore {
 			s.due = append(s.due, typeURL)
 		}
-		if r != nil {
-			r.node, s.node = s.node, nil
-			return r, nil
+		if request != nil {
+			request.node, s.node = s.node, nil
+			return request, nil
 		}
 	}
 	return nil, nil
 }
 
 // request returns the next request of a type, or nil without one, and whether there is another one.
-func (s *stream) request(typeURL string) (r *request, hasMore bool, err error) {
-	c := s.client
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	subscription, exchange := c.find(typeURL), s.exchanges[typeURL]
+func (s *stream) request(typeURL string) (request *request, hasMore bool, err error) {
+	client := s.client
+	client.mu.Lock()
+	defer client.mu.Unlock()
+	subscription, exchange := client.find(typeURL), s.exchanges[typeURL]
 	switch {
 	case exchange == nil && (subscription == nil || subscription.selection.isEmpty()):
 		return nil, false, nil // a first request without names would select all
@@ -124,28 +125,28 @@ func (s *stream) request(typeURL string) (r *request, hasMore bool, err error) {
 		target = subscription.nextSelection(exchange.requested)
 	}
 	if s.wire.delta {
-		r = exchange.deltaRequest(target)
+		request = exchange.deltaRequest(target)
 	} else {
-		r = exchange.sotwRequest(target)
+		request = exchange.sotwRequest(target)
 	}
-	return r, len(exchange.replies) > 0 || exchange.due(subscription, wanted), nil
+	return request, len(exchange.replies) > 0 || exchange.due(subscription, wanted), nil
 }
 
 // due reports whether the last request differs from the subscription; a type that is not wanted has none.
-func (a *exchange) due(sub *subscription, wanted bool) bool {
+func (a *exchange) due(subscription *subscription, wanted bool) bool {
 	if !wanted {
 		return !a.requested.isEmpty()
 	}
-	return sub.due(a.requested)
+	return subscription.due(a.requested)
 }
 
 // nextReply removes the oldest reply from the queue.
 func (a *exchange) nextReply() *request {
-	r := a.replies[0]
+	next := a.replies[0]
 	a.replies[0] = reply{}
 	a.replies = a.replies[1:]
-	a.replyBytes -= r.size()
-	return &request{typeURL: a.sub.typeURL, nonce: r.nonce, version: r.version, reason: r.reason}
+	a.replyBytes -= next.size()
+	return &request{typeURL: a.sub.typeURL, nonce: next.nonce, version: next.version, reason: next.reason}
 }
 
 // deltaRequest returns the delta request that changes the selection to target.
@@ -157,9 +158,9 @@ func (a *exchange) deltaRequest(target selection) *request {
 
 // sotwRequest returns the state-of-the-world request for target, which replies to the last response, too.
 func (a *exchange) sotwRequest(target selection) *request {
-	r := &request{typeURL: a.sub.typeURL, nonce: a.nonce, version: a.version}
+	request := &request{typeURL: a.sub.typeURL, nonce: a.nonce, version: a.version}
 	if len(a.replies) > 0 {
-		r = a.nextReply()
+		request = a.nextReply()
 	}
 	if target.isEmpty() && !a.hasNames {
 		target = selection{wildcard: true} // without an earlier name, no names mean all: dropping all takes two requests
@@ -167,31 +168,33 @@ func (a *exchange) sotwRequest(target selection) *request {
 	}
 	a.hasNames = a.hasNames || len(target.names) > 0
 	if a.hasNames {
-		r.names = target.list()
+		request.names = target.list()
 	}
 	a.requested = target
-	return r
+	return request
 }
 
 // first returns the first request of a type on the stream.
-func (s *stream) first(sub *subscription) *request {
-	a := &exchange{sub: sub, requested: sub.selection, hasNames: len(sub.selection.names) > 0}
-	sub.keptSelection, sub.hasChanged = sub.selection, false
-	r := &request{typeURL: sub.typeURL}
-	if a.hasNames {
-		r.names = sub.selection.list() // else none, which means all also to servers without wildcard names
+func (s *stream) first(subscription *subscription) *request {
+	exchange := &exchange{
+		sub: subscription, requested: subscription.selection, hasNames: len(subscription.selection.names) > 0,
 	}
-	r.subscribe = r.names
+	subscription.keptSelection, subscription.hasChanged = subscription.selection, false
+	request := &request{typeURL: subscription.typeURL}
+	if exchange.hasNames {
+		request.names = subscription.selection.list() // else none, which means all also to servers without wildcard names
+	}
+	request.subscribe = request.names
 	if s.wire.delta {
-		r.versions = sub.resume(time.Now())
-		for name, version := range r.versions {
-			a.sentVersionBytes += len(name) + len(version)
+		request.versions = subscription.resume(time.Now())
+		for name, version := range request.versions {
+			exchange.sentVersionBytes += len(name) + len(version)
 		}
-		a.isFresh = len(r.versions) == 0
+		exchange.isFresh = len(request.versions) == 0
 	} else {
-		a.version = sub.version
-		r.version, a.isFresh = a.version, a.version == ""
+		exchange.version = subscription.version
+		request.version, exchange.isFresh = exchange.version, exchange.version == ""
 	}
-	s.exchanges[sub.typeURL] = a
-	return r
+	s.exchanges[subscription.typeURL] = exchange
+	return request
 }

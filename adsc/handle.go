@@ -102,42 +102,42 @@ func (s *stream) response(a *exchange, message *answer, covers func(name string)
 
 // current returns the subscription of a response, its handler, which is about to be called, and the function that
 // selects its resources; nil if the type was dropped.
-func (c *Client) current(typeURL string, a *exchange) (*subscription, Handler, func(name string) bool) {
+func (c *Client) current(typeURL string, exchange *exchange) (*subscription, Handler, func(name string) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	sub := c.find(typeURL)
-	if sub == nil || sub != a.sub {
+	subscription := c.find(typeURL)
+	if subscription == nil || subscription != exchange.sub {
 		return nil, nil, nil
 	}
-	sub.handledSelection = sub.selection
-	return sub, sub.handler, sub.selection.covers()
+	subscription.handledSelection = subscription.selection
+	return subscription, subscription.handler, subscription.selection.covers()
 }
 
 // noteSkipped notes an answer that the handler does not get.
-func (c *Client) noteSkipped(sub *subscription, message *answer) {
+func (c *Client) noteSkipped(subscription *subscription, message *answer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if sub != nil && !message.More {
-		sub.synced = true
+	if subscription != nil && !message.More {
+		subscription.synced = true
 	}
 }
 
 // finishResponse updates the subscription after a response was handled, and calls the hooks. first says that the
 // response begins a complete set.
-func (c *Client) finishResponse(sub *subscription, response *Response, first bool, err error) {
+func (c *Client) finishResponse(subscription *subscription, response *Response, first bool, err error) {
 	rejected := rejectionOf(err)
 	c.mu.Lock()
-	if c.find(sub.typeURL) != sub { // its handler dropped it
+	if c.find(subscription.typeURL) != subscription { // its handler dropped it
 		c.mu.Unlock()
 		return
 	}
-	sub.recordVersions(response, first, rejected)
+	subscription.recordVersions(response, first, rejected)
 	compared, healed := false, 0
 	if response.Delta && response.Complete {
-		compared, healed = sub.verify(response, rejected)
+		compared, healed = subscription.verify(response, rejected)
 	}
 	if !response.More {
-		sub.synced = true
+		subscription.synced = true
 	}
 	c.mu.Unlock()
 

@@ -30,12 +30,12 @@ var partialTypes = map[string]bool{
 
 // References returns the names that a resource refers to: the routes of a listener, the endpoints of a cluster. An
 // undecodable resource has none.
-func References(a *anypb.Any) []string {
-	switch a.GetTypeUrl() {
+func References(body *anypb.Any) []string {
+	switch body.GetTypeUrl() {
 	case ClusterType:
-		return endpointsOf(a)
+		return endpointsOf(body)
 	case ListenerType:
-		return routesOf(a)
+		return routesOf(body)
 	}
 	return nil
 }

@@ -16,10 +16,10 @@ type selection struct {
 
 // selectionOf returns the selection of names. No names mean all.
 func selectionOf(names []string) selection {
-	w := selection{wildcard: len(names) == 0 || slices.Contains(names, star)}
+	selected := selection{wildcard: len(names) == 0 || slices.Contains(names, star)}
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	w.names = slices.DeleteFunc(names, func(name string) bool { return name == star })
-	return w
+	selected.names = slices.DeleteFunc(names, func(name string) bool { return name == star })
+	return selected
 }
 
 func (w selection) isEmpty() bool { return !w.wildcard && len(w.names) == 0 }
@@ -43,29 +43,29 @@ func (w selection) covers() func(name string) bool {
 }
 
 // intersect returns the resources in both selections.
-func (w selection) intersect(o selection) selection {
-	common := selection{wildcard: w.wildcard && o.wildcard}
+func (w selection) intersect(limit selection) selection {
+	common := selection{wildcard: w.wildcard && limit.wildcard}
 	for _, name := range w.names {
-		if o.wildcard || o.hasName(name) {
+		if limit.wildcard || limit.hasName(name) {
 			common.names = append(common.names, name)
 		}
 	}
 	if w.wildcard {
-		common.names = append(common.names, o.names...)
+		common.names = append(common.names, limit.names...)
 		slices.Sort(common.names)
 		common.names = slices.Compact(common.names)
 	}
 	return common
 }
 
-// without returns the names of w, including the star, that o lacks.
-func (w selection) without(o selection) []string {
+// without returns the names of w, including the star, that removed lacks.
+func (w selection) without(removed selection) []string {
 	var names []string
-	if w.wildcard && !o.wildcard {
+	if w.wildcard && !removed.wildcard {
 		names = append(names, star)
 	}
 	for _, name := range w.names {
-		if !o.hasName(name) {
+		if !removed.hasName(name) {
 			names = append(names, name)
 		}
 	}

@@ -98,13 +98,13 @@ func (s *stream) read(ctx context.Context, w wire, end func(error)) {
 }
 
 // write sends requests until the stream ends.
-func (s *stream) write(ctx context.Context, w wire, end func(error)) {
+func (s *stream) write(ctx context.Context, wire wire, end func(error)) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case request := <-s.requests:
-			err := w.send(request)
+			err := wire.send(request)
 			if errors.Is(err, io.EOF) {
 				return // the reader gets the reason
 			}

@@ -23,15 +23,17 @@ type wire struct {
 }
 
 // openWire opens a stream, which lives as long as ctx.
-func openWire(ctx context.Context, conn grpc.ClientConnInterface, codec *intake.Codec, delta bool) (w wire, err error) {
-	w.codec, w.delta = codec, delta
-	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
+func openWire(
+	ctx context.Context, conn grpc.ClientConnInterface, codec *intake.Codec, delta bool,
+) (wire wire, err error) {
+	wire.codec, wire.delta = codec, delta
+	client := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
 	if delta {
-		w.ClientStream, err = ads.DeltaAggregatedResources(ctx, grpc.ForceCodecV2(codec))
+		wire.ClientStream, err = client.DeltaAggregatedResources(ctx, grpc.ForceCodecV2(codec))
 	} else {
-		w.ClientStream, err = ads.StreamAggregatedResources(ctx, grpc.ForceCodecV2(codec))
+		wire.ClientStream, err = client.StreamAggregatedResources(ctx, grpc.ForceCodecV2(codec))
 	}
-	return w, err
+	return wire, err
 }
 
 // request is a request of a type: the first one on a stream, a change of the selection, or a reply to a response.
@@ -72,25 +74,25 @@ const (
 	chunkMarkEnd = "version-at-end"
 )
 
-func (w wire) send(r *request) error {
+func (w wire) send(request *request) error {
 	if !w.delta {
 		return w.SendMsg(&discoveryv3.DiscoveryRequest{
-			Node:          r.node,
-			TypeUrl:       r.typeURL,
-			ResourceNames: r.names,
-			VersionInfo:   r.version,
-			ResponseNonce: r.nonce,
-			ErrorDetail:   r.errorDetail(),
+			Node:          request.node,
+			TypeUrl:       request.typeURL,
+			ResourceNames: request.names,
+			VersionInfo:   request.version,
+			ResponseNonce: request.nonce,
+			ErrorDetail:   request.errorDetail(),
 		})
 	}
 	return w.SendMsg(&discoveryv3.DeltaDiscoveryRequest{
-		Node:                     r.node,
-		TypeUrl:                  r.typeURL,
-		ResourceNamesSubscribe:   r.subscribe,
-		ResourceNamesUnsubscribe: r.unsubscribe,
-		InitialResourceVersions:  r.versions,
-		ResponseNonce:            r.nonce,
-		ErrorDetail:              r.errorDetail(),
+		Node:                     request.node,
+		TypeUrl:                  request.typeURL,
+		ResourceNamesSubscribe:   request.subscribe,
+		ResourceNamesUnsubscribe: request.unsubscribe,
+		InitialResourceVersions:  request.versions,
+		ResponseNonce:            request.nonce,
+		ErrorDetail:              request.errorDetail(),
 	})
 }
 
@@ -102,28 +104,30 @@ func (w wire) recv() (*answer, error) {
 	if err := w.RecvMsg(&discoveryResponse); err != nil {
 		return nil, err
 	}
-	a := w.answer(&discoveryResponse, discoveryResponse.GetVersionInfo(), len(discoveryResponse.GetResources()))
+	message := w.answer(&discoveryResponse, discoveryResponse.GetVersionInfo(), len(discoveryResponse.GetResources()))
 	for i, body := range discoveryResponse.GetResources() {
-		a.Resources[i].Body = body
+		message.Resources[i].Body = body
 	}
-	return a, nil
+	return message, nil
 }
 
 func (w wire) recvDelta() (*answer, error) {
-	var m discoveryv3.DeltaDiscoveryResponse
-	if err := w.RecvMsg(&m); err != nil {
+	var deltaResponse discoveryv3.DeltaDiscoveryResponse
+	if err := w.RecvMsg(&deltaResponse); err != nil {
 		return nil, err
 	}
-	a := w.answer(&m, m.GetSystemVersionInfo(), len(m.GetResources()))
-	a.Removed = m.GetRemovedResources()
-	for i, r := range m.GetResources() {
-		a.Resources[i] = Resource{Name: r.GetName(), Aliases: r.GetAliases(), Version: r.GetVersion(), Body: r.GetResource()}
+	message := w.answer(&deltaResponse, deltaResponse.GetSystemVersionInfo(), len(deltaResponse.GetResources()))
+	message.Removed = deltaResponse.GetRemovedResources()
+	for i, r := range deltaResponse.GetResources() {
+		message.Resources[i] = Resource{
+			Name: r.GetName(), Aliases: r.GetAliases(), Version: r.GetVersion(), Body: r.GetResource(),
+		}
 	}
-	if a.Version == "" {
+	if message.Version == "" {
 		header, err := w.Header() // available with a message
-		a.More = err == nil && slices.Contains(header.Get(chunkMark), chunkMarkEnd)
+		message.More = err == nil && slices.Contains(header.Get(chunkMark), chunkMarkEnd)
 	}
-	return a, nil
+	return message, nil
 }
 
 // answer returns the fields that both variants have.

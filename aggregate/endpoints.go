@@ -33,16 +33,16 @@ type groupKey struct {
 }
 
 // groupKeyOf returns the group of a ServiceEntry.
-func groupKeyOf(r *resource.Resource) groupKey {
-	g := groupKey{namespace: r.Key().Namespace}
-	if se := decoded(r); se != nil && len(se.Hosts) > 0 {
+func groupKeyOf(object *resource.Resource) groupKey {
+	groupKey := groupKey{namespace: object.Key().Namespace}
+	if se := decoded(object); se != nil && len(se.Hosts) > 0 {
 		hosts := strings.Split(strings.ToLower(strings.Join(se.Hosts, ",")), ",")
 		slices.Sort(hosts)
-		g.hosts = strings.Join(slices.Compact(hosts), ",")
+		groupKey.hosts = strings.Join(slices.Compact(hosts), ",")
 	} else {
-		g.name = r.Key().Name
+		groupKey.name = object.Key().Name
 	}
-	return g
+	return groupKey
 }
 
 // compare orders groups, those with hosts first.
@@ -56,7 +56,7 @@ func (g groupKey) String() string { return cmp.Or(g.hosts, g.name+", which names
 // nameLimit leaves room for a port and a hash in the 253 characters of a name.
 const nameLimit = 253 - len("-65535-01234567")
 
-// key returns the key of the group's service whose first port is first. It does not depend on the sources, so that it
+// key returns the key of the group's service with this first port. It does not depend on the sources, so that it
 // stays when they come and go. Unless the host alone is unique, a hash follows the port: names of plain hosts end with
 // a port, which is shorter.
 func (g groupKey) key(first uint32) resource.Key {
@@ -75,17 +75,17 @@ func (g groupKey) key(first uint32) resource.Key {
 }
 
 // gather collects the members' endpoints and those that are served, in order of address, so that the outcome does not
-// depend on who lists them.
+// depend on the sources that list them.
 func (s *service) gather() {
 	listings := make(map[string]*listing)
 	for _, m := range s.members {
 		for _, e := range m.endpoints() {
-			l := &listing{member: m, endpoint: e}
-			id := l.identity()
+			listing := &listing{member: m, endpoint: e}
+			id := listing.identity()
 			if first := listings[id]; first == nil {
-				listings[id] = l
+				listings[id] = listing
 			} else {
-				first.addDuplicate(l)
+				first.addDuplicate(listing)
 			}
 		}
 	}
@@ -95,11 +95,11 @@ func (s *service) gather() {
 	}
 	s.listed, s.served = nil, nil
 	for _, id := range slices.Sorted(maps.Keys(listings)) {
-		l := listings[id]
-		l.standby = l.from.merge.Priority > first
-		s.listed = append(s.listed, l)
-		if !l.standby {
-			s.served = append(s.served, l)
+		listing := listings[id]
+		listing.standby = listing.from.merge.Priority > first
+		s.listed = append(s.listed, listing)
+		if !listing.standby {
+			s.served = append(s.served, listing)
 		}
 	}
 }
@@ -118,11 +118,11 @@ func (s *service) entry() *resource.Resource {
 	if len(s.served) == 1 && leftToDNS(s.served[0].spec) && proto.Equal(spec.Endpoints[0], s.served[0].endpoint) {
 		spec.Endpoints = nil // as its source has it
 	}
-	res, err := resource.New(s.meta(), spec)
+	object, err := resource.New(s.meta(), spec)
 	if err != nil {
-		return lead.res // of decoded objects
+		return lead.res // unreachable: all parts come from decoded objects
 	}
-	return res
+	return object
 }
 
 // provenance describes the endpoints of the service and their sources.
@@ -138,7 +138,7 @@ func (s *service) key() resource.Key {
 	return s.group.key(slices.Min(claimed(s.members[0].spec)))
 }
 
-// meta is the lead's, with the sources and places of all members.
+// meta returns the metadata of the leading member, with the sources and places of all members.
 func (s *service) meta() resource.Meta {
 	meta := s.members[0].res.Meta()
 	meta.Key = s.key()
@@ -151,7 +151,7 @@ func (s *service) meta() resource.Meta {
 			places = append(places, place)
 		}
 	}
-	// each member has its own rules
+	// without Rules: each member has its own
 	meta.Origin = resource.Origin{Source: strings.Join(names, ", "), Place: strings.Join(places, "; ")}
 	return meta
 }
@@ -166,10 +166,10 @@ type listing struct {
 
 // addDuplicate adds another listing of the same endpoint. The lower priority number counts, then the order of members:
 // an endpoint that one source uses is served although another one has it in reserve.
-func (l *listing) addDuplicate(o *listing) {
-	duplicate := o.member
-	if o.from.merge.Priority < l.from.merge.Priority {
-		duplicate, l.member, l.endpoint = l.member, o.member, o.endpoint
+func (l *listing) addDuplicate(second *listing) {
+	duplicate := second.member
+	if second.from.merge.Priority < l.from.merge.Priority {
+		duplicate, l.member, l.endpoint = l.member, second.member, second.endpoint
 	}
 	if duplicate.from != l.from {
 		l.also = append(l.also, duplicate)

@@ -24,7 +24,7 @@ type Explanation struct {
 	Shadowed  []Statement          `json:"shadowed,omitempty"` // in order of precedence
 	Conflicts []conflicts.Conflict `json:"conflicts,omitempty"`
 	Merged    *Merged              `json:"merged,omitempty"` // the winner's parts, if its endpoints are merged
-	Why       string               `json:"why"`              // in a sentence
+	Why       string               `json:"why"`              // the outcome as a sentence
 }
 
 // HostExplanation explains the objects of a host.
@@ -38,27 +38,27 @@ type HostExplanation struct {
 type Statement struct {
 	Source     string     `json:"source"`
 	Precedence int        `json:"precedence"`
-	Place      string     `json:"place,omitempty"`      // of its definition
+	Place      string     `json:"place,omitempty"`      // the place of its definition
 	Transforms string     `json:"transforms,omitempty"` // the source's transforms that changed it
-	Before     *Before    `json:"before,omitempty"`     // as in the source, if transforms changed it
+	Before     *Before    `json:"before,omitempty"`     // the object in the source, if transforms changed it
 	Version    string     `json:"version"`
-	Created    *time.Time `json:"created,omitempty"` // by its own account
+	Created    *time.Time `json:"created,omitempty"` // the creation time that the source states
 	FirstSeen  *time.Time `json:"firstSeen,omitempty"`
 	// Retiring: the source was removed, and is served until all new sources are synced.
 	Retiring bool `json:"retiring,omitempty"`
 
-	fromPool bool // of several sources
+	fromPool bool // it is merged from several sources
 }
 
 // Before is an object before the transforms of its source.
 type Before struct {
 	Object json.RawMessage `json:"object"`
-	Diff   string          `json:"diff"` // of the transforms: a unified diff in YAML
+	Diff   string          `json:"diff"` // a unified diff of the transforms, in YAML
 }
 
-// beforeOf returns nil without a difference.
-func beforeOf(r *resource.Resource) *Before {
-	original := r.Original()
+// beforeOf describes the object before the transforms. It returns nil if they made no change.
+func beforeOf(current *resource.Resource) *Before {
+	original := current.Original()
 	if original == nil {
 		return nil
 	}
@@ -70,18 +70,18 @@ func beforeOf(r *resource.Resource) *Before {
 	if err != nil {
 		return nil
 	}
-	now, err := resource.MarshalYAML(r.Unranked())
+	now, err := resource.MarshalYAML(current.Unranked())
 	if err != nil {
 		return nil
 	}
 	return &Before{object, udiff.Unified("in the source", "after its transforms", string(originalText), string(now))}
 }
 
-// Explain returns which source wins key, which ones lose, and what it conflicts with.
+// Explain returns the source that wins key, the sources that lose it, and the conflicts of its object.
 func (v *View) Explain(key resource.Key) Explanation {
 	v.indexMu.Lock()
 	v.index.Follow(v)
-	competing := v.index.Of(key)
+	competing := v.index.ConflictsOf(key)
 	v.indexMu.Unlock()
 	return v.explain(v.published.Load(), key, competing)
 }
@@ -100,7 +100,7 @@ func (v *View) ExplainHost(host string) HostExplanation {
 	keys = slices.Compact(keys)
 	competing := make([][]conflicts.Conflict, len(keys))
 	for i, key := range keys {
-		competing[i] = v.index.Of(key)
+		competing[i] = v.index.ConflictsOf(key)
 	}
 	v.indexMu.Unlock()
 
@@ -121,10 +121,10 @@ func (v *View) ExplainHost(host string) HostExplanation {
 // shadowedOn returns the keys of shadowed objects that name host.
 func (s *state) shadowedOn(host string) (keys []resource.Key) {
 	names := conflicts.NamesOf(host)
-	for r := range s.shadowed.All() {
-		for _, loser := range s.candidates(r.Key())[1:] {
+	for object := range s.shadowed.All() {
+		for _, loser := range s.candidates(object.Key())[1:] {
 			if slices.ContainsFunc(conflicts.HostsOf(loser.Resource), func(h string) bool { return slices.Contains(names, h) }) {
-				keys = append(keys, r.Key())
+				keys = append(keys, object.Key())
 				break
 			}
 		}
@@ -138,9 +138,9 @@ func (v *View) Conflicts() []conflicts.Conflict {
 	v.indexMu.Lock()
 	defer v.indexMu.Unlock()
 	v.index.Follow(v)
-	all := append(v.index.All(), v.pool.conflicts()...)
-	slices.SortFunc(all, conflicts.Compare)
-	return all
+	list := append(v.index.Conflicts(), v.pool.conflicts()...)
+	slices.SortFunc(list, conflicts.Compare)
+	return list
 }
 
 func (v *View) explain(s *state, key resource.Key, competing []conflicts.Conflict) Explanation {
@@ -151,20 +151,20 @@ func (v *View) explain(s *state, key resource.Key, competing []conflicts.Conflic
 
 func (s *state) explain(key resource.Key, competing []conflicts.Conflict) Explanation {
 	explanation := Explanation{Object: conflicts.Ref(key), Conflicts: competing}
-	for layer, r := range having(s.layers, key) {
+	for layer, object := range layersWith(s.layers, key) {
 		if explanation.Winner == nil {
-			explanation.Winner = new(layer.describe(ranked(r, layer.rank)))
+			explanation.Winner = new(layer.describe(ranked(object, layer.rank)))
 		} else {
-			explanation.Shadowed = append(explanation.Shadowed, layer.describe(r))
+			explanation.Shadowed = append(explanation.Shadowed, layer.describe(object))
 		}
 	}
 	explanation.Why = why(explanation, s)
 	return explanation
 }
 
-// why puts the outcome in a sentence.
-func why(e Explanation, s *state) string {
-	if e.Winner == nil {
+// why returns the outcome as a sentence.
+func why(explanation Explanation, s *state) string {
+	if explanation.Winner == nil {
 		var unread []string
 		for _, source := range s.sources {
 			if !source.Synced && !source.Retiring {
@@ -176,25 +176,26 @@ func why(e Explanation, s *state) string {
 		}
 		return "no source has it"
 	}
-	var b strings.Builder
-	switch first := e.Winner; {
+	var text strings.Builder
+	switch first := explanation.Winner; {
 	case first.Retiring:
-		fmt.Fprintf(&b, "%s was removed from the configuration; its last content is served until the new sources are read",
+		fmt.Fprintf(&text, "%s was removed from the configuration; its last content is served until the new sources are read",
 			first.Source)
-	case len(e.Shadowed) == 0 && first.fromPool:
-		b.WriteString("no other source has it")
-	case len(e.Shadowed) == 0:
-		fmt.Fprintf(&b, "only %s has it", first.Source)
-	case first.Precedence != e.Shadowed[0].Precedence:
-		fmt.Fprintf(&b, "%s has the higher precedence (%d; %s has %d)", first.Source, first.Precedence, e.Shadowed[0].Source,
-			e.Shadowed[0].Precedence)
+	case len(explanation.Shadowed) == 0 && first.fromPool:
+		text.WriteString("no other source has it")
+	case len(explanation.Shadowed) == 0:
+		fmt.Fprintf(&text, "only %s has it", first.Source)
+	case first.Precedence != explanation.Shadowed[0].Precedence:
+		fmt.Fprintf(&text, "%s has the higher precedence (%d; %s has %d)", first.Source, first.Precedence,
+			explanation.Shadowed[0].Source,
+			explanation.Shadowed[0].Precedence)
 	default:
-		fmt.Fprintf(&b, "%s comes before %s in the order of sources", first.Source, e.Shadowed[0].Source)
+		fmt.Fprintf(&text, "%s comes before %s in the order of sources", first.Source, explanation.Shadowed[0].Source)
 	}
-	if len(e.Conflicts) > 0 {
-		b.WriteString("; objects of other names compete with it: see conflicts")
+	if len(explanation.Conflicts) > 0 {
+		text.WriteString("; objects of other names compete with it: see conflicts")
 	}
-	return b.String()
+	return text.String()
 }
 
 // Candidate is one source's object of a key.
@@ -212,10 +213,10 @@ type Shadow struct {
 
 // Shadows yields every key that more than one source has, in key order, all as of one moment.
 func (v *View) Shadows() iter.Seq[Shadow] {
-	s := v.published.Load()
+	state := v.published.Load()
 	return func(yield func(Shadow) bool) {
-		for r := range s.shadowed.All() {
-			candidates := s.candidates(r.Key())
+		for r := range state.shadowed.All() {
+			candidates := state.candidates(r.Key())
 			if !yield(Shadow{Key: r.Key(), Winner: candidates[0], Losers: candidates[1:]}) {
 				return
 			}
@@ -231,7 +232,7 @@ type SourceStatus struct {
 	Synced     bool   `json:"synced"`
 	// Retiring: the source was removed, and is served until all new sources are synced.
 	Retiring bool              `json:"retiring,omitempty"`
-	Revision memstore.Revision `json:"revision"` // of the source's store that is merged
+	Revision memstore.Revision `json:"revision"` // the merged revision of the source's store
 	Objects  int               `json:"objects"`
 }
 
@@ -252,7 +253,7 @@ func (v *View) status() (statuses []SourceStatus) {
 
 // candidates returns the layers' objects of key, the winner first.
 func (s *state) candidates(key resource.Key) (candidates []Candidate) {
-	for l, r := range having(s.layers, key) {
+	for l, r := range layersWith(s.layers, key) {
 		candidates = append(candidates, Candidate{Source: cmp.Or(l.source, r.Origin().Source), Resource: r})
 	}
 	return candidates

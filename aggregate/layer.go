@@ -31,13 +31,13 @@ type layer struct {
 	snapshot   memstore.Snapshot
 	source     string // empty if each object names its own
 	precedence int
-	rank       int  // by which clients know the order of sources; unranked if each object keeps its own
+	rank       int  // tells clients the order of sources; unranked if each object keeps its own rank
 	merges     bool // the pool has its ServiceEntries
 	fromPool   bool // it is the output of the pool
 	fallback   bool // it only fills gaps: it wins keys that no other layer has, and is never shadowed
 }
 
-// unranked leaves an object the rank that it has, if any.
+// unranked is the rank of a layer that changes no ranks of its objects.
 const unranked = -1
 
 func (s *sourceState) layer(rank int) layer {
@@ -52,28 +52,28 @@ func (l layer) get(key resource.Key) *resource.Resource {
 	return l.snapshot.Get(key)
 }
 
-// having yields the layers that have an object of key, with that, the winner first. A fallback is yielded only if it
-// wins.
-func having(layers []layer, key resource.Key) iter.Seq2[layer, *resource.Resource] {
+// layersWith yields each layer that has an object of key, together with the object, the winner first. It yields a
+// fallback only if that wins.
+func layersWith(layers []layer, key resource.Key) iter.Seq2[layer, *resource.Resource] {
 	return func(yield func(layer, *resource.Resource) bool) {
-		won := false
-		for _, l := range layers {
-			r := l.get(key)
-			if r == nil || won && l.fallback {
+		hasWinner := false
+		for _, layer := range layers {
+			object := layer.get(key)
+			if object == nil || hasWinner && layer.fallback {
 				continue
 			}
-			if won = true; !yield(l, r) {
+			if hasWinner = true; !yield(layer, object) {
 				return
 			}
 		}
 	}
 }
 
-func ranked(r *resource.Resource, rank int) *resource.Resource {
-	if r == nil || rank == unranked {
-		return r
+func ranked(object *resource.Resource, rank int) *resource.Resource {
+	if object == nil || rank == unranked {
+		return object
 	}
-	return r.Ranked(rank)
+	return object.Ranked(rank)
 }
 
 // rankOf returns the rank of source i. A single source and one that is Ranked are unranked: their objects pass
@@ -85,37 +85,37 @@ func (v *View) rankOf(i int) int {
 	return i
 }
 
-// describe describes r, of the layer, for explanations.
+// describe describes object, of the layer, for explanations.
 func (l layer) describe(r *resource.Resource) Statement {
 	st := statement(cmp.Or(l.source, r.Origin().Source), l.precedence, r)
 	st.Retiring, st.fromPool = l.fallback, l.fromPool
 	return st
 }
 
-func statement(source string, precedence int, r *resource.Resource) Statement {
-	st := Statement{
+func statement(source string, precedence int, object *resource.Resource) Statement {
+	description := Statement{
 		Source: source, Precedence: precedence,
-		Place: r.Origin().Place, Transforms: r.Origin().Rules, Before: beforeOf(r), Version: r.Version(),
+		Place: object.Origin().Place, Transforms: object.Origin().Rules, Before: beforeOf(object), Version: object.Version(),
 	}
-	if created := r.Own(); !created.IsZero() {
-		st.Created = &created
+	if created := object.Own(); !created.IsZero() {
+		description.Created = &created
 	}
-	if seen := r.Seen(); !seen.IsZero() {
-		st.FirstSeen = &seen
+	if seen := object.Seen(); !seen.IsZero() {
+		description.FirstSeen = &seen
 	}
-	return st
+	return description
 }
 
 // stack returns the layers by precedence. The pool precedes its first source; `earlier` precedes the first layer that
 // is not ready; retired sources come last.
 func (v *View) stack() (layers []layer) {
 	before := v.earlier
-	add := func(l layer, ready bool) {
+	add := func(next layer, ready bool) {
 		if !ready && before != nil {
 			layers = append(layers, layer{snapshot: before.Snapshot(), rank: unranked, fallback: true})
 			before = nil
 		}
-		layers = append(layers, l)
+		layers = append(layers, next)
 	}
 	pooled, poolRank := false, 0
 	for i, sourceState := range v.sources {
@@ -165,28 +165,28 @@ func (v *View) states() []*sourceState {
 func (v *View) retire(removed []*sourceState) {
 	v.retired = nil
 	keys := make(map[resource.Key]bool)
-	for i, s := range removed {
-		if !s.synced && !s.retired && (v.hadObjects[s.Name] ||
-			slices.ContainsFunc(removed[i+1:], func(o *sourceState) bool { return o.Name == s.Name })) {
+	for i, source := range removed {
+		if !source.synced && !source.retired && (v.hadObjects[source.Name] ||
+			slices.ContainsFunc(removed[i+1:], func(o *sourceState) bool { return o.Name == source.Name })) {
 			continue
 		}
-		if s.snapshot.Len() > 0 {
-			v.hadObjects[s.Name] = true
+		if source.snapshot.Len() > 0 {
+			v.hadObjects[source.Name] = true
 		}
-		if s.Merge == nil {
-			s = s.excluding(keys)
+		if source.Merge == nil {
+			source = source.excluding(keys)
 		}
-		for _, key := range s.keys() {
-			keys[key] = keys[key] || s.layer(0).get(key) != nil
+		for _, key := range source.keys() {
+			keys[key] = keys[key] || source.layer(0).get(key) != nil
 		}
-		if s.snapshot.Len() > 0 || len(s.snapshot.Invalid()) > 0 {
-			s.synced, s.retired = false, true
-			v.retired = append(v.retired, s)
+		if source.snapshot.Len() > 0 || len(source.snapshot.Invalid()) > 0 {
+			source.synced, source.retired = false, true
+			v.retired = append(v.retired, source)
 		}
 	}
 }
 
-// excluding returns s without the keys.
+// excluding returns the source without some keys.
 func (s *sourceState) excluding(keys map[resource.Key]bool) *sourceState {
 	var rest []*resource.Resource
 	for r := range s.snapshot.All() {
@@ -200,7 +200,7 @@ func (s *sourceState) excluding(keys map[resource.Key]bool) *sourceState {
 	var table memstore.Table
 	table.ApplyView(time.Now(), rest, nil, s.snapshot.Invalid())
 	return &sourceState{
-		// its Reader is nil: it is not updated
+		// without a Reader: the source has no updates
 		Source:   Source{Name: s.Name, Precedence: s.Precedence, Optional: s.Optional},
 		snapshot: table.Snapshot(),
 	}
@@ -210,13 +210,13 @@ func (s *sourceState) excluding(keys map[resource.Key]bool) *sourceState {
 // of the same name, or else comes last.
 func (v *View) withRetired() (ordered []*sourceState) {
 	unreplaced := slices.Clone(v.retired)
-	for _, s := range v.sources {
-		ordered = append(ordered, s)
-		unreplaced = slices.DeleteFunc(unreplaced, func(f *sourceState) bool {
-			if f.Name == s.Name {
-				ordered = append(ordered, f)
+	for _, source := range v.sources {
+		ordered = append(ordered, source)
+		unreplaced = slices.DeleteFunc(unreplaced, func(state *sourceState) bool {
+			if state.Name == source.Name {
+				ordered = append(ordered, state)
 			}
-			return f.Name == s.Name
+			return state.Name == source.Name
 		})
 	}
 	return append(ordered, unreplaced...)

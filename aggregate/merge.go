@@ -15,19 +15,19 @@ import (
 func (v *View) merge() (changes []<-chan struct{}) {
 	dirty := v.reconcile()
 	changedAt := time.Time{}
-	for i, s := range v.sources {
-		changes = append(changes, s.Reader.Changed()) // before the read, so that no commit slips between
-		synced := s.Reader.Synced()                   // before the read too: all of the first content is then part of it
-		before := s.snapshot
-		keys := s.pull()
-		changedAt = recent.Earlier(changedAt, s.snapshot.Since(before.Revision()))
-		v.pool.update(s, keys)
-		v.updateEarlier(before, s, v.rankOf(i), keys)
+	for i, source := range v.sources {
+		changes = append(changes, source.Reader.Changed()) // before the read, so that no commit slips between
+		synced := source.Reader.Synced()                   // before the read, too: it then has all of the first content
+		before := source.snapshot
+		keys := source.pull()
+		changedAt = recent.Earlier(changedAt, source.snapshot.Since(before.Revision()))
+		v.pool.update(source, keys)
+		v.updateEarlier(before, source, v.rankOf(i), keys)
 		dirty = append(dirty, keys...)
-		if synced && !s.synced {
-			s.synced = true
+		if synced && !source.synced {
+			source.synced = true
 			if v.earlier != nil { // the winner of these keys may change now that s is read
-				dirty = append(append(dirty, keysOf(v.earlier.Snapshot())...), s.keys()...)
+				dirty = append(append(dirty, keysOf(v.earlier.Snapshot())...), source.keys()...)
 			}
 		}
 	}
@@ -45,7 +45,7 @@ func (v *View) merge() (changes []<-chan struct{}) {
 	return changes
 }
 
-// reconcile switches to the wanted sources, and returns the keys whose winner may change by that.
+// reconcile switches to the wanted sources, and returns the keys that may get another winner by that.
 func (v *View) reconcile() []resource.Key {
 	wanted := v.wanted.Load()
 	if wanted == v.configured {
@@ -65,7 +65,7 @@ func (v *View) reconcile() []resource.Key {
 			next.snapshot = remaining[i].snapshot
 			remaining = slices.Delete(remaining, i, i+1)
 		}
-		next.synced = source.Reader.Synced() // before it is read, as always
+		next.synced = source.Reader.Synced() // before the source is read, as in merge
 		v.sources = append(v.sources, next)
 	}
 	v.retire(remaining)
@@ -90,11 +90,11 @@ func (v *View) freezeServed() (keys []resource.Key) {
 	}
 	pooled := slices.ContainsFunc(v.sources, func(s *sourceState) bool { return s.Merge != nil })
 	var puts []*resource.Resource
-	for r := range v.table.Snapshot().All() {
-		if pooled && servedAs(v.pool.snapshot.Get(r.Key()), r) {
+	for object := range v.table.Snapshot().All() {
+		if pooled && servedAs(v.pool.snapshot.Get(object.Key()), object) {
 			continue
 		}
-		puts = append(puts, r)
+		puts = append(puts, object)
 	}
 	if pooled {
 		v.pooled = v.pool.snapshot
@@ -106,8 +106,8 @@ func (v *View) freezeServed() (keys []resource.Key) {
 
 // updateEarlier applies the changes of a source to earlier objects that came from it; they get its present rank. The
 // first read of a source changes none: an object that it lacks may be in a source that is not read yet.
-func (v *View) updateEarlier(before memstore.Snapshot, s *sourceState, rank int, keys []resource.Key) {
-	if v.earlier == nil || !s.synced {
+func (v *View) updateEarlier(before memstore.Snapshot, source *sourceState, rank int, keys []resource.Key) {
+	if v.earlier == nil || !source.synced {
 		return
 	}
 	served := v.earlier.Snapshot()
@@ -116,13 +116,13 @@ func (v *View) updateEarlier(before memstore.Snapshot, s *sourceState, rank int,
 		if !servedAs(before.Get(key), served.Get(key)) {
 			continue
 		}
-		next.set(key, ranked(s.snapshot.Get(key), rank))
+		next.set(key, ranked(source.snapshot.Get(key), rank))
 	}
 	v.earlier.Apply(next.puts, next.deletes)
 }
 
-// servedAs reports whether r, of a source or of the pool, is the served object, apart from the rank. A rank may shorten
-// the object's time.
+// servedAs reports whether object, of a source or of the pool, is the served object, apart from the rank. A rank may
+// shorten the object's time.
 func servedAs(r, served *resource.Resource) bool {
 	return r != nil && served != nil && resource.Equal(r.Ranked(0).Unranked(), served.Ranked(0).Unranked()) &&
 		resource.SameOrigin(r, served)
@@ -168,7 +168,7 @@ func keysOf(s memstore.Snapshot) (keys []resource.Key) {
 }
 
 // commit decides the winner of each key again, publishes the layers and then commits, so that a reader woken by the
-// commit finds its layers published. The changes happened at since.
+// commit finds its layers published. The changes happened at changedAt.
 func (v *View) commit(dirty []resource.Key, changedAt time.Time) {
 	slices.SortFunc(dirty, resource.Key.Compare)
 	var winners, losers batch
@@ -198,14 +198,14 @@ func (v *View) invalid() (keys []resource.Key) {
 	return keys
 }
 
-// resolve returns key's object of the first layer that has it, as it is served, and that of the next one, fallbacks
-// apart.
+// resolve returns the served object of key, from the first layer that has the key, and the object of the next such
+// layer that is no fallback.
 func resolve(layers []layer, key resource.Key) (winner, loser *resource.Resource) {
-	for l, r := range having(layers, key) {
+	for layer, object := range layersWith(layers, key) {
 		if winner != nil {
-			return winner, r
+			return winner, object
 		}
-		winner = ranked(r, l.rank)
+		winner = ranked(object, layer.rank)
 	}
 	return winner, nil
 }
@@ -216,11 +216,11 @@ type batch struct {
 	deletes []resource.Key
 }
 
-// set puts r, or deletes key if r is nil.
-func (b *batch) set(key resource.Key, r *resource.Resource) {
-	if r == nil {
+// set puts object, or deletes key if object is nil.
+func (b *batch) set(key resource.Key, object *resource.Resource) {
+	if object == nil {
 		b.deletes = append(b.deletes, key)
 	} else {
-		b.puts = append(b.puts, r)
+		b.puts = append(b.puts, object)
 	}
 }

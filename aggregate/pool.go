@@ -22,15 +22,15 @@ type pool struct {
 	groups       map[groupKey]*hostGroup
 	entries      map[entry]groupKey          // the group of each entry
 	claims       map[resource.Key][]groupKey // the groups with a result of the key, in order: the first owns it
-	disputed     map[groupKey]bool           // with refusals
-	dirty        map[groupKey]bool           // changed since the last commit
+	disputed     map[groupKey]bool           // groups with refusals
+	dirty        map[groupKey]bool           // groups that changed since the last commit
 }
 
 // contributor is a source of the pool. It never changes.
 type contributor struct {
 	name       string
 	precedence int
-	rank       int // their order
+	rank       int // its place in the order of contributors
 	merge      Merge
 	retired    bool // it only fills gaps, and is never refused
 }
@@ -45,7 +45,7 @@ type entry struct {
 type hostGroup struct {
 	entries map[entry]*resource.Resource
 	results map[resource.Key]*resource.Resource // served if the group owns the key
-	refuses bool                                // some of the entries
+	refuses bool                                // it refuses some of the entries
 }
 
 // restart takes over a new set of sources, in order of precedence.
@@ -63,25 +63,25 @@ func (p *pool) restart(sources []*sourceState) {
 		p.forget(c, s)
 	}
 	p.contributors = nil
-	for _, s := range sources {
-		if s.Merge == nil {
+	for _, source := range sources {
+		if source.Merge == nil {
 			continue
 		}
-		c := &contributor{
-			name: s.Name, precedence: s.Precedence, rank: len(p.contributors), merge: *s.Merge,
-			retired: s.retired,
+		contributor := &contributor{
+			name: source.Name, precedence: source.Precedence, rank: len(p.contributors), merge: *source.Merge,
+			retired: source.retired,
 		}
-		p.bySource[s] = c
-		p.contributors = append(p.contributors, c)
-		for r := range s.snapshot.List(resource.ServiceEntry, "") {
-			p.set(entry{c, r.Key()}, r)
+		p.bySource[source] = contributor
+		p.contributors = append(p.contributors, contributor)
+		for r := range source.snapshot.List(resource.ServiceEntry, "") {
+			p.set(entry{contributor, r.Key()}, r)
 		}
 	}
 }
 
-// update updates the pool for changed keys of a source, if that has Merge.
-func (p *pool) update(s *sourceState, keys []resource.Key) {
-	from := p.bySource[s]
+// update applies the changed keys of a source to the pool, if the source has Merge.
+func (p *pool) update(source *sourceState, keys []resource.Key) {
+	from := p.bySource[source]
 	if from == nil {
 		return
 	}
@@ -89,18 +89,18 @@ func (p *pool) update(s *sourceState, keys []resource.Key) {
 	defer p.mu.Unlock()
 	for _, key := range keys {
 		if key.Kind == resource.ServiceEntry {
-			p.set(entry{from, key}, s.snapshot.Get(key))
+			p.set(entry{from, key}, source.snapshot.Get(key))
 		}
 	}
 }
 
 // drop removes a source from the pool.
-func (p *pool) drop(s *sourceState) {
-	if from := p.bySource[s]; from != nil {
-		delete(p.bySource, s)
+func (p *pool) drop(source *sourceState) {
+	if from := p.bySource[source]; from != nil {
+		delete(p.bySource, source)
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.forget(from, s)
+		p.forget(from, source)
 	}
 }
 
@@ -111,22 +111,22 @@ func (p *pool) forget(from *contributor, s *sourceState) {
 	}
 }
 
-// set sets e to r, or removes it if r is nil. The caller holds mu.
-func (p *pool) set(e entry, r *resource.Resource) {
-	if old, ok := p.entries[e]; ok {
-		delete(p.entries, e)
-		delete(p.groups[old].entries, e)
+// set sets the object of an entry, or removes it if object is nil. The caller holds mu.
+func (p *pool) set(entryKey entry, object *resource.Resource) {
+	if old, ok := p.entries[entryKey]; ok {
+		delete(p.entries, entryKey)
+		delete(p.groups[old].entries, entryKey)
 		p.dirty[old] = true
 	}
-	if r == nil {
+	if object == nil {
 		return
 	}
-	groupKey := groupKeyOf(r)
+	groupKey := groupKeyOf(object)
 	if p.groups[groupKey] == nil {
 		p.groups[groupKey] = &hostGroup{entries: make(map[entry]*resource.Resource)}
 	}
-	p.groups[groupKey].entries[e] = r
-	p.entries[e] = groupKey
+	p.groups[groupKey].entries[entryKey] = object
+	p.entries[entryKey] = groupKey
 	p.dirty[groupKey] = true
 }
 
@@ -166,54 +166,53 @@ func (p *pool) remerge() (next batch) {
 
 // remake merges the entries of a group again. It adds the keys of its old and new results to touched. The caller holds
 // mu.
-func (p *pool) remake(g groupKey, touched map[resource.Key]bool) {
-	group := p.groups[g]
+func (p *pool) remake(groupID groupKey, touched map[resource.Key]bool) {
+	group := p.groups[groupID]
 	for key := range group.results {
 		touched[key] = true
-		p.claims[key] = slices.DeleteFunc(p.claims[key], func(o groupKey) bool { return o == g })
+		p.claims[key] = slices.DeleteFunc(p.claims[key], func(o groupKey) bool { return o == groupID })
 	}
 	group.results, group.refuses = make(map[resource.Key]*resource.Resource), false
-	for _, service := range p.split(g) {
-		res := service.entry()
-		key := res.Key()
+	for _, service := range p.split(groupID) {
+		object := service.entry()
+		key := object.Key()
 		touched[key] = true
-		group.results[key] = res
+		group.results[key] = object
 		group.refuses = group.refuses || len(service.refused) > 0
-		i, _ := slices.BinarySearchFunc(p.claims[key], g, groupKey.compare)
-		p.claims[key] = slices.Insert(p.claims[key], i, g)
+		i, _ := slices.BinarySearchFunc(p.claims[key], groupID, groupKey.compare)
+		p.claims[key] = slices.Insert(p.claims[key], i, groupID)
 	}
 	if len(group.entries) == 0 {
-		delete(p.groups, g)
-		delete(p.disputed, g)
+		delete(p.groups, groupID)
+		delete(p.disputed, groupID)
 	}
 }
 
-// updateDisputed updates disputed for a group: whether it refuses entries, or owns a key that others claim. The caller
-// holds mu.
-func (p *pool) updateDisputed(g groupKey) {
-	group := p.groups[g]
+// updateDisputed records whether a group refuses entries, or owns a key that other groups claim. The caller holds mu.
+func (p *pool) updateDisputed(groupKey groupKey) {
+	group := p.groups[groupKey]
 	disputed := group.refuses
 	for key := range group.results {
-		disputed = disputed || p.claims[key][0] == g && len(p.claims[key]) > 1
+		disputed = disputed || p.claims[key][0] == groupKey && len(p.claims[key]) > 1
 	}
 	if disputed {
-		p.disputed[g] = true
+		p.disputed[groupKey] = true
 	} else {
-		delete(p.disputed, g)
+		delete(p.disputed, groupKey)
 	}
 }
 
-// services returns the services of a group whose key it owns, with the refusals of other groups that claim these keys.
-// The caller holds mu.
-func (p *pool) services(g groupKey) (owned []*service) {
-	for _, s := range p.split(g) {
-		claims := p.claims[s.key()]
-		if len(claims) == 0 || claims[0] == g {
-			owned = append(owned, s)
+// services returns the services of a group with keys that the group owns. They have the refusals of other groups that
+// claim these keys. The caller holds mu.
+func (p *pool) services(groupKey groupKey) (owned []*service) {
+	for _, service := range p.split(groupKey) {
+		claims := p.claims[service.key()]
+		if len(claims) == 0 || claims[0] == groupKey {
+			owned = append(owned, service)
 		}
 		for i, o := range claims {
-			if i > 0 && claims[0] == g {
-				s.refuseOthers(p.split(o))
+			if i > 0 && claims[0] == groupKey {
+				service.refuseOthers(p.split(o))
 			}
 		}
 	}
@@ -221,10 +220,10 @@ func (p *pool) services(g groupKey) (owned []*service) {
 }
 
 // related returns the services of a group, and those of other groups that own keys of its results. The caller holds mu.
-func (p *pool) related(g groupKey) []*service {
-	services := p.services(g)
-	for key := range p.groups[g].results {
-		if owner := p.claims[key][0]; owner != g {
+func (p *pool) related(groupKey groupKey) []*service {
+	services := p.services(groupKey)
+	for key := range p.groups[groupKey].results {
+		if owner := p.claims[key][0]; owner != groupKey {
 			services = append(services, slices.DeleteFunc(p.services(owner), func(s *service) bool { return s.key() != key })...)
 		}
 	}
@@ -232,13 +231,13 @@ func (p *pool) related(g groupKey) []*service {
 }
 
 // split returns the services of a group, regardless of other groups. The caller holds mu.
-func (p *pool) split(g groupKey) []*service {
+func (p *pool) split(groupKey groupKey) []*service {
 	var members []*member
-	for e, r := range p.groups[g].entries {
+	for e, r := range p.groups[groupKey].entries {
 		members = append(members, &member{from: e.from, res: r, spec: decoded(r)})
 	}
 	slices.SortFunc(members, func(a, b *member) int {
 		return cmp.Or(cmp.Compare(a.from.rank, b.from.rank), a.res.Key().Compare(b.res.Key()))
 	})
-	return divide(g, members)
+	return divide(groupKey, members)
 }

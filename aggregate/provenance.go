@@ -21,7 +21,7 @@ type Merged struct {
 // Member is one source's part of a merged ServiceEntry, served or refused.
 type Member struct {
 	Statement
-	Name   string `json:"name"`             // of the ServiceEntry in the source
+	Name   string `json:"name"`             // the name of the ServiceEntry in the source
 	Reason string `json:"reason,omitempty"` // why it is refused
 }
 
@@ -31,8 +31,8 @@ type Endpoint struct {
 	Ports    map[uint32]uint32 `json:"ports,omitempty"` // from port of the service to port of the endpoint
 	Network  string            `json:"network,omitempty"`
 	Locality string            `json:"locality,omitempty"`
-	Source   string            `json:"source"`            // that decides
-	Place    string            `json:"place,omitempty"`   // of its definition
+	Source   string            `json:"source"`            // the source that decides its properties
+	Place    string            `json:"place,omitempty"`   // the place of its definition
 	Also     []string          `json:"also,omitempty"`    // the other sources that list it
 	Standby  bool              `json:"standby,omitempty"` // not served while sources of a lower priority number list any
 }
@@ -53,7 +53,7 @@ func (l *listing) provenance() Endpoint {
 	return endpoint
 }
 
-// explain adds the pool's part to e.
+// explain adds the pool's part to an explanation.
 func (p *pool) explain(explanation *Explanation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +79,7 @@ func (p *pool) explain(explanation *Explanation) {
 	}
 }
 
-// describe describes r, of the source, for explanations.
+// describe describes object, of the source, for explanations.
 func (c *contributor) describe(r *resource.Resource) Statement {
 	st := statement(c.name, c.precedence, r)
 	st.Retiring = c.retired
@@ -102,35 +102,35 @@ func (s *service) outcomes(from *contributor, key resource.Key) (texts []string)
 	if slices.ContainsFunc(s.members, match) {
 		texts = append(texts, fmt.Sprintf("the entry of %s is merged into %s", from.name, s.key().FullName()))
 	}
-	for _, r := range s.refused {
-		if match(r.member) {
+	for _, refusal := range s.refused {
+		if match(refusal.member) {
 			texts = append(texts, fmt.Sprintf("the entry of %s cannot be merged into %s: %s", from.name, s.key().FullName(),
-				r.reason))
+				refusal.reason))
 		}
 	}
 	return texts
 }
 
-// addMerged adds the parts of s to e.
-func (e *Explanation) addMerged(s *service) {
+// addMerged adds the parts of a merged service.
+func (e *Explanation) addMerged(service *service) {
 	e.Merged = &Merged{}
 	var names []string
-	for _, m := range s.members {
-		e.Merged.Members = append(e.Merged.Members, m.member(""))
-		if !slices.Contains(names, m.from.name) {
-			names = append(names, m.from.name)
+	for _, member := range service.members {
+		e.Merged.Members = append(e.Merged.Members, member.member(""))
+		if !slices.Contains(names, member.from.name) {
+			names = append(names, member.from.name)
 		}
 	}
-	for _, r := range s.refused {
+	for _, r := range service.refused {
 		e.Merged.Refused = append(e.Merged.Refused, r.member.member(r.reason))
 	}
-	e.Merged.Resolution, e.Merged.Endpoints = s.resolution.String(), s.provenance()
-	if c, ok := s.conflict(); ok {
+	e.Merged.Resolution, e.Merged.Endpoints = service.resolution.String(), service.provenance()
+	if c, ok := service.conflict(); ok {
 		e.Conflicts = append(e.Conflicts, c)
 		slices.SortFunc(e.Conflicts, conflicts.Compare)
 	}
 	e.Why = strings.Join(append(append([]string{"endpoints are merged from " + strings.Join(names, ", ")},
-		s.whyResolution()...), e.Why), "; ")
+		service.whyResolution()...), e.Why), "; ")
 }
 
 // whyResolution returns why the resolution is not that of the leading member.
@@ -153,17 +153,17 @@ func (m *member) member(reason string) Member {
 }
 
 // conflicts returns the services with refusals.
-func (p *pool) conflicts() (all []conflicts.Conflict) {
+func (p *pool) conflicts() (disputes []conflicts.Conflict) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for g := range p.disputed {
 		for _, s := range p.services(g) {
 			if c, ok := s.conflict(); ok {
-				all = append(all, c)
+				disputes = append(disputes, c)
 			}
 		}
 	}
-	return all
+	return disputes
 }
 
 // conflict returns the conflict of a service with the members that it refused, or false if there are none.
@@ -179,23 +179,24 @@ func (s *service) conflict() (conflicts.Conflict, bool) {
 	}
 	var reasons []string
 	named := map[conflicts.Ref]bool{conflict.Objects[0]: true}
-	for _, r := range s.refused {
-		if ref := conflicts.Ref(r.res.Key()); !named[ref] { // the sources may have it under one key
+	for _, refusal := range s.refused {
+		if ref := conflicts.Ref(refusal.res.Key()); !named[ref] { // the sources may have it under one key
 			named[ref] = true
 			conflict.Objects = append(conflict.Objects, ref)
 		}
-		reasons = append(reasons, fmt.Sprintf("%s of %s (%s)", r.res.Key().FullName(), r.from.name, r.reason))
+		reasons = append(reasons,
+			fmt.Sprintf("%s of %s (%s)", refusal.res.Key().FullName(), refusal.from.name, refusal.reason))
 	}
-	why := "which comes first in precedence"
+	reason := "which comes first in precedence"
 	if first := s.refused[0]; first.from.rank < lead.from.rank {
-		why = "the first in precedence that has endpoints"
+		reason = "the first in precedence that has endpoints"
 	}
 	conflict.Message = fmt.Sprintf("%s of %s is served, %s; refused, as they cannot be merged with it: %s",
-		lead.res.Key().FullName(), lead.from.name, why, strings.Join(reasons, "; "))
+		lead.res.Key().FullName(), lead.from.name, reason, strings.Join(reasons, "; "))
 	return conflict, true
 }
 
-// Refusal is a ServiceEntry that cannot be merged, and so is not served.
+// Refusal is a ServiceEntry that is not served, since it cannot be merged.
 type Refusal struct {
 	Key    resource.Key // in its source
 	Winner Candidate    // the merged entry that has its host and port
@@ -210,10 +211,11 @@ func (v *View) Refusals() (refusals []Refusal) {
 	for g := range v.pool.disputed {
 		for _, s := range v.pool.services(g) {
 			winner := s.entry()
-			for _, r := range s.refused {
+			for _, refusal := range s.refused {
 				refusals = append(refusals, Refusal{
-					Key: r.res.Key(), Winner: Candidate{winner.Origin().Source, winner}, Loser: Candidate{r.from.name, r.res},
-					Reason: r.reason,
+					Key: refusal.res.Key(), Winner: Candidate{winner.Origin().Source, winner},
+					Loser:  Candidate{refusal.from.name, refusal.res},
+					Reason: refusal.reason,
 				})
 			}
 		}

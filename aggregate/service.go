@@ -40,12 +40,12 @@ type refusal struct {
 // divide groups a host's members into services, the most important first (see mergeOrder). A member joins the first
 // service it shares a port with; without one it is a service of its own. Serving members go first, so that a conflict
 // never drops the only endpoints.
-func divide(g groupKey, members []*member) (services []*service) {
+func divide(groupKey groupKey, members []*member) (services []*service) {
 	byMergeOrder := func(a, b *member) int { return cmp.Compare(a.mergeOrder(), b.mergeOrder()) }
 	byPort := make(map[uint32]int) // to the index of the first service with the port
-	for _, m := range slices.SortedStableFunc(slices.Values(members), byMergeOrder) {
-		ports := claimed(m.spec)
-		if g.hosts == "" {
+	for _, member := range slices.SortedStableFunc(slices.Values(members), byMergeOrder) {
+		ports := claimed(member.spec)
+		if groupKey.hosts == "" {
 			ports = []uint32{0} // they would all be served under one name
 		}
 		first := len(services)
@@ -55,27 +55,27 @@ func divide(g groupKey, members []*member) (services []*service) {
 			}
 		}
 		if first == len(services) {
-			services = append(services, newService(g, m))
+			services = append(services, newService(groupKey, member))
 			for _, port := range ports {
 				byPort[port] = first
 			}
 			continue
 		}
-		if reason := services[first].mergeProblem(m); reason == "" {
-			services[first].members = append(services[first].members, m)
-			services[first].obstacles = services[first].obstacles.intersect(obstaclesOf(m.spec))
+		if reason := services[first].mergeProblem(member); reason == "" {
+			services[first].members = append(services[first].members, member)
+			services[first].obstacles = services[first].obstacles.intersect(obstaclesOf(member.spec))
 		} else {
-			services[first].refuse(m, reason)
+			services[first].refuse(member, reason)
 		}
 	}
 	order := make(map[*member]int, len(members))
 	for i, m := range members {
 		order[m] = i
 	}
-	for _, s := range services {
-		slices.SortFunc(s.members, func(a, b *member) int { return cmp.Compare(order[a], order[b]) })
-		s.gather()
-		s.resolve()
+	for _, service := range services {
+		slices.SortFunc(service.members, func(a, b *member) int { return cmp.Compare(order[a], order[b]) })
+		service.gather()
+		service.resolve()
 	}
 	services = resolveAlike(services)
 	slices.SortFunc(services, func(a, b *service) int { return cmp.Compare(order[a.members[0]], order[b.members[0]]) })
@@ -94,12 +94,12 @@ func (s *service) refuse(m *member, reason string) {
 
 // refuseOthers refuses the members of other services that have the key of s.
 func (s *service) refuseOthers(rivals []*service) {
-	for _, o := range rivals {
-		if o.key() != s.key() {
+	for _, rival := range rivals {
+		if rival.key() != s.key() {
 			continue
 		}
-		members := o.members
-		for _, r := range o.refused {
+		members := rival.members
+		for _, r := range rival.refused {
 			members = append(members, r.member)
 		}
 		for _, m := range members {
@@ -175,9 +175,9 @@ func mergeKeyOf(serviceEntry *networking.ServiceEntry) mergeKey {
 	}
 }
 
-// mergeProblem returns why m cannot join the service, or "".
-func (s *service) mergeProblem(m *member) string {
-	if s.members[0].spec == nil || m.spec == nil {
+// mergeProblem returns why member cannot join the service, or "".
+func (s *service) mergeProblem(member *member) string {
+	if s.members[0].spec == nil || member.spec == nil {
 		return "it cannot be decoded"
 	}
 	differ := func(property, ours, theirs string) string {
@@ -186,13 +186,13 @@ func (s *service) mergeProblem(m *member) string {
 		}
 		return ""
 	}
-	ours, theirs := s.mergeKey, mergeKeyOf(m.spec)
+	ours, theirs := s.mergeKey, mergeKeyOf(member.spec)
 	return cmp.Or(
 		differ("ports differ", ours.ports, theirs.ports),
 		differ("location differs", ours.location, theirs.location),
 		differ("exportTo differs", ours.exportTo, theirs.exportTo),
 		differ("subjectAltNames differ", ours.altNames, theirs.altNames),
-		s.obstacles.intersect(obstaclesOf(m.spec)).unmergeable(),
+		s.obstacles.intersect(obstaclesOf(member.spec)).unmergeable(),
 	)
 }
 
@@ -217,11 +217,12 @@ func obstaclesOf(serviceEntry *networking.ServiceEntry) obstacles {
 }
 
 // intersect returns the obstacles of both.
-func (t obstacles) intersect(o obstacles) obstacles {
+func (t obstacles) intersect(theirs obstacles) obstacles {
 	return obstacles{
-		selector: t.selector || o.selector, hasNone: t.hasNone || o.hasNone, hasOther: t.hasOther || o.hasOther,
-		allowsNames: t.allowsNames || o.allowsNames, hasEndpoints: t.hasEndpoints || o.hasEndpoints,
-		severalToDNS: t.severalToDNS || o.severalToDNS, notForDNS: cmp.Or(o.notForDNS, t.notForDNS),
+		selector: t.selector || theirs.selector, hasNone: t.hasNone || theirs.hasNone,
+		hasOther:    t.hasOther || theirs.hasOther,
+		allowsNames: t.allowsNames || theirs.allowsNames, hasEndpoints: t.hasEndpoints || theirs.hasEndpoints,
+		severalToDNS: t.severalToDNS || theirs.severalToDNS, notForDNS: cmp.Or(theirs.notForDNS, t.notForDNS),
 	}
 }
 
@@ -286,26 +287,26 @@ func (s *service) resolve() {
 // all ports but one's. Beside a DNS service, one without endpoints is left out: with DNS the host itself would become
 // its endpoint.
 func resolveAlike(services []*service) []*service {
-	var dns []*service
+	var dnsServices []*service
 	for _, s := range services {
 		if s.resolution == networking.ServiceEntry_DNS {
-			dns = append(dns, s)
+			dnsServices = append(dnsServices, s)
 		}
 	}
-	return slices.DeleteFunc(services, func(s *service) bool {
-		i := slices.IndexFunc(dns, func(o *service) bool { return o != s && s.mayJoin(o) })
+	return slices.DeleteFunc(services, func(candidate *service) bool {
+		i := slices.IndexFunc(dnsServices, func(o *service) bool { return o != candidate && candidate.mayJoin(o) })
 		if i < 0 {
 			return false
 		}
-		byDNS := dns[i]
+		byDNS := dnsServices[i]
 		switch {
-		case len(s.served) > 0:
-			s.resolution = networking.ServiceEntry_DNS
-		case idle(s.members[0].spec) && s.resolution == networking.ServiceEntry_STATIC:
-			for _, m := range s.members {
+		case len(candidate.served) > 0:
+			candidate.resolution = networking.ServiceEntry_DNS
+		case idle(candidate.members[0].spec) && candidate.resolution == networking.ServiceEntry_STATIC:
+			for _, m := range candidate.members {
 				byDNS.refuse(m, "has no endpoints, while other ports of the host use DNS names")
 			}
-			for _, r := range s.refused {
+			for _, r := range candidate.refused {
 				byDNS.refuse(r.member, r.reason)
 			}
 			return true

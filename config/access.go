@@ -150,7 +150,8 @@ func (d *decoder) checkAccess(config *Config) {
 			properties += min(len(patterns), 1)
 		}
 		if len(clients.Node) > 0 && properties == 1 {
-			d.problem(key+".who.node", "clients choose the IDs of their nodes: add a key that clients cannot choose, such as cidr")
+			d.problem(key+".who.node", "clients choose the IDs of their nodes: "+
+				"add a key that clients cannot choose, such as cidr")
 		}
 		for property, patterns := range map[string][]string{
 			"kinds": allow.Kinds, "namespaces": allow.Namespaces, "sources": allow.Sources, "types": allow.Types,

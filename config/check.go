@@ -11,26 +11,26 @@ import (
 	"tributary/sources/dubbo"
 )
 
-// check notes the problems of c, and completes it with defaults. Relative paths are relative to dir.
-func (d *decoder) check(c *Config, dir string) {
-	d.checkListen(&c.Listen, dir)
-	d.checkServing(c)
-	d.checkHistory(&c.History)
-	d.checkProofs(&c.Identity, dir)
-	d.checkAccess(c)
-	if c.StateDir != StateOff && strings.EqualFold(c.StateDir, StateOff) {
-		d.problem("stateDir", "want %s for none, or ./%s for a directory of that name", StateOff, c.StateDir)
+// check notes the problems of config, and completes it with defaults. Relative paths are relative to dir.
+func (d *decoder) check(config *Config, dir string) {
+	d.checkListen(&config.Listen, dir)
+	d.checkServing(config)
+	d.checkHistory(&config.History)
+	d.checkProofs(&config.Identity, dir)
+	d.checkAccess(config)
+	if config.StateDir != StateOff && strings.EqualFold(config.StateDir, StateOff) {
+		d.problem("stateDir", "want %s for none, or ./%s for a directory of that name", StateOff, config.StateDir)
 	}
-	if c.StateDir != "" && c.StateDir != StateOff && !filepath.IsAbs(c.StateDir) {
-		c.StateDir = filepath.Join(dir, c.StateDir)
+	if config.StateDir != "" && config.StateDir != StateOff && !filepath.IsAbs(config.StateDir) {
+		config.StateDir = filepath.Join(dir, config.StateDir)
 	}
-	d.checkVIPs(c.VirtualAddresses)
-	if len(c.ConfigSources) == 0 && len(d.problems) == 0 {
+	d.checkVIPs(config.VirtualAddresses)
+	if len(config.ConfigSources) == 0 && len(d.problems) == 0 {
 		d.problem("configSources", "at least one source is needed, such as `- address: fs:///etc/tributary/rules`")
 	}
 	names := map[string]string{} // name to the key of its source
-	for i := range c.ConfigSources {
-		source, key := &c.ConfigSources[i], fmt.Sprintf("configSources[%d]", i)
+	for i := range config.ConfigSources {
+		source, key := &config.ConfigSources[i], fmt.Sprintf("configSources[%d]", i)
 		d.checkSource(source, key, dir)
 		d.checkGuard(source.Guard, key+".guard")
 		d.checkMerge(source.Merge, key+".merge")
@@ -44,22 +44,23 @@ func (d *decoder) check(c *Config, dir string) {
 		}
 		names[source.Name] = key
 	}
-	if len(d.problems) == 0 && c.Places == nil { // else a check has warned already, with the places
-		d.warnDuplicates(c.ConfigSources)
-		d.warnParameters(c.ConfigSources)
-		d.warnDoubts(c.ConfigSources)
-		d.warnDeadRules(c)
+	if len(d.problems) == 0 && config.Places == nil { // else a check has warned already, with the places
+		d.warnDuplicates(config.ConfigSources)
+		d.warnParameters(config.ConfigSources)
+		d.warnDoubts(config.ConfigSources)
+		d.warnDeadRules(config)
 	}
 	if len(d.problems) == 0 { // flags may have changed the listeners
-		c.Warnings = slices.DeleteFunc(c.Warnings, func(w Problem) bool { return strings.HasPrefix(w.Key, "listen.") })
-		d.warnExposed(c)
+		config.Warnings = slices.DeleteFunc(config.Warnings,
+			func(w Problem) bool { return strings.HasPrefix(w.Key, "listen.") })
+		d.warnExposed(config)
 		d.hide(d.warnings)
-		c.Warnings = append(c.Warnings, d.warnings...)
+		config.Warnings = append(config.Warnings, d.warnings...)
 	}
 }
 
-// warnDoubts warns of each setting of a source that is valid and yet probably a mistake. Each doubt of a source begins
-// with the key.
+// warnDoubts warns of each setting of a source that is valid but probably a mistake. The text of a doubt begins with
+// the key.
 func (d *decoder) warnDoubts(sources []Source) {
 	for i := range sources {
 		if settings, ok := sources[i].Settings.(interface{ doubts() []string }); ok {

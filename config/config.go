@@ -69,7 +69,7 @@ type Config struct {
 	ConfigSources []Source `json:"configSources"`
 
 	Places   map[string]Problem `json:"-"` // of the keys that files have, without a message
-	Warnings []Problem          `json:"-"` // settings that are valid and probably a mistake
+	Warnings []Problem          `json:"-"` // settings that are valid but probably a mistake
 }
 
 // Duration is a time.Duration that is written like 1m30s.
@@ -132,28 +132,28 @@ func Files(path string) (files []string, err error) {
 	return files, nil
 }
 
-// read decodes the files of the configuration at path into c. Relative paths in them are taken from dir.
-func read(path string, config *Config) (d *decoder, dir string, err error) {
+// read decodes the files of the configuration at path into config. Relative paths in them are taken from dir.
+func read(path string, config *Config) (decoder *decoder, dir string, err error) {
 	files, err := Files(path)
 	if err != nil {
 		return nil, "", err
 	}
-	d = newDecoder(path)
-	for _, d.file = range files {
-		data, err := readFile(d.file, d.file != path)
+	decoder = newDecoder(path)
+	for _, decoder.file = range files {
+		data, err := readFile(decoder.file, decoder.file != path)
 		if err != nil {
 			return nil, "", fmt.Errorf("read configuration: %w", err)
 		}
-		if target := linkTarget(path, d.file); target != "" {
-			d.linkTargets[d.file] = target
+		if target := linkTarget(path, decoder.file); target != "" {
+			decoder.linkTargets[decoder.file] = target
 		}
-		d.decode(data, config)
+		decoder.decode(data, config)
 	}
-	if d.file != path {
-		d.file = path
-		delete(d.places, "") // a missing key is missing in the directory
+	if decoder.file != path {
+		decoder.file = path
+		delete(decoder.places, "") // a key may be missing in any file of the directory
 	}
-	return d, filepath.Dir(files[0]), nil
+	return decoder, filepath.Dir(files[0]), nil
 }
 
 // maxFileBytes bounds a file of the configuration.
@@ -244,10 +244,10 @@ func (c *Config) Fault(key string, cause error) error {
 // Parse checks and completes data, the content of the file at path. Relative paths in it are taken from the file's
 // directory.
 func Parse(path string, data []byte) (*Config, error) {
-	d := newDecoder(path)
+	decoder := newDecoder(path)
 	var c Config
-	d.decode(data, &c)
-	return d.finish(&c, filepath.Dir(path))
+	decoder.decode(data, &c)
+	return decoder.finish(&c, filepath.Dir(path))
 }
 
 // finish checks and completes the decoded configuration.

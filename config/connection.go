@@ -45,16 +45,17 @@ type TLSSettings struct {
 }
 
 func (c *Secured) tls() *xds.TLS {
-	t := c.TLSSettings
-	if t == nil {
+	configured := c.TLSSettings
+	if configured == nil {
 		return nil
 	}
-	settings := new(xds.TLS)
-	assign(settings, *t)
-	if t.WorkloadAPI != "" || spiffe.Named(t.ClientCertificate) || spiffe.Named(t.CACertificates) {
-		settings.WorkloadAPI = spiffe.New(t.WorkloadAPI)
+	adapted := new(xds.TLS)
+	assign(adapted, *configured)
+	if configured.WorkloadAPI != "" || spiffe.Named(configured.ClientCertificate) ||
+		spiffe.Named(configured.CACertificates) {
+		adapted.WorkloadAPI = spiffe.New(configured.WorkloadAPI)
 	}
-	return settings
+	return adapted
 }
 
 // unverified returns the key that makes a connection accept any certificate, or an empty text.

@@ -82,7 +82,7 @@ func (d *decoder) checkOneOf(key, value string, allowed ...string) {
 	}
 }
 
-// warn notes a value that is valid and probably a mistake.
+// warn notes a value that is valid but probably a mistake.
 func (d *decoder) warn(key, format string, args ...any) {
 	position := d.place(key)
 	position.Message = fmt.Sprintf(format, args...)
@@ -100,7 +100,7 @@ func (d *decoder) place(key string) Problem {
 }
 
 // decode reads data, a single document, into the struct that out points to.
-func (d *decoder) decode(data []byte, out any) {
+func (d *decoder) decode(data []byte, target any) {
 	root, fault := yamldoc.Parse(data)
 	d.hideSecrets(root)
 	switch {
@@ -115,7 +115,7 @@ func (d *decoder) decode(data []byte, out any) {
 	case isNull(root):
 		d.places[""] = d.placeOf(root, "")
 	default:
-		d.value(root, reflect.ValueOf(out).Elem(), "")
+		d.value(root, reflect.ValueOf(target).Elem(), "")
 	}
 }
 
@@ -132,8 +132,8 @@ func (d *decoder) hideSecrets(node *yaml.Node) {
 	}
 }
 
-// value reads n, the value of key, into v. A key is such as configSources[0].address.
-func (d *decoder) value(node *yaml.Node, v reflect.Value, key string) {
+// value reads node, the value of key, into value. A key is a path such as configSources[0].address.
+func (d *decoder) value(node *yaml.Node, value reflect.Value, key string) {
 	d.places[key] = d.placeOf(node, key)
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
@@ -145,60 +145,61 @@ func (d *decoder) value(node *yaml.Node, v reflect.Value, key string) {
 		}
 		return // a key without a value has its default
 	}
-	structured := v.Kind() == reflect.Struct && node.Kind == yaml.MappingNode // the mapping of a type with a short form
-	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok && !structured {
+	// the mapping of a type with a short form
+	structured := value.Kind() == reflect.Struct && node.Kind == yaml.MappingNode
+	if text, ok := reflect.TypeAssert[encoding.TextUnmarshaler](value.Addr()); ok && !structured {
 		if node.Kind != yaml.ScalarNode || !isPlain(node) {
 			d.wantType(node, key, "a single value")
-		} else if err := u.UnmarshalText([]byte(node.Value)); err != nil {
+		} else if err := text.UnmarshalText([]byte(node.Value)); err != nil {
 			d.problem(key, "%v", err)
-		} else if v.Type() == reflect.TypeFor[Duration]() && v.Int() == 0 {
+		} else if value.Type() == reflect.TypeFor[Duration]() && value.Int() == 0 {
 			d.refuseZero(key, true)
 		}
 		return
 	}
-	if k := v.Kind(); d.variables[node] && (k == reflect.Bool || k == reflect.Int || k == reflect.Int64) {
+	if k := value.Kind(); d.variables[node] && (k == reflect.Bool || k == reflect.Int || k == reflect.Int64) {
 		node.Tag, node.Style = "", 0 // the variable's value decides the type
 		node.Tag = node.ShortTag()
 	}
-	switch v.Kind() {
+	switch value.Kind() {
 	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		d.value(node, v.Elem(), key)
+		value.Set(reflect.New(value.Type().Elem()))
+		d.value(node, value.Elem(), key)
 	case reflect.Struct:
-		if s, ok := reflect.TypeAssert[*Source](v.Addr()); ok {
+		if s, ok := reflect.TypeAssert[*Source](value.Addr()); ok {
 			d.source(node, s, key)
 			return
 		}
-		d.mapping(node, v, key)
+		d.mapping(node, value, key)
 	case reflect.Slice:
-		d.sequence(node, v, key)
+		d.sequence(node, value, key)
 	case reflect.Map:
-		d.dictionary(node, v, key)
+		d.dictionary(node, value, key)
 	case reflect.String:
 		if node.Kind != yaml.ScalarNode || node.Tag != "!!str" {
 			d.wantType(node, key, "a string")
 			return
 		}
-		v.SetString(node.Value)
+		value.SetString(node.Value)
 	case reflect.Bool:
-		var b bool
-		if node.Kind != yaml.ScalarNode || node.Tag != "!!bool" || node.Decode(&b) != nil {
+		var enabled bool
+		if node.Kind != yaml.ScalarNode || node.Tag != "!!bool" || node.Decode(&enabled) != nil {
 			d.wantType(node, key, "true or false")
 			return
 		}
-		v.SetBool(b)
+		value.SetBool(enabled)
 	case reflect.Int, reflect.Int64:
 		var i int64
 		if node.Kind != yaml.ScalarNode || node.Tag != "!!int" || node.Decode(&i) != nil {
 			d.wantType(node, key, "a whole number")
 			return
 		}
-		v.SetInt(i)
+		value.SetInt(i)
 		if i == 0 {
 			d.refuseZero(key, false)
 		}
 	default:
-		panic("config: no decoder for " + v.Type().String()) // a mistake in the structs, found by any test
+		panic("config: no decoder for " + value.Type().String()) // a mistake in the structs, found by any test
 	}
 }
 
@@ -232,24 +233,24 @@ func (d *decoder) sequence(node *yaml.Node, value reflect.Value, key string) {
 }
 
 // dictionary reads a mapping with arbitrary keys.
-func (d *decoder) dictionary(node *yaml.Node, v reflect.Value, key string) {
+func (d *decoder) dictionary(node *yaml.Node, value reflect.Value, key string) {
 	if node.Kind != yaml.MappingNode {
 		d.wantType(node, key, "a mapping of keys to values")
 		return
 	}
-	v.Set(reflect.MakeMap(v.Type()))
+	value.Set(reflect.MakeMap(value.Type()))
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		name, path := node.Content[i], key+"."+node.Content[i].Value
 		if !d.isName(name, key) {
 			continue
 		}
-		if v.MapIndex(reflect.ValueOf(name.Value)).IsValid() {
+		if value.MapIndex(reflect.ValueOf(name.Value)).IsValid() {
 			d.problemAt(d.placeOf(name, path), "given twice")
 			continue
 		}
-		value := reflect.New(v.Type().Elem()).Elem()
-		d.value(node.Content[i+1], value, path)
-		v.SetMapIndex(reflect.ValueOf(name.Value), value)
+		element := reflect.New(value.Type().Elem()).Elem()
+		d.value(node.Content[i+1], element, path)
+		value.SetMapIndex(reflect.ValueOf(name.Value), element)
 	}
 }
 
@@ -341,7 +342,7 @@ func isPlain(node *yaml.Node) bool {
 	return false
 }
 
-// wantType notes that n is not of the expected type.
+// wantType notes that node is not of the expected type.
 func (d *decoder) wantType(node *yaml.Node, key, expected string) {
 	actual := ""
 	switch {
@@ -379,7 +380,7 @@ func isNull(n *yaml.Node) bool {
 		slices.Contains([]string{"", "~", "null", "Null", "NULL"}, n.Value)
 }
 
-// placeOf returns the place of n, the value of key.
+// placeOf returns the place of node, the value of key.
 func (d *decoder) placeOf(n *yaml.Node, key string) Problem {
 	return Problem{File: d.file, Line: n.Line, Column: n.Column, Key: key}
 }
@@ -401,11 +402,11 @@ func (d *decoder) expand(n *yaml.Node, key string) {
 			return "$"
 		}
 		name, closed := strings.CutSuffix(strings.TrimPrefix(reference, "${"), "}")
-		value, set := os.LookupEnv(name)
+		value, isSet := os.LookupEnv(name)
 		switch {
 		case !closed || !variableName.MatchString(name):
 			d.problemAt(d.placeOf(n, key), "want ${NAME} with letters, digits and _, or $$ for a dollar sign, got %s", reference)
-		case !set:
+		case !isSet:
 			d.problemAt(d.placeOf(n, key), "the environment variable %s is not set", name)
 		}
 		d.veil.CoverVariable(reference, value)

@@ -23,12 +23,12 @@ type Setting struct {
 // Effective returns the effective values: those of the files and, for keys that no file has, the defaults. root is the
 // tree of all values. schema, the JSON schema of the configuration, has the defaults that c does not have.
 func (c *Config) Effective(schema []byte) (root *yaml.Node, settings []Setting, err error) {
-	var s keySchema
-	if err := json.Unmarshal(schema, &s); err != nil {
+	var keys keySchema
+	if err := json.Unmarshal(schema, &keys); err != nil {
 		return nil, nil, err
 	}
 	e := effective{places: c.Places}
-	return e.node(reflect.ValueOf(*c), &s, ""), e.settings, e.err
+	return e.node(reflect.ValueOf(*c), &keys, ""), e.settings, e.err
 }
 
 // keySchema is the part of a JSON schema with the default of a key.
@@ -48,8 +48,8 @@ func (s *keySchema) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*plain)(s))
 }
 
-// forValue returns the schema of v: the mapping's if v has a short form as well, and that of its scheme if v is a
-// source.
+// forValue returns the schema of value: the mapping's if value has a short form as well, and that of its scheme if
+// value is a source.
 func (s *keySchema) forValue(value reflect.Value) *keySchema {
 	if s == nil {
 		return &keySchema{}
@@ -80,62 +80,62 @@ type effective struct {
 	err      error
 }
 
-// node returns the tree of v, the value of key; nil if it has no value.
-func (e *effective) node(v reflect.Value, s *keySchema, key string) *yaml.Node {
-	s = s.forValue(v)
+// node returns the tree of value, the value of key; nil if it has none.
+func (e *effective) node(value reflect.Value, schema *keySchema, key string) *yaml.Node {
+	schema = schema.forValue(value)
 	_, given := e.places[key]
-	_, isText := reflect.TypeAssert[encoding.TextMarshaler](v)
+	_, isText := reflect.TypeAssert[encoding.TextMarshaler](value)
 	switch {
-	case v.Kind() == reflect.Pointer && !v.IsNil():
-		return e.node(v.Elem(), s, key)
-	case v.Type() == reflect.TypeFor[Guard]() && v.FieldByName("Off").Bool():
+	case value.Kind() == reflect.Pointer && !value.IsNil():
+		return e.node(value.Elem(), schema, key)
+	case value.Type() == reflect.TypeFor[Guard]() && value.FieldByName("Off").Bool():
 		return e.scalar("off", key)
-	case v.Kind() == reflect.Struct && !isText:
+	case value.Kind() == reflect.Struct && !isText:
 		node := &yaml.Node{Kind: yaml.MappingNode}
-		e.mapping(node, v, s, key)
+		e.mapping(node, value, schema, key)
 		// The settings of a source's scheme.
-		if settings := v.FieldByName("Settings"); settings.IsValid() && !settings.IsNil() {
-			e.mapping(node, settings.Elem().Elem(), s, key)
+		if settings := value.FieldByName("Settings"); settings.IsValid() && !settings.IsNil() {
+			e.mapping(node, settings.Elem().Elem(), schema, key)
 		}
 		if len(node.Content) == 0 {
 			return nil
 		}
 		return node
-	case v.IsZero() && !given:
-		if s.Default == nil {
+	case value.IsZero() && !given:
+		if schema.Default == nil {
 			return nil
 		}
-		var value any
-		e.err = errors.Join(e.err, yaml.Unmarshal(s.Default, &value))
-		return e.scalar(value, key)
-	case v.Kind() == reflect.Slice:
+		var fallback any
+		e.err = errors.Join(e.err, yaml.Unmarshal(schema.Default, &fallback))
+		return e.scalar(fallback, key)
+	case value.Kind() == reflect.Slice:
 		node := &yaml.Node{Kind: yaml.SequenceNode}
-		for i := range v.Len() {
-			node.Content = append(node.Content, e.node(v.Index(i), s.Items, fmt.Sprintf("%s[%d]", key, i)))
+		for i := range value.Len() {
+			node.Content = append(node.Content, e.node(value.Index(i), schema.Items, fmt.Sprintf("%s[%d]", key, i)))
 		}
 		return node
-	case v.Kind() == reflect.Map:
+	case value.Kind() == reflect.Map:
 		node := &yaml.Node{Kind: yaml.MappingNode}
-		for _, name := range slices.SortedFunc(slices.Values(v.MapKeys()),
+		for _, name := range slices.SortedFunc(slices.Values(value.MapKeys()),
 			func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) }) {
 			node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name.String()},
-				e.node(v.MapIndex(name), nil, key+"."+name.String()))
+				e.node(value.MapIndex(name), nil, key+"."+name.String()))
 		}
 		return node
 	}
-	return e.scalar(v.Interface(), key)
+	return e.scalar(value.Interface(), key)
 }
 
-// mapping adds the fields of the struct v that have a value to n.
-func (e *effective) mapping(node *yaml.Node, v reflect.Value, s *keySchema, key string) {
-	for i := range v.NumField() {
-		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+// mapping adds to node the fields of a struct that have a value.
+func (e *effective) mapping(node *yaml.Node, value reflect.Value, schema *keySchema, key string) {
+	for i := range value.NumField() {
+		name, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ",")
 		switch {
-		case v.Type().Field(i).Anonymous:
-			e.mapping(node, v.Field(i), s, key)
+		case value.Type().Field(i).Anonymous:
+			e.mapping(node, value.Field(i), schema, key)
 		case name != "-":
-			if value := e.node(v.Field(i), s.Properties[name], strings.TrimPrefix(key+"."+name, ".")); value != nil {
-				node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, value)
+			if child := e.node(value.Field(i), schema.Properties[name], strings.TrimPrefix(key+"."+name, ".")); child != nil {
+				node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, child)
 			}
 		}
 	}

@@ -41,15 +41,15 @@ func (g Guard) Settings() (settings guard.Settings) {
 	return settings
 }
 
-func (d *decoder) checkGuard(g Guard, key string) {
-	if g.Min != nil && *g.Min < 0 {
-		d.problem(key+".min", "want 0 or more, got %d", *g.Min)
+func (d *decoder) checkGuard(settings Guard, key string) {
+	if settings.Min != nil && *settings.Min < 0 {
+		d.problem(key+".min", "want 0 or more, got %d", *settings.Min)
 	}
-	if g.Window < 0 {
-		d.problem(key+".window", "want more than 0, got %s", g.Window)
+	if settings.Window < 0 {
+		d.problem(key+".window", "want more than 0, got %s", settings.Window)
 	}
-	if g.HoldFor < 0 {
-		d.problem(key+".holdFor", "want more than 0, got %s", g.HoldFor)
+	if settings.HoldFor < 0 {
+		d.problem(key+".holdFor", "want more than 0, got %s", settings.HoldFor)
 	}
 }
 
@@ -78,11 +78,11 @@ var errPercent = errors.New("want a share such as 50%")
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (p *Percent) UnmarshalText(text []byte) error {
 	number, ok := strings.CutSuffix(string(text), "%")
-	v, err := strconv.ParseFloat(number, 64)
-	if !ok || err != nil || !(v > 0 && v <= 100) {
+	percent, err := strconv.ParseFloat(number, 64)
+	if !ok || err != nil || !(percent > 0 && percent <= 100) {
 		return fmt.Errorf("%w, got %q", errPercent, text)
 	}
-	*p = Percent(v / 100)
+	*p = Percent(percent / 100)
 	return nil
 }
 

@@ -66,22 +66,22 @@ const (
 func (d *decoder) checkListen(listen *Listen, dir string) {
 	type address struct{ key, value string }
 	var listeners []address
-	check := func(key, fallback string, a *string) {
-		*a = cmp.Or(*a, fallback)
-		if err := process.CheckAddress(*a); err != nil {
+	check := func(key, fallback string, value *string) {
+		*value = cmp.Or(*value, fallback)
+		if err := process.CheckAddress(*value); err != nil {
 			d.problem(key, "%v", err)
 			return
 		}
 		for _, listener := range listeners {
-			if overlap(listener.value, *a) {
+			if overlap(listener.value, *value) {
 				also := "also"
-				if *a != listener.value {
+				if *value != listener.value {
 					also = "also that of " + listener.value + ", which is"
 				}
-				d.problem(key, "%s is %s %s", *a, also, listener.key)
+				d.problem(key, "%s is %s %s", *value, also, listener.key)
 			}
 		}
-		listeners = append(listeners, address{key, *a})
+		listeners = append(listeners, address{key, *value})
 	}
 	if listen.XDS == ListenOff && listen.XDSTLS == nil {
 		d.problem("listen.xds", "it is off, and there is no listen.xdsTLS: nobody could be served")
@@ -99,49 +99,52 @@ func (d *decoder) checkListen(listen *Listen, dir string) {
 	}
 }
 
-func (d *decoder) checkServerTLS(key string, t *ServerTLS, dir string) {
-	for _, f := range []struct {
+func (d *decoder) checkServerTLS(key string, settings *ServerTLS, dir string) {
+	for _, file := range []struct {
 		name     string
 		file     *string
 		required bool
 		check    func(string) error // checks a name for the Workload API
 	}{
-		{"certificate", &t.Certificate, true, spiffe.CheckCertificate},
-		{"key", &t.Key, !spiffe.Named(t.Certificate), func(string) error { return errors.New("want a file in PEM") }},
-		{"clientCAs", &t.ClientCAs, false, spiffe.CheckTrust},
+		{"certificate", &settings.Certificate, true, spiffe.CheckCertificate},
+		{
+			"key", &settings.Key, !spiffe.Named(settings.Certificate),
+			func(string) error { return errors.New("want a file in PEM") },
+		},
+		{"clientCAs", &settings.ClientCAs, false, spiffe.CheckTrust},
 	} {
 		switch {
-		case *f.file == "" && f.required:
-			d.problem(key+"."+f.name, "missing; name a file in PEM")
-		case spiffe.Named(*f.file):
-			if err := f.check(*f.file); err != nil {
-				d.problem(key+"."+f.name, "%v", err)
+		case *file.file == "" && file.required:
+			d.problem(key+"."+file.name, "missing; name a file in PEM")
+		case spiffe.Named(*file.file):
+			if err := file.check(*file.file); err != nil {
+				d.problem(key+"."+file.name, "%v", err)
 			}
 		default:
-			absoluteFile(dir, f.file)
+			absoluteFile(dir, file.file)
 		}
 	}
-	d.checkWorkloadAPI(key, t)
-	switch t.ClientAuth {
+	d.checkWorkloadAPI(key, settings)
+	switch settings.ClientAuth {
 	case "":
-		t.ClientAuth = ClientAuthNone
-		if t.ClientCAs != "" {
-			t.ClientAuth = ClientAuthRequire
+		settings.ClientAuth = ClientAuthNone
+		if settings.ClientCAs != "" {
+			settings.ClientAuth = ClientAuthRequire
 		}
 	case ClientAuthNone:
-		if t.ClientCAs != "" {
+		if settings.ClientCAs != "" {
 			d.problem(key+".clientAuth", "none asks for no certificates; leave clientCAs out, or write optional or require")
 		}
 	case ClientAuthOptional, ClientAuthRequire:
-		if t.ClientCAs == "" {
+		if settings.ClientCAs == "" {
 			d.problem(key+".clientAuth", "%s needs clientCAs: a file with those who sign the certificates of clients",
-				t.ClientAuth)
+				settings.ClientAuth)
 		}
 	default:
-		d.problem(key+".clientAuth", "want none, optional or require, got %q", t.ClientAuth)
+		d.problem(key+".clientAuth", "want none, optional or require, got %q", settings.ClientAuth)
 	}
-	t.MinVersion = cmp.Or(t.MinVersion, "1.2")
-	d.checkOneOf(key+".minVersion", t.MinVersion, "1.2", "1.3")
+	settings.MinVersion = cmp.Or(settings.MinVersion, "1.2")
+	d.checkOneOf(key+".minVersion", settings.MinVersion, "1.2", "1.3")
 }
 
 // checkWorkloadAPI notes problems of the settings for a Workload API.
@@ -159,11 +162,11 @@ func (d *decoder) checkWorkloadAPI(key string, serverTLS *ServerTLS) {
 }
 
 // overlap reports whether two listeners would use the same address.
-func overlap(a, b string) bool {
-	hostA, portA, err := net.SplitHostPort(a)
-	hostB, portB, err2 := net.SplitHostPort(b)
+func overlap(first, second string) bool {
+	hostA, portA, err := net.SplitHostPort(first)
+	hostB, portB, err2 := net.SplitHostPort(second)
 	if err != nil || err2 != nil {
-		return a == b // unix sockets
+		return first == second // unix sockets
 	}
 	if portA != portB || portA == "0" {
 		return false

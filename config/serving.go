@@ -153,10 +153,10 @@ func (d *decoder) checkServing(config *Config) {
 	d.checkOneOf("compression", config.Compression, CompressionGzip, CompressionNone)
 	d.checkOneOf("envoy.unenforced", config.Envoy.Unenforced, UnenforcedRefuse, UnenforcedWarn)
 	d.checkOneOf("envoy.weakeningFilters", config.Envoy.WeakeningFilters, FiltersOfAny, FiltersOfRoot)
-	v := reflect.ValueOf(*limits)
-	for i := range v.NumField() {
-		key, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-		switch n := v.Field(i); {
+	value := reflect.ValueOf(*limits)
+	for i := range value.NumField() {
+		key, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ",")
+		switch n := value.Field(i); {
 		case n.Type() == reflect.TypeFor[Duration]() && n.Int() < 0:
 			d.problem("limits."+key, "want 0 or more")
 		case n.Int() < -1:
@@ -200,13 +200,13 @@ func (c *Config) VIPs() (prefix netip.Prefix, ok bool) {
 	return prefix, err == nil
 }
 
-func (d *decoder) checkVIPs(s string) {
-	if s == "" || s == VIPsOff {
+func (d *decoder) checkVIPs(text string) {
+	if text == "" || text == VIPsOff {
 		return
 	}
-	prefix, err := netip.ParsePrefix(s)
+	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
-		d.problem("virtualAddresses", "want a range such as %s, or off, got %q", vip.Default, s)
+		d.problem("virtualAddresses", "want a range such as %s, or off, got %q", vip.Default, text)
 		return
 	}
 	if _, err := vip.New(prefix); err != nil {

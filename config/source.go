@@ -375,14 +375,14 @@ func assign(to, from any) {
 	}
 }
 
-func assignFields(to, from reflect.Value) {
-	for i := range to.NumField() {
-		field := to.Type().Field(i)
+func assignFields(target, from reflect.Value) {
+	for i := range target.NumField() {
+		field := target.Type().Field(i)
 		if field.Anonymous || field.Name == "Mapping" {
-			assignFields(to.Field(i), from)
+			assignFields(target.Field(i), from)
 		} else if value := from.FieldByName(field.Name); field.IsExported() && value.IsValid() &&
 			value.CanConvert(field.Type) {
-			to.Field(i).Set(value.Convert(field.Type))
+			target.Field(i).Set(value.Convert(field.Type))
 		}
 	}
 }

@@ -44,23 +44,23 @@ func (l *changeLog) append(revision Revision, changes []Change, size int) {
 func (l *changeLog) shrink(limit int) {
 	seen := make(map[resource.Key]struct{}, len(l.entries))
 	latest := make([]change, 0, limit)
-	for _, c := range slices.Backward(l.entries) {
-		if _, ok := seen[c.key]; ok {
+	for _, change := range slices.Backward(l.entries) {
+		if _, ok := seen[change.key]; ok {
 			continue
 		}
 		if len(latest) == limit/2 {
-			l.floor = c.revision
+			l.floor = change.revision
 			break
 		}
-		seen[c.key] = struct{}{}
-		latest = append(latest, c)
+		seen[change.key] = struct{}{}
+		latest = append(latest, change)
 	}
 	slices.Reverse(latest)
 	l.entries = latest
 }
 
-// since returns the keys changed after rev, each once, or false if the log does not reach back that far.
-func (l *changeLog) since(revision Revision) ([]resource.Key, bool) {
+// keysSince returns the keys changed after revision, each once, or false if the log does not reach back that far.
+func (l *changeLog) keysSince(revision Revision) ([]resource.Key, bool) {
 	if revision < l.floor {
 		return nil, false
 	}
@@ -76,10 +76,10 @@ func (l *changeLog) since(revision Revision) ([]resource.Key, bool) {
 		return keys, true
 	}
 	seen := make(map[resource.Key]struct{}, len(tail))
-	for _, c := range tail {
-		if _, ok := seen[c.key]; !ok {
-			seen[c.key] = struct{}{}
-			keys = append(keys, c.key)
+	for _, change := range tail {
+		if _, ok := seen[change.key]; !ok {
+			seen[change.key] = struct{}{}
+			keys = append(keys, change.key)
 		}
 	}
 	return keys, true

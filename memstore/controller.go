@@ -93,11 +93,11 @@ func (c *Controller) RegisterEventHandler(kind resource.Kind, handler Handler) {
 }
 
 // SetWatchErrorHandler sets the handler of reported errors. It panics once Run was called.
-func (c *Controller) SetWatchErrorHandler(h func(error)) {
+func (c *Controller) SetWatchErrorHandler(handler func(error)) {
 	if c.started.Load() {
 		panic("memstore: SetWatchErrorHandler after Run")
 	}
-	c.onError = h
+	c.onError = handler
 }
 
 // ReportError makes the worker call the watch error handler with err. Of errors that come faster than they are handled,

@@ -91,13 +91,13 @@ func Diff(a, snapshot Snapshot) iter.Seq[Change] {
 func Follow(ctx context.Context, reader Reader, beats Beat,
 	update func(keys []resource.Key, now Snapshot, incremental, synced bool),
 ) error {
-	var since Revision
+	var revision Revision
 	for first := true; ; first = false {
 		changed := reader.Changed()
 		synced := reader.Synced()
-		keys, now, ok := reader.Changes(since)
+		keys, now, ok := reader.Changes(revision)
 		update(keys, now, ok && !first, synced)
-		since = now.Revision()
+		revision = now.Revision()
 		for waiting := true; waiting; {
 			select {
 			case <-ctx.Done():

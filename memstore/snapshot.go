@@ -31,30 +31,30 @@ func (s Snapshot) Invalid() []resource.Key { return s.invalid }
 
 // Since returns the time of the first commit after a revision, or zero if it is no longer known. For a view of other
 // stores it is the time of the first commit to one of those.
-func (s Snapshot) Since(since Revision) time.Time { return s.times.After(uint64(since)) }
+func (s Snapshot) Since(revision Revision) time.Time { return s.times.After(uint64(revision)) }
 
 // Get returns the resource of key, or nil.
 func (s Snapshot) Get(key resource.Key) *resource.Resource {
-	t := s.treeOf(key.Kind)
-	if t == nil {
+	tree := s.treeOf(key.Kind)
+	if tree == nil {
 		return nil
 	}
-	stored, _ := t.Get(row{namespace: key.Namespace, name: key.Name})
+	stored, _ := tree.Get(row{namespace: key.Namespace, name: key.Name})
 	return stored.res
 }
 
 // List yields the resources of kind in namespace, or in all namespaces if it is empty, in key order.
 func (s Snapshot) List(kind resource.Kind, namespace string) iter.Seq[*resource.Resource] {
 	return func(yield func(*resource.Resource) bool) {
-		t := s.treeOf(kind)
-		if t == nil {
+		tree := s.treeOf(kind)
+		if tree == nil {
 			return
 		}
 		if namespace == "" {
-			t.Scan(func(r row) bool { return yield(r.res) })
+			tree.Scan(func(r row) bool { return yield(r.res) })
 			return
 		}
-		t.Ascend(row{namespace: namespace}, func(r row) bool { return r.namespace == namespace && yield(r.res) })
+		tree.Ascend(row{namespace: namespace}, func(r row) bool { return r.namespace == namespace && yield(r.res) })
 	}
 }
 
@@ -121,11 +121,11 @@ func rowOf(r *resource.Resource) row {
 	return row{namespace: key.Namespace, name: key.Name, res: r}
 }
 
-func (a row) isBefore(b row) bool {
-	if a.namespace != b.namespace {
-		return a.namespace < b.namespace
+func (a row) isBefore(next row) bool {
+	if a.namespace != next.namespace {
+		return a.namespace < next.namespace
 	}
-	return a.name < b.name
+	return a.name < next.name
 }
 
 // tree has the resources of one kind in order of namespace and name. A copy of it costs O(1), and a later change copies
@@ -141,11 +141,11 @@ func newTree() *tree {
 
 // packed returns a tree of the same rows with every other row set first, then those in between. So the nodes are full;
 // those of rows set in order, as the first ones of a kind are, stay half empty.
-func packed(t *tree) *tree {
+func packed(tree *tree) *tree {
 	full := newTree()
 	for odd := range 2 {
 		i := odd
-		t.Scan(func(r row) bool {
+		tree.Scan(func(r row) bool {
 			if i++; i%2 == 1 {
 				full.Set(r)
 			}

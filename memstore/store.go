@@ -23,28 +23,28 @@ func New(schemas ...*resource.Schema) *Store {
 	return &Store{Controller: NewController(table, schemas...), Table: table}
 }
 
-// Create adds r, and fails with ErrExists if its key is taken.
-func (s *Store) Create(r *resource.Resource) (string, error) {
-	version, err := s.edit(r.Key(), func(old *resource.Resource) (*resource.Resource, error) {
+// Create adds object, and fails with ErrExists if its key is taken.
+func (s *Store) Create(object *resource.Resource) (string, error) {
+	version, err := s.edit(object.Key(), func(old *resource.Resource) (*resource.Resource, error) {
 		if old != nil {
 			return nil, ErrExists
 		}
-		return r, nil
+		return object, nil
 	})
 	if err != nil {
-		return "", fmt.Errorf("create %s: %w", r.Key(), err)
+		return "", fmt.Errorf("create %s: %w", object.Key(), err)
 	}
 	return version, nil
 }
 
-// Update replaces the resource of r's key, and fails with ErrNotFound if there is none and with ErrConflict if its
+// Update replaces the resource of object's key, and fails with ErrNotFound if there is none and with ErrConflict if its
 // version is not ifVersion.
-func (s *Store) Update(r *resource.Resource, ifVersion string) (string, error) {
-	version, err := s.edit(r.Key(), func(old *resource.Resource) (*resource.Resource, error) {
-		return r, Expect(old, versionOf(old), ifVersion)
+func (s *Store) Update(object *resource.Resource, ifVersion string) (string, error) {
+	version, err := s.edit(object.Key(), func(old *resource.Resource) (*resource.Resource, error) {
+		return object, Expect(old, versionOf(old), ifVersion)
 	})
 	if err != nil {
-		return "", fmt.Errorf("update %s: %w", r.Key(), err)
+		return "", fmt.Errorf("update %s: %w", object.Key(), err)
 	}
 	return version, nil
 }
@@ -75,32 +75,32 @@ func (s *Store) Delete(key resource.Key, ifVersion string) error {
 	return nil
 }
 
-// edit replaces the resource of key by the result of f (nil deletes), and starts over after another write.
-func (s *Store) edit(key resource.Key, f func(old *resource.Resource) (*resource.Resource, error)) (string, error) {
+// edit replaces the resource of key by the result of edit (nil deletes), and starts over after another write.
+func (s *Store) edit(key resource.Key, edit func(old *resource.Resource) (*resource.Resource, error)) (string, error) {
 	if !slices.ContainsFunc(s.schemas, func(schema *resource.Schema) bool { return schema.Kind == key.Kind }) {
 		return "", ErrUnknownKind
 	}
 	for {
 		old := s.Get(key)
-		r, err := f(old)
+		object, err := edit(old)
 		if err != nil {
 			return "", err
 		}
-		if !s.CompareAndSwap(key, old, r) {
+		if !s.CompareAndSwap(key, old, object) {
 			continue
 		}
-		if r == nil {
+		if object == nil {
 			return "", nil
 		}
-		return r.Version(), nil
+		return object.Version(), nil
 	}
 }
 
-func versionOf(r *resource.Resource) string {
-	if r == nil {
+func versionOf(object *resource.Resource) string {
+	if object == nil {
 		return ""
 	}
-	return r.Version()
+	return object.Version()
 }
 
 // Expect checks the conditions of a change of old, which has a version: that there is one, and that its version is
@@ -120,16 +120,16 @@ func Expect(old *resource.Resource, version, ifVersion string) error {
 func Edited(old *resource.Resource, edit func(*resource.Resource) (*resource.Resource, error)) (*resource.Resource,
 	error,
 ) {
-	r, err := edit(old)
+	object, err := edit(old)
 	switch {
 	case err != nil:
 		return nil, err
-	case r == nil:
+	case object == nil:
 		return nil, errors.New("the edit returned no resource")
-	case r.Key() != old.Key():
-		return nil, fmt.Errorf("the edit renamed it to %s", r.Key())
+	case object.Key() != old.Key():
+		return nil, fmt.Errorf("the edit renamed it to %s", object.Key())
 	}
-	return r, nil
+	return object, nil
 }
 
 var _ interface {

@@ -66,16 +66,16 @@ func sorted(keys []resource.Key) []resource.Key {
 	return slices.Compact(slices.SortedFunc(slices.Values(keys), resource.Key.Compare))
 }
 
-// CompareAndSwap replaces old, the very value that Get returned, by new, of the same key, and reports whether it was
-// still there. A nil old means absent; a nil new means delete.
-func (t *Table) CompareAndSwap(key resource.Key, old, new *resource.Resource) bool {
+// CompareAndSwap replaces old, the very value that Get returned, by updated, of the same key, and reports whether it
+// was still there. A nil old means absent; a nil new means delete.
+func (t *Table) CompareAndSwap(key resource.Key, old, updated *resource.Resource) bool {
 	t.mu.Lock()
 	if t.Snapshot().Get(key) != old {
 		t.mu.Unlock()
 		return false
 	}
-	puts, deletes := []*resource.Resource{new}, []resource.Key(nil)
-	if new == nil {
+	puts, deletes := []*resource.Resource{updated}, []resource.Key(nil)
+	if updated == nil {
 		puts, deletes = nil, []resource.Key{key}
 	}
 	t.finish(t.commit(time.Now(), puts, deletes, t.Snapshot().invalid))
@@ -93,12 +93,12 @@ func (t *Table) MarkSynced() {
 func (t *Table) Snapshot() Snapshot { return t.load().snapshot }
 
 // Changes returns the keys changed since a revision; see Reader.
-func (t *Table) Changes(since Revision) (keys []resource.Key, now Snapshot, ok bool) {
+func (t *Table) Changes(revision Revision) (keys []resource.Key, now Snapshot, ok bool) {
 	state := t.load()
-	if since > state.snapshot.revision {
+	if revision > state.snapshot.revision {
 		return nil, state.snapshot, false
 	}
-	keys, ok = state.log.since(since)
+	keys, ok = state.log.keysSince(revision)
 	return keys, state.snapshot, ok
 }
 
@@ -116,7 +116,7 @@ func (t *Table) load() tableState {
 }
 
 // commit applies and publishes; committed reports whether there is a difference. The caller holds mu, and calls finish.
-func (t *Table) commit(since time.Time, puts []*resource.Resource, deletes, invalid []resource.Key) (
+func (t *Table) commit(changedAt time.Time, puts []*resource.Resource, deletes, invalid []resource.Key) (
 	changes []Change, now Snapshot, committed bool,
 ) {
 	state := t.load()
@@ -132,7 +132,7 @@ func (t *Table) commit(since time.Time, puts []*resource.Resource, deletes, inva
 		return nil, state.snapshot, false
 	}
 	next := state.snapshot.revision + 1
-	state.snapshot = Snapshot{next, state.snapshot.times.With(uint64(next), since), kinds, invalid}
+	state.snapshot = Snapshot{next, state.snapshot.times.With(uint64(next), changedAt), kinds, invalid}
 	state.log.append(state.snapshot.revision, changes, state.snapshot.Len())
 	t.published.Store(&state)
 	return changes, state.snapshot, true
@@ -154,20 +154,20 @@ func (d *draft) begin(base Snapshot, size int) {
 	d.base, d.changes, d.index = base, nil, make(map[resource.Key]int, size)
 }
 
-func (d *draft) put(r *resource.Resource) {
-	key := r.Key()
+func (d *draft) put(object *resource.Resource) {
+	key := object.Key()
 	old := d.base.Get(key)
-	if old != nil && r.Seen().IsZero() && !old.Seen().IsZero() {
-		r = r.WithSeen(old.Seen())
+	if old != nil && object.Seen().IsZero() && !old.Seen().IsZero() {
+		object = object.WithSeen(old.Seen())
 	}
-	if equalStored(old, r) {
+	if equalStored(old, object) {
 		if _, changed := d.index[key]; !changed {
 			return
 		}
-		r = old
+		object = old
 	}
-	d.treeOf(key.Kind).Set(rowOf(r))
-	d.record(key, Change{Old: old, New: r})
+	d.treeOf(key.Kind).Set(rowOf(object))
+	d.record(key, Change{Old: old, New: object})
 }
 
 func (d *draft) delete(key resource.Key) {

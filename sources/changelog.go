@@ -12,7 +12,7 @@ import (
 )
 
 // changeLog logs one line for each commit that changes the served objects of a source: their number, names and places.
-// A busy source gets one line a second, with the number of commits that have none.
+// A busy source gets one line a second, which counts the commits without a line.
 type changeLog struct {
 	limiter  *rate.Limiter
 	unlogged atomic.Int64 // commits without a line since the last one
@@ -20,7 +20,7 @@ type changeLog struct {
 
 func newChangeLog() *changeLog { return &changeLog{limiter: rate.NewLimiter(1, 20)} }
 
-// namedChanges is how many of the objects of a commit are named.
+// namedChanges is the number of objects that the line of a commit names.
 const namedChanges = 5
 
 // logChanges logs the changes of a commit with further attributes.

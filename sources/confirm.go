@@ -22,23 +22,23 @@ type Confirmer interface {
 // Confirm implements Confirmer.
 func (s *sink) Confirm(group, mark string) bool {
 	s.mu.Lock()
-	g := s.ledger.groups[group]
-	if g == nil || g.print.Sum == noPrint.Sum {
+	current := s.ledger.groups[group]
+	if current == nil || current.print.Sum == noPrint.Sum {
 		s.mu.Unlock()
 		return false
 	}
-	resources, print, j := g.resources, g.print, s.rules
+	resources, print, j := current.resources, current.print, s.rules
 	s.mu.Unlock()
 	if sumOf(mark, j, resources, print.Notes) != print.Sum {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ledger.groups[group] != g || g.print != print || s.rules != j { // another publish came between
+	if s.ledger.groups[group] != current || current.print != print || s.rules != j { // another publish came between
 		return false
 	}
-	if g.restored { // this program found it valid when it made the print
-		s.ledger.confirm(g, s.source)
+	if current.restored { // this program found it valid when it made the print
+		s.ledger.confirm(current, s.source)
 	}
 	return true
 }
@@ -114,16 +114,16 @@ func (a *admitted) notes() string {
 	if len(a.Warnings)+len(a.excluded)+a.Foreign == 0 {
 		return ""
 	}
-	s := groupNotes{Warnings: a.Warnings, Foreign: a.Foreign}
+	notes := groupNotes{Warnings: a.Warnings, Foreign: a.Foreign}
 	for _, e := range a.excluded {
-		s.Excluded = append(s.Excluded, excluded{e.Key, e.Place})
+		notes.Excluded = append(notes.Excluded, excluded{e.Key, e.Place})
 	}
 	for _, r := range a.Resources {
 		if ws := a.warned[r.Key()]; len(ws) > 0 {
-			s.Warned = append(s.Warned, warned{r.Key(), ws})
+			notes.Warned = append(notes.Warned, warned{r.Key(), ws})
 		}
 	}
-	return encoded(s)
+	return encoded(notes)
 }
 
 func encoded(s groupNotes) string {
@@ -135,42 +135,42 @@ func encoded(s groupNotes) string {
 }
 
 // restoreRejects restores the rejects of a group from its print.
-func (l *ledger) restoreRejects(g *group) {
+func (l *ledger) restoreRejects(group *group) {
 	var notes groupNotes
-	if g.print.Sum != noPrint.Sum || json.Unmarshal([]byte(g.print.Notes), &notes) != nil {
+	if group.print.Sum != noPrint.Sum || json.Unmarshal([]byte(group.print.Notes), &notes) != nil {
 		return
 	}
-	g.ownRemarks().textID = notes.TextID
+	group.ownRemarks().textID = notes.TextID
 	for _, reject := range notes.Rejects {
 		if reject.mayRestrict = reject.MayRestrict; reject.mayRestrict {
-			g.neverValid++
+			group.neverValid++
 		}
-		g.quarantine = append(g.quarantine, reject.Quarantined)
+		group.quarantine = append(group.quarantine, reject.Quarantined)
 	}
-	l.quarantinedCount += len(g.quarantine)
-	l.noteQuarantine(g)
+	l.quarantinedCount += len(group.quarantine)
+	l.noteQuarantine(group)
 }
 
 // confirm restores the remarks of a group of source from its print, which still applies.
-func (l *ledger) confirm(g *group, source string) {
-	g.restored = false
-	if g.print.Notes == "" {
+func (l *ledger) confirm(group *group, source string) {
+	group.restored = false
+	if group.print.Notes == "" {
 		return
 	}
-	var s groupNotes
-	if err := json.Unmarshal([]byte(g.print.Notes), &s); err != nil {
+	var notes groupNotes
+	if err := json.Unmarshal([]byte(group.print.Notes), &notes); err != nil {
 		return // unreachable: its sum is right
 	}
-	g.ownRemarks()
-	l.warningCount += len(s.Warnings) - len(g.warnings)
-	l.foreignCount += s.Foreign - g.foreign
-	g.warnings, g.foreign, g.excluded = s.Warnings, s.Foreign, nil
-	for _, e := range s.Excluded {
-		g.excluded = append(g.excluded, Excluded{Source: source, Key: e.Key, Place: e.Place})
+	group.ownRemarks()
+	l.warningCount += len(notes.Warnings) - len(group.warnings)
+	l.foreignCount += notes.Foreign - group.foreign
+	group.warnings, group.foreign, group.excluded = notes.Warnings, notes.Foreign, nil
+	for _, e := range notes.Excluded {
+		group.excluded = append(group.excluded, Excluded{Source: source, Key: e.Key, Place: e.Place})
 	}
-	g.warned = make(map[resource.Key][]string, len(s.Warned))
-	for _, w := range s.Warned {
-		g.warned[w.Key] = w.Warnings
+	group.warned = make(map[resource.Key][]string, len(notes.Warned))
+	for _, w := range notes.Warned {
+		group.warned[w.Key] = w.Warnings
 	}
 }
 
@@ -188,12 +188,12 @@ type Recaller interface {
 func (s *sink) Published(group string) []*resource.Resource {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g := s.ledger.groups[group]
-	if g == nil {
+	current := s.ledger.groups[group]
+	if current == nil {
 		return nil
 	}
-	published := slices.Clip(g.resources)
-	for key := range g.lastGood {
+	published := slices.Clip(current.resources)
+	for key := range current.lastGood {
 		published = append(published, s.ledger.winners[key].resource)
 	}
 	return published

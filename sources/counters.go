@@ -9,7 +9,7 @@ import (
 // Counter counts events of a source, over all of its runs.
 type Counter struct {
 	Name, Help string
-	Falls      bool // a gauge: it can fall
+	Falls      bool // a gauge: its value can fall
 
 	desc  *prometheus.Desc
 	value atomic.Int64
@@ -18,10 +18,10 @@ type Counter struct {
 // Value returns the present count.
 func (c *Counter) Value() int64 { return c.value.Load() }
 
-// Add adds to it.
+// Add adds n to the counter.
 func (c *Counter) Add(n int64) { c.value.Add(n) }
 
-// CounterSet is the counters of one source, as a prometheus.Collector.
+// CounterSet collects the counters of one source for Prometheus.
 type CounterSet struct{ counters []*Counter }
 
 // NewCounters makes a set of counters, and puts a prefix before their names.
@@ -32,7 +32,7 @@ func NewCounters(prefix string, counters ...*Counter) *CounterSet {
 	return &CounterSet{counters}
 }
 
-// Register has the counters collected until stop is called; without a registerer they are not. The registerer adds the
+// Register registers the counters until stop is called. Without a registerer it does nothing. The registerer adds the
 // label that names the source.
 func (s *CounterSet) Register(registerer prometheus.Registerer) (stop func(), err error) {
 	if registerer == nil {

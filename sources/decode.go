@@ -10,10 +10,10 @@ import (
 // Texts are the settings for decoding the texts of a source, in the words of the configuration. Empty fields have the
 // default.
 type Texts struct {
-	DefaultNamespace string // of objects that name none; "default"
+	DefaultNamespace string // the namespace of objects without one; "default"
 	UnknownFields    string // "error" (the default) refuses an object with an unknown field, "warn" ignores the field
 	ForeignKinds     string // objects of other APIs: "ignore" (the default), "warn" or "error"
-	DomainSuffix     string // completes host names without a dot, as istiod does with what it reads itself; none
+	DomainSuffix     string // completes host names without a dot, as istiod does for its own objects; none by default
 }
 
 // Options returns the options of Decode. An error begins with the key at fault.
@@ -64,23 +64,24 @@ func DecodeAgain(
 
 // content converts documents to the content of a group.
 func content(group, place string, docs []resource.Document) Content {
-	c := Content{Group: group, Renamable: true}
-	for _, doc := range docs {
-		for _, w := range doc.Warnings {
-			c.Warnings = append(c.Warnings, w.Error())
+	content := Content{Group: group, Renamable: true}
+	for _, document := range docs {
+		for _, w := range document.Warnings {
+			content.Warnings = append(content.Warnings, w.Error())
 		}
-		if len(doc.Errors) > 0 {
-			c.Rejects = append(c.Rejects, Reject{
-				Key: doc.Key, Foreign: doc.Foreign, MayRestrict: doc.MayRestrict, Origin: doc.Errors[0].Origin, Err: doc.Errors,
+		if len(document.Errors) > 0 {
+			content.Rejects = append(content.Rejects, Reject{
+				Key: document.Key, Foreign: document.Foreign, MayRestrict: document.MayRestrict, Origin: document.Errors[0].Origin,
+				Err: document.Errors,
 			})
-		} else if doc.Other != nil {
-			origin := resource.Origin{Place: fmt.Sprintf("%s:%d", place, doc.Line)}
-			c.Others = append(c.Others, Other{Other: *doc.Other, Key: doc.Key, Origin: origin})
-		} else if doc.Foreign {
-			c.Foreign++
-		} else if doc.Resource != nil {
-			c.Resources = append(c.Resources, doc.Resource)
+		} else if document.Other != nil {
+			origin := resource.Origin{Place: fmt.Sprintf("%s:%d", place, document.Line)}
+			content.Others = append(content.Others, Other{Other: *document.Other, Key: document.Key, Origin: origin})
+		} else if document.Foreign {
+			content.Foreign++
+		} else if document.Resource != nil {
+			content.Resources = append(content.Resources, document.Resource)
 		}
 	}
-	return c
+	return content
 }

@@ -17,8 +17,8 @@ import (
 
 // ledger has the state of one source: the resources of each group, the candidate in force for each key, the quarantined
 // objects, and all that is served although the source lacks it: last good versions, held losses and restored objects.
-// It has no locks and does no I/O. A call costs in proportion to the groups that it changes, never to the
-// whole; unidentified rejects during a hold cost in proportion to the held losses.
+// It has no locks and does no I/O. The cost of a call grows with the changed groups, not with all groups.
+// Unidentified rejects during a hold cost in proportion to the held losses.
 type ledger struct {
 	groups      map[string]*group
 	quarantines map[string]*group // the groups with quarantined objects
@@ -32,10 +32,10 @@ type ledger struct {
 	incomplete     bool                                   // the state of an earlier run may lack newer versions
 
 	winnerCounts     map[resource.Kind]int // winners by kind
-	quarantinedCount int                   // over all groups
-	repeatedCount    int                   // the same, of group.repeated
-	warningCount     int                   // the same
-	foreignCount     int                   // the same
+	quarantinedCount int                   // quarantined objects of all groups
+	repeatedCount    int                   // repeated resources of all groups
+	warningCount     int                   // warnings of all groups
+	foreignCount     int                   // ignored objects of other APIs, of all groups
 	uncertainCount   int                   // last good versions kept for rejects that name no object
 }
 
@@ -59,7 +59,7 @@ type remarks struct {
 	warnings   []string
 	unserved   []Unserved
 	warned     map[resource.Key][]string // the warnings of validation
-	excluded   []Excluded                // by the transforms
+	excluded   []Excluded                // objects that the transforms exclude
 	foreign    int                       // ignored objects of other APIs
 	textID     string                    // see admitted.textID
 	neverValid int                       // see noteNeverValid
@@ -89,7 +89,7 @@ type candidate struct {
 	group            *group
 	resource         *resource.Resource
 	isLastGood       bool // a reject of the group keeps it in force
-	namespaceChanged bool // likewise, but other settings gave it another namespace
+	namespaceChanged bool // it is a last good version, to which other settings gave another namespace
 }
 
 func newLedger(guard *guard.Guard) *ledger {
@@ -120,12 +120,12 @@ type change struct {
 
 // commit replaces the content of groups, which is valid, and returns the effects with the change of the table.
 func (l *ledger) commit(contents []admitted, moment guard.Moment) (change, guard.Change) {
-	c := l.replace(contents, moment.Now.UTC().Truncate(time.Second))
-	if len(c.Puts)+len(c.Deletes)+len(c.Withdrawn) == 0 {
-		return c, guard.Change{}
+	change := l.replace(contents, moment.Now.UTC().Truncate(time.Second))
+	if len(change.Puts)+len(change.Deletes)+len(change.Withdrawn) == 0 {
+		return change, guard.Change{}
 	}
-	c.Explained = !slices.ContainsFunc(contents, func(a admitted) bool { return !a.Explained })
-	return c, l.guard.Judge(moment, c.Commit)
+	change.Explained = !slices.ContainsFunc(contents, func(a admitted) bool { return !a.Explained })
+	return change, l.guard.Judge(moment, change.Commit)
 }
 
 // previousStates has the states that the keys of a call had before it, in the order of the call.
@@ -146,7 +146,7 @@ type keyState struct {
 
 // replace replaces the content of groups, and returns the effects without those of the guard.
 func (l *ledger) replace(contents []admitted, now time.Time) change {
-	var c change
+	var change change
 	n := 0
 	for _, content := range contents {
 		n += len(content.Resources)
@@ -158,7 +158,7 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 	}
 	var suspects unidentifiedRejects
 	for _, content := range contents {
-		g := l.replaceGroup(content, now, before, &c)
+		g := l.replaceGroup(content, now, before, &change)
 		if content.Renamable {
 			suspects.add(g)
 		}
@@ -175,26 +175,26 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 			isOlder = l.restoreLastGood(key, previous, suspects, names)
 		}
 		if isOlder {
-			c.Withdrawn = append(c.Withdrawn, key)
+			change.Withdrawn = append(change.Withdrawn, key)
 		}
-		w, ok := l.winners[key]
+		candidate, ok := l.winners[key]
 		switch {
 		case !ok && previous.winner != nil:
 			if !isOlder {
-				c.Deletes = append(c.Deletes, key)
+				change.Deletes = append(change.Deletes, key)
 			}
 			if l.winnerCounts[key.Kind]--; l.winnerCounts[key.Kind] == 0 {
 				delete(l.winnerCounts, key.Kind)
 			}
 		case ok && previous.winner == nil:
-			c.Puts = append(c.Puts, w.resource)
+			change.Puts = append(change.Puts, candidate.resource)
 			l.winnerCounts[key.Kind]++
-		case ok && w.resource != previous.winner:
-			c.Puts = append(c.Puts, w.resource)
+		case ok && candidate.resource != previous.winner:
+			change.Puts = append(change.Puts, candidate.resource)
 		}
 		if candidates := l.contenders[key]; candidates != nil && !previous.contended {
 			second, _ := candidates.GetAt(1)
-			c.conflicts = append(c.conflicts, conflict(key, w.resource, second.resource))
+			change.conflicts = append(change.conflicts, conflict(key, candidate.resource, second.resource))
 		}
 	}
 	for _, content := range contents {
@@ -202,55 +202,57 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 			g.noteNeverValid()
 		}
 	}
-	l.fillServing(c.quarantined)
-	return c
+	l.fillServing(change.quarantined)
+	return change
 }
 
-func (l *ledger) replaceGroup(content admitted, now time.Time, before *previousStates, c *change) *group {
-	g := l.groups[content.Group]
-	if g == nil {
-		g = &group{name: content.Group, remarks: noRemarks}
+func (l *ledger) replaceGroup(content admitted, now time.Time, before *previousStates, change *change) *group {
+	current := l.groups[content.Group]
+	if current == nil {
+		current = &group{name: content.Group, remarks: noRemarks}
 	}
-	old := *g
-	g.ownRemarks()
-	l.releaseLastGood(g, before)
-	l.replaceRejects(g, content.Rejects)
+	old := *current
+	current.ownRemarks()
+	l.releaseLastGood(current, before)
+	l.replaceRejects(current, content.Rejects)
 	resources, repeated := split(content.Resources)
-	g.repeated, g.warnings, g.warned, g.excluded = repeated, content.Warnings, content.warned, content.excluded
-	g.unserved = content.Unserved
-	g.foreign, g.print = content.Foreign, cmp.Or(content.print, noPrint)
-	g.quarantine = quarantinedRejects(content, old.quarantine, now)
-	g.resources = l.updateWinners(g, old.resources, resources, before)
-	g.restored, g.outdated = false, false
-	if l.groupByTextID[old.textID] == g {
+	current.repeated, current.warnings, current.warned, current.excluded = repeated, content.Warnings, content.warned,
+		content.excluded
+	current.unserved = content.Unserved
+	current.foreign, current.print = content.Foreign, cmp.Or(content.print, noPrint)
+	current.quarantine = quarantinedRejects(content, old.quarantine, now)
+	current.resources = l.updateWinners(current, old.resources, resources, before)
+	current.restored, current.outdated = false, false
+	if l.groupByTextID[old.textID] == current {
 		delete(l.groupByTextID, old.textID)
 	}
-	if g.textID = content.textID(); g.textID != "" && l.groupByTextID[g.textID] == nil {
-		l.groupByTextID[g.textID] = g
+	if current.textID = content.textID(); current.textID != "" && l.groupByTextID[current.textID] == nil {
+		l.groupByTextID[current.textID] = current
 	}
-	if g.isEmpty() {
-		g.remarks = noRemarks
+	if current.isEmpty() {
+		current.remarks = noRemarks
 	}
 
-	l.quarantinedCount += len(g.quarantine) - len(old.quarantine)
-	l.repeatedCount += len(g.repeated) - len(old.repeated)
-	l.warningCount += len(g.warnings) - len(old.warnings)
-	l.foreignCount += g.foreign - old.foreign
-	l.noteQuarantine(g)
-	if len(g.resources)+len(g.quarantine)+len(g.warnings)+len(g.excluded)+g.foreign > 0 {
-		l.groups[g.name] = g
+	l.quarantinedCount += len(current.quarantine) - len(old.quarantine)
+	l.repeatedCount += len(current.repeated) - len(old.repeated)
+	l.warningCount += len(current.warnings) - len(old.warnings)
+	l.foreignCount += current.foreign - old.foreign
+	l.noteQuarantine(current)
+	if len(current.resources)+len(current.quarantine)+len(current.warnings)+len(current.excluded)+current.foreign > 0 {
+		l.groups[current.name] = current
 	} else {
-		delete(l.groups, g.name)
+		delete(l.groups, current.name)
 	}
 	reasonOf := func(q Quarantined) any { return [2]any{q.Key(), q.Reason} }
-	c.quarantined = append(c.quarantined, missingFrom(old.quarantine, g.quarantine, reasonOf)...)
-	c.recovered = append(c.recovered, missingFrom(g.quarantine, old.quarantine, Quarantined.id)...)
-	c.warnings = append(c.warnings, missingFrom(old.warnings, g.warnings, func(w string) string { return w })...)
-	for _, r := range missingFrom(old.repeated, g.repeated, (*resource.Resource).Key) {
-		first, _ := find(g.resources, r.Key())
-		c.conflicts = append(c.conflicts, conflict(r.Key(), first, r))
+	change.quarantined = append(change.quarantined, missingFrom(old.quarantine, current.quarantine, reasonOf)...)
+	change.recovered = append(change.recovered, missingFrom(current.quarantine, old.quarantine, Quarantined.id)...)
+	change.warnings = append(change.warnings,
+		missingFrom(old.warnings, current.warnings, func(w string) string { return w })...)
+	for _, r := range missingFrom(old.repeated, current.repeated, (*resource.Resource).Key) {
+		first, _ := find(current.resources, r.Key())
+		change.conflicts = append(change.conflicts, conflict(r.Key(), first, r))
 	}
-	return g
+	return current
 }
 
 // split orders resources by key, and separates repeated keys from the first resource of each key.
@@ -259,14 +261,14 @@ func split(resources []*resource.Resource) (first, repeated []*resource.Resource
 		resources = slices.Clone(resources)
 		slices.SortStableFunc(resources, compareKeys)
 	}
-	for i, r := range resources {
-		if i > 0 && resources[i-1].Key() == r.Key() {
+	for i, object := range resources {
+		if i > 0 && resources[i-1].Key() == object.Key() {
 			if repeated == nil {
 				first = slices.Clone(resources[:i])
 			}
-			repeated = append(repeated, r)
+			repeated = append(repeated, object)
 		} else if repeated != nil {
-			first = append(first, r)
+			first = append(first, object)
 		}
 	}
 	if repeated == nil {
@@ -278,53 +280,53 @@ func split(resources []*resource.Resource) (first, repeated []*resource.Resource
 // updateWinners replaces the old resources of a group by updated ones. It returns the updated ones, with the old
 // pointer for each resource that did not change.
 func (l *ledger) updateWinners(
-	g *group, old, updated []*resource.Resource, before *previousStates,
+	group *group, old, updated []*resource.Resource, before *previousStates,
 ) []*resource.Resource {
 	resources := make([]*resource.Resource, 0, len(updated))
 	i := 0
-	for _, r := range updated {
-		for i < len(old) && compareKeys(old[i], r) < 0 {
-			l.removeCandidate(g, old[i].Key(), before)
+	for _, object := range updated {
+		for i < len(old) && compareKeys(old[i], object) < 0 {
+			l.removeCandidate(group, old[i].Key(), before)
 			i++
 		}
-		if i < len(old) && old[i].Key() == r.Key() {
+		if i < len(old) && old[i].Key() == object.Key() {
 			previous := old[i]
 			i++
-			if !differs(previous, r) {
+			if !differs(previous, object) {
 				resources = append(resources, previous)
 				continue
 			}
 		}
-		resources = append(resources, l.addCandidate(g, r, before))
+		resources = append(resources, l.addCandidate(group, object, before))
 	}
 	for ; i < len(old); i++ {
-		l.removeCandidate(g, old[i].Key(), before)
+		l.removeCandidate(group, old[i].Key(), before)
 	}
 	return resources
 }
 
-// addCandidate makes r the candidate of g for its key, and returns it.
-func (l *ledger) addCandidate(g *group, r *resource.Resource, before *previousStates) *resource.Resource {
-	key := r.Key()
-	w, isTaken := l.winners[key]
+// addCandidate makes object the candidate of group for its key, and returns it.
+func (l *ledger) addCandidate(group *group, object *resource.Resource, before *previousStates) *resource.Resource {
+	key := object.Key()
+	winner, isTaken := l.winners[key]
 	candidates, contended := l.contenders[key]
-	before.noteWinner(key, w, contended)
+	before.noteWinner(key, winner, contended)
 	switch {
-	case isTaken && w.isLastGood: // a valid version replaces the last good one
-		l.removeLastGood(w.group, key)
-		l.winners[key] = candidate{group: g, resource: r}
-		return r
-	case !isTaken, w.group == g && !contended:
-		l.winners[key] = candidate{group: g, resource: r}
-		return r
+	case isTaken && winner.isLastGood: // a valid version replaces the last good one
+		l.removeLastGood(winner.group, key)
+		l.winners[key] = candidate{group: group, resource: object}
+		return object
+	case !isTaken, winner.group == group && !contended:
+		l.winners[key] = candidate{group: group, resource: object}
+		return object
 	case !contended:
 		candidates = ordered(func(a, b candidate) bool { return a.group.name < b.group.name })
-		candidates.Set(w)
+		candidates.Set(winner)
 		l.contenders[key] = candidates
 	}
-	candidates.Set(candidate{group: g, resource: r})
+	candidates.Set(candidate{group: group, resource: object})
 	l.winners[key], _ = candidates.Min()
-	return r
+	return object
 }
 
 // ordered returns an empty ordered set.
@@ -332,15 +334,15 @@ func ordered[T any](isBefore func(a, b T) bool) *btree.BTreeG[T] {
 	return btree.NewBTreeGOptions(isBefore, btree.Options{NoLocks: true, Degree: 4}) // most sets have two elements
 }
 
-// removeCandidate removes the candidate of g for key.
-func (l *ledger) removeCandidate(g *group, key resource.Key, before *previousStates) {
+// removeCandidate removes the candidate of group for key.
+func (l *ledger) removeCandidate(group *group, key resource.Key, before *previousStates) {
 	candidates, contended := l.contenders[key]
 	before.noteWinner(key, l.winners[key], contended)
 	if !contended {
 		delete(l.winners, key)
 		return
 	}
-	candidates.Delete(candidate{group: g})
+	candidates.Delete(candidate{group: group})
 	l.winners[key], _ = candidates.Min()
 	if candidates.Len() == 1 {
 		delete(l.contenders, key)
@@ -388,11 +390,11 @@ func (l *ledger) excluding(key resource.Key) (excluded []Excluded) {
 func (l *ledger) groupNames() []string { return slices.Sorted(maps.Keys(l.groups)) }
 
 // noteQuarantine updates quarantines for a group.
-func (l *ledger) noteQuarantine(g *group) {
-	if len(g.quarantine) > 0 {
-		l.quarantines[g.name] = g
+func (l *ledger) noteQuarantine(group *group) {
+	if len(group.quarantine) > 0 {
+		l.quarantines[group.name] = group
 	} else {
-		delete(l.quarantines, g.name)
+		delete(l.quarantines, group.name)
 	}
 }
 
@@ -415,11 +417,11 @@ func (l *ledger) warningList() []string {
 	if l.warningCount == 0 {
 		return nil
 	}
-	ws := make([]string, 0, l.warningCount)
+	warnings := make([]string, 0, l.warningCount)
 	for _, name := range l.groupNames() {
-		ws = append(ws, l.groups[name].warnings...)
+		warnings = append(warnings, l.groups[name].warnings...)
 	}
-	return ws
+	return warnings
 }
 
 // unservedList returns all unserved parts of objects.
@@ -477,21 +479,22 @@ func differs(a, b *resource.Resource) bool {
 	return a != b && (!resource.Equal(a, b) || !resource.SameOrigin(a, b))
 }
 
-func find(rs []*resource.Resource, key resource.Key) (*resource.Resource, bool) {
-	i, ok := slices.BinarySearchFunc(rs, key, func(r *resource.Resource, k resource.Key) int { return r.Key().Compare(k) })
+func find(objects []*resource.Resource, key resource.Key) (*resource.Resource, bool) {
+	i, ok := slices.BinarySearchFunc(objects, key,
+		func(r *resource.Resource, k resource.Key) int { return r.Key().Compare(k) })
 	if !ok {
 		return nil, false
 	}
-	return rs[i], true
+	return objects[i], true
 }
 
 // conflict returns the conflict of resources with one key.
 func conflict(key resource.Key, winner *resource.Resource, losers ...*resource.Resource) Conflict {
-	c := Conflict{Ref: resource.Ref(key), Winner: winner.Origin().Place}
+	conflict := Conflict{Ref: resource.Ref(key), Winner: winner.Origin().Place}
 	for _, r := range losers {
-		c.Losers = append(c.Losers, r.Origin().Place)
+		conflict.Losers = append(conflict.Losers, r.Origin().Place)
 	}
-	return c
+	return conflict
 }
 
 // missingFrom returns the elements of list that former lacks, compared by id.
@@ -499,13 +502,13 @@ func missingFrom[T any, K comparable](former, list []T, id func(T) K) []T {
 	if len(list) == 0 {
 		return nil
 	}
-	have := make(map[K]bool, len(former))
+	formerIDs := make(map[K]bool, len(former))
 	for _, x := range former {
-		have[id(x)] = true
+		formerIDs[id(x)] = true
 	}
 	var missing []T
 	for _, x := range list {
-		if !have[id(x)] {
+		if !formerIDs[id(x)] {
 			missing = append(missing, x)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // it is invalid.
 type LeftOut struct {
 	Source string `json:"source"` // set by the sink
-	Group  string `json:"group"`  // likewise
+	Group  string `json:"group"`  // set by the sink
 	What   string `json:"what"`   // its address, with a port if it has one, as the registry has it
 	Of     string `json:"of"`     // the registry's name of its service, interface or application
 	Why    string `json:"why"`
@@ -38,7 +38,7 @@ func (l LeftOut) concerns(name string) bool {
 	return slices.ContainsFunc(words, func(word string) bool { return sameAddress(word, name) })
 }
 
-// sameAddress reports whether two texts have one address, in any notation, with or without ports.
+// sameAddress reports whether two texts name the same address, in any notation, with or without ports.
 func sameAddress(a, b string) bool {
 	x, ok := resource.AddressIn(a)
 	y, ok2 := resource.AddressIn(b)
@@ -47,19 +47,19 @@ func sameAddress(a, b string) bool {
 
 // recordLeftOut replaces the left-out instances of groups. The caller holds mu.
 func (s *sink) recordLeftOut(contents []admitted) {
-	for _, c := range contents {
-		s.leftOutCount -= len(s.leftOutByGroup[c.Group])
-		delete(s.leftOutByGroup, c.Group)
-		if len(c.LeftOut) == 0 {
+	for _, content := range contents {
+		s.leftOutCount -= len(s.leftOutByGroup[content.Group])
+		delete(s.leftOutByGroup, content.Group)
+		if len(content.LeftOut) == 0 {
 			continue
 		}
-		sorted := slices.Clone(c.LeftOut)
+		sorted := slices.Clone(content.LeftOut)
 		for i := range sorted {
-			sorted[i].Source, sorted[i].Group = s.source, c.Group
+			sorted[i].Source, sorted[i].Group = s.source, content.Group
 		}
 		slices.SortFunc(sorted, LeftOut.compare)
 		sorted = slices.Compact(sorted)
-		s.leftOutByGroup[c.Group] = sorted
+		s.leftOutByGroup[content.Group] = sorted
 		s.leftOutCount += len(sorted)
 	}
 }

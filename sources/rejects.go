@@ -25,18 +25,18 @@ func withoutNamespace(key resource.Key) resource.Key {
 // sameNameIndex has the kinds and names of the objects of groups. A group is indexed when it is first needed.
 type sameNameIndex map[*group]map[resource.Key]bool
 
-// has reports whether a group has or excludes an object of this kind and name in any namespace.
-func (k sameNameIndex) hasName(g *group, key resource.Key) bool {
-	names, ok := k[g]
+// hasName reports whether a group has or excludes an object of this kind and name in any namespace.
+func (k sameNameIndex) hasName(group *group, key resource.Key) bool {
+	names, ok := k[group]
 	if !ok {
-		names = make(map[resource.Key]bool, len(g.resources))
-		for _, r := range g.resources {
+		names = make(map[resource.Key]bool, len(group.resources))
+		for _, r := range group.resources {
 			names[withoutNamespace(r.Key())] = true
 		}
-		for _, e := range g.excluded {
+		for _, e := range group.excluded {
 			names[withoutNamespace(e.Key)] = true
 		}
-		k[g] = names
+		k[group] = names
 	}
 	return names[withoutNamespace(key)]
 }
@@ -44,31 +44,31 @@ func (k sameNameIndex) hasName(g *group, key resource.Key) bool {
 // rejects are the rejects of a group, indexed by the objects that they may be a version of.
 type rejects struct {
 	keys                 map[resource.Key]bool // of identified objects
-	keysWithoutNamespace map[resource.Key]bool // likewise, in any namespace
+	keysWithoutNamespace map[resource.Key]bool // of identified objects, in any namespace
 	keysWithoutKind      map[resource.Key]bool // of mistyped kinds
-	unidentified         bool                  // some may be any object
+	unidentified         bool                  // at least one may be any object
 }
 
-func indexRejects(rejects []Reject) (rs rejects) {
+func indexRejects(rejects []Reject) (index rejects) {
 	for _, reject := range rejects {
 		switch {
 		case reject.Foreign:
 		case reject.hasNoName():
-			rs.unidentified = true
+			index.unidentified = true
 		case reject.isIdentified():
-			if rs.keys == nil {
-				rs.keys, rs.keysWithoutNamespace = make(map[resource.Key]bool), make(map[resource.Key]bool)
+			if index.keys == nil {
+				index.keys, index.keysWithoutNamespace = make(map[resource.Key]bool), make(map[resource.Key]bool)
 			}
-			rs.keys[reject.Key] = true
-			rs.keysWithoutNamespace[withoutNamespace(reject.Key)] = true
+			index.keys[reject.Key] = true
+			index.keysWithoutNamespace[withoutNamespace(reject.Key)] = true
 		default:
-			if rs.keysWithoutKind == nil {
-				rs.keysWithoutKind = make(map[resource.Key]bool)
+			if index.keysWithoutKind == nil {
+				index.keysWithoutKind = make(map[resource.Key]bool)
 			}
-			rs.keysWithoutKind[withoutKind(reject.Key)] = true
+			index.keysWithoutKind[withoutKind(reject.Key)] = true
 		}
 	}
-	return rs
+	return index
 }
 
 // mayInclude reports whether an unidentified reject may be a version of key.
@@ -76,41 +76,41 @@ func (rs rejects) mayInclude(key resource.Key) bool {
 	return rs.unidentified || rs.keysWithoutKind[withoutKind(key)]
 }
 
-// replaceRejects replaces the rejects of g.
-func (l *ledger) replaceRejects(g *group, rejects []Reject) {
-	for key := range g.rejects.keys {
+// replaceRejects replaces the rejects of a group.
+func (l *ledger) replaceRejects(current *group, rejects []Reject) {
+	for key := range current.rejects.keys {
 		if rejecting := l.groupsByReject[key]; rejecting.Len() == 1 {
 			delete(l.groupsByReject, key)
 		} else {
-			rejecting.Delete(g)
+			rejecting.Delete(current)
 		}
 	}
-	g.rejects = indexRejects(rejects)
-	for key := range g.rejects.keys {
+	current.rejects = indexRejects(rejects)
+	for key := range current.rejects.keys {
 		rejecting := l.groupsByReject[key]
 		if rejecting == nil {
 			rejecting = ordered(func(a, b *group) bool { return a.name < b.name })
 			l.groupsByReject[key] = rejecting
 		}
-		rejecting.Set(g)
+		rejecting.Set(current)
 	}
 }
 
-// releaseLastGood removes the last good versions that g keeps for its rejects, before g gets other rejects.
-func (l *ledger) releaseLastGood(g *group, before *previousStates) {
-	for key := range g.lastGood {
+// releaseLastGood removes the last good versions that group keeps for its rejects, before group gets other rejects.
+func (l *ledger) releaseLastGood(group *group, before *previousStates) {
+	for key := range group.lastGood {
 		before.noteWinner(key, l.winners[key], false)
 		delete(l.winners, key)
-		l.removeLastGood(g, key)
+		l.removeLastGood(group, key)
 	}
-	g.lastGood = nil
+	group.lastGood = nil
 }
 
-func (l *ledger) removeLastGood(g *group, key resource.Key) {
-	if sure, keeps := g.lastGood[key]; keeps && !sure {
+func (l *ledger) removeLastGood(group *group, key resource.Key) {
+	if sure, keeps := group.lastGood[key]; keeps && !sure {
 		l.uncertainCount--
 	}
-	delete(g.lastGood, key)
+	delete(group.lastGood, key)
 }
 
 // unidentifiedRejects are the groups of a call with unidentified rejects. An object that another group loses in the
@@ -120,16 +120,16 @@ type unidentifiedRejects struct {
 	byName map[resource.Key]*group // the first with a reject of a mistyped kind
 }
 
-func (s *unidentifiedRejects) add(g *group) {
-	if g.rejects.unidentified && s.first == nil {
-		s.first = g
+func (s *unidentifiedRejects) add(current *group) {
+	if current.rejects.unidentified && s.first == nil {
+		s.first = current
 	}
-	for name := range g.rejects.keysWithoutKind {
+	for name := range current.rejects.keysWithoutKind {
 		if s.byName == nil {
 			s.byName = make(map[resource.Key]*group)
 		}
 		if s.byName[name] == nil {
-			s.byName[name] = g
+			s.byName[name] = current
 		}
 	}
 }
@@ -142,29 +142,29 @@ func (s *unidentifiedRejects) groupFor(key resource.Key) *group {
 }
 
 // noteHeldLosses notes objects that the source lost and the guard holds, if a reject of the group may be a version of
-// them. heldDeletions are those of the guard.
+// them. heldDeletions are the deletions that the guard holds.
 func (l *ledger) noteHeldLosses(
 	group string, before *previousStates, heldDeletions func() map[string][]*resource.Resource,
 ) {
-	g := l.groups[group]
-	if g == nil {
+	current := l.groups[group]
+	if current == nil {
 		return
 	}
 	note := func(r *resource.Resource) {
-		if _, has := l.winners[r.Key()]; !has {
+		if _, isServed := l.winners[r.Key()]; !isServed {
 			before.note(r.Key(), keyState{held: r, group: r.Origin().Group})
 		}
 	}
-	for key := range g.rejects.keys {
+	for key := range current.rejects.keys {
 		if r := l.guard.HeldDeletion(key); r != nil {
 			note(r)
 		}
 	}
-	if !g.rejects.unidentified && len(g.rejects.keysWithoutKind) == 0 {
+	if !current.rejects.unidentified && len(current.rejects.keysWithoutKind) == 0 {
 		return
 	}
 	for _, r := range heldDeletions()[group] {
-		if g.rejects.mayInclude(r.Key()) {
+		if current.rejects.mayInclude(r.Key()) {
 			note(r)
 		}
 	}
@@ -176,24 +176,24 @@ func (l *ledger) noteHeldLosses(
 func (l *ledger) restoreLastGood(
 	key resource.Key, previous keyState, suspects unidentifiedRejects, names sameNameIndex,
 ) (isOlder bool) {
-	r := cmp.Or(previous.winner, previous.held)
-	if r == nil {
+	object := cmp.Or(previous.winner, previous.held)
+	if object == nil {
 		return false
 	}
 	keeper, sure := l.replacementFor(key, previous, suspects, names)
 	if keeper == nil {
 		return false
 	}
-	fromEarlierRun := previous.restored || previous.held != nil // certainly or possibly
+	fromEarlierRun := previous.restored || previous.held != nil // certainly, or possibly for a held object
 	if sure && fromEarlierRun && l.incomplete && slices.Contains(resource.SecurityKinds, key.Kind) {
 		return true
 	}
 	if !sure {
 		l.uncertainCount++
 	}
-	if o := r.Origin(); o.Group != keeper.name { // for the next restart
+	if o := object.Origin(); o.Group != keeper.name { // for the next restart
 		o.Group = keeper.name
-		r = r.WithOrigin(o)
+		object = object.WithOrigin(o)
 	}
 	if keeper.lastGood == nil {
 		keeper.ownRemarks().lastGood = make(map[resource.Key]bool)
@@ -201,7 +201,7 @@ func (l *ledger) restoreLastGood(
 	keeper.lastGood[key] = sure
 	// A reject in another namespace keeps it. After a restart, the next call has to know that.
 	moved := previous.outdated || previous.restored && !sure && keeper.rejects.keysWithoutNamespace[withoutNamespace(key)]
-	l.winners[key] = candidate{group: keeper, resource: r, isLastGood: true, namespaceChanged: moved}
+	l.winners[key] = candidate{group: keeper, resource: object, isLastGood: true, namespaceChanged: moved}
 	return false
 }
 
@@ -216,16 +216,16 @@ func (l *ledger) replacementFor(
 		first, _ := rejecting.Min()
 		return first, true
 	}
-	if g := l.groups[previous.group]; g != nil {
-		if previous.outdated && names.hasName(g, key) {
+	if group := l.groups[previous.group]; group != nil {
+		if previous.outdated && names.hasName(group, key) {
 			return nil, false
 		}
 		anyNamespace := previous.outdated || previous.restored
-		if g.rejects.mayInclude(key) || anyNamespace && g.rejects.keysWithoutNamespace[withoutNamespace(key)] {
-			return g, false
+		if group.rejects.mayInclude(key) || anyNamespace && group.rejects.keysWithoutNamespace[withoutNamespace(key)] {
+			return group, false
 		}
 	}
-	if previous.restored { // a group from before the restart is new only if it is the same text by another name
+	if previous.restored { // after a restart, a group has the object only if it is the same text under another name
 		if g := l.groupByTextID[previous.textID]; previous.textID != "" && g != nil && g.rejects.mayInclude(key) {
 			return g, false
 		}
@@ -234,7 +234,7 @@ func (l *ledger) replacementFor(
 	return suspects.groupFor(key), false
 }
 
-// quarantinedRejects lists the rejects of content. Earlier ones keep their time.
+// quarantinedRejects lists the rejects of content. Objects that were quarantined before keep their time.
 func quarantinedRejects(content admitted, quarantineds []Quarantined, now time.Time) []Quarantined {
 	if len(content.Rejects) == 0 {
 		return nil
@@ -245,18 +245,20 @@ func quarantinedRejects(content admitted, quarantineds []Quarantined, now time.T
 			firstTimes[q.Key()] = q.Since
 		}
 	}
-	qs := make([]Quarantined, 0, len(content.Rejects))
-	for _, r := range content.Rejects {
+	list := make([]Quarantined, 0, len(content.Rejects))
+	for _, reject := range content.Rejects {
 		quarantined := Quarantined{
-			Ref: resource.Ref(r.Key), Group: content.Group, Place: r.Origin.Place, Reason: r.Err.Error(), Since: now,
-			foreign: r.Foreign, derives: r.Derives, LastGoodServes: r.LastGood, mayRestrict: r.MayRestrict && !r.isIdentified(),
+			Ref: resource.Ref(reject.Key), Group: content.Group, Place: reject.Origin.Place, Reason: reject.Err.Error(),
+			Since:   now,
+			foreign: reject.Foreign, derives: reject.Derives, LastGoodServes: reject.LastGood,
+			mayRestrict: reject.MayRestrict && !reject.isIdentified(),
 		}
-		if t, ok := firstTimes[r.Key]; ok {
+		if t, ok := firstTimes[reject.Key]; ok {
 			quarantined.Since = t
 		}
-		qs = append(qs, quarantined)
+		list = append(list, quarantined)
 	}
-	return qs
+	return list
 }
 
 // maxKeptNames is the number of named objects that a reject keeps in force.
@@ -264,23 +266,23 @@ const maxKeptNames = 10
 
 // fillServing adds the objects in force to quarantined objects, which are ordered by group.
 func (l *ledger) fillServing(quarantineds []Quarantined) {
-	var g *group
+	var group *group
 	var uncertain keptNames
 	var byName map[resource.Key]keptNames
 	for i := range quarantineds {
 		quarantined := &quarantineds[i]
-		if keptList := l.groups[quarantined.Group]; keptList != g {
-			g, byName = keptList, nil
+		if next := l.groups[quarantined.Group]; next != group {
+			group, byName = next, nil
 		}
 		reject := Reject{Key: quarantined.Key()}
 		switch {
-		case g == nil || quarantined.foreign:
+		case group == nil || quarantined.foreign:
 		case reject.isIdentified():
 			quarantined.LastGoodServes = l.winners[quarantined.Key()].isLastGood
-		case len(g.lastGood) == 0:
+		case len(group.lastGood) == 0:
 		default:
-			if byName == nil { // once for each group: its rejects share the lists
-				uncertain, byName = g.uncertainKept()
+			if byName == nil { // the rejects of a group share the lists
+				uncertain, byName = group.uncertainKept()
 			}
 			keptList := uncertain
 			if !reject.hasNoName() {
@@ -297,7 +299,7 @@ type keptNames struct {
 	unlisted int
 }
 
-// uncertainKept lists the objects that g keeps for unidentified rejects, all and by withoutKind.
+// uncertainKept lists the objects that the group keeps for unidentified rejects: all of them, and by withoutKind.
 func (g *group) uncertainKept() (uncertain keptNames, byName map[resource.Key]keptNames) {
 	keys := make([]resource.Key, 0, len(g.lastGood))
 	for key, sure := range g.lastGood {
@@ -307,12 +309,12 @@ func (g *group) uncertainKept() (uncertain keptNames, byName map[resource.Key]ke
 	}
 	slices.SortFunc(keys, resource.Key.Compare)
 	byName = make(map[resource.Key]keptNames)
-	enter := func(k keptNames, key resource.Key) keptNames {
-		if len(k.names) == maxKeptNames {
-			k.unlisted++
-			return k
+	enter := func(shown keptNames, key resource.Key) keptNames {
+		if len(shown.names) == maxKeptNames {
+			shown.unlisted++
+			return shown
 		}
-		return keptNames{append(k.names, key.String()), k.unlisted}
+		return keptNames{append(shown.names, key.String()), shown.unlisted}
 	}
 	for _, key := range keys {
 		uncertain = enter(uncertain, key)
@@ -330,10 +332,10 @@ func (l *ledger) whyKept(key resource.Key) (quarantineds []Quarantined) {
 	if !candidate.isLastGood || candidate.group.lastGood[key] {
 		return nil
 	}
-	for _, q := range candidate.group.quarantine {
-		r := Reject{Key: q.Key(), Foreign: q.foreign}
-		if r.hasNoName() || !r.isIdentified() && withoutKind(q.Key()) == withoutKind(key) {
-			if quarantineds = append(quarantineds, q); len(quarantineds) == enough {
+	for _, quarantined := range candidate.group.quarantine {
+		r := Reject{Key: quarantined.Key(), Foreign: quarantined.foreign}
+		if r.hasNoName() || !r.isIdentified() && withoutKind(quarantined.Key()) == withoutKind(key) {
+			if quarantineds = append(quarantineds, quarantined); len(quarantineds) == enough {
 				break
 			}
 		}

@@ -38,21 +38,21 @@ func (r *runner) restore() *lastgood.State {
 }
 
 // restore gives the groups the objects that the table has from an earlier run. So the source can withdraw groups that
-// are gone, an unchanged object is no commit, and an object that became invalid has a last good version. Of keys that
-// several groups had, only the winner is known.
+// disappeared, an unchanged object makes no commit, and an object that became invalid has a last good version. Of keys
+// that several groups had, only the winner is known.
 func (l *ledger) restore(snapshot memstore.Snapshot, lastGood *lastgood.State) {
 	byGroup := make(map[string][]*resource.Resource)
-	for r := range snapshot.All() {
+	for object := range snapshot.All() {
 		if lastGood != nil {
-			if l, held := lastGood.Held[r.Key()]; held {
-				r = l.Desired
+			if l, held := lastGood.Held[object.Key()]; held {
+				object = l.Desired
 			}
 		}
-		if r == nil { // the guard holds its loss
+		if object == nil { // the guard holds its loss
 			continue
 		}
-		name := r.Origin().Group
-		byGroup[name] = append(byGroup[name], r)
+		name := object.Origin().Group
+		byGroup[name] = append(byGroup[name], object)
 	}
 	contents := make([]admitted, 0, len(byGroup))
 	for name, rs := range byGroup {
@@ -62,7 +62,7 @@ func (l *ledger) restore(snapshot memstore.Snapshot, lastGood *lastgood.State) {
 	if lastGood != nil {
 		l.incomplete = lastGood.Incomplete()
 		for name, print := range lastGood.Prints {
-			if l.groups[name] == nil { // it had no resources
+			if l.groups[name] == nil { // the group had no resources
 				l.groups[name] = &group{name: name, remarks: noRemarks}
 			}
 			l.groups[name].print = &print

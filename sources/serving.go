@@ -16,28 +16,28 @@ type Doubter interface {
 // Serving is the condition of a served object of a source.
 type Serving struct {
 	Source string
-	Held   bool // a loss of it is held
+	Held   bool // the guard holds its loss
 	// Unread is why its input cannot be read at present; empty if it can. The last read version is served.
 	Unread string
 	// Unsure are the first rejects that may be a version of the object, and keep it served though no group has it.
 	Unsure   []Quarantined
-	Warnings []string // of validation
+	Warnings []string // the warnings of validation
 }
 
 // Unread implements Doubter.
-func (s *sink) Unread(why map[string]string) {
+func (s *sink) Unread(reasons map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unread = why
+	s.unread = reasons
 }
 
 // Serving returns the condition of an object at each source where it is held, unreadable, uncertain or has warnings, in
 // the order of the sources.
 func (s *Supervisor) Serving(key resource.Key) (servings []Serving) {
-	for _, r := range s.list() {
-		serving := r.sink.serving(key)
+	for _, runner := range s.list() {
+		serving := runner.sink.serving(key)
 		if serving.Held || serving.Unread != "" || len(serving.Unsure)+len(serving.Warnings) > 0 {
-			serving.Source = r.name
+			serving.Source = runner.name
 			servings = append(servings, serving)
 		}
 	}

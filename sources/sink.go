@@ -38,7 +38,7 @@ type sink struct {
 	commitLog *changeLog
 	validate  func(*resource.Resource) (warnings resource.Errors, err error)
 	onEvent   func(event, text string)
-	wake      chan struct{} // for endHolds; holds one
+	wake      chan struct{} // wakes endHolds; its buffer has one place
 
 	mu             sync.Mutex
 	rules          admissionRules
@@ -51,19 +51,19 @@ type sink struct {
 	firstRead      chan struct{} // closed when synced turns true
 	restored       *Restored
 	unread         map[string]string    // see Doubter; never modified
-	note           []byte               // of the source, for its next run
+	note           []byte               // the note of the source for its next run
 	leftOutByGroup map[string][]LeftOut // by group
-	leftOutCount   int                  // of all groups
+	leftOutCount   int                  // left-out instances of all groups
 	publishes      int
 	absentInvalid  map[resource.Key]string // invalid keys of removed groups, during a hold
-	lastChange     time.Time               // of the table; zero if never
+	lastChange     time.Time               // time of the last change of the table; zero before
 
 	unreadPolicies map[string]string // see PolicyReader; never modified
 }
 
 // newSink makes the sink of a source. It begins with the objects of the table and their last good state, or nil.
 func newSink(spec Spec, opts Options, lastGood *lastgood.State, log *slog.Logger) *sink {
-	s := &sink{
+	sink := &sink{
 		source: spec.Name, table: spec.Table, memory: spec.Memory, log: log, validate: opts.Validate,
 		onEvent: func(event, text string) {
 			if opts.Happened != nil {
@@ -76,15 +76,15 @@ func newSink(spec Spec, opts Options, lastGood *lastgood.State, log *slog.Logger
 		commitLog: newChangeLog(), leftOutByGroup: map[string][]LeftOut{},
 		absentInvalid: map[resource.Key]string{},
 	}
-	if s.memory != nil {
-		s.memory.SetGuard(s)
+	if sink.memory != nil {
+		sink.memory.SetGuard(sink)
 	}
-	s.ledger.restore(spec.Table.Snapshot(), lastGood)
-	s.updateInvalid()
+	sink.ledger.restore(spec.Table.Snapshot(), lastGood)
+	sink.updateInvalid()
 	if lastGood != nil {
-		s.resume(lastGood)
+		sink.resume(lastGood)
 	}
-	return s
+	return sink
 }
 
 // configure applies the settings of another spec of the same source.
@@ -147,8 +147,8 @@ func (s *sink) Report(h Health) {
 	s.report(h, false)
 }
 
-// report changes the health; isFirst says that only a source that starts takes it. It logs a change of state, and not a
-// change of the message.
+// report changes the health. With isFirst, it does so only for a source that starts. It logs a change of the state, but
+// not of the message.
 func (s *sink) report(health Health, isFirst bool) {
 	s.mu.Lock()
 	old := s.health
@@ -160,9 +160,9 @@ func (s *sink) report(health Health, isFirst bool) {
 	if health.State != old.State {
 		s.stateSince = time.Now()
 	}
-	well := s.allInvalid && health.State == Healthy // the log says that it is not
+	isMisleading := s.allInvalid && health.State == Healthy // no line may call a source without valid objects healthy
 	s.mu.Unlock()
-	if health == old || well {
+	if health == old || isMisleading {
 		return
 	}
 	attrs := []any{"from", old.State.String(), "to", health.State.String()}
@@ -189,8 +189,8 @@ func (s *sink) report(health Health, isFirst bool) {
 type admitted struct {
 	Content
 	warned   map[resource.Key][]string // warnings of validation
-	excluded []Excluded                // by the transforms
-	print    *lastgood.Print           // nil for none
+	excluded []Excluded                // objects that the transforms exclude
+	print    *lastgood.Print           // confirms the content later; nil without one
 }
 
 // admissionRules are the settings of a source about its resources; see Spec.
@@ -213,11 +213,11 @@ func (s *sink) admit(contents []Content) []admitted {
 	s.mu.Unlock()
 
 	served, now := s.table.Snapshot(), time.Now().UTC().Truncate(time.Second)
-	firstSeen := func(r *resource.Resource) *resource.Resource {
-		if old := served.Get(r.Key()); old != nil && !old.Seen().IsZero() {
-			return r.WithSeen(old.Seen())
+	firstSeen := func(object *resource.Resource) *resource.Resource {
+		if old := served.Get(object.Key()); old != nil && !old.Seen().IsZero() {
+			return object.WithSeen(old.Seen())
 		}
-		return r.WithSeen(now)
+		return object.WithSeen(now)
 	}
 	contentsAdmitted := make([]admitted, len(contents))
 	inParallel(len(contents), func(i int) {
@@ -234,14 +234,14 @@ type verdict struct {
 }
 
 // judge validates a transformed resource of a group, unless the group has it already.
-func (s *sink) judge(r *resource.Resource, before *group, rules admissionRules) verdict {
-	warned := before.warned[r.Key()] // with lines of the text
-	if old, ok := find(before.resources, r.Key()); ok && !before.restored && resource.Equal(old, r) &&
-		(len(warned) == 0 || resource.SameOrigin(old, r)) {
-		return verdict{resource: r, warnings: warned}
+func (s *sink) judge(object *resource.Resource, before *group, rules admissionRules) verdict {
+	warned := before.warned[object.Key()] // the warnings have lines of the text
+	if old, ok := find(before.resources, object.Key()); ok && !before.restored && resource.Equal(old, object) &&
+		(len(warned) == 0 || resource.SameOrigin(old, object)) {
+		return verdict{resource: object, warnings: warned}
 	}
-	judged := verdict{resource: r}
-	warnings, err := s.validate(r)
+	judged := verdict{resource: object}
+	warnings, err := s.validate(object)
 	switch {
 	case rules.lenient:
 		warnings, err = resource.Lenient(warnings, err)
@@ -260,64 +260,65 @@ func (s *sink) admitGroup(
 ) admitted {
 	verdicts := make([]verdict, len(content.Resources))
 	inParallel(len(content.Resources), func(i int) {
-		r := rules.transform.Apply(content.Resources[i])
-		if r == nil {
+		object := rules.transform.Apply(content.Resources[i])
+		if object == nil {
 			return // excluded
 		}
-		if o := r.Origin(); o.Source != s.source || o.Group != content.Group {
-			r = r.WithOrigin(resource.Origin{Source: s.source, Place: o.Place, Group: content.Group, Rules: o.Rules})
+		if o := object.Origin(); o.Source != s.source || o.Group != content.Group {
+			object = object.WithOrigin(resource.Origin{Source: s.source, Place: o.Place, Group: content.Group, Rules: o.Rules})
 		}
-		if r.Seen().IsZero() { // here, so that the ledger and the table have one resource, not two
-			r = firstSeen(r)
+		if object.Seen().IsZero() { // here, so that the ledger and the table share one resource
+			object = firstSeen(object)
 		}
-		verdicts[i] = s.judge(r, &before, rules)
+		verdicts[i] = s.judge(object, &before, rules)
 	})
 
-	a := admitted{Content: content}
-	a.Resources = make([]*resource.Resource, 0, len(verdicts))
-	a.Rejects = nil
+	admitted := admitted{Content: content}
+	admitted.Resources = make([]*resource.Resource, 0, len(verdicts))
+	admitted.Rejects = nil
 	for _, reject := range content.Rejects {
 		key, isTaken := rules.transform.Key(reject.Key)
 		reject.Key = key
 		reject.MayRestrict = reject.MayRestrict || reject.Unread && (before.name == "" || before.neverValid > 0)
-		if isTaken || !reject.isIdentified() { // an unidentified one may be an object that is taken
-			a.Rejects = append(a.Rejects, reject)
+		if isTaken || !reject.isIdentified() { // an unidentified reject may be an object that the group has
+			admitted.Rejects = append(admitted.Rejects, reject)
 		}
 	}
-	a.Warnings = slices.Clip(content.Warnings)
-	for i, v := range verdicts {
-		if v.resource == nil {
+	admitted.Warnings = slices.Clip(content.Warnings)
+	for i, verdict := range verdicts {
+		if verdict.resource == nil {
 			excluded := content.Resources[i]
-			a.excluded = append(a.excluded, Excluded{Source: s.source, Key: excluded.Key(), Place: excluded.Origin().Place})
+			admitted.excluded = append(admitted.excluded,
+				Excluded{Source: s.source, Key: excluded.Key(), Place: excluded.Origin().Place})
 			continue
 		}
-		key := v.resource.Key()
-		if v.err != nil {
-			if applied := v.resource.Origin().Rules; applied != "" {
-				v.err = fmt.Errorf("%w (as it is after the transforms: %s)", v.err, applied)
+		key := verdict.resource.Key()
+		if verdict.err != nil {
+			if applied := verdict.resource.Origin().Rules; applied != "" {
+				verdict.err = fmt.Errorf("%w (as it is after the transforms: %s)", verdict.err, applied)
 			}
-			origin := v.resource.Origin()
-			if faults := resource.ErrorsIn(v.err); len(faults) > 0 {
-				origin.Place = faults[0].Origin.Place // which may know the line of the field
+			origin := verdict.resource.Origin()
+			if faults := resource.ErrorsIn(verdict.err); len(faults) > 0 {
+				origin.Place = faults[0].Origin.Place // may have the line of the field
 			}
-			a.Rejects = append(a.Rejects, Reject{Key: key, Origin: origin, Err: v.err})
+			admitted.Rejects = append(admitted.Rejects, Reject{Key: key, Origin: origin, Err: verdict.err})
 			continue
 		}
-		a.Resources = append(a.Resources, v.resource)
-		if len(v.warnings) > 0 {
-			if a.warned == nil {
-				a.warned = make(map[resource.Key][]string)
+		admitted.Resources = append(admitted.Resources, verdict.resource)
+		if len(verdict.warnings) > 0 {
+			if admitted.warned == nil {
+				admitted.warned = make(map[resource.Key][]string)
 			}
-			if _, repeated := a.warned[key]; !repeated { // the first is the one in force
-				a.warned[key] = v.warnings
+			if _, repeated := admitted.warned[key]; !repeated { // the first is the one in force
+				admitted.warned[key] = verdict.warnings
 			}
-			a.Warnings = append(a.Warnings, v.warnings...)
+			admitted.Warnings = append(admitted.Warnings, verdict.warnings...)
 		}
 	}
-	if print := a.fingerprint(rules); print != *noPrint {
-		a.print = &print
+	if print := admitted.fingerprint(rules); print != *noPrint {
+		admitted.print = &print
 	}
-	return a
+	return admitted
 }
 
 // commit updates the ledger and the table.
@@ -331,25 +332,25 @@ func (s *sink) commit(contents []admitted) change {
 			before[content.Group] = s.unenforcedIn(g)
 		}
 	}
-	c, passes := s.ledger.commit(contents, moment)
+	change, passes := s.ledger.commit(contents, moment)
 	s.noteAbsentInvalid(before)
 	s.recordLeftOut(contents)
-	if c.served, c.holds = s.apply(moment, passes); len(c.served) > 0 {
+	if change.served, change.holds = s.apply(moment, passes); len(change.served) > 0 {
 		s.publishes++
 	}
 	if s.memory != nil {
-		for _, content := range contents { // after the table: a print confirms stored objects only
+		for _, content := range contents { // after the table changed: a print confirms only stored objects
 			s.memory.SetPrint(content.Group, s.printOf(content))
 		}
 	}
-	return c
+	return change
 }
 
-// apply changes the table as the guard says. The caller holds mu.
-func (s *sink) apply(moment guard.Moment, c guard.Change) ([]memstore.Change, []guard.Event) {
+// apply makes the changes of the table that the guard lets through. The caller holds mu.
+func (s *sink) apply(moment guard.Moment, change guard.Change) ([]memstore.Change, []guard.Event) {
 	// While the table changes, objects are invalid that were so before or are so afterwards.
 	s.table.SetInvalid(append(s.unenforced(), moment.Served.Invalid()...))
-	changes, _ := s.table.Apply(c.Puts, c.Deletes)
+	changes, _ := s.table.Apply(change.Puts, change.Deletes)
 	s.updateInvalid()
 	if len(changes) > 0 {
 		s.lastChange = moment.Now
@@ -367,7 +368,7 @@ func (s *sink) apply(moment guard.Moment, c guard.Change) ([]memstore.Change, []
 	return changes, events
 }
 
-// act has the guard change or end its hold.
+// act lets decide change or end the hold of the guard.
 func (s *sink) act(decide func(*guard.Guard, guard.Moment) guard.Change) {
 	s.mu.Lock()
 	m := guard.Moment{Now: time.Now(), Served: s.table.Snapshot()}
@@ -417,10 +418,10 @@ func (s *sink) release(hold, caller string) (objects, endpoints int, err error) 
 
 // logHolds logs beginnings and ends of holds.
 func (s *sink) logHolds(events []guard.Event) {
-	for _, e := range events {
-		e.Log(s.log)
-		if !e.Resumed {
-			s.onEvent(map[bool]string{true: EventHeld, false: EventHoldEnded}[e.Began], e.String())
+	for _, event := range events {
+		event.Log(s.log)
+		if !event.Resumed {
+			s.onEvent(map[bool]string{true: EventHeld, false: EventHoldEnded}[event.Began], event.String())
 		}
 	}
 }
@@ -443,34 +444,34 @@ func (s *sink) Held(key resource.Key) (previous, desired *resource.Resource, hel
 const maxLogged = 20
 
 // logCommit logs the effects of a commit.
-func (s *sink) logCommit(c change) {
-	s.logHolds(c.holds)
-	s.commitLog.logChanges(s.log, c.served)
-	logFirst(s, c.quarantined, "quarantined", func(q Quarantined) {
+func (s *sink) logCommit(change change) {
+	s.logHolds(change.holds)
+	s.commitLog.logChanges(s.log, change.served)
+	logFirst(s, change.quarantined, "quarantined", func(q Quarantined) {
 		s.log.Warn("resource quarantined",
 			"resource", quarantinedName(q), "place", q.Place, "serves", q.Serves(), "err", q.Reason)
 		s.onEvent(EventQuarantined, quarantinedName(q)+" at "+q.Place+": "+q.Reason)
 	})
-	logFirst(s, c.recovered, "recovered", func(q Quarantined) {
+	logFirst(s, change.recovered, "recovered", func(q Quarantined) {
 		s.log.Info("quarantine ended", "resource", quarantinedName(q), "place", q.Place)
 		s.onEvent(EventQuarantineEnd, quarantinedName(q)+" at "+q.Place)
 	})
-	logFirst(s, c.warnings, "warnings", func(w string) {
+	logFirst(s, change.warnings, "warnings", func(w string) {
 		s.log.Warn("resource read with a warning", "warning", w)
 	})
-	logFirst(s, c.conflicts, "conflicts", func(c Conflict) {
+	logFirst(s, change.conflicts, "conflicts", func(c Conflict) {
 		s.log.Warn("resource is there more than once", "resource", c.Key().String(), "winner", c.Winner, "loser", c.Losers[0])
 	})
 }
 
 // logFirst logs the first elements of a list, and the number of the others.
-func logFirst[T any](s *sink, list []T, sort string, log func(T)) {
-	for i, x := range list {
+func logFirst[T any](sink *sink, list []T, sort string, log func(T)) {
+	for i, element := range list {
 		if i == maxLogged {
-			s.log.Warn("further ones are only in the status", "what", sort, "count", len(list)-maxLogged)
+			sink.log.Warn("further ones are only in the status", "what", sort, "count", len(list)-maxLogged)
 			return
 		}
-		log(x)
+		log(element)
 	}
 }
 
@@ -527,14 +528,14 @@ func (s *sink) fillStatus(status *Status, lists bool) {
 	}
 }
 
-// inParallel calls f for 0 … n-1, on all processors if n is large.
-func inParallel(n int, f func(i int)) {
+// inParallel calls work with 0 … n-1, on all processors if n is large.
+func inParallel(n int, work func(i int)) {
 	const worth = 64
 	processors := runtime.GOMAXPROCS(0)
 	if n < worth {
 		processors = 1
 	}
-	worker.Each(n, processors, f)
+	worker.Each(n, processors, work)
 }
 
 // isAllInvalid reports whether the source has objects, but no valid, excluded, kept or held one. If all objects are
@@ -577,14 +578,14 @@ func (s *sink) currentHealth() Health {
 	if !s.allInvalid {
 		return health
 	}
-	why := fmt.Sprintf("not synced, because not one object is valid (partialStart: true allows that): %d in quarantine",
+	reason := fmt.Sprintf("not synced, because not one object is valid (partialStart: true allows that): %d in quarantine",
 		s.ledger.quarantinedCount)
 	if health.Message != "" {
-		why = health.Message + "; " + why
+		reason = health.Message + "; " + reason
 	}
 	if health.State == Starting || health.State == Healthy {
 		health.State = Degraded
 	}
-	health.Message = why
+	health.Message = reason
 	return health
 }

@@ -30,7 +30,7 @@ type Sink interface {
 	// The sink owns the resources from then on, and sets the source name of each origin. Resources that fail validation
 	// become rejects. If several groups have a key, the first group in order of name wins, and the status lists the
 	// others as conflicts; within a group, the first resource wins. The error names every reject; the valid content was
-	// applied, so a source just goes on.
+	// applied, so the source continues.
 	ReplaceAll(contents []Content) error
 	// Groups returns the names of the groups that hold something, in order, so that a source that starts again can
 	// withdraw groups that disappeared meanwhile.
@@ -79,7 +79,7 @@ type Unserved struct {
 type Other struct {
 	resource.Other
 
-	Key    resource.Key // without a name if it has none
+	Key    resource.Key // the name may be empty
 	Origin resource.Origin
 }
 

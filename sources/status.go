@@ -29,10 +29,10 @@ type Status struct {
 	Unconfirmed      int        `json:"unconfirmed,omitempty"`
 	UnconfirmedUntil *time.Time `json:"unconfirmedUntil,omitempty"`
 
-	Restarts  int    `json:"restarts"` // of Run, after failures
+	Restarts  int    `json:"restarts"` // restarts of Run after failures
 	LastError string `json:"lastError,omitempty"`
 
-	Publishes   int        `json:"publishes"` // that changed something
+	Publishes   int        `json:"publishes"` // publishes that changed the served objects
 	LastPublish *time.Time `json:"lastPublish,omitempty"`
 
 	Held *guard.Status    `json:"held,omitempty"` // the loss that is held back, if there is one
@@ -52,11 +52,11 @@ type Status struct {
 	LeftOutCount int       `json:"leftOutCount,omitempty"`
 
 	quarantined, conflicts, warnings int // the lengths of the lists
-	holds                            int // begun so far
+	holds                            int // number of holds that began
 }
 
-// Quarantined is an invalid object or document of a source, which is not served. Ref is empty if the text does not tell
-// it.
+// Quarantined is an invalid object or document of a source, which is not served. Ref is empty if the text names no
+// object.
 type Quarantined struct {
 	resource.Ref
 
@@ -100,7 +100,7 @@ func (q Quarantined) Serves() string {
 // Excluded is an object of a source that its transforms exclude.
 type Excluded struct {
 	Source string       `json:"source"`
-	Key    resource.Key `json:"-"` // at the source
+	Key    resource.Key `json:"-"` // the key at the source
 	Place  string       `json:"place"`
 }
 

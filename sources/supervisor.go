@@ -45,8 +45,8 @@ type Spec struct {
 	Table  Table
 	Guard  guard.Settings  // the zero value has the defaults
 	Memory *lastgood.Store // stores published objects for the next process; may be nil
-	// Reading identifies the settings that decide which objects are published. Objects that Memory has of another reading
-	// are served until the source was read.
+	// Reading identifies the settings that decide which objects are published. Stored objects of another reading are
+	// served until the source was read.
 	Reading string
 	// Partial lets the source count as read though all of its objects are invalid.
 	Partial bool
@@ -75,11 +75,11 @@ type Supervisor struct {
 // The events of sources.
 const (
 	EventHeld          = "held"           // a loss of the source is held
-	EventHoldEnded     = "hold-ended"     // it was released, timed out, or is back
+	EventHoldEnded     = "hold-ended"     // the loss was released, timed out, or came back
 	EventUnreadable    = "unreadable"     // the source cannot be read, or only in part
-	EventReadable      = "readable"       // it can be read again
-	EventQuarantined   = "quarantined"    // an object of it is not valid
-	EventQuarantineEnd = "quarantine-end" // it is valid again, or gone
+	EventReadable      = "readable"       // the source can be read again
+	EventQuarantined   = "quarantined"    // an object of the source is invalid
+	EventQuarantineEnd = "quarantine-end" // the object is valid again, or was removed
 )
 
 // The errors of a Supervisor, wrapped with the name of the source.
@@ -121,11 +121,11 @@ func defaultBackOff() backoff.BackOff {
 // Run runs the sources until ctx ends, and returns when every one of them has. It is called once.
 func (s *Supervisor) Run(ctx context.Context) error {
 	if s.opts.Metrics != nil {
-		c := &collector{supervisor: s}
-		if err := s.opts.Metrics.Register(c); err != nil {
+		collector := &collector{supervisor: s}
+		if err := s.opts.Metrics.Register(collector); err != nil {
 			return fmt.Errorf("register the metrics of sources: %w", err)
 		}
-		defer s.opts.Metrics.Unregister(c)
+		defer s.opts.Metrics.Unregister(collector)
 	}
 	s.mu.Lock()
 	if s.ctx != nil {
@@ -134,7 +134,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 	s.ctx = ctx
 	for _, r := range s.runners {
-		if !r.stopping { // Reconfigure starts it
+		if !r.stopping { // else Reconfigure starts the runner
 			r.start(ctx)
 		}
 	}
@@ -155,10 +155,10 @@ func (s *Supervisor) Run(ctx context.Context) error {
 
 // AwaitRead waits until this process has read each current source as a whole, or until ctx ends.
 func (s *Supervisor) AwaitRead(ctx context.Context) {
-	for _, r := range s.list() {
+	for _, runner := range s.list() {
 		select {
 		case <-ctx.Done():
-		case <-r.sink.firstRead:
+		case <-runner.sink.firstRead:
 		}
 	}
 }
@@ -166,10 +166,10 @@ func (s *Supervisor) AwaitRead(ctx context.Context) {
 // Excluding returns the objects with a key that the transforms of their sources exclude.
 func (s *Supervisor) Excluding(key resource.Key) []Excluded {
 	var excluded []Excluded
-	for _, r := range s.list() {
-		r.sink.mu.Lock()
-		excluded = append(excluded, r.sink.ledger.excluding(key)...)
-		r.sink.mu.Unlock()
+	for _, runner := range s.list() {
+		runner.sink.mu.Lock()
+		excluded = append(excluded, runner.sink.ledger.excluding(key)...)
+		runner.sink.mu.Unlock()
 	}
 	return excluded
 }

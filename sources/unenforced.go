@@ -19,25 +19,25 @@ type PolicyReader interface {
 }
 
 // UnreadPolicies implements PolicyReader.
-func (s *sink) UnreadPolicies(why map[string]string) {
+func (s *sink) UnreadPolicies(reasons map[string]string) {
 	s.mu.Lock()
 	before := s.unreadPolicies
 	if !s.rules.takesPolicies() {
-		why = nil
+		reasons = nil
 	}
-	s.unreadPolicies = maps.Clone(why)
+	s.unreadPolicies = maps.Clone(reasons)
 	s.updateInvalid()
 	s.mu.Unlock()
 	tell := func(event string, from, to map[string]string) {
 		for namespace, text := range to {
-			if _, known := from[namespace]; !known {
+			if _, isOld := from[namespace]; !isOld {
 				s.log.Warn("objects that may restrict traffic", "event", event, "namespace", namespace, "why", text)
 				s.onEvent(event, "objects that may restrict traffic: "+text)
 			}
 		}
 	}
-	tell(EventQuarantined, before, why)
-	tell(EventQuarantineEnd, why, before)
+	tell(EventQuarantined, before, reasons)
+	tell(EventQuarantineEnd, reasons, before)
 }
 
 // takesPolicies reports whether the transforms take objects of some kind that restricts traffic.
@@ -46,16 +46,15 @@ func (j admissionRules) takesPolicies() bool {
 	return slices.ContainsFunc(kinds, j.transform.TakesKind)
 }
 
-// noteNeverValid counts the rejects that may restrict traffic and are no versions of kept objects. A reject
-// that counted once does so until it is gone. One reject may stand for several kept objects, such as a broken list: a
-// later reject that comes without a further kept object was never valid. Nor was one in a namespace without a kept
-// object.
+// noteNeverValid counts the rejects that may restrict traffic and are no versions of kept objects. A reject that was
+// counted stays counted until it is gone. One reject may stand for several kept objects, such as a broken list: a later
+// reject that comes without a further kept object was never valid. Nor was one in a namespace without a kept object.
 func (g *group) noteNeverValid() {
-	rejects, kept, elsewhere := 0, 0, 0
-	keptIn, keepsMesh := make(map[string]bool), false // by namespace; a MeshConfig is in none
+	rejects, keptCount, elsewhere := 0, 0, 0
+	keptIn, keepsMesh := make(map[string]bool), false // by namespace; a MeshConfig has none
 	for key, sure := range g.lastGood {
 		if !sure && resource.Restricts(key.Kind) {
-			kept++
+			keptCount++
 			keptIn[key.Namespace], keepsMesh = true, keepsMesh || key.Kind == resource.MeshConfig
 		}
 	}
@@ -68,11 +67,11 @@ func (g *group) noteNeverValid() {
 			elsewhere++
 		}
 	}
-	further := max(0, rejects-g.restrictingRejects-max(0, kept-g.restrictingKept))
-	neverValid := max(rejects-kept, elsewhere, min(g.neverValid+further, rejects))
-	if neverValid != g.neverValid || rejects != g.restrictingRejects || kept != g.restrictingKept {
+	further := max(0, rejects-g.restrictingRejects-max(0, keptCount-g.restrictingKept))
+	neverValid := max(rejects-keptCount, elsewhere, min(g.neverValid+further, rejects))
+	if neverValid != g.neverValid || rejects != g.restrictingRejects || keptCount != g.restrictingKept {
 		remarks := g.ownRemarks()
-		remarks.neverValid, remarks.restrictingRejects, remarks.restrictingKept = neverValid, rejects, kept
+		remarks.neverValid, remarks.restrictingRejects, remarks.restrictingKept = neverValid, rejects, keptCount
 	}
 }
 
@@ -96,7 +95,7 @@ func (s *sink) printOf(content admitted) lastgood.Print {
 	if g := s.ledger.groups[content.Group]; g != nil && len(content.Rejects) > 0 {
 		notes.Rejects = s.storedRejects(g)
 	}
-	if len(notes.Rejects) > 0 || notes.TextID != "" { // not to be confirmed, but recognised
+	if len(notes.Rejects) > 0 || notes.TextID != "" { // the print is not confirmed, but recognised
 		return lastgood.Print{Notes: encoded(notes)}
 	}
 	return *cmp.Or(content.print, noPrint)
@@ -177,12 +176,12 @@ func (s *sink) unenforced() (keys []resource.Key) {
 	for _, g := range s.ledger.quarantines {
 		keys = append(keys, s.unenforcedIn(g)...)
 	}
-	for namespace, why := range s.unreadPolicies {
+	for namespace, reason := range s.unreadPolicies {
 		if namespace != "" {
 			key, _ := s.rules.transform.Key(resource.Key{Namespace: namespace})
 			namespace = key.Namespace
 		}
-		name := fmt.Sprintf("%s: %s", s.source, why)
+		name := fmt.Sprintf("%s: %s", s.source, reason)
 		keys = append(keys, resource.Key{Kind: resource.Unrecognised, Namespace: namespace, Name: name})
 	}
 	return keys

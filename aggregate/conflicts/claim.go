@@ -68,54 +68,55 @@ var workloadRules = map[resource.Kind]struct{ namespace, workloads Rule }{
 	resource.Telemetry:          {TelemetryNamespace, TelemetryWorkloads},
 }
 
-// claimantOf reads the claims of r. It returns nil if r can make none, or cannot be decoded.
-func claimantOf(r *resource.Resource) *claimant {
-	if !slices.Contains(kinds, r.Key().Kind) {
+// claimantOf reads the claims of object. It returns nil if object can make none, or cannot be decoded.
+func claimantOf(object *resource.Resource) *claimant {
+	if !slices.Contains(kinds, object.Key().Kind) {
 		return nil
 	}
-	spec, err := r.Spec()
+	spec, err := object.Spec()
 	if err != nil {
 		return nil // reported where it was read
 	}
-	c := &claimant{res: r}
+	claimant := &claimant{res: object}
 	switch spec := spec.(type) {
 	case *networking.ServiceEntry:
-		c.serviceEntry(spec)
+		claimant.serviceEntry(spec)
 	case *networking.VirtualService:
-		c.virtualService(spec)
+		claimant.virtualService(spec)
 	case *networking.DestinationRule:
-		c.destinationRule(spec)
+		claimant.destinationRule(spec)
 	case *networking.Sidecar:
-		c.precedes = spec.GetWorkloadSelector() != nil && len(spec.GetWorkloadSelector().GetLabels()) == 0
-		c.workloads(spec.GetWorkloadSelector().GetLabels())
+		claimant.precedes = spec.GetWorkloadSelector() != nil && len(spec.GetWorkloadSelector().GetLabels()) == 0
+		claimant.workloads(spec.GetWorkloadSelector().GetLabels())
 	case *networkingv1beta1.ProxyConfig:
 		if labels := spec.GetSelector().GetMatchLabels(); spec.GetSelector() == nil || len(labels) > 0 {
-			c.workloads(labels)
+			claimant.workloads(labels)
 		}
 	case *telemetry.Telemetry:
 		if spec.GetTargetRef() == nil && len(spec.GetTargetRefs()) == 0 {
-			c.workloads(spec.GetSelector().GetMatchLabels())
+			claimant.workloads(spec.GetSelector().GetMatchLabels())
 		}
 	case interface {
 		GetSelector() *typev1beta1.WorkloadSelector
 	}:
-		c.workloads(spec.GetSelector().GetMatchLabels())
+		claimant.workloads(spec.GetSelector().GetMatchLabels())
 	}
-	slices.SortFunc(c.claims, func(a, b claim) int {
+	slices.SortFunc(claimant.claims, func(a, b claim) int {
 		return cmp.Or(cmp.Compare(a.rule, b.rule), cmp.Compare(a.host, b.host), cmp.Compare(a.subject, b.subject))
 	})
-	c.claims = slices.Compact(c.claims) // a host or port may be given twice
-	return c
+	claimant.claims = slices.Compact(claimant.claims) // a host or port may be given twice
+	return claimant
 }
 
-func (c *claimant) serviceEntry(se *networking.ServiceEntry) {
-	c.setVisibility(se.ExportTo)
-	c.shape = fmt.Sprint(se.Resolution, sorted(c.res.Labels()), sorted(se.WorkloadSelector.GetLabels()), c.public,
+func (c *claimant) serviceEntry(serviceEntry *networking.ServiceEntry) {
+	c.setVisibility(serviceEntry.ExportTo)
+	c.shape = fmt.Sprint(serviceEntry.Resolution, sorted(c.res.Labels()),
+		sorted(serviceEntry.WorkloadSelector.GetLabels()), c.public,
 		c.visible)
-	for _, host := range se.Hosts {
+	for _, host := range serviceEntry.Hosts {
 		host = strings.ToLower(host)
 		c.hosts = append(c.hosts, host)
-		for _, port := range se.Ports {
+		for _, port := range serviceEntry.Ports {
 			c.claim(ServiceEntryPort, host, fmt.Sprintf("%s:%d", host, port.Number))
 		}
 		c.claim(ServiceEntryShape, host, fmt.Sprintf("%s in namespace %s", host, c.res.Key().Namespace))
@@ -216,14 +217,14 @@ func (c *claimant) rank(rivals []*claimant) string {
 
 // byAge orders claimants as istiod does: by time of creation, which has the order of sources, then by name and
 // namespace.
-func byAge(a, b *claimant) int {
-	if a.precedes != b.precedes {
-		return map[bool]int{true: -1, false: +1}[a.precedes]
+func byAge(first, second *claimant) int {
+	if first.precedes != second.precedes {
+		return map[bool]int{true: -1, false: +1}[first.precedes]
 	}
 	return cmp.Or(
-		a.res.Created().Compare(b.res.Created()),
-		cmp.Compare(a.res.Key().Name, b.res.Key().Name),
-		cmp.Compare(a.res.Key().Namespace, b.res.Key().Namespace),
+		first.res.Created().Compare(second.res.Created()),
+		cmp.Compare(first.res.Key().Name, second.res.Key().Name),
+		cmp.Compare(first.res.Key().Namespace, second.res.Key().Namespace),
 	)
 }
 

@@ -62,19 +62,19 @@ type Conflict struct {
 type Ref = resource.Ref
 
 // conflictOf returns the conflict between claimants of one subject, or false if there is none.
-func conflictOf(c claim, claimants []*claimant) (Conflict, bool) {
+func conflictOf(claim claim, claimants []*claimant) (Conflict, bool) {
 	claimants = slices.SortedFunc(slices.Values(claimants), byAge)
 	_, forWorkloads := workloadRules[claimants[0].res.Key().Kind]
 	if forWorkloads {
-		c.host = ""
+		claim.host = ""
 	}
 	switch {
-	case c.rule == ServiceEntryShape:
+	case claim.rule == ServiceEntryShape:
 		claimants = unjoinable(claimants)
 	case forWorkloads:
 		claimants = readTogether(claimants)
-	case c.rule == DestinationRuleNamespace: // they are in one namespace
-	case c.rule == DestinationRuleHost:
+	case claim.rule == DestinationRuleNamespace: // they are in one namespace
+	case claim.rule == DestinationRuleHost:
 		if sameNamespace(claimants) { // see DestinationRuleNamespace
 			return Conflict{}, false
 		}
@@ -85,7 +85,9 @@ func conflictOf(c claim, claimants []*claimant) (Conflict, bool) {
 	if len(claimants) < 2 {
 		return Conflict{}, false
 	}
-	conflict := Conflict{Rule: c.rule, Host: c.host, Subject: c.subject, Message: message(c.rule, claimants)}
+	conflict := Conflict{
+		Rule: claim.rule, Host: claim.host, Subject: claim.subject, Message: message(claim.rule, claimants),
+	}
 	for _, claimant := range claimants {
 		conflict.Objects = append(conflict.Objects, Ref(claimant.res.Key()))
 	}
@@ -157,21 +159,21 @@ func firstSeen(claimants []*claimant) string {
 // seenTogether returns the claimants that some namespace sees together with another, in the given order.
 func seenTogether(claimants []*claimant) []*claimant {
 	public, indexes := 0, make(map[string]int)
-	for _, c := range claimants {
-		if c.public {
+	for _, claimant := range claimants {
+		if claimant.public {
 			public++
 		}
-		for _, namespace := range c.visible {
+		for _, namespace := range claimant.visible {
 			indexes[namespace]++
 		}
 	}
 	var seen []*claimant
-	for _, c := range claimants {
+	for _, claimant := range claimants {
 		switch {
-		case c.public && (public > 1 || len(indexes) > 0),
-			len(c.visible) > 0 && public > 0,
-			slices.ContainsFunc(c.visible, func(namespace string) bool { return indexes[namespace] > 1 }):
-			seen = append(seen, c)
+		case claimant.public && (public > 1 || len(indexes) > 0),
+			len(claimant.visible) > 0 && public > 0,
+			slices.ContainsFunc(claimant.visible, func(namespace string) bool { return indexes[namespace] > 1 }):
+			seen = append(seen, claimant)
 		}
 	}
 	return seen
@@ -179,13 +181,13 @@ func seenTogether(claimants []*claimant) []*claimant {
 
 // unjoinable returns the oldest claimant, and those that istiod does not join to it.
 func unjoinable(claimants []*claimant) []*claimant {
-	out := claimants[:1:1]
+	separate := claimants[:1:1]
 	for _, c := range claimants[1:] {
 		if c.shape != claimants[0].shape {
-			out = append(out, c)
+			separate = append(separate, c)
 		}
 	}
-	return out
+	return separate
 }
 
 func sameNamespace(claimants []*claimant) bool {

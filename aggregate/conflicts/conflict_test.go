@@ -17,7 +17,9 @@ import (
 )
 
 // object makes a resource of spec that was made minutes after all began.
-func object(t *testing.T, kind resource.Kind, namespace, name string, minutes int, spec proto.Message) *resource.Resource {
+func object(
+	t *testing.T, kind resource.Kind, namespace, name string, minutes int, spec proto.Message,
+) *resource.Resource {
 	t.Helper()
 	r, err := resource.New(resource.Meta{
 		Key:     resource.Key{Kind: kind, Namespace: namespace, Name: name},
@@ -38,7 +40,7 @@ func serviceEntry(host string, port uint32, exportTo ...string) *networking.Serv
 func find(table *memstore.Table) []Conflict {
 	var x Index
 	x.Follow(table)
-	return x.All()
+	return x.Conflicts()
 }
 
 func TestConflicts(t *testing.T) {
@@ -84,11 +86,15 @@ func TestConflicts(t *testing.T) {
 		objects []obj
 		want    []conflict
 	}{
-		{name: "none", objects: []obj{{se, "a", "x", 0, serviceEntry("x.example", 80)}, {se, "a", "y", 0, serviceEntry("y.example", 80)}}},
+		{name: "none", objects: []obj{
+			{se, "a", "x", 0, serviceEntry("x.example", 80)}, {se, "a", "y", 0, serviceEntry("y.example", 80)},
+		}},
 		{
-			name:    "same host and port in a namespace",
-			objects: []obj{{se, "a", "new", 5, serviceEntry("X.example", 80)}, {se, "a", "old", 1, serviceEntry("x.example", 80)}},
-			want:    []conflict{{ServiceEntryPort, "x.example:80", []string{"a/old", "a/new"}, "endpoints of all"}},
+			name: "same host and port in a namespace",
+			objects: []obj{
+				{se, "a", "new", 5, serviceEntry("X.example", 80)}, {se, "a", "old", 1, serviceEntry("x.example", 80)},
+			},
+			want: []conflict{{ServiceEntryPort, "x.example:80", []string{"a/old", "a/new"}, "endpoints of all"}},
 		},
 		{
 			name:    "same host and port in two namespaces",
@@ -110,12 +116,18 @@ func TestConflicts(t *testing.T) {
 				{se, "b", "x", 0, serviceEntry("x.example", 80, ".")},
 				{se, "c", "x", 0, serviceEntry("x.example", 80, ".")},
 			},
-			want: []conflict{{ServiceEntryPort, "x.example:80", []string{"a/x", "c/x"}, "the first of those exported to it: the first by name"}},
+			want: []conflict{{
+				ServiceEntryPort, "x.example:80", []string{"a/x", "c/x"}, "the first of those exported to it: the first by name",
+			}},
 		},
 		{
-			name:    "a public one and a private one",
-			objects: []obj{{se, "a", "x", 0, serviceEntry("x.example", 80, "*", "b")}, {se, "b", "x", 0, serviceEntry("x.example", 80, ".")}},
-			want:    []conflict{{ServiceEntryPort, "x.example:80", []string{"a/x", "b/x"}, "by name, or, without one, a/x, the first public one"}},
+			name: "a public one and a private one",
+			objects: []obj{
+				{se, "a", "x", 0, serviceEntry("x.example", 80, "*", "b")}, {se, "b", "x", 0, serviceEntry("x.example", 80, ".")},
+			},
+			want: []conflict{{
+				ServiceEntryPort, "x.example:80", []string{"a/x", "b/x"}, "by name, or, without one, a/x, the first public one",
+			}},
 		},
 		{
 			name:    "other ports of the same shape are joined",
@@ -128,7 +140,9 @@ func TestConflicts(t *testing.T) {
 				{se, "a", "y", 0, dns(serviceEntry("x.example", 81))},
 				{se, "a", "z", 0, serviceEntry("x.example", 82)},
 			},
-			want: []conflict{{ServiceEntryShape, "x.example in namespace a", []string{"a/x", "a/y"}, "does not join the ports of a/y"}},
+			want: []conflict{{
+				ServiceEntryShape, "x.example in namespace a", []string{"a/x", "a/y"}, "does not join the ports of a/y",
+			}},
 		},
 		{
 			name:    "virtual services of sidecars",
@@ -155,12 +169,17 @@ func TestConflicts(t *testing.T) {
 		{
 			name:    "destination rules in a namespace",
 			objects: []obj{{dr, "a", "y", 0, rule("x")}, {dr, "a", "x", 0, rule("x.a.svc.cluster.local")}},
-			want:    []conflict{{DestinationRuleNamespace, "x.a.svc.cluster.local in namespace a", []string{"a/x", "a/y"}, "merges"}},
+			want: []conflict{{
+				DestinationRuleNamespace, "x.a.svc.cluster.local in namespace a", []string{"a/x", "a/y"}, "merges",
+			}},
 		},
 		{
-			name:    "destination rules of two namespaces",
-			objects: []obj{{dr, "a", "x", 0, rule("x.example")}, {dr, "b", "x", 0, rule("x.example")}, {dr, "c", "x", 0, rule("x.example", "~")}},
-			want:    []conflict{{DestinationRuleHost, "x.example", []string{"a/x", "b/x"}, "own namespace"}},
+			name: "destination rules of two namespaces",
+			objects: []obj{
+				{dr, "a", "x", 0, rule("x.example")}, {dr, "b", "x", 0, rule("x.example")},
+				{dr, "c", "x", 0, rule("x.example", "~")},
+			},
+			want: []conflict{{DestinationRuleHost, "x.example", []string{"a/x", "b/x"}, "own namespace"}},
 		},
 		{
 			name: "destination rules for other workloads",
@@ -212,7 +231,10 @@ func TestConflicts(t *testing.T) {
 				{resource.ProxyConfig, "a", "y", 0, &networkingv1beta1.ProxyConfig{}},
 			},
 			want: []conflict{
-				{SidecarNamespace, "all workloads of namespace a", []string{"a/x", "a/y"}, "istiod uses a/x, the first by name, and ignores a/y"},
+				{
+					SidecarNamespace, "all workloads of namespace a", []string{"a/x", "a/y"},
+					"istiod uses a/x, the first by name, and ignores a/y",
+				},
 				{TelemetryWorkloads, "workloads a=b of namespace b", []string{"b/x", "b/y"}, "settings of b/y replace"},
 				{TelemetryNamespace, "all workloads of namespace a", []string{"a/x", "a/y"}, "ignores a/y"},
 				{ProxyConfigNamespace, "all workloads of namespace a", []string{"a/x", "a/y"}, "ignores a/y"},
@@ -253,9 +275,11 @@ func TestConflicts_Rank(t *testing.T) {
 		namespace     string // of the other
 		first, second proto.Message
 	}{
-		ServiceEntryPort:         {resource.ServiceEntry, "a", serviceEntry("x.example", 80), serviceEntry("x.example", 80)},
-		"elsewhere":              {resource.ServiceEntry, "b", serviceEntry("x.example", 80), serviceEntry("x.example", 80)},
-		"private":                {resource.ServiceEntry, "b", serviceEntry("x.example", 80, "a", "c"), serviceEntry("x.example", 80, "c")},
+		ServiceEntryPort: {resource.ServiceEntry, "a", serviceEntry("x.example", 80), serviceEntry("x.example", 80)},
+		"elsewhere":      {resource.ServiceEntry, "b", serviceEntry("x.example", 80), serviceEntry("x.example", 80)},
+		"private": {
+			resource.ServiceEntry, "b", serviceEntry("x.example", 80, "a", "c"), serviceEntry("x.example", 80, "c"),
+		},
 		ServiceEntryShape:        {resource.ServiceEntry, "a", serviceEntry("x.example", 80), dns},
 		VirtualServiceMesh:       {resource.VirtualService, "b", route, route},
 		DestinationRuleNamespace: {resource.DestinationRule, "a", rule, rule},

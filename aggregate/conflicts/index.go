@@ -26,13 +26,13 @@ type place struct {
 	host string
 }
 
-// placesOf returns where r competes, each place once; none if there is no r.
-func placesOf(r *resource.Resource) (places []place) {
-	if r == nil {
+// placesOf returns where object competes, each place once; none if there is no r.
+func placesOf(object *resource.Resource) (places []place) {
+	if object == nil {
 		return nil
 	}
-	for _, host := range HostsOf(r) {
-		if p := (place{r.Key().Kind, host}); !slices.Contains(places, p) { // it may be given twice
+	for _, host := range HostsOf(object) {
+		if p := (place{object.Key().Kind, host}); !slices.Contains(places, p) { // it may be given twice
 			places = append(places, p)
 		}
 	}
@@ -54,18 +54,18 @@ func (x *Index) Follow(reader memstore.Reader) {
 }
 
 func (x *Index) add(r *resource.Resource) {
-	for _, p := range placesOf(r) {
-		x.owners[p] = append(x.owners[p], r)
-		if len(x.owners[p]) > 1 {
-			x.contested[p] = true
+	for _, place := range placesOf(r) {
+		x.owners[place] = append(x.owners[place], r)
+		if len(x.owners[place]) > 1 {
+			x.contested[place] = true
 		}
 	}
 }
 
-func (x *Index) remove(r *resource.Resource) {
-	delete(x.claimants, r)
-	for _, place := range placesOf(r) {
-		remaining := slices.DeleteFunc(x.owners[place], func(o *resource.Resource) bool { return o == r })
+func (x *Index) remove(object *resource.Resource) {
+	delete(x.claimants, object)
+	for _, place := range placesOf(object) {
+		remaining := slices.DeleteFunc(x.owners[place], func(o *resource.Resource) bool { return o == object })
 		x.owners[place] = remaining
 		switch len(remaining) {
 		case 0:
@@ -78,28 +78,28 @@ func (x *Index) remove(r *resource.Resource) {
 }
 
 // claimant returns the claims of an owner of a contested place.
-func (x *Index) claimant(r *resource.Resource) *claimant {
-	c, ok := x.claimants[r]
+func (x *Index) claimant(object *resource.Resource) *claimant {
+	claimant, ok := x.claimants[object]
 	if !ok {
-		c = claimantOf(r)
-		x.claimants[r] = c
+		claimant = claimantOf(object)
+		x.claimants[object] = claimant
 	}
-	return c
+	return claimant
 }
 
-// All returns every conflict, in order of rule and subject.
-func (x *Index) All() []Conflict {
+// Conflicts returns every conflict, in order of rule and subject.
+func (x *Index) Conflicts() []Conflict {
 	return x.conflictsOn(maps.Keys(x.contested), func(claim) bool { return true })
 }
 
-// Of returns the conflicts that touch key.
-func (x *Index) Of(key resource.Key) []Conflict {
-	r := x.seen.Get(key)
-	places := slices.DeleteFunc(placesOf(r), func(p place) bool { return len(x.owners[p]) < 2 })
+// ConflictsOf returns the conflicts that touch key.
+func (x *Index) ConflictsOf(key resource.Key) []Conflict {
+	object := x.seen.Get(key)
+	places := slices.DeleteFunc(placesOf(object), func(p place) bool { return len(x.owners[p]) < 2 })
 	if len(places) == 0 {
 		return nil
 	}
-	claims := x.claimant(r).claims
+	claims := x.claimant(object).claims
 	return slices.DeleteFunc(
 		x.conflictsOn(slices.Values(places), func(c claim) bool { return slices.Contains(claims, c) }),
 		func(conflict Conflict) bool { return !slices.Contains(conflict.Objects, Ref(key)) })
@@ -135,12 +135,12 @@ func NamesOf(host string) []string {
 // conflictsOn returns the conflicts at places about some claims.
 func (x *Index) conflictsOn(places iter.Seq[place], about func(claim) bool) []Conflict {
 	var conflicts []Conflict
-	for p := range places {
+	for place := range places {
 		byClaim := make(map[claim][]*claimant)
-		for _, r := range x.owners[p] {
+		for _, r := range x.owners[place] {
 			owner := x.claimant(r)
 			for _, c := range owner.claims {
-				if c.host == p.host && about(c) {
+				if c.host == place.host && about(c) {
 					byClaim[c] = append(byClaim[c], owner)
 				}
 			}

@@ -31,9 +31,12 @@ func TestIndexFollows(t *testing.T) {
 			return object(t, resource.VirtualService, namespace, name, minutes,
 				&networking.VirtualService{Hosts: []string{host}, ExportTo: exportTo})
 		case 1:
-			return object(t, resource.DestinationRule, namespace, name, minutes, &networking.DestinationRule{Host: host, ExportTo: exportTo})
+			return object(t, resource.DestinationRule, namespace, name, minutes,
+				&networking.DestinationRule{Host: host, ExportTo: exportTo})
 		case 2: // bytes that are no ServiceEntry
-			return resource.FromBody(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: namespace, Name: name}}, []byte{1})
+			return resource.FromBody(resource.Meta{Key: resource.Key{
+				Kind: resource.ServiceEntry, Namespace: namespace, Name: name,
+			}}, []byte{1})
 		default:
 			se := serviceEntry(host, rapid.Uint32Range(80, 81).Draw(rt, "port"), exportTo...)
 			se.Resolution = rapid.SampledFrom([]networking.ServiceEntry_Resolution{0, 1}).Draw(rt, "resolution")
@@ -52,7 +55,7 @@ func TestIndexFollows(t *testing.T) {
 			}
 			index.Follow(&table)
 			want := find(&table)
-			require.Equal(t, want, index.All())
+			require.Equal(t, want, index.Conflicts())
 			for r := range table.Snapshot().All() {
 				var touching []Conflict
 				for _, c := range want {
@@ -62,10 +65,11 @@ func TestIndexFollows(t *testing.T) {
 						}
 					}
 				}
-				require.ElementsMatch(t, touching, index.Of(r.Key()))
+				require.ElementsMatch(t, touching, index.ConflictsOf(r.Key()))
 			}
 			for r := range index.claimants {
-				require.True(t, slices.ContainsFunc(placesOf(r), func(p place) bool { return len(index.owners[p]) > 1 }), "claims are kept")
+				require.True(t, slices.ContainsFunc(placesOf(r), func(p place) bool { return len(index.owners[p]) > 1 }),
+					"claims are kept")
 			}
 		}
 		table.Apply(nil, keysOf(table.Snapshot()))

@@ -35,7 +35,7 @@ func TestConflicts_EmptySelectors(t *testing.T) {
 	}, nil)
 	var x Index
 	x.Follow(&table)
-	for _, c := range x.All() {
+	for _, c := range x.Conflicts() {
 		require.Equal(t, "b-new", c.Objects[0].Name, "%s: %q", c.Rule, c.Message)
 	}
 }
@@ -54,5 +54,5 @@ func TestConflicts_RevisionsDoNotCompete(t *testing.T) {
 	}
 	var x Index
 	x.Follow(&table)
-	require.Empty(t, x.All())
+	require.Empty(t, x.Conflicts())
 }

@@ -73,43 +73,44 @@ func misplaced(query string) bool {
 	return false
 }
 
-func parse(hosts, query, port string) (a Address, err error) {
+func parse(hosts, query, port string) (address Address, err error) {
 	if strings.Contains(hosts+query, "#") {
-		return a, errors.New("it has no fragment; write # as %23")
+		return address, errors.New("it has no fragment; write # as %23")
 	}
-	if a.Params, err = url.ParseQuery(query); err != nil {
-		return a, errors.New("what is behind ? cannot be read: want name=value&name=value, with % as %25")
+	if address.Params, err = url.ParseQuery(query); err != nil {
+		return address, errors.New("what is behind ? cannot be read: want name=value&name=value, with % as %25")
 	}
 	if index := strings.LastIndexByte(hosts, '@'); index >= 0 {
 		// several with a password each, or one that is not escaped
 		if first := strings.IndexByte(hosts, '@'); strings.Contains(hosts[first:index], ",") {
-			return a, errors.New("a user and password stand once, before the first server; in a password write @ as %40 and " +
-				", as %2C")
+			return address, errors.New("a user and password stand once, before the first server; " +
+				"in a password write @ as %40 and , as %2C")
 		}
-		if a.User, a.Password, err = credentials(hosts[:index]); err != nil {
-			return a, err
+		if address.User, address.Password, err = credentials(hosts[:index]); err != nil {
+			return address, err
 		}
 		hosts = hosts[index+1:]
 	} else {
-		a.User, a.Password = a.Params.Get("username"), secret.New(a.Params.Get("password"))
-		if a.User != "" && !a.Params.Has("password") || a.User == "" && a.Params.Get("password") != "" {
-			return a, errors.New("want both parameters, username and password, or none")
+		address.User, address.Password = address.Params.Get("username"), secret.New(address.Params.Get("password"))
+		if address.User != "" && !address.Params.Has("password") ||
+			address.User == "" && address.Params.Get("password") != "" {
+			return address, errors.New("want both parameters, username and password, or none")
 		}
 	}
 	for _, name := range secrets {
-		a.Params.Del(name)
+		address.Params.Del(name)
 	}
-	for _, list := range append([]string{hosts}, a.Params["backup"]...) {
+	for _, list := range append([]string{hosts}, address.Params["backup"]...) {
 		for server := range strings.SplitSeq(list, ",") {
 			if server, err = withPort(strings.TrimSpace(server), port); err != nil {
-				return a, err
+				return address, err
 			}
-			if !slices.Contains(a.Servers, server) {
-				a.Servers = append(a.Servers, server)
+			if !slices.Contains(address.Servers, server) {
+				address.Servers = append(address.Servers, server)
 			}
 		}
 	}
-	return a, nil
+	return address, nil
 }
 
 // credentials parses user:password of an address.
@@ -168,11 +169,11 @@ func Shown(text string) string {
 		path = "/" + path
 	}
 	var parameters []string
-	for p := range strings.SplitSeq(query, "&") {
-		switch name, _, _ := strings.Cut(p, "="); {
+	for parameter := range strings.SplitSeq(query, "&") {
+		switch name, _, _ := strings.Cut(parameter, "="); {
 		case name == "" || slices.Contains(secrets, strings.ToLower(name)):
 		case slices.Contains(secret.PublicParameters, name):
-			parameters = append(parameters, p)
+			parameters = append(parameters, parameter)
 		default:
 			parameters = append(parameters, name+"=…")
 		}

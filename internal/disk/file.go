@@ -88,7 +88,7 @@ func (f *File) Append(frames []byte) error {
 // Check checks that the file is still at its path with all written bytes. The error is fs.ErrNotExist, ErrReplaced or
 // ErrShort.
 func (f *File) Check() error {
-	there, err := os.Stat(f.path)
+	current, err := os.Stat(f.path)
 	if err != nil {
 		return err
 	}
@@ -96,9 +96,9 @@ func (f *File) Check() error {
 	switch {
 	case err != nil:
 		return err
-	case !os.SameFile(there, written):
+	case !os.SameFile(current, written):
 		return ErrReplaced
-	case there.Size() < f.size:
+	case current.Size() < f.size:
 		return ErrShort
 	}
 	return nil

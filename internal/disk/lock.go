@@ -23,20 +23,20 @@ type Lock struct {
 
 // Own makes the directory and a subdirectory, and locks the directory, unless it is locked already: it may have been
 // replaced by another one. The error names the process that uses the directory, if there is one.
-func (l *Lock) Own(sub string) error {
+func (l *Lock) Own(directory string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := os.MkdirAll(l.Path, 0o700); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
 	if info, err := os.Stat(l.Path); err == nil {
-		if other := process.OtherOwner(info); other != "" {
+		if owner := process.OtherOwner(info); owner != "" {
 			return fmt.Errorf("state directory %s belongs to user %s, whose links could have other files overwritten: run "+
 				"tributary as "+
-				"that user, or change the owner (chown -R)", l.Path, other)
+				"that user, or change the owner (chown -R)", l.Path, owner)
 		}
 	}
-	if err := os.MkdirAll(filepath.Join(l.Path, sub), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(l.Path, directory), 0o700); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
 	name := filepath.Join(l.Path, "lock")
@@ -59,22 +59,22 @@ func take(held **os.File, name string, flag int) error {
 	if *held != nil && isAt(*held, name) {
 		return nil
 	}
-	f, err := os.OpenFile(name, flag, 0o600)
+	handle, err := os.OpenFile(name, flag, 0o600)
 	if err != nil {
 		return err
 	}
 	file := flag&os.O_CREATE != 0
-	if err := process.Lock(f); err != nil && (file || errors.Is(err, process.ErrLocked)) {
-		return errors.Join(err, f.Close())
+	if err := process.Lock(handle); err != nil && (file || errors.Is(err, process.ErrLocked)) {
+		return errors.Join(err, handle.Close())
 	}
 	if file { // the stores report a full file system
-		_ = f.Truncate(0)
-		_, _ = f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
+		_ = handle.Truncate(0)
+		_, _ = handle.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
 	}
 	if *held != nil {
 		_ = (*held).Close() // it was removed
 	}
-	*held = f
+	*held = handle
 	return nil
 }
 
@@ -97,7 +97,7 @@ func owner(name string) string {
 			return pid
 		}
 	}
-	return "unknown" // it has not written it yet
+	return "unknown" // the owner did not write its ID yet
 }
 
 // Release unlocks the directory.

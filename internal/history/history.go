@@ -68,14 +68,14 @@ type Object struct {
 }
 
 // NewObject returns the object of a resource, or nil.
-func NewObject(res *resource.Resource) *Object {
-	if res == nil {
+func NewObject(object *resource.Resource) *Object {
+	if object == nil {
 		return nil
 	}
-	meta := res.Meta()
+	meta := object.Meta()
 	return &Object{
 		Ref: resource.Ref(meta.Key), Labels: meta.Labels, Annotations: meta.Annotations, Created: meta.Created,
-		Body: res.Body(), Source: meta.Origin.Source, Place: meta.Origin.Place, Version: res.Version(),
+		Body: object.Body(), Source: meta.Origin.Source, Place: meta.Origin.Place, Version: object.Version(),
 	}
 }
 

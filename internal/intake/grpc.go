@@ -45,7 +45,7 @@ func NewCodec(
 }
 
 // Unmarshal implements encoding.CodecV2.
-func (c *Codec) Unmarshal(data mem.BufferSlice, v any) (err error) {
+func (c *Codec) Unmarshal(data mem.BufferSlice, target any) (err error) {
 	c.Lease().Release()
 	_, c.lease = Begin(c.ctx)
 	defer func() {
@@ -66,7 +66,7 @@ func (c *Codec) Unmarshal(data mem.BufferSlice, v any) (err error) {
 	if err := c.lease.Take(c.ctx, c.decoded(text)); err != nil {
 		return err
 	}
-	return c.CodecV2.Unmarshal(mem.BufferSlice{mem.SliceBuffer(text)}, v)
+	return c.CodecV2.Unmarshal(mem.BufferSlice{mem.SliceBuffer(text)}, target)
 }
 
 // expand decompresses a message.

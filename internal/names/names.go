@@ -52,11 +52,11 @@ func Hash(text string) string {
 // label.
 func Clean(name string) string {
 	b := []byte(name)
-	for i, c := range b {
+	for i, character := range b {
 		switch {
-		case c >= 'A' && c <= 'Z':
-			b[i] = c + 'a' - 'A'
-		case !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9'):
+		case character >= 'A' && character <= 'Z':
+			b[i] = character + 'a' - 'A'
+		case !(character >= 'a' && character <= 'z' || character >= '0' && character <= '9'):
 			b[i] = '-'
 		}
 	}
@@ -71,22 +71,22 @@ func Label(name, original string) string {
 	return Hashed(Clean(name), original, MaxLabel)
 }
 
-// Fit cuts s to n characters. A hash of whole keeps cut names unique.
-func Fit(s, original string, n int) string {
-	if len(s) <= n {
-		return s
+// Fit cuts text to n characters. A hash of whole keeps cut names unique.
+func Fit(text, original string, n int) string {
+	if len(text) <= n {
+		return text
 	}
-	return Hashed(s, original, n)
+	return Hashed(text, original, n)
 }
 
-// Hashed appends a hash of whole to s, within n characters.
-func Hashed(s, original string, n int) string {
-	h := Hash(original)
-	s = strings.TrimRight(s[:min(len(s), n-len(h)-1)], "-._")
-	if s == "" {
-		s = "x"
+// Hashed appends a hash of whole to text, within n characters.
+func Hashed(text, original string, n int) string {
+	hash := Hash(original)
+	text = strings.TrimRight(text[:min(len(text), n-len(hash)-1)], "-._")
+	if text == "" {
+		text = "x"
 	}
-	return s + "-" + h
+	return text + "-" + hash
 }
 
 // Parts returns the cleaned labels of a name with dots, without empty ones.
@@ -129,26 +129,27 @@ func IsHost(s string) bool {
 	return !slices.ContainsFunc(labels, func(l string) bool { return !IsDNSLabel(l) })
 }
 
-// IsLabelText reports whether s may be a label's value, or the name in its key.
-func IsLabelText(s string) bool {
-	for i, c := range []byte(s) {
-		inner := i > 0 && i < len(s)-1
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
-			inner && (c == '-' || c == '_' || c == '.')) {
+// IsLabelText reports whether text may be a label's value, or the name in its key.
+func IsLabelText(text string) bool {
+	for i, character := range []byte(text) {
+		inner := i > 0 && i < len(text)-1
+		if !(character >= 'a' && character <= 'z' || character >= 'A' && character <= 'Z' ||
+			character >= '0' && character <= '9' ||
+			inner && (character == '-' || character == '_' || character == '.')) {
 			return false
 		}
 	}
-	return s != "" && len(s) <= MaxLabel
+	return text != "" && len(text) <= MaxLabel
 }
 
-// IsLabelKey reports whether s may be the key of a label.
-func IsLabelKey(s string) bool {
-	if prefix, name, ok := strings.Cut(s, "/"); ok {
+// IsLabelKey reports whether text may be the key of a label.
+func IsLabelKey(text string) bool {
+	if prefix, name, ok := strings.Cut(text, "/"); ok {
 		return len(prefix) <= MaxName && !slices.ContainsFunc(strings.Split(prefix, "."),
 			func(l string) bool { return !IsDNSLabel(l) }) &&
 			IsLabelText(name)
 	}
-	return IsLabelText(s)
+	return IsLabelText(text)
 }
 
 // Host returns the canonical form of a registry's host, so that equal hosts compare equal. Registrations in Java have
@@ -219,13 +220,13 @@ func Distinct[ID interface {
 	hosts, objects := make(map[string]bool, len(ids)), make(map[string]bool, len(ids))
 	for _, id := range ids {
 		toHash := ""
-		for try := range tries {
+		for attempt := range tries {
 			n, host, object := name(id, toHash)
 			if !hosts[host] && !objects[object] {
 				given[id], hosts[host], objects[object] = n, true, true
 				break
 			}
-			toHash = strings.Repeat("+", try) + id.String()
+			toHash = strings.Repeat("+", attempt) + id.String()
 		}
 	}
 	return given

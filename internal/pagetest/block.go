@@ -54,7 +54,7 @@ func Pages(root string) (pages []string, err error) {
 }
 
 // Blocks are all console blocks of the pages for users.
-func Blocks(root string) (all []Block, err error) {
+func Blocks(root string) (list []Block, err error) {
 	pages, err := Pages(root)
 	if err != nil {
 		return nil, err
@@ -68,9 +68,9 @@ func Blocks(root string) (all []Block, err error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, blocks...)
+		list = append(list, blocks...)
 	}
-	return all, nil
+	return list, nil
 }
 
 var (

@@ -31,42 +31,43 @@ const elided = "…"
 
 // compare tells how what was printed is different from what the page shows; nothing if it is not.
 func compare(shown []string, printed string) string {
-	got := strings.Split(strings.TrimRight(printed, "\n"), "\n")
-	for i := range got {
-		got[i] = plain(got[i])
+	lines := strings.Split(strings.TrimRight(printed, "\n"), "\n")
+	for i := range lines {
+		lines[i] = plain(lines[i])
 	}
 	want := make([]string, len(shown))
 	for i := range shown {
 		want[i] = plain(shown[i])
 	}
-	if matches(want, got) {
+	if matches(want, lines) {
 		return ""
 	}
 	var builder strings.Builder
-	at := 0
-	for at < len(want) && at < len(got) && strings.TrimSpace(want[at]) != elided && same(want[at], got[at]) {
-		_, _ = fmt.Fprintf(&builder, "    %s\n", got[at])
-		at++
+	position := 0
+	for position < len(want) && position < len(lines) && strings.TrimSpace(want[position]) != elided &&
+		same(want[position], lines[position]) {
+		_, _ = fmt.Fprintf(&builder, "    %s\n", lines[position])
+		position++
 	}
-	for _, line := range want[at:] {
+	for _, line := range want[position:] {
 		_, _ = fmt.Fprintf(&builder, "  - %s\n", line)
 	}
-	for _, line := range got[at:] {
+	for _, line := range lines[position:] {
 		_, _ = fmt.Fprintf(&builder, "  + %s\n", line)
 	}
 	return builder.String()
 }
 
 // matches reports whether lines are as they are wanted, of which a line of "…" stands for any number.
-func matches(want, got []string) bool {
+func matches(want, printed []string) bool {
 	if len(want) == 0 {
-		return len(got) == 0
+		return len(printed) == 0
 	}
 	if strings.TrimSpace(want[0]) != elided {
-		return len(got) > 0 && same(want[0], got[0]) && matches(want[1:], got[1:])
+		return len(printed) > 0 && same(want[0], printed[0]) && matches(want[1:], printed[1:])
 	}
-	for skip := range len(got) + 1 {
-		if matches(want[1:], got[skip:]) {
+	for skip := range len(printed) + 1 {
+		if matches(want[1:], printed[skip:]) {
 			return true
 		}
 	}
@@ -74,10 +75,10 @@ func matches(want, got []string) bool {
 }
 
 // same reports whether a line is as it is wanted, where "…" stands for any text.
-func same(want, got string) bool {
+func same(want, printed string) bool {
 	parts := strings.Split(want, elided)
 	for i := range parts {
 		parts[i] = regexp.QuoteMeta(parts[i])
 	}
-	return regexp.MustCompile(`^` + strings.Join(parts, `.*`) + `$`).MatchString(got)
+	return regexp.MustCompile(`^` + strings.Join(parts, `.*`) + `$`).MatchString(printed)
 }

@@ -37,13 +37,13 @@ type Sandbox struct {
 
 // Run runs the commands of a block one after the other. Its error is where the page and the program do not agree.
 func (s *Sandbox) Run(block Block) error {
-	bin := filepath.Join(s.Dir, ".bin")
-	if err := os.MkdirAll(bin, 0o750); err != nil {
+	binaries := filepath.Join(s.Dir, ".bin")
+	if err := os.MkdirAll(binaries, 0o750); err != nil {
 		return err
 	}
 	for name, script := range s.Programs {
 		text := []byte("#!/bin/sh\n" + script + "\n")
-		if err := os.WriteFile(filepath.Join(bin, name), text, 0o700); err != nil { //nolint:gosec // it is to be run
+		if err := os.WriteFile(filepath.Join(binaries, name), text, 0o700); err != nil { //nolint:gosec // it is to be run
 			return err
 		}
 	}
@@ -51,7 +51,7 @@ func (s *Sandbox) Run(block Block) error {
 		if s.Before != nil {
 			s.Before(step)
 		}
-		printed, err := s.step(bin, step)
+		printed, err := s.step(binaries, step)
 		if err != nil {
 			return fmt.Errorf("%s:%d: $ %s\n%w", block.Page, step.Line, step.Command, err)
 		}
@@ -88,10 +88,10 @@ func (s *Sandbox) step(bin string, step Step) (printed string, err error) {
 }
 
 // of is what is said of the longest beginning of a command.
-func of[T any](all map[string]T, command string) (said T) {
-	for _, beginning := range slices.SortedFunc(maps.Keys(all), func(a, b string) int { return len(a) - len(b) }) {
+func of[T any](blocks map[string]T, command string) (said T) {
+	for _, beginning := range slices.SortedFunc(maps.Keys(blocks), func(a, b string) int { return len(a) - len(b) }) {
 		if strings.HasPrefix(command, beginning) {
-			said = all[beginning]
+			said = blocks[beginning]
 		}
 	}
 	return said
@@ -126,8 +126,8 @@ func (s *Sandbox) shell(bin, command string) (printed string, code int, err erro
 	cmd.Env = append(append(os.Environ(), "NO_COLOR=1"), s.Env...)
 	cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	var out output
-	cmd.Stdout, cmd.Stderr = &out, &out
+	var output output
+	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {
 		return "", 0, err
 	}
@@ -153,22 +153,22 @@ func (s *Sandbox) shell(bin, command string) (printed string, code int, err erro
 		select {
 		case <-ended:
 			if until != "" {
-				return "", 0, fmt.Errorf("it ended:\n%s", out.String())
+				return "", 0, fmt.Errorf("it ended:\n%s", output.String())
 			}
-			return out.String(), cmd.ProcessState.ExitCode(), nil
+			return output.String(), cmd.ProcessState.ExitCode(), nil
 		case <-time.After(10 * time.Millisecond):
 		}
-		if until != "" && strings.Contains(out.String(), until) {
+		if until != "" && strings.Contains(output.String(), until) {
 			if stays {
 				s.staying = append(s.staying, end)
 			} else {
 				end()
 			}
-			return out.String(), 0, nil
+			return output.String(), 0, nil
 		}
 		if time.Now().After(deadline) {
 			end()
-			return "", 0, fmt.Errorf("it does not end, or does not print %q:\n%s", until, out.String())
+			return "", 0, fmt.Errorf("it does not end, or does not print %q:\n%s", until, output.String())
 		}
 	}
 }

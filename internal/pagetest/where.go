@@ -79,14 +79,14 @@ func Of(root, runner string) (map[string]Block, error) {
 	if err != nil {
 		return nil, err
 	}
-	of := make(map[string]Block)
+	byPlace := make(map[string]Block)
 	for _, b := range blocks {
 		if where[b.ID] == runner {
-			of[b.ID] = b
+			byPlace[b.ID] = b
 		}
 	}
-	if len(of) == 0 {
+	if len(byPlace) == 0 {
 		return nil, fmt.Errorf("no page has a block for %s", runner)
 	}
-	return of, nil
+	return byPlace, nil
 }

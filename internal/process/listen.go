@@ -43,30 +43,30 @@ type unixSocket struct {
 }
 
 func parseUnix(address string) (unixSocket, error) {
-	u, err := url.Parse(address)
-	if err != nil || u.Host != "" || u.Path == "" || u.Path == "/" || u.Fragment != "" {
+	parsed, err := url.Parse(address)
+	if err != nil || parsed.Host != "" || parsed.Path == "" || parsed.Path == "/" || parsed.Fragment != "" {
 		return unixSocket{}, fmt.Errorf("want %s/PATH with three slashes, got %q", unixScheme, address)
 	}
-	s := unixSocket{path: u.Path, mode: 0o600}
-	query, err := url.ParseQuery(u.RawQuery)
+	socket := unixSocket{path: parsed.Path, mode: 0o600}
+	query, err := url.ParseQuery(parsed.RawQuery)
 	if err != nil {
-		return s, fmt.Errorf("%q: %w", address, err)
+		return socket, fmt.Errorf("%q: %w", address, err)
 	}
 	for key, values := range query {
 		switch key {
 		case "mode":
 			mode, err := strconv.ParseUint(values[0], 8, 32)
 			if err != nil || mode > 0o777 {
-				return s, fmt.Errorf("mode: want an octal number up to 0777, got %q", values[0])
+				return socket, fmt.Errorf("mode: want an octal number up to 0777, got %q", values[0])
 			}
-			s.mode = fs.FileMode(mode)
+			socket.mode = fs.FileMode(mode)
 		case "group":
-			s.group = values[0]
+			socket.group = values[0]
 		default:
-			return s, fmt.Errorf("unknown parameter %q of a unix socket; want mode or group", key)
+			return socket, fmt.Errorf("unknown parameter %q of a unix socket; want mode or group", key)
 		}
 	}
-	return s, nil
+	return socket, nil
 }
 
 // Listen listens on an address, host:port or that of a unix socket. It replaces the socket of an
@@ -91,27 +91,27 @@ const longPath = 103
 
 // refused returns the system's refusal to listen on address in plain words; nil without one.
 func refused(address string, err error) error {
-	why := ""
+	reason := ""
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		why = "this machine does not have the address"
+		reason = "this machine does not have the address"
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
-		why = "this user may not listen there"
+		reason = "this user may not listen there"
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOTDIR):
-		why = "there is no such directory"
+		reason = "there is no such directory"
 	case errors.Is(err, syscall.EINVAL) && len(address) > longPath:
-		why = "that is too long for a socket"
+		reason = "that is too long for a socket"
 	case errors.Is(err, syscall.EROFS):
-		why = "its file system is read-only"
+		reason = "its file system is read-only"
 	default:
 		if op, ok := errors.AsType[*net.OpError](err); ok {
 			err = op.Err
 		}
 		return fmt.Errorf("%s: %w", address, err)
 	}
-	return &refusal{address + ": " + why, err}
+	return &refusal{address + ": " + reason, err}
 }
 
 // refusal is a refusal of the system in plain words.
@@ -151,7 +151,7 @@ func (s unixSocket) listen(ctx context.Context) (net.Listener, error) {
 var errNotOurs = errors.New("this process is not in it, and may not give files away: run it in that group " +
 	"(Group= of a unit), or have systemd hold the socket (SocketGroup= of a .socket unit)")
 
-// give gives the socket to its group. It tries nothing forbidden: a filter of system calls, as in the unit, ends the
+// give gives the socket to its group. It avoids forbidden system calls: a filter such as that of the unit would end the
 // process.
 func (s unixSocket) give() error {
 	group, err := user.LookupGroup(s.group)

@@ -22,14 +22,14 @@ const every = 2 * time.Second
 // Manager is the service manager that started this process. The methods of the zero value, without a manager, have no
 // effect. They are safe for concurrent use.
 type Manager struct {
-	log      *slog.Logger
-	there    bool
-	watchdog time.Duration // its timeout; 0 without one
+	log       *slog.Logger
+	isPresent bool
+	watchdog  time.Duration // its timeout; 0 without one
 }
 
 // ManagerFromEnvironment returns the manager that $NOTIFY_SOCKET names.
 func ManagerFromEnvironment(log *slog.Logger) *Manager {
-	manager := &Manager{log: log, there: os.Getenv("NOTIFY_SOCKET") != ""}
+	manager := &Manager{log: log, isPresent: os.Getenv("NOTIFY_SOCKET") != ""}
 	var err error
 	if manager.watchdog, err = daemon.SdWatchdogEnabled(false); err != nil {
 		log.Warn("the watchdog of the service manager is not fed", "err", err)
@@ -49,26 +49,26 @@ func (m *Manager) Reloading() {
 func (m *Manager) Stopping() { m.tell(daemon.SdNotifyStopping) }
 
 func (m *Manager) tell(state string) {
-	if !m.there {
+	if !m.isPresent {
 		return
 	}
 	if _, err := daemon.SdNotify(false, state); err != nil {
-		m.log.Warn("the service manager cannot be told of the state", "err", err)
+		m.log.Warn("the state cannot be sent to the service manager", "err", err)
 	}
 }
 
 // Run sends changes of the status in words, and feeds the watchdog while each of alive returns in time, until ctx ends.
 // The log names the part that hangs.
 func (m *Manager) Run(ctx context.Context, status func() string, alive map[string]func(context.Context) error) error {
-	if !m.there {
+	if !m.isPresent {
 		return nil
 	}
-	var both sync.WaitGroup
-	both.Go(func() { m.describe(ctx, status) })
+	var tasks sync.WaitGroup
+	tasks.Go(func() { m.describe(ctx, status) })
 	if m.watchdog > 0 {
-		both.Go(func() { m.feed(ctx, alive) })
+		tasks.Go(func() { m.feed(ctx, alive) })
 	}
-	both.Wait()
+	tasks.Wait()
 	return nil
 }
 
@@ -117,11 +117,11 @@ func ask(ctx context.Context, timeout time.Duration, alive map[string]func(conte
 	owed := maps.Clone(alive)
 	for len(owed) > 0 {
 		select {
-		case a := <-answers:
-			if a.err != nil {
+		case received := <-answers:
+			if received.err != nil {
 				return slices.Sorted(maps.Keys(owed))
 			}
-			delete(owed, a.part)
+			delete(owed, received.part)
 		case <-ctx.Done():
 			return slices.Sorted(maps.Keys(owed))
 		}

@@ -59,11 +59,11 @@ func (f Fields) Int32(number protowire.Number) int32 {
 func (f Fields) Map(number protowire.Number) (map[string]string, error) {
 	fields := make(map[string]string, len(f[number]))
 	for _, entry := range f[number] {
-		e, err := Parse(entry)
+		entryFields, err := Parse(entry)
 		if err != nil {
 			return nil, err
 		}
-		fields[e.Text(1)] = e.Text(2)
+		fields[entryFields.Text(1)] = entryFields.Text(2)
 	}
 	return fields, nil
 }

@@ -39,7 +39,9 @@ func (c catalogs) Collection(ctx context.Context, node *corev3.Node, typeURL str
 }
 
 // envoyCollection returns the collection of one of Envoy's types.
-func (c catalogs) envoyCollection(ctx context.Context, node *corev3.Node, typeURL string) (*xds.Collection, func(), error) {
+func (c catalogs) envoyCollection(
+	ctx context.Context, node *corev3.Node, typeURL string,
+) (*xds.Collection, func(), error) {
 	rights, err := access.RightsOf(ctx, node)
 	if err != nil {
 		return nil, nil, err
@@ -77,8 +79,8 @@ func (c catalogs) envoyFor(ctx context.Context, rights *access.Rights) (*envoy.C
 	return view.envoy, leave, nil
 }
 
-// resources returns the resources that an Envoy with these rights and this node would receive now, and whether it has to
-// subscribe to each virtual host and cluster.
+// resources returns the resources that an Envoy with these rights and this node would receive now, and whether it has
+// to subscribe to each virtual host and cluster.
 func (c catalogs) resources(
 	ctx context.Context, rights *access.Rights, node *corev3.Node, delta bool,
 ) (served []xds.Served, onDemand bool, err error) {

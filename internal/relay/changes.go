@@ -15,12 +15,12 @@ type changes struct {
 
 // changesOf returns the changes from old to next.
 func changesOf(activeSources, next []*activeSource) (result changes) {
-	for _, n := range next {
-		switch previous := named(activeSources, n.config.Name); {
+	for _, active := range next {
+		switch previous := named(activeSources, active.config.Name); {
 		case previous == nil:
-			result.added = append(result.added, n.config.Name)
-		case !reflect.DeepEqual(previous.config, n.config):
-			result.changed = append(result.changed, n.config.Name)
+			result.added = append(result.added, active.config.Name)
+		case !reflect.DeepEqual(previous.config, active.config):
+			result.changed = append(result.changed, active.config.Name)
 		}
 	}
 	for _, o := range activeSources {

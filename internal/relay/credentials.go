@@ -18,16 +18,18 @@ import (
 )
 
 // newGuard returns the guard of the xDS port, with the access rules and credentials of a configuration.
-func newGuard(cfg *config.Config, l *listeners, log *slog.Logger, metrics prometheus.Registerer) (*access.Guard, error) {
+func newGuard(
+	cfg *config.Config, listeners *listeners, log *slog.Logger, metrics prometheus.Registerer,
+) (*access.Guard, error) {
 	proofs, err := authenticator(cfg, log)
 	if err != nil {
 		return nil, err
 	}
 	guard := access.NewGuard(access.Policy{
-		Rules: cfg.Rules(), Authenticator: proofs, Trust: l.xdsTLS.Trusts, AdminTrust: l.adminTLS.Trusts,
+		Rules: cfg.Rules(), Authenticator: proofs, Trust: listeners.xdsTLS.Trusts, AdminTrust: listeners.adminTLS.Trusts,
 	}, log, metrics)
-	if l.xdsTLS != nil {
-		l.xdsTLS.OnChange(guard.Recheck)
+	if listeners.xdsTLS != nil {
+		listeners.xdsTLS.OnChange(guard.Recheck)
 	}
 	return guard, nil
 }
@@ -38,7 +40,7 @@ func authenticator(cfg *config.Config, log *slog.Logger) (*identity.Authenticato
 	if settings == nil {
 		return nil, nil //nolint:nilnil // nil takes no tokens
 	}
-	a, err := identity.NewAuthenticator(*settings, log)
+	authenticator, err := identity.NewAuthenticator(*settings, log)
 	if invalid, ok := errors.AsType[*identity.FileError](err); ok {
 		key := "identity.tokens"
 		for i, issuer := range settings.Issuers {
@@ -48,7 +50,7 @@ func authenticator(cfg *config.Config, log *slog.Logger) (*identity.Authenticato
 		}
 		return nil, &ConfigError{cfg.Fault(key, err)}
 	}
-	return a, err
+	return authenticator, err
 }
 
 // changeRules ends the streams of clients with other rights by the next rules, and refuses these clients while the
@@ -110,10 +112,10 @@ func Proofs(cfg *config.Config) (doubts []config.Problem, err error) {
 			if strings.Contains(token, "*") || slices.Contains(names, token) {
 				continue
 			}
-			p := cfg.Places[fmt.Sprintf("access[%d].who.token[%d]", i, n)]
-			p.Message = fmt.Sprintf("there is no token of the name %q in %s%s", token, cfg.Identity.Tokens,
+			place := cfg.Places[fmt.Sprintf("access[%d].who.token[%d]", i, n)]
+			place.Message = fmt.Sprintf("there is no token of the name %q in %s%s", token, cfg.Identity.Tokens,
 				words.Suggestion(token, names))
-			doubts = append(doubts, p)
+			doubts = append(doubts, place)
 		}
 	}
 	return doubts, nil

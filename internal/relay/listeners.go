@@ -44,21 +44,21 @@ type listeners struct {
 // newListeners reads the certificates that cfg names. It opens no port.
 func newListeners(ctx context.Context, cfg *config.Config, log *slog.Logger,
 	metrics prometheus.Registerer,
-) (d listeners, err error) {
-	d.log = log
-	d.connections = transport.NewConnectionLimit(connectionLimit(cfg.Limits, descriptorLimit(), log),
+) (listeners listeners, err error) {
+	listeners.log = log
+	listeners.connections = transport.NewConnectionLimit(connectionLimit(cfg.Limits, descriptorLimit(), log),
 		cmp.Or(cfg.Limits.ConnectionsPerPeer, 5000), log, metrics)
 	if l := cfg.Listen.XDSTLS; l != nil {
-		if d.xdsTLS, err = loadCertificates(ctx, cfg, "listen.xdsTLS", l.ServerTLS, log); err != nil {
-			return d, err
+		if listeners.xdsTLS, err = loadCertificates(ctx, cfg, "listen.xdsTLS", l.ServerTLS, log); err != nil {
+			return listeners, err
 		}
 	}
 	if l := cfg.Listen.AdminTLS; l != nil {
-		if d.adminTLS, err = loadCertificates(ctx, cfg, "listen.adminTLS", *l, log); err != nil {
-			return d, err
+		if listeners.adminTLS, err = loadCertificates(ctx, cfg, "listen.adminTLS", *l, log); err != nil {
+			return listeners, err
 		}
 	}
-	return d, metrics.Register(transport.Metrics(d.certificates()))
+	return listeners, metrics.Register(transport.Metrics(listeners.certificates()))
 }
 
 // Certificates returns the status of the certificates of the listeners in cfg.
@@ -67,16 +67,17 @@ func Certificates(ctx context.Context, cfg *config.Config, log *slog.Logger) ([]
 	return d.status(), err
 }
 
-func loadCertificates(ctx context.Context, cfg *config.Config, key string, t config.ServerTLS,
+func loadCertificates(ctx context.Context, cfg *config.Config, key string, settings config.ServerTLS,
 	log *slog.Logger,
 ) (*transport.Certificates, error) {
 	certificates, err := transport.Load(ctx, key, transport.Files{
-		Certificate: t.Certificate, Key: t.Key, ClientCAs: t.ClientCAs, WorkloadAPI: t.WorkloadAPI,
+		Certificate: settings.Certificate, Key: settings.Key, ClientCAs: settings.ClientCAs,
+		WorkloadAPI: settings.WorkloadAPI,
 		Client: map[string]tls.ClientAuthType{
 			config.ClientAuthNone: tls.NoClientCert, config.ClientAuthOptional: tls.VerifyClientCertIfGiven,
 			config.ClientAuthRequire: tls.RequireAndVerifyClientCert,
-		}[t.ClientAuth],
-		MinVersion: map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}[t.MinVersion],
+		}[settings.ClientAuth],
+		MinVersion: map[string]uint16{"1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}[settings.MinVersion],
 	}, log)
 	if err != nil {
 		return nil, &ConfigError{cfg.Fault(key, err)}
@@ -175,7 +176,7 @@ func (d *listeners) close() {
 	}
 }
 
-// serve runs s on the xDS ports until it is stopped or the ports are closed.
+// serve runs server on the xDS ports until it is stopped or the ports are closed.
 func (d *listeners) serve(server *grpc.Server) error {
 	var servers errgroup.Group
 	for _, listener := range []net.Listener{d.xds, d.xdsSecure} {

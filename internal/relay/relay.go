@@ -112,69 +112,70 @@ func Open(ctx context.Context, cfg *config.Config, opts Options) (*Relay, error)
 // assemble makes the parts and connects them. It runs no part.
 func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts Options) (*Relay, error) {
 	registry := admin.NewRegistry(opts.Version)
-	r := &Relay{
+	relay := &Relay{
 		log: opts.Log, state: state, health: health.NewServer(), manager: cmp.Or(opts.Manager, new(process.Manager)),
 	}
 
-	r.supervisor = sources.NewSupervisor(sources.Options{
-		Log: opts.Log, Metrics: registry, Happened: r.noteEvent, Validate: validation(cfg.Limits.ProductBytes),
+	relay.supervisor = sources.NewSupervisor(sources.Options{
+		Log: opts.Log, Metrics: registry, Happened: relay.noteEvent, Validate: validation(cfg.Limits.ProductBytes),
 		Intake: intakeLimits(cfg.Limits),
 	})
-	r.view = aggregate.New()
+	relay.view = aggregate.New()
 	hops := mcp.NewHops(rand.Text())
 	var err error
-	if r.vips, err = openVIPs(cfg, state); err != nil {
+	if relay.vips, err = openVIPs(cfg, state); err != nil {
 		return nil, err
 	}
-	r.sources = newSourceSet(parts{
-		supervisor: r.supervisor, view: r.view, state: state, hops: hops, metrics: registry, vips: r.vips,
+	relay.sources = newSourceSet(parts{
+		supervisor: relay.supervisor, view: relay.view, state: state, hops: hops, metrics: registry, vips: relay.vips,
 		log: opts.Log,
 	})
-	if _, err := r.sources.configure(cfg.ConfigSources); err != nil {
+	if _, err := relay.sources.configure(cfg.ConfigSources); err != nil {
 		return nil, &ConfigError{err}
 	}
 	warn(cfg, opts.Log)
-	if r.listeners, err = newListeners(ctx, cfg, opts.Log, registry); err != nil {
+	if relay.listeners, err = newListeners(ctx, cfg, opts.Log, registry); err != nil {
 		return nil, err
 	}
-	if r.clientGuard, err = newGuard(cfg, &r.listeners, opts.Log, registry); err != nil {
+	if relay.clientGuard, err = newGuard(cfg, &relay.listeners, opts.Log, registry); err != nil {
 		return nil, err
 	}
-	r.reloader = newReloader(cfg, opts.Origin, r.manager, r.sources, r.clientGuard, opts.Log, registry)
-	r.reloader.noteEvent = r.noteEvent
-	r.catalogs = r.newCatalogs(cfg, hops, opts.Log)
-	r.engine = xds.NewServer(r.catalogs, xds.Options{
+	relay.reloader = newReloader(cfg, opts.Origin, relay.manager, relay.sources, relay.clientGuard, opts.Log, registry)
+	relay.reloader.noteEvent = relay.noteEvent
+	relay.catalogs = relay.newCatalogs(cfg, hops, opts.Log)
+	relay.engine = xds.NewServer(relay.catalogs, xds.Options{
 		Identifier: identifier(opts.Version), Namespace: "tributary", Log: opts.Log, Registerer: registry,
 		Limits: limits(cfg.Limits),
 		Pacing: pacing(cfg.Pacing), Gzip: cfg.Compression == config.CompressionGzip, Identity: access.Identity,
 	})
-	r.catalogs.envoy.SetReview(r.engine.Review)
-	r.catalogs.mcp.ReviewBy(r.engine)
-	r.limiter = transport.NewLimiter(r.engine, portLimits(cfg.Limits), opts.Log)
-	r.grpc = newGRPC(r.engine, r.limiter, transport.Credentials(r.listeners.xdsTLS, opts.Log), r.clientGuard, hops,
-		r.health)
+	relay.catalogs.envoy.SetReview(relay.engine.Review)
+	relay.catalogs.mcp.ReviewBy(relay.engine)
+	relay.limiter = transport.NewLimiter(relay.engine, portLimits(cfg.Limits), opts.Log)
+	relay.grpc = newGRPC(relay.engine, relay.limiter, transport.Credentials(relay.listeners.xdsTLS, opts.Log),
+		relay.clientGuard, hops, relay.health)
 	var adminGRPC http.Handler
 	if !config.Off(cfg.Admin.Debug) {
-		adminGRPC = newAdminGRPC(r.limiter, r.sources.upstreams, r.health)
+		adminGRPC = newAdminGRPC(relay.limiter, relay.sources.upstreams, relay.health)
 	}
-	if r.history, err = openHistory(cfg.History, state, r.view, opts.Log, registry); err != nil {
+	if relay.history, err = openHistory(cfg.History, state, relay.view, opts.Log, registry); err != nil {
 		return nil, err
 	}
-	problems := newObjectCheck(r, registry)
-	r.admin = admin.New(admin.Options{
-		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: r.view, Sources: r.supervisor, Clients: r.engine,
-		Config:  r.reloader,
-		Visible: mcp.Visible, WithoutEffect: r.catalogs.withoutEffect, Affected: r.catalogs.affected,
-		Unenforced:    r.catalogs.unenforced,
-		WhyUnenforced: r.whyUnenforced,
-		ChangedSince:  r.catalogs.changedSince, Problems: problems.problems, Kick: r.engine.Kick, Level: opts.Level,
-		Certificates: r.listeners.status, Expected: r.expected, History: r.adminHistory(), GRPC: adminGRPC,
-		Authorize: r.clientGuard.AuthorizeAdmin,
+	problems := newObjectCheck(relay, registry)
+	relay.admin = admin.New(admin.Options{
+		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: relay.view, Sources: relay.supervisor,
+		Clients: relay.engine,
+		Config:  relay.reloader,
+		Visible: mcp.Visible, WithoutEffect: relay.catalogs.withoutEffect, Affected: relay.catalogs.affected,
+		Unenforced:    relay.catalogs.unenforced,
+		WhyUnenforced: relay.whyUnenforced,
+		ChangedSince:  relay.catalogs.changedSince, Problems: problems.problems, Kick: relay.engine.Kick, Level: opts.Level,
+		Certificates: relay.listeners.status, Expected: relay.expected, History: relay.adminHistory(), GRPC: adminGRPC,
+		Authorize: relay.clientGuard.AuthorizeAdmin,
 		Page:      func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },
 		NoDebug:   config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,
 	})
-	r.catalogs.istioctl.SetClients(r.engine)
-	return r, nil
+	relay.catalogs.istioctl.SetClients(relay.engine)
+	return relay, nil
 }
 
 // newCatalogs makes the catalogs of the view, and of the restricted views.

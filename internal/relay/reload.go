@@ -54,10 +54,11 @@ type Origin struct {
 // ErrNoFile says that the configuration has no file to reload.
 var ErrNoFile = errors.New("the configuration is that of the command line; there is no file to read again")
 
-func newReloader(cfg *config.Config, from Origin, manager *process.Manager, sources *sourceSet, clientGuard *access.Guard,
+func newReloader(cfg *config.Config, from Origin, manager *process.Manager, sources *sourceSet,
+	clientGuard *access.Guard,
 	log *slog.Logger, metrics prometheus.Registerer,
 ) *reloader {
-	r := &reloader{
+	reloader := &reloader{
 		Origin: from, manager: manager, sources: sources, clientGuard: clientGuard, log: log, inForce: cfg,
 		successful: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "tributary_config_last_reload_successful",
@@ -68,11 +69,11 @@ func newReloader(cfg *config.Config, from Origin, manager *process.Manager, sour
 			Help: "When the configuration that is in force was read, in seconds since 1970.",
 		}),
 	}
-	r.successful.Set(1)
-	r.loaded.SetToCurrentTime()
-	r.status.Store(&admin.ConfigStatus{File: from.File, Loaded: time.Now(), Warnings: warnings(cfg)})
-	metrics.MustRegister(r.successful, r.loaded)
-	return r
+	reloader.successful.Set(1)
+	reloader.loaded.SetToCurrentTime()
+	reloader.status.Store(&admin.ConfigStatus{File: from.File, Loaded: time.Now(), Warnings: warnings(cfg)})
+	metrics.MustRegister(reloader.successful, reloader.loaded)
+	return reloader
 }
 
 // run reloads at each SIGHUP until ctx ends.
@@ -178,15 +179,17 @@ func needRestart(from, to *config.Config) []string {
 }
 
 // differing formats each setting that passes filter and differs; format gets both values as JSON.
-func differing(from, to *config.Config, filter func(key string) bool, format func(key string, old, value []byte) string) (texts []string) {
-	a, b := reflect.ValueOf(*from), reflect.ValueOf(*to)
-	for i := range a.NumField() {
-		key, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
+func differing(
+	from, to *config.Config, filter func(key string) bool, format func(key string, old, value []byte) string,
+) (texts []string) {
+	first, second := reflect.ValueOf(*from), reflect.ValueOf(*to)
+	for i := range first.NumField() {
+		key, _, _ := strings.Cut(first.Type().Field(i).Tag.Get("json"), ",")
 		if key == "-" || !filter(key) { // "-" marks a field that is not a setting
 			continue
 		}
-		old, err := json.Marshal(a.Field(i).Interface())
-		value, err2 := json.Marshal(b.Field(i).Interface())
+		old, err := json.Marshal(first.Field(i).Interface())
+		value, err2 := json.Marshal(second.Field(i).Interface())
 		if err != nil || err2 != nil || !bytes.Equal(old, value) {
 			texts = append(texts, format(key, old, value))
 		}

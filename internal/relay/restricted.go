@@ -13,8 +13,8 @@ import (
 	"tributary/server/families"
 )
 
-// restrictedView holds the objects that some clients may read, and their translation for Envoys. The endpoints and routes
-// of Envoys are made from these objects alone, so that they reveal no other object.
+// restrictedView holds the objects that some clients may read, and their translation for Envoys. The endpoints and
+// routes of Envoys are made from these objects alone, so that they reveal no other object.
 type restrictedView struct {
 	// read-only
 	objects *memstore.Table
@@ -22,8 +22,8 @@ type restrictedView struct {
 	stop    context.CancelFunc
 }
 
-// Clients with the same rights share a restricted view, so that there are few. Idle views stay up to a total cost, which
-// counts objects.
+// Clients with the same rights share a restricted view, so that there are few. Idle views stay up to a total cost,
+// which counts objects.
 const (
 	maxRestrictedViews  = 1000
 	maxIdleCost         = 200_000
@@ -47,13 +47,13 @@ type restrictedViews struct {
 func newRestrictedViews(
 	view memstore.Reader, newCatalog func(memstore.Reader, *access.Rights) *envoy.Catalog,
 ) *restrictedViews {
-	w := &restrictedViews{view: view, newCatalog: newCatalog}
-	w.ctx, w.stop = context.WithCancel(context.Background())
+	views := &restrictedViews{view: view, newCatalog: newCatalog}
+	views.ctx, views.stop = context.WithCancel(context.Background())
 	limits := families.Limits{Max: maxRestrictedViews, MaxIdleCost: maxIdleCost}
-	w.Set = families.New[string]("access rules", limits, func(view *restrictedView) int {
+	views.Set = families.New[string]("access rules", limits, func(view *restrictedView) int {
 		return restrictedViewsCost + view.objects.Snapshot().Len()
 	}, func(view *restrictedView) { view.stop() })
-	return w
+	return views
 }
 
 // acquire returns the restricted view of clients with these rights, and a function that ends its use.
@@ -78,8 +78,8 @@ func (w *restrictedViews) start(rights *access.Rights) *restrictedView {
 	return restricted
 }
 
-// follow copies the objects that may be read until ctx ends. It also copies security objects and their references, which
-// Envoys enforce on all clients.
+// follow copies the objects that may be read until ctx ends. It also copies security objects and their references,
+// which Envoys enforce on all clients.
 func (v *restrictedView) follow(ctx context.Context, view memstore.Reader, rights *access.Rights) {
 	var copied memstore.Snapshot
 	_ = memstore.Follow(ctx, view, nil, func(_ []resource.Key, _ memstore.Snapshot, _, synced bool) {

@@ -27,20 +27,20 @@ import (
 )
 
 // limits returns the limits of the configuration for the engine.
-func limits(l config.Limits) xds.Limits {
+func limits(limits config.Limits) xds.Limits {
 	return xds.Limits{
-		StartingStreams: l.StartingStreams, TypesPerStream: l.TypesPerStream, NamesPerStream: l.NamesPerStream,
-		Names: l.Names,
+		StartingStreams: limits.StartingStreams, TypesPerStream: limits.TypesPerStream, NamesPerStream: limits.NamesPerStream,
+		Names: limits.Names,
 	}
 }
 
 // validation returns the validation of sources' objects, with the limit of their products.
 func validation(productBytes int64) func(*resource.Resource) (resource.Errors, error) {
-	return func(r *resource.Resource) (resource.Errors, error) {
-		if err := resource.CheckProducts(r, productBytes); err != nil {
+	return func(object *resource.Resource) (resource.Errors, error) {
+		if err := resource.CheckProducts(object, productBytes); err != nil {
 			return nil, err
 		}
-		return resource.Validate(r)
+		return resource.Validate(object)
 	}
 }
 
@@ -50,13 +50,14 @@ func intakeLimits(l config.Limits) intake.Limits {
 }
 
 // portLimits returns the limits of the configuration for the port.
-func portLimits(l config.Limits) transport.Limits {
+func portLimits(limits config.Limits) transport.Limits {
 	return transport.Limits{
-		Streams: l.Streams, StreamsPerPeer: l.StreamsPerPeer, RequestBytes: l.RequestBytes, RequestMemory: l.RequestMemory,
-		RefusalDelay:         time.Duration(l.RefusalDelay),
-		StreamsPerConnection: l.StreamsPerConnection, StreamsPerSecond: float64(l.StreamsPerSecond),
-		HeaderBytes: l.HeaderBytes, HandshakeTimeout: time.Duration(l.HandshakeTimeout),
-		IdleConnection: time.Duration(l.IdleConnection), ConnectionAge: time.Duration(l.ConnectionAge),
+		Streams: limits.Streams, StreamsPerPeer: limits.StreamsPerPeer, RequestBytes: limits.RequestBytes,
+		RequestMemory:        limits.RequestMemory,
+		RefusalDelay:         time.Duration(limits.RefusalDelay),
+		StreamsPerConnection: limits.StreamsPerConnection, StreamsPerSecond: float64(limits.StreamsPerSecond),
+		HeaderBytes: limits.HeaderBytes, HandshakeTimeout: time.Duration(limits.HandshakeTimeout),
+		IdleConnection: time.Duration(limits.IdleConnection), ConnectionAge: time.Duration(limits.ConnectionAge),
 	}
 }
 
@@ -66,14 +67,14 @@ func debounce(d config.Debounce) xds.Debounce {
 
 // pacing returns the pacing of the configuration for the engine. Zero means no pacing in the configuration, and the
 // default in the engine.
-func pacing(p config.Pacing) xds.Pacing {
+func pacing(pacing config.Pacing) xds.Pacing {
 	least := time.Duration(0)
-	if p.Least != nil {
-		if least = time.Duration(*p.Least); least == 0 {
+	if pacing.Least != nil {
+		if least = time.Duration(*pacing.Least); least == 0 {
 			least = -1
 		}
 	}
-	return xds.Pacing{Least: least, Most: time.Duration(p.Most)}
+	return xds.Pacing{Least: least, Most: time.Duration(pacing.Most)}
 }
 
 // identifier names this server in every response, in the form that istioctl reads (istio.io/istio/pilot/pkg/xds,
@@ -95,22 +96,23 @@ func identifier(version string) string {
 }
 
 // newGRPC makes the gRPC server, with xDS and the services for grpcurl, grpcdebug and load balancers.
-func newGRPC(engine *xds.Server, limiter *transport.Limiter, creds credentials.TransportCredentials, guard *access.Guard, hops *mcp.Hops,
-	server *health.Server,
+func newGRPC(engine *xds.Server, limiter *transport.Limiter, creds credentials.TransportCredentials,
+	guard *access.Guard, hops *mcp.Hops,
+	healthServer *health.Server,
 ) *grpc.Server {
-	s := grpc.NewServer(append(append(engine.ServerOptions(), limiter.ServerOptions(creds)...),
+	server := grpc.NewServer(append(append(engine.ServerOptions(), limiter.ServerOptions(creds)...),
 		// istiod pings every 30 s, also while it is idle; gRPC's defaults would end its connection for that.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainStreamInterceptor(guard.Stream, hops.Intercept),
 		grpc.ChainUnaryInterceptor(guard.Unary),
 	)...)
-	engine.Register(s)
-	healthpb.RegisterHealthServer(s, ownHealth{server})
-	server.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
-	debug.NewCSDS(engine).Register(s)
-	channelz.RegisterChannelzServiceToServer(s)
-	reflection.Register(s) // both v1 and v1alpha
-	return s
+	engine.Register(server)
+	healthpb.RegisterHealthServer(server, ownHealth{healthServer})
+	healthServer.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
+	debug.NewCSDS(engine).Register(server)
+	channelz.RegisterChannelzServiceToServer(server)
+	reflection.Register(server) // both v1 and v1alpha
+	return server
 }
 
 // ownHealth serves the health of the program under the empty name.
@@ -130,7 +132,9 @@ const adminRequestBytes = 64 << 10
 
 // newAdminGRPC makes the gRPC server behind the admin port, which shows tools the state of this program as a client of
 // other servers. Its streams count toward the limits of limiter.
-func newAdminGRPC(limiter *transport.Limiter, upstreams func() []*statusv3.ClientConfig, h *health.Server) *grpc.Server {
+func newAdminGRPC(
+	limiter *transport.Limiter, upstreams func() []*statusv3.ClientConfig, healthServer *health.Server,
+) *grpc.Server {
 	unknown := func(_ any, stream grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(stream)
 		return status.Errorf(codes.Unimplemented,
@@ -139,7 +143,7 @@ func newAdminGRPC(limiter *transport.Limiter, upstreams func() []*statusv3.Clien
 	server := grpc.NewServer(append(limiter.Interceptors(), grpc.MaxRecvMsgSize(adminRequestBytes),
 		grpc.UnknownServiceHandler(unknown))...)
 	debug.NewUpstreamCSDS(upstreams).Register(server)
-	healthpb.RegisterHealthServer(server, ownHealth{h})
+	healthpb.RegisterHealthServer(server, ownHealth{healthServer})
 	channelz.RegisterChannelzServiceToServer(server)
 	reflection.Register(server)
 	return server

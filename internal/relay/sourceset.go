@@ -129,36 +129,36 @@ func (f *sourceSet) configure(want []config.Source) (changes, error) {
 func (f *sourceSet) prepare(want []config.Source) ([]*activeSource, error) {
 	next := make([]*activeSource, len(want))
 	for i, source := range want {
-		n := &activeSource{config: source, reading: source.Reading()}
-		next[i] = n
+		active := &activeSource{config: source, reading: source.Reading()}
+		next[i] = active
 		previous := named(f.active, source.Name)
-		if previous != nil && previous.reading == n.reading {
-			n.table, n.lastGood = previous.table, previous.lastGood
+		if previous != nil && previous.reading == active.reading {
+			active.table, active.lastGood = previous.table, previous.lastGood
 		} else {
-			n.table = new(memstore.Table)
+			active.table = new(memstore.Table)
 			if f.state != nil {
-				n.lastGood = f.state.Source(source.Name)
+				active.lastGood = f.state.Source(source.Name)
 			}
 		}
 		if previous != nil && readsAlike(previous.config, source) {
-			n.source, n.rules = previous.source, previous.rules
+			active.source, active.rules = previous.source, previous.rules
 			continue
 		}
 		var err error
-		if n.source, err = newSource(source, f.hops, f.metrics, f.vips); err == nil {
-			n.rules, err = source.Rules()
+		if active.source, err = newSource(source, f.hops, f.metrics, f.vips); err == nil {
+			active.rules, err = source.Rules()
 		}
 		if err != nil {
 			return nil, fmt.Errorf("source %s: %w", source.Name, err)
 		}
 	}
-	for _, n := range next {
+	for _, active := range next {
 		// The content of an added source from an earlier run is outdated. It must not be restored if the program ends before
 		// the source is read.
-		if f.active != nil && n.lastGood != nil && named(f.active, n.config.Name) == nil {
-			if err := n.lastGood.Forget(); err != nil {
+		if f.active != nil && active.lastGood != nil && named(f.active, active.config.Name) == nil {
+			if err := active.lastGood.Forget(); err != nil {
 				f.log.Warn("the content that an earlier run kept of a new source cannot be removed: "+
-					"a restart before it is read would serve that", "source", n.config.Name, "err", err)
+					"a restart before it is read would serve that", "source", active.config.Name, "err", err)
 			}
 		}
 	}
@@ -174,11 +174,11 @@ func named(sources []*activeSource, name string) *activeSource {
 }
 
 // readsAlike reports whether the source of one configuration can serve as that of the other.
-func readsAlike(source, b config.Source) bool {
-	for _, s := range []*config.Source{&source, &b} {
+func readsAlike(first, second config.Source) bool {
+	for _, s := range []*config.Source{&first, &second} {
 		s.Precedence, s.Guard, s.Merge = 0, config.Guard{}, config.Merge{}
 	}
-	return reflect.DeepEqual(source, b)
+	return reflect.DeepEqual(first, second)
 }
 
 // unusedRetention is the age up to which unclaimed files stay, in case the configuration was wrong.
@@ -284,12 +284,16 @@ func Reader(s config.Source) (sources.Source, error) {
 }
 
 // newSource makes a source of its configuration for this program. addresses may be nil.
-func newSource(s config.Source, hops *mcp.Hops, metrics prometheus.Registerer, addresses *vip.Table) (sources.Source, error) {
-	parts := config.Parts{Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"source": s.Name}, metrics), Hops: hops}
+func newSource(
+	source config.Source, hops *mcp.Hops, metrics prometheus.Registerer, addresses *vip.Table,
+) (sources.Source, error) {
+	parts := config.Parts{
+		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"source": source.Name}, metrics), Hops: hops,
+	}
 	if addresses != nil {
 		parts.VIPs = addresses
 	}
-	return s.New(parts)
+	return source.New(parts)
 }
 
 // upstreams returns the state of this program as a client of other servers, in the form of CSDS.

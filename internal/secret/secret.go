@@ -140,15 +140,15 @@ func (v *Veil) add(part string) {
 	if err != nil {
 		plain = part
 	}
-	for _, p := range []string{part, plain} {
-		words := strings.FieldsFunc(p, func(r rune) bool { return strings.ContainsRune(":/@?&=,#", r) })
+	for _, text := range []string{part, plain} {
+		words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(":/@?&=,#", r) })
 		// Messages have these words, and as a user name they are no secret.
-		if name, _, named := strings.Cut(p, ":"); named &&
+		if name, _, named := strings.Cut(text, ":"); named &&
 			slices.Contains([]string{"user", "username", "admin", "root"}, name) &&
 			!slices.Contains(words[1:], name) {
 			words = words[1:]
 		}
-		v.words = append(append(v.words, p), words...)
+		v.words = append(append(v.words, text), words...)
 	}
 }
 

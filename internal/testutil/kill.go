@@ -29,11 +29,11 @@ func KillTarget() (path string, ok bool) {
 
 // KillRounds is how often to kill: what the environment says, or else usual.
 func KillRounds(t *testing.T, usual int) int {
-	s := os.Getenv(rounds)
-	if s == "" {
+	text := os.Getenv(rounds)
+	if text == "" {
 		return usual
 	}
-	n, err := strconv.Atoi(s)
+	n, err := strconv.Atoi(text)
 	require.NoError(t, err)
 	return n
 }

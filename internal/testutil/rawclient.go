@@ -80,7 +80,7 @@ func (r *RawClient) OpenWith(headers [][2]string) (id uint32) {
 func (r *RawClient) OpenMethod(method string, headers [][2]string) (id uint32) {
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
-	for _, f := range append([][2]string{
+	for _, field := range append([][2]string{
 		{":method", "POST"},
 		{":scheme", "http"},
 		{":path", "/envoy.service.discovery.v3.AggregatedDiscoveryService/" + method},
@@ -88,7 +88,7 @@ func (r *RawClient) OpenMethod(method string, headers [][2]string) (id uint32) {
 		{"content-type", "application/grpc"},
 		{"te", "trailers"},
 	}, headers...) {
-		require.NoError(r.T, encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
+		require.NoError(r.T, encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}))
 	}
 	id = r.next
 	r.next += 2

@@ -211,14 +211,14 @@ func Printable(text, excepted string) string {
 		return text
 	}
 	var builder strings.Builder
-	for _, r := range text {
+	for _, character := range text {
 		switch {
-		case !obeyed(r):
-			builder.WriteRune(r)
-		case r > 0xff:
-			fmt.Fprintf(&builder, `\u%04x`, r)
+		case !obeyed(character):
+			builder.WriteRune(character)
+		case character > 0xff:
+			fmt.Fprintf(&builder, `\u%04x`, character)
 		default:
-			fmt.Fprintf(&builder, `\x%02x`, r)
+			fmt.Fprintf(&builder, `\x%02x`, character)
 		}
 	}
 	return builder.String()

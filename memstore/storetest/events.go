@@ -16,105 +16,106 @@ import (
 )
 
 func testEvents(each func(string, func(*testing.T, *subject))) {
-	each("HasStarted tells that Run was called", func(t *testing.T, s *subject) {
-		require.False(t, s.Store.HasStarted())
-		stop := s.run(t)
-		Eventually(t, s.Store.HasStarted, "HasStarted")
+	each("HasStarted tells that Run was called", func(t *testing.T, subject *subject) {
+		require.False(t, subject.Store.HasStarted())
+		stop := subject.run(t)
+		Eventually(t, subject.Store.HasStarted, "HasStarted")
 		stop() // returns only if Run does
-		require.True(t, s.Store.HasStarted())
+		require.True(t, subject.Store.HasStarted())
 	})
 
-	each("HasSynced waits for the handlers to be told of everything", func(t *testing.T, s *subject) {
+	each("HasSynced waits for the handlers to be told of everything", func(t *testing.T, subject *subject) {
 		release := make(chan struct{})
-		var told atomic.Int32
-		s.Store.RegisterEventHandler(resource.Gateway, func(_, _ *resource.Resource, event memstore.Event) {
+		var handled atomic.Int32
+		subject.Store.RegisterEventHandler(resource.Gateway, func(_, _ *resource.Resource, event memstore.Event) {
 			<-release
-			told.Add(1)
+			handled.Add(1)
 		})
-		s.put(t, New(resource.Gateway, "ns", "a", "1"), New(resource.Gateway, "ns", "b", "2"))
-		s.run(t)
+		subject.put(t, New(resource.Gateway, "ns", "a", "1"), New(resource.Gateway, "ns", "b", "2"))
+		subject.run(t)
 		defer close(release)
-		s.markSynced()
-		Eventually(t, s.Store.HasStarted, "HasStarted")
-		require.False(t, s.Store.HasSynced())
+		subject.markSynced()
+		Eventually(t, subject.Store.HasStarted, "HasStarted")
+		require.False(t, subject.Store.HasSynced())
 		release <- struct{}{}
-		require.False(t, s.Store.HasSynced(), "one event is still to be handled")
+		require.False(t, subject.Store.HasSynced(), "one event is still to be handled")
 		release <- struct{}{}
-		Eventually(t, s.Store.HasSynced, "HasSynced")
-		require.Equal(t, int32(2), told.Load())
+		Eventually(t, subject.Store.HasSynced, "HasSynced")
+		require.Equal(t, int32(2), handled.Load())
 	})
 
-	each("HasSynced needs complete content", func(t *testing.T, s *subject) {
-		if s.MarkSynced == nil {
+	each("HasSynced needs complete content", func(t *testing.T, subject *subject) {
+		if subject.MarkSynced == nil {
 			t.Skip("the store syncs by itself")
 		}
-		log := record(s, resource.Gateway)
-		s.run(t)
-		s.put(t, New(resource.Gateway, "ns", "a", "1"))
+		log := record(subject, resource.Gateway)
+		subject.run(t)
+		subject.put(t, New(resource.Gateway, "ns", "a", "1"))
 		log.waitFor(t, "add ns/a=1")
-		require.False(t, s.Store.HasSynced())
-		s.MarkSynced()
-		Eventually(t, s.Store.HasSynced, "HasSynced, though nothing else happens")
+		require.False(t, subject.Store.HasSynced())
+		subject.MarkSynced()
+		Eventually(t, subject.Store.HasSynced, "HasSynced, though nothing else happens")
 	})
 
-	each("Events tell what changed", func(t *testing.T, s *subject) {
-		eventLog := record(s, resource.Gateway)
-		s.put(t, New(resource.Gateway, "ns", "a", "1"))
-		s.markSynced()
-		s.run(t)
+	each("Events tell what changed", func(t *testing.T, subject *subject) {
+		eventLog := record(subject, resource.Gateway)
+		subject.put(t, New(resource.Gateway, "ns", "a", "1"))
+		subject.markSynced()
+		subject.run(t)
 		eventLog.waitFor(t, "add ns/a=1")
-		s.put(t, New(resource.Gateway, "ns", "a", "2"))
+		subject.put(t, New(resource.Gateway, "ns", "a", "2"))
 		eventLog.waitFor(t, "add ns/a=1", "update ns/a=1 to 2")
-		s.put(t, New(resource.Telemetry, "ns", "a", "3")) // nobody asked for this kind
-		s.remove(t, New(resource.Gateway, "ns", "a", "").Key())
+		subject.put(t, New(resource.Telemetry, "ns", "a", "3")) // nobody asked for this kind
+		subject.remove(t, New(resource.Gateway, "ns", "a", "").Key())
 		eventLog.waitFor(t, "add ns/a=1", "update ns/a=1 to 2", "delete ns/a=2")
 	})
 
-	each("What changes nothing is no event", func(t *testing.T, s *subject) {
-		eventLog := record(s, resource.Gateway)
-		s.run(t)
+	each("What changes nothing is no event", func(t *testing.T, subject *subject) {
+		eventLog := record(subject, resource.Gateway)
+		subject.run(t)
 		a := New(resource.Gateway, "ns", "a", "1")
-		s.put(t, a)
+		subject.put(t, a)
 		eventLog.waitFor(t, "add ns/a=1")
-		s.put(t, New(resource.Gateway, "ns", "a", "1"))
+		subject.put(t, New(resource.Gateway, "ns", "a", "1"))
 		moved := a.WithOrigin(resource.Origin{Source: "test", Place: "elsewhere:1"})
-		s.put(t, moved)
-		Eventually(t, func() bool { return s.Store.Get(a.Key()).Origin() == moved.Origin() }, "the new origin is stored")
-		s.put(t, New(resource.Gateway, "ns", "z", "2"))
+		subject.put(t, moved)
+		Eventually(t, func() bool { return subject.Store.Get(a.Key()).Origin() == moved.Origin() },
+			"the new origin is stored")
+		subject.put(t, New(resource.Gateway, "ns", "z", "2"))
 		eventLog.waitFor(t, "add ns/a=1", "add ns/z=2")
 	})
 
-	each("Handlers are called in order, one at a time", func(t *testing.T, s *subject) {
+	each("Handlers are called in order, one at a time", func(t *testing.T, subject *subject) {
 		var busy atomic.Bool
 		var mu sync.Mutex
 		var calls []string
 		for i := range 3 {
 			for _, kind := range []resource.Kind{resource.Gateway, resource.Sidecar} {
-				s.Store.RegisterEventHandler(kind, func(_, r *resource.Resource, _ memstore.Event) {
+				subject.Store.RegisterEventHandler(kind, func(_, object *resource.Resource, _ memstore.Event) {
 					if !busy.CompareAndSwap(false, true) {
 						t.Error("two handlers at once")
 					}
 					mu.Lock()
-					calls = append(calls, strconv.Itoa(i)+" "+Content(r))
+					calls = append(calls, strconv.Itoa(i)+" "+Content(object))
 					mu.Unlock()
 					busy.Store(false)
 				})
 			}
 		}
-		s.run(t)
-		s.put(t, New(resource.Gateway, "ns", "a", "1"))
-		s.put(t, New(resource.Sidecar, "ns", "a", "2"))
+		subject.run(t)
+		subject.put(t, New(resource.Gateway, "ns", "a", "1"))
+		subject.put(t, New(resource.Sidecar, "ns", "a", "2"))
 		Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(calls) == 6 }, "all were called")
 		require.Equal(t, []string{"0 1", "1 1", "2 1", "0 2", "1 2", "2 2"}, calls)
 	})
 
-	each("Reads in a handler are at least as new as the event", func(t *testing.T, s *subject) {
+	each("Reads in a handler are at least as new as the event", func(t *testing.T, subject *subject) {
 		latest := 0 // of the one key; written by the test before the store sees it
 		var mu sync.Mutex
 		var seen atomic.Int64
-		s.Store.RegisterEventHandler(key.Kind, func(_, r *resource.Resource, _ memstore.Event) {
+		subject.Store.RegisterEventHandler(key.Kind, func(_, r *resource.Resource, _ memstore.Event) {
 			event, _ := strconv.Atoi(Content(r))
-			read, _ := strconv.Atoi(Content(s.Store.Get(key)))
+			read, _ := strconv.Atoi(Content(subject.Store.Get(key)))
 			mu.Lock()
 			defer mu.Unlock()
 			if read < event || read > latest {
@@ -122,96 +123,96 @@ func testEvents(each func(string, func(*testing.T, *subject))) {
 			}
 			seen.Store(int64(event))
 		})
-		s.run(t)
+		subject.run(t)
 		for i := 1; i <= 50; i++ {
 			mu.Lock()
 			latest = i
 			mu.Unlock()
-			s.put(t, entry(strconv.Itoa(i)))
+			subject.put(t, entry(strconv.Itoa(i)))
 		}
 		Eventually(t, func() bool { return seen.Load() == 50 }, "the last event")
 	})
 
-	each("A slow handler sees the changes of a key as one", func(t *testing.T, s *subject) {
+	each("A slow handler sees the changes of a key as one", func(t *testing.T, subject *subject) {
 		entered, release := make(chan struct{}), make(chan struct{})
 		goOn := sync.OnceFunc(func() { close(release) })
 		defer goOn()
 		var once sync.Once
-		s.Store.RegisterEventHandler(resource.Gateway, func(_, _ *resource.Resource, _ memstore.Event) {
+		subject.Store.RegisterEventHandler(resource.Gateway, func(_, _ *resource.Resource, _ memstore.Event) {
 			once.Do(func() {
 				close(entered)
 				<-release
 			})
 		})
-		eventLog := record(s, resource.Gateway)
-		s.put(t, New(resource.Gateway, "ns", "a", "1"))
-		s.run(t)
+		eventLog := record(subject, resource.Gateway)
+		subject.put(t, New(resource.Gateway, "ns", "a", "1"))
+		subject.run(t)
 		<-entered
 		for i := range 200 {
-			s.put(t, New(resource.Gateway, "ns", "a", strconv.Itoa(i)))
-			s.put(t, New(resource.Gateway, "ns", "b", strconv.Itoa(i)))
-			s.put(t, New(resource.Gateway, "ns", "gone", strconv.Itoa(i)))
-			s.remove(t, New(resource.Gateway, "ns", "gone", "").Key())
+			subject.put(t, New(resource.Gateway, "ns", "a", strconv.Itoa(i)))
+			subject.put(t, New(resource.Gateway, "ns", "b", strconv.Itoa(i)))
+			subject.put(t, New(resource.Gateway, "ns", "gone", strconv.Itoa(i)))
+			subject.remove(t, New(resource.Gateway, "ns", "gone", "").Key())
 		}
 		goOn()
 		eventLog.waitForSet(t, "add ns/a=1", "update ns/a=1 to 199", "add ns/b=199")
 	})
 
-	each("Deleted and created again is an update", func(t *testing.T, s *subject) {
+	each("Deleted and created again is an update", func(t *testing.T, subject *subject) {
 		entered, release := make(chan struct{}), make(chan struct{})
 		goOn := sync.OnceFunc(func() { close(release) })
 		defer goOn()
-		s.Store.RegisterEventHandler(resource.Telemetry, func(_, _ *resource.Resource, _ memstore.Event) {
+		subject.Store.RegisterEventHandler(resource.Telemetry, func(_, _ *resource.Resource, _ memstore.Event) {
 			close(entered)
 			<-release
 		})
-		eventLog := record(s, resource.Gateway)
+		eventLog := record(subject, resource.Gateway)
 		a, b := New(resource.Gateway, "ns", "a", "1"), New(resource.Gateway, "ns", "b", "1")
 		b = b.WithCreated(time.Unix(1_700_000_000, 0)) // a store that dates objects would date the second b anew
-		s.put(t, a, b)
-		s.run(t)
+		subject.put(t, a, b)
+		subject.run(t)
 		eventLog.waitForSet(t, "add ns/a=1", "add ns/b=1")
-		s.put(t, New(resource.Telemetry, "ns", "stop", "")) // holds the worker
+		subject.put(t, New(resource.Telemetry, "ns", "stop", "")) // holds the worker
 		<-entered
-		s.remove(t, a.Key(), b.Key())
-		s.put(t, New(resource.Gateway, "ns", "a", "2"), b)
-		s.put(t, New(resource.Gateway, "ns", "last", "3"))
+		subject.remove(t, a.Key(), b.Key())
+		subject.put(t, New(resource.Gateway, "ns", "a", "2"), b)
+		subject.put(t, New(resource.Gateway, "ns", "last", "3"))
 		goOn()
 		eventLog.waitForSet(t, "add ns/a=1", "add ns/b=1", "update ns/a=1 to 2", "add ns/last=3")
 	})
 
-	each("A handler may call the store", func(t *testing.T, s *subject) {
+	each("A handler may call the store", func(t *testing.T, subject *subject) {
 		var listed atomic.Int32
-		s.Store.RegisterEventHandler(resource.Gateway, func(_, _ *resource.Resource, _ memstore.Event) {
-			if s.Apply != nil {
-				s.Apply([]*resource.Resource{New(resource.Telemetry, "ns", "from-handler", "1")}, nil)
+		subject.Store.RegisterEventHandler(resource.Gateway, func(_, _ *resource.Resource, _ memstore.Event) {
+			if subject.Apply != nil {
+				subject.Apply([]*resource.Resource{New(resource.Telemetry, "ns", "from-handler", "1")}, nil)
 			} else {
-				_, err := s.Store.Create(New(resource.Telemetry, "ns", "from-handler", "1"))
+				_, err := subject.Store.Create(New(resource.Telemetry, "ns", "from-handler", "1"))
 				if err != nil {
 					t.Error(err)
 				}
 			}
-			listed.Store(int32(len(s.Store.List(resource.Gateway, ""))))
+			listed.Store(int32(len(subject.Store.List(resource.Gateway, ""))))
 		})
-		log := record(s, resource.Telemetry)
-		s.run(t)
-		s.put(t, New(resource.Gateway, "ns", "a", "1"))
+		log := record(subject, resource.Telemetry)
+		subject.run(t)
+		subject.put(t, New(resource.Gateway, "ns", "a", "1"))
 		log.waitFor(t, "add ns/from-handler=1")
 		require.Equal(t, int32(1), listed.Load())
 	})
 
-	each("Reported errors reach the watch error handler", func(t *testing.T, s *subject) {
-		reporter, ok := s.Store.(interface{ ReportError(error) })
+	each("Reported errors reach the watch error handler", func(t *testing.T, subject *subject) {
+		reporter, ok := subject.Store.(interface{ ReportError(error) })
 		if !ok {
 			t.Skip("errors come from within")
 		}
 		down := errors.New("the registry is down")
-		got := make(chan error, 1)
-		s.Store.SetWatchErrorHandler(func(err error) { got <- err })
+		reported := make(chan error, 1)
+		subject.Store.SetWatchErrorHandler(func(err error) { reported <- err })
 		reporter.ReportError(errors.New("an older one"))
 		reporter.ReportError(down)
-		s.run(t)
-		require.Equal(t, down, <-got, "the last error counts")
+		subject.run(t)
+		require.Equal(t, down, <-reported, "the last error counts")
 	})
 }
 
@@ -221,26 +222,26 @@ type eventLog struct {
 	events []string // guarded by mu
 }
 
-func record(s *subject, kind resource.Kind) *eventLog {
+func record(subject *subject, kind resource.Kind) *eventLog {
 	log := new(eventLog)
-	s.Store.RegisterEventHandler(kind, func(old, new *resource.Resource, event memstore.Event) {
+	subject.Store.RegisterEventHandler(kind, func(old, updated *resource.Resource, event memstore.Event) {
 		log.mu.Lock()
 		defer log.mu.Unlock()
-		log.events = append(log.events, describe(old, new, event))
+		log.events = append(log.events, describe(old, updated, event))
 	})
 	return log
 }
 
-func describe(old, new *resource.Resource, event memstore.Event) string {
+func describe(old, updated *resource.Resource, event memstore.Event) string {
 	switch {
-	case event == memstore.Added && old == nil && new != nil:
-		return fmt.Sprintf("add %s=%s", new.Key().FullName(), Content(new))
-	case event == memstore.Updated && old != nil && new != nil:
-		return fmt.Sprintf("update %s=%s to %s", new.Key().FullName(), Content(old), Content(new))
-	case event == memstore.Deleted && old != nil && new == nil:
+	case event == memstore.Added && old == nil && updated != nil:
+		return fmt.Sprintf("add %s=%s", updated.Key().FullName(), Content(updated))
+	case event == memstore.Updated && old != nil && updated != nil:
+		return fmt.Sprintf("update %s=%s to %s", updated.Key().FullName(), Content(old), Content(updated))
+	case event == memstore.Deleted && old != nil && updated == nil:
 		return fmt.Sprintf("delete %s=%s", old.Key().FullName(), Content(old))
 	default:
-		return fmt.Sprintf("malformed event %d: %v, %v", event, old, new)
+		return fmt.Sprintf("malformed event %d: %v, %v", event, old, updated)
 	}
 }
 

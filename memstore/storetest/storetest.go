@@ -54,11 +54,11 @@ func New(kind resource.Kind, namespace, name, content string) *resource.Resource
 }
 
 // Content returns what New was given, and "" for nil.
-func Content(r *resource.Resource) string {
-	if r == nil {
+func Content(object *resource.Resource) string {
+	if object == nil {
 		return ""
 	}
-	return r.Labels()["content"]
+	return object.Labels()["content"]
 }
 
 // equal reports whether two resources have the same key and content, whenever they were created: a store may know
@@ -76,10 +76,10 @@ func (s *subject) put(t *testing.T, resources ...*resource.Resource) {
 	if s.Apply != nil {
 		s.Apply(resources, nil)
 	} else {
-		for _, r := range resources {
-			_, err := s.Store.Create(r)
+		for _, object := range resources {
+			_, err := s.Store.Create(object)
 			if err != nil {
-				_, err = s.Store.Update(r, "")
+				_, err = s.Store.Update(object, "")
 			}
 			require.NoError(t, err)
 		}

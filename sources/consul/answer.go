@@ -41,15 +41,16 @@ const (
 
 // meaningOf returns the meaning of a reading for a service with these instances; read is false before the first one.
 // Indexes are not compared: those of blocking and other queries count different things.
-func meaningOf(before instances, read bool, r reading) meaning {
-	m := meaning(judge.Judge(judge.Compared{
-		HasBaseline: read, Before: len(before.list) + r.lost, Now: len(r.instances.list),
-		Missing: len(r.instances.missing(before)) + r.lost, Same: before.sum == r.instances.sum && r.lost == 0,
-	}, r.Answer))
-	if len(r.instances.list) == 0 && (m == unchanged || m == changed) {
+func meaningOf(before instances, read bool, answer reading) meaning {
+	meaning := meaning(judge.Judge(judge.Compared{
+		HasBaseline: read, Before: len(before.list) + answer.lost, Now: len(answer.instances.list),
+		Missing: len(answer.instances.missing(before)) + answer.lost,
+		Same:    before.sum == answer.instances.sum && answer.lost == 0,
+	}, answer.Answer))
+	if len(answer.instances.list) == 0 && (meaning == unchanged || meaning == changed) {
 		return emptied
 	}
-	return m
+	return meaning
 }
 
 // instances are those of one service, in an order of their own. They are never modified.
@@ -167,15 +168,15 @@ func (l listing) compare(before listing, read, outage bool) judge.Compared {
 
 // meaningOfNames returns the meaning of a listing. If Consul lost its data (wiped), missing services prove no loss
 // until its agents registered them again.
-func meaningOfNames(compared judge.Compared, l listing) (m meaning, wiped bool) {
-	switch m = meaning(judge.Judge(compared, l.Answer)); m {
+func meaningOfNames(compared judge.Compared, listing listing) (result meaning, wiped bool) {
+	switch result = meaning(judge.Judge(compared, listing.Answer)); result {
 	case doubtful, foreign, denied:
-		return m, false
+		return result, false
 	case partial:
 		compared.Missing = 0 // they may be hidden
 	}
-	if wiped = judge.Reset(compared, l.Answer); wiped && m == unchanged {
-		m = changed
+	if wiped = judge.Reset(compared, listing.Answer); wiped && result == unchanged {
+		result = changed
 	}
-	return m, wiped
+	return result, wiped
 }

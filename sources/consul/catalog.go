@@ -58,35 +58,36 @@ const (
 
 // ask sends a query. action is the begin of its errors.
 func ask[T any](
-	ctx context.Context, c *client, d scope, q query, filter, action string,
+	ctx context.Context, client *client, scope scope, query query, filter, action string,
 	read func(*api.QueryOptions) (T, *api.QueryMeta, error),
 ) (items T, answer judge.Answer, err error) {
 	queryOptions := &api.QueryOptions{
-		Datacenter: d.datacenter, Namespace: d.namespace, Partition: d.partition, Peer: d.peer, Filter: filter,
-		RequireConsistent: q.level == confirmed || c.settings.RequireConsistent,
-		AllowStale:        q.level == usual && c.settings.stale(),
+		Datacenter: scope.datacenter, Namespace: scope.namespace, Partition: scope.partition, Peer: scope.peer,
+		Filter:            filter,
+		RequireConsistent: query.level == confirmed || client.settings.RequireConsistent,
+		AllowStale:        query.level == usual && client.settings.stale(),
 	}
 	limit := shortTimeout
-	if q.index > 0 {
-		queryOptions.WaitIndex, queryOptions.WaitTime, limit = q.index, c.settings.Wait, blockingGrace
+	if query.index > 0 {
+		queryOptions.WaitIndex, queryOptions.WaitTime, limit = query.index, client.settings.Wait, blockingGrace
 	}
-	items, answer, err = dial.Ask(ctx, limit, c.settings.MaxStale, queryOptions, read)
+	items, answer, err = dial.Ask(ctx, limit, client.settings.MaxStale, queryOptions, read)
 	if err != nil {
 		return items, answer, fmt.Errorf("%s: %w", action, err)
 	}
-	answer.Confirmed = q.level == confirmed
+	answer.Confirmed = query.level == confirmed
 	return items, answer, nil
 }
 
 const onlyServices = `ServiceKind == ""`
 
-func (c *client) services(ctx context.Context, d scope, q query) (listing, error) {
+func (c *client) services(ctx context.Context, scope scope, query query) (listing, error) {
 	// Sidecars and gateways are services of their own, one for each service of a mesh. They have no use here.
 	filter := onlyServices
 	if c.settings.Filter != "" {
 		filter = "(" + c.settings.Filter + ") and " + onlyServices
 	}
-	names, answer, err := ask(ctx, c, d, q, filter, "read the names of services", c.Catalog().Services)
+	names, answer, err := ask(ctx, c, scope, query, filter, "read the names of services", c.Catalog().Services)
 	if err != nil {
 		return listing{}, err
 	}
@@ -103,12 +104,12 @@ func (c *client) services(ctx context.Context, d scope, q query) (listing, error
 	return listing{Answer: answer, names: names, unselected: unselected}, nil
 }
 
-func (c *client) service(ctx context.Context, d scope, name string, q query) (reading, error) {
+func (c *client) service(ctx context.Context, scope scope, name string, query query) (reading, error) {
 	read := func(o *api.QueryOptions) ([]*api.ServiceEntry, *api.QueryMeta, error) {
 		entries, meta, err := c.Health().ServiceMultipleTags(name, c.selected.tags, false, o)
 		return entries, meta, cmp.Or(err, checkEntries(entries))
 	}
-	entries, answer, err := ask(ctx, c, d, q, c.settings.HealthFilter, "read service "+name, read)
+	entries, answer, err := ask(ctx, c, scope, query, c.settings.HealthFilter, "read service "+name, read)
 	if err != nil {
 		return reading{}, err
 	}
@@ -130,10 +131,10 @@ func checkEntries(entries []*api.ServiceEntry) error {
 	return nil
 }
 
-func (c *client) mayRead(ctx context.Context, d scope, anonymous bool, rights []dial.Right) (bool, error) {
+func (c *client) mayRead(ctx context.Context, scope scope, anonymous bool, rights []dial.Right) (bool, error) {
 	ctx, cancel := dial.Within(ctx, shortTimeout)
 	defer cancel()
-	allowed, err := c.MayRead(ctx, d.datacenter, d.namespace, d.partition, anonymous, rights)
+	allowed, err := c.MayRead(ctx, scope.datacenter, scope.namespace, scope.partition, anonymous, rights)
 	if err != nil && anonymous {
 		return false, fmt.Errorf("no token is sent; ask what Consul shows without one: %w", err)
 	}

@@ -61,7 +61,7 @@ func (n *changeNotes) signal() {
 const minSlotsForQueries = 8
 
 // watchChanges runs one of the change queries, from the first service without a slot on.
-func (r *run) watchChanges(ctx context.Context, p *catalogScope, name string) {
+func (r *run) watchChanges(ctx context.Context, scope *catalogScope, name string) {
 	select {
 	case <-r.gate.full:
 	case <-ctx.Done():
@@ -69,14 +69,14 @@ func (r *run) watchChanges(ctx context.Context, p *catalogScope, name string) {
 	pace, retry := pacer{last: paceChanges}, newBackOff(firstRetry, lastRetry)
 	var index uint64
 	for r.gate.wait(ctx) {
-		q := query{index: index, level: r.usualLevel(p)}
+		query := query{index: index, level: r.usualLevel(scope)}
 		r.metrics.changeReads.Add(1)
-		items, answerIndex, err := r.catalog.changeItems(ctx, p.scope, name, q)
+		items, answerIndex, err := r.catalog.changeItems(ctx, scope.scope, name, query)
 		if err != nil {
 			items = nil
 		}
 		r.mu.Lock()
-		p.applyChanges(name, items)
+		scope.applyChanges(name, items)
 		r.mu.Unlock()
 		if err != nil {
 			index = 0
@@ -84,7 +84,7 @@ func (r *run) watchChanges(ctx context.Context, p *catalogScope, name string) {
 			continue
 		}
 		retry.Reset()
-		index = dial.NextIndex(q.index, answerIndex)
+		index = dial.NextIndex(query.index, answerIndex)
 		_ = worker.Wait(ctx, nil, pace.next(time.Now()))
 	}
 }
@@ -114,10 +114,10 @@ func (p *catalogScope) applyChanges(name string, items changeItems) {
 		}
 	}
 	onNode := func(e *api.ServiceEntry) bool { return nodes[strings.ToLower(e.Node.Node)] }
-	for name, s := range p.services {
-		changed := services[strings.ToLower(name)] || len(nodes) > 0 && slices.ContainsFunc(s.instances.list, onNode)
-		if changed && !s.watched {
-			s.reread.Raise()
+	for name, service := range p.services {
+		changed := services[strings.ToLower(name)] || len(nodes) > 0 && slices.ContainsFunc(service.instances.list, onNode)
+		if changed && !service.watched {
+			service.reread.Raise()
 		}
 	}
 }
@@ -150,11 +150,11 @@ func (w *watcher) allQueriesRunning() bool {
 
 // changeItems implements catalog.
 func (c *client) changeItems(
-	ctx context.Context, d scope, name string, q query,
+	ctx context.Context, scope scope, name string, query query,
 ) (items changeItems, index uint64, err error) {
 	items = make(changeItems)
 	if name == nodesQuery {
-		nodes, answer, err := ask(ctx, c, d, q, "", "read the nodes", c.Catalog().Nodes)
+		nodes, answer, err := ask(ctx, c, scope, query, "", "read the nodes", c.Catalog().Nodes)
 		if err = cmp.Or(err, dial.Whole(nodes)); err != nil {
 			return nil, 0, err
 		}
@@ -165,7 +165,7 @@ func (c *client) changeItems(
 		return items, answer.Index, nil
 	}
 	read := func(o *api.QueryOptions) (api.HealthChecks, *api.QueryMeta, error) { return c.Health().State(name, o) }
-	checks, answer, err := ask(ctx, c, d, q, "", "read the checks", read)
+	checks, answer, err := ask(ctx, c, scope, query, "", "read the checks", read)
 	if err = cmp.Or(err, dial.Whole(checks)); err != nil {
 		return nil, 0, err
 	}

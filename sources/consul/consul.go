@@ -116,24 +116,24 @@ func NewReader(address string, settings Settings) (*Source, error) {
 	if err := settings.complete(); err != nil {
 		return nil, err
 	}
-	a, err := dial.Parse(Scheme, address)
+	parsed, err := dial.Parse(Scheme, address)
 	if err != nil {
 		return nil, err
 	}
-	if a.Path != "" {
+	if parsed.Path != "" {
 		return nil, fmt.Errorf("address: %q: want %s://host:port, and no path", address, Scheme)
 	}
-	c, err := dial.New(a, dial.Settings{TokenFile: settings.TokenFile, TLS: settings.TLS})
+	connection, err := dial.New(parsed, dial.Settings{TokenFile: settings.TokenFile, TLS: settings.TLS})
 	if err != nil {
 		return nil, err
 	}
-	settings.address = a.String()
-	if settings.MaxConcurrentWatches == 0 && !c.Secure {
+	settings.address = parsed.String()
+	if settings.MaxConcurrentWatches == 0 && !connection.Secure {
 		settings.MaxConcurrentWatches = defaultWatches // else any number
 	}
 	selected := selection{patterns(settings.Services), patterns(settings.Skip), settings.Tags, settings.Selects}
 	return &Source{
-		settings: settings, catalog: &client{Client: c, settings: settings, selected: selected}, client: c,
+		settings: settings, catalog: &client{Client: connection, settings: settings, selected: selected}, client: connection,
 		metrics: newMetrics(),
 	}, nil
 }
@@ -225,10 +225,10 @@ func (s Settings) scopes() (scopes []scope) {
 	for _, peer := range s.Peers {
 		datacenters = append(datacenters, scope{peer: peer})
 	}
-	for _, d := range datacenters {
-		for _, d.partition = range orDefault(s.Partitions) {
-			for _, d.namespace = range orDefault(s.Namespaces) {
-				scopes = append(scopes, d)
+	for _, scope := range datacenters {
+		for _, scope.partition = range orDefault(s.Partitions) {
+			for _, scope.namespace = range orDefault(s.Namespaces) {
+				scopes = append(scopes, scope)
 			}
 		}
 	}
@@ -276,7 +276,7 @@ type metrics struct {
 
 func newMetrics() *metrics {
 	counter := func(name, help string) sources.Counter { return sources.Counter{Name: name, Help: help} }
-	m := &metrics{
+	metrics := &metrics{
 		reads:         counter("reads_total", "Reads of the instances of a service, by all means."),
 		names:         counter("name_reads_total", "Reads of the names of services."),
 		changeReads:   counter("notice_reads_total", "Queries that tell which services without a watch have to be read."),
@@ -287,10 +287,11 @@ func newMetrics() *metrics {
 			"had told."),
 		watches: counter("watches", "Services that are watched by a query that waits."),
 	}
-	m.watches.Falls = true
-	m.CounterSet = sources.NewCounters("tributary_consul_",
-		&m.reads, &m.names, &m.changeReads, &m.confirmations, &m.denied, &m.limited, &m.healed, &m.watches)
-	return m
+	metrics.watches.Falls = true
+	metrics.CounterSet = sources.NewCounters("tributary_consul_",
+		&metrics.reads, &metrics.names, &metrics.changeReads, &metrics.confirmations, &metrics.denied, &metrics.limited,
+		&metrics.healed, &metrics.watches)
+	return metrics
 }
 
 // register registers the metrics until stop is called.

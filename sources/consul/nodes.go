@@ -99,16 +99,16 @@ func (p *catalogScope) forgetNodes() {
 
 // witnesses returns the services with nodes that can show a loss of data, in random order, those in
 // trouble last; none if no witness is needed. One service that goes in quiet times needs none.
-func (p *catalogScope) witnesses(l listing) (names []string) {
-	c := p.compare(l)
-	accepted := l.Confirmed && judge.Judge(c, l.Answer) == judge.Believe
-	needed := accepted && (c.Missing > 1 || c.Missing == 1 && c.Outage) && !judge.Reset(c, l.Answer)
+func (p *catalogScope) witnesses(listing listing) (names []string) {
+	c := p.compare(listing)
+	accepted := listing.Confirmed && judge.Judge(c, listing.Answer) == judge.Believe
+	needed := accepted && (c.Missing > 1 || c.Missing == 1 && c.Outage) && !judge.Reset(c, listing.Answer)
 	if !needed || len(p.nodes.accepted) == 0 {
 		return nil
 	}
 	var troubled []string // in an outage, all of them
 	for name := range p.listing.names {
-		_, listed := l.names[name]
+		_, listed := listing.names[name]
 		switch s := p.services[name]; {
 		case !listed || s != nil && s.quarantine != nil:
 		case s != nil && s.trouble != nil:

@@ -207,28 +207,30 @@ func (st *state) started() bool {
 // content returns the instances of a service in all scopes. It is not ready while a scope is unread that may have
 // contributed to the objects of an earlier run.
 func (st *state) content(name string, now time.Time) (content []mapping.Service, ready bool) {
-	for _, p := range st.scopes {
-		s := p.services[name]
-		if st.restored[name] && (!p.namesRead || s != nil && !s.wasRead) {
-			return nil, p.namesRead && s.quarantine != nil // a quarantined service keeps its objects
+	for _, scope := range st.scopes {
+		service := scope.services[name]
+		if st.restored[name] && (!scope.namesRead || service != nil && !service.wasRead) {
+			return nil, scope.namesRead && service.quarantine != nil // a quarantined service keeps its objects
 		}
-		if s == nil || !s.wasRead || !s.emptySince.IsZero() && now.Sub(s.emptySince) >= st.settings.Grace {
+		if service == nil || !service.wasRead || !service.emptySince.IsZero() &&
+			now.Sub(service.emptySince) >= st.settings.Grace {
 			continue
 		}
 		content = append(content, mapping.Service{
-			Name: name, Datacenter: p.datacenterOf(s), Namespace: p.namespace, Partition: p.partition, Peer: p.peer,
-			Entries: s.instances.list,
+			Name: name, Datacenter: scope.datacenterOf(service), Namespace: scope.namespace, Partition: scope.partition,
+			Peer:    scope.peer,
+			Entries: service.instances.list,
 		})
 	}
 	return content, true
 }
 
 // datacenterOf returns the datacenter of the instances where the scope names none.
-func (p *catalogScope) datacenterOf(s *service) string {
+func (p *catalogScope) datacenterOf(service *service) string {
 	if p.datacenter != "" {
 		return p.datacenter
 	}
-	for _, entry := range s.instances.list {
+	for _, entry := range service.instances.list {
 		if entry.Node.Datacenter != "" {
 			p.datacenterSeen = entry.Node.Datacenter
 			break
@@ -347,19 +349,19 @@ type sinkPublisher struct {
 }
 
 func newSinkPublisher(sink sources.Sink, mapper Mapper) *sinkPublisher {
-	p := &sinkPublisher{Sink: sink, mapper: mapper, before: make(map[string][]*resource.Resource)}
-	p.keeper, _ = sink.(sources.Keeper)
+	publisher := &sinkPublisher{Sink: sink, mapper: mapper, before: make(map[string][]*resource.Resource)}
+	publisher.keeper, _ = sink.(sources.Keeper)
 	recaller, _ := sink.(sources.Recaller)
 	if recaller == nil {
-		return p
+		return publisher
 	}
 	for _, group := range sink.Groups() {
-		p.before[group] = recaller.Published(group)
+		publisher.before[group] = recaller.Published(group)
 		if recaller.Exact(group) { // else other settings may have changed its ports
-			mapper.Restore(p.before[group])
+			mapper.Restore(publisher.before[group])
 		}
 	}
-	return p
+	return publisher
 }
 
 // Kept implements sources.Keeper.

@@ -27,20 +27,20 @@ func (set rights) add(resource string, names ...string) {
 
 // checkRights sets Filtered of an answer that lacks instances to whether the requester may not see them. With the
 // rights, it repeats the read, because the answer is older than the rights.
-func (r *run) checkRights(ctx context.Context, s *service, answer *reading) error {
-	r.countLost(s, answer)
-	needed := func() rights { return s.rightsToMissing(*answer) }
-	allowed, err := r.requestRights(ctx, s.scope, &answer.Answer, needed)
+func (r *run) checkRights(ctx context.Context, service *service, answer *reading) error {
+	r.countLost(service, answer)
+	needed := func() rights { return service.rightsToMissing(*answer) }
+	allowed, err := r.requestRights(ctx, service.scope, &answer.Answer, needed)
 	if !allowed || err != nil {
 		return err
 	}
-	second, err := r.readOnce(ctx, s.scope, s.name, confirmed)
+	second, err := r.readOnce(ctx, service.scope, service.name, confirmed)
 	if err != nil {
 		return err
 	}
 	// The rights do not cover instances that went between the two reads.
 	second.Filtered = second.Anonymous != answer.Anonymous || len(second.instances.missing(answer.instances)) > 0
-	r.countLost(s, &second)
+	r.countLost(service, &second)
 	*answer = second
 	return nil
 }
@@ -70,18 +70,18 @@ func (s *service) rightsToMissing(answer reading) rights {
 }
 
 // countLost counts the endpoints of an earlier run that neither the answer nor another scope has.
-func (r *run) countLost(s *service, answer *reading) {
+func (r *run) countLost(service *service, answer *reading) {
 	r.mu.Lock()
-	restored := s.restored
+	restored := service.restored
 	scopes := []mapping.Service{{Entries: answer.instances.list}}
-	for sibling := range r.servicesNamed(s.name) {
-		if sibling != s {
+	for sibling := range r.servicesNamed(service.name) {
+		if sibling != service {
 			scopes = append(scopes, mapping.Service{Entries: sibling.instances.list})
 		}
 	}
 	r.mu.Unlock()
 	if restored {
-		answer.lost = r.publisher.Lost(s.name, scopes)
+		answer.lost = r.publisher.Lost(service.name, scopes)
 	}
 }
 
@@ -89,7 +89,7 @@ func (r *run) countLost(s *service, answer *reading) {
 // It reports whether the requester has them all, and the answer has to be read again. No rights are needed if no data
 // is missing.
 func (r *run) requestRights(
-	ctx context.Context, p *catalogScope, answer *judge.Answer, needed func() rights,
+	ctx context.Context, scope *catalogScope, answer *judge.Answer, needed func() rights,
 ) (allowed bool, err error) {
 	if !answer.Confirmed || answer.Anonymous == answer.Filtered {
 		return false, nil
@@ -100,7 +100,7 @@ func (r *run) requestRights(
 	if len(list) == 0 {
 		return false, nil
 	}
-	allowed, err = r.catalog.mayRead(ctx, p.scope, answer.Anonymous, list)
+	allowed, err = r.catalog.mayRead(ctx, scope.scope, answer.Anonymous, list)
 	switch {
 	case err != nil && answer.Filtered:
 		return false, nil // an old Consul, or a proxy: the flag of the answer counts
@@ -114,32 +114,32 @@ func (r *run) requestRights(
 }
 
 // checkRightsToNames does the same for names.
-func (r *run) checkRightsToNames(ctx context.Context, p *catalogScope, l *listing) error {
-	needed := func() rights { return p.rightsToNames(*l) }
-	allowed, err := r.requestRights(ctx, p, &l.Answer, needed)
+func (r *run) checkRightsToNames(ctx context.Context, scope *catalogScope, listing *listing) error {
+	needed := func() rights { return scope.rightsToNames(*listing) }
+	allowed, err := r.requestRights(ctx, scope, &listing.Answer, needed)
 	if !allowed || err != nil {
 		return err
 	}
-	second, err := r.readNames(ctx, p, query{level: confirmed})
+	second, err := r.readNames(ctx, scope, query{level: confirmed})
 	if err != nil {
 		return err
 	}
-	second.Filtered = second.Anonymous != l.Anonymous
-	for name := range l.names {
+	second.Filtered = second.Anonymous != listing.Anonymous
+	for name := range listing.names {
 		if _, listed := second.names[name]; !listed {
 			second.Filtered = true // the rights do not cover it
 		}
 	}
-	*l = second
+	*listing = second
 	return nil
 }
 
 // rightsToNames returns the rights that show the services that the listing lacks: Consul lists a service if the
 // token may read it and one of its nodes.
-func (p *catalogScope) rightsToNames(l listing) rights {
+func (p *catalogScope) rightsToNames(listing listing) rights {
 	needed := rights{}
 	add := func(name string) {
-		if _, listed := l.names[name]; listed {
+		if _, listed := listing.names[name]; listed {
 			return
 		}
 		needed.add("service", name)
@@ -159,7 +159,7 @@ func (p *catalogScope) rightsToNames(l listing) rights {
 			add(name)
 		}
 	}
-	if len(l.names) == 0 && len(needed) == 0 || p.peer != "" && len(needed) > 0 {
+	if len(listing.names) == 0 && len(needed) == 0 || p.peer != "" && len(needed) > 0 {
 		return rights{{Resource: "service"}: true} // any service
 	}
 	return needed

@@ -47,7 +47,7 @@ func (s *Source) Read(ctx context.Context, publisher Publisher) error {
 }
 
 func newRun(settings Settings, publisher Publisher, c catalog, slots int, m *metrics) *run {
-	r := &run{
+	run := &run{
 		publisher: publisher, catalog: c, metrics: m, wakeup: registry.NewWakeup(),
 		state: state{
 			settings: settings, limits: limits{maxServices, maxInstances},
@@ -55,19 +55,19 @@ func newRun(settings Settings, publisher Publisher, c catalog, slots int, m *met
 		},
 	}
 	for _, scope := range settings.scopes() {
-		r.scopes = append(r.scopes, &catalogScope{
+		run.scopes = append(run.scopes, &catalogScope{
 			scope: scope, resetHold: settings.ResetHold, services: make(map[string]*service), nodes: newNodes(),
 			changes: newChangeNotes(),
 		})
 	}
 	if slots > 0 {
-		slots = max(1, slots-len(r.scopes)) // the names have theirs
+		slots = max(1, slots-len(run.scopes)) // the names have theirs
 	}
-	if r.hasQueries = slots > 0 && slots >= minSlotsForQueries*len(r.scopes); r.hasQueries {
-		slots -= len(changeQueries) * len(r.scopes)
+	if run.hasQueries = slots > 0 && slots >= minSlotsForQueries*len(run.scopes); run.hasQueries {
+		slots -= len(changeQueries) * len(run.scopes)
 	}
-	r.gate = newGate(settings, slots)
-	return r
+	run.gate = newGate(settings, slots)
+	return run
 }
 
 func (r *run) loop(ctx context.Context) error {
@@ -122,10 +122,10 @@ const (
 
 // watchServers watches the servers of a scope, and its cluster, so that a later change of the cluster is a loss of
 // data.
-func (r *run) watchServers(ctx context.Context, p *catalogScope) {
+func (r *run) watchServers(ctx context.Context, scope *catalogScope) {
 	var last *trouble
 	for wait := serverInterval; worker.Wait(ctx, nil, wait) == nil; {
-		failure, err := r.readServers(ctx, p)
+		failure, err := r.readServers(ctx, scope)
 		wait = serverInterval
 		if err != nil {
 			continue // the watcher of the names meets the same
@@ -134,19 +134,19 @@ func (r *run) watchServers(ctx context.Context, p *catalogScope) {
 			wait = serverConfirmInterval
 		} else {
 			r.mu.Lock()
-			p.serverTrouble = failure
+			scope.serverTrouble = failure
 			r.mu.Unlock()
 			r.wakeup.Notify()
 		}
 		last = failure
-		cluster, err := r.readCluster(ctx, p)
+		cluster, err := r.readCluster(ctx, scope)
 		if err != nil {
 			continue
 		}
 		r.mu.Lock()
-		if before := p.cluster; p.namesRead { // the first names are compared with the record
-			p.observeCluster(cluster, time.Now())
-			if before != p.cluster {
+		if before := scope.cluster; scope.namesRead { // the first names are compared with the record
+			scope.observeCluster(cluster, time.Now())
+			if before != scope.cluster {
 				r.recordChanged = true
 				r.wakeup.Notify()
 			}
@@ -156,17 +156,17 @@ func (r *run) watchServers(ctx context.Context, p *catalogScope) {
 }
 
 // readServers returns the trouble of the servers; nil if they are well.
-func (r *run) readServers(ctx context.Context, p *catalogScope) (*trouble, error) {
+func (r *run) readServers(ctx context.Context, scope *catalogScope) (*trouble, error) {
 	if !r.gate.wait(ctx) {
 		return nil, ctx.Err()
 	}
 	ctx, cancel := dial.Within(ctx, shortTimeout)
 	defer cancel()
-	pulse, err := r.catalog.pulse(ctx, p.scope)
+	pulse, err := r.catalog.pulse(ctx, scope.scope)
 	if err != nil {
 		return nil, err
 	}
-	r.metrics.vitals.Set(p.String(), pulse)
+	r.metrics.vitals.Set(scope.String(), pulse)
 	switch {
 	case !pulse.KnownLeader:
 		return &trouble{state: sources.Unreachable, message: fmt.Sprintf(
@@ -180,45 +180,45 @@ func (r *run) readServers(ctx context.Context, p *catalogScope) (*trouble, error
 }
 
 // usualLevel is the consistency of reads that prove no absence: the leader answers while servers lag behind.
-func (r *run) usualLevel(p *catalogScope) level {
+func (r *run) usualLevel(scope *catalogScope) level {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if p.serverTrouble != nil {
+	if scope.serverTrouble != nil {
 		return leaders
 	}
 	return usual
 }
 
-func (r *run) readCluster(ctx context.Context, p *catalogScope) (string, error) {
+func (r *run) readCluster(ctx context.Context, scope *catalogScope) (string, error) {
 	if !r.gate.wait(ctx) {
 		return "", ctx.Err()
 	}
 	ctx, cancel := dial.Within(ctx, shortTimeout)
 	defer cancel()
-	return r.catalog.cluster(ctx, p.scope)
+	return r.catalog.cluster(ctx, scope.scope)
 }
 
 // identifyCluster adds the cluster to an answer that lacks instances. The answer comes first: it is then at least as
 // old as the identity.
-func (r *run) identifyCluster(ctx context.Context, s *service, answer *reading) (err error) {
+func (r *run) identifyCluster(ctx context.Context, service *service, answer *reading) (err error) {
 	r.mu.Lock()
-	loses := s.loses(*answer, meaningOf(s.instances, s.wasRead, *answer))
+	loses := service.loses(*answer, meaningOf(service.instances, service.wasRead, *answer))
 	r.mu.Unlock()
 	if loses {
-		answer.Cluster, err = r.readCluster(ctx, s.scope)
+		answer.Cluster, err = r.readCluster(ctx, service.scope)
 	}
 	return err
 }
 
 // identifyClusterOfNames does the same for names, and for the first ones, which are compared with the record.
-func (r *run) identifyClusterOfNames(ctx context.Context, p *catalogScope, l *listing) (err error) {
+func (r *run) identifyClusterOfNames(ctx context.Context, scope *catalogScope, listing *listing) (err error) {
 	r.mu.Lock()
-	first, loses := !p.namesRead, l.Confirmed && p.compare(*l).Missing > 0
+	first, loses := !scope.namesRead, listing.Confirmed && scope.compare(*listing).Missing > 0
 	r.mu.Unlock()
 	if !first && !loses {
 		return nil
 	}
-	if l.Cluster, err = r.readCluster(ctx, p); ctx.Err() == nil && !loses {
+	if listing.Cluster, err = r.readCluster(ctx, scope); ctx.Err() == nil && !loses {
 		return nil // optional
 	}
 	return err
@@ -229,27 +229,27 @@ const witnesses = 3
 
 // readWitnesses reads some of the remaining services when others are missing: if all of their nodes were created again,
 // Consul lost its data, however high its index.
-func (r *run) readWitnesses(ctx context.Context, p *catalogScope, l *listing) error {
-	l.nodes = make(judge.CreateIndexes)
+func (r *run) readWitnesses(ctx context.Context, scope *catalogScope, listing *listing) error {
+	listing.nodes = make(judge.CreateIndexes)
 	r.mu.Lock()
-	names := p.witnesses(*l)
+	names := scope.witnesses(*listing)
 	r.mu.Unlock()
 	count := 0
 	var failure error
 	for _, name := range names[:min(len(names), 2*witnesses)] {
 		r.metrics.confirmations.Add(1)
-		answer, err := r.readOnce(ctx, p, name, confirmed)
-		f := dial.Classify(err)
-		if f.Kind == dial.Canceled {
+		answer, err := r.readOnce(ctx, scope, name, confirmed)
+		class := dial.Classify(err)
+		if class.Kind == dial.Canceled {
 			return err
 		}
-		if err != nil && !requestFault(f) {
+		if err != nil && !requestFault(class) {
 			failure = err
 		}
 		if err != nil || len(answer.instances.list) == 0 {
 			continue
 		}
-		maps.Copy(l.nodes, answer.instances.nodes())
+		maps.Copy(listing.nodes, answer.instances.nodes())
 		if count++; count == witnesses {
 			break
 		}

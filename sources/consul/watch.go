@@ -30,13 +30,13 @@ type watcher struct {
 	changeSeen      int       // change count at the last read from the leader; 0 after a read from another server
 }
 
-func (r *run) watch(ctx context.Context, s *service) {
-	w := watcher{run: r, service: s, pace: pacer{last: paceLast}, retry: newBackOff(firstRetry, lastRetry)}
+func (r *run) watch(ctx context.Context, service *service) {
+	watcher := watcher{run: r, service: service, pace: pacer{last: paceLast}, retry: newBackOff(firstRetry, lastRetry)}
 	// Without endpoints of the earlier run, an answer cannot show a loss.
-	w.confirm = s.restored && r.publisher.Lost(s.name, nil) == 0
-	defer w.leave()
+	watcher.confirm = service.restored && r.publisher.Lost(service.name, nil) == 0
+	defer watcher.leave()
 	for ctx.Err() == nil {
-		w.step(ctx)
+		watcher.step(ctx)
 	}
 }
 
@@ -51,10 +51,10 @@ func (w *watcher) step(ctx context.Context) {
 		w.fail(ctx, err)
 		return
 	}
-	m, doubted := w.apply(answer), w.doubted
+	meaning, doubted := w.apply(answer), w.doubted
 	w.answered = w.answered || query.index > 0
-	w.confirm, w.doubted, w.confirmedAbsent = true, m == doubtful, m == absent
-	switch m {
+	w.confirm, w.doubted, w.confirmedAbsent = true, meaning == doubtful, meaning == absent
+	switch meaning {
 	case doubtful:
 		w.metrics.confirmations.Add(1)
 		return
@@ -120,17 +120,17 @@ func (w *watcher) choose() (query, *rate.Limiter) {
 }
 
 // readOnce reads a service without blocking.
-func (r *run) readOnce(ctx context.Context, p *catalogScope, name string, consistency level) (reading, error) {
+func (r *run) readOnce(ctx context.Context, scope *catalogScope, name string, consistency level) (reading, error) {
 	finish, ok := r.gate.begin(ctx, r.gate.readLimiter)
 	if !ok {
 		return reading{}, context.Canceled
 	}
 	defer finish()
 	r.metrics.reads.Add(1)
-	return r.catalog.service(ctx, p.scope, name, query{level: consistency})
+	return r.catalog.service(ctx, scope.scope, name, query{level: consistency})
 }
 
-func (w *watcher) read(ctx context.Context, q query, limiter *rate.Limiter) (reading, error) {
+func (w *watcher) read(ctx context.Context, query query, limiter *rate.Limiter) (reading, error) {
 	if limiter == w.gate.pollLimiter {
 		if !w.waitForChange(ctx) {
 			return reading{}, context.Canceled
@@ -156,40 +156,41 @@ func (w *watcher) read(ctx context.Context, q query, limiter *rate.Limiter) (rea
 	defer finish()
 	w.metrics.reads.Add(1)
 	w.changeSeen = 0
-	if q.level >= leaders { // another server may lack the change, and no later signal would follow
+	if query.level >= leaders { // another server may lack the change, and no later signal would follow
 		w.mu.Lock()
 		w.changeSeen = w.service.scope.changes.count
 		w.mu.Unlock()
 	}
-	return w.catalog.service(ctx, w.service.scope.scope, w.service.name, q)
+	return w.catalog.service(ctx, w.service.scope.scope, w.service.name, query)
 }
 
 // apply applies an answer to the state.
 func (w *watcher) apply(answer reading) meaning {
-	s := w.service
-	p := s.scope
+	service := w.service
+	scope := service.scope
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	failure, settled, quarantine, restored, suspicion := s.trouble, s.settled, s.quarantine, s.restored, p.suspicion
-	m := s.applyAnswer(answer, time.Now())
-	settledRestored, readable := restored && !s.restored, quarantine != nil && s.quarantine == nil
-	if m == changed || m == emptied || m == partial || settledRestored || readable {
-		w.changedServices[s.name] = true
+	failure, settled, quarantine, restored, suspicion := service.trouble, service.settled, service.quarantine,
+		service.restored, scope.suspicion
+	meaning := service.applyAnswer(answer, time.Now())
+	settledRestored, readable := restored && !service.restored, quarantine != nil && service.quarantine == nil
+	if meaning == changed || meaning == emptied || meaning == partial || settledRestored || readable {
+		w.changedServices[service.name] = true
 	}
-	w.recordChanged = w.recordChanged || p.suspicion != suspicion
-	if m != doubtful && m != unvouched && s.resyncing {
-		s.resyncing = false
-		if m == changed || m == emptied {
+	w.recordChanged = w.recordChanged || scope.suspicion != suspicion
+	if meaning != doubtful && meaning != unvouched && service.resyncing {
+		service.resyncing = false
+		if meaning == changed || meaning == emptied {
 			w.metrics.healed.Add(1)
 		}
 	}
-	if (m == denied || m == partial) && failure == nil {
-		p.reread.Raise() // other services may be hidden, too
+	if (meaning == denied || meaning == partial) && failure == nil {
+		scope.reread.Raise() // other services may be hidden, too
 	}
-	if w.changedServices[s.name] || failure != s.trouble || settled != s.settled || w.recordChanged {
+	if w.changedServices[service.name] || failure != service.trouble || settled != service.settled || w.recordChanged {
 		w.wakeup.Notify()
 	}
-	return m
+	return meaning
 }
 
 // fail stores a failed read, and waits before the next one.
@@ -232,7 +233,7 @@ func (w *watcher) leave() {
 }
 
 // resync has the watchers read everything again from time to time, one after another.
-func (r *run) resync(ctx context.Context, p *catalogScope) {
+func (r *run) resync(ctx context.Context, scope *catalogScope) {
 	for {
 		// Tributaries that started together do not stay together.
 		spread := r.settings.Resync / 10
@@ -242,21 +243,21 @@ func (r *run) resync(ctx context.Context, p *catalogScope) {
 		}
 		r.mu.Lock()
 		var services []*service
-		if p.recovered == nil && p.namesRead {
-			p.reread.Raise()
-			for _, s := range p.services {
+		if scope.recovered == nil && scope.namesRead {
+			scope.reread.Raise()
+			for _, s := range scope.services {
 				services = append(services, s)
 			}
 		}
 		r.mu.Unlock()
-		for _, s := range services {
+		for _, service := range services {
 			if r.gate.slowLimiter.Wait(ctx) != nil {
 				return
 			}
 			r.mu.Lock()
-			if s.wasRead && s.trouble == nil && s.heldInstances == 0 && !s.delisted {
-				s.resyncing = true
-				s.reread.Raise()
+			if service.wasRead && service.trouble == nil && service.heldInstances == 0 && !service.delisted {
+				service.resyncing = true
+				service.reread.Raise()
 			}
 			r.mu.Unlock()
 		}
@@ -264,25 +265,25 @@ func (r *run) resync(ctx context.Context, p *catalogScope) {
 }
 
 // watchNames watches the names of the services of a scope.
-func (r *run) watchNames(ctx context.Context, p *catalogScope) {
+func (r *run) watchNames(ctx context.Context, scope *catalogScope) {
 	pace, retry := pacer{last: paceNames}, newBackOff(firstRetry, lastNamesRetry)
 	var index uint64
 	confirm := false // the next read is a confirmed one
 	for ctx.Err() == nil {
-		q := query{index: index, level: r.usualLevel(p)}
-		if p.reread.Take() || confirm {
-			q = query{level: confirmed}
+		next := query{index: index, level: r.usualLevel(scope)}
+		if scope.reread.Take() || confirm {
+			next = query{level: confirmed}
 		}
-		listing, err := r.readNames(ctx, p, q)
+		listing, err := r.readNames(ctx, scope, next)
 		if err == nil {
-			err = r.examineNames(ctx, p, &listing)
+			err = r.examineNames(ctx, scope, &listing)
 		}
 		meaning := foreign
 		if err == nil {
-			meaning = r.applyListing(ctx, p, listing)
+			meaning = r.applyListing(ctx, scope, listing)
 		} else if t := r.explain(err); t != nil {
 			r.mu.Lock()
-			p.fail(t, time.Now())
+			scope.fail(t, time.Now())
 			r.mu.Unlock()
 			r.wakeup.Notify()
 		} else {
@@ -292,98 +293,98 @@ func (r *run) watchNames(ctx context.Context, p *catalogScope) {
 		case doubtful:
 		case denied, foreign:
 			index = 0
-			p.reread.Pause(ctx, retry.NextBackOff())
+			scope.reread.Pause(ctx, retry.NextBackOff())
 		default:
 			confirm = false
 			retry.Reset()
-			index = dial.NextIndex(q.index, listing.Index)
-			p.reread.Pause(ctx, pace.next(time.Now()))
+			index = dial.NextIndex(next.index, listing.Index)
+			scope.reread.Pause(ctx, pace.next(time.Now()))
 		}
 	}
 }
 
-func (r *run) readNames(ctx context.Context, p *catalogScope, q query) (listing, error) {
+func (r *run) readNames(ctx context.Context, scope *catalogScope, query query) (listing, error) {
 	if !r.gate.wait(ctx) {
 		return listing{}, ctx.Err()
 	}
 	confirmedRead := 0
-	if q.level == confirmed { // requests for another one do not interrupt it: else it might never end
+	if query.level == confirmed { // requests for another one do not interrupt it: else it might never end
 		r.mu.Lock()
-		p.confirmedReadsStarted++
-		confirmedRead = p.confirmedReadsStarted
+		scope.confirmedReadsStarted++
+		confirmedRead = scope.confirmedReadsStarted
 		r.mu.Unlock()
 	} else {
 		var end func()
-		ctx, end = p.reread.Begin(ctx)
+		ctx, end = scope.reread.Begin(ctx)
 		defer end()
 	}
 	r.metrics.names.Add(1)
-	l, err := r.catalog.services(ctx, p.scope, q)
+	l, err := r.catalog.services(ctx, scope.scope, query)
 	l.confirmedRead = confirmedRead
 	return l, err
 }
 
 // examineNames completes a listing by the requests that it makes necessary.
-func (r *run) examineNames(ctx context.Context, p *catalogScope, l *listing) error {
-	err := r.checkServiceLimit(*l)
+func (r *run) examineNames(ctx context.Context, scope *catalogScope, names *listing) error {
+	err := r.checkServiceLimit(*names)
 	for _, examine := range []func(context.Context, *catalogScope, *listing) error{
 		r.checkRightsToNames, r.identifyClusterOfNames, r.readWitnesses,
 	} {
 		if err == nil {
-			err = examine(ctx, p, l)
+			err = examine(ctx, scope, names)
 		}
 	}
 	return err
 }
 
 // applyListing applies a listing to the state, and starts watchers of new services.
-func (r *run) applyListing(ctx context.Context, p *catalogScope, l listing) meaning {
+func (r *run) applyListing(ctx context.Context, scope *catalogScope, listing listing) meaning {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	read, index, unselected := p.namesRead, p.listing.Index, len(p.listing.unselected)
-	m, added, reread := p.applyNames(l, time.Now())
-	if m == doubtful {
+	read, index, unselected := scope.namesRead, scope.listing.Index, len(scope.listing.unselected)
+	meaning, added, reread := scope.applyNames(listing, time.Now())
+	if meaning == doubtful {
 		r.metrics.confirmations.Add(1)
-		return m
+		return meaning
 	}
-	if m == denied {
+	if meaning == denied {
 		r.metrics.denied.Add(1)
 	}
-	if p.listing.Index != index {
-		p.changes.signal() // a registration of some service
+	if scope.listing.Index != index {
+		scope.changes.signal() // a registration of some service
 	}
-	first := !read && p.namesRead
+	first := !read && scope.namesRead
 	if first {
-		added = append(added, r.adopt(p, time.Now())...)
+		added = append(added, r.adopt(scope, time.Now())...)
 	}
-	r.unselectedChanged = r.unselectedChanged || first || len(p.listing.unselected) != unselected
+	r.unselectedChanged = r.unselectedChanged || first || len(scope.listing.unselected) != unselected
 	for _, s := range reread {
 		s.reread.Raise()
 	}
 	for _, name := range added {
-		r.start(ctx, p, name)
+		r.start(ctx, scope, name)
 	}
-	if m == changed || m == partial || first { // the first names may be those of the record
+	if meaning == changed || meaning == partial || first { // the first names may be those of the record
 		r.namesChanged, r.recordChanged = true, true
 	}
-	for name, s := range p.services {
+	for name, s := range scope.services {
 		if s.delisted {
 			r.changedServices[name] = true
 		}
 	}
 	r.wakeup.Notify()
-	return m
+	return meaning
 }
 
 // adopt returns the services of an earlier run that the names lack, which are withdrawn after a read only.
-func (st *state) adopt(p *catalogScope, now time.Time) (names []string) {
+func (st *state) adopt(scope *catalogScope, now time.Time) (names []string) {
 	// With a record, the listing itself shows a loss.
-	if !p.fromRecord && len(p.listing.names) == 0 && len(st.restored) > 1 && !p.suspicion.Holds(now) {
-		p.suspicion = presence.Suspect(now, p.resetHold, fmt.Sprintf(
+	if !scope.fromRecord && len(scope.listing.names) == 0 && len(st.restored) > 1 && !scope.suspicion.Holds(now) {
+		scope.suspicion = presence.Suspect(now, scope.resetHold, fmt.Sprintf(
 			"Consul has no services, where an earlier run found %d: it seems to have lost its data", len(st.restored)))
 	}
 	for name := range st.restored {
-		if _, listed := p.listing.names[name]; !listed && p.services[name] == nil {
+		if _, listed := scope.listing.names[name]; !listed && scope.services[name] == nil {
 			names = append(names, name)
 		}
 	}
@@ -391,13 +392,15 @@ func (st *state) adopt(p *catalogScope, now time.Time) (names []string) {
 }
 
 // start starts the watcher of a service. The caller holds the mutex.
-func (r *run) start(ctx context.Context, p *catalogScope, name string) {
+func (r *run) start(ctx context.Context, scope *catalogScope, name string) {
 	ctx, cancel := context.WithCancel(ctx)
-	_, listed := p.listing.names[name]
-	s := &service{name: name, scope: p, stop: cancel, listed: listed, adopted: !listed, restored: r.restored[name]}
-	p.services[name] = s
+	_, listed := scope.listing.names[name]
+	service := &service{
+		name: name, scope: scope, stop: cancel, listed: listed, adopted: !listed, restored: r.restored[name],
+	}
+	scope.services[name] = service
 	r.workers.Go(func() {
 		defer cancel()
-		r.watch(ctx, s)
+		r.watch(ctx, service)
 	})
 }

@@ -55,11 +55,11 @@ type place struct {
 
 // newPlace makes the place of an address. Errors begin with the key or variable at fault.
 func newPlace(address string, settings Settings) (*place, error) {
-	a, err := dial.Parse(Scheme, address)
+	parsed, err := dial.Parse(Scheme, address)
 	if err != nil {
 		return nil, err
 	}
-	prefix := strings.Trim(a.Path, "/")
+	prefix := strings.Trim(parsed.Path, "/")
 	switch {
 	case prefix == "":
 		return nil, fmt.Errorf("address: %q: the prefix of the keys is missing; want %s://host:port/prefix", address, Scheme)
@@ -72,21 +72,21 @@ func newPlace(address string, settings Settings) (*place, error) {
 	); err != nil {
 		return nil, err
 	}
-	p := &place{
-		prefix: prefix + "/", shown: Scheme + " " + a.String(), wait: settings.Wait, resetHold: settings.ResetHold,
+	place := &place{
+		prefix: prefix + "/", shown: Scheme + " " + parsed.String(), wait: settings.Wait, resetHold: settings.ResetHold,
 		gap: 100 * time.Millisecond, pulseEvery: 5 * time.Second,
 	}
-	p.newBackOff = func() backoff.BackOff {
+	place.newBackOff = func() backoff.BackOff {
 		return backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond),
 			backoff.WithMaxInterval(30*time.Second), backoff.WithMaxElapsedTime(0))
 	}
-	if p.decode, err = settings.Options(); err != nil {
+	if place.decode, err = settings.Options(); err != nil {
 		return nil, err
 	}
-	if p.client, err = dial.New(a, settings.Settings); err != nil {
+	if place.client, err = dial.New(parsed, settings.Settings); err != nil {
 		return nil, err
 	}
-	return p, nil
+	return place, nil
 }
 
 // filtered says that the token only sees a part of the keys. The others were not deleted.
@@ -96,9 +96,11 @@ func (p *place) filtered(format string) error {
 
 // stateOf returns the state of a source or store after err, and its message.
 func (p *place) stateOf(err error) sources.Health {
-	h := sources.Health{State: dial.Classify(err).State(), Message: fmt.Sprintf("%s: read %s: %v", p.shown, p.prefix, err)}
-	if h.State == sources.Denied {
-		h.Message += fmt.Sprintf(`; it needs key_prefix "%s" { policy = "read" }`, p.prefix)
+	health := sources.Health{
+		State: dial.Classify(err).State(), Message: fmt.Sprintf("%s: read %s: %v", p.shown, p.prefix, err),
 	}
-	return h
+	if health.State == sources.Denied {
+		health.Message += fmt.Sprintf(`; it needs key_prefix "%s" { policy = "read" }`, p.prefix)
+	}
+	return health
 }

@@ -20,20 +20,20 @@ func (p *place) keyOf(key resource.Key) (string, error) {
 	return p.prefix + path.Join(schema.Plural, key.Namespace, key.Name), nil
 }
 
-// replace returns the value of a key with the object r instead of the one with that key, or appended. Without r, it
+// replace returns the value of a key with object instead of the one with that key, or appended. Without object, it
 // deletes the object, and returns nil if no document remains. All other documents keep every byte.
-func (p *place) replace(kvKey string, value []byte, key resource.Key, r *resource.Resource) ([]byte, error) {
+func (p *place) replace(kvKey string, value []byte, key resource.Key, object *resource.Resource) ([]byte, error) {
 	docs := resource.Decode(kvKey, value, p.decode)
 	var text []byte
 	var err error
 	switch {
-	case r == nil:
+	case object == nil:
 	case !strings.EqualFold(path.Ext(kvKey), ".json"):
-		text, err = resource.MarshalYAML(r)
+		text, err = resource.MarshalYAML(object)
 	case len(docs) > 1 || len(docs) == 1 && docs[0].Key != key:
-		return nil, fmt.Errorf("key %s is JSON and has other objects, too; write it anew", kvKey)
+		return nil, fmt.Errorf("key %s is JSON and has other objects, too; write it again as a whole", kvKey)
 	default:
-		text, err = resource.MarshalJSON(r)
+		text, err = resource.MarshalJSON(object)
 		return append(text, '\n'), err
 	}
 	if err != nil {
@@ -43,18 +43,18 @@ func (p *place) replace(kvKey string, value []byte, key resource.Key, r *resourc
 	switch {
 	case err != nil:
 		return nil, err
-	case len(docs) == 0, len(docs) == 1 && (index >= 0 || r == nil):
+	case len(docs) == 0, len(docs) == 1 && (index >= 0 || object == nil):
 		return text, nil
-	case index < 0 && r == nil:
+	case index < 0 && object == nil:
 		return value, nil
 	case index < 0:
 		parts = [][]byte{bytes.TrimSuffix(value, []byte("\n")), []byte("\n---\n"), text}
-	case r == nil:
+	case object == nil:
 		parts = slices.Delete(parts, index, index+1)
 	default:
 		parts[index] = append(markOf(parts[index]), text...)
 	}
-	return p.verified(kvKey, value, bytes.Join(parts, nil), key, r)
+	return p.verified(kvKey, value, bytes.Join(parts, nil), key, object)
 }
 
 // find splits a value into documents, and returns the index of the document with an object; -1 without one.
@@ -67,7 +67,7 @@ func (p *place) find(kvKey string, value []byte, key resource.Key) (parts [][]by
 				continue
 			}
 			if len(docs) > 1 {
-				return nil, 0, fmt.Errorf("key %s has it in a list with others; write that key anew, with a document for each "+
+				return nil, 0, fmt.Errorf("key %s has it in a list with others; write that key again, with a document for each "+
 					"object", kvKey)
 			}
 			if index < 0 { // the first one counts
@@ -78,38 +78,40 @@ func (p *place) find(kvKey string, value []byte, key resource.Key) (parts [][]by
 	return parts, index, nil
 }
 
-// verified returns the new value if it has r, or no object, instead of the first object with key, and all others
+// verified returns the new value if it has object, or no object, instead of the first object with key, and all others
 // unchanged: a value that was split at the wrong place is not written.
-func (p *place) verified(kvKey string, before, after []byte, key resource.Key, r *resource.Resource) ([]byte, error) {
-	_, others := p.look(kvKey, before, key)
-	got, rest := p.look(kvKey, after, key)
-	if r == nil && got != nil { // the next object with that key counts now
-		if i := slices.Index(others, got.Version()); i >= 0 {
-			others = slices.Delete(others, i, i+1)
-			r = got
+func (p *place) verified(
+	kvKey string, before, after []byte, key resource.Key, object *resource.Resource,
+) ([]byte, error) {
+	_, versions := p.look(kvKey, before, key)
+	decoded, rest := p.look(kvKey, after, key)
+	if object == nil && decoded != nil { // the next object with that key counts now
+		if i := slices.Index(versions, decoded.Version()); i >= 0 {
+			versions = slices.Delete(versions, i, i+1)
+			object = decoded
 		}
 	}
-	if !resource.Equal(r, got) || !slices.Equal(others, rest) {
-		return nil, fmt.Errorf("key %s cannot be changed in part; write it anew", kvKey)
+	if !resource.Equal(object, decoded) || !slices.Equal(versions, rest) {
+		return nil, fmt.Errorf("key %s cannot be changed in part; write it as a whole", kvKey)
 	}
 	return after, nil
 }
 
 // look returns the first object with key in a value, and the versions of all others; broken ones have none.
-func (p *place) look(kvKey string, value []byte, key resource.Key) (object *resource.Resource, others []string) {
+func (p *place) look(kvKey string, value []byte, key resource.Key) (object *resource.Resource, versions []string) {
 	for _, document := range resource.Decode(kvKey, value, p.decode) {
 		switch {
 		case document.Resource == nil:
-			others = append(others, "")
+			versions = append(versions, "")
 		case document.Key == key && object == nil:
 			object = document.Resource
 		case document.Key == key:
-			others = append(others, document.Resource.Version())
+			versions = append(versions, document.Resource.Version())
 		default:
-			others = append(others, document.Key.String()+" "+document.Resource.Version())
+			versions = append(versions, document.Key.String()+" "+document.Resource.Version())
 		}
 	}
-	return object, others
+	return object, versions
 }
 
 // documents splits YAML into documents, each with its marker.

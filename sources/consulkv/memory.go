@@ -54,14 +54,16 @@ func (m *memory) record() judge.Record {
 
 // compare compares a listing with the trusted state, and returns the missing keys in order. A held key is missing once
 // the suspicion is over.
-func (m *memory) compare(l listing, outage bool) (compared judge.Compared, missing []string) {
-	compared = judge.Compared{HasBaseline: m.hasState, Index: m.index, Now: len(l.pairs), Outage: outage || m.isFirstRead}
-	before, after := make(judge.CreateIndexes, len(m.keys)), make(judge.CreateIndexes, len(l.pairs))
-	for _, pair := range l.pairs {
+func (m *memory) compare(listing listing, outage bool) (compared judge.Compared, missing []string) {
+	compared = judge.Compared{
+		HasBaseline: m.hasState, Index: m.index, Now: len(listing.pairs), Outage: outage || m.isFirstRead,
+	}
+	before, after := make(judge.CreateIndexes, len(m.keys)), make(judge.CreateIndexes, len(listing.pairs))
+	for _, pair := range listing.pairs {
 		after[pair.Key] = pair.CreateIndex
 		compared.Older = compared.Older || pair.ModifyIndex < m.keys[pair.Key].Value.modified
 	}
-	holds := m.suspicion.Holds(l.read)
+	holds := m.suspicion.Holds(listing.read)
 	for key, mark := range m.keys {
 		if mark.Held && holds {
 			continue
@@ -78,25 +80,26 @@ func (m *memory) compare(l listing, outage bool) (compared judge.Compared, missi
 }
 
 // take makes a listing the trusted state, given the result of compare.
-func (m *memory) take(l listing, compared judge.Compared) {
-	now := l.read // the time of compare: no hold may end between the two
-	reset, back, empty := judge.Reset(compared, l.Answer), compared.HasBaseline && l.Index < m.index, len(l.pairs) == 0
+func (m *memory) take(listing listing, compared judge.Compared) {
+	now := listing.read // the time of compare: no hold may end between the two
+	reset, back, empty := judge.Reset(compared, listing.Answer), compared.HasBaseline && listing.Index < m.index,
+		len(listing.pairs) == 0
 	if reset { // each reset begins the hold again: all keys may come back
 		m.keys.Hold(slices.Collect(maps.Keys(m.keys))...)
-		m.suspicion = presence.Suspect(now, m.resetHold, judge.Why(compared, l.Answer, "keys"))
+		m.suspicion = presence.Suspect(now, m.resetHold, judge.Why(compared, listing.Answer, "keys"))
 	}
 	if !empty { // the keys are being written again
 		m.suspicion = m.suspicion.Back(now)
 	} else if reset && back { // they were not deleted: that would have moved the index forward
 		m.suspicion = m.suspicion.Leave(now)
 	}
-	listed := make(map[string]indexes, len(l.pairs))
-	for _, pair := range l.pairs {
+	listed := make(map[string]indexes, len(listing.pairs))
+	for _, pair := range listing.pairs {
 		listed[pair.Key] = indexes{pair.CreateIndex, pair.ModifyIndex}
 	}
 	m.suspicion = m.suspicion.Expire(now)
 	m.keys.Fold(listed, m.suspicion.Holds(now))
-	m.hasState, m.isFirstRead, m.index = true, false, l.Index
+	m.hasState, m.isFirstRead, m.index = true, false, listing.Index
 }
 
 // wait returns the wait of a query: not beyond the end of a suspicion.

@@ -43,15 +43,15 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		}
 		defer s.registerer.Unregister(s.vitals)
 	}
-	r := &run{
+	run := &run{
 		Source: s, sink: sink, sums: make(map[string]uint64), seed: maphash.MakeSeed(),
 		memory: newMemory(s.place.resetHold),
 	}
 	for _, group := range sink.Groups() {
-		r.sums[group] = 0
+		run.sums[group] = 0
 	}
-	r.recall()
-	return r.follow(ctx)
+	run.recall()
+	return run.follow(ctx)
 }
 
 // applyPulse notes whether Consul has a leader.
@@ -63,10 +63,10 @@ func (r *run) applyPulse(now dial.Pulse) {
 		r.missedPulses = 0
 	}
 	r.contact = now.LastContact
-	h, changed := r.health, former != (r.missedPulses > 1)
+	health, changed := r.health, former != (r.missedPulses > 1)
 	r.mu.Unlock()
-	if changed && h.State != sources.Starting {
-		r.report(h)
+	if changed && health.State != sources.Starting {
+		r.report(health)
 	}
 }
 
@@ -125,10 +125,10 @@ type run struct {
 }
 
 // publish publishes the changes in one commit.
-func (r *run) publish(l listing) {
+func (r *run) publish(listing listing) {
 	r.keep() // before the changes that it explains
 	var contents []sources.Content
-	for _, pair := range l.pairs {
+	for _, pair := range listing.pairs {
 		sum := maphash.Bytes(r.seed, pair.Value) | 1 // so that it is not zero
 		if r.sums[pair.Key] == sum {
 			continue
@@ -153,19 +153,19 @@ func (r *run) publish(l listing) {
 }
 
 // healthOf returns the health of a source after a listing.
-func (p *place) healthOf(m *memory) sources.Health {
-	held := len(m.keys.Held())
+func (p *place) healthOf(memory *memory) sources.Health {
+	held := len(memory.keys.Held())
 	if held == 0 {
 		return sources.Health{State: sources.Healthy}
 	}
 	deadline := "something is written there, and then for " + p.resetHold.String()
-	end := m.suspicion.Next()
+	end := memory.suspicion.Next()
 	if !end.IsZero() {
 		deadline = end.UTC().Format(time.TimeOnly) + " UTC"
 	}
 	return sources.Health{
 		State: sources.Degraded, Unconfirmed: held, End: end,
-		Message: fmt.Sprintf("%s: read %s: %s; %s until %s", p.shown, p.prefix, m.suspicion.Why,
+		Message: fmt.Sprintf("%s: read %s: %s; %s until %s", p.shown, p.prefix, memory.suspicion.Why,
 			words.Count(held, "key that is missing stays", "keys that are missing stay"), deadline),
 	}
 }

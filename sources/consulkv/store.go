@@ -80,13 +80,13 @@ func (s *Store) set(pair *api.KVPair) {
 	}
 	content := s.place.parse(pair.Key, pair.Value)
 	objects := make(map[resource.Key]*resource.Resource)
-	for _, r := range content.Resources {
-		if _, taken := objects[r.Key()]; taken {
+	for _, current := range content.Resources {
+		if _, taken := objects[current.Key()]; taken {
 			continue // the first one counts
 		}
-		objects[r.Key()] = r
-		s.holders[r.Key()] = append(s.holders[r.Key()], pair.Key)
-		slices.Sort(s.holders[r.Key()])
+		objects[current.Key()] = current
+		s.holders[current.Key()] = append(s.holders[current.Key()], pair.Key)
+		slices.Sort(s.holders[current.Key()])
 	}
 	s.entries[pair.Key] = entry{strconv.FormatUint(pair.ModifyIndex, 10), objects, content.Rejects}
 }
@@ -126,16 +126,16 @@ func (s *Store) Rejects() (rejects []sources.Reject) {
 // Version returns the version of an object, for Update and Delete; empty without one.
 func (s *Store) Version(key resource.Key) string { return s.entries[s.keyWith(key)].version }
 
-// Create adds r, and fails with ErrExists if its key is taken. It returns the version stored.
-func (s *Store) Create(r *resource.Resource) (string, error) {
-	return s.change("create", r.Key(), func(old *resource.Resource, _ string) (*resource.Resource, error) {
+// Create adds object, and fails with ErrExists if its key is taken. It returns the version stored.
+func (s *Store) Create(object *resource.Resource) (string, error) {
+	return s.change("create", object.Key(), func(old *resource.Resource, _ string) (*resource.Resource, error) {
 		if old != nil {
 			return nil, memstore.ErrExists
 		}
-		if r.Created().IsZero() {
-			return r.WithCreated(time.Now().UTC().Truncate(time.Second)), nil
+		if object.Created().IsZero() {
+			return object.WithCreated(time.Now().UTC().Truncate(time.Second)), nil
 		}
-		return r, nil
+		return object, nil
 	})
 }
 

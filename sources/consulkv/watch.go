@@ -72,35 +72,35 @@ func (r *run) read(ctx context.Context) error {
 // difference from the last trusted state.
 func (r *run) believed(
 	ctx context.Context, index uint64, outage bool,
-) (l listing, compared judge.Compared, err error) {
+) (listing listing, compared judge.Compared, err error) {
 	var missing, readable []string // missing keys, and those that are certainly not hidden, in order
 	queryOptions := &api.QueryOptions{WaitIndex: index, WaitTime: r.memory.wait(r.place.wait, time.Now())}
 	for checked, anonymous := false, false; ; {
-		if l, err = r.place.list(ctx, queryOptions); err != nil {
-			return l, compared, err
+		if listing, err = r.place.list(ctx, queryOptions); err != nil {
+			return listing, compared, err
 		}
-		compared, missing = r.memory.compare(l, outage)
-		verdict := judge.Judge(compared, l.Answer)
+		compared, missing = r.memory.compare(listing, outage)
+		verdict := judge.Judge(compared, listing.Answer)
 		hidden := func(key string) bool {
-			_, found := slices.BinarySearch(readable, key)
-			return !found
+			_, isReadable := slices.BinarySearch(readable, key)
+			return !isReadable
 		}
 		switch {
 		case verdict == judge.Foreign:
-			return l, compared, dial.ErrForeign
+			return listing, compared, dial.ErrForeign
 		case verdict == judge.Doubt:
 			// Before a removal, a plain query must have the same answer: it reveals a token that was deleted while the
 			// query waited, and a server that lags.
-		case compared.Missing == 0 && len(l.pairs) > 0,
-			checked && l.Anonymous == anonymous && !slices.ContainsFunc(missing, hidden):
-			return l, compared, nil
+		case compared.Missing == 0 && len(listing.pairs) > 0,
+			checked && listing.Anonymous == anonymous && !slices.ContainsFunc(missing, hidden):
+			return listing, compared, nil
 		default:
 			// Only a list after the check of the rights can be trusted. Keys that went meanwhile are checked, too, but do not
 			// cause a third list: keys that come and go all the time would delay all others for ever.
-			if err = r.place.mayRead(ctx, l.Anonymous, missing); err != nil || checked {
-				return l, compared, err
+			if err = r.place.mayRead(ctx, listing.Anonymous, missing); err != nil || checked {
+				return listing, compared, err
 			}
-			checked, anonymous, readable = true, l.Anonymous, missing
+			checked, anonymous, readable = true, listing.Anonymous, missing
 		}
 		queryOptions = confirmed
 	}

@@ -18,10 +18,10 @@ import (
 // writeTimeout limits a mutator. Mutators of a config store have no context.
 const writeTimeout = 15 * time.Second
 
-// change replaces the object of key by the result of f (nil deletes) for the object (nil without one) and its version.
-// After another write, it starts over with the newer object. An error begins with the operation.
+// change replaces the object of key by the result of edit (nil deletes) for the object (nil without one) and its
+// version. After another write, it starts over with the newer object. An error begins with the operation.
 func (s *Store) change(
-	operation string, key resource.Key, f func(old *resource.Resource, version string) (*resource.Resource, error),
+	operation string, key resource.Key, edit func(old *resource.Resource, version string) (*resource.Resource, error),
 ) (
 	version string, err error,
 ) {
@@ -46,19 +46,19 @@ func (s *Store) change(
 		if old != nil {
 			version = s.entries[pair.Key].version
 		}
-		r, err := f(old, version)
+		object, err := edit(old, version)
 		if err != nil {
 			return "", err
 		}
-		if r != nil && old != nil {
+		if object != nil && old != nil {
 			if !old.Created().IsZero() {
-				r = r.WithCreated(old.Created())
+				object = object.WithCreated(old.Created())
 			}
-			if resource.Equal(old, r) {
+			if resource.Equal(old, object) {
 				return version, nil
 			}
 		}
-		if err = s.write(ctx, pair, key, r); !errors.Is(err, errStale) {
+		if err = s.write(ctx, pair, key, object); !errors.Is(err, errStale) {
 			return s.entries[pair.Key].version, err
 		}
 	}
@@ -132,7 +132,7 @@ func (s *Store) commit(ctx context.Context, kvTxnOp *api.KVTxnOp) (index uint64,
 		err = errors.Join(err, errors.New(txnError.What))
 	}
 	if err == nil {
-		err = errors.New("the answer does not say what was done")
+		err = errors.New("the answer does not name the result of the write")
 	}
 	return 0, err
 }

@@ -32,35 +32,36 @@ type derivation struct {
 // derive returns the resources of all objects, ordered by key, with warnings and unserved parts. The origin of a
 // resource names its objects.
 func (s *Set) derive() sources.Content {
-	d := &derivation{
+	derivation := &derivation{
 		Set: s, namespaces: make(map[string]bool), grants: make(map[grant]bool),
 		listeners: make(map[resource.Key][]*listener),
 		accepted:  make(map[resource.Key][]*listener),
 		byHost:    make(map[string][]contribution), resources: make(map[resource.Key]*resource.Resource),
 		products: make(map[string]int64),
 	}
-	for key, o := range s.placed {
+	for key, placed := range s.placed {
 		if key.Namespace != "" || key.Kind == "Namespace" {
-			d.namespaces[cmp.Or(key.Namespace, key.Name)] = true
+			derivation.namespaces[cmp.Or(key.Namespace, key.Name)] = true
 		}
-		for _, f := range o.unknown {
-			node{derivation: d, object: o.object, field: f}.report("unknown field, or one that is not supported: it is not read")
+		for _, f := range placed.unknown {
+			unknown := node{derivation: derivation, object: placed.object, field: f}
+			unknown.report("unknown field, or one that is not supported: it is not read")
 		}
 	}
-	d.readGrants()
-	d.gateways()
-	d.routes()
-	d.ingresses()
-	d.virtualServices()
-	d.policies()
-	slices.Sort(d.problems)
-	resources := slices.SortedFunc(maps.Values(d.resources),
+	derivation.readGrants()
+	derivation.gateways()
+	derivation.routes()
+	derivation.ingresses()
+	derivation.virtualServices()
+	derivation.policies()
+	slices.Sort(derivation.problems)
+	resources := slices.SortedFunc(maps.Values(derivation.resources),
 		func(a, b *resource.Resource) int { return a.Key().Compare(b.Key()) })
 	// A part that is converted for several parents has its warnings once.
-	slices.SortFunc(d.unserved, func(a, b sources.Unserved) int {
+	slices.SortFunc(derivation.unserved, func(a, b sources.Unserved) int {
 		return cmp.Or(a.Object.Compare(b.Object), cmp.Compare(a.Message, b.Message))
 	})
-	warnings, unserved := slices.Compact(d.problems), slices.Compact(d.unserved)
+	warnings, unserved := slices.Compact(derivation.problems), slices.Compact(derivation.unserved)
 	return sources.Content{Group: Group, Resources: resources, Warnings: warnings, Unserved: unserved}
 }
 
@@ -79,13 +80,13 @@ const (
 // three.
 func (d *derivation) add(key resource.Key, annotations map[string]string, spec proto.Message, objects ...*object) {
 	var places []string
-	for i, o := range objects {
+	for i, object := range objects {
 		if len(places) == 3 {
 			places = append(places, fmt.Sprintf("%d more", len(objects)-i))
 			break
 		}
-		if !slices.Contains(places, o.origin.Place) {
-			places = append(places, o.origin.Place)
+		if !slices.Contains(places, object.origin.Place) {
+			places = append(places, object.origin.Place)
 		}
 	}
 	origin := resource.Origin{Source: objects[0].origin.Source, Place: strings.Join(places, ", ")}
@@ -94,7 +95,7 @@ func (d *derivation) add(key resource.Key, annotations map[string]string, spec p
 		annotations = make(map[string]string)
 	}
 	annotations[resource.DerivedFrom] = parentsText(objects)
-	r, err := resource.New(resource.Meta{
+	current, err := resource.New(resource.Meta{
 		Key: key, Annotations: annotations, Created: objects[0].CreationTimestamp,
 		Origin: origin,
 	}, spec)
@@ -105,7 +106,7 @@ func (d *derivation) add(key resource.Key, annotations map[string]string, spec p
 		d.spec(objects[0]).report("%v", err)
 		return
 	}
-	d.resources[key] = r
+	d.resources[key] = current
 }
 
 // maxParents limits the annotation, since a host may have thousands of routes.
@@ -134,17 +135,18 @@ func parentsText(parents []*object) string {
 	return strings.Join(slices.Compact(names), ", ")
 }
 
-// all returns the objects of some kinds in the order of their precedence: by age, namespace and name.
-func (d *derivation) all(kinds ...resource.Kind) (objects []*object) {
+// objectsOf returns the objects of some kinds in the order of their precedence: by age, namespace and name.
+func (d *derivation) objectsOf(kinds ...resource.Kind) (objects []*object) {
 	for key, o := range d.placed {
 		if slices.Contains(kinds, key.Kind) {
 			objects = append(objects, o.object)
 		}
 	}
-	slices.SortFunc(objects, func(a, b *object) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp), cmp.Compare(a.Namespace, b.Namespace),
-			cmp.Compare(a.Name, b.Name),
-			cmp.Compare(a.Kind, b.Kind))
+	slices.SortFunc(objects, func(first, second *object) int {
+		return cmp.Or(first.CreationTimestamp.Compare(second.CreationTimestamp),
+			cmp.Compare(first.Namespace, second.Namespace),
+			cmp.Compare(first.Name, second.Name),
+			cmp.Compare(first.Kind, second.Kind))
 	})
 	return objects
 }
@@ -214,8 +216,8 @@ func (n node) port() uint32 { return uint32(n.number("port", 0)) }
 
 // refer returns the object that n refers to, of the first of kinds by default, and an error text. The object has no
 // kind if its kind is not one of kinds.
-func (n node) refer(kinds ...resource.Kind) (ref resource.Key, wrong string) {
-	ref = resource.Key{
+func (n node) refer(kinds ...resource.Kind) (reference resource.Key, wrong string) {
+	reference = resource.Key{
 		Kind: cmp.Or(resource.Kind(n.text("kind")), kinds[0]), Namespace: cmp.Or(n.text("namespace"), n.Namespace),
 		Name: n.text("name"),
 	}
@@ -224,12 +226,13 @@ func (n node) refer(kinds ...resource.Kind) (ref resource.Key, wrong string) {
 		group = groupOf(kinds[0])
 	}
 	switch {
-	case !slices.Contains(kinds, ref.Kind) || group != groupOf(ref.Kind):
-		return resource.Key{}, fmt.Sprintf("kind %s of %q is not supported here", ref.Kind, group)
-	case kindNamed(ref.Kind).Kind != "" && n.placed[ref].object == nil && (ref.Kind != "Service" || n.opts.AllServices):
-		wrong = ref.String() + " is not known"
+	case !slices.Contains(kinds, reference.Kind) || group != groupOf(reference.Kind):
+		return resource.Key{}, fmt.Sprintf("kind %s of %q is not supported here", reference.Kind, group)
+	case kindNamed(reference.Kind).Kind != "" && n.placed[reference].object == nil &&
+		(reference.Kind != "Service" || n.opts.AllServices):
+		wrong = reference.String() + " is not known"
 	}
-	return ref, wrong
+	return reference, wrong
 }
 
 // groupOf returns the group of a kind.

@@ -25,7 +25,7 @@ const nameLabel = "istio.io/gateway-name"
 
 // gateways converts each listener to a Gateway, and keeps the listeners for the routes.
 func (d *derivation) gateways() {
-	for _, object := range append(d.all("Gateway"), d.all("ListenerSet", "XListenerSet")...) {
+	for _, object := range append(d.objectsOf("Gateway"), d.objectsOf("ListenerSet", "XListenerSet")...) {
 		node, gateway, wrong := d.spec(object), d.spec(object), ""
 		if object.Kind != "Gateway" {
 			gateway, wrong = node.parentGateway()
@@ -45,11 +45,11 @@ func (d *derivation) gateways() {
 
 // parentGateway returns the Gateway that takes a ListenerSet, or an error text.
 func (n node) parentGateway() (gateway node, wrong string) {
-	ref, wrong := n.get("parentRef").refer("Gateway")
+	reference, wrong := n.get("parentRef").refer("Gateway")
 	if wrong == "" {
-		gateway = n.spec(n.placed[ref].object)
-		if !in(gateway.get("allowedListeners").get("namespaces").matching("None"), n.Namespace) {
-			wrong = fmt.Sprintf("spec.allowedListeners of %s does not allow it", ref)
+		gateway = n.spec(n.placed[reference].object)
+		if !allows(gateway.get("allowedListeners").get("namespaces").matching("None"), n.Namespace) {
+			wrong = fmt.Sprintf("spec.allowedListeners of %s does not allow it", reference)
 		}
 	}
 	return gateway, wrong
@@ -77,7 +77,7 @@ type target struct {
 // target returns the target of the listeners of a Gateway or of its ListenerSet. Without one, it reports that and
 // returns nil.
 func (n node) target() *target {
-	t := &target{n, map[string]string{gatewaySemantics: semantics}, map[string]string{nameLabel: n.Name}}
+	target := &target{n, map[string]string{gatewaySemantics: semantics}, map[string]string{nameLabel: n.Name}}
 	deployment := n.Name + "-" + n.text("gatewayClassName") // deployed by an istiod in the cluster
 	addresses := n.list("addresses")
 	isDeployed := len(addresses) == 0 || len(addresses) == 1 &&
@@ -94,7 +94,7 @@ func (n node) target() *target {
 	}
 	switch {
 	case isDeployed && !n.opts.AllServices:
-		return t
+		return target
 	case isDeployed:
 		hosts = []string{n.serviceHost(n.Namespace, cmp.Or(n.Annotations[annotation.GatewayNameOverride.Name], deployment))}
 	case len(hosts) == 0:
@@ -105,17 +105,17 @@ func (n node) target() *target {
 	if s := n.find("Service", n.Namespace, service); s != nil {
 		selector, _ := n.spec(s).raw("selector").(map[string]any)
 		if len(selector) > 0 {
-			clear(t.selector)
+			clear(target.selector)
 		}
 		for label, value := range selector {
-			t.selector[label], _ = value.(string)
+			target.selector[label], _ = value.(string)
 		}
 	}
-	t.annotations[gatewayService], t.annotations[serviceAccount] = strings.Join(hosts, ","), ""
+	target.annotations[gatewayService], target.annotations[serviceAccount] = strings.Join(hosts, ","), ""
 	if isDeployed { // istiod requires the account of its deployment
-		t.annotations[serviceAccount] = cmp.Or(n.Annotations[annotation.GatewayServiceAccount.Name], deployment)
+		target.annotations[serviceAccount] = cmp.Or(n.Annotations[annotation.GatewayServiceAccount.Name], deployment)
 	}
-	return t
+	return target
 }
 
 // listener has the properties of a listener that its routes need.
@@ -143,70 +143,74 @@ func (l *listener) conflicts(earlier *listener) bool {
 }
 
 // bind converts a listener of a Gateway or ListenerSet to a Gateway, and keeps it for routes.
-func (n node) bind(t *target) {
-	l := &listener{name: n.text("name"), protocol: n.text("protocol"), hostname: n.text("hostname"), port: n.port()}
+func (n node) bind(target *target) {
+	listener := &listener{name: n.text("name"), protocol: n.text("protocol"), hostname: n.text("hostname"), port: n.port()}
 	allowed := n.get("allowedRoutes")
-	kinds, taken := allowed.list("kinds"), routesOf[l.protocol]
-	if ofMode := routesOf[l.protocol+" "+n.get("tls").text("mode")]; ofMode != nil {
+	kinds, taken := allowed.list("kinds"), routesOf[listener.protocol]
+	if ofMode := routesOf[listener.protocol+" "+n.get("tls").text("mode")]; ofMode != nil {
 		taken = ofMode
 	} else {
-		l.terminates = l.protocol == "TLS"
+		listener.terminates = listener.protocol == "TLS"
 	}
-	l.kinds = slices.DeleteFunc(slices.Clone(taken), func(kind resource.Kind) bool {
+	listener.kinds = slices.DeleteFunc(slices.Clone(taken), func(kind resource.Kind) bool {
 		isKind := func(k node) bool { ref, _ := k.refer(routeKinds...); return ref.Kind == kind }
 		return len(kinds) > 0 && !slices.ContainsFunc(kinds, isKind)
 	})
-	if l.namespaces = allowed.get("namespaces").matching("Same"); len(l.namespaces) == 0 {
+	if listener.namespaces = allowed.get("namespaces").matching("Same"); len(listener.namespaces) == 0 {
 		allowed.report("no namespace matches: this listener has no routes")
-		l.namespaces = []string{"~"}
+		listener.namespaces = []string{"~"}
 	}
 	// istiod puts the Gateway into its own namespace, with an internal annotation for that of its workloads.
 	origin := n.Name
-	if t.gateway.Namespace != n.Namespace {
+	if target.gateway.Namespace != n.Namespace {
 		origin = n.Namespace + "." + n.Name
 	}
 	key := resource.Key{
-		Kind: resource.Gateway, Namespace: t.gateway.Namespace, Name: derivedName(origin, "-"+generated+"-"+l.name),
+		Kind: resource.Gateway, Namespace: target.gateway.Namespace,
+		Name: derivedName(origin, "-"+generated+"-"+listener.name),
 	}
-	l.gateway = key.FullName()
-	tls, wrong := n.get("tls").serverTLS(l.port)
-	if l.protocol == "HTTPS" && tls != nil {
-		wrong = cmp.Or(wrong, t.gateway.get("tls").get("frontend").verifyClients(l.port, tls))
+	listener.gateway = key.FullName()
+	settings, wrong := n.get("tls").serverTLS(listener.port)
+	if listener.protocol == "HTTPS" && settings != nil {
+		wrong = cmp.Or(wrong, target.gateway.get("tls").get("frontend").verifyClients(listener.port, settings))
 	}
-	gateway := t.gateway.Key
-	conflict := slices.IndexFunc(n.accepted[gateway], l.conflicts)
+	gateway := target.gateway.Key
+	conflict := slices.IndexFunc(n.accepted[gateway], listener.conflicts)
 	if conflict < 0 {
-		n.accepted[gateway] = append(n.accepted[gateway], l)
+		n.accepted[gateway] = append(n.accepted[gateway], listener)
 	}
 	switch {
 	case conflict >= 0:
 		wrong = fmt.Sprintf("it conflicts with the listener of Gateway %s, which has the same port",
 			n.accepted[gateway][conflict].gateway)
 	case n.resources[key] != nil:
-		wrong = fmt.Sprintf("another listener's Gateway has the name %s already", l.gateway)
+		wrong = fmt.Sprintf("another listener's Gateway has the name %s already", listener.gateway)
 	case slices.Contains(n.unknown, n.field+".filters"):
 		wrong = "its filters are not supported, and may be a check of requests"
-	case l.port == 0 || routesOf[l.protocol] == nil:
-		wrong = fmt.Sprintf("it has no port, or protocol %q is none of HTTP, HTTPS, TLS and TCP", l.protocol)
+	case listener.port == 0 || routesOf[listener.protocol] == nil:
+		wrong = fmt.Sprintf("it has no port, or protocol %q is none of HTTP, HTTPS, TLS and TCP", listener.protocol)
 	}
-	n.listeners[n.Key] = append(n.listeners[n.Key], l) // in any case: no other listener gets its hostname
+	n.listeners[n.Key] = append(n.listeners[n.Key], listener) // in any case: no other listener gets its hostname
 	if wrong != "" {
 		n.reportUnserved("%s: this listener is not served", wrong)
-		l.kinds = nil
+		listener.kinds = nil
 		return
 	}
-	server := &networking.Server{Port: &networking.Port{Name: "default", Number: l.port, Protocol: l.protocol}, Tls: tls}
-	for _, namespace := range l.namespaces {
-		server.Hosts = append(server.Hosts, namespace+"/"+cmp.Or(l.hostname, "*"))
+	server := &networking.Server{
+		Port: &networking.Port{Name: "default", Number: listener.port, Protocol: listener.protocol}, Tls: settings,
 	}
-	parents := slices.Compact([]*object{n.object, t.gateway.object}) // a ListenerSet and its Gateway, or the Gateway
-	n.add(key, t.annotations, &networking.Gateway{Selector: t.selector, Servers: []*networking.Server{server}}, parents...)
+	for _, namespace := range listener.namespaces {
+		server.Hosts = append(server.Hosts, namespace+"/"+cmp.Or(listener.hostname, "*"))
+	}
+	parents := slices.Compact([]*object{n.object, target.gateway.object}) // a ListenerSet and its Gateway, or the Gateway
+	n.add(key, target.annotations, &networking.Gateway{Selector: target.selector, Servers: []*networking.Server{server}},
+		parents...)
 }
 
 // serverTLS returns the TLS settings of a listener, or an error text. It does not read the named Secrets.
-func (n node) serverTLS(port uint32) (out *networking.ServerTLSSettings, wrong string) {
+func (n node) serverTLS(port uint32) (settings *networking.ServerTLSSettings, wrong string) {
 	mode, options := cmp.Or(n.text("mode"), "Terminate"), n.get("options")
-	out = &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_SIMPLE}
+	settings = &networking.ServerTLSSettings{Mode: networking.ServerTLSSettings_SIMPLE}
 	switch option := options.text("gateway.istio.io/tls-terminate-mode"); {
 	case n.value == nil:
 		return nil, ""
@@ -215,46 +219,46 @@ func (n node) serverTLS(port uint32) (out *networking.ServerTLSSettings, wrong s
 	case mode == "Passthrough":
 		_, ofNetwork := n.Labels[label.TopologyNetwork.Name] // a gateway between networks only routes by SNI
 		betweenNetworks := ofNetwork && cmp.Or(n.Labels[label.NetworkingGatewayPort.Name], "15443") == strconv.Itoa(int(port))
-		out.Mode = networking.ServerTLSSettings_PASSTHROUGH
+		settings.Mode = networking.ServerTLSSettings_PASSTHROUGH
 		if betweenNetworks || options.text("gateway.istio.io/listener-protocol") == "auto-passthrough" {
-			out.Mode = networking.ServerTLSSettings_AUTO_PASSTHROUGH
+			settings.Mode = networking.ServerTLSSettings_AUTO_PASSTHROUGH
 		}
-		return out, ""
+		return settings, ""
 	case mode != "Terminate":
 		return nil, fmt.Sprintf("tls.mode %q is neither Terminate nor Passthrough", mode)
 	case option == "ISTIO_SIMPLE":
-		out.CredentialName = "builtin://"
-		return out, ""
+		settings.CredentialName = "builtin://"
+		return settings, ""
 	case option == "ISTIO_MUTUAL":
-		out.Mode = networking.ServerTLSSettings_ISTIO_MUTUAL
-		return out, ""
+		settings.Mode = networking.ServerTLSSettings_ISTIO_MUTUAL
+		return settings, ""
 	case option == "MUTUAL" || option == "OPTIONAL_MUTUAL":
-		out.Mode = networking.ServerTLSSettings_TLSmode(networking.ServerTLSSettings_TLSmode_value[option])
+		settings.Mode = networking.ServerTLSSettings_TLSmode(networking.ServerTLSSettings_TLSmode_value[option])
 	}
 	refs := n.list("certificateRefs")
-	for _, ref := range refs {
-		secret, wrong := ref.refer("Secret")
+	for _, reference := range refs {
+		secret, wrong := reference.refer("Secret")
 		if wrong = cmp.Or(wrong, n.ungranted(secret)); wrong != "" {
-			ref.reportUnserved("%s: this certificate is not served", wrong)
+			reference.reportUnserved("%s: this certificate is not served", wrong)
 			continue
 		}
-		out.CredentialNames = append(out.CredentialNames, "kubernetes-gateway://"+secret.FullName())
+		settings.CredentialNames = append(settings.CredentialNames, "kubernetes-gateway://"+secret.FullName())
 	}
-	switch names := out.GetCredentialNames(); {
+	switch names := settings.GetCredentialNames(); {
 	case len(refs) > 2 || len(refs) > 0 && len(names) == 0:
 		wrong = "it has more than two certificateRefs, or none that may be used"
 	case len(names) == 1:
-		out.CredentialName, out.CredentialNames = names[0], nil
+		settings.CredentialName, settings.CredentialNames = names[0], nil
 	}
-	return out, wrong
+	return settings, wrong
 }
 
 // verifyClients adds the certificate of the authority that verifies the clients of a port, or returns an error text.
-func (n node) verifyClients(port uint32, tls *networking.ServerTLSSettings) (wrong string) {
+func (n node) verifyClients(port uint32, settings *networking.ServerTLSSettings) (wrong string) {
 	validation := n.get("default").get("validation")
-	for _, settings := range n.list("perPort") {
-		if settings.port() == port {
-			validation = settings.get("tls").get("validation")
+	for _, portSettings := range n.list("perPort") {
+		if portSettings.port() == port {
+			validation = portSettings.get("tls").get("validation")
 		}
 	}
 	refs, mode := validation.list("caCertificateRefs"), cmp.Or(validation.text("mode"), "AllowValidOnly")
@@ -267,13 +271,14 @@ func (n node) verifyClients(port uint32, tls *networking.ServerTLSSettings) (wro
 		return fmt.Sprintf("mode %q of the Gateway's tls.frontend is not supported", mode)
 	case len(refs) != 1:
 		return "the Gateway's tls.frontend needs one of caCertificateRefs"
-	case tls.GetMode() != networking.ServerTLSSettings_SIMPLE || strings.HasPrefix(tls.GetCredentialName(), "builtin:"):
+	case settings.GetMode() != networking.ServerTLSSettings_SIMPLE ||
+		strings.HasPrefix(settings.GetCredentialName(), "builtin:"):
 		return "the Gateway's tls.frontend and the options of the listener exclude each other"
 	}
 	authority, wrong := refs[0].refer("ConfigMap", "Secret")
-	tls.Mode, tls.CaCertCredentialName = networking.ServerTLSSettings_MUTUAL, "configmap://"+authority.FullName()
+	settings.Mode, settings.CaCertCredentialName = networking.ServerTLSSettings_MUTUAL, "configmap://"+authority.FullName()
 	if authority.Kind == "Secret" {
-		tls.CaCertCredentialName = "kubernetes-gateway://" + authority.FullName()
+		settings.CaCertCredentialName = "kubernetes-gateway://" + authority.FullName()
 	}
 	return cmp.Or(wrong, n.ungranted(authority))
 }
@@ -291,8 +296,8 @@ func (n node) matching(byDefault string) []string {
 	return nil
 }
 
-// in reports whether a namespace is in a result of matching.
-func in(matching []string, namespace string) bool {
+// allows reports whether a namespace is in a result of matching.
+func allows(matching []string, namespace string) bool {
 	return slices.Contains(matching, "*") || slices.Contains(matching, namespace)
 }
 
@@ -328,7 +333,7 @@ type grant struct{ from, to resource.Key }
 
 // readGrants reads all ReferenceGrants. A grant with a field that is not read is ignored: the field may limit it.
 func (d *derivation) readGrants() {
-	for _, o := range d.all("ReferenceGrant") {
+	for _, o := range d.objectsOf("ReferenceGrant") {
 		spec := d.spec(o)
 		for _, f := range spec.list("from") {
 			from, _ := f.refer("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "Gateway", "ListenerSet", "XListenerSet")
@@ -344,12 +349,12 @@ func (d *derivation) readGrants() {
 
 // ungranted returns why the object may not refer to another one, or "". References within a namespace are always
 // allowed.
-func (n node) ungranted(ref resource.Key) string {
+func (n node) ungranted(reference resource.Key) string {
 	from, wanted := resource.Key{Kind: n.Kind, Namespace: n.Namespace},
-		resource.Key{Kind: ref.Kind, Namespace: ref.Namespace}
-	if ref.Namespace == n.Namespace || n.grants[grant{from, ref}] || n.grants[grant{from, wanted}] {
+		resource.Key{Kind: reference.Kind, Namespace: reference.Namespace}
+	if reference.Namespace == n.Namespace || n.grants[grant{from, reference}] || n.grants[grant{from, wanted}] {
 		return ""
 	}
 	return fmt.Sprintf("no ReferenceGrant of namespace %s lets a %s of %s refer to %s %s",
-		ref.Namespace, n.Kind, n.Namespace, ref.Kind, ref.Name)
+		reference.Namespace, n.Kind, n.Namespace, reference.Kind, reference.Name)
 }

@@ -144,21 +144,21 @@ type metadata struct {
 }
 
 // decode decodes an object of one of Kinds.
-func decode(other sources.Other) (*object, error) {
-	o, kind := &object{Key: other.Key, origin: other.Origin}, kindNamed(other.Key.Kind)
+func decode(input sources.Other) (*object, error) {
+	object, kind := &object{Key: input.Key, origin: input.Origin}, kindNamed(input.Key.Kind)
 	switch {
-	case !slices.Contains(kind.Versions, path.Base(other.APIVersion)):
-		return nil, fmt.Errorf("%s is not understood; %s are", other.APIVersion, strings.Join(kind.Versions, ", "))
-	case o.Name == "":
+	case !slices.Contains(kind.Versions, path.Base(input.APIVersion)):
+		return nil, fmt.Errorf("%s is not understood; %s are", input.APIVersion, strings.Join(kind.Versions, ", "))
+	case object.Name == "":
 		return nil, errors.New("metadata.name: it is missing, or no name that an object can have")
 	}
-	err := json.UnmarshalCaseSensitivePreserveInts(other.JSON, &struct {
+	err := json.UnmarshalCaseSensitivePreserveInts(input.JSON, &struct {
 		Metadata *metadata `json:"metadata"`
 		Spec     *any      `json:"spec"`
-	}{&o.metadata, &o.content})
-	o.prune("spec", o.content, specs()[kind.Kind])
-	o.content = fill(o.content, defaults()[kind.Kind])
-	return o, cmp.Or(err, o.wrong)
+	}{&object.metadata, &object.content})
+	object.prune("spec", object.content, specs()[kind.Kind])
+	object.content = fill(object.content, defaults()[kind.Kind])
+	return object, cmp.Or(err, object.wrong)
 }
 
 // prune removes the fields of a value that are not read, and notes them and a field with another shape.
@@ -185,13 +185,13 @@ func (o *object) prune(path string, value, shape any) {
 			}
 		}
 	}
-	switch v := value.(type) {
+	switch typed := value.(type) {
 	case string:
 		ok = ok || shape == "text"
 	case bool:
 		ok = ok || shape == "flag"
 	case int64:
-		ok = ok || shape == "number" && v >= 0 && v <= math.MaxInt32
+		ok = ok || shape == "number" && typed >= 0 && typed <= math.MaxInt32
 	}
 	if !ok {
 		o.wrong = cmp.Or(o.wrong, fmt.Errorf("%s: it is no %s", path, want))

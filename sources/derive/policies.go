@@ -25,42 +25,42 @@ type policyTarget struct {
 func (d *derivation) policies() {
 	policies, objects := make(map[resource.Key]*networking.TrafficPolicy), make(map[resource.Key][]*object) // by Service
 	decided := make(map[policyTarget]bool)
-	for _, o := range d.all("BackendTLSPolicy", "XBackendTrafficPolicy") {
-		spec, policy := d.spec(o), &networking.TrafficPolicy{}
-		if o.Kind == "BackendTLSPolicy" {
+	for _, object := range d.objectsOf("BackendTLSPolicy", "XBackendTrafficPolicy") {
+		spec, policy := d.spec(object), &networking.TrafficPolicy{}
+		if object.Kind == "BackendTLSPolicy" {
 			policy.Tls = spec.get("validation").clientTLS()
 		} else {
 			policy.LoadBalancer, policy.RetryBudget = &networking.LoadBalancerSettings{},
 				spec.get("retryConstraint").retryBudget()
 		}
 		for _, node := range spec.list("targetRefs") {
-			ref, wrong := node.refer("Service")
-			target, port := policyTarget{o.Kind, ref, node.text("sectionName")}, uint32(0)
+			reference, wrong := node.refer("Service")
+			target, port := policyTarget{object.Kind, reference, node.text("sectionName")}, uint32(0)
 			if target.section != "" {
-				port = d.portNamed(ref, target.section)
+				port = d.portNamed(reference, target.section)
 			}
 			switch {
 			case wrong != "":
 			case decided[target]:
-				wrong = strings.TrimSuffix(ref.String()+" "+target.section, " ") + " has an older policy of this kind"
+				wrong = strings.TrimSuffix(reference.String()+" "+target.section, " ") + " has an older policy of this kind"
 			case target.section != "" && port == 0:
-				wrong = fmt.Sprintf("%s has no port %q here", ref, target.section)
+				wrong = fmt.Sprintf("%s has no port %q here", reference, target.section)
 			}
 			if wrong != "" {
 				node.report("%s: this target has no policy", wrong)
 				continue
 			}
 			decided[target] = true
-			policies[ref] = cmp.Or(policies[ref], &networking.TrafficPolicy{})
+			policies[reference] = cmp.Or(policies[reference], &networking.TrafficPolicy{})
 			if port == 0 {
-				proto.Merge(policies[ref], policy)
+				proto.Merge(policies[reference], policy)
 			} else {
-				policies[ref].PortLevelSettings = append(policies[ref].PortLevelSettings,
+				policies[reference].PortLevelSettings = append(policies[reference].PortLevelSettings,
 					&networking.TrafficPolicy_PortTrafficPolicy{
 						Port: &networking.PortSelector{Number: port}, Tls: policy.GetTls(), LoadBalancer: policy.GetLoadBalancer(),
 					})
 			}
-			objects[ref] = append(objects[ref], o)
+			objects[reference] = append(objects[reference], object)
 		}
 	}
 	for key, policy := range policies {
@@ -77,7 +77,7 @@ func (d *derivation) portNamed(service resource.Key, name string) uint32 {
 		ports = d.spec(object)
 	}
 	host := d.serviceHost(service.Namespace, service.Name)
-	for _, entry := range d.all(resource.ServiceEntry) {
+	for _, entry := range d.objectsOf(resource.ServiceEntry) {
 		if ports.value == nil && slices.Contains(d.spec(entry).texts("hosts"), host) {
 			ports = d.spec(entry)
 		}
@@ -94,22 +94,22 @@ func (d *derivation) portNamed(service resource.Key, name string) uint32 {
 // the certificate must have the hostname; istiod 1.27.9 does not require that. With invalid://, all connections fail: a
 // validation without hostname or authorities would be none.
 func (n node) clientTLS() *networking.ClientTLSSettings {
-	tls := &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE, Sni: n.text("hostname")}
+	settings := &networking.ClientTLSSettings{Mode: networking.ClientTLSSettings_SIMPLE, Sni: n.text("hostname")}
 	for _, name := range n.list("subjectAltNames") {
-		tls.SubjectAltNames = append(tls.SubjectAltNames, cmp.Or(name.text("hostname"), name.text("uri")))
+		settings.SubjectAltNames = append(settings.SubjectAltNames, cmp.Or(name.text("hostname"), name.text("uri")))
 	}
-	if hostname := tls.GetSni(); len(tls.GetSubjectAltNames()) == 0 && hostname != "" {
-		tls.SubjectAltNames = []string{hostname}
+	if hostname := settings.GetSni(); len(settings.GetSubjectAltNames()) == 0 && hostname != "" {
+		settings.SubjectAltNames = []string{hostname}
 	}
-	if slices.Contains(tls.GetSubjectAltNames(), "") {
+	if slices.Contains(settings.GetSubjectAltNames(), "") {
 		n.get("subjectAltNames").reportUnserved("a hostname or uri is missing: connections fail")
-		tls.SubjectAltNames, tls.CredentialName = nil, "invalid://"
-		return tls
+		settings.SubjectAltNames, settings.CredentialName = nil, "invalid://"
+		return settings
 	}
 	refs, roots := n.list("caCertificateRefs"), n.text("wellKnownCACertificates")
 	wrong := ""
 	switch {
-	case tls.GetSni() == "":
+	case settings.GetSni() == "":
 		wrong = "the hostname is missing"
 	case n.unread():
 		wrong = "something in it is not read, and may be a check of certificates"
@@ -118,20 +118,20 @@ func (n node) clientTLS() *networking.ClientTLSSettings {
 	case len(refs) == 0 && roots == "":
 		wrong = "caCertificateRefs or wellKnownCACertificates is missing"
 	case roots != "":
-		return tls
+		return settings
 	}
 	if wrong != "" {
 		n.reportUnserved("%s: connections fail", wrong)
-		tls.CredentialName = "invalid://"
-		return tls
+		settings.CredentialName = "invalid://"
+		return settings
 	}
 	ref, wrong := refs[0].refer("ConfigMap")
-	tls.CredentialName = "configmap://" + ref.FullName()
+	settings.CredentialName = "configmap://" + ref.FullName()
 	if wrong != "" {
 		refs[0].reportUnserved("%s: connections fail", wrong)
-		tls.CredentialName = "invalid://"
+		settings.CredentialName = "invalid://"
 	}
-	return tls
+	return settings
 }
 
 func (n node) retryBudget() *networking.TrafficPolicy_RetryBudget {

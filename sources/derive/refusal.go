@@ -60,18 +60,18 @@ func withoutUnread(route *networking.HTTPRoute) *networking.HTTPRoute {
 
 // checked replaces routes that Istio's rules refuse by routes that answer 500, with as much of their match as the rules
 // allow. It removes all routes if the rules refuse the host.
-func (d *derivation) checked(c contribution, key string) contribution {
+func (d *derivation) checked(contributed contribution, key string) contribution {
 	var routes []*networking.HTTPRoute
-	for _, route := range c.routes {
+	for _, route := range contributed.routes {
 		only := func(r *networking.HTTPRoute) contribution {
-			return contribution{c.object, c.host, c.gateway, []*networking.HTTPRoute{r}}
+			return contribution{contributed.object, contributed.host, contributed.gateway, []*networking.HTTPRoute{r}}
 		}
 		err := check(merged([]contribution{only(route)}))
 		if err == nil {
 			routes = append(routes, route)
 			continue
 		}
-		d.spec(c.object).get("rules").reportUnserved("%v: its requests for %s get 500", err, key)
+		d.spec(contributed.object).get("rules").reportUnserved("%v: its requests for %s get 500", err, key)
 		for _, refused := range lessExact(refusedRoute(route)) {
 			if check(merged([]contribution{only(refused)})) == nil {
 				routes = append(routes, refused)
@@ -79,8 +79,8 @@ func (d *derivation) checked(c contribution, key string) contribution {
 			}
 		}
 	}
-	c.routes = routes
-	return c
+	contributed.routes = routes
+	return contributed
 }
 
 // lessExact returns a route with its match, with the path only, and without a match.

@@ -33,31 +33,31 @@ type binding struct {
 
 // bindings returns the bindings of a route, ordered by gateway, and reports the parents that do not take it.
 func (n node) bindings() (bindings []binding) {
-	for _, p := range n.list("parentRefs") {
+	for _, parent := range n.list("parentRefs") {
 		previous := len(bindings)
-		ref, wrong := p.refer("Gateway", "ListenerSet", "XListenerSet", "Service", "ServiceEntry")
-		b := binding{gateway: mesh, key: n.Namespace, port: p.port()}
-		if b.port != 0 {
-			b.key += "/" + strconv.Itoa(int(b.port))
+		reference, wrong := parent.refer("Gateway", "ListenerSet", "XListenerSet", "Service", "ServiceEntry")
+		binding := binding{gateway: mesh, key: n.Namespace, port: parent.port()}
+		if binding.port != 0 {
+			binding.key += "/" + strconv.Itoa(int(binding.port))
 		}
 		switch {
 		case wrong != "":
-			report := p.reportUnserved
-			if ref.Kind == "" { // another program may serve it
-				report = p.report
+			report := parent.reportUnserved
+			if reference.Kind == "" { // another program may serve it
+				report = parent.report
 			}
 			report("%s: nothing is made for it", wrong)
-		case ref.Kind == "Service":
-			b.hosts = []string{n.serviceHost(ref.Namespace, ref.Name)}
-			bindings = append(bindings, b)
-		case ref.Kind == "ServiceEntry":
-			b.hosts = n.spec(n.placed[ref].object).texts("hosts")
-			bindings = append(bindings, b)
-		case len(n.listeners[ref]) > 0: // otherwise the parent is not served, and reported itself
-			bindings = append(bindings, p.bindToListeners(ref)...)
+		case reference.Kind == "Service":
+			binding.hosts = []string{n.serviceHost(reference.Namespace, reference.Name)}
+			bindings = append(bindings, binding)
+		case reference.Kind == "ServiceEntry":
+			binding.hosts = n.spec(n.placed[reference].object).texts("hosts")
+			bindings = append(bindings, binding)
+		case len(n.listeners[reference]) > 0: // otherwise the parent is not served, and reported itself
+			bindings = append(bindings, parent.bindToListeners(reference)...)
 		}
 		for i := range bindings[previous:] {
-			bindings[previous+i].unread = p.unread()
+			bindings[previous+i].unread = parent.unread()
 		}
 	}
 	slices.SortStableFunc(bindings, func(a, b binding) int { return cmp.Compare(a.gateway, b.gateway) })
@@ -71,32 +71,33 @@ func (n node) bindToListeners(parent resource.Key) (bindings []binding) {
 	if len(hosts) == 0 {
 		hosts = host.Names{"*"}
 	}
-	for _, l := range n.listeners[parent] {
-		hostname := host.Name(cmp.Or(l.hostname, "*"))
+	for _, listener := range n.listeners[parent] {
+		hostname := host.Name(cmp.Or(listener.hostname, "*"))
 		switch {
-		case n.port() != 0 && n.port() != l.port || cmp.Or(n.text("sectionName"), l.name) != l.name:
+		case n.port() != 0 && n.port() != listener.port || cmp.Or(n.text("sectionName"), listener.name) != listener.name:
 		case !slices.ContainsFunc(hosts, hostname.Matches):
-			refusals = append(refusals, fmt.Sprintf("listener %s: its hostname %q matches none of the route's", l.name,
-				l.hostname))
-		case !in(l.namespaces, n.Namespace):
-			refusals = append(refusals, fmt.Sprintf("listener %s: it takes no routes of namespace %s", l.name, n.Namespace))
-		case !slices.Contains(l.kinds, n.Kind):
-			refusals = append(refusals, fmt.Sprintf("listener %s: it takes no %s", l.name, n.Kind))
-		case l.terminates && n.Kind == "TLSRoute" &&
+			refusals = append(refusals, fmt.Sprintf("listener %s: its hostname %q matches none of the route's", listener.name,
+				listener.hostname))
+		case !allows(listener.namespaces, n.Namespace):
+			refusals = append(refusals,
+				fmt.Sprintf("listener %s: it takes no routes of namespace %s", listener.name, n.Namespace))
+		case !slices.Contains(listener.kinds, n.Kind):
+			refusals = append(refusals, fmt.Sprintf("listener %s: it takes no %s", listener.name, n.Kind))
+		case listener.terminates && n.Kind == "TLSRoute" &&
 			!slices.ContainsFunc(hosts, func(h host.Name) bool { return hostname.SubsetOf(h) }):
 			refusals = append(refusals, fmt.Sprintf("listener %s: it ends TLS, and takes no TLSRoute of some of its names only",
-				l.name))
+				listener.name))
 		default:
-			b, taken := binding{gateway: l.gateway, key: l.gateway, terminated: l.terminates}, hosts
-			if n.Kind == "TLSRoute" && l.hostname != "" {
+			binding, taken := binding{gateway: listener.gateway, key: listener.gateway, terminated: listener.terminates}, hosts
+			if n.Kind == "TLSRoute" && listener.hostname != "" {
 				taken = hosts.Intersection(host.Names{hostname})
 			}
 			for _, h := range taken {
-				if !l.isolates(h, n.listeners[parent]) {
-					b.hosts = append(b.hosts, string(h))
+				if !listener.isolates(h, n.listeners[parent]) {
+					binding.hosts = append(binding.hosts, string(h))
 				}
 			}
-			bindings = append(bindings, b)
+			bindings = append(bindings, binding)
 		}
 	}
 	if len(bindings) == 0 {
@@ -130,8 +131,8 @@ type contribution struct {
 // routes converts all routes: HTTPRoutes and GRPCRoutes contribute to one VirtualService for each host of a gateway,
 // and each TLSRoute or TCPRoute has its own.
 func (d *derivation) routes() {
-	for _, o := range d.all(routeKinds...) {
-		node, attached := d.spec(o), 0
+	for _, object := range d.objectsOf(routeKinds...) {
+		node, attached := d.spec(object), 0
 		if !node.has("parentRefs") || len(node.list("rules")) == 0 {
 			node.reportUnserved("parentRefs or rules are missing: nothing is made of this route")
 			continue
@@ -141,22 +142,23 @@ func (d *derivation) routes() {
 			if routes == nil {
 				break
 			}
-			for _, h := range binding.hosts {
-				key := binding.key + "/" + h
+			for _, hostname := range binding.hosts {
+				key := binding.key + "/" + hostname
 				switch contributions := d.byHost[key]; {
 				// the route names the listener twice
-				case len(contributions) > 0 && contributions[len(contributions)-1].object == o:
+				case len(contributions) > 0 && contributions[len(contributions)-1].object == object:
 				case len(routes.GetHttp()) > 0:
-					d.byHost[key] = append(contributions, contribution{o, h, binding.gateway, routes.GetHttp()})
+					d.byHost[key] = append(contributions, contribution{object, hostname, binding.gateway, routes.GetHttp()})
 				default:
 					spec := proto.CloneOf(routes)
-					spec.Hosts = []string{h}
+					spec.Hosts = []string{hostname}
 					for _, r := range spec.GetTls() {
-						r.Match[0].SniHosts = node.sni(binding, h)
+						r.Match[0].SniHosts = node.sni(binding, hostname)
 					}
-					name := derivedName(o.Name, fmt.Sprintf("-%s-%d-%s", strings.ToLower(string(o.Kind[:3])), attached, generated))
-					key := resource.Key{Kind: resource.VirtualService, Namespace: o.Namespace, Name: name}
-					d.add(key, map[string]string{routeSemantics: semantics}, spec, o)
+					name := derivedName(object.Name,
+						fmt.Sprintf("-%s-%d-%s", strings.ToLower(string(object.Kind[:3])), attached, generated))
+					key := resource.Key{Kind: resource.VirtualService, Namespace: object.Namespace, Name: name}
+					d.add(key, map[string]string{routeSemantics: semantics}, spec, object)
 					attached++
 				}
 			}
@@ -190,37 +192,37 @@ func (n node) affordable(routes *networking.VirtualService, hosts int) *networki
 }
 
 // convert returns the rules of a route for a binding. Invalid rules answer 500.
-func (n node) convert(b binding) *networking.VirtualService {
-	virtualService := &networking.VirtualService{Gateways: []string{b.gateway}}
-	for i, r := range n.list("rules") {
+func (n node) convert(binding binding) *networking.VirtualService {
+	virtualService := &networking.VirtualService{Gateways: []string{binding.gateway}}
+	for i, rule := range n.list("rules") {
 		switch n.Kind {
 		case "TLSRoute":
-			destinations := streams(r.destinations(b, nil))
-			if b.terminated {
+			destinations := streams(rule.destinations(binding, nil))
+			if binding.terminated {
 				virtualService.Tcp = append(virtualService.Tcp, &networking.TCPRoute{Route: destinations})
 				continue
 			}
-			match := []*networking.TLSMatchAttributes{{Port: b.port}}
+			match := []*networking.TLSMatchAttributes{{Port: binding.port}}
 			virtualService.Tls = append(virtualService.Tls, &networking.TLSRoute{Match: match, Route: destinations})
 		case "TCPRoute":
-			route := &networking.TCPRoute{Route: streams(r.destinations(b, nil))}
-			if b.port != 0 {
-				route.Match = []*networking.L4MatchAttributes{{Port: b.port}}
+			route := &networking.TCPRoute{Route: streams(rule.destinations(binding, nil))}
+			if binding.port != 0 {
+				route.Match = []*networking.L4MatchAttributes{{Port: binding.port}}
 			}
 			virtualService.Tcp = append(virtualService.Tcp, route)
 		default:
-			name := cmp.Or(r.text("name"), fmt.Sprintf("%s.%s.%d", n.Namespace, n.Name, i))
-			virtualService.Http = append(virtualService.Http, r.httpRoutes(b, &networking.HTTPRoute{Name: name})...)
+			name := cmp.Or(rule.text("name"), fmt.Sprintf("%s.%s.%d", n.Namespace, n.Name, i))
+			virtualService.Http = append(virtualService.Http, rule.httpRoutes(binding, &networking.HTTPRoute{Name: name})...)
 		}
 	}
 	return virtualService
 }
 
 func streams(to []*networking.HTTPRouteDestination) (destinations []*networking.RouteDestination) {
-	for _, d := range to {
+	for _, destination := range to {
 		destinations = append(destinations, &networking.RouteDestination{
-			Destination: d.GetDestination(),
-			Weight:      d.GetWeight(),
+			Destination: destination.GetDestination(),
+			Weight:      destination.GetWeight(),
 		})
 	}
 	if len(destinations) == 0 {
@@ -230,14 +232,14 @@ func streams(to []*networking.HTTPRouteDestination) (destinations []*networking.
 }
 
 // sni returns the server names of a TLSRoute in the VirtualService of a host. istiod refuses names outside of the host.
-func (n node) sni(b binding, h string) []string {
+func (n node) sni(b binding, hostname string) []string {
 	names := slices.Clone(b.hosts)
 	if b.gateway == mesh && n.has("hostnames") {
 		names = n.texts("hostnames")
 	}
 	return slices.DeleteFunc(names, func(name string) bool {
 		return len(names) > 1 &&
-			!host.Name(name).SubsetOf(host.Name(h))
+			!host.Name(name).SubsetOf(host.Name(hostname))
 	})
 }
 
@@ -293,27 +295,29 @@ func exactness(httpRoute *networking.HTTPRoute, byLength bool) []int {
 	if len(httpRoute.GetMatch()) == 0 {
 		return nil
 	}
-	m, uri := httpRoute.GetMatch()[0], httpRoute.GetMatch()[0].GetUri()
+	match, uri := httpRoute.GetMatch()[0], httpRoute.GetMatch()[0].GetUri()
 	given := func(text string) int { return min(1, len(text)) }
 	kind := 4*given(uri.GetExact()) + 2*given(uri.GetPrefix()) + given(uri.GetRegex())
-	length, unread := len(uriText(m)), 0
-	if m.GetHeaders()[pathCondition] != nil {
+	length, unread := len(uriText(match)), 0
+	if match.GetHeaders()[pathCondition] != nil {
 		unread = 1
 	}
 	if byLength {
 		kind, length = length, kind
 	}
-	return []int{kind, length, unread, given(m.GetMethod().GetExact()), len(m.GetHeaders()), len(m.GetQueryParams())}
+	return []int{
+		kind, length, unread, given(match.GetMethod().GetExact()), len(match.GetHeaders()), len(match.GetQueryParams()),
+	}
 }
 
 // check returns the error of istiod's validation for a VirtualService.
 func check(spec *networking.VirtualService) error {
-	r, err := resource.New(resource.Meta{
+	object, err := resource.New(resource.Meta{
 		Key:         resource.Key{Kind: resource.VirtualService, Namespace: "default", Name: "check"},
 		Annotations: map[string]string{routeSemantics: semantics}, // with it, a Gateway may have any name
 	}, spec)
 	if err == nil {
-		_, err = resource.Validate(r)
+		_, err = resource.Validate(object)
 	}
 	return err
 }

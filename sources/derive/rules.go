@@ -17,11 +17,11 @@ import (
 )
 
 // httpRoutes converts a rule of an HTTPRoute or GRPCRoute, with one match a route.
-func (n node) httpRoutes(b binding, httpRoute *networking.HTTPRoute) (routes []*networking.HTTPRoute) {
+func (n node) httpRoutes(binding binding, httpRoute *networking.HTTPRoute) (routes []*networking.HTTPRoute) {
 	n.refused = false
-	httpRoute.Route = n.destinations(b, httpRoute)
+	httpRoute.Route = n.destinations(binding, httpRoute)
 	for _, f := range n.list("filters") {
-		f.filter(b, httpRoute)
+		f.filter(binding, httpRoute)
 	}
 	if len(httpRoute.GetRoute()) == 0 && httpRoute.GetRedirect() == nil {
 		httpRoute.DirectResponse = &networking.HTTPDirectResponse{Status: 500}
@@ -35,7 +35,7 @@ func (n node) httpRoutes(b binding, httpRoute *networking.HTTPRoute) (routes []*
 		}
 	}()
 	for _, m := range n.list("matches") {
-		route, match := proto.CloneOf(httpRoute), m.match(b)
+		route, match := proto.CloneOf(httpRoute), m.match(binding)
 		route.Match = []*networking.HTTPMatchRequest{match}
 		if match.GetUri().GetPrefix() == "/" { // the replacement of the slash has to end in one
 			slashed(route.GetRewrite())
@@ -46,8 +46,8 @@ func (n node) httpRoutes(b binding, httpRoute *networking.HTTPRoute) (routes []*
 	if len(routes) > 0 {
 		return routes
 	}
-	if b.port != 0 {
-		httpRoute.Match = []*networking.HTTPMatchRequest{{Port: b.port}}
+	if binding.port != 0 {
+		httpRoute.Match = []*networking.HTTPMatchRequest{{Port: binding.port}}
 	}
 	return []*networking.HTTPRoute{httpRoute}
 }
@@ -85,30 +85,30 @@ func (n node) duration(name string) *durationpb.Duration {
 
 // match converts a match of an HTTPRoute or GRPCRoute.
 func (n node) match(b binding) *networking.HTTPMatchRequest {
-	out := &networking.HTTPMatchRequest{Port: b.port, Headers: n.values("headers"), QueryParams: n.values("queryParams")}
+	match := &networking.HTTPMatchRequest{Port: b.port, Headers: n.values("headers"), QueryParams: n.values("queryParams")}
 	if n.unread() {
 		n.refuse("it has a condition that is not read")
-		out.Headers[otherCondition] = &networking.StringMatch{}
+		match.Headers[otherCondition] = &networking.StringMatch{}
 	}
 	if n.Kind == "GRPCRoute" {
-		out.Uri = n.get("method").grpcMethod()
-		if uri := out.GetUri(); uri != nil && uri.GetMatchType() == nil {
-			out.Uri, out.Headers[pathCondition] = nil, uri
+		match.Uri = n.get("method").grpcMethod()
+		if uri := match.GetUri(); uri != nil && uri.GetMatchType() == nil {
+			match.Uri, match.Headers[pathCondition] = nil, uri
 		}
-		return out
+		return match
 	}
 	if method := n.text("method"); method != "" {
-		out.Method = n.stringMatch("Exact", method)
+		match.Method = n.stringMatch("Exact", method)
 	}
 	path := n.get("path")
 	kind, value := cmp.Or(path.text("type"), "PathPrefix"), cmp.Or(path.text("value"), "/")
 	if kind == "PathPrefix" && value != "/" {
 		value = strings.TrimSuffix(value, "/")
 	}
-	if out.Uri = path.stringMatch(kind, value); out.GetUri().GetMatchType() == nil {
-		out.Uri, out.Headers[pathCondition] = pathFolder(value), out.GetUri()
+	if match.Uri = path.stringMatch(kind, value); match.GetUri().GetMatchType() == nil {
+		match.Uri, match.Headers[pathCondition] = pathFolder(value), match.GetUri()
 	}
-	return out
+	return match
 }
 
 // stringMatch returns a match of a type of Gateway API; empty if it cannot be read.
@@ -133,8 +133,8 @@ func (n node) stringMatch(kind, text string) *networking.StringMatch {
 // values converts matches of headers or of parameters. Of several with one name, the first counts.
 func (n node) values(field string) map[string]*networking.StringMatch {
 	stringMatches, names := make(map[string]*networking.StringMatch), make(map[string]bool)
-	for _, v := range n.list(field) {
-		name := v.text("name")
+	for _, condition := range n.list(field) {
+		name := condition.text("name")
 		if field == "headers" {
 			name = strings.ToLower(name)
 		}
@@ -142,7 +142,8 @@ func (n node) values(field string) map[string]*networking.StringMatch {
 			continue
 		}
 		names[name] = true
-		stringMatches[v.text("name")] = v.stringMatch(cmp.Or(v.text("type"), "Exact"), v.text("value"))
+		stringMatches[condition.text("name")] = condition.stringMatch(cmp.Or(condition.text("type"), "Exact"),
+			condition.text("value"))
 	}
 	return stringMatches
 }
@@ -171,30 +172,32 @@ func (n node) grpcMethod() *networking.StringMatch {
 
 // destinations converts the backends of a rule that have a weight. The filters of a single backend apply to the rule,
 // which is nil for connections.
-func (n node) destinations(b binding, rule *networking.HTTPRoute) (destinations []*networking.HTTPRouteDestination) {
+func (n node) destinations(
+	binding binding, rule *networking.HTTPRoute,
+) (destinations []*networking.HTTPRouteDestination) {
 	backends := slices.DeleteFunc(n.list("backendRefs"), func(ref node) bool { return ref.number("weight", 1) == 0 })
-	for _, ref := range backends {
-		weight := int32(ref.number("weight", 1))
-		destination, wrong := ref.destination(b)
+	for _, reference := range backends {
+		weight := int32(reference.number("weight", 1))
+		destination, wrong := reference.destination(binding)
 		if wrong != "" {
-			ref.reportUnserved("%s: requests to it fail", wrong)
+			reference.reportUnserved("%s: requests to it fail", wrong)
 		}
-		to := &networking.HTTPRouteDestination{Destination: destination, Weight: weight}
+		destinationRoute := &networking.HTTPRouteDestination{Destination: destination, Weight: weight}
 		ruleRefused := n.refused
-		for _, f := range ref.list("filters") {
-			changes := &networking.HTTPRoute{Headers: to.GetHeaders()}
-			f.filter(b, changes)
-			to.Headers, changes.Headers = changes.GetHeaders(), nil
+		for _, filter := range reference.list("filters") {
+			changes := &networking.HTTPRoute{Headers: destinationRoute.GetHeaders()}
+			filter.filter(binding, changes)
+			destinationRoute.Headers, changes.Headers = changes.GetHeaders(), nil
 			if len(backends) == 1 && rule != nil && changes.GetRedirect() == nil {
 				proto.Merge(rule, changes)
 			} else if !proto.Equal(changes, &networking.HTTPRoute{}) {
-				f.refuse("type %q is not supported at this backend", f.text("type"))
+				filter.refuse("type %q is not supported at this backend", filter.text("type"))
 			}
 		}
 		if n.refused && !ruleRefused { // the other backends keep their shares
-			to.Destination, to.Headers, n.refused = nowhere("refused-backend"), nil, false
+			destinationRoute.Destination, destinationRoute.Headers, n.refused = nowhere("refused-backend"), nil, false
 		}
-		destinations = append(destinations, to)
+		destinations = append(destinations, destinationRoute)
 	}
 	if len(destinations) == 1 {
 		destinations[0].Weight = 0 // the only backend
@@ -212,26 +215,26 @@ func nowhere(subset string) *networking.Destination {
 }
 
 // destination converts a backend, or returns an error text. Sidecars need no ReferenceGrant.
-func (n node) destination(b binding) (to *networking.Destination, wrong string) {
-	ref, wrong := n.refer("Service", "ServiceImport", "Hostname")
-	hostname := n.serviceHost(ref.Namespace, ref.Name)
+func (n node) destination(binding binding) (to *networking.Destination, wrong string) {
+	reference, wrong := n.refer("Service", "ServiceImport", "Hostname")
+	hostname := n.serviceHost(reference.Namespace, reference.Name)
 	switch {
-	case b.unread:
+	case binding.unread:
 		return nowhere("refused-backend"), "the parentRef has a field that is not read"
-	case ref.Kind == "":
+	case reference.Kind == "":
 		return nowhere("refused-backend"), wrong
 	case n.port() == 0:
 		return nowhere("refused-backend"), "port is missing"
-	case ref.Kind == "Hostname":
-		hostname = ref.Name
-	case b.gateway != mesh && n.ungranted(ref) != "":
-		return nowhere("refused-backend"), n.ungranted(ref)
+	case reference.Kind == "Hostname":
+		hostname = reference.Name
+	case binding.gateway != mesh && n.ungranted(reference) != "":
+		return nowhere("refused-backend"), n.ungranted(reference)
 	}
 	return &networking.Destination{Host: hostname, Port: &networking.PortSelector{Number: n.port()}}, wrong
 }
 
 // filter applies a filter to a route.
-func (n node) filter(b binding, httpRoute *networking.HTTPRoute) {
+func (n node) filter(binding binding, httpRoute *networking.HTTPRoute) {
 	kind := n.text("type")
 	settings := n.get(map[string]string{
 		"RequestHeaderModifier": "requestHeaderModifier", "ResponseHeaderModifier": "responseHeaderModifier",
@@ -246,7 +249,7 @@ func (n node) filter(b binding, httpRoute *networking.HTTPRoute) {
 	case kind == "ResponseHeaderModifier":
 		headers.Response, httpRoute.Headers = settings.operations(), headers
 	case kind == "RequestMirror":
-		settings.mirror(b, httpRoute)
+		settings.mirror(binding, httpRoute)
 	case n.Kind != "HTTPRoute":
 		n.refuse("type %q is not supported in a %s", kind, n.Kind)
 	case kind == "RequestRedirect":
@@ -260,23 +263,23 @@ func (n node) filter(b binding, httpRoute *networking.HTTPRoute) {
 
 // operations converts header operations. Of several with one name, the first counts.
 func (n node) operations() *networking.Headers_HeaderOperations {
-	out := &networking.Headers_HeaderOperations{
+	operations := &networking.Headers_HeaderOperations{
 		Set: make(map[string]string), Add: make(map[string]string),
 		Remove: n.texts("remove"),
 	}
-	for field, headers := range map[string]map[string]string{"set": out.GetSet(), "add": out.GetAdd()} {
+	for field, headers := range map[string]map[string]string{"set": operations.GetSet(), "add": operations.GetAdd()} {
 		for _, h := range slices.Backward(n.list(field)) {
 			headers[strings.ToLower(h.text("name"))] = strings.ReplaceAll(h.text("value"), "%", "%%") // a command of Envoy
 		}
 	}
-	return out
+	return operations
 }
 
 func (n node) mirror(b binding, httpRoute *networking.HTTPRoute) {
-	ref := n.get("backendRef")
-	destination, wrong := ref.destination(b)
+	reference := n.get("backendRef")
+	destination, wrong := reference.destination(b)
 	if wrong != "" {
-		ref.report("%s: nothing is mirrored to it", wrong)
+		reference.report("%s: nothing is mirrored to it", wrong)
 		return
 	}
 	policy := &networking.HTTPMirrorPolicy{Destination: destination}

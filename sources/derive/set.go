@@ -82,32 +82,32 @@ func NewSet(options Options) *Set {
 
 // Replace replaces the objects of a group, such as a file. Invalid ones become rejects.
 func (s *Set) Replace(name string, content *sources.Content) {
-	g := &group{fresh: true}
-	for _, r := range content.Resources {
-		if r.Key().Kind == resource.ServiceEntry { // routes may refer to it
-			text, _ := resource.MarshalJSON(r)
+	group := &group{fresh: true}
+	for _, object := range content.Resources {
+		if object.Key().Kind == resource.ServiceEntry { // routes may refer to it
+			text, _ := resource.MarshalJSON(object)
 			converted := resource.Other{APIVersion: istioGroup + "/v1", JSON: text}
-			content.Others = append(content.Others, sources.Other{Other: converted, Key: r.Key(), Origin: r.Origin()})
+			content.Others = append(content.Others, sources.Other{Other: converted, Key: object.Key(), Origin: object.Origin()})
 		}
 	}
-	for _, other := range content.Others {
-		other.Key = unscoped(other.Key)
-		if o, err := decode(other); err == nil {
-			g.objects = append(g.objects, o)
+	for _, input := range content.Others {
+		input.Key = unscoped(input.Key)
+		if o, err := decode(input); err == nil {
+			group.objects = append(group.objects, o)
 		} else {
 			content.Rejects = append(content.Rejects, sources.Reject{
-				Key: other.Key, Foreign: true, Origin: other.Origin, Err: fmt.Errorf("%s: %s: %w", other.Origin, other.Key, err),
+				Key: input.Key, Foreign: true, Origin: input.Origin, Err: fmt.Errorf("%s: %s: %w", input.Origin, input.Key, err),
 			})
 		}
 	}
 	for i := range content.Rejects {
-		r := &content.Rejects[i]
-		r.Derives = r.Foreign && kindNamed(r.Key.Kind).Kind != ""
-		if r.Key = unscoped(r.Key); r.Derives || r.Key.Name == "" {
-			g.rejects = append(g.rejects, r)
+		reject := &content.Rejects[i]
+		reject.Derives = reject.Foreign && kindNamed(reject.Key.Kind).Kind != ""
+		if reject.Key = unscoped(reject.Key); reject.Derives || reject.Key.Name == "" {
+			group.rejects = append(group.rejects, reject)
 		}
 	}
-	s.put(name, g)
+	s.put(name, group)
 }
 
 // unscoped removes the default namespace from the key of an object that has none.
@@ -132,10 +132,10 @@ func (s *Set) Text(name string) (text []byte) {
 // Has reports whether the Set has a group.
 func (s *Set) Has(name string) bool { return s.groups[name] != nil }
 
-func (s *Set) put(name string, g *group) {
-	before, now := cmp.Or(s.groups[name], &group{}), cmp.Or(g, &group{})
+func (s *Set) put(name string, next *group) {
+	before, now := cmp.Or(s.groups[name], &group{}), cmp.Or(next, &group{})
 	s.changed = s.changed || len(before.rejects)+len(now.rejects) > 0 || !reflect.DeepEqual(before.objects, now.objects)
-	if s.groups[name] = g; g == nil {
+	if s.groups[name] = next; next == nil {
 		delete(s.groups, name)
 	}
 }
@@ -175,13 +175,14 @@ func (s *Set) place() (warnings []string, unknown string) {
 	missing, names := s.placed, slices.Sorted(maps.Keys(s.groups))
 	s.placed = make(map[resource.Key]placed, len(missing))
 	for _, name := range names {
-		for _, o := range s.groups[name].objects {
-			if first, repeated := s.placed[o.Key]; repeated {
-				warnings = append(warnings, fmt.Sprintf("%s: %s is also at %s, which comes first", o.origin, o.Key, first.origin))
+		for _, object := range s.groups[name].objects {
+			if first, repeated := s.placed[object.Key]; repeated {
+				warnings = append(warnings,
+					fmt.Sprintf("%s: %s is also at %s, which comes first", object.origin, object.Key, first.origin))
 			} else {
-				s.placed[o.Key] = placed{o, name}
+				s.placed[object.Key] = placed{object, name}
 			}
-			delete(missing, o.Key)
+			delete(missing, object.Key)
 		}
 	}
 	for _, name := range names {

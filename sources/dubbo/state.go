@@ -162,7 +162,7 @@ func (i *instance) fail(err error) {
 
 func newState(source *Source) *state {
 	registerMode := source.settings.RegisterMode
-	s := &state{
+	state := &state{
 		Source: source, maxServices: maxServices, interfaces: map[string]*interfaceState{},
 		applications: map[string]*application{}, lookups: map[revision]*lookup{}, changed: map[string]bool{},
 		lists: [...]nameList{
@@ -171,15 +171,15 @@ func newState(source *Source) *state {
 		},
 		sidecars: newSidecars(source), consumersChanged: true,
 	}
-	s.machine = core.NewMachine(source.mapper, func(serviceID mapping.ID) time.Duration {
-		if s.entry(serviceID.Group()).removed() {
-			return s.settings.Grace
+	state.machine = core.NewMachine(source.mapper, func(serviceID mapping.ID) time.Duration {
+		if state.entry(serviceID.Group()).removed() {
+			return state.settings.Grace
 		}
-		return s.settings.KeepEmpty
+		return state.settings.KeepEmpty
 	}, func(serviceID mapping.ID, unlisted core.Known) time.Time {
-		return s.holdUntil(s.unlistedState(serviceID.Group(), unlisted.Value), unlisted.FirstListed, unlisted.Missing)
+		return state.holdUntil(state.unlistedState(serviceID.Group(), unlisted.Value), unlisted.FirstListed, unlisted.Missing)
 	})
-	return s
+	return state
 }
 
 // restore takes back an interface that an earlier run published, if the settings still select it.

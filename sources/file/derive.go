@@ -15,10 +15,10 @@ var DerivedKinds = strings.Join(words.Each(derive.Kinds, func(k derive.Kind) str
 }), " ")
 
 // DecodeDeriving returns the objects of a text, and those that derive from them.
-func DecodeDeriving(place string, text []byte, o resource.Options, d derive.Options) []sources.Content {
+func DecodeDeriving(place string, text []byte, o resource.Options, options derive.Options) []sources.Content {
 	o.Keep = DerivedKinds
 	content := sources.Decode(place, place, text, o)
-	set := derive.NewSet(d)
+	set := derive.NewSet(options)
 	set.Replace(place, &content)
 	derived, _ := set.Content(func() string { return "" })
 	return []sources.Content{content, derived}

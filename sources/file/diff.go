@@ -47,34 +47,34 @@ func (s sighting) fleeting(path string) bool { return s.emptied[path] || isCover
 // compare returns the files to read after a sighting of paths, and the missing ones: neither seen nor below an
 // unreadable path. Paths that are true are read even if their stamp is the same. Both results are in order.
 func compare(files *btree.Map[string, fileState], paths map[string]bool, seen sighting) (read, missing []string) {
-	check := func(p string, k fileState) {
-		stamp, exists := seen.files[p]
+	check := func(filePath string, state fileState) {
+		stamp, exists := seen.files[filePath]
 		switch {
-		case !exists && !isCovered(seen.blocked, p):
-			missing = append(missing, p)
-		case exists && (stamp != k.stamp || k.doubtful || paths[p]):
-			read = append(read, p)
+		case !exists && !isCovered(seen.blocked, filePath):
+			missing = append(missing, filePath)
+		case exists && (stamp != state.stamp || state.doubtful || paths[filePath]):
+			read = append(read, filePath)
 		}
 	}
-	for p := range paths {
-		if p != "" && isCovered(paths, parentOf(p)) {
-			if k, ok := files.Get(p); ok && paths[p] {
-				check(p, k)
+	for filePath := range paths {
+		if filePath != "" && isCovered(paths, parentOf(filePath)) {
+			if k, ok := files.Get(filePath); ok && paths[filePath] {
+				check(filePath, k)
 			}
 			continue
 		}
-		if k, ok := files.Get(p); ok {
-			check(p, k)
+		if k, ok := files.Get(filePath); ok {
+			check(filePath, k)
 		}
-		from := p + "/"
-		if p == "" {
+		from := filePath + "/"
+		if filePath == "" {
 			from = ""
 		}
-		files.Ascend(from, func(q string, k fileState) bool {
-			if !isWithin(q, p) {
+		files.Ascend(from, func(next string, state fileState) bool {
+			if !isWithin(next, filePath) {
 				return false
 			}
-			check(q, k)
+			check(next, state)
 			return true
 		})
 	}
@@ -92,16 +92,16 @@ func inOrder(paths []string) []string {
 	return slices.Compact(paths)
 }
 
-// isCovered reports whether paths has p or a directory above it.
-func isCovered[V any](paths map[string]V, p string) bool {
+// isCovered reports whether paths has filePath or a directory above it.
+func isCovered[V any](paths map[string]V, filePath string) bool {
 	for len(paths) > 0 {
-		if _, ok := paths[p]; ok {
+		if _, ok := paths[filePath]; ok {
 			return true
 		}
-		if p == "" {
+		if filePath == "" {
 			break
 		}
-		p = parentOf(p)
+		filePath = parentOf(filePath)
 	}
 	return false
 }
@@ -116,16 +116,16 @@ func (g *grace) judge(
 	missing []string, now time.Time, while func(path string) time.Duration,
 ) (deleted, pending []string) {
 	next := make(grace, len(missing))
-	for _, p := range missing {
-		firstMissed, ok := (*g)[p]
+	for _, filePath := range missing {
+		firstMissed, ok := (*g)[filePath]
 		if !ok {
 			firstMissed = now
 		}
-		next[p] = firstMissed
-		if now.Sub(firstMissed) >= while(p) {
-			deleted = append(deleted, p)
+		next[filePath] = firstMissed
+		if now.Sub(firstMissed) >= while(filePath) {
+			deleted = append(deleted, filePath)
 		} else {
-			pending = append(pending, p)
+			pending = append(pending, filePath)
 		}
 	}
 	*g = next

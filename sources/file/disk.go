@@ -60,14 +60,14 @@ func (d osDisk) Open(root, name string) (fs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	to, _, err := resolve(d, name)
+	target, _, err := resolve(d, name)
 	if err != nil {
 		return nil, err
 	}
-	if !containsPath(real, to) {
-		return nil, leadsOut(name, to)
+	if !containsPath(real, target) {
+		return nil, leadsOut(name, target)
 	}
-	return openIn(dir, real, to)
+	return openIn(dir, real, target)
 }
 
 // openIn opens name, which is below root, in dir, which is that directory.
@@ -113,11 +113,11 @@ const maxLinks = 40
 // resolve follows the symbolic links in an absolute path as the kernel does. It returns the real path and its anchors:
 // each name on the way, since any directory may be replaced, and any link changed. If the path leads nowhere, they end
 // with the missing name, so that a watch of them reports its appearance.
-func resolve(d disk, name string) (real string, anchors []anchor, err error) {
-	sep := string(filepath.Separator)
+func resolve(disk disk, name string) (real string, anchors []anchor, err error) {
+	separator := string(filepath.Separator)
 	volume := filepath.VolumeName(name)
-	current := volume + sep
-	todo := strings.Split(name[len(volume):], sep)
+	current := volume + separator
+	todo := strings.Split(name[len(volume):], separator)
 	for links := 0; len(todo) > 0; {
 		part := todo[0]
 		todo = todo[1:]
@@ -132,7 +132,7 @@ func resolve(d disk, name string) (real string, anchors []anchor, err error) {
 		if a := (anchor{current, part}); !slices.Contains(anchors, a) {
 			anchors = append(anchors, a)
 		}
-		info, err := d.Lstat(next)
+		info, err := disk.Lstat(next)
 		if err != nil {
 			return "", anchors, err
 		}
@@ -143,14 +143,14 @@ func resolve(d disk, name string) (real string, anchors []anchor, err error) {
 		if links++; links > maxLinks {
 			return "", anchors, &fs.PathError{Op: "follow", Path: name, Err: syscall.ELOOP}
 		}
-		target, err := d.Readlink(next)
+		target, err := disk.Readlink(next)
 		if err != nil {
 			return "", anchors, err
 		}
 		if filepath.IsAbs(target) {
-			current = filepath.VolumeName(target) + sep
+			current = filepath.VolumeName(target) + separator
 		}
-		todo = append(strings.Split(target, sep), todo...)
+		todo = append(strings.Split(target, separator), todo...)
 	}
 	return current, anchors, nil
 }

@@ -53,7 +53,7 @@ func (s Settings) withDefaults() (Settings, error) {
 	s.RescanInterval = cmp.Or(s.RescanInterval, 30*time.Second)
 	s.EmptyGrace = cmp.Or(s.EmptyGrace, max(10*time.Second, s.QuietDelay))
 	s.MaxFileBytes = cmp.Or(s.MaxFileBytes, 64<<20)
-	for _, d := range []struct {
+	for _, setting := range []struct {
 		key          string
 		value, least time.Duration
 	}{
@@ -62,8 +62,8 @@ func (s Settings) withDefaults() (Settings, error) {
 		{"rescanInterval", s.RescanInterval, 100 * time.Millisecond},
 		{"emptyGrace", s.EmptyGrace, s.QuietDelay},
 	} {
-		if d.value < d.least {
-			return s, fmt.Errorf("%s: want at least %s, got %s", d.key, d.least, d.value)
+		if setting.value < setting.least {
+			return s, fmt.Errorf("%s: want at least %s, got %s", setting.key, setting.least, setting.value)
 		}
 	}
 	if s.Derive != nil {

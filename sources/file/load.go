@@ -64,49 +64,50 @@ var (
 )
 
 // loadOne reads one file into buf, and returns buf for the next one.
-func (l *loader) loadOne(f *loaded, buf []byte) []byte {
-	before := f.state
-	f.state = fileState{doubtful: true}
+func (l *loader) loadOne(file *loaded, buf []byte) []byte {
+	before := file.state
+	file.state = fileState{doubtful: true}
 	modified := time.Now()
-	data, fi, changed, err := l.read(f.path, buf)
-	if fi != nil {
-		f.state.stamp = stampOf(fi)
+	data, info, changed, err := l.read(file.path, buf)
+	if info != nil {
+		file.state.stamp = stampOf(info)
 	}
 	switch {
 	case errors.Is(err, errTooLarge):
-		f.state.doubtful = false
-		c := l.rejected(f.path, fmt.Errorf("%w: it has %d bytes, and maxFileBytes is %d", errTooLarge, fi.Size(), l.maxSize))
-		f.content = &c
+		file.state.doubtful = false
+		c := l.rejected(file.path,
+			fmt.Errorf("%w: it has %d bytes, and maxFileBytes is %d", errTooLarge, info.Size(), l.maxSize))
+		file.content = &c
 		return buf
 	case err != nil:
-		f.err = err
+		file.err = err
 		return buf
 	case len(data) == 0: // another program begins to write the file
-		f.err = errEmptied
+		file.err = errEmptied
 		return buf
 	}
-	f.changed = changed
-	f.state.doubtful = changed || fi.ModTime().After(modified.Add(-timeResolution))
-	if resource.Blank(f.path, data) { // another program has begun to write it
-		f.err = errBlank
+	file.changed = changed
+	file.state.doubtful = changed || info.ModTime().After(modified.Add(-timeResolution))
+	if resource.Blank(file.path, data) { // another program has begun to write it
+		file.err = errBlank
 		return data[:0]
 	}
 	sum := sha256.Sum256(data)
-	f.state.sum = digest(sum[:16])
-	if f.state.sum == before.sum {
+	file.state.sum = digest(sum[:16])
+	if file.state.sum == before.sum {
 		return data[:0]
 	}
-	mark := l.mark(f.path, f.state.sum)
-	if before.sum == (digest{}) && !l.deriving && l.confirm(f.path, mark) {
+	mark := l.mark(file.path, file.state.sum)
+	if before.sum == (digest{}) && !l.deriving && l.confirm(file.path, mark) {
 		return data[:0]
 	}
-	if f.decoded == nil && before.sum != (digest{}) { // its first change
-		f.decoded = new(resource.Decoded)
+	if file.decoded == nil && before.sum != (digest{}) { // its first change
+		file.decoded = new(resource.Decoded)
 	}
 	var content sources.Content
-	content, f.decoded = l.parse(f.path, l.displayName(l.shown, f.path), data, l.decode, f.decoded)
-	content.Mark, content.Text = mark, hex.EncodeToString(f.state.sum[:])
-	f.content = &content
+	content, file.decoded = l.parse(file.path, l.displayName(l.shown, file.path), data, l.decode, file.decoded)
+	content.Mark, content.Text = mark, hex.EncodeToString(file.state.sum[:])
+	file.content = &content
 	return data[:0]
 }
 

@@ -20,8 +20,8 @@ type pool struct {
 
 	abandoned atomic.Int64 // abandoned files that are not done
 
-	mu   sync.Mutex
-	done []loaded
+	mu       sync.Mutex
+	finished []loaded
 }
 
 const (
@@ -61,24 +61,24 @@ type batch struct {
 func (p *pool) readAll(
 	ctx context.Context, files []loaded, read reader, patience func(f *loaded) time.Duration,
 ) ([]loaded, error) {
-	b := &batch{
+	batch := &batch{
 		read: read, patience: patience, progress: make(chan struct{}, 1),
 		files: files, running: make(map[int]time.Time),
 	}
 	if p.abandoned.Load() < maxAbandoned {
-		b.workers = min(runtime.GOMAXPROCS(0), len(files))
+		batch.workers = min(runtime.GOMAXPROCS(0), len(files))
 	}
-	for range b.workers {
-		p.workers.Go(func() { p.work(ctx, b) })
+	for range batch.workers {
+		p.workers.Go(func() { p.work(ctx, batch) })
 	}
 	for {
-		pending, wait := p.inspect(ctx, b)
+		pending, wait := p.inspect(ctx, batch)
 		if !pending {
 			return files, ctx.Err()
 		}
 		overdue := time.NewTimer(wait)
 		select {
-		case <-b.progress:
+		case <-batch.progress:
 		case <-overdue.C:
 		}
 		overdue.Stop()
@@ -87,59 +87,59 @@ func (p *pool) readAll(
 
 // inspect abandons the files that have taken too long, and replaces their workers. It reports whether files remain to
 // wait for, and for how long.
-func (p *pool) inspect(ctx context.Context, b *batch) (pending bool, wait time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (p *pool) inspect(ctx context.Context, batch *batch) (pending bool, wait time.Duration) {
+	batch.mu.Lock()
+	defer batch.mu.Unlock()
 	wait = time.Hour
-	for i, begun := range b.running {
-		rest := b.patience(&b.files[i]) - time.Since(begun)
+	for i, begun := range batch.running {
+		rest := batch.patience(&batch.files[i]) - time.Since(begun)
 		if rest > 0 {
 			wait = min(wait, rest)
 			continue
 		}
-		delete(b.running, i)
-		b.files[i] = loaded{path: b.files[i].path, late: true}
+		delete(batch.running, i)
+		batch.files[i] = loaded{path: batch.files[i].path, late: true}
 		if p.abandoned.Add(1) <= maxReplaced {
-			p.workers.Go(func() { p.work(ctx, b) })
+			p.workers.Go(func() { p.work(ctx, batch) })
 		} else {
-			b.workers--
+			batch.workers--
 		}
 	}
-	if b.workers == 0 {
-		for ; b.next < len(b.files); b.next++ {
-			b.files[b.next].err = errBusy
+	if batch.workers == 0 {
+		for ; batch.next < len(batch.files); batch.next++ {
+			batch.files[batch.next].err = errBusy
 		}
 	}
-	return len(b.running) > 0 || b.next < len(b.files) && ctx.Err() == nil, wait
+	return len(batch.running) > 0 || batch.next < len(batch.files) && ctx.Err() == nil, wait
 }
 
 // work reads one file after another, until all are begun, ctx ends, or its file was abandoned.
-func (p *pool) work(ctx context.Context, b *batch) {
-	defer wakeUp(b.progress)
+func (p *pool) work(ctx context.Context, batch *batch) {
+	defer wakeUp(batch.progress)
 	var buf []byte
 	for {
-		b.mu.Lock()
-		if b.next == len(b.files) || ctx.Err() != nil {
-			b.workers--
-			b.mu.Unlock()
+		batch.mu.Lock()
+		if batch.next == len(batch.files) || ctx.Err() != nil {
+			batch.workers--
+			batch.mu.Unlock()
 			return
 		}
-		i := b.next
-		b.next++
-		b.running[i] = time.Now()
-		loaded := b.files[i]
-		b.mu.Unlock()
-		wakeUp(b.progress) // its patience may end first
+		i := batch.next
+		batch.next++
+		batch.running[i] = time.Now()
+		loaded := batch.files[i]
+		batch.mu.Unlock()
+		wakeUp(batch.progress) // its patience may end first
 
-		buf = b.readOne(&loaded, buf)
+		buf = batch.readOne(&loaded, buf)
 
-		b.mu.Lock()
-		_, waited := b.running[i]
+		batch.mu.Lock()
+		_, waited := batch.running[i]
 		if waited {
-			delete(b.running, i)
-			b.files[i] = loaded
+			delete(batch.running, i)
+			batch.files[i] = loaded
 		}
-		b.mu.Unlock()
+		batch.mu.Unlock()
 		if !waited {
 			p.deliver(loaded)
 			return
@@ -148,19 +148,19 @@ func (p *pool) work(ctx context.Context, b *batch) {
 }
 
 // readOne reads a file. A panic is an error of the file.
-func (b *batch) readOne(f *loaded, buf []byte) (again []byte) {
-	err := worker.Do(func() error { again = b.read(f, buf); return nil })
+func (b *batch) readOne(file *loaded, buf []byte) (again []byte) {
+	err := worker.Do(func() error { again = b.read(file, buf); return nil })
 	if err != nil {
-		f.err, f.content = fmt.Errorf("read %s: %w", f.path, err), nil
+		file.err, file.content = fmt.Errorf("read %s: %w", file.path, err), nil
 	}
 	return again
 }
 
 // deliver delivers an abandoned file.
-func (p *pool) deliver(f loaded) {
+func (p *pool) deliver(file loaded) {
 	p.abandoned.Add(-1)
 	p.mu.Lock()
-	p.done = append(p.done, f)
+	p.finished = append(p.finished, file)
 	p.mu.Unlock()
 	wakeUp(p.wake)
 }
@@ -169,9 +169,9 @@ func (p *pool) deliver(f loaded) {
 func (p *pool) takeFinished() []loaded {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	done := p.done
-	p.done = nil
-	return done
+	finished := p.finished
+	p.finished = nil
+	return finished
 }
 
 // wakeUp puts a value into c.

@@ -27,7 +27,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	defer workers.Stop()
 	watch := newWatcher(s.disk, s.blind, workers)
 	defer watch.close()
-	r := &run{
+	run := &run{
 		disk: s.disk, root: s.root, settings: s.settings, sink: sink, watch: watch,
 		loader: &loader{
 			disk: s.disk, root: s.root, shown: s.shown, decode: s.decode, parse: s.parse,
@@ -40,20 +40,20 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		pending: make(map[string]bool), troubles: make(map[string]trouble),
 	}
 	if sink, ok := sink.(sources.Confirmer); ok {
-		r.loader.confirm = sink.Confirm
+		run.loader.confirm = sink.Confirm
 	}
 	if s.settings.Derive != nil {
-		r.derived = derive.NewSet(*s.settings.Derive)
+		run.derived = derive.NewSet(*s.settings.Derive)
 	}
 	for _, group := range sink.Groups() {
-		if r.derived != nil && group == derive.Group {
-			r.derived.Inherited = true
+		if run.derived != nil && group == derive.Group {
+			run.derived.Inherited = true
 			continue
 		}
-		r.files.Set(group, fileState{doubtful: true})
-		r.hasReadAny = true
+		run.files.Set(group, fileState{doubtful: true})
+		run.hasReadAny = true
 	}
-	err := r.loop(ctx)
+	err := run.loop(ctx)
 	watch.close() // ends the worker
 	return cmp.Or(workers.Wait(), err)
 }
@@ -235,34 +235,34 @@ func (r *run) noteTroubles(seen sighting) {
 
 // removeFiles forgets deleted files, and returns their empty contents.
 func (r *run) removeFiles(deleted []string, results []loaded) (contents []sources.Content) {
-	for _, p := range deleted {
-		if slices.ContainsFunc(results, func(f loaded) bool { return f.path == p && !errors.Is(f.err, errBlank) }) {
+	for _, filePath := range deleted {
+		if slices.ContainsFunc(results, func(f loaded) bool { return f.path == filePath && !errors.Is(f.err, errBlank) }) {
 			continue // it was blank, and is being written
 		}
-		r.files.Delete(p)
-		r.memory.set(p, nil)
+		r.files.Delete(filePath)
+		r.memory.set(filePath, nil)
 		if r.derived != nil {
-			r.derived.Remove(p)
+			r.derived.Remove(filePath)
 		}
-		contents = append(contents, sources.Content{Group: p})
+		contents = append(contents, sources.Content{Group: filePath})
 	}
 	return contents
 }
 
 // removeBlank counts blank files with the same stamp as empty. It returns the doubtful ones, which may have changed.
 func (r *run) removeBlank(seen sighting) (doubtful []string) {
-	for p, fileState := range r.blank {
-		if !isCovered(r.pending, p) {
+	for filePath, fileState := range r.blank {
+		if !isCovered(r.pending, filePath) {
 			continue
 		}
-		if now, exists := seen.files[p]; !exists || now != fileState.stamp {
-			delete(r.blank, p)
+		if now, exists := seen.files[filePath]; !exists || now != fileState.stamp {
+			delete(r.blank, filePath)
 			continue
 		}
-		delete(seen.files, p)
-		seen.emptied[p] = true
+		delete(seen.files, filePath)
+		seen.emptied[filePath] = true
 		if fileState.doubtful {
-			doubtful = append(doubtful, p)
+			doubtful = append(doubtful, filePath)
 		}
 	}
 	return doubtful
@@ -271,13 +271,13 @@ func (r *run) removeBlank(seen sighting) (doubtful []string) {
 // load reads files. Slow ones continue in the background, and are not begun again before they are done.
 func (r *run) load(ctx context.Context, paths []string, seen sighting) ([]loaded, error) {
 	var files []loaded
-	for _, p := range paths {
-		if _, busy := r.busy[p]; busy {
-			r.busy[p] = true
+	for _, filePath := range paths {
+		if _, busy := r.busy[filePath]; busy {
+			r.busy[filePath] = true
 			continue
 		}
-		k, _ := r.files.Get(p)
-		files = append(files, loaded{path: p, state: k, decoded: r.memory.files[p]})
+		k, _ := r.files.Get(filePath)
+		files = append(files, loaded{path: filePath, state: k, decoded: r.memory.files[filePath]})
 	}
 	r.loader.single = seen.single
 	l := *r.loader // slow files keep their copy
@@ -297,33 +297,33 @@ func patience(size int64, synced bool) time.Duration {
 }
 
 // noteLoaded notes the result of reading a file, which had a trouble before, and returns the content to publish.
-func (r *run) noteLoaded(f loaded, before trouble) []sources.Content {
+func (r *run) noteLoaded(file loaded, before trouble) []sources.Content {
 	switch {
-	case f.late:
-		r.busy[f.path] = false
-		name := r.loader.displayName(r.root, f.path)
-		return r.noteTrouble(f, fmt.Errorf("%s takes long to read, and is still being read", name), before)
-	case errors.Is(f.err, errBlank):
-		r.blank[f.path] = f.state
-		r.enqueue(f.path, false)
+	case file.late:
+		r.busy[file.path] = false
+		name := r.loader.displayName(r.root, file.path)
+		return r.noteTrouble(file, fmt.Errorf("%s takes long to read, and is still being read", name), before)
+	case errors.Is(file.err, errBlank):
+		r.blank[file.path] = file.state
+		r.enqueue(file.path, false)
 		return nil
-	case errors.Is(f.err, fs.ErrNotExist), errors.Is(f.err, errEmptied): // it changed after the look
-		r.enqueue(f.path, false)
+	case errors.Is(file.err, fs.ErrNotExist), errors.Is(file.err, errEmptied): // it changed after the look
+		r.enqueue(file.path, false)
 		return nil
-	case f.err != nil:
-		return r.noteTrouble(f, f.err, before)
+	case file.err != nil:
+		return r.noteTrouble(file, file.err, before)
 	}
 	r.hasReadAny = true
-	delete(r.blank, f.path)
-	r.files.Set(f.path, f.state)
-	if f.content == nil {
+	delete(r.blank, file.path)
+	r.files.Set(file.path, file.state)
+	if file.content == nil {
 		return nil
 	}
-	r.memory.set(f.path, f.decoded)
+	r.memory.set(file.path, file.decoded)
 	if r.derived != nil {
-		r.derived.Replace(f.path, f.content)
+		r.derived.Replace(file.path, file.content)
 	}
-	return []sources.Content{*f.content}
+	return []sources.Content{*file.content}
 }
 
 // publish publishes contents, and the objects derived of all files, in one commit.
@@ -339,13 +339,13 @@ func (r *run) publish(contents []sources.Content) {
 }
 
 // noteTrouble notes an unreadable file.
-func (r *run) noteTrouble(f loaded, err error, before trouble) []sources.Content {
-	r.troubles[f.path] = trouble{err: err, file: true}
-	r.files.Set(f.path, fileState{stamp: f.state.stamp, doubtful: true})
+func (r *run) noteTrouble(file loaded, err error, before trouble) []sources.Content {
+	r.troubles[file.path] = trouble{err: err, file: true}
+	r.files.Set(file.path, fileState{stamp: file.state.stamp, doubtful: true})
 	if before.err != nil && before.err.Error() == err.Error() {
 		return nil
 	}
-	return []sources.Content{r.loader.rejected(f.path, err)}
+	return []sources.Content{r.loader.rejected(file.path, err)}
 }
 
 // finish publishes slow files that are done. It reports whether paths are pending.
@@ -408,10 +408,10 @@ func (r *run) unread() (paths []string) {
 // unreadable returns the paths that were read once and are unreadable now, with the reason.
 func (r *run) unreadable() map[string]string {
 	reasons := make(map[string]string)
-	for p := range r.missing {
-		reasons[p] = fmt.Sprintf("%s is empty or missing, for a moment perhaps; "+
+	for filePath := range r.missing {
+		reasons[filePath] = fmt.Sprintf("%s is empty or missing, for a moment perhaps; "+
 			"its last objects are served meanwhile, for emptyGrace at most",
-			r.loader.displayName(r.root, p))
+			r.loader.displayName(r.root, filePath))
 	}
 	for p, t := range r.troubles {
 		reasons[p] = t.err.Error()
@@ -430,10 +430,10 @@ func (r *run) report() {
 			"not synced, because not everything could be read yet (partialStart: true allows that): %d missing",
 			len(unread)))
 	}
-	for _, p := range slices.Sorted(maps.Keys(r.troubles)) {
-		trouble := r.troubles[p]
-		name := p[strings.LastIndexByte(p, '/')+1:]
-		if r.settings.PartialStart && errors.Is(trouble.err, errDangling) && !Reads(name) && !r.holds(p) {
+	for _, filePath := range slices.Sorted(maps.Keys(r.troubles)) {
+		trouble := r.troubles[filePath]
+		name := filePath[strings.LastIndexByte(filePath, '/')+1:]
+		if r.settings.PartialStart && errors.Is(trouble.err, errDangling) && !Reads(name) && !r.holds(filePath) {
 			continue // a link to nowhere that would not have been read
 		}
 		lines = append(lines, trouble.err.Error())

@@ -41,10 +41,10 @@ const maxLinked = 3
 // takeSighting looks at paths and all below them. An error says that the root is missing or unreadable, or that ctx
 // ended; then there is no sighting. followsOut follows links that lead out of the root.
 func takeSighting(
-	ctx context.Context, d disk, root string, followsOut bool, watch *watcher, paths map[string]bool,
+	ctx context.Context, disk disk, root string, followsOut bool, watch *watcher, paths map[string]bool,
 ) (sighting, error) {
-	w := &walker{
-		ctx: ctx, disk: d, root: root, followsOut: followsOut, watch: watch,
+	walker := &walker{
+		ctx: ctx, disk: disk, root: root, followsOut: followsOut, watch: watch,
 		seen: sighting{
 			files: make(map[string]stamp), blocked: make(map[string]error),
 			refused: make(map[string]error), emptied: make(map[string]bool),
@@ -53,30 +53,30 @@ func takeSighting(
 	}
 	watch.beginLook()
 	watch.prune(paths)
-	real, info, err := w.enterRoot()
+	real, info, err := walker.enterRoot()
 	if err != nil {
 		return sighting{}, err
 	}
-	w.seen.device = stampOf(info).inode.dev
+	walker.seen.device = stampOf(info).inode.dev
 	if info.Mode().IsRegular() {
-		w.seen.single = true
-		w.file(filepath.Base(root), info)
-		watch.forget(map[string]bool{"": true}, w.dirs, w.links)
-		return w.seen, nil
+		walker.seen.single = true
+		walker.file(filepath.Base(root), info)
+		watch.forget(map[string]bool{"": true}, walker.dirs, walker.links)
+		return walker.seen, nil
 	}
-	w.dirs[""] = &dir{real: real}
-	for p := range paths {
+	walker.dirs[""] = &dir{real: real}
+	for path := range paths {
 		switch {
-		case p == "":
-			w.walk(w.dirs[""], info)
-		case !isCovered(paths, parentOf(p)):
-			if parent := w.dir(parentOf(p)); parent != nil {
-				w.visit(parent, filepath.Base(p))
+		case path == "":
+			walker.walk(walker.dirs[""], info)
+		case !isCovered(paths, parentOf(path)):
+			if parent := walker.dir(parentOf(path)); parent != nil {
+				walker.visit(parent, filepath.Base(path))
 			}
 		}
 	}
-	watch.forget(paths, w.dirs, w.links)
-	return w.seen, cmp.Or(ctx.Err(), w.seen.blocked[""])
+	watch.forget(paths, walker.dirs, walker.links)
+	return walker.seen, cmp.Or(ctx.Err(), walker.seen.blocked[""])
 }
 
 // enterRoot finds the root, and watches it, even if it does not exist.
@@ -183,23 +183,23 @@ func reads(fi fs.FileInfo, name string) bool {
 
 // descend returns the directory of a name in its parent, or nil for a link in a circle.
 func (w *walker) descend(parent *dir, name, real string, linked bool) *dir {
-	d := &dir{path: join(parent.path, name), real: real, parent: parent, links: parent.links}
+	dir := &dir{path: join(parent.path, name), real: real, parent: parent, links: parent.links}
 	if !linked {
-		return d
+		return dir
 	}
 	for a := parent; a != nil; a = a.parent {
 		if containsPath(real, a.real) {
 			link := underDir(parent.real, name)
-			w.seen.refused[d.path] = fmt.Errorf("%s is a link to a directory above it, and is not followed", link)
+			w.seen.refused[dir.path] = fmt.Errorf("%s is a link to a directory above it, and is not followed", link)
 			return nil
 		}
 	}
-	if d.links++; d.links > maxLinked {
-		w.seen.refused[d.path] = fmt.Errorf("%s is not followed: there are %d links to directories on the way to it",
+	if dir.links++; dir.links > maxLinked {
+		w.seen.refused[dir.path] = fmt.Errorf("%s is not followed: there are %d links to directories on the way to it",
 			underDir(parent.real, name), maxLinked)
 		return nil
 	}
-	return d
+	return dir
 }
 
 // visit looks at a name in a directory and all below it.
@@ -211,10 +211,10 @@ func (w *walker) visit(parent *dir, name string) {
 	switch {
 	case info == nil:
 	case info.IsDir():
-		d := w.descend(parent, name, real, linked)
-		w.dirs[join(parent.path, name)] = d
-		if d != nil {
-			w.walk(d, info)
+		dir := w.descend(parent, name, real, linked)
+		w.dirs[join(parent.path, name)] = dir
+		if dir != nil {
+			w.walk(dir, info)
 		}
 	case info.Mode().IsRegular() && Reads(name):
 		w.file(join(parent.path, name), info)
@@ -231,16 +231,16 @@ func (w *walker) file(path string, fi fs.FileInfo) {
 }
 
 // walk looks at all names in d.
-func (w *walker) walk(d *dir, fi fs.FileInfo) {
-	w.watch.enter(d.path, d.real, stampOf(fi))
+func (w *walker) walk(dir *dir, fi fs.FileInfo) {
+	w.watch.enter(dir.path, dir.real, stampOf(fi))
 	root := w.dirs[""].real
 	if w.followsOut {
 		root = ""
 	}
-	entries, err := w.disk.ReadDir(root, d.real)
+	entries, err := w.disk.ReadDir(root, dir.real)
 	if err != nil {
-		if d.path == "" || !errors.Is(err, fs.ErrNotExist) {
-			w.seen.blocked[d.path] = err
+		if dir.path == "" || !errors.Is(err, fs.ErrNotExist) {
+			w.seen.blocked[dir.path] = err
 		}
 		return
 	}
@@ -251,6 +251,6 @@ func (w *walker) walk(d *dir, fi fs.FileInfo) {
 		if dirEntry.Type().IsRegular() && !Reads(dirEntry.Name()) {
 			continue
 		}
-		w.visit(d, dirEntry.Name())
+		w.visit(dir, dirEntry.Name())
 	}
 }

@@ -47,7 +47,7 @@ const maxDirty = 1 << 16
 
 // newWatcher starts a watcher and its worker, which close ends. A blind one has no events.
 func newWatcher(d disk, blind bool, workers *worker.Group) *watcher {
-	w := &watcher{
+	watcher := &watcher{
 		disk: d,
 		wake: make(chan struct{}, 1),
 		dirs: make(map[string]string), anchors: make(map[string][]anchor),
@@ -56,16 +56,16 @@ func newWatcher(d disk, blind bool, workers *worker.Group) *watcher {
 		targets: make(map[string]*target), dirty: make(map[string]struct{}),
 	}
 	if blind {
-		return w
+		return watcher
 	}
 	events, err := fsnotify.NewWatcher()
 	if err != nil {
-		w.blind[""] = err
-		return w
+		watcher.blind[""] = err
+		return watcher
 	}
-	w.events = events
-	workers.Go(w.readEvents)
-	return w
+	watcher.events = events
+	workers.Go(watcher.readEvents)
+	return watcher
 }
 
 func (w *watcher) close() {
@@ -166,7 +166,7 @@ func (w *watcher) leave(path string) {
 		return
 	}
 	delete(w.dirs, path)
-	w.updateTarget(real, func(t *target) { t.directories = without(t.directories, path) })
+	w.updateTarget(real, func(t *target) { t.directories = removeItem(t.directories, path) })
 	w.release(real)
 }
 
@@ -174,25 +174,25 @@ func (w *watcher) leave(path string) {
 // until now went unnoticed.
 func (w *watcher) watchAnchors(path string, anchors []anchor) (news bool) {
 	old := w.anchors[path]
-	for _, a := range anchors {
-		if !slices.Contains(old, a) {
-			w.updateTarget(a.dir, func(t *target) { t.names[a.name] = append(t.names[a.name], path) })
+	for _, anchor := range anchors {
+		if !slices.Contains(old, anchor) {
+			w.updateTarget(anchor.dir, func(t *target) { t.names[anchor.name] = append(t.names[anchor.name], path) })
 		}
-		w.add(a.dir, nil)
+		w.add(anchor.dir, nil)
 	}
 	if slices.Equal(old, anchors) {
 		return false
 	}
-	for _, a := range old {
-		if slices.Contains(anchors, a) {
+	for _, anchor := range old {
+		if slices.Contains(anchors, anchor) {
 			continue
 		}
-		w.updateTarget(a.dir, func(t *target) {
-			if t.names[a.name] = without(t.names[a.name], path); len(t.names[a.name]) == 0 {
-				delete(t.names, a.name)
+		w.updateTarget(anchor.dir, func(t *target) {
+			if t.names[anchor.name] = removeItem(t.names[anchor.name], path); len(t.names[anchor.name]) == 0 {
+				delete(t.names, anchor.name)
 			}
 		})
-		w.release(a.dir)
+		w.release(anchor.dir)
 	}
 	if len(anchors) == 0 {
 		delete(w.anchors, path)
@@ -281,13 +281,13 @@ func (w *watcher) drop(real string) {
 func (w *watcher) updateTarget(real string, change func(*target)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t := w.targets[real]
-	if t == nil {
-		t = &target{names: make(map[string][]string)}
-		w.targets[real] = t
+	watched := w.targets[real]
+	if watched == nil {
+		watched = &target{names: make(map[string][]string)}
+		w.targets[real] = watched
 	}
-	change(t)
-	if len(t.directories)+len(t.names) == 0 {
+	change(watched)
+	if len(watched.directories)+len(watched.names) == 0 {
 		delete(w.targets, real)
 	}
 }
@@ -358,6 +358,6 @@ func (w *watcher) blindness() (dirs int, err error) {
 	return dirs, err
 }
 
-func without(list []string, x string) []string {
+func removeItem(list []string, x string) []string {
 	return slices.DeleteFunc(list, func(y string) bool { return x == y })
 }

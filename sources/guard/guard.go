@@ -149,10 +149,10 @@ func (g *Guard) EndDue(m Moment) (released Change) {
 }
 
 // release ends the hold and returns its losses. There is a hold.
-func (g *Guard) release(m Moment, reason string) Change {
+func (g *Guard) release(moment Moment, reason string) Change {
 	wanted := g.hold.desired()
 	g.end(reason)
-	g.pass(m, wanted)
+	g.pass(moment, wanted)
 	g.recent = window{} // these losses were intended
 	g.peak = g.counts.clone()
 	return wanted
@@ -161,23 +161,25 @@ func (g *Guard) release(m Moment, reason string) Change {
 // reassess ends the hold if it is empty, and notes whether it is below the limits, together with the losses that passed
 // before it began. There is a hold.
 func (g *Guard) reassess(now time.Time) {
-	h := g.hold
+	hold := g.hold
 	switch {
-	case h.size() == 0:
+	case hold.size() == 0:
 		g.end("everything has come back")
-	case g.settings.exceeded(lossCheck{losing: h.sum, lostRecently: g.recent.sum, present: g.presentWithoutSurplus(), peak: g.peak}) != "":
-		h.belowSince = time.Time{}
-	case h.belowSince.IsZero():
-		h.belowSince = now
+	case g.settings.exceeded(lossCheck{
+		losing: hold.sum, lostRecently: g.recent.sum, present: g.presentWithoutSurplus(), peak: g.peak,
+	}) != "":
+		hold.belowSince = time.Time{}
+	case hold.belowSince.IsZero():
+		hold.belowSince = now
 	}
 }
 
 // begin starts a hold.
 func (g *Guard) begin(now time.Time, reason string) {
-	h := &hold{id: holdID(now, g.last), begun: now, reason: reason, lastJoined: now}
-	g.hold, g.last = h, h.id
+	hold := &hold{id: holdID(now, g.last), begun: now, reason: reason, lastJoined: now}
+	g.hold, g.last = hold, hold.id
 	g.holdCount++
-	g.events = append(g.events, Event{Began: true, id: h.id, reason: reason})
+	g.events = append(g.events, Event{Began: true, id: hold.id, reason: reason})
 }
 
 // end ends the hold.
@@ -252,15 +254,15 @@ func (g *Guard) presentWithoutSurplus() tally {
 
 // measure returns the numbers that decide whether the losses of a commit are held.
 func (g *Guard) measure(losses []loss, puts []*resource.Resource, before memstore.Snapshot) lossCheck {
-	c := lossCheck{lostRecently: g.recent.sum, present: g.presentWithoutSurplus(), peak: g.peak}
+	check := lossCheck{lostRecently: g.recent.sum, present: g.presentWithoutSurplus(), peak: g.peak}
 	for _, l := range losses {
 		objects, lost := g.hold.notYetHeld(l)
-		c.losing.add(l.key.Kind, objects, lost)
+		check.losing.add(l.key.Kind, objects, lost)
 	}
 	for _, r := range puts {
 		if before.Get(r.Key()) == nil {
-			c.arriving.add(r.Key().Kind, 1, endpoints(r))
+			check.arriving.add(r.Key().Kind, 1, endpoints(r))
 		}
 	}
-	return c
+	return check
 }

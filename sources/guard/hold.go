@@ -32,13 +32,13 @@ func (l loss) objects() int {
 // with the object before its loss.
 func (h *hold) lossesOf(change Change, before memstore.Snapshot) (losses []loss) {
 	add := func(key resource.Key, desired *resource.Resource) {
-		l, held := h.get(key)
+		current, held := h.get(key)
 		if !held {
-			l.original = before.Get(key)
+			current.original = before.Get(key)
 		}
-		l = loss{key: key, original: l.original, desired: desired}
-		if l.original != nil && l.objects()+l.endpoints() > 0 {
-			losses = append(losses, l)
+		current = loss{key: key, original: current.original, desired: desired}
+		if current.original != nil && current.objects()+current.endpoints() > 0 {
+			losses = append(losses, current)
 		}
 	}
 	for _, r := range change.Puts {
@@ -84,10 +84,10 @@ func (h *hold) split(losses []loss, before memstore.Snapshot, change Change) (pa
 	for _, l := range losses {
 		losing[l.key] = true
 	}
-	for _, r := range change.Puts {
-		if !losing[r.Key()] {
-			h.cancel(r.Key())
-			passes.Puts = append(passes.Puts, r)
+	for _, object := range change.Puts {
+		if !losing[object.Key()] {
+			h.cancel(object.Key())
+			passes.Puts = append(passes.Puts, object)
 		}
 	}
 	for _, key := range change.Deletes {
@@ -104,18 +104,18 @@ func (h *hold) split(losses []loss, before memstore.Snapshot, change Change) (pa
 	return passes
 }
 
-// add holds l, in place of an earlier loss of its key, and returns the object to serve: the original, joined with the
-// desired object if possible.
-func (h *hold) add(l loss) *resource.Resource {
-	h.cancel(l.key)
-	l.served, l.held = l.merge()
+// add holds a loss, in place of an earlier loss of its key, and returns the object to serve: the original, joined with
+// the desired object if possible.
+func (h *hold) add(added loss) *resource.Resource {
+	h.cancel(added.key)
+	added.served, added.held = added.merge()
 	if h.held == nil {
 		h.held = btree.NewBTreeGOptions(func(a, b loss) bool { return a.key.Compare(b.key) < 0 },
 			btree.Options{NoLocks: true})
 	}
-	h.held.Set(l)
-	h.count(l, 1)
-	return l.served
+	h.held.Set(added)
+	h.count(added, 1)
+	return added.served
 }
 
 // cancel forgets the loss of key.
@@ -126,11 +126,11 @@ func (h *hold) cancel(key resource.Key) {
 	}
 }
 
-func (h *hold) count(l loss, sign int) {
-	h.changed = append(h.changed, l.key)
-	h.sum.add(l.key.Kind, sign*l.objects(), sign*l.endpoints())
-	h.served += sign * l.held
-	h.surplus += sign * (endpoints(l.served) - endpoints(l.original))
+func (h *hold) count(loss loss, sign int) {
+	h.changed = append(h.changed, loss.key)
+	h.sum.add(loss.key.Kind, sign*loss.objects(), sign*loss.endpoints())
+	h.served += sign * loss.held
+	h.surplus += sign * (endpoints(loss.served) - endpoints(loss.original))
 }
 
 func (h *hold) get(key resource.Key) (loss, bool) {

@@ -32,30 +32,30 @@ func (g *Guard) join(moment Moment, losses []loss, commit Commit) []loss {
 		return losses
 	}
 	held := make([]loss, 0, len(losses))
-	for _, l := range losses {
-		previous := moment.Served.Get(l.key)
-		if heldLoss, isHeld := active.get(l.key); isHeld {
+	for _, loss := range losses {
+		previous := moment.Served.Get(loss.key)
+		if heldLoss, isHeld := active.get(loss.key); isHeld {
 			if previous = heldLoss.desired; previous != nil {
-				l.original = minusLost(l.original, previous, l.desired)
+				loss.original = minusLost(loss.original, previous, loss.desired)
 			}
-			if l.endpoints() > 0 {
-				held = append(held, l) // the part that is held already
+			if loss.endpoints() > 0 {
+				held = append(held, loss) // the part that is held already
 			}
 		}
-		if objects, lost := active.notYetHeld(l); objects+lost > 0 {
-			active.notJoined.note(l.key, l.desired == nil, endpoints(previous), endpoints(l.desired), moment.Now)
+		if objects, lost := active.notYetHeld(loss); objects+lost > 0 {
+			active.notJoined.note(loss.key, loss.desired == nil, endpoints(previous), endpoints(loss.desired), moment.Now)
 		}
 	}
 	return held
 }
 
 // notYetHeld counts the part of a loss that is not held yet. Without a hold it is the whole.
-func (h *hold) notYetHeld(l loss) (objects, lost int) {
-	heldLoss, held := h.get(l.key)
+func (h *hold) notYetHeld(loss loss) (objects, lost int) {
+	heldLoss, held := h.get(loss.key)
 	if !held {
-		return l.objects(), l.endpoints()
+		return loss.objects(), loss.endpoints()
 	}
-	return max(0, l.objects()-heldLoss.objects()), max(0, endpoints(heldLoss.desired)-endpoints(l.desired))
+	return max(0, loss.objects()-heldLoss.objects()), max(0, endpoints(heldLoss.desired)-endpoints(loss.desired))
 }
 
 // minusLost returns original without the endpoints that previous has and desired lacks; desired may be nil. If an
@@ -77,9 +77,9 @@ func minusLost(original, previous, desired *resource.Resource) *resource.Resourc
 		}
 	}
 	remaining.Endpoints = dropIdentities(remaining.Endpoints, lost)
-	r, err := resource.New(original.Meta(), remaining)
+	object, err := resource.New(original.Meta(), remaining)
 	if err != nil {
 		return original
 	}
-	return r.WithOrigin(original.Origin()).WithSeen(original.Seen())
+	return object.WithOrigin(original.Origin()).WithSeen(original.Seen())
 }

@@ -91,8 +91,8 @@ type lossCheck struct {
 
 // exceeded returns the reason to hold a loss, or "" if it passes. It considers only kinds and totals that the commit
 // itself reduces.
-func (s Settings) exceeded(c lossCheck) string {
-	lost, total := c.losing.plus(c.lostRecently, 1), c.present.plus(c.lostRecently, 1)
+func (s Settings) exceeded(check lossCheck) string {
+	lost, total := check.losing.plus(check.lostRecently, 1), check.present.plus(check.lostRecently, 1)
 	exceeds := func(counted string, lost, present int) string {
 		if lost <= *s.Min || float64(lost) <= s.Share*float64(present) {
 			return ""
@@ -100,17 +100,18 @@ func (s Settings) exceeded(c lossCheck) string {
 		return fmt.Sprintf("%d of %d %s would go within %s, which is more than %d and more than %g %%",
 			lost, present, counted, s.Window, *s.Min, s.Share*100)
 	}
-	kinds := slices.Sorted(maps.Keys(c.losing.kinds))
+	kinds := slices.Sorted(maps.Keys(check.losing.kinds))
 	for _, kind := range kinds {
-		remaining := c.present.kinds[kind] - c.losing.kinds[kind] + c.arriving.kinds[kind]
-		if remaining == 0 && c.peak.kinds[kind] >= minWipeout {
+		remaining := check.present.kinds[kind] - check.losing.kinds[kind] + check.arriving.kinds[kind]
+		if remaining == 0 && check.peak.kinds[kind] >= minWipeout {
 			return fmt.Sprintf("all %d objects of kind %s would go within %s", lost.kinds[kind], kind, s.Window)
 		}
 	}
-	if c.losing.objects > 0 && c.present.objects-c.losing.objects+c.arriving.objects == 0 && c.peak.objects >= minWipeout {
+	if check.losing.objects > 0 && check.present.objects-check.losing.objects+check.arriving.objects == 0 &&
+		check.peak.objects >= minWipeout {
 		return fmt.Sprintf("all %d objects would go within %s", lost.objects, s.Window)
 	}
-	if c.losing.objects > 0 {
+	if check.losing.objects > 0 {
 		if reason := exceeds("objects", lost.objects, total.objects); reason != "" {
 			return reason
 		}
@@ -120,8 +121,9 @@ func (s Settings) exceeded(c lossCheck) string {
 			return reason
 		}
 	}
-	if c.losing.endpoints > 0 {
-		return exceeds("endpoints", lost.endpoints-c.arriving.endpoints, total.endpoints) // a service may have been renamed
+	if check.losing.endpoints > 0 {
+		// a service may have been renamed
+		return exceeds("endpoints", lost.endpoints-check.arriving.endpoints, total.endpoints)
 	}
 	return ""
 }

@@ -79,35 +79,38 @@ func (g *Guard) Resume(moment Moment, state []byte, held map[resource.Key]Loss) 
 }
 
 // resumeHold begins a hold with the losses of an earlier run.
-func (g *Guard) resumeHold(m Moment, saved *savedHold, held map[resource.Key]Loss) (change Change) {
-	h := &hold{id: holdID(m.Now, g.last), begun: m.Now, reason: "it was held before the restart", lastJoined: m.Now}
+func (g *Guard) resumeHold(moment Moment, saved *savedHold, held map[resource.Key]Loss) (change Change) {
+	hold := &hold{
+		id: holdID(moment.Now, g.last), begun: moment.Now, reason: "it was held before the restart", lastJoined: moment.Now,
+	}
 	if saved != nil {
-		h.id, h.begun, h.reason, h.belowSince, h.lastJoined = saved.ID, saved.Since, saved.Why, saved.Below, saved.Grew
-		if h.belowSince.After(m.Now) { // the clock stepped back
-			h.belowSince = m.Now
+		hold.id, hold.begun, hold.reason, hold.belowSince, hold.lastJoined = saved.ID, saved.Since, saved.Why, saved.Below,
+			saved.Grew
+		if hold.belowSince.After(moment.Now) { // the clock stepped back
+			hold.belowSince = moment.Now
 		}
-		if h.lastJoined.IsZero() || h.lastJoined.After(m.Now) {
-			h.lastJoined = m.Now
+		if hold.lastJoined.IsZero() || hold.lastJoined.After(moment.Now) {
+			hold.lastJoined = moment.Now
 		}
-		h.notJoined.restore(saved.Passed, m.Now)
+		hold.notJoined.restore(saved.Passed, moment.Now)
 	}
 	for key, l := range held {
-		if m.Served.Get(key) != nil {
-			change.Puts = append(change.Puts, h.add(loss{key: key, original: l.Previous, desired: l.Desired}))
+		if moment.Served.Get(key) != nil {
+			change.Puts = append(change.Puts, hold.add(loss{key: key, original: l.Previous, desired: l.Desired}))
 		}
 	}
-	if h.size() == 0 {
+	if hold.size() == 0 {
 		return change
 	}
-	h.changed = nil
-	g.hold, g.last = h, h.id
+	hold.changed = nil
+	g.hold, g.last = hold, hold.id
 	if g.settings.Off {
-		return g.release(m, "the guard was turned off")
+		return g.release(moment, "the guard was turned off")
 	}
 	g.holdCount++
-	g.events = append(g.events, Event{Resumed: true, id: h.id, reason: h.reason})
-	g.pass(m, change)
-	g.reassess(m.Now)
+	g.events = append(g.events, Event{Resumed: true, id: hold.id, reason: hold.reason})
+	g.pass(moment, change)
+	g.reassess(moment.Now)
 	return change
 }
 

@@ -31,18 +31,20 @@ const maxListed = 50
 
 // Status returns the present hold, or nil.
 func (g *Guard) Status() *Status {
-	h := g.hold
-	if h == nil {
+	hold := g.hold
+	if hold == nil {
 		return nil
 	}
-	status := &Status{ID: h.id, Since: h.begun, Why: h.reason, Objects: h.sum.objects, Endpoints: h.served, Held: []Held{}}
+	status := &Status{
+		ID: hold.id, Since: hold.begun, Why: hold.reason, Objects: hold.sum.objects, Endpoints: hold.served, Held: []Held{},
+	}
 	if endTime, _ := g.EndTime(); !endTime.IsZero() {
 		status.Until = &endTime
 	}
-	for _, l := range h.firstLosses(maxListed) {
+	for _, l := range hold.firstLosses(maxListed) {
 		status.Held = append(status.Held, Held{resource.Ref(l.key), l.desired == nil, l.held})
 	}
-	status.More = h.size() - len(status.Held)
+	status.More = hold.size() - len(status.Held)
 	return status
 }
 

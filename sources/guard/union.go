@@ -32,14 +32,14 @@ func (l loss) merge() (served *resource.Resource, held int) {
 		maps.DeleteFunc(e.Ports, func(name string, _ uint32) bool { return !ports[name] }) // of removed ports
 	}
 	next.Endpoints = append(next.Endpoints, lost...)
-	r, err := resource.New(l.desired.Meta(), next)
+	object, err := resource.New(l.desired.Meta(), next)
 	if err == nil {
-		_, err = resource.LenientMetadata(resource.Validate(r))
+		_, err = resource.LenientMetadata(resource.Validate(object))
 	}
 	if err != nil {
 		return l.original, len(lost)
 	}
-	return r, len(lost)
+	return object, len(lost)
 }
 
 // dropIdentities returns the endpoints with other identities.
@@ -56,11 +56,11 @@ func identities(entry *networking.ServiceEntry) map[string]bool {
 }
 
 // entryOf decodes a ServiceEntry, which the caller owns. The resource may be nil.
-func entryOf(r *resource.Resource) (*networking.ServiceEntry, bool) {
-	if r == nil {
+func entryOf(object *resource.Resource) (*networking.ServiceEntry, bool) {
+	if object == nil {
 		return nil, false
 	}
-	spec, err := r.Spec()
+	spec, err := object.Spec()
 	if err != nil {
 		return nil, false // the source reported it
 	}
@@ -82,9 +82,9 @@ func identity(workloadEntry *networking.WorkloadEntry) string {
 const serviceEntryEndpoints = 6
 
 // endpoints counts the endpoints of a ServiceEntry without decoding it. Other resources, and nil, have none.
-func endpoints(r *resource.Resource) int {
-	if r == nil || r.Key().Kind != resource.ServiceEntry {
+func endpoints(object *resource.Resource) int {
+	if object == nil || object.Key().Kind != resource.ServiceEntry {
 		return 0
 	}
-	return resource.CountFields(r.Body(), serviceEntryEndpoints)
+	return resource.CountFields(object.Body(), serviceEntryEndpoints)
 }

@@ -39,15 +39,15 @@ type cluster struct {
 
 // parseAddress parses an address.
 func parseAddress(address string, settings Settings) (c cluster, err error) {
-	u, err := url.Parse(address)
-	isFile := err == nil && strings.Trim(u.Host, ".") == ""
-	if err != nil || u.Scheme != Scheme || u.Opaque != "" || u.Fragment != "" || u.User != nil ||
-		u.RawQuery != "" && !(isFile && len(u.Query()) == 1 && len(u.Query()["context"]) == 1) {
+	parsed, err := url.Parse(address)
+	isFile := err == nil && strings.Trim(parsed.Host, ".") == ""
+	if err != nil || parsed.Scheme != Scheme || parsed.Opaque != "" || parsed.Fragment != "" || parsed.User != nil ||
+		parsed.RawQuery != "" && !(isFile && len(parsed.Query()) == 1 && len(parsed.Query()["context"]) == 1) {
 		const want = "k8s://, k8s:///path/to/kubeconfig?context=NAME or k8s://host:6443, without a user and other parameters"
 		return c, fmt.Errorf("address: want %s, got %q", want, addresses.Shown(address))
 	}
 	c = cluster{
-		context: u.Query().Get("context"), tls: cmp.Or(settings.TLS, &adsc.TLS{Mode: adsc.TLSSimple}),
+		context: parsed.Query().Get("context"), tls: cmp.Or(settings.TLS, &adsc.TLS{Mode: adsc.TLSSimple}),
 		tokenFile: settings.TokenFile,
 	}
 	switch {
@@ -55,13 +55,13 @@ func parseAddress(address string, settings Settings) (c cluster, err error) {
 		return c, errors.New("address: with tlsSettings or tokenFile, want one such as k8s://host:6443; a kubeconfig has " +
 			"its own")
 	case isFile:
-		c.kubeconfig = strings.TrimSuffix(filepath.Join(u.Host, u.Path), "/")
+		c.kubeconfig = strings.TrimSuffix(filepath.Join(parsed.Host, parsed.Path), "/")
 		return c, nil
 	case !c.tls.Secure() && settings.TokenFile != "":
 		return c, errors.New("tokenFile: it needs tlsSettings, since a token is not sent in plaintext")
 	}
-	u.Scheme = map[bool]string{false: "http", true: "https"}[c.tls.Secure()]
-	c.url = u.String()
+	parsed.Scheme = map[bool]string{false: "http", true: "https"}[c.tls.Secure()]
+	c.url = parsed.String()
 	if err := c.tls.Check(); err != nil {
 		return c, fmt.Errorf("tlsSettings: %w", err)
 	}
@@ -193,16 +193,16 @@ func (a *api) do(ctx context.Context, path string, query url.Values, content str
 		return response, err
 	}
 	defer response.Body.Close() //nolint:errcheck // it is read
-	r := new(refusal)
+	refusal := new(refusal)
 	text, _ := io.ReadAll(io.LimitReader(response.Body, maxError))
-	_ = json.Unmarshal(text, r)                                        // without it, the code is enough
-	r.RetryAfter, _ = strconv.Atoi(response.Header.Get("Retry-After")) // API servers send it beside the Status
-	r.Code = response.StatusCode
-	return nil, r
+	_ = json.Unmarshal(text, refusal)                                        // without it, the code is enough
+	refusal.RetryAfter, _ = strconv.Atoi(response.Header.Get("Retry-After")) // API servers send it beside the Status
+	refusal.Code = response.StatusCode
+	return nil, refusal
 }
 
 // ask reads an answer that is one value.
-func (a *api) ask(ctx context.Context, path string, query url.Values, content string, to any) error {
+func (a *api) ask(ctx context.Context, path string, query url.Values, content string, target any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	response, err := a.do(ctx, path, query, content)
@@ -214,7 +214,7 @@ func (a *api) ask(ctx context.Context, path string, query url.Values, content st
 	if err == nil {
 		a.decode.Lock()
 		defer a.decode.Unlock()
-		err = json.Unmarshal(text, to)
+		err = json.Unmarshal(text, target)
 	}
 	return err
 }
@@ -231,12 +231,12 @@ type page struct {
 	}
 }
 
-func (a *api) page(ctx context.Context, path string, query url.Values) (p page, err error) {
-	err = a.ask(ctx, path, query, "", &p)
-	if err == nil && (!strings.HasSuffix(p.Kind, "List") || p.Metadata.Version == 0) {
-		err = fmt.Errorf("the answer is no list, but of kind %q", p.Kind)
+func (a *api) page(ctx context.Context, path string, query url.Values) (page page, err error) {
+	err = a.ask(ctx, path, query, "", &page)
+	if err == nil && (!strings.HasSuffix(page.Kind, "List") || page.Metadata.Version == 0) {
+		err = fmt.Errorf("the answer is no list, but of kind %q", page.Kind)
 	}
-	return p, err
+	return page, err
 }
 
 // lookAt returns the versions of kinds at the server: of those that the source understands, the first that it names.
@@ -256,15 +256,16 @@ func (a *api) lookAt(ctx context.Context, kinds []*kind) (map[*kind]string, erro
 		err = fmt.Errorf("the answer for /apis is of kind %q, want APIGroupDiscoveryList", served.Kind)
 	}
 	versions := make(map[*kind]string)
-	for _, k := range kinds {
-		if k.group == "" {
-			versions[k] = k.versions[0] // Kubernetes' own
+	for _, kind := range kinds {
+		if kind.group == "" {
+			versions[kind] = kind.versions[0] // Kubernetes' own
 		}
 		for _, group := range served.Items {
-			for _, v := range group.Versions {
-				has := group.Metadata.Name == k.group && slices.Contains(v.Resources, struct{ Resource string }{k.plural})
-				if has && versions[k] == "" && slices.Contains(k.versions, v.Version) {
-					versions[k] = v.Version
+			for _, version := range group.Versions {
+				isServed := group.Metadata.Name == kind.group &&
+					slices.Contains(version.Resources, struct{ Resource string }{kind.plural})
+				if isServed && versions[kind] == "" && slices.Contains(kind.versions, version.Version) {
+					versions[kind] = version.Version
 				}
 			}
 		}

@@ -54,10 +54,10 @@ func (t timeline) seen() (version uint64) {
 
 // restored puts the objects of all kinds in doubt: a kind that is listed later cannot see the restore any more.
 func (t timeline) restored(from *cache, version uint64, now time.Time, hold time.Duration) {
-	for _, m := range t {
-		if m == from || !m.Apart && !from.Apart {
-			m.Seen = min(m.Seen, version)
-			m.holdAll(now, hold, "the server went back in time, as after a restore")
+	for _, cache := range t {
+		if cache == from || !cache.Apart && !from.Apart {
+			cache.Seen = min(cache.Seen, version)
+			cache.holdAll(now, hold, "the server went back in time, as after a restore")
 		}
 	}
 }
@@ -68,9 +68,9 @@ var errOlder = errors.New("the server went back in time")
 // checkList takes the versions of a complete list that was requested at version requestedAt of the cluster, and returns
 // the deleted objects. With an error, the list is ignored.
 func (m *cache) checkList(
-	t timeline, now time.Time, requestedAt, version uint64, listed map[string]uint64, settle, hold time.Duration,
+	timeline timeline, now time.Time, requestedAt, version uint64, listed map[string]uint64, settle, hold time.Duration,
 ) (deleted []string, err error) {
-	behind := !m.Apart && version < min(requestedAt, t.seen())
+	behind := !m.Apart && version < min(requestedAt, timeline.seen())
 	if rolledBack := m.isOlder(version, listed); rolledBack || behind {
 		if m.rollbackSince.IsZero() {
 			m.rollbackSince = now
@@ -82,8 +82,8 @@ func (m *cache) checkList(
 		ahead := func(sibling *cache) bool {
 			return !sibling.Apart && sibling.Seen > version && sibling.confirmedAt.After(m.rollbackSince)
 		}
-		if m.Apart = m.Apart || !rolledBack && slices.ContainsFunc(t, ahead); rolledBack || !m.Apart {
-			t.restored(m, version, now, hold)
+		if m.Apart = m.Apart || !rolledBack && slices.ContainsFunc(timeline, ahead); rolledBack || !m.Apart {
+			timeline.restored(m, version, now, hold)
 		}
 	}
 	m.rollbackSince, m.Seen, m.confirmedAt = time.Time{}, version, now
@@ -123,10 +123,10 @@ func (m *cache) forget(name string) {
 }
 
 // holdAll puts all objects in doubt. Their versions have no meaning if they come back.
-func (m *cache) holdAll(now time.Time, hold time.Duration, why string) {
+func (m *cache) holdAll(now time.Time, hold time.Duration, reason string) {
 	if len(m.objects) > 0 {
 		m.objects.Hold(slices.Collect(maps.Keys(m.objects))...)
-		m.Suspicion = presence.Suspect(now, hold, why)
+		m.Suspicion = presence.Suspect(now, hold, reason)
 	}
 }
 

@@ -17,25 +17,28 @@ import (
 
 // readRules adds the kinds of Istio. Their objects are published unchanged.
 func (r *run) readRules() {
-	for _, s := range resource.Schemas() {
-		if s.Bare || len(r.settings.Kinds) > 0 && !slices.Contains(r.settings.Kinds, string(s.Kind)) {
+	for _, schema := range resource.Schemas() {
+		if schema.Bare || len(r.settings.Kinds) > 0 && !slices.Contains(r.settings.Kinds, string(schema.Kind)) {
 			continue
 		}
-		prefix := string(s.Kind) + "/"
-		k := kind{group: s.Group, plural: s.Plural, versions: s.Versions, selector: r.settings.LabelSelector, prefix: prefix}
-		k.policies = resource.Restricts(s.Kind)
+		prefix := string(schema.Kind) + "/"
+		wanted := kind{
+			group: schema.Group, plural: schema.Plural, versions: schema.Versions, selector: r.settings.LabelSelector,
+			prefix: prefix,
+		}
+		wanted.policies = resource.Restricts(schema.Kind)
 		var kinds []*kind
-		kinds = []*kind{r.read(k, func(m meta, object json.RawMessage) {
-			c := r.rule(s.Kind, m, object)
+		kinds = []*kind{r.read(wanted, func(m meta, object json.RawMessage) {
+			c := r.rule(schema.Kind, m, object)
 			r.pending[prefix+m.key] = func() (sources.Content, bool) { return c, object != nil || r.known(kinds, m.key) }
 		})}
 	}
 }
 
 // rule decodes an object, if there is one.
-func (r *run) rule(kind resource.Kind, m meta, object json.RawMessage) (content sources.Content) {
+func (r *run) rule(kind resource.Kind, meta meta, object json.RawMessage) (content sources.Content) {
 	var docs []resource.Document
-	rev, origin := m.Labels[resource.RevisionLabel], r.origin(string(kind), m)
+	rev, origin := meta.Labels[resource.RevisionLabel], r.origin(string(kind), meta)
 	if object != nil && (r.settings.Revision == "" || rev == "" || rev == r.settings.Revision) {
 		docs = resource.Decode(".json", object, r.decode)
 	}
@@ -47,7 +50,7 @@ func (r *run) rule(kind resource.Kind, m meta, object json.RawMessage) (content 
 			content.Warnings = append(content.Warnings, w.Error())
 		}
 		if len(document.Errors) > 0 {
-			key := resource.Key{Kind: kind, Namespace: m.Namespace, Name: m.Name}
+			key := resource.Key{Kind: kind, Namespace: meta.Namespace, Name: meta.Name}
 			content.Rejects = append(content.Rejects, sources.Reject{Key: key, Origin: origin, Err: document.Errors})
 		} else if document.Resource != nil {
 			content.Resources = append(content.Resources, document.Resource.WithOrigin(origin))
@@ -67,40 +70,42 @@ func (r *run) readDerived() {
 	r.derived = derive.NewSet(*r.settings.Derive)
 	var kinds []*kind
 	wrong := make(map[resource.Key]string) // objects that cannot be decoded
-	content := func() (c sources.Content, changed bool) {
+	content := func() (result sources.Content, changed bool) {
 		if !r.known(kinds, "") {
-			return c, false
+			return result, false
 		}
-		if c, changed = r.derived.Content(func() string { return "" }); changed {
-			c.Warnings = slices.Sorted(slices.Values(slices.AppendSeq(c.Warnings, maps.Values(wrong))))
+		if result, changed = r.derived.Content(func() string { return "" }); changed {
+			result.Warnings = slices.Sorted(slices.Values(slices.AppendSeq(result.Warnings, maps.Values(wrong))))
 		}
-		return c, changed
+		return result, changed
 	}
 	r.pending[derive.Group] = content
-	for _, k := range derive.Kinds {
-		if k.Kind == "Service" && !r.settings.Derive.AllServices {
+	for _, derived := range derive.Kinds {
+		if derived.Kind == "Service" && !r.settings.Derive.AllServices {
 			continue
 		}
 		named := func(m meta) resource.Key {
-			return resource.Key{Kind: resource.Kind(k.Kind), Namespace: m.Namespace, Name: m.Name}
+			return resource.Key{Kind: resource.Kind(derived.Kind), Namespace: m.Namespace, Name: m.Name}
 		}
-		take := func(m meta, object json.RawMessage) {
+		take := func(meta meta, object json.RawMessage) {
 			r.pending[derive.Group] = content
-			key := named(m)
+			key := named(meta)
 			delete(wrong, key)
 			if object == nil {
 				r.derived.Remove(key.String())
 				return
 			}
-			other := resource.Other{APIVersion: k.Versions[0], JSON: object} // only known versions are requested
-			c := sources.Content{Others: []sources.Other{{Other: other, Key: key, Origin: r.origin(k.Kind, m)}}}
+			other := resource.Other{APIVersion: derived.Versions[0], JSON: object} // only known versions are requested
+			c := sources.Content{Others: []sources.Other{{Other: other, Key: key, Origin: r.origin(derived.Kind, meta)}}}
 			r.derived.Replace(key.String(), &c)
 			for _, reject := range c.Rejects {
 				wrong[key] = reject.Err.Error() + ": the version before it counts"
 			}
 		}
-		read := r.read(kind{group: k.Group, plural: k.Plural, versions: k.Versions, cluster: !k.Namespaced}, take)
-		if kinds = append(kinds, read); k.Kind != "Service" { // other handlers add it
+		read := r.read(kind{
+			group: derived.Group, plural: derived.Plural, versions: derived.Versions, cluster: !derived.Namespaced,
+		}, take)
+		if kinds = append(kinds, read); derived.Kind != "Service" { // other handlers add it
 			read.reuse, read.text = take, func(m meta) json.RawMessage { return r.derived.Text(named(m).String()) }
 		}
 	}
@@ -128,44 +133,44 @@ type services struct {
 
 // readServices adds the kinds for ServiceEntries.
 func (r *run) readServices() {
-	s := &services{
+	services := &services{
 		run: r, inputs: make(map[string]*mapping.Input), slices: make(map[string]*mapping.Slice),
 		nodes: make(map[string]*mapping.Node), lacking: make(map[string]bool),
 	}
-	o := r.settings.Services
-	v1, byNode := []string{"v1"}, o.Endpoints == mapping.EndpointsNodePorts
-	read := func(k kind, u handler) { s.kinds = append(s.kinds, r.read(k, u)) }
-	read(kind{plural: "services", versions: v1, prefix: "Service/", alike: true}, decoded(s.service))
-	if o.Endpoints != mapping.EndpointsLoadBalancer {
+	options := r.settings.Services
+	coreAPI, byNode := []string{"v1"}, options.Endpoints == mapping.EndpointsNodePorts
+	read := func(k kind, u handler) { services.kinds = append(services.kinds, r.read(k, u)) }
+	read(kind{plural: "services", versions: coreAPI, prefix: "Service/", alike: true}, decoded(services.service))
+	if options.Endpoints != mapping.EndpointsLoadBalancer {
 		service := func(m meta) (text json.RawMessage) {
-			if slice := s.slices[m.key]; slice != nil {
+			if slice := services.slices[m.key]; slice != nil {
 				text, _ = json.Marshal(m.Namespace + "/" + slice.Meta.Labels.Service)
 			}
 			return text
 		}
-		slices := kind{group: "discovery.k8s.io", plural: "endpointslices", versions: v1, required: true, text: service}
-		read(slices, decoded(s.slice))
+		slices := kind{group: "discovery.k8s.io", plural: "endpointslices", versions: coreAPI, required: true, text: service}
+		read(slices, decoded(services.slice))
 	}
-	if byNode || o.Nodes {
-		read(kind{plural: "nodes", versions: v1, cluster: true, required: byNode}, decoded(s.node))
+	if byNode || options.Nodes {
+		read(kind{plural: "nodes", versions: coreAPI, cluster: true, required: byNode}, decoded(services.node))
 	}
-	if o.ServiceAccounts && r.mapper.Endpoints == mapping.EndpointsPods {
-		s.accounts = make(map[string]string)
-		read(kind{plural: "pods", versions: v1, trim: trimmed[mapping.Pod]}, decoded(s.pod))
+	if options.ServiceAccounts && r.mapper.Endpoints == mapping.EndpointsPods {
+		services.accounts = make(map[string]string)
+		read(kind{plural: "pods", versions: coreAPI, trim: trimmed[mapping.Pod]}, decoded(services.pod))
 	}
-	if o.Export == mapping.ExportServiceExports {
+	if options.Export == mapping.ExportServiceExports {
 		versions := []string{"v1", "v1beta1", "v1alpha1"}
 		exports := kind{group: "multicluster.x-k8s.io", plural: "serviceexports", versions: versions, alike: true}
-		read(exports, decoded(s.export))
+		read(exports, decoded(services.export))
 	}
 }
 
 // decoded decodes objects as T for a handler; nil means a deletion. Objects of the API server always decode.
 func decoded[T any](hand func(key string, object *T)) handler {
-	return func(m meta, object json.RawMessage) {
+	return func(meta meta, object json.RawMessage) {
 		var made *T
 		if object == nil || json.Unmarshal(object, &made) == nil {
-			hand(m.key, made)
+			hand(meta.key, made)
 		}
 	}
 }

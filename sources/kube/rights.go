@@ -50,8 +50,8 @@ func (s *Source) Rights(ctx context.Context) (lacks, roles string, err error) {
 		rules[stream.namespace] += fmt.Sprintf(rule, stream.group, stream.plural)
 		for _, verb := range []string{"list", "watch"} {
 			var answer struct{ Status struct{ Allowed bool } }
-			asked := fmt.Sprintf(accessReview, stream.group, stream.plural, verb, stream.namespace)
-			if err := client.ask(ctx, accessReviews, nil, asked, &answer); err != nil {
+			review := fmt.Sprintf(accessReview, stream.group, stream.plural, verb, stream.namespace)
+			if err := client.ask(ctx, accessReviews, nil, review, &answer); err != nil {
 				return "", "", fmt.Errorf("ask for the right to %s: %w", stream.where(), err)
 			}
 			if !answer.Status.Allowed {
@@ -60,11 +60,11 @@ func (s *Source) Rights(ctx context.Context) (lacks, roles string, err error) {
 		}
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(missing)) {
-		kind, in := "Role", ", namespace: "+namespace
+		kind, place := "Role", ", namespace: "+namespace
 		if namespace == "" {
-			kind, in = "ClusterRole", ""
+			kind, place = "ClusterRole", ""
 		}
-		roles += fmt.Sprintf(role, kind, in, rules[namespace])
+		roles += fmt.Sprintf(role, kind, place, rules[namespace])
 	}
 	if len(denied) > 0 {
 		lacks = missingRights(slices.Compact(denied)) // some lack both verbs

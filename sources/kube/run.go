@@ -64,33 +64,33 @@ const (
 )
 
 func newRun(source *Source, sink sources.Sink) *run {
-	r := &run{
+	run := &run{
 		Source: source, sink: sink, wakeup: registry.NewWakeup(), look: registry.NewWakeup(),
 		pending: make(map[string]pending),
 	}
-	r.missing, r.pace = make(map[*kind]time.Time), rate.NewLimiter(eventRate, eventBurst)
-	r.readRules()
+	run.missing, run.pace = make(map[*kind]time.Time), rate.NewLimiter(eventRate, eventBurst)
+	run.readRules()
 	if source.settings.Services != nil {
-		r.readServices()
+		run.readServices()
 	}
 	if source.settings.Derive != nil {
-		r.readDerived()
+		run.readDerived()
 	}
-	for _, k := range r.kinds {
+	for _, kind := range run.kinds {
 		namespaces := source.settings.Namespaces
-		if k.cluster {
+		if kind.cluster {
 			namespaces = []string{""}
 		}
 		for _, n := range namespaces {
 			m := cache{objects: make(presence.Set[uint64]), unread: make(map[string]string)}
-			r.streams = append(r.streams, &stream{
-				run: r, kind: k, namespace: n, news: registry.NewWakeup(), retry: source.newBackOff(), cache: m,
+			run.streams = append(run.streams, &stream{
+				run: run, kind: kind, namespace: n, news: registry.NewWakeup(), retry: source.newBackOff(), cache: m,
 				digests: make(map[string]uint64),
 			})
-			r.timeline = append(r.timeline, &r.streams[len(r.streams)-1].cache)
+			run.timeline = append(run.timeline, &run.streams[len(run.streams)-1].cache)
 		}
 	}
-	return r
+	return run
 }
 
 func (r *run) run(ctx context.Context) error {
@@ -117,18 +117,18 @@ func (r *run) recall() {
 		_ = json.Unmarshal(k.Kept(), &notes) // without a note, the run begins like the first one
 	}
 	for _, stream := range r.streams {
-		n, known := notes[stream.where()]
-		stream.recall(n)
+		saved, isSaved := notes[stream.where()]
+		stream.recall(saved)
 		for where, note := range notes { // an earlier run may have read all namespaces together, or each of them
 			read, namespace, _ := strings.Cut(where, " ")
-			if !known && read == stream.resource() && (namespace == "" || stream.namespace == "") {
-				if n.Seen = max(n.Seen, note.Seen); note.End.After(n.End) {
-					n.Suspicion = note.Suspicion
+			if !isSaved && read == stream.resource() && (namespace == "" || stream.namespace == "") {
+				if saved.Seen = max(saved.Seen, note.Seen); note.End.After(saved.End) {
+					saved.Suspicion = note.Suspicion
 				}
 				stream.recall(note)
 			}
 		}
-		stream.note, stream.Names, stream.Held = n, nil, nil
+		stream.note, stream.Names, stream.Held = saved, nil, nil
 		stream.Suspicion = stream.Restored(time.Now(), r.settings.Hold)
 	}
 	for _, group := range r.sink.Groups() {
@@ -169,18 +169,18 @@ func (r *run) saveNote(now time.Time) {
 	}
 	r.holds, r.keepAt = holds, now.Add(keepEvery)
 	for _, stream := range r.streams {
-		n := stream.note
-		n.Names, n.Held = slices.Sorted(maps.Keys(stream.objects)), make(map[string]json.RawMessage)
-		for _, key := range n.Names {
+		note := stream.note
+		note.Names, note.Held = slices.Sorted(maps.Keys(stream.objects)), make(map[string]json.RawMessage)
+		for _, key := range note.Names {
 			if !stream.objects[key].Held {
 				continue
 			}
-			if n.Held[key] = nil; stream.text != nil && room > 0 {
-				n.Held[key] = stream.text(metaNamed(key))
-				room -= len(n.Held[key])
+			if note.Held[key] = nil; stream.text != nil && room > 0 {
+				note.Held[key] = stream.text(metaNamed(key))
+				room -= len(note.Held[key])
 			}
 		}
-		notes[stream.where()] = n
+		notes[stream.where()] = note
 	}
 	text, _ := json.Marshal(notes) // times, numbers and texts
 	if string(text) != r.savedNote {
@@ -223,23 +223,23 @@ func (r *run) setServed(client *api, versions map[*kind]string, err error) (paus
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.wakeup.Notify()
-	again, before, now := r.down != nil || r.client == nil, r.served, time.Now()
+	reconnected, before, now := r.down != nil || r.client == nil, r.served, time.Now()
 	pause = r.lookEvery
-	for _, k := range r.kinds {
-		if err != nil || versions[k] != "" {
-			if err == nil && !r.missing[k].IsZero() {
-				delete(before, k) // so that it is listed at once
+	for _, kind := range r.kinds {
+		if err != nil || versions[kind] != "" {
+			if err == nil && !r.missing[kind].IsZero() {
+				delete(before, kind) // so that it is listed at once
 			}
-			delete(r.missing, k)
+			delete(r.missing, kind)
 			continue
 		}
-		if r.missing[k].IsZero() {
-			r.missing[k] = now
+		if r.missing[kind].IsZero() {
+			r.missing[kind] = now
 		}
-		if pause = min(pause, max(now.Sub(r.missing[k]), min(r.lookEvery/30, time.Second))); r.lacks(k, now) {
-			versions[k] = ""
-		} else if before[k] != "" {
-			versions[k] = before[k]
+		if pause = min(pause, max(now.Sub(r.missing[kind]), min(r.lookEvery/30, time.Second))); r.lacks(kind, now) {
+			versions[kind] = ""
+		} else if before[kind] != "" {
+			versions[kind] = before[kind]
 		}
 	}
 	if r.down = err; err == nil {
@@ -253,10 +253,10 @@ func (r *run) setServed(client *api, versions map[*kind]string, err error) (paus
 		if left := stream.End.Sub(now); stream.Absent && left > 0 {
 			pause = min(pause, left)
 		}
-		if stream.Absent && (again || err != nil) && stream.End.After(r.looked) && !r.looked.IsZero() {
+		if stream.Absent && (reconnected || err != nil) && stream.End.After(r.looked) && !r.looked.IsZero() {
 			stream.End = stream.End.Add(now.Sub(r.looked)) // the kind may not have been missing all the time
 		}
-		if err == nil && (again || versions[stream.kind] == "" || before[stream.kind] != versions[stream.kind]) {
+		if err == nil && (reconnected || versions[stream.kind] == "" || before[stream.kind] != versions[stream.kind]) {
 			stream.news.Notify() // also while a kind is missing, to end a hold
 		}
 	}
@@ -299,21 +299,21 @@ func (r *run) takePending(now time.Time) (batch registry.Batch) {
 // known reports whether all objects of some kinds that concern a Service are known, or all objects if key is empty.
 func (r *run) known(kinds []*kind, key string) bool {
 	return !slices.ContainsFunc(r.streams, func(s *stream) bool {
-		in := key == "" || s.namespace == "" || strings.HasPrefix(key, s.namespace+"/")
-		return in && slices.Contains(kinds, s.kind) && !s.known(key)
+		isSelected := key == "" || s.namespace == "" || strings.HasPrefix(key, s.namespace+"/")
+		return isSelected && slices.Contains(kinds, s.kind) && !s.known(key)
 	})
 }
 
 // settled reports whether all readable kinds were read, and at least one was, unless the cluster has none.
 func (r *run) settled() bool {
-	read, there := false, false
+	read, isPresent := false, false
 	for _, stream := range r.streams {
 		if !stream.settled() {
 			return false
 		}
-		read, there = read || stream.isListed, there || !stream.Absent
+		read, isPresent = read || stream.isListed, isPresent || !stream.Absent
 	}
-	return r.client != nil && r.down == nil && (read || !there)
+	return r.client != nil && r.down == nil && (read || !isPresent)
 }
 
 // health returns the health of the source. run.mu is held.

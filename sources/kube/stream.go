@@ -44,12 +44,12 @@ type handler func(m meta, object json.RawMessage)
 
 // read adds a kind with a handler. If the kind has a handler already, both get its objects, and the settings of the
 // first one count.
-func (r *run) read(k kind, u handler) *kind {
-	i := slices.IndexFunc(r.kinds, func(existing *kind) bool { return existing.resource() == k.resource() })
+func (r *run) read(wanted kind, handler handler) *kind {
+	i := slices.IndexFunc(r.kinds, func(existing *kind) bool { return existing.resource() == wanted.resource() })
 	if i < 0 {
-		i, r.kinds = len(r.kinds), append(r.kinds, &k)
+		i, r.kinds = len(r.kinds), append(r.kinds, &wanted)
 	}
-	r.kinds[i].handlers = append(r.kinds[i].handlers, u)
+	r.kinds[i].handlers = append(r.kinds[i].handlers, handler)
 	return r.kinds[i]
 }
 
@@ -113,12 +113,12 @@ func (s *stream) where() string {
 }
 
 // recall restores the objects of an earlier run, with the content of those in doubt.
-func (s *stream) recall(n note) {
-	for _, key := range n.Names {
+func (s *stream) recall(note note) {
+	for _, key := range note.Names {
 		if !strings.HasPrefix(key, s.namespace+"/") && s.namespace != "" {
 			continue
 		}
-		held, inDoubt := n.Held[key]
+		held, inDoubt := note.Held[key]
 		if s.objects.Put(key, 1); inDoubt {
 			s.objects.Hold(key)
 		}
@@ -226,18 +226,18 @@ func (s *stream) follow(ctx context.Context) {
 func (s *stream) metaOf(object json.RawMessage, isBookmark bool) (meta, error) {
 	var o struct{ Metadata meta }
 	err := json.Unmarshal(object, &o)
-	m := o.Metadata
-	m.key = m.Namespace + "/" + m.Name
-	switch isOther := s.namespace != "" && m.Namespace != s.namespace; {
-	case err == nil && m.Version == 0:
+	meta := o.Metadata
+	meta.key = meta.Namespace + "/" + meta.Name
+	switch isOther := s.namespace != "" && meta.Namespace != s.namespace; {
+	case err == nil && meta.Version == 0:
 		err = errors.New("it has no resource version")
-	case err == nil && !isBookmark && (m.Name == "" || strings.Contains(m.Namespace+m.Name, "/") || isOther):
+	case err == nil && !isBookmark && (meta.Name == "" || strings.Contains(meta.Namespace+meta.Name, "/") || isOther):
 		err = errors.New("it cannot be one of " + s.where())
 	}
 	if err != nil {
-		err = fmt.Errorf("read object %s: %w", m.key, err)
+		err = fmt.Errorf("read object %s: %w", meta.key, err)
 	}
-	return m, err
+	return meta, err
 }
 
 // list lists all objects, and applies the list if it is trusted. All pages have the resource version of the first.
@@ -252,7 +252,7 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 	ctx, list := intake.Begin(ctx)
 	defer list.Release()
 	size, taken, digests := 0, 0, make(map[string]uint64)
-	for pages, more := 0, true; more; pages++ {
+	for pages, hasMore := 0, true; hasMore; pages++ {
 		page, err := client.page(ctx, path, query)
 		if now := page.Metadata.Version; err == nil && version > 0 && version != now {
 			err = fmt.Errorf("the pages of the list are of resource versions %d and %d", version, now)
@@ -260,23 +260,23 @@ func (s *stream) list(ctx context.Context, client *api, path string) error {
 			err = fmt.Errorf("the list has more than %d pages", maxPages)
 		}
 		for i := 0; err == nil && i < len(page.Items); i++ {
-			m, wrong := s.metaOf(page.Items[i], false)
-			if err = wrong; listed[m.key] > 0 {
-				err = fmt.Errorf("the list has %s twice", m.key) // perhaps each page was the first one
+			meta, wrong := s.metaOf(page.Items[i], false)
+			if err = wrong; listed[meta.key] > 0 {
+				err = fmt.Errorf("the list has %s twice", meta.key) // perhaps each page was the first one
 			}
-			digests[m.key] = maphash.Bytes(digestSeed, page.Items[i])
+			digests[meta.key] = maphash.Bytes(digestSeed, page.Items[i])
 			if s.trim != nil {
 				page.Items[i] = s.trim(page.Items[i])
 			}
 			size += objectSize(page.Items[i])
-			listed[m.key], metas, objects = m.Version, append(metas, m), append(objects, page.Items[i])
+			listed[meta.key], metas, objects = meta.Version, append(metas, meta), append(objects, page.Items[i])
 		}
 		if err = cmp.Or(err, s.reserveMemory(ctx, max(size, s.size)), list.Take(ctx, size-taken)); err != nil {
 			return err
 		}
 		taken = size
 		query.Set("continue", page.Metadata.Continue)
-		version, more = page.Metadata.Version, page.Metadata.Continue != ""
+		version, hasMore = page.Metadata.Version, page.Metadata.Continue != ""
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -310,10 +310,10 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	s.mu.Lock()
 	after, deadline := s.Seen, s.End
 	lasts := s.watchFor/2 + rand.N(s.watchFor/2) //nolint:gosec // so that not all end at once
-	held, since := len(s.held()), s.timeline.seen()
-	holds, has := held > 0, len(s.objects)-held
+	held, revision := len(s.held()), s.timeline.seen()
+	holds, present := held > 0, len(s.objects)-held
 	if s.Apart {
-		since = after
+		revision = after
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	s.cut = cancel
@@ -324,10 +324,10 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	}
 	fresh := s.fresh
 	if s.listed, s.fresh = false, false; !fresh {
-		p, err := client.page(ctx, path, url.Values{"limit": {"1"}})
-		rest := p.Metadata.Remaining
-		counted := s.selector == "" && (p.Metadata.Continue == "" || rest > 0)
-		if err != nil || p.Metadata.Version < since || counted && len(p.Items)+rest != has {
+		page, err := client.page(ctx, path, url.Values{"limit": {"1"}})
+		rest := page.Metadata.Remaining
+		counted := s.selector == "" && (page.Metadata.Continue == "" || rest > 0)
+		if err != nil || page.Metadata.Version < revision || counted && len(page.Items)+rest != present {
 			return err
 		}
 	}
@@ -346,13 +346,13 @@ func (s *stream) watch(ctx context.Context, client *api, path string) error {
 	s.mu.Unlock()
 	began, heard, from := time.Now(), 0, &io.LimitedReader{R: response.Body}
 	for events := json.NewDecoder(from); err == nil; heard++ {
-		var e struct {
+		var event struct {
 			Type   string
 			Object json.RawMessage
 		}
 		from.N = maxEvent
-		if err = events.Decode(&e); err == nil {
-			err = cmp.Or(s.applyEvent(e.Type, e.Object), s.reserveMemory(ctx, s.size+objectSize(e.Object)))
+		if err = events.Decode(&event); err == nil {
+			err = cmp.Or(s.applyEvent(event.Type, event.Object), s.reserveMemory(ctx, s.size+objectSize(event.Object)))
 		}
 		intake.Next(response.Body)
 		_ = s.pace.Wait(ctx)

@@ -45,14 +45,14 @@ func (r *run) tellUnread() {
 	if !ok {
 		return
 	}
-	why := make(map[string][]string)
+	reasons := make(map[string][]string)
 	for _, s := range r.streams {
 		if s.isUnread() {
-			why[s.namespace] = append(why[s.namespace], s.whyUnread())
+			reasons[s.namespace] = append(reasons[s.namespace], s.whyUnread())
 		}
 	}
 	texts := make(map[string]string)
-	for namespace, each := range why {
+	for namespace, each := range reasons {
 		texts[namespace] = strings.Join(each, "; ")
 	}
 	sink.UnreadPolicies(texts)

@@ -117,14 +117,14 @@ func (w *writer) rebuild(table memstore.Reader, guard Guard) error {
 		values = maps.Clone(w.values)
 	})
 	var frame []byte
-	size, err := disk.Replace(w.path, true, func(out io.Writer) error {
+	size, err := disk.Replace(w.path, true, func(output io.Writer) error {
 		var size int64
 		writeRecord := func(object record) error {
 			frame = object.appendTo(frame[:0])
 			if size += int64(len(frame)); w.maxSize > 0 && size > w.maxSize {
 				return disk.ErrNoRoom
 			}
-			_, err := out.Write(frame)
+			_, err := output.Write(frame)
 			return err
 		}
 		if reading := values[keyReading]; len(reading) > 0 { // the first record; see fileReading

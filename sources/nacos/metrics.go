@@ -9,20 +9,20 @@ type counts struct {
 }
 
 func newCounts() *counts {
-	c := &counts{
+	counts := &counts{
 		reads: sources.Counter{
 			Name: "reads_total",
 			Help: "Services that were read, at the start and whenever they changed.",
 		},
 		healed: sources.Counter{
 			Name: "healed_total",
-			Help: "Services that the slow read found to be different from what Nacos had pushed.",
+			Help: "Services that differed in the slow read from the last push.",
 		},
 		connections: sources.Counter{
 			Name: "connections_total",
-			Help: "Connections that were made, after each of which everything is read anew.",
+			Help: "Connections that were made. After each one, everything is read again.",
 		},
 	}
-	c.CounterSet = sources.NewCounters("tributary_nacos_", &c.reads, &c.healed, &c.connections)
-	return c
+	counts.CounterSet = sources.NewCounters("tributary_nacos_", &counts.reads, &counts.healed, &counts.connections)
+	return counts
 }

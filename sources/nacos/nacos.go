@@ -85,22 +85,24 @@ var _ sources.Source = (*Source)(nil)
 
 // New returns a source of the Nacos at address. An error begins with the key at fault.
 func New(address string, settings Settings) (*Source, error) {
-	a, err := client.ParseAddress(address)
+	parsed, err := client.ParseAddress(address)
 	if err != nil {
 		return nil, err
 	}
-	if err := settings.complete(a); err != nil {
+	if err := settings.complete(parsed); err != nil {
 		return nil, err
 	}
 	secure, err := settings.TLS.Dialer()
 	if err != nil {
 		return nil, fmt.Errorf("tlsSettings: %w", err)
 	}
-	m, err := mapping.New(settings.Mapping, a.NamespaceName(), settings.VIPs)
+	mapper, err := mapping.New(settings.Mapping, parsed.NamespaceName(), settings.VIPs)
 	if err != nil {
 		return nil, err
 	}
-	return &Source{settings: settings, address: a, watcher: client.New(a, secure), mapper: m, counts: newCounts()}, nil
+	return &Source{
+		settings: settings, address: parsed, watcher: client.New(parsed, secure), mapper: mapper, counts: newCounts(),
+	}, nil
 }
 
 // complete checks the settings and fills in the defaults.

@@ -36,21 +36,23 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		return fmt.Errorf("register the metrics: %w", err)
 	}
 	defer stop()
-	r := &run{Source: s, sink: sink, wakeup: registry.NewWakeup(), state: newState(s.mapper, s.settings), down: errNotYet}
+	run := &run{
+		Source: s, sink: sink, wakeup: registry.NewWakeup(), state: newState(s.mapper, s.settings), down: errNotYet,
+	}
 	registry.Restore(sink, func(group string, published []*resource.Resource) {
-		r.state.restore(group, published, s.settings)
+		run.state.restore(group, published, s.settings)
 	})
-	r.state.Resume(sink, time.Now())
+	run.state.Resume(sink, time.Now())
 	workers, ctx := worker.New(ctx)
 	defer workers.Stop()
 	workers.Go(func() {
 		workers.Fail(s.watcher.Watch(ctx, client.Watched{
 			Groups: s.settings.Groups, Selects: func(_, service string) bool { return s.settings.selects(service) },
-			Skipped:  r.skipped,
+			Skipped:  run.skipped,
 			Interval: s.settings.Interval, Resync: s.settings.Resync,
-		}, r))
+		}, run))
 	})
-	registry.Publish(ctx, r.sink, r.wakeup, r.settings.Delay, r.gather)
+	registry.Publish(ctx, run.sink, run.wakeup, run.settings.Delay, run.gather)
 	return workers.Wait()
 }
 
@@ -64,14 +66,14 @@ func (r *run) change(f func(*state)) {
 }
 
 func (r *run) Connection(err error) {
-	r.change(func(s *state) {
+	r.change(func(state *state) {
 		r.down = err
 		if err != nil {
-			s.Leave(time.Now())
+			state.Leave(time.Now())
 			return
 		}
 		r.counts.connections.Add(1)
-		s.Return(time.Now(), r.settings.Hold) // services and instances may still register again
+		state.Return(time.Now(), r.settings.Hold) // services and instances may still register again
 	})
 }
 
@@ -159,7 +161,7 @@ func (r *run) health(now time.Time) sources.Health {
 	}
 	return sources.Health{
 		State: sources.Healthy,
-		Message: state.nothing(fmt.Sprintf("namespace %s, group %s", r.address.NamespaceName(),
+		Message: state.emptyText(fmt.Sprintf("namespace %s, group %s", r.address.NamespaceName(),
 			strings.Join(r.settings.Groups, ", "))),
 	}
 }

@@ -54,10 +54,10 @@ type service struct {
 }
 
 // newState returns an empty state.
-func newState(m *mapping.Mapper, s Settings) *state {
+func newState(m *mapping.Mapper, settings Settings) *state {
 	created := &state{mapper: m, groups: map[string]*group{}, services: map[key]*service{}}
-	created.Machine = registry.NewMachine(m, func(mapping.ID) time.Duration { return s.KeepEmpty }, nil)
-	for _, name := range s.Groups {
+	created.Machine = registry.NewMachine(m, func(mapping.ID) time.Duration { return settings.KeepEmpty }, nil)
+	for _, name := range settings.Groups {
 		created.groups[name] = &group{}
 	}
 	return created
@@ -85,23 +85,23 @@ func (s *state) takeNames(name string, names []string, err error) {
 	}
 	group.read = true
 	listed := make(map[string]bool, len(names))
-	for _, one := range names {
-		listed[one] = true
-		if k := (key{name, one}); s.services[k] == nil {
+	for _, serviceName := range names {
+		listed[serviceName] = true
+		if k := (key{name, serviceName}); s.services[k] == nil {
 			s.services[k] = &service{}
 		}
 	}
-	for k := range s.services {
-		if k.group == name && !listed[k.service] {
-			delete(s.services, k)
-			s.Take(k.id().Group(), registry.Offers[mapping.ID]{})
+	for key := range s.services {
+		if key.group == name && !listed[key.service] {
+			delete(s.services, key)
+			s.Take(key.id().Group(), registry.Offers[mapping.ID]{})
 		}
 	}
 }
 
 // takeInstances notes the instances of a service.
-func (s *state) takeInstances(k key, instances []client.Instance, warnings []string, err error) {
-	service := s.services[k]
+func (s *state) takeInstances(key key, instances []client.Instance, warnings []string, err error) {
+	service := s.services[key]
 	if service == nil {
 		return
 	}
@@ -111,7 +111,7 @@ func (s *state) takeInstances(k key, instances []client.Instance, warnings []str
 	}
 	selected := slices.DeleteFunc(slices.Clone(instances), isDubboInstance)
 	service.read, service.dubbo = true, len(selected) < len(instances)
-	s.Take(k.id().Group(), s.mapper.Offers(k.group, k.service, selected, warnings))
+	s.Take(key.id().Group(), s.mapper.Offers(key.group, key.service, selected, warnings))
 }
 
 // settled reports whether all services at the start were read or are unreadable. An unreadable one does not delay the
@@ -159,9 +159,10 @@ func (s *state) problems() (texts []string, everything bool, first error) {
 	return append(texts, registry.First(services, "services")...), everything, first
 }
 
-// nothing is the content of a group without served services, with the skipped ones; empty if there is no such group.
+// emptyText describes groups without served services, with counts of the skipped ones. It is empty if a service is
+// served.
 // Nacos gives the same answer for missing groups and for empty ones.
-func (s *state) nothing(place string) string {
+func (s *state) emptyText(place string) string {
 	if services, _ := s.Services(); services > 0 {
 		return ""
 	}

@@ -414,7 +414,7 @@ func TestEmptyRegistry_ExplainedByStatus(t *testing.T) {
 		if c.names != nil {
 			book.believed(timeAt(time.Hour))
 		}
-		require.Equal(t, want, book.nothing("place"))
+		require.Equal(t, want, book.emptyText("place"))
 	}
 }
 

@@ -30,7 +30,7 @@ func (s Suspicion) clock(now time.Time) time.Time {
 // Holds reports whether the suspicion lasts.
 func (s Suspicion) Holds(now time.Time) bool { return s.clock(now).Before(s.End) }
 
-// Next returns when it ends by itself; zero if there is none, or while the source is away.
+// Next returns when the suspicion ends by itself; zero if there is none, or while the source is away.
 func (s Suspicion) Next() time.Time {
 	if s.Away.IsZero() {
 		return s.End
@@ -101,9 +101,9 @@ func (s Suspicion) Restored(now time.Time, hold time.Duration) Suspicion {
 func Recalled(noted, now time.Time) time.Time { return now.Add(-max(0, now.Sub(noted))) }
 
 // Earlier returns the earlier of two times. Zero means none.
-func Earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
+func Earlier(first, second time.Time) time.Time {
+	if first.IsZero() || !second.IsZero() && second.Before(first) {
+		return second
 	}
-	return a
+	return first
 }

@@ -30,7 +30,7 @@ const (
 // Port is the port on which clients find a service.
 type Port struct {
 	Number   uint32
-	Protocol string // Istio's
+	Protocol string // the name of the protocol in Istio
 }
 
 // Name is the name of the port in a ServiceEntry.
@@ -39,8 +39,8 @@ func (p Port) Name() string { return strings.ToLower(string(protocol.Parse(p.Pro
 // ports counts the ports and protocols of all instances of a service, served or not: so all replicas choose the same.
 type ports struct {
 	configured uint32
-	counts     map[uint32]int // of the instances
-	wanted     map[uint32]int // for the service
+	counts     map[uint32]int // instances by their own port
+	wanted     map[uint32]int // instances by the port that they name for the service
 	protocols  map[string]int
 }
 
@@ -114,7 +114,7 @@ type Name struct{ Host, Object string }
 type Service[ID any] struct {
 	ID        ID
 	Name      Name
-	Owners    []string // applications whose instances serve it, where the registry has such
+	Owners    []string // applications that serve it; none if the registry has no applications
 	Port      Port
 	Endpoints []Endpoint
 }
@@ -125,20 +125,22 @@ func ServiceEntry(host string, port uint32, name, protocol string, endpoints []E
 		Hosts: []string{host}, Location: networking.ServiceEntry_MESH_INTERNAL, Resolution: networking.ServiceEntry_STATIC,
 		Ports: []*networking.ServicePort{{Number: port, Name: name, Protocol: protocol}},
 	}
-	for _, e := range endpoints {
+	for _, endpoint := range endpoints {
 		serviceEntry.Endpoints = append(serviceEntry.Endpoints, &networking.WorkloadEntry{
-			Address: e.Address, Ports: map[string]uint32{name: e.Port}, Weight: e.Weight, Labels: maps.Clone(e.Labels),
-			Locality:       e.Locality,
-			ServiceAccount: e.ServiceAccount,
+			Address: endpoint.Address, Ports: map[string]uint32{name: endpoint.Port}, Weight: endpoint.Weight,
+			Labels:         maps.Clone(endpoint.Labels),
+			Locality:       endpoint.Locality,
+			ServiceAccount: endpoint.ServiceAccount,
 		})
-		if Named(e.Address) { // DNS takes IP addresses too
+		if Named(endpoint.Address) { // DNS takes IP addresses too
 			serviceEntry.Resolution = networking.ServiceEntry_DNS
 		}
 	}
 	return serviceEntry
 }
 
-// Address returns the virtual address of a host, if it gets one. hostless: some protocol of the host has no host in it.
+// Address returns the virtual address of a host, if it gets one. hostless says that some protocol of the host does not
+// transmit the host.
 func Address(vips VIPs, selection, host, place string, hostless bool) (addresses, warnings []string) {
 	if vips == nil || selection != VIPsAll && (selection != VIPsTCP || !hostless) {
 		return nil, nil
@@ -153,15 +155,16 @@ func Address(vips VIPs, selection, host, place string, hostless bool) (addresses
 // ReadEntry returns the endpoints, in order, and the port of a ServiceEntry with one port.
 func ReadEntry(r *resource.Resource) (endpoints []Endpoint, port Port, ok bool) {
 	spec, err := r.Spec()
-	se, ok := spec.(*networking.ServiceEntry)
-	if err != nil || !ok || len(se.Ports) != 1 {
+	serviceEntry, ok := spec.(*networking.ServiceEntry)
+	if err != nil || !ok || len(serviceEntry.Ports) != 1 {
 		return nil, Port{}, false
 	}
-	for _, e := range se.Endpoints {
+	for _, e := range serviceEntry.Endpoints {
 		endpoints = append(endpoints, Endpoint{
-			Address: e.Address, Port: e.Ports[se.Ports[0].Name], Weight: e.Weight, Labels: e.Labels, Locality: e.Locality,
+			Address: e.Address, Port: e.Ports[serviceEntry.Ports[0].Name], Weight: e.Weight, Labels: e.Labels,
+			Locality:       e.Locality,
 			ServiceAccount: e.ServiceAccount,
 		})
 	}
-	return endpoints, Port{se.Ports[0].Number, se.Ports[0].Protocol}, true
+	return endpoints, Port{serviceEntry.Ports[0].Number, serviceEntry.Ports[0].Protocol}, true
 }

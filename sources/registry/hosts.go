@@ -17,16 +17,16 @@ import (
 
 // Part is a part of the name of a service.
 type Part struct {
-	Placeholder string // of the host template, in braces
+	Placeholder string // the placeholder in the host template, with its braces
 	Text        string // if it is empty, the placeholder goes with the dash or dot before it
 	Dots        bool   // its dots separate labels of the host; otherwise they become dashes
 	Hidden      bool   // the name of the object does not contain it
 	Annotation  string // the key of the object's annotation with it; empty if there is none
 }
 
-// Naming makes the names of services from their parts. The first part is never empty. No registry's names are hosts as
-// they are: names that differ only in case, dots or dashes may become the same host. Of such services the one with the
-// name nearest to the host gets it.
+// Naming makes the names of services from their parts. The first part is never empty. Names of registries are no hosts:
+// names that differ only in case, dots or dashes may become the same host. Then the service with the name nearest to
+// the host gets it.
 type Naming[ID ServiceID[ID]] struct {
 	Template string
 	AnyHost  bool   // a service may have a host of a cluster; see CheckHost
@@ -39,13 +39,13 @@ var placeholder = regexp.MustCompile(`[-.]?\{[^{}]*\}`)
 
 // Names implements Mapping.
 func (n Naming[ID]) Names(hosts []ID) map[ID]Name {
-	far := func(id ID) (sum int) {
+	distance := func(id ID) (sum int) {
 		for _, p := range n.Parts(id) {
 			sum += names.Distance(p.Text)
 		}
 		return sum
 	}
-	compare := func(a, b ID) int { return cmp.Or(cmp.Compare(far(a), far(b)), a.Compare(b)) }
+	compare := func(a, b ID) int { return cmp.Or(cmp.Compare(distance(a), distance(b)), a.Compare(b)) }
 	return names.Distinct(hosts, compare, func(id ID, toHash string) (name Name, host, object string) {
 		name = n.name(id, toHash)
 		return name, name.Host, name.Object
@@ -75,10 +75,10 @@ func (n Naming[ID]) name(id ID, toHash string) Name {
 			object = append(object, dashes)
 		}
 	}
-	host := placeholder.ReplaceAllStringFunc(n.Template, func(p string) string {
-		begin := strings.IndexByte(p, '{')
-		if value := values[p[begin:]]; value != "" {
-			return p[:begin] + value
+	host := placeholder.ReplaceAllStringFunc(n.Template, func(pattern string) string {
+		begin := strings.IndexByte(pattern, '{')
+		if value := values[pattern[begin:]]; value != "" {
+			return pattern[:begin] + value
 		}
 		return ""
 	})
@@ -146,7 +146,7 @@ func (h Hosts[ID]) Entries(host []Service[ID]) (rs []*resource.Resource, warning
 // Entry returns the ServiceEntry of a service, or nil if its port is unknown since there never was an instance. It adds
 // the annotations of the service's parts, and leaves out annotations without a value.
 func (h Hosts[ID]) Entry(service Service[ID], annotations map[string]string) (
-	r *resource.Resource, warnings []string, err error,
+	object *resource.Resource, warnings []string, err error,
 ) {
 	place, parsed := h.place(service.ID), protocol.Parse(service.Port.Protocol)
 	if service.Port.Number == 0 {
@@ -159,17 +159,19 @@ func (h Hosts[ID]) Entry(service Service[ID], annotations map[string]string) (
 		annotations[p.Annotation] = p.Text
 	}
 	maps.DeleteFunc(annotations, func(key, value string) bool { return key == "" || value == "" })
-	se := ServiceEntry(service.Name.Host, service.Port.Number, service.Port.Name(), string(parsed), service.Endpoints)
-	se.Addresses, warnings = Address(h.vips, h.VIPs, service.Name.Host, place, !parsed.IsHTTP() && !parsed.IsTLS())
-	r, err = resource.New(resource.Meta{
+	serviceEntry := ServiceEntry(service.Name.Host, service.Port.Number, service.Port.Name(), string(parsed),
+		service.Endpoints)
+	serviceEntry.Addresses, warnings = Address(h.vips, h.VIPs, service.Name.Host, place,
+		!parsed.IsHTTP() && !parsed.IsTLS())
+	object, err = resource.New(resource.Meta{
 		Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: h.Namespace, Name: service.Name.Object},
 		Annotations: annotations,
 		Origin:      resource.Origin{Place: strings.ToValidUTF8(place, "?")},
-	}, se)
+	}, serviceEntry)
 	if err != nil {
 		return nil, warnings, fmt.Errorf("%s: %w", place, err)
 	}
-	return r, warnings, nil
+	return object, warnings, nil
 }
 
 // Restored reads objects of Hosts: those with one of the annotations. split returns the services of an object; s has

@@ -14,18 +14,19 @@ import (
 // Offer is an instance's endpoint of one service.
 type Offer[ID comparable] struct {
 	ID       ID
-	Owner    string   // its application, where the registry has such
+	Owner    string   // its application; empty if the registry has no applications
 	Endpoint Endpoint // without an address if it cannot be called
 	State    presence.State
 	Why      string // the endpoint is not served; empty if that is not reported
 	Port     uint32 // for clients of the service; 0 if the instance names none
-	Protocol string // Istio's
+	Protocol string // the name of the protocol in Istio
 }
 
-func (o Offer[ID]) same(p Offer[ID]) bool {
-	return o.ID == p.ID && o.Owner == p.Owner && o.State == p.State && o.Why == p.Why && o.Port == p.Port &&
-		o.Protocol == p.Protocol &&
-		o.Endpoint.Same(p.Endpoint)
+func (o Offer[ID]) same(other Offer[ID]) bool {
+	return o.ID == other.ID && o.Owner == other.Owner && o.State == other.State && o.Why == other.Why &&
+		o.Port == other.Port &&
+		o.Protocol == other.Protocol &&
+		o.Endpoint.Same(other.Endpoint)
 }
 
 // Offers are all that a registry lists for one group.
@@ -39,7 +40,7 @@ type Offers[ID comparable] struct {
 type ServiceID[ID any] interface {
 	comparable
 	Compare(other ID) int
-	Group() string  // in which it is published
+	Group() string  // the group that publishes it
 	String() string // different for each host
 }
 
@@ -53,8 +54,8 @@ type Mapping[ID comparable] interface {
 	Place(id ID) string
 	// ServicePort is the port that is configured for a service; 0 if none is.
 	ServicePort(id ID) int
-	// Entries returns the objects of the services of a host. Services and their endpoints are sorted, each endpoint is
-	// there once. An error may concern only some of them.
+	// Entries returns the objects of the services of a host. Services and their endpoints are sorted, each endpoint
+	// appears once. An error may concern only some of them.
 	Entries(host []Service[ID]) (rs []*resource.Resource, warnings []string, err error)
 	// Restore reads objects that Entries made, also by other options. The IDs are those that the services have now.
 	Restore(published []*resource.Resource) []Service[ID]
@@ -64,10 +65,10 @@ type Mapping[ID comparable] interface {
 type Machine[ID ServiceID[ID]] struct {
 	// Explained says that the registry itself proves that unlisted endpoints have gone. See sources.Content.
 	Explained bool
-	Suspicion presence.Suspicion // of the registry
+	Suspicion presence.Suspicion // the suspicion about the registry
 
 	mapping  Mapping[ID]
-	keep     func(ID) time.Duration // services without endpoints
+	keep     func(ID) time.Duration // how long a service without endpoints stays
 	deadline func(ID, Known) time.Time
 	groups   map[string]*group[ID]
 	names    map[ID]Name
@@ -79,12 +80,12 @@ type Known = presence.Item[Endpoint]
 
 // group is a unit of publishing.
 type group[ID comparable] struct {
-	read      bool // something was taken
+	read      bool // offers were taken
 	offers    Offers[ID]
 	unknown   *Known // stands for content of an earlier run that cannot be read; nil if there is none
 	current   bool   // it is published, apart from changes of its services
 	services  map[ID]*service
-	left      []sources.LeftOut
+	leftOut   []sources.LeftOut
 	explained bool
 	next      time.Time // of the next update; zero without one
 }
@@ -142,13 +143,13 @@ func (m *Machine[ID]) Restore(name string, published []*resource.Resource, selec
 func unique(texts []string) []string { return slices.Compact(slices.Sorted(slices.Values(texts))) }
 
 func (m *Machine[ID]) group(name string) *group[ID] {
-	g := m.groups[name]
-	if g == nil {
-		g = &group[ID]{services: map[ID]*service{}}
-		m.groups[name] = g
+	current := m.groups[name]
+	if current == nil {
+		current = &group[ID]{services: map[ID]*service{}}
+		m.groups[name] = current
 	}
 	m.dirty[name] = true
-	return g
+	return current
 }
 
 func (g *group[ID]) service(id ID) *service {
@@ -321,35 +322,35 @@ func (m *Machine[ID]) Contents(now time.Time) (contents []sources.Content) {
 }
 
 // updateGroup updates the services of a group, and reports whether to publish it.
-func (m *Machine[ID]) updateGroup(g *group[ID], now time.Time) (changed bool) {
-	g.next = time.Time{}
-	if g.unknown != nil {
-		if g.unknown.Missing.IsZero() {
-			g.unknown.Missing = now
+func (m *Machine[ID]) updateGroup(group *group[ID], now time.Time) (changed bool) {
+	group.next = time.Time{}
+	if group.unknown != nil {
+		if group.unknown.Missing.IsZero() {
+			group.unknown.Missing = now
 		}
-		if deadline := m.deadline(*new(ID), *g.unknown); len(g.offers.All) == 0 && now.Before(deadline) {
-			g.next = deadline
+		if deadline := m.deadline(*new(ID), *group.unknown); len(group.offers.All) == 0 && now.Before(deadline) {
+			group.next = deadline
 			return false
 		}
-		g.unknown = nil
+		group.unknown = nil
 	}
-	byService := make(map[ID][]Offer[ID], len(g.services))
-	for id := range g.services {
+	byService := make(map[ID][]Offer[ID], len(group.services))
+	for id := range group.services {
 		byService[id] = nil
 	}
-	for _, o := range g.offers.All {
+	for _, o := range group.offers.All {
 		byService[o.ID] = append(byService[o.ID], o)
 	}
-	changed, g.current = !g.current, true
-	leftOut := slices.Clone(g.offers.LeftOut)
-	g.explained = m.Explained
+	changed, group.current = !group.current, true
+	leftOut := slices.Clone(group.offers.LeftOut)
+	group.explained = m.Explained
 	for id, offers := range byService {
-		before, existed := g.services[id]
+		before, existed := group.services[id]
 		if !existed {
 			before = &service{}
 		}
 		after, next := m.updateService(id, before, offers, now)
-		g.explained = g.explained && before.held == 0
+		group.explained = group.explained && before.held == 0
 		for _, o := range offers {
 			if o.Why != "" && !after.serves(o.Endpoint) {
 				leftOut = append(leftOut, sources.LeftOut{What: o.Endpoint.String(), Of: o.Owner, Why: o.Why})
@@ -357,18 +358,18 @@ func (m *Machine[ID]) updateGroup(g *group[ID], now time.Time) (changed bool) {
 		}
 		// Drop services empty longer than keep, and new ones with only unreadable instances.
 		if empty := !after.emptySince.IsZero(); empty && (!existed || !now.Before(next)) {
-			delete(g.services, id)
+			delete(group.services, id)
 			changed = changed || existed
 			continue
 		}
-		g.services[id], g.next = after, presence.Earlier(g.next, next)
+		group.services[id], group.next = after, presence.Earlier(group.next, next)
 		changed = changed || !existed || after.differs(before)
 	}
 	slices.SortFunc(leftOut, func(a, b sources.LeftOut) int {
 		return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.What, b.What), cmp.Compare(a.Why, b.Why))
 	})
-	changed = changed || !slices.Equal(leftOut, g.left)
-	g.left = leftOut
+	changed = changed || !slices.Equal(leftOut, group.leftOut)
+	group.leftOut = leftOut
 	return changed
 }
 
@@ -444,14 +445,16 @@ func (m *Machine[ID]) rename() (groups []string) {
 }
 
 // content returns the content of a group for the sink.
-func (m *Machine[ID]) content(name string, g *group[ID]) sources.Content {
-	c := sources.Content{Group: name, LeftOut: g.left, Warnings: slices.Clone(g.offers.Warnings), Explained: g.explained}
-	ids := slices.SortedFunc(maps.Keys(g.services), ID.Compare)
+func (m *Machine[ID]) content(name string, group *group[ID]) sources.Content {
+	content := sources.Content{
+		Group: name, LeftOut: group.leftOut, Warnings: slices.Clone(group.offers.Warnings), Explained: group.explained,
+	}
+	ids := slices.SortedFunc(maps.Keys(group.services), ID.Compare)
 	for len(ids) > 0 {
 		host, n := m.mapping.Host(ids[0]), 0
 		var services []Service[ID]
 		for ; n < len(ids) && m.mapping.Host(ids[n]) == host; n++ {
-			state := g.services[ids[n]]
+			state := group.services[ids[n]]
 			service := Service[ID]{ID: ids[n], Name: m.names[host], Owners: state.owners, Port: state.port}
 			for _, k := range state.endpoints {
 				service.Endpoints = append(service.Endpoints, k.Value)
@@ -460,16 +463,16 @@ func (m *Machine[ID]) content(name string, g *group[ID]) sources.Content {
 		}
 		ids = ids[n:]
 		rs, warned, err := m.mapping.Entries(services)
-		add(&c, m.mapping.Place(host), warned, err, rs...)
+		add(&content, m.mapping.Place(host), warned, err, rs...)
 	}
-	return tidy(c)
+	return tidy(content)
 }
 
-// Hosts calls f with each service of a group, and with the name of its host.
-func (m *Machine[ID]) Hosts(group string, f func(ID, Name)) {
+// Hosts calls visit with each service of a group, and with the name of its host.
+func (m *Machine[ID]) Hosts(group string, visit func(ID, Name)) {
 	if g := m.groups[group]; g != nil {
 		for id := range g.services {
-			f(id, m.names[m.mapping.Host(id)])
+			visit(id, m.names[m.mapping.Host(id)])
 		}
 	}
 }
@@ -514,12 +517,12 @@ func (m *Machine[ID]) HeldServices() (places []string) {
 	return unique(places)
 }
 
-// Endpoints calls f with each endpoint.
-func (m *Machine[ID]) Endpoints(f func(ID, Known)) {
+// Endpoints calls visit with each endpoint.
+func (m *Machine[ID]) Endpoints(visit func(ID, Known)) {
 	for _, g := range m.groups {
 		for id, s := range g.services {
 			for _, k := range s.endpoints {
-				f(id, k)
+				visit(id, k)
 			}
 		}
 	}

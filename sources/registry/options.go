@@ -143,7 +143,7 @@ func (o MappingOptions) WantedPort(metadata map[string]string) uint32 {
 	return ParsePort(metadata[o.ServicePortMeta])
 }
 
-// ParsePort parses a port; 0 if it is none.
+// ParsePort parses a port. It returns 0 for an invalid one.
 func ParsePort(text string) uint32 {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
@@ -160,14 +160,14 @@ func (o MappingOptions) Protocol(text string) string {
 	return string(protocol.Parse(o.DefaultProtocol))
 }
 
-// CheckCommon checks the options that all mappings of registries have. known are the placeholders allowed in the
+// CheckCommon checks the options that all mappings of registries have. placeholders are those allowed in the
 // template.
-func CheckCommon(template, namespace, vips string, known ...string) error {
+func CheckCommon(template, namespace, vips string, placeholders ...string) error {
 	example := template
 	for _, p := range placeholder.FindAllString(template, -1) {
 		name := p[strings.IndexByte(p, '{'):]
-		if !slices.Contains(known, name) {
-			return fmt.Errorf("hostTemplate: unknown %s; known: %s", name, strings.Join(known, ", "))
+		if !slices.Contains(placeholders, name) {
+			return fmt.Errorf("hostTemplate: unknown %s; known: %s", name, strings.Join(placeholders, ", "))
 		}
 		example = strings.ReplaceAll(example, name, "x")
 	}

@@ -21,7 +21,7 @@ import (
 // Catalog is the result of one read of a registry.
 type Catalog[ID ServiceID[ID]] struct {
 	Offers    map[string]Offers[ID] // by group
-	Unchanged bool                  // the content is as before, and not repeated
+	Unchanged bool                  // the content did not change, and Offers is empty
 	Doubtful  bool                  // unlisted endpoints may still exist: a suspicion begins
 	Problems  []string              // instances that cannot be read or called
 	Empty     string                // the status of a registry without services; by default there is no instance
@@ -129,11 +129,11 @@ type Poller[ID ServiceID[ID]] struct {
 	PollOptions[ID]
 
 	Follower fetch.Follower
-	problems []string // of the last catalog, as empty
+	problems []string // of the last catalog
 	empty    string
 	failures int // polls in a row that failed
 	synced   bool
-	health   sources.Health // the last one
+	health   sources.Health // the last reported health
 }
 
 // NewPoller returns a poller without content. Call Begin first, unless Run is used.

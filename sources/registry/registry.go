@@ -51,22 +51,23 @@ func Restore(sink sources.Sink, restore func(group string, published []*resource
 }
 
 // add adds to a group the objects, warnings and error of a service.
-func add(c *sources.Content, place string, warned []string, err error, resources ...*resource.Resource) {
-	c.Warnings = append(c.Warnings, warned...)
+func add(content *sources.Content, place string, warned []string, err error, resources ...*resource.Resource) {
+	content.Warnings = append(content.Warnings, warned...)
 	if err != nil {
-		c.Rejects = append(c.Rejects, sources.Reject{
+		content.Rejects = append(content.Rejects, sources.Reject{
 			Origin: resource.Origin{Place: strings.ToValidUTF8(place, "?")},
 			Err:    err,
 		})
 	}
-	c.Resources = append(c.Resources, slices.DeleteFunc(resources, func(r *resource.Resource) bool { return r == nil })...)
+	content.Resources = append(content.Resources,
+		slices.DeleteFunc(resources, func(r *resource.Resource) bool { return r == nil })...)
 }
 
 // tidy sorts the warnings of a group and removes duplicates.
-func tidy(c sources.Content) sources.Content {
-	slices.Sort(c.Warnings)
-	c.Warnings = slices.Compact(c.Warnings)
-	return c
+func tidy(content sources.Content) sources.Content {
+	slices.Sort(content.Warnings)
+	content.Warnings = slices.Compact(content.Warnings)
+	return content
 }
 
 // First returns the first text, with the number of others; empty without texts.

@@ -33,14 +33,14 @@ func RunGolden[T any](t *testing.T, show func(t *testing.T, input T) string) {
 			dec := json.NewDecoder(bytes.NewReader(raw))
 			dec.DisallowUnknownFields()
 			require.NoError(t, dec.Decode(&input))
-			out := show(t, input)
+			shown := show(t, input)
 			want := strings.TrimSuffix(file, ".json") + ".golden.yaml"
 			if *update {
-				require.NoError(t, os.WriteFile(want, []byte(out), 0o644)) //nolint:gosec // for everybody to read
+				require.NoError(t, os.WriteFile(want, []byte(shown), 0o644)) //nolint:gosec // for everybody to read
 			}
 			expected, err := os.ReadFile(want)
 			require.NoError(t, err)
-			require.Equal(t, string(expected), out)
+			require.Equal(t, string(expected), shown)
 		})
 	}
 }
@@ -51,10 +51,10 @@ func Show(t require.TestingT, resources []*resource.Resource, warnings ...string
 	for _, w := range warnings {
 		fmt.Fprintf(&builder, "# warning: %s\n", w)
 	}
-	for _, r := range resources {
-		y, err := resource.MarshalYAML(r)
+	for _, object := range resources {
+		y, err := resource.MarshalYAML(object)
 		require.NoError(t, err)
-		fmt.Fprintf(&builder, "---\n# %s\n%s", r.Origin(), y)
+		fmt.Fprintf(&builder, "---\n# %s\n%s", object.Origin(), y)
 	}
 	return builder.String()
 }

@@ -39,7 +39,7 @@ type Denier interface {
 
 // Run runs the suite. start makes a harness for one test, and registers its end with t.Cleanup.
 func Run(t *testing.T, start func(t *testing.T) Harness) {
-	for _, c := range []struct {
+	for _, rule := range []struct {
 		name string
 		test func(*testing.T, *rig)
 	}{
@@ -60,8 +60,8 @@ func Run(t *testing.T, start func(t *testing.T) Harness) {
 		{"follows everything else during a hold", waitsAlone},
 		{"ends a hold in spite of restarts and new connections", endsInTurmoil},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			c.test(t, newRig(t, start(t)))
+		t.Run(rule.name, func(t *testing.T) {
+			rule.test(t, newRig(t, start(t)))
 		})
 	}
 	t.Run("holds in any order", func(t *testing.T) { anyOrder(t, start) })

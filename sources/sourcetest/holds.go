@@ -87,45 +87,45 @@ func (b *rig) awaitHeld(objects ...string) {
 }
 
 // waitsAlone checks that only an object in doubt waits, and that it outlives restarts and new connections.
-func waitsAlone(t *testing.T, b *rig) {
-	holder := b.holder(endlessHold)
-	b.Put("apple", 1)
-	b.Put("pear", 1)
-	b.Put("plum", 1)
-	b.start()
-	b.awaitSync()
-	pear := b.version("pear")
+func waitsAlone(t *testing.T, rig *rig) {
+	holder := rig.holder(endlessHold)
+	rig.Put("apple", 1)
+	rig.Put("pear", 1)
+	rig.Put("plum", 1)
+	rig.start()
+	rig.awaitSync()
+	pear := rig.version("pear")
 	holder.Lose("apple")
-	b.awaitHeld("apple")
-	for revision, turmoil := range []func(){func() {}, func() { b.restart(func() {}) }, func() { b.cut(func() {}) }} {
+	rig.awaitHeld("apple")
+	for revision, turmoil := range []func(){func() {}, func() { rig.restart(func() {}) }, func() { rig.cut(func() {}) }} {
 		turmoil()
-		b.Put("pear", 2+revision)
-		pear = b.awaitObject("pear", pear)
+		rig.Put("pear", 2+revision)
+		pear = rig.awaitObject("pear", pear)
 		added := []string{"quince", "fig", "lime"}[revision]
-		b.Put(added, 1)
-		b.awaitObject(added)
-		b.awaitHeld("apple")
+		rig.Put(added, 1)
+		rig.awaitObject(added)
+		rig.awaitHeld("apple")
 	}
-	b.Put("apple", 1)
-	b.Put("cherry", 1) // a mark: it comes after the other
-	b.awaitObject("cherry")
-	b.await("apple is no longer held", func() bool { return !b.holds("apple") })
-	b.neverDeleted("apple", "pear", "plum", "quince", "fig", "lime")
-	require.Zero(t, b.table.count(b.Key("apple"), memstore.Updated), "apple came back as it was")
-	require.Zero(t, b.table.count(b.Key("plum"), memstore.Updated), "plum did not change")
+	rig.Put("apple", 1)
+	rig.Put("cherry", 1) // a mark: it comes after the other
+	rig.awaitObject("cherry")
+	rig.await("apple is no longer held", func() bool { return !rig.holds("apple") })
+	rig.neverDeleted("apple", "pear", "plum", "quince", "fig", "lime")
+	require.Zero(t, rig.table.count(rig.Key("apple"), memstore.Updated), "apple came back as it was")
+	require.Zero(t, rig.table.count(rig.Key("plum"), memstore.Updated), "plum did not change")
 }
 
 // endsInTurmoil checks that a hold ends although restarts and new connections follow each other faster than it lasts.
-func endsInTurmoil(_ *testing.T, b *rig) {
-	holder := b.holder(shortHold)
-	b.Put("apple", 1)
-	b.Put("pear", 1)
-	b.start()
-	b.awaitSync()
+func endsInTurmoil(_ *testing.T, rig *rig) {
+	holder := rig.holder(shortHold)
+	rig.Put("apple", 1)
+	rig.Put("pear", 1)
+	rig.start()
+	rig.awaitSync()
 	holder.Lose("apple")
-	b.turmoil("apple")
-	b.awaitState(sources.Healthy)
-	b.neverDeleted("pear")
+	rig.turmoil("apple")
+	rig.awaitState(sources.Healthy)
+	rig.neverDeleted("pear")
 }
 
 // turmoil restarts the source and cuts its connections, again and again, until objects have gone.

@@ -9,227 +9,227 @@ import (
 	"tributary/sources"
 )
 
-func publishes(t *testing.T, b *rig) {
-	b.Put("apple", 1)
-	b.Put("pear", 1)
-	b.start()
-	b.awaitSync()
-	require.Equal(t, 2, b.table.syncedWith, "synced means that the first full read is in")
-	require.NotEmpty(t, b.version("apple"))
-	require.NotEmpty(t, b.version("pear"))
-	b.awaitState(sources.Healthy)
-	r := b.table.Snapshot().Get(b.Key("apple"))
+func publishes(t *testing.T, rig *rig) {
+	rig.Put("apple", 1)
+	rig.Put("pear", 1)
+	rig.start()
+	rig.awaitSync()
+	require.Equal(t, 2, rig.table.syncedWith, "synced means that the first full read is in")
+	require.NotEmpty(t, rig.version("apple"))
+	require.NotEmpty(t, rig.version("pear"))
+	rig.awaitState(sources.Healthy)
+	r := rig.table.Snapshot().Get(rig.Key("apple"))
 	require.Equal(t, name, r.Origin().Source)
 	require.NotEmpty(t, r.Origin().Place, "an origin names a place that a person can open")
 }
 
-func syncsEmpty(t *testing.T, b *rig) {
-	b.start()
-	b.awaitSync()
-	b.awaitState(sources.Healthy)
-	require.Zero(t, b.table.Snapshot().Len())
-	b.Put("apple", 1)
-	b.awaitObject("apple")
+func syncsEmpty(t *testing.T, rig *rig) {
+	rig.start()
+	rig.awaitSync()
+	rig.awaitState(sources.Healthy)
+	require.Zero(t, rig.table.Snapshot().Len())
+	rig.Put("apple", 1)
+	rig.awaitObject("apple")
 }
 
-func follows(t *testing.T, b *rig) {
-	b.Put("apple", 1)
-	b.Put("pear", 1)
-	b.start()
-	b.awaitSync()
-	first := b.version("apple")
-	b.Put("apple", 2)
-	second := b.awaitObject("apple", first)
-	b.Put("apple", 3)
-	b.awaitObject("apple", first, second)
-	b.Put("quince", 1)
-	b.awaitObject("quince")
-	require.Zero(t, b.table.count(b.Key("pear"), memstore.Updated), "pear did not change")
-	b.neverDeleted("apple", "pear")
+func follows(t *testing.T, rig *rig) {
+	rig.Put("apple", 1)
+	rig.Put("pear", 1)
+	rig.start()
+	rig.awaitSync()
+	first := rig.version("apple")
+	rig.Put("apple", 2)
+	second := rig.awaitObject("apple", first)
+	rig.Put("apple", 3)
+	rig.awaitObject("apple", first, second)
+	rig.Put("quince", 1)
+	rig.awaitObject("quince")
+	require.Zero(t, rig.table.count(rig.Key("pear"), memstore.Updated), "pear did not change")
+	rig.neverDeleted("apple", "pear")
 }
 
-func unchanged(t *testing.T, b *rig) {
-	b.Put("apple", 1)
-	b.start()
-	b.awaitSync()
-	b.Put("apple", 1)
-	b.Put("pear", 1) // a mark: it comes after the other
-	b.awaitObject("pear")
-	require.Equal(t, 1, b.table.count(b.Key("apple"), memstore.Added))
-	require.Zero(t, b.table.count(b.Key("apple"), memstore.Updated))
-	b.neverDeleted("apple")
+func unchanged(t *testing.T, rig *rig) {
+	rig.Put("apple", 1)
+	rig.start()
+	rig.awaitSync()
+	rig.Put("apple", 1)
+	rig.Put("pear", 1) // a mark: it comes after the other
+	rig.awaitObject("pear")
+	require.Equal(t, 1, rig.table.count(rig.Key("apple"), memstore.Added))
+	require.Zero(t, rig.table.count(rig.Key("apple"), memstore.Updated))
+	rig.neverDeleted("apple")
 }
 
-func withdraws(_ *testing.T, b *rig) {
-	b.Put("apple", 1)
-	b.Put("pear", 1)
-	b.start()
-	b.awaitSync()
-	b.Delete("apple")
-	b.awaitGone("apple")
-	b.Delete("pear") // the last one, too
-	b.awaitGone("pear")
-	b.awaitState(sources.Healthy)
-	b.Put("apple", 2)
-	b.awaitObject("apple")
+func withdraws(_ *testing.T, rig *rig) {
+	rig.Put("apple", 1)
+	rig.Put("pear", 1)
+	rig.start()
+	rig.awaitSync()
+	rig.Delete("apple")
+	rig.awaitGone("apple")
+	rig.Delete("pear") // the last one, too
+	rig.awaitGone("pear")
+	rig.awaitState(sources.Healthy)
+	rig.Put("apple", 2)
+	rig.awaitObject("apple")
 }
 
-func runsAgain(t *testing.T, b *rig) {
-	b.Put("apple", 1)
-	b.Put("pear", 1)
-	b.start()
-	b.awaitSync()
+func runsAgain(t *testing.T, rig *rig) {
+	rig.Put("apple", 1)
+	rig.Put("pear", 1)
+	rig.start()
+	rig.awaitSync()
 	for range 3 {
-		b.restart(func() {})
+		rig.restart(func() {})
 	}
-	b.Put("quince", 1)
-	b.awaitObject("quince")
-	b.neverDeleted("apple", "pear")
-	require.Equal(t, 1, b.table.count(b.Key("apple"), memstore.Added))
-	require.Zero(t, b.table.count(b.Key("apple"), memstore.Updated), "apple did not change")
+	rig.Put("quince", 1)
+	rig.awaitObject("quince")
+	rig.neverDeleted("apple", "pear")
+	require.Equal(t, 1, rig.table.count(rig.Key("apple"), memstore.Added))
+	require.Zero(t, rig.table.count(rig.Key("apple"), memstore.Updated), "apple did not change")
 }
 
-func catchesUp(t *testing.T, b *rig) {
-	b.Put("apple", 1)
-	b.Put("pear", 1)
-	b.Put("plum", 1)
-	b.start()
-	b.awaitSync()
-	pear := b.version("pear")
-	b.restart(func() {
-		b.Delete("apple")
-		b.Put("pear", 2)
-		b.Put("quince", 1)
+func catchesUp(t *testing.T, rig *rig) {
+	rig.Put("apple", 1)
+	rig.Put("pear", 1)
+	rig.Put("plum", 1)
+	rig.start()
+	rig.awaitSync()
+	pear := rig.version("pear")
+	rig.restart(func() {
+		rig.Delete("apple")
+		rig.Put("pear", 2)
+		rig.Put("quince", 1)
 	})
-	b.awaitGone("apple")
-	b.awaitObject("pear", pear)
-	b.awaitObject("quince")
-	b.neverDeleted("pear", "plum")
-	require.Zero(t, b.table.count(b.Key("plum"), memstore.Updated), "plum did not change")
+	rig.awaitGone("apple")
+	rig.awaitObject("pear", pear)
+	rig.awaitObject("quince")
+	rig.neverDeleted("pear", "plum")
+	require.Zero(t, rig.table.count(rig.Key("plum"), memstore.Updated), "plum did not change")
 }
 
-func sameVersions(t *testing.T, b *rig) {
-	b.Put("apple", 1)
-	b.start()
-	b.awaitSync()
-	first := b.version("apple")
-	b.Put("apple", 2)
-	b.awaitObject("apple", first)
-	b.Put("apple", 1)
-	b.await("apple is as it was", func() bool { return b.version("apple") == first })
-	b.stop() // its leaks must not count for the next source
-	fresh := &rig{Harness: b.Harness, t: t, table: &recorder{}}
+func sameVersions(t *testing.T, setup *rig) {
+	setup.Put("apple", 1)
+	setup.start()
+	setup.awaitSync()
+	first := setup.version("apple")
+	setup.Put("apple", 2)
+	setup.awaitObject("apple", first)
+	setup.Put("apple", 1)
+	setup.await("apple is as it was", func() bool { return setup.version("apple") == first })
+	setup.stop() // its leaks must not count for the next source
+	fresh := &rig{Harness: setup.Harness, t: t, table: &recorder{}}
 	fresh.start()
 	fresh.awaitSync()
 	require.Equal(t, first, fresh.version("apple"), "versions are made of content only")
 	fresh.stop()
 }
 
-func holdsUnreachable(t *testing.T, b *rig) {
-	b.Put("apple", 1)
-	b.Put("pear", 1)
-	b.start()
-	b.awaitSync()
-	holds(t, b, b.Unreachable, sources.Unreachable, sources.Denied)
+func holdsUnreachable(t *testing.T, rig *rig) {
+	rig.Put("apple", 1)
+	rig.Put("pear", 1)
+	rig.start()
+	rig.awaitSync()
+	holds(t, rig, rig.Unreachable, sources.Unreachable, sources.Denied)
 }
 
-func holdsDenied(t *testing.T, b *rig) {
-	denier, ok := b.Harness.(Denier)
+func holdsDenied(t *testing.T, rig *rig) {
+	denier, ok := rig.Harness.(Denier)
 	if !ok {
 		t.Skip("the harness cannot deny")
 	}
-	b.Put("apple", 1)
-	b.Put("pear", 1)
-	b.start()
-	b.awaitSync()
-	holds(t, b, denier.Deny, sources.Denied)
+	rig.Put("apple", 1)
+	rig.Put("pear", 1)
+	rig.start()
+	rig.awaitSync()
+	holds(t, rig, denier.Deny, sources.Denied)
 }
 
 // holds checks that a fault is reported and loses no object, and that changes arrive afterwards.
-func holds(t *testing.T, b *rig, begin func(), shownAs ...sources.State) {
-	apple := b.version("apple")
+func holds(t *testing.T, rig *rig, begin func(), shownAs ...sources.State) {
+	apple := rig.version("apple")
 	begin()
-	b.awaitState(shownAs...)
-	require.NotEmpty(t, b.status().Message)
-	b.restart(func() {}) // a source that starts in trouble must not take it for an empty system
-	b.awaitState(shownAs...)
-	b.Restore()
-	b.awaitState(sources.Healthy)
-	require.Zero(t, b.table.count(b.Key("apple"), memstore.Updated), "it stays as it was, with all that is in it")
-	b.Put("apple", 2)
-	b.awaitObject("apple", apple)
-	b.neverDeleted("apple", "pear")
-	require.Zero(t, b.table.count(b.Key("pear"), memstore.Updated), "it stays as it was, with all that is in it")
-	require.True(t, b.status().Synced)
+	rig.awaitState(shownAs...)
+	require.NotEmpty(t, rig.status().Message)
+	rig.restart(func() {}) // a source that starts in trouble must not take it for an empty system
+	rig.awaitState(shownAs...)
+	rig.Restore()
+	rig.awaitState(sources.Healthy)
+	require.Zero(t, rig.table.count(rig.Key("apple"), memstore.Updated), "it stays as it was, with all that is in it")
+	rig.Put("apple", 2)
+	rig.awaitObject("apple", apple)
+	rig.neverDeleted("apple", "pear")
+	require.Zero(t, rig.table.count(rig.Key("pear"), memstore.Updated), "it stays as it was, with all that is in it")
+	require.True(t, rig.status().Synced)
 }
 
-func waitsToSync(t *testing.T, b *rig) {
-	b.Put("apple", 1)
-	b.Unreachable()
-	b.start()
-	b.awaitState(sources.Unreachable, sources.Denied)
-	require.False(t, b.table.Synced(), "an unread system does not count as empty")
-	b.Restore()
-	b.awaitSync()
-	require.Equal(t, 1, b.table.syncedWith)
-	b.awaitState(sources.Healthy)
+func waitsToSync(t *testing.T, rig *rig) {
+	rig.Put("apple", 1)
+	rig.Unreachable()
+	rig.start()
+	rig.awaitState(sources.Unreachable, sources.Denied)
+	require.False(t, rig.table.Synced(), "an unread system does not count as empty")
+	rig.Restore()
+	rig.awaitSync()
+	require.Equal(t, 1, rig.table.syncedWith)
+	rig.awaitState(sources.Healthy)
 }
 
-func keepsLastGood(t *testing.T, b *rig) {
-	breaker, ok := b.Harness.(Breaker)
+func keepsLastGood(t *testing.T, rig *rig) {
+	breaker, ok := rig.Harness.(Breaker)
 	if !ok {
 		t.Skip("the harness cannot break an object")
 	}
-	b.Put("apple", 1)
-	b.Put("pear", 1)
-	b.start()
-	b.awaitSync()
-	apple, pear := b.version("apple"), b.version("pear")
+	rig.Put("apple", 1)
+	rig.Put("pear", 1)
+	rig.start()
+	rig.awaitSync()
+	apple, pear := rig.version("apple"), rig.version("pear")
 	breaker.Break("apple")
-	b.await("apple is quarantined", func() bool { return len(b.status().Quarantined) == 1 })
-	q := b.status().Quarantined[0]
+	rig.await("apple is quarantined", func() bool { return len(rig.status().Quarantined) == 1 })
+	q := rig.status().Quarantined[0]
 	require.True(t, q.LastGoodServes)
 	require.NotEmpty(t, q.Reason)
 	require.NotEmpty(t, q.Place)
-	b.Put("pear", 2)
-	b.awaitObject("pear", pear)
-	require.Equal(t, apple, b.version("apple"))
-	b.restart(func() {})
-	b.Put("quince", 1)
-	b.awaitObject("quince")
-	require.Equal(t, apple, b.version("apple"))
-	b.Put("apple", 2)
-	b.awaitObject("apple", apple)
-	b.await("the quarantine ends", func() bool { return len(b.status().Quarantined) == 0 })
-	b.neverDeleted("apple", "pear")
+	rig.Put("pear", 2)
+	rig.awaitObject("pear", pear)
+	require.Equal(t, apple, rig.version("apple"))
+	rig.restart(func() {})
+	rig.Put("quince", 1)
+	rig.awaitObject("quince")
+	require.Equal(t, apple, rig.version("apple"))
+	rig.Put("apple", 2)
+	rig.awaitObject("apple", apple)
+	rig.await("the quarantine ends", func() bool { return len(rig.status().Quarantined) == 0 })
+	rig.neverDeleted("apple", "pear")
 }
 
-func startsInvalid(t *testing.T, b *rig) {
-	breaker, ok := b.Harness.(Breaker)
+func startsInvalid(t *testing.T, rig *rig) {
+	breaker, ok := rig.Harness.(Breaker)
 	if !ok {
 		t.Skip("the harness cannot break an object")
 	}
-	b.Put("apple", 1)
-	b.Put("pear", 1)
+	rig.Put("apple", 1)
+	rig.Put("pear", 1)
 	breaker.Break("apple")
-	b.start()
-	b.awaitSync()
-	require.NotEmpty(t, b.version("pear"))
-	require.Empty(t, b.version("apple"))
-	require.Len(t, b.status().Quarantined, 1)
-	require.False(t, b.status().Quarantined[0].LastGoodServes)
+	rig.start()
+	rig.awaitSync()
+	require.NotEmpty(t, rig.version("pear"))
+	require.Empty(t, rig.version("apple"))
+	require.Len(t, rig.status().Quarantined, 1)
+	require.False(t, rig.status().Quarantined[0].LastGoodServes)
 }
 
-func ends(_ *testing.T, b *rig) {
-	b.Put("apple", 1)
+func ends(_ *testing.T, rig *rig) {
+	rig.Put("apple", 1)
 	for range 3 {
-		once := newRig(b.t, b.Harness)
+		once := newRig(rig.t, rig.Harness)
 		once.start()
 		once.stop()
 	}
-	b.start()
-	b.awaitSync()
-	b.Unreachable()
-	b.awaitState(sources.Unreachable, sources.Denied)
-	b.stop()
+	rig.start()
+	rig.awaitSync()
+	rig.Unreachable()
+	rig.awaitState(sources.Unreachable, sources.Denied)
+	rig.stop()
 }

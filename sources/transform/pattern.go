@@ -13,11 +13,11 @@ type pattern struct {
 
 func patternOf(text string) pattern { return pattern{text, strings.Split(text, "*")} }
 
-func patterns(texts []string) (ps []pattern) {
+func patterns(texts []string) (compiled []pattern) {
 	for _, t := range texts {
-		ps = append(ps, patternOf(t))
+		compiled = append(compiled, patternOf(t))
 	}
-	return ps
+	return compiled
 }
 
 // stars returns the number of stars.
@@ -29,28 +29,28 @@ func (p pattern) matches(s string) bool {
 }
 
 // match returns the text for each star. All but the last are as short as possible.
-func (p pattern) match(s string) (captured []string, ok bool) {
+func (p pattern) match(text string) (captured []string, ok bool) {
 	last := p.stars()
 	if last == 0 {
-		return nil, s == p.text
+		return nil, text == p.text
 	}
-	if s, ok = strings.CutPrefix(s, p.parts[0]); !ok {
+	if text, ok = strings.CutPrefix(text, p.parts[0]); !ok {
 		return nil, false
 	}
-	if s, ok = strings.CutSuffix(s, p.parts[last]); !ok {
+	if text, ok = strings.CutSuffix(text, p.parts[last]); !ok {
 		return nil, false
 	}
 	for _, part := range p.parts[1:last] {
-		before, after, found := strings.Cut(s, part)
-		if !found {
+		before, after, isThere := strings.Cut(text, part)
+		if !isThere {
 			return nil, false
 		}
-		captured, s = append(captured, before), after
+		captured, text = append(captured, before), after
 	}
-	return append(captured, s), true
+	return append(captured, text), true
 }
 
-// anyMatches reports whether one of ps matches s.
+// anyMatches reports whether one of the patterns matches a text.
 func anyMatches(ps []pattern, s string) bool {
 	return slices.ContainsFunc(ps, func(p pattern) bool { return p.matches(s) })
 }

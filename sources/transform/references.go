@@ -57,16 +57,16 @@ var referring = map[resource.Kind]bool{
 
 // hostsOf returns the hosts that an object is for.
 func hostsOf(spec proto.Message) []string {
-	switch s := spec.(type) {
+	switch message := spec.(type) {
 	case *networking.ServiceEntry:
-		return s.GetHosts()
+		return message.GetHosts()
 	case *networking.VirtualService:
-		return s.GetHosts()
+		return message.GetHosts()
 	case *networking.DestinationRule:
-		return []string{s.GetHost()}
+		return []string{message.GetHost()}
 	case *networking.Gateway:
 		var hosts []string
-		for _, server := range s.GetServers() {
+		for _, server := range message.GetServers() {
 			for _, h := range server.GetHosts() {
 				hosts = append(hosts, h[strings.IndexByte(h, '/')+1:])
 			}

@@ -103,38 +103,41 @@ func mistake(key, format string, args ...any) error {
 }
 
 // New checks settings. Its errors are of type *Mistake.
-func New(s Settings) (*Rules, error) {
-	identity, err := json.Marshal(s)
+func New(settings Settings) (*Rules, error) {
+	identity, err := json.Marshal(settings)
 	if err != nil {
 		return nil, err
 	}
-	rules := &Rules{identity: string(identity), namespaces: maps.Clone(s.Namespaces), otherNamespaces: s.Namespaces["*"]}
-	if rules.include, err = compileSelectors("include", s.Include); err != nil {
+	rules := &Rules{
+		identity: string(identity), namespaces: maps.Clone(settings.Namespaces), otherNamespaces: settings.Namespaces["*"],
+	}
+	if rules.include, err = compileSelectors("include", settings.Include); err != nil {
 		return nil, err
 	}
-	if rules.exclude, err = compileSelectors("exclude", s.Exclude); err != nil {
+	if rules.exclude, err = compileSelectors("exclude", settings.Exclude); err != nil {
 		return nil, err
 	}
-	for _, from := range slices.Sorted(maps.Keys(s.Namespaces)) {
-		if err := resource.CheckNamespace(s.Namespaces[from]); err != nil {
+	for _, from := range slices.Sorted(maps.Keys(settings.Namespaces)) {
+		if err := resource.CheckNamespace(settings.Namespaces[from]); err != nil {
 			return nil, mistake("namespaces."+from, "%w", err)
 		}
 		if from == "" || from != "*" && strings.Contains(from, "*") {
 			return nil, mistake("namespaces."+from, "want the name of a namespace, or *")
 		}
 	}
-	for i, h := range s.Hosts {
+	for i, h := range settings.Hosts {
 		compiled, err := compileHost(fmt.Sprintf("hosts[%d]", i), h)
 		if err != nil {
 			return nil, err
 		}
 		rules.hosts = append(rules.hosts, compiled)
 	}
-	rules.labels, err = compileChange("labels", s.Labels, resource.CheckLabelKey, resource.CheckLabelValue)
+	rules.labels, err = compileChange("labels", settings.Labels, resource.CheckLabelKey, resource.CheckLabelValue)
 	if err != nil {
 		return nil, err
 	}
-	rules.annotations, err = compileChange("annotations", s.Annotations, resource.CheckAnnotationKey, checkAnnotation)
+	rules.annotations, err = compileChange("annotations", settings.Annotations, resource.CheckAnnotationKey,
+		checkAnnotation)
 	return rules, err
 }
 
@@ -147,24 +150,24 @@ type selector struct {
 
 func compileSelectors(key string, selectors []Selector) ([]selector, error) {
 	var compiled []selector
-	for i, s := range selectors {
-		var c selector
-		for _, k := range s.Kinds {
-			schema, ok := resource.SchemaByName(k)
+	for i, settings := range selectors {
+		var next selector
+		for _, name := range settings.Kinds {
+			schema, ok := resource.SchemaByName(name)
 			if !ok {
-				return nil, mistake(fmt.Sprintf("%s[%d].kinds", key, i), "unknown kind %q", k)
+				return nil, mistake(fmt.Sprintf("%s[%d].kinds", key, i), "unknown kind %q", name)
 			}
-			c.kinds = append(c.kinds, schema.Kind)
+			next.kinds = append(next.kinds, schema.Kind)
 		}
-		if len(s.Kinds)+len(s.Namespaces)+len(s.Names)+len(s.Labels)+len(s.Hosts) == 0 {
+		if len(settings.Kinds)+len(settings.Namespaces)+len(settings.Names)+len(settings.Labels)+len(settings.Hosts) == 0 {
 			return nil, mistake(fmt.Sprintf("%s[%d]", key, i),
 				"selects everything; name kinds, namespaces, names, labels or hosts")
 		}
-		c.namespaces, c.names, c.labels = patterns(s.Namespaces), patterns(s.Names), s.Labels
-		for _, h := range s.Hosts {
-			c.hosts = append(c.hosts, patternOf(strings.ToLower(h)))
+		next.namespaces, next.names, next.labels = patterns(settings.Namespaces), patterns(settings.Names), settings.Labels
+		for _, h := range settings.Hosts {
+			next.hosts = append(next.hosts, patternOf(strings.ToLower(h)))
 		}
-		compiled = append(compiled, c)
+		compiled = append(compiled, next)
 	}
 	return compiled, nil
 }
@@ -176,24 +179,28 @@ type host struct {
 	rule  string
 }
 
-func compileHost(key string, h Host) (host, error) {
-	if h.Match == "" {
+func compileHost(key string, settings Host) (host, error) {
+	if settings.Match == "" {
 		return host{}, mistake(key+".match", "missing")
 	}
-	if h.To == "" {
+	if settings.To == "" {
 		return host{}, mistake(key+".to", "missing")
 	}
-	c := host{match: patternOf(strings.ToLower(h.Match)), to: h.To, rule: "hosts: " + h.Match + " → " + h.To}
-	if filled := c.fill(make([]string, c.match.stars())); strings.Contains(filled, "{") {
-		return host{}, mistake(key+".to", "want no more than {1} to {%d}, for the * of %s, got %q", c.match.stars(), h.Match,
-			h.To)
+	compiled := host{
+		match: patternOf(strings.ToLower(settings.Match)), to: settings.To,
+		rule: "hosts: " + settings.Match + " → " + settings.To,
 	}
-	if example, _ := c.rename(strings.ReplaceAll(h.Match, "*", "x")); example != "*" {
+	if filled := compiled.fill(make([]string, compiled.match.stars())); strings.Contains(filled, "{") {
+		return host{}, mistake(key+".to", "want no more than {1} to {%d}, for the * of %s, got %q", compiled.match.stars(),
+			settings.Match,
+			settings.To)
+	}
+	if example, _ := compiled.rename(strings.ReplaceAll(settings.Match, "*", "x")); example != "*" {
 		if err := resource.CheckHost(example); err != nil {
-			return host{}, mistake(key+".to", "%q makes no host: %w", h.To, err)
+			return host{}, mistake(key+".to", "%q makes no host: %w", settings.To, err)
 		}
 	}
-	return c, nil
+	return compiled, nil
 }
 
 // rename returns the new name of a host that matches.
@@ -221,16 +228,16 @@ type change struct {
 }
 
 // compileChange checks a change with the checks of keys and of values.
-func compileChange(key string, c Change, checkKey, checkValue func(string) error) (change, error) {
-	for _, k := range slices.Sorted(maps.Keys(c.Add)) {
-		if err := cmp.Or(checkKey(k), checkValue(c.Add[k])); err != nil {
+func compileChange(key string, settings Change, checkKey, checkValue func(string) error) (change, error) {
+	for _, k := range slices.Sorted(maps.Keys(settings.Add)) {
+		if err := cmp.Or(checkKey(k), checkValue(settings.Add[k])); err != nil {
 			return change{}, mistake(key+".add."+k, "%w", err)
 		}
 	}
-	if slices.Contains(c.Drop, "") {
+	if slices.Contains(settings.Drop, "") {
 		return change{}, mistake(key+".drop", "a pattern is empty")
 	}
-	return change{patterns(c.Drop), c.Add}, nil
+	return change{patterns(settings.Drop), settings.Add}, nil
 }
 
 func checkAnnotation(value string) error {
@@ -241,34 +248,34 @@ func checkAnnotation(value string) error {
 }
 
 // apply returns the changed entries and the rules that changed them. It does not modify m.
-func (c change) apply(field string, m map[string]string) (map[string]string, []string) {
+func (c change) apply(field string, values map[string]string) (map[string]string, []string) {
 	var rules []string
 	for _, pattern := range c.drop {
-		for k := range m {
-			if !pattern.matches(k) {
+		for key := range values {
+			if !pattern.matches(key) {
 				continue
 			}
 			if len(rules) == 0 {
-				m = maps.Clone(m)
+				values = maps.Clone(values)
 			}
-			delete(m, k)
+			delete(values, key)
 			rules = add(rules, field+": drop "+pattern.text)
 		}
 	}
-	for _, k := range slices.Sorted(maps.Keys(c.add)) {
-		if value, exists := m[k]; exists && value == c.add[k] {
+	for _, key := range slices.Sorted(maps.Keys(c.add)) {
+		if value, exists := values[key]; exists && value == c.add[key] {
 			continue
 		}
 		if len(rules) == 0 {
-			m = maps.Clone(m)
+			values = maps.Clone(values)
 		}
-		if m == nil {
-			m = make(map[string]string)
+		if values == nil {
+			values = make(map[string]string)
 		}
-		m[k] = c.add[k]
-		rules = add(rules, field+": add "+k)
+		values[key] = c.add[key]
+		rules = add(rules, field+": add "+key)
 	}
-	return m, rules
+	return values, rules
 }
 
 // add adds a rule, once.

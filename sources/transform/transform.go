@@ -14,37 +14,37 @@ import (
 
 // Apply returns the transformed resource, or nil if it is left out. Its Origin has the rules that changed it. Apply
 // keeps a spec that cannot be decoded, so that validation reports it.
-func (r *Rules) Apply(res *resource.Resource) *resource.Resource {
+func (r *Rules) Apply(object *resource.Resource) *resource.Resource {
 	if r == nil {
-		return res
+		return object
 	}
 	spec := sync.OnceValue(func() proto.Message { // nil if it cannot be decoded
-		spec, err := res.Spec()
+		spec, err := object.Spec()
 		if err != nil {
 			return nil
 		}
 		return spec
 	})
-	if len(r.include) > 0 && !selects(r.include, res, spec) || selects(r.exclude, res, spec) {
+	if len(r.include) > 0 && !selects(r.include, object, spec) || selects(r.exclude, object, spec) {
 		return nil
 	}
-	meta, body := res.Meta(), res.Body()
+	meta, body := object.Meta(), object.Body()
 	var rules []string
 	if to := r.namespace(meta.Key.Namespace); meta.Key.Namespace != "" && to != meta.Key.Namespace {
 		rules = add(rules, "namespaces: "+meta.Key.Namespace+" → "+to)
 		meta.Key.Namespace = to
 	}
 	if referring[meta.Key.Kind] && len(r.namespaces)+len(r.hosts) > 0 && spec() != nil {
-		w := &rewriter{rules: r}
-		w.message(spec().ProtoReflect())
-		if w.changed {
+		rewriter := &rewriter{rules: r}
+		rewriter.message(spec().ProtoReflect())
+		if rewriter.changed {
 			encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec())
 			if err != nil {
-				return res // decoded messages can be encoded
+				return object // decoded messages can be encoded
 			}
 			body = encoded
 		}
-		for _, rule := range w.applied {
+		for _, rule := range rewriter.applied {
 			rules = add(rules, rule)
 		}
 	}
@@ -54,10 +54,10 @@ func (r *Rules) Apply(res *resource.Resource) *resource.Resource {
 	meta.Annotations, changes = r.annotations.apply("annotations", meta.Annotations)
 	rules = append(rules, changes...)
 	if len(rules) == 0 {
-		return res
+		return object
 	}
 	meta.Origin.Rules = strings.Join(rules, "; ")
-	return resource.FromBody(meta, body).WithOriginal(res)
+	return resource.FromBody(meta, body).WithOriginal(object)
 }
 
 // Key returns the transformed key of a resource that could not be read, and whether the rules may take the resource: a
@@ -88,18 +88,18 @@ func (r *Rules) TakesKind(kind resource.Kind) bool {
 	return !excluded && (len(r.include) == 0 || slices.ContainsFunc(r.include, selectsKind))
 }
 
-func selects(selectors []selector, res *resource.Resource, spec func() proto.Message) bool {
-	return slices.ContainsFunc(selectors, func(s selector) bool {
-		if !s.selectsKey(res.Key()) {
+func selects(selectors []selector, object *resource.Resource, spec func() proto.Message) bool {
+	return slices.ContainsFunc(selectors, func(selector selector) bool {
+		if !selector.selectsKey(object.Key()) {
 			return false
 		}
-		for k, want := range s.labels {
-			if value, exists := res.Labels()[k]; !exists || want != "*" && value != want {
+		for k, want := range selector.labels {
+			if value, exists := object.Labels()[k]; !exists || want != "*" && value != want {
 				return false
 			}
 		}
-		return len(s.hosts) == 0 || slices.ContainsFunc(hostsOf(spec()), func(h string) bool {
-			return anyMatches(s.hosts, strings.ToLower(h))
+		return len(selector.hosts) == 0 || slices.ContainsFunc(hostsOf(spec()), func(h string) bool {
+			return anyMatches(selector.hosts, strings.ToLower(h))
 		})
 	})
 }
@@ -117,7 +117,7 @@ type rewriter struct {
 	applied []string
 }
 
-// message rewrites m and all messages in it.
+// message rewrites message and all messages in it.
 func (w *rewriter) message(message protoreflect.Message) {
 	message.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		target, refers := references[field.FullName()]
@@ -146,19 +146,19 @@ func (w *rewriter) message(message protoreflect.Message) {
 	})
 }
 
-func (w *rewriter) text(target reference, s string) string {
+func (w *rewriter) text(target reference, text string) string {
 	switch target {
 	case toHost:
-		return w.host(s)
+		return w.host(text)
 	case toNamespace:
-		return w.namespace(s)
+		return w.namespace(text)
 	}
-	namespace, rest, ok := strings.Cut(s, "/")
+	namespace, rest, ok := strings.Cut(text, "/")
 	switch {
 	case !ok && target == toNamespacedHost:
-		return w.host(s)
+		return w.host(text)
 	case !ok:
-		return s
+		return text
 	case target == toNamespacedHost:
 		rest = w.host(rest)
 	}
@@ -171,11 +171,11 @@ func (w *rewriter) host(name string) string {
 		return name
 	}
 	for _, h := range w.rules.hosts {
-		if to, ok := h.rename(name); ok {
-			if to != name {
+		if renamed, ok := h.rename(name); ok {
+			if renamed != name {
 				w.changed, w.applied = true, add(w.applied, h.rule)
 			}
-			return to
+			return renamed
 		}
 	}
 	return name
@@ -186,9 +186,9 @@ func (w *rewriter) namespace(name string) string {
 	if name == "" || name == "." || name == "*" || name == "~" {
 		return name
 	}
-	to := w.rules.namespace(name)
-	if to != name {
-		w.changed, w.applied = true, add(w.applied, "namespaces: "+name+" → "+to)
+	renamed := w.rules.namespace(name)
+	if renamed != name {
+		w.changed, w.applied = true, add(w.applied, "namespaces: "+name+" → "+renamed)
 	}
-	return to
+	return renamed
 }

@@ -20,8 +20,8 @@ import (
 
 const header = "# Virtual addresses that tributary gave to hosts, one a line. Delete a line to have it chosen anew.\n"
 
-// Load fills the table from a file that Save wrote; there need not be one. It ignores addresses outside of the range,
-// as after a change of it.
+// Load fills the table from a file that Save wrote; a missing file is no error. It ignores addresses
+// outside of the range: the range may have changed.
 func (t *Table) Load(path string) error {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -99,13 +99,13 @@ const (
 	retry = time.Minute
 )
 
-// Run saves the table to a file whenever it has changed, until ctx ends, and then once more. It calls report for each
+// Run saves the table to a file after each change until ctx ends, and then once more. It calls report for each
 // failure.
 func (t *Table) Run(ctx context.Context, path string, report func(error)) {
-	wait := func(d time.Duration) {
+	wait := func(interval time.Duration) {
 		select {
 		case <-ctx.Done():
-		case <-time.After(d):
+		case <-time.After(interval):
 		}
 	}
 	for ctx.Err() == nil {

@@ -15,9 +15,9 @@ import (
 )
 
 // Default is the default range of addresses. It lies in the part of the address space that is reserved and never
-// routed, as Istio's 240.240.0.0/16 does, and apart from that. Consul gives virtual addresses from 240.0.0.1 upwards,
-// one after the other, and would need 16.7 million services to get here. It is large, so that among 1,000 hosts hardly
-// two (one chance in 30) want the same address, where in a /16 seven or eight do.
+// routed, like Istio's 240.240.0.0/16, but outside of it. Consul gives virtual addresses from 240.0.0.1 upwards,
+// one after the other, and would need 16.7 million services to get here. It is large: among 1,000 hosts, two get the
+// same hash with a chance of one in 30. In a /16, seven or eight hosts would.
 var Default = netip.MustParsePrefix("241.0.0.0/8")
 
 // istio is the range of the addresses that istiod allocates.
@@ -65,9 +65,9 @@ func (t *Table) Address(host string) (netip.Addr, error) {
 	}
 	sum := sha256.Sum256([]byte(host))
 	start := binary.BigEndian.Uint64(sum[:])
-	// Looking at more than are taken cannot be needed, apart from addresses that are not given at all.
+	// The candidates outnumber the used and the few unusable addresses, so that one of them is free.
 	for i := range min(t.size, 2*uint64(len(t.byHost))+minHostBits) {
-		address := t.at((start + i) % t.size)
+		address := t.addressAt((start + i) % t.size)
 		if _, taken := t.byAddr[address]; taken || !usable(address) {
 			continue
 		}
@@ -84,8 +84,8 @@ func (t *Table) Address(host string) (netip.Addr, error) {
 
 func (t *Table) put(host string, a netip.Addr) { t.byHost[host], t.byAddr[a] = a, host }
 
-// at returns an address of the range by its number.
-func (t *Table) at(n uint64) netip.Addr {
+// addressAt returns an address of the range by its number.
+func (t *Table) addressAt(n uint64) netip.Addr {
 	b := t.prefix.Addr().AsSlice()
 	var offset [8]byte
 	binary.BigEndian.PutUint64(offset[:], n)

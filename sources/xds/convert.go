@@ -22,14 +22,14 @@ const istiodNamespace = "default"
 const bareName = "istio"
 
 // nameIn returns the server's name of a resource, even if the resource cannot be decoded; empty without one.
-func nameIn(schema *resource.Schema, r adsc.Resource) string {
-	name := r.Name
+func nameIn(schema *resource.Schema, object adsc.Resource) string {
+	name := object.Name
 	switch {
 	case name != "":
 	case schema.Bare:
 		name = bareName
 	default:
-		name = innerName(r.Body)
+		name = innerName(object.Body)
 	}
 	if name == unnamed {
 		return "" // reserved for the group of resources without names
@@ -38,27 +38,27 @@ func nameIn(schema *resource.Schema, r adsc.Resource) string {
 }
 
 // innerName returns metadata.name of an encoded mcp.Resource, even if the following fields are broken.
-func innerName(a *anypb.Any) string {
-	if !a.MessageIs((*mcp.Resource)(nil)) {
+func innerName(body *anypb.Any) string {
+	if !body.MessageIs((*mcp.Resource)(nil)) {
 		return ""
 	}
 	const metadata, name = 1, 1
-	return string(field(field(a.GetValue(), metadata), name))
+	return string(field(field(body.GetValue(), metadata), name))
 }
 
 // field returns the value of a field of type bytes, message or string, or nil.
 func field(b []byte, want protowire.Number) []byte {
 	for len(b) > 0 {
-		number, typ, n := protowire.ConsumeTag(b)
+		number, wireType, n := protowire.ConsumeTag(b)
 		if n < 0 {
 			return nil
 		}
 		b = b[n:]
-		if number == want && typ == protowire.BytesType {
+		if number == want && wireType == protowire.BytesType {
 			v, _ := protowire.ConsumeBytes(b)
 			return v
 		}
-		if n = protowire.ConsumeFieldValue(number, typ, b); n < 0 {
+		if n = protowire.ConsumeFieldValue(number, wireType, b); n < 0 {
 			return nil
 		}
 		b = b[n:]
@@ -87,10 +87,10 @@ func Decode(typeURL string, body *anypb.Any) (*resource.Resource, error) {
 		return nil, errors.New("it contains no resource")
 	}
 	if strings.HasPrefix(innerName(body), "/") {
-		var m mcp.Resource
-		if err := body.UnmarshalTo(&m); err == nil {
-			m.Metadata.Name = istiodNamespace + m.GetMetadata().GetName()
-			if named, err := anypb.New(&m); err == nil {
+		var message mcp.Resource
+		if err := body.UnmarshalTo(&message); err == nil {
+			message.Metadata.Name = istiodNamespace + message.GetMetadata().GetName()
+			if named, err := anypb.New(&message); err == nil {
 				body = named
 			}
 		}
@@ -125,14 +125,14 @@ func subscribedKinds(subscribed []string) ([]kind, error) {
 		return kinds, nil
 	}
 	for _, name := range subscribed {
-		k, err := kindOf(name)
+		named, err := kindOf(name)
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(kinds, func(o kind) bool { return o.schema == k.schema }) {
-			return nil, fmt.Errorf("%q: %s is named twice", name, k.schema.Kind)
+		if slices.ContainsFunc(kinds, func(o kind) bool { return o.schema == named.schema }) {
+			return nil, fmt.Errorf("%q: %s is named twice", name, named.schema.Kind)
 		}
-		kinds = append(kinds, k)
+		kinds = append(kinds, named)
 	}
 	return kinds, nil
 }

@@ -21,34 +21,36 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 		return fmt.Errorf("register the metrics: %w", err)
 	}
 	defer stop()
-	r := &run{
+	run := &run{
 		source: s, node: s.node(""), sink: sink, kinds: s.kinds, revision: s.settings.Revision,
 		hasSeveralServers: len(s.config.Addresses) > 1,
 		types:             make(map[string]*typeState),
 		hops:              s.settings.Hops, looped: make(map[string]bool),
 	}
-	defer r.reportHops(nil)
+	defer run.reportHops(nil)
 	defer s.standing.Store(nil)
 	config := s.config
-	config.NodeIn = r.makeNode
-	config.Hooks = adsc.Hooks{Accept: r.checkHeader, Connected: r.onConnected, Failed: r.onFailed, Response: r.onResponse}
+	config.NodeIn = run.makeNode
+	config.Hooks = adsc.Hooks{
+		Accept: run.checkHeader, Connected: run.onConnected, Failed: run.onFailed, Response: run.onResponse,
+	}
 	config.Hooks.Compared = func(_ string, healed int) { s.healed.Add(float64(healed)) }
 	for _, k := range s.kinds {
 		for _, url := range k.typeURLs {
-			r.types[url] = newTypeState(url, k.schema, r.revision)
+			run.types[url] = newTypeState(url, k.schema, run.revision)
 		}
 	}
-	r.restorePublished()
+	run.restorePublished()
 	for _, k := range s.kinds {
-		r.requested = append(r.requested, k.typeURLs[0])
-		config.Subscriptions = append(config.Subscriptions, r.subscription(k.typeURLs[0]))
+		run.requested = append(run.requested, k.typeURLs[0])
+		config.Subscriptions = append(config.Subscriptions, run.subscription(k.typeURLs[0]))
 	}
 	client, err := adsc.New(config)
 	if err != nil {
 		return err
 	}
-	r.client = client
-	r.publishStanding()
+	run.client = client
+	run.publishStanding()
 	return client.Run(ctx)
 }
 
@@ -102,15 +104,15 @@ func (r *run) subscription(typeURL string) adsc.Subscription {
 
 // versions returns the versions of the resources that an earlier run published, as a tributary computes them from the
 // content. A resource that is not published as the server sent it has none: the server sends it again or removes it.
-func (r *run) versions(t *typeState) map[string]string {
+func (r *run) versions(typeState *typeState) map[string]string {
 	recaller, ok := r.sink.(sources.Recaller)
-	if !ok || len(t.hashes) == 0 {
+	if !ok || len(typeState.hashes) == 0 {
 		return nil
 	}
-	versions := make(map[string]string, len(t.hashes))
-	for name := range t.hashes {
+	versions := make(map[string]string, len(typeState.hashes))
+	for name := range typeState.hashes {
 		versions[name] = ""
-		group := groupOf(t.typeURL, name)
+		group := groupOf(typeState.typeURL, name)
 		if held := recaller.Published(group); len(held) == 1 && recaller.Exact(group) {
 			versions[name] = held[0].Version()
 		}
@@ -119,22 +121,22 @@ func (r *run) versions(t *typeState) map[string]string {
 }
 
 // publish publishes the changes by a response, and returns the reasons to reject it in part.
-func (r *run) publish(t *typeState, resp *adsc.Response) error {
+func (r *run) publish(typeState *typeState, resp *adsc.Response) error {
 	if err := r.loopWith(resp.Server); err != nil {
 		return err
 	}
-	if err := t.checkSize(resp); err != nil {
+	if err := typeState.checkSize(resp); err != nil {
 		return &adsc.RefusedError{Err: err}
 	}
-	contents, faults := t.apply(resp)
+	contents, faults := typeState.apply(resp)
 	if len(contents) > 0 {
 		refused := r.sink.ReplaceAll(contents)
-		t.noteRefusals(refused)
+		typeState.noteRefusals(refused)
 		faults.addAll(refused)
 	}
-	t.answered = t.answered || !resp.More
+	typeState.answered = typeState.answered || !resp.More
 	if err := faults.err(); err != nil {
-		return &adsc.RejectedError{Names: t.rejectedOf(resp), Err: err}
+		return &adsc.RejectedError{Names: typeState.rejectedOf(resp), Err: err}
 	}
 	return nil
 }

@@ -87,10 +87,10 @@ func (t *typeState) apply(response *adsc.Response) (contents []sources.Content, 
 		last, offset = t.fullSet.last, t.fullSet.count
 		t.fullSet.count += len(response.Resources)
 	}
-	for i, res := range response.Resources {
-		name := nameIn(t.schema, res)
+	for i, object := range response.Resources {
+		name := nameIn(t.schema, object)
 		if name == "" {
-			t.addNameless(res, &faults)
+			t.addNameless(object, &faults)
 			continue
 		}
 		if index, ok := last[name]; ok && index >= offset {
@@ -100,12 +100,12 @@ func (t *typeState) apply(response *adsc.Response) (contents []sources.Content, 
 		}
 		last[name] = offset + i
 	}
-	for i, res := range response.Resources {
-		name := nameIn(t.schema, res)
+	for i, object := range response.Resources {
+		name := nameIn(t.schema, object)
 		if name == "" || last[name] != offset+i {
 			continue
 		}
-		hash := t.hash(res.Body)
+		hash := t.hash(object.Body)
 		if old, ok := t.hashes[name]; ok && old == hash && hash != 0 {
 			if err := t.refused[name]; err != nil {
 				faults.add(func() error { return err })
@@ -114,7 +114,7 @@ func (t *typeState) apply(response *adsc.Response) (contents []sources.Content, 
 		}
 		t.hashes[name] = hash
 		delete(t.refused, name)
-		contents = append(contents, t.content(name, res.Body))
+		contents = append(contents, t.content(name, object.Body))
 	}
 	for _, name := range response.Removed {
 		if index, ok := last[name]; ok && index >= offset {
@@ -137,17 +137,17 @@ func (t *typeState) apply(response *adsc.Response) (contents []sources.Content, 
 }
 
 // complain notes a problem of a resource once.
-func (t *typeState) complain(name, text string, f *faults) {
+func (t *typeState) complain(name, text string, faults *faults) {
 	if _, isKnown := t.complaints[name]; isKnown {
 		return
 	}
 	err := t.fault(name, errors.New(text))
 	t.complaints[name] = err.Error()
-	f.add(func() error { return err })
+	faults.add(func() error { return err })
 }
 
 // addNameless notes a resource without a name.
-func (t *typeState) addNameless(res adsc.Resource, f *faults) {
+func (t *typeState) addNameless(res adsc.Resource, faults *faults) {
 	fault := func() error {
 		_, err := Decode(t.typeURL, res.Body)
 		if err == nil {
@@ -169,7 +169,7 @@ func (t *typeState) addNameless(res adsc.Resource, f *faults) {
 			})
 		}
 	}
-	f.add(fault)
+	faults.add(fault)
 }
 
 // fault returns an error about a resource.
@@ -181,12 +181,12 @@ func (t *typeState) fault(name string, err error) *resource.Error {
 func (t *typeState) content(name string, body *anypb.Any) sources.Content {
 	content := sources.Content{Group: groupOf(t.typeURL, name)}
 	origin := resource.Origin{Place: content.Group}
-	res, err := Decode(t.typeURL, body)
+	object, err := Decode(t.typeURL, body)
 	switch {
 	case err != nil:
 		content.Rejects = []sources.Reject{{Key: keyOf(t.schema, name), Origin: origin, Err: t.fault(name, err)}}
-	case isForRevision(res, t.revision):
-		content.Resources = []*resource.Resource{res.WithOrigin(origin)}
+	case isForRevision(object, t.revision):
+		content.Resources = []*resource.Resource{object.WithOrigin(origin)}
 	}
 	return content
 }

@@ -80,12 +80,12 @@ func (a *API) Stop() {
 
 // Sign makes an X509-SVID, valid for an hour unless it says otherwise.
 func Sign(authority *testutil.Authority, id string, notAfter time.Time) testutil.Pair {
-	u, err := url.Parse(id)
+	parsed, err := url.Parse(id)
 	if err != nil {
 		panic(err) // a mistake in a test
 	}
 	return authority.Sign(&x509.Certificate{
-		URIs: []*url.URL{u}, NotAfter: notAfter, KeyUsage: x509.KeyUsageDigitalSignature,
+		URIs: []*url.URL{parsed}, NotAfter: notAfter, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	})
 }

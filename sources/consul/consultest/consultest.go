@@ -79,11 +79,11 @@ func New(t testing.TB) *Server {
 func (s *Server) Address() string { return strings.TrimPrefix(s.HTTP.URL, "http://") }
 
 // Change makes a change at a new index.
-func (s *Server) Change(f func(index uint64)) {
+func (s *Server) Change(change func(index uint64)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.Index++
-	f(s.Index)
+	change(s.Index)
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -132,13 +132,13 @@ func (s *Server) Asked(parts ...string) []string {
 	defer s.mu.Unlock()
 	var matching []string
 next:
-	for _, r := range s.requests {
+	for _, request := range s.requests {
 		for _, p := range parts {
-			if !strings.Contains(r, p) {
+			if !strings.Contains(request, p) {
 				continue next
 			}
 		}
-		matching = append(matching, r)
+		matching = append(matching, request)
 	}
 	return matching
 }

@@ -31,53 +31,53 @@ var credentials = regexp.MustCompile(`^([^/]*://)?[^/]*@`)
 // "SCHEME:///path", it is CONSUL_HTTP_ADDR, in all forms that the official client takes, and without that
 // localhost:8500. A query can name dc, ns and partition, as in Consul's own HTTP API.
 func Parse(scheme, address string) (Address, error) {
-	a, err := parse(scheme, address)
+	parsed, err := parse(scheme, address)
 	if err != nil {
-		return a, fmt.Errorf("address: %q: %w", credentials.ReplaceAllString(address, "${1}<secret>@"), err)
+		return parsed, fmt.Errorf("address: %q: %w", credentials.ReplaceAllString(address, "${1}<secret>@"), err)
 	}
-	return a, nil
+	return parsed, nil
 }
 
-func parse(scheme, address string) (a Address, err error) {
+func parse(scheme, address string) (parsed Address, err error) {
 	before, rest, ok := strings.Cut(address, "://")
 	if ok {
-		before, a.Secure = strings.CutSuffix(before, "+https")
+		before, parsed.Secure = strings.CutSuffix(before, "+https")
 	}
 	if !ok || before != scheme {
-		return a, fmt.Errorf("want %s://host:port or %s+https://host:port", scheme, scheme)
+		return parsed, fmt.Errorf("want %s://host:port or %s+https://host:port", scheme, scheme)
 	}
 	if strings.Contains(rest, "#") {
-		return a, errors.New("an address has no fragment; write # as %23")
+		return parsed, errors.New("an address has no fragment; write # as %23")
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	host, path, _ := strings.Cut(rest, "/")
-	if a.Path, err = url.PathUnescape(path); err != nil {
-		return a, err
+	if parsed.Path, err = url.PathUnescape(path); err != nil {
+		return parsed, err
 	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return a, err
+		return parsed, err
 	}
 	for name := range values {
 		switch value := values.Get(name); name {
 		case "dc":
-			a.dc = value
+			parsed.dc = value
 		case "ns":
-			a.namespace = value
+			parsed.namespace = value
 		case "partition":
-			a.partition = value
+			parsed.partition = value
 		default: // it would be silently without effect
-			return a, fmt.Errorf("unknown parameter %q; known: dc, ns, partition", name)
+			return parsed, fmt.Errorf("unknown parameter %q; known: dc, ns, partition", name)
 		}
 	}
 	if host == "" {
-		if err = a.fromEnvironment(cmp.Or(os.Getenv(addrVariable), "localhost:8500")); err != nil {
+		if err = parsed.fromEnvironment(cmp.Or(os.Getenv(addrVariable), "localhost:8500")); err != nil {
 			err = fmt.Errorf("%s: %w", addrVariable, err)
 		}
-		return a, err
+		return parsed, err
 	}
-	a.Host = host
-	return a, checkHostPort(host)
+	parsed.Host = host
+	return parsed, checkHostPort(host)
 }
 
 // addrVariable is the variable of the official client for the address.
@@ -125,15 +125,15 @@ func checkHostPort(address string) error {
 
 // String names the Consul in messages.
 func (a Address) String() string {
-	s := a.Host
+	text := a.Host
 	if a.Unix {
-		s = "unix://" + s
+		text = "unix://" + text
 	}
-	s += a.Prefix
+	text += a.Prefix
 	for _, part := range [][2]string{{"dc", a.dc}, {"ns", a.namespace}, {"partition", a.partition}} {
 		if part[1] != "" {
-			s = strings.Join([]string{s, part[0], part[1]}, " ")
+			text = strings.Join([]string{text, part[0], part[1]}, " ")
 		}
 	}
-	return s
+	return text
 }

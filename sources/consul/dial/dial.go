@@ -55,8 +55,8 @@ const (
 
 // New makes a client. It sends no request and reads no file before its first use. Errors begin with the key or variable
 // at fault.
-func New(a Address, settings Settings) (*Client, error) {
-	security, err := secured(a, settings.TLS)
+func New(address Address, settings Settings) (*Client, error) {
+	security, err := secured(address, settings.TLS)
 	if err != nil {
 		return nil, err
 	}
@@ -72,22 +72,24 @@ func New(a Address, settings Settings) (*Client, error) {
 		// Pings detect a dead connection on which all queries block.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}
-	env := api.DefaultNonPooledConfig()
+	environment := api.DefaultNonPooledConfig()
 	config := &api.Config{
-		Address: a.Host, Scheme: "http", PathPrefix: a.Prefix, HttpAuth: env.HttpAuth, Token: placeholder, Datacenter: a.dc,
-		Namespace: cmp.Or(a.namespace, env.Namespace), Partition: cmp.Or(a.partition, env.Partition),
+		Address: address.Host, Scheme: "http", PathPrefix: address.Prefix, HttpAuth: environment.HttpAuth, Token: placeholder,
+		Datacenter: address.dc,
+		Namespace:  cmp.Or(address.namespace, environment.Namespace),
+		Partition:  cmp.Or(address.partition, environment.Partition),
 	}
 	switch {
-	case a.Unix:
+	case address.Unix:
 		config.Address, base.Proxy = "localhost", nil
 		base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "unix", a.Host)
+			return dialer.DialContext(ctx, "unix", address.Host)
 		}
 	case security != nil:
 		config.Scheme = "https"
 		base.DialTLSContext = security.dialer(dialer)
 		// Connections through a proxy are not made by DialTLSContext.
-		proxy, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: "https", Host: a.Host}})
+		proxy, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: "https", Host: address.Host}})
 		if err == nil && proxy != nil {
 			base.TLSClientConfig, err = security.config()
 		}
@@ -95,16 +97,18 @@ func New(a Address, settings Settings) (*Client, error) {
 			return nil, err
 		}
 	}
-	t := &transport{base: base, tokens: newTokens(settings.TokenFile), secure: security != nil, longest: longestAnswer}
+	transport := &transport{
+		base: base, tokens: newTokens(settings.TokenFile), secure: security != nil, longest: longestAnswer,
+	}
 	// Consul redirects inexpressible names to another path, with the answer to another query.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	config.HttpClient = &http.Client{Transport: t, CheckRedirect: stay}
+	config.HttpClient = &http.Client{Transport: transport, CheckRedirect: stay}
 	consul, err := api.NewClient(config)
 	if err != nil {
 		return nil, err
 	}
 	return &Client{
-		Client: consul, Address: a, Secure: security != nil, transport: t,
+		Client: consul, Address: address, Secure: security != nil, transport: transport,
 		namespace: config.Namespace, partition: config.Partition,
 	}, nil
 }

@@ -42,12 +42,12 @@ func secured(address Address, settings *adsc.TLS) (*security, error) {
 			return nil, nil // plaintext
 		}
 	}
-	on, err := flag(api.HTTPSSLEnvName, false)
+	enabled, err := flag(api.HTTPSSLEnvName, false)
 	verify, verifyErr := flag(api.HTTPSSLVerifyEnvName, true)
 	if err = cmp.Or(err, verifyErr); err != nil {
 		return nil, err
 	}
-	if address.Unix || !address.Secure && !on {
+	if address.Unix || !address.Secure && !enabled {
 		return nil, nil // plaintext
 	}
 	for _, pair := range [][2]string{{api.HTTPClientCert, api.HTTPClientKey}, {api.HTTPClientKey, api.HTTPClientCert}} {
@@ -61,11 +61,11 @@ func secured(address Address, settings *adsc.TLS) (*security, error) {
 // flag reads a variable as the official client does, but refuses invalid values.
 func flag(name string, standard bool) (bool, error) {
 	value := os.Getenv(name)
-	v, err := strconv.ParseBool(cmp.Or(value, strconv.FormatBool(standard)))
+	parsed, err := strconv.ParseBool(cmp.Or(value, strconv.FormatBool(standard)))
 	if err != nil {
 		return false, fmt.Errorf("%s: want true or false, got %q", name, value)
 	}
-	return v, nil
+	return parsed, nil
 }
 
 // config reads the files of the settings or the environment.
@@ -83,15 +83,15 @@ func (s *security) config() (*tls.Config, error) {
 		from := api.DefaultNonPooledConfig().TLSConfig
 		from.InsecureSkipVerify = s.skip
 		if config, err = api.SetupTLSConfig(&from); err != nil {
-			var set []string // the official code does not tell which of them it read
+			var variables []string // the official code does not tell which of them it read
 			for _, name := range []string{
 				api.HTTPCAFile, api.HTTPCAPath, api.HTTPClientCert, api.HTTPClientKey, api.HTTPTLSServerName,
 			} {
 				if os.Getenv(name) != "" {
-					set = append(set, name)
+					variables = append(variables, name)
 				}
 			}
-			return nil, fmt.Errorf("%s: %w", strings.Join(set, ", "), err)
+			return nil, fmt.Errorf("%s: %w", strings.Join(variables, ", "), err)
 		}
 		config.ServerName = cmp.Or(config.ServerName, host)
 	}

@@ -193,11 +193,11 @@ type tokens struct {
 // newTokens finds the token in the order of the official client: the setting, the file of the environment, the token of
 // the environment.
 func newTokens(file string) tokens {
-	t := tokens{key: "tokenFile", file: file, fixed: secret.New(os.Getenv("CONSUL_HTTP_TOKEN"))}
+	tokens := tokens{key: "tokenFile", file: file, fixed: secret.New(os.Getenv("CONSUL_HTTP_TOKEN"))}
 	if file == "" {
-		t.key, t.file = "CONSUL_HTTP_TOKEN_FILE", os.Getenv("CONSUL_HTTP_TOKEN_FILE")
+		tokens.key, tokens.file = "CONSUL_HTTP_TOKEN_FILE", os.Getenv("CONSUL_HTTP_TOKEN_FILE")
 	}
-	return t
+	return tokens
 }
 
 // current reads the token, so that a replaced one takes effect with the next query. Without the file it fails: Consul

@@ -21,61 +21,64 @@ const (
 )
 
 // mapFamily makes the objects of a family.
-func (m *Mapper) mapFamily(f *family, w *warner) ([]*resource.Resource, error) {
-	instances := f.instances()
+func (m *Mapper) mapFamily(family *family, warner *warner) ([]*resource.Resource, error) {
+	instances := family.instances()
 	for _, i := range instances {
 		for _, warning := range i.warnings {
-			w.addInstance(i, warning)
+			warner.addInstance(i, warning)
 		}
 	}
-	if !names.IsHost(f.host) {
-		return nil, fmt.Errorf("%s: %q is no host (hostTemplate)", w.place, f.host)
+	if !names.IsHost(family.host) {
+		return nil, fmt.Errorf("%s: %q is no host (hostTemplate)", warner.place, family.host)
 	}
-	_, mapped := m.hosts[f.service.Name] // even if it had no objects
-	shape := m.shapeOf(f.host, instances, m.shapes[f.host], w)
+	_, mapped := m.hosts[family.service.Name] // even if it had no objects
+	shape := m.shapeOf(family.host, instances, m.shapes[family.host], warner)
 	switch {
 	case len(shape) > 0:
 	case len(instances) > 0:
-		w.add("no instance has a port: there is nothing to call")
+		warner.add("no instance has a port: there is nothing to call")
 		return nil, nil
 	case mapped:
 		return nil, nil // a sidecar, or without ports
 	default:
-		return nil, fmt.Errorf("%s: it has no instance, and no ports are remembered", w.place)
+		return nil, fmt.Errorf("%s: it has no instance, and no ports are remembered", warner.place)
 	}
-	m.shapes[f.host] = shape
+	m.shapes[family.host] = shape
 
-	b := builder{mapper: m, family: f, warner: w, shape: shape, workloads: m.options.Endpoints == endpointsWorkloads}
-	if b.workloads && len(shape) > 1 {
-		// istiod merges ServiceEntries of one host only if they select the same workloads, which then have every port.
-		w.add("instances have different ports: endpoints are inline, and not WorkloadEntries")
-		b.workloads = false
+	builder := builder{
+		mapper: m, family: family, warner: warner, shape: shape, workloads: m.options.Endpoints == endpointsWorkloads,
 	}
-	b.hostless = slices.ContainsFunc(slices.Concat(shape...), func(p servicePort) bool {
+	if builder.workloads && len(shape) > 1 {
+		// istiod merges ServiceEntries of one host only if they select the same workloads, which then have every port.
+		warner.add("instances have different ports: endpoints are inline, and not WorkloadEntries")
+		builder.workloads = false
+	}
+	builder.hostless = slices.ContainsFunc(slices.Concat(shape...), func(p servicePort) bool {
 		return !p.protocol.IsHTTP() && !p.protocol.IsTLS()
 	})
-	hosts := []string{f.host}
-	alias := f.datacenters[0].alias
+	hosts := []string{family.host}
+	alias := family.datacenters[0].alias
 	// A ServiceEntry with both hosts has the endpoints once. Istio refuses two hosts on a port if the protocol does not
 	// carry the host.
-	shared := len(f.datacenters) == 1 && names.IsHost(alias) && !b.hostless
+	shared := len(family.datacenters) == 1 && names.IsHost(alias) && !builder.hostless
 	if shared {
 		hosts = append(hosts, alias)
 	}
-	b.serviceEntries(f.identity.object(), hosts, instances, "")
-	for _, d := range f.datacenters {
+	builder.serviceEntries(family.identity.object(), hosts, instances, "")
+	for _, datacenter := range family.datacenters {
 		switch {
-		case d.alias == "" || shared:
-		case !names.IsHost(d.alias):
-			w.add(fmt.Sprintf("%q is no host: the service has no alias", d.alias))
+		case datacenter.alias == "" || shared:
+		case !names.IsHost(datacenter.alias):
+			warner.add(fmt.Sprintf("%q is no host: the service has no alias", datacenter.alias))
 		default:
-			b.serviceEntries(d.identity.object(), []string{d.alias}, d.instances, d.identity.datacenter)
+			builder.serviceEntries(datacenter.identity.object(), []string{datacenter.alias}, datacenter.instances,
+				datacenter.identity.datacenter)
 		}
 	}
-	if b.workloads {
-		b.workloadEntries(instances)
+	if builder.workloads {
+		builder.workloadEntries(instances)
 	}
-	return b.objects, b.err
+	return builder.objects, builder.err
 }
 
 // builder makes the objects of a family.
@@ -98,15 +101,15 @@ func (b *builder) serviceEntries(name string, hosts []string, instances []*insta
 	addresses, warnings := registry.Address(b.mapper.vips, options.VIPs, hosts[0], b.place, b.hostless)
 	b.general = append(b.general, warnings...)
 	// istiod merges the ServiceEntries of a host only if they have one resolution. DNS accepts IP addresses.
-	dns, hasPorts, someServed := false, false, false
+	hasNames, hasPorts, someServed := false, false, false
 	for _, i := range instances {
 		if len(i.ports) > 0 {
 			hasPorts = true
-			dns = dns || i.address != "" && registry.Named(i.address)
+			hasNames = hasNames || i.address != "" && registry.Named(i.address)
 		}
 		someServed = someServed || i.reason == ""
 	}
-	for g, group := range b.shape {
+	for index, group := range b.shape {
 		present := slices.ContainsFunc(instances, func(i *instance) bool { return i.portNumber(group[0].portKey) > 0 })
 		if hasPorts && !present {
 			continue // other datacenters have the port
@@ -122,9 +125,9 @@ func (b *builder) serviceEntries(name string, hosts []string, instances []*insta
 		}
 		_, endpoints := b.endpoints(instances, group)
 		switch {
-		case dns && len(endpoints) > 0:
+		case hasNames && len(endpoints) > 0:
 			entry.Resolution = networking.ServiceEntry_DNS
-		case dns && someServed:
+		case hasNames && someServed:
 			// With DNS and without endpoints the host itself would be one; with STATIC it would not be merged.
 			b.add("port " + group[0].label + " has no healthy instance, and is left out")
 			continue
@@ -136,7 +139,7 @@ func (b *builder) serviceEntries(name string, hosts []string, instances []*insta
 			entry.Endpoints = endpoints
 		}
 		object := name
-		if g > 0 {
+		if index > 0 {
 			object += "." + group[0].label + ".port"
 		}
 		b.addObject(resource.ServiceEntry, names.Fit(object, object, names.MaxName), b.place, entry)

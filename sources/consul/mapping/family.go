@@ -74,36 +74,36 @@ func (m *Mapper) families(name, label string, scopes []Service) (families []*fam
 	}
 	perDatacenter := strings.Contains(m.options.HostTemplate, "{datacenter}")
 	callable := map[*family]bool{}
-	for _, s := range scopes {
-		service := Service{Name: name, Namespace: s.Namespace, Partition: s.Partition, Peer: s.Peer}
+	for _, scope := range scopes {
+		service := Service{Name: name, Namespace: scope.Namespace, Partition: scope.Partition, Peer: scope.Peer}
 		if perDatacenter {
-			service.Datacenter = s.Datacenter
+			service.Datacenter = scope.Datacenter
 		}
 		if len(families) == 0 || !slices.Equal(families[len(families)-1].service.fields(), service.fields()) {
 			id := identity{
-				label, labels[0][s.Namespace], labels[1][s.Partition], labels[2][s.Peer], labels[3][service.Datacenter],
+				label, labels[0][scope.Namespace], labels[1][scope.Partition], labels[2][scope.Peer], labels[3][service.Datacenter],
 			}
 			families = append(families, &family{service: service, identity: id, host: m.host(id)})
 		}
-		f := families[len(families)-1]
-		if n := len(f.datacenters); n == 0 || f.datacenters[n-1].name != s.Datacenter {
-			d := datacenter{name: s.Datacenter, identity: f.identity}
+		family := families[len(families)-1]
+		if n := len(family.datacenters); n == 0 || family.datacenters[n-1].name != scope.Datacenter {
+			datacenter := datacenter{name: scope.Datacenter, identity: family.identity}
 			// Datacenters of peers have no name here.
-			if m.options.Aliases == aliasesDatacenter && !perDatacenter && s.Datacenter != "" && s.Peer == "" {
-				d.identity.datacenter = labels[3][s.Datacenter]
-				d.alias = m.host(d.identity)
+			if m.options.Aliases == aliasesDatacenter && !perDatacenter && scope.Datacenter != "" && scope.Peer == "" {
+				datacenter.identity.datacenter = labels[3][scope.Datacenter]
+				datacenter.alias = m.host(datacenter.identity)
 			}
-			f.datacenters = append(f.datacenters, d)
+			family.datacenters = append(family.datacenters, datacenter)
 		}
-		d := &f.datacenters[len(f.datacenters)-1]
-		callable[f] = callable[f] || len(s.Entries) == 0
-		for _, entry := range s.Entries {
-			if i := m.instanceOf(s.Datacenter, entry); i != nil {
-				callable[f] = true
-				d.instances = append(d.instances, i)
+		datacenter := &family.datacenters[len(family.datacenters)-1]
+		callable[family] = callable[family] || len(scope.Entries) == 0
+		for _, entry := range scope.Entries {
+			if i := m.instanceOf(scope.Datacenter, entry); i != nil {
+				callable[family] = true
+				datacenter.instances = append(datacenter.instances, i)
 			}
 		}
-		slices.SortFunc(d.instances, compareInstances)
+		slices.SortFunc(datacenter.instances, compareInstances)
 	}
 	return slices.DeleteFunc(families, func(f *family) bool { return !callable[f] })
 }
@@ -184,19 +184,19 @@ func (m *Mapper) Names(services []string) (relabeled []string) {
 			spellings := slices.DeleteFunc(slices.Clone(claimants), func(claimant string) bool {
 				return !strings.EqualFold(claimant, name)
 			})
-			best, c, place := slices.MinFunc(spellings, compareFit), claim{}, "consul service "+name+": "
+			best, claim, place := slices.MinFunc(spellings, compareFit), claim{}, "consul service "+name+": "
 			switch name {
 			case first:
-				c.label = label
+				claim.label = label
 			case best:
-				c.label = names.Hashed(label, strings.ToLower(name), names.MaxLabel)
-				c.warning = valid(place + `its host would be that of "` + first + `", and is "` + c.label +
+				claim.label = names.Hashed(label, strings.ToLower(name), names.MaxLabel)
+				claim.warning = valid(place + `its host would be that of "` + first + `", and is "` + claim.label +
 					`" therefore`)
 			default:
-				c.warning = valid(place + `to Consul it is the same as "` + best + `", and is served as that`)
+				claim.warning = valid(place + `to Consul it is the same as "` + best + `", and is served as that`)
 			}
-			m.claims[name] = c
-			if previous, claimed := before[name]; claimed && previous.label != c.label {
+			m.claims[name] = claim
+			if previous, claimed := before[name]; claimed && previous.label != claim.label {
 				relabeled = append(relabeled, name)
 			}
 		}
@@ -215,7 +215,7 @@ func labelOf(name string) string {
 }
 
 // compareFit orders names with the same label: first the label itself, then the names that differ by case only.
-func compareFit(a, b string) int {
+func compareFit(first, second string) int {
 	changes := func(name string) int {
 		switch names.Clean(name) {
 		case name:
@@ -225,7 +225,7 @@ func compareFit(a, b string) int {
 		}
 		return 2
 	}
-	return cmp.Or(changes(a)-changes(b), strings.Compare(a, b))
+	return cmp.Or(changes(first)-changes(second), strings.Compare(first, second))
 }
 
 // distinct gives each text a DNS label of its own, in any order: all but one of several with the same label get a hash.

@@ -52,14 +52,15 @@ func comparePortKeys(a, b portKey) int {
 
 func (i *instance) String() string { return fmt.Sprintf("instance %s on node %s", i.id, i.node) }
 
-func compareInstances(a, b *instance) int {
+func compareInstances(first, second *instance) int {
 	comparePorts := func(p, q instancePort) int {
 		return cmp.Or(comparePortKeys(p.portKey, q.portKey), cmp.Compare(p.number, q.number))
 	}
-	return cmp.Or(cmp.Compare(a.datacenter, b.datacenter), cmp.Compare(a.node, b.node), cmp.Compare(a.id, b.id),
-		cmp.Compare(a.address, b.address), slices.CompareFunc(a.ports, b.ports, comparePorts),
-		cmp.Compare(a.weight, b.weight), cmp.Compare(a.locality, b.locality),
-		cmp.Compare(fmt.Sprint(a.labels), fmt.Sprint(b.labels)))
+	return cmp.Or(cmp.Compare(first.datacenter, second.datacenter), cmp.Compare(first.node, second.node),
+		cmp.Compare(first.id, second.id),
+		cmp.Compare(first.address, second.address), slices.CompareFunc(first.ports, second.ports, comparePorts),
+		cmp.Compare(first.weight, second.weight), cmp.Compare(first.locality, second.locality),
+		cmp.Compare(fmt.Sprint(first.labels), fmt.Sprint(second.labels)))
 }
 
 // instanceOf converts an entry, or returns nil if it is not one of a service to call.
@@ -129,20 +130,20 @@ func (m *Mapper) addressOf(agentService *api.AgentService, node *api.Node) (addr
 }
 
 // parseAddress returns an address in Istio's form; empty if it is invalid.
-func parseAddress(s string) string {
-	s = strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
-	if address, err := netip.ParseAddr(s); err == nil {
+func parseAddress(text string) string {
+	text = strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")
+	if address, err := netip.ParseAddr(text); err == nil {
 		address = address.Unmap()
 		if address.Zone() != "" || address.IsUnspecified() || address.IsMulticast() {
 			return ""
 		}
 		return address.String()
 	}
-	s = strings.ToLower(strings.TrimSuffix(s, "."))
-	if !names.IsHost(s) {
+	text = strings.ToLower(strings.TrimSuffix(text, "."))
+	if !names.IsHost(text) {
 		return ""
 	}
-	return s
+	return text
 }
 
 // portsOf returns the ports of an instance, each key once, the default one first.
@@ -177,33 +178,33 @@ func (m *Mapper) portsOf(agentService *api.AgentService, taggedPort int, i *inst
 
 // protocolOf infers the protocol of a port. A declared protocol that Istio does not know is TCP: with the default,
 // Envoy could parse it as HTTP.
-func (m *Mapper) protocolOf(s *api.AgentService, port string, isDefault bool, i *instance) protocol.Instance {
+func (m *Mapper) protocolOf(scope *api.AgentService, port string, isDefault bool, i *instance) protocol.Instance {
 	key, prefix := m.options.ProtocolMeta+"-"+port, protocolPrefix(port)
-	specific := port != "" && s.Meta[key] != ""
+	specific := port != "" && scope.Meta[key] != ""
 	if !specific {
 		key = m.options.ProtocolMeta
 	}
-	declared := s.Meta[key]
-	switch p := protocol.Parse(declared); {
+	declared := scope.Meta[key]
+	switch parsed := protocol.Parse(declared); {
 	case !specific && !isDefault && !prefix.IsUnsupported(), declared == "" && !prefix.IsUnsupported():
 		return prefix
 	case declared == "":
 		return protocol.Parse(m.options.DefaultProtocol)
-	case p.IsUnsupported():
+	case parsed.IsUnsupported():
 		i.warn("meta %s: Istio knows no protocol %q: tcp is used", key, declared)
 		return protocol.TCP
 	default:
-		return p
+		return parsed
 	}
 }
 
 // protocolPrefix returns the protocol that the name of a port begins with, as in grpc-web-internal or http.
 func protocolPrefix(port string) protocol.Instance {
 	for {
-		p := protocol.Parse(port)
+		parsed := protocol.Parse(port)
 		i := strings.LastIndexByte(port, '-')
-		if !p.IsUnsupported() || i < 0 {
-			return p
+		if !parsed.IsUnsupported() || i < 0 {
+			return parsed
 		}
 		port = port[:i]
 	}
@@ -242,11 +243,11 @@ func (m *Mapper) labelsOf(agentService *api.AgentService) map[string]string {
 // cutTag cuts a tag at the first separator in it.
 func (m *Mapper) cutTag(tag string) (key, value string, ok bool) {
 	position, width := -1, 0
-	for _, sep := range m.options.TagSeparators {
+	for _, separator := range m.options.TagSeparators {
 		// The longer one of two separators at the same position counts.
-		i := strings.Index(tag, sep)
-		if i >= 0 && (position < 0 || i < position || i == position && len(sep) > width) {
-			position, width = i, len(sep)
+		i := strings.Index(tag, separator)
+		if i >= 0 && (position < 0 || i < position || i == position && len(separator) > width) {
+			position, width = i, len(separator)
 		}
 	}
 	if position < 0 {
@@ -297,7 +298,7 @@ func (m *Mapper) localityOf(agentService *api.AgentService, node *api.Node, data
 
 // joinLocality ends where a part is missing, as Istio's hierarchy does. istiod makes labels of the parts.
 func joinLocality(parts []string) string {
-	var l []string
+	var valid []string
 	for _, part := range parts {
 		text := strings.Map(func(c rune) rune {
 			if names.IsLabelText("x" + string(c) + "x") {
@@ -308,7 +309,7 @@ func joinLocality(parts []string) string {
 		if text = names.Fit(strings.Trim(text, "-_."), part, names.MaxLabel); text == "" {
 			break
 		}
-		l = append(l, text)
+		valid = append(valid, text)
 	}
-	return strings.Join(l, "/")
+	return strings.Join(valid, "/")
 }

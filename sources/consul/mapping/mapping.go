@@ -80,11 +80,11 @@ func (m *Mapper) Service(name string, scopes []Service) sources.Content {
 				content.LeftOut = append(content.LeftOut, sources.LeftOut{What: i.endpoint, Of: name, Why: i.reason})
 			}
 		}
-		w := &warner{place: family.place()}
-		objects, err := m.mapFamily(family, w)
-		content.Warnings = append(content.Warnings, w.list()...)
+		warner := &warner{place: family.place()}
+		objects, err := m.mapFamily(family, warner)
+		content.Warnings = append(content.Warnings, warner.list()...)
 		if err != nil {
-			content.Rejects = append(content.Rejects, sources.Reject{Origin: resource.Origin{Place: w.place}, Err: err})
+			content.Rejects = append(content.Rejects, sources.Reject{Origin: resource.Origin{Place: warner.place}, Err: err})
 			continue
 		}
 		hosts = append(hosts, family.host)

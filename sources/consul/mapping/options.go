@@ -89,7 +89,7 @@ func (o Options) check() error {
 			return fmt.Errorf("labelTags: %q cannot be the key of a label", o.LabelPrefix+tag)
 		}
 	}
-	for _, c := range []struct {
+	for _, setting := range []struct {
 		option  string
 		values  []string
 		allowed []string
@@ -99,9 +99,9 @@ func (o Options) check() error {
 		{"strictChecks", o.StrictChecks, []string{"passing", "warning", "critical", "maintenance"}},
 		{"endpoints", []string{o.Endpoints}, []string{endpointsInline, endpointsWorkloads}},
 	} {
-		for _, v := range c.values {
-			if !slices.Contains(c.allowed, v) {
-				return fmt.Errorf("%s: %q is none of %s", c.option, v, strings.Join(c.allowed, ", "))
+		for _, v := range setting.values {
+			if !slices.Contains(setting.allowed, v) {
+				return fmt.Errorf("%s: %q is none of %s", setting.option, v, strings.Join(setting.allowed, ", "))
 			}
 		}
 	}

@@ -91,24 +91,24 @@ type address struct {
 type addresses map[address]bool
 
 func addressesOf(scopes []Service) addresses {
-	set := addresses{}
+	addresses := addresses{}
 	for _, s := range scopes {
-		for _, e := range s.Entries {
-			ports, hosts := []int{e.Service.Port}, []string{cmp.Or(e.Service.Address, e.Node.Address)}
-			for _, p := range e.Service.Ports {
+		for _, entry := range s.Entries {
+			ports, hosts := []int{entry.Service.Port}, []string{cmp.Or(entry.Service.Address, entry.Node.Address)}
+			for _, p := range entry.Service.Ports {
 				ports = append(ports, p.Port)
 			}
-			for _, tagged := range e.Service.TaggedAddresses {
+			for _, tagged := range entry.Service.TaggedAddresses {
 				ports, hosts = append(ports, tagged.Port), append(hosts, tagged.Address)
 			}
-			for _, host := range slices.AppendSeq(hosts, maps.Values(e.Node.TaggedAddresses)) {
+			for _, host := range slices.AppendSeq(hosts, maps.Values(entry.Node.TaggedAddresses)) {
 				for _, port := range ports {
-					set[address{parseAddress(host), port}] = true
+					addresses[address{parseAddress(host), port}] = true
 				}
 			}
 		}
 	}
-	return set
+	return addresses
 }
 
 func (set addresses) contain(endpoint *networking.WorkloadEntry) bool {

@@ -42,7 +42,7 @@ func (u *portUse) defaultCount() int {
 }
 
 // shapeOf returns the shape of a host, from all instances and the previous shape.
-func (m *Mapper) shapeOf(host string, instances []*instance, before shape, w *warner) (s shape) {
+func (m *Mapper) shapeOf(host string, instances []*instance, before shape, warner *warner) (shape shape) {
 	uses := map[portKey]*portUse{}
 	for index, i := range instances {
 		for _, instancePort := range i.ports {
@@ -72,34 +72,36 @@ func (m *Mapper) shapeOf(host string, instances []*instance, before shape, w *wa
 	for i, key := range keys {
 		ports[i] = servicePort{portKey: key, label: labels[key], isDefault: uses[key].isDefault}
 	}
-	m.assignNumbers(host, ports, before, uses, w)
+	m.assignNumbers(host, ports, before, uses, warner)
 	groups := map[string]int{}
-	for _, p := range ports {
-		holders := fmt.Sprint(uses[p.portKey].holders)
+	for _, port := range ports {
+		holders := fmt.Sprint(uses[port.portKey].holders)
 		group, grouped := groups[holders]
 		if !grouped {
-			group = len(s)
+			group = len(shape)
 			groups[holders] = group
-			s = append(s, nil)
+			shape = append(shape, nil)
 		}
-		s[group] = append(s[group], p)
+		shape[group] = append(shape[group], port)
 	}
-	return s
+	return shape
 }
 
 // assignNumbers gives each port a number of its own on the host.
-func (m *Mapper) assignNumbers(host string, ports []servicePort, before shape, uses map[portKey]*portUse, w *warner) {
+func (m *Mapper) assignNumbers(
+	host string, ports []servicePort, before shape, uses map[portKey]*portUse, warner *warner,
+) {
 	taken := map[uint32]portKey{}
-	try := func(p *servicePort, number uint32) bool {
-		if _, used := taken[number]; used || number == 0 || p.number != 0 {
+	assign := func(port *servicePort, number uint32) bool {
+		if _, used := taken[number]; used || number == 0 || port.number != 0 {
 			return false
 		}
-		p.number, taken[number] = number, p.portKey
+		port.number, taken[number] = number, port.portKey
 		return true
 	}
 	first := &ports[0]
 	if first.isDefault {
-		try(first, cmp.Or(uint32(m.options.ServicePort), mostFrequent(uses[first.portKey].wanted)))
+		assign(first, cmp.Or(uint32(m.options.ServicePort), mostFrequent(uses[first.portKey].wanted)))
 	}
 	// By label: Restore has no more.
 	previous := map[portKey]uint32{}
@@ -109,26 +111,27 @@ func (m *Mapper) assignNumbers(host string, ports []servicePort, before shape, u
 	for i := range ports {
 		p := &ports[i]
 		if number := previous[portKey{p.label, p.protocol}]; number != hashPort(host, p.label, 0) { // an invented one
-			try(p, number)
+			assign(p, number)
 		}
 	}
 	// A default port with another name or protocol is still the default port.
 	for _, p := range slices.Concat(before...) {
-		if first.isDefault && p.isDefault && try(first, p.number) {
+		if first.isDefault && p.isDefault && assign(first, p.number) {
 			break
 		}
 	}
 	for i := range ports {
-		p := &ports[i]
-		most := mostFrequent(uses[p.portKey].numbers)
-		if try(p, most) || p.number != 0 {
+		port := &ports[i]
+		most := mostFrequent(uses[port.portKey].numbers)
+		if assign(port, most) || port.number != 0 {
 			continue
 		}
 		rival := taken[most]
-		for number := hashPort(host, p.label, 0); !try(p, number); number = hashPort(host, p.label, number) {
+		for number := hashPort(host, port.label, 0); !assign(port, number); number = hashPort(host, port.label, number) {
 		}
-		if rival.name == p.name || rival.protocol != p.protocol {
-			w.add("port " + p.name + " (" + string(p.protocol) + ") and " + rival.name + " (" + string(rival.protocol) +
+		if rival.name == port.name || rival.protocol != port.protocol {
+			warner.add("port " + port.name + " (" + string(port.protocol) + ") and " + rival.name + " (" +
+				string(rival.protocol) +
 				") have one number: instances disagree on the protocol")
 		}
 	}

@@ -296,27 +296,27 @@ type query struct {
 	wait       time.Duration
 }
 
-func parse(values url.Values) (q query, err error) {
-	q.wait = 5 * time.Minute
+func parse(values url.Values) (query query, err error) {
+	query.wait = 5 * time.Minute
 	for name := range values {
 		value := values.Get(name)
 		switch name {
 		case "recurse":
-			q.recurse = true
+			query.recurse = true
 		case "index":
-			q.index, err = strconv.ParseUint(value, 10, 64)
+			query.index, err = strconv.ParseUint(value, 10, 64)
 		case "wait":
-			q.wait, err = time.ParseDuration(value)
+			query.wait, err = time.ParseDuration(value)
 		case "consistent":
-			q.consistent = true
+			query.consistent = true
 		default:
 			err = fmt.Errorf("unknown parameter %s", name)
 		}
 		if err != nil {
-			return q, err
+			return query, err
 		}
 	}
-	return q, nil
+	return query, nil
 }
 
 func (c *Consul) get(w http.ResponseWriter, request *http.Request, key string) {
@@ -437,7 +437,7 @@ func answer(response http.ResponseWriter, pairs []Pair, index uint64) {
 }
 
 func (c *Consul) transact(response http.ResponseWriter, request *http.Request) {
-	var ops []struct {
+	var operations []struct {
 		KV struct {
 			Verb, Key    string
 			Value        []byte
@@ -445,32 +445,33 @@ func (c *Consul) transact(response http.ResponseWriter, request *http.Request) {
 		}
 	}
 	decoder := json.NewDecoder(request.Body)
-	if err := decoder.Decode(&ops); err != nil || len(ops) != 1 {
-		http.Error(response, fmt.Sprintf("want one operation, got %d: %v", len(ops), err), http.StatusBadRequest)
+	if err := decoder.Decode(&operations); err != nil || len(operations) != 1 {
+		http.Error(response, fmt.Sprintf("want one operation, got %d: %v", len(operations), err), http.StatusBadRequest)
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	op := ops[0].KV
-	pair := c.pairs[op.Key] // of index 0 if it is not there
+	operation := operations[0].KV
+	pair := c.pairs[operation.Key] // of index 0 if it is not there
 	var results []map[string]Pair
 	switch {
 	case c.readOnly:
-		conflict(response, "Permission denied: token with AccessorID '0' lacks permission 'key:write' on \""+op.Key+"\"")
+		conflict(response,
+			"Permission denied: token with AccessorID '0' lacks permission 'key:write' on \""+operation.Key+"\"")
 		return
-	case op.Verb != "cas" && op.Verb != "delete-cas":
-		http.Error(response, "unknown verb "+op.Verb, http.StatusBadRequest)
+	case operation.Verb != "cas" && operation.Verb != "delete-cas":
+		http.Error(response, "unknown verb "+operation.Verb, http.StatusBadRequest)
 		return
-	case pair.ModifyIndex != op.Index:
-		verb := map[string]string{"cas": "set", "delete-cas": "delete"}[op.Verb]
-		conflict(response, fmt.Sprintf("failed to %s key %q, index is stale", verb, op.Key))
+	case pair.ModifyIndex != operation.Index:
+		verb := map[string]string{"cas": "set", "delete-cas": "delete"}[operation.Verb]
+		conflict(response, fmt.Sprintf("failed to %s key %q, index is stale", verb, operation.Key))
 		return
-	case op.Verb == "cas":
-		p := c.set(Pair{Key: op.Key, Value: op.Value, Flags: op.Flags})
+	case operation.Verb == "cas":
+		p := c.set(Pair{Key: operation.Key, Value: operation.Value, Flags: operation.Flags})
 		p.Value = nil // as Consul, which returns none for writes
 		results = append(results, map[string]Pair{"KV": p})
 	default:
-		c.delete(op.Key)
+		c.delete(operation.Key)
 	}
 	response.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(response).Encode(map[string]any{"Results": results, "Errors": nil})
@@ -480,5 +481,7 @@ func (c *Consul) transact(response http.ResponseWriter, request *http.Request) {
 func conflict(w http.ResponseWriter, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusConflict)
-	_ = json.NewEncoder(w).Encode(map[string]any{"Results": nil, "Errors": []map[string]any{{"OpIndex": 0, "What": message}}})
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"Results": nil, "Errors": []map[string]any{{"OpIndex": 0, "What": message}},
+	})
 }

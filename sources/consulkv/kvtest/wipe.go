@@ -7,10 +7,10 @@ import (
 
 // Wipe drops all keys, as a Consul that starts without its data, except for those that have been written again. Waiting
 // queries are cut off.
-func (c *Consul) Wipe(but ...string) {
+func (c *Consul) Wipe(exceptions ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.pairs, func(key string, _ Pair) bool { return !slices.Contains(but, key) })
+	maps.DeleteFunc(c.pairs, func(key string, _ Pair) bool { return !slices.Contains(exceptions, key) })
 	clear(c.deleted)
 	c.index = 1
 	for key, p := range c.pairs {

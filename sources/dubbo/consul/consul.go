@@ -27,24 +27,26 @@ const Tag = "dubbo"
 const metaURL = "url"
 
 // ParseRegistration returns the registration of an instance of an interface's service.
-func ParseRegistration(iface string, e *api.ServiceEntry) registry.Registration {
-	url, err := urlOf(iface, e)
+func ParseRegistration(iface string, entry *api.ServiceEntry) registry.Registration {
+	url, err := urlOf(iface, entry)
 	if err != nil {
-		return registry.Registration{Err: fmt.Errorf("instance %s on node %s: %w", provider.Shorten(e.Service.ID), provider.Shorten(e.Node.Node),
+		return registry.Registration{Err: fmt.Errorf("instance %s on node %s: %w", provider.Shorten(entry.Service.ID),
+			provider.Shorten(entry.Node.Node),
 			err)}
 	}
 	// The parameters in tags are never escaped; in the URL dubbo-go escapes them and Java does not.
-	maps.Copy(url.Params, params(e.Service.Tags))
+	maps.Copy(url.Params, params(entry.Service.Tags))
 	return registry.Registration{URL: url}
 }
 
 // urlOf returns the URL in the meta. Some leave it out if it exceeds the 512 characters that Consul allows: then it is
 // made of the tags and the service's address in Consul.
-func urlOf(iface string, e *api.ServiceEntry) (provider.URL, error) {
-	if text := e.Service.Meta[metaURL]; text != "" {
+func urlOf(iface string, entry *api.ServiceEntry) (provider.URL, error) {
+	if text := entry.Service.Meta[metaURL]; text != "" {
 		return provider.ParseURL(text)
 	}
-	return provider.NewURL(iface, names.Host(cmp.Or(e.Service.Address, e.Node.Address)), e.Service.Port, params(e.Service.Tags)), nil
+	return provider.NewURL(iface, names.Host(cmp.Or(entry.Service.Address, entry.Node.Address)), entry.Service.Port,
+		params(entry.Service.Tags)), nil
 }
 
 // Instance returns the instance of an application, with tags as its metadata; ok is false if it is not Dubbo's.
@@ -86,10 +88,10 @@ func StateOf(serviceEntry *api.ServiceEntry) State {
 		return Serving
 	}
 	state := Failing
-	for _, c := range serviceEntry.Checks {
+	for _, check := range serviceEntry.Checks {
 		switch {
-		case c.Status == api.HealthPassing || c.Status == api.HealthWarning:
-		case c.Type == "ttl" && c.ServiceID != "" && c.Output == "":
+		case check.Status == api.HealthPassing || check.Status == api.HealthWarning:
+		case check.Type == "ttl" && check.ServiceID != "" && check.Output == "":
 			state = Unverified
 		default:
 			return Failing

@@ -49,14 +49,14 @@ func New(address string, settings consul.Settings, filter Filter) (*Registry, er
 	if err != nil {
 		return nil, err
 	}
-	r := &Registry{filter: filter, listed: map[string]provider.Levels{}}
-	settings.Selects = r.selects
+	dubbo := &Registry{filter: filter, listed: map[string]provider.Levels{}}
+	settings.Selects = dubbo.selects
 	source, err := consul.NewReader(address, settings)
 	if err != nil {
 		return nil, err
 	}
-	r.source = source
-	return r, nil
+	dubbo.source = source
+	return dubbo, nil
 }
 
 // selects reports whether a service is read, and stores its levels.
@@ -93,17 +93,17 @@ func (r *Registry) levelsOf(name string) provider.Levels {
 
 // Watch implements registry.Registry. Consumers do not register in Consul.
 func (r *Registry) Watch(ctx context.Context, to registry.Listener, wanted registry.Wanted) error {
-	f := &follower{
+	follower := &follower{
 		Notes: wanted.Notes, registry: r, to: to, services: map[string]provider.Levels{},
 		before: map[string][]registry.Known{},
 	}
-	for _, k := range wanted.Before {
-		f.before[k.Interface] = append(f.before[k.Interface], k)
-		if k.Application != "" && k.Application != k.Interface {
-			f.before[k.Application] = append(f.before[k.Application], k)
+	for _, instance := range wanted.Before {
+		follower.before[instance.Interface] = append(follower.before[instance.Interface], instance)
+		if instance.Application != "" && instance.Application != instance.Interface {
+			follower.before[instance.Application] = append(follower.before[instance.Application], instance)
 		}
 	}
-	return r.source.Read(ctx, f)
+	return r.source.Read(ctx, follower)
 }
 
 // Metadata implements registry.Registry: the key of a revision in Dubbo's metadata report is application:revision.
@@ -169,11 +169,12 @@ func (f *follower) Lost(name string, scopes []mapping.Service) (lost int) {
 			listed[place] = true
 		}
 	}
-	for _, k := range f.before[name] {
-		if k.Interface == name && k.Application != name && f.registry.levelsOf(k.Application)&provider.OfApplications != 0 {
+	for _, instance := range f.before[name] {
+		if instance.Interface == name && instance.Application != name &&
+			f.registry.levelsOf(instance.Application)&provider.OfApplications != 0 {
 			continue
 		}
-		if !listed[placeOf(k.Address, k.Port)] {
+		if !listed[placeOf(instance.Address, instance.Port)] {
 			lost++
 		}
 	}
@@ -218,18 +219,18 @@ func (f *follower) Publish(now consul.Changes) {
 		changed = true
 	}
 	for _, service := range now.Services {
-		of, selected := f.services[service.Name]
+		before, selected := f.services[service.Name]
 		if len(service.Scopes) == 0 && len(service.Rejects) == 0 && !service.Incomplete {
 			delete(f.services, service.Name)
 			changed = changed || selected
 			continue
 		}
-		levels := of | f.registry.levelsOf(service.Name)
+		levels := before | f.registry.levelsOf(service.Name)
 		for _, e := range entries(service.Scopes) {
 			levels |= levelsOf(e.Service.Tags)
 		}
 		f.services[service.Name] = levels
-		changed = changed || !selected || levels != of
+		changed = changed || !selected || levels != before
 	}
 	if changed {
 		f.list()

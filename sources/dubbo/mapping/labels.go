@@ -17,19 +17,19 @@ const (
 )
 
 // labelsOf makes labels of parameters of a provider. It leaves out values that cannot be labels.
-func (m *Mapper) labelsOf(p provider.Provider) map[string]string {
+func (m *Mapper) labelsOf(instance provider.Provider) map[string]string {
 	labels := map[string]string{}
 	add := func(key, value string) {
 		if _, taken := labels[key]; !taken && names.IsLabelText(value) {
 			labels[key] = value
 		}
 	}
-	add("application", p.Application)
-	add("version", cmp.Or(p.Params[aerakiVersion], p.Version))
-	add("group", p.Group)
-	add("tag", p.Params["dubbo.tag"])
+	add("application", instance.Application)
+	add("version", cmp.Or(instance.Params[aerakiVersion], instance.Version))
+	add("group", instance.Group)
+	add("tag", instance.Params["dubbo.tag"])
 	for _, key := range m.o.LabelParams {
-		add(key, p.Params[key])
+		add(key, instance.Params[key])
 	}
 	if len(labels) == 0 {
 		return nil
@@ -38,20 +38,20 @@ func (m *Mapper) labelsOf(p provider.Provider) map[string]string {
 }
 
 // localityOf returns a locality in Istio's form, region/zone/subzone, or an empty text.
-func localityOf(p provider.Provider) string {
-	parts := strings.Split(p.Params[aerakiLocality], "/")
+func localityOf(instance provider.Provider) string {
+	parts := strings.Split(instance.Params[aerakiLocality], "/")
 	if parts[0] == "" {
-		parts = []string{p.Params["region"], p.Params["zone"]}
+		parts = []string{instance.Params["region"], instance.Params["zone"]}
 	}
-	var l []string
+	var valid []string
 	for _, part := range parts[:min(3, len(parts))] {
 		// A missing or invalid part ends the locality, as in Istio.
 		if !names.IsLabelText(part) {
 			break
 		}
-		l = append(l, part)
+		valid = append(valid, part)
 	}
-	return strings.Join(l, "/")
+	return strings.Join(valid, "/")
 }
 
 // serviceAccountOf returns the service account that a provider names; it switches mTLS on. The namespace must be that

@@ -100,15 +100,15 @@ func (m *Mapper) ServicePort(ID) int { return 0 }
 
 // Endpoint returns the endpoint of a provider. ok is false if it has no weight, is switched off, or cannot be called;
 // only for the last problem says why.
-func (m *Mapper) Endpoint(p provider.Provider) (endpoint core.Endpoint, ok bool, problem string) {
-	address, err := names.Address(p.Host)
+func (m *Mapper) Endpoint(instance provider.Provider) (endpoint core.Endpoint, ok bool, problem string) {
+	address, err := names.Address(instance.Host)
 	if err != nil {
 		return core.Endpoint{}, false, err.Error()
 	}
 	endpoint = core.Endpoint{
-		Address: address, Port: uint32(p.Port), Weight: p.Weight(),
-		Labels: m.labelsOf(p), Locality: localityOf(p), ServiceAccount: m.serviceAccountOf(p),
-		Instance: Application(p.Application), Levels: uint8(p.Levels),
+		Address: address, Port: uint32(instance.Port), Weight: instance.Weight(),
+		Labels: m.labelsOf(instance), Locality: localityOf(instance), ServiceAccount: m.serviceAccountOf(instance),
+		Instance: Application(instance.Application), Levels: uint8(instance.Levels),
 	}
 	return endpoint, endpoint.Weight > 0, ""
 }
@@ -136,11 +136,12 @@ func (m *Mapper) Entries(host []core.Service[ID]) (resources []*resource.Resourc
 	}
 	// istiod merges the ServiceEntries of a host only if these have one resolution. DNS takes IP addresses too.
 	var protocols []string
-	endpoints, dns := map[string][]core.Endpoint{}, false
-	for _, s := range host {
-		protocols = append(protocols, s.ID.Protocol)
-		endpoints[s.ID.Protocol] = s.Endpoints
-		dns = dns || slices.ContainsFunc(s.Endpoints, func(e core.Endpoint) bool { return core.Named(e.Address) })
+	endpoints, hasNames := map[string][]core.Endpoint{}, false
+	for _, service := range host {
+		protocols = append(protocols, service.ID.Protocol)
+		endpoints[service.ID.Protocol] = service.Endpoints
+		hasNames = hasNames ||
+			slices.ContainsFunc(service.Endpoints, func(e core.Endpoint) bool { return core.Named(e.Address) })
 	}
 	ports, unnamed := m.ports(protocols)
 	if len(unnamed) > 0 {
@@ -151,32 +152,34 @@ func (m *Mapper) Entries(host []core.Service[ID]) (resources []*resource.Resourc
 	hostless := slices.ContainsFunc(ports, func(p port) bool { return p.protocol == string(protocol.TCP) })
 	addresses, warned := core.Address(m.vips, m.o.VIPs, name.Host, place, hostless)
 	warnings = append(warnings, warned...)
-	for _, p := range ports {
-		serviceEntry := core.ServiceEntry(name.Host, p.number, p.name, p.protocol, endpoints[p.dubboName])
+	for _, port := range ports {
+		serviceEntry := core.ServiceEntry(name.Host, port.number, port.name, port.protocol, endpoints[port.dubboName])
 		serviceEntry.Addresses = addresses
 		var applications []string
-		for _, e := range endpoints[p.dubboName] {
+		for _, e := range endpoints[port.dubboName] {
 			applications = append(applications, e.Instance)
 		}
-		if dns && len(serviceEntry.Endpoints) == 0 {
+		if hasNames && len(serviceEntry.Endpoints) == 0 {
 			// With DNS and no endpoints the host itself would be one; with STATIC istiod would not merge it.
 			warnings = append(warnings, fmt.Sprintf("%s: protocol %s has no provider, while others are known by name: it is "+
 				"left out", place,
-				p.dubboName))
+				port.dubboName))
 			continue
 		}
-		if dns {
+		if hasNames {
 			serviceEntry.Resolution = networking.ServiceEntry_DNS
 		}
-		r, err := resource.New(resource.Meta{
-			Key:         resource.Key{Kind: resource.ServiceEntry, Namespace: m.o.Namespace, Name: objectOf(name, p.dubboName)},
-			Annotations: m.annotations(id, p.dubboName, applications, serviceEntry.Endpoints),
+		object, err := resource.New(resource.Meta{
+			Key: resource.Key{
+				Kind: resource.ServiceEntry, Namespace: m.o.Namespace, Name: objectOf(name, port.dubboName),
+			},
+			Annotations: m.annotations(id, port.dubboName, applications, serviceEntry.Endpoints),
 			Origin:      resource.Origin{Place: strings.ToValidUTF8(place, "?")},
 		}, serviceEntry)
 		if err != nil {
 			return nil, nil, err
 		}
-		resources = append(resources, r)
+		resources = append(resources, object)
 	}
 	rule, err := m.rule(host)
 	if rule != nil {
@@ -188,7 +191,7 @@ func (m *Mapper) Entries(host []core.Service[ID]) (resources []*resource.Resourc
 func (m *Mapper) annotations(id provider.ID, protocol string, applications []string,
 	endpoints []*networking.WorkloadEntry,
 ) map[string]string {
-	a := map[string]string{annotationInterface: id.Interface, annotationProtocol: protocol}
+	annotations := map[string]string{annotationInterface: id.Interface, annotationProtocol: protocol}
 	for _, part := range []struct{ key, value, label, placeholder string }{
 		{annotationGroup, id.Group, "group", "{group}"}, {annotationVersion, id.Version, "version", "{version}"},
 	} {
@@ -196,35 +199,39 @@ func (m *Mapper) annotations(id provider.ID, protocol string, applications []str
 		labelled := func(e *networking.WorkloadEntry) bool { return e.Labels[part.label] != "" }
 		if part.value != "" || strings.Contains(m.o.HostTemplate, part.placeholder) &&
 			slices.ContainsFunc(endpoints, labelled) {
-			a[part.key] = part.value
+			annotations[part.key] = part.value
 		}
 	}
 	if text := runs(applications); text != "" {
-		a[annotationApplications] = text
+		annotations[annotationApplications] = text
 	}
-	return a
+	return annotations
 }
 
 // Restore implements core.Mapping. If another template merged groups or versions, the labels of endpoints tell them
 // apart.
 func (m *Mapper) Restore(published []*resource.Resource) []core.Service[ID] {
-	return core.Restored(published, func(a map[string]string, s core.Service[ID]) []core.Service[ID] {
-		for n, application := range ofRuns(a[annotationApplications], len(s.Endpoints)) {
+	return core.Restored(published, func(annotations map[string]string, service core.Service[ID]) []core.Service[ID] {
+		for n, application := range ofRuns(annotations[annotationApplications], len(service.Endpoints)) {
 			// one or both
-			s.Endpoints[n].Instance, s.Endpoints[n].Levels = application, uint8(provider.OfInterfaces|provider.OfApplications)
+			service.Endpoints[n].Instance, service.Endpoints[n].Levels = application,
+				uint8(provider.OfInterfaces|provider.OfApplications)
 		}
-		if s.Port = (core.Port{}); a[annotationProtocol] == "" {
+		if service.Port = (core.Port{}); annotations[annotationProtocol] == "" {
 			return nil
 		}
-		return s.Split(func(endpoint core.Endpoint) ID {
-			id := provider.ID{Interface: a[annotationInterface], Group: a[annotationGroup], Version: a[annotationVersion]}
-			if _, group := a[annotationGroup]; !group {
+		return service.Split(func(endpoint core.Endpoint) ID {
+			id := provider.ID{
+				Interface: annotations[annotationInterface], Group: annotations[annotationGroup],
+				Version: annotations[annotationVersion],
+			}
+			if _, group := annotations[annotationGroup]; !group {
 				id.Group = endpoint.Labels["group"]
 			}
-			if _, version := a[annotationVersion]; !version {
+			if _, version := annotations[annotationVersion]; !version {
 				id.Version = endpoint.Labels["version"]
 			}
-			return ID{m.ServiceOf(id), a[annotationProtocol]}
+			return ID{m.ServiceOf(id), annotations[annotationProtocol]}
 		})
 	}, annotationInterface)
 }

@@ -20,10 +20,10 @@ type port struct {
 	protocol  string // Istio's
 }
 
-// known are Dubbo's protocols with Istio's protocol and the port for clients. The port is the same for all services and
-// does not depend on instances, so that it is stable and the same in all replicas. It is Dubbo's default, apart from a
-// few that would clash on one host.
-var known = map[string]struct {
+// knownProtocols are Dubbo's protocols with Istio's protocol and the port for clients. The port is the same for all
+// services and does not depend on instances, so that it is stable and the same in all replicas. It is Dubbo's default,
+// apart from a few that would clash on one host.
+var knownProtocols = map[string]struct {
 	protocol protocol.Instance
 	number   uint32
 }{
@@ -42,7 +42,7 @@ var known = map[string]struct {
 }
 
 // Protocols returns the names of the known protocols.
-func Protocols() []string { return slices.Sorted(maps.Keys(known)) }
+func Protocols() []string { return slices.Sorted(maps.Keys(knownProtocols)) }
 
 // Unknown protocols are TCP, on a port that is derived from their name, in a range of their own.
 const (
@@ -60,35 +60,35 @@ func (m *Mapper) ports(protocols []string) (ports []port, unnamed []string) {
 		if m.o.ServicePorts[name] > 0 {
 			return 0
 		}
-		if _, ok := known[name]; ok {
+		if _, ok := knownProtocols[name]; ok {
 			return 1
 		}
 		return 2
 	}
 	ordered := slices.Clone(protocols)
 	slices.SortStableFunc(ordered, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
-	fit := min(maxProtocols, len(ordered))
+	limit := min(maxProtocols, len(ordered))
 	numbers, taken := map[uint32]bool{}, map[string]bool{}
-	for _, name := range ordered[:fit] {
-		p := port{dubboName: name, number: uint32(m.o.ServicePorts[name]), protocol: string(protocol.TCP)}
-		if k, ok := known[name]; ok {
-			p.protocol = string(k.protocol)
-			p.number = cmp.Or(p.number, k.number)
+	for _, name := range ordered[:limit] {
+		port := port{dubboName: name, number: uint32(m.o.ServicePorts[name]), protocol: string(protocol.TCP)}
+		if k, ok := knownProtocols[name]; ok {
+			port.protocol = string(k.protocol)
+			port.number = cmp.Or(port.number, k.number)
 		}
-		for salt := 0; p.number == 0 || numbers[p.number]; salt++ {
+		for salt := 0; port.number == 0 || numbers[port.number]; salt++ {
 			sum := sha256.Sum256(append([]byte(name), byte(salt), byte(salt>>8)))
-			p.number = firstUnknown + binary.BigEndian.Uint32(sum[:])%unknownRange
+			port.number = firstUnknown + binary.BigEndian.Uint32(sum[:])%unknownRange
 		}
-		p.name = prefixOf(p.protocol) + names.Label(name, name)
-		if taken[p.name] {
-			p.name = names.Hashed(p.name, name, names.MaxLabel)
+		port.name = prefixOf(port.protocol) + names.Label(name, name)
+		if taken[port.name] {
+			port.name = names.Hashed(port.name, name, names.MaxLabel)
 		}
-		p.name = names.Fit(p.name, name, names.MaxLabel)
-		numbers[p.number], taken[p.name] = true, true
-		ports = append(ports, p)
+		port.name = names.Fit(port.name, name, names.MaxLabel)
+		numbers[port.number], taken[port.name] = true, true
+		ports = append(ports, port)
 	}
 	slices.SortFunc(ports, func(a, b port) int { return cmp.Compare(a.dubboName, b.dubboName) })
-	return ports, ordered[fit:]
+	return ports, ordered[limit:]
 }
 
 func prefixOf(istio string) string {

@@ -58,12 +58,12 @@ func (m *Mapper) subsets(host []core.Service[ID]) (subsets []*networking.Subset)
 func subsetNames(values []string) map[string]string {
 	labels := map[string]string{}
 	slices.SortStableFunc(values, func(a, b string) int { return names.Distance(a) - names.Distance(b) })
-	for _, v := range values {
-		name := names.Clean(v)
+	for _, value := range values {
+		name := names.Clean(value)
 		if _, taken := labels[name]; taken || name == "" {
-			name = names.Hashed(name, v, names.MaxLabel)
+			name = names.Hashed(name, value, names.MaxLabel)
 		}
-		labels[name] = v
+		labels[name] = value
 	}
 	return labels
 }

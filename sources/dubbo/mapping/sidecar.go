@@ -38,11 +38,11 @@ func (s Sidecars) validate() error {
 	if !names.IsLabelKey(s.Label) {
 		return fmt.Errorf("sidecars.label: %q cannot be the key of a label", s.Label)
 	}
-	for _, h := range s.Hosts {
-		namespace, host, ok := strings.Cut(h, "/")
+	for _, entry := range s.Hosts {
+		namespace, host, ok := strings.Cut(entry, "/")
 		if wild := namespace == "." || namespace == "*" || namespace == "~"; !ok || !wild && !names.IsDNSLabel(namespace) ||
 			host != "*" && !names.IsHost(strings.TrimPrefix(host, "*.")) {
-			return fmt.Errorf("sidecars.hosts: want namespace/host, such as ./*, got %q", h)
+			return fmt.Errorf("sidecars.hosts: want namespace/host, such as ./*, got %q", entry)
 		}
 	}
 	return nil
@@ -52,15 +52,15 @@ func (s Sidecars) validate() error {
 func (m *Mapper) Sidecar(application string, hosts []string) (*resource.Resource, error) {
 	place := strings.ToValidUTF8("consumers of application "+application, "?")
 	if !names.IsLabelText(application) {
-		return nil, fmt.Errorf("%s: its name cannot be the value of a label, by which its workloads are known", place)
+		return nil, fmt.Errorf("%s: its name cannot be the value of the label of its workloads", place)
 	}
 	egress := make([]string, 0, len(hosts)+len(m.o.Sidecars.Hosts))
-	for _, h := range hosts {
-		if !strings.Contains(h, ".") { // a Sidecar cannot name this host, so it sees all
+	for _, host := range hosts {
+		if !strings.Contains(host, ".") { // a Sidecar cannot name this host, so it sees all
 			egress = []string{m.o.Namespace + "/*"}
 			break
 		}
-		egress = append(egress, m.o.Namespace+"/"+h)
+		egress = append(egress, m.o.Namespace+"/"+host)
 	}
 	egress = append(egress, m.o.Sidecars.Hosts...)
 	slices.Sort(egress)
@@ -89,10 +89,10 @@ func (m *Mapper) Consumed(resources []*resource.Resource) map[string][]string {
 	if m.o.Sidecars == nil {
 		return consumed
 	}
-	for _, r := range resources {
-		spec, err := r.Spec()
+	for _, object := range resources {
+		spec, err := object.Spec()
 		sidecar, ok := spec.(*networking.Sidecar)
-		application := r.Annotations()[annotationApplication]
+		application := object.Annotations()[annotationApplication]
 		if err != nil || !ok || application == "" {
 			continue
 		}

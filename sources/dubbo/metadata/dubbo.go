@@ -27,19 +27,19 @@ const (
 )
 
 // overDubbo calls getMetadataInfo by the dubbo protocol.
-func overDubbo(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
-	v, err := exchange(ctx, address, invocation(i.Application, "getMetadataInfo", "Ljava/lang/String;", i.Revision))
+func overDubbo(ctx context.Context, address string, i provider.Instance) (metadata provider.Metadata, err error) {
+	value, err := exchange(ctx, address, invocation(i.Application, "getMetadataInfo", "Ljava/lang/String;", i.Revision))
 	if err != nil {
-		return m, err
+		return metadata, err
 	}
-	return infoOf(v)
+	return infoOf(value)
 }
 
 // overOlderDubbo calls getExportedURLs, which only Java has.
-func overOlderDubbo(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
+func overOlderDubbo(ctx context.Context, address string, i provider.Instance) (metadata provider.Metadata, err error) {
 	urls, err := exchange(ctx, address, invocation(i.Application, "getExportedURLs", ""))
 	if err != nil {
-		return m, err
+		return metadata, err
 	}
 	return ofURLs(i, urls)
 }
@@ -53,13 +53,14 @@ func infoOf(v any) (metadata provider.Metadata, err error) {
 	metadata.Application, metadata.Revision = textOf(info["app"]), textOf(info["revision"])
 	services, _ := info["services"].(map[string]any)
 	for _, key := range slices.Sorted(maps.Keys(services)) {
-		of, _ := services[key].(map[string]any)
+		fields, _ := services[key].(map[string]any)
 		service := provider.Service{
-			Name: textOf(of["name"]), Group: textOf(of["group"]), Version: textOf(of["version"]), Protocol: textOf(of["protocol"]),
-			Path: textOf(of["path"]), Params: map[string]string{},
+			Name: textOf(fields["name"]), Group: textOf(fields["group"]), Version: textOf(fields["version"]),
+			Protocol: textOf(fields["protocol"]),
+			Path:     textOf(fields["path"]), Params: map[string]string{},
 		}
-		service.Port, _ = of["port"].(int)
-		params, _ := of["params"].(map[string]any)
+		service.Port, _ = fields["port"].(int)
+		params, _ := fields["params"].(map[string]any)
 		for k, v := range params {
 			service.Params[k] = textOf(v)
 		}
@@ -131,7 +132,8 @@ func invocation(application, method, types string, arguments ...string) []byte {
 	binary.BigEndian.PutUint16(frame, magic)
 	frame[2] = request
 	binary.BigEndian.PutUint64(frame[4:], requestID)
-	for _, s := range append([]string{"2.0.2", service, "1.0.0", method, types}, arguments...) { // protocol, service, its version, method
+	// protocol, service, its version, method
+	for _, s := range append([]string{"2.0.2", service, "1.0.0", method, types}, arguments...) {
 		frame = appendString(frame, s)
 	}
 	frame = appendMap(frame, [2]string{"path", service}, [2]string{"interface", service}, [2]string{"version", "1.0.0"},
@@ -150,15 +152,15 @@ const (
 
 // answerOf returns an answer's value.
 func answerOf(body []byte) (any, error) {
-	r := &reader{rest: body}
-	switch kind := r.number(); {
-	case r.err != nil:
-		return nil, r.err
+	reader := &reader{rest: body}
+	switch kind := reader.number(); {
+	case reader.err != nil:
+		return nil, reader.err
 	case kind == withException || kind == withException2:
 		return nil, errors.New("it throws an exception")
 	case kind == withNull || kind == withNull2:
 		return nil, nil
 	}
-	v := r.value(0)
-	return v, r.err
+	v := reader.value(0)
+	return v, reader.err
 }

@@ -10,8 +10,8 @@ import (
 // reads the values of metadata.
 
 // appendString writes a string. Its length is counted in UTF-16 units.
-func appendString(b []byte, s string) []byte {
-	units := len(utf16.Encode([]rune(s)))
+func appendString(b []byte, text string) []byte {
+	units := len(utf16.Encode([]rune(text)))
 	switch {
 	case units < 32:
 		b = append(b, byte(units))
@@ -20,7 +20,7 @@ func appendString(b []byte, s string) []byte {
 	default:
 		b = append(b, 'S', byte(units>>8), byte(units))
 	}
-	return append(b, s...)
+	return append(b, text...)
 }
 
 // appendMap writes a map of strings.
@@ -67,8 +67,8 @@ func (r *reader) take(n int) []byte {
 	return taken
 }
 
-// is reports whether a tag comes next, and takes it then.
-func (r *reader) is(tag byte) bool {
+// accept reports whether a tag comes next, and takes it then.
+func (r *reader) accept(tag byte) bool {
 	if len(r.rest) > 0 && r.rest[0] == tag {
 		r.rest = r.rest[1:]
 		return true
@@ -102,7 +102,7 @@ func (r *reader) value(depth int) any {
 		return r.value(depth + 1)
 	case tag == 'O' || tag >= 0x60 && tag <= 0x6f:
 		return r.object(depth)
-	case r.is('Q'):
+	case r.accept('Q'):
 		if n := r.number(); n >= 0 && n < len(r.seen) {
 			return r.seen[n]
 		}
@@ -129,7 +129,7 @@ func (r *reader) list(depth int) any {
 		length = int(tag & 7)
 	}
 	values := []any{}
-	for r.err == nil && len(values) != length && (length >= 0 || !r.is('Z')) {
+	for r.err == nil && len(values) != length && (length >= 0 || !r.accept('Z')) {
 		values = append(values, r.value(depth+1))
 	}
 	r.seen[index] = values
@@ -148,7 +148,7 @@ func (r *reader) dictionary(depth int) any {
 		r.typeName()
 	}
 	fields := r.begin()
-	for r.err == nil && !r.is('Z') {
+	for r.err == nil && !r.accept('Z') {
 		key, value := r.value(depth+1), r.value(depth+1)
 		if name, ok := key.(string); ok {
 			fields[name] = value
@@ -192,10 +192,10 @@ func (r *reader) object(depth int) any {
 }
 
 // stringsOf returns a list of strings, or null.
-func stringsOf(v any) (texts []string, err error) {
-	list, ok := v.([]any)
-	if !ok && v != nil {
-		return nil, fmt.Errorf("hessian2: want a list, got %T", v)
+func stringsOf(value any) (texts []string, err error) {
+	list, ok := value.([]any)
+	if !ok && value != nil {
+		return nil, fmt.Errorf("hessian2: want a list, got %T", value)
 	}
 	for _, element := range list {
 		text, ok := element.(string)
@@ -220,7 +220,7 @@ func (r *reader) typeName() {
 // last stand for the highest bits of a number (zero: 0), and more bytes follow.
 var numbers = []struct {
 	first, last, zero byte
-	more              int
+	following         int
 }{
 	{0x80, 0xbf, 0x90, 0},
 	{0xc0, 0xcf, 0xc8, 1},
@@ -252,10 +252,10 @@ func (r *reader) number() (n int) {
 	}
 	kind := numbers[index]
 	n = int(tag) - int(kind.zero)
-	for _, b := range r.take(kind.more) {
+	for _, b := range r.take(kind.following) {
 		n = n<<8 + int(b)
 	}
-	if kind.more == 4 {
+	if kind.following == 4 {
 		return int(int32(n)) //nolint:gosec // it is one of 32 bits
 	}
 	return n
@@ -291,12 +291,12 @@ func (r *reader) units(n int) []byte {
 	position := 0
 	for n > 0 && position < len(r.rest) {
 		width, counts := 1, 1
-		switch c := r.rest[position]; {
-		case c >= 0xf0:
+		switch first := r.rest[position]; {
+		case first >= 0xf0:
 			width, counts = 4, 2
-		case c >= 0xe0:
+		case first >= 0xe0:
 			width = 3
-		case c >= 0xc0:
+		case first >= 0xc0:
 			width = 2
 		}
 		position += width

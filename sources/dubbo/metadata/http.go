@@ -18,11 +18,11 @@ var client = &http.Client{
 
 // overHTTP asks over HTTP, which Dubbo 3.3 serves on Triple's port.
 func overHTTP(ctx context.Context, address string, i provider.Instance) (metadata provider.Metadata, err error) {
-	u := url.URL{
+	parsed := url.URL{
 		Scheme: "http", Host: address, Path: "/" + service + "/getMetadataInfo",
 		RawQuery: url.Values{"revision": {i.Revision}}.Encode(),
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, parsed.String(), http.NoBody)
 	if err != nil {
 		return metadata, err
 	}

@@ -40,20 +40,22 @@ func New() *Client { return &Client{limiter: newAskLimiter(), queries: queriesOf
 
 // Ask asks an instance for its metadata, which has no revision if the answer names none. how names the method that
 // succeeded.
-func (c *Client) Ask(ctx context.Context, i provider.Instance) (metadata provider.Metadata, how string, err error) {
+func (c *Client) Ask(
+	ctx context.Context, i provider.Instance,
+) (metadata provider.Metadata, protocol string, err error) {
 	if i.Service == nil {
 		return metadata, "", fmt.Errorf("instance %s:%d of %s does not say how to ask it for its metadata", i.Host, i.Port,
 			i.Application)
 	}
 	address := net.JoinHostPort(i.Host, strconv.Itoa(i.Service.Port))
 	err = c.limiter.ask(ctx, address, func(ctx context.Context) (err error) {
-		metadata, how, err = c.ask(ctx, address, i)
+		metadata, protocol, err = c.ask(ctx, address, i)
 		return err
 	})
 	if err != nil {
 		return provider.Metadata{}, "", err
 	}
-	return metadata, how, nil
+	return metadata, protocol, nil
 }
 
 // ask tries the methods of an instance one after another until one succeeds.

@@ -30,7 +30,8 @@ func (raw) Name() string { return "proto" }
 
 // call makes a gRPC call, which Triple understands, and passes the answer to read.
 func call(ctx context.Context, address, method string, message []byte, read func(answer []byte) error) error {
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithNoProxy(),
 		intake.DialOption(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 	if err != nil {
 		return err
@@ -61,7 +62,9 @@ func overTriple(ctx context.Context, address string, i provider.Instance) (metad
 // overWrappedTriple calls getExportedURLs as Java's Triple does for services without protobuf:
 // TripleRequestWrapper{serializeType=1, args=2, argTypes=3} gives TripleResponseWrapper{serializeType=1, data=2,
 // type=3}, with the answer in hessian2.
-func overWrappedTriple(ctx context.Context, address string, i provider.Instance) (m provider.Metadata, err error) {
+func overWrappedTriple(
+	ctx context.Context, address string, i provider.Instance,
+) (metadata provider.Metadata, err error) {
 	ctx = grpcmetadata.AppendToOutgoingContext(ctx, "tri-service-group", i.Application, "tri-service-version", "1.0.0")
 	message := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "hessian2")
 	err = call(ctx, address, "/"+service+"/getExportedURLs", message, func(answer []byte) error {
@@ -69,15 +72,15 @@ func overWrappedTriple(ctx context.Context, address string, i provider.Instance)
 		if err != nil {
 			return err
 		}
-		r := &reader{rest: fields.Bytes(2)}
-		urls := r.value(0)
-		if r.err != nil {
-			return r.err
+		reader := &reader{rest: fields.Bytes(2)}
+		urls := reader.value(0)
+		if reader.err != nil {
+			return reader.err
 		}
-		m, err = ofURLs(i, urls)
+		metadata, err = ofURLs(i, urls)
 		return err
 	})
-	return m, err
+	return metadata, err
 }
 
 // parseInfo reads MetadataInfoV2{app=1, version=2, map<string, ServiceInfoV2> services=3}.
@@ -88,11 +91,11 @@ func parseInfo(message []byte) (metadata provider.Metadata, err error) {
 	}
 	metadata.Application, metadata.Revision = fields.Text(1), fields.Text(2)
 	for _, entry := range fields[3] {
-		e, err := protofields.Parse(entry)
+		entryFields, err := protofields.Parse(entry)
 		if err != nil {
 			return metadata, err
 		}
-		service, err := parseService(e.Bytes(2))
+		service, err := parseService(entryFields.Bytes(2))
 		if err != nil {
 			return metadata, err
 		}
@@ -107,13 +110,14 @@ func parseInfo(message []byte) (metadata provider.Metadata, err error) {
 // parseService reads ServiceInfoV2{name=1, group=2, version=3, protocol=4, int32 port=5, path=6, map<string, string>
 // params=7}.
 func parseService(message []byte) (service provider.Service, err error) {
-	f, err := protofields.Parse(message)
+	fields, err := protofields.Parse(message)
 	if err != nil {
 		return service, err
 	}
 	service = provider.Service{
-		Name: f.Text(1), Group: f.Text(2), Version: f.Text(3), Protocol: f.Text(4), Port: int(f.Int32(5)), Path: f.Text(6),
+		Name: fields.Text(1), Group: fields.Text(2), Version: fields.Text(3), Protocol: fields.Text(4),
+		Port: int(fields.Int32(5)), Path: fields.Text(6),
 	}
-	service.Params, err = f.Map(7)
+	service.Params, err = fields.Map(7)
 	return service, err
 }

@@ -45,7 +45,7 @@ func New(a Address, config client.TLS, interval, resync time.Duration) *Registry
 }
 
 // Watch implements registry.Registry.
-func (r *Registry) Watch(ctx context.Context, to registry.Listener, wanted registry.Wanted) error {
+func (r *Registry) Watch(ctx context.Context, target registry.Listener, wanted registry.Wanted) error {
 	return r.client.Watch(ctx, client.Watched{
 		Groups: []string{r.group}, Interval: r.interval, Resync: r.resync,
 		Selects: func(_, name string) bool {
@@ -53,7 +53,7 @@ func (r *Registry) Watch(ctx context.Context, to registry.Listener, wanted regis
 			return part.Category == "" || read(part.Category) && part.Interface != "" &&
 				(part.Category != registry.Consumers || wanted.Consumers)
 		},
-	}, &listener{to})
+	}, &listener{target})
 }
 
 func read(category registry.Category) bool {
@@ -95,17 +95,17 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 	if err != nil {
 		return nil, explain(err)
 	}
-	var all registry.Mapping
+	var mappings registry.Mapping
 	for _, name := range names {
 		applications, err := r.client.Config(ctx, name, mapping)
 		if err != nil && !errors.Is(err, client.ErrAbsent) && !errors.Is(err, client.ErrDenied) {
 			return nil, err
 		}
-		if err := all.Add("Nacos' configuration of group "+mapping, name, applications); err != nil {
+		if err := mappings.Add("Nacos' configuration of group "+mapping, name, applications); err != nil {
 			return nil, err
 		}
 	}
-	return all.InterfacesOf(), nil
+	return mappings.InterfacesOf(), nil
 }
 
 // explain translates an error of the client.

@@ -54,15 +54,15 @@ func (c Configurator) matches(provider Provider) bool {
 			return false
 		}
 	}
-	if want := c.Params["providerAddresses"]; want != "" && !slices.ContainsFunc(strings.Split(want, ","), provider.at) {
+	if want := c.Params["providerAddresses"]; want != "" && !slices.ContainsFunc(strings.Split(want, ","), provider.isAt) {
 		return false
 	}
 	return (c.everywhere() || c.Host == provider.Host) && (c.Port == 0 || c.Port == provider.Port) &&
 		matchesValue("application", provider.Application)
 }
 
-// at reports whether an address is that of p.
-func (p Provider) at(address string) bool {
+// isAt reports whether an address is that of p.
+func (p Provider) isAt(address string) bool {
 	host, port, err := SplitAddress(address)
 	return err == nil && host == p.Host && port == p.Port
 }
@@ -74,27 +74,28 @@ func Configure(providers []Provider, rules []Configurator) []Provider {
 		return providers
 	}
 	forOne := func(c Configurator) string { return strconv.FormatBool(!c.everywhere()) }
-	rules = slices.SortedFunc(slices.Values(rules), func(a, b Configurator) int {
-		return cmp.Or(cmp.Compare(forOne(a), forOne(b)),
-			cmp.Compare(number64(a.Params["priority"]), number64(b.Params["priority"])),
-			cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port),
-			cmp.Compare(milliseconds(a.Params["timestamp"]), milliseconds(b.Params["timestamp"])),
-			cmp.Compare(a.Params["weight"], b.Params["weight"]), cmp.Compare(a.Params["disabled"], b.Params["disabled"]))
+	rules = slices.SortedFunc(slices.Values(rules), func(first, second Configurator) int {
+		return cmp.Or(cmp.Compare(forOne(first), forOne(second)),
+			cmp.Compare(number64(first.Params["priority"]), number64(second.Params["priority"])),
+			cmp.Compare(first.Host, second.Host), cmp.Compare(first.Port, second.Port),
+			cmp.Compare(milliseconds(first.Params["timestamp"]), milliseconds(second.Params["timestamp"])),
+			cmp.Compare(first.Params["weight"], second.Params["weight"]),
+			cmp.Compare(first.Params["disabled"], second.Params["disabled"]))
 	})
-	out := slices.Clone(providers)
-	for i, p := range out {
-		params := p.Params
+	configured := slices.Clone(providers)
+	for i, provider := range configured {
+		params := provider.Params
 		for _, rule := range rules {
-			if rule.matches(p) {
+			if rule.matches(provider) {
 				params = rule.apply(params)
 				if _, says := rule.Params["disabled"]; says && rule.Protocol != "absent" {
-					out[i].SwitchedOff = false
+					configured[i].SwitchedOff = false
 				}
 			}
 		}
-		out[i].Params = params
+		configured[i].Params = params
 	}
-	return out
+	return configured
 }
 
 func number64(text string) int64 {

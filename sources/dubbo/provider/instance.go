@@ -121,12 +121,12 @@ func parseEndpoints(list string) (endpoints []Endpoint, err error) {
 		return nil, err
 	}
 	for _, element := range raws {
-		var e struct{ Protocol, Port json.RawMessage }
-		if json.Unmarshal(element, &e) != nil {
+		var endpoint struct{ Protocol, Port json.RawMessage }
+		if json.Unmarshal(element, &endpoint) != nil {
 			continue
 		}
-		if port := number(e.Port); port > 0 && port <= 65535 {
-			endpoints = append(endpoints, Endpoint{strings.ToLower(text(e.Protocol)), port})
+		if port := number(endpoint.Port); port > 0 && port <= 65535 {
+			endpoints = append(endpoints, Endpoint{strings.ToLower(text(endpoint.Protocol)), port})
 		}
 	}
 	return endpoints, nil
@@ -193,11 +193,12 @@ func (i Instance) portOf(protocol string) int {
 // Offers returns the providers of an instance with this metadata (its host, with the ports of the services), and why
 // other services in the metadata cannot be called.
 func (i Instance) Offers(m Metadata) (providers []Provider, unreadable []error) {
-	for _, s := range m.Services {
+	for _, service := range m.Services {
 		provider := Provider{
-			ID: newID(s.Name, s.Group, s.Version), Protocol: s.Protocol, Host: i.Host,
-			Port: cmp.Or(s.Port, i.portOf(s.Protocol), i.Port), Path: cmp.Or(s.Path, s.Name),
-			Application: i.Application, Timestamp: i.Timestamp, Params: s.Params, Unverified: i.Unverified, SwitchedOff: i.Off,
+			ID: newID(service.Name, service.Group, service.Version), Protocol: service.Protocol, Host: i.Host,
+			Port: cmp.Or(service.Port, i.portOf(service.Protocol), i.Port), Path: cmp.Or(service.Path, service.Name),
+			Application: i.Application, Timestamp: i.Timestamp, Params: service.Params, Unverified: i.Unverified,
+			SwitchedOff: i.Off,
 		}
 		switch err := provider.check(); {
 		case internal(provider.Interface):

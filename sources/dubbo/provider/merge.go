@@ -23,13 +23,13 @@ func (p Provider) endpoint() endpoint { return endpoint{p.ID, p.Protocol, p.Host
 func Merge(lists ...[]Provider) []Provider {
 	newest := map[endpoint][]Provider{} // of each level
 	for _, provider := range slices.Concat(lists...) {
-		e := provider.endpoint()
-		same := slices.IndexFunc(newest[e], func(newer Provider) bool { return newer.Levels == provider.Levels })
+		endpoint := provider.endpoint()
+		same := slices.IndexFunc(newest[endpoint], func(newer Provider) bool { return newer.Levels == provider.Levels })
 		switch {
 		case same < 0:
-			newest[e] = append(newest[e], provider)
-		case provider.supersedes(newest[e][same]):
-			newest[e][same] = provider
+			newest[endpoint] = append(newest[endpoint], provider)
+		case provider.supersedes(newest[endpoint][same]):
+			newest[endpoint][same] = provider
 		}
 	}
 	merged := make([]Provider, 0, len(newest))

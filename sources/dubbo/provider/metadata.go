@@ -49,32 +49,32 @@ const maxUnreadable = 10
 
 // unreadableServices collects the services of metadata that cannot be read.
 type unreadableServices struct {
-	first []string
-	more  int
+	first        []string
+	furtherCount int
 }
 
 func (o *unreadableServices) add(text func() string) {
 	if len(o.first) == maxUnreadable {
-		o.more++
+		o.furtherCount++
 		return
 	}
 	o.first = append(o.first, text())
 }
 
 func (o *unreadableServices) texts() []string {
-	if o.more == 0 {
+	if o.furtherCount == 0 {
 		return o.first
 	}
-	return append(o.first, fmt.Sprintf("%d more services cannot be read", o.more))
+	return append(o.first, fmt.Sprintf("%d more services cannot be read", o.furtherCount))
 }
 
 // nameOf names the interface of an unreadable service, if it has one.
 func nameOf(service json.RawMessage) string {
-	var of struct{ Name json.RawMessage }
-	if json.Unmarshal(service, &of) != nil || of.Name == nil {
+	var document struct{ Name json.RawMessage }
+	if json.Unmarshal(service, &document) != nil || document.Name == nil {
 		return ""
 	}
-	return " of " + Shorten(text(of.Name))
+	return " of " + Shorten(text(document.Name))
 }
 
 // ParseMetadata parses MetadataInfo in JSON, as in a metadata report and in answers of instances. skipped names the
@@ -83,29 +83,31 @@ func ParseMetadata(content []byte) (metadata Metadata, skipped []string, err err
 	if len(content) > maxText {
 		return Metadata{}, nil, fmt.Errorf("metadata of %d bytes (limit %d)", len(content), maxText)
 	}
-	var doc *struct {
+	var document *struct {
 		App      string                     `json:"app"`
 		Revision string                     `json:"revision"`
 		Version  string                     `json:"version"` // the revision, in Triple
 		Services map[string]json.RawMessage `json:"services"`
 	}
-	if err := json.Unmarshal(content, &doc); err != nil {
+	if err := json.Unmarshal(content, &document); err != nil {
 		return Metadata{}, nil, fmt.Errorf("metadata: %w", err)
 	}
-	if doc == nil {
+	if document == nil {
 		return Metadata{}, nil, ErrNoMetadata
 	}
-	metadata = Metadata{Application: doc.App, Revision: cmp.Or(doc.Revision, doc.Version)}
-	var out unreadableServices
-	for _, key := range slices.Sorted(maps.Keys(doc.Services)) {
-		service, err := parseServiceInfo(key, doc.Services[key])
+	metadata = Metadata{Application: document.App, Revision: cmp.Or(document.Revision, document.Version)}
+	var unreadable unreadableServices
+	for _, key := range slices.Sorted(maps.Keys(document.Services)) {
+		service, err := parseServiceInfo(key, document.Services[key])
 		if err != nil {
-			out.add(func() string { return fmt.Sprintf("service %s%s: %v", Shorten(key), nameOf(doc.Services[key]), err) })
+			unreadable.add(func() string {
+				return fmt.Sprintf("service %s%s: %v", Shorten(key), nameOf(document.Services[key]), err)
+			})
 			continue
 		}
 		metadata.Services = append(metadata.Services, service)
 	}
-	return metadata, out.texts(), nil
+	return metadata, unreadable.texts(), nil
 }
 
 func parseServiceInfo(key string, raw json.RawMessage) (service Service, err error) {
@@ -154,23 +156,25 @@ func (s *Service) complete(key string) {
 // that cannot be read.
 func FromURLs(application string, urls []string) (metadata Metadata, skipped []string) {
 	metadata = Metadata{Application: application}
-	var out unreadableServices
+	var unreadable unreadableServices
 	for _, text := range urls {
 		url, err := ParseURL(text)
-		var p Provider
+		var parsed Provider
 		ok := false
 		if err == nil {
-			p, ok, err = url.Provider()
+			parsed, ok, err = url.Provider()
 		}
 		if err != nil {
-			out.add(err.Error)
+			unreadable.add(err.Error)
 			continue
 		}
 		if ok {
 			metadata.Services = append(metadata.Services, Service{
-				Name: p.Interface, Group: p.Group, Version: p.Version, Protocol: p.Protocol, Port: p.Port, Path: p.Path, Params: p.Params,
+				Name: parsed.Interface, Group: parsed.Group, Version: parsed.Version, Protocol: parsed.Protocol, Port: parsed.Port,
+				Path:   parsed.Path,
+				Params: parsed.Params,
 			})
 		}
 	}
-	return metadata, out.texts()
+	return metadata, unreadable.texts()
 }

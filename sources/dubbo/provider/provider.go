@@ -43,14 +43,14 @@ type ID struct {
 
 // String returns the ID as Dubbo writes it: group/interface:version.
 func (id ID) String() string {
-	s := id.Interface
+	text := id.Interface
 	if id.Group != "" {
-		s = id.Group + "/" + s
+		text = id.Group + "/" + text
 	}
 	if id.Version != "" {
-		s += ":" + id.Version
+		text += ":" + id.Version
 	}
-	return s
+	return text
 }
 
 // Compare orders IDs.
@@ -66,7 +66,8 @@ func newID(iface, group, version string) ID {
 	return ID{iface, group, version}
 }
 
-// Provider returns the provider of a URL. ok is false for other URLs: consumers, rules, and Dubbo's marker of an empty list.
+// Provider returns the provider of a URL. ok is false for other URLs: consumers, rules, and Dubbo's marker of an empty
+// list.
 func (u URL) Provider() (provider Provider, ok bool, err error) {
 	switch u.Protocol {
 	case "empty", "override", "absent", "route", "router", "script", "condition", "consumer", "admin", "injvm":

@@ -51,7 +51,7 @@ func ParseNode(name string) (URL, error) {
 
 // ParseURL parses a URL. Java does not escape values: everything after the first '=' of a parameter is its value, '%',
 // '+', '/', '?' and '#' included. A parameter without '=' has no value.
-func ParseURL(text string) (u URL, err error) {
+func ParseURL(text string) (parsed URL, err error) {
 	if len(text) > maxText {
 		return URL{}, fmt.Errorf("URL of %d bytes (limit %d)", len(text), maxText)
 	}
@@ -64,8 +64,8 @@ func ParseURL(text string) (u URL, err error) {
 	if index := strings.LastIndexByte(address, '@'); index >= 0 { // a user and a password
 		address = address[index+1:]
 	}
-	u = URL{Protocol: strings.ToLower(protocol), Path: path, Params: map[string]string{}}
-	if u.Host, u.Port, err = SplitAddress(address); err != nil {
+	parsed = URL{Protocol: strings.ToLower(protocol), Path: path, Params: map[string]string{}}
+	if parsed.Host, parsed.Port, err = SplitAddress(address); err != nil {
 		return URL{}, fmt.Errorf("%s: %w", Shorten(text), err)
 	}
 	for query != "" {
@@ -73,18 +73,18 @@ func ParseURL(text string) (u URL, err error) {
 		server, query, _ = strings.Cut(query, "&")
 		key, value, _ := strings.Cut(server, "=")
 		if key = strings.TrimSpace(key); key != "" {
-			u.Params[key] = value
+			parsed.Params[key] = value
 		}
 	}
 	// Dubbo 2.6 writes settings for all services of a provider with a prefix.
-	for _, prefixed := range slices.Collect(maps.Keys(u.Params)) {
+	for _, prefixed := range slices.Collect(maps.Keys(parsed.Params)) {
 		if key, ok := strings.CutPrefix(prefixed, "default."); ok && key != "" {
-			if _, isSet := u.Params[key]; !isSet {
-				u.Params[key] = u.Params[prefixed]
+			if _, isSet := parsed.Params[key]; !isSet {
+				parsed.Params[key] = parsed.Params[prefixed]
 			}
 		}
 	}
-	return u, nil
+	return parsed, nil
 }
 
 // SplitAddress splits host and port, which may be missing. Java writes IPv6 addresses without brackets: the part after

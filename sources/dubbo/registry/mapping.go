@@ -16,11 +16,11 @@ const costOfName = 64
 
 // Mapping collects the interfaces of each application.
 type Mapping struct {
-	of                map[string][]string
-	interfaces, bytes int
+	interfaces   map[string][]string // by application
+	count, bytes int                 // of the added interfaces
 }
 
-// Fits returns an error if a mapping has too many interfaces. at is its place in the registry.
+// Fits returns an error if a mapping has too many interfaces. place is where it is in the registry.
 func Fits(interfaces int, place string) error {
 	if interfaces > MaxMapped {
 		return fmt.Errorf("%s has at least %d interfaces (limit %d, MaxMapped): delete those that nobody serves", place,
@@ -31,25 +31,24 @@ func Fits(interfaces int, place string) error {
 
 // Add adds an interface with the names of its applications, separated by commas as Dubbo writes them.
 func (m *Mapping) Add(place, iface, applications string) error {
-	m.interfaces++
-	if err := Fits(m.interfaces, place); err != nil {
+	m.count++
+	if err := Fits(m.count, place); err != nil {
 		return err
 	}
 	if m.bytes += len(iface) + len(applications) + costOfName*(1+strings.Count(applications, ",")); m.bytes > maxMapping {
 		return fmt.Errorf("%s: over the limit of %d bytes (maxMapping) at interface %.100q: delete those that nobody serves",
-			place, maxMapping,
-			iface)
+			place, maxMapping, iface)
 	}
-	if m.of == nil {
-		m.of = map[string][]string{}
+	if m.interfaces == nil {
+		m.interfaces = map[string][]string{}
 	}
 	for app := range strings.SplitSeq(applications, ",") {
 		if app = strings.TrimSpace(app); app != "" {
-			m.of[app] = append(m.of[app], iface)
+			m.interfaces[app] = append(m.interfaces[app], iface)
 		}
 	}
 	return nil
 }
 
 // InterfacesOf returns the interfaces by application.
-func (m *Mapping) InterfacesOf() map[string][]string { return m.of }
+func (m *Mapping) InterfacesOf() map[string][]string { return m.interfaces }

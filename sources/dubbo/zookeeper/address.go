@@ -35,33 +35,35 @@ const (
 )
 
 // ParseAddress parses an address. It ignores parameters for consumers and providers, which users write in the same URL.
-func ParseAddress(text string) (a Address, err error) {
-	u, err := address.Parse(Scheme, "host:2181?backup=host:2181", defaultPort, text)
+func ParseAddress(text string) (parsed Address, err error) {
+	generic, err := address.Parse(Scheme, "host:2181?backup=host:2181", defaultPort, text)
 	if err != nil {
 		return Address{}, err
 	}
-	values := u.Params
-	a = Address{
-		Servers: u.Servers, User: u.User, Password: u.Password, Root: strings.TrimRight(u.Path, "/"), Group: DefaultGroup,
+	values := generic.Params
+	parsed = Address{
+		Servers: generic.Servers, User: generic.User, Password: generic.Password, Root: strings.TrimRight(generic.Path, "/"),
+		Group:   DefaultGroup,
 		Timeout: defaultTimeout, Session: defaultSession,
 	}
 	if g := strings.Trim(values.Get("group"), "/"); g != "" {
-		a.Group = g
+		parsed.Group = g
 	}
-	for _, d := range []struct {
+	for _, setting := range []struct {
 		key   string
 		value *time.Duration
 		min   time.Duration
-	}{{"timeout", &a.Timeout, 100 * time.Millisecond}, {"session", &a.Session, time.Second}} {
-		if text := values.Get(d.key); text != "" {
+	}{{"timeout", &parsed.Timeout, 100 * time.Millisecond}, {"session", &parsed.Session, time.Second}} {
+		if text := values.Get(setting.key); text != "" {
 			n, err := strconv.ParseInt(text, 10, 32)
-			*d.value = time.Duration(n) * time.Millisecond
-			if err != nil || *d.value < d.min {
-				return Address{}, fmt.Errorf("address: %s: want milliseconds, at least %d, got %q", d.key, d.min.Milliseconds(), text)
+			*setting.value = time.Duration(n) * time.Millisecond
+			if err != nil || *setting.value < setting.min {
+				return Address{},
+					fmt.Errorf("address: %s: want milliseconds, at least %d, got %q", setting.key, setting.min.Milliseconds(), text)
 			}
 		}
 	}
-	return a, nil
+	return parsed, nil
 }
 
 // group returns the path of the registry's group.

@@ -88,7 +88,7 @@ func (a *answers) inspect(p []byte) error {
 			p = p[n:]
 		}
 		if a.read >= lengthSize && a.remaining == 0 {
-			a.done()
+			a.reset()
 		}
 	}
 	return nil
@@ -113,8 +113,8 @@ func (a *answers) check() error {
 	return a.lease.Take(a.ctx, names*nameBytes)
 }
 
-// done prepares for the next answer.
-func (a *answers) done() {
+// reset prepares for the next answer.
+func (a *answers) reset() {
 	if a.read >= 2*lengthSize {
 		a.mu.Lock()
 		delete(a.names, binary.BigEndian.Uint32(a.head[lengthSize:]))

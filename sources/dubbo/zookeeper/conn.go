@@ -41,21 +41,21 @@ type Conn interface {
 type Dial func(ctx context.Context, state func(registry.Connection)) (Conn, error)
 
 // dialer returns the Dial of an address.
-func dialer(a Address, config TLS) Dial {
+func dialer(parsed Address, config TLS) Dial {
 	return func(ctx context.Context, state func(registry.Connection)) (Conn, error) {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		s := &session{tell: state, servers: strings.Join(a.Servers, ", ")}
-		conn, events, err := zk.Connect(a.Servers, a.Session,
+		session := &session{tell: state, servers: strings.Join(parsed.Servers, ", ")}
+		conn, events, err := zk.Connect(parsed.Servers, parsed.Session,
 			zk.WithHostProvider(&servers{}),
 			zk.WithMaxBufferSize(maxAnswer),
-			zk.WithEventCallback(s.event),
+			zk.WithEventCallback(session.event),
 			zk.WithDialer(func(network, address string, _ time.Duration) (net.Conn, error) {
-				return s.dial(ctx, network, address, a, config)
+				return session.dial(ctx, network, address, parsed, config)
 			}),
 			zk.WithLogger(discardLogger{}), zk.WithLogInfo(false))
 		if err != nil {
 			cancel()
-			return nil, fmt.Errorf("connect to %s: %w", s.servers, err)
+			return nil, fmt.Errorf("connect to %s: %w", session.servers, err)
 		}
 		return &client{conn, events, cancel}, nil
 	}
@@ -94,11 +94,11 @@ func (s *session) event(event zk.Event) {
 		if event.State == zk.StateConnecting && !s.hadSession && s.failed == nil {
 			return // no server was tried yet
 		}
-		why := "no connection to " + s.servers
+		reason := "no connection to " + s.servers
 		if s.failed != nil {
-			why += ": " + s.failed.Error()
+			reason += ": " + s.failed.Error()
 		}
-		s.tell(registry.Connection{Message: why})
+		s.tell(registry.Connection{Message: reason})
 	}
 }
 
@@ -106,8 +106,8 @@ func (s *session) event(event zk.Event) {
 const maxDial = 5 * time.Second
 
 // dial connects to a server. The connection ends with ctx.
-func (s *session) dial(ctx context.Context, network, address string, a Address, config TLS) (net.Conn, error) {
-	begin, cancel := context.WithTimeout(ctx, min(a.Timeout, maxDial))
+func (s *session) dial(ctx context.Context, network, address string, parsed Address, config TLS) (net.Conn, error) {
+	begin, cancel := context.WithTimeout(ctx, min(parsed.Timeout, maxDial))
 	defer cancel()
 	var conn net.Conn
 	var err error
@@ -121,7 +121,7 @@ func (s *session) dial(ctx context.Context, network, address string, a Address, 
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = conn.Close() })
-	return newCheckedConn(ctx, conn, a.Session*2/3, address, s), nil
+	return newCheckedConn(ctx, conn, parsed.Session*2/3, address, s), nil
 }
 
 // stalled reports an outage that is over: the server did not answer for a time, and sessions of providers may have
@@ -190,12 +190,12 @@ const maxAnswer = 64 << 20
 // maxFirst bounds the first answer, which has a few numbers and a password of 16 bytes.
 const maxFirst = 1024
 
-func (c *checkedConn) SetReadDeadline(t time.Time) error {
-	if last := time.Now().Add(c.patience); !c.answered && t.After(last) {
-		t = last
+func (c *checkedConn) SetReadDeadline(deadline time.Time) error {
+	if last := time.Now().Add(c.patience); !c.answered && deadline.After(last) {
+		deadline = last
 	}
-	c.answered, c.limit = c.answered || t.IsZero(), t
-	return c.Conn.SetReadDeadline(t)
+	c.answered, c.limit = c.answered || deadline.IsZero(), deadline
+	return c.Conn.SetReadDeadline(deadline)
 }
 
 // After askAfter without a byte we send syncRequest. If the server then stays silent until stalledAfter, it has
@@ -244,10 +244,10 @@ func (c *checkedConn) Read(p []byte) (n int, err error) {
 			return 0, why
 		}
 	}
-	if bad := c.answers.inspect(p[:n]); bad != nil {
-		bad = fmt.Errorf("%s: %w", c.address, bad)
-		c.session.fail(bad)
-		return 0, bad
+	if invalid := c.answers.inspect(p[:n]); invalid != nil {
+		invalid = fmt.Errorf("%s: %w", c.address, invalid)
+		c.session.fail(invalid)
+		return 0, invalid
 	}
 	return n, err
 }

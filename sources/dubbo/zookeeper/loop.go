@@ -48,7 +48,7 @@ func (w *watch) data() node[[]byte] {
 // follow reads a node and calls tell with its content, at each change, until ctx ends. A watch fires once: each read
 // sets it again, so that no change is missed. watchMissing returns a watch for a node that does not exist.
 func follow[T any](
-	ctx context.Context, w *watch, path string, n node[T], watchMissing func(path string) (<-chan zk.Event, error),
+	ctx context.Context, watch *watch, path string, node node[T], watchMissing func(path string) (<-chan zk.Event, error),
 	tell func(T, error),
 ) {
 	retry := backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond),
@@ -56,10 +56,10 @@ func follow[T any](
 	held := 0 // bytes of the content
 	defer func() { _ = intake.Keep(ctx, held, 0) }()
 	for ctx.Err() == nil {
-		up := w.connected()
-		content, fired, err := read(ctx, w, path, n, watchMissing)
+		connected := watch.connected()
+		content, fired, err := read(ctx, watch, path, node, watchMissing)
 		if err == nil {
-			names, size := n.size(content)
+			names, size := node.size(content)
 			if names > maxNames {
 				err = fmt.Errorf("%q: its %d children are over the limit of %d", path, names, maxNames)
 			} else if err = intake.Keep(ctx, held, size); err == nil {
@@ -74,9 +74,10 @@ func follow[T any](
 		case err == nil || errors.Is(err, registry.ErrAbsent):
 			retry.Reset()
 			tell(content, err)
-			w.await(ctx, up, fired, func() (changed bool) { return compare(ctx, w, path, n, content, err, fired) })
+			watch.await(ctx, connected, fired,
+				func() (changed bool) { return compare(ctx, watch, path, node, content, err, fired) })
 		case errors.Is(err, errConnection):
-			_ = worker.Wait(ctx, w.connected(), retry.NextBackOff())
+			_ = worker.Wait(ctx, watch.connected(), retry.NextBackOff())
 		default:
 			tell(content, err)
 			_ = worker.Wait(ctx, nil, retry.NextBackOff())
@@ -89,14 +90,14 @@ var errConnection = errors.New("the connection failed")
 
 // read reads a node and sets a watch for its next change.
 func read[T any](
-	ctx context.Context, w *watch, path string, n node[T], watchMissing func(path string) (<-chan zk.Event, error),
+	ctx context.Context, w *watch, path string, node node[T], watchMissing func(path string) (<-chan zk.Event, error),
 ) (content T, fired <-chan zk.Event, err error) {
 	release, ok := w.turn(ctx)
 	if !ok {
 		return content, nil, ctx.Err()
 	}
 	defer release()
-	content, _, fired, err = n.watch(path)
+	content, _, fired, err = node.watch(path)
 	if errors.Is(err, zk.ErrNoNode) {
 		if fired, err = watchMissing(path); err == nil {
 			err = registry.ErrAbsent
@@ -142,16 +143,16 @@ func (w *watch) exists(path string) (<-chan zk.Event, error) {
 
 // await waits until a watch fires. After each resync time and each reconnection it compares the node with the last
 // content: a ZooKeeper that was restored from an older snapshot may know our session, and reports no losses.
-func (w *watch) await(ctx context.Context, up <-chan struct{}, fired <-chan zk.Event, changed func() bool) {
+func (w *watch) await(ctx context.Context, connected <-chan struct{}, fired <-chan zk.Event, changed func() bool) {
 	for {
 		// Random, to spread the reads.
 		timer := time.NewTimer(w.resync/2 + rand.N(w.resync)) //nolint:gosec // no secret
 		select {
 		case <-ctx.Done():
 		case <-fired:
-		case <-up:
+		case <-connected:
 			timer.Stop()
-			if up = w.connected(); !changed() {
+			if connected = w.connected(); !changed() {
 				continue
 			}
 		case <-timer.C:
@@ -167,14 +168,14 @@ func (w *watch) await(ctx context.Context, up <-chan struct{}, fired <-chan zk.E
 // compare re-reads a node without a watch and reports whether it changed although no watch fired. ZooKeeper sends a
 // watch event before any answer that includes the change, so this must not happen.
 func compare[T any](
-	ctx context.Context, w *watch, path string, n node[T], before T, beforeErr error, fired <-chan zk.Event,
+	ctx context.Context, watch *watch, path string, node node[T], before T, beforeErr error, fired <-chan zk.Event,
 ) bool {
-	release, ok := w.turn(ctx)
+	release, ok := watch.turn(ctx)
 	if !ok {
 		return false
 	}
 	defer release()
-	now, _, err := n.read(path)
+	now, _, err := node.read(path)
 	if err = explain(path, err); err != nil && !errors.Is(err, registry.ErrAbsent) {
 		return false
 	}
@@ -183,9 +184,9 @@ func compare[T any](
 		return true
 	default:
 	}
-	if errors.Is(err, registry.ErrAbsent) == errors.Is(beforeErr, registry.ErrAbsent) && n.equal(before, now) {
+	if errors.Is(err, registry.ErrAbsent) == errors.Is(beforeErr, registry.ErrAbsent) && node.equal(before, now) {
 		return false
 	}
-	w.to.Healed(path)
+	watch.to.Healed(path)
 	return true
 }

@@ -17,7 +17,7 @@ import (
 	"tributary/sources/dubbo/registry"
 )
 
-// Registry is a ZooKeeper in which Dubbo's providers register.
+// Registry is a ZooKeeper with the registrations of Dubbo's providers.
 type Registry struct {
 	dial    Dial
 	address Address
@@ -28,7 +28,7 @@ type Registry struct {
 
 var _ registry.Registry = (*Registry)(nil)
 
-// WithDial returns a registry whose connections dial makes.
+// WithDial returns a registry that connects by dial.
 func WithDial(dial Dial, a Address, resync time.Duration) *Registry {
 	return &Registry{dial: dial, address: a, resync: resync}
 }
@@ -72,41 +72,41 @@ func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.W
 
 // watch reads by one connection, until ctx ends or the connection had no session for as long as one lasts. A connection
 // remembers the newest transaction that it has seen, and servers with older data refuse it, e.g. after ZooKeeper lost
-// its data; they accept a new connection. Our session can be given up: nothing of ours lives in it.
+// its data; they accept a new connection. The session can be given up: it owns no nodes.
 func (r *Registry) watch(ctx context.Context, listener registry.Listener, consumers bool) error {
 	ctx, cancelFunc := context.WithCancel(ctx)
 	defer cancelFunc()
-	w := &watch{
+	watch := &watch{
 		to: listener, categories: []registry.Category{registry.Providers, registry.Configurators}, group: r.address.group(),
 		apps: r.address.Root + applications, resync: r.resync, turns: make(chan struct{}, maxReads), up: make(chan struct{}),
 		waiting: true, lost: time.AfterFunc(max(r.address.Session, minSession), cancelFunc),
 	}
-	defer w.lost.Stop()
+	defer watch.lost.Stop()
 	if consumers {
-		w.categories = append(w.categories, registry.Consumers)
+		watch.categories = append(watch.categories, registry.Consumers)
 	}
 	if r.address.Group != DefaultGroup {
-		w.apps = w.group
+		watch.apps = watch.group
 	}
-	conn, err := r.dial(ctx, func(c registry.Connection) { w.state(c, r.address.Session) })
+	conn, err := r.dial(ctx, func(c registry.Connection) { watch.state(c, r.address.Session) })
 	if err != nil {
 		return err
 	}
-	w.loops, ctx = worker.New(ctx)
-	defer w.loops.Stop()
-	w.conn = conn
-	r.watching.Store(w)
+	watch.loops, ctx = worker.New(ctx)
+	defer watch.loops.Stop()
+	watch.conn = conn
+	r.watching.Store(watch)
 	closed := make(chan struct{})
 	context.AfterFunc(ctx, func() { // this ends waiting calls
 		defer close(closed)
 		conn.Close()
 	})
-	if w.authenticate(ctx, r.address) {
-		w.loops.Go(func() { w.interfaces(ctx) })
-		w.loops.Go(func() { w.applications(ctx) })
+	if watch.authenticate(ctx, r.address) {
+		watch.loops.Go(func() { watch.interfaces(ctx) })
+		watch.loops.Go(func() { watch.applications(ctx) })
 	}
 	<-ctx.Done()
-	failed := w.loops.Wait()
+	failed := watch.loops.Wait()
 	<-closed
 	r.watching.Store(nil)
 	return failed
@@ -157,8 +157,7 @@ func (w *watch) turn(ctx context.Context) (release func(), ok bool) {
 	}
 }
 
-// each follows the names below a path, of which a missing one has none, and runs a loop for each name while it is
-// there.
+// each follows the names below a path, and runs a loop for each name while it is listed. A missing path has no names.
 func (w *watch) each(ctx context.Context, path string, selected func(name string) bool,
 	tell func(names []string, err error),
 	loop func(ctx context.Context, name string),
@@ -169,12 +168,12 @@ func (w *watch) each(ctx context.Context, path string, selected func(name string
 			end()
 		}
 	}()
-	follow(ctx, w, path, w.children(), w.exists, func(all []string, err error) {
+	follow(ctx, w, path, w.children(), w.exists, func(children []string, err error) {
 		if err != nil && !errors.Is(err, registry.ErrAbsent) {
 			tell(nil, err)
 			return
 		}
-		names := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !selected(name) })
+		names := slices.DeleteFunc(slices.Clone(children), func(name string) bool { return !selected(name) })
 		tell(names, nil)
 		registry.Sync(ends, names, func(name string) context.CancelFunc {
 			ctx, end := context.WithCancel(ctx)
@@ -200,8 +199,8 @@ func (w *watch) interfaces(ctx context.Context) {
 	}, w.iface)
 }
 
-// partOf is one category of a node. Several nodes may be of the same interface, since not everybody encodes its name as
-// Dubbo does.
+// partOf is one category of a node. Several nodes may be of the same interface, since other clients encode its name in
+// another way than Dubbo.
 func partOf(node string, c registry.Category) registry.Part {
 	return registry.Part{Interface: decode(node), Category: c, Node: node}
 }

@@ -46,14 +46,14 @@ func Start(t testing.TB) *Server {
 		raw: map[string]string{}, requests: map[string]int{},
 	}
 	server.forget()
-	h := &httptest.Server{
+	listener := &httptest.Server{
 		Listener: server.door,
 		Config:   &http.Server{Handler: http.HandlerFunc(server.answer), ReadHeaderTimeout: time.Minute},
 	}
-	h.Start()
+	listener.Start()
 	t.Cleanup(func() {
 		server.door.Shut()
-		h.Close()
+		listener.Close()
 	})
 	return server
 }
@@ -129,12 +129,13 @@ func Instance(id, ip string, port int, metadata map[string]string) map[string]an
 }
 
 // Put registers an instance of an application, or changes it.
-func (s *Server) Put(app string, instance map[string]any) {
+func (s *Server) Put(application string, instance map[string]any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clock = max(s.clock+1, time.Now().UnixMilli())
 	i := map[string]any{
-		"vipAddress": strings.ToLower(app), "secureVipAddress": strings.ToLower(app), "app": strings.ToUpper(app),
+		"vipAddress": strings.ToLower(application), "secureVipAddress": strings.ToLower(application),
+		"app":        strings.ToUpper(application),
 		"actionType": "ADDED",
 	}
 	maps.Copy(i, instance)
@@ -144,7 +145,7 @@ func (s *Server) Put(app string, instance map[string]any) {
 		"registrationTimestamp": s.clock - s.apart, "lastRenewalTimestamp": s.clock, "durationInSecs": leaseSeconds,
 		"evictionTimestamp": 0,
 	}
-	k := key(app, fmt.Sprint(i["instanceId"]))
+	k := key(application, fmt.Sprint(i["instanceId"]))
 	s.instances[k], s.changed[k] = i, true
 	delete(s.removed, k)
 	s.version++
@@ -156,10 +157,10 @@ const leaseSeconds = 90
 func key(app, id string) string { return strings.ToUpper(app) + "/" + id }
 
 // Silence expires the lease of an instance without its removal, as self-preservation does.
-func (s *Server) Silence(app, id string) {
+func (s *Server) Silence(application, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i := s.instances[key(app, id)]; i != nil {
+	if i := s.instances[key(application, id)]; i != nil {
 		lease := i["leaseInfo"].(map[string]any)
 		lease["lastRenewalTimestamp"] = lease["lastRenewalTimestamp"].(int64) - 1000*(leaseSeconds+1)
 	}
@@ -172,12 +173,12 @@ func (s *Server) Expire(app, id string) {
 }
 
 // Delete removes an instance, which says so.
-func (s *Server) Delete(app, id string) {
+func (s *Server) Delete(application, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clock = max(s.clock+1, time.Now().UnixMilli())
-	k := key(app, id)
-	i := s.instances[k]
+	instanceKey := key(application, id)
+	i := s.instances[instanceKey]
 	if i == nil {
 		return
 	}
@@ -185,9 +186,9 @@ func (s *Server) Delete(app, id string) {
 	lease := maps.Clone(i["leaseInfo"].(map[string]any)) // it tells of the lease that has ended
 	lease["evictionTimestamp"] = s.clock
 	i["actionType"], i["leaseInfo"], i["lastUpdatedTimestamp"] = "DELETED", lease, fmt.Sprint(s.clock)
-	s.removed[k] = i
-	delete(s.instances, k)
-	delete(s.changed, k)
+	s.removed[instanceKey] = i
+	delete(s.instances, instanceKey)
+	delete(s.changed, instanceKey)
 	s.version++
 }
 
@@ -239,14 +240,14 @@ func (s *Server) listing(changes bool) map[string]any {
 		apps[app] = append(apps[app], i)
 	}
 	// in the same order each time, as of a server without changes
-	for _, k := range slices.Sorted(maps.Keys(s.instances)) {
-		i := s.instances[k]
+	for _, instanceKey := range slices.Sorted(maps.Keys(s.instances)) {
+		i := s.instances[instanceKey]
 		status := fmt.Sprint(i["status"])
 		if counts[status]++; counts[status] == 1 {
 			statuses = append(statuses, status)
 		}
-		if !changes || s.changed[k] {
-			add(k, i)
+		if !changes || s.changed[instanceKey] {
+			add(instanceKey, i)
 		}
 	}
 	version := 1

@@ -50,7 +50,7 @@ func (o Options) WithDefaults() Options {
 
 func (o Options) validate() error {
 	if !strings.Contains(o.HostTemplate, "{vip}") && !strings.Contains(o.HostTemplate, "{app}") {
-		return fmt.Errorf("hostTemplate: %q must contain {vip} or {app}, by which services differ", o.HostTemplate)
+		return fmt.Errorf("hostTemplate: %q must contain {vip} or {app}, which distinguish services", o.HostTemplate)
 	}
 	if err := cmp.Or(o.Check("{vip}", "{app}"), registry.CheckPort("secureServicePort", o.SecureServicePort)); err != nil {
 		return err

@@ -343,16 +343,16 @@ func (s *Server) ServeHTTP(response http.ResponseWriter, request *http.Request) 
 
 // review answers an access review: the right is missing for a resource with a fault of status 403.
 func (s *Server) review(response http.ResponseWriter, request *http.Request) {
-	var r struct {
+	var review struct {
 		Spec struct {
 			ResourceAttributes struct{ Group, Resource, Namespace, Verb string }
 		}
 	}
-	if err := json.NewDecoder(request.Body).Decode(&r); err != nil {
+	if err := json.NewDecoder(request.Body).Decode(&review); err != nil {
 		fail(response, http.StatusBadRequest, "BadRequest", err.Error())
 		return
 	}
-	a := r.Spec.ResourceAttributes
+	a := review.Spec.ResourceAttributes
 	s.mu.Lock()
 	denied := s.faults[strings.TrimSuffix(a.Resource+"."+a.Group, ".")].Status == http.StatusForbidden
 	s.mu.Unlock()
@@ -486,20 +486,21 @@ func (s *Server) watch(response http.ResponseWriter, request *http.Request, reso
 		if ended {
 			return // the unsent changes were compacted, or came after the cut
 		}
-		for _, c := range news {
-			if sent = c.version; fault.Silent || c.resource != resource {
+		for _, change := range news {
+			if sent = change.version; fault.Silent || change.resource != resource {
 				continue
 			}
-			selected, selectedBefore := c.kind != "DELETED" && selects(c.object, namespace, selector), selects(c.before, namespace, selector)
+			selected, selectedBefore := change.kind != "DELETED" && selects(change.object, namespace, selector),
+				selects(change.before, namespace, selector)
 			switch {
 			case selected && selectedBefore:
-				send("MODIFIED", c.object)
+				send("MODIFIED", change.object)
 			case selected:
-				send("ADDED", c.object)
+				send("ADDED", change.object)
 			case selectedBefore:
-				deleted := maps.Clone(c.before)
+				deleted := maps.Clone(change.before)
 				meta := maps.Clone(deleted["metadata"].(map[string]any)) //nolint:forcetypeassert // of Put
-				meta["resourceVersion"] = strconv.Itoa(c.version)
+				meta["resourceVersion"] = strconv.Itoa(change.version)
 				deleted["metadata"] = meta
 				send("DELETED", deleted)
 			}

@@ -24,7 +24,8 @@ type Options struct {
 	Export, Endpoints string // of the values below; all, and pods
 	HostTemplate      string // made of {service} and {namespace}
 	Region            string // of endpoints without a region of their node
-	VIPs              string // the Services that get a virtual address: registry.VIPsTCP, the default, or another of its values
+	// the Services that get a virtual address: registry.VIPsTCP, the default, or another of its values
+	VIPs string
 }
 
 // The values of options.
@@ -131,11 +132,11 @@ func (m *Mapper) Map(input Input) (content sources.Content) {
 			object += "." + entry.Ports[0].Name + ".port"
 		}
 		key := resource.Key{Kind: resource.ServiceEntry, Namespace: meta.Namespace, Name: object}
-		r, err := resource.New(resource.Meta{Key: key, Origin: origin}, entry)
+		current, err := resource.New(resource.Meta{Key: key, Origin: origin}, entry)
 		if err != nil { // the table keeps the previous objects
 			return sources.Content{Rejects: []sources.Reject{{Origin: origin, Err: fmt.Errorf("%s: %w", name, err)}}}
 		}
-		content.Resources = append(content.Resources, r)
+		content.Resources = append(content.Resources, current)
 	}
 	return content
 }
@@ -285,7 +286,8 @@ func (b *entryBuilder) unreachable(ports []*networking.ServicePort, endpoints []
 		return "it has no ports"
 	case kind == typeExternalName && (len(endpoints) == 0 || strings.Contains(external+".", ".svc.")):
 		return fmt.Sprintf("only the cluster can resolve its external name %q", external)
-	case kind == typeExternalName || kind == "LoadBalancer" || kind == "NodePort" && access == EndpointsNodePorts || access == EndpointsPods:
+	case kind == typeExternalName || kind == "LoadBalancer" || kind == "NodePort" && access == EndpointsNodePorts ||
+		access == EndpointsPods:
 		return ""
 	}
 	return "it has no " + access
@@ -335,20 +337,20 @@ func (b *entryBuilder) nodePorts() {
 
 // add adds an endpoint with the ports that number returns. The best state of an address counts; the ports of equal
 // states are joined.
-func (b *entryBuilder) add(e registry.Endpoint, s state, number func(ServicePort) uint32) {
-	address, err := names.Address(e.Address)
+func (b *entryBuilder) add(added registry.Endpoint, state state, number func(ServicePort) uint32) {
+	address, err := names.Address(added.Address)
 	if err != nil {
-		b.leaveOut(e.Address, err.Error())
+		b.leaveOut(added.Address, err.Error())
 		return
 	}
 	existing := b.byAddress[address]
-	if existing == nil || s > existing.state {
-		e.Address = address
-		existing = &endpoint{e, s, map[string]uint32{}}
+	if existing == nil || state > existing.state {
+		added.Address = address
+		existing = &endpoint{added, state, map[string]uint32{}}
 		b.byAddress[address] = existing
 	}
 	for _, p := range b.Service.Spec.Ports {
-		if n := number(p); s == existing.state && n != 0 && existing.ports[portName(p)] == 0 {
+		if n := number(p); state == existing.state && n != 0 && existing.ports[portName(p)] == 0 {
 			existing.ports[portName(p)] = n
 		}
 	}

@@ -88,18 +88,18 @@ func (endpoints *Endpoints) UnmarshalJSON(text []byte) error {
 	err := json.Unmarshal(text, &decoded)
 	addresses := make([]string, len(decoded))
 	*endpoints = Endpoints{Pods: make([]string, len(decoded)), places: make([]unique.Handle[place], len(decoded))}
-	for i, e := range decoded {
-		addresses[i] = strings.ReplaceAll(append(e.Addresses, "")[0], ",", " ") // invalid as well
-		if e.TargetRef.Kind == "Pod" {
-			endpoints.Pods[i] = e.TargetRef.Namespace + "/" + e.TargetRef.Name
+	for i, endpoint := range decoded {
+		addresses[i] = strings.ReplaceAll(append(endpoint.Addresses, "")[0], ",", " ") // invalid as well
+		if endpoint.TargetRef.Kind == "Pod" {
+			endpoints.Pods[i] = endpoint.TargetRef.Namespace + "/" + endpoint.TargetRef.Name
 		}
-		switch c := e.Conditions; {
+		switch c := endpoint.Conditions; {
 		case c.Ready == nil || *c.Ready:
-			e.state = ready
+			endpoint.state = ready
 		case (c.Serving == nil || *c.Serving) && c.Terminating != nil && *c.Terminating:
-			e.state = draining
+			endpoint.state = draining
 		}
-		endpoints.places[i] = unique.Make(e.place)
+		endpoints.places[i] = unique.Make(endpoint.place)
 	}
 	endpoints.addresses = strings.Join(addresses, ",")
 	return err

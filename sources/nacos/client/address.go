@@ -36,36 +36,37 @@ const (
 )
 
 // ParseAddress parses an address. It ignores parameters of consumers and providers, which are in the same URL.
-func ParseAddress(text string) (a Address, err error) {
-	u, err := address.Parse(Scheme, "host:8848?namespace=ID&group=NAME", defaultPort, text)
+func ParseAddress(text string) (parsed Address, err error) {
+	generic, err := address.Parse(Scheme, "host:8848?namespace=ID&group=NAME", defaultPort, text)
 	if err != nil {
 		return Address{}, err
 	}
-	values := u.Params
-	a = Address{
-		Servers: u.Servers, User: u.User, Password: u.Password, Group: DefaultGroup, ContextPath: defaultContextPath,
-		GRPCOffset: defaultOffset,
+	values := generic.Params
+	parsed = Address{
+		Servers: generic.Servers, User: generic.User, Password: generic.Password, Group: DefaultGroup,
+		ContextPath: defaultContextPath,
+		GRPCOffset:  defaultOffset,
 	}
 	if n := values.Get("namespace"); n != PublicNamespace {
-		a.Namespace = n
+		parsed.Namespace = n
 	}
 	if g := values.Get("group"); g != "" {
-		a.Group = g
+		parsed.Group = g
 	}
 	if values.Has("contextPath") {
-		a.ContextPath = strings.Trim(values.Get("contextPath"), "/")
+		parsed.ContextPath = strings.Trim(values.Get("contextPath"), "/")
 	}
 	if text := values.Get("grpcOffset"); text != "" {
-		if a.GRPCOffset, err = strconv.Atoi(text); err != nil {
+		if parsed.GRPCOffset, err = strconv.Atoi(text); err != nil {
 			return Address{}, fmt.Errorf("address: grpcOffset: want a number, got %q", text)
 		}
 	}
-	for _, server := range a.Servers {
-		if _, err := a.grpc(server); err != nil {
+	for _, server := range parsed.Servers {
+		if _, err := parsed.grpc(server); err != nil {
 			return Address{}, fmt.Errorf("address: %w", err)
 		}
 	}
-	return a, nil
+	return parsed, nil
 }
 
 // grpc returns the gRPC address of a server.

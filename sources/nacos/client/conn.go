@@ -79,31 +79,31 @@ func (c *Client) open(ctx context.Context, server string, pushed func(serviceInf
 		}
 		secure = credentials.NewTLS(tlsConfig)
 	}
-	to := &conn{server: server, address: c.address, login: c.login, pushed: pushed, maxAnswer: c.maxAnswer}
+	conn := &conn{server: server, address: c.address, login: c.login, pushed: pushed, maxAnswer: c.maxAnswer}
 	// A server identifies a client by its connection.
-	to.grpc, err = grpc.NewClient("passthrough:///"+target, grpc.WithTransportCredentials(secure),
+	conn.grpc, err = grpc.NewClient("passthrough:///"+target, grpc.WithTransportCredentials(secure),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-			tcp, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+			socket, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 			if err == nil {
-				ip, _, _ := net.SplitHostPort(tcp.LocalAddr().String())
-				to.ip.Store(&ip)
+				ip, _, _ := net.SplitHostPort(socket.LocalAddr().String())
+				conn.ip.Store(&ip)
 			}
-			return tcp, err
+			return socket, err
 		}),
 		intake.DialOption(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(c.maxAnswer)))
 	if err != nil {
 		return nil, err
 	}
-	to.workers, to.ctx = worker.New(ctx)
-	if err := to.start(); err != nil {
-		to.close()
+	conn.workers, conn.ctx = worker.New(ctx)
+	if err := conn.start(); err != nil {
+		conn.close()
 		err = address.Hint(err, c.config != nil)
 		return nil, fmt.Errorf("connect to %s (gRPC, %d above the port of %s; grpcOffset in the address if it is another "+
 			"one): %w", target,
 			c.address.GRPCOffset, server, err)
 	}
-	return to, nil
+	return conn, nil
 }
 
 func (c *conn) start() error {
@@ -283,19 +283,19 @@ func (c *conn) explain(kind string, err error) error {
 
 // subscribe returns the instances of a service, and starts or ends pushes of its changes.
 func (c *conn) subscribe(ctx context.Context, group, service string, on bool) (serviceInfo, error) {
-	var a subscribeAnswer
+	var answer subscribeAnswer
 	if err := c.request(ctx, "SubscribeServiceRequest", subscribe{c.address.NamespaceName(), group, service, "", on},
-		&a); err != nil {
+		&answer); err != nil {
 		return serviceInfo{}, fmt.Errorf("service %s of group %s: %w", service, group, err)
 	}
-	return a.Service, nil
+	return answer.Service, nil
 }
 
 // config returns a text of configuration, or ErrAbsent.
 func (c *conn) config(ctx context.Context, dataID, group string) (string, error) {
-	var a configAnswer
-	if err := c.request(ctx, "ConfigQueryRequest", configQuery{dataID, group, c.address.Namespace}, &a); err != nil {
+	var answer configAnswer
+	if err := c.request(ctx, "ConfigQueryRequest", configQuery{dataID, group, c.address.Namespace}, &answer); err != nil {
 		return "", fmt.Errorf("configuration %s of group %s: %w", dataID, group, err)
 	}
-	return a.Content, nil
+	return answer.Content, nil
 }

@@ -93,8 +93,8 @@ func (c *Client) Configs(ctx context.Context, group string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []string
-	for page, count := 1, 1; len(all) < count; page++ {
+	var configs []string
+	for page, count := 1, 1; len(configs) < count; page++ {
 		var names []string
 		if names, count, err = c.login.configs(ctx, conn.server, pass.token, c.address.Namespace, group, page); err != nil {
 			return nil, fmt.Errorf("list the configuration of group %s: %w", group, pass.explain(err))
@@ -102,14 +102,14 @@ func (c *Client) Configs(ctx context.Context, group string) ([]string, error) {
 		if len(names) == 0 {
 			break // the list became shorter
 		}
-		if all = append(all, names...); len(all) > maxConfigs || count > maxConfigs {
+		if configs = append(configs, names...); len(configs) > maxConfigs || count > maxConfigs {
 			return nil, fmt.Errorf("list the configuration of group %s of %s: there are %d or more, and of more than %d "+
 				"(maxConfigs) none are "+
 				"read: delete those that nobody needs",
-				group, conn.server, max(len(all), count), maxConfigs)
+				group, conn.server, max(len(configs), count), maxConfigs)
 		}
 	}
-	return all, nil
+	return configs, nil
 }
 
 // configs returns a page of the names of the configuration texts of a group, and the number of all.
@@ -120,20 +120,20 @@ func (w web) configs(ctx context.Context, server, token, namespace, group string
 		"dataId": {""}, "search": {"blur"}, "pageNo": {strconv.Itoa(page)},
 		"pageSize": {strconv.Itoa(configPage)},
 	}
-	for _, of := range []struct{ path, group, namespace string }{ // of 3.x and of 2.x
+	for _, api := range []struct{ path, group, namespace string }{ // of 3.x and of 2.x
 		{"/v3/admin/cs/config/list", "groupName", "namespaceId"},
 		{"/v1/cs/configs", "group", "tenant"},
 	} {
-		values.Set(of.group, group)
-		values.Set(of.namespace, namespace)
-		status, body, failed := w.ask(ctx, server, http.MethodGet, of.path, token, values)
+		values.Set(api.group, group)
+		values.Set(api.namespace, namespace)
+		status, body, failed := w.ask(ctx, server, http.MethodGet, api.path, token, values)
 		switch {
 		case failed != nil:
 			return nil, 0, failed
 		case status == http.StatusForbidden || status == http.StatusUnauthorized:
-			return nil, 0, fmt.Errorf("%s: %w", of.path, ErrDenied)
+			return nil, 0, fmt.Errorf("%s: %w", api.path, ErrDenied)
 		case status != http.StatusOK:
-			err = fmt.Errorf("%s: %d %s", of.path, status, http.StatusText(status))
+			err = fmt.Errorf("%s: %d %s", api.path, status, http.StatusText(status))
 			continue
 		}
 		return readConfigs(body)
@@ -149,17 +149,17 @@ func readConfigs(body []byte) (names []string, count int, err error) {
 			DataID string `json:"dataId"`
 		} `json:"pageItems"`
 	}
-	var doc struct {
+	var document struct {
 		list
 
 		Data *list `json:"data"`
 	}
-	if err := json.Unmarshal(body, &doc); err != nil {
+	if err := json.Unmarshal(body, &document); err != nil {
 		return nil, 0, err
 	}
-	page := doc.list
-	if doc.Data != nil {
-		page = *doc.Data
+	page := document.list
+	if document.Data != nil {
+		page = *document.Data
 	}
 	for _, i := range page.Items {
 		names = append(names, i.DataID)

@@ -38,22 +38,22 @@ func (c *conn) walk(ctx context.Context, group string, names map[string]bool) (c
 	added := map[string]bool{}
 	for {
 		pages++
-		var a serviceListAnswer
+		var answer serviceListAnswer
 		if err := c.request(ctx, "ServiceListRequest", serviceList{c.address.NamespaceName(), group, pages, pageSize, ""},
-			&a); err != nil {
+			&answer); err != nil {
 			return 0, pages, err
 		}
 		reported := len(added)
-		for _, name := range a.Names {
+		for _, name := range answer.Names {
 			added[ungrouped(name)], names[ungrouped(name)] = true, true
 		}
 		switch {
-		case len(added) > maxNames || a.Count > maxNames:
+		case len(added) > maxNames || answer.Count > maxNames:
 			return 0, pages, fmt.Errorf("%s has %d or more, and of more than %d (maxNames) none are read: have a group for "+
 				"what is to be read",
-				c.server, max(len(added), a.Count), maxNames)
-		case len(added) == reported || len(added) >= a.Count:
-			return a.Count, pages, nil
+				c.server, max(len(added), answer.Count), maxNames)
+		case len(added) == reported || len(added) >= answer.Count:
+			return answer.Count, pages, nil
 		}
 	}
 }

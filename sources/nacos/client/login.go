@@ -22,7 +22,7 @@ type login struct {
 	mu     sync.Mutex
 	pass   pass
 	server string // of the last login without a token
-	until  time.Time
+	expiry time.Time
 }
 
 // pass has the credentials of a request. Servers without access control, or without a login, give no token: a request
@@ -52,26 +52,26 @@ func (l *login) get(ctx context.Context, server string) (pass, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if (l.pass.token != "" || l.server == server) && time.Now().Before(l.until) {
+	if (l.pass.token != "" || l.server == server) && time.Now().Before(l.expiry) {
 		return l.pass, nil
 	}
-	var why error
+	var reason error
 	for _, path := range loginPaths {
 		token, lasts, refused, err := l.ask(ctx, server, path)
 		switch {
 		case err != nil && l.pass.why != nil && l.server == server: // requests without a token worked so far, on another port
-			l.until = time.Now().Add(l.pause)
+			l.expiry = time.Now().Add(l.pause)
 			return l.pass, nil
 		case err != nil:
 			return pass{}, err
 		case token != "":
-			l.pass, l.until = pass{token: token}, time.Now().Add(lasts*9/10)
+			l.pass, l.expiry = pass{token: token}, time.Now().Add(lasts*9/10)
 			return l.pass, nil
-		case why == nil || !errors.Is(why, ErrDenied) && !errors.Is(why, errPassing): // the server may lack one way
-			why = refused
+		case reason == nil || !errors.Is(reason, ErrDenied) && !errors.Is(reason, errPassing): // the server may lack one way
+			reason = refused
 		}
 	}
-	l.pass, l.server, l.until = pass{why: why}, server, time.Now().Add(l.pause)
+	l.pass, l.server, l.expiry = pass{why: reason}, server, time.Now().Add(l.pause)
 	return l.pass, nil
 }
 
@@ -79,7 +79,7 @@ func (l *login) get(ctx context.Context, server string) (pass, error) {
 func (l *login) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.until = time.Time{}
+	l.expiry = time.Time{}
 }
 
 // explain adds the reason of a missing token to the refusal of a request. If that is the server's fault, the client
@@ -119,12 +119,12 @@ func (l *login) ask(ctx context.Context, server, path string) (token string, las
 	case status >= http.StatusInternalServerError && status != http.StatusNotImplemented:
 		return reason(fmt.Errorf("%s: %w", answer, errPassing))
 	}
-	var doc struct {
+	var document struct {
 		Token string `json:"accessToken"`
 		TTL   int64  `json:"tokenTtl"`
 	}
-	if err := json.Unmarshal(body, &doc); err != nil || doc.Token == "" || status != http.StatusOK {
+	if err := json.Unmarshal(body, &document); err != nil || document.Token == "" || status != http.StatusOK {
 		return reason(errors.New(answer + " without a token"))
 	}
-	return doc.Token, time.Duration(max(doc.TTL, 1)) * time.Second, nil, nil
+	return document.Token, time.Duration(max(document.TTL, 1)) * time.Second, nil, nil
 }

@@ -112,7 +112,7 @@ type serviceInfo struct {
 	Name  string            `json:"name"`
 	Group string            `json:"groupName"`
 	Hosts []json.RawMessage `json:"hosts"`
-	Time  int64             `json:"lastRefTime"` // of the server, in milliseconds
+	Time  int64             `json:"lastRefTime"` // the server's time in milliseconds
 }
 
 // size returns the memory of a service in bytes.
@@ -155,7 +155,7 @@ func ParseInstance(raw json.RawMessage) (Instance, error) {
 	if len(raw) > maxInstance {
 		return Instance{}, fmt.Errorf("%d bytes: more than %d are not read", len(raw), maxInstance)
 	}
-	doc := struct {
+	document := struct {
 		IP       string                     `json:"ip"`
 		Port     int                        `json:"port"`
 		Weight   float64                    `json:"weight"`
@@ -164,18 +164,19 @@ func ParseInstance(raw json.RawMessage) (Instance, error) {
 		Cluster  string                     `json:"clusterName"`
 		Metadata map[string]json.RawMessage `json:"metadata"`
 	}{Weight: 1, Healthy: true, Enabled: true}
-	if err := json.Unmarshal(raw, &doc); err != nil {
+	if err := json.Unmarshal(raw, &document); err != nil {
 		return Instance{}, err
 	}
-	if doc.IP == "" || doc.Port < 0 || doc.Port > 65535 {
-		return Instance{}, fmt.Errorf("%q and %d are no address and port", doc.IP, doc.Port)
+	if document.IP == "" || document.Port < 0 || document.Port > 65535 {
+		return Instance{}, fmt.Errorf("%q and %d are no address and port", document.IP, document.Port)
 	}
 	i := Instance{
-		IP: names.Host(doc.IP), Port: doc.Port, Weight: doc.Weight, Healthy: doc.Healthy, Enabled: doc.Enabled,
-		Cluster:  doc.Cluster,
-		Metadata: make(map[string]string, len(doc.Metadata)),
+		IP: names.Host(document.IP), Port: document.Port, Weight: document.Weight, Healthy: document.Healthy,
+		Enabled:  document.Enabled,
+		Cluster:  document.Cluster,
+		Metadata: make(map[string]string, len(document.Metadata)),
 	}
-	for key, value := range doc.Metadata {
+	for key, value := range document.Metadata {
 		var text string
 		if json.Unmarshal(value, &text) != nil {
 			text = string(value)

@@ -56,7 +56,7 @@ type Listener interface {
 type Watched struct {
 	Groups  []string
 	Selects func(group, service string) bool
-	// receives the names that are not selected after each list; may be nil
+	// receives, after each list, the names that are not selected; may be nil
 	Skipped  func(group string, names []string)
 	Interval time.Duration // between lists of the names of services
 	Resync   time.Duration // mean time between slow reads of each service
@@ -84,7 +84,7 @@ func (c *Client) Watch(ctx context.Context, watched Watched, listener Listener) 
 		}
 		listener.Connection(err)
 		wait := retry.NextBackOff()
-		if errors.Is(err, errPassing) { // although it connects
+		if errors.Is(err, errPassing) { // although the client connects
 			wait = max(wait, c.login.pause)
 		}
 		if worker.Wait(ctx, nil, wait) != nil {
@@ -93,23 +93,23 @@ func (c *Client) Watch(ctx context.Context, watched Watched, listener Listener) 
 	}
 }
 
-// once follows all services by one connection until that ends.
+// once follows all services by one connection until the connection ends.
 func (c *Client) once(ctx context.Context, server string, watched Watched, listener Listener, large map[key]bool,
 	connected func(),
 ) error {
-	s := &session{
+	session := &session{
 		watched: watched, to: listener, services: map[key]*service{}, changed: map[key]bool{}, names: map[string]bool{},
 		failed: map[string]error{},
 		large:  large, wakeup: make(chan struct{}, 1),
 	}
-	conn, err := c.open(ctx, server, s.pushed)
+	conn, err := c.open(ctx, server, session.pushed)
 	if err != nil {
 		return err
 	}
-	s.conn = conn
+	session.conn = conn
 	defer func() {
 		conn.close()
-		for _, state := range s.services {
+		for _, state := range session.services {
 			_ = intake.Keep(ctx, state.info.size(), 0)
 		}
 	}()
@@ -117,8 +117,8 @@ func (c *Client) once(ctx context.Context, server string, watched Watched, liste
 	listener.Connection(nil)
 	c.conn.Store(conn)
 	defer c.conn.Store(nil)
-	conn.workers.Go(func() { s.report(conn.ctx) })
-	conn.workers.Go(func() { conn.workers.Fail(s.follow(conn.ctx)) })
+	conn.workers.Go(func() { session.report(conn.ctx) })
+	conn.workers.Go(func() { conn.workers.Fail(session.follow(conn.ctx)) })
 	return conn.workers.Wait()
 }
 
@@ -152,8 +152,8 @@ type session struct {
 	changed  map[key]bool     // services with unreported changes
 	names    map[string]bool  // groups with unreported names
 	failed   map[string]error // groups with an unreported error
-	// whose last answer was too large to be read. A push of it would end the connection: they are not subscribed. It
-	// outlives connections
+	// large has the services with a last answer that was too large to read. They are not subscribed, since a push of that
+	// size would end the connection. The map outlives connections
 	large map[key]bool
 }
 
@@ -178,8 +178,8 @@ func (s *session) pushed(info serviceInfo) {
 	if group, name, ok := strings.Cut(info.Name, "@@"); ok {
 		info.Group, info.Name = group, name
 	}
-	k := key{info.Group, info.Name}
-	state := s.services[k]
+	key := key{info.Group, info.Name}
+	state := s.services[key]
 	if state == nil {
 		return
 	}
@@ -188,26 +188,26 @@ func (s *session) pushed(info serviceInfo) {
 		state.due = time.Time{}
 		return
 	}
-	if s.take(k, state, info); !state.listed {
+	if s.take(key, state, info); !state.listed {
 		state.due = time.Time{} // it may be gone
 	}
 }
 
 // answered notes the answer to a read that began after a number of pushes. The answer counts whatever its time is,
 // unless a push came meanwhile: then the service is read again. It reports a change.
-func (s *session) answered(k key, state *service, info serviceInfo, pushes int) (news bool) {
+func (s *session) answered(key key, state *service, info serviceInfo, pushes int) (news bool) {
 	if state.pushes != pushes && info.Time < state.info.Time {
 		state.due = time.Time{}
 		return false
 	}
-	return s.take(k, state, info)
+	return s.take(key, state, info)
 }
 
 // take notes the instances of a service, and reports a change. The caller holds mu.
-func (s *session) take(k key, state *service, info serviceInfo) (news bool) {
+func (s *session) take(key key, state *service, info serviceInfo) (news bool) {
 	if err := intake.Keep(s.conn.ctx, state.info.size(), info.size()); err != nil { // its last state stays
-		state.err = fmt.Errorf("service %s of group %s: its %d bytes: %w", k.service, k.group, info.size(), err)
-		s.changed[k] = true
+		state.err = fmt.Errorf("service %s of group %s: its %d bytes: %w", key.service, key.group, info.size(), err)
+		s.changed[key] = true
 		s.notify()
 		return false
 	}
@@ -215,7 +215,7 @@ func (s *session) take(k key, state *service, info serviceInfo) (news bool) {
 	news = !state.read || state.err != nil || !same
 	state.info, state.read, state.err, state.missed = info, true, nil, 0
 	if news {
-		s.changed[k] = true
+		s.changed[key] = true
 		s.notify()
 	}
 	return news
@@ -327,11 +327,11 @@ func (s *session) listed(group string, names []string, news bool) {
 	listed := make(map[string]bool, len(names))
 	for _, name := range names {
 		listed[name] = true
-		k := key{group, name}
-		if s.services[k] == nil {
-			s.services[k], news = &service{}, true
+		key := key{group, name}
+		if s.services[key] == nil {
+			s.services[key], news = &service{}, true
 		}
-		s.services[k].listed = true
+		s.services[key].listed = true
 	}
 	for k, state := range s.services {
 		if k.group == group && state.listed && !listed[k.service] {
@@ -360,7 +360,7 @@ func (s *session) read(ctx context.Context) error {
 	readers, ctx := worker.New(ctx)
 	defer readers.Stop()
 	turns := make(chan struct{}, maxReads)
-	for _, k := range due {
+	for _, key := range due {
 		select {
 		case <-ctx.Done():
 			return errors.Join(readers.Wait(), ctx.Err())
@@ -368,7 +368,7 @@ func (s *session) read(ctx context.Context) error {
 		}
 		readers.Go(func() {
 			defer func() { <-turns }()
-			if err := s.one(ctx, k); err != nil {
+			if err := s.readService(ctx, key); err != nil {
 				readers.Fail(err)
 			}
 		})
@@ -376,15 +376,15 @@ func (s *session) read(ctx context.Context) error {
 	return readers.Wait()
 }
 
-// one reads a service. Its error is of the connection.
-func (s *session) one(ctx context.Context, k key) error {
+// readService reads a service. Its error is of the connection.
+func (s *session) readService(ctx context.Context, key key) error {
 	s.mu.Lock()
-	state := s.services[k]
-	pushes, large := state.pushes, s.large[k]
+	state := s.services[key]
+	pushes, large := state.pushes, s.large[key]
 	s.mu.Unlock()
-	info, err := s.conn.subscribe(ctx, k.group, k.service, !large)
+	info, err := s.conn.subscribe(ctx, key.group, key.service, !large)
 	if errors.Is(err, errTooLarge) && !large {
-		if _, failure := s.conn.subscribe(ctx, k.group, k.service, false); broken(failure) {
+		if _, failure := s.conn.subscribe(ctx, key.group, key.service, false); broken(failure) {
 			return failure
 		}
 	}
@@ -399,41 +399,41 @@ func (s *session) one(ctx context.Context, k key) error {
 		state.due = time.Now().Add(min(s.watched.Resync, lastTry<<min(state.missed, 4)))
 		if state.err == nil || state.err.Error() != err.Error() {
 			state.err = err
-			s.changed[k] = true
+			s.changed[key] = true
 			s.notify()
 		}
 		if errors.Is(err, errTooLarge) {
-			s.large[k] = true
+			s.large[key] = true
 		}
 	} else {
 		state.due = time.Now().Add(s.watched.Resync/2 + rand.N(s.watched.Resync)) //nolint:gosec // no secret
-		if large {                                                                // it can be subscribed now
-			delete(s.large, k)
+		if large {                                                                // the service can be subscribed now
+			delete(s.large, key)
 			state.due = time.Time{}
 		}
 		// Pushes come by another stream, perhaps later.
-		healed := s.answered(k, state, info, pushes) && reported && state.listed
+		healed := s.answered(key, state, info, pushes) && reported && state.listed
 		isGone = !state.listed && len(state.info.Hosts) == 0
 		if healed {
-			defer s.to.Healed(k.group, k.service)
+			defer s.to.Healed(key.group, key.service)
 		}
 	}
 	s.mu.Unlock()
 	if !isGone {
 		return nil
 	}
-	if _, err := s.conn.subscribe(ctx, k.group, k.service, false); broken(err) {
+	if _, err := s.conn.subscribe(ctx, key.group, key.service, false); broken(err) {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case state.listed || len(state.info.Hosts) > 0:
-	case s.changed[k]:
-		state.due = time.Time{} // that is reported first
+	case s.changed[key]:
+		state.due = time.Time{} // the change is reported first
 	default:
-		delete(s.services, k)
-		s.names[k.group] = true
+		delete(s.services, key)
+		s.names[key.group] = true
 		s.notify()
 	}
 	return nil

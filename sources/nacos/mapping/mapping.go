@@ -42,7 +42,7 @@ func New(options Options, namespace string, vips registry.VIPs) (*Mapper, error)
 		}}, func(id ID) string { return fmt.Sprintf("nacos %s %s %s", namespace, id.NacosGroup, id.Service) })}, nil
 }
 
-// The annotations with the service of Nacos of a ServiceEntry.
+// The annotations that name the service of Nacos from which a ServiceEntry was made.
 const (
 	annotationGroup   = "tributary/nacos-group"
 	annotationService = "tributary/nacos-service"
@@ -111,7 +111,7 @@ func (m *Mapper) Offers(group, service string, instances []client.Instance,
 		switch {
 		case err != nil:
 		case !i.Enabled:
-			offer.Why = "disabled" // by its owner
+			offer.Why = "disabled" // its owner disabled it
 		case offer.Endpoint.Weight == 0:
 			offer.Why = "weight 0"
 		case i.Healthy:
@@ -169,12 +169,13 @@ func (m *Mapper) protocolOf(i client.Instance) string {
 // Restore implements registry.Mapping. If another template had one host for all clusters, the label has an endpoint's
 // cluster.
 func (m *Mapper) Restore(published []*resource.Resource) []registry.Service[ID] {
-	return registry.Restored(published, func(a map[string]string, s registry.Service[ID]) []registry.Service[ID] {
-		return s.Split(func(e registry.Endpoint) ID {
-			return m.idOf(ID{
-				a[annotationGroup], a[annotationService],
-				cmp.Or(a[annotationCluster], e.Labels[labelCluster], defaultCluster),
+	return registry.Restored(published,
+		func(annotations map[string]string, s registry.Service[ID]) []registry.Service[ID] {
+			return s.Split(func(e registry.Endpoint) ID {
+				return m.idOf(ID{
+					annotations[annotationGroup], annotations[annotationService],
+					cmp.Or(annotations[annotationCluster], e.Labels[labelCluster], defaultCluster),
+				})
 			})
-		})
-	}, annotationService)
+		}, annotationService)
 }

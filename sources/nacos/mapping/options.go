@@ -20,7 +20,7 @@ func (o Options) WithDefaults() Options {
 
 func (o Options) validate() error {
 	if !strings.Contains(o.HostTemplate, "{service}") || !strings.Contains(o.HostTemplate, "{group}") {
-		return fmt.Errorf("hostTemplate: %q must contain {service} and {group}, by which services differ", o.HostTemplate)
+		return fmt.Errorf("hostTemplate: %q must contain {service} and {group}, which distinguish services", o.HostTemplate)
 	}
 	return o.Check("{service}", "{group}", "{namespace}", "{cluster}")
 }

@@ -54,18 +54,18 @@ type stream struct {
 
 // Start runs a Nacos until the test ends.
 func Start(t testing.TB) *Server {
-	s := &Server{
+	fake := &Server{
 		t: t, door: testutil.NewListener(t), streams: map[string]*stream{}, services: map[string]map[string]any{},
 		configs: map[string]string{}, refused: map[string]string{}, requests: map[string]int{}, hidden: map[string]bool{},
 	}
-	server := grpc.NewServer(grpc.ForceServerCodecV2(wire.Codec{}), grpc.UnknownServiceHandler(s.handle))
+	server := grpc.NewServer(grpc.ForceServerCodecV2(wire.Codec{}), grpc.UnknownServiceHandler(fake.handle))
 	var running sync.WaitGroup
-	running.Go(func() { _ = server.Serve(s.door) }) // it is stopped
+	running.Go(func() { _ = server.Serve(fake.door) }) // it is stopped
 	t.Cleanup(func() {
 		server.Stop()
 		running.Wait()
 	})
-	return s
+	return fake
 }
 
 // Address is where its clients find it.
@@ -222,13 +222,13 @@ func Instance(ip string, port int, metadata map[string]string) map[string]any {
 	}
 }
 
-func (s *Server) change(group, service string, f func(map[string]any)) {
+func (s *Server) change(group, service string, edit func(map[string]any)) {
 	name := group + "@@" + service
 	s.mu.Lock()
 	if s.services[name] == nil {
 		s.services[name] = map[string]any{}
 	}
-	f(s.services[name])
+	edit(s.services[name])
 	var streams []*stream
 	if !s.silent {
 		for _, subscriber := range s.streams {
@@ -332,26 +332,27 @@ func (s *Server) answer(client string, payload wire.Payload) (kind string, body 
 	if s.denied || s.token != "" && payload.Headers["accessToken"] != s.token {
 		return fail(403, "user not found!")
 	}
-	var q struct {
+	var query struct {
 		Namespace, GroupName, ServiceName, DataID, Group string
 		PageNo, PageSize                                 int
 		Subscribe                                        bool
 	}
-	if err := json.Unmarshal(payload.Body, &q); err != nil {
+	if err := json.Unmarshal(payload.Body, &query); err != nil {
 		return fail(500, err.Error())
 	}
-	name := q.GroupName + "@@" + q.ServiceName
+	name := query.GroupName + "@@" + query.ServiceName
 	switch payload.Kind {
 	case "ServiceListRequest":
 		var names []string
 		for _, n := range slices.Sorted(maps.Keys(s.services)) {
-			if group, service, _ := strings.Cut(n, "@@"); group == q.GroupName && q.Namespace == "public" && !s.hidden[n] {
+			if group, service, _ := strings.Cut(n, "@@"); group == query.GroupName && query.Namespace == "public" &&
+				!s.hidden[n] {
 				names = append(names, service)
 			}
 		}
-		page := names[min(len(names), (q.PageNo-1)*q.PageSize):min(len(names), q.PageNo*q.PageSize)]
+		page := names[min(len(names), (query.PageNo-1)*query.PageSize):min(len(names), query.PageNo*query.PageSize)]
 		if s.Listed != nil {
-			s.Listed(q.PageNo, s.services)
+			s.Listed(query.PageNo, s.services)
 		}
 		if s.More > 0 { // a server that knows no pages
 			page = names
@@ -361,10 +362,10 @@ func (s *Server) answer(client string, payload wire.Payload) (kind string, body 
 		if why := s.refused[name]; why != "" {
 			return fail(500, why)
 		}
-		clientStream.subscribed[name] = q.Subscribe
+		clientStream.subscribed[name] = query.Subscribe
 		return fine("SubscribeServiceResponse", map[string]any{"serviceInfo": s.info(name)})
 	case "ConfigQueryRequest":
-		content, ok := s.configs[q.Group+"@@"+q.DataID]
+		content, ok := s.configs[query.Group+"@@"+query.DataID]
 		if !ok {
 			return fail(300, "config data not exist")
 		}

@@ -1,4 +1,5 @@
-// Package zktest is a ZooKeeper for tests, in memory: nodes, watches that fire once, and sessions that are cut off and expire.
+// Package zktest is a ZooKeeper for tests, in memory: nodes, watches that fire once, and sessions that are cut off and
+// expire.
 package zktest
 
 import (
@@ -28,22 +29,24 @@ type Server struct {
 
 // New returns a server without nodes.
 func New() *Server {
-	return &Server{nodes: map[string][]byte{}, denied: map[string]bool{}, broken: map[string]bool{}, clients: map[*client]bool{}}
+	return &Server{
+		nodes: map[string][]byte{}, denied: map[string]bool{}, broken: map[string]bool{}, clients: map[*client]bool{},
+	}
 }
 
 // Dial makes a connection; it is a zookeeper.Dial.
 func (s *Server) Dial(_ context.Context, state func(registry.Connection)) (zookeeper.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &client{server: s, state: state, watches: map[watched][]chan zk.Event{}, closed: make(chan struct{})}
-	s.clients[c] = true
+	client := &client{server: s, state: state, watches: map[watched][]chan zk.Event{}, closed: make(chan struct{})}
+	s.clients[client] = true
 	if !s.down {
-		c.state(registry.Connection{Up: true, Fresh: true})
-		return c, nil
+		client.state(registry.Connection{Up: true, Fresh: true})
+		return client, nil
 	}
-	c.expired = true
-	c.state(registry.Connection{Message: "no connection to the test's ZooKeeper"})
-	return c, nil
+	client.expired = true
+	client.state(registry.Connection{Message: "no connection to the test's ZooKeeper"})
+	return client, nil
 }
 
 // Put makes a node, with its parents, or changes its content.
@@ -127,10 +130,10 @@ func (s *Server) Deny(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.denied[path] = true
-	for c := range s.clients { // a changed rule fires no watch; these events make the clients read again
-		for w := range c.watches {
+	for client := range s.clients { // a changed rule fires no watch; these events make the clients read again
+		for w := range client.watches {
 			if w.path == path || strings.HasPrefix(w.path, path+"/") {
-				c.fire(w, zk.EventNodeChildrenChanged)
+				client.fire(w, zk.EventNodeChildrenChanged)
 			}
 		}
 	}
@@ -264,20 +267,20 @@ type client struct {
 	refused bool
 }
 
-func (c *client) fire(w watched, eventType zk.EventType) {
-	chans := c.watches[w]
+func (c *client) fire(watch watched, eventType zk.EventType) {
+	chans := c.watches[watch]
 	if len(chans) == 0 {
 		return
 	}
 	if c.server.down || c.refused {
 		if !c.expired {
-			c.pending = append(c.pending, func() { c.fire(w, eventType) })
+			c.pending = append(c.pending, func() { c.fire(watch, eventType) })
 		}
 		return
 	}
-	delete(c.watches, w)
+	delete(c.watches, watch)
 	for _, ch := range chans {
-		ch <- zk.Event{Type: eventType, Path: w.path}
+		ch <- zk.Event{Type: eventType, Path: watch.path}
 		close(ch)
 	}
 }
