@@ -24,8 +24,8 @@ func (s *Supervisor) Reconfigure(specs []Spec) error {
 	next, ending, err := s.plan(specs, former)
 	if err == nil {
 		stops, _ := worker.New(context.Background())
-		for _, r := range ending {
-			stops.Go(r.stop)
+		for _, runner := range ending {
+			stops.Go(runner.stop)
 		}
 		err = stops.Wait()
 	}
@@ -34,32 +34,32 @@ func (s *Supervisor) Reconfigure(specs []Spec) error {
 	}
 	successors := make(map[*runner]*runner)
 	var stores []*lastgood.Store
-	for _, r := range next {
-		if predecessor := former[r.name]; predecessor != nil && predecessor != r {
+	for _, runner := range next {
+		if predecessor := former[runner.name]; predecessor != nil && predecessor != runner {
 			predecessor.stopBackground()
-			successors[predecessor] = r
-			if r.memory != nil {
-				stores = append(stores, r.memory)
+			successors[predecessor] = runner
+			if runner.memory != nil {
+				stores = append(stores, runner.memory)
 			}
 		}
-		delete(former, r.name)
+		delete(former, runner.name)
 	}
 	s.reassign(stores)
 	s.mu.Lock()
-	for predecessor, r := range successors {
-		r.sink.Inherit(predecessor.sink)
+	for predecessor, runner := range successors {
+		runner.sink.Inherit(predecessor.sink)
 	}
 	s.runners = next
 	s.mu.Unlock()
-	for i, r := range next {
-		r.configure(specs[i]) //nolint:gosec // next has one for each
+	for i, runner := range next {
+		runner.configure(specs[i]) //nolint:gosec // next has one for each
 	}
 	s.mu.Lock()
-	for i, r := range next {
-		if r.stopping {
-			r.source, r.stopping = specs[i].Source, false //nolint:gosec // likewise
+	for i, runner := range next {
+		if runner.stopping {
+			runner.source, runner.stopping = specs[i].Source, false //nolint:gosec // likewise
 			if s.ctx != nil && !s.stopped {
-				r.start(s.ctx)
+				runner.start(s.ctx)
 			}
 		}
 	}
@@ -107,23 +107,23 @@ func (s *Supervisor) plan(specs []Spec, former map[string]*runner) (next, ending
 		}
 		names[spec.Name] = true
 		predecessor := former[spec.Name]
-		r := predecessor
+		runner := predecessor
 		if predecessor == nil || predecessor.table != spec.Table {
-			r = newRunner(spec, s.opts, predecessor == nil && !isRunning)
-			r.isReread = r.isReread || predecessor != nil
+			runner = newRunner(spec, s.opts, predecessor == nil && !isRunning)
+			runner.isReread = runner.isReread || predecessor != nil
 		}
-		stays[r] = isSameSource(r.source, spec.Source)
-		next = append(next, r)
+		stays[runner] = isSameSource(runner.source, spec.Source)
+		next = append(next, runner)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return nil, nil, ErrStopped
 	}
-	for _, r := range s.runners {
-		if !stays[r] {
-			r.stopping = true
-			ending = append(ending, r)
+	for _, runner := range s.runners {
+		if !stays[runner] {
+			runner.stopping = true
+			ending = append(ending, runner)
 		}
 	}
 	return next, ending, nil

@@ -39,7 +39,7 @@ type runner struct {
 
 // newRunner makes the runner of a source that does not run yet. It may begin with the stored objects.
 func newRunner(spec Spec, opts Options, restore bool) *runner {
-	r := &runner{
+	runner := &runner{
 		name: spec.Name, source: spec.Source, table: spec.Table, memory: spec.Memory,
 		newBackOff: opts.NewBackOff, pool: opts.pool, stopping: true, log: opts.Log.With("source", spec.Name),
 	}
@@ -47,11 +47,11 @@ func newRunner(spec Spec, opts Options, restore bool) *runner {
 	if spec.Memory != nil {
 		spec.Memory.SetReading(spec.Reading)
 		if restore {
-			lastGood = r.restore()
+			lastGood = runner.restore()
 		}
 	}
-	r.sink = newSink(spec, opts, lastGood, r.log)
-	return r
+	runner.sink = newSink(spec, opts, lastGood, runner.log)
+	return runner
 }
 
 // start starts the loop. The caller holds the supervisor's mu, and calls stop to join it.

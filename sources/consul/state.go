@@ -122,24 +122,24 @@ type tally struct {
 	troubled                    []string // services in trouble, without the quarantined ones
 }
 
-func (p *catalogScope) tally() (t tally) {
+func (p *catalogScope) tally() (tally tally) {
 	for name, service := range p.services {
 		if !service.settled {
-			t.unsettled++
+			tally.unsettled++
 		}
-		t.healthy = t.healthy || service.wasRead && service.trouble == nil
+		tally.healthy = tally.healthy || service.wasRead && service.trouble == nil
 		if service.quarantine != nil {
 			continue
 		}
-		t.readable++
+		tally.readable++
 		if service.trouble != nil {
-			t.troubled = append(t.troubled, name)
+			tally.troubled = append(tally.troubled, name)
 			if service.trouble.state == sources.Denied {
-				t.denied++
+				tally.denied++
 			}
 		}
 	}
-	return t
+	return tally
 }
 
 // complete reports whether the first full read ended. A service that the token may not read does not delay it; if the
@@ -150,57 +150,57 @@ func (p *catalogScope) complete() bool {
 }
 
 // applyAnswer applies a read of the service, and returns its meaning.
-func (s *service) applyAnswer(r reading, now time.Time) meaning {
-	m := meaningOf(s.instances, s.wasRead, r)
-	if m == doubtful {
-		return m // the next read decides
+func (s *service) applyAnswer(answer reading, now time.Time) meaning {
+	meaning := meaningOf(s.instances, s.wasRead, answer)
+	if meaning == doubtful {
+		return meaning // the next read decides
 	}
 	catalogScope := s.scope
-	catalogScope.observeCluster(r.Cluster, now)
-	if s.needsConfirmation(r, m) {
+	catalogScope.observeCluster(answer.Cluster, now)
+	if s.needsConfirmation(answer, meaning) {
 		catalogScope.requestConfirmedNames()
 		return unvouched
 	}
-	if len(r.instances.list) == 0 {
+	if len(answer.instances.list) == 0 {
 		s.unselectedAfterRead = 0
 	} else if s.adopted && !s.delisted {
 		return s.dropUnselected(now)
 	}
-	s.lastIndex, s.settled, s.failures, s.quarantine, s.trouble = r.Index, true, 0, nil, nil
-	if s.delisted && m != denied && m != foreign {
+	s.lastIndex, s.settled, s.failures, s.quarantine, s.trouble = answer.Index, true, 0, nil, nil
+	if s.delisted && meaning != denied && meaning != foreign {
 		return absent
 	}
-	missing := r.instances.missing(s.instances)
+	missing := answer.instances.missing(s.instances)
 	var sinceLoss judge.Compared
-	if len(missing)+r.lost > 0 {
-		sinceLoss = catalogScope.nodes.compareSinceLoss(r.instances.nodes())
+	if len(missing)+answer.lost > 0 {
+		sinceLoss = catalogScope.nodes.compareSinceLoss(answer.instances.nodes())
 	}
-	catalogScope.nodes.learn(r.instances.nodes(), now)
+	catalogScope.nodes.learn(answer.instances.nodes(), now)
 	fail := func(state sources.State, message string) {
 		s.trouble = &trouble{state: state, message: fmt.Sprintf("service %s: %s", s.name, message)}
 	}
-	switch m {
+	switch meaning {
 	case foreign:
 		s.settled = s.wasRead
 		fail(sources.Unreachable, dial.ErrForeign.Error())
 	case denied:
-		fail(sources.Denied, hiddenText(r.Anonymous,
+		fail(sources.Denied, hiddenText(answer.Anonymous,
 			"the token does not show its instances (node:read and service:read are needed)",
 			"no token is sent, and Consul does not show its instances to anonymous requests: "+setToken))
 	case partial:
-		s.setInstances(r.instances, missing, r.lost)
-		fail(sources.Denied, hiddenText(r.Anonymous,
+		s.setInstances(answer.instances, missing, answer.lost)
+		fail(sources.Denied, hiddenText(answer.Anonymous,
 			fmt.Sprintf("the token no longer shows %d of its instances, which stay", s.heldInstances),
 			fmt.Sprintf("no token is sent, and Consul may hide %d of its instances, which stay, from anonymous requests: %s",
 				s.heldInstances, setToken)))
 	case changed:
-		if lost := len(missing) + r.lost; lost > 0 {
-			s.compareNodes(r, lost, sinceLoss, now)
+		if lost := len(missing) + answer.lost; lost > 0 {
+			s.compareNodes(answer, lost, sinceLoss, now)
 		}
 		if !catalogScope.suspicion.Holds(now) {
-			missing, r.lost = nil, 0
+			missing, answer.lost = nil, 0
 		}
-		s.setInstances(r.instances, missing, r.lost)
+		s.setInstances(answer.instances, missing, answer.lost)
 	case emptied:
 		if catalogScope.suspicion.Holds(now) {
 			s.heldInstances = len(s.instances.list)
@@ -213,7 +213,7 @@ func (s *service) applyAnswer(r reading, now time.Time) meaning {
 	case unchanged:
 		s.heldInstances, s.restored = 0, false
 	}
-	return m
+	return meaning
 }
 
 // compareNodes suspects a loss of data if all nodes of the remaining instances were created again. During a suspicion,
@@ -247,14 +247,14 @@ func (s *service) dropUnselected(now time.Time) meaning {
 // needsConfirmation reports whether a loss may be that of a Consul without its data, which confirmed names exclude. The
 // signs: the service is empty though the names list it, Consul was away, or the index went back. Services and names are
 // read concurrently, so the names have to be read after the service, and then the service again.
-func (s *service) needsConfirmation(r reading, m meaning) bool {
+func (s *service) needsConfirmation(answer reading, meaning meaning) bool {
 	catalogScope := s.scope
-	if !s.loses(r, m) {
+	if !s.loses(answer, meaning) {
 		s.confirmAfterRead = 0
 		return false
 	}
 	outage := catalogScope.trouble != nil || s.trouble != nil && s.trouble.state == sources.Unreachable
-	if s.confirmAfterRead == 0 && (m == emptied && s.listed || outage || r.Index < s.lastIndex) {
+	if s.confirmAfterRead == 0 && (meaning == emptied && s.listed || outage || answer.Index < s.lastIndex) {
 		s.confirmAfterRead = catalogScope.confirmedReadsStarted + 1
 	}
 	if catalogScope.lastConfirmedRead < s.confirmAfterRead {
@@ -305,63 +305,63 @@ func (p *catalogScope) compare(l listing) judge.Compared {
 }
 
 // applyNames applies a listing, and returns its meaning, the new names, and the services to read again.
-func (p *catalogScope) applyNames(l listing, now time.Time) (m meaning, added []string, reread []*service) {
-	compared := p.compare(l)
-	p.nodes.accepted.Compare(l.nodes, 0, &compared)
-	m, wiped := meaningOfNames(compared, l)
-	switch m {
+func (p *catalogScope) applyNames(listing listing, now time.Time) (meaning meaning, added []string, reread []*service) {
+	compared := p.compare(listing)
+	p.nodes.accepted.Compare(listing.nodes, 0, &compared)
+	meaning, wiped := meaningOfNames(compared, listing)
+	switch meaning {
 	case doubtful:
-		return m, nil, nil
+		return meaning, nil, nil
 	case foreign:
 		p.fail(&trouble{state: sources.Unreachable, message: dial.ErrForeign.Error()}, now)
-		return m, nil, nil
+		return meaning, nil, nil
 	case denied:
-		p.fail(&trouble{state: sources.Denied, message: hiddenText(l.Anonymous,
+		p.fail(&trouble{state: sources.Denied, message: hiddenText(listing.Anonymous,
 			"the token does not show any service (service:read and node:read are needed)",
 			"no token is sent, and Consul shows nothing to anonymous requests: "+setToken)}, now)
-		return m, nil, nil
+		return meaning, nil, nil
 	}
-	p.nodes.learn(l.nodes, now)
+	p.nodes.learn(listing.nodes, now)
 	switch {
 	case wiped:
-		p.suspect(judge.Why(compared, l.Answer, "services"), now)
+		p.suspect(judge.Why(compared, listing.Answer, "services"), now)
 	case p.namesRead && p.tally().unsettled == 0: // first reads are compared with the nodes of the earlier run
 		p.nodes.accept(now.Add(-p.resetHold))
 		p.forgetNodes()
 	}
-	wentBack := p.namesRead && l.Index < p.listing.Index // earlier watches wait for indexes of the future
-	p.namesRead, p.listing, p.cluster = true, l, cmp.Or(l.Cluster, p.cluster)
-	if l.Confirmed {
-		p.lastConfirmedRead = l.confirmedRead
+	wentBack := p.namesRead && listing.Index < p.listing.Index // earlier watches wait for indexes of the future
+	p.namesRead, p.listing, p.cluster = true, listing, cmp.Or(listing.Cluster, p.cluster)
+	if listing.Confirmed {
+		p.lastConfirmedRead = listing.confirmedRead
 	}
-	for name := range l.names {
-		s := p.services[name]
-		if s == nil {
+	for name := range listing.names {
+		service := p.services[name]
+		if service == nil {
 			added = append(added, name)
 			continue
 		}
-		if !s.listed || wentBack {
-			s.delisted = false
-			reread = append(reread, s)
+		if !service.listed || wentBack {
+			service.delisted = false
+			reread = append(reread, service)
 		}
-		s.listed, s.adopted, s.unselectedAfterRead = true, false, 0
+		service.listed, service.adopted, service.unselectedAfterRead = true, false, 0
 	}
-	for name, s := range p.services {
-		if _, listed := l.names[name]; listed || s.delisted {
+	for name, service := range p.services {
+		if _, listed := listing.names[name]; listed || service.delisted {
 			continue
 		}
-		if l.Filtered || p.suspicion.Holds(now) {
-			if s.listed { // the names cannot prove its end
-				reread = append(reread, s)
+		if listing.Filtered || p.suspicion.Holds(now) {
+			if service.listed { // the names cannot prove its end
+				reread = append(reread, service)
 			}
-		} else if l.Confirmed {
-			s.delist(now)
-			m = changed
+		} else if listing.Confirmed {
+			service.delist(now)
+			meaning = changed
 		}
-		s.listed = false
+		service.listed = false
 	}
 	p.recover(now)
-	return m, added, reread
+	return meaning, added, reread
 }
 
 // fail stores why the names cannot be read.
@@ -404,9 +404,9 @@ const maxFailures = 3
 
 // applyFailure stores why the service cannot be read. A service that fails alone is quarantined: it is settled, keeps
 // its last instances, and does not delay others. It reports whether the service is quarantined now.
-func (s *service) applyFailure(t *trouble) (quarantined bool) {
+func (s *service) applyFailure(trouble *trouble) (quarantined bool) {
 	p := s.scope
-	if t.state == sources.Denied && p.recovered == nil && s.trouble == nil {
+	if trouble.state == sources.Denied && p.recovered == nil && s.trouble == nil {
 		p.reread.Raise() // the token may have expired, for all services
 	}
 	if s.adopted && !s.delisted && s.trouble == nil { // the names may lack it
@@ -415,8 +415,8 @@ func (s *service) applyFailure(t *trouble) (quarantined bool) {
 	if s.delisted {
 		return false
 	}
-	s.trouble = t
-	if !t.request {
+	s.trouble = trouble
+	if !trouble.request {
 		s.failures = 0
 		return false
 	}
@@ -431,7 +431,7 @@ func (s *service) applyFailure(t *trouble) (quarantined bool) {
 	if inexpressible {
 		reason = "its name cannot be read over HTTP: register it under another one"
 	}
-	s.quarantine = fmt.Errorf("service %q: %s: %s", s.name, reason, t.message)
+	s.quarantine = fmt.Errorf("service %q: %s: %s", s.name, reason, trouble.message)
 	return true
 }
 
@@ -485,15 +485,15 @@ func (st *state) checkServiceLimit(l listing) error {
 	return nil
 }
 
-func (st *state) checkInstanceLimit(s *service, r reading) error {
-	before, count := len(s.instances.list), len(r.instances.list)
+func (st *state) checkInstanceLimit(service *service, answer reading) error {
+	before, count := len(service.instances.list), len(answer.instances.list)
 	total := count - before
 	for _, p := range st.scopes {
 		total += p.instanceCount
 	}
 	if count > before && total > st.limits.instances {
 		return fmt.Errorf("read service %s: with its %d instances there would be %d, of which %d at most are kept: %w",
-			s.name, count, total, st.limits.instances, dial.ErrTooMuch)
+			service.name, count, total, st.limits.instances, dial.ErrTooMuch)
 	}
 	return nil
 }
@@ -526,20 +526,20 @@ func (st *state) restore(record []byte, now time.Time) (names []string, complete
 	}
 	complete = true
 	for _, catalogScope := range st.scopes {
-		r := records.Parts[catalogScope.String()]
-		catalogScope.suspicion, catalogScope.heldNames = r.Suspicion, r.Held
-		names = append(names, r.Held...)
-		if r.Index == 0 {
+		saved := records.Parts[catalogScope.String()]
+		catalogScope.suspicion, catalogScope.heldNames = saved.Suspicion, saved.Held
+		names = append(names, saved.Held...)
+		if saved.Index == 0 {
 			complete = false
 			continue
 		}
-		catalogScope.fromRecord, catalogScope.cluster = true, r.Cluster
-		catalogScope.listing = listing{Answer: judge.Answer{Index: r.Index}, names: make(map[string][]string)}
-		for _, name := range r.Names {
+		catalogScope.fromRecord, catalogScope.cluster = true, saved.Cluster
+		catalogScope.listing = listing{Answer: judge.Answer{Index: saved.Index}, names: make(map[string][]string)}
+		for _, name := range saved.Names {
 			catalogScope.listing.names[name] = nil
 			names = append(names, name)
 		}
-		maps.Copy(catalogScope.nodes.accepted, r.CreateIndexes)
+		maps.Copy(catalogScope.nodes.accepted, saved.CreateIndexes)
 	}
 	return names, complete
 }
