@@ -403,13 +403,13 @@ func (l *ledger) quarantineList() []Quarantined {
 	if l.quarantinedCount == 0 {
 		return nil
 	}
-	quarantineds := make([]Quarantined, 0, l.quarantinedCount)
+	quarantine := make([]Quarantined, 0, l.quarantinedCount)
 	for _, g := range l.quarantines {
-		quarantineds = append(quarantineds, g.quarantine...)
+		quarantine = append(quarantine, g.quarantine...)
 	}
-	slices.SortStableFunc(quarantineds, func(a, b Quarantined) int { return cmp.Compare(a.Group, b.Group) })
-	l.fillServing(quarantineds)
-	return quarantineds
+	slices.SortStableFunc(quarantine, func(a, b Quarantined) int { return cmp.Compare(a.Group, b.Group) })
+	l.fillServing(quarantine)
+	return quarantine
 }
 
 // warningList returns all warnings, by group.

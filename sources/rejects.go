@@ -235,12 +235,12 @@ func (l *ledger) replacementFor(
 }
 
 // quarantinedRejects lists the rejects of content. Objects that were quarantined before keep their time.
-func quarantinedRejects(content admitted, quarantineds []Quarantined, now time.Time) []Quarantined {
+func quarantinedRejects(content admitted, quarantine []Quarantined, now time.Time) []Quarantined {
 	if len(content.Rejects) == 0 {
 		return nil
 	}
-	firstTimes := make(map[resource.Key]time.Time, len(quarantineds))
-	for _, q := range quarantineds {
+	firstTimes := make(map[resource.Key]time.Time, len(quarantine))
+	for _, q := range quarantine {
 		if t, ok := firstTimes[q.Key()]; !ok || q.Since.Before(t) {
 			firstTimes[q.Key()] = q.Since
 		}
@@ -265,12 +265,12 @@ func quarantinedRejects(content admitted, quarantineds []Quarantined, now time.T
 const maxKeptNames = 10
 
 // fillServing adds the objects in force to quarantined objects, which are ordered by group.
-func (l *ledger) fillServing(quarantineds []Quarantined) {
+func (l *ledger) fillServing(quarantine []Quarantined) {
 	var group *group
 	var uncertain keptNames
 	var byName map[resource.Key]keptNames
-	for i := range quarantineds {
-		quarantined := &quarantineds[i]
+	for i := range quarantine {
+		quarantined := &quarantine[i]
 		if next := l.groups[quarantined.Group]; next != group {
 			group, byName = next, nil
 		}
@@ -326,7 +326,7 @@ func (g *group) uncertainKept() (uncertain keptNames, byName map[resource.Key]ke
 }
 
 // whyKept returns the first unidentified rejects that keep a key in force.
-func (l *ledger) whyKept(key resource.Key) (quarantineds []Quarantined) {
+func (l *ledger) whyKept(key resource.Key) (quarantine []Quarantined) {
 	const enough = 5
 	candidate := l.winners[key]
 	if !candidate.isLastGood || candidate.group.lastGood[key] {
@@ -335,11 +335,11 @@ func (l *ledger) whyKept(key resource.Key) (quarantineds []Quarantined) {
 	for _, quarantined := range candidate.group.quarantine {
 		r := Reject{Key: quarantined.Key(), Foreign: quarantined.foreign}
 		if r.hasNoName() || !r.isIdentified() && withoutKind(quarantined.Key()) == withoutKind(key) {
-			if quarantineds = append(quarantineds, quarantined); len(quarantineds) == enough {
+			if quarantine = append(quarantine, quarantined); len(quarantine) == enough {
 				break
 			}
 		}
 	}
-	l.fillServing(quarantineds)
-	return quarantineds
+	l.fillServing(quarantine)
+	return quarantine
 }
