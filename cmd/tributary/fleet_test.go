@@ -20,6 +20,7 @@ func TestStatus_SeveralServers(t *testing.T) {
 	for name, s := range map[string]*server{"a": &first, "same": &same, "other": &different} {
 		*s = serving(t, served(dir+"/"+name)...)
 		s.awaitReady(t)
+		eventually(t, func() error { return contains(command(t, "status", "--check", "--admin", s.admin).stdout, "ok: ") })
 	}
 	got := command(t, "status", "--admin", first.admin+","+same.admin)
 	require.Zero(t, got.code, got.stderr)

@@ -34,8 +34,12 @@ func TestTimes_AreUTC(t *testing.T) {
 	write(t, dir+"/tributary.yaml", anywhere+"stateDir: state\nconfigSources: [{name: rules, address: 'fs://./rules'}]\n")
 	s := serving(t, "-c", dir+"/tributary.yaml")
 	s.awaitReady(t)
-	write(t, dir+"/rules/a.yaml", entry("a", 81))
-	eventually(t, func() error { return contains(command(t, "history", "--admin", s.admin).stdout, "ServiceEntry shop/a") })
+	port := 81
+	eventually(t, func() error { // the history may begin after the first change
+		write(t, dir+"/rules/a.yaml", entry("a", port))
+		port++
+		return contains(command(t, "history", "--admin", s.admin).stdout, "ServiceEntry shop/a")
+	})
 	for _, args := range [][]string{{"status"}, {"history"}, {"explain", "se", "shop/a"}} {
 		assert.Regexp(t, `20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`, command(t, append(args, "--admin", s.admin)...).stdout, args)
 	}
