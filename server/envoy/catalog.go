@@ -57,6 +57,7 @@ type Catalog struct {
 	firstClient  signal // there was a client
 	meshReady    signal // the mesh has a view
 	firstScope   signal // there was a scope
+	caughtUp     signal // all scopes have a synced view
 
 	changing sync.RWMutex // held for writing while scopes catch up with a change
 
@@ -89,6 +90,7 @@ func New(view memstore.Reader, options Options) *Catalog {
 		following: make(map[*scope]bool), undecodable: make(map[resource.Key]bool),
 		budget:       newBudget(options.ProductBytes, cmp.Or(options.Log, slog.Default())),
 		profileTurns: turns.New(1), firstClient: newSignal(), meshReady: newSignal(), firstScope: newSignal(),
+		caughtUp: newSignal(),
 	}
 	catalog.mesh.Warn, catalog.mesh.GuardFilters, catalog.mesh.Sees = options.WarnUnenforced, options.GuardFilters,
 		options.Sees
@@ -123,6 +125,9 @@ func (c *Catalog) update(keys []resource.Key, snapshot memstore.Snapshot, increm
 	finish := c.reviewBefore(c.changedResources(keys, snapshot, synced))
 	c.catchUpAll(c.changeMesh(keys, snapshot, synced))
 	finish()
+	if synced {
+		c.caughtUp.give()
+	}
 	c.reviewServers()
 	c.warnUnenforced()
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/status"
 
 	"tributary/server/envoy/model"
 	"tributary/server/xds"
@@ -39,6 +40,13 @@ func (c *Catalog) Resources(ctx context.Context, node *corev3.Node, delta bool) 
 			c.scopes.Forget(view.profile)
 		}
 	}()
+	if c.view.Synced() { // after a restart, the first scope begins with the former view
+		select {
+		case <-ctx.Done():
+			return nil, false, status.FromContextError(ctx.Err()).Err()
+		case <-c.caughtUp.given:
+		}
+	}
 	for _, collection := range view.list() {
 		if !collection.Synced() {
 			return nil, false, errNotSynced

@@ -3,6 +3,7 @@ package envoy
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -46,4 +47,26 @@ func TestFirstClient(t *testing.T) {
 	require.True(t, coll.Synced())
 	require.NotZero(t, coll.Len())
 	require.Contains(t, builder.String(), "no version of a security object is valid")
+}
+
+// The view changes before the first question, as before the first client.
+func TestResources_ViewChangedBefore(t *testing.T) {
+	var table memstore.Table
+	table.Apply(decoded(t, shared), nil)
+	table.MarkSynced()
+	catalog := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = catalog.Run(ctx) })
+	defer running.Wait()
+	defer stop()
+	require.NoError(t, catalog.Alive(ctx))
+	table.Apply(decoded(t, target(81)), nil)
+	served, _, err := catalog.Resources(ctx, node("default", "NONE", ""), true)
+	require.NoError(t, err)
+	require.NotEmpty(t, served)
+	clusters := served[slices.IndexFunc(served, func(s xds.Served) bool { return s.TypeURL == xds.ClusterURL })]
+	require.True(t, slices.ContainsFunc(clusters.Entries, func(e *xds.Entry) bool {
+		return e.Name == "outbound|81||target.example.com"
+	}))
 }
