@@ -135,7 +135,9 @@ func running(ctx context.Context, cfg *config.Config, secure *secureFlags) *chec
 	if _, err := server.Get(ctx, "/debug/status", nil, &status); err != nil || status.Version == "" {
 		return runningWithoutDebug(ctx, server)
 	}
-	result := &check.Running{Version: status.Version, NodesByType: make(map[string][]string)}
+	result := &check.Running{
+		Version: status.Version, File: status.Config.File, NodesByType: make(map[string][]string),
+	}
 	clients, err := clientsOf(ctx, server)
 	if err != nil {
 		return result

@@ -225,6 +225,15 @@ func TestDoctor_RunningServer(t *testing.T) {
 	requireResult(t, results, "state", check.Warning, "no state is kept across restarts")
 	code, _ = examined(t, "--strict", "-c", dir+"/tributary.yaml")
 	assert.Equal(t, 3, code)
+
+	write(t, dir+"/other.yaml", strings.Replace(text, "admin: '127.0.0.1:0'", "admin: '"+s.admin+"'", 1))
+	code, results = examined(t, "-c", dir+"/other.yaml")
+	assert.Equal(t, 3, code)
+	requireResult(t, results, "ports", check.Error,
+		"listen.admin: a tributary with the configuration "+dir+"/tributary.yaml runs on "+s.admin)
+	for _, result := range results["istiod"] {
+		assert.NotContains(t, result.Message, "clients are connected")
+	}
 }
 
 // TestDoctorThrough holds an idle stream open through a proxy, like one between an istiod and tributary.

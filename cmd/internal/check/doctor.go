@@ -46,11 +46,13 @@ type Doctor struct {
 
 	Findings []Result
 	running  *Running
+	other    *Running // a server with another configuration has the address of the admin server
 }
 
 // Running is the state of a running server.
 type Running struct {
 	Version     string
+	File        string // of its configuration, as it was named; empty if it is unknown
 	Clients     int
 	NodesByType map[string][]string // the node IDs that subscribe, by type URL
 }
@@ -105,6 +107,9 @@ func (d *Doctor) Look(ctx context.Context) error {
 	if cfg != nil {
 		if d.Running != nil {
 			d.running = d.Running(ctx, cfg)
+		}
+		if d.running != nil && isOtherFile(d.running.File, d.File) {
+			d.other, d.running = d.running, nil
 		}
 		d.certificates(ctx, cfg)
 		d.identity(cfg)

@@ -69,6 +69,19 @@ func (d *Doctor) identity(cfg *config.Config) {
 	}
 }
 
+// isOtherFile reports whether the file of a running server, if it is known, is another one than file.
+func isOtherFile(running, file string) bool {
+	if !filepath.IsAbs(running) {
+		return false // its working directory is unknown
+	}
+	theirs, err := os.Stat(running)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	ours, err := os.Stat(file)
+	return err == nil && !os.SameFile(theirs, ours)
+}
+
 // ports checks that each listener can be opened, or that this server has it open.
 func (d *Doctor) ports(ctx context.Context, cfg *config.Config) {
 	type listener struct{ key, address string }
@@ -83,6 +96,11 @@ func (d *Doctor) ports(ctx context.Context, cfg *config.Config) {
 		if d.running != nil {
 			message := fmt.Sprintf("%s: a tributary of version %s runs on %s", port.key, d.running.Version, port.address)
 			d.note(portsCheck, Fine, message, "")
+			continue
+		}
+		if d.other != nil && port.key == "listen.admin" {
+			d.note(portsCheck, Error, fmt.Sprintf("listen.admin: a tributary with the configuration %s runs on %s",
+				d.other.File, port.address), "end that one, or take other ports")
 			continue
 		}
 		opened, err := process.Listen(ctx, port.address)
