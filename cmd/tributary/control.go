@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -211,11 +212,19 @@ request. It exits with 1 if no such client is connected.`,
 }
 
 func newLogLevel() *cobra.Command {
-	return posting("/-/log-level", "level", &cobra.Command{
+	command := posting("/-/log-level", "level", &cobra.Command{
 		Use:     "log-level {debug | info | warn | error}",
 		Short:   "Change the lowest level that a server logs, until it ends",
 		Example: "  tributary log-level debug\n  tributary log-level info",
 	})
+	post := command.RunE
+	command.RunE = func(command *cobra.Command, args []string) error {
+		if new(slog.Level).UnmarshalText([]byte(args[0])) != nil {
+			return usage("log level %s: want debug, info, warn or error", args[0])
+		}
+		return post(command, args)
+	}
+	return command
 }
 
 // posting makes a command call the action at a path with its argument as the parameter.

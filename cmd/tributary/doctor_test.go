@@ -57,7 +57,7 @@ func TestDoctor_ValidConfiguration(t *testing.T) {
 	code, results := examined(t, "-c", dir+"/tributary.yaml")
 	assert.Zero(t, code)
 	requireResult(t, results, "configuration", check.Fine, "1 source")
-	requireResult(t, results, "sources", check.Fine, "1 object in files is right")
+	requireResult(t, results, "sources", check.Fine, "1 object is right")
 	requireResult(t, results, "ports", check.Fine, "listen.xds: 127.0.0.1:0 is free")
 	requireResult(t, results, "state", check.Fine, dir+"/state can be written")
 	requireResult(t, results, "istiod", check.Skipped, "--istiod")

@@ -67,6 +67,6 @@ func TestLogLevel_ChangesAtRunTime(t *testing.T) {
 		return nil
 	})
 	got := command(t, "log-level", "loud", "--admin", server.admin)
-	require.Equal(t, 1, got.code)
-	require.Contains(t, got.stderr, "debug, info, warn or error")
+	require.Equal(t, 2, got.code)
+	require.Contains(t, got.stderr, "log level loud: want debug, info, warn or error")
 }

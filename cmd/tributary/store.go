@@ -362,7 +362,7 @@ func (e *edit) run(ctx context.Context) error {
 			return e.end("Edit cancelled, no changes made.")
 		case bytes.Equal(saved, refused):
 			return fmt.Errorf("edit cancelled, no valid changes were saved: %s\nthe saved text is in %s",
-				strings.TrimSpace(strings.ReplaceAll(problems, "# ", "")), e.file)
+				strings.TrimRight(strings.ReplaceAll(problems, "# ", ""), "#\n"), e.file)
 		}
 		r, version, invalid := e.check(saved)
 		if invalid == "" {
@@ -414,7 +414,7 @@ func (e *edit) check(saved []byte) (r *resource.Resource, version, problems stri
 	var messages []string
 	for _, f := range l.Findings {
 		if f.Severity == check.Error {
-			messages = append(messages, f.String())
+			messages = append(messages, strings.Replace(f.String(), "line:", "line ", 1))
 		}
 	}
 	switch {

@@ -259,7 +259,7 @@ func TestEdit_InvalidObjectOpensAgain(t *testing.T) {
 	edit := func() result { return command(t, "edit", "vs", "reviews", "-n", "shop", "--store", store) }
 
 	// The first time something is misspelt; the second time, when the file says so, it is put right.
-	editor(t, `if grep -q '^# line:.*unknown field "hots"' "$1"; then sed -i s/hots:/hosts:/ "$1"; else sed -i 's/hosts:/hots:/; `+
+	editor(t, `if grep -q '^# line .*unknown field "hots"' "$1"; then sed -i s/hots:/hosts:/ "$1"; else sed -i 's/hosts:/hots:/; `+
 		`s/v1.example/v2.example/' "$1"; fi`)
 	require.Equal(t, result{0, "virtualservice/reviews edited\n", ""}, edit())
 	now, _ := consul.Get(reviewsKey)

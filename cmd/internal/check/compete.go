@@ -98,7 +98,10 @@ func (l *Linter) Analyze() {
 		}
 	}
 	if l.server != nil { // the server's objects include those of its sources
-		options, unread = references.Options{Partial: l.server.unread != ""}, []string{l.server.unread}
+		options, unread = references.Options{}, nil
+		if l.server.unread != "" {
+			options.Partial, unread = true, []string{l.server.unread}
+		}
 	}
 	failed := 0
 	for _, problem := range l.Findings {

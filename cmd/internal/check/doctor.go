@@ -174,7 +174,7 @@ func (d *Doctor) configuration(ctx context.Context, cfg *config.Config, err erro
 		d.note(sourcesCheck, Skipped, line, "")
 	}
 	if linter.Objects > 0 {
-		d.note(sourcesCheck, Fine, words.Count(linter.Objects, "object in files is", "objects in files are")+" right", "")
+		d.note(sourcesCheck, Fine, words.Count(linter.Objects, "object is", "objects are")+" right", "")
 	}
 	return nil
 }
