@@ -8,11 +8,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tributary/internal/testutil"
 )
 
 // TestBudget shows that no text, however short, costs more than one budget allows, in lists as in objects, in one
 // document as in many.
 func TestBudget(t *testing.T) {
+	testutil.OneGoroutine(t)
 	nested := "apiVersion: v1\nkind: List\n" // 3 levels of 60 lists each
 	for i := range 3 {
 		inner := "[]"

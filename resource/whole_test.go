@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"go.yaml.in/yaml/v3"
 
+	"tributary/internal/testutil"
 	"tributary/internal/yamldoc"
 )
 
@@ -157,6 +158,7 @@ func checkWhole(t *testing.T, text []byte, opts Options) {
 
 // TestMutatedTexts_ReadWhole runs checkWhole on the YAML texts of the repository, and on random changes of them.
 func TestMutatedTexts_ReadWhole(t *testing.T) {
+	testutil.OneGoroutine(t)
 	random := rand.New(rand.NewPCG(9, 10))
 	for _, text := range yamlHere(t) {
 		for _, c := range split(text) {

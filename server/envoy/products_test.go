@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"tributary/internal/testutil"
 	"tributary/resource"
 	"tributary/server/envoy/index"
 )
@@ -119,9 +120,7 @@ func serviceProduct(n int, protocol string) string {
 
 // An object adds fewer bytes to a client's resources than estimated, however large the factors are.
 func TestProducts_NoMoreThanEstimated(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the work of one goroutine")
-	}
+	testutil.OneGoroutine(t)
 	for _, kind := range index.Kinds {
 		require.NotEmpty(t, products[kind], "no object of kind %s with products", kind)
 		for number, spec := range products[kind] {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"tributary/internal/testutil"
 	"tributary/resource"
 	"tributary/server/envoy/model"
 	"tributary/server/xds"
@@ -79,6 +80,7 @@ spec: {host: s1.internal, trafficPolicy: {connectionPool: {tcp: {maxConnections:
 
 // The number of port sets that clients serve is limited because clients may invent addresses.
 func TestWorkloadViews_Limited(t *testing.T) {
+	testutil.OneGoroutine(t)
 	s := newSteps(Options{}, decoded(t, `
 apiVersion: networking.istio.io/v1
 kind: Sidecar

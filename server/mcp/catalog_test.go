@@ -22,6 +22,7 @@ import (
 	"pgregory.net/rapid"
 
 	_ "tributary/internal/testutil" // of the property tests
+	"tributary/internal/testutil"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/xds"
@@ -238,6 +239,7 @@ func TestLeastRecentlyUsedFamily_DroppedFirst(t *testing.T) {
 }
 
 func TestFiltersInUse_Limited(t *testing.T) {
+	testutil.OneGoroutine(t)
 	_, c := start(t)
 	const typeURL = "networking.istio.io/v1/ServiceEntry"
 	_, release := collection(t, c, nil, typeURL)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"tributary/internal/testutil"
 	"tributary/sources/derive"
 )
 
@@ -57,6 +58,7 @@ func series(n int, element string) string {
 // TestProductsOfRoutes: hostnames, listeners and rules multiply. The routes of a namespace that are too many answer
 // 500, and those of others stay.
 func TestProductsOfRoutes(t *testing.T) {
+	testutil.OneGoroutine(t)
 	for name, tt := range map[string]struct{ hostnames, rules, listeners, routes int }{
 		"hostnames × rules":             {1000, 200, 1, 1},
 		"hostnames × rules × listeners": {60, 60, 40, 1},

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"tributary/internal/testutil"
 	"tributary/resource"
 )
 
@@ -24,6 +25,7 @@ const days = "TRIBUTARY_TEST_DAYS"
 // tributary restarts, and twice a day or so the source is wrong. It counts needless holds, and losses by mistake that
 // passed. docs/failing-safely.md has the figures of 1,000 days.
 func TestSimulation(t *testing.T) {
+	testutil.OneGoroutine(t)
 	n := 60
 	if s := os.Getenv(days); s != "" {
 		var err error

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"tributary/internal/testutil"
 	"tributary/resource"
 	"tributary/server/envoy/model"
 )
@@ -181,9 +182,7 @@ func TestGuard_PatchesOfNamespaces(t *testing.T) {
 
 // Two patches that bypass policies in turns are both left out, with patches of the root namespace and harmless ones between them.
 func TestGuard_PairsOfPatches(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the work of one goroutine")
-	}
+	testutil.OneGoroutine(t)
 	t.Parallel()
 	patches := bypassing()
 	const inserted = "{applyTo: HTTP_FILTER, patch: {operation: INSERT_FIRST, value: " + asking + "}}"

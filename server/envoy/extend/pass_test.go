@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"tributary/internal/testutil"
 	"tributary/server/envoy/model"
 )
 
@@ -127,9 +128,7 @@ var patched = map[string]func(*Patcher) proto.Message{
 // Checking each patch alone leaves out the same patches as running the patches up to each: those with a result that
 // Envoy would refuse.
 func TestPatches_LeftOutAsIfEachPrefixWereChecked(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the work of one goroutine")
-	}
+	testutil.OneGoroutine(t)
 	pool := patchPool()
 	require.Greater(t, len(pool), 35)
 	random := rand.New(rand.NewPCG(3, 5)) //nolint:gosec // of a test
@@ -183,9 +182,7 @@ func TestPatches_LeftOutAsIfEachPrefixWereChecked(t *testing.T) {
 
 // The cost of patches is in proportion to their number, whichever of them are left out: each runs a few times.
 func TestPatches_LinearCost(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the work of one goroutine")
-	}
+	testutil.OneGoroutine(t)
 	filterTo := "{applyTo: HTTP_FILTER, patch: {operation: INSERT_FIRST, value: " + lua + "}}"
 	broken := "{applyTo: HTTP_FILTER, patch: {operation: ADD, value: " + lua + "}}"
 	route := "{applyTo: HTTP_ROUTE, patch: {operation: INSERT_FIRST, value: {match: {prefix: /o}, direct_response: {status: 200}}}}"
