@@ -21,7 +21,6 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 	"pgregory.net/rapid"
 
-	_ "tributary/internal/testutil" // of the property tests
 	"tributary/internal/testutil"
 	"tributary/memstore"
 	"tributary/resource"
