@@ -121,6 +121,21 @@ func TestCheckWritesTroubles(t *testing.T) {
 	}
 }
 
+// TestStatus_HeldLoss counts the objects of a loss, and not their endpoints as further objects.
+func TestStatus_HeldLoss(t *testing.T) {
+	for want, hold := range map[string]admin.Hold{
+		"healthy  4        20 objects and 20 endpoints  -": {Objects: 20, Endpoints: 20},
+		"healthy  4        1 endpoint  -":                  {Endpoints: 1},
+	} {
+		status := admin.Status{Sources: []admin.SourceState{
+			{Name: "rules", State: "healthy", Synced: true, Objects: 4, Hold: &hold},
+		}}
+		var report strings.Builder
+		require.NoError(t, output.Status(&report, "127.0.0.1:16014", &status, now, output.Screen{Width: 200}))
+		require.Contains(t, report.String(), want)
+	}
+}
+
 // TestNarrowScreens keeps messages whole on a narrow screen, and omits empty columns.
 func TestNarrowScreens(t *testing.T) {
 	status := admin.Status{Sources: []admin.SourceState{
