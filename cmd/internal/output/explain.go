@@ -246,6 +246,8 @@ func (t *text) delivery(recipient admin.Recipient) string {
 	switch {
 	case recipient.Hidden:
 		return "is not sent it, for its ISTIO_REVISION or NAMESPACES exclude it"
+	case recipient.Sent == nil && recipient.Synced:
+		return "came back with the newest version"
 	case recipient.Sent == nil:
 		return "has subscribed, and has no answer yet"
 	case recipient.Nack != nil && recipient.Nack.Nonce == recipient.Sent.Nonce:
