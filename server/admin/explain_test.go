@@ -313,6 +313,19 @@ func TestExplain_ExcludedByTransform(t *testing.T) {
 	assert.Equal(t, w.excluding, e.Excluded)
 }
 
+// TestExplain_QuarantinedName lists the invalid document with the name that is asked for, whatever its kind is.
+func TestExplain_QuarantinedName(t *testing.T) {
+	document := func(kind resource.Kind, name, place string) sources.Quarantined {
+		return sources.Quarantined{Ref: resource.Ref{Kind: kind, Namespace: "shop", Name: name}, Place: place, Reason: "no"}
+	}
+	w := &world{sources: []sources.Status{{Name: "rules", Quarantined: []sources.Quarantined{
+		document("ServiceEntri", "c5", "c5.yaml:2:7"), document("ServiceEntri", "c6", "c6.yaml:2:7"),
+	}}}}
+	explanation := newServer(w).Explain(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "c5"})
+	require.Len(t, explanation.Unread, 1)
+	assert.Equal(t, "c5.yaml:2:7", explanation.Unread[0].Place)
+}
+
 func TestExplain_HeldObject(t *testing.T) {
 	broken := sources.Quarantined{Group: "a.yaml", Place: "a.yaml:7", Reason: "not YAML", Keeps: []string{"ServiceEntry shop/gone"}}
 	hold := &guard.Status{ID: "h1", Why: "60 of 100 objects", Since: noon}

@@ -9,6 +9,7 @@ import (
 
 	"tributary/internal/words"
 	"tributary/resource"
+	"tributary/sources/derive"
 )
 
 // The places of causes.
@@ -225,10 +226,18 @@ func (st *Status) addQuarantine(list *troubles) {
 		text += ": " + listed(reasons, st.Quarantined, "; ")
 	}
 	trouble := list.add(AboutQuarantine, HarmFrozen, "Fix each object at the location shown.", "%s", text)
-	named := func(invalid Quarantined) bool { return invalid.Name != "" }
-	if i := slices.IndexFunc(st.Invalid, named); i >= 0 {
+	if i := slices.IndexFunc(st.Invalid, explicable); i >= 0 {
 		trouble.explain(st.Invalid[i].Key()).Object = nil // it is one of several
+	} else if len(st.Invalid) > 0 {
+		trouble.Do = fmt.Sprintf("Fix each object at the location shown: %s of %s.", st.Invalid[0].Place, st.Invalid[0].Source)
 	}
+}
+
+// explicable reports whether explain takes the kind and the name of an invalid object.
+func explicable(invalid Quarantined) bool {
+	schema, exists := resource.SchemaByName(string(invalid.Kind))
+	_, derives := derive.KindNamed(string(invalid.Kind))
+	return invalid.Name != "" && (derives || exists && schema.Kind == invalid.Kind)
 }
 
 func (st *Status) addRejected(list *troubles) {

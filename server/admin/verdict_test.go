@@ -8,8 +8,10 @@ import (
 
 	"tributary/aggregate/conflicts"
 	"tributary/internal/history"
+	"tributary/resource"
 	"tributary/server/admin"
 	"tributary/server/transport"
+	"tributary/sources"
 )
 
 func TestVerdict(t *testing.T) {
@@ -75,6 +77,24 @@ func TestTroubles_Rejected(t *testing.T) {
 		assert.Contains(t, trouble.Do, "or none")
 		assert.Contains(t, trouble.Do, "client kick NODE")
 	}
+}
+
+// TestTroubles_UnknownKind advises explain for objects of kinds that it knows, and the file for others.
+func TestTroubles_UnknownKind(t *testing.T) {
+	invalid := func(kind resource.Kind, place string) admin.Quarantined {
+		return admin.Quarantined{Source: "rules", Quarantined: sources.Quarantined{
+			Ref: resource.Ref{Kind: kind, Namespace: "shop", Name: "a"}, Place: place, Reason: "no",
+		}}
+	}
+	unknown, known := invalid("ServiceEntri", "a.yaml:2:7"), invalid(resource.Sidecar, "b.yaml:1")
+	status := admin.Status{Quarantined: 1, Invalid: []admin.Quarantined{unknown}}
+	trouble := status.Troubles()[0]
+	assert.Equal(t, []string{"status"}, trouble.Run)
+	assert.Contains(t, trouble.Do, "a.yaml:2:7 of rules")
+	status = admin.Status{Quarantined: 2, Invalid: []admin.Quarantined{unknown, known}}
+	assert.Equal(t, []string{"explain", "Sidecar", "shop/a"}, status.Troubles()[0].Run)
+	status = admin.Status{Quarantined: 1, Invalid: []admin.Quarantined{invalid("HTTPRoute", "c.yaml:1")}}
+	assert.Equal(t, []string{"explain", "HTTPRoute", "shop/a"}, status.Troubles()[0].Run)
 }
 
 // TestTroubles_Order checks the order by the harm to clients, and the advice for each state.
