@@ -156,6 +156,9 @@ func sourceAdvice(source *SourceState) string {
 	case "unreachable":
 		return advice + " Check whether " + address + " can be reached from this machine."
 	case "denied":
+		if strings.Contains(source.Message, "a loop: ") {
+			return advice + " Remove the source here, or the one there."
+		}
 		return advice + " Check the token, certificate or permissions for " + address + " in the configuration."
 	case "degraded":
 		if source.Hold != nil || strings.Contains(source.Message, "lost its data") {

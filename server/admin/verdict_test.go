@@ -97,6 +97,16 @@ func TestTroubles_UnknownKind(t *testing.T) {
 	assert.Equal(t, []string{"explain", "HTTPRoute", "shop/a"}, status.Troubles()[0].Run)
 }
 
+// TestTroubles_Loop gives no advice about credentials if the server reads from this one.
+func TestTroubles_Loop(t *testing.T) {
+	status := admin.Status{Sources: []admin.SourceState{{
+		Name: "up", State: "denied", Address: "xds://b:15010", Synced: true, Message: "FailedPrecondition: a loop: b:15010 reads " +
+			"from this tributary, directly or through others; remove one of the sources",
+	}}}
+	assert.Equal(t, "Its previous objects are still served. Remove the source here, or the one there.",
+		status.Troubles()[0].Do)
+}
+
 // TestTroubles_Order checks the order by the harm to clients, and the advice for each state.
 func TestTroubles_Order(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
