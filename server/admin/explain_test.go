@@ -239,7 +239,7 @@ func TestRejected(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(body), &status))
 	assert.Equal(t, list, status.Rejected)
 	last := status.Troubles()[len(status.Troubles())-1]
-	assert.Equal(t, "early at 10.0.0.1:5 and 1 more rejects RouteConfiguration 80: too large; "+
+	assert.Equal(t, "early at 10.0.0.1:5 and 1 more reject RouteConfiguration 80: too large; "+
 		"changed since the client last acknowledged it: VirtualService shop/web", last.Text)
 	_, body = get(t, server, "/debug/explain?kind=vs&namespace=shop&name=web")
 	assert.Contains(t, body, "too large")

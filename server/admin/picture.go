@@ -78,7 +78,7 @@ func (s *Server) Picture(host string) []string {
 	}
 	drawn := root.lines()
 	if hidden := len(drawn) - maxPictureLines; hidden > 0 {
-		drawn = append(drawn[:maxPictureLines], fmt.Sprintf("… and %d lines more", hidden))
+		drawn = append(drawn[:maxPictureLines], "… and "+words.Count(hidden, "more line", "more lines"))
 	}
 	return drawn
 }

@@ -245,17 +245,16 @@ func explicable(invalid Quarantined) bool {
 
 func (st *Status) addRejected(list *troubles) {
 	for _, rejected := range st.Rejected {
-		harm, suffix := HarmFrozen, ""
+		harm, subject := HarmFrozen, ClientName(rejected.Node, rejected.Peer)+" rejects"
 		if rejected.UnenforcedNode != "" || rejected.Acked == "" && rejected.Fallback == "" {
 			harm = HarmRefused
 		}
 		if rejected.Clients > 1 {
-			suffix = fmt.Sprintf(" and %d more", rejected.Clients-1)
+			subject = fmt.Sprintf("%s and %d more reject", ClientName(rejected.Node, rejected.Peer), rejected.Clients-1)
 		}
 		trouble := list.add(AboutClient, harm,
 			"The client has its accepted version, or none. Fix the object; or the machine, then tributary client kick NODE.",
-			"%s%s rejects %s: %s; %s", ClientName(rejected.Node, rejected.Peer), suffix, rejected.What(), rejected.Error,
-			rejected.Causes())
+			"%s %s: %s; %s", subject, rejected.What(), rejected.Error, rejected.Causes())
 		if len(rejected.Changed) == 1 {
 			trouble.explain(rejected.Changed[0].Key())
 		}

@@ -126,7 +126,7 @@ func TestTroubles_Order(t *testing.T) {
 		Quarantined:  1,
 		Unresolved:   []admin.ObjectProblem{{Ref: ref, Source: "rules", Place: "a.yaml:3", Message: "no ServiceEntry has the host b"}},
 		Refused:      []admin.ObjectProblem{{Ref: ref, Source: "rules", Message: "too large"}},
-		RefusedCount: 2, UnresolvedCount: 5, UncheckedCount: 1, Unchecked: []string{"c.example"},
+		RefusedCount: 2, UnresolvedCount: 2, UncheckedCount: 1, Unchecked: []string{"c.example"},
 		Certificates: []transport.Status{{Listener: "xdsTLS", Expired: true, NotAfter: now}, {Listener: "admin", Soon: true, NotAfter: now}},
 		History:      &history.Health{Error: "disk full"},
 	}
@@ -140,9 +140,9 @@ func TestTroubles_Order(t *testing.T) {
 	}
 	assert.Equal(t, []string{
 		"VirtualService shop/web (rules: a.yaml:3): no ServiceEntry has the host b",
-		"4 more references lead to no object: see /debug/unresolved",
+		"1 more reference leads to no object: see /debug/unresolved",
 		"VirtualService shop/web (rules): too large",
-		"limits.productBytes refuses 1 more objects",
+		"limits.productBytes refuses 1 more object",
 		"the certificate of xdsTLS has expired",
 		"the configuration file is refused: unknown key",
 		"1 object is not valid, and quarantined",

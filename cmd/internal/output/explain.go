@@ -106,7 +106,7 @@ func contentLines(yaml string) []string {
 		return nil
 	}
 	return firstLines(strings.Split(strings.TrimSpace(yaml), "\n"), maxContent,
-		"… and %d lines more: tributary get KIND NAME -n NAMESPACE -o yaml", func(line string) string { return line })
+		"… and %d more: tributary get KIND NAME -n NAMESPACE -o yaml", func(line string) string { return line })
 }
 
 // statement returns the place of an object in a source, and the changes by the source's transforms.

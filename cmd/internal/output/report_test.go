@@ -142,7 +142,7 @@ func TestStatus_HeldLoss(t *testing.T) {
 func TestExplain_ResumedClient(t *testing.T) {
 	object := conflicts.Ref{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web"}
 	for want, synced := range map[string]bool{
-		"came back with the newest version":  true,
+		"came back with the newest version":     true,
 		"has subscribed, and has no answer yet": false,
 	} {
 		explanation := admin.Explanation{Objects: []admin.Explained{{
