@@ -99,6 +99,13 @@ spec:
   subsets: [{name: v1, labels: {version: v1}}]
 ---
 apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: rest, namespace: shop}
+spec:
+  host: "*.example"
+  subsets: [{name: v2, labels: {version: v2}}]
+---
+apiVersion: networking.istio.io/v1
 kind: VirtualService
 metadata: {name: reviews, namespace: shop}
 spec:
@@ -116,6 +123,7 @@ spec:
     mirrors: [{destination: {host: gone.example}, percentage: {value: 20}}]
   - mirror: {host: reviews.example, port: {number: 80}}
     route: [{destination: {host: reviews.example}}]
+  - route: [{destination: {host: ratings.example, subset: v2}}]
   tcp:
   - match: [{port: 3306, destinationSubnets: [10.0.0.0/8]}]
     route: [{destination: {host: reviews.example}}]
@@ -149,6 +157,8 @@ reviews.example
    │  │  └─ ServiceEntry shop/reviews: 1 endpoint: 10.0.0.1
    │  └─ mirror 100 % to reviews.example:80
    │     └─ ServiceEntry shop/reviews: 1 endpoint: 10.0.0.1
+   ├─ all requests
+   │  └─ ratings.example, subset v2: no ServiceEntry has the host
    └─ TCP to 10.0.0.0/8, port 3306
       └─ reviews.example
          └─ ServiceEntry shop/reviews: 1 endpoint: 10.0.0.1
