@@ -123,7 +123,7 @@ type routeObject struct {
 // nowhere returns the message about a destination, by the path of its field. It is empty if the destination exists.
 func (o routeObject) nowhere(field string) string {
 	for _, message := range o.unresolved {
-		if rest, found := strings.CutPrefix(message, field+"."); found {
+		if rest, matches := strings.CutPrefix(message, field+"."); matches {
 			_, text, _ := strings.Cut(rest, ": ")
 			return text
 		}

@@ -232,7 +232,8 @@ func (st *Status) addQuarantine(list *troubles) {
 	if i := slices.IndexFunc(st.Invalid, explicable); i >= 0 {
 		trouble.explain(st.Invalid[i].Key()).Object = nil // it is one of several
 	} else if len(st.Invalid) > 0 {
-		trouble.Do = fmt.Sprintf("Fix each object at the location shown: %s of %s.", st.Invalid[0].Place, st.Invalid[0].Source)
+		first := st.Invalid[0]
+		trouble.Do = fmt.Sprintf("Fix each object at the location shown: %s of %s.", first.Place, first.Source)
 	}
 }
 
