@@ -232,7 +232,7 @@ configSources:
 			"configSources:\n- address: fs:///a\n  transform:\n    hosts:\n    - {match: '*.consul', to: '{2}'}\n- {address: 'fs:///b', " +
 				"transform: {include: [{}]}}\n",
 			[]string{
-				"t.yaml:5:31: configSources[0].transform.hosts[0].to: want no more than {1} to {1}, for the * of *.consul, got \"{2}\"",
+				"t.yaml:5:31: configSources[0].transform.hosts[0].to: want only {1}, for the * of *.consul, got \"{2}\"",
 				"t.yaml:6:46: configSources[1].transform.include[0]: selects everything; name kinds, namespaces, names, labels or hosts",
 			},
 		},

@@ -143,7 +143,9 @@ func (s *Server) Explain(key resource.Key) Explanation {
 	explanation.Gone = s.lastChange(key)
 	explanation.Excluded = s.opts.Sources.Excluding(key)
 	explanation.Similar = similarKeys(s.keys(), key)
-	explanation.Unread = s.quarantinedIf(func(document Quarantined) bool { return document.Name == "" })
+	explanation.Unread = s.quarantinedIf(func(document Quarantined) bool {
+		return document.Name == "" || document.Name == key.Name && document.Namespace == key.Namespace
+	})
 	return explanation
 }
 

@@ -239,7 +239,7 @@ func TestRejected(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(body), &status))
 	assert.Equal(t, list, status.Rejected)
 	last := status.Troubles()[len(status.Troubles())-1]
-	assert.Equal(t, "early at 10.0.0.1:5 and 1 more rejects RouteConfiguration 80: too large; "+
+	assert.Equal(t, "early at 10.0.0.1:5 and 1 more reject RouteConfiguration 80: too large; "+
 		"changed since the client last acknowledged it: VirtualService shop/web", last.Text)
 	_, body = get(t, server, "/debug/explain?kind=vs&namespace=shop&name=web")
 	assert.Contains(t, body, "too large")
@@ -311,6 +311,19 @@ func TestExplain_ExcludedByTransform(t *testing.T) {
 	var e admin.Explanation
 	require.NoError(t, json.Unmarshal([]byte(body), &e))
 	assert.Equal(t, w.excluding, e.Excluded)
+}
+
+// TestExplain_QuarantinedName lists the invalid document with the name that is asked for, whatever its kind is.
+func TestExplain_QuarantinedName(t *testing.T) {
+	document := func(kind resource.Kind, name, place string) sources.Quarantined {
+		return sources.Quarantined{Ref: resource.Ref{Kind: kind, Namespace: "shop", Name: name}, Place: place, Reason: "no"}
+	}
+	w := &world{sources: []sources.Status{{Name: "rules", Quarantined: []sources.Quarantined{
+		document("ServiceEntri", "c5", "c5.yaml:2:7"), document("ServiceEntri", "c6", "c6.yaml:2:7"),
+	}}}}
+	explanation := newServer(w).Explain(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "c5"})
+	require.Len(t, explanation.Unread, 1)
+	assert.Equal(t, "c5.yaml:2:7", explanation.Unread[0].Place)
 }
 
 func TestExplain_HeldObject(t *testing.T) {

@@ -3,10 +3,11 @@ package admin
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	networking "istio.io/api/networking/v1alpha3"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -73,11 +74,11 @@ func (s *Server) Picture(host string) []string {
 		pen.routes(route, object.Key(), spec)
 	}
 	if !inMesh && len(services) > 0 {
-		pen.services(root, host, nil)
+		pen.services(root, host, nil, 0)
 	}
 	drawn := root.lines()
 	if hidden := len(drawn) - maxPictureLines; hidden > 0 {
-		drawn = append(drawn[:maxPictureLines], fmt.Sprintf("… and %d lines more", hidden))
+		drawn = append(drawn[:maxPictureLines], "… and "+words.Count(hidden, "more line", "more lines"))
 	}
 	return drawn
 }
@@ -113,10 +114,28 @@ func specOf[T any](object *resource.Resource) (spec T, ok bool) {
 	return spec, ok
 }
 
+// routeObject is a VirtualService with the messages about its references that lead nowhere.
+type routeObject struct {
+	key        resource.Key
+	unresolved []string
+}
+
+// nowhere returns the message about a destination, by the path of its field. It is empty if the destination exists.
+func (o routeObject) nowhere(field string) string {
+	for _, message := range o.unresolved {
+		if rest, matches := strings.CutPrefix(message, field+"."); matches {
+			_, text, _ := strings.Cut(rest, ": ")
+			return text
+		}
+	}
+	return ""
+}
+
 // routes draws the routes of a VirtualService, with those of its delegates.
 func (p painter) routes(parent *branch, key resource.Key, spec *networking.VirtualService) {
-	for _, route := range spec.GetHttp() {
-		node := parent.grow("%s", matchesText(route.GetMatch()))
+	object := routeObject{key, p.server.unresolvedOf(key)}
+	for i, route := range spec.GetHttp() {
+		node := parent.grow("%s%s", matchesText(route.GetMatch(), "all requests"), faultText(route.GetFault()))
 		switch {
 		case route.GetDelegate() != nil:
 			delegate := resource.DelegateKey(route.GetDelegate(), key.Namespace)
@@ -133,62 +152,120 @@ func (p painter) routes(parent *branch, key resource.Key, spec *networking.Virtu
 		case route.GetDirectResponse() != nil:
 			node.grow("response %d", route.GetDirectResponse().GetStatus())
 		}
-		for _, to := range route.GetRoute() {
-			p.destination(node, share(to.GetWeight(), len(route.GetRoute())), to.GetDestination(), key)
-		}
+		field := fmt.Sprintf("spec.http[%d]", i)
+		drawDestinations(p, node, route.GetRoute(), object, field)
+		p.mirrors(node, route, object, field)
 	}
-	for _, route := range spec.GetTls() {
-		var names []string
-		for _, match := range route.GetMatch() {
-			names = append(names, match.GetSniHosts()...)
-		}
-		p.connections(parent.grow("TLS %s", strings.Join(names, ", ")), route.GetRoute(), key)
+	for i, route := range spec.GetTls() {
+		node := parent.grow("TLS %s", matchesText(route.GetMatch(), "all connections"))
+		drawDestinations(p, node, route.GetRoute(), object, fmt.Sprintf("spec.tls[%d]", i))
 	}
-	for _, route := range spec.GetTcp() {
-		p.connections(parent.grow("TCP"), route.GetRoute(), key)
+	for i, route := range spec.GetTcp() {
+		node := parent.grow("TCP %s", matchesText(route.GetMatch(), "all connections"))
+		drawDestinations(p, node, route.GetRoute(), object, fmt.Sprintf("spec.tcp[%d]", i))
 	}
 }
 
-func (p painter) connections(parent *branch, destinations []*networking.RouteDestination, key resource.Key) {
+// faultText is the text about the faults that a route injects.
+func faultText(fault *networking.HTTPFaultInjection) (text string) {
+	if abort := fault.GetAbort(); abort != nil {
+		status := cmp.Or(abort.GetGrpcStatus(), abort.GetHttp2Error(), fmt.Sprint(abort.GetHttpStatus()))
+		text = fmt.Sprintf("; fault: abort %s with %s", percentText(abort.GetPercentage().GetValue()), status)
+	}
+	if delay := fault.GetDelay(); delay != nil {
+		percent := delay.GetPercentage().GetValue()
+		if delay.GetPercentage() == nil {
+			percent = float64(delay.GetPercent()) //nolint:staticcheck // the older way to say it
+		}
+		text += fmt.Sprintf("; fault: delay %s by %s", percentText(percent), delay.GetFixedDelay().AsDuration())
+	}
+	return text
+}
+
+// percentText writes a percentage with at most four digits.
+func percentText(percent float64) string { return fmt.Sprintf("%.4g %%", percent) }
+
+// mirrors draws the destinations that get a copy of the requests.
+func (p painter) mirrors(parent *branch, route *networking.HTTPRoute, object routeObject, field string) {
+	if mirror := route.GetMirror(); mirror != nil {
+		percent := 100.0
+		switch {
+		case route.GetMirrorPercentage() != nil:
+			percent = route.GetMirrorPercentage().GetValue()
+		case route.GetMirrorPercent() != nil: //nolint:staticcheck // the older way to say it
+			percent = float64(route.GetMirrorPercent().GetValue()) //nolint:staticcheck // the same
+		}
+		p.destination(parent, "mirror "+percentText(percent)+" to ", mirror, object, field+".mirror")
+	}
+	for i, mirror := range route.GetMirrors() {
+		percent := 100.0
+		if mirror.GetPercentage() != nil {
+			percent = mirror.GetPercentage().GetValue()
+		}
+		p.destination(parent, "mirror "+percentText(percent)+" to ", mirror.GetDestination(), object,
+			fmt.Sprintf("%s.mirrors[%d].destination", field, i))
+	}
+}
+
+// weighted is a destination of a route with its weight.
+type weighted interface {
+	GetDestination() *networking.Destination
+	GetWeight() int32
+}
+
+// drawDestinations draws the destinations of a route, with their shares if there are several.
+func drawDestinations[T weighted](p painter, parent *branch, destinations []T, object routeObject, field string) {
+	total := 0.0
 	for _, to := range destinations {
-		p.destination(parent, share(to.GetWeight(), len(destinations)), to.GetDestination(), key)
+		total += float64(to.GetWeight())
+	}
+	for i, to := range destinations {
+		share := ""
+		if len(destinations) > 1 {
+			share = percentText(100*float64(to.GetWeight())/max(total, 1)) + " to "
+		}
+		p.destination(parent, share, to.GetDestination(), object, fmt.Sprintf("%s.route[%d].destination", field, i))
 	}
 }
 
-// share is the text about the weight of one of several destinations.
-func share(weight int32, destinations int) string {
-	if destinations < 2 {
-		return ""
-	}
-	return fmt.Sprintf("%d %% to ", weight)
-}
-
-// destination draws the subset and the endpoints of a destination that an object names.
-func (p painter) destination(parent *branch, share string, destination *networking.Destination, from resource.Key) {
-	host := conflicts.FullHost(destination.GetHost(), from.Namespace)
+// destination draws the subset and the endpoints of a destination, which an object has in a field.
+func (p painter) destination(
+	parent *branch, share string, destination *networking.Destination, object routeObject, field string,
+) {
+	host := conflicts.FullHost(destination.GetHost(), object.key.Namespace)
 	node := parent.grow("%s%s", share, host)
-	if port := destination.GetPort().GetNumber(); port != 0 {
+	port := destination.GetPort().GetNumber()
+	if port != 0 {
 		node.text += fmt.Sprintf(":%d", port)
 	}
-	selector := map[string]string(nil)
+	selector, exists := map[string]string(nil), true
 	if name := destination.GetSubset(); name != "" {
 		node.text += ", subset " + name
-		var exists bool
-		if selector, exists = p.subset(host, name); !exists {
-			node.text += ": LEADS NOWHERE, no DestinationRule has the subset"
-		}
+		selector, exists = p.subset(host, name)
 	}
-	p.services(node, host, selector)
+	if message := object.nowhere(field); message != "" {
+		node.text += ": LEADS NOWHERE, " + message
+	} else if !exists {
+		node.text += ": LEADS NOWHERE, no DestinationRule has the subset"
+	} else {
+		p.services(node, host, selector, port)
+	}
 }
 
-// services draws the ServiceEntries of a host.
-func (p painter) services(node *branch, host string, selector map[string]string) {
+// services draws the ServiceEntries of a host. Those without the port, unless it is zero, have no endpoints for it.
+func (p painter) services(node *branch, host string, selector map[string]string, port uint32) {
 	services := p.list(host, resource.ServiceEntry)
 	if len(services) == 0 {
 		node.text += ": no ServiceEntry has the host"
 	}
 	for _, service := range services {
-		node.grow("%s: %s", service.Key(), p.endpoints(service, selector))
+		text := p.endpoints(service, selector)
+		spec, _ := specOf[*networking.ServiceEntry](service)
+		hasPort := func(servicePort *networking.ServicePort) bool { return servicePort.GetNumber() == port }
+		if port != 0 && !slices.ContainsFunc(spec.GetPorts(), hasPort) {
+			text = fmt.Sprintf("LEADS NOWHERE, it has no port %d", port)
+		}
+		node.grow("%s: %s", service.Key(), text)
 	}
 }
 
@@ -244,37 +321,73 @@ func hasLabels(endpoint *networking.WorkloadEntry, selector map[string]string) b
 	return labels.SelectorFromSet(selector).Matches(labels.Set(endpoint.GetLabels()))
 }
 
-// matchesText says which requests a route takes.
-func matchesText(matches []*networking.HTTPMatchRequest) string {
-	var alternatives []string
-	for _, match := range matches {
-		var conditions []string
-		addCondition := func(name string, value *networking.StringMatch) {
-			switch kind := value.GetMatchType().(type) {
-			case *networking.StringMatch_Exact:
-				conditions = append(conditions, name+kind.Exact)
-			case *networking.StringMatch_Prefix:
-				conditions = append(conditions, name+kind.Prefix+"*")
-			case *networking.StringMatch_Regex:
-				conditions = append(conditions, name+"~"+kind.Regex)
+// matchesText says which requests or connections a route takes.
+func matchesText[T proto.Message](matches []T, everything string) string {
+	alternatives := words.Each(matches, func(match T) string {
+		return cmp.Or(strings.Join(conditionsOf(match.ProtoReflect()), ", "), everything)
+	})
+	return cmp.Or(strings.Join(alternatives, " or "), everything)
+}
+
+// conditionLabels are the texts before the values of the fields of a match. Other fields have their names. Fields with
+// the label "-" are no conditions.
+var conditionLabels = map[protoreflect.Name]string{
+	"name": "-", "stat_prefix": "-", "ignore_uri_case": "-",
+	"uri": "", "method": "", "sni_hosts": "",
+	"authority": "authority ", "scheme": "scheme ", "headers": "header ", "without_headers": "without header ",
+	"query_params": "query ", "port": "port ", "gateways": "at ", "source_labels": "from ",
+	"source_namespace": "from namespace ", "source_subnet": "from ", "destination_subnets": "to ",
+}
+
+// conditionsOf returns a text for each condition of a match, in the order of its fields.
+func conditionsOf(match protoreflect.Message) (conditions []string) {
+	fields := match.Descriptor().Fields()
+	for i := range fields.Len() {
+		field := fields.Get(i)
+		label, labeled := conditionLabels[field.Name()]
+		if !labeled {
+			label = field.JSONName() + " "
+		}
+		if label == "-" || !match.Has(field) {
+			continue
+		}
+		switch value := match.Get(field).Interface().(type) {
+		case protoreflect.Map:
+			var entries []string
+			value.Range(func(key protoreflect.MapKey, entry protoreflect.Value) bool {
+				if text := label + key.String(); field.MapValue().Kind() == protoreflect.StringKind {
+					entries = append(entries, text+"="+entry.String())
+				} else {
+					entries = append(entries, text)
+				}
+				return true
+			})
+			conditions = append(conditions, slices.Sorted(slices.Values(entries))...)
+		case protoreflect.List:
+			var entries []string
+			for j := range value.Len() {
+				entries = append(entries, value.Get(j).String())
 			}
+			conditions = append(conditions, label+strings.Join(entries, ", "))
+		case protoreflect.Message:
+			conditions = append(conditions, strings.TrimSpace(label+patternText(value.Interface())))
+		default:
+			conditions = append(conditions, label+fmt.Sprint(value))
 		}
-		addCondition("", match.GetUri())
-		addCondition("", match.GetMethod())
-		addCondition("authority ", match.GetAuthority())
-		for _, name := range slices.Sorted(maps.Keys(match.GetHeaders())) {
-			conditions = append(conditions, "header "+name)
-		}
-		for _, name := range slices.Sorted(maps.Keys(match.GetQueryParams())) {
-			conditions = append(conditions, "query "+name)
-		}
-		if match.GetPort() != 0 {
-			conditions = append(conditions, fmt.Sprintf("port %d", match.GetPort()))
-		}
-		if source := match.GetSourceLabels(); len(source) > 0 {
-			conditions = append(conditions, "from "+labels.FormatLabels(source))
-		}
-		alternatives = append(alternatives, cmp.Or(strings.Join(conditions, ", "), "all requests"))
 	}
-	return cmp.Or(strings.Join(alternatives, " or "), "all requests")
+	return conditions
+}
+
+// patternText writes the condition of a text.
+func patternText(message proto.Message) string {
+	pattern, _ := message.(*networking.StringMatch)
+	switch kind := pattern.GetMatchType().(type) {
+	case *networking.StringMatch_Exact:
+		return kind.Exact
+	case *networking.StringMatch_Prefix:
+		return kind.Prefix + "*"
+	case *networking.StringMatch_Regex:
+		return "~" + kind.Regex
+	}
+	return "any"
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/aggregate"
+	"tributary/aggregate/conflicts"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/admin"
@@ -59,11 +60,15 @@ spec:
   ports: [{number: 443, name: tls, protocol: TLS}]
 `
 
-func pictureServer(t *testing.T) *admin.Server {
+func pictureServer(t *testing.T) *admin.Server { return serverOf(t, pictureObjects, nil) }
+
+// serverOf returns a server of objects, with problems of them.
+func serverOf(t *testing.T, yaml string, problems func() admin.ObjectProblems) *admin.Server {
 	t.Helper()
 	table := &memstore.Table{}
 	var objects []*resource.Resource
-	for _, document := range resource.Decode("a.yaml", []byte(pictureObjects), resource.Options{}) {
+	for _, document := range resource.Decode("a.yaml", []byte(yaml), resource.Options{}) {
+		require.NotNil(t, document.Resource, document)
 		objects = append(objects, document.Resource)
 	}
 	table.Apply(objects, nil)
@@ -71,8 +76,93 @@ func pictureServer(t *testing.T) *admin.Server {
 	w := &world{}
 	return admin.New(admin.Options{
 		View: viewOf(t, aggregate.Source{Name: "rules", Reader: table}), Sources: w, Clients: w, Config: &w.config,
-		Registry: admin.NewRegistry("v1.2.3"),
+		Registry: admin.NewRegistry("v1.2.3"), Problems: problems,
 	})
+}
+
+// pictureRoutes have faults, mirrors, weights that are no percentages, and destinations that requests do not reach.
+const pictureRoutes = `apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: reviews, namespace: shop}
+spec:
+  hosts: [reviews.example]
+  resolution: STATIC
+  ports: [{number: 80, name: http, protocol: HTTP}]
+  endpoints: [{address: 10.0.0.1, labels: {version: v1}}]
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: reviews, namespace: other}
+spec:
+  host: reviews.example
+  exportTo: [.]
+  subsets: [{name: v1, labels: {version: v1}}]
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: rest, namespace: shop}
+spec:
+  host: "*.example"
+  subsets: [{name: v2, labels: {version: v2}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: reviews, namespace: shop}
+spec:
+  hosts: [reviews.example]
+  http:
+  - match: [{withoutHeaders: {x-user: {exact: me}}, ignoreUriCase: true}]
+    route:
+    - {destination: {host: reviews.example}, weight: 1}
+    - {destination: {host: reviews.example, port: {number: 81}}, weight: 3}
+  - match: [{scheme: {exact: https}}, {sourceNamespace: edge, sourceLabels: {b: c, a: b}}, {gateways: [mesh]}]
+    fault: {abort: {httpStatus: 503, percentage: {value: 10}}, delay: {fixedDelay: 5s, percentage: {value: 0.5}}}
+    route: [{destination: {host: reviews.example, subset: v1}}]
+  - name: rest
+    route: [{destination: {host: reviews.example}}]
+    mirrors: [{destination: {host: gone.example}, percentage: {value: 20}}]
+  - mirror: {host: reviews.example, port: {number: 80}}
+    route: [{destination: {host: reviews.example}}]
+  - route: [{destination: {host: ratings.example, subset: v2}}]
+  tcp:
+  - match: [{port: 3306, destinationSubnets: [10.0.0.0/8]}]
+    route: [{destination: {host: reviews.example}}]
+`
+
+// TestPicture_RequestsThatGoElsewhere draws conditions, faults, copies and shares of requests, and no endpoints of a
+// destination that requests do not reach.
+func TestPicture_RequestsThatGoElsewhere(t *testing.T) {
+	s := serverOf(t, pictureRoutes, func() admin.ObjectProblems {
+		return admin.ObjectProblems{Unresolved: []admin.ObjectProblem{{
+			Ref:     conflicts.Ref{Kind: resource.VirtualService, Namespace: "shop", Name: "reviews"},
+			Message: "spec.http[1].route[0].destination.subset: no DestinationRule has subsets for clients in shop: add one",
+		}}}
+	})
+	require.Equal(t, strings.TrimSpace(`
+reviews.example
+└─ VirtualService shop/reviews
+   ├─ without header x-user
+   │  ├─ 25 % to reviews.example
+   │  │  └─ ServiceEntry shop/reviews: 1 endpoint: 10.0.0.1
+   │  └─ 75 % to reviews.example:81
+   │     └─ ServiceEntry shop/reviews: LEADS NOWHERE, it has no port 81
+   ├─ scheme https or from a=b, from b=c, from namespace edge or at mesh; fault: abort 10 % with 503; fault: delay 0.5 % by 5s
+   │  └─ reviews.example, subset v1: LEADS NOWHERE, no DestinationRule has subsets for clients in shop: add one
+   ├─ all requests
+   │  ├─ reviews.example
+   │  │  └─ ServiceEntry shop/reviews: 1 endpoint: 10.0.0.1
+   │  └─ mirror 20 % to gone.example: no ServiceEntry has the host
+   ├─ all requests
+   │  ├─ reviews.example
+   │  │  └─ ServiceEntry shop/reviews: 1 endpoint: 10.0.0.1
+   │  └─ mirror 100 % to reviews.example:80
+   │     └─ ServiceEntry shop/reviews: 1 endpoint: 10.0.0.1
+   ├─ all requests
+   │  └─ ratings.example, subset v2: no ServiceEntry has the host
+   └─ TCP to 10.0.0.0/8, port 3306
+      └─ reviews.example
+         └─ ServiceEntry shop/reviews: 1 endpoint: 10.0.0.1
+`), strings.Join(s.Picture("reviews.example"), "\n"))
 }
 
 // TestPicture draws the way of a request, with the places where it ends.
@@ -92,7 +182,6 @@ reviews.shop.svc.cluster.local
       ├─ 90 % to reviews.shop.svc.cluster.local, subset v1
       │  └─ ServiceEntry shop/reviews: 1 endpoint of 3 with version=v1: 10.0.0.1
       ├─ 10 % to reviews.shop.svc.cluster.local, subset v3: LEADS NOWHERE, no DestinationRule has the subset
-      │  └─ ServiceEntry shop/reviews: 3 endpoints: 10.0.0.1, 10.0.0.2, 10.0.0.3
       └─ 0 % to gone.example: no ServiceEntry has the host
 `), strings.Join(s.Picture("reviews.shop.svc.cluster.local"), "\n"))
 	require.Equal(t, []string{"web.example", "└─ ServiceEntry shop/web: DNS resolves the host"}, s.Picture("web.example"))

@@ -81,20 +81,24 @@ func (s *Server) unresolvedOf(key resource.Key) (messages []string) {
 
 // addObjectProblems adds a trouble for each listed problem of an object.
 func (st *Status) addObjectProblems(list *troubles) {
-	addProblems := func(problems []ObjectProblem, count int, about, advice, summary string) {
+	addProblems := func(problems []ObjectProblem, count int, about, advice string, summary func(unlisted int) string) {
 		for i := range problems {
 			list.add(about, HarmRefused, advice, "%s", problems[i].String()).explain(problems[i].Key())
 		}
 		if unlisted := count - len(problems); unlisted > 0 {
-			list.add(about, HarmRefused, advice, summary, unlisted).Run = []string{"status", "-o", "json"}
+			list.add(about, HarmRefused, advice, "%s", summary(unlisted)).Run = []string{"status", "-o", "json"}
 		}
 	}
 	addProblems(st.Unresolved, st.UnresolvedCount, AboutReference,
 		"Requests that need it fail. Correct it, or add the missing object.",
-		"%d more references lead to no object: see /debug/unresolved")
+		func(unlisted int) string {
+			return words.Count(unlisted, "more reference leads", "more references lead") + " to no object: see /debug/unresolved"
+		})
 	addProblems(st.Refused, st.RefusedCount, AboutObject,
 		"Split the object into smaller ones, or raise limits.productBytes.",
-		"limits.productBytes refuses %d more objects")
+		func(unlisted int) string {
+			return "limits.productBytes refuses " + words.Count(unlisted, "more object", "more objects")
+		})
 	if st.UncheckedCount > 0 && len(st.Missing) == 0 {
 		list.add(AboutReference, HarmOther,
 			"It is unknown whether these references lead to an object. Repair the source that was never read.",

@@ -9,6 +9,7 @@ import (
 
 	"tributary/internal/words"
 	"tributary/resource"
+	"tributary/sources/derive"
 )
 
 // The places of causes.
@@ -155,6 +156,9 @@ func sourceAdvice(source *SourceState) string {
 	case "unreachable":
 		return advice + " Check whether " + address + " can be reached from this machine."
 	case "denied":
+		if strings.Contains(source.Message, "a loop: ") {
+			return advice + " Remove the source here, or the one there."
+		}
 		return advice + " Check the token, certificate or permissions for " + address + " in the configuration."
 	case "degraded":
 		if source.Hold != nil || strings.Contains(source.Message, "lost its data") {
@@ -225,25 +229,33 @@ func (st *Status) addQuarantine(list *troubles) {
 		text += ": " + listed(reasons, st.Quarantined, "; ")
 	}
 	trouble := list.add(AboutQuarantine, HarmFrozen, "Fix each object at the location shown.", "%s", text)
-	named := func(invalid Quarantined) bool { return invalid.Name != "" }
-	if i := slices.IndexFunc(st.Invalid, named); i >= 0 {
+	if i := slices.IndexFunc(st.Invalid, explicable); i >= 0 {
 		trouble.explain(st.Invalid[i].Key()).Object = nil // it is one of several
+	} else if len(st.Invalid) > 0 {
+		first := st.Invalid[0]
+		trouble.Do = fmt.Sprintf("Fix each object at the location shown: %s of %s.", first.Place, first.Source)
 	}
+}
+
+// explicable reports whether explain takes the kind and the name of an invalid object.
+func explicable(invalid Quarantined) bool {
+	schema, exists := resource.SchemaByName(string(invalid.Kind))
+	_, derives := derive.KindNamed(string(invalid.Kind))
+	return invalid.Name != "" && (derives || exists && schema.Kind == invalid.Kind)
 }
 
 func (st *Status) addRejected(list *troubles) {
 	for _, rejected := range st.Rejected {
-		harm, suffix := HarmFrozen, ""
+		harm, subject := HarmFrozen, ClientName(rejected.Node, rejected.Peer)+" rejects"
 		if rejected.UnenforcedNode != "" || rejected.Acked == "" && rejected.Fallback == "" {
 			harm = HarmRefused
 		}
 		if rejected.Clients > 1 {
-			suffix = fmt.Sprintf(" and %d more", rejected.Clients-1)
+			subject = fmt.Sprintf("%s and %d more reject", ClientName(rejected.Node, rejected.Peer), rejected.Clients-1)
 		}
 		trouble := list.add(AboutClient, harm,
 			"The client has its accepted version, or none. Fix the object; or the machine, then tributary client kick NODE.",
-			"%s%s rejects %s: %s; %s", ClientName(rejected.Node, rejected.Peer), suffix, rejected.What(), rejected.Error,
-			rejected.Causes())
+			"%s %s: %s; %s", subject, rejected.What(), rejected.Error, rejected.Causes())
 		if len(rejected.Changed) == 1 {
 			trouble.explain(rejected.Changed[0].Key())
 		}

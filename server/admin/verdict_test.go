@@ -8,8 +8,10 @@ import (
 
 	"tributary/aggregate/conflicts"
 	"tributary/internal/history"
+	"tributary/resource"
 	"tributary/server/admin"
 	"tributary/server/transport"
+	"tributary/sources"
 )
 
 func TestVerdict(t *testing.T) {
@@ -77,6 +79,34 @@ func TestTroubles_Rejected(t *testing.T) {
 	}
 }
 
+// TestTroubles_UnknownKind advises explain for objects of kinds that it knows, and the file for others.
+func TestTroubles_UnknownKind(t *testing.T) {
+	invalid := func(kind resource.Kind, place string) admin.Quarantined {
+		return admin.Quarantined{Source: "rules", Quarantined: sources.Quarantined{
+			Ref: resource.Ref{Kind: kind, Namespace: "shop", Name: "a"}, Place: place, Reason: "no",
+		}}
+	}
+	unknown, known := invalid("ServiceEntri", "a.yaml:2:7"), invalid(resource.Sidecar, "b.yaml:1")
+	status := admin.Status{Quarantined: 1, Invalid: []admin.Quarantined{unknown}}
+	trouble := status.Troubles()[0]
+	assert.Equal(t, []string{"status"}, trouble.Run)
+	assert.Contains(t, trouble.Do, "a.yaml:2:7 of rules")
+	status = admin.Status{Quarantined: 2, Invalid: []admin.Quarantined{unknown, known}}
+	assert.Equal(t, []string{"explain", "Sidecar", "shop/a"}, status.Troubles()[0].Run)
+	status = admin.Status{Quarantined: 1, Invalid: []admin.Quarantined{invalid("HTTPRoute", "c.yaml:1")}}
+	assert.Equal(t, []string{"explain", "HTTPRoute", "shop/a"}, status.Troubles()[0].Run)
+}
+
+// TestTroubles_Loop gives no advice about credentials if the server reads from this one.
+func TestTroubles_Loop(t *testing.T) {
+	status := admin.Status{Sources: []admin.SourceState{{
+		Name: "up", State: "denied", Address: "xds://b:15010", Synced: true, Message: "FailedPrecondition: a loop: b:15010 reads " +
+			"from this tributary, directly or through others; remove one of the sources",
+	}}}
+	assert.Equal(t, "Its previous objects are still served. Remove the source here, or the one there.",
+		status.Troubles()[0].Do)
+}
+
 // TestTroubles_Order checks the order by the harm to clients, and the advice for each state.
 func TestTroubles_Order(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -96,7 +126,7 @@ func TestTroubles_Order(t *testing.T) {
 		Quarantined:  1,
 		Unresolved:   []admin.ObjectProblem{{Ref: ref, Source: "rules", Place: "a.yaml:3", Message: "no ServiceEntry has the host b"}},
 		Refused:      []admin.ObjectProblem{{Ref: ref, Source: "rules", Message: "too large"}},
-		RefusedCount: 2, UnresolvedCount: 5, UncheckedCount: 1, Unchecked: []string{"c.example"},
+		RefusedCount: 2, UnresolvedCount: 2, UncheckedCount: 1, Unchecked: []string{"c.example"},
 		Certificates: []transport.Status{{Listener: "xdsTLS", Expired: true, NotAfter: now}, {Listener: "admin", Soon: true, NotAfter: now}},
 		History:      &history.Health{Error: "disk full"},
 	}
@@ -110,9 +140,9 @@ func TestTroubles_Order(t *testing.T) {
 	}
 	assert.Equal(t, []string{
 		"VirtualService shop/web (rules: a.yaml:3): no ServiceEntry has the host b",
-		"4 more references lead to no object: see /debug/unresolved",
+		"1 more reference leads to no object: see /debug/unresolved",
 		"VirtualService shop/web (rules): too large",
-		"limits.productBytes refuses 1 more objects",
+		"limits.productBytes refuses 1 more object",
 		"the certificate of xdsTLS has expired",
 		"the configuration file is refused: unknown key",
 		"1 object is not valid, and quarantined",

@@ -85,8 +85,9 @@ func contains(text, lower string) bool {
 func objectsPanel(
 	status *admin.Status, program Program, losers map[resource.Key][]aggregate.Candidate, query pageQuery,
 ) Objects {
+	held, unlisted := heldRows(program.Guarded())
 	panel := Objects{
-		Filter: query.filter, Kind: string(query.kind), Show: query.show, Tabs: newTabs(status, query),
+		Filter: query.filter, Kind: string(query.kind), Show: query.show, Tabs: newTabs(status, len(held)+unlisted, query),
 		Picture: program.Picture(query.filter),
 	}
 	for _, kind := range slices.Sorted(maps.Keys(status.Kinds)) {
@@ -98,11 +99,10 @@ func objectsPanel(
 	case showQuarantined:
 		panel.lost(quarantinedRows(program.Quarantined()), query, terms)
 	case showHeld:
-		rows, rest := heldRows(program.Guarded())
-		if rest > 0 {
-			panel.Remark = fmt.Sprintf("%d more are held: of each source, the first are listed.", rest)
+		if unlisted > 0 {
+			panel.Remark = words.Count(unlisted, "more is", "more are") + " held: of each source, the first are listed."
 		}
-		panel.lost(rows, query, terms)
+		panel.lost(held, query, terms)
 	case showUnresolved:
 		panel.lost(unresolvedRows(program.ObjectProblems().Unresolved), query, terms)
 	default:
@@ -111,13 +111,7 @@ func objectsPanel(
 	return panel
 }
 
-func newTabs(status *admin.Status, query pageQuery) []Tab {
-	held := 0
-	for _, source := range status.Sources {
-		if source.Hold != nil {
-			held += source.Hold.Objects + source.Hold.Endpoints
-		}
-	}
+func newTabs(status *admin.Status, held int, query pageQuery) []Tab {
 	tab := func(show, name string, number int, class string) Tab {
 		if number == 0 {
 			class = ""

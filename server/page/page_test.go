@@ -427,6 +427,7 @@ func TestObjects(t *testing.T) {
 	matchingNames, objects := names("/")
 	assert.Len(t, matchingNames, rowsPerPage)
 	assert.Equal(t, 120, objects.Pager.Total)
+	assert.Equal(t, Tab{"Held", "/?show=held#objects", 5, warns, false}, objects.Tabs[3], "losses, and no endpoints")
 	_, objects = names("/?q=S1+shop+rules")
 	assert.Equal(t, 1+10+20, objects.Pager.Total, "s1, s10 to s19 and s100 to s119")
 	assert.Equal(t, []Mark{{idle, "wins over old"}}, objects.Rows[0].Marks)

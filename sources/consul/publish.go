@@ -273,7 +273,7 @@ func (st *state) health(now time.Time) sources.Health {
 			hold := fmt.Sprintf("%s%s; missing instances stay until %s UTC", catalogScope.prefix(), suspicion.Why,
 				suspicion.End.UTC().Format(time.TimeOnly))
 			slices.Sort(held)
-			if names := registry.First(held, "services"); len(names) > 0 {
+			if names := registry.First(held, "service", "services"); len(names) > 0 {
 				hold += " (" + names[0] + ")"
 			}
 			messages = append(messages, hold)

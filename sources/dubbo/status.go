@@ -107,8 +107,8 @@ func (s *state) survey() survey {
 	}
 	slices.Sort(interfaces)
 	slices.Sort(applications)
-	outcome.problems = slices.Concat(lists, core.First(interfaces, "interfaces"),
-		core.First(applications, "of applications"))
+	outcome.problems = slices.Concat(lists, core.First(interfaces, "interface", "interfaces"),
+		core.First(applications, "of applications", "of applications"))
 	return outcome
 }
 
@@ -178,7 +178,7 @@ func (s *state) metadataSources() (messages []string) {
 		messages = append(messages, message+" by "+source)
 	}
 	if surplus := len(messages) - maxSources; surplus > 0 {
-		messages = append(messages[:maxSources], fmt.Sprintf("and %d more sources", surplus))
+		messages = append(messages[:maxSources], "and "+words.Count(surplus, "more source", "more sources"))
 	}
 	return messages
 }

@@ -156,7 +156,7 @@ func (s *state) problems() (texts []string, everything bool, first error) {
 		}
 	}
 	everything = everything || len(services) > 0 && len(services) == len(s.services)
-	return append(texts, registry.First(services, "services")...), everything, first
+	return append(texts, registry.First(services, "service", "services")...), everything, first
 }
 
 // emptyText describes groups without served services, with counts of the skipped ones. It is empty if a service is

@@ -13,6 +13,7 @@ import (
 
 	"tributary/internal/address"
 	"tributary/internal/fetch"
+	"tributary/internal/words"
 	"tributary/internal/worker"
 	"tributary/resource"
 	"tributary/sources"
@@ -237,7 +238,7 @@ const suspicionText = "the server was away, is another one or lost many instance
 func (p *Poller[ID]) healthNow() sources.Health {
 	problems := slices.Clone(p.problems[:min(len(p.problems), shownProblems)])
 	if unlisted := len(p.problems) - shownProblems; unlisted > 0 {
-		problems = append(problems, fmt.Sprintf("and %d more instances", unlisted))
+		problems = append(problems, "and "+words.Count(unlisted, "more instance", "more instances"))
 	}
 	services, held := p.Services()
 	var end time.Time

@@ -102,10 +102,19 @@ func TestPoller_Pauses(t *testing.T) {
 	require.Equal(t, sources.Unreachable, pollTest.health.State)
 }
 
+// TestFirst counts the texts that it leaves out.
+func TestFirst(t *testing.T) {
+	require.Equal(t, []string{"a"}, First([]string{"a"}, "service", "services"))
+	require.Equal(t, []string{"a, and 1 more service"}, First([]string{"a", "b"}, "service", "services"))
+	require.Equal(t, []string{"a, and 2 more services"}, First([]string{"a", "b", "c"}, "service", "services"))
+}
+
 // TestPoller_Health has more problems than the status shows, and a registry without services.
 func TestPoller_Health(t *testing.T) {
 	pollTest := newPollTest(t)
 	pollTest.list(1)
+	pollTest.next.Problems = []string{"a", "b", "c", "d"}
+	require.Equal(t, "a; b; c; and 1 more instance", pollTest.poll(0, sources.Degraded, 1).Health.Message)
 	pollTest.next.Problems = []string{"a", "b", "c", "d", "e"}
 	require.Equal(t, "a; b; c; and 2 more instances", pollTest.poll(0, sources.Degraded, 1).Health.Message)
 

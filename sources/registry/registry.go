@@ -29,7 +29,6 @@ package registry
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -71,17 +70,17 @@ func tidy(content sources.Content) sources.Content {
 }
 
 // First returns the first text, with the number of others; empty without texts.
-func First(texts []string, noun string) []string {
+func First(texts []string, singular, plural string) []string {
 	if len(texts) < 2 {
 		return texts
 	}
-	return []string{fmt.Sprintf("%s, and %d more %s", texts[0], len(texts)-1, noun)}
+	return []string{texts[0] + ", and " + words.Count(len(texts)-1, "more "+singular, "more "+plural)}
 }
 
 // HeldText says that endpoints of services are not listed and stay.
 func HeldText(endpoints int, services []string) string {
 	text := words.Count(endpoints, "endpoint is not listed and stays", "endpoints are not listed and stay")
-	return text + " (" + strings.Join(First(services, "services"), "") + ")"
+	return text + " (" + strings.Join(First(services, "service", "services"), "") + ")"
 }
 
 // StateOf returns the state of a source that cannot read because of err: Denied if denied is among its causes.

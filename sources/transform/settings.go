@@ -191,9 +191,14 @@ func compileHost(key string, settings Host) (host, error) {
 		rule: "hosts: " + settings.Match + " → " + settings.To,
 	}
 	if filled := compiled.fill(make([]string, compiled.match.stars())); strings.Contains(filled, "{") {
-		return host{}, mistake(key+".to", "want no more than {1} to {%d}, for the * of %s, got %q", compiled.match.stars(),
-			settings.Match,
-			settings.To)
+		usable := "no {}, since " + settings.Match + " has no *"
+		switch stars := compiled.match.stars(); {
+		case stars == 1:
+			usable = "only {1}, for the * of " + settings.Match
+		case stars > 1:
+			usable = fmt.Sprintf("only {1} to {%d}, for the * of %s", stars, settings.Match)
+		}
+		return host{}, mistake(key+".to", "want %s, got %q", usable, settings.To)
 	}
 	if example, _ := compiled.rename(strings.ReplaceAll(settings.Match, "*", "x")); example != "*" {
 		if err := resource.CheckHost(example); err != nil {

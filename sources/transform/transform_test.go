@@ -345,14 +345,16 @@ func TestInvalidSettings_NameTheirKey(t *testing.T) {
 		`namespaces.a*: want the name of a namespace, or *`: {Namespaces: map[string]string{"a*": "b"}},
 		`hosts[0].match: missing`:                           {Hosts: []Host{{To: "a"}}},
 		`hosts[0].to: missing`:                              {Hosts: []Host{{Match: "a"}}},
-		`hosts[0].to: want no more than {1} to {1}, for the * of a*, got "{2}"`: {Hosts: []Host{{
+		`hosts[0].to: want only {1}, for the * of a*, got "{2}"`: {Hosts: []Host{{
 			Match: "a*",
 			To:    "{2}",
 		}}},
-		`hosts[0].to: want no more than {1} to {1}, for the * of a*, got "{1"`: {Hosts: []Host{{
+		`hosts[0].to: want only {1}, for the * of a*, got "{1"`: {Hosts: []Host{{
 			Match: "a*",
 			To:    "{1",
 		}}},
+		`hosts[0].to: want only {1} to {2}, for the * of *.*, got "{3}"`: {Hosts: []Host{{Match: "*.*", To: "{3}"}}},
+		`hosts[0].to: want no {}, since a.b has no *, got "{1}"`:         {Hosts: []Host{{Match: "a.b", To: "{1}"}}},
 		`labels.add.: "" is not a key: only letters, digits, '-', '_' and '.', with a letter or digit at either ` +
 			`end`: {Labels: Change{Add: map[string]string{"": "a"}}},
 		`annotations.drop: a pattern is empty`: {Annotations: Change{Drop: []string{""}}},

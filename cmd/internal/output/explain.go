@@ -106,7 +106,7 @@ func contentLines(yaml string) []string {
 		return nil
 	}
 	return firstLines(strings.Split(strings.TrimSpace(yaml), "\n"), maxContent,
-		"… and %d lines more: tributary get KIND NAME -n NAMESPACE -o yaml", func(line string) string { return line })
+		"… and %d more: tributary get KIND NAME -n NAMESPACE -o yaml", func(line string) string { return line })
 }
 
 // statement returns the place of an object in a source, and the changes by the source's transforms.
@@ -246,6 +246,8 @@ func (t *text) delivery(recipient admin.Recipient) string {
 	switch {
 	case recipient.Hidden:
 		return "is not sent it, for its ISTIO_REVISION or NAMESPACES exclude it"
+	case recipient.Sent == nil && recipient.Synced:
+		return "came back with the newest version"
 	case recipient.Sent == nil:
 		return "has subscribed, and has no answer yet"
 	case recipient.Nack != nil && recipient.Nack.Nonce == recipient.Sent.Nonce:

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tributary/aggregate"
+	"tributary/aggregate/conflicts"
 	"tributary/cmd/internal/output"
 	"tributary/resource"
 	"tributary/server/admin"
@@ -118,6 +120,38 @@ func TestCheckWritesTroubles(t *testing.T) {
 		message, ok := check(change)
 		require.False(t, ok)
 		require.Equal(t, want+"\n", message)
+	}
+}
+
+// TestStatus_HeldLoss counts the objects of a loss, and not their endpoints as further objects.
+func TestStatus_HeldLoss(t *testing.T) {
+	for want, hold := range map[string]admin.Hold{
+		"healthy  4        20 objects and 20 endpoints  -": {Objects: 20, Endpoints: 20},
+		"healthy  4        1 endpoint  -":                  {Endpoints: 1},
+	} {
+		status := admin.Status{Sources: []admin.SourceState{
+			{Name: "rules", State: "healthy", Synced: true, Objects: 4, Hold: &hold},
+		}}
+		var report strings.Builder
+		require.NoError(t, output.Status(&report, "127.0.0.1:16014", &status, now, output.Screen{Width: 200}))
+		require.Contains(t, report.String(), want)
+	}
+}
+
+// TestExplain_ResumedClient says that a client without an answer on this connection has the newest version, if it has.
+func TestExplain_ResumedClient(t *testing.T) {
+	object := conflicts.Ref{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web"}
+	for want, synced := range map[string]bool{
+		"came back with the newest version":     true,
+		"has subscribed, and has no answer yet": false,
+	} {
+		explanation := admin.Explanation{Objects: []admin.Explained{{
+			Explanation: aggregate.Explanation{Object: object},
+			Recipients:  []admin.Recipient{{Node: "istiod", Peer: "p", Exchanges: admin.Exchanges{Synced: synced}}},
+		}}}
+		var report strings.Builder
+		require.NoError(t, output.Explain(&report, "se shop/web", &explanation, now))
+		require.Contains(t, report.String(), "istiod at p: "+want+"\n")
 	}
 }
 

@@ -243,20 +243,23 @@ func (r rows) String() string {
 // table adds a table, and cuts rows at the edge of the screen.
 func (t *text) table(table rows) { _, _ = t.WriteString(t.screen.Cut(table.String())) }
 
+// noProblem is the cell of a source without a problem.
+const noProblem = "0"
+
 // problemColumns count the problems of sources. A screen shows only those with a count above zero.
 var problemColumns = []struct {
 	title string
-	count func(admin.SourceState) int
+	cell  func(admin.SourceState) string
 }{
-	{"HELD", func(s admin.SourceState) int {
+	{"HELD", func(s admin.SourceState) string {
 		if s.Hold == nil {
-			return 0
+			return noProblem
 		}
-		return s.Hold.Objects + s.Hold.Endpoints
+		return s.Hold.Loss()
 	}},
-	{"QUARANTINED", func(s admin.SourceState) int { return s.Quarantined }},
-	{"WARNINGS", func(s admin.SourceState) int { return s.Warnings }},
-	{"LEFT OUT", func(s admin.SourceState) int { return s.LeftOut }},
+	{"QUARANTINED", func(s admin.SourceState) string { return strconv.Itoa(s.Quarantined) }},
+	{"WARNINGS", func(s admin.SourceState) string { return strconv.Itoa(s.Warnings) }},
+	{"LEFT OUT", func(s admin.SourceState) string { return strconv.Itoa(s.LeftOut) }},
 }
 
 // sources writes a table of the sources. Messages stand in the rows if they fit the screen, and else below the table,
@@ -280,7 +283,7 @@ func (t *text) sourceRows(sources []admin.SourceState, messages bool) (table row
 	if t.screen.Width > 0 {
 		shown = nil
 		for _, column := range problemColumns {
-			if slices.ContainsFunc(sources, func(source admin.SourceState) bool { return column.count(source) > 0 }) {
+			if slices.ContainsFunc(sources, func(source admin.SourceState) bool { return column.cell(source) != noProblem }) {
 				shown = append(shown, column)
 			}
 		}
@@ -307,7 +310,7 @@ func (t *text) sourceRows(sources []admin.SourceState, messages bool) (table row
 		}
 		cells := []any{source.Name, state, source.Objects}
 		for _, column := range shown {
-			cells = append(cells, column.count(source))
+			cells = append(cells, column.cell(source))
 		}
 		cells = append(cells, change)
 		if messages {
