@@ -65,8 +65,8 @@ type fakeDomain struct {
 	fails    error
 	hangs    bool          // it accepts requests, and answers none
 	slow     time.Duration // of its answer to a pulse
-	hides    bool   // as from a token without rights
-	skips    string // the service that is not among the names
+	hides    bool          // as from a token without rights
+	skips    string        // the service that is not among the names
 	pulse    dial.Pulse
 	cluster  string          // which one it is; empty if it does not tell
 	nodes    map[string]bool // those that the token may see; nil for all
