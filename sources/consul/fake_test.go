@@ -45,6 +45,7 @@ type world struct {
 	served         map[string][]*resource.Resource // their objects, with earlier ones that stay
 	times          map[string]int                  // how often each was published
 	state          sources.Health
+	unconfirmed    map[string]string  // reasons, by service
 	reportedSynced bool               // synced
 	old            []string           // groups of an earlier run
 	note           []byte             // its saved note
@@ -380,6 +381,20 @@ func (w *world) Groups() []string             { return w.old }
 func (w *world) Synced()                      { w.mu.Lock(); defer w.mu.Unlock(); w.reportedSynced = true }
 
 func (w *world) Report(h sources.Health) { w.mu.Lock(); defer w.mu.Unlock(); w.state = h }
+
+// Unconfirmed implements sources.UnconfirmedSink.
+func (w *world) Unconfirmed(why map[string]string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.unconfirmed = why
+}
+
+// notConfirmed returns the services that are not confirmed, as last reported.
+func (w *world) notConfirmed() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Sorted(maps.Keys(w.unconfirmed))
+}
 
 func (w *world) Kept() []byte     { w.mu.Lock(); defer w.mu.Unlock(); return w.note }
 func (w *world) Keep(note []byte) { w.mu.Lock(); defer w.mu.Unlock(); w.note = note }

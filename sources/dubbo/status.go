@@ -178,7 +178,7 @@ func (s *state) metadataSources() (messages []string) {
 		messages = append(messages, message+" by "+source)
 	}
 	if surplus := len(messages) - maxSources; surplus > 0 {
-		messages = append(messages[:maxSources], fmt.Sprintf("and %d more sources", surplus))
+		messages = append(messages[:maxSources], "and "+words.Count(surplus, "more source", "more sources"))
 	}
 	return messages
 }

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"tributary/internal/words"
 )
 
 // Metadata lists the services of the instances of an application with a revision.
@@ -65,7 +67,7 @@ func (o *unreadableServices) texts() []string {
 	if o.furtherCount == 0 {
 		return o.first
 	}
-	return append(o.first, fmt.Sprintf("%d more services cannot be read", o.furtherCount))
+	return append(o.first, words.Count(o.furtherCount, "more service", "more services")+" cannot be read")
 }
 
 // nameOf names the interface of an unreadable service, if it has one.
