@@ -325,7 +325,7 @@ func (p *catalogScope) condition() (failure *trouble, message string) {
 		slices.Sort(tally.troubled)
 		message = p.services[tally.troubled[0]].trouble.message
 		if rest := len(tally.troubled) - 1; rest > 0 {
-			message += ", and " + registry.More(rest, "services")
+			message += ", and " + words.Count(rest, "more service", "more services")
 		}
 		if len(tally.troubled) == tally.readable {
 			failure = &trouble{state: sources.Denied, message: message}

@@ -237,7 +237,7 @@ const suspicionText = "the server was away, is another one or lost many instance
 func (p *Poller[ID]) healthNow() sources.Health {
 	problems := slices.Clone(p.problems[:min(len(p.problems), shownProblems)])
 	if unlisted := len(p.problems) - shownProblems; unlisted > 0 {
-		problems = append(problems, "and "+More(unlisted, "instances"))
+		problems = append(problems, fmt.Sprintf("and %d more instances", unlisted))
 	}
 	services, held := p.Services()
 	var end time.Time

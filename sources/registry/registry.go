@@ -29,6 +29,7 @@ package registry
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -74,12 +75,7 @@ func First(texts []string, noun string) []string {
 	if len(texts) < 2 {
 		return texts
 	}
-	return []string{texts[0] + ", and " + More(len(texts)-1, noun)}
-}
-
-// More says how many others there are of a plural noun.
-func More(count int, noun string) string {
-	return words.Count(count, "more "+strings.TrimSuffix(noun, "s"), "more "+noun)
+	return []string{fmt.Sprintf("%s, and %d more %s", texts[0], len(texts)-1, noun)}
 }
 
 // HeldText says that endpoints of services are not listed and stay.
