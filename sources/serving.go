@@ -13,12 +13,21 @@ type Doubter interface {
 	Unread(why map[string]string)
 }
 
+// UnconfirmedSink is an optional interface of a Sink, for sources that can name the groups that the system lists no
+// longer, or in part, and that stay.
+type UnconfirmedSink interface {
+	// Unconfirmed replaces the groups and their reasons. The sink does not modify them.
+	Unconfirmed(why map[string]string)
+}
+
 // Serving is the condition of a served object of a source.
 type Serving struct {
 	Source string
 	Held   bool // the guard holds its loss
 	// Unread is why its input cannot be read at present; empty if it can. The last read version is served.
 	Unread string
+	// Unconfirmed is why the object stays though the system lists its group no longer, or in part; empty if it does not.
+	Unconfirmed string
 	// Unsure are the first rejects that may be a version of the object, and keep it served though no group has it.
 	Unsure   []Quarantined
 	Warnings []string // the warnings of validation
@@ -31,12 +40,19 @@ func (s *sink) Unread(reasons map[string]string) {
 	s.unread = reasons
 }
 
-// Serving returns the condition of an object at each source where it is held, unreadable, uncertain or has warnings, in
-// the order of the sources.
+// Unconfirmed implements UnconfirmedSink.
+func (s *sink) Unconfirmed(reasons map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unconfirmed = reasons
+}
+
+// Serving returns the condition of an object at each source where it is held, unreadable, uncertain, unconfirmed or has
+// warnings, in the order of the sources.
 func (s *Supervisor) Serving(key resource.Key) (servings []Serving) {
 	for _, runner := range s.list() {
 		serving := runner.sink.serving(key)
-		if serving.Held || serving.Unread != "" || len(serving.Unsure)+len(serving.Warnings) > 0 {
+		if serving.Held || serving.Unread+serving.Unconfirmed != "" || len(serving.Unsure)+len(serving.Warnings) > 0 {
 			serving.Source = runner.name
 			servings = append(servings, serving)
 		}
@@ -60,6 +76,7 @@ func (s *sink) serving(key resource.Key) (serving Serving) {
 	default:
 		serving.Unread = s.unreadable(candidate.group.name)
 	}
+	serving.Unconfirmed = s.unconfirmed[candidate.group.name]
 	serving.Unsure = s.ledger.whyKept(key)
 	serving.Warnings = slices.Clone(candidate.group.warned[key])
 	return serving

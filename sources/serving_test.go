@@ -50,6 +50,11 @@ func TestServingSaysWhy(t *testing.T) {
 		st := supervisor.Status()[0]
 		require.Equal(t, []int{3, 1, 1}, []int{st.Unread, st.Unsure, len(st.Warnings)})
 
+		sink.(UnconfirmedSink).Unconfirmed(map[string]string{"sub.yaml": "it lost its data"})
+		require.Equal(t, []Serving{{Source: "a", Unconfirmed: "it lost its data"}}, supervisor.Serving(keyed("beside")))
+		sink.(UnconfirmedSink).Unconfirmed(nil)
+		require.Empty(t, supervisor.Serving(keyed("beside")))
+
 		sink.(Doubter).Unread(nil)
 		require.Empty(t, supervisor.Serving(keyed("below")))
 		sink.Report(Health{State: Unreachable, Message: "rules does not exist"})

@@ -51,6 +51,7 @@ type sink struct {
 	firstRead      chan struct{} // closed when synced turns true
 	restored       *Restored
 	unread         map[string]string    // see Doubter; never modified
+	unconfirmed    map[string]string    // see UnconfirmedSink; never modified
 	note           []byte               // the note of the source for its next run
 	leftOutByGroup map[string][]LeftOut // by group
 	leftOutCount   int                  // left-out instances of all groups

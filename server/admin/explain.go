@@ -43,10 +43,11 @@ type Explained struct {
 	Duplicates  []Duplicate   `json:"duplicates,omitempty"`  // in sources that have it more than once
 	Quarantined []Quarantined `json:"quarantined,omitempty"` // of the object
 	// Unsure are unreadable documents that may have the object, which no other document has. It is served meanwhile.
-	Unsure   []Quarantined `json:"unsure,omitempty"`
-	NotRead  []Remark      `json:"notRead,omitempty"`  // errors of sources that serve an earlier state of the object
-	Warnings []Remark      `json:"warnings,omitempty"` // of validation
-	Held     []Held        `json:"held,omitempty"`     // losses of the object on hold
+	Unsure      []Quarantined `json:"unsure,omitempty"`
+	Unconfirmed []Remark      `json:"unconfirmed,omitempty"` // of sources that list the object no longer, or in part
+	NotRead     []Remark      `json:"notRead,omitempty"`     // errors of sources that serve an earlier state of the object
+	Warnings    []Remark      `json:"warnings,omitempty"`    // of validation
+	Held        []Held        `json:"held,omitempty"`        // losses of the object on hold
 	// WithoutEffect lists the parts of the object without effect on Envoys and gRPC clients. If no such client is
 	// connected, it has a target that is nowhere.
 	WithoutEffect []string    `json:"without_effect,omitempty"`
@@ -249,6 +250,9 @@ func (s *Server) explained(explanation aggregate.Explanation) Explained {
 			}
 			if serving.Unread != "" {
 				result.NotRead = append(result.NotRead, Remark{serving.Source, serving.Unread})
+			}
+			if serving.Unconfirmed != "" {
+				result.Unconfirmed = append(result.Unconfirmed, Remark{serving.Source, serving.Unconfirmed})
 			}
 			for _, warning := range serving.Warnings {
 				result.Warnings = append(result.Warnings, Remark{serving.Source, warning})

@@ -338,7 +338,7 @@ func TestExplain_HeldObject(t *testing.T) {
 			},
 		},
 		serving: map[resource.Key][]sources.Serving{absent: {{
-			Source: "rules", Held: true, Unread: "permission denied", Unsure: []sources.Quarantined{broken}, Warnings: []string{"a.yaml:3: odd"},
+			Source: "rules", Held: true, Unread: "permission denied", Unconfirmed: "it lost its data", Unsure: []sources.Quarantined{broken}, Warnings: []string{"a.yaml:3: odd"},
 		}}},
 	}
 	check := func(query string) {
@@ -350,6 +350,7 @@ func TestExplain_HeldObject(t *testing.T) {
 		require.Len(t, x.Unsure, 1)
 		assert.Equal(t, "a.yaml:7", x.Unsure[0].Place)
 		assert.Equal(t, []admin.Remark{{Source: "rules", Text: "permission denied"}}, x.NotRead)
+		assert.Equal(t, []admin.Remark{{Source: "rules", Text: "it lost its data"}}, x.Unconfirmed)
 		assert.Equal(t, []admin.Remark{{Source: "rules", Text: "a.yaml:3: odd"}}, x.Warnings)
 		assert.Equal(t, []admin.Held{{Source: "rules", Hold: admin.Hold{ID: hold.ID, Why: hold.Why, Since: noon}}}, x.Held)
 	}

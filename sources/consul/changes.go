@@ -71,8 +71,9 @@ func (r *run) watchChanges(ctx context.Context, scope *catalogScope, name string
 	for r.gate.wait(ctx) {
 		query := query{index: index, level: r.usualLevel(scope)}
 		r.metrics.changeReads.Add(1)
-		items, answerIndex, err := r.catalog.changeItems(ctx, scope.scope, name, query)
-		if err != nil {
+		queryContext, endQuery := scope.begin(ctx, query)
+		items, answerIndex, err := r.catalog.changeItems(queryContext, scope.scope, name, query)
+		if err = endQuery(err); err != nil {
 			items = nil
 		}
 		r.mu.Lock()

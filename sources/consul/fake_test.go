@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"tributary/internal/worker"
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/consul/dial"
@@ -44,6 +45,7 @@ type world struct {
 	served         map[string][]*resource.Resource // their objects, with earlier ones that stay
 	times          map[string]int                  // how often each was published
 	state          sources.Health
+	unconfirmed    map[string]string  // reasons, by service
 	reportedSynced bool               // synced
 	old            []string           // groups of an earlier run
 	note           []byte             // its saved note
@@ -62,8 +64,10 @@ type fakeDomain struct {
 	services map[string]instances
 	indexes  map[string]uint64
 	fails    error
-	hides    bool   // as from a token without rights
-	skips    string // the service that is not among the names
+	hangs    bool          // it accepts requests, and answers none
+	slow     time.Duration // of its answer to a pulse
+	hides    bool          // as from a token without rights
+	skips    string        // the service that is not among the names
 	pulse    dial.Pulse
 	cluster  string          // which one it is; empty if it does not tell
 	nodes    map[string]bool // those that the token may see; nil for all
@@ -133,6 +137,13 @@ func (w *world) ask(ctx context.Context, d scope, q query, read func(*fakeDomain
 	for wipes := -1; ; {
 		w.mu.Lock()
 		f, changed := w.domains[d], w.changed
+		if f.hangs {
+			w.mu.Unlock()
+			if err := w.hang(ctx, d); err != nil {
+				return err
+			}
+			continue
+		}
 		err, index := f.fails, read(f)
 		if wipes >= 0 && wipes != f.wipes {
 			err = cmp.Or[error](err, errDown)
@@ -234,13 +245,41 @@ func (w *world) changeItems(ctx context.Context, d scope, question string, q que
 	return items, index, err
 }
 
-func (w *world) cluster(_ context.Context, d scope) (string, error) {
+// hang waits until a domain no longer hangs, or the query ends. A real query has a time limit.
+func (w *world) hang(ctx context.Context, d scope) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, w.wait+blockingGrace, context.DeadlineExceeded)
+	defer cancel()
+	for {
+		w.mu.Lock()
+		hangs, changed := w.domains[d].hangs, w.changed
+		w.mu.Unlock()
+		if !hangs {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (w *world) cluster(ctx context.Context, d scope) (string, error) {
+	if err := w.hang(ctx, d); err != nil {
+		return "", err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.domains[d].cluster, cmp.Or(w.domains[d].fails, w.nameless)
 }
 
-func (w *world) pulse(_ context.Context, d scope) (dial.Pulse, error) {
+func (w *world) pulse(ctx context.Context, d scope) (dial.Pulse, error) {
+	w.mu.Lock()
+	slow := w.domains[d].slow
+	w.mu.Unlock()
+	if err := cmp.Or(worker.Wait(ctx, nil, slow), w.hang(ctx, d)); err != nil {
+		return dial.Pulse{}, err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.domains[d].pulse, w.domains[d].fails
@@ -342,6 +381,20 @@ func (w *world) Groups() []string             { return w.old }
 func (w *world) Synced()                      { w.mu.Lock(); defer w.mu.Unlock(); w.reportedSynced = true }
 
 func (w *world) Report(h sources.Health) { w.mu.Lock(); defer w.mu.Unlock(); w.state = h }
+
+// Unconfirmed implements sources.UnconfirmedSink.
+func (w *world) Unconfirmed(why map[string]string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.unconfirmed = why
+}
+
+// notConfirmed returns the services that are not confirmed, as last reported.
+func (w *world) notConfirmed() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Sorted(maps.Keys(w.unconfirmed))
+}
 
 func (w *world) Kept() []byte     { w.mu.Lock(); defer w.mu.Unlock(); return w.note }
 func (w *world) Keep(note []byte) { w.mu.Lock(); defer w.mu.Unlock(); w.note = note }

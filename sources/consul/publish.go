@@ -41,6 +41,8 @@ type Changes struct {
 	Synced     bool      // with these changes, the first full read is complete
 	Health     sources.Health
 
+	unconfirmed map[string]string // reasons, by service
+
 	record []byte        // for the next run; nil without a change
 	wait   time.Duration // until the state changes without an answer
 }
@@ -146,7 +148,7 @@ func (st *state) takeChanges(now time.Time) (changes Changes) {
 		st.recordChanged, st.recordedAt = false, now
 		changes.record = st.record()
 	}
-	changes.Health = st.health(now)
+	changes.Health, changes.unconfirmed = st.health(now)
 	return changes
 }
 
@@ -239,11 +241,12 @@ func (p *catalogScope) datacenterOf(service *service) string {
 	return p.datacenterSeen
 }
 
-// health returns the state of the source.
-func (st *state) health(now time.Time) sources.Health {
+// health returns the state of the source, and why services stay that are not confirmed.
+func (st *state) health(now time.Time) (health sources.Health, unconfirmed map[string]string) {
 	var messages []string
 	down, starting := 0, false
-	health := sources.Health{State: sources.Unreachable}
+	health.State = sources.Unreachable
+	unconfirmed = make(map[string]string)
 	for _, catalogScope := range st.scopes {
 		failure, message := catalogScope.condition()
 		switch {
@@ -272,6 +275,9 @@ func (st *state) health(now time.Time) sources.Health {
 			suspicion := catalogScope.suspicion.Back(now)
 			hold := fmt.Sprintf("%s%s; missing instances stay until %s UTC", catalogScope.prefix(), suspicion.Why,
 				suspicion.End.UTC().Format(time.TimeOnly))
+			for _, name := range held {
+				unconfirmed[name] = hold
+			}
 			slices.Sort(held)
 			if names := registry.First(held, "service", "services"); len(names) > 0 {
 				hold += " (" + names[0] + ")"
@@ -290,14 +296,14 @@ func (st *state) health(now time.Time) sources.Health {
 	health.Message = strings.Join(messages, "; ")
 	switch {
 	case down == len(st.scopes):
-		return sources.Health{State: health.State, Message: health.Message}
+		return sources.Health{State: health.State, Message: health.Message}, unconfirmed
 	case health.Message != "":
 		health.State = sources.Degraded
-		return health
+		return health, unconfirmed
 	case starting && !st.synced:
-		return sources.Health{State: sources.Starting, Message: "reading the services"}
+		return sources.Health{State: sources.Starting, Message: "reading the services"}, nil
 	default:
-		return sources.Health{State: sources.Healthy}
+		return sources.Health{State: sources.Healthy}, nil
 	}
 }
 
@@ -319,7 +325,7 @@ func (p *catalogScope) condition() (failure *trouble, message string) {
 		slices.Sort(tally.troubled)
 		message = p.services[tally.troubled[0]].trouble.message
 		if rest := len(tally.troubled) - 1; rest > 0 {
-			message += fmt.Sprintf(", and %d services more", rest)
+			message += ", and " + words.Count(rest, "more service", "more services")
 		}
 		if len(tally.troubled) == tally.readable {
 			failure = &trouble{state: sources.Denied, message: message}
@@ -425,6 +431,9 @@ func (p *sinkPublisher) Publish(changes Changes) {
 	}
 	if changes.Synced {
 		p.Synced()
+	}
+	if sink, ok := p.Sink.(sources.UnconfirmedSink); ok {
+		sink.Unconfirmed(changes.unconfirmed)
 	}
 	p.Report(changes.Health)
 }

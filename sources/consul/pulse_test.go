@@ -82,3 +82,53 @@ func TestStaleServer_ReplacedByLeader(t *testing.T) {
 		world.mu.Unlock()
 	})
 }
+
+// A Consul that hangs keeps its connections open: the queries that wait meet no error.
+func TestHangingConsul_Unreachable(t *testing.T) {
+	for _, slots := range []int{0, 9} { // with all services watched, and with change queries
+		synctest.Test(t, func(t *testing.T) {
+			world := newWorld(t)
+			world.change(local, twenty(0, 20, 50))
+			world.start(Settings{}, slots)
+			pass(time.Minute)
+			require.Equal(t, sources.Healthy, world.health().State)
+			world.change(local, func(f *fakeDomain) { f.hangs = true })
+			pass(40 * time.Second)
+			require.Equal(t, sources.Unreachable, world.health().State)
+			require.Contains(t, world.health().Message, "Consul does not answer: no answer within 15s")
+			reads := world.allReads()
+			pass(5 * time.Minute)
+			require.Equal(t, sources.Unreachable, world.health().State)
+			require.Less(t, world.allReads()-reads, 50, "services wait for the names")
+			world.requireServed(0, 20)
+			world.change(local, func(f *fakeDomain) { f.hangs = false; f.set("s00", instanceWithID("new")) })
+			pass(10 * time.Second)
+			require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
+			require.Equal(t, []string{"/new"}, world.instancesOf("s00"))
+			world.requireServed(1, 20)
+		})
+	}
+}
+
+func TestSlowOrBrieflyHangingConsul_KeepsHealthy(t *testing.T) {
+	for name, change := range map[string]func(*fakeDomain){
+		"slow": func(f *fakeDomain) { f.slow = 14 * time.Second }, "hangs": func(f *fakeDomain) { f.hangs = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				world := newWorld(t)
+				world.change(local, twenty(0, 20, 50))
+				world.start(Settings{}, 0)
+				pass(20 * time.Second)
+				world.change(local, change)
+				for i := range 120 {
+					if i == 20 {
+						world.change(local, func(f *fakeDomain) { f.hangs = false })
+					}
+					require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
+					pass(time.Second)
+				}
+			})
+		})
+	}
+}

@@ -118,6 +118,8 @@ const (
 	// counts when two requests see it.
 	serverInterval        = 5 * time.Second
 	serverConfirmInterval = 2 * time.Second
+	// pulseTimeout allows two requests, and the intervals before them, within 40 s.
+	pulseTimeout = 15 * time.Second
 )
 
 // watchServers watches the servers of a scope, and its cluster, so that a later change of the cluster is a loss of
@@ -127,7 +129,14 @@ func (r *run) watchServers(ctx context.Context, scope *catalogScope) {
 	for wait := serverInterval; worker.Wait(ctx, nil, wait) == nil; {
 		failure, err := r.readServers(ctx, scope)
 		wait = serverInterval
-		if err != nil {
+		silent := dial.IsSilent(err)
+		switch {
+		case silent: // blocking queries do not notice that Consul hangs
+			err = &dial.Error{
+				Failure: dial.Failure{Kind: dial.Unreachable}, Err: fmt.Errorf("Consul does not answer: %w", err),
+			}
+			failure = r.explain(err)
+		case err != nil:
 			continue // the watcher of the names meets the same
 		}
 		if failure != nil && last == nil {
@@ -138,7 +147,12 @@ func (r *run) watchServers(ctx context.Context, scope *catalogScope) {
 			r.mu.Unlock()
 			r.wakeup.Notify()
 		}
-		last = failure
+		if silent && last != nil {
+			scope.lifeline.Cut(err)
+		}
+		if last = failure; silent {
+			continue
+		}
 		cluster, err := r.readCluster(ctx, scope)
 		if err != nil {
 			continue
@@ -160,11 +174,11 @@ func (r *run) readServers(ctx context.Context, scope *catalogScope) (*trouble, e
 	if !r.gate.wait(ctx) {
 		return nil, ctx.Err()
 	}
-	ctx, cancel := dial.Within(ctx, shortTimeout)
+	ctx, cancel := dial.Within(ctx, pulseTimeout)
 	defer cancel()
 	pulse, err := r.catalog.pulse(ctx, scope.scope)
 	if err != nil {
-		return nil, err
+		return nil, dial.Explain(ctx, err)
 	}
 	r.metrics.vitals.Set(scope.String(), pulse)
 	switch {

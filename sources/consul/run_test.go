@@ -207,15 +207,20 @@ func TestWipedConsul_HoldsServices(t *testing.T) {
 		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) }) // the agents come back, one by one
 		pass(10 * time.Second)
 		require.Equal(t, []string{"/1", "/2"}, world.instancesOf("web"), "an instance that is not back yet stays")
+		require.Equal(t, []string{"api", "old", "web"}, world.notConfirmed())
+		require.Contains(t, world.unconfirmed["old"], "lost its data")
+		require.Contains(t, world.health().Message, "(api, and 2 more services)")
 		world.change(local, func(f *fakeDomain) { f.set("api", instanceWithID("3")) })
 		pass(10 * time.Second)
 		require.Equal(t, []string{"/1", "/3"}, world.instancesOf("api"), "a new instance is served at once")
+		require.Equal(t, []string{"api", "old", "web"}, world.notConfirmed(), "api has an earlier instance, too")
 		require.Equal(t, []string{"/1"}, world.instancesOf("old"))
 
 		pass(6 * time.Minute)
 		require.Equal(t, []string{"/1"}, world.instancesOf("web"), "an instance that did not come back is removed")
 		require.Equal(t, []string{"/3"}, world.instancesOf("api"))
 		require.Empty(t, world.lastPublished("old"))
+		require.Empty(t, world.notConfirmed())
 		require.Equal(t, sources.Healthy, world.health().State)
 	})
 }

@@ -40,6 +40,7 @@ type catalogScope struct {
 	scope
 	resetHold time.Duration
 	reread    dial.Interrupt // of the watcher of its names
+	lifeline  dial.Lifeline  // of its blocking queries
 
 	namesRead             bool
 	listing               listing // the last one that was applied

@@ -161,7 +161,9 @@ func (w *watcher) read(ctx context.Context, query query, limiter *rate.Limiter) 
 		w.changeSeen = w.service.scope.changes.count
 		w.mu.Unlock()
 	}
-	return w.catalog.service(ctx, w.service.scope.scope, w.service.name, query)
+	ctx, endQuery := w.service.scope.begin(ctx, query)
+	answer, err := w.catalog.service(ctx, w.service.scope.scope, w.service.name, query)
+	return answer, endQuery(err)
 }
 
 // apply applies an answer to the state.
@@ -319,9 +321,18 @@ func (r *run) readNames(ctx context.Context, scope *catalogScope, query query) (
 		defer end()
 	}
 	r.metrics.names.Add(1)
+	ctx, endQuery := scope.begin(ctx, query)
 	l, err := r.catalog.services(ctx, scope.scope, query)
 	l.confirmedRead = confirmedRead
-	return l, err
+	return l, endQuery(err)
+}
+
+// begin ties a blocking query to the lifeline of the scope. Other queries have a short time limit.
+func (p *catalogScope) begin(ctx context.Context, query query) (context.Context, func(error) error) {
+	if query.index == 0 {
+		return ctx, func(err error) error { return err }
+	}
+	return p.lifeline.Begin(ctx)
 }
 
 // examineNames completes a listing by the requests that it makes necessary.

@@ -51,6 +51,8 @@ type place struct {
 	newBackOff func() backoff.BackOff
 	pulseEvery time.Duration // interval of questions for the leader
 	gap        time.Duration // least time between reads of a prefix that changes all the time
+
+	requestTimeout time.Duration // limit of a request, without the requested wait
 }
 
 // newPlace makes the place of an address. Errors begin with the key or variable at fault.
@@ -74,7 +76,7 @@ func newPlace(address string, settings Settings) (*place, error) {
 	}
 	place := &place{
 		prefix: prefix + "/", shown: Scheme + " " + parsed.String(), wait: settings.Wait, resetHold: settings.ResetHold,
-		gap: 100 * time.Millisecond, pulseEvery: 5 * time.Second,
+		gap: 100 * time.Millisecond, pulseEvery: 5 * time.Second, requestTimeout: 10 * time.Second,
 	}
 	place.newBackOff = func() backoff.BackOff {
 		return backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond),

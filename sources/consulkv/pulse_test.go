@@ -3,13 +3,20 @@ package consulkv
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	"github.com/stretchr/testify/require"
 
 	"tributary/memstore"
+	"tributary/sources"
+	"tributary/sources/consulkv/kvtest"
 )
 
 // lagging is a Consul with a change at each pulse, which a server that lags answers.
@@ -79,4 +86,62 @@ func TestPulse_LagsBehindEachQueryOnce(t *testing.T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	require.Equal(t, 1, c.immediate)
+}
+
+// A Consul that hangs keeps its connections open: the query that waits meets no error.
+func TestHangingConsul_Unreachable(t *testing.T) {
+	consul := kvtest.New(t)
+	consul.Set("mesh/a", entryText("a", 80))
+	running := &running{t: t, consul: consul, table: new(memstore.Table)}
+	source := sourceAt(t, consul.Addr(), Settings{Wait: 10 * time.Minute})
+	source.place.requestTimeout = 100 * time.Millisecond
+	var pauses outagePauses
+	source.place.newBackOff = func() backoff.BackOff { return &pauses }
+	running.runThis(source)
+	running.awaitHealth(sources.Healthy)
+	running.await("it waits", func() bool { return consul.Waiting() > 0 })
+	consul.Hang()
+	running.awaitHealth(sources.Unreachable, "read mesh/: no answer within 100ms")
+	running.await("it pauses", func() bool { return pauses.Load() > 0 })
+	require.True(t, running.has("a"))
+	consul.Restore()
+	running.awaitHealth(sources.Healthy)
+}
+
+// outagePauses counts pauses that do not end by themselves.
+type outagePauses struct{ atomic.Int64 }
+
+func (p *outagePauses) Reset() {}
+
+func (p *outagePauses) NextBackOff() time.Duration {
+	p.Add(1)
+	return time.Hour
+}
+
+// A pulse without an answer is no outage while lists are answered.
+func TestSilentPulses_KeepHealthy(t *testing.T) {
+	consul := kvtest.New(t)
+	consul.Set("mesh/a", entryText("a", 80))
+	target, err := url.Parse("http://" + consul.Addr())
+	require.NoError(t, err)
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	var silent atomic.Int64
+	front := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		if request.URL.Query().Has("keys") {
+			silent.Add(1)
+			<-request.Context().Done()
+			return
+		}
+		proxy.ServeHTTP(response, request)
+	}))
+	t.Cleanup(front.Close)
+	running := &running{t: t, consul: consul, table: new(memstore.Table)}
+	source := sourceAt(t, front.Listener.Addr().String(), Settings{})
+	source.place.requestTimeout = time.Second
+	source.place.newBackOff = func() backoff.BackOff { return new(outagePauses) }
+	running.runThis(source)
+	running.await("three pulses", func() bool { return silent.Load() > 2 })
+	running.awaitHealth(sources.Healthy)
+	consul.Set("mesh/b", entryText("b", 80))
+	running.await("changes", func() bool { return running.has("b") })
 }

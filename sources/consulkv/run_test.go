@@ -41,12 +41,17 @@ func (r *running) run(settings Settings) {
 
 // runAt starts it with an address in front of the server.
 func (r *running) runAt(address string, settings Settings) {
+	r.t.Helper()
+	r.runThis(sourceAt(r.t, address, settings))
+}
+
+func (r *running) runThis(source *Source) {
 	t := r.t
 	t.Helper()
 	r.supervisor = sources.NewSupervisor(sources.Options{
 		NewBackOff: func() backoff.BackOff { return backoff.NewConstantBackOff(5 * time.Millisecond) },
 	})
-	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "kv", Source: sourceAt(t, address, settings), Table: r.table}}))
+	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "kv", Source: source, Table: r.table}}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.supervisor.Run(ctx) }()

@@ -62,9 +62,7 @@ func (r *run) read(ctx context.Context) error {
 			outage = true
 			wait = max(retry.NextBackOff(), dial.Classify(err).RetryAfter)
 		}
-		if worker.Wait(ctx, nil, wait) != nil {
-			return ctx.Err()
-		}
+		r.query.Pause(ctx, wait)
 	}
 }
 
@@ -109,7 +107,7 @@ func (r *run) believed(
 // mayRead checks that missing keys are not only hidden from the token. Consul does not report hidden keys to clients
 // without a token, and before 1.11 to any client. So mayRead asks for the rights.
 func (p *place) mayRead(ctx context.Context, anonymous bool, missing []string) error {
-	ctx, cancel := dial.Within(ctx, requestTimeout)
+	ctx, cancel := dial.Within(ctx, p.requestTimeout)
 	defer cancel()
 	missing = append([]string{p.prefix}, missing...)
 	rights := make([]dial.Right, len(missing))
@@ -150,16 +148,13 @@ const maxProbes = 16
 // confirmed are the options of a query that does not block. The leader answers it after it confirmed that it leads.
 var confirmed = &api.QueryOptions{RequireConsistent: true}
 
-// requestTimeout is the limit of a request, without the requested wait.
-const requestTimeout = 10 * time.Second
-
 // list lists all keys under the prefix.
 func (p *place) list(ctx context.Context, queryOptions *api.QueryOptions) (listing, error) {
 	read := func(q *api.QueryOptions) (api.KVPairs, *api.QueryMeta, error) {
 		pairs, meta, err := p.client.KV().List(p.prefix, q)
 		return pairs, meta, cmp.Or(err, dial.Whole(pairs))
 	}
-	pairs, answer, err := dial.Ask(ctx, requestTimeout, 0, queryOptions, read)
+	pairs, answer, err := dial.Ask(ctx, p.requestTimeout, 0, queryOptions, read)
 	if err == nil && answer.Filtered {
 		err = p.filtered("the token sees only part of the keys under %s")
 	}
@@ -168,11 +163,19 @@ func (p *place) list(ctx context.Context, queryOptions *api.QueryOptions) (listi
 
 // watchPulse ends a blocking query if Consul is behind its index twice in a row: a server that lags may be once. A
 // blocking query does not reveal a failing Consul: without a leader it goes on waiting, and a wiped Consul waits for an
-// index beyond its own. A proxy or a slow connection may hold the query meanwhile.
+// index beyond its own. A proxy or a slow connection may hold the query meanwhile. Nor does it reveal a Consul that
+// hangs: without an answer to a pulse, a query that does not block shows whether Consul answers. The first answer after
+// that ends a pause.
 func (r *run) watchPulse(ctx context.Context) {
+	silent := false
 	behind := uint64(0) // the index of the query that Consul was behind at the last pulse
 	for worker.Wait(ctx, nil, r.place.pulseEvery) == nil {
 		pulse, index, err := r.place.pulse(ctx)
+		wasSilent := silent
+		silent = dial.IsSilent(err)
+		if silent && r.query.index.Load() > 0 || wasSilent && !silent {
+			r.query.Raise()
+		}
 		if err != nil {
 			continue // the reads report the same failure
 		}
@@ -191,7 +194,7 @@ func (r *run) watchPulse(ctx context.Context) {
 
 // pulse lists the top level of the prefix, for the state of the server and the index only.
 func (p *place) pulse(ctx context.Context) (pulse dial.Pulse, index uint64, err error) {
-	ctx, cancel := dial.Within(ctx, requestTimeout)
+	ctx, cancel := dial.Within(ctx, p.requestTimeout)
 	defer cancel()
 	_, meta, err := p.client.KV().Keys(p.prefix, "/", (&api.QueryOptions{AllowStale: true}).WithContext(ctx))
 	if err != nil {

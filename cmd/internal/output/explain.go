@@ -87,7 +87,7 @@ func (t *text) object(explained admin.Explained, notReady bool) {
 	t.section("endpoints", endpoints(explained)...)
 	t.section("not used", t.losers(explained)...)
 	t.section("quarantined", t.quarantined(explained.Quarantined)...)
-	t.section("not certain", uncertain(explained.Unsure)...)
+	t.section("not certain", uncertain(explained)...)
 	t.section("not read", remarks(explained.NotRead, "cannot read it now, and serves the previous version: ")...)
 	t.section("warning", remarks(explained.Warnings, "")...)
 	t.section("LEADS NOWHERE", explained.Unresolved...)
@@ -180,8 +180,9 @@ func remarks(entries []admin.Remark, prefix string) []string {
 	})
 }
 
-func uncertain(objects []admin.Quarantined) (lines []string) {
-	for _, object := range objects {
+func uncertain(explained admin.Explained) []string {
+	lines := remarks(explained.Unconfirmed, "has not confirmed all of it since: ")
+	for _, object := range explained.Unsure {
 		lines = append(lines, object.Source+" no longer has it, or has it in "+object.Group+
 			", which cannot be read; it is served until then:", "  "+object.Said())
 	}

@@ -93,6 +93,9 @@ func Classify(err error) Failure {
 	}
 }
 
+// IsSilent reports whether err says that Consul gave no answer, such as a timeout or the loss of the connection.
+func IsSilent(err error) bool { return Classify(err).Kind == Unreachable && statusOf(err).Code == 0 }
+
 // statusOf returns the status in an error; the zero value without one.
 func statusOf(err error) api.StatusError {
 	status, _ := errors.AsType[api.StatusError](err)

@@ -101,12 +101,12 @@ func Ask[T any](
 	ctx context.Context, limit, maxStale time.Duration, queryOptions *api.QueryOptions,
 	read func(*api.QueryOptions) (T, *api.QueryMeta, error),
 ) (items T, answer judge.Answer, err error) {
-	// Consul blocks for up to a sixteenth longer, to spread the ends.
-	ctx, cancel := Within(ctx, limit+queryOptions.WaitTime+queryOptions.WaitTime/16)
-	defer cancel()
-	if queryOptions.WaitIndex > 0 {
+	if queryOptions.WaitIndex > 0 { // Consul blocks for up to a sixteenth longer, to spread the ends
+		limit += queryOptions.WaitTime + queryOptions.WaitTime/16
 		ctx = once(ctx)
 	}
+	ctx, cancel := Within(ctx, limit)
+	defer cancel()
 	anonymous := new(atomic.Bool)
 	ctx = context.WithValue(ctx, anonymousKey{}, anonymous)
 	items, meta, err := read(queryOptions.WithContext(ctx))

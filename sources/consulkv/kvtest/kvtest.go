@@ -34,7 +34,8 @@ type Consul struct {
 	deleted  map[string]uint64 // with the index of the deletion
 	changed  chan struct{}     // closed by the next change
 	trouble  func(w http.ResponseWriter)
-	orphan   bool // it has no leader
+	hanging  chan struct{} // closed when it no longer hangs; nil if it does not
+	orphan   bool          // it has no leader
 	filtered bool
 	readOnly bool
 	deceives bool
@@ -172,9 +173,20 @@ func (c *Consul) Overtake(n uint64) {
 	c.index += n
 }
 
-// Restore ends Answer, HangUp, Filter, Deceive, Hide, Replay and Orphan.
+// Hang makes it accept requests, and answer none until Restore.
+func (c *Consul) Hang() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hanging = make(chan struct{})
+}
+
+// Restore ends Answer, HangUp, Filter, Deceive, Hide, Replay, Orphan and Hang.
 func (c *Consul) Restore() {
 	c.mu.Lock()
+	if c.hanging != nil {
+		close(c.hanging)
+		c.hanging = nil
+	}
 	c.deceives, c.hidden, c.replay, c.orphan = false, "", 0, false
 	c.mu.Unlock()
 	c.become(nil, false)
@@ -239,8 +251,15 @@ func (c *Consul) keys(prefix string) []string {
 // ServeHTTP implements http.Handler.
 func (c *Consul) ServeHTTP(response http.ResponseWriter, request *http.Request) {
 	c.mu.Lock()
-	trouble := c.trouble
+	trouble, hanging := c.trouble, c.hanging
 	c.mu.Unlock()
+	if hanging != nil {
+		select {
+		case <-hanging:
+		case <-request.Context().Done():
+			return
+		}
+	}
 	if trouble != nil {
 		trouble(response)
 		return
