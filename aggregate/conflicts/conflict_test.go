@@ -176,7 +176,8 @@ func TestConflicts(t *testing.T) {
 		{
 			name: "destination rules of two namespaces",
 			objects: []obj{
-				{dr, "a", "x", 0, rule("x.example")}, {dr, "b", "x", 0, rule("x.example")},
+				{dr, "a", "x", 0, rule("x.example")},
+				{dr, "b", "x", 0, rule("x.example")},
 				{dr, "c", "x", 0, rule("x.example", "~")},
 			},
 			want: []conflict{{DestinationRuleHost, "x.example", []string{"a/x", "b/x"}, "own namespace"}},
@@ -232,7 +233,8 @@ func TestConflicts(t *testing.T) {
 			},
 			want: []conflict{
 				{
-					SidecarNamespace, "all workloads of namespace a", []string{"a/x", "a/y"},
+					SidecarNamespace, "all workloads of namespace a",
+					[]string{"a/x", "a/y"},
 					"istiod uses a/x, the first by name, and ignores a/y",
 				},
 				{TelemetryWorkloads, "workloads a=b of namespace b", []string{"b/x", "b/y"}, "settings of b/y replace"},

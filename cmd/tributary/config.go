@@ -141,8 +141,8 @@ files beside it, and of the registries that answer on this machine on their usua
 			}
 			reachable := check.FindRegistries(ctx, host, registries)
 			if len(files)+len(reachable) == 0 {
-				if err := os.MkdirAll(filepath.Join(filepath.Dir(path), "rules"),
-					0o755); err != nil { //nolint:gosec // the server may be another user
+				rules := filepath.Join(filepath.Dir(path), "rules")
+				if err := os.MkdirAll(rules, 0o755); err != nil { //nolint:gosec // the server may be another user
 					return err
 				}
 			}

@@ -84,7 +84,10 @@ func (w *fixture) talker(delta bool) func(nonce, name string) string {
 // A change of names before the client has the last response, as when it finds one name after another, is no no-op; its
 // repetition is.
 func TestNameChangeBeforeAck_IsNoNoop(t *testing.T) {
-	s := &subscription{coll: NewCollection(Type{URL: testType}, Debounce{}), firstNonce: 2, lastNonce: 2, client: clientState{state: initialState}}
+	s := &subscription{
+		coll: NewCollection(Type{URL: testType}, Debounce{}), firstNonce: 2, lastNonce: 2,
+		client: clientState{state: initialState},
+	}
 	names := []string{"a"}
 	asks := func(nonce string) bool {
 		r := &wire.Request{Nonce: nonce, Names: names}

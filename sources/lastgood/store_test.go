@@ -230,7 +230,7 @@ func TestRepair_StoresPolicyOrMark(t *testing.T) {
 				state, err := newStore(store.path, "rules", nil).Load()
 				require.NoError(t, err)
 				marked := state.Prints["policy.yaml"].Notes == "mark"
-				require.True(t, marked != (len(state.Resources) == 2), "either the policy or its mark")
+				require.NotEqual(t, marked, len(state.Resources) == 2, "either the policy or its mark")
 				repair()
 			}
 		})

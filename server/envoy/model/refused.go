@@ -64,13 +64,13 @@ func InvalidPart(message proto.Message) string {
 		if len(typed.GetFormatters()) > 0 { // formatters may add commands
 			syntax = anyFormatSyntax
 		}
-		text := cmp.Or(typed.GetTextFormat(),
-			typed.GetTextFormatSource().GetInlineString()) //nolint:staticcheck // of EnvoyFilters
+		text := typed.GetTextFormat() //nolint:staticcheck // of EnvoyFilters
+		text = cmp.Or(text, typed.GetTextFormatSource().GetInlineString())
 		return invalidSyntax(syntax, text, typed.GetJsonFormat())
 	case *filev3.FileAccessLog:
-		return cmp.Or(invalidSyntax(formatSyntax, typed.GetFormat(), typed.GetJsonFormat()),
-			//nolint:staticcheck // of EnvoyFilters
-			invalidSyntax(formatSyntax, "", typed.GetTypedJsonFormat())) //nolint:staticcheck // of EnvoyFilters
+		format := typed.GetFormat()                                          //nolint:staticcheck // of EnvoyFilters
+		json, typedJSON := typed.GetJsonFormat(), typed.GetTypedJsonFormat() //nolint:staticcheck // of EnvoyFilters
+		return cmp.Or(invalidSyntax(formatSyntax, format, json), invalidSyntax(formatSyntax, "", typedJSON))
 	case *tcpv3.TcpProxy_TunnelingConfig:
 		return invalidSyntax(formatSyntax, typed.GetHostname(), nil)
 	case *extauthzv3.AuthorizationRequest:
