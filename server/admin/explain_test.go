@@ -338,7 +338,8 @@ func TestExplain_HeldObject(t *testing.T) {
 			},
 		},
 		serving: map[resource.Key][]sources.Serving{absent: {{
-			Source: "rules", Held: true, Unread: "permission denied", Unconfirmed: "it lost its data", Unsure: []sources.Quarantined{broken}, Warnings: []string{"a.yaml:3: odd"},
+			Source: "rules", Held: true, Unread: "permission denied", Unconfirmed: "it lost its data",
+			Unsure: []sources.Quarantined{broken}, Warnings: []string{"a.yaml:3: odd"},
 		}}},
 	}
 	check := func(query string) {

@@ -95,7 +95,7 @@ func TestHangingConsul_Unreachable(t *testing.T) {
 			world.change(local, func(f *fakeDomain) { f.hangs = true })
 			pass(40 * time.Second)
 			require.Equal(t, sources.Unreachable, world.health().State)
-			require.Contains(t, world.health().Message, "Consul does not answer: no answer within 15s")
+			require.Contains(t, world.health().Message, "the server does not answer: no answer within 15s")
 			reads := world.allReads()
 			pass(5 * time.Minute)
 			require.Equal(t, sources.Unreachable, world.health().State)

@@ -133,7 +133,7 @@ func (r *run) watchServers(ctx context.Context, scope *catalogScope) {
 		switch {
 		case silent: // blocking queries do not notice that Consul hangs
 			err = &dial.Error{
-				Failure: dial.Failure{Kind: dial.Unreachable}, Err: fmt.Errorf("Consul does not answer: %w", err),
+				Failure: dial.Failure{Kind: dial.Unreachable}, Err: fmt.Errorf("the server does not answer: %w", err),
 			}
 			failure = r.explain(err)
 		case err != nil:
