@@ -81,6 +81,7 @@ func TestSums(t *testing.T) {
 			continue
 		}
 		t.Run(label, func(t *testing.T) {
+			t.Parallel() // it mostly waits for retries
 			server := newSwitch(t, floodRow.hostile(t))
 			address := strings.Replace(scheme.Address, "%s", server.address, 1)
 			if floodRow.query != "" {
