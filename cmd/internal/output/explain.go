@@ -289,7 +289,7 @@ func (t *text) generated(clients *admin.Translated) {
 		t.line("  and %d more; see /debug/clients", rest)
 	}
 	t.line("Resources of a client: tributary get clusters --node-id NODE. To check an Envoy: tributary verify --envoy " +
-		"http://HOST:15000.")
+		"http://HOST:PORT.")
 }
 
 func acknowledged(explained admin.Explained) bool {
