@@ -64,7 +64,7 @@ func TestBehindIstiod(t *testing.T) {
 		return nil
 	})
 	t.Logf("it was connected again, and its empty answer held, %v after it was started", time.Since(back).Round(time.Millisecond))
-	assert.Regexp(t, `(?m)^istiod +healthy +\d+ +48 `, tributary.Ask(t, "status"))
+	assert.Regexp(t, `(?m)^istiod +healthy +\d+ +24 objects and 24 endpoints `, tributary.Ask(t, "status"))
 	fixture.StartIstiod(t, "xds://"+tributary.XDS).AwaitConfigs(t, objects)
 
 	// Its files are back, whole and one after the other, and one of them has changed.

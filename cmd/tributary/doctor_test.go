@@ -228,12 +228,8 @@ func TestDoctor_RunningServer(t *testing.T) {
 
 	write(t, dir+"/other.yaml", strings.Replace(text, "admin: '127.0.0.1:0'", "admin: '"+s.admin+"'", 1))
 	code, results = examined(t, "-c", dir+"/other.yaml")
-	assert.Equal(t, 3, code)
-	requireResult(t, results, "ports", check.Error,
-		"listen.admin: a tributary with the configuration "+dir+"/tributary.yaml runs on "+s.admin)
-	for _, result := range results["istiod"] {
-		assert.NotContains(t, result.Message, "clients are connected")
-	}
+	assert.Zero(t, code)
+	requireResult(t, results, "ports", check.Warning, " runs on "+s.admin+" with the configuration "+dir+"/tributary.yaml")
 }
 
 // TestDoctorThrough holds an idle stream open through a proxy, like one between an istiod and tributary.

@@ -46,7 +46,6 @@ type Doctor struct {
 
 	Findings []Result
 	running  *Running
-	other    *Running // a server with another configuration has the address of the admin server
 }
 
 // Running is the state of a running server.
@@ -107,9 +106,6 @@ func (d *Doctor) Look(ctx context.Context) error {
 	if cfg != nil {
 		if d.Running != nil {
 			d.running = d.Running(ctx, cfg)
-		}
-		if d.running != nil && isOtherFile(d.running.File, d.File) {
-			d.other, d.running = d.running, nil
 		}
 		d.certificates(ctx, cfg)
 		d.identity(cfg)

@@ -94,13 +94,13 @@ func (d *Doctor) ports(ctx context.Context, cfg *config.Config) {
 	}
 	for _, port := range listeners {
 		if d.running != nil {
+			severity, advice := Fine, ""
 			message := fmt.Sprintf("%s: a tributary of version %s runs on %s", port.key, d.running.Version, port.address)
-			d.note(portsCheck, Fine, message, "")
-			continue
-		}
-		if d.other != nil && port.key == "listen.admin" {
-			d.note(portsCheck, Error, fmt.Sprintf("listen.admin: a tributary with the configuration %s runs on %s",
-				d.other.File, port.address), "end that one, or take other ports")
+			if isOtherFile(d.running.File, d.File) {
+				severity, advice = Warning, "end that one before this one starts, or take another port"
+				message += " with the configuration " + d.running.File
+			}
+			d.note(portsCheck, severity, message, advice)
 			continue
 		}
 		opened, err := process.Listen(ctx, port.address)
