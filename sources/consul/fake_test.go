@@ -59,18 +59,19 @@ type world struct {
 }
 
 type fakeDomain struct {
-	index    uint64
-	wipes    int // which end the queries that wait
-	services map[string]instances
-	indexes  map[string]uint64
-	fails    error
-	hangs    bool          // it accepts requests, and answers none
-	slow     time.Duration // of its answer to a pulse
-	hides    bool          // as from a token without rights
-	skips    string        // the service that is not among the names
-	pulse    dial.Pulse
-	cluster  string          // which one it is; empty if it does not tell
-	nodes    map[string]bool // those that the token may see; nil for all
+	index      uint64
+	wipes      int // which end the queries that wait
+	services   map[string]instances
+	indexes    map[string]uint64
+	fails      error
+	pulseFails error         // of pulses only
+	hangs      bool          // it accepts requests, and answers none
+	slow       time.Duration // of its answer to a pulse
+	hides      bool          // as from a token without rights
+	skips      string        // the service that is not among the names
+	pulse      dial.Pulse
+	cluster    string          // which one it is; empty if it does not tell
+	nodes      map[string]bool // those that the token may see; nil for all
 	// shows are the services visible without a token; nil if a token is sent.
 	shows map[string]bool
 }
@@ -282,7 +283,7 @@ func (w *world) pulse(ctx context.Context, d scope) (dial.Pulse, error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.domains[d].pulse, w.domains[d].fails
+	return w.domains[d].pulse, cmp.Or(w.domains[d].fails, w.domains[d].pulseFails)
 }
 
 // shown are the instances on nodes that the token may see.

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/consul/api"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
@@ -108,6 +109,25 @@ func TestHangingConsul_Unreachable(t *testing.T) {
 			world.requireServed(1, 20)
 		})
 	}
+}
+
+// A gateway that answers pulses with an error does not prolong a silence.
+func TestHangingConsul_PulsesRefusedAfterwards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		world := newWorld(t)
+		refused := api.StatusError{Code: 403, Body: "not allowed here"}
+		world.change(local, twenty(0, 20, 50))
+		world.change(local, func(f *fakeDomain) { f.pulseFails = refused })
+		world.start(Settings{}, 0)
+		pass(time.Minute)
+		require.Equal(t, sources.Healthy, world.health().State)
+		world.change(local, func(f *fakeDomain) { f.hangs = true })
+		pass(40 * time.Second)
+		require.Equal(t, sources.Unreachable, world.health().State)
+		world.change(local, func(f *fakeDomain) { f.hangs = false })
+		pass(time.Minute)
+		require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
+	})
 }
 
 func TestSlowOrBrieflyHangingConsul_KeepsHealthy(t *testing.T) {

@@ -126,17 +126,19 @@ const (
 // data.
 func (r *run) watchServers(ctx context.Context, scope *catalogScope) {
 	var last *trouble
+	silent := false
 	for wait := serverInterval; worker.Wait(ctx, nil, wait) == nil; {
 		failure, err := r.readServers(ctx, scope)
 		wait = serverInterval
-		silent := dial.IsSilent(err)
+		wasSilent := silent
+		silent = dial.IsSilent(err)
 		switch {
 		case silent: // blocking queries do not notice that Consul hangs
 			err = &dial.Error{
 				Failure: dial.Failure{Kind: dial.Unreachable}, Err: fmt.Errorf("the server does not answer: %w", err),
 			}
 			failure = r.explain(err)
-		case err != nil:
+		case err != nil && !wasSilent: // else the answer, an error, ends the silence
 			continue // the watcher of the names meets the same
 		}
 		if failure != nil && last == nil {
@@ -150,7 +152,7 @@ func (r *run) watchServers(ctx context.Context, scope *catalogScope) {
 		if silent && last != nil {
 			scope.lifeline.Cut(err)
 		}
-		if last = failure; silent {
+		if last = failure; err != nil {
 			continue
 		}
 		cluster, err := r.readCluster(ctx, scope)

@@ -2,6 +2,7 @@ package lastgood
 
 import (
 	"context"
+	"time"
 
 	"tributary/internal/disk"
 	"tributary/memstore"
@@ -19,8 +20,15 @@ func (s *Store) SetReleased(keys []resource.Key) {
 // RunUnread keeps the file that other settings made, until the source was read by these or until ctx ends. It only
 // writes the released losses, so that they are not held again after a restart. Run follows it.
 func (s *Store) RunUnread(ctx context.Context, table memstore.Reader, read <-chan struct{}) {
+	retry := firstRetry
 	for {
-		s.report(s.writeReleased(table))
+		err := s.writeReleased(table)
+		s.report(err)
+		var again <-chan time.Time
+		if err != nil {
+			again = time.After(retry)
+			retry = min(2*retry, lastRetry)
+		}
 		select {
 		case <-ctx.Done():
 			s.report(s.writeReleased(table))
@@ -28,6 +36,7 @@ func (s *Store) RunUnread(ctx context.Context, table memstore.Reader, read <-cha
 		case <-read:
 			return
 		case <-s.wake:
+		case <-again:
 		}
 	}
 }
