@@ -42,8 +42,11 @@ func Reassign(stores []*Store) error {
 	return errors.Join(failures...)
 }
 
-// exchange exchanges the files of two paths.
+// exchange exchanges the files of two paths: in one step where the file system can, else by way of a third path.
 func exchange(first, second string) error {
+	if swap(first, second) == nil {
+		return nil
+	}
 	aside := first + disk.Unfinished
 	if err := os.Rename(first, aside); err != nil {
 		return err
