@@ -18,7 +18,7 @@ run: build ## serve testdata/quickstart on 127.0.0.1:16010
 	bin/tributary serve -c testdata/tributary.yaml
 
 test: ## run the unit, conformance and pipeline tests (needs only Go)
-	CGO_ENABLED=0 $(GO) test -vet=off -p 4 -timeout 30m ./...
+	CGO_ENABLED=0 $(GO) test -vet=off -p 4 -parallel 8 -timeout 30m ./...
 
 check: lint vulnerabilities race release-test generate ## what CI runs: format, lint, known vulnerabilities, race tests, two releases of one commit, generated files clean
 	@git diff --exit-code -- docs '*.golden' go.mod go.sum || { echo 'generated files differ: commit them'; exit 1; }

@@ -291,6 +291,7 @@ func (s *guardedServer) watch(t require.TestingT, ctx context.Context, token str
 }
 
 func TestAccess_SendsOnlyAllowedObjects(t *testing.T) {
+	t.Parallel()
 	envoyTypes := []string{xds.ClusterURL, xds.EndpointURL, xds.ListenerURL, xds.RouteURL}
 	short := map[string]string{xds.ClusterURL: "clusters", xds.EndpointURL: "endpoints", xds.ListenerURL: "listeners", xds.RouteURL: "routes"}
 	seen := map[string]int{}

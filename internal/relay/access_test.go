@@ -65,6 +65,7 @@ func (s *subscriber) ends(t *testing.T) (code codes.Code, message string) {
 }
 
 func TestRightsChange_EndsTheStream(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2)+entries("test", "t", 3))
 	var tokens, lines []string
@@ -202,6 +203,7 @@ func mustRead(t *testing.T, file string) string {
 
 // Secrets of every sort that the configuration has, of sources that all fail, are on no page and in no line of the log.
 func TestSecrets_AppearOnNoPage(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	const planted = "pl4nted"
 	token, line, err := identity.NewToken("ci")

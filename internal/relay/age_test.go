@@ -95,6 +95,7 @@ func (b *balancer) pass(conn net.Conn) {
 
 // A replica that joins gets its share of the connected clients. No client misses an object meanwhile.
 func TestClientsMoveToJoiningReplica(t *testing.T) {
+	t.Parallel()
 	balancer := newBalancer(t)
 	replica := func() *rig {
 		dir := t.TempDir()

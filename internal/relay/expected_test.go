@@ -37,6 +37,7 @@ func (r *rig) expected(t *testing.T, node string) (status int, text string) {
 // TestExpected_Node: access rules decide on the expected configuration of a node, so the node must be connected. The
 // question itself makes no client.
 func TestExpected_Node(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("shop", "a", 80)+entry("other", "b", 80))
 	configured(t, dir, "name: rules, address: 'fs://"+dir+"/rules'")

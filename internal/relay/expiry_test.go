@@ -35,6 +35,7 @@ import (
 // TestStream_EndsOnExpiry: a certificate or a JWT that expires during a stream, and the removal of an authority, end
 // that stream and no other.
 func TestStream_EndsOnExpiry(t *testing.T) {
+	t.Parallel()
 	dir, authority, second := t.TempDir(), testutil.NewAuthority(t), testutil.NewAuthority(t)
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
 	authority.Loopback(time.Time{}).Files(dir)
@@ -130,6 +131,7 @@ func subscribeTo(t *testing.T, address string, creds credentials.TransportCreden
 
 // A rule allows each service other than xDS by its own name only.
 func TestServices_AllowedByName(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	names := []string{"reflection", "channelz", "csds", "debug", "admin"}
 	tokens, lines, rules := make(map[string]string), "", "access:\n"
@@ -208,6 +210,7 @@ func once[Req, Resp any](s grpc.BidiStreamingClient[Req, Resp], err error) func(
 
 // A client with NAMESPACES gets only objects that its rule allows.
 func TestNamespacesOfClient_WithinItsRule(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2)+entries("test", "t", 3)+entries("web", "w", 4))
 	write(t, dir+"/tokens", "")

@@ -11,6 +11,7 @@ import (
 
 // TestFilesOfSources has files of a source's tlsSettings that are not there found.
 func TestFilesOfSources(t *testing.T) {
+	t.Parallel()
 	for _, scheme := range config.Schemes() {
 		if !strings.Contains(scheme.Address, "%s") { // it reads no server
 			continue

@@ -12,6 +12,7 @@ import (
 // TestFirstSight_OtherNamespace: a reject in another namespace than the restored objects of its group was never valid
 // there.
 func TestFirstSight_OtherNamespace(t *testing.T) {
+	t.Parallel()
 	const audit = sightHead + sightMeta + "spec: {action: AUDIT}\n"
 	nameless := func(kind string) string {
 		return "apiVersion: security.istio.io/v1\nkind: " + kind + "\nmetadata: {namespace: other}\nspec: {}\n"

@@ -124,6 +124,7 @@ func sightConfig(t *testing.T, dir, settings string) {
 
 // A valid MeshConfig, and a policy that is valid or removed, end the refusal. In warn mode, no request is refused.
 func TestRefusalOfAFirstSightEnds(t *testing.T) {
+	t.Parallel()
 	for _, end := range []string{sightHead + sightMeta + "spec: {action: AUDIT}\n", "", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " +
 		"AuthorizationPolicy}\n# security.istio.io\n"} {
 		dir := t.TempDir()
@@ -150,6 +151,7 @@ func TestRefusalOfAFirstSightEnds(t *testing.T) {
 
 // A policy that was valid once keeps its last good version, and no other request is refused.
 func TestFirstSight_LastGoodVersionServes(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	sightConfig(t, dir, "")
 	write(t, dir+"/rules/gateways.yaml", sightGateways())
@@ -169,6 +171,7 @@ func TestFirstSight_LastGoodVersionServes(t *testing.T) {
 // A policy that was never valid is refused in its namespace, and in all if that is not known, whatever its form. A
 // valid version and its deletion end that.
 func TestFirstSightOfPolicies(t *testing.T) {
+	t.Parallel()
 	for name, text := range sights {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -187,6 +190,7 @@ func TestFirstSightOfPolicies(t *testing.T) {
 // A policy that was never valid is refused from the start of the next process on, although its source cannot be read,
 // and until the source is read without it.
 func TestFirstSightOutlivesARestart(t *testing.T) {
+	t.Parallel()
 	for name, text := range sights {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

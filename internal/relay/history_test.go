@@ -12,6 +12,7 @@ import (
 
 // TestHistoryOutlivesARestart changes an object before, while and after the program does not run.
 func TestHistoryOutlivesARestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	put := func(port int) { write(t, dir+"/rules/a.yaml", entry("prod", "a", port)) }
 	put(1)

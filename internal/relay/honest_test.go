@@ -45,6 +45,7 @@ var honest = map[string]string{
 
 // TestFiles_NonObjectsRefuseNothing: files that mention policies and are no objects make no Envoy refuse requests.
 func TestFiles_NonObjectsRefuseNothing(t *testing.T) {
+	t.Parallel()
 	for name, text := range honest {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -10,6 +10,7 @@ import (
 )
 
 func TestConnectionLimit(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ configured, descriptors, want int }{
 		{0, -1, -1},
 		{100, -1, 100},

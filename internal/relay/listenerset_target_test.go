@@ -16,6 +16,7 @@ import (
 
 // A policy that targets a Gateway applies to the listeners of its ListenerSets, also if a Service selects the Envoys.
 func TestPolicyOfAGatewayWithListenerSets(t *testing.T) {
+	t.Parallel()
 	const objects = `
 apiVersion: v1
 kind: Service

@@ -10,6 +10,7 @@ import (
 
 // Only objects over MCP may have names that Kubernetes refuses.
 func TestLenientMetadata(t *testing.T) {
+	t.Parallel()
 	for _, settings := range []config.Settings{&config.XDS{}, &config.File{}, &config.Consul{}} {
 		_, overMCP := settings.(*config.XDS)
 		spec := (&activeSource{config: config.Source{Settings: settings}}).spec()

@@ -80,6 +80,7 @@ func metricsOf(t *testing.T, registry *prometheus.Registry) []metric {
 
 // docs/metrics.md lists the metrics of a tributary that has all features.
 func TestMetricsPage(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("default", "a", 80))
 	configured(t, dir, everySource(dir)...)
@@ -126,6 +127,7 @@ func TestMetricsPage(t *testing.T) {
 
 // How long a change is on its way is counted from when the file was read to when the client has acknowledged it.
 func TestPropagationIsMeasured(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("default", "a", 80))
 	configured(t, dir, "address: 'fs://"+dir+"/rules'")

@@ -44,6 +44,7 @@ spec: {mtls: {mode: DISABLE}}
 // A client may say that it is in any namespace. It is sent only the policies of those that its rule has, and of the
 // root namespace; where others would apply, everything is refused.
 func TestPolicies_ApplyOutsideNamespacesOfRule(t *testing.T) {
+	t.Parallel()
 	for _, envoys := range []string{"", "envoy: {unenforced: warn}\n"} {
 		dir := t.TempDir()
 		gateways := ""

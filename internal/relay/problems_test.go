@@ -66,6 +66,7 @@ func connectEnvoy(t *testing.T, r *rig, metadata *corev3.Node) (disconnect func(
 // TestProblems_Unresolved checks that status follows references, whether clients are connected or not. A source that was
 // never read makes them unknown.
 func TestProblems_Unresolved(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("shop", "b", 80)+virtualService("host", "{host: gone.example}")+
 		virtualService("subset", "{host: b.example, subset: v9}")+virtualService("right", "{host: b.example}"))
@@ -92,6 +93,7 @@ func TestProblems_Unresolved(t *testing.T) {
 
 // TestProblems_Unserved checks that status names the parts of the Gateway API that are not served.
 func TestProblems_Unserved(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	route := func(name, parent string) string {
 		return fmt.Sprintf(`apiVersion: gateway.networking.k8s.io/v1
@@ -132,6 +134,7 @@ spec: {gatewayClassName: %s, listeners: [{name: http, port: 80, protocol: HTTP, 
 
 // TestProblems_Refused checks that objects beyond limits.productBytes are problems, before and after the first Envoy.
 func TestProblems_Refused(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	configured(t, dir, "name: rules, address: 'fs://"+dir+"/rules'")
 	var text strings.Builder

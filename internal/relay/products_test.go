@@ -10,6 +10,7 @@ import (
 
 // The limit of the configuration decides which objects are invalid for their products.
 func TestValidation_LimitsProducts(t *testing.T) {
+	t.Parallel()
 	docs := resource.Decode("a.yaml", []byte(`{apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {name: a, namespace: b},
 spec: {hosts: [a.example.com, b.example.com], ports: [{number: 80, name: http, protocol: HTTP}], resolution: DNS}}`), resource.Options{})
 	require.Len(t, docs, 1)

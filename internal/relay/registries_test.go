@@ -104,6 +104,7 @@ var kindsOfRegistries = map[string]kindOfRegistry{
 //
 // A run is repeated by its seed: go test ./internal/relay -run TestReloadsOfRegistries -reloads.seed N -reloads 2000.
 func TestReloadsOfRegistries(t *testing.T) {
+	t.Parallel()
 	first, last := uint64(1), *seeds
 	if *seed != 0 {
 		first, last = *seed, *seed
@@ -298,6 +299,7 @@ func (m *doubts) converge() {
 // TestReload_AddressOfOtherScheme: a source goes on under its name, even if its system is another one. The objects of
 // the former system go when the present one was read; with registries after hold, as all that they do not list.
 func TestReload_AddressOfOtherScheme(t *testing.T) {
+	t.Parallel()
 	for name, kind := range kindsOfRegistries {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

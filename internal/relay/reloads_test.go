@@ -32,6 +32,7 @@ var (
 //
 // A run is repeated by its seed: go test ./internal/relay -run TestReloads -reloads.seed N -reloads 2000.
 func TestReloads(t *testing.T) {
+	t.Parallel()
 	first, last := uint64(1), *seeds
 	if *seed != 0 {
 		first, last = *seed, *seed

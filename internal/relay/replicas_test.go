@@ -46,6 +46,7 @@ type publication struct {
 // TestReplicasSendTheSameBytes starts two replicas at different times. They get the same changes in different order,
 // and one of them restarts in between. At the end, their responses are the same bytes.
 func TestReplicasSendTheSameBytes(t *testing.T) {
+	t.Parallel()
 	for seed := range int64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			names := []string{"first", "second", "third"}
@@ -261,6 +262,7 @@ func (f runs) Run(ctx context.Context, sink sources.Sink) error { return f(ctx, 
 // TestRanksPassThroughTiers has a tributary read from two others. Its clients see its sources in their order, and within each the
 // order that this source has. The own time of a ServiceEntry passes in the nanoseconds of its rank.
 func TestRanksPassThroughTiers(t *testing.T) {
+	t.Parallel()
 	dated := strings.Replace(entry("shop", "dated", 80), "{name", "{creationTimestamp: '2026-01-02T03:04:05Z', name", 1)
 	lower := func(first, second string) *rig {
 		dir := t.TempDir()

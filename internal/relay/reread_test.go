@@ -58,6 +58,7 @@ func (r *rig) awaitHeld(t *testing.T, objects int) (why string) {
 // TestReread_UnrelatedSettings: an explicit default, a setting of messages, and another form of a path make neither
 // another source nor another reading.
 func TestReread_UnrelatedSettings(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	rig, names := troubled(t, dir, quick)
 	clients := subscribeBoth(t, rig, never(t, names...))
@@ -79,6 +80,7 @@ func TestReread_UnrelatedSettings(t *testing.T) {
 // TestReread: a setting that changes the objects of a source makes it read them again. Unreadable, invalid and held
 // objects stay as they were, also after a restart, and also if the restart comes before the first read.
 func TestReread(t *testing.T) {
+	t.Parallel()
 	for _, settings := range []string{
 		", transform: {labels: {add: {team: x}}}", ", validation: warn", ", unknownFields: warn, defaultNamespace: mesh",
 		", domainSuffix: cluster.local",
@@ -129,6 +131,7 @@ func TestReread(t *testing.T) {
 // TestReread_BySettings: after a change of such settings, by a reload or by a restart, the objects are those of the
 // source with the new settings.
 func TestReread_BySettings(t *testing.T) {
+	t.Parallel()
 	short := "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: x, namespace: shop}\n" +
 		"spec: {hosts: [details], http: [{route: [{destination: {host: details}}]}]}\n"
 	for settings, c := range map[string]struct{ text, before, after string }{
@@ -175,6 +178,7 @@ func TestReread_BySettings(t *testing.T) {
 // TestRereadIsNoLoss: objects that a source lacks because of other settings are not held, whatever their number,
 // neither after a reload nor after a restart, and also not during a hold.
 func TestRereadIsNoLoss(t *testing.T) {
+	t.Parallel()
 	const moving, leaving = ", transform: {namespaces: {shop: other}}", ", transform: {exclude: [{names: [s*]}]}"
 	for _, how := range []string{"reload", "restart"} {
 		edit := func(t *testing.T, r *rig, settings string) *rig {
@@ -239,6 +243,7 @@ func described(t *testing.T, r *rig) string {
 
 // TestRereadByARestart is TestReread for a configuration that was edited while no process ran.
 func TestRereadByARestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	rig, names := troubled(t, dir, quick)
 	rig.stop()
@@ -265,6 +270,7 @@ func TestRereadByARestart(t *testing.T) {
 // TestRereadThatMoves: a transform that changes the namespace of all objects moves all readable objects. Unreadable
 // objects keep their name until they can be read.
 func TestRereadThatMoves(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	broken := strings.Replace(entry("shop", "x", 80), "hosts", "host", 1)
 	write(t, dir+"/one/x.yaml", entry("shop", "x", 80))
@@ -322,6 +328,7 @@ func TestRereadThatMoves(t *testing.T) {
 
 // TestReload_ReportsOrder: the order of sources decides which of them wins.
 func TestReload_ReportsOrder(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
 	write(t, dir+"/two/f.yaml", entry("shop", "x", 81))

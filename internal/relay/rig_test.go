@@ -312,6 +312,7 @@ func bind(t *testing.T, address netip.AddrPort, shared bool) (socket int, err er
 
 // TestDown_KeepsAddress: the address of down is refused to others, and listeners may come and go.
 func TestDown_KeepsAddress(t *testing.T) {
+	t.Parallel()
 	address := down(t)
 	_, err := bind(t, netip.MustParseAddrPort(address), false)
 	require.ErrorIs(t, err, syscall.EADDRINUSE)

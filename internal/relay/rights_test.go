@@ -54,6 +54,7 @@ func open(t *testing.T, conn *grpc.ClientConn) *subscriber {
 }
 
 func TestStream_RemovedAuthority(t *testing.T) {
+	t.Parallel()
 	dir, authority, second := t.TempDir(), testutil.NewAuthority(t), testutil.NewAuthority(t)
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
 	authority.Loopback(time.Time{}).Files(dir)
@@ -81,6 +82,7 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 }
 
 func TestAdmin_RemovedAuthority(t *testing.T) {
+	t.Parallel()
 	dir, authority, second := t.TempDir(), testutil.NewAuthority(t), testutil.NewAuthority(t)
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
 	authority.Loopback(time.Time{}).Files(dir)
@@ -151,6 +153,7 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 
 // TestStream_EndsWithExpiredAuthority: the expiry of an authority ends the streams of its clients.
 func TestStream_EndsWithExpiredAuthority(t *testing.T) {
+	t.Parallel()
 	dir, authority := t.TempDir(), testutil.NewAuthority(t)
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
 	authority.Loopback(time.Time{}).Files(dir)
@@ -210,6 +213,7 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 // One reload adds a source and the rule that hides it, or removes both: no client gets an object that one of the two
 // does not allow.
 func TestReload_SourcesWithRules(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/one/all.yaml", entries("prod", "p", 2))
 	write(t, dir+"/two/all.yaml", entries("secret", "planted", 20))

@@ -41,6 +41,7 @@ func callAll(t *testing.T, r *rig) map[string]codes.Code {
 
 // Every service that is registered is bounded by the limits of streams and by the rules, also one that is added later.
 func TestServices_LimitConcurrentCalls(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1))
 	write(t, dir+"/tokens", "")
@@ -70,6 +71,7 @@ func TestServices_LimitConcurrentCalls(t *testing.T) {
 }
 
 func TestHealth_UnknownServiceIsNotWatched(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1))
 	configured(t, dir, "address: 'fs://"+dir+"/rules'")
@@ -94,6 +96,7 @@ func TestHealth_UnknownServiceIsNotWatched(t *testing.T) {
 }
 
 func TestAdminPort_RefusesLargeRequests(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1))
 	configured(t, dir, "address: 'fs://"+dir+"/rules'")

@@ -12,6 +12,7 @@ import (
 )
 
 func TestPrecedenceReachesTheView(t *testing.T) {
+	t.Parallel()
 	f := &activeSource{config: config.Source{Name: "a", Precedence: 7}}
 	require.Equal(t, 7, f.input().Precedence)
 }
@@ -19,6 +20,7 @@ func TestPrecedenceReachesTheView(t *testing.T) {
 // TestLeftoversStayForAWeek checks the stored state of sources that were removed from the configuration while no
 // process ran.
 func TestLeftoversStayForAWeek(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
 	configured(t, dir, "name: a, address: 'fs://./one'"+quick)

@@ -39,6 +39,7 @@ const quick = ", quietDelay: 1ms, rescanInterval: 100ms"
 
 // TestTrade lets two sources trade directories while both cannot be read.
 func TestTrade(t *testing.T) {
+	t.Parallel()
 	for _, unreadable := range []bool{false, true} {
 		dir := t.TempDir()
 		write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
@@ -62,6 +63,7 @@ func TestTrade(t *testing.T) {
 
 // TestTakeover lets a source replace another one that cannot be read any more.
 func TestTakeover(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
 	write(t, dir+"/two/f.yaml", entry("shop", "w", 80))
@@ -88,6 +90,7 @@ func TestTakeover(t *testing.T) {
 // TestRemovedSource_KeepsStateOfItsTwin has two sources of the same address, one of which is removed: a restart with all places
 // unreachable serves the stored objects of the other one.
 func TestRemovedSource_KeepsStateOfItsTwin(t *testing.T) {
+	t.Parallel()
 	for _, remaining := range []string{"a", "b"} {
 		dir := t.TempDir()
 		write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
@@ -114,6 +117,7 @@ func TestRemovedSource_KeepsStateOfItsTwin(t *testing.T) {
 // TestTwoAlikeKeepTheirHolds has two sources of the same address, one of which holds a loss. It still does after a
 // restart, whichever state was written last, and also if the other source was added while no process ran.
 func TestTwoAlikeKeepTheirHolds(t *testing.T) {
+	t.Parallel()
 	a, b := "name: a, address: 'fs://./one', guard: off"+quick, "name: b, address: 'fs://./one'"+quick
 	for _, began := range [][]string{{a, b}, {b}} {
 		for _, last := range []int{0, 1} {
@@ -157,6 +161,7 @@ func TestTwoAlikeKeepTheirHolds(t *testing.T) {
 
 // TestExcludedForAnAddedSource lets a source exclude objects that an added one will have, which is slow to be reached.
 func TestExcludedForAnAddedSource(t *testing.T) {
+	t.Parallel()
 	above, dir := t.TempDir(), t.TempDir()
 	write(t, above+"/one/f.yaml", entry("shop", "x", 80))
 	configured(t, above, "name: up, address: 'fs://./one'"+quick)
@@ -195,6 +200,7 @@ func TestExcludedForAnAddedSource(t *testing.T) {
 
 // TestRestart_BeforeAddedSourceWasRead adds an unreachable source and restarts: the new process has no state of it.
 func TestRestart_BeforeAddedSourceWasRead(t *testing.T) {
+	t.Parallel()
 	above, dir := t.TempDir(), t.TempDir()
 	write(t, above+"/one/f.yaml", entry("shop", "w", 80))
 	configured(t, above, "name: up, address: 'fs://./one'"+quick)
@@ -229,6 +235,7 @@ func TestRestart_BeforeAddedSourceWasRead(t *testing.T) {
 // TestReload_SourceThatCannotBeCreated has a valid configuration with a source that cannot be created: the reload changes
 // nothing.
 func TestReload_SourceThatCannotBeCreated(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
 	write(t, dir+"/two/f.yaml", entry("shop", "w", 80))
@@ -253,6 +260,7 @@ func TestReload_SourceThatCannotBeCreated(t *testing.T) {
 
 // TestTransformRemoved removes a transform from a source that requests only differences.
 func TestTransformRemoved(t *testing.T) {
+	t.Parallel()
 	above, dir := t.TempDir(), t.TempDir()
 	write(t, above+"/one/f.yaml", entry("shop", "x", 80))
 	configured(t, above, "name: up, address: 'fs://./one'"+quick)
@@ -274,6 +282,7 @@ func TestTransformRemoved(t *testing.T) {
 // TestReload_ForgetsOldState adds a source with saved objects of an earlier configuration: they are outdated, and not
 // served.
 func TestReload_ForgetsOldState(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/one/f.yaml", entries("shop", "s", 20))
 	write(t, dir+"/two/f.yaml", entry("shop", "old", 80))
@@ -309,6 +318,7 @@ func numbered(n int) (names []string) {
 
 // TestReload_StateThatCannotBeRemoved has a reload that cannot remove the state of a source: it succeeds as a whole.
 func TestReload_StateThatCannotBeRemoved(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
 	write(t, dir+"/two/f.yaml", entry("shop", "w", 80))
@@ -364,6 +374,7 @@ func TestReload_StateThatCannotBeRemoved(t *testing.T) {
 // TestReload_Address: a source whose address changes goes on, over restarts too: with a hold, and with all that it
 // lacks, until the new address can be read.
 func TestReload_Address(t *testing.T) {
+	t.Parallel()
 	above, dir := t.TempDir(), t.TempDir()
 	write(t, above+"/one/f.yaml", entry("shop", "x", 80))
 	configured(t, above, "name: up, address: 'fs://./one'"+quick)
@@ -400,6 +411,7 @@ func TestReload_Address(t *testing.T) {
 // TestReload_Name: a source under another name is another source. Until it was read, all is served; then what it has,
 // and nothing held.
 func TestReload_Name(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/one/f.yaml", entries("shop", "s", 40))
 	write(t, dir+"/one/g.yaml", entry("shop", "z", 80))
@@ -423,6 +435,7 @@ func TestReload_Name(t *testing.T) {
 // TestReload_LogsRemovedObjects: the objects of a removed source and of an address that has become empty are not held,
 // since the user edited the configuration. Both are logged in the same way.
 func TestReload_LogsRemovedObjects(t *testing.T) {
+	t.Parallel()
 	for name, next := range map[string]string{
 		"removed":               "",
 		"mistyped, and empty":   "name: b, address: 'fs://./c'",

@@ -98,45 +98,49 @@ var histories = [][]resource.Kind{
 // where Envoy refuses it. Clients that were disconnected during some changes have the same resources. One seed is one
 // history; ENVOY_MODEL_SEEDS sets the number of seeds.
 func TestHistory(t *testing.T) {
+	t.Parallel()
 	few, steps := "8", 60
-	if testing.Short() { // all steps run one after the other
+	if testing.Short() {
 		few, steps = "1", 20
 	}
 	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), few), 10, 64)
 	require.NoError(t, err)
 	for seed := range seeds {
-		mesh := envoytest.New(seed, histories[seed%uint64(len(histories))]...)
-		catalog := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
-		catalog.update(nil, mesh.Table.Snapshot(), false, true)
-		visited := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
-		visited.update(nil, mesh.Table.Snapshot(), false, true)
-		var revision memstore.Revision
-		stay := see(t, catalog, nodes)
-		for step := range steps {
-			for range 1 + step%3 { // commits that are seen as one
-				mesh.Change()
-			}
-			keys, snap, ok := mesh.Table.Changes(revision)
-			for _, c := range []*Catalog{catalog, visited} {
-				c.update(keys, snap, ok && step%17 != 5, true)
-			}
-			revision = snap.Revision()
-			fresh := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
-			fresh.update(nil, snap, false, true)
-			for i, n := range nodes {
-				got, want := dumpOf(t, stay.collections[i]), dumpOf(t, fresh.newScope(model.ProfileOf(n)).byType())
-				require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got)), "seed %d, step %d, node %d", seed, step, i)
-				for name := range want {
-					require.True(t, proto.Equal(want[name], got[name]), "seed %d, step %d, node %d: %s\n%v\n%v", seed, step, i, name, want[name],
-						got[name])
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			t.Parallel()
+			mesh := envoytest.New(seed, histories[seed%uint64(len(histories))]...)
+			catalog := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
+			catalog.update(nil, mesh.Table.Snapshot(), false, true)
+			visited := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
+			visited.update(nil, mesh.Table.Snapshot(), false, true)
+			var revision memstore.Revision
+			stay := see(t, catalog, nodes)
+			for step := range steps {
+				for range 1 + step%3 { // commits that are seen as one
+					mesh.Change()
 				}
-				makesSense(t, got)
-				if (step+i)%4 == 0 {
-					require.True(t, maps.EqualFunc(want, dump(t, visited, n), func(a, b proto.Message) bool { return proto.Equal(a, b) }),
-						"seed %d, step %d, node %d: a client that was disconnected", seed, step, i)
+				keys, snap, ok := mesh.Table.Changes(revision)
+				for _, c := range []*Catalog{catalog, visited} {
+					c.update(keys, snap, ok && step%17 != 5, true)
+				}
+				revision = snap.Revision()
+				fresh := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
+				fresh.update(nil, snap, false, true)
+				for i, n := range nodes {
+					got, want := dumpOf(t, stay.collections[i]), dumpOf(t, fresh.newScope(model.ProfileOf(n)).byType())
+					require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got)), "seed %d, step %d, node %d", seed, step, i)
+					for name := range want {
+						require.True(t, proto.Equal(want[name], got[name]), "seed %d, step %d, node %d: %s\n%v\n%v", seed, step, i, name, want[name],
+							got[name])
+					}
+					makesSense(t, got)
+					if (step+i)%4 == 0 {
+						require.True(t, maps.EqualFunc(want, dump(t, visited, n), func(a, b proto.Message) bool { return proto.Equal(a, b) }),
+							"seed %d, step %d, node %d: a client that was disconnected", seed, step, i)
+					}
 				}
 			}
-		}
+		})
 	}
 }
 
