@@ -8,22 +8,14 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"tributary/adsc"
+	"tributary/internal/xdstest"
 )
 
-func packed(t *testing.T, m proto.Message) *anypb.Any {
-	t.Helper()
-	a, err := anypb.New(m)
-	require.NoError(t, err)
-	return a
-}
-
 func edsCluster(t *testing.T, name, service string) *anypb.Any {
-	return packed(t, &clusterv3.Cluster{
+	return xdstest.Packed(t, &clusterv3.Cluster{
 		Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
 		EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{ServiceName: service},
 	})
@@ -36,10 +28,10 @@ func listener(t *testing.T, name string, routes ...string) *anypb.Any {
 			RouteConfigName: route, ConfigSource: &corev3.ConfigSource{},
 		}}}
 		l.FilterChains = append(l.FilterChains, &listenerv3.FilterChain{Filters: []*listenerv3.Filter{{
-			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: packed(t, hcm)},
+			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: xdstest.Packed(t, hcm)},
 		}}})
 	}
-	return packed(t, l)
+	return xdstest.Packed(t, l)
 }
 
 func TestReferences(t *testing.T) {
@@ -47,7 +39,7 @@ func TestReferences(t *testing.T) {
 		resource *anypb.Any
 		want     []string
 	}{
-		"a cluster without EDS":     {packed(t, &clusterv3.Cluster{Name: "static"}), nil},
+		"a cluster without EDS":     {xdstest.Packed(t, &clusterv3.Cluster{Name: "static"}), nil},
 		"a cluster":                 {edsCluster(t, "a", ""), []string{"a"}},
 		"a cluster with a service":  {edsCluster(t, "b", "b-service"), []string{"b-service"}},
 		"an undecodable cluster":    {&anypb.Any{TypeUrl: adsc.ClusterType, Value: []byte{0xff}}, nil},
