@@ -309,8 +309,7 @@ func TestNode_IdentifiesSource(t *testing.T) {
 // TestNode_NamespaceOfTheToken has an istiod of today, which compares the namespaces of the node and of the identity.
 func TestNode_NamespaceOfTheToken(t *testing.T) {
 	certs := testutil.NewAuthority(t)
-	fakeIstiod := newFakeIstiod()
-	fakeIstiod.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
+	fakeIstiod := newIstiod(t, "a")
 	address := scripted(t, func(s stream) error {
 		first, err := s.Recv()
 		if err != nil {

@@ -80,10 +80,7 @@ func TestSource_ResumesAfterRestart(t *testing.T) {
 		{"delete the broken object", func() { table.Apply(nil, []resource.Key{key("svc-000009")}) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "up", Table: r.table, Source: idle{}}}))
-			r.traffic.reset()
-			c.meanwhile()
-			require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "up", Table: r.table, Source: r.source}}))
+			r.runAgain(t, c.meanwhile)
 			await(t, "it has read", func() bool {
 				return equal(table, r.table) || c.name == "break" && len(r.status().Quarantined) == 1
 			})
@@ -121,6 +118,15 @@ func TestRestart_ResumesFromStateDirectory(t *testing.T) {
 		require.Less(t, reader.traffic.bytes.Load(), fullTransfer/100, "%s: a full transfer is %d bytes", name, fullTransfer)
 	}
 	require.Equal(t, sources.Healthy, below.status().State)
+}
+
+// runAgain ends the source, and begins it again.
+func (r *reader) runAgain(t *testing.T, meanwhile func()) {
+	t.Helper()
+	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "up", Table: r.table, Source: idle{}}}))
+	r.traffic.reset()
+	meanwhile()
+	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "up", Table: r.table, Source: r.source}}))
 }
 
 type idle struct{}
