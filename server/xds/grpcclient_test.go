@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tributary/internal/testutil"
+	"tributary/internal/xdstest"
 )
 
 // feedService feeds w with a service as gRPC clients take it: a listener with an ApiListener, a route, a cluster and
@@ -116,17 +117,17 @@ func TestGRPCClient(t *testing.T) {
 // A client made of go-control-plane's generated code follows a service from its listener to its endpoints, in both
 // variants, and receives the new endpoint when the service moves.
 func TestGoControlPlaneClient(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func() *xdstest.Client) {
 		firstAddr, two := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2}
 		move := feedService(t, w, firstAddr)
-		c := dial(ListenerURL)
+		c := dial()
 		follow := func(typeURL, name string, message proto.Message) {
-			c.ask(typeURL, name)
-			answer := c.next()
-			require.Equal(t, typeURL, answer.typeURL)
-			require.Len(t, answer.bodies, 1)
-			require.NoError(t, answer.bodies[0].UnmarshalTo(message))
-			c.ack(answer, name)
+			c.Ask(typeURL, name)
+			answer := c.Next()
+			require.Equal(t, typeURL, answer.TypeURL)
+			require.Len(t, answer.Bodies, 1)
+			require.NoError(t, answer.Bodies[0].UnmarshalTo(message))
+			c.Ack(answer, name)
 		}
 		var listener listenerv3.Listener
 		follow(ListenerURL, "echo", &listener)
@@ -143,8 +144,8 @@ func TestGoControlPlaneClient(t *testing.T) {
 		follow(EndpointURL, cluster.Name, &endpoints)
 		require.Equal(t, firstAddr.Port, port(&endpoints))
 		move("2", two)
-		a := c.next()
-		require.NoError(t, a.bodies[0].UnmarshalTo(&endpoints))
+		a := c.Next()
+		require.NoError(t, a.Bodies[0].UnmarshalTo(&endpoints))
 		require.Equal(t, two.Port, port(&endpoints))
 	})
 }

@@ -118,31 +118,31 @@ func TestRepeatedRouteRequests_StillReceiveChanges(t *testing.T) {
 		routes = append(routes, fmt.Sprintf("r%d", i))
 	}
 	fixture.set(RouteURL, routes...)
-	client := fixture.delta(ClusterURL)
-	client.ask(ClusterURL, "a", "b")
-	client.expectAck(ClusterURL, nil, "a@1", "b@1")
-	client.ask(ListenerURL)
-	client.expectAck(ListenerURL, nil, "l@1")
-	client.ask(RouteURL, "r0")
-	client.expectAck(RouteURL, nil, "r0@1")
+	client := fixture.delta()
+	client.Ask(ClusterURL, "a", "b")
+	client.ExpectAck(ClusterURL, nil, "a@1", "b@1")
+	client.Ask(ListenerURL)
+	client.ExpectAck(ListenerURL, nil, "l@1")
+	client.Ask(RouteURL, "r0")
+	client.ExpectAck(RouteURL, nil, "r0@1")
 	fixture.set(ClusterURL, "-b")
 	waits := map[string]bool{"-b": true, "l@2": true, "a@2": true}
 	asking := time.NewTicker(timeout / 4)
 	defer asking.Stop()
 	for i, name := range routes[1:] {
-		client.ask(RouteURL, name)
+		client.Ask(RouteURL, name)
 		if i == 4*2*removalTimeouts {
 			fixture.set(ListenerURL, "l@2")
 			fixture.set(ClusterURL, "a@2")
 		}
 		for requested := false; !requested; {
 			select {
-			case answer := <-client.answers:
-				client.ack(answer)
-				for _, put := range answer.puts {
+			case answer := <-client.Answers:
+				client.Ack(answer)
+				for _, put := range answer.Puts {
 					delete(waits, put)
 				}
-				for _, name := range answer.removed {
+				for _, name := range answer.Removed {
 					delete(waits, "-"+name)
 				}
 			case <-asking.C:

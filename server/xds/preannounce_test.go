@@ -82,6 +82,8 @@ func (k *talk) answer(err *rpcstatus.Status) {
 
 func (k *talk) ack() { k.answer(nil) }
 
+func (k *talk) nack() { k.answer(&rpcstatus.Status{Message: "unknown version"}) }
+
 // hear takes the next message, which must be due now.
 func (k *talk) hear(url string, puts ...string) {
 	k.t.Helper()
@@ -115,11 +117,6 @@ func (k *talk) rest() {
 	require.Zero(k.t, k.waits())
 }
 
-func sotwAndDelta(t *testing.T, test func(*testing.T, bool)) {
-	t.Run("sotw", func(t *testing.T) { test(t, false) })
-	t.Run("delta", func(t *testing.T) { test(t, true) })
-}
-
 // follow subscribes to clusters c0 and c1, as gRPC does when a route uses c1.
 func (k *talk) follow() {
 	k.t.Helper()
@@ -135,123 +132,11 @@ func (k *talk) follow() {
 	k.ack()
 }
 
-// A client by name gets a route to a new cluster when it has the cluster and its endpoints, and keeps the old one until
-// it had time to switch.
-func TestIntroduction(t *testing.T) {
-	sotwAndDelta(t, func(t *testing.T, delta bool) {
-		talk := newTalk(t, delta, false)
-		talk.preannounce()
-		require.Equal(t, modelAckTimeout, talk.waits(), "for the acknowledgement")
-		talk.ack()
-		require.Equal(t, modelAckTimeout, talk.waits(), "for the client to ask for the cluster")
-		talk.ask(ClusterURL, "c0", "c1")
-		if delta {
-			talk.hear(ClusterURL, "c1@1")
-		} else {
-			talk.hear(ClusterURL, "c0@1", "c1@1")
-		}
-		require.Positive(t, talk.waits())
-		talk.ack()
-		require.Positive(t, talk.waits())
-		talk.ask(EndpointURL, "c0", "c1")
-		talk.hear(EndpointURL, "c1@1")
-		require.Positive(t, talk.waits())
-		talk.ack()
-		talk.hear(RouteURL, "r@c1/2")
-		talk.ack()
-		require.Equal(t, modelAckTimeout, talk.waits(), "before anything is removed")
-		talk.pass(modelAckTimeout)
-		if delta {
-			talk.hear(EndpointURL, "-c0")
-			talk.ack()
-			talk.hear(ClusterURL, "-c0")
-		} else {
-			talk.hear(ClusterURL, "c1@1")
-		}
-		talk.ack()
-		talk.rest()
-	})
-}
-
 // preannounce changes the route to one with a new cluster, and expects the interim version.
 func (k *talk) preannounce() {
 	k.t.Helper()
 	k.swap("c1/2")
 	k.hear(RouteURL, "r@c0/1+c1")
-}
-
-// A client of all clusters is sent them before the route, without an interim version.
-func TestIntroduction_SkippedForWildcard(t *testing.T) {
-	sotwAndDelta(t, func(t *testing.T, delta bool) {
-		talk := newTalk(t, delta, true)
-		talk.swap("c1/2")
-		if delta {
-			talk.hear(ClusterURL, "c1@1")
-		} else {
-			talk.hear(ClusterURL, "c0@1", "c1@1")
-		}
-		talk.ack()
-		talk.ask(EndpointURL, "c0", "c1")
-		talk.hear(EndpointURL, "c1@1")
-		talk.ack()
-		talk.hear(RouteURL, "r@c1/2")
-	})
-}
-
-// A client without the clusters of a route does not use it, and gets the next one at once.
-func TestIntroduction_EndsForClientWithoutClusters(t *testing.T) {
-	sotwAndDelta(t, func(t *testing.T, delta bool) {
-		talk := newTalk(t, delta, false)
-		talk.preannounce()
-		talk.ack()
-		talk.pass(modelAckTimeout - 1)
-		require.EqualValues(t, 1, talk.waits())
-		talk.pass(1)
-		talk.hear(RouteURL, "r@c1/2")
-		talk.ack()
-		talk.swap("c2/3")
-		talk.hear(RouteURL, "r@c2/3") // it is not made to wait again
-		talk.ack()
-		talk.swap("c1/4")
-		talk.hear(RouteURL, "r@c1/4")
-		talk.ack()
-		talk.follow() // which it should have been given time for
-		talk.swap("c3/5")
-		talk.hear(RouteURL, "r@c1/4+c3")
-	})
-}
-
-func TestIntroduction_EndsOnRejection(t *testing.T) {
-	sotwAndDelta(t, func(t *testing.T, delta bool) {
-		k := newTalk(t, delta, false)
-		k.preannounce()
-		k.answer(&rpcstatus.Status{Message: "unknown version"})
-		k.hear(RouteURL, "r@c1/2")
-	})
-}
-
-// The next version does not wait for clusters that do not exist, once the interim version is acknowledged.
-func TestIntroduction_OfMissingCluster(t *testing.T) {
-	talk := newTalk(t, true, false)
-	talk.colls[RouteURL].Apply(Commit{Put: []*Entry{thing(t, "r", "c9/2", "")}})
-	talk.hear(RouteURL, "r@c0/1+c9")
-	require.Positive(t, talk.waits())
-	talk.ack()
-	talk.hear(RouteURL, "r@c9/2")
-}
-
-func TestIntroduction_SecondChangeMeanwhile(t *testing.T) {
-	sotwAndDelta(t, func(t *testing.T, delta bool) {
-		talk := newTalk(t, delta, false)
-		talk.preannounce()
-		talk.swap("c2/3")
-		talk.ack()
-		require.Positive(t, talk.waits())
-		talk.follow()
-		talk.hear(RouteURL, "r@c1/2")
-		talk.ack()
-		talk.hear(RouteURL, "r@c1/2+c2")
-	})
 }
 
 // A second change right after the first is sent when the client had time to apply the first one.
@@ -270,23 +155,6 @@ func TestIntroduction_SecondIsPaced(t *testing.T) {
 	talk.ack()
 	talk.pass(time.Second)
 	talk.hear(RouteURL, "r@c1/2+c2")
-}
-
-// Requests do not wait meanwhile.
-func TestIntroduction_OtherRouteMeanwhile(t *testing.T) {
-	sotwAndDelta(t, func(t *testing.T, delta bool) {
-		talk := newTalk(t, delta, false)
-		talk.colls[RouteURL].Apply(Commit{Put: []*Entry{thing(t, "s", "c0/1", "")}})
-		talk.rest()
-		talk.preannounce()
-		talk.ack()
-		talk.ask(RouteURL, "r", "s")
-		talk.hear(RouteURL, "s@c0/1")
-		talk.ack()
-		require.Equal(t, modelAckTimeout, talk.waits(), "for the cluster")
-		talk.follow()
-		talk.hear(RouteURL, "r@c1/2")
-	})
 }
 
 // A client that resumes with an interim version is sent the next one.

@@ -10,12 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"tributary/internal/xdstest"
 )
 
 func TestQueryType_RunsQueryBeforeResponse(t *testing.T) {
-	for variant, dial := range map[string]func(*fixture) *client{
-		"sotw":  func(w *fixture) *client { return w.sotw(testType) },
-		"delta": func(w *fixture) *client { return w.delta(testType) },
+	for variant, dial := range map[string]func(*fixture) *xdstest.Client{
+		"sotw":  func(w *fixture) *xdstest.Client { return w.sotw() },
+		"delta": func(w *fixture) *xdstest.Client { return w.delta() },
 	} {
 		t.Run(variant, func(t *testing.T) {
 			w := newFixture(t, Options{})
@@ -35,15 +37,15 @@ func TestQueryType_RunsQueryBeforeResponse(t *testing.T) {
 			}
 			w.set(testType)
 			c := dial(w)
-			c.ask(testType, "a")
-			c.expectAck(testType, []string{"a"}, "answer-0@1", "answer-1@1")
-			c.ask(testType, "a")
-			c.expectAck(testType, []string{"a"}, "answer-0@2", "answer-1@2")
-			c.ask(testType, "a", "b")
-			c.expect(testType, "answer-0@3", "answer-1@3", "answer-2@3", "answer-3@3")
+			c.Ask(testType, "a")
+			c.ExpectAck(testType, []string{"a"}, "answer-0@1", "answer-1@1")
+			c.Ask(testType, "a")
+			c.ExpectAck(testType, []string{"a"}, "answer-0@2", "answer-1@2")
+			c.Ask(testType, "a", "b")
+			c.Expect(testType, "answer-0@3", "answer-1@3", "answer-2@3", "answer-3@3")
 			require.EqualValues(t, 3, queries.Load(), "an acknowledgement runs no query")
-			c.ask(testType, "wrong")
-			require.Equal(t, codes.InvalidArgument, status.Code(c.ended()))
+			c.Ask(testType, "wrong")
+			require.Equal(t, codes.InvalidArgument, status.Code(c.Ended()))
 		})
 	}
 }
@@ -52,18 +54,18 @@ func TestNoAckType_SyncedWhenSent(t *testing.T) {
 	fixture := newFixture(t, Options{})
 	fixture.coll(testType).typ.NoAck = true
 	fixture.set(testType, "a")
-	c := fixture.sotw(testType)
-	c.ask(testType)
-	c.expect(testType, "a@1")
+	c := fixture.sotw()
+	c.Ask(testType)
+	c.Expect(testType, "a@1")
 	require.True(t, fixture.server.Clients()[0].Types[0].Synced)
 }
 
 func TestServed_ListsSentResources(t *testing.T) {
 	fixture := newFixture(t, Options{})
 	fixture.set(testType, "a", "b")
-	client := fixture.delta(testType)
-	client.ask(testType, "b", "missing")
-	client.expectAck(testType, nil, "b@1", "-missing")
+	client := fixture.delta()
+	client.Ask(testType, "b", "missing")
+	client.ExpectAck(testType, nil, "b@1", "-missing")
 	served := func() (names []string) {
 		for _, served := range fixture.server.Served(1) {
 			require.Equal(t, testType, served.TypeURL)
@@ -75,7 +77,7 @@ func TestServed_ListsSentResources(t *testing.T) {
 	}
 	require.Equal(t, []string{"b@1"}, served())
 	fixture.set(testType, "b@2")
-	client.expect(testType, "b@2")
+	client.Expect(testType, "b@2")
 	require.Equal(t, []string{"b@2"}, served())
 	require.Nil(t, fixture.server.Served(99))
 }
@@ -88,7 +90,7 @@ func TestLargeRequest_RunsNoQuery(t *testing.T) {
 		return nil
 	}
 	fixture.set(testType)
-	c := fixture.sotw(testType)
-	c.ask(testType, strings.Repeat("a", heavyBytes))
-	require.Equal(t, codes.InvalidArgument, status.Code(c.ended()))
+	c := fixture.sotw()
+	c.Ask(testType, strings.Repeat("a", heavyBytes))
+	require.Equal(t, codes.InvalidArgument, status.Code(c.Ended()))
 }

@@ -120,36 +120,6 @@ func mentioned(t *testing.T, p *responsePlan, v variant) (puts, removed []string
 	return puts, removed
 }
 
-func TestGivenVersionsOnly(t *testing.T) {
-	fixture := newFixture(t, Options{})
-	fixture.coll(ClusterURL).Apply(Commit{Put: []*Entry{thing(t, "c1", "1", ""), thing(t, "c2", "1", "")}, Version: "one"})
-	fixture.coll(ClusterURL).MarkSynced()
-	fixture.set(ListenerURL, "l")
-	client := fixture.sotw(ClusterURL)
-	client.ask(ClusterURL)
-	answer := client.expectAck(ClusterURL, nil, "c1@1", "c2@1")
-	require.Equal(t, "one", answer.version)
-	client.ask(ListenerURL)
-	client.expectAck(ListenerURL, nil, "l@1")
-	fixture.coll(ClusterURL).Apply(Commit{Remove: []string{"c2"}, Version: "two"})
-	answer = client.expectAck(ClusterURL, nil, "c1@1")
-	require.Equal(t, "two", answer.version)
-}
-
-func TestVersionWithNames_ResendsAllToWildcard(t *testing.T) {
-	fixture := newFixture(t, Options{})
-	fixture.coll(testType).Apply(Commit{Put: []*Entry{thing(t, "a", "1", ""), thing(t, "b", "1", "")}})
-	client := fixture.sotw(testType)
-	require.NoError(t, client.send(&discoveryv3.DiscoveryRequest{
-		TypeUrl: testType, VersionInfo: fixture.coll(testType).Version(),
-		ResourceNames: []string{"a"},
-	}))
-	client.ask(testType, "*")
-	fixture.awaitSubscription(true, 0)
-	fixture.coll(testType).MarkSynced()
-	client.expect(testType, "a@1", "b@1")
-}
-
 // A client that resumes with a recent state of a collection is sent the changes since, without a lookup of each
 // version.
 func TestResumingFromARecentState(t *testing.T) {
