@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	grpcstatus "google.golang.org/grpc/status"
 
 	"tributary/internal/xdstest"
@@ -24,7 +26,7 @@ import (
 //
 // A line that begins with "sotw:" or "delta:" is for this variant only.
 //
-// On a stream of gRPC (testdata/rules), types are thing (without an order), cds, eds, lds, rds and vhds, items are those
+// On a stream of gRPC (testdata/rules), types are thing (without an order), cds, eds, lds, rds, vhds and sds, items are those
 // of fixture.set, and the commands are
 //
 //	ackTimeout DURATION, groups TYPE...     at the beginning: the server's option; two groups of collections
@@ -43,6 +45,7 @@ import (
 //	unknown NAME...                         that response has aliases of missing names
 //	keep NAME                               keeps that response
 //	ack [@KEPT] [NAME...]                   acknowledges it; in SotW, "ack none" has no names, and "ack" those of before
+//	nack                                    rejects it
 //	version is TEXT, version of KEPT, version not KEPT
 //	silence                                 no response comes
 //	subscribed all|names N                  waits until the newest stream has such a subscription
@@ -54,7 +57,6 @@ import (
 //	wildcard                                at the beginning: the client has subscribed to all clusters
 //	swap VERSION                            changes the route, and deletes the other clusters
 //	put TYPE ITEM...                        commits
-//	pacing DURATION                         of changes
 //	nack                                    rejects the last response
 //	waits [DURATION]; rest                  nothing is due for so long; nothing is due at all
 //	pass DURATION                           the clock goes on
@@ -102,7 +104,50 @@ func conversations(t *testing.T, pattern string) (sections []conversation) {
 
 // speaker runs commands.
 type speaker interface {
-	run(command string, arguments []string)
+	run(command string, words *wordList)
+}
+
+// wordList has the arguments of a command.
+type wordList struct {
+	t    *testing.T
+	rest []string
+}
+
+// next takes the next word, which is empty after the last one.
+func (w *wordList) next() (word string) {
+	if len(w.rest) > 0 {
+		word, w.rest = w.rest[0], w.rest[1:]
+	}
+	return word
+}
+
+// all takes the other words, after some more.
+func (w *wordList) all(before ...string) []string { return append(before, w.rest...) }
+
+func (w *wordList) url() string { return urlOf(w.next()) }
+
+func (w *wordList) number() int {
+	n, err := strconv.Atoi(w.next())
+	require.NoError(w.t, err)
+	return n
+}
+
+func (w *wordList) duration() time.Duration {
+	d, err := time.ParseDuration(w.next())
+	require.NoError(w.t, err)
+	return d
+}
+
+var typeURLs = map[string]string{
+	"thing": testType, "cds": ClusterURL, "eds": EndpointURL, "lds": ListenerURL, "rds": RouteURL, "vhds": VHostURL,
+	"sds": SecretURL, "none": "",
+}
+
+func urlOf(word string) string {
+	if url, ok := typeURLs[word]; ok {
+		return url
+	}
+	return word
 }
 
 // holdConversations holds the conversations of files with new speakers.
@@ -110,8 +155,7 @@ func holdConversations(t *testing.T, pattern string, newSpeaker func(t *testing.
 	for _, section := range conversations(t, pattern) {
 		for _, variant := range section.variants {
 			for _, each := range append(section.types, "")[:max(len(section.types), 1)] {
-				name := strings.Join(strings.Fields(section.name+" "+variant+" "+each), " ")
-				t.Run(name, func(t *testing.T) {
+				t.Run(strings.TrimSpace(section.name+" "+variant+" "+each), func(t *testing.T) {
 					t.Parallel()
 					section.hold(t, newSpeaker(t, variant == "delta"), variant, each)
 				})
@@ -128,8 +172,9 @@ func (c *conversation) hold(t *testing.T, speaker speaker, variant, each string)
 		}
 	}()
 	for i, line := range c.commands {
-		if of, rest, ok := strings.Cut(line, ": "); ok && (of == "sotw" || of == "delta") {
-			if of != variant {
+		now = fmt.Sprintf("%s:%d: %s", c.file, c.line+i, line)
+		if only, rest, ok := strings.Cut(line, ": "); ok && (only == "sotw" || only == "delta") {
+			if only != variant {
 				continue
 			}
 			line = rest
@@ -137,9 +182,8 @@ func (c *conversation) hold(t *testing.T, speaker speaker, variant, each string)
 		if each != "" {
 			line = strings.ReplaceAll(line, "each", each)
 		}
-		if words := strings.Fields(line); len(words) > 0 && words[0] != "#" {
-			now = fmt.Sprintf("%s:%d: %s", c.file, c.line+i, line)
-			speaker.run(words[0], words[1:])
+		if fields := strings.Fields(line); len(fields) > 0 && fields[0] != "#" {
+			speaker.run(fields[0], &wordList{t, fields[1:]})
 		}
 	}
 }
@@ -147,23 +191,12 @@ func (c *conversation) hold(t *testing.T, speaker speaker, variant, each string)
 // TestRules holds the conversations of testdata/rules over gRPC.
 func TestRules(t *testing.T) {
 	holdConversations(t, "testdata/rules/*", func(t *testing.T, delta bool) speaker {
-		return &speakerOverGRPC{t: t, delta: delta, clients: map[string]*conversant{}, kept: map[string]xdstest.Answer{}}
+		return &grpcSpeaker{t: t, delta: delta, clients: map[string]*conversant{}, kept: map[string]xdstest.Answer{}}
 	})
 }
 
-var typeURLs = map[string]string{
-	"thing": testType, "cds": ClusterURL, "eds": EndpointURL, "lds": ListenerURL, "rds": RouteURL, "vhds": VHostURL, "none": "",
-}
-
-func urlOf(word string) string {
-	if url, ok := typeURLs[word]; ok {
-		return url
-	}
-	return word
-}
-
-// speakerOverGRPC has a server and its clients.
-type speakerOverGRPC struct {
+// grpcSpeaker has a server and its clients.
+type grpcSpeaker struct {
 	t       *testing.T
 	delta   bool
 	options Options
@@ -173,7 +206,6 @@ type speakerOverGRPC struct {
 	client  *conversant // the current one
 	last    xdstest.Answer
 	kept    map[string]xdstest.Answer
-	release func()
 }
 
 // conversant is a client, and the names that it subscribed to by type, which its SotW acknowledgements repeat.
@@ -183,149 +215,123 @@ type conversant struct {
 }
 
 // server returns the fixture.
-func (s *speakerOverGRPC) server() *fixture {
+func (s *grpcSpeaker) server() *fixture {
 	if s.fixture == nil {
 		s.fixture = newFixture(s.t, s.options)
 	}
 	return s.fixture
 }
 
-// collections returns the fixture with the collections of a group, and the type of a word like 1/cds or cds.
-func (s *speakerOverGRPC) collections(word string) (*fixture, string) {
-	if group, typ, ok := strings.Cut(word, "/"); ok && s.groups != nil {
-		n, err := strconv.Atoi(group)
-		require.NoError(s.t, err)
-		return &fixture{t: s.t, colls: s.groups.groups[n]}, urlOf(typ)
-	}
-	return s.server(), urlOf(word)
-}
-
 // current returns the client that speaks.
-func (s *speakerOverGRPC) current() *conversant {
+func (s *grpcSpeaker) current() *conversant {
 	if s.client == nil {
-		s.run("client", []string{"first"})
+		s.connect("first", &wordList{t: s.t})
 	}
 	return s.client
 }
 
-func (s *speakerOverGRPC) run(command string, arguments []string) {
+func (s *grpcSpeaker) run(command string, words *wordList) {
 	s.t.Helper()
-	first, rest := "", []string(nil)
-	if len(arguments) > 0 {
-		first, rest = arguments[0], append(rest, arguments[1:]...)
-	}
-	if !s.commit(command, first, rest) && !s.request(command, first, rest) && !s.check(command, first, rest) {
+	if !s.commit(command, words) && !s.request(command, words) && !s.check(command, words) {
 		require.FailNow(s.t, "unknown command "+command)
 	}
 }
 
 // commit runs the commands of the server's side.
-func (s *speakerOverGRPC) commit(command, first string, rest []string) bool {
+func (s *grpcSpeaker) commit(command string, words *wordList) bool {
 	switch command {
 	case "ackTimeout":
-		timeout, err := time.ParseDuration(first)
-		require.NoError(s.t, err)
-		s.options.AckTimeout = timeout
+		s.options.AckTimeout = words.duration()
 	case "groups":
-		types := []string{urlOf(first)}
-		for _, word := range rest {
-			types = append(types, urlOf(word))
+		var types []string
+		for len(words.rest) > 0 {
+			types = append(types, words.url())
 		}
 		s.groups = newGroupsFixture(s.t, types...)
 		s.fixture = s.groups.fixture
-	case "set":
-		fixture, url := s.collections(first)
-		fixture.set(url, rest...)
-	case "put":
-		fixture, url := s.collections(first)
-		commit := Commit{}
-		if len(rest) > 0 {
-			if version, ok := strings.CutPrefix(rest[0], "version="); ok {
-				commit.Version, rest = version, rest[1:]
-			}
-		}
-		fixture.fill(&commit, rest...)
-		fixture.coll(url).Apply(commit)
-	case "sync":
-		s.server().coll(urlOf(first)).MarkSynced()
-	case "together":
-		commits, typ := map[*Collection]*Commit{}, first
-		for _, part := range strings.Split(strings.Join(rest, " "), " and ") {
-			words := strings.Fields(part)
-			if len(commits) > 0 {
-				typ, words = words[0], words[1:]
-			}
-			commit := &Commit{}
-			s.server().fill(commit, words...)
-			commits[s.server().coll(urlOf(typ))] = commit
-		}
-		s.server().group.Apply(commits)
-	case "hold":
-		stream := s.server().onlyStream()
-		stream.mu.Lock()
-		s.release = stream.mu.Unlock
-	case "release":
-		s.release()
 	case "byName": // and not by a wildcard
-		typ := TypeOf(urlOf(first))
+		typ := TypeOf(words.url())
 		typ.NoWildcard = true
 		s.server().colls[typ.URL] = NewCollection(typ, Debounce{})
 	case "debounce":
-		quiet, err := time.ParseDuration(rest[0])
-		require.NoError(s.t, err)
-		s.server().colls[urlOf(first)] = NewCollection(TypeOf(urlOf(first)), Debounce{Quiet: quiet})
-	case "move", "choose":
-		group, err := strconv.ParseInt(first, 10, 64)
-		require.NoError(s.t, err)
-		if s.groups.group.Store(group); command == "move" {
-			s.groups.server.Review()
+		url := words.url()
+		s.server().colls[url] = NewCollection(TypeOf(url), Debounce{Quiet: words.duration()})
+	case "set":
+		if group, typ, ok := strings.Cut(words.rest[0], "/"); ok && s.groups != nil {
+			s.groups.put(int(group[0]-'0'), urlOf(typ), words.rest[1:]...)
+		} else {
+			s.server().set(words.url(), words.rest...)
 		}
+	case "put":
+		url, commit := words.url(), Commit{}
+		if version, ok := strings.CutPrefix(strings.Join(words.rest, " "), "version="); ok {
+			commit.Version, _, _ = strings.Cut(version, " ")
+			words.next()
+		}
+		s.server().fill(&commit, words.rest...)
+		s.server().coll(url).Apply(commit)
+	case "sync":
+		s.server().coll(words.url()).MarkSynced()
+	case "together":
+		commits := map[*Collection]*Commit{}
+		for _, part := range strings.Split(strings.Join(words.rest, " "), " and ") {
+			items, commit := strings.Fields(part), &Commit{}
+			s.server().fill(commit, items[1:]...)
+			commits[s.server().coll(urlOf(items[0]))] = commit
+		}
+		s.server().group.Apply(commits)
+	case "hold":
+		s.server().onlyStream().mu.Lock()
+	case "release":
+		s.server().onlyStream().mu.Unlock()
+	case "move":
+		s.groups.move(int64(words.number()))
+	case "choose":
+		s.groups.group.Store(int64(words.number()))
 	default:
 		return false
 	}
 	return true
 }
 
+// connect makes a client the current one.
+func (s *grpcSpeaker) connect(name string, words *wordList) {
+	if s.client = s.clients[name]; s.client == nil {
+		single := ""
+		if words.next() == "of" {
+			single = words.url()
+		}
+		s.client = &conversant{s.server().dialService(s.delta, single), map[string][]string{}}
+		s.clients[name] = s.client
+	}
+}
+
 // request runs the commands of the client's side.
-func (s *speakerOverGRPC) request(command, first string, rest []string) bool {
+func (s *grpcSpeaker) request(command string, words *wordList) bool {
 	switch command {
 	case "client":
-		if s.client = s.clients[first]; s.client != nil {
-			return true
-		}
-		delta, single := s.delta, ""
-		for i, word := range rest {
-			switch {
-			case word == "sotw" || word == "delta":
-				delta = word == "delta"
-			case word == "of":
-				single = urlOf(rest[i+1])
-			}
-		}
-		s.client = &conversant{s.server().dialService(delta, single), map[string][]string{}}
-		s.clients[first] = s.client
+		s.connect(words.next(), words)
 	case "ask":
-		client := s.current()
-		client.names[urlOf(first)] = rest
-		client.Ask(urlOf(first), rest...)
+		client, url := s.current(), words.url()
+		client.names[url] = words.all()
+		client.Ask(url, words.rest...)
 	case "send":
-		s.send(urlOf(first), rest)
+		s.send(words.url(), words)
 	case "ack":
-		client, answer := s.current(), s.last
-		names := rest
-		if kept, ok := strings.CutPrefix(first, "@"); ok {
-			answer = s.kept[kept]
-		} else if first != "" {
-			names = append([]string{first}, rest...)
+		answer := s.last
+		if strings.HasPrefix(strings.Join(words.rest, " "), "@") {
+			answer = s.kept[words.next()[1:]]
 		}
-		switch {
-		case len(names) == 0:
-			names = client.names[answer.TypeURL]
-		case names[0] == "none":
+		names := words.all()
+		if len(names) == 0 {
+			names = s.client.names[answer.TypeURL]
+		} else if names[0] == "none" {
 			names = nil
 		}
-		client.names[answer.TypeURL] = names
-		client.Ack(answer, names...)
+		s.client.names[answer.TypeURL] = names
+		s.client.Ack(answer, names...)
+	case "nack":
+		s.client.Nack(s.last, "no", s.client.names[s.last.TypeURL]...)
 	default:
 		return false
 	}
@@ -333,9 +339,9 @@ func (s *speakerOverGRPC) request(command, first string, rest []string) bool {
 }
 
 // send sends a request with keys.
-func (s *speakerOverGRPC) send(url string, words []string) {
+func (s *grpcSpeaker) send(url string, words *wordList) {
 	client, fields, names := s.current(), map[string]string{}, []string(nil)
-	for _, word := range words {
+	for _, word := range words.rest {
 		if key, value, ok := strings.Cut(word, "="); ok {
 			fields[key] = value
 		} else {
@@ -343,16 +349,16 @@ func (s *speakerOverGRPC) send(url string, words []string) {
 		}
 	}
 	client.names[url] = names
-	version := fields["version"]
+	version := cmp.Or(s.kept[fields["version"]].Version, fields["version"])
 	if version == "current" {
 		version = s.server().coll(url).Version()
-	} else if answer, ok := s.kept[version]; ok {
-		version = answer.Version
+	}
+	nonce := fields["nonce"]
+	if nonce == "last" {
+		nonce = s.last.Nonce
 	}
 	if !client.Delta {
-		client.Send(&discoveryv3.DiscoveryRequest{
-			TypeUrl: url, VersionInfo: version, ResponseNonce: fields["nonce"], ResourceNames: names,
-		})
+		client.Send(&discoveryv3.DiscoveryRequest{TypeUrl: url, VersionInfo: version, ResponseNonce: nonce, ResourceNames: names})
 		return
 	}
 	versions := map[string]string{}
@@ -361,48 +367,42 @@ func (s *speakerOverGRPC) send(url string, words []string) {
 			versions[name] = version
 		}
 	}
-	nonce := fields["nonce"]
-	if nonce == "last" {
-		nonce = s.last.Nonce
-	}
 	client.Send(&discoveryv3.DeltaDiscoveryRequest{
 		TypeUrl: url, ResponseNonce: nonce, ResourceNamesSubscribe: names, InitialResourceVersions: versions,
 	})
 }
 
 // check runs the commands that check something.
-func (s *speakerOverGRPC) check(command, first string, rest []string) bool {
+func (s *grpcSpeaker) check(command string, words *wordList) bool {
+	client := s.current()
 	switch command {
 	case "gets":
-		s.last = s.current().Expect(urlOf(first), rest...)
+		s.last = client.Expect(words.url(), words.all()...)
 	case "takes":
-		s.last = s.current().Expect(urlOf(first), rest...)
-		s.current().Ack(s.last, s.current().names[s.last.TypeURL]...)
+		s.last = client.Expect(words.url(), words.all()...)
+		client.Ack(s.last, client.names[s.last.TypeURL]...)
 	case "unknown":
-		require.Equal(s.t, append([]string{first}, rest...), s.last.Unknown)
+		require.Equal(s.t, words.rest, s.last.Unknown)
 	case "keep":
-		s.kept[first] = s.last
+		s.kept[words.next()] = s.last
 	case "version":
-		switch first {
+		switch relation, text := words.next(), words.next(); relation {
 		case "is":
-			require.Equal(s.t, rest[0], s.last.Version)
+			require.Equal(s.t, text, s.last.Version)
 		case "of":
-			require.Equal(s.t, s.kept[rest[0]].Version, s.last.Version)
+			require.Equal(s.t, s.kept[text].Version, s.last.Version)
 		default:
-			require.NotEqual(s.t, s.kept[rest[0]].Version, s.last.Version)
+			require.NotEqual(s.t, s.kept[text].Version, s.last.Version)
 		}
 	case "silence":
-		s.current().Silence()
+		client.Silence()
 	case "subscribed":
-		names, err := strconv.Atoi(rest[0])
-		require.NoError(s.t, err)
-		s.server().awaitSubscription(first == "all", names)
+		s.server().awaitSubscription(words.next() == "all", words.number())
 	case "users":
-		n, err := strconv.ParseInt(first, 10, 64)
-		require.NoError(s.t, err)
+		n := int64(words.number())
 		eventually(s.t, func() bool { return s.groups.held.Load() == n })
 	case "ended":
-		require.Equal(s.t, first, grpcstatus.Code(s.current().Ended()).String())
+		require.Equal(s.t, words.next(), grpcstatus.Code(client.Ended()).String())
 	default:
 		return false
 	}
@@ -411,81 +411,69 @@ func (s *speakerOverGRPC) check(command, first string, rest []string) bool {
 
 // TestOrderedRules holds the conversations of testdata/clock, with a clock and without a network.
 func TestOrderedRules(t *testing.T) {
-	holdConversations(t, "testdata/clock/*", func(t *testing.T, delta bool) speaker { return &clockedSpeaker{t: t, delta: delta} })
+	holdConversations(t, "testdata/clock/*", func(t *testing.T, delta bool) speaker { return &clockedSpeaker{nil, t, delta} })
 }
 
-// clockedSpeaker has a talk.
+// clockedSpeaker has a talk, which is made when it is first used.
 type clockedSpeaker struct {
+	*talk
 	t     *testing.T
 	delta bool
-	talk  *talk // made when it is first used
 }
 
-func (s *clockedSpeaker) run(command string, arguments []string) {
+func (s *clockedSpeaker) run(command string, words *wordList) {
 	s.t.Helper()
 	if s.talk == nil {
 		s.talk = newTalk(s.t, s.delta, command == "wildcard")
 	}
-	first, rest := "", []string(nil)
-	if len(arguments) > 0 {
-		first, rest = arguments[0], append(rest, arguments[1:]...)
-	}
-	url, k := urlOf(first), s.talk
-	duration := func() time.Duration {
-		d, err := time.ParseDuration(first)
-		require.NoError(s.t, err)
-		return d
-	}
 	switch command {
 	case "wildcard":
 	case "swap":
-		k.swap(first)
+		s.swap(words.next())
 	case "put":
-		commit := Commit{}
-		(&fixture{t: s.t}).fill(&commit, rest...)
-		k.colls[url].Apply(commit)
-	case "pacing":
-		k.server.opts.Pacing = Pacing{Least: duration()}
+		url, commit := words.url(), Commit{}
+		(&fixture{t: s.t}).fill(&commit, words.rest...)
+		s.colls[url].Apply(commit)
 	case "ask":
-		k.ask(url, rest...)
+		s.ask(words.url(), words.all()...)
 	case "gets":
-		k.hear(url, rest...)
+		s.hear(words.url(), words.all()...)
 	case "takes":
-		k.hear(url, rest...)
-		k.ack()
+		s.hear(words.url(), words.all()...)
+		s.ack()
 	case "ack":
-		k.ack()
+		s.ack()
 	case "nack":
-		k.nack()
+		s.answer(&rpcstatus.Status{Message: "unknown version"})
+	case "rest":
+		s.rest()
 	case "waits":
-		if first == "" {
-			require.Positive(s.t, k.waits())
+		if wait := s.waits(); len(words.rest) > 0 {
+			require.Equal(s.t, words.duration(), wait)
 		} else {
-			require.Equal(s.t, duration(), k.waits())
+			require.Positive(s.t, wait)
 		}
 	case "pass":
-		k.pass(duration())
+		s.pass(words.duration())
+	case "names":
+		s.types[words.url()].names = set(words.all())
 	case "reconnect":
-		versions := k.versions()
-		if first == "unknown" {
+		versions := s.versions()
+		if words.next() == "unknown" {
 			versions = map[string]string{ClusterURL: "x", EndpointURL: "y", RouteURL: "z"}
 		}
 		var urls []string
-		for word := range strings.SplitSeq(rest[0], ",") {
+		for word := range strings.SplitSeq(words.next(), ",") {
 			urls = append(urls, urlOf(word))
 		}
-		k.reconnect(versions, urls...)
-	case "rest":
-		k.rest()
-	case "names": // that the client wants when it reconnects
-		k.types[url].names = set(rest)
+		s.reconnect(versions, urls...)
 	case "getsAll":
 		want := map[string][]string{EndpointURL: {}}
-		for _, word := range arguments {
+		for _, word := range words.rest {
 			typ, item, _ := strings.Cut(word, ":")
 			want[urlOf(typ)] = append(want[urlOf(typ)], item)
 		}
-		k.hearAny(want)
+		s.hearAny(want)
 	default:
 		require.FailNow(s.t, "unknown command "+command)
 	}

@@ -82,8 +82,6 @@ func (k *talk) answer(err *rpcstatus.Status) {
 
 func (k *talk) ack() { k.answer(nil) }
 
-func (k *talk) nack() { k.answer(&rpcstatus.Status{Message: "unknown version"}) }
-
 // hear takes the next message, which must be due now.
 func (k *talk) hear(url string, puts ...string) {
 	k.t.Helper()
