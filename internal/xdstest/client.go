@@ -224,6 +224,13 @@ func (c *Client) ExpectAck(typeURL string, names []string, items ...string) Answ
 	return answer
 }
 
+// Subscribe is Ask, and then ExpectAck.
+func (c *Client) Subscribe(typeURL string, names []string, items ...string) Answer {
+	c.t.Helper()
+	c.Ask(typeURL, names...)
+	return c.ExpectAck(typeURL, names, items...)
+}
+
 // Silence checks that no response arrives.
 func (c *Client) Silence() {
 	c.t.Helper()

@@ -35,8 +35,7 @@ func TestWildcardAfterNames_SendsRemovals(t *testing.T) {
 	fixture := newFixture(t, Options{})
 	fixture.set(testType, "a", "b", "c")
 	client := fixture.delta()
-	client.Ask(testType, "a", "b")
-	client.ExpectAck(testType, nil, "a@1", "b@1")
+	client.Subscribe(testType, []string{"a", "b"}, "a@1", "b@1")
 	fixture.together(func() {
 		fixture.set(testType, "-a")
 		st := fixture.onlyStream()
@@ -108,8 +107,7 @@ func TestDebounce(t *testing.T) {
 	w.colls[testType] = NewCollection(TypeOf(testType), Debounce{Quiet: 20 * time.Millisecond, Max: 60 * time.Millisecond})
 	w.set(testType, "a")
 	client := w.delta()
-	client.Ask(testType)
-	client.ExpectAck(testType, nil, "a@1")
+	client.Subscribe(testType, nil, "a@1")
 	const commits = 100
 	for i := range commits {
 		w.set(testType, fmt.Sprintf("a@%d", i+2))
@@ -159,8 +157,7 @@ func TestSequentialTypes_UseOneSnapshot(t *testing.T) {
 		w.set(EndpointURL, "c0")
 		w.set(RouteURL, "route@0")
 		c := dial()
-		c.Ask(ClusterURL, "*")
-		c.ExpectAck(ClusterURL, []string{"*"}, "c0@1")
+		c.Subscribe(ClusterURL, []string{"*"}, "c0@1")
 		w.together(func() {
 			w.swap(t, "c0", "c1", 1)
 			request := &wire.Request{Delta: c.Delta, TypeURL: RouteURL}

@@ -96,8 +96,7 @@ func TestOverlayMove_FollowsDependencyOrder(t *testing.T) {
 	groupsFixture.put(0, ClusterURL, "own")
 	groupsFixture.put(1, ClusterURL, "own@2")
 	client := groupsFixture.delta()
-	client.Ask(ClusterURL)
-	client.ExpectAck(ClusterURL, nil, "c@1", "own@1")
+	client.Subscribe(ClusterURL, nil, "c@1", "own@1")
 	client.Ask(RouteURL)
 	unanswered := client.Expect(RouteURL, "r@1")
 	groupsFixture.put(0, RouteURL, "r@2") // waits for the answer, and the next cut for it

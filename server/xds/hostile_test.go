@@ -119,12 +119,9 @@ func TestRepeatedRouteRequests_StillReceiveChanges(t *testing.T) {
 	}
 	fixture.set(RouteURL, routes...)
 	client := fixture.delta()
-	client.Ask(ClusterURL, "a", "b")
-	client.ExpectAck(ClusterURL, nil, "a@1", "b@1")
-	client.Ask(ListenerURL)
-	client.ExpectAck(ListenerURL, nil, "l@1")
-	client.Ask(RouteURL, "r0")
-	client.ExpectAck(RouteURL, nil, "r0@1")
+	client.Subscribe(ClusterURL, []string{"a", "b"}, "a@1", "b@1")
+	client.Subscribe(ListenerURL, nil, "l@1")
+	client.Subscribe(RouteURL, []string{"r0"}, "r0@1")
 	fixture.set(ClusterURL, "-b")
 	waits := map[string]bool{"-b": true, "l@2": true, "a@2": true}
 	asking := time.NewTicker(timeout / 4)

@@ -75,8 +75,7 @@ func TestIdleStream_ReleasesResponses(t *testing.T) {
 	bothVariants(t, func(t *testing.T, w *fixture, dial func() *xdstest.Client) {
 		w.set(testType, "a")
 		c := dial()
-		c.Ask(testType)
-		c.ExpectAck(testType, nil, "a@1")
+		c.Subscribe(testType, nil, "a@1")
 		page := w.coll(testType).current.Load().pages[0]
 		eventually(t, func() bool {
 			runtime.GC()

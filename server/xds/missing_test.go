@@ -17,10 +17,8 @@ func TestMissingNames_Forgotten(t *testing.T) {
 	fixture := newFixture(t, Options{Limits: Limits{NamesPerStream: 100}})
 	fixture.set(VHostURL, "80/a", "80/z")
 	client := fixture.delta()
-	client.Ask(VHostURL)
-	client.ExpectAck(VHostURL, nil)
-	client.Ask(VHostURL, "80/a")
-	client.ExpectAck(VHostURL, nil, "80/a@1")
+	client.Subscribe(VHostURL, nil)
+	client.Subscribe(VHostURL, []string{"80/a"}, "80/a@1")
 	names, versions := []string{"80/a", "80/z"}, map[string]string{"80/a": "1"}
 	for i := range 300 {
 		name := fmt.Sprintf("80/no-%d", i)

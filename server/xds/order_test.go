@@ -19,8 +19,7 @@ func TestNamedClusters_KeptUntilRouteAck(t *testing.T) {
 			w.set(ClusterURL, "c1")
 			w.set(RouteURL, "r1", "r2")
 			c := w.sotw()
-			c.Ask(ClusterURL, "c1")
-			c.ExpectAck(ClusterURL, []string{"c1"}, "c1@1")
+			c.Subscribe(ClusterURL, []string{"c1"}, "c1@1")
 			c.Ask(RouteURL, "r1")
 			a := c.Expect(RouteURL, "r1@1")
 			// r1 moves to c2
@@ -47,8 +46,7 @@ func TestNewWildcard_KeepsDeletedClusterUntilAck(t *testing.T) {
 	fixture.set(ClusterURL, "c1")
 	fixture.set(ListenerURL, "l")
 	client := fixture.delta()
-	client.Ask(ClusterURL, "c1")
-	client.ExpectAck(ClusterURL, nil, "c1@1")
+	client.Subscribe(ClusterURL, []string{"c1"}, "c1@1")
 	client.Ask(ListenerURL)
 	answer := client.Expect(ListenerURL, "l@1") // not acknowledged yet
 	fixture.group.Apply(map[*Collection]*Commit{
@@ -65,10 +63,8 @@ func TestRemovals_NotDelayedByRouteChanges(t *testing.T) {
 	fixture.set(ClusterURL, "c1", "c2")
 	fixture.set(RouteURL, "r1")
 	client := fixture.sotw()
-	client.Ask(ClusterURL, "c1", "c2")
-	client.ExpectAck(ClusterURL, []string{"c1", "c2"}, "c1@1", "c2@1")
-	client.Ask(RouteURL, "r1")
-	client.ExpectAck(RouteURL, []string{"r1"}, "r1@1")
+	client.Subscribe(ClusterURL, []string{"c1", "c2"}, "c1@1", "c2@1")
+	client.Subscribe(RouteURL, []string{"r1"}, "r1@1")
 	fixture.set(ClusterURL, "-c1")
 	changing := time.NewTicker(200 * time.Millisecond)
 	defer changing.Stop()

@@ -69,8 +69,7 @@ func TestPropagation_MeasuredFromSourceToAck(t *testing.T) {
 			dial = fixture.delta
 		}
 		client := dial()
-		client.Ask(testType)
-		client.ExpectAck(testType, nil, "a@1")
+		client.Subscribe(testType, nil, "a@1")
 		eventually(t, func() bool { return fixture.server.Clients()[0].Types[0].Synced })
 		sent, _ := delays(t, registry, "sent")
 		require.Zero(t, sent, "initial resources are no change")
@@ -112,8 +111,7 @@ func TestPropagation_IgnoresUnsubscribedChanges(t *testing.T) {
 	fixture.change(t, 9*time.Hour, "a", "1")
 	fixture.coll(testType).MarkSynced()
 	client := fixture.delta()
-	client.Ask(testType, "a")
-	client.ExpectAck(testType, nil, "a@1")
+	client.Subscribe(testType, []string{"a"}, "a@1")
 	fixture.change(t, 5*time.Hour, "b", "1")
 	eventually(t, func() bool { return fixture.server.Clients()[0].Types[0].Synced })
 	fixture.change(t, time.Hour, "a", "2")

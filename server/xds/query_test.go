@@ -37,10 +37,8 @@ func TestQueryType_RunsQueryBeforeResponse(t *testing.T) {
 			}
 			w.set(testType)
 			c := dial(w)
-			c.Ask(testType, "a")
-			c.ExpectAck(testType, []string{"a"}, "answer-0@1", "answer-1@1")
-			c.Ask(testType, "a")
-			c.ExpectAck(testType, []string{"a"}, "answer-0@2", "answer-1@2")
+			c.Subscribe(testType, []string{"a"}, "answer-0@1", "answer-1@1")
+			c.Subscribe(testType, []string{"a"}, "answer-0@2", "answer-1@2")
 			c.Ask(testType, "a", "b")
 			c.Expect(testType, "answer-0@3", "answer-1@3", "answer-2@3", "answer-3@3")
 			require.EqualValues(t, 3, queries.Load(), "an acknowledgement runs no query")
@@ -64,8 +62,7 @@ func TestServed_ListsSentResources(t *testing.T) {
 	fixture := newFixture(t, Options{})
 	fixture.set(testType, "a", "b")
 	client := fixture.delta()
-	client.Ask(testType, "b", "missing")
-	client.ExpectAck(testType, nil, "b@1", "-missing")
+	client.Subscribe(testType, []string{"b", "missing"}, "b@1", "-missing")
 	served := func() (names []string) {
 		for _, served := range fixture.server.Served(1) {
 			require.Equal(t, testType, served.TypeURL)

@@ -157,13 +157,11 @@ func TestReviewer_ReviewsOneClient(t *testing.T) {
 	ws.put(0, testType, "a")
 	ws.put(1, testType, "b")
 	first := ws.delta()
-	first.Ask(testType)
-	first.ExpectAck(testType, nil, "a@1")
+	first.Subscribe(testType, nil, "a@1")
 	var firstReviewer Reviewer
 	ws.reviewers.Range(func(reviewer, _ any) bool { firstReviewer = reviewer.(Reviewer); return true })
 	second := ws.sotw()
-	second.Ask(testType)
-	second.ExpectAck(testType, nil, "a@1")
+	second.Subscribe(testType, nil, "a@1")
 	ws.group.Store(1)
 	firstReviewer.Review()
 	first.ExpectAck(testType, nil, "b@1", "-a")
@@ -207,8 +205,7 @@ func TestReview_DoesNotWaitForCatalog(t *testing.T) {
 	var clients []*xdstest.Client
 	for range 10 {
 		c := ws.delta()
-		c.Ask(testType)
-		c.ExpectAck(testType, nil, "a@1", "b@1")
+		c.Subscribe(testType, nil, "a@1", "b@1")
 		clients = append(clients, c)
 	}
 	gate := make(chan struct{})
@@ -237,8 +234,7 @@ func TestReview_EndsWithClient(t *testing.T) {
 	ws.server.catalog = ws
 	ws.put(0, testType, "a")
 	client := ws.delta()
-	client.Ask(testType)
-	client.ExpectAck(testType, nil, "a@1")
+	client.Subscribe(testType, nil, "a@1")
 	gate := make(chan struct{})
 	ws.gate.Store(&gate)
 	ws.move(1)
