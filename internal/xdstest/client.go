@@ -28,7 +28,8 @@ const quiet = 50 * time.Millisecond
 type Answer struct {
 	TypeURL, Version, Nonce string
 
-	Puts    []string // "name@version" of delta, and the texts of state of the world
+	Puts    []string // "name@version" of delta, and the texts of state of the world, if the resources are texts
+	Names   []string // delta: of all resources
 	Removed []string
 	Unknown []string // delta: names that an alias says not to exist
 	Bodies  []*anypb.Any
@@ -62,7 +63,7 @@ func ReadAnswer(t testing.TB, stream grpc.ClientStream, delta bool) (Answer, err
 			answer.Unknown = append(answer.Unknown, resource.Name)
 			continue
 		}
-		answer.Bodies = append(answer.Bodies, resource.Resource)
+		answer.Bodies, answer.Names = append(answer.Bodies, resource.Resource), append(answer.Names, resource.Name)
 		named := resource.Name + "@" + resource.Version
 		if !resource.Resource.MessageIs(&wrapperspb.StringValue{}) {
 			continue
