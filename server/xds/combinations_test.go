@@ -14,7 +14,6 @@ import (
 	"tributary/server/xds/wire"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
@@ -79,27 +78,6 @@ func TestNack_RecordedForAnyChunk(t *testing.T) {
 	fixture.set(testType, next...)
 	client.ExpectAck(testType, nil, next...)
 	eventually(t, func() bool { return status().Synced })
-}
-
-func TestResumedStream_WithoutChangesIsSynced(t *testing.T) {
-	w := newFixture(t, Options{})
-	w.set(testType, "a")
-	version := w.coll(testType).Version()
-	c := w.sotw()
-	c.Send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, VersionInfo: version})
-	eventually(t, func() bool {
-		cs := w.server.Clients()
-		return len(cs) == 1 && len(cs[0].Types) == 1 && cs[0].Types[0].Synced
-	})
-	d := w.delta()
-	d.Send(&discoveryv3.DeltaDiscoveryRequest{
-		TypeUrl: testType, InitialResourceVersions: map[string]string{"a": "1"}, ResourceNamesSubscribe: []string{"a"},
-	})
-	eventually(t, func() bool {
-		cs := w.server.Clients()
-		return len(cs) == 2 && len(cs[1].Types) == 1 && cs[1].Types[0].Synced
-	})
-	require.False(t, slices.ContainsFunc(w.server.Clients(), func(c ClientStatus) bool { return c.Types[0].Responses > 0 }))
 }
 
 func TestDebounce(t *testing.T) {

@@ -49,6 +49,7 @@ import (
 //	version is TEXT, version of KEPT, version not KEPT
 //	silence                                 no response comes
 //	subscribed all|names N                  waits until the newest stream has such a subscription
+//	synced N; nacked N REASON               waits until the only client has acknowledged all of N responses, or rejects one
 //	ended CODE                              the stream ends
 //
 // On a stream without a network (testdata/clock), which has a clock of its own, types are cds, eds and rds, and the
@@ -401,6 +402,16 @@ func (s *grpcSpeaker) check(command string, words *wordList) bool {
 	case "users":
 		n := int64(words.number())
 		eventually(s.t, func() bool { return s.groups.held.Load() == n })
+	case "synced", "nacked":
+		responses, reason := words.number(), words.next()
+		eventually(s.t, func() bool {
+			clients := s.server().server.Clients()
+			if len(clients) != 1 || len(clients[0].Types) != 1 || int(clients[0].Types[0].Responses) != responses { //nolint:gosec // few
+				return false
+			}
+			status := clients[0].Types[0]
+			return status.Synced && command == "synced" || !status.Synced && command == "nacked" && status.NackError == reason
+		})
 	case "ended":
 		require.Equal(s.t, words.next(), grpcstatus.Code(client.Ended()).String())
 	default:

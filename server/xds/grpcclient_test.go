@@ -25,7 +25,6 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tributary/internal/testutil"
-	"tributary/internal/xdstest"
 )
 
 // feedService feeds w with a service as gRPC clients take it: a listener with an ApiListener, a route, a cluster and
@@ -111,42 +110,6 @@ func TestGRPCClient(t *testing.T) {
 			}
 		}
 		return true
-	})
-}
-
-// A client made of go-control-plane's generated code follows a service from its listener to its endpoints, in both
-// variants, and receives the new endpoint when the service moves.
-func TestGoControlPlaneClient(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *fixture, dial func() *xdstest.Client) {
-		firstAddr, two := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2}
-		move := feedService(t, w, firstAddr)
-		c := dial()
-		follow := func(typeURL, name string, message proto.Message) {
-			c.Ask(typeURL, name)
-			answer := c.Next()
-			require.Equal(t, typeURL, answer.TypeURL)
-			require.Len(t, answer.Bodies, 1)
-			require.NoError(t, answer.Bodies[0].UnmarshalTo(message))
-			c.Ack(answer, name)
-		}
-		var listener listenerv3.Listener
-		follow(ListenerURL, "echo", &listener)
-		var hcm hcmv3.HttpConnectionManager
-		require.NoError(t, listener.ApiListener.ApiListener.UnmarshalTo(&hcm))
-		var route routev3.RouteConfiguration
-		follow(RouteURL, hcm.GetRds().RouteConfigName, &route)
-		var cluster clusterv3.Cluster
-		follow(ClusterURL, route.VirtualHosts[0].Routes[0].GetRoute().GetCluster(), &cluster)
-		port := func(a *endpointv3.ClusterLoadAssignment) int {
-			return int(a.Endpoints[0].LbEndpoints[0].GetEndpoint().Address.GetSocketAddress().GetPortValue())
-		}
-		var endpoints endpointv3.ClusterLoadAssignment
-		follow(EndpointURL, cluster.Name, &endpoints)
-		require.Equal(t, firstAddr.Port, port(&endpoints))
-		move("2", two)
-		a := c.Next()
-		require.NoError(t, a.Bodies[0].UnmarshalTo(&endpoints))
-		require.Equal(t, two.Port, port(&endpoints))
 	})
 }
 

@@ -30,25 +30,6 @@ func bothVariants(t *testing.T, f func(t *testing.T, w *fixture, dial func() *xd
 	})
 }
 
-func TestRule02NackRecordedWithoutResponse(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *fixture, dial func() *xdstest.Client) {
-		w.set(testType, "a")
-		c := dial()
-		c.Ask(testType)
-		c.Nack(c.Expect(testType, "a@1"), "cannot digest a")
-		c.Silence()
-		var st TypeStatus
-		eventually(t, func() bool { st = w.server.Clients()[0].Types[0]; return st.NackError != "" })
-		require.Equal(t, "cannot digest a", st.NackError)
-		require.False(t, st.Synced)
-		require.Equal(t, "test-node", w.server.Clients()[0].Node.GetId())
-		w.set(testType, "a@2")
-		c.ExpectAck(testType, nil, "a@2")
-		eventually(t, func() bool { return w.server.Clients()[0].Types[0].Synced })
-		require.EqualValues(t, 2, w.server.Clients()[0].Types[0].Responses)
-	})
-}
-
 func (w *fixture) onlyStream() *stream {
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	promtest "github.com/prometheus/client_golang/prometheus/testutil"
@@ -46,7 +47,7 @@ func (w *byteCounts) HandleRPC(_ context.Context, s stats.RPCStats) {
 
 // A client that accepts gzip gets the same responses in fewer bytes, however they are made.
 func TestGzip(t *testing.T) {
-	w := newFixture(t, Options{Gzip: true})
+	w := newFixture(t, Options{Gzip: true, AckTimeout: time.Millisecond})
 	reported := func() int { return int(promtest.ToFloat64(w.server.metrics.bytes.WithLabelValues(testType))) }
 	var items []string
 	for i := range 500 {
