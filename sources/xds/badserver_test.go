@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"crypto/tls"
 	"io"
 	"net"
 	"slices"
@@ -202,11 +203,11 @@ func TestMalformedResponse_KeepsResources(t *testing.T) {
 // TestServerCertificate_ExpiresDuringStream has a server with a certificate that expires while a stream is open.
 func TestServerCertificate_ExpiresDuringStream(t *testing.T) {
 	certs := testutil.NewAuthority(t)
-	var current atomic.Pointer[switched]
-	use := func(expired bool) { current.Store(&switched{loopback(certs, expired)}) }
+	var current atomic.Pointer[tls.Certificate]
+	use := func(expired bool) { current.Store(certificate(certs, expired)) }
 	use(false)
 	fakeIstiod := newIstiod(t, "a")
-	address := scripted(t, fakeIstiod.serve, grpc.Creds(switching{&current}))
+	address := scripted(t, fakeIstiod.serve, grpc.Creds(presenting(current.Load)))
 	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries, TLS: &TLS{Mode: "SIMPLE", CACertificates: certs.PEM}}, address)
 	r.awaitNames(t, "a")
 
