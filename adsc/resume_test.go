@@ -11,7 +11,6 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 
 	"tributary/adsc"
 	"tributary/internal/xdstest"
@@ -107,10 +106,7 @@ func TestResume_WithTooManyVersionsRecovers(t *testing.T) {
 		coll.Apply(xds.Commit{Put: entries})
 		coll.MarkSynced()
 		engine := xds.NewServer(catalog{coll}, xds.Options{Limits: xds.Limits{NamesPerStream: n - 1}})
-		server := grpc.NewServer(engine.ServerOptions()...)
-		engine.Register(server)
-		address, _ := xdstest.Serve(t, server)
-		coming(t, address, greetings, n)
+		coming(t, xdstest.ServeEngine(t, engine), greetings, n)
 	})
 }
 

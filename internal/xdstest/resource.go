@@ -4,6 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
@@ -44,6 +48,29 @@ func DeltaResponse(t testing.TB, typeURL, version, nonce string, items ...string
 		})
 	}
 	return response
+}
+
+// EDSCluster is a cluster with the endpoints of a service.
+func EDSCluster(name, service string) *clusterv3.Cluster {
+	return &clusterv3.Cluster{
+		Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{ServiceName: service},
+	}
+}
+
+// Listener is a listener with a filter chain for each of the routes.
+func Listener(t testing.TB, name string, routes ...string) *listenerv3.Listener {
+	t.Helper()
+	listener := &listenerv3.Listener{Name: name}
+	for _, route := range routes {
+		manager := &hcmv3.HttpConnectionManager{RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
+			RouteConfigName: route, ConfigSource: &corev3.ConfigSource{},
+		}}}
+		listener.FilterChains = append(listener.FilterChains, &listenerv3.FilterChain{Filters: []*listenerv3.Filter{{
+			Name: "http", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: Packed(t, manager)},
+		}}})
+	}
+	return listener
 }
 
 // Text is the text of a resource of Response or DeltaResponse.

@@ -83,6 +83,23 @@ func Serve(t testing.TB, server *grpc.Server) (address string, stop func()) {
 	return listener.Addr().String(), testutil.ServeGRPC(t, listener, server)
 }
 
+// Engine is an xds.Server.
+type Engine interface {
+	ServerOptions() []grpc.ServerOption
+	Register(registrar grpc.ServiceRegistrar)
+	Close()
+}
+
+// ServeEngine serves an engine until the test ends, and returns the address.
+func ServeEngine(t testing.TB, engine Engine) (address string) {
+	t.Helper()
+	t.Cleanup(engine.Close)
+	server := grpc.NewServer(append(engine.ServerOptions(), grpc.WaitForHandlers(true))...)
+	engine.Register(server)
+	address, _ = Serve(t, server)
+	return address
+}
+
 // serverStream is a stream of either variant.
 type serverStream[Q, R any] interface {
 	Context() context.Context

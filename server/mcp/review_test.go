@@ -8,7 +8,6 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 
 	"tributary/internal/xdstest"
 	"tributary/memstore"
@@ -36,10 +35,7 @@ func TestCommit_DoesNotWaitForFamilies(t *testing.T) {
 	c := &gated{Catalog: New(store, Options{})}
 	engine := xds.NewServer(c, xds.Options{})
 	c.ReviewBy(engine)
-	server := grpc.NewServer(engine.ServerOptions()...)
-	engine.Register(server)
-	t.Cleanup(engine.Close)
-	address, _ := xdstest.Serve(t, server)
+	address := xdstest.ServeEngine(t, engine)
 
 	const clients = 20
 	revision := memstore.Revision(0)
