@@ -10,6 +10,7 @@ import (
 
 	"tributary/internal/testutil"
 	"tributary/internal/xdstest"
+	"tributary/server/xds/wire"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	clusterservice "github.com/envoyproxy/go-control-plane/envoy/service/cluster/v3"
@@ -82,6 +83,20 @@ func (w *fixture) set(typeURL string, items ...string) {
 	w.fill(&commit, items...)
 	w.coll(typeURL).Apply(commit)
 	w.coll(typeURL).MarkSynced()
+}
+
+// broughtVersions are the versions, "name@version" each, that a client sends when it resumes.
+func broughtVersions(t testing.TB, items ...string) *wire.Versions {
+	var encoded []byte
+	for _, item := range items {
+		name, version, _ := strings.Cut(item, "@")
+		b, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: map[string]string{name: version}})
+		require.NoError(t, err)
+		encoded = append(encoded, b...)
+	}
+	request := wire.Request{Delta: true}
+	require.NoError(t, request.Decode(encoded))
+	return request.Initial
 }
 
 // fill adds "name" or "name@version" puts and "-name" removals to a commit.

@@ -7,13 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"tributary/server/xds/wire"
-
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 )
 
 // mute is a delta stream that is never read.
@@ -76,15 +73,11 @@ func TestWildcardResponse_SharesEncoding(t *testing.T) {
 			shared[p] = true
 		}
 	}
-	brought := wire.Request{Delta: true}
-	encoded, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: map[string]string{"x": "1"}})
-	require.NoError(t, err)
-	require.NoError(t, brought.Decode(encoded))
 	for name, c := range map[string]struct {
 		client    clientState
 		selection subscriptionNames
 	}{
-		"with a version of something else": {clientState{state: initialState, brought: brought.Initial}, subscriptionNames{wildcard: true}},
+		"with a version of something else": {clientState{state: initialState, brought: broughtVersions(t, "x@1")}, subscriptionNames{wildcard: true}},
 		"with a missing name": {
 			clientState{state: initialState, notHeld: map[string]absenceSent{"x": false}}, subscriptionNames{true, map[string]struct{}{"x": {}}},
 		},

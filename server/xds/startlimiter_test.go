@@ -121,12 +121,18 @@ func TestStartLimiter_SlowClientLosesSlot(t *testing.T) {
 	require.NotEmpty(t, c.Next().Puts) // when the slot is free
 }
 
+// newBusyFixture has one slot for starting streams. A client that does not read has it until it hangs up.
+func newBusyFixture(t *testing.T) (w *fixture, hangUp func()) {
+	w = newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
+	w.server.startLimiter.readTime = time.Hour
+	w.large(testType)
+	hangUp = w.deaf(testType)
+	eventually(t, func() bool { return w.served() == 1 })
+	return w, hangUp
+}
+
 func TestStartLimiter_EndOfStreamReleasesSlot(t *testing.T) {
-	fixture := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
-	fixture.server.startLimiter.readTime = time.Hour
-	fixture.large(testType)
-	hangUp := fixture.deaf(testType)
-	eventually(t, func() bool { return fixture.served() == 1 })
+	fixture, hangUp := newBusyFixture(t)
 	hangUp()
 	c := fixture.delta()
 	c.Ask(testType)
@@ -134,11 +140,7 @@ func TestStartLimiter_EndOfStreamReleasesSlot(t *testing.T) {
 }
 
 func TestStartLimiter_DrainEndsWaitingStream(t *testing.T) {
-	fixture := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
-	fixture.server.startLimiter.readTime = time.Hour
-	fixture.large(testType)
-	fixture.deaf(testType)
-	eventually(t, func() bool { return fixture.served() == 1 })
+	fixture, _ := newBusyFixture(t)
 	waits := fixture.delta()
 	waits.Ask(testType)
 	eventually(t, func() bool { return fixture.asking() == 2 })
