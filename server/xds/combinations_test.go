@@ -31,7 +31,7 @@ func (w *fixture) together(change func()) {
 }
 
 func TestWildcardAfterNames_SendsRemovals(t *testing.T) {
-	fixture := newFixture(t, Options{})
+	fixture := newFixture(t)
 	fixture.set(testType, "a", "b", "c")
 	client := fixture.delta()
 	client.Subscribe(testType, []string{"a", "b"}, "a@1", "b@1")
@@ -46,10 +46,10 @@ func TestWildcardAfterNames_SendsRemovals(t *testing.T) {
 }
 
 func TestNack_RecordedForAnyChunk(t *testing.T) {
-	fixture := newFixture(t, Options{})
+	fixture := newFixture(t)
 	var commit Commit
 	for i := range 60 {
-		commit.Put = append(commit.Put, thing(t, fmt.Sprintf("n%04d", i), "1", strings.Repeat("x", 100<<10)))
+		commit.Put = append(commit.Put, padded(t, fmt.Sprintf("n%04d", i), "1", strings.Repeat("x", 100<<10)))
 	}
 	fixture.coll(testType).Apply(commit)
 	fixture.coll(testType).MarkSynced()
@@ -81,7 +81,7 @@ func TestNack_RecordedForAnyChunk(t *testing.T) {
 }
 
 func TestDebounce(t *testing.T) {
-	w := newFixture(t, Options{})
+	w := newFixture(t)
 	w.colls[testType] = NewCollection(TypeOf(testType), Debounce{Quiet: 20 * time.Millisecond, Max: 60 * time.Millisecond})
 	w.set(testType, "a")
 	client := w.delta()
@@ -109,7 +109,7 @@ func (nilCatalog) Collection(context.Context, *corev3.Node, string) (*Collection
 }
 
 func TestCatalogWithoutCollection_EndsStream(t *testing.T) {
-	w := newFixture(t, Options{})
+	w := newFixture(t)
 	w.server.catalog = nilCatalog{}
 	c := w.sotw()
 	c.Ask(testType)
@@ -118,7 +118,7 @@ func TestCatalogWithoutCollection_EndsStream(t *testing.T) {
 
 // swap replaces cluster old by new in one commit: the route, the cluster, its endpoints.
 func (w *fixture) swap(t *testing.T, old, new string, n int) {
-	put := func(name, version string) *Commit { return &Commit{Put: []*Entry{thing(t, name, version, "")}} }
+	put := func(name, version string) *Commit { return &Commit{Put: []*Entry{padded(t, name, version, "")}} }
 	clusters := put(new, "1")
 	clusters.Remove = []string{old}
 	endpoints := put(new, "1")

@@ -108,7 +108,7 @@ func TestOverlayMove_FollowsDependencyOrder(t *testing.T) {
 	})
 	group.Apply(map[*Collection]*Commit{
 		base:   {Remove: []string{"c"}},
-		routes: {Put: []*Entry{thing(t, "r", "3", "")}},
+		routes: {Put: []*Entry{thing(t, "r@3")}},
 	})
 	groupsFixture.move(1)
 	eventually(t, func() bool {

@@ -55,7 +55,7 @@ func (w *fixture) putJSON(typeURL, text string) {
 // to another.
 func TestGRPCClient(t *testing.T) {
 	firstBackend, tcpAddr := backend(t), backend(t)
-	fixture := newFixture(t, Options{})
+	fixture := newFixture(t)
 	for typeURL, text := range service {
 		fixture.putJSON(typeURL, text)
 	}

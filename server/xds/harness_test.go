@@ -47,7 +47,8 @@ type fixture struct {
 	colls map[string]*Collection
 }
 
-func newFixture(t *testing.T, opts Options) *fixture {
+func newFixture(t *testing.T, options ...Options) *fixture {
+	opts := append(options, Options{})[0]
 	w := &fixture{t: t, group: NewGroup(Debounce{}), colls: make(map[string]*Collection)}
 	if opts.Pacing.Least == 0 {
 		opts.Pacing.Least = -1 // tests of it say so
@@ -79,10 +80,15 @@ func (w *fixture) coll(typeURL string) *Collection {
 
 // set commits "name" or "name@version" puts and "-name" removals, and marks the type synced.
 func (w *fixture) set(typeURL string, items ...string) {
+	w.put(typeURL, items...)
+	w.coll(typeURL).MarkSynced()
+}
+
+// put is set without the mark.
+func (w *fixture) put(typeURL string, items ...string) {
 	var commit Commit
 	w.fill(&commit, items...)
 	w.coll(typeURL).Apply(commit)
-	w.coll(typeURL).MarkSynced()
 }
 
 // broughtVersions are the versions, "name@version" each, that a client sends when it resumes.
@@ -107,12 +113,18 @@ func (w *fixture) fill(commit *Commit, items ...string) {
 			continue
 		}
 		name, version, _ := strings.Cut(item, "@")
-		commit.Put = append(commit.Put, thing(w.t, name, cmp.Or(version, "1"), ""))
+		commit.Put = append(commit.Put, padded(w.t, name, cmp.Or(version, "1"), ""))
 	}
 }
 
-// thing makes an entry. Its body contains its name and version.
-func thing(t testing.TB, name, version, pad string) *Entry {
+// thing makes an entry of "name@version". Its body contains them.
+func thing(t testing.TB, item string) *Entry {
+	name, version, _ := strings.Cut(item, "@")
+	return padded(t, name, version, "")
+}
+
+// padded makes an entry with a body of some size.
+func padded(t testing.TB, name, version, pad string) *Entry {
 	body, err := anypb.New(wrapperspb.String(name + "@" + version + pad))
 	require.NoError(t, err)
 	b, err := proto.Marshal(body)
@@ -187,6 +199,6 @@ func (w *fixture) deaf(typeURL string) (hangUp func()) {
 // large makes a type whose responses exceed gRPC's buffers if the client does not read.
 func (w *fixture) large(typeURL string) {
 	pad := strings.Repeat("x", maxChunk-1000)
-	w.coll(typeURL).Apply(Commit{Put: []*Entry{thing(w.t, "a", "1", pad), thing(w.t, "b", "1", pad), thing(w.t, "c", "1", pad)}})
+	w.coll(typeURL).Apply(Commit{Put: []*Entry{padded(w.t, "a", "1", pad), padded(w.t, "b", "1", pad), padded(w.t, "c", "1", pad)}})
 	w.coll(typeURL).MarkSynced()
 }

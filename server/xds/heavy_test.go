@@ -19,7 +19,7 @@ func TestSubscriptionNames_OfState(t *testing.T) {
 		for range random.IntN(300) {
 			name := fmt.Sprint(random.IntN(500))
 			existing[name] = true
-			changes = append(changes, change{name, thing(t, name, "1", "")})
+			changes = append(changes, change{name, padded(t, name, "1", "")})
 		}
 		state := initialState.apply(changes)
 		var w subscriptionNames

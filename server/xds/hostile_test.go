@@ -33,7 +33,7 @@ func resuming(typeURL string, size int) *discoveryv3.DeltaDiscoveryRequest {
 }
 
 func TestInitialVersions_KeptForFirstRequestOnly(t *testing.T) {
-	fixture := newFixture(t, Options{})
+	fixture := newFixture(t)
 	s := fixture.mute()
 	require.NoError(t, s.Send(resuming("never/synced/Type", 1000)))
 	for range noopsBurst {
@@ -48,7 +48,7 @@ func TestInitialVersions_KeptForFirstRequestOnly(t *testing.T) {
 }
 
 func TestInitialVersions_SmallRequestsShareLimit(t *testing.T) {
-	w := newFixture(t, Options{})
+	w := newFixture(t)
 	s := w.mute()
 	for i := range 30 {
 		if s.Send(resuming(fmt.Sprint("never/synced/", i), 60_000)) != nil {
@@ -63,7 +63,7 @@ func TestInitialVersions_SmallRequestsShareLimit(t *testing.T) {
 func TestWildcardResponse_SharesEncoding(t *testing.T) {
 	var changes []change
 	for i := range 1000 {
-		e := thing(t, fmt.Sprintf("n%04d", i), "1", strings.Repeat("x", 100))
+		e := padded(t, fmt.Sprintf("n%04d", i), "1", strings.Repeat("x", 100))
 		changes = append(changes, change{e.Name, e})
 	}
 	state := initialState.apply(changes)

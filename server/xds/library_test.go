@@ -67,18 +67,18 @@ func TestMissingServerOptions_Logged(t *testing.T) {
 
 func TestEntryWithoutVersion_UsesContentHash(t *testing.T) {
 	coll := NewCollection(TypeOf(testType), Debounce{})
-	first, entry := thing(t, "a", "", "one"), thing(t, "a", "", "two")
+	first, entry := padded(t, "a", "", "one"), padded(t, "a", "", "two")
 	require.True(t, coll.Apply(Commit{Put: []*Entry{first}}))
 	require.Equal(t, VersionOf(first.Any), coll.Get("a").Version)
-	require.False(t, coll.Apply(Commit{Put: []*Entry{thing(t, "a", "", "one")}}))
+	require.False(t, coll.Apply(Commit{Put: []*Entry{padded(t, "a", "", "one")}}))
 	require.True(t, coll.Apply(Commit{Put: []*Entry{entry}}), "it would never be sent")
 	require.Empty(t, entry.Version, "Apply does not change its arguments")
 }
 
 func TestReusedVersion_Logged(t *testing.T) {
 	for name, commits := range map[string][2]Commit{
-		"of an entry":     {{Put: []*Entry{thing(t, "a", "1", "")}}, {Put: []*Entry{thing(t, "a", "1", "other")}}},
-		"of a collection": {{Version: "1"}, {Put: []*Entry{thing(t, "a", "1", "")}, Version: "1"}},
+		"of an entry":     {{Put: []*Entry{thing(t, "a@1")}}, {Put: []*Entry{padded(t, "a", "1", "other")}}},
+		"of a collection": {{Version: "1"}, {Put: []*Entry{thing(t, "a@1")}, Version: "1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var buffer testutil.Buffer
@@ -113,7 +113,7 @@ func TestInvalidEntries_Ignored(t *testing.T) {
 	group := NewGroup(Debounce{})
 	group.Log = buffer.Logger()
 	coll := group.Collection(TypeOf(testType))
-	good := thing(t, "a", "1", "")
+	good := thing(t, "a@1")
 	coll.Apply(Commit{Put: []*Entry{nil, {Version: "1"}, {Name: "*", Version: "1"}, {Name: "x", Version: "1", Any: []byte("no Any")}, good}})
 	require.Equal(t, 1, coll.Len())
 	require.Equal(t, 4, strings.Count(buffer.String(), "invalid entry ignored"), buffer.String())

@@ -99,7 +99,7 @@ func TestTypeLimit_CheckedBeforeCatalog(t *testing.T) {
 }
 
 func TestNames_ReleasedOnUnsubscribe(t *testing.T) {
-	fixture := newFixture(t, Options{})
+	fixture := newFixture(t)
 	names := func(n int) {
 		t.Helper()
 		eventually(t, func() bool { return fixture.namesCost() == n })
@@ -167,7 +167,7 @@ func TestRequest_ReleasedBeforeNextRead(t *testing.T) {
 }
 
 func TestRequest_RetainsLimitedText(t *testing.T) {
-	fixture := newFixture(t, Options{})
+	fixture := newFixture(t)
 	fixture.set(testType, "a")
 	c := fixture.sotw()
 	c.Ask(testType)
@@ -210,7 +210,7 @@ func TestLargeNode_CountsAgainstNameLimit(t *testing.T) {
 func TestUnprintableTypeURL_Refused(t *testing.T) {
 	for _, delta := range []bool{false, true} {
 		for _, url := range []string{"a.b/v1/K\u202eEVIL", "a.b/v1/\x1b[31mK", "a.b/v1/K\n"} {
-			w := newFixture(t, Options{})
+			w := newFixture(t)
 			c := xdstest.Dial(t, w.addr, delta)
 			c.Ask(url)
 			err := c.Ended()

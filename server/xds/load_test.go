@@ -32,11 +32,11 @@ func TestRejectingClient_GetsOneResponsePerChange(t *testing.T) {
 // Each of many subscription changes gets only the requested resources: if the work were in proportion to the
 // subscription, so would be the responses.
 func TestTenThousandSubscriptionsOnOneStream(t *testing.T) {
-	fixture := newFixture(t, Options{})
+	fixture := newFixture(t)
 	const n = 10_000
 	var commit Commit
 	for i := range n {
-		commit.Put = append(commit.Put, thing(t, fmt.Sprintf("n%05d", i), "1", ""))
+		commit.Put = append(commit.Put, padded(t, fmt.Sprintf("n%05d", i), "1", ""))
 	}
 	fixture.coll(EndpointURL).Apply(commit)
 	fixture.coll(EndpointURL).MarkSynced()

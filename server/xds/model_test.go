@@ -179,7 +179,7 @@ func modelTypeOf(t *testing.T, url string) Type {
 			return nil, nil
 		}
 		name := func(shift int) string { return fmt.Sprintf("n%d", hash>>shift%modelNames) }
-		return thing(t, current.Name, version, ""), []Dependency{{[]string{name(2)}, []string{name(5), name(9)}}}
+		return padded(t, current.Name, version, ""), []Dependency{{[]string{name(2)}, []string{name(5), name(9)}}}
 	}
 	return typ
 }
@@ -249,7 +249,7 @@ func (m *model) commit() {
 			if name := m.name(); m.chance(3) {
 				commit.Remove = append(commit.Remove, name)
 			} else {
-				commit.Put = append(commit.Put, thing(m.t, name, strconv.Itoa(m.r.IntN(3)), ""))
+				commit.Put = append(commit.Put, padded(m.t, name, strconv.Itoa(m.r.IntN(3)), ""))
 			}
 		}
 		if m.given && m.chance(3) {

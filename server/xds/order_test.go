@@ -21,8 +21,8 @@ func TestNamedClusters_KeptUntilRouteAck(t *testing.T) {
 	c.Ask(RouteURL, "r1")
 	a := c.Expect(RouteURL, "r1@1")
 	w.group.Apply(map[*Collection]*Commit{ // r1 moves to c2
-		w.coll(ClusterURL): {Put: []*Entry{thing(t, "c2", "1", "")}, Remove: []string{"c1"}},
-		w.coll(RouteURL):   {Put: []*Entry{thing(t, "r1", "2", "")}},
+		w.coll(ClusterURL): {Put: []*Entry{thing(t, "c2@1")}, Remove: []string{"c1"}},
+		w.coll(RouteURL):   {Put: []*Entry{thing(t, "r1@2")}},
 	})
 	c.Ack(a, "r1", "r2")
 	for moved, added := false, false; !moved || !added; c.Ack(a, "r1", "r2") { // r2 may come alone, of the old cut
@@ -42,8 +42,8 @@ func TestNewWildcard_KeepsDeletedClusterUntilAck(t *testing.T) {
 	client.Ask(ListenerURL)
 	answer := client.Expect(ListenerURL, "l@1") // not acknowledged yet
 	fixture.group.Apply(map[*Collection]*Commit{
-		fixture.coll(ClusterURL):  {Put: []*Entry{thing(t, "c2", "1", "")}, Remove: []string{"c1"}},
-		fixture.coll(ListenerURL): {Put: []*Entry{thing(t, "l", "2", "")}},
+		fixture.coll(ClusterURL):  {Put: []*Entry{thing(t, "c2@1")}, Remove: []string{"c1"}},
+		fixture.coll(ListenerURL): {Put: []*Entry{thing(t, "l@2")}},
 	})
 	client.Silence()
 	client.Ask(ClusterURL, "*")

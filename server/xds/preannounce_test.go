@@ -51,9 +51,9 @@ func newTalk(t *testing.T, delta, wildcard bool) *talk {
 func (k *talk) swap(version string) {
 	cluster := clustersIn(version)[0]
 	k.group.Apply(map[*Collection]*Commit{
-		k.colls[ClusterURL]:  {Reset: true, Put: []*Entry{thing(k.t, cluster, "1", "")}},
-		k.colls[EndpointURL]: {Reset: true, Put: []*Entry{thing(k.t, cluster, "1", "")}},
-		k.colls[RouteURL]:    {Put: []*Entry{thing(k.t, "r", version, "")}},
+		k.colls[ClusterURL]:  {Reset: true, Put: []*Entry{padded(k.t, cluster, "1", "")}},
+		k.colls[EndpointURL]: {Reset: true, Put: []*Entry{padded(k.t, cluster, "1", "")}},
+		k.colls[RouteURL]:    {Put: []*Entry{padded(k.t, "r", version, "")}},
 	})
 }
 
@@ -148,7 +148,7 @@ func TestIntroduction_SecondIsPaced(t *testing.T) {
 	talk.ack()
 	talk.swap("c2/3")
 	require.Equal(t, time.Second, talk.waits())
-	talk.colls[EndpointURL].Apply(Commit{Put: []*Entry{thing(t, "c1", "2", "")}})
+	talk.colls[EndpointURL].Apply(Commit{Put: []*Entry{thing(t, "c1@2")}})
 	talk.hear(EndpointURL, "c1@2") // no new dependency
 	talk.ack()
 	talk.pass(time.Second)
@@ -183,14 +183,14 @@ func TestIntroduction_Shared(t *testing.T) {
 		calls := 0
 		typ := Type{URL: "top", Rank: 2, Preannounce: func(current, _ *Entry) (*Entry, []Dependency) {
 			calls++
-			e := thing(t, current.Name, "", "")
+			e := padded(t, current.Name, "", "")
 			e.Version = ""
 			return e, nil
 		}}
 		collection := NewCollection(typ, Debounce{})
-		collection.Apply(Commit{Put: []*Entry{thing(t, "r", "1", ""), thing(t, "s", "1", "")}})
+		collection.Apply(Commit{Put: []*Entry{thing(t, "r@1"), thing(t, "s@1")}})
 		from := collection.current.Load()
-		collection.Apply(Commit{Put: []*Entry{thing(t, "r", "2", ""), thing(t, "new", "1", "")}})
+		collection.Apply(Commit{Put: []*Entry{thing(t, "r@2"), thing(t, "new@1")}})
 		state := collection.current.Load()
 		interim := state.differenceFrom(from).preannounce(from, state, typ.Preannounce).state
 		require.Same(t, interim, state.differenceFrom(from).preannounce(from, state, typ.Preannounce).state)
@@ -215,8 +215,8 @@ func TestIntroduction_OfDependencyWithoutChildren(t *testing.T) {
 	top.URL, top.DependencyURL = "top", "leaf"
 	k.colls = map[string]*Collection{"leaf": k.group.Collection(leaf), "top": k.group.Collection(top)}
 	k.types["leaf"], k.types["top"] = &modelType{}, &modelType{}
-	k.colls["leaf"].Apply(Commit{Put: []*Entry{thing(t, "c0", "1", ""), thing(t, "c1", "1", ""), thing(t, "c2", "1", "")}})
-	k.colls["top"].Apply(Commit{Put: []*Entry{thing(t, "r", "c0/1", "")}})
+	k.colls["leaf"].Apply(Commit{Put: []*Entry{thing(t, "c0@1"), thing(t, "c1@1"), thing(t, "c2@1")}})
+	k.colls["top"].Apply(Commit{Put: []*Entry{thing(t, "r@c0/1")}})
 	k.colls["leaf"].MarkSynced()
 	k.colls["top"].MarkSynced()
 	k.connect(false)
@@ -226,7 +226,7 @@ func TestIntroduction_OfDependencyWithoutChildren(t *testing.T) {
 	k.ask("top", "r")
 	k.hear("top", "r@c0/1")
 	k.ack()
-	k.colls["top"].Apply(Commit{Put: []*Entry{thing(t, "r", "c1/2", "")}})
+	k.colls["top"].Apply(Commit{Put: []*Entry{thing(t, "r@c1/2")}})
 	k.hear("top", "r@c0/1+c1")
 	k.ack()
 	for _, name := range []string{"c1", "c2"} {

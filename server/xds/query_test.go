@@ -20,7 +20,7 @@ func TestQueryType_RunsQueryBeforeResponse(t *testing.T) {
 		"delta": func(w *fixture) *xdstest.Client { return w.delta() },
 	} {
 		t.Run(variant, func(t *testing.T) {
-			w := newFixture(t, Options{})
+			w := newFixture(t)
 			var queries atomic.Int64
 			coll := w.coll(testType)
 			coll.typ.Query = func(names []string) error {
@@ -30,7 +30,7 @@ func TestQueryType_RunsQueryBeforeResponse(t *testing.T) {
 				}
 				var answers []*Entry
 				for i := range 2 * len(names) {
-					answers = append(answers, thing(t, "answer-"+strconv.Itoa(i), turn, ""))
+					answers = append(answers, padded(t, "answer-"+strconv.Itoa(i), turn, ""))
 				}
 				coll.Apply(Commit{Put: answers, Reset: true, Version: turn})
 				return nil
@@ -49,7 +49,7 @@ func TestQueryType_RunsQueryBeforeResponse(t *testing.T) {
 }
 
 func TestNoAckType_SyncedWhenSent(t *testing.T) {
-	fixture := newFixture(t, Options{})
+	fixture := newFixture(t)
 	fixture.coll(testType).typ.NoAck = true
 	fixture.set(testType, "a")
 	c := fixture.sotw()
@@ -59,7 +59,7 @@ func TestNoAckType_SyncedWhenSent(t *testing.T) {
 }
 
 func TestServed_ListsSentResources(t *testing.T) {
-	fixture := newFixture(t, Options{})
+	fixture := newFixture(t)
 	fixture.set(testType, "a", "b")
 	client := fixture.delta()
 	client.Subscribe(testType, []string{"b", "missing"}, "b@1", "-missing")
@@ -81,7 +81,7 @@ func TestServed_ListsSentResources(t *testing.T) {
 
 // Query may block. So a large request, which runs as heavy work, is refused: all other large requests would wait for it.
 func TestLargeRequest_RunsNoQuery(t *testing.T) {
-	fixture := newFixture(t, Options{})
+	fixture := newFixture(t)
 	fixture.coll(testType).typ.Query = func([]string) error {
 		t.Error("it was asked")
 		return nil

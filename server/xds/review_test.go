@@ -27,7 +27,7 @@ type groupsFixture struct {
 
 func newGroupsFixture(t *testing.T, types ...string) *groupsFixture {
 	ws := &groupsFixture{}
-	ws.fixture = newFixture(t, Options{})
+	ws.fixture = newFixture(t)
 	ws.server.catalog = ws
 	for range 2 {
 		g, colls := NewGroup(Debounce{}), make(map[string]*Collection)

@@ -21,11 +21,11 @@ import (
 
 func bothVariants(t *testing.T, f func(t *testing.T, w *fixture, dial func() *xdstest.Client)) {
 	t.Run("sotw", func(t *testing.T) {
-		w := newFixture(t, Options{})
+		w := newFixture(t)
 		f(t, w, w.sotw)
 	})
 	t.Run("delta", func(t *testing.T) {
-		w := newFixture(t, Options{})
+		w := newFixture(t)
 		f(t, w, w.delta)
 	})
 }
@@ -41,11 +41,11 @@ func (w *fixture) onlyStream() *stream {
 }
 
 func TestRule16DeltaChunkedSotWWhole(t *testing.T) {
-	fixture := newFixture(t, Options{})
+	fixture := newFixture(t)
 	var commit Commit
 	const n, kib = 600, 10
 	for i := range n {
-		commit.Put = append(commit.Put, thing(t, fmt.Sprintf("n%04d", i), "1", strings.Repeat("x", kib<<10)))
+		commit.Put = append(commit.Put, padded(t, fmt.Sprintf("n%04d", i), "1", strings.Repeat("x", kib<<10)))
 	}
 	fixture.coll(testType).Apply(commit)
 	fixture.coll(testType).MarkSynced()
@@ -69,7 +69,7 @@ func TestRule16DeltaChunkedSotWWhole(t *testing.T) {
 	require.Greater(t, collect(c, n), 2)
 	commit = Commit{Remove: []string{"n0000"}}
 	for i := range n {
-		commit.Put = append(commit.Put, thing(t, fmt.Sprintf("m%04d", i), "1", strings.Repeat("x", kib<<10)))
+		commit.Put = append(commit.Put, padded(t, fmt.Sprintf("m%04d", i), "1", strings.Repeat("x", kib<<10)))
 	}
 	fixture.coll(testType).Apply(commit)
 	require.Greater(t, collect(c, n), 2)
@@ -103,7 +103,7 @@ func TestRule17StuckClientDelaysNoOtherClient(t *testing.T) {
 	client.Subscribe(testType, nil, "small@1")
 	const changes = 200
 	for i := range changes { // 20 MB for the one that does not read
-		fixture.coll(testType).Apply(Commit{Put: []*Entry{thing(t, "big", fmt.Sprint(i), strings.Repeat("x", 100<<10))}})
+		fixture.coll(testType).Apply(Commit{Put: []*Entry{padded(t, "big", fmt.Sprint(i), strings.Repeat("x", 100<<10))}})
 		client.ExpectAck(testType, nil, fmt.Sprintf("big@%d", i))
 	}
 	responses := 0
@@ -120,7 +120,7 @@ func TestRule17StuckClientDelaysNoOtherClient(t *testing.T) {
 }
 
 func TestDrain(t *testing.T) {
-	fixture := newFixture(t, Options{})
+	fixture := newFixture(t)
 	fixture.set(testType, "a")
 	client := fixture.delta()
 	client.Ask(testType)
@@ -132,7 +132,7 @@ func TestDrain(t *testing.T) {
 }
 
 func TestClientClose_EndsStream(t *testing.T) {
-	fixture := newFixture(t, Options{})
+	fixture := newFixture(t)
 	fixture.set(testType, "a")
 	client := fixture.sotw()
 	client.Ask(testType)

@@ -70,7 +70,7 @@ func TestRunChunks_AtAnyBoundary(t *testing.T) {
 
 // Named subscriptions that want much of a difference are sent stretches of the shared encoding.
 func TestNamedStreamsShareTheEncoding(t *testing.T) {
-	fixture := newFixture(t, Options{})
+	fixture := newFixture(t)
 	var names, items []string
 	for i := range 40 {
 		names = append(names, fmt.Sprintf("n%02d", i))

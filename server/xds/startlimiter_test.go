@@ -51,7 +51,7 @@ func (w *fixture) haveTurns(n int) bool {
 }
 
 func TestStartLimiter_StreamsTakeTurns(t *testing.T) {
-	fixture := newFixture(t, Options{})
+	fixture := newFixture(t)
 	fixture.server.startLimiter = newStartLimiter(2)
 	fixture.server.startLimiter.readTime = time.Hour
 	fixture.large(testType)

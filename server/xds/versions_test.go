@@ -74,7 +74,7 @@ func TestResumption_AgreesWithModel(t *testing.T) {
 // Only the name is known of a resource that a resuming client has and that no longer exists. It cannot be sent, even if
 // the client adds a wildcard before its removal is sent; the removal is sent once.
 func TestResumedResource_DeletedIsNeverSent(t *testing.T) {
-	goal := (&state{revision: 1}).apply([]change{{"a", thing(t, "a", "1", "")}, {"b", thing(t, "b", "1", "")}})
+	goal := (&state{revision: 1}).apply([]change{{"a", thing(t, "a@1")}, {"b", thing(t, "b@1")}})
 	v, named := variant{delta: true}, map[string]struct{}{"a": {}, "gone": {}}
 
 	client := clientState{state: initialState, brought: broughtVersions(t, "gone@1")}
