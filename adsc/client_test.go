@@ -144,10 +144,13 @@ func TestRunEnds(t *testing.T) {
 		code   codes.Code
 		want   []string
 	}{
-		"with the last error when the backoff gives up": {nil, codes.Unavailable, []string{"127.0.0.1:1", "nobody listens there"}},
-		"saying that the server ended the stream":       {ending(0, nil), codes.Unknown, []string{"the server ended it"}},
+		"with the last error when the backoff gives up": {
+			nil, codes.Unavailable, []string{"127.0.0.1:1", "nobody listens there"},
+		},
+		"saying that the server ended the stream": {ending(0, nil), codes.Unknown, []string{"the server ended it"}},
 		"with the server's reason": {
-			ending(0, status.Error(codes.ResourceExhausted, "too many streams")), codes.ResourceExhausted, []string{"too many streams"},
+			ending(0, status.Error(codes.ResourceExhausted, "too many streams")), codes.ResourceExhausted,
+			[]string{"too many streams"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -185,7 +188,9 @@ func TestBackoff_ResetAfterStableStreamOnly(t *testing.T) {
 		{"stable", time.Nanosecond, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			server := xdstest.Server{SotW: func(_ int, s xdstest.SotWStream) error { return s.Send(response(t, typeA, "v", "n")) }}
+			server := xdstest.Server{SotW: func(_ int, s xdstest.SotWStream) error {
+				return s.Send(response(t, typeA, "v", "n"))
+			}}
 			config := quiet(server.Serve(t), want(typeA, accept))
 			config.StableAfter = c.stableAfter
 			b := &counting{}

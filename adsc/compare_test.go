@@ -43,7 +43,8 @@ func TestFullCompare_RepairsLostChanges(t *testing.T) {
 		stream.End(errRestart)
 		stream = server.Next()
 		stream.Expect("node n1 A")
-		stream.Send(deltaResponse(t, "n", "v", "c@1", "d@1", "b@2", "e@1")) // b differs, a was removed, and e was never reported
+		// b differs, a was removed, and e was never reported.
+		stream.Send(deltaResponse(t, "n", "v", "c@1", "d@1", "b@2", "e@1"))
 		assert.Equal(t, "b@2 complete more ", <-heard)
 		assert.Equal(t, "c@1 d@1 b@2 e@1 complete ", <-heard)
 		time.Sleep(10 * time.Hour)

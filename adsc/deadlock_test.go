@@ -141,7 +141,10 @@ func TestSlowHandler_SlowsServer(t *testing.T) {
 		}
 		return nil
 	}))
-	config.DialOptions = []grpc.DialOption{grpc.WithStaticStreamWindowSize(1 << 16), grpc.WithStaticConnWindowSize(1 << 16)}
+	config.DialOptions = []grpc.DialOption{
+		grpc.WithStaticStreamWindowSize(1 << 16), grpc.WithStaticConnWindowSize(1 << 16),
+	}
 	run(t, config)
-	require.LessOrEqual(t, xdstest.Receive(t, result), int64(4), "responses that the server was ahead: one handled, one read, and a few in transit")
+	require.LessOrEqual(t, xdstest.Receive(t, result), int64(4),
+		"responses that the server was ahead: one handled, one read, and a few in transit")
 }

@@ -142,7 +142,9 @@ func TestAuto_FallsBack(t *testing.T) {
 		assert.Equal(t, "@ complete ", xdstest.Receive(t, heard), "the handler is spared the other")
 	})
 	t.Run("but not from one that refuses for another reason", func(t *testing.T) {
-		server := xdstest.Server{Delta: func(int, xdstest.DeltaStream) error { return status.Error(codes.PermissionDenied, "go away") }}
+		server := xdstest.Server{Delta: func(int, xdstest.DeltaStream) error {
+			return status.Error(codes.PermissionDenied, "go away")
+		}}
 		config := quiet(server.Serve(t), want(typeA, accept))
 		config.Mode = adsc.Auto
 		err := receive(t, run(t, config).ended)

@@ -79,7 +79,9 @@ func TestResume_WithTooManyVersionsRecovers(t *testing.T) {
 		const n = 50_000
 		full := deltaResponse(t, "n", "v")
 		for i := range n {
-			full.Resources = append(full.Resources, &discoveryv3.Resource{Name: fmt.Sprintf("%080d", i), Version: "0123456789abcdef"})
+			full.Resources = append(full.Resources, &discoveryv3.Resource{
+				Name: fmt.Sprintf("%080d", i), Version: "0123456789abcdef",
+			})
 		}
 		server := xdstest.Server{Delta: func(_ int, s xdstest.DeltaStream) error {
 			r, err := s.Recv()

@@ -139,7 +139,9 @@ func TestTLSVerifiesTheServer(t *testing.T) {
 func TestMutualTLS_ReadsFilesForEachConnection(t *testing.T) {
 	a := newAuthority(t)
 	address := answering(t).Serve(t,
-		grpc.Creds(a.server(func(c *tls.Config) { c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, a.Pool() }, time.Time{})))
+		grpc.Creds(a.server(func(c *tls.Config) {
+			c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, a.Pool()
+		}, time.Time{})))
 
 	t.Run("inline", func(t *testing.T) {
 		certPEM, keyPEM := a.client()

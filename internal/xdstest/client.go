@@ -43,7 +43,9 @@ func ReadAnswer(t testing.TB, stream grpc.ClientStream, delta bool) (Answer, err
 		if err := stream.RecvMsg(&m); err != nil {
 			return Answer{}, err
 		}
-		answer := Answer{TypeURL: m.TypeUrl, Version: m.VersionInfo, Nonce: m.Nonce, Bodies: m.Resources, Size: proto.Size(&m)}
+		answer := Answer{
+			TypeURL: m.TypeUrl, Version: m.VersionInfo, Nonce: m.Nonce, Bodies: m.Resources, Size: proto.Size(&m),
+		}
 		for _, body := range m.Resources {
 			if body.MessageIs(&wrapperspb.StringValue{}) {
 				answer.Puts = append(answer.Puts, Text(t, body))
@@ -161,7 +163,8 @@ func (c *Client) Ack(answer Answer, names ...string) {
 // Nack rejects an answer.
 func (c *Client) Nack(answer Answer, reason string, names ...string) {
 	c.t.Helper()
-	c.Request(answer.TypeURL, answer.Nonce, &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: reason}, names...)
+	detail := &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: reason}
+	c.Request(answer.TypeURL, answer.Nonce, detail, names...)
 }
 
 // Request sends a request with a nonce and a rejection; its names are those of Ask.
@@ -173,7 +176,9 @@ func (c *Client) Request(typeURL, nonce string, detail *rpcstatus.Status, names 
 		})
 		return
 	}
-	request := &discoveryv3.DeltaDiscoveryRequest{Node: c.Node, TypeUrl: typeURL, ResponseNonce: nonce, ErrorDetail: detail}
+	request := &discoveryv3.DeltaDiscoveryRequest{
+		Node: c.Node, TypeUrl: typeURL, ResponseNonce: nonce, ErrorDetail: detail,
+	}
 	for _, name := range names {
 		if name, unsubscribe := strings.CutPrefix(name, "-"); unsubscribe {
 			request.ResourceNamesUnsubscribe = append(request.ResourceNamesUnsubscribe, name)

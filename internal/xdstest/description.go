@@ -12,8 +12,8 @@ import (
 )
 
 // Description is a request in one line, without its empty fields: the ID of the node, the last part of the type, the
-// names, versions, nonce and rejection. Delta has "+[names]" for what is subscribed to, "-[names]", and "has map[…]" for
-// the initial versions.
+// names, versions, nonce and rejection. Delta has "+[NAMES]" for new subscriptions, "-[NAMES]" for ended ones, and
+// "has map[NAME:VERSION]" for the initial versions.
 func Description(request any) string {
 	var fields []string
 	add := func(present bool, format string, args ...any) {

@@ -23,8 +23,10 @@ func TestLimits(t *testing.T) {
 		limits Limits
 		exceed func(w *fixture, c *xdstest.Client) (refused *xdstest.Client)
 	}{
-		refusedStreams:       {Limits{Streams: 1}, func(w *fixture, _ *xdstest.Client) *xdstest.Client { return w.delta() }},
-		refusedStreamsOfPeer: {Limits{StreamsPerPeer: 1}, func(w *fixture, _ *xdstest.Client) *xdstest.Client { return w.delta() }},
+		refusedStreams: {Limits{Streams: 1}, func(w *fixture, _ *xdstest.Client) *xdstest.Client { return w.delta() }},
+		refusedStreamsOfPeer: {Limits{StreamsPerPeer: 1}, func(w *fixture, _ *xdstest.Client) *xdstest.Client {
+			return w.delta()
+		}},
 		refusedRequestBytes: {Limits{RequestBytes: 1000}, func(_ *fixture, c *xdstest.Client) *xdstest.Client {
 			c.Ask("second", fmt.Sprintf("%01000d", 0))
 			return c

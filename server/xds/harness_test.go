@@ -142,8 +142,9 @@ func (w *fixture) dialService(delta bool, typeURL string) *xdstest.Client {
 	if typeURL == "" {
 		return xdstest.Dial(w.t, w.addr, delta)
 	}
-	return xdstest.DialMethod(w.t, w.addr, delta, func(ctx context.Context, conn *grpc.ClientConn) (grpc.ClientStream, error) {
-		clusters, endpoints := clusterservice.NewClusterDiscoveryServiceClient(conn), endpointservice.NewEndpointDiscoveryServiceClient(conn)
+	open := func(ctx context.Context, conn *grpc.ClientConn) (grpc.ClientStream, error) {
+		clusters := clusterservice.NewClusterDiscoveryServiceClient(conn)
+		endpoints := endpointservice.NewEndpointDiscoveryServiceClient(conn)
 		switch {
 		case typeURL == ClusterURL && delta:
 			return clusters.DeltaClusters(ctx)
@@ -153,7 +154,8 @@ func (w *fixture) dialService(delta bool, typeURL string) *xdstest.Client {
 			return endpoints.DeltaEndpoints(ctx)
 		}
 		return endpoints.StreamEndpoints(ctx)
-	})
+	}
+	return xdstest.DialMethod(w.t, w.addr, delta, open)
 }
 
 func (w *fixture) conn() *grpc.ClientConn {
@@ -199,6 +201,8 @@ func (w *fixture) deaf(typeURL string) (hangUp func()) {
 // large makes a type whose responses exceed gRPC's buffers if the client does not read.
 func (w *fixture) large(typeURL string) {
 	pad := strings.Repeat("x", maxChunk-1000)
-	w.coll(typeURL).Apply(Commit{Put: []*Entry{padded(w.t, "a", "1", pad), padded(w.t, "b", "1", pad), padded(w.t, "c", "1", pad)}})
+	for _, name := range []string{"a", "b", "c"} {
+		w.coll(typeURL).Apply(Commit{Put: []*Entry{padded(w.t, name, "1", pad)}})
+	}
 	w.coll(typeURL).MarkSynced()
 }

@@ -77,7 +77,9 @@ func TestWildcardResponse_SharesEncoding(t *testing.T) {
 		client    clientState
 		selection subscriptionNames
 	}{
-		"with a version of something else": {clientState{state: initialState, brought: broughtVersions(t, "x@1")}, subscriptionNames{wildcard: true}},
+		"with a version of something else": {
+			clientState{state: initialState, brought: broughtVersions(t, "x@1")}, subscriptionNames{wildcard: true},
+		},
 		"with a missing name": {
 			clientState{state: initialState, notHeld: map[string]absenceSent{"x": false}}, subscriptionNames{true, map[string]struct{}{"x": {}}},
 		},

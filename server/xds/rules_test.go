@@ -148,7 +148,7 @@ func TestClientClose_EndsStream(t *testing.T) {
 func TestHalfClosedStream_EndsAfterItsAnswers(t *testing.T) {
 	types := []string{ClusterURL, EndpointURL, ListenerURL, RouteURL}
 	for name, dial := range map[string]func(*fixture) *xdstest.Client{
-		"sotw": func(w *fixture) *xdstest.Client { return w.sotw() }, "delta": func(w *fixture) *xdstest.Client { return w.delta() },
+		"sotw": (*fixture).sotw, "delta": (*fixture).delta,
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t, Options{AckTimeout: time.Hour})

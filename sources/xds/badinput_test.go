@@ -65,7 +65,8 @@ func TestServer_NeverAnswers(t *testing.T) {
 	t.Parallel()
 	server := xdstest.ListenSotW(t)
 	r := read(t, Settings{Mode: "sotw"}, server.Address)
-	r.awaitState(t, sources.Starting, server.Address+" has not answered yet for security.istio.io/v1/AuthorizationPolicy, ")
+	r.awaitState(t, sources.Starting,
+		server.Address+" has not answered yet for security.istio.io/v1/AuthorizationPolicy, ")
 	r.awaitState(t, sources.Starting, "and 10 more")
 	require.False(t, r.status().Synced)
 }
@@ -84,7 +85,11 @@ func TestUnknownTypesAndNonces_Ignored(t *testing.T) {
 	stream := server.Next()
 	stream.Receive()
 	for _, r := range []struct{ typeURL, nonce, entry string }{
-		{"unheard.of/v1/Thing", "1", "thing"}, {"", "1", ""}, {entriesV1, "", "a"}, {entriesV1, "1", "b"}, {entriesV1, "1", "c"},
+		{"unheard.of/v1/Thing", "1", "thing"},
+		{"", "1", ""},
+		{entriesV1, "", "a"},
+		{entriesV1, "1", "b"},
+		{entriesV1, "1", "c"},
 	} {
 		stream.Send(&discoveryv3.DiscoveryResponse{
 			TypeUrl: r.typeURL, Nonce: r.nonce, Resources: sent(t, strings.Fields(r.entry)...),

@@ -22,7 +22,8 @@ func certificate(a *testutil.Authority, expired bool) *tls.Certificate {
 // presenting returns credentials of a server that presents the current certificate on each connection.
 func presenting(current func() *tls.Certificate) credentials.TransportCredentials {
 	return credentials.NewTLS(&tls.Config{
-		MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current(), nil },
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current(), nil },
 	})
 }
 

@@ -327,6 +327,7 @@ func TestNode_NamespaceOfTheToken(t *testing.T) {
 	r = read(t, settings, server.Address)
 	stream = server.Next()
 	require.Equal(t, settings.NodeID, stream.Receive().GetNode().GetId())
-	stream.End(status.Error(codes.PermissionDenied, "authorization failed: no identities ([spiffe://td/ns/mesh/sa/x]) matched default/"))
+	stream.End(status.Error(codes.PermissionDenied,
+		"authorization failed: no identities ([spiffe://td/ns/mesh/sa/x]) matched default/"))
 	r.awaitState(t, sources.Denied, "leave out nodeID, or give it the namespace of the identity")
 }
