@@ -58,6 +58,7 @@ import (
 //	wildcard                                at the beginning: the client has subscribed to all clusters
 //	swap VERSION                            changes the route, and deletes the other clusters
 //	put TYPE ITEM...                        commits
+//	pacing DURATION                         of changes
 //	nack                                    rejects the last response
 //	waits [DURATION]; rest                  nothing is due for so long; nothing is due at all
 //	pass DURATION                           the clock goes on
@@ -471,6 +472,8 @@ func (s *clockedSpeaker) run(command string, words *wordList) {
 		}
 	case "pass":
 		s.pass(words.duration())
+	case "pacing":
+		s.server.opts.Pacing = Pacing{Least: words.duration()}
 	case "names":
 		s.types[words.url()].names = set(words.all())
 	case "reconnect":

@@ -115,44 +115,11 @@ func (k *talk) rest() {
 	require.Zero(k.t, k.waits())
 }
 
-// follow subscribes to clusters c0 and c1, as gRPC does when a route uses c1.
-func (k *talk) follow() {
-	k.t.Helper()
-	k.ask(ClusterURL, "c0", "c1")
-	if k.delta {
-		k.hear(ClusterURL, "c1@1")
-	} else {
-		k.hear(ClusterURL, "c0@1", "c1@1")
-	}
-	k.ack()
-	k.ask(EndpointURL, "c0", "c1")
-	k.hear(EndpointURL, "c1@1")
-	k.ack()
-}
-
 // preannounce changes the route to one with a new cluster, and expects the interim version.
 func (k *talk) preannounce() {
 	k.t.Helper()
 	k.swap("c1/2")
 	k.hear(RouteURL, "r@c0/1+c1")
-}
-
-// A second change right after the first is sent when the client had time to apply the first one.
-func TestIntroduction_SecondIsPaced(t *testing.T) {
-	talk := newTalk(t, true, false)
-	talk.server.opts.Pacing = Pacing{Least: time.Second}
-	talk.preannounce()
-	talk.ack()
-	talk.follow()
-	talk.hear(RouteURL, "r@c1/2")
-	talk.ack()
-	talk.swap("c2/3")
-	require.Equal(t, time.Second, talk.waits())
-	talk.colls[EndpointURL].Apply(Commit{Put: []*Entry{thing(t, "c1@2")}})
-	talk.hear(EndpointURL, "c1@2") // no new dependency
-	talk.ack()
-	talk.pass(time.Second)
-	talk.hear(RouteURL, "r@c1/2+c2")
 }
 
 // A client that resumes with an interim version is sent the next one.
