@@ -8,11 +8,13 @@ import (
 	"sync/atomic"
 	"testing"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 
 	"tributary/adsc"
+	"tributary/internal/xdstest"
 )
 
 // A server that reads only after it has written every response must not deadlock with the client.
@@ -22,7 +24,7 @@ func TestServer_WritesEveryResponseBeforeItReads(t *testing.T) {
 	last := nonce(responses - 1)
 	t.Run("SotW", func(t *testing.T) {
 		acknowledged := make(chan string, 1)
-		address := serve(t, func(_ int, s stream) error {
+		server := xdstest.Server{SotW: func(_ int, s xdstest.SotWStream) error {
 			if _, err := s.Recv(); err != nil {
 				return err
 			}
@@ -40,13 +42,14 @@ func TestServer_WritesEveryResponseBeforeItReads(t *testing.T) {
 					acknowledged <- discoveryRequest.GetVersionInfo()
 				}
 			}
-		}, grpc.StaticStreamWindowSize(1<<16))
-		run(t, quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept}))
-		assert.Equal(t, fmt.Sprint(responses-1), receive(t, acknowledged))
+		}}
+		address := server.Serve(t, grpc.StaticStreamWindowSize(1<<16))
+		run(t, quiet(address, want(typeA, accept)))
+		assert.Equal(t, fmt.Sprint(responses-1), xdstest.Receive(t, acknowledged))
 	})
 	t.Run("delta", func(t *testing.T) {
-		requests := make(chan *deltaRequest, responses)
-		address := serveBoth(t, nil, func(_ int, s deltaStream) error {
+		requests := make(chan *discoveryv3.DeltaDiscoveryRequest, responses)
+		server := xdstest.Server{Delta: func(_ int, s xdstest.DeltaStream) error {
 			if _, err := s.Recv(); err != nil {
 				return err
 			}
@@ -64,16 +67,17 @@ func TestServer_WritesEveryResponseBeforeItReads(t *testing.T) {
 			}
 			<-s.Context().Done()
 			return nil
-		}, grpc.StaticStreamWindowSize(1<<16))
+		}}
+		address := server.Serve(t, grpc.StaticStreamWindowSize(1<<16))
 		handled := 0
-		run(t, deltaConfig(address, adsc.Subscription{TypeURL: typeA, Handler: func(context.Context, *adsc.Response) error {
+		run(t, quietDelta(address, want(typeA, func(context.Context, *adsc.Response) error {
 			if handled++; handled == responses/2 {
 				return errRefused
 			}
 			return nil
-		}}))
+		})))
 		for i := range responses {
-			r := receive(t, requests)
+			r := xdstest.Receive(t, requests)
 			require.Equal(t, nonce(i), r.GetResponseNonce(), "each is answered, in order")
 			require.Equal(t, i == responses/2-1, r.GetErrorDetail() != nil, "and the rejection is that of its response")
 		}
@@ -83,7 +87,7 @@ func TestServer_WritesEveryResponseBeforeItReads(t *testing.T) {
 // TestUnreadRequests_BoundedMemory: the queue of requests is bounded.
 func TestUnreadRequests_BoundedMemory(t *testing.T) {
 	const n = 100
-	address := serveDelta(t, func(_ int, s deltaStream) error {
+	server := xdstest.Server{Delta: func(_ int, s xdstest.DeltaStream) error {
 		if _, err := s.Recv(); err != nil {
 			return err
 		}
@@ -94,10 +98,9 @@ func TestUnreadRequests_BoundedMemory(t *testing.T) {
 		}
 		<-s.Context().Done()
 		return nil
-	})
+	}}
 	handled := make(chan struct{}, n)
-	config := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept})
-	config.Mode = adsc.Delta
+	config := quietDelta(server.Serve(t), want(typeA, accept))
 	config.Hooks.Response = func(*adsc.Response, error) { handled <- struct{}{} }
 	heap := func() uint64 {
 		runtime.GC()
@@ -108,7 +111,7 @@ func TestUnreadRequests_BoundedMemory(t *testing.T) {
 	before := heap()
 	run(t, config)
 	for range n {
-		receive(t, handled)
+		xdstest.Receive(t, handled)
 	}
 	assert.Less(t, heap(), before+60)
 }
@@ -118,7 +121,7 @@ func TestSlowHandler_SlowsServer(t *testing.T) {
 	const responses, size = 200, 1 << 20
 	var sent atomic.Int64
 	content := string(make([]byte, size))
-	address := serve(t, func(_ int, s stream) error {
+	server := xdstest.Server{SotW: func(_ int, s xdstest.SotWStream) error {
 		r := response(t, typeA, "v", "n", content)
 		for range responses {
 			if err := s.Send(r); err != nil {
@@ -128,17 +131,20 @@ func TestSlowHandler_SlowsServer(t *testing.T) {
 		}
 		<-s.Context().Done()
 		return nil
-	})
+	}}
 	result := make(chan int64)
 	var handled, lead int64
-	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: func(context.Context, *adsc.Response) error {
+	config := quiet(server.Serve(t), want(typeA, func(context.Context, *adsc.Response) error {
 		lead = max(lead, sent.Load()-handled)
 		if handled++; handled == responses {
 			result <- lead
 		}
 		return nil
-	}})
-	cfg.DialOptions = []grpc.DialOption{grpc.WithStaticStreamWindowSize(1 << 16), grpc.WithStaticConnWindowSize(1 << 16)}
-	run(t, cfg)
-	require.LessOrEqual(t, receive(t, result), int64(4), "responses that the server was ahead: one handled, one read, and a few in transit")
+	}))
+	config.DialOptions = []grpc.DialOption{
+		grpc.WithStaticStreamWindowSize(1 << 16), grpc.WithStaticConnWindowSize(1 << 16),
+	}
+	run(t, config)
+	require.LessOrEqual(t, xdstest.Receive(t, result), int64(4),
+		"responses that the server was ahead: one handled, one read, and a few in transit")
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
 	"tributary/adsc"
 )
 
@@ -74,11 +76,9 @@ func (h *holder) names() []string {
 }
 
 // honest answers the first request by the rules: resources that differ from the initial versions, and removals.
-func honest(t *testing.T, s deltaStream, nonce string, content map[string]string) (*deltaRequest, error) {
-	r, err := s.Recv()
-	if err != nil {
-		return nil, err
-	}
+func honest(
+	t *testing.T, r *discoveryv3.DeltaDiscoveryRequest, nonce string, content map[string]string,
+) *discoveryv3.DeltaDiscoveryResponse {
 	var items []string
 	for _, n := range slices.Sorted(maps.Keys(content)) {
 		if v, ok := r.GetInitialResourceVersions()[n]; !ok || v != content[n] {
@@ -90,5 +90,5 @@ func honest(t *testing.T, s deltaStream, nonce string, content map[string]string
 			items = append(items, "-"+n)
 		}
 	}
-	return r, s.Send(deltaResponse(t, nonce, "v", items...))
+	return deltaResponse(t, nonce, "v", items...)
 }

@@ -15,6 +15,7 @@ import (
 
 	"tributary/adsc"
 	"tributary/internal/testutil"
+	"tributary/internal/xdstest"
 )
 
 // jwt returns an unsigned token with these claims.
@@ -26,7 +27,7 @@ func jwt(claims string) string {
 func TestNodeIn_NamespaceOfTheIdentity(t *testing.T) {
 	authority := newAuthority(t)
 	requestsCertificate := func(c *tls.Config) { c.ClientAuth, c.ClientCAs = tls.RequestClientCert, authority.Pool() }
-	address := serve(t, answering(t), grpc.Creds(authority.server(requestsCertificate, time.Time{})))
+	address := answering(t).Serve(t, grpc.Creds(authority.server(requestsCertificate, time.Time{})))
 	const account = `{"sub":"system:serviceaccount:istio-config:tributary","aud":["istio-ca"]}`
 	for name, test := range map[string]struct {
 		identities []string // SPIFFE IDs and other URIs of the certificate; nil for none
@@ -66,7 +67,7 @@ func TestNodeIn_NamespaceOfTheIdentity(t *testing.T) {
 				pair := authority.Sign(template)
 				settings.Mode, settings.ClientCertificate, settings.PrivateKey = adsc.TLSMutual, pair.Certificate, pair.Key
 			}
-			config := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: accept})
+			config := quiet(address, want(typeA, accept))
 			config.TLS = settings
 			if test.token != "" {
 				config.TokenFile = testutil.WriteFile(t, t.TempDir(), "token", test.token)
@@ -77,7 +78,7 @@ func TestNodeIn_NamespaceOfTheIdentity(t *testing.T) {
 				return &corev3.Node{Id: adsc.NodeID("client", namespace)}
 			}
 			run(t, config)
-			require.Equal(t, test.want, receive(t, namespaces))
+			require.Equal(t, test.want, xdstest.Receive(t, namespaces))
 		})
 	}
 	require.Equal(t, "sidecar~127.0.0.1~x.default~default.svc.cluster.local", adsc.NodeID("x", ""))

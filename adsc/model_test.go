@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/adsc"
+	"tributary/internal/xdstest"
 )
 
 var (
@@ -83,7 +84,9 @@ func newModel(t *testing.T, seed uint64) *model {
 		clear(m.set)
 	}
 	config.Hooks.Failed = func(err error, wait time.Duration) { t.Log("failed", err, wait) }
-	m.cfg = bubbled(t, config, m.server.sotw, m.server.delta, allowPings)
+	server := &xdstest.Server{SotW: m.server.sotw, Delta: m.server.delta}
+	inMemory(&config, server.ServeInMemory(t, allowPings))
+	m.cfg = config
 	t.Logf("mode %v, server: %+v, compare after %v", config.Mode, struct{ forgets, chunks, waits, noDelta bool }{
 		m.server.forgets, m.server.chunks, m.server.waits, m.server.noDelta,
 	}, config.CompareAfter)

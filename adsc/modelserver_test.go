@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tributary/adsc"
+	"tributary/internal/xdstest"
 )
 
 // modelServer is a server of both variants that keeps the rules of the protocol, with delays, responses that cross
@@ -93,11 +94,11 @@ func (m *modelServer) look(typeURL string) (content map[string]int, round int) {
 
 func (m *modelServer) body(typeURL, name string, version int) *anypb.Any {
 	if typeURL == adsc.EndpointType {
-		return packed(m.t, &endpointv3.ClusterLoadAssignment{
+		return xdstest.Packed(m.t, &endpointv3.ClusterLoadAssignment{
 			ClusterName: name, Policy: &endpointv3.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(uint32(version))},
 		})
 	}
-	return packed(m.t, wrapperspb.String(fmt.Sprint(name, "@", version)))
+	return xdstest.Packed(m.t, wrapperspb.String(fmt.Sprint(name, "@", version)))
 }
 
 // typeSubscription is a client's subscription to a type, on one stream.
@@ -210,7 +211,7 @@ func (m *modelServer) count() {
 }
 
 // sotw serves a state-of-the-world stream.
-func (m *modelServer) sotw(_ int, st stream) error {
+func (m *modelServer) sotw(_ int, st xdstest.SotWStream) error {
 	m.count()
 	s := &session[*discoveryv3.DiscoveryRequest]{modelServer: m, types: map[string]*typeSubscription{}}
 	send := func(typeURL string, only map[string]bool) error {
@@ -294,7 +295,7 @@ func (m *modelServer) sotw(_ int, st stream) error {
 }
 
 // delta serves a delta stream.
-func (m *modelServer) delta(_ int, st deltaStream) error {
+func (m *modelServer) delta(_ int, st xdstest.DeltaStream) error {
 	if m.noDelta {
 		return status.Error(codes.Unimplemented, "no delta")
 	}

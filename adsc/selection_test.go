@@ -2,14 +2,15 @@ package adsc_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"tributary/adsc"
+	"tributary/internal/xdstest"
 )
 
 // TestSotW_ChangesNames: on a stream with an earlier name, an empty list unsubscribes.
@@ -17,149 +18,75 @@ func TestSotW_ChangesNames(t *testing.T) {
 	wildcard := []string(nil)
 	for name, c := range map[string]struct {
 		steps [][]string // subscribed names, in order
-		want  [][]string // requested names
+		want  []string   // requests
 	}{
-		"others":                {[][]string{{"b", "a"}, {"c", "b"}}, [][]string{{"a", "b"}, {"b", "c"}}},
-		"from all to some":      {[][]string{wildcard, {"a"}}, [][]string{nil, {"a"}}},
-		"from some to all":      {[][]string{{"a"}, wildcard}, [][]string{{"a"}, {"*"}}},
-		"to all and back":       {[][]string{wildcard, {"a"}, wildcard, {"a"}}, [][]string{nil, {"a"}, {"*"}, {"a"}}},
-		"all, and some by name": {[][]string{{"*", "a"}, {"*"}}, [][]string{{"*", "a"}, {"*"}}},
+		"others":                {[][]string{{"b", "a"}, {"c", "b"}}, []string{"[a b]", "[b c]"}},
+		"from all to some":      {[][]string{wildcard, {"a"}}, []string{"", "[a]"}},
+		"from some to all":      {[][]string{{"a"}, wildcard}, []string{"[a]", "[*]"}},
+		"to all and back":       {[][]string{wildcard, {"a"}, wildcard, {"a"}}, []string{"", "[a]", "[*]", "[a]"}},
+		"all, and some by name": {[][]string{{"*", "a"}, {"*"}}, []string{"[* a]", "[*]"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			requests := make(chan *discoveryv3.DiscoveryRequest, 10)
-			address := serve(t, func(_ int, s stream) error {
-				for {
-					discoveryRequest, err := s.Recv()
-					if err != nil {
-						return err
-					}
-					requests <- discoveryRequest
-				}
-			})
-			client, err := adsc.New(quiet(address, adsc.Subscription{TypeURL: typeA, Names: c.steps[0], Handler: accept}))
-			require.NoError(t, err)
-			start(t, client)
-			assert.Equal(t, c.want[0], receive(t, requests).GetResourceNames())
-			for i, names := range c.steps[1:] {
-				require.NoError(t, client.Subscribe(adsc.Subscription{TypeURL: typeA, Names: names, Handler: accept}))
-				assert.Equal(t, c.want[i+1], receive(t, requests).GetResourceNames())
+			server := xdstest.ListenSotW(t)
+			client := run(t, quiet(server.Address, want(typeB, accept), want(typeA, accept, c.steps[0]...)))
+			stream := server.Next()
+			stream.Receive()
+			for i, names := range c.steps {
+				client.subscribe(want(typeA, accept, names...))
+				stream.Expect(strings.TrimSpace("A " + c.want[i]))
 			}
 		})
 	}
 }
 
-// TestVersion_NotReusedForOtherNames: the server would send no response for a version that it knows.
-func TestVersion_NotReusedForOtherNames(t *testing.T) {
-	firsts := make(chan *discoveryv3.DiscoveryRequest, 2)
-	change := make(chan struct{})
-	address := serve(t, func(n int, s stream) error {
-		discoveryRequest, err := s.Recv()
-		if err != nil {
-			return err
+// TestVersion_NotResumed has a server that restarts: the client brings along no version that it does not have in full.
+func TestVersion_NotResumed(t *testing.T) {
+	t.Run("for names that change between the streams", func(t *testing.T) {
+		server := xdstest.ListenSotW(t)
+		config := quiet(server.Address, want(typeA, accept, "a"))
+		config.Backoff = retries(1)
+		var client *adsc.Client
+		config.Hooks.Failed = func(error, time.Duration) {
+			assert.NoError(t, client.Subscribe(want(typeA, accept, "a", "b")))
 		}
-		firsts <- discoveryRequest
-		if n > 0 {
-			<-s.Context().Done()
-			return nil
-		}
-		if err := s.Send(response(t, typeA, "v7", "n7", "a")); err != nil {
-			return err
-		}
-		if _, err := s.Recv(); err != nil {
-			return err
-		}
-		<-change
-		return errRestart
+		client, err := adsc.New(config)
+		require.NoError(t, err)
+		start(t, client)
+		stream := server.Next()
+		stream.Receive()
+		stream.Exchange(response(t, typeA, "v7", "n7", "a"))
+		stream.End(errRestart)
+		server.Next().Expect("node n1 A [a b]") // the server would send no response for a version that it knows
 	})
-	config := quiet(address, adsc.Subscription{TypeURL: typeA, Names: []string{"a"}, Handler: accept})
-	config.Backoff = retries(1)
-	var client *adsc.Client
-	config.Hooks.Failed = func(error, time.Duration) {
-		assert.NoError(t, client.Subscribe(adsc.Subscription{TypeURL: typeA, Names: []string{"a", "b"}, Handler: accept}))
-	}
-	client, err := adsc.New(config)
-	require.NoError(t, err)
-	start(t, client)
-	receive(t, firsts)
-	close(change)
-	resumed := receive(t, firsts)
-	assert.Equal(t, []string{"a", "b"}, resumed.GetResourceNames())
-	assert.Empty(t, resumed.GetVersionInfo())
-}
-
-// TestVersion_OfResponseBeforeChangedNames: the server may have written it for those of before.
-func TestVersion_OfResponseBeforeChangedNames(t *testing.T) {
-	firsts := make(chan *discoveryv3.DiscoveryRequest, 2)
-	changed := make(chan struct{})
-	address := serve(t, func(n int, s stream) error {
-		first, err := s.Recv()
-		if err != nil {
-			return err
-		}
-		firsts <- first
-		if n > 0 {
-			<-s.Context().Done()
-			return nil
-		}
-		<-changed
-		if err := s.Send(response(t, typeA, "v7", "n7", "a")); err != nil {
-			return err
-		}
-		for {
-			discoveryRequest, err := s.Recv()
-			if err != nil {
-				return err
-			}
-			if discoveryRequest.GetResponseNonce() == "n7" {
-				assert.Equal(t, "v7", discoveryRequest.GetVersionInfo())
-				return errRestart
-			}
-		}
+	t.Run("of a response to the names before", func(t *testing.T) {
+		server := xdstest.ListenSotW(t)
+		config := quiet(server.Address, want(typeA, accept, "a"))
+		config.Backoff = retries(1)
+		client := run(t, config)
+		stream := server.Next()
+		stream.Receive()
+		client.subscribe(want(typeA, accept, "a", "b"))
+		stream.Expect("A [a b]")
+		stream.Send(response(t, typeA, "v7", "n7", "a"))
+		stream.Expect("A [a b] version v7 nonce n7")
+		stream.End(errRestart)
+		server.Next().Expect("node n1 A [a b]")
 	})
-	cfg := quiet(address, adsc.Subscription{TypeURL: typeA, Names: []string{"a"}, Handler: accept})
-	cfg.Backoff = retries(1)
-	client, err := adsc.New(cfg)
-	require.NoError(t, err)
-	start(t, client)
-	receive(t, firsts)
-	require.NoError(t, client.Subscribe(adsc.Subscription{TypeURL: typeA, Names: []string{"a", "b"}, Handler: accept}))
-	close(changed)
-	resumed := receive(t, firsts)
-	assert.Equal(t, []string{"a", "b"}, resumed.GetResourceNames())
-	assert.Empty(t, resumed.GetVersionInfo())
-}
-
-// TestRejectedVersion_NotResumed: the server would think that it was taken.
-func TestRejectedVersion_NotResumed(t *testing.T) {
-	firsts := make(chan *discoveryv3.DiscoveryRequest, 2)
-	address := serve(t, func(n int, s stream) error {
-		first, err := s.Recv()
-		if err != nil {
-			return err
-		}
-		firsts <- first
-		if n > 0 {
-			<-s.Context().Done()
+	t.Run("of a rejected response", func(t *testing.T) {
+		server := xdstest.ListenSotW(t)
+		config := quiet(server.Address, want(typeA, func(_ context.Context, r *adsc.Response) error {
+			if r.Version == "bad" {
+				return errRefused
+			}
 			return nil
-		}
-		for _, version := range []string{"good", "bad"} {
-			if err := s.Send(response(t, typeA, version, version, version)); err != nil {
-				return err
-			}
-			if _, err := s.Recv(); err != nil {
-				return err
-			}
-		}
-		return errRestart
+		}))
+		config.Backoff = retries(1)
+		run(t, config)
+		stream := server.Next()
+		stream.Receive()
+		stream.Exchange(response(t, typeA, "good", "n1"))
+		stream.Exchange(response(t, typeA, "bad", "n2"))
+		stream.End(errRestart)
+		server.Next().Expect("node n1 A version good")
 	})
-	config := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: func(_ context.Context, r *adsc.Response) error {
-		if r.Version == "bad" {
-			return errRefused
-		}
-		return nil
-	}})
-	config.Backoff = retries(1)
-	run(t, config)
-	receive(t, firsts)
-	assert.Equal(t, "good", receive(t, firsts).GetVersionInfo())
 }

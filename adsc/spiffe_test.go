@@ -22,7 +22,7 @@ func TestTLS_OfWorkloadAPI(t *testing.T) {
 	api.Give(authority, spiffetest.Domains{"spiffe://other.test": otherAuthority},
 		spiffetest.Sign(authority, "spiffe://example.org/client", time.Time{}))
 	server := func(issuer *testutil.Authority, id string) string {
-		return serve(t, answering(t), grpc.Creds(credentials.NewTLS(&tls.Config{
+		return answering(t).Serve(t, grpc.Creds(credentials.NewTLS(&tls.Config{
 			MinVersion: tls.VersionTLS12, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authority.Pool(),
 			Certificates: []tls.Certificate{spiffetest.Sign(issuer, id, time.Time{}).TLS()},
 		})))

@@ -22,6 +22,7 @@ import (
 
 	"tributary/adsc"
 	"tributary/internal/testutil"
+	"tributary/internal/xdstest"
 )
 
 // authority signs the certificates of these tests.
@@ -51,36 +52,21 @@ func (a authority) client() (certPEM, keyPEM string) {
 	return p.Certificate, p.Key
 }
 
-// answering is a script that answers each stream with one response.
-func answering(t *testing.T) script {
-	return func(_ int, s stream) error {
-		if _, err := s.Recv(); err != nil {
-			return err
-		}
-		if err := s.Send(response(t, typeA, "v", "n", "a")); err != nil {
-			return err
-		}
-		<-s.Context().Done()
-		return nil
-	}
-}
-
 // outcome returns the error of a client with these settings: nil if the server answers.
 func outcome(t *testing.T, address string, settings *adsc.TLS) error {
 	t.Helper()
 	answered := make(chan struct{}, 1)
-	config := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: func(context.Context, *adsc.Response) error {
+	config := quiet(address, want(typeA, func(context.Context, *adsc.Response) error {
 		answered <- struct{}{}
 		return nil
-	}})
+	}))
 	config.TLS = settings
-	_, result := run(t, config)
 	select {
 	case <-answered:
 		return nil
-	case err := <-result:
+	case err := <-run(t, config).ended:
 		return err
-	case <-time.After(patience):
+	case <-time.After(xdstest.Patience):
 		require.FailNow(t, "no outcome")
 		return nil
 	}
@@ -88,13 +74,13 @@ func outcome(t *testing.T, address string, settings *adsc.TLS) error {
 
 func TestTLSVerifiesTheServer(t *testing.T) {
 	a, otherAuthority := newAuthority(t), newAuthority(t)
-	address := serve(t, answering(t), grpc.Creds(a.server(nil, time.Time{})))
-	expired := serve(t, answering(t), grpc.Creds(a.server(nil, time.Now().Add(-time.Hour))))
-	old := serve(t, answering(t), grpc.Creds(a.server(func(c *tls.Config) {
+	address := answering(t).Serve(t, grpc.Creds(a.server(nil, time.Time{})))
+	expired := answering(t).Serve(t, grpc.Creds(a.server(nil, time.Now().Add(-time.Hour))))
+	old := answering(t).Serve(t, grpc.Creds(a.server(func(c *tls.Config) {
 		c.MaxVersion = tls.VersionTLS11
 		c.MinVersion = tls.VersionTLS10
 	}, time.Time{})))
-	plain := serve(t, answering(t))
+	plain := answering(t).Serve(t)
 	for name, c := range map[string]struct {
 		address string
 		tls     adsc.TLS
@@ -152,18 +138,10 @@ func TestTLSVerifiesTheServer(t *testing.T) {
 
 func TestMutualTLS_ReadsFilesForEachConnection(t *testing.T) {
 	a := newAuthority(t)
-	end := make(chan struct{})
-	address := serve(t, func(n int, s stream) error {
-		if err := s.Send(response(t, typeA, "v", "n", "a")); err != nil {
-			return err
-		}
-		if n == 0 {
-			<-end
-			return status.Error(codes.Unavailable, "restarting")
-		}
-		<-s.Context().Done()
-		return nil
-	}, grpc.Creds(a.server(func(c *tls.Config) { c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, a.Pool() }, time.Time{})))
+	address := answering(t).Serve(t,
+		grpc.Creds(a.server(func(c *tls.Config) {
+			c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, a.Pool()
+		}, time.Time{})))
 
 	t.Run("inline", func(t *testing.T) {
 		certPEM, keyPEM := a.client()
@@ -171,7 +149,6 @@ func TestMutualTLS_ReadsFilesForEachConnection(t *testing.T) {
 			Mode: adsc.TLSMutual, CACertificates: a.PEM, ClientCertificate: certPEM,
 			PrivateKey: keyPEM,
 		}))
-		close(end)
 	})
 	t.Run("without a certificate", func(t *testing.T) {
 		require.Error(t, outcome(t, address, &adsc.TLS{Mode: adsc.TLSSimple, CACertificates: a.PEM}))
@@ -189,11 +166,8 @@ func TestMutualTLS_ReadsFilesForEachConnection(t *testing.T) {
 		write(settings.PrivateKey, keyPEM)
 		require.Error(t, outcome(t, address, settings))
 
-		answered := make(chan struct{}, 10)
-		config := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: func(context.Context, *adsc.Response) error {
-			answered <- struct{}{}
-			return nil
-		}})
+		handler, answered := teller()
+		config := quiet(address, want(typeA, handler))
 		config.TLS = settings
 		config.Backoff = retries(1)
 		failed := make(chan struct{})
@@ -204,8 +178,8 @@ func TestMutualTLS_ReadsFilesForEachConnection(t *testing.T) {
 			close(failed)
 		}
 		run(t, config)
-		receive(t, failed)
-		receive(t, answered)
+		xdstest.Receive(t, failed)
+		xdstest.Receive(t, answered)
 	})
 	t.Run("a key of another certificate", func(t *testing.T) {
 		certPEM, _ := a.client()
@@ -220,19 +194,17 @@ func TestToken_ReadForEachStream(t *testing.T) {
 	authority := newAuthority(t)
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("revoked\n"), 0o600))
-	address := serve(t, func(_ int, s stream) error {
+	server := answering(t)
+	answer := server.SotW
+	server.SotW = func(n int, s xdstest.SotWStream) error {
 		md, _ := metadata.FromIncomingContext(s.Context())
 		if got := md.Get("authorization"); len(got) != 1 || got[0] != "Bearer valid" {
 			return status.Errorf(codes.Unauthenticated, "token %v", got)
 		}
-		if err := s.Send(response(t, typeA, "v", "n", "a")); err != nil {
-			return err
-		}
-		<-s.Context().Done()
-		return nil
-	}, grpc.Creds(authority.server(nil, time.Time{})))
+		return answer(n, s)
+	}
 	handler, heard := teller()
-	config := quiet(address, adsc.Subscription{TypeURL: typeA, Handler: handler})
+	config := quiet(server.Serve(t, grpc.Creds(authority.server(nil, time.Time{}))), want(typeA, handler))
 	config.TLS = &adsc.TLS{Mode: adsc.TLSSimple, CACertificates: authority.PEM}
 	config.TokenFile = file
 	config.Backoff = retries(1)
@@ -242,13 +214,12 @@ func TestToken_ReadForEachStream(t *testing.T) {
 		assert.NoError(t, os.WriteFile(file, []byte("valid\n"), 0o600))
 	}
 	run(t, config)
-	assert.True(t, receive(t, denied))
-	receive(t, heard)
+	assert.True(t, xdstest.Receive(t, denied))
+	xdstest.Receive(t, heard)
 
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	config.Backoff = retries(0)
-	_, result := run(t, config)
-	require.ErrorContains(t, receive(t, result), file+" is empty")
+	require.ErrorContains(t, receive(t, run(t, config).ended), file+" is empty")
 }
 
 func TestTLSSettings_Invalid(t *testing.T) {
@@ -267,13 +238,13 @@ func TestTLSSettings_Invalid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.ErrorContains(t, c.tls.Check(), c.want)
-			cfg := quiet("h:1", adsc.Subscription{TypeURL: typeA, Handler: accept})
+			cfg := quiet("h:1", want(typeA, accept))
 			cfg.TLS = &c.tls
 			_, err := adsc.New(cfg)
 			require.ErrorContains(t, err, c.want)
 		})
 	}
-	cfg := quiet("h:1", adsc.Subscription{TypeURL: typeA, Handler: accept})
+	cfg := quiet("h:1", want(typeA, accept))
 	cfg.TokenFile = "token"
 	_, err := adsc.New(cfg)
 	require.ErrorContains(t, err, "plaintext")

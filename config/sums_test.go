@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
@@ -23,7 +22,7 @@ import (
 
 	"tributary/config"
 	"tributary/internal/intake"
-	"tributary/internal/testutil"
+	"tributary/internal/xdstest"
 	"tributary/sources"
 	"tributary/sources/consul/consultest"
 	"tributary/sources/consulkv/kvtest"
@@ -281,39 +280,13 @@ func grpcBomb(t *testing.T) string {
 			}
 		}
 	}))
-	return serveGRPC(t, server)
+	address, _ := xdstest.Serve(t, server)
+	return address
 }
 
-func serveGRPC(t *testing.T, server *grpc.Server) string {
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	testutil.ServeGRPC(t, listener, server)
-	return listener.Addr().String()
-}
-
-// emptyServer has no resources of any type.
-type emptyServer struct {
-	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
-}
-
-func (emptyServer) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	for {
-		request, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		if request.GetResponseNonce() == "" {
-			if err := stream.Send(&discoveryv3.DiscoveryResponse{TypeUrl: request.GetTypeUrl(), VersionInfo: "1", Nonce: "1"}); err != nil {
-				return err
-			}
-		}
-	}
-}
-
+// honestXDS has no resources of any type.
 func honestXDS(t *testing.T) string {
-	server := grpc.NewServer()
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, emptyServer{})
-	return serveGRPC(t, server)
+	return (&xdstest.Server{SotW: xdstest.NewContent().SotW}).Serve(t)
 }
 
 // zooKeeper opens sessions, and answers each request with an error, or with content.

@@ -9,12 +9,11 @@ import (
 	"testing"
 	"time"
 
-	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 
 	"tributary/e2e/fixture"
+	"tributary/internal/xdstest"
 )
 
 // TestDoctorKeepalive shows that doctor's idle stream stands at tributary for as long as it is to, and that it finds a
@@ -38,7 +37,7 @@ func TestDoctorKeepalive(t *testing.T) {
 		code          int
 	}{
 		{tributary.XDS, tributary.XDS + ": an idle stream stood for 2m10s", 0},
-		{defaultServer(t), "keepalive pings are refused", 3},
+		{(&xdstest.Server{SotW: xdstest.NewContent().SotW}).Serve(t), "keepalive pings are refused", 3},
 		{forgetful(t, tributary.XDS), "after 40s a keepalive ping was not answered", 3},
 	} {
 		looking.Go(func() {
@@ -48,42 +47,6 @@ func TestDoctorKeepalive(t *testing.T) {
 		})
 	}
 	looking.Wait()
-}
-
-// answering answers each request with an empty response.
-type answering struct {
-	discovery.UnimplementedAggregatedDiscoveryServiceServer
-}
-
-func (answering) StreamAggregatedResources(stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	for {
-		req, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		if req.GetResponseNonce() != "" {
-			continue
-		}
-		if err := stream.Send(&discovery.DiscoveryResponse{TypeUrl: req.GetTypeUrl(), Nonce: "1"}); err != nil {
-			return err
-		}
-	}
-}
-
-// defaultServer is a gRPC server with gRPC's settings.
-func defaultServer(t *testing.T) string {
-	t.Helper()
-	lis, err := net.Listen("tcp4", fixture.Loopback(fixture.FreePort(t)))
-	require.NoError(t, err)
-	s := grpc.NewServer()
-	discovery.RegisterAggregatedDiscoveryServiceServer(s, answering{})
-	var serving sync.WaitGroup
-	serving.Go(func() { assert.NoError(t, s.Serve(lis)) })
-	t.Cleanup(func() {
-		s.Stop()
-		serving.Wait()
-	})
-	return lis.Addr().String()
 }
 
 // forgetful forwards the bytes of a connection, and drops all bytes after a second of silence.

@@ -7,13 +7,11 @@ import (
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"tributary/internal/xdstest"
 	"tributary/server/xds"
 )
 
@@ -39,19 +37,13 @@ spec: {selector: {matchLabels: {istio: ingressgateway}}}
 	require.NoError(t, metric("0"), "no client is connected that could enforce it")
 	assert.Zero(t, command(t, "status", "--check", "--admin", server.admin).code)
 
-	conn, err := grpc.NewClient(server.xds, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	defer conn.Close() //nolint:errcheck // it is only read
 	labels, err := structpb.NewStruct(map[string]any{"LABELS": map[string]any{"istio": "ingressgateway"}})
 	require.NoError(t, err)
 	connect := func(role string) {
-		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, stream.Send(&discoveryv3.DiscoveryRequest{TypeUrl: xds.ClusterURL, Node: &corev3.Node{
-			Id: role + "~10.0.0.1~front.shop~shop.svc.cluster.local", Metadata: labels,
-		}}))
-		_, err = stream.Recv()
-		require.NoError(t, err)
+		stream := xdstest.Dial(t, server.xds, false)
+		stream.Node = &corev3.Node{Id: role + "~10.0.0.1~front.shop~shop.svc.cluster.local", Metadata: labels}
+		stream.Ask(xds.ClusterURL)
+		stream.Next()
 	}
 	connect("router")
 	require.NoError(t, metric("0"), "it is enforced")
@@ -77,23 +69,15 @@ spec: {servers: [{port: {number: 8080, name: http, protocol: HTTP}, hosts: ['*']
 `)
 	server := serving(t, served(dir)...)
 	server.awaitReady(t)
-	conn, err := grpc.NewClient(server.xds, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	defer conn.Close() //nolint:errcheck // it is only read
-	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, stream.Send(&discoveryv3.DiscoveryRequest{
-		TypeUrl: xds.ListenerURL, Node: &corev3.Node{Id: "router~10.0.0.1~front.shop~shop.svc.cluster.local"},
-	}))
+	stream := xdstest.Dial(t, server.xds, false)
+	stream.Node = &corev3.Node{Id: "router~10.0.0.1~front.shop~shop.svc.cluster.local"}
+	stream.Ask(xds.ListenerURL)
 	next := func(refuses bool) {
 		t.Helper()
-		r, err := stream.Recv()
-		require.NoError(t, err)
-		require.Len(t, r.GetResources(), 1)
-		require.Equal(t, refuses, bytes.Contains(r.GetResources()[0].GetValue(), []byte("envoy.filters.http.rbac")))
-		require.NoError(t, stream.Send(&discoveryv3.DiscoveryRequest{
-			TypeUrl: xds.ListenerURL, VersionInfo: r.GetVersionInfo(), ResponseNonce: r.GetNonce(),
-		}))
+		answer := stream.Next()
+		require.Len(t, answer.Bodies, 1)
+		require.Equal(t, refuses, bytes.Contains(answer.Bodies[0].GetValue(), []byte("envoy.filters.http.rbac")))
+		stream.Ack(answer)
 	}
 	next(false)
 	write(t, dir+"/policy.yaml", `apiVersion: security.istio.io/v1

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -10,11 +9,9 @@ import (
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
+	"tributary/internal/xdstest"
 	"tributary/server/verify"
 	"tributary/server/xds"
 )
@@ -69,16 +66,10 @@ func TestExpected_Node(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Contains(t, text, "decide by the identity")
 
-	conn, err := grpc.NewClient(rig.XDS().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	defer func() { require.NoError(t, conn.Close()) }()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
-	require.NoError(t, err)
-	require.NoError(t, stream.Send(&discovery.DiscoveryRequest{Node: &corev3.Node{Id: "web"}, TypeUrl: xds.ClusterURL}))
-	_, err = stream.Recv()
-	require.NoError(t, err)
+	stream := xdstest.Dial(t, rig.XDS().String(), false)
+	stream.Node = &corev3.Node{Id: "web"}
+	stream.Ask(xds.ClusterURL)
+	stream.Next()
 	eventually(t, func() error {
 		if status, text = rig.expected(t, `{"id": "web"}`); status != http.StatusOK {
 			return errors.New(text)

@@ -33,6 +33,16 @@ func use(t *testing.T, s *Set[string, *string], key, host string) (*string, func
 	return f, release
 }
 
+// refused checks that a use is refused.
+func refused(t *testing.T, set *Set[string, *string]) func(key, host, why string) {
+	return func(key, host, why string) {
+		t.Helper()
+		_, _, err := set.Acquire(t.Context(), key, host, making(func() *string { return &key }))
+		require.Equal(t, codes.ResourceExhausted, status.Code(err))
+		require.ErrorContains(t, err, why)
+	}
+}
+
 // A family that takes long to make delays only its own users; a canceled user stops waiting.
 func TestSlowFamily_DelaysOnlyItsUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -74,12 +84,7 @@ func TestFailedFamily_MadeAgain(t *testing.T) {
 // A host that invents families does not use up those of other hosts.
 func TestLimits(t *testing.T) {
 	set, _ := newSet(Limits{Max: 5, MaxOfHost: 3})
-	fails := func(key, host, why string) {
-		t.Helper()
-		_, _, err := set.Acquire(t.Context(), key, host, making(func() *string { return &key }))
-		require.Equal(t, codes.ResourceExhausted, status.Code(err))
-		require.ErrorContains(t, err, why)
-	}
+	fails := refused(t, set)
 	var releases []func()
 	for i := range 3 {
 		_, release := use(t, set, strconv.Itoa(i), "greedy")
@@ -104,12 +109,7 @@ func TestLimitsOfCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set, _ := newSet(Limits{Max: 100, MaxOfHost: 100, MaxCost: 50, MaxCostOfHost: 30}) // each costs 10
 		set.turns = turns.New(2)
-		fails := func(key, host, why string) {
-			t.Helper()
-			_, _, err := set.Acquire(t.Context(), key, host, making(func() *string { return &key }))
-			require.Equal(t, codes.ResourceExhausted, status.Code(err))
-			require.ErrorContains(t, err, why)
-		}
+		fails := refused(t, set)
 		use(t, set, "0", "greedy")
 		_, release := use(t, set, "1", "greedy")
 		slow, finished := make(chan struct{}), make(chan struct{})

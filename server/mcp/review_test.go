@@ -3,18 +3,13 @@ package mcp
 import (
 	"context"
 	"fmt"
-	"net"
-	"strings"
 	"sync"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
-	"tributary/internal/testutil"
+	"tributary/internal/xdstest"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/xds"
@@ -40,18 +35,7 @@ func TestCommit_DoesNotWaitForFamilies(t *testing.T) {
 	c := &gated{Catalog: New(store, Options{})}
 	engine := xds.NewServer(c, xds.Options{})
 	c.ReviewBy(engine)
-	server := grpc.NewServer(engine.ServerOptions()...)
-	engine.Register(server)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	stop := testutil.ServeGRPC(t, listener, server)
-	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	defer func() {
-		require.NoError(t, conn.Close())
-		stop()
-		engine.Close()
-	}()
+	address := xdstest.ServeEngine(t, engine)
 
 	const clients = 20
 	revision := memstore.Revision(0)
@@ -66,25 +50,18 @@ func TestCommit_DoesNotWaitForFamilies(t *testing.T) {
 		first = append(first, serviceEntry(t, fmt.Sprint("ns", i), "x", "", fmt.Sprint(i, ".example")))
 	}
 	commit(first...)
-	var streams []discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
-	expect := func(i int, names ...string) {
+	var streams []*xdstest.Client
+	expect := func(i int, name string) {
 		t.Helper()
-		r, err := streams[i].Recv()
-		require.NoError(t, err)
-		var got []string
-		for _, res := range r.GetResources() {
-			got = append(got, res.GetName())
-		}
-		require.ElementsMatch(t, names, got)
-		require.Empty(t, r.GetRemovedResources())
-		require.NoError(t, streams[i].Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResponseNonce: r.GetNonce()}))
+		answer := streams[i].Next()
+		require.Equal(t, []string{name}, answer.Names)
+		require.Empty(t, answer.Removed)
+		streams[i].Ack(answer)
 	}
 	for i := range clients {
-		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(t.Context())
-		require.NoError(t, err)
-		namespaces := []string{"to-come", fmt.Sprint("ns", i)}
-		n := node(t, map[string]any{metadataNamespaces: strings.Join(namespaces, ",")})
-		require.NoError(t, stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: typeURL}))
+		stream := xdstest.Dial(t, address, true)
+		stream.Node = node(t, map[string]any{metadataNamespaces: fmt.Sprint("to-come,ns", i)})
+		stream.Ask(typeURL)
 		streams = append(streams, stream)
 		expect(i, fmt.Sprint("ns", i, "/x"))
 	}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -24,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tributary/internal/testutil"
+	"tributary/internal/xdstest"
 	"tributary/server/xds"
 )
 
@@ -105,7 +105,7 @@ func (w *fixture) set(typeURL string, items ...string) {
 }
 
 func thing(t testing.TB, name, version, pad string) *xds.Entry {
-	body, err := anypb.New(wrapperspb.String(pad))
+	body, err := anypb.New(wrapperspb.String(name + "@" + version + pad))
 	require.NoError(t, err)
 	b, err := proto.Marshal(body)
 	require.NoError(t, err)
@@ -156,119 +156,13 @@ func (w *fixture) served() (n int) {
 	return n
 }
 
-// client is a delta stream.
-type client struct {
-	t       *testing.T
-	stream  discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
-	answers chan answer
-	err     chan error
-}
-
-// answer is a response: its resources as "name@version", and its removals.
-type answer struct {
-	nonce         string
-	puts, removed []string
-}
-
 func (w *fixture) conn() *grpc.ClientConn {
 	conn, err := grpc.NewClient(w.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(w.t, err)
 	return conn
 }
 
-func (w *fixture) delta() *client {
-	conn := w.conn()
-	ctx, cancel := context.WithCancel(context.Background())
-	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
-	require.NoError(w.t, err)
-	c := &client{t: w.t, stream: stream, answers: make(chan answer, 1000), err: make(chan error, 1)}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			m, err := stream.Recv()
-			if err != nil {
-				c.err <- err
-				return
-			}
-			a := answer{nonce: m.Nonce, removed: m.RemovedResources}
-			for _, r := range m.Resources {
-				a.puts = append(a.puts, r.Name+"@"+r.Version)
-			}
-			c.answers <- a
-		}
-	})
-	w.t.Cleanup(func() {
-		cancel()
-		wg.Wait()
-		require.NoError(w.t, conn.Close())
-	})
-	return c
-}
-
-func (c *client) send(m *discoveryv3.DeltaDiscoveryRequest) error { return c.stream.Send(m) }
-
-func (c *client) ask(typeURL string, names ...string) {
-	c.t.Helper()
-	require.NoError(c.t, c.send(&discoveryv3.DeltaDiscoveryRequest{
-		Node: &corev3.Node{Id: "test-node"}, TypeUrl: typeURL, ResourceNamesSubscribe: names,
-	}))
-}
-
-// next returns the next answer.
-func (c *client) next() answer {
-	c.t.Helper()
-	select {
-	case a := <-c.answers:
-		return a
-	case err := <-c.err:
-		c.err <- err
-		if len(c.answers) > 0 { // it came before the end
-			return <-c.answers
-		}
-		require.NoError(c.t, err, "stream ended")
-	case <-time.After(deadline):
-		require.FailNow(c.t, "no response")
-	}
-	panic("unreachable")
-}
-
-// expect takes the next answer, which must put want, and acknowledges it.
-func (c *client) expect(typeURL string, want ...string) {
-	c.t.Helper()
-	a := c.next()
-	slices.Sort(a.puts)
-	require.Equal(c.t, want, a.puts)
-	c.ack(typeURL, a)
-}
-
-func (c *client) ack(typeURL string, a answer) {
-	c.t.Helper()
-	require.NoError(c.t, c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResponseNonce: a.nonce}))
-}
-
-// silence checks that no response arrives.
-func (c *client) silence() {
-	c.t.Helper()
-	select {
-	case a := <-c.answers:
-		require.Fail(c.t, "unexpected response", "%+v", a)
-	case err := <-c.err:
-		require.NoError(c.t, err, "stream ended")
-	case <-time.After(quiet):
-	}
-}
-
-// ended returns the error that ended the stream.
-func (c *client) ended() error {
-	c.t.Helper()
-	select {
-	case err := <-c.err:
-		return err
-	case <-time.After(deadline):
-		require.FailNow(c.t, "stream goes on")
-	}
-	panic("unreachable")
-}
+func (w *fixture) delta() *xdstest.Client { return xdstest.Dial(w.t, w.addr, true) }
 
 // eventually waits for a condition.
 func eventually(t *testing.T, ok func() bool) {

@@ -14,17 +14,21 @@ import (
 
 	"tributary/internal/testutil"
 	"tributary/server/xds"
+
+	"tributary/internal/xdstest"
 )
 
 func TestLimits(t *testing.T) {
 	for reason, tt := range map[string]struct {
 		limits Limits
-		exceed func(w *fixture, c *client) (refused *client)
+		exceed func(w *fixture, c *xdstest.Client) (refused *xdstest.Client)
 	}{
-		refusedStreams:       {Limits{Streams: 1}, func(w *fixture, _ *client) *client { return w.delta() }},
-		refusedStreamsOfPeer: {Limits{StreamsPerPeer: 1}, func(w *fixture, _ *client) *client { return w.delta() }},
-		refusedRequestBytes: {Limits{RequestBytes: 1000}, func(_ *fixture, c *client) *client {
-			c.ask("second", fmt.Sprintf("%01000d", 0))
+		refusedStreams: {Limits{Streams: 1}, func(w *fixture, _ *xdstest.Client) *xdstest.Client { return w.delta() }},
+		refusedStreamsOfPeer: {Limits{StreamsPerPeer: 1}, func(w *fixture, _ *xdstest.Client) *xdstest.Client {
+			return w.delta()
+		}},
+		refusedRequestBytes: {Limits{RequestBytes: 1000}, func(_ *fixture, c *xdstest.Client) *xdstest.Client {
+			c.Ask("second", fmt.Sprintf("%01000d", 0))
 			return c
 		}},
 	} {
@@ -33,9 +37,9 @@ func TestLimits(t *testing.T) {
 			w := newFixture(t, tt.limits)
 			w.set(testType, "a")
 			c := w.delta()
-			c.ask(testType)
-			c.expect(testType, "a@1")
-			err := tt.exceed(w, c).ended()
+			c.Ask(testType)
+			c.ExpectAck(testType, nil, "a@1")
+			err := tt.exceed(w, c).Ended()
 			require.Equal(t, codes.ResourceExhausted, status.Code(err))
 			require.Regexp(t, "the limit is|larger than max", err.Error())
 			w.refusedFor(reason, 1)
@@ -48,9 +52,9 @@ func TestRefusedStream_KeptOpenForDelay(t *testing.T) {
 	fixture := newFixture(t, Limits{Streams: 1, RefusalDelay: time.Hour})
 	fixture.set(testType, "a")
 	first := fixture.delta()
-	first.ask(testType)
-	first.expect(testType, "a@1")
-	fixture.delta().silence() // and is let go when the server closes: the test ends
+	first.Ask(testType)
+	first.ExpectAck(testType, nil, "a@1")
+	fixture.delta().Silence() // and is let go when the server closes: the test ends
 }
 
 func TestStreamEnd_FreesSlot(t *testing.T) {
@@ -58,10 +62,10 @@ func TestStreamEnd_FreesSlot(t *testing.T) {
 	fixture.set(testType, "a")
 	for range 3 {
 		client := fixture.delta()
-		client.ask(testType)
-		client.expect(testType, "a@1")
-		require.NoError(t, client.stream.CloseSend())
-		require.Error(t, client.ended())
+		client.Ask(testType)
+		client.ExpectAck(testType, nil, "a@1")
+		client.Close()
+		require.Error(t, client.Ended())
 	}
 	require.Empty(t, fixture.limiter.perPeer)
 }
@@ -71,7 +75,7 @@ func TestRefusals_Logged(t *testing.T) {
 	w := newLoggedWorld(t, Limits{Streams: 1, RefusalDelay: -1}, buffer.Logger())
 	w.delta()
 	eventually(t, func() bool { return w.server.Streams() == 1 })
-	require.Error(t, w.delta().ended())
+	require.Error(t, w.delta().Ended())
 	require.Contains(t, buffer.String(), "too many streams: the limit is 1")
 }
 
@@ -115,7 +119,7 @@ func TestResumeWithRemovals_ReleasesMemory(t *testing.T) {
 	for i := range 4000 { // of things that are not wanted by name: size only
 		m.InitialResourceVersions[fmt.Sprintf("some-quite-long-name-%d", i)] = "1"
 	}
-	require.NoError(t, client.send(m))
+	client.Send(m)
 	eventually(t, func() bool { return fixture.asking() == 1 })
 	eventually(t, fixture.empty)
 }

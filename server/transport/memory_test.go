@@ -59,15 +59,15 @@ func TestLargeRequest_WaitsForMemory(t *testing.T) {
 	eventually(t, fixture.full)
 
 	second := fixture.delta()
-	require.NoError(t, second.send(resuming(testType, 900_000)))
+	second.Send(resuming(testType, 900_000))
 	eventually(t, func() bool { return fixture.waiting() == 1 })
 	small := fixture.delta()
-	small.ask(testType)
-	small.expect(testType, "a@1") // a small request does not wait
-	second.silence()
+	small.Ask(testType)
+	small.ExpectAck(testType, nil, "a@1") // a small request does not wait
+	second.Silence()
 
 	go first.Data(id, upload[60<<10:])
-	require.Len(t, second.next().removed, 900) // the first request is complete
+	require.Len(t, second.Next().Removed, 900) // the first request is complete
 	eventually(t, fixture.empty)
 }
 
@@ -96,8 +96,8 @@ func TestStalledRequest_LosesMemory(t *testing.T) {
 	eventually(t, w.full)
 	require.Never(t, w.empty, 3*w.limiter.memory.patience, quiet) // while no other request waits for the memory, it keeps it
 	c := w.delta()
-	require.NoError(t, c.send(resuming(testType, 900_000)))
-	require.Len(t, c.next().removed, 900)
+	c.Send(resuming(testType, 900_000))
+	require.Len(t, c.Next().Removed, 900)
 	<-rawClient.Closed
 	require.InDelta(t, 1, w.refused(refusedStalled), 0)
 }
@@ -106,11 +106,11 @@ func TestStalledRequest_LosesMemory(t *testing.T) {
 func TestInitialVersions_HoldMemoryUntilCompared(t *testing.T) {
 	fixture := newGatedFixture(t, time.Hour)
 	client := fixture.delta()
-	require.NoError(t, client.send(resuming(testType, 900_000)))
+	client.Send(resuming(testType, 900_000))
 	eventually(t, func() bool { return fixture.asking() == 1 })
 	require.Less(t, fixture.free(), int64(1<<20-900_000))
 	fixture.set(testType, "a")
-	require.Len(t, client.next().removed, 900)
+	require.Len(t, client.Next().Removed, 900)
 	eventually(t, fixture.empty)
 }
 
@@ -188,8 +188,8 @@ func TestSlowUpload_LosesMemory(t *testing.T) {
 		}
 	}()
 	c := fixture.delta()
-	require.NoError(t, c.send(resuming(testType, 900_000)))
-	require.Len(t, c.next().removed, 900)
+	c.Send(resuming(testType, 900_000))
+	require.Len(t, c.Next().Removed, 900)
 	<-rawClient.Closed
 }
 
@@ -198,13 +198,13 @@ func TestUnsyncedType_YieldsMemory(t *testing.T) {
 	fixture := newGatedFixture(t, 20*time.Millisecond)
 	fixture.set(testType, "a")
 	keeps := fixture.delta()
-	require.NoError(t, keeps.send(resuming("never synced", 900_000)))
+	keeps.Send(resuming("never synced", 900_000))
 	eventually(t, func() bool { return fixture.asking() == 1 })
 	require.Never(t, fixture.empty, 10*fixture.limiter.memory.patience, quiet) // while no other request waits for it
 	c := fixture.delta()
-	require.NoError(t, c.send(resuming(testType, 900_000)))
-	require.Len(t, c.next().removed, 900)
-	require.Error(t, keeps.ended())
+	c.Send(resuming(testType, 900_000))
+	require.Len(t, c.Next().Removed, 900)
+	require.Error(t, keeps.Ended())
 	require.InDelta(t, 1, fixture.refused(refusedStalled), 0)
 }
 

@@ -85,8 +85,8 @@ func TestResetStreams_HoldPlaceUntilTurn(t *testing.T) {
 	fixture := newFixture(t, Limits{StreamsPerSecond: 1, StreamsPerConnection: 5})
 	fixture.set(testType, "a")
 	client := fixture.delta()
-	client.ask(testType)
-	client.expect(testType, "a@1")
+	client.Ask(testType)
+	client.ExpectAck(testType, nil, "a@1")
 	rawClient := fixture.raw()
 	for range 1000 {
 		require.NoError(t, rawClient.Framer.WriteRSTStream(rawClient.Open(true), http2.ErrCodeCancel))
@@ -97,7 +97,7 @@ func TestResetStreams_HoldPlaceUntilTurn(t *testing.T) {
 		return fixture.limiter.streams == 1+5
 	})
 	fixture.set(testType, "b")
-	client.expect(testType, "b@1")
+	client.ExpectAck(testType, nil, "b@1")
 	require.NoError(t, rawClient.Conn.Close())
 }
 
@@ -111,8 +111,8 @@ func TestConnection_StreamLimit(t *testing.T) {
 	third := rawClient.Open(true)
 	require.Equal(t, third, <-rawClient.Resets)
 	c := fixture.delta() // on another connection
-	c.ask(testType)
-	c.expect(testType, "a@1")
+	c.Ask(testType)
+	c.ExpectAck(testType, nil, "a@1")
 	require.Len(t, fixture.server.Clients(), 3)
 }
 

@@ -95,11 +95,10 @@ func TestOverlayMove_FollowsDependencyOrder(t *testing.T) {
 	groupsFixture.put(0, RouteURL, "r")
 	groupsFixture.put(0, ClusterURL, "own")
 	groupsFixture.put(1, ClusterURL, "own@2")
-	client := groupsFixture.delta("")
-	client.ask(ClusterURL)
-	client.expectAck(ClusterURL, nil, "c@1", "own@1")
-	client.ask(RouteURL)
-	unanswered := client.expect(RouteURL, "r@1")
+	client := groupsFixture.delta()
+	client.Subscribe(ClusterURL, nil, "c@1", "own@1")
+	client.Ask(RouteURL)
+	unanswered := client.Expect(RouteURL, "r@1")
 	groupsFixture.put(0, RouteURL, "r@2") // waits for the answer, and the next cut for it
 	eventually(t, func() bool {
 		st := groupsFixture.server.streamList()[0]
@@ -109,7 +108,7 @@ func TestOverlayMove_FollowsDependencyOrder(t *testing.T) {
 	})
 	group.Apply(map[*Collection]*Commit{
 		base:   {Remove: []string{"c"}},
-		routes: {Put: []*Entry{thing(t, "r", "3", "")}},
+		routes: {Put: []*Entry{thing(t, "r@3")}},
 	})
 	groupsFixture.move(1)
 	eventually(t, func() bool {
@@ -117,10 +116,10 @@ func TestOverlayMove_FollowsDependencyOrder(t *testing.T) {
 		defer group.mu.Unlock()
 		return len(groupsFixture.groups[0][ClusterURL].wakeups) == 0
 	})
-	client.ack(unanswered)
-	client.expectAck(ClusterURL, nil, "own@2")
-	client.expectAck(RouteURL, nil, "r@3")
-	client.expectAck(ClusterURL, nil, "-c")
+	client.Ack(unanswered)
+	client.ExpectAck(ClusterURL, nil, "own@2")
+	client.ExpectAck(RouteURL, nil, "r@3")
+	client.ExpectAck(ClusterURL, nil, "-c")
 }
 
 func named(name, version string) *Entry { return &Entry{Name: name, Version: version} }

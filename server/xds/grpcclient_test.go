@@ -6,13 +6,8 @@ import (
 	"net"
 	"testing"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
-	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3" // named by Any
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -20,68 +15,51 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/peer"
 	xdsclient "google.golang.org/grpc/xds"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
-	"tributary/internal/testutil"
+	"tributary/internal/xdstest"
 )
 
-// feedService feeds w with a service as gRPC clients take it: a listener with an ApiListener, a route, a cluster and
-// endpoints. The function that it returns moves the service to another backend.
-func feedService(t *testing.T, w *fixture, backend *net.TCPAddr) (move func(version string, backend *net.TCPAddr)) {
-	put := func(typeURL, name, version string, m proto.Message) {
-		a, err := anypb.New(m)
-		require.NoError(t, err)
-		b, err := proto.Marshal(a)
-		require.NoError(t, err)
-		w.coll(typeURL).Apply(Commit{Put: []*Entry{{Name: name, Version: version, Any: b, Child: name}}})
-		w.coll(typeURL).MarkSynced()
-	}
-	ads := &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
-	router, err := anypb.New(&routerv3.Router{})
-	require.NoError(t, err)
-	hcm, err := anypb.New(&hcmv3.HttpConnectionManager{
-		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: "route", ConfigSource: ads}},
-		HttpFilters:    []*hcmv3.HttpFilter{{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: router}}},
-	})
-	require.NoError(t, err)
-	put(ListenerURL, "echo", "1", &listenerv3.Listener{Name: "echo", ApiListener: &listenerv3.ApiListener{ApiListener: hcm}})
-	put(RouteURL, "route", "1", &routev3.RouteConfiguration{Name: "route", VirtualHosts: []*routev3.VirtualHost{{
-		Name: "all", Domains: []string{"*"},
-		Routes: []*routev3.Route{{
-			Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: ""}},
-			Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: "cluster"}}},
-		}},
-	}}})
-	put(ClusterURL, "cluster", "1", &clusterv3.Cluster{
-		Name:                 "cluster",
-		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads},
-	})
-	move = func(version string, addr *net.TCPAddr) {
-		put(EndpointURL, "cluster", version, &endpointv3.ClusterLoadAssignment{
-			ClusterName: "cluster",
-			Endpoints: []*endpointv3.LocalityLbEndpoints{{
-				Locality: &corev3.Locality{Region: "r"}, LoadBalancingWeight: wrapperspb.UInt32(1),
-				LbEndpoints: []*endpointv3.LbEndpoint{{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
-					Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-						Address: addr.IP.String(), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(addr.Port)},
-					}}},
-				}}}},
-			}},
-		})
-	}
-	move("1", backend)
-	return move
+// service is what gRPC clients need of a service; its endpoints are endpointsOf.
+var service = map[string]string{
+	ListenerURL: `{"name": "echo", "apiListener": {"apiListener": {
+		"@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+		"rds": {"routeConfigName": "route", "configSource": {"ads": {}}},
+		"httpFilters": [{"name": "router", "typedConfig": {
+			"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}]}}}`,
+	RouteURL: `{"name": "route", "virtualHosts": [{"name": "all", "domains": ["*"], "routes": [
+		{"match": {"prefix": ""}, "route": {"cluster": "cluster"}}]}]}`,
+	ClusterURL: `{"name": "cluster", "type": "EDS", "edsClusterConfig": {"edsConfig": {"ads": {}}}}`,
+}
+
+func endpointsOf(backend *net.TCPAddr) string {
+	return fmt.Sprintf(`{"clusterName": "cluster", "endpoints": [{"locality": {"region": "r"}, "loadBalancingWeight": 1,
+		"lbEndpoints": [{"endpoint": {"address": {"socketAddress": {"address": %q, "portValue": %d}}}}]}]}`, backend.IP, backend.Port)
+}
+
+// putJSON commits a resource that is written in JSON.
+func (w *fixture) putJSON(typeURL, text string) {
+	w.t.Helper()
+	message, err := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
+	require.NoError(w.t, err)
+	resource := message.New().Interface()
+	require.NoError(w.t, protojson.Unmarshal([]byte(text), resource))
+	entry, err := NewEntry(resource)
+	require.NoError(w.t, err)
+	w.coll(typeURL).Apply(Commit{Put: []*Entry{entry}})
+	w.coll(typeURL).MarkSynced()
 }
 
 // grpc-go's own xDS client resolves a service that was fed by hand, and an EDS change moves its traffic from one backend
 // to another.
 func TestGRPCClient(t *testing.T) {
 	firstBackend, tcpAddr := backend(t), backend(t)
-	fixture := newFixture(t, Options{})
-	move := feedService(t, fixture, firstBackend)
+	fixture := newFixture(t)
+	for typeURL, text := range service {
+		fixture.putJSON(typeURL, text)
+	}
+	fixture.putJSON(EndpointURL, endpointsOf(firstBackend))
 
 	bootstrap := fmt.Sprintf(`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}],"server_features":["xds_v3"]}],`+
 		`"node":{"id":"n1"}}`, fixture.addr)
@@ -99,7 +77,7 @@ func TestGRPCClient(t *testing.T) {
 		return p.Addr.String()
 	}
 	require.Equal(t, firstBackend.String(), call())
-	move("2", tcpAddr)
+	fixture.putJSON(EndpointURL, endpointsOf(tcpAddr))
 	eventually(t, func() bool { return call() == tcpAddr.String() })
 	eventually(t, func() bool {
 		for _, c := range fixture.server.Clients() {
@@ -113,48 +91,12 @@ func TestGRPCClient(t *testing.T) {
 	})
 }
 
-// A client made of go-control-plane's generated code follows a service from its listener to its endpoints, in both
-// variants, and receives the new endpoint when the service moves.
-func TestGoControlPlaneClient(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
-		firstAddr, two := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2}
-		move := feedService(t, w, firstAddr)
-		c := dial(ListenerURL)
-		follow := func(typeURL, name string, message proto.Message) {
-			c.ask(typeURL, name)
-			answer := c.next()
-			require.Equal(t, typeURL, answer.typeURL)
-			require.Len(t, answer.bodies, 1)
-			require.NoError(t, answer.bodies[0].UnmarshalTo(message))
-			c.ack(answer, name)
-		}
-		var listener listenerv3.Listener
-		follow(ListenerURL, "echo", &listener)
-		var hcm hcmv3.HttpConnectionManager
-		require.NoError(t, listener.ApiListener.ApiListener.UnmarshalTo(&hcm))
-		var route routev3.RouteConfiguration
-		follow(RouteURL, hcm.GetRds().RouteConfigName, &route)
-		var cluster clusterv3.Cluster
-		follow(ClusterURL, route.VirtualHosts[0].Routes[0].GetRoute().GetCluster(), &cluster)
-		port := func(a *endpointv3.ClusterLoadAssignment) int {
-			return int(a.Endpoints[0].LbEndpoints[0].GetEndpoint().Address.GetSocketAddress().GetPortValue())
-		}
-		var endpoints endpointv3.ClusterLoadAssignment
-		follow(EndpointURL, cluster.Name, &endpoints)
-		require.Equal(t, firstAddr.Port, port(&endpoints))
-		move("2", two)
-		a := c.next()
-		require.NoError(t, a.bodies[0].UnmarshalTo(&endpoints))
-		require.Equal(t, two.Port, port(&endpoints))
-	})
-}
-
 // backend is a gRPC server with a health service.
 func backend(t *testing.T) *net.TCPAddr {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
 	s := grpc.NewServer()
 	healthpb.RegisterHealthServer(s, health.NewServer())
-	testutil.ServeGRPC(t, listener, s)
-	return listener.Addr().(*net.TCPAddr)
+	address, _ := xdstest.Serve(t, s)
+	backend, err := net.ResolveTCPAddr("tcp", address)
+	require.NoError(t, err)
+	return backend
 }

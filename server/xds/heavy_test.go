@@ -7,11 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/protobuf/proto"
-
-	"tributary/server/xds/wire"
 )
 
 // Both ways to look up names in a state have the same result.
@@ -23,7 +19,7 @@ func TestSubscriptionNames_OfState(t *testing.T) {
 		for range random.IntN(300) {
 			name := fmt.Sprint(random.IntN(500))
 			existing[name] = true
-			changes = append(changes, change{name, thing(t, name, "1", "")})
+			changes = append(changes, change{name, padded(t, name, "1", "")})
 		}
 		state := initialState.apply(changes)
 		var w subscriptionNames
@@ -61,18 +57,15 @@ func TestResumption_HeavyWork(t *testing.T) {
 		{"many versions", 5000, false, 1, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			message := &discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: make(map[string]string)}
+			var items []string
 			for i := range test.versions {
-				message.InitialResourceVersions[fmt.Sprint("name ", i)] = "1"
+				items = append(items, fmt.Sprint("name ", i, "@1"))
 			}
-			encoded, err := proto.Marshal(message)
-			require.NoError(t, err)
-			request := wire.Request{Delta: true}
-			require.NoError(t, request.Decode(encoded))
+			brought := broughtVersions(t, items...)
 			s := &stream{}
 			for range test.types {
 				s.subs = append(s.subs, &subscription{
-					selection: subscriptionNames{wildcard: test.wildcard}, client: clientState{brought: request.Initial},
+					selection: subscriptionNames{wildcard: test.wildcard}, client: clientState{brought: brought},
 				})
 			}
 			require.Equal(t, test.heavy, s.isHeavy())

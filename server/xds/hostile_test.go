@@ -7,13 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"tributary/server/xds/wire"
-
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 )
 
 // mute is a delta stream that is never read.
@@ -36,7 +33,7 @@ func resuming(typeURL string, size int) *discoveryv3.DeltaDiscoveryRequest {
 }
 
 func TestInitialVersions_KeptForFirstRequestOnly(t *testing.T) {
-	fixture := newFixture(t, Options{})
+	fixture := newFixture(t)
 	s := fixture.mute()
 	require.NoError(t, s.Send(resuming("never/synced/Type", 1000)))
 	for range noopsBurst {
@@ -51,7 +48,7 @@ func TestInitialVersions_KeptForFirstRequestOnly(t *testing.T) {
 }
 
 func TestInitialVersions_SmallRequestsShareLimit(t *testing.T) {
-	w := newFixture(t, Options{})
+	w := newFixture(t)
 	s := w.mute()
 	for i := range 30 {
 		if s.Send(resuming(fmt.Sprint("never/synced/", i), 60_000)) != nil {
@@ -66,7 +63,7 @@ func TestInitialVersions_SmallRequestsShareLimit(t *testing.T) {
 func TestWildcardResponse_SharesEncoding(t *testing.T) {
 	var changes []change
 	for i := range 1000 {
-		e := thing(t, fmt.Sprintf("n%04d", i), "1", strings.Repeat("x", 100))
+		e := padded(t, fmt.Sprintf("n%04d", i), "1", strings.Repeat("x", 100))
 		changes = append(changes, change{e.Name, e})
 	}
 	state := initialState.apply(changes)
@@ -76,15 +73,13 @@ func TestWildcardResponse_SharesEncoding(t *testing.T) {
 			shared[p] = true
 		}
 	}
-	brought := wire.Request{Delta: true}
-	encoded, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: map[string]string{"x": "1"}})
-	require.NoError(t, err)
-	require.NoError(t, brought.Decode(encoded))
 	for name, c := range map[string]struct {
 		client    clientState
 		selection subscriptionNames
 	}{
-		"with a version of something else": {clientState{state: initialState, brought: brought.Initial}, subscriptionNames{wildcard: true}},
+		"with a version of something else": {
+			clientState{state: initialState, brought: broughtVersions(t, "x@1")}, subscriptionNames{wildcard: true},
+		},
 		"with a missing name": {
 			clientState{state: initialState, notHeld: map[string]absenceSent{"x": false}}, subscriptionNames{true, map[string]struct{}{"x": {}}},
 		},
@@ -118,31 +113,28 @@ func TestRepeatedRouteRequests_StillReceiveChanges(t *testing.T) {
 		routes = append(routes, fmt.Sprintf("r%d", i))
 	}
 	fixture.set(RouteURL, routes...)
-	client := fixture.delta(ClusterURL)
-	client.ask(ClusterURL, "a", "b")
-	client.expectAck(ClusterURL, nil, "a@1", "b@1")
-	client.ask(ListenerURL)
-	client.expectAck(ListenerURL, nil, "l@1")
-	client.ask(RouteURL, "r0")
-	client.expectAck(RouteURL, nil, "r0@1")
+	client := fixture.delta()
+	client.Subscribe(ClusterURL, []string{"a", "b"}, "a@1", "b@1")
+	client.Subscribe(ListenerURL, nil, "l@1")
+	client.Subscribe(RouteURL, []string{"r0"}, "r0@1")
 	fixture.set(ClusterURL, "-b")
 	waits := map[string]bool{"-b": true, "l@2": true, "a@2": true}
 	asking := time.NewTicker(timeout / 4)
 	defer asking.Stop()
 	for i, name := range routes[1:] {
-		client.ask(RouteURL, name)
+		client.Ask(RouteURL, name)
 		if i == 4*2*removalTimeouts {
 			fixture.set(ListenerURL, "l@2")
 			fixture.set(ClusterURL, "a@2")
 		}
 		for requested := false; !requested; {
 			select {
-			case answer := <-client.answers:
-				client.ack(answer)
-				for _, put := range answer.puts {
+			case answer := <-client.Answers:
+				client.Ack(answer)
+				for _, put := range answer.Puts {
 					delete(waits, put)
 				}
-				for _, name := range answer.removed {
+				for _, name := range answer.Removed {
 					delete(waits, "-"+name)
 				}
 			case <-asking.C:

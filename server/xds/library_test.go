@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tributary/internal/testutil"
+	"tributary/internal/xdstest"
 )
 
 // some is a catalog that answers for one type only.
@@ -27,15 +28,15 @@ func (s singleTypeCatalog) Collection(ctx context.Context, n *corev3.Node, typeU
 }
 
 func TestUnansweredType_KeepsStreamOpen(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func() *xdstest.Client) {
 		w.server.catalog = singleTypeCatalog{w}
 		w.set(testType, "a")
-		c := dial(testType)
-		c.ask("other")
-		c.ask("other", "b")
-		c.silence()
-		c.ask(testType)
-		c.expect(testType, "a@1") // the stream goes on
+		c := dial()
+		c.Ask("other")
+		c.Ask("other", "b")
+		c.Silence()
+		c.Ask(testType)
+		c.Expect(testType, "a@1") // the stream goes on
 		require.Len(t, w.server.Clients()[0].Types, 1)
 	})
 }
@@ -44,7 +45,7 @@ func TestMissingMarkSynced_Logged(t *testing.T) {
 	var buffer testutil.Buffer
 	w := newFixture(t, Options{Log: buffer.Logger()})
 	w.server.unsyncedAfter = time.Millisecond
-	w.delta(testType).ask(testType)
+	w.delta().Ask(testType)
 	eventually(t, func() bool { return strings.Contains(buffer.String(), "MarkSynced") })
 	require.Contains(t, buffer.String(), testType)
 }
@@ -54,30 +55,30 @@ func TestMissingServerOptions_Logged(t *testing.T) {
 	fixture := newFixture(t, Options{Log: buffer.Logger()})
 	g := grpc.NewServer()
 	fixture.server.Register(g)
-	addr, stop := serveOn(t, g)
+	addr, stop := xdstest.Serve(t, g)
 	defer stop()
 	fixture.addr = addr
-	c := fixture.sotw(testType)
-	c.ask(testType)
-	require.Error(t, c.ended())
+	c := fixture.sotw()
+	c.Ask(testType)
+	require.Error(t, c.Ended())
 	eventually(t, func() bool { return strings.Contains(buffer.String(), "request cannot be decoded") })
 	require.Contains(t, buffer.String(), errNoOptions.Error())
 }
 
 func TestEntryWithoutVersion_UsesContentHash(t *testing.T) {
 	coll := NewCollection(TypeOf(testType), Debounce{})
-	first, entry := thing(t, "a", "", "one"), thing(t, "a", "", "two")
+	first, entry := padded(t, "a", "", "one"), padded(t, "a", "", "two")
 	require.True(t, coll.Apply(Commit{Put: []*Entry{first}}))
 	require.Equal(t, VersionOf(first.Any), coll.Get("a").Version)
-	require.False(t, coll.Apply(Commit{Put: []*Entry{thing(t, "a", "", "one")}}))
+	require.False(t, coll.Apply(Commit{Put: []*Entry{padded(t, "a", "", "one")}}))
 	require.True(t, coll.Apply(Commit{Put: []*Entry{entry}}), "it would never be sent")
 	require.Empty(t, entry.Version, "Apply does not change its arguments")
 }
 
 func TestReusedVersion_Logged(t *testing.T) {
 	for name, commits := range map[string][2]Commit{
-		"of an entry":     {{Put: []*Entry{thing(t, "a", "1", "")}}, {Put: []*Entry{thing(t, "a", "1", "other")}}},
-		"of a collection": {{Version: "1"}, {Put: []*Entry{thing(t, "a", "1", "")}, Version: "1"}},
+		"of an entry":     {{Put: []*Entry{thing(t, "a@1")}}, {Put: []*Entry{padded(t, "a", "1", "other")}}},
+		"of a collection": {{Version: "1"}, {Put: []*Entry{thing(t, "a@1")}, Version: "1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var buffer testutil.Buffer
@@ -112,7 +113,7 @@ func TestInvalidEntries_Ignored(t *testing.T) {
 	group := NewGroup(Debounce{})
 	group.Log = buffer.Logger()
 	coll := group.Collection(TypeOf(testType))
-	good := thing(t, "a", "1", "")
+	good := thing(t, "a@1")
 	coll.Apply(Commit{Put: []*Entry{nil, {Version: "1"}, {Name: "*", Version: "1"}, {Name: "x", Version: "1", Any: []byte("no Any")}, good}})
 	require.Equal(t, 1, coll.Len())
 	require.Equal(t, 4, strings.Count(buffer.String(), "invalid entry ignored"), buffer.String())

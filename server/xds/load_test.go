@@ -6,23 +6,25 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"tributary/internal/xdstest"
 )
 
 // A client that rejects everything gets one response for each change, and none for its rejections.
 func TestRejectingClient_GetsOneResponsePerChange(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func() *xdstest.Client) {
 		w.set(testType, "a@0")
-		c := dial(testType)
-		c.ask(testType)
-		answer := c.expect(testType, "a@0")
+		c := dial()
+		c.Ask(testType)
+		answer := c.Expect(testType, "a@0")
 		for i := range 20 {
 			for range 2 {
-				c.nack(answer, "never") // some clients say so again and again
+				c.Nack(answer, "never") // some clients say so again and again
 			}
 			w.set(testType, fmt.Sprintf("a@%d", i+1))
-			answer = c.expect(testType, fmt.Sprintf("a@%d", i+1))
+			answer = c.Expect(testType, fmt.Sprintf("a@%d", i+1))
 		}
-		c.silence()
+		c.Silence()
 		require.EqualValues(t, 21, w.server.Clients()[0].Types[0].Responses)
 	})
 }
@@ -30,51 +32,50 @@ func TestRejectingClient_GetsOneResponsePerChange(t *testing.T) {
 // Each of many subscription changes gets only the requested resources: if the work were in proportion to the
 // subscription, so would be the responses.
 func TestTenThousandSubscriptionsOnOneStream(t *testing.T) {
-	fixture := newFixture(t, Options{})
+	fixture := newFixture(t)
 	const n = 10_000
 	var commit Commit
 	for i := range n {
-		commit.Put = append(commit.Put, thing(t, fmt.Sprintf("n%05d", i), "1", ""))
+		commit.Put = append(commit.Put, padded(t, fmt.Sprintf("n%05d", i), "1", ""))
 	}
 	fixture.coll(EndpointURL).Apply(commit)
 	fixture.coll(EndpointURL).MarkSynced()
-	client := fixture.delta(EndpointURL)
+	client := fixture.delta()
 	seen, sent := map[string]bool{}, 0
-	receive := func(a answer) {
-		client.ack(a)
-		for _, name := range a.puts {
+	receive := func(a xdstest.Answer) {
+		client.Ack(a)
+		for _, name := range a.Puts {
 			seen[name] = true
 			sent++
 		}
 	}
 	for i := range n {
-		client.ask(EndpointURL, fmt.Sprintf("n%05d", i))
+		client.Ask(EndpointURL, fmt.Sprintf("n%05d", i))
 		select {
-		case a := <-client.answers:
+		case a := <-client.Answers:
 			receive(a)
 		default:
 		}
 	}
 	for len(seen) < n {
-		receive(client.next())
+		receive(client.Next())
 	}
 	require.Equal(t, n, sent, "each once")
 	require.Equal(t, n, fixture.server.Clients()[0].Types[0].Names)
 	for i := range n - 1 {
-		client.ask(EndpointURL, fmt.Sprintf("-n%05d", i))
+		client.Ask(EndpointURL, fmt.Sprintf("-n%05d", i))
 	}
 	fixture.awaitSubscription(false, 1)
 	fixture.set(EndpointURL, "n00000@2", "n09999@2")
-	client.expectAck(EndpointURL, nil, "n09999@2")
+	client.ExpectAck(EndpointURL, nil, "n09999@2")
 }
 
 // An idle stream does not keep responses: the encoded pages, which are held weakly, are freed.
 func TestIdleStream_ReleasesResponses(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func() *xdstest.Client) {
 		w.set(testType, "a")
-		c := dial(testType)
-		c.ask(testType)
-		c.expectAck(testType, nil, "a@1")
+		c := dial()
+		c.Subscribe(testType, nil, "a@1")
 		page := w.coll(testType).current.Load().pages[0]
 		eventually(t, func() bool {
 			runtime.GC()

@@ -21,16 +21,16 @@ func TestConnections_Logged(t *testing.T) {
 	var buffer testutil.Buffer
 	fixture := newFixture(t, Options{Log: buffer.Logger()})
 	fixture.set(testType, "a")
-	client := fixture.delta(testType)
-	client.ask(testType)
-	client.expect(testType, "a@1")
+	client := fixture.delta()
+	client.Ask(testType)
+	client.Expect(testType, "a@1")
 	require.Contains(t, buffer.String(), `msg="client connected" node_id=`)
 	require.Contains(t, buffer.String(), "variant=delta")
-	require.NoError(t, client.close())
+	client.Close()
 	eventually(t, func() bool { return strings.Contains(buffer.String(), `msg="client disconnected"`) })
 	require.Contains(t, buffer.String(), `why="client closed the stream"`)
 
-	require.NoError(t, fixture.sotw(testType).close())
+	fixture.sotw().Close()
 	eventually(t, func() bool { return len(fixture.server.Clients()) == 0 })
 	require.Equal(t, 1, strings.Count(buffer.String(), "client disconnected"), "a client without requests has no log line")
 }

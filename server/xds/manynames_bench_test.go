@@ -36,7 +36,7 @@ func newCrowd(b *testing.B) *crowd {
 	c := &crowd{b: b, coll: NewCollection(TypeOf(EndpointURL), Debounce{}), streams: make([]*stream, crowdClients)}
 	entries := make([]*Entry, crowdServices)
 	for i := range entries {
-		entries[i] = thing(b, serviceName(i), "0", pad)
+		entries[i] = padded(b, serviceName(i), "0", pad)
 	}
 	c.coll.Apply(Commit{Put: entries})
 	c.coll.MarkSynced()
@@ -104,7 +104,7 @@ func BenchmarkNames_Change(b *testing.B) {
 	for b.Loop() {
 		crowd.version++
 		name := serviceName(crowd.version % crowdServices)
-		crowd.coll.Apply(Commit{Put: []*Entry{thing(b, name, fmt.Sprint(crowd.version), pad)}})
+		crowd.coll.Apply(Commit{Put: []*Entry{padded(b, name, fmt.Sprint(crowd.version), pad)}})
 		sent := 0
 		for _, stream := range crowd.streams {
 			select {

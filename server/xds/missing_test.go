@@ -16,11 +16,9 @@ import (
 func TestMissingNames_Forgotten(t *testing.T) {
 	fixture := newFixture(t, Options{Limits: Limits{NamesPerStream: 100}})
 	fixture.set(VHostURL, "80/a", "80/z")
-	client := fixture.delta(VHostURL)
-	client.ask(VHostURL)
-	client.expectAck(VHostURL, nil)
-	client.ask(VHostURL, "80/a")
-	client.expectAck(VHostURL, nil, "80/a@1")
+	client := fixture.delta()
+	client.Subscribe(VHostURL, nil)
+	client.Subscribe(VHostURL, []string{"80/a"}, "80/a@1")
 	names, versions := []string{"80/a", "80/z"}, map[string]string{"80/a": "1"}
 	for i := range 300 {
 		name := fmt.Sprintf("80/no-%d", i)
@@ -29,29 +27,29 @@ func TestMissingNames_Forgotten(t *testing.T) {
 		}
 		names = append(names, name)
 		versions[name] = ""
-		client.ask(VHostURL, name)
-		answer := client.next()
-		require.Equal(t, []string{name}, answer.unknown)
-		client.ack(answer)
+		client.Ask(VHostURL, name)
+		answer := client.Next()
+		require.Equal(t, []string{name}, answer.Unknown)
+		client.Ack(answer)
 	}
 	eventually(t, func() bool { return fixture.namesCost() <= 51 })
 	fixture.set(VHostURL, "80/a@2", "80/no-299") // the last ones are remembered
-	client.expectAck(VHostURL, nil, "80/a@2", "80/no-299@1")
+	client.ExpectAck(VHostURL, nil, "80/a@2", "80/no-299@1")
 	fixture.set(VHostURL, "80/no-1")
-	client.silence()
-	client.ask(VHostURL, "80/no-1") // another request for the host
-	client.expectAck(VHostURL, nil, "80/no-1@1")
+	client.Silence()
+	client.Ask(VHostURL, "80/no-1") // another request for the host
+	client.ExpectAck(VHostURL, nil, "80/no-1@1")
 
-	back := fixture.delta(VHostURL)
-	require.NoError(t, back.send(&discoveryv3.DeltaDiscoveryRequest{
+	back := fixture.delta()
+	back.Send(&discoveryv3.DeltaDiscoveryRequest{
 		TypeUrl: VHostURL, ResourceNamesSubscribe: names,
 		InitialResourceVersions: versions,
-	}))
-	answer := back.next()
-	require.Equal(t, []string{"80/a@2", "80/no-1@1", "80/no-299@1", "80/z@1"}, answer.puts)
-	back.ack(answer)
+	})
+	answer := back.Next()
+	require.Equal(t, []string{"80/a@2", "80/no-1@1", "80/no-299@1", "80/z@1"}, answer.Puts)
+	back.Ack(answer)
 	fixture.set(VHostURL, "80/z@2")
-	back.expectAck(VHostURL, nil, "80/z@2")
+	back.ExpectAck(VHostURL, nil, "80/z@2")
 }
 
 func TestMissingNames_RepeatedNameIsNewest(t *testing.T) {
@@ -79,11 +77,11 @@ func TestMissingNames_CountWithWildcardTypes(t *testing.T) {
 		names = append(names, fmt.Sprintf("no-%d", i))
 	}
 	for _, namesPerRequest := range []int{101, 51} { // at once, and one after the other
-		client := fixture.delta(EndpointURL)
-		client.ask(EndpointURL, names[:namesPerRequest]...)
+		client := fixture.delta()
+		client.Ask(EndpointURL, names[:namesPerRequest]...)
 		if namesPerRequest < 101 {
-			client.ask(EndpointURL, names[namesPerRequest:]...)
+			client.Ask(EndpointURL, names[namesPerRequest:]...)
 		}
-		require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(client.ended()))
+		require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(client.Ended()))
 	}
 }

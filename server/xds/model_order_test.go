@@ -61,7 +61,7 @@ func orderTypeOf(t *testing.T, url string) Type {
 			if slices.Contains(used, will[0]) {
 				return nil, nil
 			}
-			return thing(t, current.Name, current.Version+"+"+will[0], ""), []Dependency{{used, will}}
+			return padded(t, current.Name, current.Version+"+"+will[0], ""), []Dependency{{used, will}}
 		}
 	}
 	return typ
@@ -290,17 +290,17 @@ func (o *orderModel) move() {
 			case !used[name]:
 				commit.Remove = append(commit.Remove, name)
 			case old == nil || o.chance(4):
-				commit.Put = append(commit.Put, thing(o.t, name, fmt.Sprint(o.version), ""))
+				commit.Put = append(commit.Put, padded(o.t, name, fmt.Sprint(o.version), ""))
 			}
 		}
 	}
 	for route, cluster := range o.routes {
 		c := commits[o.colls[RouteURL]]
 		if old := o.colls[RouteURL].Get(route); old == nil || !strings.HasPrefix(old.Version, cluster+"/") {
-			c.Put = append(c.Put, thing(o.t, route, fmt.Sprintf("%s/%d", cluster, o.version), ""))
+			c.Put = append(c.Put, padded(o.t, route, fmt.Sprintf("%s/%d", cluster, o.version), ""))
 		}
 	}
-	commits[o.colls[ListenerURL]].Put = []*Entry{thing(o.t, "l", fmt.Sprint(o.version/5), "")}
+	commits[o.colls[ListenerURL]].Put = []*Entry{padded(o.t, "l", fmt.Sprint(o.version/5), "")}
 	o.note("commit %v", o.routes)
 	o.group.Apply(commits)
 }

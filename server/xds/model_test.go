@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"tributary/internal/xdstest"
 	"tributary/server/xds/wire"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -178,7 +179,7 @@ func modelTypeOf(t *testing.T, url string) Type {
 			return nil, nil
 		}
 		name := func(shift int) string { return fmt.Sprintf("n%d", hash>>shift%modelNames) }
-		return thing(t, current.Name, version, ""), []Dependency{{[]string{name(2)}, []string{name(5), name(9)}}}
+		return padded(t, current.Name, version, ""), []Dependency{{[]string{name(2)}, []string{name(5), name(9)}}}
 	}
 	return typ
 }
@@ -248,7 +249,7 @@ func (m *model) commit() {
 			if name := m.name(); m.chance(3) {
 				commit.Remove = append(commit.Remove, name)
 			} else {
-				commit.Put = append(commit.Put, thing(m.t, name, strconv.Itoa(m.r.IntN(3)), ""))
+				commit.Put = append(commit.Put, padded(m.t, name, strconv.Itoa(m.r.IntN(3)), ""))
 			}
 		}
 		if m.given && m.chance(3) {
@@ -521,7 +522,7 @@ func (m *model) decode(f *frame) *message {
 		require.NoError(m.t, proto.Unmarshal(b, &r))
 		msg := &message{typ: r.TypeUrl, nonce: r.Nonce, version: r.VersionInfo, puts: map[string]string{}}
 		for _, a := range r.Resources {
-			name, version, _ := strings.Cut(bodyText(m.t, a), "@")
+			name, version, _ := strings.Cut(xdstest.Text(m.t, a), "@")
 			_, twice := msg.puts[name]
 			m.require(!twice, "%s is in a response twice", name)
 			msg.puts[name] = version
@@ -536,7 +537,7 @@ func (m *model) decode(f *frame) *message {
 	for _, res := range r.Resources {
 		_, twice := msg.puts[res.Name]
 		m.require(!twice && !slices.Contains(r.RemovedResources, res.Name), "%s is in a response twice", res.Name)
-		m.require(bodyText(m.t, res.Resource) == res.Name+"@"+res.Version, "%s has the body of another resource", res.Name)
+		m.require(xdstest.Text(m.t, res.Resource) == res.Name+"@"+res.Version, "%s has the body of another resource", res.Name)
 		msg.puts[res.Name] = res.Version
 	}
 	return msg

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"tributary/internal/xdstest"
 	"tributary/server/xds/wire"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/genproto/googleapis/rpc/status"
@@ -28,57 +28,19 @@ func TestNoops_ReadSlowly(t *testing.T) {
 
 // A client that rejects the same response over and over is still served, and its stream goes on.
 func TestNoisyClient_ReadSlowlyAndServed(t *testing.T) {
-	for _, delta := range []bool{true, false} {
-		fixture := newFixture(t, Options{})
-		fixture.set(testType, "a")
-		say := fixture.talker(delta)
-		nonce := say("", "a")
+	bothVariants(t, func(t *testing.T, w *fixture, dial func() *xdstest.Client) {
+		w.set(testType, "a")
+		c := dial()
+		c.Ask(testType, "a")
+		answer := c.Expect(testType, "a@1")
 		for range noopsBurst + 3 {
-			say(nonce, "")
+			c.Request(testType, answer.Nonce, &status.Status{Message: "no"}, map[bool][]string{false: {"a"}}[c.Delta]...)
 		}
-		fixture.set(testType, "b")
-		require.NotEqual(t, nonce, say("", "b"))
-		require.InDelta(t, 1, testutil.ToFloat64(fixture.server.metrics.refusals.WithLabelValues(refusedNoops)), 0)
-	}
-}
-
-// talker is a client that subscribes to a name, and returns the nonce of the response; or rejects the response of a
-// nonce.
-func (w *fixture) talker(delta bool) func(nonce, name string) string {
-	conn, rejected := w.conn(), &status.Status{Message: "no"}
-	w.t.Cleanup(func() { _ = conn.Close() })
-	client := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
-	if delta {
-		s, err := client.DeltaAggregatedResources(w.t.Context())
-		require.NoError(w.t, err)
-		return func(nonce, name string) string {
-			if nonce != "" {
-				require.NoError(w.t, s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType, ResponseNonce: nonce, ErrorDetail: rejected}))
-				return ""
-			}
-			require.NoError(w.t, s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType, ResourceNamesSubscribe: []string{name}}))
-			r, err := s.Recv()
-			require.NoError(w.t, err)
-			return r.GetNonce()
-		}
-	}
-	s, err := client.StreamAggregatedResources(w.t.Context())
-	require.NoError(w.t, err)
-	var names []string
-	return func(nonce, name string) string {
-		if nonce != "" {
-			require.NoError(w.t, s.Send(&discoveryv3.DiscoveryRequest{
-				TypeUrl: testType, ResponseNonce: nonce, ErrorDetail: rejected,
-				ResourceNames: names,
-			}))
-			return ""
-		}
-		names = append(names, name)
-		require.NoError(w.t, s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, ResourceNames: names}))
-		r, err := s.Recv()
-		require.NoError(w.t, err)
-		return r.GetNonce()
-	}
+		w.set(testType, "b")
+		c.Ask(testType, "a", "b")
+		require.Contains(t, c.Next().Puts, "b@1")
+		require.InDelta(t, 1, testutil.ToFloat64(w.server.metrics.refusals.WithLabelValues(refusedNoops)), 0)
+	})
 }
 
 // A change of names before the client has the last response, as when it finds one name after another, is no no-op; its

@@ -14,24 +14,23 @@ func TestPacing(t *testing.T) {
 	t.Run("sotw", func(t *testing.T) {
 		fixture := newFixture(t, Options{Pacing: pacing})
 		fixture.set(testType, "a", "b")
-		client := fixture.sotw(testType)
-		client.ask(testType, "a")
-		client.expectAck(testType, []string{"a"}, "a@1")
+		client := fixture.sotw()
+		client.Subscribe(testType, []string{"a"}, "a@1")
 		fixture.set(testType, "a@2")
-		a := client.expectAck(testType, []string{"a"}, "a@2")
+		a := client.ExpectAck(testType, []string{"a"}, "a@2")
 		fixture.set(testType, "a@3")
-		client.silence()
-		client.ack(a, "a", "b")
-		client.expect(testType, "a@3", "b@1")
+		client.Silence()
+		client.Ack(a, "a", "b")
+		client.Expect(testType, "a@3", "b@1")
 	})
 	t.Run("delta", func(t *testing.T) {
 		fixture := newFixture(t, Options{Pacing: pacing})
 		fixture.set(testType, "a")
-		client := fixture.delta(testType)
-		client.ask(testType)
+		client := fixture.delta()
+		client.Ask(testType)
 		for _, version := range []string{"1", "2", "3"} {
 			fixture.set(testType, "a@"+version)
-			client.expectAck(testType, nil, "a@"+version)
+			client.ExpectAck(testType, nil, "a@"+version)
 		}
 	})
 }

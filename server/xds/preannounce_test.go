@@ -51,9 +51,9 @@ func newTalk(t *testing.T, delta, wildcard bool) *talk {
 func (k *talk) swap(version string) {
 	cluster := clustersIn(version)[0]
 	k.group.Apply(map[*Collection]*Commit{
-		k.colls[ClusterURL]:  {Reset: true, Put: []*Entry{thing(k.t, cluster, "1", "")}},
-		k.colls[EndpointURL]: {Reset: true, Put: []*Entry{thing(k.t, cluster, "1", "")}},
-		k.colls[RouteURL]:    {Put: []*Entry{thing(k.t, "r", version, "")}},
+		k.colls[ClusterURL]:  {Reset: true, Put: []*Entry{padded(k.t, cluster, "1", "")}},
+		k.colls[EndpointURL]: {Reset: true, Put: []*Entry{padded(k.t, cluster, "1", "")}},
+		k.colls[RouteURL]:    {Put: []*Entry{padded(k.t, "r", version, "")}},
 	})
 }
 
@@ -115,178 +115,11 @@ func (k *talk) rest() {
 	require.Zero(k.t, k.waits())
 }
 
-func sotwAndDelta(t *testing.T, test func(*testing.T, bool)) {
-	t.Run("sotw", func(t *testing.T) { test(t, false) })
-	t.Run("delta", func(t *testing.T) { test(t, true) })
-}
-
-// follow subscribes to clusters c0 and c1, as gRPC does when a route uses c1.
-func (k *talk) follow() {
-	k.t.Helper()
-	k.ask(ClusterURL, "c0", "c1")
-	if k.delta {
-		k.hear(ClusterURL, "c1@1")
-	} else {
-		k.hear(ClusterURL, "c0@1", "c1@1")
-	}
-	k.ack()
-	k.ask(EndpointURL, "c0", "c1")
-	k.hear(EndpointURL, "c1@1")
-	k.ack()
-}
-
-// A client by name gets a route to a new cluster when it has the cluster and its endpoints, and keeps the old one until
-// it had time to switch.
-func TestIntroduction(t *testing.T) {
-	sotwAndDelta(t, func(t *testing.T, delta bool) {
-		talk := newTalk(t, delta, false)
-		talk.preannounce()
-		require.Equal(t, modelAckTimeout, talk.waits(), "for the acknowledgement")
-		talk.ack()
-		require.Equal(t, modelAckTimeout, talk.waits(), "for the client to ask for the cluster")
-		talk.ask(ClusterURL, "c0", "c1")
-		if delta {
-			talk.hear(ClusterURL, "c1@1")
-		} else {
-			talk.hear(ClusterURL, "c0@1", "c1@1")
-		}
-		require.Positive(t, talk.waits())
-		talk.ack()
-		require.Positive(t, talk.waits())
-		talk.ask(EndpointURL, "c0", "c1")
-		talk.hear(EndpointURL, "c1@1")
-		require.Positive(t, talk.waits())
-		talk.ack()
-		talk.hear(RouteURL, "r@c1/2")
-		talk.ack()
-		require.Equal(t, modelAckTimeout, talk.waits(), "before anything is removed")
-		talk.pass(modelAckTimeout)
-		if delta {
-			talk.hear(EndpointURL, "-c0")
-			talk.ack()
-			talk.hear(ClusterURL, "-c0")
-		} else {
-			talk.hear(ClusterURL, "c1@1")
-		}
-		talk.ack()
-		talk.rest()
-	})
-}
-
 // preannounce changes the route to one with a new cluster, and expects the interim version.
 func (k *talk) preannounce() {
 	k.t.Helper()
 	k.swap("c1/2")
 	k.hear(RouteURL, "r@c0/1+c1")
-}
-
-// A client of all clusters is sent them before the route, without an interim version.
-func TestIntroduction_SkippedForWildcard(t *testing.T) {
-	sotwAndDelta(t, func(t *testing.T, delta bool) {
-		talk := newTalk(t, delta, true)
-		talk.swap("c1/2")
-		if delta {
-			talk.hear(ClusterURL, "c1@1")
-		} else {
-			talk.hear(ClusterURL, "c0@1", "c1@1")
-		}
-		talk.ack()
-		talk.ask(EndpointURL, "c0", "c1")
-		talk.hear(EndpointURL, "c1@1")
-		talk.ack()
-		talk.hear(RouteURL, "r@c1/2")
-	})
-}
-
-// A client without the clusters of a route does not use it, and gets the next one at once.
-func TestIntroduction_EndsForClientWithoutClusters(t *testing.T) {
-	sotwAndDelta(t, func(t *testing.T, delta bool) {
-		talk := newTalk(t, delta, false)
-		talk.preannounce()
-		talk.ack()
-		talk.pass(modelAckTimeout - 1)
-		require.EqualValues(t, 1, talk.waits())
-		talk.pass(1)
-		talk.hear(RouteURL, "r@c1/2")
-		talk.ack()
-		talk.swap("c2/3")
-		talk.hear(RouteURL, "r@c2/3") // it is not made to wait again
-		talk.ack()
-		talk.swap("c1/4")
-		talk.hear(RouteURL, "r@c1/4")
-		talk.ack()
-		talk.follow() // which it should have been given time for
-		talk.swap("c3/5")
-		talk.hear(RouteURL, "r@c1/4+c3")
-	})
-}
-
-func TestIntroduction_EndsOnRejection(t *testing.T) {
-	sotwAndDelta(t, func(t *testing.T, delta bool) {
-		k := newTalk(t, delta, false)
-		k.preannounce()
-		k.answer(&rpcstatus.Status{Message: "unknown version"})
-		k.hear(RouteURL, "r@c1/2")
-	})
-}
-
-// The next version does not wait for clusters that do not exist, once the interim version is acknowledged.
-func TestIntroduction_OfMissingCluster(t *testing.T) {
-	talk := newTalk(t, true, false)
-	talk.colls[RouteURL].Apply(Commit{Put: []*Entry{thing(t, "r", "c9/2", "")}})
-	talk.hear(RouteURL, "r@c0/1+c9")
-	require.Positive(t, talk.waits())
-	talk.ack()
-	talk.hear(RouteURL, "r@c9/2")
-}
-
-func TestIntroduction_SecondChangeMeanwhile(t *testing.T) {
-	sotwAndDelta(t, func(t *testing.T, delta bool) {
-		talk := newTalk(t, delta, false)
-		talk.preannounce()
-		talk.swap("c2/3")
-		talk.ack()
-		require.Positive(t, talk.waits())
-		talk.follow()
-		talk.hear(RouteURL, "r@c1/2")
-		talk.ack()
-		talk.hear(RouteURL, "r@c1/2+c2")
-	})
-}
-
-// A second change right after the first is sent when the client had time to apply the first one.
-func TestIntroduction_SecondIsPaced(t *testing.T) {
-	talk := newTalk(t, true, false)
-	talk.server.opts.Pacing = Pacing{Least: time.Second}
-	talk.preannounce()
-	talk.ack()
-	talk.follow()
-	talk.hear(RouteURL, "r@c1/2")
-	talk.ack()
-	talk.swap("c2/3")
-	require.Equal(t, time.Second, talk.waits())
-	talk.colls[EndpointURL].Apply(Commit{Put: []*Entry{thing(t, "c1", "2", "")}})
-	talk.hear(EndpointURL, "c1@2") // no new dependency
-	talk.ack()
-	talk.pass(time.Second)
-	talk.hear(RouteURL, "r@c1/2+c2")
-}
-
-// Requests do not wait meanwhile.
-func TestIntroduction_OtherRouteMeanwhile(t *testing.T) {
-	sotwAndDelta(t, func(t *testing.T, delta bool) {
-		talk := newTalk(t, delta, false)
-		talk.colls[RouteURL].Apply(Commit{Put: []*Entry{thing(t, "s", "c0/1", "")}})
-		talk.rest()
-		talk.preannounce()
-		talk.ack()
-		talk.ask(RouteURL, "r", "s")
-		talk.hear(RouteURL, "s@c0/1")
-		talk.ack()
-		require.Equal(t, modelAckTimeout, talk.waits(), "for the cluster")
-		talk.follow()
-		talk.hear(RouteURL, "r@c1/2")
-	})
 }
 
 // A client that resumes with an interim version is sent the next one.
@@ -317,14 +150,14 @@ func TestIntroduction_Shared(t *testing.T) {
 		calls := 0
 		typ := Type{URL: "top", Rank: 2, Preannounce: func(current, _ *Entry) (*Entry, []Dependency) {
 			calls++
-			e := thing(t, current.Name, "", "")
+			e := padded(t, current.Name, "", "")
 			e.Version = ""
 			return e, nil
 		}}
 		collection := NewCollection(typ, Debounce{})
-		collection.Apply(Commit{Put: []*Entry{thing(t, "r", "1", ""), thing(t, "s", "1", "")}})
+		collection.Apply(Commit{Put: []*Entry{thing(t, "r@1"), thing(t, "s@1")}})
 		from := collection.current.Load()
-		collection.Apply(Commit{Put: []*Entry{thing(t, "r", "2", ""), thing(t, "new", "1", "")}})
+		collection.Apply(Commit{Put: []*Entry{thing(t, "r@2"), thing(t, "new@1")}})
 		state := collection.current.Load()
 		interim := state.differenceFrom(from).preannounce(from, state, typ.Preannounce).state
 		require.Same(t, interim, state.differenceFrom(from).preannounce(from, state, typ.Preannounce).state)
@@ -349,8 +182,8 @@ func TestIntroduction_OfDependencyWithoutChildren(t *testing.T) {
 	top.URL, top.DependencyURL = "top", "leaf"
 	k.colls = map[string]*Collection{"leaf": k.group.Collection(leaf), "top": k.group.Collection(top)}
 	k.types["leaf"], k.types["top"] = &modelType{}, &modelType{}
-	k.colls["leaf"].Apply(Commit{Put: []*Entry{thing(t, "c0", "1", ""), thing(t, "c1", "1", ""), thing(t, "c2", "1", "")}})
-	k.colls["top"].Apply(Commit{Put: []*Entry{thing(t, "r", "c0/1", "")}})
+	k.colls["leaf"].Apply(Commit{Put: []*Entry{thing(t, "c0@1"), thing(t, "c1@1"), thing(t, "c2@1")}})
+	k.colls["top"].Apply(Commit{Put: []*Entry{thing(t, "r@c0/1")}})
 	k.colls["leaf"].MarkSynced()
 	k.colls["top"].MarkSynced()
 	k.connect(false)
@@ -360,7 +193,7 @@ func TestIntroduction_OfDependencyWithoutChildren(t *testing.T) {
 	k.ask("top", "r")
 	k.hear("top", "r@c0/1")
 	k.ack()
-	k.colls["top"].Apply(Commit{Put: []*Entry{thing(t, "r", "c1/2", "")}})
+	k.colls["top"].Apply(Commit{Put: []*Entry{thing(t, "r@c1/2")}})
 	k.hear("top", "r@c0/1+c1")
 	k.ack()
 	for _, name := range []string{"c1", "c2"} {

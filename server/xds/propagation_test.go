@@ -55,7 +55,7 @@ func gaugeOf(t *testing.T, r *prometheus.Registry, name string) float64 {
 
 // change puts a change that was made that long ago.
 func (w *fixture) change(t *testing.T, ago time.Duration, name, version string) {
-	w.coll(testType).Apply(Commit{Put: []*Entry{thing(t, name, version, "")}, Since: time.Now().Add(-ago)})
+	w.coll(testType).Apply(Commit{Put: []*Entry{padded(t, name, version, "")}, Since: time.Now().Add(-ago)})
 }
 
 func TestPropagation_MeasuredFromSourceToAck(t *testing.T) {
@@ -68,15 +68,14 @@ func TestPropagation_MeasuredFromSourceToAck(t *testing.T) {
 		if delta {
 			dial = fixture.delta
 		}
-		client := dial(testType)
-		client.ask(testType)
-		client.expectAck(testType, nil, "a@1")
+		client := dial()
+		client.Subscribe(testType, nil, "a@1")
 		eventually(t, func() bool { return fixture.server.Clients()[0].Types[0].Synced })
 		sent, _ := delays(t, registry, "sent")
 		require.Zero(t, sent, "initial resources are no change")
 
 		fixture.change(t, time.Hour, "a", "2")
-		first := client.expect(testType, "a@2")
+		first := client.Expect(testType, "a@2")
 		sent, duration := delays(t, registry, "sent")
 		require.Equal(t, 1, sent)
 		require.InDelta(t, time.Hour.Seconds(), duration.Seconds(), 60)
@@ -88,15 +87,15 @@ func TestPropagation_MeasuredFromSourceToAck(t *testing.T) {
 		// Changes while that is unanswered count from the first of them.
 		fixture.change(t, 3*time.Hour, "a", "3")
 		fixture.change(t, 2*time.Hour, "a", "4")
-		client.ack(first)
-		second := client.expect(testType, "a@4")
+		client.Ack(first)
+		second := client.Expect(testType, "a@4")
 		acked, duration = delays(t, registry, "acknowledged")
 		require.Equal(t, 1, acked)
 		require.InDelta(t, time.Hour.Seconds(), duration.Seconds(), 60)
 		sent, duration = delays(t, registry, "sent")
 		require.Equal(t, 2, sent)
 		require.InDelta(t, 4*time.Hour.Seconds(), duration.Seconds(), 60)
-		client.ack(second)
+		client.Ack(second)
 		eventually(t, func() bool { return fixture.server.Clients()[0].Types[0].Synced })
 		acked, duration = delays(t, registry, "acknowledged")
 		require.Equal(t, 2, acked)
@@ -111,13 +110,12 @@ func TestPropagation_IgnoresUnsubscribedChanges(t *testing.T) {
 	fixture := newFixture(t, Options{Registerer: registry})
 	fixture.change(t, 9*time.Hour, "a", "1")
 	fixture.coll(testType).MarkSynced()
-	client := fixture.delta(testType)
-	client.ask(testType, "a")
-	client.expectAck(testType, nil, "a@1")
+	client := fixture.delta()
+	client.Subscribe(testType, []string{"a"}, "a@1")
 	fixture.change(t, 5*time.Hour, "b", "1")
 	eventually(t, func() bool { return fixture.server.Clients()[0].Types[0].Synced })
 	fixture.change(t, time.Hour, "a", "2")
-	client.expectAck(testType, nil, "a@2")
+	client.ExpectAck(testType, nil, "a@2")
 	sent, sum := delays(t, registry, "sent")
 	require.Equal(t, 1, sent)
 	require.InDelta(t, time.Hour.Seconds(), sum.Seconds(), 60)

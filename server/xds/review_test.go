@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
+
+	"tributary/internal/xdstest"
 )
 
 // groupsFixture is a catalog that shows clients one of several groups of collections.
@@ -25,7 +27,7 @@ type groupsFixture struct {
 
 func newGroupsFixture(t *testing.T, types ...string) *groupsFixture {
 	ws := &groupsFixture{}
-	ws.fixture = newFixture(t, Options{})
+	ws.fixture = newFixture(t)
 	ws.server.catalog = ws
 	for range 2 {
 		g, colls := NewGroup(Debounce{}), make(map[string]*Collection)
@@ -58,107 +60,6 @@ func (ws *groupsFixture) move(to int64) {
 	ws.server.Review()
 }
 
-// A client that moves to another collection is sent the difference, and then the changes there.
-func TestReview_MovesClientToOtherCollection(t *testing.T) {
-	for name, dial := range map[string]func(ws *groupsFixture) (c *client, names []string){
-		"delta, all":  func(ws *groupsFixture) (*client, []string) { return ws.delta(testType), nil },
-		"delta, some": func(ws *groupsFixture) (*client, []string) { return ws.delta(testType), []string{"a", "b", "c", "d"} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			ws := newGroupsFixture(t, testType)
-			ws.put(0, testType, "a", "b", "c") // in as many commits, so that revisions are alike
-			ws.put(1, testType, "a", "b@2", "d")
-			c, names := dial(ws)
-			c.ask(testType, names...)
-			first := []string{"a@1", "b@1", "c@1"}
-			if names != nil {
-				first = append(first, "-d")
-			}
-			c.expectAck(testType, names, first...)
-			ws.move(1)
-			c.expectAck(testType, names, "b@2", "d@1", "-c")
-			ws.put(1, testType, "a@3")
-			c.expectAck(testType, names, "a@3")
-			ws.put(0, testType, "a@4")
-			c.silence()
-			ws.put(1, testType, "a@4", "b", "c", "-d") // as it is where it was
-			c.expectAck(testType, names, "a@4", "b@1", "c@1", "-d")
-			ws.move(0)
-			c.silence()
-			eventually(t, func() bool { return ws.held.Load() == 1 })
-		})
-	}
-	t.Run("SotW", func(t *testing.T) {
-		ws := newGroupsFixture(t, testType)
-		ws.put(0, testType, "a", "b")
-		ws.put(1, testType, "a", "c")
-		c := ws.sotw(testType)
-		c.ask(testType)
-		c.expectAck(testType, nil, "a@1", "b@1")
-		ws.move(1)
-		c.expectAck(testType, nil, "a@1", "c@1")
-		ws.put(1, testType, "b", "-c")
-		c.expectAck(testType, nil, "a@1", "b@1")
-		ws.move(0)
-		c.silence()
-	})
-}
-
-// The revisions of one collection are not those of another one, although the numbers are equal.
-func TestReview_OtherCollectionHasOwnRevisions(t *testing.T) {
-	groupsFixture := newGroupsFixture(t, testType)
-	groupsFixture.put(0, testType, "a", "c")
-	groupsFixture.put(1, testType, "a", "b")
-	groupsFixture.group.Store(1)
-	native := groupsFixture.delta(testType)
-	native.ask(testType)
-	native.expectAck(testType, nil, "a@1", "b@1")
-	groupsFixture.group.Store(0)
-	client := groupsFixture.delta(testType)
-	client.ask(testType)
-	client.expectAck(testType, nil, "a@1", "c@1")
-	groupsFixture.put(1, testType, "d")
-	native.expectAck(testType, nil, "d@1")
-	groupsFixture.move(1)
-	client.expectAck(testType, nil, "b@1", "d@1", "-c")
-}
-
-// A review is ordered like one commit: dependencies first, then the parents, and removals last.
-func TestReview_FollowsDependencyOrder(t *testing.T) {
-	groupsFixture := newGroupsFixture(t, ClusterURL, EndpointURL, ListenerURL)
-	for i, name := range []string{"old", "new"} {
-		groupsFixture.put(i, ClusterURL, name)
-		groupsFixture.put(i, EndpointURL, name)
-		groupsFixture.put(i, ListenerURL, fmt.Sprint("l@", i))
-	}
-	client := groupsFixture.delta(ClusterURL)
-	client.ask(ClusterURL)
-	client.expectAck(ClusterURL, nil, "old@1")
-	client.ask(EndpointURL, "old")
-	client.expectAck(EndpointURL, nil, "old@1")
-	client.ask(ListenerURL)
-	client.expectAck(ListenerURL, nil, "l@0")
-	groupsFixture.move(1)
-	client.expectAck(ClusterURL, nil, "new@1")
-	client.ask(EndpointURL, "new")
-	client.expectAck(EndpointURL, nil, "new@1")
-	client.expectAck(ListenerURL, nil, "l@1")
-	client.expectAck(EndpointURL, nil, "-old")
-	client.expectAck(ClusterURL, nil, "-old")
-	client.silence()
-}
-
-func TestReview_RefusalEndsStream(t *testing.T) {
-	groupsFixture := newGroupsFixture(t, testType)
-	groupsFixture.put(0, testType, "a")
-	client := groupsFixture.delta(testType)
-	client.ask(testType)
-	client.expectAck(testType, nil, "a@1")
-	groupsFixture.move(-1)
-	require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(client.ended()))
-	eventually(t, func() bool { return groupsFixture.held.Load() == 0 })
-}
-
 // Whatever happens meanwhile, clients end up with the catalog's last choice, and all other collections are released.
 func TestReview_DuringConnectsAndAnswers(t *testing.T) {
 	groupsFixture := newGroupsFixture(t, testType)
@@ -181,7 +82,7 @@ func TestReview_DuringConnectsAndAnswers(t *testing.T) {
 		groupsFixture.group.Store(int64(i % 2))
 		var reviews sync.WaitGroup
 		reviews.Go(groupsFixture.server.Review)
-		clients = append(clients, follow(groupsFixture.delta(testType), i%3 == 0))
+		clients = append(clients, follow(t, groupsFixture.delta(), i%3 == 0))
 		change()
 		reviews.Wait()
 	}
@@ -199,29 +100,29 @@ type follower struct {
 	resources map[string]string
 }
 
-func follow(c *client, picky bool) *follower {
+func follow(t *testing.T, c *xdstest.Client, picky bool) *follower {
 	f := &follower{resources: make(map[string]string)}
-	c.ask(testType)
+	c.Ask(testType)
 	go func() {
 		for n := 0; ; n++ {
-			var a answer
+			var a xdstest.Answer
 			select {
-			case a = <-c.answers:
-			case <-c.t.Context().Done():
+			case a = <-c.Answers:
+			case <-t.Context().Done():
 				return
 			}
 			f.mu.Lock()
-			for _, p := range a.puts {
+			for _, p := range a.Puts {
 				f.resources[p[:1]] = p
 			}
-			for _, name := range a.removed {
+			for _, name := range a.Removed {
 				delete(f.resources, name)
 			}
 			f.mu.Unlock()
 			if picky && n%2 == 0 {
-				c.nack(a, "no")
+				c.Nack(a, "no")
 			} else {
-				c.ack(a)
+				c.Ack(a)
 			}
 		}
 	}()
@@ -255,21 +156,19 @@ func TestReviewer_ReviewsOneClient(t *testing.T) {
 	ws.server.catalog = ws
 	ws.put(0, testType, "a")
 	ws.put(1, testType, "b")
-	first := ws.delta(testType)
-	first.ask(testType)
-	first.expectAck(testType, nil, "a@1")
+	first := ws.delta()
+	first.Subscribe(testType, nil, "a@1")
 	var firstReviewer Reviewer
 	ws.reviewers.Range(func(reviewer, _ any) bool { firstReviewer = reviewer.(Reviewer); return true })
-	second := ws.sotw(testType)
-	second.ask(testType)
-	second.expectAck(testType, nil, "a@1")
+	second := ws.sotw()
+	second.Subscribe(testType, nil, "a@1")
 	ws.group.Store(1)
 	firstReviewer.Review()
-	first.expectAck(testType, nil, "b@1", "-a")
-	second.silence()
+	first.ExpectAck(testType, nil, "b@1", "-a")
+	second.Silence()
 	ws.server.Review()
-	second.expectAck(testType, nil, "b@1")
-	first.silence()
+	second.ExpectAck(testType, nil, "b@1")
+	first.Silence()
 	n := 0
 	ws.reviewers.Range(func(_, _ any) bool { n++; return true })
 	require.Equal(t, 2, n, "a stream is one reviewer, however often it asks")
@@ -303,11 +202,10 @@ func TestReview_DoesNotWaitForCatalog(t *testing.T) {
 	ws.server.catalog = ws
 	ws.put(0, testType, "a", "b")
 	ws.put(1, testType, "a", "b")
-	var clients []*client
+	var clients []*xdstest.Client
 	for range 10 {
-		c := ws.delta(testType)
-		c.ask(testType)
-		c.expectAck(testType, nil, "a@1", "b@1")
+		c := ws.delta()
+		c.Subscribe(testType, nil, "a@1", "b@1")
 		clients = append(clients, c)
 	}
 	gate := make(chan struct{})
@@ -317,7 +215,7 @@ func TestReview_DoesNotWaitForCatalog(t *testing.T) {
 	eventually(t, func() bool { return ws.asks.Load() == int64(len(clients)) })
 	ws.move(1) // one more while they wait
 	for _, c := range clients {
-		c.silence()
+		c.Silence()
 	}
 	for _, c := range ws.server.Clients() {
 		require.False(t, c.Types[0].Synced)
@@ -325,7 +223,7 @@ func TestReview_DoesNotWaitForCatalog(t *testing.T) {
 	ws.put(1, testType, "c")
 	close(gate)
 	for _, c := range clients {
-		c.expectAck(testType, nil, "c@1")
+		c.ExpectAck(testType, nil, "c@1")
 	}
 	eventually(t, func() bool { return ws.held.Load() == int64(len(clients)) })
 }
@@ -335,13 +233,12 @@ func TestReview_EndsWithClient(t *testing.T) {
 	ws := &slowFixture{groupsFixture: newGroupsFixture(t, testType)}
 	ws.server.catalog = ws
 	ws.put(0, testType, "a")
-	client := ws.delta(testType)
-	client.ask(testType)
-	client.expectAck(testType, nil, "a@1")
+	client := ws.delta()
+	client.Subscribe(testType, nil, "a@1")
 	gate := make(chan struct{})
 	ws.gate.Store(&gate)
 	ws.move(1)
 	eventually(t, func() bool { return ws.asks.Load() == 1 })
-	require.NoError(t, client.close())
+	client.Close()
 	eventually(t, func() bool { return ws.asks.Load() == 0 && ws.held.Load() == 0 && ws.server.Streams() == 0 })
 }

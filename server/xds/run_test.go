@@ -70,7 +70,7 @@ func TestRunChunks_AtAnyBoundary(t *testing.T) {
 
 // Named subscriptions that want much of a difference are sent stretches of the shared encoding.
 func TestNamedStreamsShareTheEncoding(t *testing.T) {
-	fixture := newFixture(t, Options{})
+	fixture := newFixture(t)
 	var names, items []string
 	for i := range 40 {
 		names = append(names, fmt.Sprintf("n%02d", i))
@@ -78,15 +78,15 @@ func TestNamedStreamsShareTheEncoding(t *testing.T) {
 	}
 	fixture.set(testType, items...)
 	wanted := append(append([]string{}, names[3:9]...), names[20:22]...)
-	client := fixture.delta(testType)
-	client.ask(testType, wanted...)
-	client.expectAck(testType, nil, "n03@1", "n04@1", "n05@1", "n06@1", "n07@1", "n08@1", "n20@1", "n21@1")
+	client := fixture.delta()
+	client.Ask(testType, wanted...)
+	client.ExpectAck(testType, nil, "n03@1", "n04@1", "n05@1", "n06@1", "n07@1", "n08@1", "n20@1", "n21@1")
 	from := fixture.coll(testType).current.Load()
 	for i := range items {
 		items[i] = names[i] + "@2"
 	}
 	fixture.set(testType, items...)
-	client.expectAck(testType, nil, "n03@2", "n04@2", "n05@2", "n06@2", "n07@2", "n08@2", "n20@2", "n21@2")
+	client.ExpectAck(testType, nil, "n03@2", "n04@2", "n05@2", "n06@2", "n07@2", "n08@2", "n20@2", "n21@2")
 
 	state := fixture.coll(testType).current.Load()
 	var selection subscriptionNames

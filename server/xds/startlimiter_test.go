@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tributary/internal/testutil"
+	"tributary/internal/xdstest"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
@@ -50,7 +51,7 @@ func (w *fixture) haveTurns(n int) bool {
 }
 
 func TestStartLimiter_StreamsTakeTurns(t *testing.T) {
-	fixture := newFixture(t, Options{})
+	fixture := newFixture(t)
 	fixture.server.startLimiter = newStartLimiter(2)
 	fixture.server.startLimiter.readTime = time.Hour
 	fixture.large(testType)
@@ -62,37 +63,37 @@ func TestStartLimiter_StreamsTakeTurns(t *testing.T) {
 }
 
 func TestStartLimiter_ReleasesAfterResponse(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func() *xdstest.Client) {
 		w.server.startLimiter = newStartLimiter(2)
 		w.server.startLimiter.readTime = time.Hour
-		var clients []*client
+		var clients []*xdstest.Client
 		for range 5 {
-			c := dial(testType)
-			c.ask(testType)
+			c := dial()
+			c.Ask(testType)
 			clients = append(clients, c)
 		}
 		eventually(t, func() bool { return w.asking() == 5 })
 		require.True(t, w.haveTurns(2), "no response is due yet")
 		w.set(testType, "a")
 		for _, c := range clients {
-			c.expect(testType, "a@1")
+			c.Expect(testType, "a@1")
 		}
 		eventually(t, func() bool { return w.haveTurns(2) })
 	})
 }
 
 func TestStartLimiter_SilentStreamsHoldNoSlot(t *testing.T) {
-	bothVariants(t, func(t *testing.T, w *fixture, dial func(string, ...dialOption) *client) {
+	bothVariants(t, func(t *testing.T, w *fixture, dial func() *xdstest.Client) {
 		w.server.startLimiter = newStartLimiter(1)
 		w.server.startLimiter.readTime = time.Hour
 		w.set(testType, "a")
 		for range 3 {
-			dial(testType)
+			dial()
 		}
 		eventually(t, func() bool { return len(w.server.Clients()) == 3 })
-		c := dial(testType)
-		c.ask(testType)
-		c.expect(testType, "a@1")
+		c := dial()
+		c.Ask(testType)
+		c.Expect(testType, "a@1")
 	})
 }
 
@@ -101,13 +102,13 @@ func TestStartLimiter_CurrentStreamsHoldNoSlot(t *testing.T) {
 	w.server.startLimiter.readTime = time.Hour
 	w.set(testType, "a")
 	for range 3 {
-		resumed := w.sotw(testType)
-		require.NoError(t, resumed.send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, VersionInfo: w.coll(testType).Version()}))
+		resumed := w.sotw()
+		resumed.Send(&discoveryv3.DiscoveryRequest{TypeUrl: testType, VersionInfo: w.coll(testType).Version()})
 	}
 	eventually(t, func() bool { return w.asking() == 3 })
-	c := w.delta(testType)
-	c.ask(testType)
-	c.expect(testType, "a@1")
+	c := w.delta()
+	c.Ask(testType)
+	c.Expect(testType, "a@1")
 }
 
 func TestStartLimiter_SlowClientLosesSlot(t *testing.T) {
@@ -115,34 +116,36 @@ func TestStartLimiter_SlowClientLosesSlot(t *testing.T) {
 	fixture.large(testType)
 	fixture.deaf(testType)
 	eventually(t, func() bool { return fixture.served() == 1 })
-	c := fixture.delta(testType)
-	c.ask(testType)
-	require.NotEmpty(t, c.next().puts) // when the slot is free
+	c := fixture.delta()
+	c.Ask(testType)
+	require.NotEmpty(t, c.Next().Puts) // when the slot is free
+}
+
+// newBusyFixture has one slot for starting streams. A client that does not read has it until it hangs up.
+func newBusyFixture(t *testing.T) (w *fixture, hangUp func()) {
+	w = newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
+	w.server.startLimiter.readTime = time.Hour
+	w.large(testType)
+	hangUp = w.deaf(testType)
+	eventually(t, func() bool { return w.served() == 1 })
+	return w, hangUp
 }
 
 func TestStartLimiter_EndOfStreamReleasesSlot(t *testing.T) {
-	fixture := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
-	fixture.server.startLimiter.readTime = time.Hour
-	fixture.large(testType)
-	hangUp := fixture.deaf(testType)
-	eventually(t, func() bool { return fixture.served() == 1 })
+	fixture, hangUp := newBusyFixture(t)
 	hangUp()
-	c := fixture.delta(testType)
-	c.ask(testType)
-	require.NotEmpty(t, c.next().puts)
+	c := fixture.delta()
+	c.Ask(testType)
+	require.NotEmpty(t, c.Next().Puts)
 }
 
 func TestStartLimiter_DrainEndsWaitingStream(t *testing.T) {
-	fixture := newFixture(t, Options{Limits: Limits{StartingStreams: 1}})
-	fixture.server.startLimiter.readTime = time.Hour
-	fixture.large(testType)
-	fixture.deaf(testType)
-	eventually(t, func() bool { return fixture.served() == 1 })
-	waits := fixture.delta(testType)
-	waits.ask(testType)
+	fixture, _ := newBusyFixture(t)
+	waits := fixture.delta()
+	waits.Ask(testType)
 	eventually(t, func() bool { return fixture.asking() == 2 })
 	fixture.server.Drain(t.Context(), 0)
-	require.Equal(t, codes.Unavailable, grpcstatus.Code(waits.ended()))
+	require.Equal(t, codes.Unavailable, grpcstatus.Code(waits.Ended()))
 }
 
 // TestStartLimiter_AddressesTakeTurns: many slow streams from one address delay another address by one of them.
@@ -158,8 +161,8 @@ func TestStartLimiter_AddressesTakeTurns(t *testing.T) {
 	}
 	waiting := fixture.server.startLimiter.turns.Waiting
 	eventually(t, func() bool { return waiting() == 4 && fixture.served() == 1 })
-	client := fixture.delta(testType)
-	client.ask(testType)
+	client := fixture.delta()
+	client.Ask(testType)
 	eventually(t, func() bool { return waiting() == 5 })
 	for range 2 { // the first client, and one of the earlier ones
 		eventually(t, func() bool { return fixture.served() == 1 })
@@ -171,5 +174,5 @@ func TestStartLimiter_AddressesTakeTurns(t *testing.T) {
 		}
 		eventually(t, func() bool { return fixture.asking() == len(crowd)+1 })
 	}
-	require.NotEmpty(t, client.next().puts)
+	require.NotEmpty(t, client.Next().Puts)
 }

@@ -32,17 +32,13 @@ func TestResumption_AgreesWithModel(t *testing.T) {
 			selection.add(name(), initialState)
 		}
 		versions := map[string]string{}
-		var encoded []byte
+		var items []string
 		for range 1 + random.IntN(80) {
 			n, v := name(), version()
 			versions[n] = v // given twice, the last counts
-			request, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "t", InitialResourceVersions: map[string]string{n: v}})
-			require.NoError(t, err)
-			encoded = append(encoded, request...)
+			items = append(items, n+"@"+v)
 		}
-		req := wire.Request{Delta: true}
-		require.NoError(t, req.Decode(encoded))
-		client := clientState{state: initialState, brought: req.Initial}
+		client := clientState{state: initialState, brought: broughtVersions(t, items...)}
 		if n := name(); random.IntN(3) == 0 && selection.includes(n) {
 			client.mustAnswer(n)
 			delete(versions, n)
@@ -78,14 +74,10 @@ func TestResumption_AgreesWithModel(t *testing.T) {
 // Only the name is known of a resource that a resuming client has and that no longer exists. It cannot be sent, even if
 // the client adds a wildcard before its removal is sent; the removal is sent once.
 func TestResumedResource_DeletedIsNeverSent(t *testing.T) {
-	encoded, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "t", InitialResourceVersions: map[string]string{"gone": "1"}})
-	require.NoError(t, err)
-	request := wire.Request{Delta: true}
-	require.NoError(t, request.Decode(encoded))
-	goal := (&state{revision: 1}).apply([]change{{"a", thing(t, "a", "1", "")}, {"b", thing(t, "b", "1", "")}})
+	goal := (&state{revision: 1}).apply([]change{{"a", thing(t, "a@1")}, {"b", thing(t, "b@1")}})
 	v, named := variant{delta: true}, map[string]struct{}{"a": {}, "gone": {}}
 
-	client := clientState{state: initialState, brought: request.Initial}
+	client := clientState{state: initialState, brought: broughtVersions(t, "gone@1")}
 	responsePlan := plan(v, &client, &subscriptionNames{names: named}, goal, true)
 	puts, removed := mentioned(t, &responsePlan, v)
 	require.Equal(t, []string{"a@1"}, puts)
@@ -120,36 +112,6 @@ func mentioned(t *testing.T, p *responsePlan, v variant) (puts, removed []string
 	return puts, removed
 }
 
-func TestGivenVersionsOnly(t *testing.T) {
-	fixture := newFixture(t, Options{})
-	fixture.coll(ClusterURL).Apply(Commit{Put: []*Entry{thing(t, "c1", "1", ""), thing(t, "c2", "1", "")}, Version: "one"})
-	fixture.coll(ClusterURL).MarkSynced()
-	fixture.set(ListenerURL, "l")
-	client := fixture.sotw(ClusterURL)
-	client.ask(ClusterURL)
-	answer := client.expectAck(ClusterURL, nil, "c1@1", "c2@1")
-	require.Equal(t, "one", answer.version)
-	client.ask(ListenerURL)
-	client.expectAck(ListenerURL, nil, "l@1")
-	fixture.coll(ClusterURL).Apply(Commit{Remove: []string{"c2"}, Version: "two"})
-	answer = client.expectAck(ClusterURL, nil, "c1@1")
-	require.Equal(t, "two", answer.version)
-}
-
-func TestVersionWithNames_ResendsAllToWildcard(t *testing.T) {
-	fixture := newFixture(t, Options{})
-	fixture.coll(testType).Apply(Commit{Put: []*Entry{thing(t, "a", "1", ""), thing(t, "b", "1", "")}})
-	client := fixture.sotw(testType)
-	require.NoError(t, client.send(&discoveryv3.DiscoveryRequest{
-		TypeUrl: testType, VersionInfo: fixture.coll(testType).Version(),
-		ResourceNames: []string{"a"},
-	}))
-	client.ask(testType, "*")
-	fixture.awaitSubscription(true, 0)
-	fixture.coll(testType).MarkSynced()
-	client.expect(testType, "a@1", "b@1")
-}
-
 // A client that resumes with a recent state of a collection is sent the changes since, without a lookup of each
 // version.
 func TestResumingFromARecentState(t *testing.T) {
@@ -171,23 +133,20 @@ func TestResumingFromARecentState(t *testing.T) {
 		if resumed.len == 0 {
 			continue
 		}
-		var encoded []byte
+		var items []string
 		for e := range resumed.entries() {
-			request, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: map[string]string{e.Name: e.Version}})
-			require.NoError(t, err)
-			encoded = append(encoded, request...)
+			items = append(items, e.Name+"@"+e.Version)
 		}
-		req := wire.Request{Delta: true}
-		require.NoError(t, req.Decode(encoded))
-		require.Equal(t, resumed.fingerprint, req.Initial.Fingerprint)
-		client := clientState{state: initialState, brought: req.Initial}
+		brought := broughtVersions(t, items...)
+		require.Equal(t, resumed.fingerprint, brought.Fingerprint)
+		client := clientState{state: initialState, brought: brought}
 		if random.IntN(3) == 0 {
 			client.mustAnswer(name())
 			client.mustResend(name())
 		}
 		puts, removals := client.compareAll(to)
 		looked := client
-		initial := *req.Initial
+		initial := *brought
 		looked.brought = &initial
 		looked.brought.Fingerprint = wire.Fingerprint{}.With("?", "") // of no state
 		wantPuts, wantGone := looked.compareAll(to)

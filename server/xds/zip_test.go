@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	promtest "github.com/prometheus/client_golang/prometheus/testutil"
@@ -15,6 +16,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/stats"
+
+	"tributary/internal/xdstest"
 )
 
 func TestStored_IsGzip(t *testing.T) {
@@ -44,7 +47,7 @@ func (w *byteCounts) HandleRPC(_ context.Context, s stats.RPCStats) {
 
 // A client that accepts gzip gets the same responses in fewer bytes, however they are made.
 func TestGzip(t *testing.T) {
-	w := newFixture(t, Options{Gzip: true})
+	w := newFixture(t, Options{Gzip: true, AckTimeout: time.Millisecond})
 	reported := func() int { return int(promtest.ToFloat64(w.server.metrics.bytes.WithLabelValues(testType))) }
 	var items []string
 	for i := range 500 {
@@ -58,9 +61,16 @@ func TestGzip(t *testing.T) {
 			conn, err := grpc.NewClient(w.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStatsHandler(&counted))
 			require.NoError(t, err)
 			defer func() { require.NoError(t, conn.Close()) }()
-			stream := open(t.Context(), t, conn, variant == "delta", testType, dialOptions{})
-			next := func() answer {
-				a, err := receive(t, stream, variant == "delta")
+			client := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
+			var stream grpc.ClientStream
+			if variant == "delta" {
+				stream, err = client.DeltaAggregatedResources(t.Context())
+			} else {
+				stream, err = client.StreamAggregatedResources(t.Context())
+			}
+			require.NoError(t, err)
+			next := func() xdstest.Answer {
+				a, err := xdstest.ReadAnswer(t, stream, variant == "delta")
 				require.NoError(t, err)
 				return a
 			}
@@ -69,11 +79,11 @@ func TestGzip(t *testing.T) {
 			} else {
 				require.NoError(t, stream.SendMsg(&discoveryv3.DiscoveryRequest{TypeUrl: testType}))
 			}
-			require.Len(t, next().puts, len(items))
+			require.Len(t, next().Puts, len(items))
 			require.Less(t, counted.compressed*3, counted.length)
 			if variant == "delta" { // a list of its own
 				require.NoError(t, stream.SendMsg(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: testType, ResourceNamesSubscribe: items[:3]}))
-				require.Len(t, next().puts, 3)
+				require.Len(t, next().Puts, 3)
 			}
 			require.Equal(t, counted.compressed, reported()-before)
 		})

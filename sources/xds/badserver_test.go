@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"crypto/tls"
 	"io"
 	"net"
 	"slices"
@@ -11,12 +12,14 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	prometheustest "github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"tributary/internal/testutil"
+	"tributary/internal/xdstest"
 	"tributary/resource"
 	"tributary/sources"
 )
@@ -36,11 +39,10 @@ func TestServer_FailsAfterGoodStream(t *testing.T) {
 		{"it never answers", func(s stream) error { <-s.Context().Done(); return nil }, sources.Healthy, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			fakeIstiod := newFakeIstiod()
-			fakeIstiod.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
+			fakeIstiod := newIstiod(t, "a")
 			var bad atomic.Bool
 			met := make(chan struct{}, 1)
-			reader := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries}, scripted(t, func(s stream) error {
+			reader := read(t, sotwEntries, scripted(t, func(s stream) error {
 				if !bad.Load() {
 					return fakeIstiod.serve(s)
 				}
@@ -52,7 +54,7 @@ func TestServer_FailsAfterGoodStream(t *testing.T) {
 			}))
 			reader.awaitState(t, sources.Healthy, "")
 			bad.Store(true)
-			fakeIstiod.end()
+			fakeIstiod.EndStreams()
 			<-met
 			if c.state != sources.Healthy { // an open and silent stream looks like that of a server without changes
 				reader.awaitState(t, c.state, c.shown)
@@ -79,26 +81,23 @@ func TestPort_WithoutGRPCServer(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := readWith(t, Settings{Mode: "sotw"}, func(s *Source) { s.config.ConnectTimeout = 50 * time.Millisecond }, listening(t, c.serve))
+			impatient := func(s *Source) { s.config.ConnectTimeout = 50 * time.Millisecond }
+			r := readWith(t, Settings{Mode: "sotw"}, impatient, listening(t, c.serve))
 			r.awaitState(t, sources.Unreachable, c.shown)
 			require.False(t, r.status().Synced)
 
-			f := newFakeIstiod()
-			f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
-			good := scripted(t, f.serve)
+			good := scripted(t, newIstiod(t, "a").serve)
 			turned := make(chan struct{})
 			turn := sync.OnceFunc(func() { close(turned) })
 			defer turn()
-			r = readWith(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries},
-				func(s *Source) { s.config.ConnectTimeout = 50 * time.Millisecond },
-				listening(t, func(conn net.Conn) {
-					select {
-					case <-turned:
-						c.serve(conn)
-					default:
-						passOn(t, conn, good, turned)
-					}
-				}))
+			r = readWith(t, sotwEntries, impatient, listening(t, func(conn net.Conn) {
+				select {
+				case <-turned:
+					c.serve(conn)
+				default:
+					passOn(t, conn, good, turned)
+				}
+			}))
 			r.awaitNames(t, "a")
 			turn()
 			r.awaitState(t, sources.Unreachable, c.shown)
@@ -157,23 +156,29 @@ func listening(t *testing.T, serve func(net.Conn)) string {
 
 // TestLargeResponse is about 200 MB, which the default limit lets through.
 func TestLargeResponse(t *testing.T) {
-	f := newFakeIstiod()
-	f.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
-	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries}, scripted(t, f.serve, grpc.MaxSendMsgSize(1<<30)))
+	f := newIstiod(t, "a")
+	r := read(t, sotwEntries, scripted(t, f.serve, grpc.MaxSendMsgSize(1<<30)))
 	r.awaitNames(t, "a")
-	f.set(entriesV1, &anypb.Any{TypeUrl: resource.MCPTypeURL, Value: make([]byte, 80<<20)}, wrapped(t, "shop/b", "b.example.com"))
+	f.Set(entriesV1, append(sent(t, "b"), &anypb.Any{TypeUrl: resource.MCPTypeURL, Value: make([]byte, 80<<20)})...)
 	r.awaitNames(t, "a b") // the large one may be any
 	r.awaitState(t, sources.Degraded, "1 resources cannot be read and have no name")
-	reason := <-f.nacks
+	reason := <-f.Nacks
 	require.Contains(t, reason, entriesV1+" (unnamed): ")
 	require.Less(t, len(reason), 1000)
 }
+
+// bytesCodec sends bytes as they are.
+type bytesCodec struct{}
+
+func (bytesCodec) Marshal(v any) ([]byte, error) { return v.([]byte), nil }
+func (bytesCodec) Unmarshal([]byte, any) error   { return nil }
+func (bytesCodec) Name() string                  { return "proto" }
 
 // TestMalformedResponse_KeepsResources is about a message that ends in the middle, and about one that is something
 // else, after a good one.
 func TestMalformedResponse_KeepsResources(t *testing.T) {
 	good, err := proto.Marshal(&discoveryv3.DiscoveryResponse{
-		TypeUrl: entriesV1, Nonce: "1", Resources: []*anypb.Any{wrapped(t, "shop/a", "a.example.com")},
+		TypeUrl: entriesV1, Nonce: "1", Resources: sent(t, "a"),
 	})
 	require.NoError(t, err)
 	for name, bad := range map[string][]byte{"it is cut": good[:len(good)-10], "it is none": []byte("\xff\xff\xff truncated")} {
@@ -187,7 +192,8 @@ func TestMalformedResponse_KeepsResources(t *testing.T) {
 				<-s.Context().Done()
 				return nil
 			}))
-			r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries}, serveGRPC(t, g))
+			address, _ := xdstest.Serve(t, g)
+			r := read(t, sotwEntries, address)
 			r.awaitState(t, sources.Unreachable, "failed to unmarshal the received message")
 			require.Equal(t, "a", r.names())
 		})
@@ -197,21 +203,20 @@ func TestMalformedResponse_KeepsResources(t *testing.T) {
 // TestServerCertificate_ExpiresDuringStream has a server with a certificate that expires while a stream is open.
 func TestServerCertificate_ExpiresDuringStream(t *testing.T) {
 	certs := testutil.NewAuthority(t)
-	var current atomic.Pointer[switched]
-	use := func(expired bool) { current.Store(&switched{loopback(certs, expired)}) }
+	var current atomic.Pointer[tls.Certificate]
+	use := func(expired bool) { current.Store(certificate(certs, expired)) }
 	use(false)
-	fakeIstiod := newFakeIstiod()
-	fakeIstiod.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
-	address := scripted(t, fakeIstiod.serve, grpc.Creds(switching{&current}))
+	fakeIstiod := newIstiod(t, "a")
+	address := scripted(t, fakeIstiod.serve, grpc.Creds(presenting(current.Load)))
 	r := read(t, Settings{Mode: "sotw", SubscribedResources: onlyEntries, TLS: &TLS{Mode: "SIMPLE", CACertificates: certs.PEM}}, address)
 	r.awaitNames(t, "a")
 
 	use(true)
-	fakeIstiod.set(entriesV1, wrapped(t, "shop/a", "a.example.com"), wrapped(t, "shop/b", "b.example.com"))
+	fakeIstiod.set("a", "b")
 	r.awaitNames(t, "a b") // the stream that is open goes on
-	fakeIstiod.end()
+	fakeIstiod.EndStreams()
 	r.awaitState(t, sources.Unreachable, "certificate has expired")
-	fakeIstiod.set(entriesV1, wrapped(t, "shop/c", "c.example.com"))
+	fakeIstiod.set("c")
 	require.Equal(t, "a b", r.names())
 	require.True(t, r.status().Synced)
 
@@ -223,39 +228,22 @@ func TestServerCertificate_ExpiresDuringStream(t *testing.T) {
 // TestBadInputByDelta has one delta response with every kind of fault. The valid resources take effect, and the
 // rejection names the others.
 func TestBadInputByDelta(t *testing.T) {
-	cut := wrapped(t, "shop/cut", "changed.example.com")
-	cut.Value = cut.Value[:len(cut.Value)-5]
-	raw, err := anypb.New(specOf(t, entry(t, "raw", "raw.example.com")))
-	require.NoError(t, err)
-	nacks := make(chan string, 10)
-	send := make(chan *discoveryv3.DeltaDiscoveryResponse, 3)
-	reader := read(t, Settings{Mode: "delta", SubscribedResources: onlyEntries}, scriptedDelta(t, send, nacks))
-	named := func(name string, body *anypb.Any) *discoveryv3.Resource {
-		return &discoveryv3.Resource{Name: name, Version: "1", Resource: body}
-	}
-	fine := func(name string) *discoveryv3.Resource {
-		return named("shop/"+name, wrapped(t, "shop/"+name, name+".example.com"))
-	}
-	send <- &discoveryv3.DeltaDiscoveryResponse{
-		TypeUrl: entriesV1, SystemVersionInfo: "1", Nonce: "1",
-		Resources: []*discoveryv3.Resource{fine("cut"), fine("raw"), fine("gone"), fine("stays")},
-	}
+	server := xdstest.ListenDelta(t)
+	reader := read(t, deltaEntries, server.Address)
+	stream := server.Next()
+	stream.Receive()
+	stream.Exchange(sentDelta(t, "cut", "raw", "gone", "stays"))
 	reader.awaitNames(t, "cut gone raw stays")
-	send <- &discoveryv3.DeltaDiscoveryResponse{TypeUrl: "unheard.of/v1/Thing", Nonce: "1", Resources: []*discoveryv3.Resource{fine("thing")}}
-	send <- &discoveryv3.DeltaDiscoveryResponse{
-		TypeUrl: entriesV1, SystemVersionInfo: "2", Nonce: "1",
-		Resources: []*discoveryv3.Resource{
-			named("shop/cut", cut),
-			named("shop/raw", raw),
-			named("slashless", wrapped(t, "slashless", "s.example.com")),
-			fine("new"),
-			fine("new"),
-			{},
-		},
-		RemovedResources: []string{"shop/gone", "shop/never-heard-of", ""},
-	}
+	unknown, bad := sentDelta(t, "thing"), sentDelta(t, "cut", "raw", "new", "new", "-gone", "-never-heard-of")
+	unknown.TypeUrl = "unheard.of/v1/Thing"
+	bad.Resources[0].Resource = truncated(t, "cut")
+	bad.Resources[1].Resource = xdstest.Packed(t, specOf(t, entry(t, "raw", "raw.example.com")))
+	bad.Resources = append(bad.Resources, &discoveryv3.Resource{},
+		&discoveryv3.Resource{Name: "slashless", Version: "1", Resource: wrapped(t, "slashless", "s.example.com")})
+	bad.RemovedResources = append(bad.RemovedResources, "")
+	stream.Send(unknown)
+	reason := stream.Exchange(bad).GetErrorDetail().GetMessage()
 	reader.awaitNames(t, "cut new raw stays")
-	reason := <-nacks
 	for _, want := range []string{"shop/cut: ", "shop/raw: ", `"slashless"`} {
 		require.Contains(t, reason, want)
 	}
@@ -268,72 +256,49 @@ func TestBadInputByDelta(t *testing.T) {
 	require.Subset(t, quarantined, []string{"cut", "raw"})
 }
 
-// scriptedDelta serves the responses of send on delta streams, and reports rejections.
-func scriptedDelta(t *testing.T, send <-chan *discoveryv3.DeltaDiscoveryResponse, nacks chan<- string) string {
-	g := grpc.NewServer()
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, &deltaServer{send: send, nacks: nacks})
-	return serveGRPC(t, g)
-}
-
-type deltaServer struct {
-	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
-	send  <-chan *discoveryv3.DeltaDiscoveryResponse
-	nacks chan<- string
-}
-
-func (d *deltaServer) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	var sending sync.WaitGroup
-	defer sending.Wait()
-	sending.Go(func() {
-		for {
-			select {
-			case r := <-d.send:
-				if s.Send(r) != nil {
-					return
-				}
-			case <-s.Context().Done():
-				return
-			}
-		}
-	})
-	for {
-		r, err := s.Recv()
-		if err != nil {
-			return err
-		}
-		if e := r.GetErrorDetail(); e != nil {
-			d.nacks <- e.GetMessage()
-		}
-	}
-}
-
 // TestDeltaComplaints_EndWithTheirCause: a stream of changes is one that no complete set follows on.
 func TestDeltaComplaints_EndWithTheirCause(t *testing.T) {
-	nacks := make(chan string, 200)
-	send := make(chan *discoveryv3.DeltaDiscoveryResponse, 3)
-	r := read(t, Settings{Mode: "delta", SubscribedResources: onlyEntries}, scriptedDelta(t, send, nacks))
-	fine := func(name string) *discoveryv3.Resource {
-		return &discoveryv3.Resource{Name: "shop/" + name, Version: "1", Resource: wrapped(t, "shop/"+name, name+".example.com")}
-	}
-	change := func(resources []*discoveryv3.Resource, removed ...string) {
-		send <- &discoveryv3.DeltaDiscoveryResponse{
-			TypeUrl: entriesV1, SystemVersionInfo: "v", Nonce: "n", Resources: resources,
-			RemovedResources: removed,
-		}
-	}
-	change([]*discoveryv3.Resource{fine("a"), fine("b")})
+	server := xdstest.ListenDelta(t)
+	r := read(t, deltaEntries, server.Address)
+	stream := server.Next()
+	stream.Receive()
+	stream.Exchange(sentDelta(t, "a", "b"))
 	r.awaitNames(t, "a b")
 
+	twice := sentDelta(t, "a", "a", "b", "b")
+	twice.Resources = append(twice.Resources, &discoveryv3.Resource{})
 	for range 100 {
-		change([]*discoveryv3.Resource{fine("a"), fine("a"), fine("b"), fine("b"), {}})
-		<-nacks
+		require.NotNil(t, stream.Exchange(twice).GetErrorDetail())
 	}
 	r.awaitState(t, sources.Degraded, "shop/b: sent twice")
 	require.Equal(t, 2, strings.Count(r.status().Message, "sent twice"), "each complaint is made once: %s", r.status().Message)
-	change([]*discoveryv3.Resource{fine("a")})
+	stream.Send(sentDelta(t, "a"))
 	await(t, "the complaint about a ends", func() bool { return !strings.Contains(r.status().Message, "shop/a") })
 	require.NotContains(t, r.status().Message, "no name", "it was about another response")
 	r.awaitState(t, sources.Degraded, "shop/b: sent twice")
-	change(nil, "shop/b")
+	stream.Send(sentDelta(t, "-b"))
 	r.awaitState(t, sources.Healthy, "")
+}
+
+func TestUnreportedRemovals_FoundByCompare(t *testing.T) {
+	resources := make(chan *discoveryv3.DeltaDiscoveryResponse, 1)
+	resources <- sentDelta(t, "a", "b", "c")
+	// It begins every stream with its resources, and reports no removals.
+	forgetful := &xdstest.Server{Delta: func(_ int, s xdstest.DeltaStream) error {
+		response := <-resources
+		resources <- response
+		if err := s.Send(response); err != nil {
+			return err
+		}
+		<-s.Context().Done()
+		return nil
+	}}
+	r := readWith(t, deltaEntries, func(s *Source) { s.config.CompareAfter = time.Millisecond }, forgetful.Serve(t))
+	r.awaitNames(t, "a b c")
+	r.runAgain(t, func() {
+		<-resources
+		resources <- sentDelta(t, "b", "c")
+	})
+	r.awaitNames(t, "b c")
+	require.GreaterOrEqual(t, prometheustest.ToFloat64(r.source.healed), 1.0)
 }

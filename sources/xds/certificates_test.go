@@ -1,10 +1,7 @@
 package xds
 
 import (
-	"context"
 	"crypto/tls"
-	"net"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/credentials"
@@ -12,30 +9,25 @@ import (
 	"tributary/internal/testutil"
 )
 
-// loopback returns credentials of a server on loopback.
-func loopback(a *testutil.Authority, expired bool) credentials.TransportCredentials {
+// certificate returns a certificate of a server on loopback.
+func certificate(a *testutil.Authority, expired bool) *tls.Certificate {
 	var expiry time.Time // in a while
 	if expired {
 		expiry = time.Now().Add(-time.Hour)
 	}
-	return credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{a.Loopback(expiry).TLS()}})
+	pair := a.Loopback(expiry).TLS()
+	return &pair
 }
 
-// switching is the credentials of a server that uses others from time to time.
-type switching struct{ current *atomic.Pointer[switched] }
-
-type switched struct {
-	credentials.TransportCredentials
+// presenting returns credentials of a server that presents the current certificate on each connection.
+func presenting(current func() *tls.Certificate) credentials.TransportCredentials {
+	return credentials.NewTLS(&tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current(), nil },
+	})
 }
 
-func (s switching) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return s.current.Load().ServerHandshake(conn)
+// loopback returns credentials of a server on loopback.
+func loopback(a *testutil.Authority, expired bool) credentials.TransportCredentials {
+	return presenting(func() *tls.Certificate { return certificate(a, expired) })
 }
-
-func (s switching) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return s.current.Load().ClientHandshake(ctx, authority, conn)
-}
-
-func (s switching) Info() credentials.ProtocolInfo          { return s.current.Load().Info() }
-func (s switching) Clone() credentials.TransportCredentials { return s }
-func (s switching) OverrideServerName(string) error         { return nil }

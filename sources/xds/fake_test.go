@@ -1,11 +1,7 @@
 package xds
 
 import (
-	"context"
-	"net"
-	"slices"
-	"sync"
-	"sync/atomic"
+	"strings"
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -16,7 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	mcpv1alpha1 "istio.io/api/mcp/v1alpha1"
 
-	"tributary/internal/testutil"
+	"tributary/internal/xdstest"
 )
 
 const (
@@ -24,160 +20,96 @@ const (
 	entriesAlpha = "networking.istio.io/v1alpha3/ServiceEntry"
 )
 
-type stream = discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
+// onlyEntries keeps tests to one kind, of one version; sotwEntries and deltaEntries, to a variant, too.
+var (
+	onlyEntries  = []string{entriesV1}
+	sotwEntries  = Settings{Mode: "sotw", SubscribedResources: onlyEntries}
+	deltaEntries = Settings{Mode: "delta", SubscribedResources: onlyEntries}
+)
+
+type stream = xdstest.SotWStream
 
 // scripted serves state-of-the-world streams by a function until the test ends, and returns its address.
 func scripted(t *testing.T, script func(stream) error, opts ...grpc.ServerOption) string {
-	g := grpc.NewServer(opts...)
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, &scriptedServer{script: script})
-	return serveGRPC(t, g)
-}
-
-// serveGRPC serves g until the test ends, and returns its address.
-func serveGRPC(t *testing.T, server *grpc.Server) string {
 	t.Helper()
-	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	testutil.ServeGRPC(t, lis, server)
-	return lis.Addr().String()
+	server := &xdstest.Server{SotW: func(_ int, s stream) error { return script(s) }}
+	return server.Serve(t, opts...)
 }
 
-type scriptedServer struct {
-	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
-	script func(stream) error
+// istiod is a fake istiod with ServiceEntries.
+type istiod struct {
+	*xdstest.Content
+	t testing.TB
 }
 
-func (s *scriptedServer) StreamAggregatedResources(st stream) error { return s.script(st) }
-
-// serveDelta is scripted for delta streams; the script gets to know how many there were before.
-func serveDelta(t *testing.T, script func(before int, s deltaStream) error) string {
-	g := grpc.NewServer()
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, &countingDelta{script: script})
-	return serveGRPC(t, g)
+func newIstiod(t testing.TB, items ...string) istiod {
+	f := istiod{xdstest.NewContent(), t}
+	f.set(items...)
+	return f
 }
 
-type deltaStream = discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
+// set replaces the ServiceEntries: see sent.
+func (f istiod) set(items ...string) { f.Set(entriesV1, sent(f.t, items...)...) }
 
-type countingDelta struct {
-	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
-	script  func(int, deltaStream) error
-	streams atomic.Int32
+func (f istiod) serve(s stream) error { return f.SotW(0, s) }
+
+// fromIstiod reads the ServiceEntries of a fake istiod.
+func fromIstiod(t *testing.T, items ...string) (istiod, *reader) {
+	f := newIstiod(t, items...)
+	r := read(t, Settings{SubscribedResources: onlyEntries}, scripted(t, f.serve))
+	await(t, "it is synced", r.table.Synced)
+	return f, r
 }
 
-func (s *countingDelta) DeltaAggregatedResources(st deltaStream) error {
-	return s.script(int(s.streams.Add(1))-1, st)
-}
-
-// fakeIstiod answers each type in full after each change, as istiod does: without versions, and with an empty response
-// for unknown types.
-type fakeIstiod struct {
-	mu      sync.Mutex
-	content map[string][]*anypb.Any
-	round   int           // of changes
-	changed chan struct{} // closed and replaced
-	ending  chan struct{} // the same
-
-	nacks chan string // the reasons
-}
-
-func newFakeIstiod() *fakeIstiod {
-	return &fakeIstiod{
-		content: map[string][]*anypb.Any{}, changed: make(chan struct{}), ending: make(chan struct{}),
-		nacks: make(chan string, 1000),
+// sent returns ServiceEntries as istiod sends them. An item is a name, in the namespace shop if it has no slash, and
+// "=LABEL" for a host LABEL.example.com that differs from the name.
+func sent(t testing.TB, items ...string) (entries []*anypb.Any) {
+	for _, item := range items {
+		name, host, changed := strings.Cut(item, "=")
+		if !changed {
+			host = name
+		}
+		if !strings.Contains(name, "/") {
+			name = "shop/" + name
+		}
+		entries = append(entries, wrapped(t, name, host+".example.com"))
 	}
+	return entries
 }
 
-func (f *fakeIstiod) set(typeURL string, resources ...*anypb.Any) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.content[typeURL] = resources
-	f.round++
-	close(f.changed)
-	f.changed = make(chan struct{})
-}
-
-// end ends the streams there are.
-func (f *fakeIstiod) end() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	close(f.ending)
-	f.ending = make(chan struct{})
-}
-
-func (f *fakeIstiod) serve(s stream) error {
-	ctx, cancel := context.WithCancel(s.Context())
-	defer cancel()
-	requests := make(chan *discoveryv3.DiscoveryRequest)
-	go func() {
-		defer cancel()
-		for {
-			discoveryRequest, err := s.Recv()
-			if err != nil {
-				return
-			}
-			select {
-			case requests <- discoveryRequest:
-			case <-ctx.Done():
-				return
-			}
+// sentDelta is a delta response of items, as in sent, and removals, "-NAME" each.
+func sentDelta(t testing.TB, items ...string) *discoveryv3.DeltaDiscoveryResponse {
+	response := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: entriesV1, SystemVersionInfo: "v", Nonce: "n"}
+	for _, item := range items {
+		if name, removed := strings.CutPrefix(item, "-"); removed {
+			response.RemovedResources = append(response.RemovedResources, "shop/"+name)
+			continue
 		}
-	}()
-	f.mu.Lock()
-	ending := f.ending
-	f.mu.Unlock()
-	var types []string
-	for pushed := 0; ; {
-		f.mu.Lock()
-		round, changed := f.round, f.changed
-		f.mu.Unlock()
-		if pushed != round {
-			for _, url := range types {
-				if err := f.push(s, url); err != nil {
-					return err
-				}
-			}
-			pushed = round
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ending:
-			return nil
-		case <-changed:
-		case discoveryRequest := <-requests:
-			if d := discoveryRequest.GetErrorDetail(); d != nil {
-				f.nacks <- d.GetMessage()
-			}
-			if !slices.Contains(types, discoveryRequest.GetTypeUrl()) {
-				types = append(types, discoveryRequest.GetTypeUrl())
-				if err := f.push(s, discoveryRequest.GetTypeUrl()); err != nil {
-					return err
-				}
-			}
-		}
+		name, _, _ := strings.Cut(item, "=")
+		response.Resources = append(response.Resources, &discoveryv3.Resource{
+			Name: "shop/" + name, Version: "1", Resource: sent(t, item)[0],
+		})
 	}
+	return response
 }
 
-func (f *fakeIstiod) push(s stream, url string) error {
-	f.mu.Lock()
-	r := &discoveryv3.DiscoveryResponse{TypeUrl: url, VersionInfo: "2026", Nonce: "always the same", Resources: f.content[url]}
-	f.mu.Unlock()
-	return s.Send(r)
+// truncated is a ServiceEntry that ends in the middle.
+func truncated(t testing.TB, name string) *anypb.Any {
+	entry := sent(t, name+"=changed")[0]
+	entry.Value = entry.Value[:len(entry.Value)-5]
+	return entry
 }
 
 // wrapped is a ServiceEntry as istiod sends it that has read it from a file: without a version, and of the year 1.
 func wrapped(t testing.TB, name, host string, alter ...func(*mcpv1alpha1.Resource)) *anypb.Any {
-	body, err := anypb.New(specOf(t, entry(t, "any", host)))
-	require.NoError(t, err)
 	resource := &mcpv1alpha1.Resource{
-		Metadata: &mcpv1alpha1.Metadata{Name: name, CreateTime: &timestamppb.Timestamp{Seconds: -62135596800}}, Body: body,
+		Metadata: &mcpv1alpha1.Metadata{Name: name, CreateTime: &timestamppb.Timestamp{Seconds: -62135596800}},
+		Body:     xdstest.Packed(t, specOf(t, entry(t, "any", host))),
 	}
 	for _, a := range alter {
 		a(resource)
 	}
-	a, err := anypb.New(resource)
-	require.NoError(t, err)
-	return a
+	return xdstest.Packed(t, resource)
 }
 
 func specOf(t testing.TB, r interface{ Spec() (proto.Message, error) }) proto.Message {

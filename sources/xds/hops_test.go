@@ -19,12 +19,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"tributary/adsc"
 	"tributary/internal/names"
+	"tributary/internal/xdstest"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/mcp"
@@ -147,7 +147,7 @@ func TestForgedHops_DoNotCutUpstream(t *testing.T) {
 	for i := range 20 {
 		name := fmt.Sprintf("b%d", i)
 		above.table.Apply([]*resource.Resource{entry(t, name, name+".example.com")}, nil)
-		await(t, "it is read on", func() bool { return looped.reader.table.Snapshot().Get(key(name)) != nil })
+		await(t, "it is read on", func() bool { return looped.reader.get(name) != nil })
 	}
 	require.Equal(t, sources.Healthy, looped.reader.status().State, looped.reader.status().Message)
 	for _, c := range above.server.engine.Clients() {
@@ -188,7 +188,7 @@ func TestLoop_RefusedByInstancesType(t *testing.T) {
 	const upstream = "00000000000000bb"
 	var closed, streams, waits atomic.Int32
 	closed.Store(1)
-	address := serveDelta(t, func(before int, s deltaStream) error {
+	server := &xdstest.Server{Delta: func(before int, s xdstest.DeltaStream) error {
 		streams.Add(1)
 		_ = s.SetHeader(metadata.Pairs(names.InstancesHeader, upstream))
 		for {
@@ -199,25 +199,24 @@ func TestLoop_RefusedByInstancesType(t *testing.T) {
 			if r.GetResponseNonce() != "" {
 				continue
 			}
-			out := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: r.GetTypeUrl(), Nonce: "n", SystemVersionInfo: "v"}
-			res := &discoveryv3.Resource{
-				Name: "shop/a", Version: strconv.Itoa(before),
-				Resource: wrapped(t, "shop/a", fmt.Sprintf("h%d.example.com", before)),
-			}
+			out := sentDelta(t, fmt.Sprint("a=h", before))
+			out.Resources[0].Version = strconv.Itoa(before)
 			if r.GetTypeUrl() == names.InstancesType {
 				instances := upstream
 				if closed.Load() == 1 {
 					instances += " 00000000000000aa"
 				}
-				body, _ := anypb.New(wrapperspb.String(instances))
-				res = &discoveryv3.Resource{Name: "instances", Version: instances, Resource: body}
+				out.Resources = []*discoveryv3.Resource{{
+					Name: "instances", Version: instances, Resource: xdstest.Packed(t, wrapperspb.String(instances)),
+				}}
 			}
-			out.Resources = append(out.Resources, res)
+			out.TypeUrl = r.GetTypeUrl()
 			if err := s.Send(out); err != nil {
 				return err
 			}
 		}
-	})
+	}}
+	address := server.Serve(t)
 	recorded := &claimed{}
 	r := readWith(t, Settings{Mode: "delta", SubscribedResources: onlyEntries, Hops: recorded}, func(s *Source) {
 		s.withBackoff(func() backoff.BackOff { return counted{&waits} })
@@ -225,40 +224,34 @@ func TestLoop_RefusedByInstancesType(t *testing.T) {
 	await(t, "it was tried several times", func() bool { return waits.Load() >= 5 })
 	r.awaitState(t, sources.Denied, "a loop: "+address)
 	require.LessOrEqual(t, streams.Load(), waits.Load()+1, "each refusal is backed off from")
-	require.Equal(t, "h0.example.com", hostOf(t, r.table.Snapshot().Get(key("a"))), "no resource was taken since the loop was found")
+	require.Equal(t, "h0.example.com", hostOf(t, r.get("a")), "no resource was taken since the loop was found")
 	recorded.mu.Lock()
 	require.Empty(t, recorded.last)
 	recorded.mu.Unlock()
 
 	closed.Store(0)
 	r.awaitState(t, sources.Healthy, "")
-	await(t, "it is read again", func() bool { return hostOf(t, r.table.Snapshot().Get(key("a"))) != "h0.example.com" })
+	await(t, "it is read again", func() bool { return hostOf(t, r.get("a")) != "h0.example.com" })
 }
 
 // TestInstances_ReplacedByEachStream has a server that names others on each stream and never answers for the type.
 func TestInstances_ReplacedByEachStream(t *testing.T) {
 	for name, n := range map[string]int{"few": 2, "as many as there can be": names.MaxInstances} {
 		t.Run(name, func(t *testing.T) {
-			var streams atomic.Int32
-			address := serveDelta(t, func(before int, s deltaStream) error {
+			server := xdstest.ListenDelta(t)
+			recorded := &claimed{}
+			read(t, Settings{Mode: "delta", SubscribedResources: onlyEntries, Hops: recorded}, server.Address)
+			for stream := range 5 {
 				ids := make([]string, n)
 				for i := range ids {
-					ids[i] = names.Instance(fmt.Sprint(before, i))
+					ids[i] = names.Instance(fmt.Sprint(stream, i))
 				}
-				_ = s.SetHeader(metadata.Pairs(names.InstancesHeader, names.JoinInstances(ids)))
-				if _, err := s.Recv(); err != nil {
-					return err
-				}
-				if err := s.Send(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: entriesV1, Nonce: "n", SystemVersionInfo: "v"}); err != nil {
-					return err
-				}
-				_, err := s.Recv()
-				streams.Add(1)
-				return errors.Join(err, errors.New("restart"))
-			})
-			recorded := &claimed{}
-			read(t, Settings{Mode: "delta", SubscribedResources: onlyEntries, Hops: recorded}, address)
-			await(t, "it was read from several times", func() bool { return streams.Load() >= 5 })
+				stream := server.Next()
+				require.NoError(t, stream.SetHeader(metadata.Pairs(names.InstancesHeader, names.JoinInstances(ids))))
+				stream.Receive()
+				stream.Exchange(sentDelta(t))
+				stream.End(errors.New("restart"))
+			}
 			recorded.mu.Lock()
 			defer recorded.mu.Unlock()
 			require.LessOrEqual(t, recorded.most, min(2*n, names.MaxInstances), "instances of earlier streams do not count")

@@ -20,6 +20,7 @@ import (
 
 	"tributary/adsc"
 	"tributary/internal/testutil"
+	"tributary/internal/xdstest"
 	"tributary/resource"
 	"tributary/sources"
 )
@@ -309,40 +310,24 @@ func TestNode_IdentifiesSource(t *testing.T) {
 // TestNode_NamespaceOfTheToken has an istiod of today, which compares the namespaces of the node and of the identity.
 func TestNode_NamespaceOfTheToken(t *testing.T) {
 	certs := testutil.NewAuthority(t)
-	fakeIstiod := newFakeIstiod()
-	fakeIstiod.set(entriesV1, wrapped(t, "shop/a", "a.example.com"))
-	address := scripted(t, func(s stream) error {
-		first, err := s.Recv()
-		if err != nil {
-			return err
-		}
-		if !strings.HasSuffix(first.GetNode().GetId(), ".mesh~mesh.svc.cluster.local") {
-			return status.Error(codes.PermissionDenied, "authorization failed: no identities ([spiffe://td/ns/mesh/sa/x]) matched default/")
-		}
-		return fakeIstiod.serve(&replayed{s, first})
-	}, grpc.Creds(loopback(certs, false)))
+	server := xdstest.ListenSotW(t, grpc.Creds(loopback(certs, false)))
 	claims := base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"system:serviceaccount:mesh:x"}`))
 	settings := Settings{
 		Mode: "sotw", SubscribedResources: onlyEntries, TLS: &TLS{Mode: "SIMPLE", CACertificates: certs.PEM},
 		TokenFile: testutil.WriteFile(t, t.TempDir(), "token", "e30."+claims+".c2ln"),
 	}
-	r := read(t, settings, address)
+	r := read(t, settings, server.Address)
+	stream := server.Next()
+	require.Regexp(t, `\.mesh~mesh\.svc\.cluster\.local$`, stream.Receive().GetNode().GetId())
+	stream.Send(&discoveryv3.DiscoveryResponse{TypeUrl: entriesV1, Resources: sent(t, "a")})
 	r.awaitNames(t, "a")
 	require.Contains(t, r.source.Standing().Node.GetId(), ".mesh~")
+
 	settings.NodeID = "sidecar~127.0.0.1~x.default~default.svc.cluster.local"
-	read(t, settings, address).awaitState(t, sources.Denied, "leave out nodeID, or give it the namespace of the identity")
-}
-
-// replayed is a stream with a first request that is already read.
-type replayed struct {
-	stream
-	first *discoveryv3.DiscoveryRequest
-}
-
-func (r *replayed) Recv() (*discoveryv3.DiscoveryRequest, error) {
-	if first := r.first; first != nil {
-		r.first = nil
-		return first, nil
-	}
-	return r.stream.Recv()
+	r = read(t, settings, server.Address)
+	stream = server.Next()
+	require.Equal(t, settings.NodeID, stream.Receive().GetNode().GetId())
+	stream.End(status.Error(codes.PermissionDenied,
+		"authorization failed: no identities ([spiffe://td/ns/mesh/sa/x]) matched default/"))
+	r.awaitState(t, sources.Denied, "leave out nodeID, or give it the namespace of the identity")
 }

@@ -80,10 +80,7 @@ func TestSource_ResumesAfterRestart(t *testing.T) {
 		{"delete the broken object", func() { table.Apply(nil, []resource.Key{key("svc-000009")}) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "up", Table: r.table, Source: idle{}}}))
-			r.traffic.reset()
-			c.meanwhile()
-			require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "up", Table: r.table, Source: r.source}}))
+			r.runAgain(t, c.meanwhile)
 			await(t, "it has read", func() bool {
 				return equal(table, r.table) || c.name == "break" && len(r.status().Quarantined) == 1
 			})
@@ -121,6 +118,15 @@ func TestRestart_ResumesFromStateDirectory(t *testing.T) {
 		require.Less(t, reader.traffic.bytes.Load(), fullTransfer/100, "%s: a full transfer is %d bytes", name, fullTransfer)
 	}
 	require.Equal(t, sources.Healthy, below.status().State)
+}
+
+// runAgain ends the source, and begins it again.
+func (r *reader) runAgain(t *testing.T, meanwhile func()) {
+	t.Helper()
+	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "up", Table: r.table, Source: idle{}}}))
+	r.traffic.reset()
+	meanwhile()
+	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "up", Table: r.table, Source: r.source}}))
 }
 
 type idle struct{}
@@ -166,64 +172,44 @@ func TestFailover_ToEqualReplicaSendsDifferences(t *testing.T) {
 	}
 }
 
-// BenchmarkOneChange measures a change among n objects, from the response to the store.
+// BenchmarkOneChange measures a change among n objects that crosses tiers in one process, from the first store to the
+// last.
 func BenchmarkOneChange(b *testing.B) {
-	for _, n := range []int{1000, 100_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			rs := entries(b, n)
-			table := store(rs...)
-			serving := serveView(b, table, nil)
-			served := heap()
-			start := time.Now()
-			reader := read(b, Settings{}, serving.address)
-			await(b, "it is read", reader.table.Synced)
-			first, bytes, memory := time.Since(start), reader.traffic.bytes.Load(), heap()-served
-			reader.traffic.reset()
-			i := 0
-			for b.Loop() {
-				i++
-				change := entry(b, "svc-000007", fmt.Sprintf("r%d.example.com", i))
-				arrived := reader.table.Changed()
-				table.Apply([]*resource.Resource{change}, nil)
-				<-arrived
-			}
-			b.ReportMetric(float64(first.Milliseconds()), "first-ms")
-			b.ReportMetric(float64(bytes)/float64(n), "first-wire-B/object")
-			b.ReportMetric(float64(memory)/float64(n), "heap-B/object")
-			b.ReportMetric(float64(reader.traffic.bytes.Load())/float64(i), "wire-B/op")
-		})
-	}
-}
-
-// BenchmarkThreeTiers measures a change that crosses three tiers, in one process, from the first store to the last.
-func BenchmarkThreeTiers(b *testing.B) {
-	for _, n := range []int{1000, 100_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			table := store(entries(b, n)...)
-			start := time.Now()
-			first := newTier(b, Settings{}, serveView(b, table, nil).address)
-			second := newTier(b, Settings{}, first.server.address)
-			third := read(b, Settings{}, second.server.address)
-			awaitSame(b, table, first.table, second.table, third.table)
-			synced := time.Since(start)
-			hops := []*reader{first.reader, second.reader, third}
-			for _, hop := range hops {
-				hop.traffic.reset()
-			}
-			i := 0
-			for b.Loop() {
-				i++
-				change := entry(b, "svc-000007", fmt.Sprintf("r%d.example.com", i))
-				arrived := third.table.Changed()
-				table.Apply([]*resource.Resource{change}, nil)
-				<-arrived
-			}
-			b.ReportMetric(float64(synced.Milliseconds()), "first-ms")
-			for h, hop := range hops {
-				b.ReportMetric(float64(hop.traffic.bytes.Load())/float64(i), fmt.Sprintf("hop%d-B/op", h+1))
-				b.ReportMetric(float64(hop.traffic.messages.Load())/float64(i), fmt.Sprintf("hop%d-messages/op", h+1))
-			}
-		})
+	for _, tiers := range []int{1, 3} {
+		for _, n := range []int{1000, 100_000} {
+			b.Run(fmt.Sprintf("tiers=%d/objects=%d", tiers, n), func(b *testing.B) {
+				table := store(entries(b, n)...)
+				address := serveView(b, table, nil).address
+				served, start := heap(), time.Now()
+				var hops []*reader
+				for len(hops) < tiers {
+					if len(hops) > 0 {
+						address = serveView(b, hops[len(hops)-1].table, nil).address
+					}
+					hops = append(hops, read(b, Settings{}, address))
+				}
+				last := hops[tiers-1].table
+				awaitSame(b, table, last)
+				first, memory := time.Since(start), heap()-served
+				for _, hop := range hops {
+					hop.traffic.reset()
+				}
+				i := 0
+				for b.Loop() {
+					i++
+					change := entry(b, "svc-000007", fmt.Sprintf("r%d.example.com", i))
+					arrived := last.Changed()
+					table.Apply([]*resource.Resource{change}, nil)
+					<-arrived
+				}
+				b.ReportMetric(float64(first.Milliseconds()), "first-ms")
+				b.ReportMetric(float64(memory)/float64(n), "heap-B/object")
+				for h, hop := range hops {
+					b.ReportMetric(float64(hop.traffic.bytes.Load())/float64(i), fmt.Sprintf("hop%d-B/op", h+1))
+					b.ReportMetric(float64(hop.traffic.messages.Load())/float64(i), fmt.Sprintf("hop%d-messages/op", h+1))
+				}
+			})
+		}
 	}
 }
 

@@ -3,16 +3,12 @@ package client_test
 import (
 	"flag"
 	"io"
-	"net"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3" // named by Any in Envoy's
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -25,7 +21,7 @@ import (
 	"tributary/adsc"
 	"tributary/cmd/internal/client"
 	"tributary/config"
-	"tributary/internal/testutil"
+	"tributary/internal/xdstest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -113,34 +109,10 @@ func TestEnvoy(t *testing.T) {
 	}
 }
 
-// nodeRecorder is an ADS server that records the nodes of its clients.
-type nodeRecorder struct {
-	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
-	nodes chan *corev3.Node
-}
-
-func (a *nodeRecorder) StreamAggregatedResources(st discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	discoveryRequest, err := st.Recv()
-	if err != nil {
-		return err
-	}
-	select {
-	case a.nodes <- discoveryRequest.GetNode():
-	default:
-	}
-	<-st.Context().Done()
-	return nil
-}
-
 // TestGRPC has grpc-go's own kind use it.
 func TestGRPC(t *testing.T) {
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	server, a := grpc.NewServer(), &nodeRecorder{nodes: make(chan *corev3.Node, 1)}
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, a)
-	stop := testutil.ServeGRPC(t, listener, server)
-
-	opts := options(listener.Addr().String())
+	server := xdstest.ListenSotW(t)
+	opts := options(server.Address)
 	opts.Metadata = map[string]string{"GENERATOR": "grpc"}
 	resolver, err := xds.NewXDSResolverWithConfigForTesting([]byte(write(t, "grpc", opts)))
 	require.NoError(t, err)
@@ -148,15 +120,10 @@ func TestGRPC(t *testing.T) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	conn.Connect()
-	select {
-	case node := <-a.nodes:
-		assert.Equal(t, `a "node"`, node.GetId())
-		assert.Equal(t, "grpc", node.GetMetadata().GetFields()["GENERATOR"].GetStringValue())
-	case <-time.After(10 * time.Second):
-		assert.Fail(t, "the kind did not ask")
-	}
+	node := server.Next().Receive().GetNode()
+	assert.Equal(t, `a "node"`, node.GetId())
+	assert.Equal(t, "grpc", node.GetMetadata().GetFields()["GENERATOR"].GetStringValue())
 	require.NoError(t, conn.Close())
-	stop()
 }
 
 func TestTributary(t *testing.T) {

@@ -4,26 +4,22 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"testing"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"tributary/cmd/internal/client"
-	"tributary/internal/testutil"
+	"tributary/internal/xdstest"
 	"tributary/server/xds"
 )
 
@@ -37,15 +33,9 @@ func newControl(t *testing.T) (c control, requested *client.XDS) {
 		c[typ.URL] = xds.NewCollection(xds.TypeOf(typ.URL), xds.Debounce{})
 		c[typ.URL].MarkSynced()
 	}
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
 	engine := xds.NewServer(c, xds.Options{Log: slog.New(slog.DiscardHandler)})
-	g := grpc.NewServer(engine.ServerOptions()...)
-	engine.Register(g)
-	t.Cleanup(engine.Close)
-	testutil.ServeGRPC(t, listener, g)
 	return c, &client.XDS{
-		Server: listener.Addr().String(), Timeout: 5 * time.Second, NodeID: "me", Metadata: map[string]string{"k": "v"},
+		Server: xdstest.ServeEngine(t, engine), Timeout: 5 * time.Second, NodeID: "me", Metadata: map[string]string{"k": "v"},
 		Log: slog.New(slog.DiscardHandler),
 	}
 }
@@ -60,9 +50,7 @@ func (c control) Collection(_ context.Context, node *corev3.Node, typeURL string
 // put adds resources, each under a version of its own content.
 func (c control) put(t *testing.T, name string, m proto.Message) {
 	t.Helper()
-	a, err := anypb.New(m)
-	require.NoError(t, err)
-	c.putRaw(t, name, a)
+	c.putRaw(t, name, xdstest.Packed(t, m))
 }
 
 func (c control) putRaw(t *testing.T, name string, a *anypb.Any) {
@@ -81,28 +69,6 @@ func typeNamed(t *testing.T, name string) client.EnvoyType {
 	}
 	require.FailNow(t, "no type", name)
 	return client.EnvoyType{}
-}
-
-func listener(t *testing.T, name string, routes ...string) *listenerv3.Listener {
-	t.Helper()
-	l := &listenerv3.Listener{Name: name}
-	for _, route := range routes {
-		config, err := anypb.New(&hcmv3.HttpConnectionManager{
-			RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: route}},
-		})
-		require.NoError(t, err)
-		l.FilterChains = append(l.FilterChains, &listenerv3.FilterChain{
-			Filters: []*listenerv3.Filter{{Name: "http", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: config}}},
-		})
-	}
-	return l
-}
-
-func eds(name, service string) *clusterv3.Cluster {
-	return &clusterv3.Cluster{
-		Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-		EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{ServiceName: service},
-	}
 }
 
 func envoyNames(a *client.EnvoyAnswer) (resources []string) {
@@ -124,13 +90,13 @@ func TestGetEnvoy(t *testing.T) {
 		assert.Empty(t, get(typ.Name), typ.Name)
 	}
 
-	control.put(t, "b", listener(t, "b", "r1", "r2"))
-	control.put(t, "a", listener(t, "a"))
+	control.put(t, "b", xdstest.Listener(t, "b", "r1", "r2"))
+	control.put(t, "a", xdstest.Listener(t, "a"))
 	for _, route := range []string{"r2", "r1", "r9"} {
 		control.put(t, route, &routev3.RouteConfiguration{Name: route})
 	}
-	control.put(t, "x", eds("x", ""))
-	control.put(t, "y", eds("y", "service"))
+	control.put(t, "x", xdstest.EDSCluster("x", ""))
+	control.put(t, "y", xdstest.EDSCluster("y", "service"))
 	control.put(t, "z", &clusterv3.Cluster{Name: "z"})
 	for _, name := range []string{"x", "service", "nobody's"} {
 		control.put(t, name, &endpointv3.ClusterLoadAssignment{ClusterName: name})
@@ -149,7 +115,7 @@ func TestGetEnvoy(t *testing.T) {
 
 func TestGetEnvoyNamesMissingResources(t *testing.T) {
 	c, requested := newControl(t)
-	c.put(t, "a", listener(t, "a", "here", "nowhere"))
+	c.put(t, "a", xdstest.Listener(t, "a", "here", "nowhere"))
 	c.put(t, "here", &routev3.RouteConfiguration{Name: "here"})
 	requested.Timeout = time.Second
 	answer, err := requested.GetEnvoy(t.Context(), typeNamed(t, "routes"))
@@ -172,8 +138,8 @@ func TestGetEnvoyFails(t *testing.T) {
 
 func TestGetEnvoy_NamelessCluster(t *testing.T) {
 	c, requested := newControl(t)
-	c.put(t, "broken", eds("", ""))
-	c.put(t, "a", eds("a", ""))
+	c.put(t, "broken", xdstest.EDSCluster("", ""))
+	c.put(t, "a", xdstest.EDSCluster("a", ""))
 	c.put(t, "a", &endpointv3.ClusterLoadAssignment{ClusterName: "a"})
 	answer, err := requested.GetEnvoy(t.Context(), typeNamed(t, "endpoints"))
 	require.NoError(t, err)
@@ -182,7 +148,7 @@ func TestGetEnvoy_NamelessCluster(t *testing.T) {
 
 func TestWatchEnvoy(t *testing.T) {
 	control, requested := newControl(t)
-	control.put(t, "a", listener(t, "a", "r1"))
+	control.put(t, "a", xdstest.Listener(t, "a", "r1"))
 	control.put(t, "r1", &routev3.RouteConfiguration{Name: "r1"})
 	routes := typeNamed(t, "routes")
 
@@ -210,16 +176,16 @@ func TestWatchEnvoy(t *testing.T) {
 	})
 	expect("updated r1")
 	control.put(t, "r2", &routev3.RouteConfiguration{Name: "r2"}) // without a reference yet
-	control.put(t, "a", listener(t, "a", "r2"))
+	control.put(t, "a", xdstest.Listener(t, "a", "r2"))
 	expect("deleted r1")
 	expect("added r2")
-	control.put(t, "a", listener(t, "a"))
+	control.put(t, "a", xdstest.Listener(t, "a"))
 	expect("deleted r2")
-	control.put(t, "a", listener(t, "a", "r2"))
+	control.put(t, "a", xdstest.Listener(t, "a", "r2"))
 	expect("added r2")
-	control.put(t, "a", listener(t, "a"))
+	control.put(t, "a", xdstest.Listener(t, "a"))
 	expect("deleted r2")
-	control.put(t, "a", listener(t, "a", "r1"))
+	control.put(t, "a", xdstest.Listener(t, "a", "r1"))
 	expect("added r1")
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)

@@ -4,22 +4,18 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
-	"sync"
 	"testing"
 	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
 	mcp "istio.io/api/mcp/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/cmd/internal/client"
-	"tributary/internal/testutil"
+	"tributary/internal/xdstest"
 	"tributary/resource"
 )
 
@@ -31,100 +27,32 @@ const (
 	v1alpha3 = "networking.istio.io/v1alpha3/ServiceEntry"
 )
 
-// server is a fake ADS server. It answers each type in types, and again after each change.
+// server is a fake ADS server: types that it does not have get no answer.
 type server struct {
-	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	*xdstest.Content
 	address string
-
-	mu      sync.Mutex
-	types   map[string][]*anypb.Any
-	changed chan struct{} // closed by the next change
-	cut     chan struct{} // closed to end the open streams
 }
 
 func newServer(t *testing.T, types map[string][]*anypb.Any) *server {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	s := &server{address: listener.Addr().String(), types: types, changed: make(chan struct{}), cut: make(chan struct{})}
-	g := grpc.NewServer()
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
-	testutil.ServeGRPC(t, listener, g)
-	return s
+	content := xdstest.NewContent()
+	content.Silent = true
+	for typeURL, resources := range types {
+		content.Set(typeURL, resources...)
+	}
+	return &server{content, (&xdstest.Server{SotW: content.SotW}).Serve(t)}
 }
 
 func (s *server) client() *client.XDS {
 	return &client.XDS{Server: s.address, Timeout: 5 * time.Second, Log: slog.New(slog.DiscardHandler)}
 }
 
-func (s *server) set(typeURL string, resources ...*anypb.Any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.types[typeURL] = resources
-	close(s.changed)
-	s.changed = make(chan struct{})
-}
-
-func (s *server) cutStreams() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	close(s.cut)
-	s.cut = make(chan struct{})
-}
-
-func (s *server) StreamAggregatedResources(st discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	asks := make(chan string)
-	go func() {
-		for {
-			discoveryRequest, err := st.Recv()
-			if err != nil {
-				return
-			}
-			if discoveryRequest.GetResponseNonce() != "" {
-				continue // an acknowledgement
-			}
-			select {
-			case asks <- discoveryRequest.GetTypeUrl():
-			case <-st.Context().Done():
-			}
-		}
-	}()
-	var requested []string
-	for {
-		s.mu.Lock()
-		changed, cut := s.changed, s.cut
-		var due []*discoveryv3.DiscoveryResponse
-		for _, typeURL := range requested {
-			if rs, ok := s.types[typeURL]; ok {
-				due = append(due, &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: "v", Nonce: "n", Resources: rs})
-			}
-		}
-		s.mu.Unlock()
-		for _, r := range due {
-			if err := st.Send(r); err != nil {
-				return err
-			}
-		}
-		select {
-		case typeURL := <-asks:
-			requested = append(requested, typeURL)
-		case <-changed:
-		case <-cut:
-			return errors.New("cut")
-		case <-st.Context().Done():
-			return st.Context().Err()
-		}
-	}
-}
-
 // entry is a ServiceEntry as a server sends it.
 func entry(t *testing.T, name, host string) *anypb.Any {
 	t.Helper()
-	body, err := anypb.New(&networking.ServiceEntry{Hosts: []string{host}})
-	require.NoError(t, err)
-	a, err := anypb.New(&mcp.Resource{Metadata: &mcp.Metadata{Name: name}, Body: body})
-	require.NoError(t, err)
-	return a
+	return xdstest.Packed(t, &mcp.Resource{
+		Metadata: &mcp.Metadata{Name: name}, Body: xdstest.Packed(t, &networking.ServiceEntry{Hosts: []string{host}}),
+	})
 }
 
 func schema(t *testing.T) *resource.Schema {
@@ -193,69 +121,62 @@ func TestGetFails(t *testing.T) {
 }
 
 // watcher collects events of a Watch.
-func watcher(t *testing.T, s *server) (next func() string, stop func() error) {
+func watcher(t *testing.T, xds *client.XDS) (next func() client.Event[*resource.Resource], stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	kind := schema(t)
-	events := make(chan client.Event[*resource.Resource], 100)
-	ended := make(chan error, 1)
+	kind, events, ended := schema(t), make(chan client.Event[*resource.Resource], 100), make(chan error, 1)
 	go func() {
-		ended <- s.client().Watch(ctx, kind, func(e client.Event[*resource.Resource]) error {
-			events <- e
-			return nil
-		})
+		ended <- xds.Watch(ctx, kind, func(e client.Event[*resource.Resource]) error { events <- e; return nil })
 	}()
-	next = func() string {
+	next = func() client.Event[*resource.Resource] {
 		t.Helper()
-		select {
-		case e := <-events:
-			return string(e.Change) + " " + e.Resource.Key().FullName()
-		case <-time.After(10 * time.Second):
-			require.FailNow(t, "no event")
-			return ""
-		}
+		return xdstest.Receive(t, events)
 	}
-	stop = func() error {
+	return next, func() {
 		cancel()
-		err := <-ended
+		require.ErrorIs(t, <-ended, context.Canceled)
 		assert.Empty(t, events, "unexpected events")
-		return err
 	}
-	return next, stop
+}
+
+// expectEvents waits for events in this order.
+func expectEvents(t *testing.T, next func() client.Event[*resource.Resource], want ...string) {
+	t.Helper()
+	for _, event := range want {
+		e := next()
+		assert.Equal(t, event, string(e.Change)+" "+e.Resource.Key().FullName())
+	}
 }
 
 func TestWatch(t *testing.T) {
 	x, y := entry(t, "shop/x", "x"), entry(t, "shop/y", "y")
 	server := newServer(t, map[string][]*anypb.Any{v1: {y, x}})
-	next, stop := watcher(t, server)
-	assert.Equal(t, "added shop/x", next())
-	assert.Equal(t, "added shop/y", next())
+	next, stop := watcher(t, server.client())
+	expectEvents(t, next, "added shop/x", "added shop/y")
 
-	server.set(v1, x, y) // the same in another order
-	server.set(v1, x, entry(t, "shop/y", "other"), entry(t, "shop/z", "z"))
-	assert.Equal(t, "updated shop/y", next())
-	assert.Equal(t, "added shop/z", next())
+	server.Set(v1, x, y) // the same in another order
+	server.Set(v1, x, entry(t, "shop/y", "other"), entry(t, "shop/z", "z"))
+	expectEvents(t, next, "updated shop/y", "added shop/z")
 
-	server.cutStreams() // a new stream tells everything again
-	server.set(v1, x)
-	assert.Equal(t, "deleted shop/y", next())
-	assert.Equal(t, "deleted shop/z", next())
-	require.ErrorIs(t, stop(), context.Canceled)
+	server.EndStreams() // a new stream tells everything again
+	server.Set(v1, x)
+	expectEvents(t, next, "deleted shop/y", "deleted shop/z")
+	stop()
 }
 
 // TestWatchOfEmptyKind watches a kind without objects, so that the server may use any version later.
 func TestWatchOfEmptyKind(t *testing.T) {
 	x := entry(t, "shop/x", "x")
 	server := newServer(t, map[string][]*anypb.Any{v1: nil, v1beta1: nil, v1alpha3: nil})
-	next, stop := watcher(t, server)
-	server.set(v1beta1, x)
-	assert.Equal(t, "added shop/x", next())
-	server.set(v1, x) // as a server does that knows both
-	server.set(v1beta1, x)
-	server.set(v1beta1)
-	server.set(v1)
-	assert.Equal(t, "deleted shop/x", next())
-	require.ErrorIs(t, stop(), context.Canceled)
+	next, stop := watcher(t, server.client())
+	server.Set(v1beta1, x)
+	expectEvents(t, next, "added shop/x")
+	server.Set(v1, x) // as a server does that knows both
+	server.Set(v1beta1, x)
+	server.Set(v1beta1)
+	server.Set(v1)
+	expectEvents(t, next, "deleted shop/x")
+	stop()
 }
 
 func TestWatchEndsIfItsHandlerFails(t *testing.T) {
@@ -270,23 +191,16 @@ func TestWatchReportsReconnect(t *testing.T) {
 	xds := s.client()
 	reconnects := make(chan string, 8)
 	xds.Reconnected = func(server string) { reconnects <- server }
-	events := make(chan client.Event[*resource.Resource], 8)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	kind := schema(t)
-	go func() {
-		ended <- xds.Watch(ctx, kind, func(e client.Event[*resource.Resource]) error { events <- e; return nil })
-	}()
-	<-events
+	next, stop := watcher(t, xds)
+	next()
 	assert.Empty(t, reconnects, "the first time is not again")
-	s.cutStreams()
-	assert.Equal(t, xds.Server, <-reconnects)
-	s.set(v1, entry(t, "shop/x", "other"))
-	e := <-events
+	s.EndStreams()
+	assert.Equal(t, xds.Server, xdstest.Receive(t, reconnects))
+	s.Set(v1, entry(t, "shop/x", "other"))
+	e := next()
 	assert.Equal(t, client.Updated, e.Change)
 	assert.NotNil(t, e.Previous)
-	cancel()
-	require.ErrorIs(t, <-ended, context.Canceled)
+	stop()
 }
 
 // waitForServer runs a watch of a server that never starts, and cancels it.
@@ -301,7 +215,7 @@ func waitForServer(t *testing.T, xds *client.XDS, watch func(context.Context) er
 }
 
 func TestWatchWaitsForAServer(t *testing.T) {
-	kind, events := schema(t), make(chan client.Event[*resource.Resource], 1)
+	kind := schema(t)
 	nobody := &client.XDS{Server: "127.0.0.1:1", Timeout: time.Second}
 	waitForServer(t, nobody, func(ctx context.Context) error {
 		return nobody.Watch(ctx, kind, func(client.Event[*resource.Resource]) error { return nil })
@@ -312,14 +226,9 @@ func TestWatchWaitsForAServer(t *testing.T) {
 	xds.Server = "127.0.0.1:1"
 	waiting := 0
 	xds.Waiting = func(error) { waiting++; xds.Server = up } // which is when it comes up
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- xds.Watch(ctx, kind, func(e client.Event[*resource.Resource]) error { events <- e; return nil })
-	}()
-	assert.Equal(t, client.Added, (<-events).Change)
-	cancel()
-	require.ErrorIs(t, <-ended, context.Canceled)
+	next, stop := watcher(t, xds)
+	assert.Equal(t, client.Added, next().Change)
+	stop()
 	assert.Equal(t, 1, waiting)
 }
 
