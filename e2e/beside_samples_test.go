@@ -56,7 +56,7 @@ func TestSamplesBesideIstiod(t *testing.T) {
 		replace(t, dir, text.String())
 		nodes := inSamples(t)
 		marked := func(addr string, node *core.Node) *fixture.Inventory {
-			fixture.WaitFor(t, 20*time.Second, func() error {
+			fixture.Await(t, func() error {
 				if fixture.TakeClusters(t, addr, node)["outbound|7777||"+mark] == nil {
 					return fmt.Errorf("%s is not there", mark)
 				}

@@ -412,7 +412,7 @@ func TestRandomMeshesBesideIstiod(t *testing.T) {
 		mesh := newRandomMesh(seed)
 		mark, now, before := mesh.texts(t, seed)
 		marked := func(addr string, node *core.Node, mark string) *fixture.Inventory {
-			fixture.WaitFor(t, 20*time.Second, func() error {
+			fixture.Await(t, func() error {
 				clusters := fixture.TakeClusters(t, addr, node)
 				for name := range clusters {
 					if strings.HasPrefix(name, "outbound|7777||") && strings.Contains(name, "mark-") && name != "outbound|7777||"+mark {

@@ -44,7 +44,7 @@ func TestConsulWithoutALeader(t *testing.T) {
 	awaitState(t, tributary, "consul", "healthy", false)
 	awaitState(t, tributary, "rules", "healthy", false)
 	for _, name := range []string{"consul", "rules"} {
-		tributary.WaitFor(t, 20*time.Second, func() error {
+		tributary.Await(t, func() error {
 			if tributary.Metric(t, "tributary_consul_known_leader", `source="`+name+`"`) != 1 {
 				return fmt.Errorf("%s has no leader", name)
 			}

@@ -31,10 +31,10 @@ func TestConsulStopped(t *testing.T) {
 	consul.Register(t, instance("web-2", "127.0.0.2", 9080), api.HealthPassing)
 	consul.Register(t, instance("api-1", "127.0.0.1", 9090), api.HealthPassing)
 	tributary := fixture.StartTributary(t, consul.Source("consul"))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	endpointOne, endpointTwo := endpoint("127.0.0.1", 9080, "weight: 1"), endpoint("127.0.0.2", 9080, "weight: 1")
 	want := httpEntry("web", 9080, endpointOne, endpointTwo) + "---\n" + httpEntry("api", 9090, endpoint("127.0.0.1", 9090, "weight: 1"))
-	istiod.AwaitConfigs(t, fixture.ParseObjects(t, want))
+	istiod.AwaitText(t, want)
 
 	watch := guard(t, istiod, fixture.ParseObjects(t, want))
 	consul.Kill()
@@ -58,7 +58,7 @@ func TestConsulPortAfterRestart(t *testing.T) {
 	s := instance("web-1", "127.0.0.1", 9080)
 	consul.Register(t, s, api.HealthPassing)
 	tributary := fixture.StartTributary(t, consul.Source("consul"))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	shows(t, istiod, "web", "at first", httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1")))
 	changed := time.Now()
 	s.Port = 9090
@@ -74,7 +74,7 @@ func TestConsulPortAfterRestart(t *testing.T) {
 	awaitState(t, tributary, "consul", "healthy", false)
 	// The next change arrives, so istiod is connected again and has read all earlier changes.
 	consul.Register(t, instance("api-1", "127.0.0.1", 9091), api.HealthPassing)
-	istiod.AwaitConfigs(t, fixture.ParseObjects(t, want+"---\n"+httpEntry("api", 9091, endpoint("127.0.0.1", 9091, "weight: 1"))))
+	istiod.AwaitText(t, want+"---\n"+httpEntry("api", 9091, endpoint("127.0.0.1", 9091, "weight: 1")))
 	watch.stop(t)
 }
 
@@ -91,11 +91,11 @@ func TestConsulWiped(t *testing.T) {
 	register()
 	consul.Register(t, instance("old-1", "127.0.0.1", 9099), api.HealthPassing)
 	tributary := fixture.StartTributary(t, consul.Source("consul").With("grace", consulGrace.String()).With("resetHold", hold.String()))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	back := httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1")) + "---\n" +
 		httpEntry("api", 9090, endpoint("127.0.0.1", 9090, "weight: 1"))
 	want := back + "---\n" + httpEntry("old", 9099, endpoint("127.0.0.1", 9099, "weight: 1"))
-	istiod.AwaitConfigs(t, fixture.ParseObjects(t, want))
+	istiod.AwaitText(t, want)
 
 	// More indexes than the new Consul will have for a while, so that its restart is visible.
 	for i := range 30 {
@@ -107,7 +107,7 @@ func TestConsulWiped(t *testing.T) {
 	}
 	watch := guard(t, istiod, fixture.ParseObjects(t, want))
 	consul.Wipe(t)
-	tributary.WaitFor(t, 20*time.Second, func() error {
+	tributary.Await(t, func() error {
 		s := source(t, tributary, "consul")
 		if !strings.Contains(s.Message, "stay until") {
 			return fmt.Errorf("the source is %v", s)
@@ -158,10 +158,10 @@ func TestConsulToken(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(secret+"\n"), 0o600))
 	tributary := fixture.StartTributary(t, consul.Source("consul").With("tokenFile", file).With("resync", "2s").With("grace",
 		consulGrace.String()))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	want := httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1")) + "---\n" +
 		httpEntry("api", 9090, endpoint("127.0.0.1", 9090, "weight: 1"))
-	istiod.AwaitConfigs(t, fixture.ParseObjects(t, want))
+	istiod.AwaitText(t, want)
 
 	watch := guard(t, istiod, fixture.ParseObjects(t, want))
 	_, err = acl.TokenDelete(accessor, nil)

@@ -29,7 +29,7 @@ func TestConsulServices(t *testing.T) {
 	t.Parallel()
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
 	tributary := fixture.StartTributary(t, consul.Source("consul").With("grace", consulGrace.String()))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	agent := consul.API().Agent()
 
 	t.Run("checks", func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestConsulNodeMaintenance(t *testing.T) {
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
 	consul.Register(t, instance("web-1", "127.0.0.1", 9080), api.HealthPassing)
 	tributary := fixture.StartTributary(t, consul.Source("consul"))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	healthy := httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1"))
 	shows(t, istiod, "web", "at first", healthy)
 	require.NoError(t, consul.API().Agent().EnableNodeMaintenance("e2e"))
@@ -219,7 +219,7 @@ func TestConsulDatacenters(t *testing.T) {
 	consulTwo := fixture.StartConsul(t, fixture.ConsulOptions{Datacenter: "dc2", Join: consulOne})
 	consulOne.Register(t, instance("web-1", "127.0.0.1", 9080), api.HealthPassing)
 	consulTwo.Register(t, instance("web-2", "127.0.0.2", 9080), api.HealthPassing)
-	fixture.WaitFor(t, 20*time.Second, func() error {
+	fixture.Await(t, func() error {
 		list, _, err := consulOne.API().Catalog().Service("web", "", &api.QueryOptions{Datacenter: "dc2"})
 		if err == nil && len(list) != 1 {
 			err = fmt.Errorf("%d instances in dc2", len(list))
@@ -227,7 +227,7 @@ func TestConsulDatacenters(t *testing.T) {
 		return err
 	})
 	tributary := fixture.StartTributary(t, consulOne.Source("consul").With("datacenters", []string{"dc1", "dc2"}))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 
 	entry := func(name, host string, endpoints ...string) string {
 		return strings.ReplaceAll(httpEntry(name, 9080, endpoints...), name+".service.consul, "+name+".service.dc1.consul", host)

@@ -108,7 +108,7 @@ func TestDoctorOfARealIstiod(t *testing.T) {
 	write(t, dir, "a.yaml", serviceEntry("a", 80))
 	tributary := fixture.StartTributary(t, fixture.Files("rules", dir))
 	gate := fixture.StartGate(t, tributary.XDS)
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	behind := fixture.StartIstiod(t, "xds://"+gate.Addr)
 	look := func(istiod *fixture.Istiod, listen string, args ...string) (results, fixes string, code int) {
 		t.Helper()

@@ -20,12 +20,12 @@ func TestDubboConsul(t *testing.T) {
 	t.Parallel()
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
 	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "consul://" + consul.HTTP + "?kind=dubbo"})
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	holds := func(step string, want map[string][]string) {
 		t.Helper()
 		const timeout = 60 * time.Second // Consul's source reads a service that changes all the time every 15 s
 		istiod.WaitFor(t, timeout, func() error {
-			err := sameGreeters(t.Context(), istiod, step, want)
+			err := sameGreeters(t.Context(), istiod, step, want)()
 			if err != nil {
 				err = fmt.Errorf("%w, and Consul has %s", err, checksOf(consul, "demo.GreetService"))
 			}
@@ -61,7 +61,7 @@ func TestDubboConsul(t *testing.T) {
 	holds("three providers", entriesWith(endpoints...))
 
 	held := func() error {
-		return unlessExpired(sameGreeters(t.Context(), istiod, "Consul is killed", entriesWith(endpoints...)), consul, "demo.GreetService",
+		return unlessExpired(sameGreeters(t.Context(), istiod, "Consul is killed", entriesWith(endpoints...))(), consul, "demo.GreetService",
 			port1, port2, port3)
 	}
 	stays(t, held, func() {
@@ -102,7 +102,7 @@ func TestDubbo3Consul(t *testing.T) {
 	t.Parallel()
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
 	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "consul://" + consul.HTTP + "?kind=dubbo"})
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	want := map[string][]string{}
 	var running []*fixture.Process
 	for _, d := range []fixture.DubboJava{
@@ -145,7 +145,7 @@ func TestDubbo3ConsulApplications(t *testing.T) {
 	t.Parallel()
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
 	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "consul://" + consul.HTTP + "?kind=dubbo"})
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	provider := func(d fixture.DubboJava) (*fixture.Process, string) {
 		d.Consul, d.Mode, d.Ports = consul, "instance", []string{fmt.Sprint(fixture.FreePort(t))}
 		p := d.Start(t)
@@ -185,7 +185,7 @@ func TestDubbo3ConsulApplications(t *testing.T) {
 	awaitGreeters(t, istiod, "there is one again", timeout, entriesWith(at1))
 	// They do not say again that they live, so their TTL is over 4 s after the restart.
 	held := func() error {
-		err := sameGreeters(t.Context(), istiod, "Consul is killed", entriesWith(at1))
+		err := sameGreeters(t.Context(), istiod, "Consul is killed", entriesWith(at1))()
 		return unlessExpired(unlessExpired(err, consul, "shop", portOf(at1)), consul, "stock", portOf(stockEndpoint))
 	}
 	stays(t, held, func() {

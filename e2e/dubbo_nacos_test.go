@@ -29,7 +29,7 @@ func dubboInNacos(t *testing.T, version string) {
 	const hold = 20 * time.Second
 	n := fixture.StartNacos(t, version)
 	tributary := fixture.StartTributary(t, n.Source("dubbo").With("hold", hold.String()))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 
 	want := map[string][]string{}
 	var java, golang []*fixture.Process
@@ -110,7 +110,7 @@ func dubboInNacos(t *testing.T, version string) {
 	want["demo-greetservice"] = first
 	awaitGreeters(t, istiod, "it is back", 4*nacosTime, want)
 
-	stays(t, func() error { return sameGreeters(t.Context(), istiod, "Nacos is killed, and comes back empty", want) }, func() {
+	stays(t, sameGreeters(t.Context(), istiod, "Nacos is killed, and comes back empty", want), func() {
 		n.Kill()
 		time.Sleep(awayFor())
 		n.Restart(t)

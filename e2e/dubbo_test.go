@@ -48,15 +48,17 @@ func greeters(ctx context.Context, istiod *fixture.Istiod) (map[string][]string,
 // awaitGreeters waits until istiod holds exactly these endpoints.
 func awaitGreeters(t *testing.T, istiod *fixture.Istiod, step string, timeout time.Duration, want map[string][]string) {
 	t.Helper()
-	istiod.WaitFor(t, timeout, func() error { return sameGreeters(t.Context(), istiod, step, want) })
+	istiod.WaitFor(t, timeout, sameGreeters(t.Context(), istiod, step, want))
 }
 
-func sameGreeters(ctx context.Context, istiod *fixture.Istiod, step string, want map[string][]string) error {
-	got, err := greeters(ctx, istiod)
-	if err == nil && fmt.Sprint(got) != fmt.Sprint(want) {
-		err = fmt.Errorf("%s: istiod holds\n%v, want\n%v", step, got, want)
+func sameGreeters(ctx context.Context, istiod *fixture.Istiod, step string, want map[string][]string) func() error {
+	return func() error {
+		got, err := greeters(ctx, istiod)
+		if err == nil && fmt.Sprint(got) != fmt.Sprint(want) {
+			err = fmt.Errorf("%s: istiod holds\n%v, want\n%v", step, got, want)
+		}
+		return err
 	}
-	return err
 }
 
 // TestDubboJava shows that providers of every version, mode, protocol and place of metadata appear in istiod,
@@ -65,7 +67,7 @@ func TestDubboJava(t *testing.T) {
 	t.Parallel()
 	zookeeper := fixture.StartZooKeeper(t)
 	tributary := fixture.StartTributary(t, zookeeper.Source("dubbo"))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 
 	providers := []fixture.DubboJava{
 		{Version: "3.3.6", App: "all-local-dubbo", Mode: "all", Metadata: "local", Protocol: "dubbo"},
@@ -132,7 +134,7 @@ func TestDubboGo(t *testing.T) {
 	t.Parallel()
 	zookeeper := fixture.StartZooKeeper(t)
 	tributary := fixture.StartTributary(t, zookeeper.Source("dubbo"))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	want := map[string][]string{}
 	var running []*fixture.Process
 	for _, d := range []fixture.DubboGo{
@@ -234,7 +236,7 @@ func dubboLives(t *testing.T, lives ...*life) {
 		Name:    "dubbo",
 		Address: "zookeeper://" + ours.Addr + "?session=4000",
 	}.With("hold", hold.String()))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 
 	want := func(endpointsOf func(*life) []string) map[string][]string {
 		entries := map[string][]string{}
@@ -256,7 +258,7 @@ func dubboLives(t *testing.T, lives ...*life) {
 	noEndpoint := func(*life) []string { return nil }
 	keeps := func(step string, f func()) {
 		t.Helper()
-		stays(t, func() error { return sameGreeters(t.Context(), istiod, step, want(bothEndpoints)) }, f)
+		stays(t, sameGreeters(t.Context(), istiod, step, want(bothEndpoints)), f)
 	}
 	each := func(f func(*life)) {
 		for _, l := range lives {

@@ -52,7 +52,7 @@ spec:
 	}
 	expectResponse := func(port int, host, path string, status int, body string) {
 		t.Helper()
-		envoy.WaitFor(t, 10*time.Second, func() error {
+		envoy.Await(t, func() error {
 			got, text, _, err := ask(port, host, path)
 			if err == nil && (got != status || text != body) {
 				err = fmt.Errorf("%s%s: %d %q", host, path, got, text)
@@ -69,7 +69,7 @@ spec:
 	expectResponse(addedPort, "anything", "/", 200, "two")
 	expectHeader := func(name, value string) {
 		t.Helper()
-		envoy.WaitFor(t, 10*time.Second, func() error {
+		envoy.Await(t, func() error {
 			_, _, header, err := ask(plain, "shop.example.com", "/")
 			if err == nil && header.Get(name) != value {
 				err = fmt.Errorf("%s: %q", name, header.Get(name))

@@ -26,7 +26,7 @@ type eurekaMesh struct {
 
 func startEurekaMesh(t *testing.T, servers ...*fixture.Eureka) *eurekaMesh {
 	tributary := fixture.StartTributary(t, fixture.EurekaSource("eureka", servers...).With("interval", "1s").With("hold", eurekaHold.String()))
-	return &eurekaMesh{t, tributary, fixture.StartIstiod(t, "xds://"+tributary.XDS), map[string][]string{}}
+	return &eurekaMesh{t, tributary, tributary.StartIstiod(t), map[string][]string{}}
 }
 
 func (m *eurekaMesh) same(ctx context.Context, step string) error {

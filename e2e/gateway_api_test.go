@@ -60,7 +60,7 @@ func TestGatewayAPI(t *testing.T) {
 		get := func(path string, headers ...string) string {
 			return ask("GET", "shop.example.com", path, headers...).body
 		}
-		envoy.WaitFor(t, 20*time.Second, func() error {
+		envoy.Await(t, func() error {
 			got, err := askEdge(t, port, "GET", "shop.example.com", "/exact")
 			if err == nil && got.body != "two /exact shop.example.com" {
 				err = fmt.Errorf("%d %q", got.status, got.body)
@@ -134,7 +134,7 @@ func TestGatewayAPI(t *testing.T) {
 
 	write(t, dir, "routes.yaml", "{{{") // the derived objects stay
 	write(t, dir, "mark.yaml", strings.ReplaceAll(services[:strings.LastIndex(services, "---")], "name: two", "name: mark"))
-	istiod.WaitFor(t, 20*time.Second, func() error {
+	istiod.Await(t, func() error {
 		got, err := istiod.Configs(t.Context())
 		if err == nil && got[fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "mark"}] == nil {
 			err = fmt.Errorf("the mark is not there: %d objects", len(got))

@@ -70,7 +70,7 @@ spec: {hosts: [%[2]s.example.com], gateways: [front], http: [{route: [{destinati
 	write(t, dir, "mesh.yaml", gateway+rest.String())
 	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir))
 	envoy := fixture.StartGateway(t, tributary.XDS, credentials)
-	envoy.WaitFor(t, 20*time.Second, func() error {
+	envoy.Await(t, func() error {
 		if rejected := tributary.Metric(t, "tributary_xds_nacks_total", "Secret"); rejected < 2*len(shapes) {
 			return fmt.Errorf("only %d secrets are rejected", rejected)
 		}

@@ -84,7 +84,7 @@ spec: {hosts: ["*.example.com"], gateways: [front], http: [{route: [{destination
 	}
 	lets := func(host string, certificates []tls.Certificate) {
 		t.Helper()
-		envoy.WaitFor(t, 20*time.Second, func() error {
+		envoy.Await(t, func() error {
 			body, err := get(host, certificates)
 			if err == nil && body != "one" {
 				err = fmt.Errorf("%s answers %q", host, body)

@@ -94,7 +94,7 @@ spec:
 		{"http", "shop.example.com", old, "/a", 301, "https://shop.example.com/a"},
 		{"https", "own.example.com", pass, "/", 200, "its own TLS"},
 	} {
-		envoy.WaitFor(t, 10*time.Second, func() error {
+		envoy.Await(t, func() error {
 			status, body, err := get(tt.scheme, tt.host, tt.port, tt.path)
 			if err == nil && (status != tt.status || body != tt.body) {
 				err = fmt.Errorf("%s %s%s: %d %q", tt.scheme, tt.host, tt.path, status, body)
@@ -107,7 +107,7 @@ spec:
 
 	_, remainingRoutes, _ := strings.Cut(gatewayRoutes, "---\n")
 	write(t, dir, "routes.yaml", remainingRoutes)
-	envoy.WaitFor(t, 10*time.Second, func() error {
+	envoy.Await(t, func() error {
 		status, _, err := get("http", "shop.example.com", plain, "/")
 		if err == nil && status != http.StatusNotFound {
 			err = fmt.Errorf("%d", status)

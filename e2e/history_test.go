@@ -105,7 +105,7 @@ func TestHistoryKilled(t *testing.T) {
 
 		var entries []change
 		last := make(map[string]int)
-		tributary.WaitFor(t, 10*time.Second, func() (err error) {
+		tributary.Await(t, func() (err error) {
 			if entries, err = changes(t, tributary); err != nil {
 				return err
 			}

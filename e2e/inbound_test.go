@@ -64,20 +64,20 @@ spec: {outboundTrafficPolicy: {mode: REGISTRY_ONLY}}
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS, "--metadata", "INTERCEPTION_MODE=REDIRECT",
 		"--node-id", "sidecar~"+workloadAddress+"~vm.default~default.svc.cluster.local"))
 	const served, passed = "inbound_0.0.0.0_%d", "InboundPassthroughCluster"
-	envoy.WaitFor(t, 10*time.Second, func() error { return cameThrough(t, envoy, programOne, "one", fmt.Sprintf(served, programOne)) })
-	require.NoError(t, cameThrough(t, envoy, programOther, "other", passed), "outboundTrafficPolicy does not apply to inbound requests")
+	envoy.Await(t, cameThrough(t, envoy, programOne, "one", fmt.Sprintf(served, programOne)))
+	require.NoError(t, cameThrough(t, envoy, programOther, "other", passed)(), "outboundTrafficPolicy does not apply to inbound requests")
 	name, err := requestAt(t, atWorkload(tcp), "")
 	require.NoError(t, err)
 	require.Equal(t, "tcp", name)
-	require.NoError(t, cameThrough(t, envoy, programTwo, "two", passed))
+	require.NoError(t, cameThrough(t, envoy, programTwo, "two", passed)())
 	_, err = requestAt(t, "http://127.0.0.1:15006", "")
 	require.Error(t, err, "a connection to the port itself would loop")
 
 	stop := keepRequesting(t, atWorkload(programOne), "one")
 	mesh.write(t, "two.yaml", fmt.Sprintf(inboundService, "two", 81, "HTTP", programTwo, workloadAddress))
-	envoy.WaitFor(t, 10*time.Second, func() error { return cameThrough(t, envoy, programTwo, "two", fmt.Sprintf(served, programTwo)) })
+	envoy.Await(t, cameThrough(t, envoy, programTwo, "two", fmt.Sprintf(served, programTwo)))
 	require.NoError(t, os.Remove(mesh.dir+"/two.yaml"))
-	envoy.WaitFor(t, 10*time.Second, func() error { return cameThrough(t, envoy, programTwo, "two", passed) })
+	envoy.Await(t, cameThrough(t, envoy, programTwo, "two", passed))
 	require.NotZero(t, stop(), "a port that stays is never without its listener")
 
 	// The ingress of a Sidecar is instead of the ports of services.
@@ -89,7 +89,7 @@ spec:
   - {port: {number: 9080, protocol: HTTP, name: a}, defaultEndpoint: "0.0.0.0:%d"}
   - {port: {number: 9081, protocol: HTTP, name: b}, captureMode: NONE, bind: 127.0.0.1, defaultEndpoint: "0.0.0.0:%d"}
 `, programTwo, programOther))
-	envoy.WaitFor(t, 10*time.Second, func() error { return cameThrough(t, envoy, 9080, "two", fmt.Sprintf(served, 9080)) })
+	envoy.Await(t, cameThrough(t, envoy, 9080, "two", fmt.Sprintf(served, 9080)))
 	name, err = requestAt(t, "http://127.0.0.1:9081", "")
 	require.NoError(t, err)
 	require.Equal(t, "other", name)
@@ -111,7 +111,7 @@ spec:
   ingress: [{port: {number: %d, protocol: HTTP, name: a}, bind: 127.0.0.1, defaultEndpoint: "127.0.0.1:%d"}]
 `, port, backendPort))
 	url := "http://" + fixture.Loopback(port)
-	envoy.WaitFor(t, 10*time.Second, func() error {
+	envoy.Await(t, func() error {
 		name, err := requestAt(t, url, "")
 		if err == nil && name != "one" {
 			err = fmt.Errorf("answered by %s", name)
@@ -119,7 +119,7 @@ spec:
 		return err
 	})
 	require.NoError(t, os.Remove(mesh.dir+"/sidecar.yaml"))
-	envoy.WaitFor(t, 10*time.Second, func() error { return checkClosed(t, port) })
+	envoy.Await(t, func() error { return checkClosed(t, port) })
 	mesh.rejectedNothing(t)
 }
 
@@ -149,7 +149,7 @@ func TestStrictRefusesWithoutAnIdentity(t *testing.T) {
 		require.NoError(t, err)
 		envoy := fixture.StartEnvoyWith(t, "admin: {address: {socket_address: {address: 127.0.0.1, port_value: 9901}}}\nstatic_resources: "+
 			string(resources)+"\n")
-		envoy.WaitFor(t, 10*time.Second, func() error { return checkListening(t, int(port)) })
+		envoy.Await(t, func() error { return checkListening(t, int(port)) })
 		name, err := requestAt(t, "http://"+fixture.Loopback(int(port)), "")
 		if !answered {
 			require.Error(t, err, "answered by %s", name)
@@ -194,21 +194,22 @@ func atWorkload(port int) string { return fmt.Sprintf("http://%s:%d", workloadAd
 
 // cameThrough makes a request to a port of the workload, and says whether it was answered by a program and counted by
 // the Envoy under some name.
-func cameThrough(t *testing.T, envoy *fixture.Envoy, port int, program, stats string) error {
-	t.Helper()
-	name := "http." + stats + ";.downstream_rq_2xx"
-	before := counted(t, envoy, name)
-	got, err := requestAt(t, atWorkload(port), "any.internal", "Connection", "close")
-	if err != nil {
-		return err
+func cameThrough(t *testing.T, envoy *fixture.Envoy, port int, program, stats string) func() error {
+	return func() error {
+		name := "http." + stats + ";.downstream_rq_2xx"
+		before := counted(t, envoy, name)
+		got, err := requestAt(t, atWorkload(port), "any.internal", "Connection", "close")
+		if err != nil {
+			return err
+		}
+		if got != program {
+			return fmt.Errorf("answered by %s, and not by %s", got, program)
+		}
+		if counted(t, envoy, name) == before {
+			return fmt.Errorf("not counted as %s", stats)
+		}
+		return nil
 	}
-	if got != program {
-		return fmt.Errorf("answered by %s, and not by %s", got, program)
-	}
-	if counted(t, envoy, name) == before {
-		return fmt.Errorf("not counted as %s", stats)
-	}
-	return nil
 }
 
 // counted returns the Envoy's value of a counter.

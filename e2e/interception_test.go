@@ -68,7 +68,7 @@ spec:
 		{"http://240.0.0.4:9001/routed", "any.host", "one"}, // by the VirtualService
 		{"http://240.0.0.7", "shares.mesh.internal", "one"},
 	} {
-		envoy.WaitFor(t, 10*time.Second, func() error {
+		envoy.Await(t, func() error {
 			name, err := requestAt(t, want.url, want.host)
 			if err == nil && name != want.backend {
 				err = fmt.Errorf("%s, %s: answered by %q", want.url, want.host, name)
@@ -78,7 +78,7 @@ spec:
 	}
 	// Bytes that are not HTTP go to the TCP service, and its server answers; Envoy would close the connection.
 	for _, address := range []string{"240.0.0.7:80", "240.0.0.4:9001"} {
-		envoy.WaitFor(t, 10*time.Second, func() error {
+		envoy.Await(t, func() error {
 			conn, err := net.DialTimeout("tcp", address, time.Second)
 			if err != nil {
 				return err

@@ -66,12 +66,12 @@ spec:
 `)
 	tributary := fixture.StartTributary(t, sources...)
 	tributary.AwaitReady(t)
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	envoy := fixture.StartEnvoy(t, istiod.GRPC)
 
 	answers := func(port int, want ...string) {
 		t.Helper()
-		envoy.WaitFor(t, 15*time.Second, func() error {
+		envoy.Await(t, func() error {
 			seen := map[string]bool{}
 			for range 60 {
 				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port), nil)

@@ -105,7 +105,7 @@ func plainServices(t *testing.T, version string) {
 	tributary := fixture.StartTributary(t,
 		n.Source("plain", "kind=services").With("hold", hold.String()).With("groups", []string{"DEFAULT_GROUP", "shop"}),
 		n.Source("test", "kind=services", "namespace=test", "username=nacos", "password=nacos").With("hold", hold.String()))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	n.Namespace(t, "test")
 
 	want := map[string][]string{}
@@ -171,7 +171,7 @@ func TestNacosLogin(t *testing.T) {
 	fixture.NacosInstance{Service: "orders", IP: "10.0.0.5", Port: 9000}.Beat(t, n)
 	address := func(user string) string { return fmt.Sprintf("nacos://%s127.0.0.1:%d?kind=services", user, n.Port) }
 	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "plain", Address: address(fixture.NacosUser + ":s3cret-of-e2e@")})
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	istiod.WaitFor(t, nacosTime, func() error {
 		return sameHeld(t.Context(), istiod, "nacos", "a service", map[string][]string{"orders.default-group": {"10.0.0.5:9000 100"}})
 	})

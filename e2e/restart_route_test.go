@@ -42,7 +42,7 @@ spec:
 	tributary := fixture.StartTributary(t, fixture.Files("mesh", directory))
 	mesh := &mesh{tributary, directory}
 	conn := xdsConnection(t, mesh.XDS, fmt.Sprintf("xds:///greeter.mesh.internal:%d", port))
-	mesh.WaitFor(t, 10*time.Second, func() error { _, err := checkHealth(conn); return err })
+	mesh.Await(t, func() error { _, err := checkHealth(conn); return err })
 	calls := startLoad(t, func() (string, error) { time.Sleep(5 * time.Millisecond); return checkHealth(conn) })
 	for version := 1; version <= restarts; version++ {
 		require.Zero(t, mesh.Terminate(t, 10*time.Second))

@@ -29,8 +29,8 @@ func TestRestart_LosesNoObject(t *testing.T) {
 	write(t, rules, "deleted.yaml", serviceEntry("deleted", 80))
 
 	tributary := fixture.StartTributary(t, fixture.Files("rules", rules), fixture.Files("slow", slow))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, rules, slow))
+	istiod := tributary.StartIstiod(t)
+	istiod.AwaitFolders(t, rules, slow)
 	watch := guard(t, istiod, unchanged)
 
 	tributary.Kill()
@@ -43,7 +43,7 @@ func TestRestart_LosesNoObject(t *testing.T) {
 	back := time.Now()
 	tributary.AwaitAlive(t)
 	// istiod is connected again and waits, since one source is missing.
-	tributary.WaitFor(t, syncTime, func() error { return pageNames(t, tributary, "/debug/syncz", "istiod-e2e") })
+	tributary.WaitFor(t, syncTime, pageNames(t, tributary, "/debug/syncz", "istiod-e2e"))
 	status, body, err := fixture.Get(t.Context(), tributary.URL("/-/ready"))
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusServiceUnavailable, status)
@@ -52,7 +52,7 @@ func TestRestart_LosesNoObject(t *testing.T) {
 	time.Sleep(syncTime - time.Since(back)) // The test is about the time that the source takes.
 	require.NoError(t, os.Rename(slow+".away", slow))
 	tributary.AwaitReady(t)
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, rules, slow))
+	istiod.AwaitFolders(t, rules, slow)
 	polls := watch.stop(t)
 	t.Logf("istiod held everything at each of %d looks", polls)
 }
@@ -68,7 +68,7 @@ func TestRepeatedKills_KeepObjects(t *testing.T) {
 		tributary.Kill()
 		write(t, dir, "other.yaml", serviceEntry("other", 80+port))
 		tributary.Restart(t)
-		istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+		istiod.AwaitFolders(t, dir)
 	}
 	watch.stop(t)
 }

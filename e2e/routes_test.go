@@ -58,7 +58,7 @@ func TestRoutesOnTributary(t *testing.T) {
 		require.NoError(t, err)
 		return answer{res.StatusCode, string(b), res.Header}
 	}
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredAt(port) })
+	envoy.Await(t, answeredAt(port))
 
 	require.Equal(t, "two /exact", ask("/exact").body)
 	require.Equal(t, "two /any", ask("/any", "x-user", "bob").body)
@@ -91,7 +91,7 @@ func TestSubsetMovesOnTributary(t *testing.T) {
 	port := fixture.FreePort(t)
 	mesh := startMesh(t, "echo.yaml", moved(port, 0, backendOne))
 	envoy := fixture.StartEnvoy(t, mesh.XDS)
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredAt(port) })
+	envoy.Await(t, answeredAt(port))
 	l := startLoad(t, func() (string, error) {
 		res, err := response(t, port, "echo.mesh.internal")
 		if err != nil {
@@ -155,21 +155,23 @@ func handler(t *testing.T, serve http.HandlerFunc) (port int) {
 }
 
 // answeredAt says whether anything answers as the service on a port.
-func answeredAt(port int) error {
-	req, err := http.NewRequest(http.MethodGet, "http://"+fixture.Loopback(port)+"/exact", nil) //nolint:noctx // as short as the test
-	if err != nil {
-		return err
+func answeredAt(port int) func() error {
+	return func() error {
+		req, err := http.NewRequest(http.MethodGet, "http://"+fixture.Loopback(port)+"/exact", nil) //nolint:noctx // as short as the test
+		if err != nil {
+			return err
+		}
+		req.Host = "echo.mesh.internal"
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = res.Body.Close() }()
+		if res.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s", res.Status)
+		}
+		return nil
 	}
-	req.Host = "echo.mesh.internal"
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s", res.Status)
-	}
-	return nil
 }
 
 const manyRoutes = `apiVersion: networking.istio.io/v1

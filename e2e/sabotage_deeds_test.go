@@ -53,7 +53,7 @@ func (s *saboteur) invalidate(target string) {
 	s.invalid[target] = true
 	s.settle()
 	s.write(target+".yaml", policyOf(target, nonsense))
-	fixture.WaitFor(s.t, 10*time.Second, func() error {
+	fixture.Await(s.t, func() error {
 		if s.mesh.Metric(s.t, "tributary_source_quarantined", "") == 0 {
 			return fmt.Errorf("nothing is quarantined")
 		}
@@ -114,7 +114,7 @@ func (s *saboteur) empty() {
 	for name := range s.files {
 		require.NoError(s.t, os.Remove(s.mesh.dir+"/"+name))
 	}
-	fixture.WaitFor(s.t, 10*time.Second, func() error {
+	fixture.Await(s.t, func() error {
 		if s.mesh.Metric(s.t, "tributary_guard_held_objects", "") == 0 {
 			return fmt.Errorf("nothing is held")
 		}

@@ -388,7 +388,7 @@ func (s *saboteur) load() {
 		s.spire.Agent.Restart(s.t)
 	}
 	goal := s.n.Load() + 300
-	fixture.WaitFor(s.t, 20*time.Second, func() error {
+	fixture.Await(s.t, func() error {
 		if n := s.n.Load(); n < goal {
 			return fmt.Errorf("%d of %d answers", n, goal)
 		}
@@ -450,7 +450,7 @@ func (s *saboteur) either() string { return []string{"echo", "front"}[s.rnd.IntN
 func (s *saboteur) restart() {
 	s.t.Helper()
 	s.mesh.Restart(s.t)
-	s.mesh.WaitFor(s.t, 20*time.Second, func() error {
+	s.mesh.Await(s.t, func() error {
 		status, body, err := fixture.Get(s.t.Context(), s.mesh.URL("/metrics"))
 		if err == nil && (status != http.StatusOK || !strings.Contains(body, `tributary_source_stale{source="mesh"} 0`)) {
 			err = errors.New("the files are not read yet")

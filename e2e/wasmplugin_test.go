@@ -44,7 +44,7 @@ spec: {hosts: [shop.example.com], gateways: [front], http: [{route: [{destinatio
 	envoy := fixture.StartGateway(t, mesh.XDS, t.TempDir())
 	expect := func(status int, header string) {
 		t.Helper()
-		envoy.WaitFor(t, 10*time.Second, func() error {
+		envoy.Await(t, func() error {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port), nil)
 			require.NoError(t, err)
 			req.Host, req.Close = "shop.example.com", true
@@ -82,7 +82,7 @@ spec: {hosts: [shop.example.com], gateways: [front], http: [{route: [{destinatio
 	expect(503, "")
 	mesh.rejectedNothing(t)
 	plugin("{url: 'file:///none.wasm'}")
-	envoy.WaitFor(t, 10*time.Second, func() error {
+	envoy.Await(t, func() error {
 		if mesh.Metric(t, "tributary_xds_nacks_total", "") == 0 {
 			return errors.New("the listener is not rejected")
 		}
