@@ -400,10 +400,7 @@ func TestRandomMeshesBesideIstiod(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	tr := fixture.StartTributary(t, fixture.Files("files", dir).With("guard", "off"))
-	seeds := 20
-	if os.Getenv("E2E_NIGHTLY") != "" {
-		seeds = 300
-	}
+	seeds := byNight(20, 300)
 	if n, err := strconv.Atoi(os.Getenv("BESIDE_SEEDS")); err == nil {
 		seeds = n
 	}

@@ -3,8 +3,6 @@ package e2e
 import (
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/e2e/fixture"
+	"tributary/internal/testutil"
 )
 
 // TestConsulWithoutALeader leaves one of three servers: it answers stale queries as a healthy server does.
@@ -67,8 +66,7 @@ func TestConsul_PartialRights(t *testing.T) {
 	require.NoError(t, err)
 	token, _, err := acl.TokenCreate(&api.ACLToken{Policies: []*api.ACLTokenPolicyLink{{Name: "mine"}}}, nil)
 	require.NoError(t, err)
-	file := filepath.Join(t.TempDir(), "token")
-	require.NoError(t, os.WriteFile(file, []byte(token.SecretID), 0o600))
+	file := testutil.WriteFile(t, t.TempDir(), "token", token.SecretID)
 	for i, node := range []string{"mine-0", "mine-1", "theirs"} {
 		consul.RegisterAt(t, node, fmt.Sprintf("127.2.0.%d", i+1), &api.AgentService{ID: fmt.Sprint("web-", i), Service: "web", Port: 9080 + i})
 	}

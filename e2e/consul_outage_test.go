@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,15 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/e2e/fixture"
+	"tributary/internal/testutil"
 )
 
 // outage is the time that a Consul is down. The tested effects take less than a second, but a user's outage takes
 // longer.
 func outage() time.Duration {
-	if os.Getenv("E2E_NIGHTLY") != "" {
-		return time.Minute
-	}
-	return 3 * time.Second
+	return byNight(3*time.Second, time.Minute)
 }
 
 // TestConsulStopped shows that an outage of Consul removes no object.
@@ -68,8 +65,7 @@ func TestConsulPortAfterRestart(t *testing.T) {
 	awaitStored(t, tributary, "consul", changed)
 
 	watch := guard(t, istiod, fixture.ParseObjects(t, want))
-	tributary.Kill()
-	tributary.Restart(t)
+	tributary.Crash(t)
 	tributary.AwaitReady(t)
 	awaitState(t, tributary, "consul", "healthy", false)
 	// The next change arrives, so istiod is connected again and has read all earlier changes.
@@ -154,8 +150,7 @@ func TestConsulToken(t *testing.T) {
 	consul.Register(t, instance("web-1", "127.0.0.1", 9080), api.HealthPassing)
 	consul.Register(t, instance("api-1", "127.0.0.1", 9090), api.HealthPassing)
 
-	file := filepath.Join(t.TempDir(), "token")
-	require.NoError(t, os.WriteFile(file, []byte(secret+"\n"), 0o600))
+	file := testutil.WriteFile(t, t.TempDir(), "token", secret+"\n")
 	tributary := fixture.StartTributary(t, consul.Source("consul").With("tokenFile", file).With("resync", "2s").With("grace",
 		consulGrace.String()))
 	istiod := tributary.StartIstiod(t)
@@ -210,8 +205,7 @@ func TestConsulToken(t *testing.T) {
 	}
 	tributary.WaitFor(t, 30*time.Second, anonymous)
 	t.Log(source(t, tributary, "consul"))
-	tributary.Kill()
-	tributary.Restart(t)
+	tributary.Crash(t)
 	tributary.AwaitAlive(t)
 	tributary.WaitFor(t, 30*time.Second, anonymous)
 	require.NoError(t, os.WriteFile(file, []byte(secret), 0o600))

@@ -45,9 +45,7 @@ type costs struct {
 // TestConsulScale measures the costs of a large catalog and of one check that flips; then those of a loop that reads
 // everything every 15 s, as Traefik does by default. It prints a table.
 func TestConsulScale(t *testing.T) {
-	if os.Getenv("E2E_NIGHTLY") == "" {
-		t.Skip("takes 8 minutes; E2E_NIGHTLY=1 runs it")
-	}
+	nightly(t, "takes 8 minutes")
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{TLS: true})
 	fillCatalog(t, consul)
 	theirs := consul.Usage(t).CPU

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/e2e/fixture"
+	"tributary/internal/testutil"
 )
 
 // virtualService routes requests for a host to another one.
@@ -55,8 +56,7 @@ func (k *kv) run(t *testing.T, env []string, args ...string) (out string, code i
 
 func (k *kv) apply(t *testing.T, content string) (out string, code int) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
+	file := testutil.WriteFile(t, t.TempDir(), "rules.yaml", content)
 	return k.run(t, nil, "apply", "-f", file)
 }
 
@@ -184,15 +184,13 @@ func TestRightsInConsul(t *testing.T) {
 		return created
 	}
 	reader, writer := token("read"), token("write")
-	file := filepath.Join(t.TempDir(), "token")
-	require.NoError(t, os.WriteFile(file, []byte(reader.SecretID), 0o600))
+	file := testutil.WriteFile(t, t.TempDir(), "token", reader.SecretID)
 
 	source := fixture.ConfigSource{Name: "kv", Address: "consul-kv+https://" + consul.TLS + "/mesh"}
 	source.Options = consul.SecureSource("kv").With("tokenFile", file).Options
 	tributary := fixture.StartTributary(t, source)
 	k := &kv{consul, tributary, "consul-kv://" + consul.HTTP + "/mesh"}
-	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	require.NoError(t, os.WriteFile(rules, []byte(virtualService("reviews", "v1.mesh.internal")), 0o600))
+	rules := testutil.WriteFile(t, t.TempDir(), "rules.yaml", virtualService("reviews", "v1.mesh.internal"))
 
 	out, code := k.run(t, []string{"CONSUL_HTTP_TOKEN="}, "apply", "-f", rules)
 	require.Equal(t, 1, code, out)

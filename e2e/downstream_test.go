@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/peer"
+	grpcpeer "google.golang.org/grpc/peer"
 	xdsclient "google.golang.org/grpc/xds"
 
 	"tributary/e2e/fixture"
@@ -118,7 +118,7 @@ func xdsConnection(t *testing.T, server, target string) *grpc.ClientConn {
 func checkHealth(conn *grpc.ClientConn) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	var server peer.Peer
+	var server grpcpeer.Peer
 	if _, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Peer(&server)); err != nil {
 		return "", err
 	}
@@ -132,7 +132,7 @@ func grpcClient(t *testing.T, server, target string) func() int {
 	return func() int {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		var p peer.Peer
+		var p grpcpeer.Peer
 		if _, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Peer(&p)); err != nil {
 			return 0
 		}

@@ -285,8 +285,7 @@ func awaitAlive(t *testing.T, consul *fixture.Consul, p *fixture.Process, port s
 			}
 		}
 		t.Logf("the provider at %s registered and does not say that it lives: it is started again", port)
-		p.Kill()
-		p.Restart(t)
+		p.Crash(t)
 	}
 	t.Fatalf("the provider at %s does not say in Consul that it lives, tried %d times", port, tries)
 }

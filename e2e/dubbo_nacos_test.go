@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -17,7 +16,7 @@ import (
 func TestDubboInNacos(t *testing.T) {
 	t.Parallel()
 	versions := nacosVersions
-	if os.Getenv("E2E_NIGHTLY") == "" {
+	if !isNightly {
 		versions = versions[len(versions)-1:] // TestNacosServices has both, and reads them by the same client
 	}
 	for _, version := range versions {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"os"
 	"testing"
 	"time"
 
@@ -23,9 +22,7 @@ const (
 // TestDubboScale prints the costs of a large registry: the first sync, one provider that changes, and a ZooKeeper that
 // comes back without its sessions and without its data.
 func TestDubboScale(t *testing.T) {
-	if os.Getenv("E2E_NIGHTLY") == "" {
-		t.Skip("takes a minute; E2E_NIGHTLY=1 runs it")
-	}
+	nightly(t, "takes a minute")
 	zookeeper := fixture.StartZooKeeper(t)
 	admin := zookeeper.Client(t)
 	nodes := make([]string, 0, scaleInterfaces*scaleProviders)

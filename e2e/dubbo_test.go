@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -213,7 +212,7 @@ func TestDubboLifecycle(t *testing.T) {
 			return fixture.DubboGo{App: app, Mode: "all", Protocol: "dubbo", Group: group, Registry: registry, Port: port}.Start(t)
 		},
 	}
-	if os.Getenv("E2E_NIGHTLY") == "" {
+	if !isNightly {
 		dubboLives(t, java("3.3.6"))
 		return
 	}
@@ -226,10 +225,7 @@ func dubboLives(t *testing.T, lives ...*life) {
 		session = 8 * time.Second // of all, whatever they ask for
 		start   = 2 * time.Minute // of JVMs on a machine on which much else starts
 	)
-	hold := 10 * time.Second
-	if os.Getenv("E2E_NIGHTLY") != "" {
-		hold = 40 * time.Second // after an outage of a minute some libraries look for ZooKeeper every half minute
-	}
+	hold := byNight(10*time.Second, 40*time.Second) // after an outage of a minute some libraries look for ZooKeeper every half minute
 	zookeeper := fixture.StartZooKeeper(t, fmt.Sprintf("minSessionTimeout=%[1]d\nmaxSessionTimeout=%[1]d", session.Milliseconds()))
 	ours, theirs := fixture.StartGate(t, zookeeper.Addr), fixture.StartGate(t, zookeeper.Addr)
 	tributary := fixture.StartTributary(t, fixture.ConfigSource{

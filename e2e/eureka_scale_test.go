@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -20,9 +19,7 @@ const (
 // TestEurekaScale prints the costs of a large Eureka: the first sync, a time without changes, one new instance, and a
 // server that comes back empty.
 func TestEurekaScale(t *testing.T) {
-	if os.Getenv("E2E_NIGHTLY") == "" {
-		t.Skip("takes five minutes; E2E_NIGHTLY=1 runs it")
-	}
+	nightly(t, "takes five minutes")
 	e := fixture.NewEureka(t, fixture.FreePort(t))
 	e.AwaitServing(t)
 	instance := func(app, n int) fixture.EurekaInstance {

@@ -43,8 +43,7 @@ func TestGuard_HoldsEmptiedTree(t *testing.T) {
 	istiod.AwaitConfigs(t, expected)
 	awaitStored(t, tributary, "rules", began)
 
-	tributary.Kill()
-	tributary.Restart(t)
+	tributary.Crash(t)
 	tributary.AwaitAlive(t)
 	tributary.AwaitReady(t)
 	tributary.Await(t, pageNames(t, tributary, "/debug/syncz", "istiod-e2e"))
@@ -114,8 +113,7 @@ func TestGuard_PartialHoldPersists(t *testing.T) {
 	awaitHold(t, tributary, 5)
 	awaitStored(t, tributary, "rules", began)
 
-	tributary.Kill()
-	tributary.Restart(t)
+	tributary.Crash(t)
 	tributary.AwaitAlive(t)
 	tributary.AwaitReady(t)
 	// A change after the restart arrives, so istiod has read all earlier changes.

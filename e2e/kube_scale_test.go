@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -19,9 +18,7 @@ const (
 // TestKubeScale prints the costs of a large cluster: the first sync, a time without changes, and one endpoint that
 // changes.
 func TestKubeScale(t *testing.T) {
-	if os.Getenv("E2E_NIGHTLY") == "" {
-		t.Skip("takes minutes; E2E_NIGHTLY=1 runs it")
-	}
+	nightly(t, "takes minutes")
 	k := fixture.StartKube(t, "istio")
 	k.Grant(t, "", readIstio)
 	k.Apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: shop}}")

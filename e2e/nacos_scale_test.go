@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -18,9 +17,7 @@ const (
 
 // TestNacosScale prints the costs of a large Nacos: the first sync, a time without changes, and one new instance.
 func TestNacosScale(t *testing.T) {
-	if os.Getenv("E2E_NIGHTLY") == "" {
-		t.Skip("takes a minute; E2E_NIGHTLY=1 runs it")
-	}
+	nightly(t, "takes a minute")
 	for _, version := range nacosVersions {
 		t.Run(version, func(t *testing.T) {
 			n := fixture.StartNacos(t, version)

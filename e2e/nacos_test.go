@@ -2,9 +2,7 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -60,34 +58,16 @@ func sameHeld(ctx context.Context, istiod *fixture.Istiod, namespace, step strin
 // loss, but there must be some moments with one.
 func stays(t *testing.T, check func() error, f func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	lost := make(chan error, 1)
-	go func() {
-		first := fixture.ErrNoAnswer
-		for ctx.Err() == nil {
-			err := check()
-			answered := ctx.Err() == nil && !errors.Is(err, fixture.ErrNoAnswer)
-			if answered && (first == nil || errors.Is(first, fixture.ErrNoAnswer)) {
-				first = err
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(100 * time.Millisecond):
-			}
-		}
-		lost <- first
-	}()
+	stop := watching(t, 100*time.Millisecond, func(context.Context) error { return check() })
 	f()
-	cancel()
-	require.NoError(t, <-lost)
+	answers, err := stop()
+	require.NoError(t, err)
+	require.Positive(t, answers)
 }
 
 // awayFor is how long registries are away: a minute by night.
 func awayFor() time.Duration {
-	if os.Getenv("E2E_NIGHTLY") != "" {
-		return time.Minute
-	}
-	return 10 * time.Second
+	return byNight(10*time.Second, time.Minute)
 }
 
 // TestNacosServices shows that istiod has the right endpoints at each step of the life of plain services in a Nacos,

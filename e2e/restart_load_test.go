@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -17,10 +16,7 @@ import (
 // while no process ran. Clients that start during a restart wait on the socket that the service manager holds.
 func TestRestartUnderLoad(t *testing.T) {
 	t.Parallel()
-	restarts := 4
-	if os.Getenv("E2E_NIGHTLY") != "" {
-		restarts = 20
-	}
+	restarts := byNight(4, 20)
 	for name, start := range map[string]func(testing.TB, ...fixture.ConfigSource) *fixture.Tributary{
 		"socket": fixture.StartTributaryOnSocket, "address": fixture.StartTributary,
 	} {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -16,10 +15,7 @@ import (
 // while no process runs, the route moves to a new service and the old one is deleted.
 func TestRestartUnderLoad_RouteMoves(t *testing.T) {
 	t.Parallel()
-	restarts := 10
-	if os.Getenv("E2E_NIGHTLY") != "" {
-		restarts = 50
-	}
+	restarts := byNight(10, 50)
 	port := fixture.FreePort(t)
 	greeters := []int{healthServer(t, healthpb.HealthCheckResponse_SERVING), healthServer(t, healthpb.HealthCheckResponse_SERVING)}
 	directory := t.TempDir()

@@ -68,7 +68,7 @@ func (s *saboteur) neverValid() {
 	s.write("never.yaml", policy("never", "{"+nonsense+"}"))
 	s.expect()
 	s.load()
-	if s.rnd.IntN(2) == 0 {
+	if s.IntN(2) == 0 {
 		s.die(func() {})
 		s.expect()
 	}
@@ -92,8 +92,7 @@ func (s *saboteur) away(restart bool) {
 	require.NoError(s.t, os.Rename(s.mesh.dir, elsewhere))
 	s.load()
 	if restart {
-		s.mesh.Kill()
-		s.mesh.Restart(s.t)
+		s.mesh.Crash(s.t)
 		s.mesh.AwaitAlive(s.t)
 	}
 	s.load()
@@ -104,7 +103,7 @@ func (s *saboteur) away(restart bool) {
 // empty removes all files, which the guard holds, and writes them again.
 func (s *saboteur) empty() {
 	s.t.Helper()
-	dies := s.rnd.IntN(2) == 0
+	dies := s.IntN(2) == 0
 	for target, invalid := range s.invalid {
 		if invalid && s.lost && dies { // after a restart, tributary does not know that the object of a missing file was invalid
 			s.choose(target, 1)

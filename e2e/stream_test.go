@@ -193,9 +193,7 @@ func TestStockClient(t *testing.T) {
 // TestIdleIstiod shows that istiod's own stream lives through 5 minutes of its keepalives without a change.
 func TestIdleIstiod(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("E2E_NIGHTLY") == "" {
-		t.Skip("takes 5 minutes; E2E_NIGHTLY=1 runs it")
-	}
+	nightly(t, "takes 5 minutes")
 	dir := t.TempDir()
 	write(t, dir, "a.yaml", serviceEntry("a", 80))
 	tributary, istiod := serve(t, dir)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/xds"
 
 	"tributary/e2e/fixture"
+	"tributary/internal/testutil"
 )
 
 // secured is a tributary that serves a folder over TLS, with clients' certificates, beside plaintext.
@@ -106,10 +107,7 @@ func TestCertificate_RotatesUnderStreams(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t, "none")
 	write(t, s.dir, "rule.yaml", virtualService("reviews", "v1.mesh.internal"))
-	rotations := 10
-	if os.Getenv("E2E_NIGHTLY") != "" {
-		rotations = 60
-	}
+	rotations := byNight(10, 60)
 	first, err := os.ReadFile(filepath.Join(s.certs, "cert.pem"))
 	require.NoError(t, err)
 	roots, dirs := string(first), make([]string, rotations)
@@ -120,8 +118,7 @@ func TestCertificate_RotatesUnderStreams(t *testing.T) {
 		require.NoError(t, err)
 		roots += string(text)
 	}
-	bundle := filepath.Join(t.TempDir(), "all.pem")
-	require.NoError(t, os.WriteFile(bundle, []byte(roots), 0o600))
+	bundle := testutil.WriteFile(t, t.TempDir(), "all.pem", roots)
 
 	load := exec.CommandContext(t.Context(), loadProgram(t), "--server", s.TLS, "--tls-ca", bundle,
 		"--clients", "200", "--duration", fmt.Sprintf("%ds", rotations))

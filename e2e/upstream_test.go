@@ -22,10 +22,7 @@ import (
 // while the first is down and when it is back empty, and follows again once the first has its files.
 func TestBehindIstiod(t *testing.T) {
 	t.Parallel()
-	away := 5 * time.Second
-	if os.Getenv("E2E_NIGHTLY") != "" {
-		away = time.Minute
-	}
+	away := byNight(5*time.Second, time.Minute)
 	dir := filepath.Join(t.TempDir(), "rules")
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	fill(t, dir)
@@ -109,8 +106,7 @@ func TestRestartWithoutUpstream(t *testing.T) {
 	watch := guard(t, last, objects)
 
 	first.Kill()
-	tributary.Kill()
-	tributary.Restart(t)
+	tributary.Crash(t)
 	tributary.AwaitAlive(t)
 	tributary.AwaitReady(t)
 	awaitState(t, tributary, "istiod", "unreachable", true)

@@ -8,13 +8,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"tributary/e2e/fixture"
+	"tributary/internal/testutil"
 )
 
 // A real Envoy runs Wasm modules of WasmPlugins: one from a service of the mesh, if its checksum is known, and one from
@@ -73,8 +72,7 @@ spec: {hosts: [shop.example.com], gateways: [front], http: [{route: [{destinatio
 		"Istio's agent")
 	plugin("{url: 'oci://registry/image', failStrategy: FAIL_OPEN}")
 	expect(200, "")
-	file := filepath.Join(t.TempDir(), "a.wasm")
-	require.NoError(t, os.WriteFile(file, wasmModule("x-wasm", "file"), 0o600))
+	file := testutil.WriteFile(t, t.TempDir(), "a.wasm", string(wasmModule("x-wasm", "file")))
 	plugin(fmt.Sprintf("{url: 'file://%s'}", file))
 	expect(200, "file")
 	plugin("{url: 'http://files.mesh.internal/a.wasm', sha256: a123456789012345678901234567890123456789012345678901234567890123}")
