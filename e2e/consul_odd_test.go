@@ -28,13 +28,7 @@ func TestConsulWithoutALeader(t *testing.T) {
 	servers[1].Kill()
 	servers[2].Kill()
 	for _, name := range []string{"consul", "rules"} {
-		tributary.WaitFor(t, time.Minute, func() error {
-			if s := source(t, tributary, name); s.State != "unreachable" || !strings.Contains(s.Message, "leader") {
-				return fmt.Errorf("the source is %v", s)
-			}
-			return nil
-		})
-		t.Log(source(t, tributary, name))
+		awaitMessage(t, tributary, name, "unreachable", "leader")
 	}
 	require.Zero(t, tributary.Metric(t, "tributary_consul_known_leader", ""), "of neither source")
 	require.NotZero(t, tributary.Metric(t, "tributary_consul_last_contact_seconds", `source="consul"`))

@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -103,14 +102,7 @@ func TestConsulWiped(t *testing.T) {
 	}
 	watch := guard(t, istiod, fixture.ParseObjects(t, want))
 	consul.Wipe(t)
-	tributary.Await(t, func() error {
-		s := source(t, tributary, "consul")
-		if !strings.Contains(s.Message, "stay until") {
-			return fmt.Errorf("the source is %v", s)
-		}
-		return nil
-	})
-	t.Log(source(t, tributary, "consul"))
+	awaitMessage(t, tributary, "consul", "", "stay until")
 	watch.stop(t)
 
 	watch = guard(t, istiod, fixture.ParseObjects(t, back))
@@ -181,14 +173,7 @@ func TestConsulToken(t *testing.T) {
 		require.NoError(t, err)
 	}
 	narrow(`node_prefix "" { policy = "read" } service "api" { policy = "read" }`)
-	tributary.WaitFor(t, 30*time.Second, func() error {
-		if s := source(t, tributary, "consul"); s.State != "degraded" || !strings.Contains(s.Message, "token") ||
-			!strings.Contains(s.Message, "web") {
-			return fmt.Errorf("the source is %v", s)
-		}
-		return nil
-	})
-	t.Log(source(t, tributary, "consul"))
+	awaitMessage(t, tributary, "consul", "degraded", "token", "web")
 	time.Sleep(outage())
 	narrow(policy.Rules)
 	awaitState(t, tributary, "consul", "healthy", false)
@@ -197,17 +182,10 @@ func TestConsulToken(t *testing.T) {
 	// A lost token. Consul does not tell anonymous clients that it filters its responses.
 	watch = guard(t, istiod, fixture.ParseObjects(t, want))
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	anonymous := func() error {
-		if s := source(t, tributary, "consul"); !strings.Contains(s.State, "denied") || !strings.Contains(s.Message, "no token is sent") {
-			return fmt.Errorf("the source is %v", s)
-		}
-		return nil
-	}
-	tributary.WaitFor(t, 30*time.Second, anonymous)
-	t.Log(source(t, tributary, "consul"))
+	awaitMessage(t, tributary, "consul", "denied", "no token is sent")
 	tributary.Crash(t)
 	tributary.AwaitAlive(t)
-	tributary.WaitFor(t, 30*time.Second, anonymous)
+	awaitMessage(t, tributary, "consul", "denied", "no token is sent")
 	require.NoError(t, os.WriteFile(file, []byte(secret), 0o600))
 	awaitState(t, tributary, "consul", "healthy", false)
 	t.Logf("every object was there at %d looks", watch.stop(t))

@@ -250,12 +250,7 @@ func TestConsulDatacenters(t *testing.T) {
 
 	watch := guard(t, istiod, fixture.ParseObjects(t, entries([]string{first}, second)))
 	consulTwo.Kill()
-	tributary.WaitFor(t, 30*time.Second, func() error {
-		if s := source(t, tributary, "consul"); s.State != "degraded" || !strings.Contains(s.Message, "dc2") {
-			return fmt.Errorf("the source is %v", s)
-		}
-		return nil
-	})
+	awaitMessage(t, tributary, "consul", "degraded", "dc2")
 	watch.stop(t)
 	consulOne.Register(t, instance("web-3", "127.0.0.3", 9080), api.HealthPassing)
 	shows(t, istiod, "web", "the second is away, the first goes on", entries([]string{first, third}, second))

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -309,12 +311,7 @@ func awaitNoHold(t *testing.T, tributary *fixture.Tributary) {
 // awaitState waits until tributary says that a source is in the state, and stale or not.
 func awaitState(t *testing.T, tributary *fixture.Tributary, name, want string, stale bool) {
 	t.Helper()
-	tributary.WaitFor(t, 40*time.Second, func() error {
-		if s := source(t, tributary, name); s.State != want || s.Stale != stale {
-			return fmt.Errorf("the source is %v, want it %s, stale: %v", s, want, stale)
-		}
-		return nil
-	})
+	awaitSource(t, tributary, name, time.Minute, func(s state) bool { return s.State == want && s.Stale == stale })
 }
 
 // state is a source in tributary's /debug/sources.
@@ -349,16 +346,31 @@ func source(t *testing.T, tributary *fixture.Tributary, name string) state {
 	return state{}
 }
 
+// awaitSource waits until the state of a source is right.
+func awaitSource(t *testing.T, tributary *fixture.Tributary, name string, timeout time.Duration, right func(state) bool) {
+	t.Helper()
+	tributary.WaitFor(t, timeout, func() error {
+		if s := source(t, tributary, name); !right(s) {
+			return fmt.Errorf("the source is %v", s)
+		}
+		return nil
+	})
+}
+
+// awaitMessage waits until a source is in a state, if one is given, with a message of these parts.
+func awaitMessage(t *testing.T, tributary *fixture.Tributary, name, want string, parts ...string) {
+	t.Helper()
+	awaitSource(t, tributary, name, time.Minute, func(s state) bool {
+		return strings.Contains(s.State, want) && !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(s.Message, part) })
+	})
+	t.Log(source(t, tributary, name))
+}
+
 // awaitStored waits until the changes that the source published by a time are on disk, which is a moment after they are
 // served. The zero time stands for its first objects.
 func awaitStored(t *testing.T, tributary *fixture.Tributary, name string, publishedAt time.Time) {
 	t.Helper()
-	tributary.Await(t, func() error {
-		if s := source(t, tributary, name); s.Kept.Stored == nil || s.Kept.Stored.Before(publishedAt) {
-			return fmt.Errorf("the source is %v, want it stored by %v", s, publishedAt)
-		}
-		return nil
-	})
+	awaitSource(t, tributary, name, time.Minute, func(s state) bool { return s.Kept.Stored != nil && !s.Kept.Stored.Before(publishedAt) })
 }
 
 // istiodSynced waits until istiod is connected and has acknowledged ServiceEntries.
