@@ -49,13 +49,11 @@ func TestOriginationBesideIstiod(t *testing.T) {
 			[]string{"HTTP", "HTTP2", "TCP"}[i%3],
 			[]string{"", ", subjectAltNames: [entry.example]"}[i/3%2])
 	}
-	dir := t.TempDir()
-	replace(t, dir, text.String())
-	tr := fixture.StartTributaryWith(t, "envoy: {unenforced: warn}\nconfigSources: [{name: files, address: 'fs://"+dir+"', guard: 'off'}]\n")
-	istiod := istiodBeside(t, tr, "{}")
-	istiod.AwaitSynced(t)
 	node := besideNodes(t)["gateway"]
-	ours := fixture.TakeClusters(t, tr.XDS, node)
+	s := newBesideSteps(t, nil)
+	s.serve("", text.String())
+	istiod := istiodBeside(t, s.tr, fixture.Istiod127, "")
+	ours := fixture.TakeClusters(t, s.tr.XDS, node)
 	var theirs map[string]*cluster.Cluster
 	fixture.WaitFor(t, 30*time.Second, func() error { // it takes one object after another
 		theirs = fixture.TakeClusters(t, istiod.GRPC, node)
