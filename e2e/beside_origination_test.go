@@ -53,15 +53,16 @@ func TestOriginationBesideIstiod(t *testing.T) {
 	s := newBesideSteps(t, nil)
 	s.serve("", text.String())
 	istiod := istiodBeside(t, s.tr, fixture.Istiod127, "")
-	ours := fixture.TakeClusters(t, s.tr.XDS, node)
-	var theirs map[string]*cluster.Cluster
-	fixture.WaitFor(t, 30*time.Second, func() error { // it takes one object after another
-		theirs = fixture.TakeClusters(t, istiod.GRPC, node)
-		if len(theirs) < len(settings) {
-			return fmt.Errorf("istiod has %d clusters", len(theirs))
-		}
-		return nil
-	})
+	take := func(addr string) (clusters map[string]*cluster.Cluster) {
+		fixture.WaitFor(t, 30*time.Second, func() error { // they take one object after another
+			if clusters = fixture.TakeClusters(t, addr, node); len(clusters) < len(settings) {
+				return fmt.Errorf("%s has %d clusters", addr, len(clusters))
+			}
+			return nil
+		})
+		return clusters
+	}
+	ours, theirs := take(s.tr.XDS), take(istiod.GRPC)
 	for i, tls := range settings {
 		name := fmt.Sprintf("outbound|80||s%d.example", i)
 		require.Equal(t, acceptance(t, theirs[name]), acceptance(t, ours[name]), tls)

@@ -78,7 +78,7 @@ func TestRandomMeshesBesideIstiod(t *testing.T) {
 	s := newBesideSteps(t, besideNodes(t))
 	seeds, from := int(number("BESIDE_SEEDS", byNight[uint64](20, 300))), int(number("BESIDE_FROM", 0))
 	for seed := from; seed < from+seeds; seed++ {
-		mesh := newRandomMesh(seed)
+		mesh := newRandomMesh(t, seed)
 		mark, now, before := mesh.texts(t, seed)
 		s.serve("before-"+mark, before) // tributary comes from there, step by step
 		s.compare(fmt.Sprint("seed ", seed), mark, now, mesh.config, 3*time.Second, func(p besidePair) []string {
