@@ -20,16 +20,16 @@ import (
 	jsonyaml "sigs.k8s.io/yaml"
 )
 
-// grammar makes random texts by the rules of testdata/beside/random.txt.
+// grammar makes random texts by the rules of a file: see testdata/beside/random.txt.
 type grammar struct {
 	*rand.Rand
 	rules map[string]string
 }
 
-func readGrammar(t *testing.T, seed uint64) grammar {
+func readGrammar(t *testing.T, file string, seed uint64) grammar {
 	t.Helper()
 	g := grammar{rand.New(rand.NewPCG(seed, 1)), make(map[string]string)} //nolint:gosec // a test's
-	text, err := os.ReadFile("testdata/beside/random.txt")
+	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	for line := range strings.Lines(string(text)) {
 		if name, rule, isRule := strings.Cut(strings.TrimSpace(line), " = "); isRule && line[0] != '#' {
@@ -118,7 +118,7 @@ type randomMesh struct {
 
 func newRandomMesh(t *testing.T, seed int) *randomMesh {
 	t.Helper()
-	r := &randomMesh{grammar: readGrammar(t, uint64(seed)), taken: make(map[string]bool)} //nolint:gosec // it is not negative
+	r := &randomMesh{grammar: readGrammar(t, "testdata/beside/random.txt", uint64(seed)), taken: make(map[string]bool)} //nolint:gosec // it is not negative
 	for i := range 3 {
 		r.rules[fmt.Sprint("spoken", i)] = []string{"<HTTP|GRPC|HTTP2>", "<TLS|HTTPS>", "TCP"}[(i+r.IntN(2))%3]
 	}
