@@ -28,8 +28,8 @@ func TestConsulStopped(t *testing.T) {
 	consul.Register(t, instance("api-1", "127.0.0.1", 9090), api.HealthPassing)
 	tributary := fixture.StartTributary(t, consul.Source("consul"))
 	istiod := tributary.StartIstiod(t)
-	endpointOne, endpointTwo := endpoint("127.0.0.1", 9080, "weight: 1"), endpoint("127.0.0.2", 9080, "weight: 1")
-	want := httpEntry("web", 9080, endpointOne, endpointTwo) + "---\n" + httpEntry("api", 9090, endpoint("127.0.0.1", 9090, "weight: 1"))
+	endpointOne, endpointTwo := endpoint("127.0.0.1 9080 weight: 1"), endpoint("127.0.0.2 9080 weight: 1")
+	want := httpEntry("web", 9080, endpointOne, endpointTwo) + "---\n" + httpEntry("api", 9090, endpoint("127.0.0.1 9090 weight: 1"))
 	istiod.AwaitText(t, want)
 
 	watch := guard(t, istiod, fixture.ParseObjects(t, want))
@@ -55,11 +55,11 @@ func TestConsulPortAfterRestart(t *testing.T) {
 	consul.Register(t, s, api.HealthPassing)
 	tributary := fixture.StartTributary(t, consul.Source("consul"))
 	istiod := tributary.StartIstiod(t)
-	shows(t, istiod, "web", "at first", httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1")))
+	shows(t, istiod, "web", "at first", httpEntry("web", 9080, endpoint("127.0.0.1 9080 weight: 1")))
 	changed := time.Now()
 	s.Port = 9090
 	consul.Register(t, s, api.HealthPassing)
-	want := httpEntry("web", 9080, endpoint("127.0.0.1", 9090, "weight: 1"))
+	want := httpEntry("web", 9080, endpoint("127.0.0.1 9090 weight: 1"))
 	shows(t, istiod, "web", "the instance has another port", want)
 	awaitStored(t, tributary, "consul", changed)
 
@@ -69,7 +69,7 @@ func TestConsulPortAfterRestart(t *testing.T) {
 	awaitState(t, tributary, "consul", "healthy", false)
 	// The next change arrives, so istiod is connected again and has read all earlier changes.
 	consul.Register(t, instance("api-1", "127.0.0.1", 9091), api.HealthPassing)
-	istiod.AwaitText(t, want+"---\n"+httpEntry("api", 9091, endpoint("127.0.0.1", 9091, "weight: 1")))
+	istiod.AwaitText(t, want+"---\n"+httpEntry("api", 9091, endpoint("127.0.0.1 9091 weight: 1")))
 	watch.stop(t)
 }
 
@@ -87,9 +87,9 @@ func TestConsulWiped(t *testing.T) {
 	consul.Register(t, instance("old-1", "127.0.0.1", 9099), api.HealthPassing)
 	tributary := fixture.StartTributary(t, consul.Source("consul").With("grace", consulGrace.String()).With("resetHold", hold.String()))
 	istiod := tributary.StartIstiod(t)
-	back := httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1")) + "---\n" +
-		httpEntry("api", 9090, endpoint("127.0.0.1", 9090, "weight: 1"))
-	want := back + "---\n" + httpEntry("old", 9099, endpoint("127.0.0.1", 9099, "weight: 1"))
+	back := httpEntry("web", 9080, endpoint("127.0.0.1 9080 weight: 1")) + "---\n" +
+		httpEntry("api", 9090, endpoint("127.0.0.1 9090 weight: 1"))
+	want := back + "---\n" + httpEntry("old", 9099, endpoint("127.0.0.1 9099 weight: 1"))
 	istiod.AwaitText(t, want)
 
 	// More indexes than the new Consul will have for a while, so that its restart is visible.
@@ -146,8 +146,8 @@ func TestConsulToken(t *testing.T) {
 	tributary := fixture.StartTributary(t, consul.Source("consul").With("tokenFile", file).With("resync", "2s").With("grace",
 		consulGrace.String()))
 	istiod := tributary.StartIstiod(t)
-	want := httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1")) + "---\n" +
-		httpEntry("api", 9090, endpoint("127.0.0.1", 9090, "weight: 1"))
+	want := httpEntry("web", 9080, endpoint("127.0.0.1 9080 weight: 1")) + "---\n" +
+		httpEntry("api", 9090, endpoint("127.0.0.1 9090 weight: 1"))
 	istiod.AwaitText(t, want)
 
 	watch := guard(t, istiod, fixture.ParseObjects(t, want))
@@ -164,7 +164,7 @@ func TestConsulToken(t *testing.T) {
 	consul.SetStatus(t, "web-1", api.HealthCritical)
 	shows(t, istiod, "web", "a check after the token is back", httpEntry("web", 9080))
 	consul.SetStatus(t, "web-1", api.HealthPassing)
-	shows(t, istiod, "web", "and its end", httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1")))
+	shows(t, istiod, "web", "and its end", httpEntry("web", 9080, endpoint("127.0.0.1 9080 weight: 1")))
 
 	// A token that loses part of its rights: open watches get no response at all.
 	watch = guard(t, istiod, fixture.ParseObjects(t, want))

@@ -2,12 +2,8 @@ package e2e
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"tributary/e2e/fixture"
 )
@@ -73,19 +69,11 @@ spec:
 		envoy.Await(t, func() error {
 			seen := map[string]bool{}
 			for range 60 {
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port), nil)
-				require.NoError(t, err)
-				req.Host = "echo.localhost"
-				res, err := http.DefaultClient.Do(req)
+				name, err := requestAs(t, port, "echo.localhost")
 				if err != nil {
 					return err
 				}
-				body, err := io.ReadAll(res.Body)
-				_ = res.Body.Close()
-				if err != nil {
-					return err
-				}
-				seen[string(body)] = true
+				seen[name] = true
 			}
 			for _, name := range want {
 				if !seen[name] {

@@ -45,18 +45,9 @@ func TestRoutesOnTributary(t *testing.T) {
 	mesh := startMesh(t, "echo.yaml", echoService(port, backendOne, backendTwo)+"---\n"+manyRoutes)
 	envoy := fixture.StartEnvoy(t, mesh.XDS)
 	ask := func(path string, headers ...string) answer {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port)+path, nil)
+		got, err := askEdge(t, port, http.MethodGet, "echo.mesh.internal", path, headers...)
 		require.NoError(t, err)
-		req.Host = "echo.mesh.internal"
-		for i := 0; i < len(headers); i += 2 {
-			req.Header.Set(headers[i], headers[i+1])
-		}
-		res, err := http.DefaultTransport.RoundTrip(req)
-		require.NoError(t, err)
-		defer func() { _ = res.Body.Close() }()
-		b, err := io.ReadAll(res.Body)
-		require.NoError(t, err)
-		return answer{res.StatusCode, string(b), res.Header}
+		return got
 	}
 	envoy.Await(t, answeredAt(port))
 

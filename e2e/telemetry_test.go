@@ -79,12 +79,8 @@ spec:
 
 	ask := func(port int, path string) {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port)+path, nil)
+		_, err := askEdge(t, port, http.MethodGet, "echo.mesh.internal", path)
 		require.NoError(t, err)
-		req.Host = "echo.mesh.internal"
-		res, err := http.DefaultClient.Do(req)
-		require.NoError(t, err)
-		require.NoError(t, res.Body.Close())
 	}
 	lines := func() string {
 		text, err := os.ReadFile(log)

@@ -43,18 +43,11 @@ spec: {hosts: [shop.example.com], gateways: [front], http: [{route: [{destinatio
 	expect := func(status int, header string) {
 		t.Helper()
 		envoy.Await(t, func() error {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port), nil)
-			require.NoError(t, err)
-			req.Host, req.Close = "shop.example.com", true
-			res, err := http.DefaultClient.Do(req)
-			if err != nil {
-				return err
+			got, err := askEdge(t, port, http.MethodGet, "shop.example.com", "")
+			if value := got.header.Get("x-wasm"); err == nil && (got.status != status || value != header) {
+				err = fmt.Errorf("%d %q", got.status, value)
 			}
-			defer func() { _ = res.Body.Close() }()
-			if got := res.Header.Get("x-wasm"); res.StatusCode != status || got != header {
-				return fmt.Errorf("%d %q", res.StatusCode, got)
-			}
-			return nil
+			return err
 		})
 	}
 	plugin := func(spec string) {
