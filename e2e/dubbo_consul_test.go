@@ -14,13 +14,18 @@ import (
 	"tributary/e2e/fixture"
 )
 
+func dubboInConsul(t *testing.T) (*fixture.Consul, *fixture.Tributary, *fixture.Istiod) {
+	t.Helper()
+	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
+	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "consul://" + consul.HTTP + "?kind=dubbo"})
+	return consul, tributary, tributary.StartIstiod(t)
+}
+
 // TestDubboConsul shows the endpoints that istiod has of providers in a Consul, at each step of their life and of its:
 // real ones of Dubbo for Java 2.7.23, and the registrations of dubbo-go 1.5, the last version with a registry for it.
 func TestDubboConsul(t *testing.T) {
 	t.Parallel()
-	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
-	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "consul://" + consul.HTTP + "?kind=dubbo"})
-	istiod := tributary.StartIstiod(t)
+	consul, _, istiod := dubboInConsul(t)
 	holds := func(step string, want map[string][]string) {
 		t.Helper()
 		const timeout = 60 * time.Second // Consul's source reads a service that changes all the time every 15 s
@@ -100,9 +105,7 @@ func TestDubboConsul(t *testing.T) {
 // the interfaces are read.
 func TestDubbo3Consul(t *testing.T) {
 	t.Parallel()
-	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
-	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "consul://" + consul.HTTP + "?kind=dubbo"})
-	istiod := tributary.StartIstiod(t)
+	consul, _, istiod := dubboInConsul(t)
 	want := map[string][]string{}
 	var running []*fixture.Process
 	for _, d := range []fixture.DubboJava{
@@ -143,9 +146,7 @@ func TestDubbo3Consul(t *testing.T) {
 // killing Consul or one of them.
 func TestDubbo3ConsulApplications(t *testing.T) {
 	t.Parallel()
-	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
-	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "consul://" + consul.HTTP + "?kind=dubbo"})
-	istiod := tributary.StartIstiod(t)
+	consul, tributary, istiod := dubboInConsul(t)
 	provider := func(d fixture.DubboJava) (*fixture.Process, string) {
 		d.Consul, d.Mode, d.Ports = consul, "instance", []string{fmt.Sprint(fixture.FreePort(t))}
 		p := d.Start(t)

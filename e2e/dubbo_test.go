@@ -22,26 +22,9 @@ const dubboTime = 10 * time.Second
 // greeters returns the endpoints that istiod holds of Dubbo services, by the name of their ServiceEntry: ":port weight
 // application".
 func greeters(ctx context.Context, istiod *fixture.Istiod) (map[string][]string, error) {
-	configs, err := istiod.Configs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	entries := map[string][]string{}
-	for key, object := range configs {
-		se, ok := object.Message().(*networking.ServiceEntry)
-		if !ok || key.Namespace != "dubbo" {
-			continue
-		}
-		endpoints := []string{}
-		for _, e := range se.Endpoints {
-			for _, port := range e.Ports {
-				endpoints = append(endpoints, fmt.Sprintf(":%d %d %s", port, cmp.Or(e.Weight, 1), e.Labels["application"]))
-			}
-		}
-		slices.Sort(endpoints)
-		entries[key.Name] = endpoints
-	}
-	return entries, nil
+	return heldIn(ctx, istiod, "dubbo", func(e *networking.WorkloadEntry, port uint32) string {
+		return fmt.Sprintf(":%d %d %s", port, cmp.Or(e.Weight, 1), e.Labels["application"])
+	})
 }
 
 // awaitGreeters waits until istiod holds exactly these endpoints.
@@ -53,10 +36,7 @@ func awaitGreeters(t *testing.T, istiod *fixture.Istiod, step string, timeout ti
 func sameGreeters(ctx context.Context, istiod *fixture.Istiod, step string, want map[string][]string) func() error {
 	return func() error {
 		got, err := greeters(ctx, istiod)
-		if err == nil && fmt.Sprint(got) != fmt.Sprint(want) {
-			err = fmt.Errorf("%s: istiod holds\n%v, want\n%v", step, got, want)
-		}
-		return err
+		return sameEntries(step, got, want, err)
 	}
 }
 

@@ -7,18 +7,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listener "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -255,29 +253,15 @@ func keepRequesting(t *testing.T, url, program string) (stop func() int) {
 // connections, but for those of the Envoy itself.
 func redirectInbound(t *testing.T) {
 	t.Helper()
-	for _, argv := range [][]string{{"link", "set", "lo", "up"}, {"addr", "add", workloadAddress + "/32", "dev", "lo"}} {
-		out, err := exec.CommandContext(t.Context(), "ip", argv...).CombinedOutput() //nolint:gosec // of ours
-		require.NoError(t, err, "ip %v: %s", argv, out)
-	}
-	conn, err := nftables.New()
-	require.NoError(t, err)
-	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "redirect"})
-	chain := conn.AddChain(&nftables.Chain{
-		Name: "output", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest,
-	})
+	ip(t, "link set lo up")
+	ip(t, "addr add "+workloadAddress+"/32 dev lo")
 	address := func(offset uint32, op expr.CmpOp, ip string) []expr.Any { // the source or the destination address of a packet
 		return []expr.Any{
 			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: net.IPv4len},
 			&expr.Cmp{Op: op, Register: 1, Data: net.ParseIP(ip).To4()},
 		}
 	}
-	exprs := []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
-	}
-	exprs = append(exprs, address(12, expr.CmpOpNeq, "127.0.0.6")...)
-	exprs = append(exprs, address(16, expr.CmpOpEq, workloadAddress)...)
-	exprs = append(exprs, &expr.Immediate{Register: 1, Data: binaryutil.BigEndian.PutUint16(15006)}, &expr.Redir{RegisterProtoMin: 1})
-	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: exprs})
-	require.NoError(t, conn.Flush())
+	addRule(t, "redirect", slices.Concat(address(12, expr.CmpOpNeq, "127.0.0.6"), address(16, expr.CmpOpEq, workloadAddress), []expr.Any{
+		&expr.Immediate{Register: 1, Data: binaryutil.BigEndian.PutUint16(15006)}, &expr.Redir{RegisterProtoMin: 1},
+	})...)
 }

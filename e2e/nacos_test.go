@@ -21,9 +21,10 @@ var nacosVersions = []string{"2.3.2", "3.1.0"}
 // own.
 const nacosTime = 15 * time.Second
 
-// heldIn returns the endpoints that istiod holds of the services of a namespace, by the name of their ServiceEntry:
-// "address:port weight".
-func heldIn(ctx context.Context, istiod *fixture.Istiod, namespace string) (map[string][]string, error) {
+// heldIn returns the endpoints that istiod holds of the services of a namespace, by the name of their ServiceEntry.
+func heldIn(
+	ctx context.Context, istiod *fixture.Istiod, namespace string, format func(e *networking.WorkloadEntry, port uint32) string,
+) (map[string][]string, error) {
 	configs, err := istiod.Configs(ctx)
 	if err != nil {
 		return nil, err
@@ -37,7 +38,7 @@ func heldIn(ctx context.Context, istiod *fixture.Istiod, namespace string) (map[
 		endpoints := []string{}
 		for _, e := range se.Endpoints {
 			for _, port := range e.Ports {
-				endpoints = append(endpoints, fmt.Sprintf("%s:%d %d", e.Address, port, e.Weight))
+				endpoints = append(endpoints, format(e, port))
 			}
 		}
 		slices.Sort(endpoints)
@@ -46,8 +47,15 @@ func heldIn(ctx context.Context, istiod *fixture.Istiod, namespace string) (map[
 	return entries, nil
 }
 
+// sameHeld compares the endpoints, as "address:port weight".
 func sameHeld(ctx context.Context, istiod *fixture.Istiod, namespace, step string, want map[string][]string) error {
-	got, err := heldIn(ctx, istiod, namespace)
+	got, err := heldIn(ctx, istiod, namespace, func(e *networking.WorkloadEntry, port uint32) string {
+		return fmt.Sprintf("%s:%d %d", e.Address, port, e.Weight)
+	})
+	return sameEntries(step, got, want, err)
+}
+
+func sameEntries(step string, got, want map[string][]string, err error) error {
 	if err == nil && fmt.Sprint(got) != fmt.Sprint(want) {
 		err = fmt.Errorf("%s: istiod holds\n%v, want\n%v", step, got, want)
 	}

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -206,8 +205,7 @@ func startSabotage(t *testing.T) (*saboteur, []asking) {
 	t.Helper()
 	redirectInbound(t)
 	for _, address := range []string{"10.9.8.20/32", "10.9.8.21/32"} {
-		out, err := exec.CommandContext(t.Context(), "ip", "addr", "add", address, "dev", "lo").CombinedOutput() //nolint:gosec // of ours
-		require.NoError(t, err, "%s", out)
+		ip(t, "addr add "+address+" dev lo")
 	}
 	spire := fixture.StartSPIRE(t)
 	programs := [2]string{fixture.EnvoyCopy(t), fixture.EnvoyCopy(t)}
