@@ -46,10 +46,7 @@ func TestEnvoyAccepts(t *testing.T) {
 		}
 	})
 	t.Run("random", func(t *testing.T) {
-		meshes := 40
-		if os.Getenv("E2E_NIGHTLY") != "" {
-			meshes = 1000
-		}
+		meshes := byNight(40, 1000)
 		for from := 0; from < meshes; from += 20 {
 			var batch []*memstore.Table
 			for seed := from; seed < min(meshes, from+20); seed++ {

@@ -51,7 +51,7 @@ configSources: [{name: mesh, address: %q}]
 			flags...)...)
 	}
 	web := client(authority, "prod/web", time.Time{})
-	s.WaitFor(t, 20*time.Second, func() error {
+	s.Await(t, func() error {
 		if _, code := get(web...); code != 0 {
 			return fmt.Errorf("exit code %d", code)
 		}
@@ -74,7 +74,7 @@ configSources: [{name: mesh, address: %q}]
 		out, code := get(flags...)
 		require.Equal(t, 1, code, want)
 		require.NotContains(t, out, "mine")
-		s.WaitFor(t, 10*time.Second, func() error {
+		s.Await(t, func() error {
 			if !strings.Contains(s.Output(), want) {
 				return fmt.Errorf("the log has no %s", want)
 			}
@@ -101,7 +101,7 @@ configSources: [{name: mesh, address: %q}]
 	_, err = stdin.Write([]byte(`{"node": {"id": "grpcurl"}, "type_url": "networking.istio.io/v1/VirtualService"}` + "\n"))
 	require.NoError(t, err)
 	logs := func(want string) {
-		s.WaitFor(t, 20*time.Second, func() error {
+		s.Await(t, func() error {
 			if !strings.Contains(s.Output(), want) {
 				return fmt.Errorf("the log has no %s", want)
 			}

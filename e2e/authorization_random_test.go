@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -31,6 +30,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 	security "istio.io/api/security/v1beta1"
+	jsonyaml "sigs.k8s.io/yaml"
 
 	"tributary/e2e/fixture"
 )
@@ -76,115 +76,46 @@ func tokensOf(t *testing.T, s, foreign signer) map[string]randomToken {
 }
 
 // randomPolicies makes policies of a namespace.
-type randomPolicies struct{ *rand.Rand }
-
-func (r randomPolicies) oneIn(n int) bool { return r.IntN(n) == 0 }
-
-// sample returns one to three values, or none.
-func (r randomPolicies) sample(odds int, choices ...string) (values []string) {
-	if !r.oneIn(odds) {
-		return nil
-	}
-	for range 1 + r.IntN(3) {
-		values = append(values, choices[r.IntN(len(choices))])
-	}
-	return values
+type randomPolicies struct {
+	*testing.T
+	grammar
 }
 
-func (r randomPolicies) policy(action security.AuthorizationPolicy_Action, port int) *security.AuthorizationPolicy {
-	p := &security.AuthorizationPolicy{Action: action}
-	for range 1 + r.IntN(2) {
-		p.Rules = append(p.Rules, r.rule(port))
+// draw decodes a text of the grammar.
+func (r randomPolicies) draw(rule string) []byte {
+	body, err := jsonyaml.YAMLToJSON([]byte(r.text("<@" + rule + ">")))
+	require.NoError(r, err)
+	return body
+}
+
+func (r randomPolicies) policy() *security.AuthorizationPolicy {
+	action := []security.AuthorizationPolicy_Action{
+		security.AuthorizationPolicy_ALLOW, security.AuthorizationPolicy_DENY, security.AuthorizationPolicy_ALLOW,
+		security.AuthorizationPolicy_DENY, security.AuthorizationPolicy_AUDIT,
+	}[r.IntN(5)]
+	rule, p := "policy", &security.AuthorizationPolicy{}
+	if action == security.AuthorizationPolicy_ALLOW {
+		rule = "allow"
 	}
-	if action == security.AuthorizationPolicy_ALLOW && r.oneIn(8) {
-		p.Rules = nil
+	require.NoError(r, protojson.Unmarshal(r.draw(rule), p))
+	p.Action = action
+	for _, rule := range p.GetRules() {
+		for _, f := range rule.GetFrom() {
+			if proto.Size(f.GetSource()) == 0 {
+				f.Source = &security.Source{NotIpBlocks: []string{"10.0.0.0/8"}}
+			}
+		}
+		for _, o := range rule.GetTo() {
+			if proto.Size(o.GetOperation()) == 0 {
+				o.Operation = &security.Operation{Paths: []string{"*"}}
+			}
+		}
 	}
 	return p
 }
 
-// The values of conditions. Some of them match some requests.
-var (
-	someAddresses  = []string{"127.0.0.1", "127.0.0.2", "127.0.0.0/30", "127.0.0.4/30", "10.0.0.0/8", "::1"}
-	somePeers      = []string{"*", "cluster.local/ns/default/sa/a", "*/a"}
-	somePrincipals = []string{"i1/red", "i1/*", "*/red", "*", "i2/gr*", "*e", "i*"}
-	somePaths      = []string{"/a", "/a/*", "*/x", "*", "/t/{*}", "/t/{*}/x", "/t/{**}", "/b"}
-)
-
-func (r randomPolicies) rule(port int) *security.Rule {
-	rule := &security.Rule{}
-	for range r.IntN(3) {
-		s := &security.Source{
-			IpBlocks: r.sample(4, someAddresses...), NotIpBlocks: r.sample(6, someAddresses...),
-			RemoteIpBlocks: r.sample(5, someAddresses...), NotRemoteIpBlocks: r.sample(6, someAddresses...),
-			RequestPrincipals: r.sample(4, somePrincipals...), NotRequestPrincipals: r.sample(5, somePrincipals...),
-			Principals: r.sample(12, somePeers...), NotPrincipals: r.sample(8, somePeers...),
-			NotNamespaces: r.sample(8, "default", "sh*", "*"),
-		}
-		if proto.Size(s) == 0 {
-			s.NotIpBlocks = []string{"10.0.0.0/8"}
-		}
-		rule.From = append(rule.From, &security.Rule_From{Source: s})
-	}
-	for range r.IntN(3) {
-		o := &security.Operation{
-			Paths: r.sample(2, somePaths...), NotPaths: r.sample(5, somePaths...),
-			Methods: r.sample(3, "GET", "POST", "P*", "*E"), NotMethods: r.sample(5, "GET", "DEL*"),
-			Hosts: r.sample(4, "one.example", "*.EXAMPLE", "two*", "*"), NotHosts: r.sample(6, "One.example", "*.org"),
-			Ports: r.sample(6, fmt.Sprint(port), "1"), NotPorts: r.sample(8, fmt.Sprint(port), "1"),
-		}
-		if proto.Size(o) == 0 {
-			o.Paths = []string{"*"}
-		}
-		rule.To = append(rule.To, &security.Rule_To{Operation: o})
-	}
-	for range r.IntN(3) {
-		c := [][]string{
-			{"request.headers[x-a]", "one", "o*", "*o", "*"},
-			{"request.headers[x-b]", "two", "*"},
-			append([]string{"source.ip"}, someAddresses...), append([]string{"remote.ip"}, someAddresses...),
-			append([]string{"request.auth.principal"}, somePrincipals...),
-			{"request.auth.audiences", "a1", "a2", "a*"},
-			{"request.auth.presenter", "p1", "*"},
-			{"request.auth.claims[team]", "x", "y", "*"},
-			{"request.auth.claims[deep][er]", "yes", "n*"},
-			{"request.auth.claims[scope]", "read", "write"},
-			{"destination.port", fmt.Sprint(port), "1"},
-			{"destination.ip", "127.1.0.0/16", "10.0.0.1"},
-			{"connection.sni", "*", "one.example"},
-			append([]string{"source.principal"}, somePeers...),
-			{"source.namespace", "default", "*"},
-		}[r.IntN(15)]
-		when := &security.Condition{Key: c[0], Values: r.sample(2, c[1:]...)}
-		if when.Values == nil || r.oneIn(4) {
-			when.NotValues = r.sample(1, c[1:]...)
-		}
-		rule.When = append(rule.When, when)
-	}
-	return rule
-}
-
-func (r randomPolicies) request(tokens map[string]randomToken) randomRequest {
-	pick := func(choices ...string) string { return choices[r.IntN(len(choices))] }
-	req := randomRequest{
-		Method: pick("GET", "POST", "PATCH", "DELETE"),
-		Path:   pick("/", "/a", "/a/x", "/a/b/x?y=/b", "/t/1", "/t/1/x", "/t/1/2/x", "/t/", "/b?a=/a", "/b/", "/A"),
-		Host:   pick("one.example", "ONE.example", "two.org", "two.example", "three.org"), Headers: make(map[string]string),
-		Source: netip.AddrFrom4([4]byte{127, 0, 0, byte(1 + r.IntN(6))}),
-	}
-	if r.oneIn(2) {
-		req.Headers["x-a"] = pick("one", "ono", "two")
-	}
-	if r.oneIn(3) {
-		req.Headers["x-b"] = pick("two", "three")
-	}
-	if r.oneIn(2) {
-		names := make([]string, 0, len(tokens))
-		for name := range tokens {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		req.Token = pick(names...)
-	}
+func (r randomPolicies) request() (req randomRequest) {
+	require.NoError(r, json.Unmarshal(r.draw("request"), &req))
 	return req
 }
 
@@ -352,10 +283,11 @@ func inRange(address netip.Addr) func(pattern string) bool {
 func TestRandomPolicies(t *testing.T) {
 	t.Parallel()
 	const seed = 1
-	r := randomPolicies{rand.New(rand.NewPCG(seed, 0))}
+	r := randomPolicies{t, readGrammar(t, "testdata/authorization.txt", seed)}
 	s := newSigner(t)
 	tokens := tokensOf(t, s, newSigner(t))
 	port, dir := fixture.FreePort(t), t.TempDir()
+	r.rules["port"] = fmt.Sprint(port)
 	models := make([]authorization, randomWorkloads)
 	var text strings.Builder
 	object := func(kind, namespace, name string, spec proto.Message) {
@@ -367,15 +299,11 @@ func TestRandomPolicies(t *testing.T) {
 	for i := range models {
 		namespace := fmt.Sprintf("n%d", i)
 		m := authorization{
-			verifies: !r.oneIn(4), tokens: tokens, port: port,
+			verifies: r.IntN(4) > 0, tokens: tokens, port: port,
 			address: netip.AddrFrom4([4]byte{127, 1, byte(i / 256), byte(i % 256)}),
 		}
 		for j := range 1 + r.IntN(3) {
-			action := []security.AuthorizationPolicy_Action{
-				security.AuthorizationPolicy_ALLOW, security.AuthorizationPolicy_DENY, security.AuthorizationPolicy_ALLOW,
-				security.AuthorizationPolicy_DENY, security.AuthorizationPolicy_AUDIT,
-			}[r.IntN(5)]
-			p := r.policy(action, port)
+			p := r.policy()
 			m.policies = append(m.policies, p)
 			object("AuthorizationPolicy", namespace, fmt.Sprintf("p%d", j), p)
 		}
@@ -395,7 +323,7 @@ func TestRandomPolicies(t *testing.T) {
 	answers := make(map[int]int)
 	for i, m := range models {
 		for range randomRequests {
-			req := r.request(tokens)
+			req := r.request()
 			want := m.status(req)
 			got := askStatic(t, m, req)
 			if got != want {

@@ -138,7 +138,7 @@ func (g *guarded) status(ctx context.Context, a probe) int {
 // expect waits until the gateway answers each request as wanted.
 func (g *guarded) expect(t *testing.T, name string, wanted []wantedStatus) {
 	t.Helper()
-	g.envoy.WaitFor(t, 15*time.Second, func() error {
+	g.envoy.Await(t, func() error {
 		for _, w := range wanted {
 			if got := g.status(t.Context(), w.probe); got != w.status {
 				return fmt.Errorf("%s: %+v: %d, want %d", name, w.probe, got, w.status)

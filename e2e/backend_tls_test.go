@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -72,7 +71,7 @@ func TestBackendTLSPolicy(t *testing.T) {
 	tributary.AwaitReady(t)
 	envoy := fixture.StartGateway(t, tributary.XDS, credentials)
 	for _, c := range cases {
-		envoy.WaitFor(t, 20*time.Second, func() error {
+		envoy.Await(t, func() error {
 			got, err := askEdge(t, port, http.MethodGet, c.name+".x", "/")
 			if err == nil && got.status != c.status {
 				err = fmt.Errorf("%s: %d %q", c.name, got.status, got.body)

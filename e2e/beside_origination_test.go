@@ -49,21 +49,20 @@ func TestOriginationBesideIstiod(t *testing.T) {
 			[]string{"HTTP", "HTTP2", "TCP"}[i%3],
 			[]string{"", ", subjectAltNames: [entry.example]"}[i/3%2])
 	}
-	dir := t.TempDir()
-	replace(t, dir, text.String())
-	tr := fixture.StartTributaryWith(t, "envoy: {unenforced: warn}\nconfigSources: [{name: files, address: 'fs://"+dir+"', guard: 'off'}]\n")
-	istiod := istiodBeside(t, tr, "{}")
-	istiod.AwaitSynced(t)
 	node := besideNodes(t)["gateway"]
-	ours := fixture.TakeClusters(t, tr.XDS, node)
-	var theirs map[string]*cluster.Cluster
-	fixture.WaitFor(t, 30*time.Second, func() error { // it takes one object after another
-		theirs = fixture.TakeClusters(t, istiod.GRPC, node)
-		if len(theirs) < len(settings) {
-			return fmt.Errorf("istiod has %d clusters", len(theirs))
-		}
-		return nil
-	})
+	s := newBesideSteps(t, nil)
+	s.serve("", text.String())
+	istiod := istiodBeside(t, s.tr, fixture.Istiod127, "")
+	take := func(addr string) (clusters map[string]*cluster.Cluster) {
+		fixture.WaitFor(t, 30*time.Second, func() error { // they take one object after another
+			if clusters = fixture.TakeClusters(t, addr, node); len(clusters) < len(settings) {
+				return fmt.Errorf("%s has %d clusters", addr, len(clusters))
+			}
+			return nil
+		})
+		return clusters
+	}
+	ours, theirs := take(s.tr.XDS), take(istiod.GRPC)
 	for i, tls := range settings {
 		name := fmt.Sprintf("outbound|80||s%d.example", i)
 		require.Equal(t, acceptance(t, theirs[name]), acceptance(t, ours[name]), tls)

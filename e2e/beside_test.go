@@ -3,16 +3,13 @@ package e2e
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -27,7 +24,6 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/proxy_protocol/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -334,133 +330,5 @@ func TestReasons_CoverOnlyTheirLines(t *testing.T) {
 				only.ranged == pair.ranged && only.hashes == pair.hashes
 			require.Equal(t, want, excused(line, pair), "%s of %+v", line, pair)
 		}
-	}
-}
-
-// An Envoy gets the same resources from tributary as from an istiod that reads its configuration from tributary.
-func TestBesideIstiod(t *testing.T) {
-	t.Parallel()
-	besideIstiod(t, fixture.Testdata("quickstart"))
-}
-
-// istiodBeside starts an istiod with a MeshConfig, which it cannot read from tributary. Fields that it leaves out get
-// tributary's defaults.
-func istiodBeside(t *testing.T, tr *fixture.Tributary, config string) *fixture.Istiod {
-	t.Helper()
-	var fields map[string]any
-	require.NoError(t, json.Unmarshal([]byte(config), &fields))
-	if _, isSet := fields["enableTracing"]; !isSet {
-		fields["enableTracing"] = false
-	}
-	fields["configSources"] = []any{map[string]any{"address": "xds://" + tr.XDS}}
-	text, err := yaml.Marshal(fields)
-	require.NoError(t, err)
-	return fixture.NewIstiodWith(t, string(text))
-}
-
-// besideIstiod compares the resources that Envoys get for a folder.
-func besideIstiod(t *testing.T, dir string) {
-	t.Helper()
-	dir, err := filepath.Abs(dir)
-	require.NoError(t, err)
-	tr := fixture.StartTributary(t, fixture.Files("files", dir))
-	tr.AwaitReady(t)
-	istiod := istiodBeside(t, tr, "{}")
-	istiod.AwaitSynced(t)
-	for name, node := range besideNodes(t) {
-		for _, line := range compare(t, fixture.TakeInventory(t, istiod.GRPC, node), fixture.TakeInventory(t, tr.XDS, node),
-			compared{gateway: name == "gateway", plain: name == "NONE"}) {
-			t.Errorf("%s: %s", name, line)
-		}
-	}
-}
-
-// The resources are equal in corner cases, too: delegates, wildcards, hosts of several widths at a gateway, hosts
-// without routes there, invisible hosts.
-func TestCornersBesideIstiod(t *testing.T) {
-	t.Parallel()
-	besideIstiod(t, "testdata/corners")
-}
-
-// The resources are equal with several VirtualServices of one host, and with those bound to several Gateways that share
-// a port, too.
-func TestSharedHostsBesideIstiod(t *testing.T) {
-	t.Parallel()
-	besideIstiod(t, "testdata/several")
-}
-
-// The resources are equal after each kind of change by EnvoyFilters, too.
-func TestEnvoyFiltersBesideIstiod(t *testing.T) {
-	t.Parallel()
-	besideIstiod(t, "testdata/filters")
-}
-
-// The resources are equal with random meshes.
-func TestRandomMeshesBesideIstiod(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	tr := fixture.StartTributary(t, fixture.Files("files", dir).With("guard", "off"))
-	seeds := 20
-	if os.Getenv("E2E_NIGHTLY") != "" {
-		seeds = 300
-	}
-	if n, err := strconv.Atoi(os.Getenv("BESIDE_SEEDS")); err == nil {
-		seeds = n
-	}
-	from, _ := strconv.Atoi(os.Getenv("BESIDE_FROM"))
-	for seed := from; seed < from+seeds; seed++ {
-		mesh := newRandomMesh(seed)
-		mark, now, before := mesh.texts(t, seed)
-		marked := func(addr string, node *core.Node, mark string) *fixture.Inventory {
-			fixture.WaitFor(t, 20*time.Second, func() error {
-				clusters := fixture.TakeClusters(t, addr, node)
-				for name := range clusters {
-					if strings.HasPrefix(name, "outbound|7777||") && strings.Contains(name, "mark-") && name != "outbound|7777||"+mark {
-						return fmt.Errorf("%s is still there", name)
-					}
-				}
-				if clusters["outbound|7777||"+mark] == nil {
-					return fmt.Errorf("%s is not there", mark)
-				}
-				return nil
-			})
-			return fixture.TakeInventory(t, addr, node)
-		}
-		nodes, ours := besideNodes(t), make(map[string]*fixture.Inventory)
-		replace(t, dir, before) // tributary comes from there, step by step
-		for _, node := range nodes {
-			marked(tr.XDS, node, "before-"+mark)
-		}
-		replace(t, dir, now)
-		for name, node := range nodes {
-			ours[name] = marked(tr.XDS, node, mark)
-		}
-		// a fresh one, which never had another mesh: an old istiod may still send resources of earlier meshes
-		istiod := istiodBeside(t, tr, mesh.config)
-		istiod.AwaitSynced(t)
-		for name, node := range nodes {
-			var lines []string
-			// istiod may have the mark before it has the rest
-			for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-				lines = slices.DeleteFunc(compare(t, marked(istiod.GRPC, node, mark), ours[name],
-					compared{
-						gateway: name == "gateway", plain: name == "NONE", ranged: mesh.ranged, clashes: mesh.clashes(), hashes: mesh.hashed,
-						split: mesh.split,
-					}),
-					func(line string) bool {
-						// It is unknown which of two namespaces istiod prefers for gateways. Without redirection, it has filter chains
-						// for ranges of addresses, which no connection reaches.
-						return name == "gateway" && slices.ContainsFunc(mesh.shared, func(host string) bool { return strings.Contains(line, "|"+host) }) ||
-							name == "NONE" && mesh.ranged && strings.HasPrefix(line, "listener 127")
-					})
-				if len(lines) == 0 || time.Now().After(deadline) {
-					break
-				}
-			}
-			for _, line := range lines {
-				t.Errorf("seed %d, %s: %s", seed, name, line)
-			}
-		}
-		istiod.Kill()
 	}
 }

@@ -40,7 +40,7 @@ func TestBootstrapIstiod(t *testing.T) {
 	text := bootstrap(t, "istiod", "--server", tributary.XDS, "--kubernetes=false")
 	istiod := fixture.NewIstiodWith(t, text)
 	istiod.AwaitSynced(t)
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	istiod.AwaitFolders(t, dir)
 
 	text = bootstrap(t, "istiod", "--server", tributary.XDS)
 	assert.Contains(t, text, "\n- address: k8s://\n", "a configuration for Kubernetes, the default, keeps its CRDs")
@@ -64,12 +64,12 @@ func TestBootstrapEnvoy(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "echo.yaml", echoService(fixture.FreePort(t), 1, 2))
 	_, istiod := serve(t, dir)
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	istiod.AwaitFolders(t, dir)
 	text := bootstrap(t, "envoy", "--server", istiod.GRPC, "--node-id", nodeOfVM,
 		"--metadata", "NAMESPACE=default,INTERCEPTION_MODE=NONE,ISTIO_VERSION=1.27.9")
 	fixture.ValidateEnvoy(t, text)
 	envoy := fixture.StartEnvoyWith(t, text)
-	envoy.WaitFor(t, 10*time.Second, func() error { return holds(t, envoy, fixture.ReadObjects(t, dir)) })
+	envoy.Await(t, holds(t, envoy, fixture.ReadObjects(t, dir)))
 }
 
 // TestBootstrapGRPC shows that a gRPC program with the printed bootstrap resolves, by way of istiod, a service from a
@@ -80,7 +80,7 @@ func TestBootstrapGRPC(t *testing.T) {
 	serverOne, serverTwo := healthServer(t, healthpb.HealthCheckResponse_SERVING), healthServer(t, healthpb.HealthCheckResponse_NOT_SERVING)
 	write(t, dir, "health.yaml", healthService(serverOne))
 	_, istiod := serve(t, dir)
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	istiod.AwaitFolders(t, dir)
 
 	resolver, err := xds.NewXDSResolverWithConfigForTesting([]byte(bootstrap(t, "grpc", "--server", istiod.GRPC,
 		"--node-id", nodeOfVM, "--metadata", "GENERATOR=grpc,NAMESPACE=default")))
@@ -98,9 +98,9 @@ func TestBootstrapGRPC(t *testing.T) {
 		}
 		return err
 	}
-	istiod.WaitFor(t, 15*time.Second, func() error { return answer(healthpb.HealthCheckResponse_SERVING) })
+	istiod.Await(t, func() error { return answer(healthpb.HealthCheckResponse_SERVING) })
 	write(t, dir, "health.yaml", healthService(serverTwo))
-	istiod.WaitFor(t, 15*time.Second, func() error { return answer(healthpb.HealthCheckResponse_NOT_SERVING) })
+	istiod.Await(t, func() error { return answer(healthpb.HealthCheckResponse_NOT_SERVING) })
 }
 
 // healthServer is a gRPC server that says it has the status, and its port in the header served-by.

@@ -43,7 +43,7 @@ spec:
 	text := bootstrap(t, "envoy", "--server", mesh.XDS)
 	fixture.ValidateEnvoy(t, text)
 	sidecar := fixture.StartEnvoyWith(t, text)
-	sidecar.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "one") })
+	sidecar.Await(t, answeredBy(t, port, "one"))
 	_, metrics, err := fixture.Get(t.Context(), sidecar.URL("/stats/prometheus"))
 	require.NoError(t, err)
 	for _, line := range []string{
@@ -59,7 +59,7 @@ spec:
 
 	gateway := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS,
 		"--node-id", "router~127.0.0.1~front.default~default.svc.cluster.local", "--label", "istio=ingressgateway"))
-	gateway.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, front, "one") })
+	gateway.Await(t, answeredBy(t, front, "one"))
 
 	resolver, err := xds.NewXDSResolverWithConfigForTesting([]byte(bootstrap(t, "grpc", "--server", mesh.XDS)))
 	require.NoError(t, err)
@@ -67,7 +67,7 @@ spec:
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
-	gateway.WaitFor(t, 10*time.Second, func() error {
+	gateway.Await(t, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		_, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})

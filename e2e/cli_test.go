@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -50,7 +49,7 @@ func TestEnvoyTypes(t *testing.T) {
 	write(t, dir, "echo.yaml", echoService(port, 4711, 4712))
 	write(t, dir, "route.yaml", echoRoute("one"))
 	_, istiod := serve(t, dir)
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	istiod.AwaitFolders(t, dir)
 	ask := func(verb, kind string) []string {
 		return []string{
 			fixture.TributaryBinary(t), verb, kind, "--server", istiod.GRPC, "--node-id", nodeOfVM,
@@ -80,7 +79,7 @@ func TestEnvoyTypes(t *testing.T) {
 	endpoints := fixture.Start(t, "watch endpoints", nil, ask("watch", "endpoints")...)
 	await := func(p *fixture.Process, change, resource string) {
 		t.Helper()
-		p.WaitFor(t, 15*time.Second, func() error {
+		p.Await(t, func() error {
 			line := fmt.Sprintf("%-7s  %s", change, resource)
 			if !strings.Contains(p.Output(), line) {
 				return fmt.Errorf("no line %q in:\n%s", line, p.Output())
@@ -106,7 +105,7 @@ func TestDiffServer(t *testing.T) {
 	dir := t.TempDir()
 	fillWith(t, dir, 3)
 	tributary, istiod := serve(t, dir)
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	istiod.AwaitFolders(t, dir)
 	// An istiod has a mesh configuration of its own, always.
 	diff := func(args ...string) (string, int) {
 		return fixture.Run(t, append([]string{fixture.TributaryBinary(t), "diff", "--kind", "se", "--kind", "vs"}, args...)...)
@@ -138,8 +137,8 @@ func TestServeByFlags(t *testing.T) {
 	t.Parallel()
 	dir := fixture.Testdata("quickstart")
 	tributary := fixture.StartTributaryByFlags(t, "fs://"+dir)
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	istiod := tributary.StartIstiod(t)
+	istiod.AwaitFolders(t, dir)
 }
 
 // TestValidate shows that the objects of the quickstart are valid, and that the message for a bad file has the line.

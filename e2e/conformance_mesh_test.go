@@ -15,10 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
-	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -50,26 +48,14 @@ func (c *conformanceCluster) startSidecar(t *testing.T, name types.NamespacedNam
 // intercept leads connections that have an address as their source to the Envoy on this address.
 func intercept(t *testing.T, address string) {
 	t.Helper()
-	conn, err := nftables.New()
-	require.NoError(t, err)
 	source := net.ParseIP(address).To4()
-	name := "pod" + strings.ReplaceAll(address, ".", "")
-	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: name})
-	chain := conn.AddChain(&nftables.Chain{
-		Name: "output", Table: table, Type: nftables.ChainTypeNAT,
-		Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest,
-	})
-	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
+	addRule(t, "pod"+strings.ReplaceAll(address, ".", ""),
 		// The source address.
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: net.IPv4len},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: source},
 		&expr.Immediate{Register: 1, Data: source},
 		&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(15001)},
-		&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegProtoMin: 2},
-	}})
-	require.NoError(t, conn.Flush())
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegProtoMin: 2})
 }
 
 // serveCommand runs the client of the suite's mesh tests in a Pod: client URL --method=M -H K:V --count=N.

@@ -133,7 +133,7 @@ func TestGatewayConformance(t *testing.T) {
 				if reason := conformanceReason(test.ShortName); reason != "" && selected == "" {
 					t.Skip(reason)
 				}
-				if strings.HasPrefix(test.ShortName, "Mesh") && selected == "" && os.Getenv("E2E_NIGHTLY") == "" {
+				if strings.HasPrefix(test.ShortName, "Mesh") && selected == "" && !isNightly {
 					t.Skip("E2E_NIGHTLY=1 runs the tests of the mesh")
 				}
 				started.Add(1)

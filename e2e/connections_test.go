@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -80,14 +79,14 @@ spec:
 	mesh := startMesh(t, "mesh.yaml", text(0))
 	envoy := fixture.StartEnvoy(t, mesh.XDS)
 
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, tcp, "two") })
+	envoy.Await(t, answeredBy(t, tcp, "two"))
 	client := &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a test's
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", fixture.Loopback(byName))
 		},
 	}}
-	envoy.WaitFor(t, 10*time.Second, func() error {
+	envoy.Await(t, func() error {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://own.mesh.internal/", nil)
 		require.NoError(t, err)
 		res, err := client.Do(req)
@@ -96,11 +95,11 @@ spec:
 		}
 		return err
 	})
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, encrypted, "a known client") })
+	envoy.Await(t, answeredBy(t, encrypted, "a known client"))
 	for range 20 {
-		envoy.WaitFor(t, 10*time.Second, func() error { return answeredAs(t, near, "near.mesh.internal", "one") })
+		envoy.Await(t, answeredAs(t, near, "near.mesh.internal", "one"))
 	}
 	mesh.write(t, "mesh.yaml", text(1))
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredAs(t, near, "near.mesh.internal", "two") })
+	envoy.Await(t, answeredAs(t, near, "near.mesh.internal", "two"))
 	mesh.rejectedNothing(t)
 }

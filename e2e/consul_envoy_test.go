@@ -32,10 +32,10 @@ func TestConsulThroughEnvoy(t *testing.T) {
 	const soon = 30 * time.Second // a service that changes often is read ever less often, once in 15 s at the least
 	answers := func(want ...string) {
 		t.Helper()
-		envoy.WaitFor(t, soon, func() error { return answeredByAll(t, port, "shop.service.consul", want) })
+		envoy.WaitFor(t, soon, answeredByAll(t, port, "shop.service.consul", want))
 	}
 	answers("shop-1")
-	require.NoError(t, answeredAs(t, port, "shop.service.dc1.consul", "shop-1"))
+	require.NoError(t, answeredAs(t, port, "shop.service.dc1.consul", "shop-1")())
 
 	register(2)
 	register(3)
@@ -58,31 +58,32 @@ func TestConsulThroughEnvoy(t *testing.T) {
 	t.Logf("%d requests answered", l.answered.Load())
 
 	require.NoError(t, consul.API().Agent().ServiceDeregister("shop-3"))
-	envoy.WaitFor(t, soon, func() error { return answeredWith(t, port, "shop.service.consul", http.StatusServiceUnavailable) })
+	envoy.WaitFor(t, soon, answeredWith(t, port, "shop.service.consul", http.StatusServiceUnavailable))
 	envoy.WaitFor(t, soon, func() error { return checkClosed(t, port) })
 	mesh.rejectedNothing(t)
 }
 
 // answeredByAll checks that each backend, and no other, answers some of 30 requests.
-func answeredByAll(t *testing.T, port int, host string, backends []string) error {
-	t.Helper()
-	got := map[string]int{}
-	for range 30 {
-		name, err := requestAs(t, port, host)
-		if err != nil {
-			return err
+func answeredByAll(t *testing.T, port int, host string, backends []string) func() error {
+	return func() error {
+		got := map[string]int{}
+		for range 30 {
+			name, err := requestAs(t, port, host)
+			if err != nil {
+				return err
+			}
+			got[name]++
 		}
-		got[name]++
-	}
-	for _, b := range backends {
-		if got[b] == 0 {
-			return fmt.Errorf("no answer of %s: %v", b, got)
+		for _, b := range backends {
+			if got[b] == 0 {
+				return fmt.Errorf("no answer of %s: %v", b, got)
+			}
 		}
+		if len(got) != len(backends) {
+			return fmt.Errorf("answers of %v, want %v", got, backends)
+		}
+		return nil
 	}
-	if len(got) != len(backends) {
-		return fmt.Errorf("answers of %v, want %v", got, backends)
-	}
-	return nil
 }
 
 func askVersion(t *testing.T, port int, version string) string {

@@ -3,8 +3,6 @@ package e2e
 import (
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/e2e/fixture"
+	"tributary/internal/testutil"
 )
 
 // TestConsulWithoutALeader leaves one of three servers: it answers stale queries as a healthy server does.
@@ -29,13 +28,7 @@ func TestConsulWithoutALeader(t *testing.T) {
 	servers[1].Kill()
 	servers[2].Kill()
 	for _, name := range []string{"consul", "rules"} {
-		tributary.WaitFor(t, time.Minute, func() error {
-			if s := source(t, tributary, name); s.State != "unreachable" || !strings.Contains(s.Message, "leader") {
-				return fmt.Errorf("the source is %v", s)
-			}
-			return nil
-		})
-		t.Log(source(t, tributary, name))
+		awaitMessage(t, tributary, name, "unreachable", "leader")
 	}
 	require.Zero(t, tributary.Metric(t, "tributary_consul_known_leader", ""), "of neither source")
 	require.NotZero(t, tributary.Metric(t, "tributary_consul_last_contact_seconds", `source="consul"`))
@@ -44,7 +37,7 @@ func TestConsulWithoutALeader(t *testing.T) {
 	awaitState(t, tributary, "consul", "healthy", false)
 	awaitState(t, tributary, "rules", "healthy", false)
 	for _, name := range []string{"consul", "rules"} {
-		tributary.WaitFor(t, 20*time.Second, func() error {
+		tributary.Await(t, func() error {
 			if tributary.Metric(t, "tributary_consul_known_leader", `source="`+name+`"`) != 1 {
 				return fmt.Errorf("%s has no leader", name)
 			}
@@ -67,8 +60,7 @@ func TestConsul_PartialRights(t *testing.T) {
 	require.NoError(t, err)
 	token, _, err := acl.TokenCreate(&api.ACLToken{Policies: []*api.ACLTokenPolicyLink{{Name: "mine"}}}, nil)
 	require.NoError(t, err)
-	file := filepath.Join(t.TempDir(), "token")
-	require.NoError(t, os.WriteFile(file, []byte(token.SecretID), 0o600))
+	file := testutil.WriteFile(t, t.TempDir(), "token", token.SecretID)
 	for i, node := range []string{"mine-0", "mine-1", "theirs"} {
 		consul.RegisterAt(t, node, fmt.Sprintf("127.2.0.%d", i+1), &api.AgentService{ID: fmt.Sprint("web-", i), Service: "web", Port: 9080 + i})
 	}

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"testing"
-	"time"
 
 	"github.com/hashicorp/consul/api"
 	"google.golang.org/protobuf/proto"
@@ -30,8 +28,6 @@ type oracle struct {
 
 	mu     *sync.Mutex
 	steady map[string]bool // words from the beginning of the round without a later change
-	losses []string
-	looks  int
 }
 
 // How many services and rules there may be.
@@ -283,32 +279,4 @@ func (o *oracle) stray(word string) func(*api.Client) error {
 		return nil
 	}
 	return o.deregister(name, n)
-}
-
-// look polls until it is stopped, and checks that the steady words are served.
-func (o *oracle) look(t *testing.T, tributary *fixture.Tributary) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var loop sync.WaitGroup
-	lost := map[string]bool{}
-	loop.Go(func() {
-		for ctx.Err() == nil {
-			got, err := served(ctx, tributary)
-			o.mu.Lock()
-			if err == nil { // else it is being restarted
-				o.looks++
-				for word := range o.steady {
-					if !got[word] && !lost[word] {
-						lost[word] = true
-						o.losses = append(o.losses, time.Now().UTC().Format(time.TimeOnly)+" lost: "+word)
-					}
-				}
-			}
-			o.mu.Unlock()
-			select {
-			case <-ctx.Done():
-			case <-time.After(100 * time.Millisecond):
-			}
-		}
-	})
-	return func() { cancel(); loop.Wait() }
 }

@@ -3,8 +3,6 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,15 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/e2e/fixture"
+	"tributary/internal/testutil"
 )
 
 // outage is the time that a Consul is down. The tested effects take less than a second, but a user's outage takes
 // longer.
 func outage() time.Duration {
-	if os.Getenv("E2E_NIGHTLY") != "" {
-		return time.Minute
-	}
-	return 3 * time.Second
+	return byNight(3*time.Second, time.Minute)
 }
 
 // TestConsulStopped shows that an outage of Consul removes no object.
@@ -31,10 +27,10 @@ func TestConsulStopped(t *testing.T) {
 	consul.Register(t, instance("web-2", "127.0.0.2", 9080), api.HealthPassing)
 	consul.Register(t, instance("api-1", "127.0.0.1", 9090), api.HealthPassing)
 	tributary := fixture.StartTributary(t, consul.Source("consul"))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
-	endpointOne, endpointTwo := endpoint("127.0.0.1", 9080, "weight: 1"), endpoint("127.0.0.2", 9080, "weight: 1")
-	want := httpEntry("web", 9080, endpointOne, endpointTwo) + "---\n" + httpEntry("api", 9090, endpoint("127.0.0.1", 9090, "weight: 1"))
-	istiod.AwaitConfigs(t, fixture.ParseObjects(t, want))
+	istiod := tributary.StartIstiod(t)
+	endpointOne, endpointTwo := endpoint("127.0.0.1 9080 weight: 1"), endpoint("127.0.0.2 9080 weight: 1")
+	want := httpEntry("web", 9080, endpointOne, endpointTwo) + "---\n" + httpEntry("api", 9090, endpoint("127.0.0.1 9090 weight: 1"))
+	istiod.AwaitText(t, want)
 
 	watch := guard(t, istiod, fixture.ParseObjects(t, want))
 	consul.Kill()
@@ -58,23 +54,22 @@ func TestConsulPortAfterRestart(t *testing.T) {
 	s := instance("web-1", "127.0.0.1", 9080)
 	consul.Register(t, s, api.HealthPassing)
 	tributary := fixture.StartTributary(t, consul.Source("consul"))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
-	shows(t, istiod, "web", "at first", httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1")))
+	istiod := tributary.StartIstiod(t)
+	shows(t, istiod, "web", "at first", httpEntry("web", 9080, endpoint("127.0.0.1 9080 weight: 1")))
 	changed := time.Now()
 	s.Port = 9090
 	consul.Register(t, s, api.HealthPassing)
-	want := httpEntry("web", 9080, endpoint("127.0.0.1", 9090, "weight: 1"))
+	want := httpEntry("web", 9080, endpoint("127.0.0.1 9090 weight: 1"))
 	shows(t, istiod, "web", "the instance has another port", want)
 	awaitStored(t, tributary, "consul", changed)
 
 	watch := guard(t, istiod, fixture.ParseObjects(t, want))
-	tributary.Kill()
-	tributary.Restart(t)
+	tributary.Crash(t)
 	tributary.AwaitReady(t)
 	awaitState(t, tributary, "consul", "healthy", false)
 	// The next change arrives, so istiod is connected again and has read all earlier changes.
 	consul.Register(t, instance("api-1", "127.0.0.1", 9091), api.HealthPassing)
-	istiod.AwaitConfigs(t, fixture.ParseObjects(t, want+"---\n"+httpEntry("api", 9091, endpoint("127.0.0.1", 9091, "weight: 1"))))
+	istiod.AwaitText(t, want+"---\n"+httpEntry("api", 9091, endpoint("127.0.0.1 9091 weight: 1")))
 	watch.stop(t)
 }
 
@@ -91,11 +86,11 @@ func TestConsulWiped(t *testing.T) {
 	register()
 	consul.Register(t, instance("old-1", "127.0.0.1", 9099), api.HealthPassing)
 	tributary := fixture.StartTributary(t, consul.Source("consul").With("grace", consulGrace.String()).With("resetHold", hold.String()))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
-	back := httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1")) + "---\n" +
-		httpEntry("api", 9090, endpoint("127.0.0.1", 9090, "weight: 1"))
-	want := back + "---\n" + httpEntry("old", 9099, endpoint("127.0.0.1", 9099, "weight: 1"))
-	istiod.AwaitConfigs(t, fixture.ParseObjects(t, want))
+	istiod := tributary.StartIstiod(t)
+	back := httpEntry("web", 9080, endpoint("127.0.0.1 9080 weight: 1")) + "---\n" +
+		httpEntry("api", 9090, endpoint("127.0.0.1 9090 weight: 1"))
+	want := back + "---\n" + httpEntry("old", 9099, endpoint("127.0.0.1 9099 weight: 1"))
+	istiod.AwaitText(t, want)
 
 	// More indexes than the new Consul will have for a while, so that its restart is visible.
 	for i := range 30 {
@@ -107,14 +102,7 @@ func TestConsulWiped(t *testing.T) {
 	}
 	watch := guard(t, istiod, fixture.ParseObjects(t, want))
 	consul.Wipe(t)
-	tributary.WaitFor(t, 20*time.Second, func() error {
-		s := source(t, tributary, "consul")
-		if !strings.Contains(s.Message, "stay until") {
-			return fmt.Errorf("the source is %v", s)
-		}
-		return nil
-	})
-	t.Log(source(t, tributary, "consul"))
+	awaitMessage(t, tributary, "consul", "", "stay until")
 	watch.stop(t)
 
 	watch = guard(t, istiod, fixture.ParseObjects(t, back))
@@ -154,14 +142,13 @@ func TestConsulToken(t *testing.T) {
 	consul.Register(t, instance("web-1", "127.0.0.1", 9080), api.HealthPassing)
 	consul.Register(t, instance("api-1", "127.0.0.1", 9090), api.HealthPassing)
 
-	file := filepath.Join(t.TempDir(), "token")
-	require.NoError(t, os.WriteFile(file, []byte(secret+"\n"), 0o600))
+	file := testutil.WriteFile(t, t.TempDir(), "token", secret+"\n")
 	tributary := fixture.StartTributary(t, consul.Source("consul").With("tokenFile", file).With("resync", "2s").With("grace",
 		consulGrace.String()))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
-	want := httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1")) + "---\n" +
-		httpEntry("api", 9090, endpoint("127.0.0.1", 9090, "weight: 1"))
-	istiod.AwaitConfigs(t, fixture.ParseObjects(t, want))
+	istiod := tributary.StartIstiod(t)
+	want := httpEntry("web", 9080, endpoint("127.0.0.1 9080 weight: 1")) + "---\n" +
+		httpEntry("api", 9090, endpoint("127.0.0.1 9090 weight: 1"))
+	istiod.AwaitText(t, want)
 
 	watch := guard(t, istiod, fixture.ParseObjects(t, want))
 	_, err = acl.TokenDelete(accessor, nil)
@@ -177,7 +164,7 @@ func TestConsulToken(t *testing.T) {
 	consul.SetStatus(t, "web-1", api.HealthCritical)
 	shows(t, istiod, "web", "a check after the token is back", httpEntry("web", 9080))
 	consul.SetStatus(t, "web-1", api.HealthPassing)
-	shows(t, istiod, "web", "and its end", httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1")))
+	shows(t, istiod, "web", "and its end", httpEntry("web", 9080, endpoint("127.0.0.1 9080 weight: 1")))
 
 	// A token that loses part of its rights: open watches get no response at all.
 	watch = guard(t, istiod, fixture.ParseObjects(t, want))
@@ -186,14 +173,7 @@ func TestConsulToken(t *testing.T) {
 		require.NoError(t, err)
 	}
 	narrow(`node_prefix "" { policy = "read" } service "api" { policy = "read" }`)
-	tributary.WaitFor(t, 30*time.Second, func() error {
-		if s := source(t, tributary, "consul"); s.State != "degraded" || !strings.Contains(s.Message, "token") ||
-			!strings.Contains(s.Message, "web") {
-			return fmt.Errorf("the source is %v", s)
-		}
-		return nil
-	})
-	t.Log(source(t, tributary, "consul"))
+	awaitMessage(t, tributary, "consul", "degraded", "token", "web")
 	time.Sleep(outage())
 	narrow(policy.Rules)
 	awaitState(t, tributary, "consul", "healthy", false)
@@ -202,18 +182,10 @@ func TestConsulToken(t *testing.T) {
 	// A lost token. Consul does not tell anonymous clients that it filters its responses.
 	watch = guard(t, istiod, fixture.ParseObjects(t, want))
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	anonymous := func() error {
-		if s := source(t, tributary, "consul"); !strings.Contains(s.State, "denied") || !strings.Contains(s.Message, "no token is sent") {
-			return fmt.Errorf("the source is %v", s)
-		}
-		return nil
-	}
-	tributary.WaitFor(t, 30*time.Second, anonymous)
-	t.Log(source(t, tributary, "consul"))
-	tributary.Kill()
-	tributary.Restart(t)
+	awaitMessage(t, tributary, "consul", "denied", "no token is sent")
+	tributary.Crash(t)
 	tributary.AwaitAlive(t)
-	tributary.WaitFor(t, 30*time.Second, anonymous)
+	awaitMessage(t, tributary, "consul", "denied", "no token is sent")
 	require.NoError(t, os.WriteFile(file, []byte(secret), 0o600))
 	awaitState(t, tributary, "consul", "healthy", false)
 	t.Logf("every object was there at %d looks", watch.stop(t))

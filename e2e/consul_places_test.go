@@ -39,7 +39,7 @@ func TestConsul_FewerQueriesThanServices(t *testing.T) {
 	shown := func(n int, step string, parts ...string) {
 		t.Helper()
 		began := time.Now()
-		tributary.WaitFor(t, 20*time.Second, func() error {
+		tributary.Await(t, func() error {
 			entries, err := fixture.ReadServed(t.Context(), tributary.XDS, "networking.istio.io/v1/ServiceEntry")
 			if err != nil {
 				return err

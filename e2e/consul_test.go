@@ -29,60 +29,71 @@ func TestConsulServices(t *testing.T) {
 	t.Parallel()
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
 	tributary := fixture.StartTributary(t, consul.Source("consul").With("grace", consulGrace.String()))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	agent := consul.API().Agent()
+
+	showing := func(t *testing.T, service string) func(change string, endpoints ...string) {
+		return func(change string, endpoints ...string) {
+			t.Helper()
+			shows(t, istiod, service, change, httpEntry(service, 9080, endpoints...))
+		}
+	}
 
 	t.Run("checks", func(t *testing.T) {
 		t.Parallel()
+		show := showing(t, "checks")
 		s := withWeights(instance("checks-1", "127.0.0.1", 9080), 10, 3)
 		consul.Register(t, s, api.HealthPassing)
 		consul.Register(t, instance("checks-2", "127.0.0.2", 9080), api.HealthPassing)
-		endpointTwo := endpoint("127.0.0.2", 9080, "weight: 1")
-		shows(t, istiod, "checks", "passing", httpEntry("checks", 9080, endpoint("127.0.0.1", 9080, "weight: 10"), endpointTwo))
+		endpointTwo := endpoint("127.0.0.2 9080 weight: 1")
+		show("passing", endpoint("127.0.0.1 9080 weight: 10"), endpointTwo)
 		consul.SetStatus(t, s.ID, api.HealthWarning)
-		shows(t, istiod, "checks", "warning", httpEntry("checks", 9080, endpoint("127.0.0.1", 9080, "weight: 3"), endpointTwo))
+		show("warning", endpoint("127.0.0.1 9080 weight: 3"), endpointTwo)
 		consul.SetStatus(t, s.ID, api.HealthCritical)
-		shows(t, istiod, "checks", "critical", httpEntry("checks", 9080, endpointTwo))
+		show("critical", endpointTwo)
 		consul.SetStatus(t, s.ID, api.HealthPassing)
-		shows(t, istiod, "checks", "passing again", httpEntry("checks", 9080, endpoint("127.0.0.1", 9080, "weight: 10"), endpointTwo))
+		show("passing again", endpoint("127.0.0.1 9080 weight: 10"), endpointTwo)
 	})
 
 	t.Run("all critical", func(t *testing.T) {
 		t.Parallel()
+		show := showing(t, "sick")
 		s := instance("sick-1", "127.0.0.1", 9080)
 		consul.Register(t, s, api.HealthCritical)
-		shows(t, istiod, "sick", "registered with a critical check", httpEntry("sick", 9080))
+		show("registered with a critical check")
 		consul.SetStatus(t, s.ID, api.HealthPassing)
-		shows(t, istiod, "sick", "passing", httpEntry("sick", 9080, endpoint("127.0.0.1", 9080, "weight: 1")))
+		show("passing", endpoint("127.0.0.1 9080 weight: 1"))
 		consul.SetStatus(t, s.ID, api.HealthCritical)
-		shows(t, istiod, "sick", "critical again", httpEntry("sick", 9080))
+		show("critical again")
 	})
 
 	t.Run("deregistration", func(t *testing.T) {
 		t.Parallel()
+		show := showing(t, "leaving")
 		consul.Register(t, instance("leaving-1", "127.0.0.1", 9080), api.HealthPassing)
 		consul.Register(t, instance("leaving-2", "127.0.0.2", 9080), api.HealthPassing)
-		endpointOne, endpointTwo := endpoint("127.0.0.1", 9080, "weight: 1"), endpoint("127.0.0.2", 9080, "weight: 1")
-		shows(t, istiod, "leaving", "two instances", httpEntry("leaving", 9080, endpointOne, endpointTwo))
+		endpointOne, endpointTwo := endpoint("127.0.0.1 9080 weight: 1"), endpoint("127.0.0.2 9080 weight: 1")
+		show("two instances", endpointOne, endpointTwo)
 		require.NoError(t, agent.ServiceDeregister("leaving-1"))
-		shows(t, istiod, "leaving", "one goes", httpEntry("leaving", 9080, endpointTwo))
+		show("one goes", endpointTwo)
 		require.NoError(t, agent.ServiceDeregister("leaving-2"))
-		shows(t, istiod, "leaving", "the last goes", httpEntry("leaving", 9080))
+		show("the last goes")
 		shows(t, istiod, "leaving", "its grace is over", "")
 		consul.Register(t, instance("leaving-1", "127.0.0.1", 9090), api.HealthPassing)
-		shows(t, istiod, "leaving", "back, as a new service", httpEntry("leaving", 9090, endpoint("127.0.0.1", 9090, "weight: 1")))
+		shows(t, istiod, "leaving", "back, as a new service", httpEntry("leaving", 9090, endpoint("127.0.0.1 9090 weight: 1")))
 	})
 
 	t.Run("maintenance of an instance", func(t *testing.T) {
 		t.Parallel()
+		show := showing(t, "maintained")
 		consul.Register(t, instance("maintained-1", "127.0.0.1", 9080), api.HealthPassing)
 		consul.Register(t, instance("maintained-2", "127.0.0.2", 9080), api.HealthPassing)
-		endpointOne, endpointTwo := endpoint("127.0.0.1", 9080, "weight: 1"), endpoint("127.0.0.2", 9080, "weight: 1")
-		shows(t, istiod, "maintained", "two instances", httpEntry("maintained", 9080, endpointOne, endpointTwo))
+		endpointOne, endpointTwo := endpoint("127.0.0.1 9080 weight: 1"), endpoint("127.0.0.2 9080 weight: 1")
+		show("two instances", endpointOne, endpointTwo)
 		require.NoError(t, agent.EnableServiceMaintenance("maintained-1", "e2e"))
-		shows(t, istiod, "maintained", "maintenance of one", httpEntry("maintained", 9080, endpointTwo))
+		show("maintenance of one", endpointTwo)
 		require.NoError(t, agent.DisableServiceMaintenance("maintained-1"))
-		shows(t, istiod, "maintained", "its end", httpEntry("maintained", 9080, endpointOne, endpointTwo))
+		show("its end", endpointOne, endpointTwo)
 	})
 
 	t.Run("fields of the registration", func(t *testing.T) {
@@ -93,13 +104,13 @@ func TestConsulServices(t *testing.T) {
 			consul.Register(t, s, api.HealthPassing)
 			shows(t, istiod, "changing", change, want)
 		}
-		step("at first", httpEntry("changing", 9080, endpoint("127.0.0.1", 9080, "weight: 1")))
+		step("at first", httpEntry("changing", 9080, endpoint("127.0.0.1 9080 weight: 1")))
 		withWeights(s, 7, 1)
-		step("weight", httpEntry("changing", 9080, endpoint("127.0.0.1", 9080, "weight: 7")))
+		step("weight", httpEntry("changing", 9080, endpoint("127.0.0.1 9080 weight: 7")))
 		s.Meta["version"] = "v1"
-		step("meta", httpEntry("changing", 9080, endpoint("127.0.0.1", 9080, "weight: 7, labels: {version: v1}")))
+		step("meta", httpEntry("changing", 9080, endpoint("127.0.0.1 9080 weight: 7, labels: {version: v1}")))
 		s.Tags = []string{"stage=blue", "not a label"}
-		step("tag", httpEntry("changing", 9080, endpoint("127.0.0.1", 9080, "weight: 7, labels: {version: v1, stage: blue}")))
+		step("tag", httpEntry("changing", 9080, endpoint("127.0.0.1 9080 weight: 7, labels: {version: v1, stage: blue}")))
 	})
 
 	t.Run("address of the registration", func(t *testing.T) {
@@ -110,27 +121,28 @@ func TestConsulServices(t *testing.T) {
 			consul.Register(t, s, api.HealthPassing)
 			shows(t, istiod, "wandering", change, want)
 		}
-		step("at first", httpEntry("wandering", 9080, endpoint("127.0.0.1", 9080, "weight: 1")))
+		step("at first", httpEntry("wandering", 9080, endpoint("127.0.0.1 9080 weight: 1")))
 		s.Port = 9090
-		step("port: that of the service stays", httpEntry("wandering", 9080, endpoint("127.0.0.1", 9090, "weight: 1")))
+		step("port: that of the service stays", httpEntry("wandering", 9080, endpoint("127.0.0.1 9090 weight: 1")))
 		s.Address = "::1"
-		step("address", httpEntry("wandering", 9080, endpoint(`"::1"`, 9090, "weight: 1")))
+		step("address", httpEntry("wandering", 9080, endpoint(`'::1' 9090 weight: 1`)))
 		s.Meta["protocol"] = "grpc"
 		step("protocol: the port stays", strings.NewReplacer("http", "grpc", "HTTP", "GRPC").Replace(
-			httpEntry("wandering", 9080, endpoint(`"::1"`, 9090, "weight: 1"))))
+			httpEntry("wandering", 9080, endpoint(`'::1' 9090 weight: 1`))))
 	})
 
 	t.Run("address of a node", func(t *testing.T) {
 		t.Parallel()
+		show := showing(t, "moving")
 		s := &api.AgentService{ID: "moving-1", Service: "moving", Port: 9080, Meta: map[string]string{"protocol": "http"}}
 		consul.RegisterAt(t, "elsewhere", "127.0.0.3", s)
-		shows(t, istiod, "moving", "at first", httpEntry("moving", 9080, endpoint("127.0.0.3", 9080, "weight: 1")))
+		show("at first", endpoint("127.0.0.3 9080 weight: 1"))
 		_, err := consul.API().Catalog().Register(&api.CatalogRegistration{Node: "elsewhere", Address: "127.0.0.4"}, nil)
 		require.NoError(t, err)
-		shows(t, istiod, "moving", "the node has another address", httpEntry("moving", 9080, endpoint("127.0.0.4", 9080, "weight: 1")))
+		show("the node has another address", endpoint("127.0.0.4 9080 weight: 1"))
 		_, err = consul.API().Catalog().Deregister(&api.CatalogDeregistration{Node: "elsewhere"}, nil)
 		require.NoError(t, err)
-		shows(t, istiod, "moving", "the node goes", httpEntry("moving", 9080))
+		show("the node goes")
 	})
 
 	t.Run("ports that differ", func(t *testing.T) {
@@ -142,9 +154,9 @@ func TestConsulServices(t *testing.T) {
 		consul.Register(t, instanceOne, api.HealthPassing)
 		consul.Register(t, instanceTwo, api.HealthPassing)
 		grpc := strings.NewReplacer("http", "grpc", "HTTP", "GRPC", "name: ported,", "name: ported.grpc.port,")
-		shows(t, istiod, "ported", "a ServiceEntry for each", httpEntry("ported", 9080, endpoint("127.0.0.1", 9080, "weight: 1"),
-			endpoint("127.0.0.2", 9090, "weight: 1"))+"---\n"+
-			grpc.Replace(httpEntry("ported", 9081, endpoint("127.0.0.1", 9081, "weight: 1"))))
+		shows(t, istiod, "ported", "a ServiceEntry for each", httpEntry("ported", 9080, endpoint("127.0.0.1 9080 weight: 1"),
+			endpoint("127.0.0.2 9090 weight: 1"))+"---\n"+
+			grpc.Replace(httpEntry("ported", 9081, endpoint("127.0.0.1 9081 weight: 1"))))
 		// istiod merges them into one service, in which the second instance has one port.
 		istiod.WaitFor(t, consulTime, func() error {
 			got, err := istiodEndpoints(t, istiod, "ported.service.consul")
@@ -188,11 +200,12 @@ spec:
 
 	t.Run("weight 0", func(t *testing.T) {
 		t.Parallel()
+		show := showing(t, "idle")
 		s := withWeights(instance("idle-1", "127.0.0.1", 9080), 5, 0)
 		consul.Register(t, s, api.HealthPassing)
-		shows(t, istiod, "idle", "passing", httpEntry("idle", 9080, endpoint("127.0.0.1", 9080, "weight: 5")))
+		show("passing", endpoint("127.0.0.1 9080 weight: 5"))
 		consul.SetStatus(t, s.ID, api.HealthWarning)
-		shows(t, istiod, "idle", "warning, with no weight: not one of 1, which istiod would make of 0", httpEntry("idle", 9080))
+		show("warning, with no weight: not one of 1, which istiod would make of 0")
 	})
 }
 
@@ -202,8 +215,8 @@ func TestConsulNodeMaintenance(t *testing.T) {
 	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
 	consul.Register(t, instance("web-1", "127.0.0.1", 9080), api.HealthPassing)
 	tributary := fixture.StartTributary(t, consul.Source("consul"))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
-	healthy := httpEntry("web", 9080, endpoint("127.0.0.1", 9080, "weight: 1"))
+	istiod := tributary.StartIstiod(t)
+	healthy := httpEntry("web", 9080, endpoint("127.0.0.1 9080 weight: 1"))
 	shows(t, istiod, "web", "at first", healthy)
 	require.NoError(t, consul.API().Agent().EnableNodeMaintenance("e2e"))
 	shows(t, istiod, "web", "maintenance of the node", httpEntry("web", 9080))
@@ -219,7 +232,7 @@ func TestConsulDatacenters(t *testing.T) {
 	consulTwo := fixture.StartConsul(t, fixture.ConsulOptions{Datacenter: "dc2", Join: consulOne})
 	consulOne.Register(t, instance("web-1", "127.0.0.1", 9080), api.HealthPassing)
 	consulTwo.Register(t, instance("web-2", "127.0.0.2", 9080), api.HealthPassing)
-	fixture.WaitFor(t, 20*time.Second, func() error {
+	fixture.Await(t, func() error {
 		list, _, err := consulOne.API().Catalog().Service("web", "", &api.QueryOptions{Datacenter: "dc2"})
 		if err == nil && len(list) != 1 {
 			err = fmt.Errorf("%d instances in dc2", len(list))
@@ -227,13 +240,13 @@ func TestConsulDatacenters(t *testing.T) {
 		return err
 	})
 	tributary := fixture.StartTributary(t, consulOne.Source("consul").With("datacenters", []string{"dc1", "dc2"}))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 
 	entry := func(name, host string, endpoints ...string) string {
 		return strings.ReplaceAll(httpEntry(name, 9080, endpoints...), name+".service.consul, "+name+".service.dc1.consul", host)
 	}
 	endpointIn := func(address, datacenter string) string {
-		return strings.ReplaceAll(endpoint(address, 9080, "weight: 1"), "dc1", datacenter)
+		return strings.ReplaceAll(endpoint(address+" 9080 weight: 1"), "dc1", datacenter)
 	}
 	first, second, third := endpointIn("127.0.0.1", "dc1"), endpointIn("127.0.0.2", "dc2"), endpointIn("127.0.0.3", "dc1")
 	entries := func(dc1 []string, dc2 ...string) string {
@@ -250,12 +263,7 @@ func TestConsulDatacenters(t *testing.T) {
 
 	watch := guard(t, istiod, fixture.ParseObjects(t, entries([]string{first}, second)))
 	consulTwo.Kill()
-	tributary.WaitFor(t, 30*time.Second, func() error {
-		if s := source(t, tributary, "consul"); s.State != "degraded" || !strings.Contains(s.Message, "dc2") {
-			return fmt.Errorf("the source is %v", s)
-		}
-		return nil
-	})
+	awaitMessage(t, tributary, "consul", "degraded", "dc2")
 	watch.stop(t)
 	consulOne.Register(t, instance("web-3", "127.0.0.3", 9080), api.HealthPassing)
 	shows(t, istiod, "web", "the second is away, the first goes on", entries([]string{first, third}, second))
@@ -291,9 +299,10 @@ spec:
 `, name, port, strings.Join(endpoints, ", "))
 }
 
-// endpoint is the endpoint of an instance in dc1, with further fields.
-func endpoint(address string, port int, fields string) string {
-	return fmt.Sprintf("{address: %s, ports: {http: %d}, locality: dc1, %s}", address, port, fields)
+// endpoint is the endpoint of an instance in dc1: its address, port and further fields.
+func endpoint(text string) string {
+	fields := strings.SplitN(text, " ", 3)
+	return fmt.Sprintf("{address: %s, ports: {http: %s}, locality: dc1, %s}", fields[0], fields[1], fields[2])
 }
 
 // istiodEndpoints are the endpoints that istiod has of a host, in order.

@@ -1,13 +1,12 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,65 +29,45 @@ const (
 
 // TestConsulTorture subjects a real Consul, tributary and the network between them to all usual faults, while instances
 // and rules come and go. An oracle of its own checks that tributary loses only objects that Consul lost, and that all
-// converges afterwards. A round is one fault. E2E_SEED repeats a run, E2E_ROUNDS is the number of rounds, E2E_LIVES
-// selects one of the four worlds by servers and rights, such as 3-acl, and E2E_FAULTS selects faults by a part of their
-// names, such as wiped.
+// converges afterwards. A round is one fault. E2E_LIVES selects some of the four worlds by servers and rights, such as
+// 3-acl.
 func TestConsulTorture(t *testing.T) {
-	if os.Getenv("E2E_NIGHTLY") == "" {
-		t.Skip("takes 10 minutes; E2E_NIGHTLY=1 runs it")
-	}
-	seed := number("E2E_SEED", uint64(time.Now().UnixNano()))
-	rounds := int(number("E2E_ROUNDS", 40))
+	nightly(t, "takes 10 minutes")
 	lives := strings.Fields(os.Getenv("E2E_LIVES"))
-	for _, life := range []struct {
-		name    string
-		servers int
-		acl     bool
-	}{{"1-open", 1, false}, {"3-open", 3, false}, {"1-acl", 1, true}, {"3-acl", 3, true}} {
-		if len(lives) > 0 && !slices.Contains(lives, life.name) {
-			continue
+	for _, servers := range []int{1, 3} {
+		for _, acl := range []bool{false, true} {
+			name := fmt.Sprint(servers, map[bool]string{false: "-open", true: "-acl"}[acl])
+			if len(lives) > 0 && !slices.Contains(lives, name) {
+				continue
+			}
+			t.Run(name, func(t *testing.T) {
+				w := newTorture(t, servers, acl)
+				w.over(t, w, 2*time.Minute, 100*time.Millisecond)
+				slices.Sort(w.recoveries)
+				percentile := func(p int) time.Duration { return w.recoveries[(len(w.recoveries)-1)*p/100] }
+				t.Logf("convergence after recovery p50 %v, p90 %v, most %v; %d late writes", percentile(50), percentile(90), percentile(100), w.lateWrites)
+				require.LessOrEqual(t, percentile(90), 10*time.Second+tortureWait)
+			})
 		}
-		t.Run(life.name, func(t *testing.T) {
-			t.Logf("E2E_SEED=%d E2E_ROUNDS=%d E2E_LIVES=%s", seed, rounds, life.name)
-			w := newTorture(t, life.servers, life.acl, rand.New(rand.NewPCG(seed, uint64(life.servers))))
-			for round := range max(1, rounds/4) {
-				w.round(round)
-			}
-			slices.Sort(w.recoveries)
-			percentile := func(p int) time.Duration {
-				return w.recoveries[(len(w.recoveries)-1)*p/100].Round(10 * time.Millisecond)
-			}
-			fmt.Printf("torture %s: %d rounds, %d looks, %d losses; convergence after recovery p50 %s, p90 %s, most %s; %v\n",
-				life.name, len(w.recoveries), w.looks, len(w.losses), percentile(50), percentile(90), percentile(100), w.counts)
-			require.Empty(t, w.losses)
-			require.LessOrEqual(t, percentile(90), 10*time.Second+tortureWait)
-		})
 	}
-}
-
-func number(name string, standard uint64) uint64 {
-	if n, err := strconv.ParseUint(os.Getenv(name), 10, 64); err == nil {
-		return n
-	}
-	return standard
 }
 
 // torture is one world.
 type torture struct {
-	t         *testing.T
-	rnd       *rand.Rand
+	t *testing.T
+	*storm
 	consul    []*fixture.Consul
 	acl       bool
 	tokenFile string
-	config    string // of tributary
 	proxy     *liar
 	tributary *fixture.Tributary
 	http      *http.Client
 
 	oracle
-	recoveries []time.Duration
-	counts     map[string]int // of faults
-	suspects   bool           // Consul was wiped in this round
+	consistent time.Time       // when Consul had the words of the oracle
+	recoveries []time.Duration // from then on
+	lateWrites int
+	suspects   bool // Consul was wiped in this round
 }
 
 const (
@@ -96,54 +75,47 @@ const (
 	tortureSecret     = "9e7c1a52-3b1f-4a63-8c56-1a523b1f4a63"
 )
 
-func newTorture(t *testing.T, servers int, acl bool, rnd *rand.Rand) *torture {
+func newTorture(t *testing.T, servers int, acl bool) *torture {
 	o := fixture.ConsulOptions{}
 	if acl {
 		o.ManagementToken = tortureManagement
 	}
 	w := &torture{
-		t: t, rnd: rnd, acl: acl, consul: fixture.StartConsulServers(t, servers, o), counts: map[string]int{},
+		t: t, storm: newStorm(t, 10), acl: acl, consul: fixture.StartConsulServers(t, servers, o), oracle: newOracle(),
 		http: &http.Client{Timeout: 3 * time.Second},
 	}
-	w.oracle = newOracle()
-	w.proxy = newLiar(t, w.consul, rnd)
+	w.proxy = newLiar(t, w.consul, w.Rand)
 	w.tokenFile = filepath.Join(t.TempDir(), "token")
 	w.grant("read")
 	for range 20 {
 		w.change()
 	}
-	services := fixture.ConfigSource{Name: "services", Address: "consul://" + w.proxy.addr}.
-		With("wait", tortureWait.String()).With("resync", "30s").With("grace", "2s").With("resetHold", tortureHold.String())
-	rules := fixture.ConfigSource{Name: "rules", Address: "consul-kv://" + w.proxy.addr + "/mesh"}.
-		With("wait", tortureWait.String()).With("resetHold", tortureHold.String())
 	// The deletion guard would hold back the losses of the sources, and the intended changes of the next minute.
-	services, rules = services.With("guard", "off"), rules.With("guard", "off")
-	if acl {
-		services, rules = services.With("tokenFile", w.tokenFile), rules.With("tokenFile", w.tokenFile)
+	source := func(name, address string) fixture.ConfigSource {
+		s := fixture.ConfigSource{Name: name, Address: address}.
+			With("wait", tortureWait.String()).With("resetHold", tortureHold.String()).With("guard", "off")
+		if acl {
+			s = s.With("tokenFile", w.tokenFile)
+		}
+		return s
 	}
-	w.tributary = fixture.StartTributary(t, services, rules)
-	w.config = filepath.Join(filepath.Dir(w.tributary.State), "tributary.yaml")
-	w.converge(time.Minute)
-	w.calm()
+	w.tributary = fixture.StartTributary(t, source("services", "consul://"+w.proxy.addr).With("resync", "30s").With("grace", "2s"),
+		source("rules", "consul-kv://"+w.proxy.addr+"/mesh"))
 	return w
 }
 
-// round is one fault with changes before, in and after it.
-func (w *torture) round(n int) {
-	w.suspects = false
-	before := len(w.losses)
-	w.begin()
-	watch := w.look(w.t, w.tributary)
-	fault, name := w.pick()
-	w.counts[name]++
-	if w.rnd.IntN(2) == 0 {
+// Deed implements peer: a fault with changes before, in and after it.
+func (w *torture) Deed() string {
+	faults := w.faults()
+	name := draw(w.storm, faults)
+	if w.IntN(2) == 0 {
 		w.change()
 	}
-	heal := fault()
-	if w.rnd.IntN(2) == 0 && !w.suspects { // objects deleted in a Consul that lost its data stay for tortureHold
+	heal := faults[name]()
+	if w.IntN(2) == 0 && !w.suspects { // objects deleted in a Consul that lost its data stay for tortureHold
 		w.tryToChange()
 	}
-	time.Sleep(time.Duration(w.rnd.IntN(4000)) * time.Millisecond) // For as long as the fault lasts.
+	w.sometime(4 * time.Second) // For as long as the fault lasts.
 	heal()
 	w.proxy.behave()
 	w.recover()
@@ -154,126 +126,71 @@ func (w *torture) round(n int) {
 	if !w.suspects {
 		w.change()
 	}
-	took := time.Since(w.converge(2 * time.Minute))
-	w.recoveries = append(w.recoveries, took)
-	watch()
-	w.calm()
-	w.t.Logf("round %d: %s: converged after %s", n, name, took.Round(10*time.Millisecond))
-	for _, l := range w.losses[before:] {
-		w.t.Errorf("round %d (%s): %s", n, name, l)
-	}
-	require.LessOrEqual(w.t, len(w.losses), 20, "enough is lost")
+	w.consistent = time.Now()
+	return name
 }
 
-// pick chooses a fault: a function that causes it and returns the function that ends it.
-func (w *torture) pick() (fault func() (heal func()), name string) {
-	type faultCase struct {
-		name  string
-		cause func() func()
-	}
+// faults cause faults, and return functions that end them.
+func (w *torture) faults() map[string]func() (heal func()) {
 	nothing := func() {}
-	faults := []faultCase{
-		{"one server killed", func() func() { c := w.any(); c.Kill(); return func() { c.Restart(w.t) } }},
-		{"one server stopped and continued", func() func() {
+	once := func(do func()) func() func() { return func() func() { do(); return nothing } }
+	crash := func() { w.tributary.Crash(w.t) }
+	aftermath := func() { // of a fault that tributary may meet in several ways
+		n := w.IntN(3)
+		w.t.Log([]string{"nothing else", "tributary restarts", "tributary reloads"}[n])
+		[]func(){nothing, crash, w.reload}[n]()
+	}
+	kill := func(servers []*fixture.Consul) func() {
+		for _, c := range servers {
+			c.Kill()
+		}
+		return func() {
+			for _, c := range servers {
+				c.Restart(w.t)
+			}
+		}
+	}
+	faults := map[string]func() func(){
+		"one server killed": func() func() { return kill([]*fixture.Consul{w.any()}) },
+		"one server stopped and continued": func() func() {
 			c := w.any()
 			c.Signal(w.t, syscall.SIGSTOP)
 			return func() { c.Signal(w.t, syscall.SIGCONT) }
-		}},
-		{"all servers killed", func() func() {
-			for _, c := range w.consul {
-				c.Kill()
-			}
-			return func() {
-				for _, c := range w.consul {
-					c.Restart(w.t)
-				}
-			}
-		}},
-		{"all servers but one killed", func() func() {
-			survivor := w.rnd.IntN(len(w.consul))
-			for i, c := range w.consul {
-				if i != survivor || len(w.consul) == 1 {
-					c.Kill()
-				}
-			}
-			return func() {
-				for i, c := range w.consul {
-					if i != survivor || len(w.consul) == 1 {
-						c.Restart(w.t)
-					}
-				}
-			}
-		}},
-		{"tributary killed", func() func() { w.tributary.Kill(); return func() { w.tributary.Restart(w.t) } }},
-		{"tributary killed, Consul too", func() func() {
+		},
+		"all servers killed": func() func() { return kill(w.consul) },
+		"all servers but one killed": func() func() {
+			survivor := w.any()
+			return kill(slices.DeleteFunc(slices.Clone(w.consul), func(c *fixture.Consul) bool { return c == survivor && len(w.consul) > 1 }))
+		},
+		"tributary killed": func() func() { w.tributary.Kill(); return func() { w.tributary.Restart(w.t) } },
+		"tributary killed, Consul too": func() func() {
 			w.tributary.Kill()
-			c := w.any()
-			c.Kill()
+			restart := kill([]*fixture.Consul{w.any()})
 			return func() {
 				w.tributary.Restart(w.t)
-				time.Sleep(time.Duration(w.rnd.IntN(1500)) * time.Millisecond) // So that it meets a Consul that is not up.
-				c.Restart(w.t)
+				w.sometime(1500 * time.Millisecond) // So that it meets a Consul that is not up.
+				restart()
 			}
-		}},
-		{"tributary reloads", func() func() { w.reload(); return nothing }},
-		{"wiped", func() func() { w.wipe(nothing); return nothing }},
-		{"wiped, and tributary restarted", func() func() {
-			w.wipe(func() { w.tributary.Kill(); w.tributary.Restart(w.t) })
-			return nothing
-		}},
-		{"wiped while tributary was away", func() func() {
+		},
+		"tributary reloads": once(w.reload),
+		"wiped":             once(func() { w.wipe(aftermath) }),
+		"wiped while tributary was away": once(func() {
 			w.tributary.Kill()
 			w.wipe(func() { w.tributary.Restart(w.t) })
-			return nothing
-		}},
-		{"wiped, and reloaded", func() func() { w.wipe(w.reload); return nothing }},
+		}),
 	}
-	var lying []faultCase
 	for _, lie := range lies {
-		lying = append(lying, faultCase{"proxy: " + lie, func() func() { w.proxy.lie(lie); return nothing }})
-		lying = append(lying, faultCase{"proxy: " + lie + ", and tributary restarted", func() func() {
-			w.proxy.lie(lie)
-			w.tributary.Kill()
-			w.tributary.Restart(w.t)
-			return nothing
-		}})
+		faults["proxy: "+lie] = once(func() { w.proxy.lie(lie); []func(){nothing, crash}[w.IntN(2)]() })
 	}
 	if w.acl {
-		faults = append(faults,
-			faultCase{"token deleted", func() func() { w.revoke(); return func() { w.grant("read") } }},
-			faultCase{"token limited", func() func() { w.grant("some"); return func() { w.grant("read") } }},
-			faultCase{"token limited to nodes", func() func() { w.grant("nodes"); return func() { w.grant("read") } }},
-			faultCase{"token limited to nodes, and tributary restarted", func() func() {
-				w.grant("nodes")
-				w.tributary.Kill()
-				w.tributary.Restart(w.t)
-				return func() { w.grant("read") }
-			}},
-			faultCase{"token limited to nodes, and reloaded", func() func() {
-				w.grant("nodes")
-				w.reload()
-				return func() { w.grant("read") }
-			}},
-			faultCase{"token without rights", func() func() { w.grant("none"); return func() { w.grant("read") } }},
-			faultCase{"token file emptied", func() func() {
-				w.write("")
-				return func() { w.write(tortureSecret) }
-			}},
-			faultCase{"token file emptied, and tributary restarted", func() func() {
-				w.write("")
-				w.tributary.Kill()
-				w.tributary.Restart(w.t)
-				return func() { w.write(tortureSecret) }
-			}},
-		)
+		for name, take := range map[string]func(){
+			"token deleted": w.revoke, "token limited": func() { w.grant("some") }, "token limited to nodes": func() { w.grant("nodes") },
+			"token without rights": func() { w.grant("none") }, "token file emptied": func() { w.write("") },
+		} {
+			faults[name] = func() func() { take(); aftermath(); return func() { w.grant("read") } }
+		}
 	}
-	if only := os.Getenv("E2E_FAULTS"); only != "" {
-		faults = slices.DeleteFunc(append(faults, lying...), func(f faultCase) bool { return !strings.Contains(f.name, only) })
-	} else if w.rnd.IntN(3) == 0 {
-		faults = lying
-	}
-	f := faults[w.rnd.IntN(len(faults))]
-	return f.cause, f.name
+	return faults
 }
 
 // patiently is a client of some server, which may not answer at all.
@@ -287,17 +204,17 @@ func (w *torture) patiently() *api.Client {
 	return c
 }
 
-func (w *torture) any() *fixture.Consul { return w.consul[w.rnd.IntN(len(w.consul))] }
+func (w *torture) any() *fixture.Consul { return w.consul[w.IntN(len(w.consul))] }
 
 // reload changes one setting of both sources that has no effect on served objects.
 func (w *torture) reload() {
-	text, err := os.ReadFile(w.config)
+	text, err := os.ReadFile(w.tributary.Config)
 	require.NoError(w.t, err)
 	waits := []string{"5s", "5001ms"}
 	if strings.Contains(string(text), waits[1]) {
 		slices.Reverse(waits)
 	}
-	require.NoError(w.t, os.WriteFile(w.config, []byte(strings.ReplaceAll(string(text), "wait: "+waits[0], "wait: "+waits[1])), 0o600))
+	require.NoError(w.t, os.WriteFile(w.tributary.Config, []byte(strings.ReplaceAll(string(text), "wait: "+waits[0], "wait: "+waits[1])), 0o600))
 	w.tributary.Signal(w.t, syscall.SIGHUP)
 }
 
@@ -315,14 +232,14 @@ func (w *torture) wipe(halfway func()) {
 	w.recover()
 	w.grant("read")
 	writes := w.everything()
-	w.rnd.Shuffle(len(writes), func(i, j int) { writes[i], writes[j] = writes[j], writes[i] })
+	w.Shuffle(len(writes), func(i, j int) { writes[i], writes[j] = writes[j], writes[i] })
 	for i, write := range writes {
 		if i == len(writes)/2 {
-			time.Sleep(time.Duration(w.rnd.IntN(3000)) * time.Millisecond) // So that a part of it is all that there is.
+			w.sometime(3 * time.Second) // So that a part of it is all that there is.
 			halfway()
 		}
 		w.must(write)
-		time.Sleep(time.Duration(w.rnd.IntN(50)) * time.Millisecond)
+		w.sometime(50 * time.Millisecond)
 	}
 }
 
@@ -344,14 +261,14 @@ func (w *torture) must(write func(*api.Client) error) {
 
 // change changes something, for certain.
 func (w *torture) change() {
-	write, confirm := w.next(w.rnd)
+	write, confirm := w.next(w.Rand)
 	w.must(write)
 	confirm()
 }
 
 // tryToChange changes an object although Consul may not work. The outcome is unknown until the write is repeated.
 func (w *torture) tryToChange() {
-	write, confirm := w.next(w.rnd)
+	write, confirm := w.next(w.Rand)
 	confirm() // From now on the word is checked at the end of the round only.
 	limit := time.Now().Add(2 * time.Second)
 	for time.Now().Before(limit) && write(w.patiently()) != nil {
@@ -360,21 +277,32 @@ func (w *torture) tryToChange() {
 	w.later = append(w.later, write)
 }
 
-// converge waits until tributary serves exactly the words of the oracle. It returns the time at which Consul had them.
-func (w *torture) converge(timeout time.Duration) (consistentAt time.Time) {
-	consistentAt = time.Now()
-	w.tributary.WaitFor(w.t, timeout, func() error {
-		got, err := served(w.t.Context(), w.tributary)
-		if err != nil {
-			return err
-		}
-		err = w.compare(got)
-		if err != nil && w.correct() {
-			consistentAt = time.Now()
-		}
+// Truth implements peer: tributary serves exactly the words of the oracle.
+func (w *torture) Truth() error {
+	got, err := served(w.t.Context(), w.tributary)
+	if err != nil {
 		return err
-	})
-	return consistentAt
+	}
+	if err = w.compare(got); err != nil && w.correct() {
+		w.consistent = time.Now()
+	}
+	return err
+}
+
+// Lost implements peer.
+func (w *torture) Lost(ctx context.Context) error {
+	got, err := served(ctx, w.tributary)
+	if err != nil {
+		return fixture.ErrNoAnswer // It is being restarted.
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for word := range w.steady {
+		if !got[word] {
+			return fmt.Errorf("lost: %s", word)
+		}
+	}
+	return nil
 }
 
 // correct writes the words of the oracle to Consul, and reports whether Consul differed: a stopped server continues
@@ -389,7 +317,7 @@ func (w *torture) correct() bool {
 		return false
 	}
 	w.t.Logf("Consul itself differs from the oracle's writes, and gets them again: %v", differs)
-	w.counts["late writes"]++
+	w.lateWrites++
 	for word := range held {
 		if remove := w.stray(word); remove != nil {
 			w.must(remove)
@@ -401,8 +329,11 @@ func (w *torture) correct() bool {
 	return true
 }
 
-// calm waits until no source has a suspicion, so that each round begins in the same state.
-func (w *torture) calm() {
+// Rest waits until no source has a suspicion, so that each round begins in the same state.
+func (w *torture) Rest() {
+	if !w.consistent.IsZero() {
+		w.recoveries = append(w.recoveries, time.Since(w.consistent).Round(10*time.Millisecond))
+	}
 	w.tributary.WaitFor(w.t, tortureHold+time.Minute, func() error {
 		for _, name := range []string{"services", "rules"} {
 			if s := source(w.t, w.tributary, name); s.State != "healthy" {
@@ -412,6 +343,8 @@ func (w *torture) calm() {
 		return nil
 	})
 	time.Sleep(tortureStored) // Served objects are on disk a moment later, and kill -9 loses that moment.
+	w.suspects = false
+	w.begin()
 }
 
 // grant gives tributary's token rights: "read" all of them, "some", those on some "nodes", or "none".

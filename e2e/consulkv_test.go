@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/e2e/fixture"
+	"tributary/internal/testutil"
 )
 
 // virtualService routes requests for a host to another one.
@@ -55,8 +56,7 @@ func (k *kv) run(t *testing.T, env []string, args ...string) (out string, code i
 
 func (k *kv) apply(t *testing.T, content string) (out string, code int) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
+	file := testutil.WriteFile(t, t.TempDir(), "rules.yaml", content)
 	return k.run(t, nil, "apply", "-f", file)
 }
 
@@ -73,23 +73,23 @@ func editor(t *testing.T, script string) []string {
 func TestRulesInConsul(t *testing.T) {
 	t.Parallel()
 	k := startKV(t, fixture.ConsulOptions{})
-	istiod := fixture.StartIstiod(t, "xds://"+k.tributary.XDS)
+	istiod := k.tributary.StartIstiod(t)
 	istiod.AwaitConfigs(t, fixture.Objects{})
 
 	out, code := k.apply(t, virtualService("reviews", "v1.mesh.internal"))
 	require.Contains(t, out, "virtualservice/reviews created\n")
 	require.Zero(t, code)
-	istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "v1.mesh.internal")))
+	istiod.AwaitText(t, virtualService("reviews", "v1.mesh.internal"))
 	out, _ = k.apply(t, virtualService("reviews", "v1.mesh.internal"))
 	require.Contains(t, out, "virtualservice/reviews unchanged\n")
 	out, _ = k.apply(t, virtualService("reviews", "v2.mesh.internal"))
 	require.Contains(t, out, "virtualservice/reviews configured\n")
-	istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "v2.mesh.internal")))
+	istiod.AwaitText(t, virtualService("reviews", "v2.mesh.internal"))
 
 	out, code = k.run(t, editor(t, `sed -i s/v2.mesh/v3.mesh/ "$1"`), "edit", "vs", "reviews", "-n", "shop")
 	require.Equal(t, "virtualservice/reviews edited\n", out)
 	require.Zero(t, code)
-	istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "v3.mesh.internal")))
+	istiod.AwaitText(t, virtualService("reviews", "v3.mesh.internal"))
 
 	t.Run("two edits at the same time", func(t *testing.T) {
 		saved := filepath.Join(t.TempDir(), "saved")
@@ -104,7 +104,7 @@ func TestRulesInConsul(t *testing.T) {
 			out, code := k.run(t, slow, "edit", "vs", "reviews", "-n", "shop")
 			first <- result{out, code}
 		}()
-		fixture.WaitFor(t, 10*time.Second, func() error { _, err := os.Stat(opened); return err })
+		fixture.Await(t, func() error { _, err := os.Stat(opened); return err })
 		out, code := k.run(t, editor(t, `sed -i s/v3.mesh/second.mesh/ "$1"`), "edit", "vs", "reviews", "-n", "shop")
 		require.Equal(t, "virtualservice/reviews edited\n", out)
 		require.Zero(t, code)
@@ -113,7 +113,7 @@ func TestRulesInConsul(t *testing.T) {
 		require.Equal(t, 1, lost.code)
 		require.Contains(t, lost.out, "virtualservice/reviews in namespace shop was changed by another user")
 		require.Contains(t, lost.out, "edit it again\nthe edit is kept in ")
-		istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "second.mesh.internal")))
+		istiod.AwaitText(t, virtualService("reviews", "second.mesh.internal"))
 	})
 
 	t.Run("a stale version", func(t *testing.T) {
@@ -124,14 +124,14 @@ func TestRulesInConsul(t *testing.T) {
 		out, code = k.apply(t, strings.ReplaceAll(mine, "second.mesh", "mine.mesh"))
 		require.Equal(t, 1, code)
 		require.Contains(t, out, "virtualservice/reviews in namespace shop was changed by another user: resource version is stale")
-		istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "theirs.mesh.internal")))
+		istiod.AwaitText(t, virtualService("reviews", "theirs.mesh.internal"))
 	})
 
 	t.Run("Consul is down", func(t *testing.T) {
 		rules := fixture.ParseObjects(t, virtualService("reviews", "theirs.mesh.internal"))
 		watch := guard(t, istiod, rules)
 		k.consul.Kill()
-		k.tributary.WaitFor(t, 10*time.Second, func() error { return pageNames(t, k.tributary, "/debug/sources", `"unreachable"`) })
+		k.tributary.Await(t, pageNames(t, k.tributary, "/debug/sources", `"unreachable"`))
 		for _, args := range [][]string{{"delete", "vs", "reviews", "-n", "shop"}, {"get", "vs", "-A"}} {
 			out, code := k.run(t, nil, args...)
 			require.Equal(t, 1, code, args)
@@ -144,22 +144,22 @@ func TestRulesInConsul(t *testing.T) {
 		k.tributary.Restart(t)
 		k.tributary.AwaitAlive(t)
 		k.tributary.AwaitReady(t)
-		late := fixture.StartIstiod(t, "xds://"+k.tributary.XDS)
+		late := k.tributary.StartIstiod(t)
 		late.AwaitConfigs(t, rules)
 		k.consul.Restart(t)
 		k.consul.AwaitLeader(t)
-		k.tributary.WaitFor(t, 40*time.Second, func() error { return pageNames(t, k.tributary, "/debug/sources", `"healthy"`) })
+		k.tributary.WaitFor(t, 40*time.Second, pageNames(t, k.tributary, "/debug/sources", `"healthy"`))
 		watch.stop(t)
 	})
 
 	t.Run("Consul is wiped", func(t *testing.T) {
 		watch := guard(t, istiod, fixture.ParseObjects(t, virtualService("reviews", "theirs.mesh.internal")))
 		k.consul.Wipe(t)
-		k.tributary.WaitFor(t, 40*time.Second, func() error { return pageNames(t, k.tributary, "/debug/sources", "lost its data") })
+		k.tributary.WaitFor(t, 40*time.Second, pageNames(t, k.tributary, "/debug/sources", "lost its data"))
 		watch.stop(t)
 		out, _ := k.apply(t, virtualService("reviews", "new.mesh.internal"))
 		require.Contains(t, out, "virtualservice/reviews created\n")
-		istiod.AwaitConfigs(t, fixture.ParseObjects(t, virtualService("reviews", "new.mesh.internal")))
+		istiod.AwaitText(t, virtualService("reviews", "new.mesh.internal"))
 	})
 
 	out, code = k.run(t, nil, "delete", "vs", "reviews", "-n", "shop")
@@ -184,15 +184,13 @@ func TestRightsInConsul(t *testing.T) {
 		return created
 	}
 	reader, writer := token("read"), token("write")
-	file := filepath.Join(t.TempDir(), "token")
-	require.NoError(t, os.WriteFile(file, []byte(reader.SecretID), 0o600))
+	file := testutil.WriteFile(t, t.TempDir(), "token", reader.SecretID)
 
 	source := fixture.ConfigSource{Name: "kv", Address: "consul-kv+https://" + consul.TLS + "/mesh"}
 	source.Options = consul.SecureSource("kv").With("tokenFile", file).Options
 	tributary := fixture.StartTributary(t, source)
 	k := &kv{consul, tributary, "consul-kv://" + consul.HTTP + "/mesh"}
-	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	require.NoError(t, os.WriteFile(rules, []byte(virtualService("reviews", "v1.mesh.internal")), 0o600))
+	rules := testutil.WriteFile(t, t.TempDir(), "rules.yaml", virtualService("reviews", "v1.mesh.internal"))
 
 	out, code := k.run(t, []string{"CONSUL_HTTP_TOKEN="}, "apply", "-f", rules)
 	require.Equal(t, 1, code, out)
@@ -204,7 +202,7 @@ func TestRightsInConsul(t *testing.T) {
 	out, _ = k.run(t, []string{"CONSUL_HTTP_TOKEN=" + writer.SecretID}, "apply", "-f", rules)
 	require.Contains(t, out, "virtualservice/reviews created\n")
 
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	want := fixture.ReadObjects(t, rules)
 	istiod.AwaitConfigs(t, want)
 	watch := guard(t, istiod, want)
@@ -213,22 +211,22 @@ func TestRightsInConsul(t *testing.T) {
 	// The query that waits is answered when something changes.
 	_, err = consul.API().KV().Put(&api.KVPair{Key: "mesh/note.yaml", Value: []byte("# nothing\n")}, nil)
 	require.NoError(t, err)
-	tributary.WaitFor(t, 10*time.Second, func() error { return pageNames(t, tributary, "/debug/sources", `"denied"`) })
+	tributary.Await(t, pageNames(t, tributary, "/debug/sources", `"denied"`))
 	status := tributary.Ask(t, "status")
 	assert.Contains(t, status, "denied")
 	assert.NotContains(t, status+tributary.Output(), reader.SecretID)
 
 	// Without any token Consul lists no key.
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	tributary.WaitFor(t, 40*time.Second, func() error { return pageNames(t, tributary, "/debug/sources", "no token is sent") })
+	tributary.WaitFor(t, 40*time.Second, pageNames(t, tributary, "/debug/sources", "no token is sent"))
 
 	require.NoError(t, os.WriteFile(file, []byte(writer.SecretID), 0o600)) // a new token, without a restart
-	tributary.WaitFor(t, 40*time.Second, func() error { return pageNames(t, tributary, "/debug/sources", `"healthy"`) })
+	tributary.WaitFor(t, 40*time.Second, pageNames(t, tributary, "/debug/sources", `"healthy"`))
 	watch.stop(t)
 	require.NoError(t, os.WriteFile(rules, []byte(virtualService("reviews", "v2.mesh.internal")), 0o600))
 	out, _ = k.run(t, []string{"CONSUL_HTTP_TOKEN=" + writer.SecretID}, "apply", "-f", rules)
 	require.Contains(t, out, "virtualservice/reviews configured\n")
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, rules))
+	istiod.AwaitFolders(t, rules)
 }
 
 // TestStoreOnConsul runs the tests of the contract of the store on Consul's key-value store.

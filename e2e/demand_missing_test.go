@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,8 +26,8 @@ func TestEnvoyOnDemand_AnswersForMissingHosts(t *testing.T) {
 	write(t, dir, "shop.yaml", shop("shop", backendOne))
 	tr := fixture.StartTributaryWith(t, "limits: {namesPerStream: 20000}\nconfigSources:\n- address: fs://"+dir+"\n")
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", tr.XDS, "--metadata", "ON_DEMAND=true"))
-	soon := func(cond func() error) { t.Helper(); envoy.WaitFor(t, 20*time.Second, cond) }
-	soon(func() error { return answeredAs(t, port, "shop.mesh.internal", "one") })
+	soon := func(cond func() error) { t.Helper(); envoy.Await(t, cond) }
+	soon(answeredAs(t, port, "shop.mesh.internal", "one"))
 
 	const workers, each = 8, 300
 	failed := make(chan error, workers*each)
@@ -40,7 +39,7 @@ func TestEnvoyOnDemand_AnswersForMissingHosts(t *testing.T) {
 				if i%25 == 0 {
 					host = strings.Repeat("a", 50_000) + host
 				}
-				if err := answeredWith(t, port, host, http.StatusNotFound); err != nil {
+				if err := answeredWith(t, port, host, http.StatusNotFound)(); err != nil {
 					failed <- err
 				}
 			}
@@ -50,15 +49,15 @@ func TestEnvoyOnDemand_AnswersForMissingHosts(t *testing.T) {
 	require.Empty(t, failed)
 
 	write(t, dir, "shop.yaml", shop("shop", backendTwo))
-	soon(func() error { return answeredAs(t, port, "shop.mesh.internal", "two") })
+	soon(answeredAs(t, port, "shop.mesh.internal", "two"))
 	write(t, dir, "late.yaml", shop("late", backendOne))
-	soon(func() error { return answeredAs(t, port, "late.mesh.internal", "one") })
+	soon(answeredAs(t, port, "late.mesh.internal", "one"))
 	tr.Kill()
 	write(t, dir, "no.yaml", shop("no-0-1", backendOne)) // it was asked for, and is forgotten
 	write(t, dir, "shop.yaml", shop("shop", backendOne))
 	tr.Restart(t)
-	soon(func() error { return answeredAs(t, port, "shop.mesh.internal", "one") })
-	soon(func() error { return answeredAs(t, port, "no-0-1.mesh.internal", "one") })
+	soon(answeredAs(t, port, "shop.mesh.internal", "one"))
+	soon(answeredAs(t, port, "no-0-1.mesh.internal", "one"))
 	require.Zero(t, tr.Metric(t, "tributary_xds_nacks_total", ""))
 	require.Zero(t, tr.Metric(t, "tributary_xds_refusals_total", ""))
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -35,7 +34,7 @@ func TestEnvoyOnDemand(t *testing.T) {
 	mesh.write(t, "echo.yaml", echoService(echoPort, backendOne, backendTwo))
 	mesh.write(t, "tcp.yaml", plain(tcp, backendTwo))
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS, "--metadata", "ON_DEMAND=true"))
-	soon := func(cond func() error) { t.Helper(); envoy.WaitFor(t, 10*time.Second, cond) }
+	soon := func(cond func() error) { t.Helper(); envoy.Await(t, cond) }
 	soon(func() error {
 		_, listeners, err := fixture.Get(t.Context(), envoy.URL("/listeners"))
 		if err == nil && len(strings.Split(strings.TrimSpace(listeners), "\n")) != 3 {
@@ -45,9 +44,9 @@ func TestEnvoyOnDemand(t *testing.T) {
 	})
 	require.Empty(t, clustersOf(t, envoy), "before the first request")
 
-	require.NoError(t, answeredAs(t, port, host(0), "one"))
-	require.NoError(t, answeredAs(t, port, fmt.Sprintf("%s:%d", host(1), port), "one"))
-	require.NoError(t, answeredAs(t, port, strings.ToUpper(host(2)), "one"))
+	require.NoError(t, answeredAs(t, port, host(0), "one")())
+	require.NoError(t, answeredAs(t, port, fmt.Sprintf("%s:%d", host(1), port), "one")())
+	require.NoError(t, answeredAs(t, port, strings.ToUpper(host(2)), "one")())
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+fixture.Loopback(port),
 		strings.NewReader(strings.Repeat("x", 100_000)))
 	require.NoError(t, err)
@@ -58,15 +57,15 @@ func TestEnvoyOnDemand(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, res.Body.Close())
 	require.Equal(t, "one", string(body), "to a request with a body")
-	require.NoError(t, answeredWith(t, port, "nobody.mesh.internal", http.StatusNotFound))
+	require.NoError(t, answeredWith(t, port, "nobody.mesh.internal", http.StatusNotFound)())
 	require.Len(t, clustersOf(t, envoy), 4)
-	require.NoError(t, answeredBy(t, tcp, "two"), "by TCP")
+	require.NoError(t, answeredBy(t, tcp, "two")(), "by TCP")
 	require.Len(t, clustersOf(t, envoy), 5)
 
 	var requests sync.WaitGroup
 	failed := make(chan error, 50)
 	for i := range 50 {
-		requests.Go(func() { failed <- answeredAs(t, port, host(10+i), "one") })
+		requests.Go(func() { failed <- answeredAs(t, port, host(10+i), "one")() })
 	}
 	requests.Wait()
 	for range 50 {
@@ -75,31 +74,31 @@ func TestEnvoyOnDemand(t *testing.T) {
 	require.Len(t, clustersOf(t, envoy), 55)
 
 	mesh.write(t, "many.yaml", many(0, backendTwo)) // endpoints
-	soon(func() error { return answeredAs(t, port, host(0), "two") })
+	soon(answeredAs(t, port, host(0), "two"))
 	mesh.write(t, "route.yaml", echoRoute("one"))
-	soon(func() error { return answeredBy(t, echoPort, "one") })
+	soon(answeredBy(t, echoPort, "one"))
 	mesh.write(t, "route.yaml", echoRoute("two")) // a route to a cluster that the Envoy does not have yet
-	soon(func() error { return answeredBy(t, echoPort, "two") })
+	soon(answeredBy(t, echoPort, "two"))
 	mesh.write(t, "many.yaml", many(1, backendTwo))
-	soon(func() error { return answeredWith(t, port, host(0), http.StatusNotFound) })
+	soon(answeredWith(t, port, host(0), http.StatusNotFound))
 	mesh.write(t, "many.yaml", many(0, backendOne))
-	soon(func() error { return answeredAs(t, port, host(0), "one") })
+	soon(answeredAs(t, port, host(0), "one"))
 
 	mesh.write(t, "route.yaml", echoRoute("none")) // a route to a missing subset: no request waits for a cluster that does not come
-	soon(func() error { return answeredWith(t, echoPort, "echo.mesh.internal", http.StatusServiceUnavailable) })
+	soon(answeredWith(t, echoPort, "echo.mesh.internal", http.StatusServiceUnavailable))
 	for range 2 {
-		require.Equal(t, "503 Service Unavailable: no healthy upstream", fmt.Sprint(answeredBy(t, echoPort, "two")))
+		require.Equal(t, "503 Service Unavailable: no healthy upstream", fmt.Sprint(answeredBy(t, echoPort, "two")()))
 	}
 	mesh.write(t, "route.yaml", echoRoute("two"))
-	soon(func() error { return answeredBy(t, echoPort, "two") })
+	soon(answeredBy(t, echoPort, "two"))
 
 	mesh.Kill()
-	require.NoError(t, answeredAs(t, port, host(0), "one"), "without tributary")
+	require.NoError(t, answeredAs(t, port, host(0), "one")(), "without tributary")
 	mesh.Restart(t)
-	soon(func() error { return answeredAs(t, port, host(100), "one") })
+	soon(answeredAs(t, port, host(100), "one"))
 	mesh.write(t, "many.yaml", many(0, backendTwo))
-	soon(func() error { return answeredAs(t, port, host(1), "two") })
-	soon(func() error { return answeredAs(t, port, host(100), "two") })
+	soon(answeredAs(t, port, host(1), "two"))
+	soon(answeredAs(t, port, host(100), "two"))
 
 	// No client can subscribe to a wildcard host: Envoys get all routes of its port.
 	wild := service("wild", fmt.Sprintf("  ports: [{number: %d, name: http, protocol: HTTP}]\n  endpoints: [{address: 127.0.0.1, ports: "+
@@ -112,10 +111,10 @@ func TestEnvoyOnDemand(t *testing.T) {
 		}
 		return err
 	})
-	soon(func() error { return answeredAs(t, port, "a.wild.mesh.internal", "one") })
-	require.NoError(t, answeredAs(t, port, host(1), "two"))
-	require.NoError(t, answeredAs(t, port, host(150), "two"))
-	require.NoError(t, answeredBy(t, echoPort, "two"))
+	soon(answeredAs(t, port, "a.wild.mesh.internal", "one"))
+	require.NoError(t, answeredAs(t, port, host(1), "two")())
+	require.NoError(t, answeredAs(t, port, host(150), "two")())
+	require.NoError(t, answeredBy(t, echoPort, "two")())
 	mesh.rejectedNothing(t)
 }
 

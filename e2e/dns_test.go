@@ -99,7 +99,7 @@ spec: {egress: [{hosts: ["*/four.mesh.internal", "*/six.mesh.internal", "*/*.wil
 `)
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS, "--metadata", "DNS_CAPTURE=true"))
 	const four, six = dnsmessage.TypeA, dnsmessage.TypeAAAA
-	envoy.WaitFor(t, 10*time.Second, func() error { return resolvesTo(t, "four.mesh.internal", four, "240.0.0.1", "240.0.0.2") })
+	envoy.Await(t, func() error { return resolvesTo(t, "four.mesh.internal", four, "240.0.0.1", "240.0.0.2") })
 	require.NoError(t, resolvesTo(t, "six.mesh.internal", six, "fd00::6"))
 	require.NoError(t, resolvesTo(t, "a.b.wild.internal", four, "240.0.0.3"))
 	require.NoError(t, resolvesTo(t, "localhost", four, "127.0.0.1"), "the machine knows it")
@@ -129,7 +129,7 @@ spec: {egress: [{hosts: ["*/four.mesh.internal", "*/six.mesh.internal", "*/*.wil
 	for i := range 4 {
 		address := fmt.Sprintf("240.1.0.%d", i)
 		mesh.write(t, "new.yaml", named("new", fmt.Sprintf("new%d.wild.internal", i), address, ""))
-		envoy.WaitFor(t, 10*time.Second, func() error { return resolvesTo(t, fmt.Sprintf("new%d.wild.internal", i), four, address) })
+		envoy.Await(t, func() error { return resolvesTo(t, fmt.Sprintf("new%d.wild.internal", i), four, address) })
 		require.NoError(t, resolvesTo(t, fmt.Sprintf("new%d.wild.internal", i-1), four, "240.0.0.3"), "it is gone")
 	}
 	close(stop)

@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"net"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,22 +12,20 @@ import (
 
 	"tributary/e2e/fixture"
 	"tributary/internal/xdstest"
+	"tributary/internal/testutil"
 )
 
 // TestDoctorKeepalive shows that doctor's idle stream stands at tributary for as long as it is to, and that it finds a
 // gRPC server with default settings, which refuses istiod's pings, and something in between that forgets connections.
 func TestDoctorKeepalive(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("E2E_NIGHTLY") == "" {
-		t.Skip("takes two minutes; E2E_NIGHTLY=1 runs it")
-	}
+	nightly(t, "takes two minutes")
 	dir := t.TempDir()
 	write(t, dir, "a.yaml", serviceEntry("a", 80))
 	tributary := fixture.StartTributary(t, fixture.Files("rules", dir))
 	tributary.AwaitReady(t)
-	config := filepath.Join(t.TempDir(), "tributary.yaml")
-	require.NoError(t, os.WriteFile(config, []byte("listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nconfigSources: [{address: 'fs://"+dir+
-		"'}]\n"), 0o600))
+	config := testutil.WriteFile(t, t.TempDir(), "tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nconfigSources: [{address: 'fs://"+dir+
+		"'}]\n")
 
 	var looking sync.WaitGroup
 	for _, c := range []struct {

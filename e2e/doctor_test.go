@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,13 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/e2e/fixture"
+	"tributary/internal/testutil"
 )
 
 // looked runs `tributary doctor`, and returns its findings, as "severity check: message", and their fixes.
 func looked(t *testing.T, conf string, args ...string) (findings, fixes string, code int) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "tributary.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(conf), 0o600))
+	file := testutil.WriteFile(t, t.TempDir(), "tributary.yaml", conf)
 	out, code := fixture.Run(t, append([]string{fixture.TributaryBinary(t), "doctor", "-c", file, "-o", "json"}, args...)...)
 	var entries []struct{ Check, Severity, Message, Fix string }
 	require.NoError(t, json.Unmarshal([]byte(out), &entries), out)
@@ -108,7 +107,7 @@ func TestDoctorOfARealIstiod(t *testing.T) {
 	write(t, dir, "a.yaml", serviceEntry("a", 80))
 	tributary := fixture.StartTributary(t, fixture.Files("rules", dir))
 	gate := fixture.StartGate(t, tributary.XDS)
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	behind := fixture.StartIstiod(t, "xds://"+gate.Addr)
 	look := func(istiod *fixture.Istiod, listen string, args ...string) (results, fixes string, code int) {
 		t.Helper()

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/peer"
+	grpcpeer "google.golang.org/grpc/peer"
 	xdsclient "google.golang.org/grpc/xds"
 
 	"tributary/e2e/fixture"
@@ -30,25 +30,25 @@ func TestEnvoyOnTributary(t *testing.T) {
 	mesh := startMesh(t, "echo.yaml", listing(port, backendOne), fixture.Files("quickstart", quickstart))
 	envoy := fixture.StartEnvoy(t, mesh.XDS)
 
-	envoy.WaitFor(t, 10*time.Second, func() error { return holds(t, envoy, fixture.ReadObjects(t, mesh.dir, quickstart)) })
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "one") })
+	envoy.Await(t, holds(t, envoy, fixture.ReadObjects(t, mesh.dir, quickstart)))
+	envoy.Await(t, answeredBy(t, port, "one"))
 	mesh.write(t, "echo.yaml", listing(port, backendTwo))
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "two") })
+	envoy.Await(t, answeredBy(t, port, "two"))
 
 	mesh.write(t, "echo.yaml", selecting(port))
 	mesh.write(t, "workloads.yaml", workload("one", backendOne, "echo"))
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "one") })
+	envoy.Await(t, answeredBy(t, port, "one"))
 	mesh.write(t, "workloads.yaml", workload("one", backendOne, "other")+"---\n"+workload("two", backendTwo, "echo"))
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "two") })
+	envoy.Await(t, answeredBy(t, port, "two"))
 
 	mesh.write(t, "tcp.yaml", plain(tcp, backendOne))
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, tcp, "one") })
+	envoy.Await(t, answeredBy(t, tcp, "one"))
 	require.NoError(t, os.Remove(filepath.Join(mesh.dir, "tcp.yaml")))
-	envoy.WaitFor(t, 10*time.Second, func() error { return checkClosed(t, tcp) })
+	envoy.Await(t, func() error { return checkClosed(t, tcp) })
 
 	mesh.write(t, "proxy.yaml", "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: echo, namespace: "+
 		"default}\nspec: {host: echo.mesh.internal, trafficPolicy: {tunnel: {targetHost: a.example, targetPort: 80}}}\n")
-	envoy.WaitFor(t, 10*time.Second, func() error {
+	envoy.Await(t, func() error {
 		_, explanation, err := fixture.Get(t.Context(), mesh.URL("/debug/explain?kind=dr&namespace=default&name=echo"))
 		if err == nil && !strings.Contains(explanation, "spec.trafficPolicy.tunnel has no effect on Envoys") {
 			err = fmt.Errorf("explain: %s", explanation)
@@ -118,7 +118,7 @@ func xdsConnection(t *testing.T, server, target string) *grpc.ClientConn {
 func checkHealth(conn *grpc.ClientConn) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	var server peer.Peer
+	var server grpcpeer.Peer
 	if _, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Peer(&server)); err != nil {
 		return "", err
 	}
@@ -132,7 +132,7 @@ func grpcClient(t *testing.T, server, target string) func() int {
 	return func() int {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		var p peer.Peer
+		var p grpcpeer.Peer
 		if _, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Peer(&p)); err != nil {
 			return 0
 		}

@@ -14,18 +14,23 @@ import (
 	"tributary/e2e/fixture"
 )
 
+func dubboInConsul(t *testing.T) (*fixture.Consul, *fixture.Tributary, *fixture.Istiod) {
+	t.Helper()
+	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
+	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "consul://" + consul.HTTP + "?kind=dubbo"})
+	return consul, tributary, tributary.StartIstiod(t)
+}
+
 // TestDubboConsul shows the endpoints that istiod has of providers in a Consul, at each step of their life and of its:
 // real ones of Dubbo for Java 2.7.23, and the registrations of dubbo-go 1.5, the last version with a registry for it.
 func TestDubboConsul(t *testing.T) {
 	t.Parallel()
-	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
-	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "consul://" + consul.HTTP + "?kind=dubbo"})
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	consul, _, istiod := dubboInConsul(t)
 	holds := func(step string, want map[string][]string) {
 		t.Helper()
 		const timeout = 60 * time.Second // Consul's source reads a service that changes all the time every 15 s
 		istiod.WaitFor(t, timeout, func() error {
-			err := sameGreeters(t.Context(), istiod, step, want)
+			err := sameGreeters(t.Context(), istiod, step, want)()
 			if err != nil {
 				err = fmt.Errorf("%w, and Consul has %s", err, checksOf(consul, "demo.GreetService"))
 			}
@@ -61,7 +66,7 @@ func TestDubboConsul(t *testing.T) {
 	holds("three providers", entriesWith(endpoints...))
 
 	held := func() error {
-		return unlessExpired(sameGreeters(t.Context(), istiod, "Consul is killed", entriesWith(endpoints...)), consul, "demo.GreetService",
+		return unlessExpired(sameGreeters(t.Context(), istiod, "Consul is killed", entriesWith(endpoints...))(), consul, "demo.GreetService",
 			port1, port2, port3)
 	}
 	stays(t, held, func() {
@@ -100,9 +105,7 @@ func TestDubboConsul(t *testing.T) {
 // the interfaces are read.
 func TestDubbo3Consul(t *testing.T) {
 	t.Parallel()
-	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
-	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "consul://" + consul.HTTP + "?kind=dubbo"})
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	consul, _, istiod := dubboInConsul(t)
 	want := map[string][]string{}
 	var running []*fixture.Process
 	for _, d := range []fixture.DubboJava{
@@ -143,9 +146,7 @@ func TestDubbo3Consul(t *testing.T) {
 // killing Consul or one of them.
 func TestDubbo3ConsulApplications(t *testing.T) {
 	t.Parallel()
-	consul := fixture.StartConsul(t, fixture.ConsulOptions{})
-	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "consul://" + consul.HTTP + "?kind=dubbo"})
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	consul, tributary, istiod := dubboInConsul(t)
 	provider := func(d fixture.DubboJava) (*fixture.Process, string) {
 		d.Consul, d.Mode, d.Ports = consul, "instance", []string{fmt.Sprint(fixture.FreePort(t))}
 		p := d.Start(t)
@@ -185,7 +186,7 @@ func TestDubbo3ConsulApplications(t *testing.T) {
 	awaitGreeters(t, istiod, "there is one again", timeout, entriesWith(at1))
 	// They do not say again that they live, so their TTL is over 4 s after the restart.
 	held := func() error {
-		err := sameGreeters(t.Context(), istiod, "Consul is killed", entriesWith(at1))
+		err := sameGreeters(t.Context(), istiod, "Consul is killed", entriesWith(at1))()
 		return unlessExpired(unlessExpired(err, consul, "shop", portOf(at1)), consul, "stock", portOf(stockEndpoint))
 	}
 	stays(t, held, func() {
@@ -285,8 +286,7 @@ func awaitAlive(t *testing.T, consul *fixture.Consul, p *fixture.Process, port s
 			}
 		}
 		t.Logf("the provider at %s registered and does not say that it lives: it is started again", port)
-		p.Kill()
-		p.Restart(t)
+		p.Crash(t)
 	}
 	t.Fatalf("the provider at %s does not say in Consul that it lives, tried %d times", port, tries)
 }

@@ -37,7 +37,7 @@ configSources:
 		return fixture.DubboGo{App: app, Mode: "all", Protocol: "dubbo", Registry: zookeeper.Addr, IP: ip, Port: fixture.FreePort(t)}.Start(t)
 	}
 	providerOne := provider("one", "127.0.0.2")
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	vip := ""
 	istiod.WaitFor(t, 30*time.Second, func() error {
 		configs, err := istiod.Configs(t.Context())

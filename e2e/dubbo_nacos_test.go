@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -17,7 +16,7 @@ import (
 func TestDubboInNacos(t *testing.T) {
 	t.Parallel()
 	versions := nacosVersions
-	if os.Getenv("E2E_NIGHTLY") == "" {
+	if !isNightly {
 		versions = versions[len(versions)-1:] // TestNacosServices has both, and reads them by the same client
 	}
 	for _, version := range versions {
@@ -29,7 +28,7 @@ func dubboInNacos(t *testing.T, version string) {
 	const hold = 20 * time.Second
 	n := fixture.StartNacos(t, version)
 	tributary := fixture.StartTributary(t, n.Source("dubbo").With("hold", hold.String()))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 
 	want := map[string][]string{}
 	var java, golang []*fixture.Process
@@ -110,7 +109,7 @@ func dubboInNacos(t *testing.T, version string) {
 	want["demo-greetservice"] = first
 	awaitGreeters(t, istiod, "it is back", 4*nacosTime, want)
 
-	stays(t, func() error { return sameGreeters(t.Context(), istiod, "Nacos is killed, and comes back empty", want) }, func() {
+	stays(t, sameGreeters(t.Context(), istiod, "Nacos is killed, and comes back empty", want), func() {
 		n.Kill()
 		time.Sleep(awayFor())
 		n.Restart(t)

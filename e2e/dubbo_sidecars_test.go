@@ -17,7 +17,7 @@ func TestDubboSidecars(t *testing.T) {
 	tributary := fixture.StartTributary(t, zookeeper.Source("dubbo").
 		With("sidecars", map[string]any{"namespace": "shop", "hosts": []string{"./*"}, "grace": "5s"}).With("subsets", "version").With("warmUp",
 		"10m"))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	holds := func(step string, want map[string][]string) {
 		t.Helper()
 		istiod.WaitFor(t, 6*dubboTime, func() error {

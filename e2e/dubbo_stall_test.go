@@ -27,7 +27,7 @@ func TestDubboStall(t *testing.T) {
 	t.Parallel()
 	zookeeper := fixture.StartZooKeeper(t)
 	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: "zookeeper://" + zookeeper.Addr + "?session=30000"})
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	admin, want := zookeeper.Client(t), []string(nil)
 	var providers []*fixture.ZooKeeperClient
 	for i := range 8 {
@@ -48,7 +48,7 @@ func TestDubboStall(t *testing.T) {
 		}
 		time.Sleep(8 * time.Second)
 		zookeeper.Signal(t, syscall.SIGCONT)
-		zookeeper.WaitFor(t, 20*time.Second, func() error {
+		zookeeper.Await(t, func() error {
 			if remaining := len(admin.Children(t, "/dubbo/"+demo+"/providers")); remaining == len(want) {
 				return errors.New("no session of a provider has ended")
 			}
@@ -69,7 +69,7 @@ func TestDubboRestore(t *testing.T) {
 		Name:    "dubbo",
 		Address: "zookeeper://" + zookeeper.Addr + "?session=60000",
 	}.With("hold", "3s"))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	await := func(step string, endpoints ...string) {
 		t.Helper()
 		istiod.WaitFor(t, 4*dubboTime, func() error {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,40 +22,22 @@ const dubboTime = 10 * time.Second
 // greeters returns the endpoints that istiod holds of Dubbo services, by the name of their ServiceEntry: ":port weight
 // application".
 func greeters(ctx context.Context, istiod *fixture.Istiod) (map[string][]string, error) {
-	configs, err := istiod.Configs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	entries := map[string][]string{}
-	for key, object := range configs {
-		se, ok := object.Message().(*networking.ServiceEntry)
-		if !ok || key.Namespace != "dubbo" {
-			continue
-		}
-		endpoints := []string{}
-		for _, e := range se.Endpoints {
-			for _, port := range e.Ports {
-				endpoints = append(endpoints, fmt.Sprintf(":%d %d %s", port, cmp.Or(e.Weight, 1), e.Labels["application"]))
-			}
-		}
-		slices.Sort(endpoints)
-		entries[key.Name] = endpoints
-	}
-	return entries, nil
+	return heldIn(ctx, istiod, "dubbo", func(e *networking.WorkloadEntry, port uint32) string {
+		return fmt.Sprintf(":%d %d %s", port, cmp.Or(e.Weight, 1), e.Labels["application"])
+	})
 }
 
 // awaitGreeters waits until istiod holds exactly these endpoints.
 func awaitGreeters(t *testing.T, istiod *fixture.Istiod, step string, timeout time.Duration, want map[string][]string) {
 	t.Helper()
-	istiod.WaitFor(t, timeout, func() error { return sameGreeters(t.Context(), istiod, step, want) })
+	istiod.WaitFor(t, timeout, sameGreeters(t.Context(), istiod, step, want))
 }
 
-func sameGreeters(ctx context.Context, istiod *fixture.Istiod, step string, want map[string][]string) error {
-	got, err := greeters(ctx, istiod)
-	if err == nil && fmt.Sprint(got) != fmt.Sprint(want) {
-		err = fmt.Errorf("%s: istiod holds\n%v, want\n%v", step, got, want)
+func sameGreeters(ctx context.Context, istiod *fixture.Istiod, step string, want map[string][]string) func() error {
+	return func() error {
+		got, err := greeters(ctx, istiod)
+		return sameEntries(step, got, want, err)
 	}
-	return err
 }
 
 // TestDubboJava shows that providers of every version, mode, protocol and place of metadata appear in istiod,
@@ -65,7 +46,7 @@ func TestDubboJava(t *testing.T) {
 	t.Parallel()
 	zookeeper := fixture.StartZooKeeper(t)
 	tributary := fixture.StartTributary(t, zookeeper.Source("dubbo"))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 
 	providers := []fixture.DubboJava{
 		{Version: "3.3.6", App: "all-local-dubbo", Mode: "all", Metadata: "local", Protocol: "dubbo"},
@@ -132,7 +113,7 @@ func TestDubboGo(t *testing.T) {
 	t.Parallel()
 	zookeeper := fixture.StartZooKeeper(t)
 	tributary := fixture.StartTributary(t, zookeeper.Source("dubbo"))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	want := map[string][]string{}
 	var running []*fixture.Process
 	for _, d := range []fixture.DubboGo{
@@ -211,7 +192,7 @@ func TestDubboLifecycle(t *testing.T) {
 			return fixture.DubboGo{App: app, Mode: "all", Protocol: "dubbo", Group: group, Registry: registry, Port: port}.Start(t)
 		},
 	}
-	if os.Getenv("E2E_NIGHTLY") == "" {
+	if !isNightly {
 		dubboLives(t, java("3.3.6"))
 		return
 	}
@@ -224,17 +205,14 @@ func dubboLives(t *testing.T, lives ...*life) {
 		session = 8 * time.Second // of all, whatever they ask for
 		start   = 2 * time.Minute // of JVMs on a machine on which much else starts
 	)
-	hold := 10 * time.Second
-	if os.Getenv("E2E_NIGHTLY") != "" {
-		hold = 40 * time.Second // after an outage of a minute some libraries look for ZooKeeper every half minute
-	}
+	hold := byNight(10*time.Second, 40*time.Second) // after an outage of a minute some libraries look for ZooKeeper every half minute
 	zookeeper := fixture.StartZooKeeper(t, fmt.Sprintf("minSessionTimeout=%[1]d\nmaxSessionTimeout=%[1]d", session.Milliseconds()))
 	ours, theirs := fixture.StartGate(t, zookeeper.Addr), fixture.StartGate(t, zookeeper.Addr)
 	tributary := fixture.StartTributary(t, fixture.ConfigSource{
 		Name:    "dubbo",
 		Address: "zookeeper://" + ours.Addr + "?session=4000",
 	}.With("hold", hold.String()))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 
 	want := func(endpointsOf func(*life) []string) map[string][]string {
 		entries := map[string][]string{}
@@ -256,7 +234,7 @@ func dubboLives(t *testing.T, lives ...*life) {
 	noEndpoint := func(*life) []string { return nil }
 	keeps := func(step string, f func()) {
 		t.Helper()
-		stays(t, func() error { return sameGreeters(t.Context(), istiod, step, want(bothEndpoints)) }, f)
+		stays(t, sameGreeters(t.Context(), istiod, step, want(bothEndpoints)), f)
 	}
 	each := func(f func(*life)) {
 		for _, l := range lives {

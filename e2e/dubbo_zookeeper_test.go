@@ -24,7 +24,7 @@ func TestDubboEnsemble(t *testing.T) {
 	}
 	address := "zookeeper://" + servers[0] + "?session=6000&backup=" + strings.Join(servers[1:], ",")
 	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "dubbo", Address: address}.With("hold", hold.String()))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	provider := func(app string) (*fixture.Process, string) {
 		port := fixture.FreePort(t)
 		return fixture.DubboGo{App: app, Mode: "all", Protocol: "dubbo", Registry: strings.Join(servers, ","), Port: port}.Start(t),
@@ -54,14 +54,12 @@ func TestDubboEnsemble(t *testing.T) {
 		}
 		time.Sleep(4 * time.Second)
 	}
-	stays(t, func() error {
-		return sameGreeters(t.Context(), istiod, "the servers are restarted one by one", bothEndpoints)
-	}, func() {
+	stays(t, sameGreeters(t.Context(), istiod, "the servers are restarted one by one", bothEndpoints), func() {
 		for _, z := range ensemble {
 			restart(z)
 		}
 	})
-	stays(t, func() error { return sameGreeters(t.Context(), istiod, "most servers are away", bothEndpoints) }, func() {
+	stays(t, sameGreeters(t.Context(), istiod, "most servers are away", bothEndpoints), func() {
 		restart(ensemble[:2]...)
 		time.Sleep(hold)
 	})
@@ -94,7 +92,7 @@ func TestDubboZooKeeperTLS(t *testing.T) {
 		Address: "zookeeper://bob:s3cret@" + zookeeper.TLS + "/shared?group=ours&session=4000",
 	}.
 		With("tlsSettings", tls))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	holds := func(step string, endpoints ...string) {
 		t.Helper()
 		istiod.WaitFor(t, dubboTime, func() error {
@@ -114,7 +112,7 @@ func TestDubboZooKeeperTLS(t *testing.T) {
 			Address: "zookeeper://" + c.user + zookeeper.TLS + "/shared?group=ours&session=4000",
 		}.
 			With("tlsSettings", tls))
-		unauthorized.WaitFor(t, 20*time.Second, func() error {
+		unauthorized.Await(t, func() error {
 			status := unauthorized.Ask(t, "status")
 			if !strings.Contains(status, "denied") || !strings.Contains(status, c.message) {
 				return fmt.Errorf("%s: %s", name, status)
@@ -128,7 +126,7 @@ func TestDubboZooKeeperTLS(t *testing.T) {
 		Address: "zookeeper://bob:s3cret@" + zookeeper.TLS + "/shared?group=ours&session=4000",
 	}.
 		With("tlsSettings", map[string]any{"mode": "SIMPLE"}))
-	untrusting.WaitFor(t, 20*time.Second, func() error {
+	untrusting.Await(t, func() error {
 		status := untrusting.Ask(t, "status")
 		if !strings.Contains(status, "unreachable") || strings.Contains(status, "s3cret") {
 			return fmt.Errorf("without the authority of the certificate: %s", status)

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	networking "istio.io/api/networking/v1alpha3"
@@ -29,67 +28,68 @@ func TestEnvoyBehindIstiod(t *testing.T) {
 	quickstart := fixture.Testdata("quickstart")
 
 	tributary := fixture.StartTributary(t, fixture.Files("rules", dir), fixture.Files("quickstart", quickstart))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	envoy := fixture.StartEnvoy(t, istiod.GRPC)
 
-	envoy.WaitFor(t, 10*time.Second, func() error { return holds(t, envoy, fixture.ReadObjects(t, dir, quickstart)) })
+	envoy.Await(t, holds(t, envoy, fixture.ReadObjects(t, dir, quickstart)))
 
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "one") })
+	envoy.Await(t, answeredBy(t, port, "one"))
 	write(t, dir, "route.yaml", echoRoute("two"))
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "two") })
+	envoy.Await(t, answeredBy(t, port, "two"))
 }
 
 // holds says whether Envoy has a cluster with its endpoints for every port of every ServiceEntry, and a route for every
 // VirtualService of one of their hosts.
-func holds(t *testing.T, envoy *fixture.Envoy, objects fixture.Objects) error {
-	t.Helper()
-	_, clusters, err := fixture.Get(t.Context(), envoy.URL("/clusters"))
-	if err != nil {
-		return err
-	}
-	_, routes, err := fixture.Get(t.Context(), envoy.URL("/config_dump?resource=dynamic_route_configs"))
-	if err != nil {
-		return err
-	}
+func holds(t *testing.T, envoy *fixture.Envoy, objects fixture.Objects) func() error {
+	return func() error {
+		_, clusters, err := fixture.Get(t.Context(), envoy.URL("/clusters"))
+		if err != nil {
+			return err
+		}
+		_, routes, err := fixture.Get(t.Context(), envoy.URL("/config_dump?resource=dynamic_route_configs"))
+		if err != nil {
+			return err
+		}
 
-	hosts := map[string]bool{}
-	for key, object := range objects {
-		service, ok := object.Message().(*networking.ServiceEntry)
-		if !ok {
-			continue
-		}
-		endpoints := endpointsOf(key.Namespace, service, objects)
-		for _, host := range service.GetHosts() {
-			hosts[host] = true
-			for _, port := range service.GetPorts() {
-				cluster := fmt.Sprintf("outbound|%d||%s::", port.GetNumber(), host)
-				if !strings.Contains(clusters, cluster) {
-					return fmt.Errorf("no cluster %s for %s in:\n%s", cluster, key, clusters)
-				}
-				for _, endpoint := range endpoints {
-					number := cmp.Or(port.GetTargetPort(), port.GetNumber())
-					if n, ok := endpoint.GetPorts()[port.GetName()]; ok {
-						number = n
+		hosts := map[string]bool{}
+		for key, object := range objects {
+			service, ok := object.Message().(*networking.ServiceEntry)
+			if !ok {
+				continue
+			}
+			endpoints := endpointsOf(key.Namespace, service, objects)
+			for _, host := range service.GetHosts() {
+				hosts[host] = true
+				for _, port := range service.GetPorts() {
+					cluster := fmt.Sprintf("outbound|%d||%s::", port.GetNumber(), host)
+					if !strings.Contains(clusters, cluster) {
+						return fmt.Errorf("no cluster %s for %s in:\n%s", cluster, key, clusters)
 					}
-					if member := fmt.Sprintf("%s%s:%d::", cluster, endpoint.GetAddress(), number); !strings.Contains(clusters, member) {
-						return fmt.Errorf("no endpoint %s for %s in:\n%s", member, key, clusters)
+					for _, endpoint := range endpoints {
+						number := cmp.Or(port.GetTargetPort(), port.GetNumber())
+						if n, ok := endpoint.GetPorts()[port.GetName()]; ok {
+							number = n
+						}
+						if member := fmt.Sprintf("%s%s:%d::", cluster, endpoint.GetAddress(), number); !strings.Contains(clusters, member) {
+							return fmt.Errorf("no endpoint %s for %s in:\n%s", member, key, clusters)
+						}
 					}
 				}
 			}
 		}
-	}
-	for key, object := range objects {
-		rule, ok := object.Message().(*networking.VirtualService)
-		if !ok {
-			continue
-		}
-		for _, host := range rule.GetHosts() {
-			if hosts[host] && !strings.Contains(routes, fmt.Sprintf("%q", host)) {
-				return fmt.Errorf("no route for %s of %s in:\n%s", host, key, routes)
+		for key, object := range objects {
+			rule, ok := object.Message().(*networking.VirtualService)
+			if !ok {
+				continue
+			}
+			for _, host := range rule.GetHosts() {
+				if hosts[host] && !strings.Contains(routes, fmt.Sprintf("%q", host)) {
+					return fmt.Errorf("no route for %s of %s in:\n%s", host, key, routes)
+				}
 			}
 		}
+		return nil
 	}
-	return nil
 }
 
 // endpointsOf are a service's own endpoints, or the WorkloadEntries that it selects.
@@ -123,18 +123,18 @@ func backend(t *testing.T, name string) (port int) {
 }
 
 // answeredBy asks the service through Envoy and says whether that backend answered.
-func answeredBy(t *testing.T, port int, name string) error {
-	t.Helper()
+func answeredBy(t *testing.T, port int, name string) func() error {
 	return answeredAs(t, port, "echo.mesh.internal", name)
 }
 
-func answeredAs(t *testing.T, port int, host, name string) error {
-	t.Helper()
-	answer, err := requestAs(t, port, host)
-	if err == nil && answer != name {
-		err = fmt.Errorf("%q answered, want %q", answer, name)
+func answeredAs(t *testing.T, port int, host, name string) func() error {
+	return func() error {
+		answer, err := requestAs(t, port, host)
+		if err == nil && answer != name {
+			err = fmt.Errorf("%q answered, want %q", answer, name)
+		}
+		return err
 	}
-	return err
 }
 
 // echoService is a service on a port, with a backend of each version on a loopback port of its own.

@@ -2,10 +2,8 @@ package e2e
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -38,24 +36,12 @@ spec:
   http: [{route: [{destination: {host: one.mesh.internal}}]}]
 `, plain, limited))
 	envoy := fixture.StartGateway(t, mesh.XDS, t.TempDir())
-	ask := func(port int, host, path string) (status int, body string, header http.Header, err error) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port)+path, nil)
-		require.NoError(t, err)
-		req.Host, req.Close = host, true // not by a connection of a listener of before
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return 0, "", nil, err
-		}
-		defer func() { _ = res.Body.Close() }()
-		b, err := io.ReadAll(res.Body)
-		return res.StatusCode, string(b), res.Header, err
-	}
 	expectResponse := func(port int, host, path string, status int, body string) {
 		t.Helper()
-		envoy.WaitFor(t, 10*time.Second, func() error {
-			got, text, _, err := ask(port, host, path)
-			if err == nil && (got != status || text != body) {
-				err = fmt.Errorf("%s%s: %d %q", host, path, got, text)
+		envoy.Await(t, func() error {
+			got, err := askEdge(t, port, http.MethodGet, host, path)
+			if err == nil && (got.status != status || got.body != body) {
+				err = fmt.Errorf("%s%s: %d %q", host, path, got.status, got.body)
 			}
 			return err
 		})
@@ -69,10 +55,10 @@ spec:
 	expectResponse(addedPort, "anything", "/", 200, "two")
 	expectHeader := func(name, value string) {
 		t.Helper()
-		envoy.WaitFor(t, 10*time.Second, func() error {
-			_, _, header, err := ask(plain, "shop.example.com", "/")
-			if err == nil && header.Get(name) != value {
-				err = fmt.Errorf("%s: %q", name, header.Get(name))
+		envoy.Await(t, func() error {
+			got, err := askEdge(t, plain, http.MethodGet, "shop.example.com", "/")
+			if err == nil && got.header.Get(name) != value {
+				err = fmt.Errorf("%s: %q", name, got.header.Get(name))
 			}
 			return err
 		})
@@ -83,11 +69,11 @@ spec:
 	require.Contains(t, clusters, "outbound|80||one.mesh.internal::high_priority::max_requests::7\n")
 	statuses := make(map[int]int)
 	for range 8 {
-		status, _, header, err := ask(limited, "shop.example.com", "/")
+		got, err := askEdge(t, limited, http.MethodGet, "shop.example.com", "/")
 		require.NoError(t, err)
-		statuses[status]++
-		if status == http.StatusTooManyRequests {
-			require.Equal(t, "true", header.Get("x-local-rate-limit"))
+		statuses[got.status]++
+		if got.status == http.StatusTooManyRequests {
+			require.Equal(t, "true", got.header.Get("x-local-rate-limit"))
 		}
 	}
 	require.Equal(t, map[int]int{200: 4, 429: 4}, statuses)

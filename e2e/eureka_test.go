@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"os"
 	"testing"
 	"time"
 
@@ -26,7 +25,7 @@ type eurekaMesh struct {
 
 func startEurekaMesh(t *testing.T, servers ...*fixture.Eureka) *eurekaMesh {
 	tributary := fixture.StartTributary(t, fixture.EurekaSource("eureka", servers...).With("interval", "1s").With("hold", eurekaHold.String()))
-	return &eurekaMesh{t, tributary, fixture.StartIstiod(t, "xds://"+tributary.XDS), map[string][]string{}}
+	return &eurekaMesh{t, tributary, tributary.StartIstiod(t), map[string][]string{}}
 }
 
 func (m *eurekaMesh) same(ctx context.Context, step string) error {
@@ -110,8 +109,7 @@ func TestEureka(t *testing.T) {
 		stopSecure() // Eureka is down and cannot see that
 		e.Restart(t)
 		e.AwaitServing(t)
-		m.tributary.Kill()
-		m.tributary.Restart(t)
+		m.tributary.Crash(t)
 		m.tributary.AwaitReady(t)
 		time.Sleep(eurekaHold - 5*time.Second) // of that since it was seen empty
 	})
@@ -126,9 +124,7 @@ func TestEureka(t *testing.T) {
 // TestEurekaPeers, in the nightly run, has two servers that replicate each other. One is killed, and comes back empty
 // while the other one is killed.
 func TestEurekaPeers(t *testing.T) {
-	if os.Getenv("E2E_NIGHTLY") == "" {
-		t.Skip("takes 2 minutes; E2E_NIGHTLY=1 runs it")
-	}
+	nightly(t, "takes 2 minutes")
 	t.Parallel()
 	ports := []int{fixture.FreePort(t), fixture.FreePort(t)}
 	serverOne, serverTwo := fixture.NewEureka(t, ports[0], ports[1]), fixture.NewEureka(t, ports[1], ports[0])

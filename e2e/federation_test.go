@@ -81,9 +81,9 @@ func TestFederatedTrustDomains(t *testing.T) {
 	caller := fixture.StartEnvoyCopy(t, programs[1], bootstrap(t, "envoy", "--server", mesh.XDS, "--spire", remote.Socket))
 	becomes := func(workload string, status int) {
 		t.Helper()
-		caller.WaitFor(t, 20*time.Second, func() error { return answeredWith(t, port, echoHost, status) })
+		caller.Await(t, answeredWith(t, port, echoHost, status))
 		for range 20 {
-			require.NoError(t, answeredWith(t, port, echoHost, status), workload)
+			require.NoError(t, answeredWith(t, port, echoHost, status)(), workload)
 		}
 	}
 	becomes("a workload of the other domain", http.StatusOK)

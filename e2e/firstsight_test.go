@@ -55,7 +55,7 @@ func startCaller(t *testing.T, port int) *caller {
 func (c *caller) denies(t *testing.T, p *fixture.Process, name string) {
 	t.Helper()
 	before := c.denied.Load()
-	p.WaitFor(t, 20*time.Second, func() error {
+	p.Await(t, func() error {
 		if n := c.denied.Load() - before; n < 5 {
 			return fmt.Errorf("%s: %d requests are denied", name, n)
 		}
@@ -67,7 +67,7 @@ func (c *caller) denies(t *testing.T, p *fixture.Process, name string) {
 // passes waits until a request passes.
 func (c *caller) passes(t *testing.T, p *fixture.Process, name string) {
 	t.Helper()
-	p.WaitFor(t, 20*time.Second, func() error {
+	p.Await(t, func() error {
 		if c.passed.Load() == 0 {
 			return fmt.Errorf("%s: no request passes", name)
 		}
@@ -145,7 +145,7 @@ func TestFirstSightOfPoliciesDenies(t *testing.T) {
 		r.mesh.write(t, "deny.yaml", valid)
 	}
 	for _, r := range rows {
-		r.mesh.WaitFor(t, 20*time.Second, func() error {
+		r.mesh.Await(t, func() error {
 			_, page, err := fixture.Get(t.Context(), r.mesh.URL("/debug/quarantine"))
 			if err == nil && strings.Contains(page, "deny.yaml") {
 				err = fmt.Errorf("%s: %s", r.name, page)

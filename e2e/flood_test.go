@@ -30,6 +30,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"tributary/e2e/fixture"
+	"tributary/internal/testutil"
 	"tributary/sources/consul/consultest"
 	"tributary/sources/kube/kubetest"
 )
@@ -85,7 +86,7 @@ func TestFloods(t *testing.T) {
 	table.WriteString(floodsHeader + "| --- | --- | --- | --- | --- | --- |\n")
 	for _, f := range floods {
 		t.Run(f.name, func(t *testing.T) {
-			if f.nightly && os.Getenv("E2E_NIGHTLY") == "" {
+			if f.nightly && !isNightly {
 				t.Skip("E2E_NIGHTLY=1 runs it")
 			}
 			control, attacked := startFlooded(t), startFlooded(t)
@@ -162,8 +163,7 @@ func (f *flooded) configuration(source string) string {
 func (f *flooded) change(t *testing.T) (arrived bool) {
 	t.Helper()
 	f.port++
-	next := filepath.Join(f.rules, ".next")
-	require.NoError(t, os.WriteFile(next, []byte(serviceEntry("honest", f.port)), 0o600))
+	next := testutil.WriteFile(t, f.rules, ".next", serviceEntry("honest", f.port))
 	start := time.Now()
 	require.NoError(t, os.Rename(next, filepath.Join(f.rules, "honest.yaml")))
 	want := fmt.Sprintf("outbound|%d||honest.mesh.internal", f.port)

@@ -87,7 +87,7 @@ func TestSilentlyFrozenListenerDenies(t *testing.T) {
 			passes := func(want bool) { t.Helper(); awaitPasses(t, envoy, port, want) }
 			passes(true)
 			mesh.write(t, "breaks.yaml", object)
-			mesh.WaitFor(t, 20*time.Second, func() error {
+			mesh.Await(t, func() error {
 				output, code := fixture.Run(t, fixture.TributaryBinary(t), "explain", "envoyfilter", "default/breaks", "--admin", mesh.Admin)
 				if !strings.Contains(output, "spec.configPatches[0] has no effect on Envoys") { // it may not be read yet
 					return fmt.Errorf("exit code %d: %s", code, output)
@@ -104,7 +104,7 @@ func TestSilentlyFrozenListenerDenies(t *testing.T) {
 // awaitPasses waits until a request through an Envoy passes, or until it does not.
 func awaitPasses(t *testing.T, envoy *fixture.Envoy, port int, want bool) {
 	t.Helper()
-	envoy.WaitFor(t, 20*time.Second, func() error {
+	envoy.Await(t, func() error {
 		text, err := requestOnce(t, port)
 		if (text == "passed") != want {
 			return fmt.Errorf("%q (%w)", text, err)
@@ -175,7 +175,7 @@ func TestFrozenListenerDenies(t *testing.T) {
 				passes(true)
 
 				mesh.write(t, "breaks.yaml", object)
-				mesh.WaitFor(t, 20*time.Second, func() error {
+				mesh.Await(t, func() error {
 					if n := mesh.Metric(t, "tributary_xds_rejected_resources", ""); n == 0 {
 						return fmt.Errorf("nothing is rejected")
 					}
@@ -192,7 +192,7 @@ func TestFrozenListenerDenies(t *testing.T) {
 					text, _ := requestOnce(t, port)
 					require.NotEqual(t, "passed", text)
 				}
-				mesh.WaitFor(t, 20*time.Second, func() error {
+				mesh.Await(t, func() error {
 					if status := mesh.Ask(t, "status"); !strings.Contains(status, breaker.fallback) || strings.Contains(status, "not in force") {
 						return fmt.Errorf("%s", status)
 					}
@@ -200,7 +200,7 @@ func TestFrozenListenerDenies(t *testing.T) {
 				})
 
 				mesh.write(t, "breaks.yaml", "")
-				mesh.WaitFor(t, 20*time.Second, func() error {
+				mesh.Await(t, func() error {
 					if n := mesh.Metric(t, "tributary_xds_rejected_resources", ""); n != 0 {
 						return fmt.Errorf("%v resources are rejected", n)
 					}
@@ -223,7 +223,7 @@ func TestFrozenListenerDeniesUnderLoad(t *testing.T) {
 			t.Parallel()
 			mesh, envoy, port := startFrozen(t, frozenKind{"DELTA_GRPC", inbound}, "--drain-strategy", "immediate")
 			mesh.write(t, "breaks.yaml", breakers["absent Wasm file"].object)
-			mesh.WaitFor(t, 20*time.Second, func() error {
+			mesh.Await(t, func() error {
 				if n := mesh.Metric(t, "tributary_xds_rejected_resources", ""); n == 0 {
 					return fmt.Errorf("nothing is rejected")
 				}
@@ -242,7 +242,7 @@ func TestFrozenListenerDeniesUnderLoad(t *testing.T) {
 			}
 			await := func(condition string, reached func(*keepAliveCaller) bool) {
 				t.Helper()
-				envoy.WaitFor(t, 20*time.Second, func() error {
+				envoy.Await(t, func() error {
 					for i := range callers {
 						if !reached(&callers[i]) {
 							return fmt.Errorf("caller %d waits until %s", i, condition)
@@ -253,7 +253,7 @@ func TestFrozenListenerDeniesUnderLoad(t *testing.T) {
 			}
 			await("requests pass", func(c *keepAliveCaller) bool { return c.passed.Load() > 20 })
 			mesh.write(t, "deny.yaml", denyAll)
-			envoy.WaitFor(t, 20*time.Second, func() error {
+			envoy.Await(t, func() error {
 				if text, err := requestOnce(t, port); text == "passed" {
 					return fmt.Errorf("a new connection passes (%w)", err)
 				}

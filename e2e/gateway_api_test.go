@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -60,7 +61,7 @@ func TestGatewayAPI(t *testing.T) {
 		get := func(path string, headers ...string) string {
 			return ask("GET", "shop.example.com", path, headers...).body
 		}
-		envoy.WaitFor(t, 20*time.Second, func() error {
+		envoy.Await(t, func() error {
 			got, err := askEdge(t, port, "GET", "shop.example.com", "/exact")
 			if err == nil && got.body != "two /exact shop.example.com" {
 				err = fmt.Errorf("%d %q", got.status, got.body)
@@ -134,7 +135,7 @@ func TestGatewayAPI(t *testing.T) {
 
 	write(t, dir, "routes.yaml", "{{{") // the derived objects stay
 	write(t, dir, "mark.yaml", strings.ReplaceAll(services[:strings.LastIndex(services, "---")], "name: two", "name: mark"))
-	istiod.WaitFor(t, 20*time.Second, func() error {
+	istiod.Await(t, func() error {
 		got, err := istiod.Configs(t.Context())
 		if err == nil && got[fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "mark"}] == nil {
 			err = fmt.Errorf("the mark is not there: %d objects", len(got))
@@ -149,13 +150,21 @@ func TestGatewayAPI(t *testing.T) {
 // askEdge asks the gateway of a host on a port.
 func askEdge(t *testing.T, port int, method, host, path string, headers ...string) (answer, error) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+fixture.Loopback(port)+path, nil)
+	return askBy(t, nil, method, "http://"+fixture.Loopback(port)+path, host, headers...)
+}
+
+// askBy asks a host, over a new connection, with TLS for https.
+func askBy(t *testing.T, conf *tls.Config, method, url, host string, headers ...string) (answer, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 	require.NoError(t, err)
 	req.Host = host
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	client := &http.Transport{DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext, DisableKeepAlives: true}
+	client := &http.Transport{
+		TLSClientConfig: conf, DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext, DisableKeepAlives: true,
+	}
 	res, err := client.RoundTrip(req)
 	if err != nil {
 		return answer{}, err

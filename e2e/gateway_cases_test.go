@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -43,7 +42,7 @@ func TestGatewayAPICases(t *testing.T) {
 	tributary := fixture.StartTributary(t, fixture.Files("cluster", dir).With("derive", map[string]any{}))
 	tributary.AwaitReady(t)
 	envoy := fixture.StartGateway(t, tributary.XDS, t.TempDir())
-	envoy.WaitFor(t, 20*time.Second, func() error {
+	envoy.Await(t, func() error {
 		_, err := askEdge(t, port, http.MethodGet, "any.x", "/")
 		return err
 	})

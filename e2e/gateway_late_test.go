@@ -70,7 +70,7 @@ spec: {hosts: [%[2]s.example.com], gateways: [front], http: [{route: [{destinati
 	write(t, dir, "mesh.yaml", gateway+rest.String())
 	tributary := fixture.StartTributary(t, fixture.Files("mesh", dir))
 	envoy := fixture.StartGateway(t, tributary.XDS, credentials)
-	envoy.WaitFor(t, 20*time.Second, func() error {
+	envoy.Await(t, func() error {
 		if rejected := tributary.Metric(t, "tributary_xds_nacks_total", "Secret"); rejected < 2*len(shapes) {
 			return fmt.Errorf("only %d secrets are rejected", rejected)
 		}
@@ -91,22 +91,10 @@ spec: {hosts: [%[2]s.example.com], gateways: [front], http: [{route: [{destinati
 // askLate asks a host by TLS and expects the backend.
 func askLate(t *testing.T, roots *x509.CertPool, port int, host string) error {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{
-		TLSClientConfig:   &tls.Config{RootCAs: roots, ServerName: host, MinVersion: tls.VersionTLS12},
-		DialContext:       (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
-		DisableKeepAlives: true,
-	}}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+fixture.Loopback(port), nil)
-	require.NoError(t, err)
-	request.Host = host
-	response, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	if err == nil && string(body) != "backend" {
-		err = fmt.Errorf("%s answers %s: %s", host, response.Status, body)
+	conf := &tls.Config{RootCAs: roots, ServerName: host, MinVersion: tls.VersionTLS12}
+	got, err := askBy(t, conf, http.MethodGet, "https://"+fixture.Loopback(port), host)
+	if err == nil && got.body != "backend" {
+		err = fmt.Errorf("%s answers %d: %s", host, got.status, got.body)
 	}
 	return err
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -67,24 +66,12 @@ spec: {hosts: ["*.example.com"], gateways: [front], http: [{route: [{destination
 		return &tls.Config{RootCAs: authority.Pool(), ServerName: host + ".example.com", Certificates: certificates, MinVersion: tls.VersionTLS12}
 	}
 	get := func(host string, certificates []tls.Certificate) (string, error) {
-		client := &http.Client{Transport: &http.Transport{
-			TLSClientConfig: tlsConfig(host, certificates),
-			DialContext:     (&net.Dialer{Timeout: 2 * time.Second}).DialContext, DisableKeepAlives: true,
-		}}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+fixture.Loopback(port), nil)
-		require.NoError(t, err)
-		req.Host = host + ".example.com"
-		res, err := client.Do(req)
-		if err != nil {
-			return "", err
-		}
-		defer func() { _ = res.Body.Close() }()
-		b, err := io.ReadAll(res.Body)
-		return string(b), err
+		got, err := askBy(t, tlsConfig(host, certificates), http.MethodGet, "https://"+fixture.Loopback(port), host+".example.com")
+		return got.body, err
 	}
 	lets := func(host string, certificates []tls.Certificate) {
 		t.Helper()
-		envoy.WaitFor(t, 20*time.Second, func() error {
+		envoy.Await(t, func() error {
 			body, err := get(host, certificates)
 			if err == nil && body != "one" {
 				err = fmt.Errorf("%s answers %q", host, body)

@@ -4,14 +4,12 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -61,23 +59,9 @@ spec:
 	envoy := fixture.StartGateway(t, tributary.XDS, credentials)
 
 	get := func(scheme, host string, port int, path string) (int, string, error) {
-		client := &http.Client{
-			Transport: &http.Transport{
-				TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: host}, //nolint:gosec // certificates of a test
-				DialContext:     (&net.Dialer{Timeout: 2 * time.Second}).DialContext, DisableKeepAlives: true,
-			},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, scheme+"://"+fixture.Loopback(port)+path, nil)
-		require.NoError(t, err)
-		req.Host = host
-		res, err := client.Do(req)
-		if err != nil {
-			return 0, "", err
-		}
-		defer func() { _ = res.Body.Close() }()
-		b, err := io.ReadAll(res.Body)
-		return res.StatusCode, string(b) + res.Header.Get("Location"), err
+		conf := &tls.Config{InsecureSkipVerify: true, ServerName: host} //nolint:gosec // certificates of a test
+		got, err := askBy(t, conf, http.MethodGet, scheme+"://"+fixture.Loopback(port)+path, host)
+		return got.status, got.body + got.header.Get("Location"), err
 	}
 	for _, tt := range []struct {
 		scheme, host string
@@ -94,7 +78,7 @@ spec:
 		{"http", "shop.example.com", old, "/a", 301, "https://shop.example.com/a"},
 		{"https", "own.example.com", pass, "/", 200, "its own TLS"},
 	} {
-		envoy.WaitFor(t, 10*time.Second, func() error {
+		envoy.Await(t, func() error {
 			status, body, err := get(tt.scheme, tt.host, tt.port, tt.path)
 			if err == nil && (status != tt.status || body != tt.body) {
 				err = fmt.Errorf("%s %s%s: %d %q", tt.scheme, tt.host, tt.path, status, body)
@@ -107,7 +91,7 @@ spec:
 
 	_, remainingRoutes, _ := strings.Cut(gatewayRoutes, "---\n")
 	write(t, dir, "routes.yaml", remainingRoutes)
-	envoy.WaitFor(t, 10*time.Second, func() error {
+	envoy.Await(t, func() error {
 		status, _, err := get("http", "shop.example.com", plain, "/")
 		if err == nil && status != http.StatusNotFound {
 			err = fmt.Errorf("%d", status)

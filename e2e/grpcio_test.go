@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -28,7 +27,7 @@ func TestGRPCIOOnTributary(t *testing.T) {
 		answeredOnlyBy(t, client, serverTwo)
 
 		mesh.write(t, "greeter.yaml", greeter(serverOne, 3)+endpointOf(serverTwo, 1))
-		client.WaitFor(t, 10*time.Second, func() error {
+		client.Await(t, func() error {
 			if answers := client.Ask(t, 20); answers[strconv.Itoa(serverOne)] == 0 {
 				return fmt.Errorf("%v", answers)
 			}
@@ -53,7 +52,7 @@ func TestGRPCIOSubsetMovesOnTributary(t *testing.T) {
 	for n := 1; n <= 20; n++ {
 		to := strconv.Itoa(ports[n%2])
 		mesh.write(t, "echo.yaml", moved(50051, n, ports[n%2]))
-		client.WaitFor(t, 10*time.Second, func() error {
+		client.Await(t, func() error {
 			answers := client.Ask(t, 200)
 			for serverPort, calls := range answers {
 				if serverPort != strconv.Itoa(ports[0]) && serverPort != strconv.Itoa(ports[1]) {
@@ -78,7 +77,7 @@ func TestGRPCIOSubsetMovesOnTributary(t *testing.T) {
 // answeredOnlyBy waits until all calls are answered by the server on a port.
 func answeredOnlyBy(t *testing.T, client *fixture.GRPCIO, port int) {
 	t.Helper()
-	client.WaitFor(t, 20*time.Second, func() error {
+	client.Await(t, func() error {
 		if answers := client.Ask(t, 10); answers[strconv.Itoa(port)] != 10 {
 			return fmt.Errorf("%v, not by %d", answers, port)
 		}

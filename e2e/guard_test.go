@@ -6,6 +6,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,11 +45,10 @@ func TestGuard_HoldsEmptiedTree(t *testing.T) {
 	istiod.AwaitConfigs(t, expected)
 	awaitStored(t, tributary, "rules", began)
 
-	tributary.Kill()
-	tributary.Restart(t)
+	tributary.Crash(t)
 	tributary.AwaitAlive(t)
 	tributary.AwaitReady(t)
-	tributary.WaitFor(t, 10*time.Second, func() error { return pageNames(t, tributary, "/debug/syncz", "istiod-e2e") })
+	tributary.Await(t, pageNames(t, tributary, "/debug/syncz", "istiod-e2e"))
 	restored := awaitHold(t, tributary, many)
 	assert.Equal(t, began, restored, "the hold is the one that was there before the restart")
 	// A change after the restart arrives, so istiod has read all earlier changes.
@@ -58,7 +59,7 @@ func TestGuard_HoldsEmptiedTree(t *testing.T) {
 
 	assert.Contains(t, tributary.Ask(t, "guard", "list"), "rules")
 	assert.Contains(t, tributary.Ask(t, "guard", "release", "rules"), "24 objects")
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	istiod.AwaitFolders(t, dir)
 	assert.NotContains(t, tributary.Ask(t, "status"), "which are held")
 	assert.Empty(t, heldLosses(t, tributary))
 }
@@ -90,7 +91,7 @@ func TestGuard_HoldsTreeEmptiedWhileDown(t *testing.T) {
 	awaitNoHold(t, tributary)
 	assert.Equal(t, sent, tributary.Metric(t, "tributary_xds_responses_total", serviceEntries), "istiod gets no change")
 	write(t, dir, "new.yaml", serviceEntry("new", 80))
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	istiod.AwaitFolders(t, dir)
 	watch.stop(t)
 }
 
@@ -114,8 +115,7 @@ func TestGuard_PartialHoldPersists(t *testing.T) {
 	awaitHold(t, tributary, 5)
 	awaitStored(t, tributary, "rules", began)
 
-	tributary.Kill()
-	tributary.Restart(t)
+	tributary.Crash(t)
 	tributary.AwaitAlive(t)
 	tributary.AwaitReady(t)
 	// A change after the restart arrives, so istiod has read all earlier changes.
@@ -134,8 +134,8 @@ func TestGuardOff_EmptiesTree(t *testing.T) {
 	dir := t.TempDir()
 	fill(t, dir)
 	tributary := fixture.StartTributary(t, fixture.Files("rules", dir).With("guard", "off"))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	istiod := tributary.StartIstiod(t)
+	istiod.AwaitFolders(t, dir)
 	empty(t, dir)
 	istiod.AwaitConfigs(t, fixture.Objects{})
 	assert.Empty(t, heldLosses(t, tributary))
@@ -171,11 +171,11 @@ func TestRestartWithoutDirectory(t *testing.T) {
 	assert.Regexp(t, `(?m)^rules +unreachable, stale`, tributary.Ask(t, "status"))
 	assert.Equal(t, 1, tributary.Metric(t, "tributary_source_stale", `source="rules"`))
 	istiodSynced(t, tributary)
-	fixture.StartIstiod(t, "xds://"+tributary.XDS).AwaitConfigs(t, before)
+	tributary.StartIstiod(t).AwaitConfigs(t, before)
 	t.Logf("istiod held everything at each of %d looks", watchBefore.stop(t))
 
 	require.NoError(t, os.Rename(away, dir))
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	istiod.AwaitFolders(t, dir)
 	watchAll.stop(t)
 	awaitState(t, tributary, "rules", "healthy", false)
 	assert.Regexp(t, `(?m)^rules +healthy +25 +0 `, tributary.Ask(t, "status"))
@@ -189,7 +189,7 @@ func TestSameKey_FirstSourceWins(t *testing.T) {
 	write(t, first, "same.yaml", serviceEntry("same", 81))
 	write(t, second, "same.yaml", serviceEntry("same", 91))
 	tributary := fixture.StartTributary(t, fixture.Files("first", first), fixture.Files("second", second))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	key := fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "same"}
 	explained := func(winner string, losers ...string) {
 		t.Helper()
@@ -218,7 +218,7 @@ func TestSameKey_FirstSourceWins(t *testing.T) {
 		write(t, first, "mark1.yaml", serviceEntry("mark1", marks))
 		write(t, second, "mark2.yaml", serviceEntry("mark2", marks))
 		t.Log(name)
-		istiod.AwaitConfigs(t, fixture.ReadObjects(t, first, second))
+		istiod.AwaitFolders(t, first, second)
 	}
 	step("nothing changed yet", func() {})
 	explained("first", "second")
@@ -286,7 +286,7 @@ func heldLosses(t *testing.T, tributary *fixture.Tributary) []held {
 // awaitHold waits until the loss of so many objects of tributary's only source is held, and returns since when it is.
 func awaitHold(t *testing.T, tributary *fixture.Tributary, objects int) (heldSince time.Time) {
 	t.Helper()
-	tributary.WaitFor(t, 10*time.Second, func() error {
+	tributary.Await(t, func() error {
 		losses := heldLosses(t, tributary)
 		if len(losses) != 1 || losses[0].Objects != objects {
 			return fmt.Errorf("held is %+v, want %d objects of one source", losses, objects)
@@ -300,7 +300,7 @@ func awaitHold(t *testing.T, tributary *fixture.Tributary, objects int) (heldSin
 // awaitNoHold waits until no loss is held, since all objects have come back.
 func awaitNoHold(t *testing.T, tributary *fixture.Tributary) {
 	t.Helper()
-	tributary.WaitFor(t, 20*time.Second, func() error {
+	tributary.Await(t, func() error {
 		if losses := heldLosses(t, tributary); len(losses) > 0 {
 			return fmt.Errorf("still held: %+v", losses)
 		}
@@ -311,12 +311,7 @@ func awaitNoHold(t *testing.T, tributary *fixture.Tributary) {
 // awaitState waits until tributary says that a source is in the state, and stale or not.
 func awaitState(t *testing.T, tributary *fixture.Tributary, name, want string, stale bool) {
 	t.Helper()
-	tributary.WaitFor(t, 40*time.Second, func() error {
-		if s := source(t, tributary, name); s.State != want || s.Stale != stale {
-			return fmt.Errorf("the source is %v, want it %s, stale: %v", s, want, stale)
-		}
-		return nil
-	})
+	awaitSource(t, tributary, name, time.Minute, func(s state) bool { return s.State == want && s.Stale == stale })
 }
 
 // state is a source in tributary's /debug/sources.
@@ -351,22 +346,37 @@ func source(t *testing.T, tributary *fixture.Tributary, name string) state {
 	return state{}
 }
 
-// awaitStored waits until the changes that the source published by a time are on disk, which is a moment after they are
-// served. The zero time stands for its first objects.
-func awaitStored(t *testing.T, tributary *fixture.Tributary, name string, publishedAt time.Time) {
+// awaitSource waits until the state of a source is right.
+func awaitSource(t *testing.T, tributary *fixture.Tributary, name string, timeout time.Duration, right func(state) bool) {
 	t.Helper()
-	tributary.WaitFor(t, 10*time.Second, func() error {
-		if s := source(t, tributary, name); s.Kept.Stored == nil || s.Kept.Stored.Before(publishedAt) {
-			return fmt.Errorf("the source is %v, want it stored by %v", s, publishedAt)
+	tributary.WaitFor(t, timeout, func() error {
+		if s := source(t, tributary, name); !right(s) {
+			return fmt.Errorf("the source is %v", s)
 		}
 		return nil
 	})
 }
 
+// awaitMessage waits until a source is in a state, if one is given, with a message of these parts.
+func awaitMessage(t *testing.T, tributary *fixture.Tributary, name, want string, parts ...string) {
+	t.Helper()
+	awaitSource(t, tributary, name, time.Minute, func(s state) bool {
+		return strings.Contains(s.State, want) && !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(s.Message, part) })
+	})
+	t.Log(source(t, tributary, name))
+}
+
+// awaitStored waits until the changes that the source published by a time are on disk, which is a moment after they are
+// served. The zero time stands for its first objects.
+func awaitStored(t *testing.T, tributary *fixture.Tributary, name string, publishedAt time.Time) {
+	t.Helper()
+	awaitSource(t, tributary, name, time.Minute, func(s state) bool { return s.Kept.Stored != nil && !s.Kept.Stored.Before(publishedAt) })
+}
+
 // istiodSynced waits until istiod is connected and has acknowledged ServiceEntries.
 func istiodSynced(t *testing.T, tributary *fixture.Tributary) {
 	t.Helper()
-	tributary.WaitFor(t, 10*time.Second, func() error {
+	tributary.Await(t, func() error {
 		list, err := streams(t, tributary)
 		if err != nil {
 			return err

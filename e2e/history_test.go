@@ -17,6 +17,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/e2e/fixture"
+	"tributary/internal/testutil"
 )
 
 // change is an entry of /debug/history.
@@ -65,8 +66,7 @@ func TestHistoryKilled(t *testing.T) {
 	next := 1000
 	save := func() {
 		name := fmt.Sprint("s", next%objects)
-		temporary := filepath.Join(dir, ".new")
-		require.NoError(t, os.WriteFile(temporary, []byte(serviceEntry(name, next)), 0o600))
+		temporary := testutil.WriteFile(t, dir, ".new", serviceEntry(name, next))
 		require.NoError(t, os.Rename(temporary, filepath.Join(dir, name+".yaml")))
 		next++
 	}
@@ -105,7 +105,7 @@ func TestHistoryKilled(t *testing.T) {
 
 		var entries []change
 		last := make(map[string]int)
-		tributary.WaitFor(t, 10*time.Second, func() (err error) {
+		tributary.Await(t, func() (err error) {
 			if entries, err = changes(t, tributary); err != nil {
 				return err
 			}

@@ -106,14 +106,14 @@ func startIdentified(t *testing.T, programs [2]string, flags ...[]string) *ident
 // answers waits until the gateway answers the caller, and knows its identity.
 func (m *identified) answers(t *testing.T) {
 	t.Helper()
-	m.caller.WaitFor(t, 20*time.Second, func() error { return answeredBy(t, m.port, callerID) })
+	m.caller.Await(t, answeredBy(t, m.port, callerID))
 }
 
 // refuses waits until the caller gets 503, and one of both has refused the name in a certificate.
 func (m *identified) refuses(t *testing.T, envoy *fixture.Envoy) {
 	t.Helper()
 	before := statistic(t, envoy, "ssl.fail_verify_san")
-	m.caller.WaitFor(t, 20*time.Second, func() error { return answeredWith(t, m.port, echoHost, http.StatusServiceUnavailable) })
+	m.caller.Await(t, answeredWith(t, m.port, echoHost, http.StatusServiceUnavailable))
 	require.Greater(t, statistic(t, envoy, "ssl.fail_verify_san"), before)
 }
 
@@ -187,8 +187,7 @@ func TestSPIREIdentities(t *testing.T) {
 	m := startIdentified(t, programs, flags, flags)
 	l := loadOn(t, m.port)
 	m.rotated(t, 2)
-	spire.Agent.Kill()
-	spire.Agent.Restart(t)
+	spire.Agent.Crash(t)
 	spire.AwaitAgent(t)
 	m.rotated(t, 1)
 	m.Kill()
@@ -205,7 +204,7 @@ func TestSPIREIdentities(t *testing.T) {
 	}
 	m.write(t, "mesh.yaml", aliases("echo"))
 	for _, e := range []*fixture.Envoy{m.caller, m.gateway} {
-		e.WaitFor(t, 20*time.Second, func() error {
+		e.Await(t, func() error {
 			_, body, err := fixture.Get(t.Context(), e.URL("/config_dump?resource=dynamic_active_secrets"))
 			if err == nil && !strings.Contains(body, `"name": "ALL"`) {
 				err = fmt.Errorf("no ALL in %s", body)
@@ -215,7 +214,7 @@ func TestSPIREIdentities(t *testing.T) {
 	}
 	m.answers(t)
 	m.write(t, "mesh.yaml", aliases("other"))
-	m.caller.WaitFor(t, 20*time.Second, func() error { return answeredWith(t, m.port, echoHost, http.StatusServiceUnavailable) })
+	m.caller.Await(t, answeredWith(t, m.port, echoHost, http.StatusServiceUnavailable))
 	m.write(t, "mesh.yaml", aliases("echo"))
 	m.answers(t)
 	for _, e := range []*fixture.Envoy{m.caller, m.gateway} {
@@ -281,5 +280,5 @@ func TestFileIdentities(t *testing.T) {
 	m.rejectedNothing(t)
 
 	caller.replace(t, authorityOne, authorityTwo)
-	m.caller.WaitFor(t, 20*time.Second, func() error { return answeredWith(t, m.port, echoHost, http.StatusServiceUnavailable) })
+	m.caller.Await(t, answeredWith(t, m.port, echoHost, http.StatusServiceUnavailable))
 }

@@ -7,18 +7,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listener "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -64,20 +62,20 @@ spec: {outboundTrafficPolicy: {mode: REGISTRY_ONLY}}
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS, "--metadata", "INTERCEPTION_MODE=REDIRECT",
 		"--node-id", "sidecar~"+workloadAddress+"~vm.default~default.svc.cluster.local"))
 	const served, passed = "inbound_0.0.0.0_%d", "InboundPassthroughCluster"
-	envoy.WaitFor(t, 10*time.Second, func() error { return cameThrough(t, envoy, programOne, "one", fmt.Sprintf(served, programOne)) })
-	require.NoError(t, cameThrough(t, envoy, programOther, "other", passed), "outboundTrafficPolicy does not apply to inbound requests")
+	envoy.Await(t, cameThrough(t, envoy, programOne, "one", fmt.Sprintf(served, programOne)))
+	require.NoError(t, cameThrough(t, envoy, programOther, "other", passed)(), "outboundTrafficPolicy does not apply to inbound requests")
 	name, err := requestAt(t, atWorkload(tcp), "")
 	require.NoError(t, err)
 	require.Equal(t, "tcp", name)
-	require.NoError(t, cameThrough(t, envoy, programTwo, "two", passed))
+	require.NoError(t, cameThrough(t, envoy, programTwo, "two", passed)())
 	_, err = requestAt(t, "http://127.0.0.1:15006", "")
 	require.Error(t, err, "a connection to the port itself would loop")
 
 	stop := keepRequesting(t, atWorkload(programOne), "one")
 	mesh.write(t, "two.yaml", fmt.Sprintf(inboundService, "two", 81, "HTTP", programTwo, workloadAddress))
-	envoy.WaitFor(t, 10*time.Second, func() error { return cameThrough(t, envoy, programTwo, "two", fmt.Sprintf(served, programTwo)) })
+	envoy.Await(t, cameThrough(t, envoy, programTwo, "two", fmt.Sprintf(served, programTwo)))
 	require.NoError(t, os.Remove(mesh.dir+"/two.yaml"))
-	envoy.WaitFor(t, 10*time.Second, func() error { return cameThrough(t, envoy, programTwo, "two", passed) })
+	envoy.Await(t, cameThrough(t, envoy, programTwo, "two", passed))
 	require.NotZero(t, stop(), "a port that stays is never without its listener")
 
 	// The ingress of a Sidecar is instead of the ports of services.
@@ -89,7 +87,7 @@ spec:
   - {port: {number: 9080, protocol: HTTP, name: a}, defaultEndpoint: "0.0.0.0:%d"}
   - {port: {number: 9081, protocol: HTTP, name: b}, captureMode: NONE, bind: 127.0.0.1, defaultEndpoint: "0.0.0.0:%d"}
 `, programTwo, programOther))
-	envoy.WaitFor(t, 10*time.Second, func() error { return cameThrough(t, envoy, 9080, "two", fmt.Sprintf(served, 9080)) })
+	envoy.Await(t, cameThrough(t, envoy, 9080, "two", fmt.Sprintf(served, 9080)))
 	name, err = requestAt(t, "http://127.0.0.1:9081", "")
 	require.NoError(t, err)
 	require.Equal(t, "other", name)
@@ -111,7 +109,7 @@ spec:
   ingress: [{port: {number: %d, protocol: HTTP, name: a}, bind: 127.0.0.1, defaultEndpoint: "127.0.0.1:%d"}]
 `, port, backendPort))
 	url := "http://" + fixture.Loopback(port)
-	envoy.WaitFor(t, 10*time.Second, func() error {
+	envoy.Await(t, func() error {
 		name, err := requestAt(t, url, "")
 		if err == nil && name != "one" {
 			err = fmt.Errorf("answered by %s", name)
@@ -119,7 +117,7 @@ spec:
 		return err
 	})
 	require.NoError(t, os.Remove(mesh.dir+"/sidecar.yaml"))
-	envoy.WaitFor(t, 10*time.Second, func() error { return checkClosed(t, port) })
+	envoy.Await(t, func() error { return checkClosed(t, port) })
 	mesh.rejectedNothing(t)
 }
 
@@ -149,7 +147,7 @@ func TestStrictRefusesWithoutAnIdentity(t *testing.T) {
 		require.NoError(t, err)
 		envoy := fixture.StartEnvoyWith(t, "admin: {address: {socket_address: {address: 127.0.0.1, port_value: 9901}}}\nstatic_resources: "+
 			string(resources)+"\n")
-		envoy.WaitFor(t, 10*time.Second, func() error { return checkListening(t, int(port)) })
+		envoy.Await(t, func() error { return checkListening(t, int(port)) })
 		name, err := requestAt(t, "http://"+fixture.Loopback(int(port)), "")
 		if !answered {
 			require.Error(t, err, "answered by %s", name)
@@ -194,21 +192,22 @@ func atWorkload(port int) string { return fmt.Sprintf("http://%s:%d", workloadAd
 
 // cameThrough makes a request to a port of the workload, and says whether it was answered by a program and counted by
 // the Envoy under some name.
-func cameThrough(t *testing.T, envoy *fixture.Envoy, port int, program, stats string) error {
-	t.Helper()
-	name := "http." + stats + ";.downstream_rq_2xx"
-	before := counted(t, envoy, name)
-	got, err := requestAt(t, atWorkload(port), "any.internal", "Connection", "close")
-	if err != nil {
-		return err
+func cameThrough(t *testing.T, envoy *fixture.Envoy, port int, program, stats string) func() error {
+	return func() error {
+		name := "http." + stats + ";.downstream_rq_2xx"
+		before := counted(t, envoy, name)
+		got, err := requestAt(t, atWorkload(port), "any.internal", "Connection", "close")
+		if err != nil {
+			return err
+		}
+		if got != program {
+			return fmt.Errorf("answered by %s, and not by %s", got, program)
+		}
+		if counted(t, envoy, name) == before {
+			return fmt.Errorf("not counted as %s", stats)
+		}
+		return nil
 	}
-	if got != program {
-		return fmt.Errorf("answered by %s, and not by %s", got, program)
-	}
-	if counted(t, envoy, name) == before {
-		return fmt.Errorf("not counted as %s", stats)
-	}
-	return nil
 }
 
 // counted returns the Envoy's value of a counter.
@@ -254,29 +253,15 @@ func keepRequesting(t *testing.T, url, program string) (stop func() int) {
 // connections, but for those of the Envoy itself.
 func redirectInbound(t *testing.T) {
 	t.Helper()
-	for _, argv := range [][]string{{"link", "set", "lo", "up"}, {"addr", "add", workloadAddress + "/32", "dev", "lo"}} {
-		out, err := exec.CommandContext(t.Context(), "ip", argv...).CombinedOutput() //nolint:gosec // of ours
-		require.NoError(t, err, "ip %v: %s", argv, out)
-	}
-	conn, err := nftables.New()
-	require.NoError(t, err)
-	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "redirect"})
-	chain := conn.AddChain(&nftables.Chain{
-		Name: "output", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest,
-	})
+	ip(t, "link set lo up")
+	ip(t, "addr add "+workloadAddress+"/32 dev lo")
 	address := func(offset uint32, op expr.CmpOp, ip string) []expr.Any { // the source or the destination address of a packet
 		return []expr.Any{
 			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: net.IPv4len},
 			&expr.Cmp{Op: op, Register: 1, Data: net.ParseIP(ip).To4()},
 		}
 	}
-	exprs := []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
-	}
-	exprs = append(exprs, address(12, expr.CmpOpNeq, "127.0.0.6")...)
-	exprs = append(exprs, address(16, expr.CmpOpEq, workloadAddress)...)
-	exprs = append(exprs, &expr.Immediate{Register: 1, Data: binaryutil.BigEndian.PutUint16(15006)}, &expr.Redir{RegisterProtoMin: 1})
-	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: exprs})
-	require.NoError(t, conn.Flush())
+	addRule(t, "redirect", slices.Concat(address(12, expr.CmpOpNeq, "127.0.0.6"), address(16, expr.CmpOpEq, workloadAddress), []expr.Any{
+		&expr.Immediate{Register: 1, Data: binaryutil.BigEndian.PutUint16(15006)}, &expr.Redir{RegisterProtoMin: 1},
+	})...)
 }

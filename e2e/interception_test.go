@@ -68,7 +68,7 @@ spec:
 		{"http://240.0.0.4:9001/routed", "any.host", "one"}, // by the VirtualService
 		{"http://240.0.0.7", "shares.mesh.internal", "one"},
 	} {
-		envoy.WaitFor(t, 10*time.Second, func() error {
+		envoy.Await(t, func() error {
 			name, err := requestAt(t, want.url, want.host)
 			if err == nil && name != want.backend {
 				err = fmt.Errorf("%s, %s: answered by %q", want.url, want.host, name)
@@ -78,7 +78,7 @@ spec:
 	}
 	// Bytes that are not HTTP go to the TCP service, and its server answers; Envoy would close the connection.
 	for _, address := range []string{"240.0.0.7:80", "240.0.0.4:9001"} {
-		envoy.WaitFor(t, 10*time.Second, func() error {
+		envoy.Await(t, func() error {
 			conn, err := net.DialTimeout("tcp", address, time.Second)
 			if err != nil {
 				return err
@@ -120,24 +120,36 @@ func inNetworkOfItsOwn(t *testing.T) {
 // redirect sends connections to 240.0.0.0/4 to the port where an Envoy takes redirected connections.
 func redirect(t *testing.T) {
 	t.Helper()
-	for _, argv := range [][]string{{"link", "set", "lo", "up"}, {"route", "add", "240.0.0.0/4", "dev", "lo", "src", "127.0.0.1"}} {
-		out, err := exec.CommandContext(t.Context(), "ip", argv...).CombinedOutput() //nolint:gosec // of ours
-		require.NoError(t, err, "ip %v: %s", argv, out)
-	}
-	conn, err := nftables.New()
-	require.NoError(t, err)
-	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "redirect"})
-	chain := conn.AddChain(&nftables.Chain{
-		Name: "output", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest,
-	})
-	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
+	ip(t, "link set lo up")
+	ip(t, "route add 240.0.0.0/4 dev lo src 127.0.0.1")
+	addRule(t, "redirect",
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: net.IPv4len}, // the destination address of a packet
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: net.IPv4len, Mask: []byte{0xf0, 0, 0, 0}, Xor: make([]byte, net.IPv4len)},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{0xf0, 0, 0, 0}},
 		&expr.Immediate{Register: 1, Data: binaryutil.BigEndian.PutUint16(15001)},
-		&expr.Redir{RegisterProtoMin: 1},
-	}})
+		&expr.Redir{RegisterProtoMin: 1})
+}
+
+// ip configures the network.
+func ip(t *testing.T, arguments string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(arguments)...).CombinedOutput() //nolint:gosec // of ours
+	require.NoError(t, err, "ip %s: %s", arguments, out)
+}
+
+// addRule adds a rule for TCP connections of this machine, in a table of its own.
+func addRule(t *testing.T, name string, rule ...expr.Any) {
+	t.Helper()
+	conn, err := nftables.New()
+	require.NoError(t, err)
+	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: name})
+	chain := conn.AddChain(&nftables.Chain{
+		Name: "output", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest,
+	})
+	tcp := []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
+	}
+	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(tcp, rule...)})
 	require.NoError(t, conn.Flush())
 }

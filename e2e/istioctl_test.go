@@ -33,12 +33,12 @@ func istioctl(t *testing.T, tributary *fixture.Tributary, args ...string) string
 func TestIstioctl(t *testing.T) {
 	t.Parallel()
 	mesh := startMesh(t, "echo.yaml", listing(fixture.FreePort(t), backend(t, "one")))
-	istiod := fixture.StartIstiod(t, "xds://"+mesh.XDS)
+	istiod := mesh.StartIstiod(t)
 	envoy := fixture.StartEnvoy(t, mesh.XDS)
-	envoy.WaitFor(t, 10*time.Second, func() error { return holds(t, envoy, fixture.ReadObjects(t, mesh.dir)) })
+	envoy.Await(t, holds(t, envoy, fixture.ReadObjects(t, mesh.dir)))
 
 	var lines map[string][]string
-	istiod.WaitFor(t, 10*time.Second, func() error {
+	istiod.Await(t, func() error {
 		lines = make(map[string][]string)
 		out := istioctl(t, mesh.Tributary, "proxy-status", "-v", "1")
 		for line := range strings.Lines(out) {
@@ -125,10 +125,10 @@ func TestClientStatusDiscovery(t *testing.T) {
 	lower := fixture.StartTributary(t, fixture.Upstream("upper", upper.XDS))
 	lower.AwaitReady(t)
 	envoy := fixture.StartEnvoy(t, lower.XDS)
-	envoy.WaitFor(t, 10*time.Second, func() error { return holds(t, envoy, fixture.ReadObjects(t, upper.dir)) })
+	envoy.Await(t, holds(t, envoy, fixture.ReadObjects(t, upper.dir)))
 
 	only := &matcherv3.NodeMatcher{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: envoyNode}}}
-	lower.WaitFor(t, 10*time.Second, func() error {
+	lower.Await(t, func() error {
 		clients, err := clientStatus(t.Context(), lower.XDS, only)
 		if err != nil || len(clients) != 1 {
 			return fmt.Errorf("want the Envoy alone: %v, %w", clients, err)

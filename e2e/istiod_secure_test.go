@@ -4,7 +4,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -42,7 +41,7 @@ func TestSecureIstiod(t *testing.T) {
 	last.HTTP = fixture.Loopback(httpPort)
 	arrives := func() {
 		t.Helper()
-		last.WaitFor(t, 20*time.Second, func() error {
+		last.Await(t, func() error {
 			got, err := last.Configs(t.Context())
 			if err != nil {
 				return err
@@ -56,10 +55,8 @@ func TestSecureIstiod(t *testing.T) {
 	write(t, dir, "a.yaml", serviceEntry("a", 81))
 	write(t, dir, "b.yaml", serviceEntry("b", 80))
 	arrives()
-	withToken.WaitFor(t, 20*time.Second, func() error { return pageNames(t, withToken, "/debug/configz", `"number": 81`) })
-	plain.WaitFor(t, 20*time.Second, func() error {
-		return pageNames(t, plain, "/debug/sources", "control-plane identity: connect to istiod's TLS port (15012)")
-	})
+	withToken.Await(t, pageNames(t, withToken, "/debug/configz", `"number": 81`))
+	plain.Await(t, pageNames(t, plain, "/debug/sources", "control-plane identity: connect to istiod's TLS port (15012)"))
 
 	trust := []string{"--tls-ca", root, "--tls-server-name", name}
 	byCertificate := append([]string{"--tls-cert", certificate, "--tls-key", key}, trust...)

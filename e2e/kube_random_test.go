@@ -1,11 +1,10 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -16,12 +15,12 @@ import (
 	"tributary/e2e/fixture"
 )
 
-// kubeSabotage is a cluster with a list of the objects that istiod may never miss.
-type kubeSabotage struct {
+// kubeStorm is a cluster with a list of the objects that istiod may never miss.
+type kubeStorm struct {
 	*kubeWorld
-
-	random *rand.Rand
-	port   int // Of the last change.
+	*storm
+	t    *testing.T
+	port int // Of the last change.
 
 	// deleted are the objects that the last deed deleted. A snapshot may bring them back before tributary shows the
 	// deletion.
@@ -32,31 +31,42 @@ type kubeSabotage struct {
 }
 
 // change makes, changes or deletes some objects.
-func (s *kubeSabotage) change(t *testing.T) {
-	t.Helper()
-	for range 1 + s.random.IntN(4) {
-		name := fmt.Sprint("o", s.random.IntN(5))
+func (s *kubeStorm) change() {
+	for range 1 + s.IntN(4) {
+		name := fmt.Sprint("o", s.IntN(5))
 		key := fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: name}
-		if s.objects[key] != nil && s.random.IntN(3) == 0 {
-			s.mu.Lock()
-			delete(s.must, key)
-			s.mu.Unlock()
+		if s.objects[key] != nil && s.IntN(3) == 0 {
+			s.unless(func(k fixture.Key) bool { return k == key })
 			s.deleted[key] = true
-			s.Delete(t, "networking.istio.io/v1", key)
+			s.Delete(s.t, "networking.istio.io/v1", key)
 			delete(s.objects, key)
 			continue
 		}
 		s.port++
-		s.Apply(t, serviceEntry(name, s.port))
-		maps.Copy(s.objects, fixture.ParseObjects(t, serviceEntry(name, s.port)))
+		s.Apply(s.t, serviceEntry(name, s.port))
+		maps.Copy(s.objects, fixture.ParseObjects(s.t, serviceEntry(name, s.port)))
 	}
 }
 
-// rest waits until istiod has the objects of the cluster, and tributary's state is on disk.
-func (s *kubeSabotage) rest(t *testing.T, step string) {
-	t.Helper()
-	s.awaitObjects(t, step, "")
-	// A tributary that is killed before its state is on disk may start without the last change, see docs/failing-safely.md.
+// unless takes objects from those that istiod must have.
+func (s *kubeStorm) unless(gone func(fixture.Key) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.must, func(key fixture.Key, _ bool) bool { return gone(key) })
+}
+
+// Truth implements peer.
+func (s *kubeStorm) Truth() error {
+	got, err := s.istiod.Configs(s.t.Context())
+	if err != nil {
+		return err
+	}
+	return s.objects.Diff(got)
+}
+
+// Rest waits until tributary's state is on disk. If it is killed before, it may start without the last change, see
+// docs/failing-safely.md.
+func (s *kubeStorm) Rest() {
 	time.Sleep(2 * time.Second)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,8 +76,12 @@ func (s *kubeSabotage) rest(t *testing.T, step string) {
 	clear(s.deleted)
 }
 
-// wrong names an object that istiod lacks.
-func (s *kubeSabotage) wrong(got fixture.Objects) error {
+// Lost names an object that istiod lacks.
+func (s *kubeStorm) Lost(ctx context.Context) error {
+	got, err := s.istiod.Configs(ctx)
+	if err != nil {
+		return errors.New(err.Error()) // Nothing happens to istiod.
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, must := range s.must {
@@ -78,134 +92,114 @@ func (s *kubeSabotage) wrong(got fixture.Objects) error {
 	return nil
 }
 
-// TestKubeRandom does random deeds to a cluster, to the connection to it and to tributary. Objects without a deletion
-// never go, and after each deed istiod has the objects of the cluster.
-func TestKubeRandom(t *testing.T) {
-	t.Parallel()
-	number, seed := 5, uint64(1)
-	if os.Getenv("E2E_NIGHTLY") != "" {
-		number, seed = 200, rand.Uint64() //nolint:gosec // no secret
+// Deed implements peer.
+func (s *kubeStorm) Deed() string {
+	deeds := s.deeds()
+	name := draw(s.storm, deeds)
+	s.change()
+	deeds[name]()
+	s.change()
+	return name
+}
+
+func (s *kubeStorm) deeds() map[string]func() {
+	t := s.t
+	seconds := func() { s.sometime(4 * time.Second) }
+	withoutRights := func() {
+		s.Grant(t, "", `[{apiGroups: [security.istio.io], resources: ["*"], verbs: [list, watch]}]`)
 	}
-	if text := os.Getenv("E2E_SEED"); text != "" {
-		var err error
-		seed, err = strconv.ParseUint(text, 10, 64)
-		require.NoError(t, err)
+	snapshot := func() {
+		path, objects := s.Snapshot(t), maps.Clone(s.objects)
+		s.change()
+		seconds()
+		s.unless(func(key fixture.Key) bool { return objects[key] == nil })
+		s.Restore(t, path)
+		s.objects = objects
 	}
-	t.Logf("seed %d: E2E_SEED repeats it", seed)
-	s := &kubeSabotage{
-		kubeWorld: startCluster(t, map[string]any{"hold": "10s", "guard": "off"}), port: 1000, must: make(map[fixture.Key]bool),
-		deleted: make(map[fixture.Key]bool),
-		random:  rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // no secret
-	}
-	seconds := func() { time.Sleep(time.Duration(s.random.IntN(4000)) * time.Millisecond) } // Any moment will do.
-	deeds := []struct {
-		name string
-		do   func()
-	}{
-		{"the way is shut", func() {
+	return map[string]func(){
+		"the way is shut": func() {
 			s.Gate.Shut()
 			seconds()
-			s.change(t)
+			s.change()
 			s.Gate.Open()
-		}},
-		{"the API server is killed", func() {
+		},
+		"the API server is killed": func() {
 			s.API.Kill()
 			seconds()
 			s.Restart(t)
-		}},
-		{"the API server stands still", func() {
+		},
+		"the API server stands still": func() {
 			s.API.Signal(t, syscall.SIGSTOP)
 			seconds()
 			s.API.Signal(t, syscall.SIGCONT)
-		}},
-		{"etcd is killed", func() {
+		},
+		"etcd is killed": func() {
 			s.Etcd.Kill()
 			seconds()
 			s.Etcd.Restart(t)
 			s.AwaitReady(t)
-		}},
-		{"rights go for a while", func() {
-			s.Grant(t, "", `[{apiGroups: [security.istio.io], resources: ["*"], verbs: [list, watch]}]`)
+		},
+		"rights go for a while": func() {
+			withoutRights()
 			s.API.Kill() // Watches go on without the right.
 			s.Restart(t)
-			s.change(t)
+			s.change()
 			seconds()
 			s.Grant(t, "", readIstio)
-		}},
-		{"the past is compacted", func() {
+		},
+		"the past is compacted": func() {
 			s.Gate.Shut()
-			s.change(t)
+			s.change()
 			s.Compact(t)
 			s.Gate.Open()
-		}},
-		{"a snapshot comes back", func() {
-			path, objects := s.Snapshot(t), maps.Clone(s.objects)
-			s.change(t)
-			seconds()
-			s.mu.Lock()
-			maps.DeleteFunc(s.must, func(key fixture.Key, _ bool) bool { return objects[key] == nil })
-			s.mu.Unlock()
-			s.Restore(t, path)
-			s.objects = objects
-		}},
-		{"tributary is killed", func() {
+		},
+		"a snapshot comes back": snapshot,
+		"tributary is killed": func() {
 			s.tributary.Kill()
-			s.change(t)
+			s.change()
 			seconds()
 			s.tributary.Restart(t)
-		}},
-		{"the API server starts twice", func() {
+		},
+		"the API server starts twice": func() {
 			for range 2 {
-				s.API.Kill()
-				s.API.Restart(t)
+				s.API.Crash(t)
 				seconds()
 			}
 			s.AwaitReady(t)
-		}},
-		{"a snapshot comes back, and tributary starts during the hold", func() {
-			path, objects := s.Snapshot(t), maps.Clone(s.objects)
-			s.change(t)
+		},
+		"a snapshot comes back, and tributary starts during the hold": func() {
+			snapshot()
 			seconds()
-			s.mu.Lock()
-			maps.DeleteFunc(s.must, func(key fixture.Key, _ bool) bool { return objects[key] == nil })
-			s.mu.Unlock()
-			s.Restore(t, path)
-			s.objects = objects
-			seconds()
+			s.tributary.Crash(t)
+		},
+		"tributary starts without rights, with an API server that starts": func() {
+			withoutRights()
 			s.tributary.Kill()
-			s.tributary.Restart(t)
-		}},
-		{"tributary starts without rights, with an API server that starts", func() {
-			s.Grant(t, "", `[{apiGroups: [security.istio.io], resources: ["*"], verbs: [list, watch]}]`)
-			s.tributary.Kill()
-			s.API.Kill()
-			s.API.Restart(t)
+			s.API.Crash(t)
 			s.tributary.Restart(t)
 			s.AwaitReady(t)
-			s.change(t)
+			s.change()
 			seconds()
 			s.Grant(t, "", readIstio)
-		}},
-		{"tributary is killed without an API server", func() {
+		},
+		"tributary is killed without an API server": func() {
 			s.API.Kill()
-			s.tributary.Kill()
-			s.tributary.Restart(t)
+			s.tributary.Crash(t)
 			seconds()
 			s.Restart(t)
-		}},
+		},
 	}
-	s.change(t)
-	s.rest(t, "at first")
-	watch := look(t, s.istiod, s.wrong)
-	for i := 0; i < number && !t.Failed(); {
-		for _, n := range s.random.Perm(len(deeds))[:min(len(deeds), number-i)] {
-			s.change(t)
-			deeds[n].do()
-			s.change(t)
-			s.rest(t, deeds[n].name)
-			i++
-		}
+}
+
+// TestKubeRandom does random deeds to a cluster, to the connection to it and to tributary. Objects without a deletion
+// never go, and after each deed istiod has the objects of the cluster.
+func TestKubeRandom(t *testing.T) {
+	t.Parallel()
+	s := &kubeStorm{
+		t: t, storm: newStorm(t, byNight(5, 200)), kubeWorld: startCluster(t, map[string]any{"hold": "10s", "guard": "off"}), port: 1000,
+		must: make(map[fixture.Key]bool), deleted: make(map[fixture.Key]bool),
 	}
+	s.change()
+	s.over(t, s, kubeTime, 5*time.Millisecond)
 	require.NotEmpty(t, s.must)
-	t.Logf("istiod had everything at %d looks", watch.stop(t))
 }

@@ -296,7 +296,7 @@ func TestKubeServices(t *testing.T) {
 	answers := func(step string, names ...string) {
 		t.Helper()
 		began := time.Now()
-		envoy.WaitFor(t, kubeTime, func() error { return answeredByAll(t, port, host, names) })
+		envoy.WaitFor(t, kubeTime, answeredByAll(t, port, host, names))
 		t.Logf("%s: after %v", step, time.Since(began).Round(10*time.Millisecond))
 	}
 	answers("at first", "one")

@@ -40,7 +40,7 @@ func TestLoad(t *testing.T) {
 	fillWith(t, dir, 10)
 	write(t, dir, "s000.yaml", serviceEntry("s000", 1))
 	tributary, istiod := serve(t, dir)
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	istiod.AwaitFolders(t, dir)
 	program := loadProgram(t)
 	for name, addr := range map[string]string{"tributary": tributary.XDS, "istiod": istiod.GRPC} {
 		for _, mode := range []string{"sotw", "delta"} {

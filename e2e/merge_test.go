@@ -2,13 +2,8 @@ package e2e
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"tributary/e2e/fixture"
 )
@@ -66,27 +61,19 @@ spec:
 `)
 	tributary := fixture.StartTributary(t, sources...)
 	tributary.AwaitReady(t)
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	envoy := fixture.StartEnvoy(t, istiod.GRPC)
 
 	answers := func(port int, want ...string) {
 		t.Helper()
-		envoy.WaitFor(t, 15*time.Second, func() error {
+		envoy.Await(t, func() error {
 			seen := map[string]bool{}
 			for range 60 {
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port), nil)
-				require.NoError(t, err)
-				req.Host = "echo.localhost"
-				res, err := http.DefaultClient.Do(req)
+				name, err := requestAs(t, port, "echo.localhost")
 				if err != nil {
 					return err
 				}
-				body, err := io.ReadAll(res.Body)
-				_ = res.Body.Close()
-				if err != nil {
-					return err
-				}
-				seen[string(body)] = true
+				seen[name] = true
 			}
 			for _, name := range want {
 				if !seen[name] {

@@ -74,17 +74,18 @@ func responseAt(t *testing.T, url, host string, headers ...string) (*http.Respon
 }
 
 // answeredWith says whether the answer to a request has the status.
-func answeredWith(t *testing.T, port int, host string, status int) error {
-	t.Helper()
-	res, err := response(t, port, host)
-	if err != nil {
-		return err
+func answeredWith(t *testing.T, port int, host string, status int) func() error {
+	return func() error {
+		res, err := response(t, port, host)
+		if err != nil {
+			return err
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != status {
+			return fmt.Errorf("%s", res.Status)
+		}
+		return nil
 	}
-	_ = res.Body.Close()
-	if res.StatusCode != status {
-		return fmt.Errorf("%s", res.Status)
-	}
-	return nil
 }
 
 // checkClosed returns an error if a program listens on a port of this machine.

@@ -2,9 +2,7 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -23,9 +21,10 @@ var nacosVersions = []string{"2.3.2", "3.1.0"}
 // own.
 const nacosTime = 15 * time.Second
 
-// heldIn returns the endpoints that istiod holds of the services of a namespace, by the name of their ServiceEntry:
-// "address:port weight".
-func heldIn(ctx context.Context, istiod *fixture.Istiod, namespace string) (map[string][]string, error) {
+// heldIn returns the endpoints that istiod holds of the services of a namespace, by the name of their ServiceEntry.
+func heldIn(
+	ctx context.Context, istiod *fixture.Istiod, namespace string, format func(e *networking.WorkloadEntry, port uint32) string,
+) (map[string][]string, error) {
 	configs, err := istiod.Configs(ctx)
 	if err != nil {
 		return nil, err
@@ -39,7 +38,7 @@ func heldIn(ctx context.Context, istiod *fixture.Istiod, namespace string) (map[
 		endpoints := []string{}
 		for _, e := range se.Endpoints {
 			for _, port := range e.Ports {
-				endpoints = append(endpoints, fmt.Sprintf("%s:%d %d", e.Address, port, e.Weight))
+				endpoints = append(endpoints, format(e, port))
 			}
 		}
 		slices.Sort(endpoints)
@@ -48,8 +47,15 @@ func heldIn(ctx context.Context, istiod *fixture.Istiod, namespace string) (map[
 	return entries, nil
 }
 
+// sameHeld compares the endpoints, as "address:port weight".
 func sameHeld(ctx context.Context, istiod *fixture.Istiod, namespace, step string, want map[string][]string) error {
-	got, err := heldIn(ctx, istiod, namespace)
+	got, err := heldIn(ctx, istiod, namespace, func(e *networking.WorkloadEntry, port uint32) string {
+		return fmt.Sprintf("%s:%d %d", e.Address, port, e.Weight)
+	})
+	return sameEntries(step, got, want, err)
+}
+
+func sameEntries(step string, got, want map[string][]string, err error) error {
 	if err == nil && fmt.Sprint(got) != fmt.Sprint(want) {
 		err = fmt.Errorf("%s: istiod holds\n%v, want\n%v", step, got, want)
 	}
@@ -60,34 +66,16 @@ func sameHeld(ctx context.Context, istiod *fixture.Istiod, namespace, step strin
 // loss, but there must be some moments with one.
 func stays(t *testing.T, check func() error, f func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	lost := make(chan error, 1)
-	go func() {
-		first := fixture.ErrNoAnswer
-		for ctx.Err() == nil {
-			err := check()
-			answered := ctx.Err() == nil && !errors.Is(err, fixture.ErrNoAnswer)
-			if answered && (first == nil || errors.Is(first, fixture.ErrNoAnswer)) {
-				first = err
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(100 * time.Millisecond):
-			}
-		}
-		lost <- first
-	}()
+	stop := watching(t, 100*time.Millisecond, func(context.Context) error { return check() })
 	f()
-	cancel()
-	require.NoError(t, <-lost)
+	answers, err := stop()
+	require.NoError(t, err)
+	require.Positive(t, answers)
 }
 
 // awayFor is how long registries are away: a minute by night.
 func awayFor() time.Duration {
-	if os.Getenv("E2E_NIGHTLY") != "" {
-		return time.Minute
-	}
-	return 10 * time.Second
+	return byNight(10*time.Second, time.Minute)
 }
 
 // TestNacosServices shows that istiod has the right endpoints at each step of the life of plain services in a Nacos,
@@ -105,7 +93,7 @@ func plainServices(t *testing.T, version string) {
 	tributary := fixture.StartTributary(t,
 		n.Source("plain", "kind=services").With("hold", hold.String()).With("groups", []string{"DEFAULT_GROUP", "shop"}),
 		n.Source("test", "kind=services", "namespace=test", "username=nacos", "password=nacos").With("hold", hold.String()))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	n.Namespace(t, "test")
 
 	want := map[string][]string{}
@@ -171,7 +159,7 @@ func TestNacosLogin(t *testing.T) {
 	fixture.NacosInstance{Service: "orders", IP: "10.0.0.5", Port: 9000}.Beat(t, n)
 	address := func(user string) string { return fmt.Sprintf("nacos://%s127.0.0.1:%d?kind=services", user, n.Port) }
 	tributary := fixture.StartTributary(t, fixture.ConfigSource{Name: "plain", Address: address(fixture.NacosUser + ":s3cret-of-e2e@")})
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	istiod.WaitFor(t, nacosTime, func() error {
 		return sameHeld(t.Context(), istiod, "nacos", "a service", map[string][]string{"orders.default-group": {"10.0.0.5:9000 100"}})
 	})

@@ -63,7 +63,7 @@ func TestPage(t *testing.T) {
 		write(t, old, "s00.yaml", serviceEntry("s00", 8080))
 		tributary := fixture.StartTributary(t, fixture.Files("rules", dir), fixture.Files("legacy", old))
 		tributary.AwaitReady(t)
-		istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+		istiod := tributary.StartIstiod(t)
 		istiod.AwaitSynced(t)
 		tab := browser.Open(t, tributary.URL("/"), 1280, 600, "light")
 		tab.Await(t, 10*time.Second, wellness+` && document.querySelector('#flow').innerText.includes('all acknowledged')`)

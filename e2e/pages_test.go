@@ -123,7 +123,7 @@ func fromThePackage(t *testing.T, s *pagetest.Sandbox) func(anchor string) {
 		}
 		if strings.Contains(step.Command, "consul services register") {
 			id := regexp.MustCompile(`-address=(\S+)`).FindStringSubmatch(step.Command)[1]
-			tributary.WaitFor(t, 10*time.Second, func() error { return pageNames(t, tributary, "/debug/configz", `"`+id+`"`) })
+			tributary.Await(t, pageNames(t, tributary, "/debug/configz", `"`+id+`"`))
 		}
 	}
 	return func(anchor string) {
@@ -207,7 +207,7 @@ func firstMutualTLS(t *testing.T, s *pagetest.Sandbox) func(anchor string) {
 			}
 			return err
 		case strings.HasPrefix(step.Command, "curl"): // a person is slower than Envoys
-			return answeredWith(t, service, "web.example", status)
+			return answeredWith(t, service, "web.example", status)()
 		}
 		return nil
 	}
@@ -225,7 +225,7 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 		dir := t.TempDir()
 		write(t, dir, "echo.yaml", echoService(fixture.FreePort(t), 1, 2))
 		tributary := fixture.StartTributary(t, fixture.Files("rules", dir))
-		istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+		istiod := tributary.StartIstiod(t)
 		envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", tributary.XDS))
 		asks(s, tributary)
 		s.Instead["istiod.example:8080"], s.Instead["127.0.0.1:8080"] = istiod.HTTP, istiod.HTTP
@@ -255,14 +255,14 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 			virtualService("reviews", "reviews.example"))
 		k := startKV(t, fixture.ConsulOptions{})
 		tributary := fixture.StartTributary(t, fixture.Files("rules", rules))
-		tributary.WaitFor(t, 10*time.Second, func() error {
+		tributary.Await(t, func() error {
 			if out, _ := fixture.Run(t, fixture.TributaryBinary(t), "get", "se", "-A", "--at", "0s", "--admin",
 				tributary.Admin); !strings.Contains(out, "ratings") {
 				return errors.New("the history is still empty")
 			}
 			return nil
 		})
-		istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+		istiod := tributary.StartIstiod(t)
 		asks(s, tributary)
 		s.Instead["istiod.example:15012 --tls-ca ca.pem --token-file token"] = istiod.GRPC
 		s.Instead["istiod.example:15010"], s.Instead["127.0.0.1:8500"] = istiod.GRPC, k.consul.HTTP
@@ -314,10 +314,10 @@ func behindAGate(t *testing.T, s *pagetest.Sandbox) {
 	tributary := fixture.StartTributary(t, fixture.Files("rules", dir).With("validation", "warn"))
 	gate := fixture.StartGate(t, tributary.XDS)
 	istiod := fixture.StartIstiod(t, "xds://"+gate.Addr)
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	istiod.AwaitFolders(t, dir)
 	write(t, dir, "odd.yaml", serviceEntry("odd", 80000))
 	write(t, dir, "last.yaml", serviceEntry("last", 80))
-	istiod.WaitFor(t, 10*time.Second, func() error {
+	istiod.Await(t, func() error {
 		configs, err := istiod.Configs(t.Context())
 		if _, exists := configs[fixture.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "last"}]; err == nil && !exists {
 			err = errors.New("istiod does not have the object yet")
@@ -326,7 +326,7 @@ func behindAGate(t *testing.T, s *pagetest.Sandbox) {
 	})
 	gate.Shut()
 	write(t, dir, "a.yaml", serviceEntry("a", 81))
-	tributary.WaitFor(t, 10*time.Second, func() error { return pageNames(t, tributary, "/debug/configz", `"number": 81`) })
+	tributary.Await(t, pageNames(t, tributary, "/debug/configz", `"number": 81`))
 	asks(s, tributary)
 	s.Instead["istiod.example:8080"] = istiod.HTTP
 	s.Ends["tributary verify"] = []int{3}
@@ -340,7 +340,7 @@ func rejecting(t *testing.T, s *pagetest.Sandbox) {
 	mesh.write(t, "route.yaml", echoRoute("one"))
 	gate := fixture.StartGate(t, mesh.XDS)
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", gate.Addr))
-	mesh.WaitFor(t, 10*time.Second, func() error {
+	mesh.Await(t, func() error {
 		findings, reasons := findingsOf(t, mesh.Tributary, envoy.URL(""), "--settle", "0s")
 		if len(findings) != 1 || !strings.HasPrefix(findings[0], "rejected Listener") {
 			return errors.New(strings.Join(append(findings, reasons...), "\n"))
@@ -349,7 +349,7 @@ func rejecting(t *testing.T, s *pagetest.Sandbox) {
 	})
 	gate.Shut()
 	mesh.write(t, "route.yaml", echoRoute("two"))
-	mesh.WaitFor(t, 10*time.Second, func() error { return pageNames(t, mesh.Tributary, "/debug/configz", `"subset": "two"`) })
+	mesh.Await(t, pageNames(t, mesh.Tributary, "/debug/configz", `"subset": "two"`))
 	asks(s, mesh.Tributary)
 	s.Instead["http://127.0.0.1:9901"] = strings.TrimSuffix(envoy.URL(""), "/")
 	s.Instead["RouteConfiguration 8080"] = fmt.Sprintf("RouteConfiguration %d", port)

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"tributary/e2e/fixture"
+	"tributary/internal/testutil"
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy/binary"
@@ -42,10 +43,7 @@ var wrongNumbers = []int64{
 // value that passes Istio's validation.
 func TestEnvoy_AcceptsUnusualValues(t *testing.T) {
 	t.Parallel()
-	want := 10
-	if os.Getenv("E2E_NIGHTLY") != "" {
-		want = 280
-	}
+	want := byNight(10, 280)
 	count := 0
 	for seed := uint64(0); count < want; seed++ {
 		mesh := envoytest.New(seed)
@@ -99,14 +97,10 @@ func TestEnvoy_AcceptsOddSecurity(t *testing.T) {
 	}
 	for _, change := range oddInputs {
 		require.Contains(t, string(content), change[0])
-		changed := filepath.Join(t.TempDir(), "security.yaml")
-		require.NoError(t, os.WriteFile(changed, []byte(strings.Replace(string(content), change[0], change[1], 1)), 0o600))
+		changed := testutil.WriteFile(t, t.TempDir(), "security.yaml", strings.Replace(string(content), change[0], change[1], 1))
 		check(change[1], meshOf(t, decoded(t, changed)))
 	}
-	want := 5
-	if os.Getenv("E2E_NIGHTLY") != "" {
-		want = 400
-	}
+	want := byNight(5, 400)
 	for seed, count := uint64(0), 0; count < want; seed++ {
 		if table, change := wrongOne(t, decoded(t, file), seed); table != nil {
 			count++

@@ -48,20 +48,20 @@ func TestReplicasAgree(t *testing.T) {
 			write(t, first, host+"-host.yaml", serviceEntry(host, 80))
 		}
 		tributary := fixture.StartTributary(t, fixture.Files("first", first), fixture.Files("second", second))
-		istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+		istiod := tributary.StartIstiod(t)
 		for i := range files {
 			f := files[i]
 			if replica == 1 {
 				f = files[len(files)-1-i]
 			}
 			write(t, filepath.Join(dir, f.dir), f.name, f.content)
-			istiod.AwaitConfigs(t, fixture.ReadObjects(t, first, second))
+			istiod.AwaitFolders(t, first, second)
 			time.Sleep(1100 * time.Millisecond) // istiod counts seconds: later objects are younger, if istiod compares their ages
 		}
 		istiods = append(istiods, istiod)
 	}
 	for _, istiod := range istiods {
-		istiod.WaitFor(t, 10*time.Second, func() error {
+		istiod.Await(t, func() error {
 			got := routes(t, istiod)
 			for host, name := range want {
 				if got[host] != name {
@@ -105,9 +105,9 @@ spec:
 	}
 	tributary := fixture.StartTributary(t, fixture.Files("k8s", first), fixture.Files("zookeeper", second))
 	tributary.AwaitReady(t)
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, first, second))
-	istiod.WaitFor(t, 20*time.Second, func() error {
+	istiod := tributary.StartIstiod(t)
+	istiod.AwaitFolders(t, first, second)
+	istiod.Await(t, func() error {
 		for _, server := range []string{istiod.GRPC, tributary.XDS} {
 			stream := fixture.OpenStream(t, server, "sidecar~127.0.0.1~vm1.shop~shop.svc.cluster.local")
 			var names []string

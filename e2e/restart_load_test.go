@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -17,10 +16,7 @@ import (
 // while no process ran. Clients that start during a restart wait on the socket that the service manager holds.
 func TestRestartUnderLoad(t *testing.T) {
 	t.Parallel()
-	restarts := 4
-	if os.Getenv("E2E_NIGHTLY") != "" {
-		restarts = 20
-	}
+	restarts := byNight(4, 20)
 	for name, start := range map[string]func(testing.TB, ...fixture.ConfigSource) *fixture.Tributary{
 		"socket": fixture.StartTributaryOnSocket, "address": fixture.StartTributary,
 	} {
@@ -44,14 +40,14 @@ func TestRestartUnderLoad(t *testing.T) {
 			choose(0)
 			tributary := start(t, fixture.Files("mesh", directory), fixture.Files("steady", steady))
 			mesh := &mesh{tributary, directory}
-			istiod := fixture.StartIstiod(t, "xds://"+mesh.XDS)
-			istiod.AwaitConfigs(t, fixture.ReadObjects(t, directory, steady))
+			istiod := mesh.StartIstiod(t)
+			istiod.AwaitFolders(t, directory, steady)
 			objects := guard(t, istiod, fixture.ReadObjects(t, steady))
 			envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS))
-			envoy.WaitFor(t, 10*time.Second, func() error { return answeredAt(port) })
+			envoy.Await(t, answeredAt(port))
 			target := fmt.Sprintf("xds:///greeter.mesh.internal:%d", grpcPort)
 			conn := xdsConnection(t, mesh.XDS, target)
-			mesh.WaitFor(t, 10*time.Second, func() error { _, err := checkHealth(conn); return err })
+			mesh.Await(t, func() error { _, err := checkHealth(conn); return err })
 
 			throughEnvoy := loadOn(t, port)
 			throughGRPC := startLoad(t, func() (string, error) { time.Sleep(10 * time.Millisecond); return checkHealth(conn) })
@@ -75,7 +71,7 @@ func TestRestartUnderLoad(t *testing.T) {
 			}
 			require.Zero(t, throughEnvoy.end(), "requests that failed through Envoy")
 			require.Zero(t, throughGRPC.end(), "requests of grpc-go that failed")
-			istiod.AwaitConfigs(t, fixture.ReadObjects(t, directory, steady))
+			istiod.AwaitFolders(t, directory, steady)
 			polls := objects.stop(t)
 			mesh.rejectedNothing(t)
 			t.Logf("%d restarts: Envoy answered %d requests and grpc-go %d, istiod held every object at %d polls", restarts,

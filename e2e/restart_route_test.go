@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -16,10 +15,7 @@ import (
 // while no process runs, the route moves to a new service and the old one is deleted.
 func TestRestartUnderLoad_RouteMoves(t *testing.T) {
 	t.Parallel()
-	restarts := 10
-	if os.Getenv("E2E_NIGHTLY") != "" {
-		restarts = 50
-	}
+	restarts := byNight(10, 50)
 	port := fixture.FreePort(t)
 	greeters := []int{healthServer(t, healthpb.HealthCheckResponse_SERVING), healthServer(t, healthpb.HealthCheckResponse_SERVING)}
 	directory := t.TempDir()
@@ -42,7 +38,7 @@ spec:
 	tributary := fixture.StartTributary(t, fixture.Files("mesh", directory))
 	mesh := &mesh{tributary, directory}
 	conn := xdsConnection(t, mesh.XDS, fmt.Sprintf("xds:///greeter.mesh.internal:%d", port))
-	mesh.WaitFor(t, 10*time.Second, func() error { _, err := checkHealth(conn); return err })
+	mesh.Await(t, func() error { _, err := checkHealth(conn); return err })
 	calls := startLoad(t, func() (string, error) { time.Sleep(5 * time.Millisecond); return checkHealth(conn) })
 	for version := 1; version <= restarts; version++ {
 		require.Zero(t, mesh.Terminate(t, 10*time.Second))

@@ -2,7 +2,7 @@ package e2e
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -29,8 +29,8 @@ func TestRestart_LosesNoObject(t *testing.T) {
 	write(t, rules, "deleted.yaml", serviceEntry("deleted", 80))
 
 	tributary := fixture.StartTributary(t, fixture.Files("rules", rules), fixture.Files("slow", slow))
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, rules, slow))
+	istiod := tributary.StartIstiod(t)
+	istiod.AwaitFolders(t, rules, slow)
 	watch := guard(t, istiod, unchanged)
 
 	tributary.Kill()
@@ -43,7 +43,7 @@ func TestRestart_LosesNoObject(t *testing.T) {
 	back := time.Now()
 	tributary.AwaitAlive(t)
 	// istiod is connected again and waits, since one source is missing.
-	tributary.WaitFor(t, syncTime, func() error { return pageNames(t, tributary, "/debug/syncz", "istiod-e2e") })
+	tributary.WaitFor(t, syncTime, pageNames(t, tributary, "/debug/syncz", "istiod-e2e"))
 	status, body, err := fixture.Get(t.Context(), tributary.URL("/-/ready"))
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusServiceUnavailable, status)
@@ -52,7 +52,7 @@ func TestRestart_LosesNoObject(t *testing.T) {
 	time.Sleep(syncTime - time.Since(back)) // The test is about the time that the source takes.
 	require.NoError(t, os.Rename(slow+".away", slow))
 	tributary.AwaitReady(t)
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, rules, slow))
+	istiod.AwaitFolders(t, rules, slow)
 	polls := watch.stop(t)
 	t.Logf("istiod held everything at each of %d looks", polls)
 }
@@ -68,7 +68,7 @@ func TestRepeatedKills_KeepObjects(t *testing.T) {
 		tributary.Kill()
 		write(t, dir, "other.yaml", serviceEntry("other", 80+port))
 		tributary.Restart(t)
-		istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+		istiod.AwaitFolders(t, dir)
 	}
 	watch.stop(t)
 }
@@ -89,15 +89,10 @@ func TestShutdown(t *testing.T) {
 }
 
 // watch polls the objects of istiod.
-type watch struct {
-	cancel   context.CancelFunc
-	finished chan struct{}
-	polls    int   // Read once done is closed.
-	err      error // The first moment at which something was wrong; read once done is closed.
-}
+type watch func() (answers int, first error)
 
 // guard begins to look at istiod, every few milliseconds, for a moment at which one of the objects is missing or changed.
-func guard(t *testing.T, istiod *fixture.Istiod, want fixture.Objects) *watch {
+func guard(t *testing.T, istiod *fixture.Istiod, want fixture.Objects) watch {
 	t.Helper()
 	require.NotEmpty(t, want)
 	return look(t, istiod, func(got fixture.Objects) error {
@@ -110,43 +105,23 @@ func guard(t *testing.T, istiod *fixture.Istiod, want fixture.Objects) *watch {
 	})
 }
 
-// look starts to poll istiod, every few milliseconds, for a moment with wrong objects.
-func look(t *testing.T, istiod *fixture.Istiod, wrong func(got fixture.Objects) error) *watch {
+// look starts to poll istiod, every few milliseconds, for a moment with wrong objects, or without an answer.
+func look(t *testing.T, istiod *fixture.Istiod, wrong func(got fixture.Objects) error) watch {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	w := &watch{cancel: cancel, finished: make(chan struct{})}
-	begin := time.Now()
-	go func() {
-		defer close(w.finished)
-		for tick := time.NewTicker(5 * time.Millisecond); ; {
-			got, err := istiod.Configs(ctx)
-			if ctx.Err() != nil {
-				return
-			}
-			if err == nil {
-				err = wrong(got)
-			}
-			if err != nil {
-				w.err = fmt.Errorf("after %v: %w", time.Since(begin), err)
-				return
-			}
-			w.polls++
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-			}
+	return watching(t, 5*time.Millisecond, func(ctx context.Context) error {
+		got, err := istiod.Configs(ctx)
+		if err != nil {
+			return errors.New(err.Error())
 		}
-	}()
-	t.Cleanup(func() { cancel(); <-w.finished })
-	return w
+		return wrong(got)
+	})
 }
 
 // stop ends the looking, fails the test if anything was ever wrong, and says how often it looked.
-func (w *watch) stop(t *testing.T) (polls int) {
+func (w watch) stop(t *testing.T) int {
 	t.Helper()
-	w.cancel()
-	<-w.finished
-	require.NoError(t, w.err, "istiod lost something")
-	require.Positive(t, w.polls)
-	return w.polls
+	polls, err := w()
+	require.NoError(t, err, "istiod lost something")
+	require.Positive(t, polls)
+	return polls
 }

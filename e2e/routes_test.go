@@ -45,20 +45,11 @@ func TestRoutesOnTributary(t *testing.T) {
 	mesh := startMesh(t, "echo.yaml", echoService(port, backendOne, backendTwo)+"---\n"+manyRoutes)
 	envoy := fixture.StartEnvoy(t, mesh.XDS)
 	ask := func(path string, headers ...string) answer {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port)+path, nil)
+		got, err := askEdge(t, port, http.MethodGet, "echo.mesh.internal", path, headers...)
 		require.NoError(t, err)
-		req.Host = "echo.mesh.internal"
-		for i := 0; i < len(headers); i += 2 {
-			req.Header.Set(headers[i], headers[i+1])
-		}
-		res, err := http.DefaultTransport.RoundTrip(req)
-		require.NoError(t, err)
-		defer func() { _ = res.Body.Close() }()
-		b, err := io.ReadAll(res.Body)
-		require.NoError(t, err)
-		return answer{res.StatusCode, string(b), res.Header}
+		return got
 	}
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredAt(port) })
+	envoy.Await(t, answeredAt(port))
 
 	require.Equal(t, "two /exact", ask("/exact").body)
 	require.Equal(t, "two /any", ask("/any", "x-user", "bob").body)
@@ -91,7 +82,7 @@ func TestSubsetMovesOnTributary(t *testing.T) {
 	port := fixture.FreePort(t)
 	mesh := startMesh(t, "echo.yaml", moved(port, 0, backendOne))
 	envoy := fixture.StartEnvoy(t, mesh.XDS)
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredAt(port) })
+	envoy.Await(t, answeredAt(port))
 	l := startLoad(t, func() (string, error) {
 		res, err := response(t, port, "echo.mesh.internal")
 		if err != nil {
@@ -155,21 +146,23 @@ func handler(t *testing.T, serve http.HandlerFunc) (port int) {
 }
 
 // answeredAt says whether anything answers as the service on a port.
-func answeredAt(port int) error {
-	req, err := http.NewRequest(http.MethodGet, "http://"+fixture.Loopback(port)+"/exact", nil) //nolint:noctx // as short as the test
-	if err != nil {
-		return err
+func answeredAt(port int) func() error {
+	return func() error {
+		req, err := http.NewRequest(http.MethodGet, "http://"+fixture.Loopback(port)+"/exact", nil) //nolint:noctx // as short as the test
+		if err != nil {
+			return err
+		}
+		req.Host = "echo.mesh.internal"
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = res.Body.Close() }()
+		if res.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s", res.Status)
+		}
+		return nil
 	}
-	req.Host = "echo.mesh.internal"
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s", res.Status)
-	}
-	return nil
 }
 
 const manyRoutes = `apiVersion: networking.istio.io/v1

@@ -4,13 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"tributary/e2e/fixture"
+	"tributary/internal/testutil"
 )
 
 // TestRules has the real promtool check the rules for alerts, run their tests, and read every query of the dashboard.
@@ -43,8 +43,7 @@ func TestRules(t *testing.T) {
 		}
 	}
 	require.Positive(t, n)
-	file := filepath.Join(t.TempDir(), "dashboard.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(rules.String()), 0o600))
+	file := testutil.WriteFile(t, t.TempDir(), "dashboard.yaml", rules.String())
 	run("check", "rules", file)
 
 	// The metrics of the program are well-formed and follow the naming conventions.

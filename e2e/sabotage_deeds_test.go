@@ -53,7 +53,7 @@ func (s *saboteur) invalidate(target string) {
 	s.invalid[target] = true
 	s.settle()
 	s.write(target+".yaml", policyOf(target, nonsense))
-	fixture.WaitFor(s.t, 10*time.Second, func() error {
+	fixture.Await(s.t, func() error {
 		if s.mesh.Metric(s.t, "tributary_source_quarantined", "") == 0 {
 			return fmt.Errorf("nothing is quarantined")
 		}
@@ -68,7 +68,7 @@ func (s *saboteur) neverValid() {
 	s.write("never.yaml", policy("never", "{"+nonsense+"}"))
 	s.expect()
 	s.load()
-	if s.rnd.IntN(2) == 0 {
+	if s.IntN(2) == 0 {
 		s.die(func() {})
 		s.expect()
 	}
@@ -92,8 +92,7 @@ func (s *saboteur) away(restart bool) {
 	require.NoError(s.t, os.Rename(s.mesh.dir, elsewhere))
 	s.load()
 	if restart {
-		s.mesh.Kill()
-		s.mesh.Restart(s.t)
+		s.mesh.Crash(s.t)
 		s.mesh.AwaitAlive(s.t)
 	}
 	s.load()
@@ -104,7 +103,7 @@ func (s *saboteur) away(restart bool) {
 // empty removes all files, which the guard holds, and writes them again.
 func (s *saboteur) empty() {
 	s.t.Helper()
-	dies := s.rnd.IntN(2) == 0
+	dies := s.IntN(2) == 0
 	for target, invalid := range s.invalid {
 		if invalid && s.lost && dies { // after a restart, tributary does not know that the object of a missing file was invalid
 			s.choose(target, 1)
@@ -114,7 +113,7 @@ func (s *saboteur) empty() {
 	for name := range s.files {
 		require.NoError(s.t, os.Remove(s.mesh.dir+"/"+name))
 	}
-	fixture.WaitFor(s.t, 10*time.Second, func() error {
+	fixture.Await(s.t, func() error {
 		if s.mesh.Metric(s.t, "tributary_guard_held_objects", "") == 0 {
 			return fmt.Errorf("nothing is held")
 		}

@@ -1,16 +1,14 @@
 package e2e
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -147,8 +145,8 @@ var neverValid = rules{name: "a policy that was never valid"}
 
 // saboteur changes and breaks one part after the other, and knows the expected state.
 type saboteur struct {
-	t   *testing.T
-	rnd *rand.Rand
+	t *testing.T
+	*storm
 	*policyOracle
 	asker
 	mesh             *mesh
@@ -159,13 +157,11 @@ type saboteur struct {
 	startProvider    func() (stop func())
 	stop             func() // the provider, while it is up
 
-	files      map[string]string // of the mesh
-	valid      map[string]rules  // last, by target
-	invalid    map[string]bool   // the file of the target is not valid
-	never      bool              // there is a policy that was never valid
-	lost       bool              // tributary may have lost the last valid version
-	slowest    time.Duration     // from a change to when it is in force
-	deedCounts map[string]int
+	files   map[string]string // of the mesh
+	valid   map[string]rules  // last, by target
+	invalid map[string]bool   // the file of the target is not valid
+	never   bool              // there is a policy that was never valid
+	lost    bool              // tributary may have lost the last valid version
 }
 
 // Policies, tributary, its files and its state, SPIRE's agent and its authorities, identities and the provider of
@@ -178,41 +174,16 @@ func TestSabotagedSecurity(t *testing.T) {
 		inNetworkOfItsOwn(t)
 		return
 	}
-	seed, rounds := uint64(1), 15
-	if os.Getenv("E2E_NIGHTLY") != "" {
-		seed, rounds = uint64(time.Now().UnixNano()), 90 //nolint:gosec // a seed
-	}
-	if text := os.Getenv("E2E_SEED"); text != "" {
-		var err error
-		seed, err = strconv.ParseUint(text, 10, 64)
-		require.NoError(t, err)
-	}
-	s, clients := startSabotage(t, seed)
+	s, clients := startSabotage(t)
 	s.expect()
 	began := time.Now()
-	halt := sync.OnceFunc(s.startRequests(s.policyOracle, seed, clients))
+	halt := sync.OnceFunc(s.startRequests(s.policyOracle, s.Uint64(), clients))
 	t.Cleanup(halt)
-	s.load()
-	deeds := s.deeds()
-	var todo []string
-	for range rounds {
-		if len(todo) == 0 { // each once, in another order each time
-			todo = slices.Sorted(maps.Keys(deeds))
-			s.rnd.Shuffle(len(todo), func(i, j int) { todo[i], todo[j] = todo[j], todo[i] })
-		}
-		deed := todo[0]
-		todo = todo[1:]
-		s.deedCounts[deed]++
-		t.Logf("%v %s", time.Since(began).Round(time.Millisecond), deed)
-		deeds[deed]()
-		s.expect()
-		s.load()
-	}
+	s.over(t, s, 30*time.Second, time.Second)
 	halt()
 	v := s.judge(map[string]time.Duration{"echo": 0, "front": gatewayDrains + time.Second})
-	t.Logf("seed %d: %d answers in %v: %d passed, %d were denied and %d came on kept connections; %d versions; the slowest change "+
-		"took %v; %v", seed, v.total, time.Since(began).Round(time.Second), v.passed, v.denied, v.reused,
-		len(s.versions["echo"])+len(s.versions["front"]), s.slowest.Round(time.Millisecond), s.deedCounts)
+	t.Logf("%d answers in %v: %d passed, %d were denied and %d came on kept connections; %d versions", v.total,
+		time.Since(began).Round(time.Second), v.passed, v.denied, v.reused, len(s.versions["echo"])+len(s.versions["front"]))
 	for failure, wrong := range map[string][]string{"passed that may not": v.passedWrongly, "failed that may pass": v.failed} {
 		if len(wrong) > 0 {
 			t.Errorf("%d requests %s:\n%s", len(wrong), failure, strings.Join(wrong[:min(5, len(wrong))], "\n"))
@@ -230,12 +201,11 @@ func TestSabotagedSecurity(t *testing.T) {
 // gatewayDrains is for how long the gateway keeps open connections with old policies.
 const gatewayDrains = 2 * time.Second
 
-func startSabotage(t *testing.T, seed uint64) (*saboteur, []asking) {
+func startSabotage(t *testing.T) (*saboteur, []asking) {
 	t.Helper()
 	redirectInbound(t)
 	for _, address := range []string{"10.9.8.20/32", "10.9.8.21/32"} {
-		out, err := exec.CommandContext(t.Context(), "ip", "addr", "add", address, "dev", "lo").CombinedOutput() //nolint:gosec // of ours
-		require.NoError(t, err, "%s", out)
+		ip(t, "addr add "+address+" dev lo")
 	}
 	spire := fixture.StartSPIRE(t)
 	programs := [2]string{fixture.EnvoyCopy(t), fixture.EnvoyCopy(t)}
@@ -255,9 +225,8 @@ func startSabotage(t *testing.T, seed uint64) (*saboteur, []asking) {
 	require.NoError(t, listener.Close())
 	trusted, untrusted := newSigner(t), newSigner(t)
 	s := &saboteur{
-		t: t, policyOracle: newPolicyOracle(), spire: spire, deedCounts: map[string]int{},
+		t: t, storm: newStorm(t, byNight(15, 90)), policyOracle: newPolicyOracle(), spire: spire,
 		clientIdentities: []*workloadapi.X509Source{callers, otherClients},
-		rnd:              rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // a test's
 		asker: asker{
 			red:    trusted.token(t, map[string]any{"iss": "i", "sub": "s", "team": "red"}),
 			forged: untrusted.token(t, map[string]any{"iss": "i", "sub": "s", "team": "red"}),
@@ -351,33 +320,57 @@ func (s *saboteur) settle() {
 	}
 }
 
+// Deed implements peer.
+func (s *saboteur) Deed() string {
+	deeds := s.deeds()
+	name := draw(s.storm, deeds)
+	s.t.Log(name)
+	deeds[name]()
+	return name
+}
+
+// Truth implements peer: new connections show the rules in force.
+func (s *saboteur) Truth() error {
+	for target, clients := range s.probing {
+		for _, c := range clients {
+			for _, q := range s.probes(c.as) {
+				var right []int
+				for _, r := range s.now(target) {
+					right = append(right, expected(q, r, s.providerUp())...)
+				}
+				if a := c.ask(s.t.Context(), q, s.headers(q)); !slices.Contains(right, a.status) {
+					return fmt.Errorf("%+v: %d %w, want one of %v", q, a.status, errors.Join(a.err), right)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Lost implements peer: the requests are judged at the end.
+func (s *saboteur) Lost(context.Context) error { return nil }
+
+// Rest implements peer.
+func (s *saboteur) Rest() {
+	s.acknowledge()
+	s.load()
+}
+
 // expect waits until new connections show the rules in force.
 func (s *saboteur) expect() {
 	s.t.Helper()
-	began, questions := time.Now(), map[string][]question{}
+	fixture.WaitFor(s.t, 30*time.Second, s.Truth)
+	s.acknowledge()
+}
+
+func (s *saboteur) acknowledge() {
+	questions := map[string][]question{}
 	for target, clients := range s.probing {
 		for _, c := range clients {
 			questions[target] = append(questions[target], s.probes(c.as)...)
 		}
 	}
-	fixture.WaitFor(s.t, 30*time.Second, func() error {
-		for target, clients := range s.probing {
-			for _, c := range clients {
-				for _, q := range s.probes(c.as) {
-					var right []int
-					for _, r := range s.now(target) {
-						right = append(right, expected(q, r, s.providerUp())...)
-					}
-					if a := c.ask(s.t.Context(), q, s.headers(q)); !slices.Contains(right, a.status) {
-						return fmt.Errorf("%+v: %d %w, want one of %v", q, a.status, errors.Join(a.err), right)
-					}
-				}
-			}
-		}
-		return nil
-	})
 	s.ack(questions)
-	s.slowest = max(s.slowest, time.Since(began))
 }
 
 // load waits for some more answers.
@@ -388,7 +381,7 @@ func (s *saboteur) load() {
 		s.spire.Agent.Restart(s.t)
 	}
 	goal := s.n.Load() + 300
-	fixture.WaitFor(s.t, 20*time.Second, func() error {
+	fixture.Await(s.t, func() error {
 		if n := s.n.Load(); n < goal {
 			return fmt.Errorf("%d of %d answers", n, goal)
 		}
@@ -432,7 +425,7 @@ func (s *saboteur) choose(target string, from int) {
 	if target == "front" {
 		choices = choices[:len(choices)-workloadOnly]
 	}
-	r := choices[s.rnd.IntN(len(choices))]
+	r := choices[s.IntN(len(choices))]
 	s.t.Logf("  %s: %s", target, r.name)
 	s.valid[target], s.invalid[target] = r, false
 	s.lost = s.lost && (s.invalid["echo"] || s.invalid["front"])
@@ -444,13 +437,13 @@ func (s *saboteur) choose(target string, from int) {
 	s.write(target+".yaml", text)
 }
 
-func (s *saboteur) either() string { return []string{"echo", "front"}[s.rnd.IntN(2)] }
+func (s *saboteur) either() string { return []string{"echo", "front"}[s.IntN(2)] }
 
 // restart starts a tributary that was killed, and returns when it has read its files.
 func (s *saboteur) restart() {
 	s.t.Helper()
 	s.mesh.Restart(s.t)
-	s.mesh.WaitFor(s.t, 20*time.Second, func() error {
+	s.mesh.Await(s.t, func() error {
 		status, body, err := fixture.Get(s.t.Context(), s.mesh.URL("/metrics"))
 		if err == nil && (status != http.StatusOK || !strings.Contains(body, `tributary_source_stale{source="mesh"} 0`)) {
 			err = errors.New("the files are not read yet")
@@ -482,14 +475,14 @@ func (s *saboteur) damage() {
 		if err != nil || len(text) == 0 {
 			return err
 		}
-		switch s.rnd.IntN(4) {
+		switch s.IntN(4) {
 		case 0:
 			return os.Remove(path)
 		case 1:
-			text = text[:s.rnd.IntN(len(text))]
+			text = text[:s.IntN(len(text))]
 		default:
 			for range 1 + len(text)/200 {
-				text[s.rnd.IntN(len(text))] = byte(s.rnd.IntN(256))
+				text[s.IntN(len(text))] = byte(s.IntN(256))
 			}
 		}
 		return os.WriteFile(path, text, 0o600)

@@ -107,7 +107,7 @@ configSources:
 	require.NoError(t, load.Start())
 	for i := range 5 {
 		give(federation)
-		s.WaitFor(t, 10*time.Second, func() error {
+		s.Await(t, func() error {
 			if got := strings.Count(s.Output(), "certificate: in force"); got < i+2 {
 				return fmt.Errorf("%d certificates were in force", got)
 			}

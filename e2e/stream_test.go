@@ -193,13 +193,11 @@ func TestStockClient(t *testing.T) {
 // TestIdleIstiod shows that istiod's own stream lives through 5 minutes of its keepalives without a change.
 func TestIdleIstiod(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("E2E_NIGHTLY") == "" {
-		t.Skip("takes 5 minutes; E2E_NIGHTLY=1 runs it")
-	}
+	nightly(t, "takes 5 minutes")
 	dir := t.TempDir()
 	write(t, dir, "a.yaml", serviceEntry("a", 80))
 	tributary, istiod := serve(t, dir)
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	istiod.AwaitFolders(t, dir)
 	before, err := streams(t, tributary)
 	require.NoError(t, err)
 	require.Len(t, before, 1)
@@ -209,7 +207,7 @@ func TestIdleIstiod(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, before, after, "istiod had to connect again, or was sent something")
 	write(t, dir, "b.yaml", serviceEntry("b", 80))
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	istiod.AwaitFolders(t, dir)
 }
 
 // stream is fixture.Stream with the assertions of this file.

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -51,7 +50,7 @@ func TestSwaps(t *testing.T) {
 
 // The same through go-control-plane's SnapshotCache, to compare: it sends all types at once.
 func TestSwapsThroughSnapshotCache(t *testing.T) {
-	if os.Getenv("E2E_NIGHTLY") == "" {
+	if !isNightly {
 		t.Skip("set E2E_NIGHTLY=1: it shows another's figures")
 	}
 	for name, swap := range map[string]func() int64{

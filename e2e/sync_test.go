@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -53,10 +52,10 @@ func TestIstiod_ReceivesEveryKind(t *testing.T) {
 		write(t, dir, "kinds.yaml", objects)
 		write(t, dir, "kept.yaml", serviceEntry("kept", 80))
 		tributary, istiod := serveTo(t, version, fixture.Files("rules", dir).With("guard", "off"))
-		istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+		istiod.AwaitFolders(t, dir)
 
 		write(t, dir, "kinds.yaml", relabeled(t, objects))
-		istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+		istiod.AwaitFolders(t, dir)
 		list, err := streams(t, tributary)
 		require.NoError(t, err)
 		require.Len(t, list, 1)
@@ -66,7 +65,7 @@ func TestIstiod_ReceivesEveryKind(t *testing.T) {
 		}
 
 		require.NoError(t, os.Remove(filepath.Join(dir, "kinds.yaml")))
-		istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+		istiod.AwaitFolders(t, dir)
 	})
 }
 
@@ -120,7 +119,7 @@ func TestFileChanges(t *testing.T) {
 			t.Helper()
 			change()
 			t.Log(name)
-			istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+			istiod.AwaitFolders(t, dir)
 		}
 		step("nothing changed yet", func() {})
 		step("a file is added", func() { write(t, dir, "b.yaml", serviceEntry("b", 80)) })
@@ -195,9 +194,9 @@ spec: {host: one.mesh.internal, exportTo: ["."], trafficPolicy: {loadBalancer: {
 			changed := strings.ReplaceAll(test.object, test.from, test.to)
 			require.NotEqual(t, test.object, changed)
 			write(t, dir, "only.yaml", test.object)
-			istiod.AwaitConfigs(t, fixture.ParseObjects(t, test.object))
+			istiod.AwaitText(t, test.object)
 			write(t, dir, "only.yaml", changed)
-			istiod.AwaitConfigs(t, fixture.ParseObjects(t, changed))
+			istiod.AwaitText(t, changed)
 			require.NoError(t, os.Remove(filepath.Join(dir, "only.yaml")))
 			istiod.AwaitConfigs(t, fixture.Objects{})
 		})
@@ -228,9 +227,7 @@ func TestInvalidChange_KeepsObjects(t *testing.T) {
 
 			watch := guard(t, istiod, want)
 			write(t, dir, "rules.yaml", bad)
-			tributary.WaitFor(t, 10*time.Second, func() error {
-				return pageNames(t, tributary, "/debug/sources", "rules.yaml")
-			})
+			tributary.Await(t, pageNames(t, tributary, "/debug/sources", "rules.yaml"))
 			// A change after the bad file arrives, so istiod has read all earlier changes.
 			write(t, dir, "zebra.yaml", serviceEntry("zebra", 80))
 			want = maps.Clone(want)
@@ -240,7 +237,7 @@ func TestInvalidChange_KeepsObjects(t *testing.T) {
 
 			better := strings.ReplaceAll(good, "number: 80", "number: 81")
 			write(t, dir, "rules.yaml", better)
-			istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+			istiod.AwaitFolders(t, dir)
 		})
 	}
 }
@@ -253,10 +250,10 @@ func TestInvalidFile_AffectsNoOther(t *testing.T) {
 	write(t, dir, "a.yaml", "kind: [\n")
 	write(t, dir, "b.yaml", serviceEntry("b", 80))
 	_, istiod := serve(t, dir)
-	istiod.AwaitConfigs(t, fixture.ParseObjects(t, serviceEntry("b", 80)))
+	istiod.AwaitText(t, serviceEntry("b", 80))
 
 	write(t, dir, "a.yaml", serviceEntry("a", 80))
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	istiod.AwaitFolders(t, dir)
 }
 
 // TestHeldUntilSynced shows that istiod gets no answer, not even an empty one, before every source is synced.
@@ -267,9 +264,7 @@ func TestHeldUntilSynced(t *testing.T) {
 	tributary := fixture.StartTributary(t, fixture.Files("rules", rules), fixture.Files("late", late))
 	istiod := fixture.NewIstiod(t, "xds://"+tributary.XDS)
 
-	tributary.WaitFor(t, 10*time.Second, func() error {
-		return pageNames(t, tributary, "/debug/syncz", "istiod-e2e")
-	})
+	tributary.Await(t, pageNames(t, tributary, "/debug/syncz", "istiod-e2e"))
 	status, body, err := fixture.Get(t.Context(), tributary.URL("/-/ready"))
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusServiceUnavailable, status)
@@ -279,7 +274,7 @@ func TestHeldUntilSynced(t *testing.T) {
 	require.NoError(t, os.Mkdir(late, 0o700))
 	write(t, late, "b.yaml", serviceEntry("b", 80))
 	istiod.AwaitSynced(t)
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, rules, late))
+	istiod.AwaitFolders(t, rules, late)
 }
 
 // serve runs a tributary that serves the folder and an istiod behind it.
@@ -303,13 +298,14 @@ func absolute(t *testing.T, path string) string {
 }
 
 // pageNames says whether a page of tributary's admin server mentions a name.
-func pageNames(t *testing.T, tributary *fixture.Tributary, page, name string) error {
-	t.Helper()
-	_, body, err := fixture.Get(t.Context(), tributary.URL(page))
-	if err == nil && !strings.Contains(body, name) {
-		err = fmt.Errorf("%s does not mention %q: %s", page, name, body)
+func pageNames(t *testing.T, tributary *fixture.Tributary, page, name string) func() error {
+	return func() error {
+		_, body, err := fixture.Get(t.Context(), tributary.URL(page))
+		if err == nil && !strings.Contains(body, name) {
+			err = fmt.Errorf("%s does not mention %q: %s", page, name, body)
+		}
+		return err
 	}
-	return err
 }
 
 // serviceEntry is a ServiceEntry in the namespace shop.

@@ -84,7 +84,7 @@ func TestTargetsOfPolicies(t *testing.T) {
 	}
 
 	write(t, dir, "policy.yaml", policy("deny", "{action: DENY, targetRef: "+strings.ReplaceAll(reference, "edge", "absent")+", rules: [{}]}"))
-	envoy.WaitFor(t, 20*time.Second, func() error {
+	envoy.Await(t, func() error {
 		if out, code := fixture.Run(t, fixture.TributaryBinary(t), "status", "--check", "--admin", tributary.Admin); code == 0 {
 			return fmt.Errorf("status --check: %s", out)
 		}

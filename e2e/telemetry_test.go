@@ -72,19 +72,15 @@ spec:
 	mesh.write(t, "telemetry.yaml", defaults)
 
 	sidecar := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS, "--label", "app=shop"))
-	sidecar.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, port, "one") })
+	sidecar.Await(t, answeredBy(t, port, "one"))
 	gateway := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS,
 		"--node-id", "router~127.0.0.1~front.default~default.svc.cluster.local", "--label", "istio=ingressgateway"))
-	gateway.WaitFor(t, 10*time.Second, func() error { return answeredBy(t, front, "one") })
+	gateway.Await(t, answeredBy(t, front, "one"))
 
 	ask := func(port int, path string) {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port)+path, nil)
+		_, err := askEdge(t, port, http.MethodGet, "echo.mesh.internal", path)
 		require.NoError(t, err)
-		req.Host = "echo.mesh.internal"
-		res, err := http.DefaultClient.Do(req)
-		require.NoError(t, err)
-		require.NoError(t, res.Body.Close())
 	}
 	lines := func() string {
 		text, err := os.ReadFile(log)
@@ -103,7 +99,7 @@ spec:
 		})
 	}
 	require.NotContains(t, lines(), "quiet")
-	sidecar.WaitFor(t, 20*time.Second, func() error {
+	sidecar.Await(t, func() error {
 		if spans.Load() == 0 {
 			return errors.New("no spans")
 		}
@@ -117,7 +113,7 @@ spec:
 		require.NoError(t, err)
 		return dump
 	}
-	sidecar.WaitFor(t, 10*time.Second, func() error {
+	sidecar.Await(t, func() error {
 		if dump := listeners(sidecar); strings.Contains(dump, log) || !strings.Contains(dump, "12.5") {
 			return errors.New("the sidecar still logs, or has the earlier sampling")
 		}

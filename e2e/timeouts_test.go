@@ -51,7 +51,7 @@ func TestTimeoutsOnTributary(t *testing.T) {
 	}
 	mesh.write(t, "hung.yaml", halfHung("hung")+strings.ReplaceAll(limited, "echo", "hung")+"---\n"+halfHung("greeter"))
 	envoy := fixture.StartEnvoy(t, mesh.XDS)
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredWith(t, port, "echo.mesh.internal", http.StatusOK) })
+	envoy.Await(t, answeredWith(t, port, "echo.mesh.internal", http.StatusOK))
 
 	body, to := io.Pipe()
 	go func() {
@@ -94,7 +94,7 @@ func TestTimeoutsOnTributary(t *testing.T) {
 
 	for host, headers := range map[string][]string{"hung": nil, "greeter": {"content-type", "application/grpc", "grpc-timeout", "200m"}} {
 		ejected := fmt.Sprintf("outbound|%d||%s.mesh.internal::127.0.0.1:%d::health_flags::/failed_outlier_check", port, host, hangs)
-		envoy.WaitFor(t, 20*time.Second, func() error {
+		envoy.Await(t, func() error {
 			if res, err := response(t, port, host+".mesh.internal", headers...); err == nil {
 				_ = res.Body.Close()
 			}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/xds"
 
 	"tributary/e2e/fixture"
+	"tributary/internal/testutil"
 )
 
 // secured is a tributary that serves a folder over TLS, with clients' certificates, beside plaintext.
@@ -60,7 +61,7 @@ func TestIstiodOverTLS(t *testing.T) {
 	write(t, s.dir, "rule.yaml", rule)
 	istiod := fixture.NewIstiodWith(t, bootstrap(t, append([]string{"istiod", "--kubernetes=false", "--server", s.TLS}, s.ca...)...))
 	istiod.AwaitSynced(t)
-	istiod.AwaitConfigs(t, fixture.ParseObjects(t, rule))
+	istiod.AwaitText(t, rule)
 }
 
 // Envoy, gRPC programs and the command line show certificates; a client with none, or a foreign one, is refused, and
@@ -79,7 +80,7 @@ func TestMutualTLS(t *testing.T) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
-	s.WaitFor(t, 10*time.Second, func() error {
+	s.Await(t, func() error {
 		_, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
 		return err
 	})
@@ -106,10 +107,7 @@ func TestCertificate_RotatesUnderStreams(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t, "none")
 	write(t, s.dir, "rule.yaml", virtualService("reviews", "v1.mesh.internal"))
-	rotations := 10
-	if os.Getenv("E2E_NIGHTLY") != "" {
-		rotations = 60
-	}
+	rotations := byNight(10, 60)
 	first, err := os.ReadFile(filepath.Join(s.certs, "cert.pem"))
 	require.NoError(t, err)
 	roots, dirs := string(first), make([]string, rotations)
@@ -120,8 +118,7 @@ func TestCertificate_RotatesUnderStreams(t *testing.T) {
 		require.NoError(t, err)
 		roots += string(text)
 	}
-	bundle := filepath.Join(t.TempDir(), "all.pem")
-	require.NoError(t, os.WriteFile(bundle, []byte(roots), 0o600))
+	bundle := testutil.WriteFile(t, t.TempDir(), "all.pem", roots)
 
 	load := exec.CommandContext(t.Context(), loadProgram(t), "--server", s.TLS, "--tls-ca", bundle,
 		"--clients", "200", "--duration", fmt.Sprintf("%ds", rotations))
@@ -132,7 +129,7 @@ func TestCertificate_RotatesUnderStreams(t *testing.T) {
 		for _, name := range []string{"key.pem", "cert.pem"} { // the key comes first
 			require.NoError(t, os.Rename(filepath.Join(dir, name), filepath.Join(s.certs, name)))
 		}
-		s.WaitFor(t, 10*time.Second, func() error {
+		s.Await(t, func() error {
 			if got := strings.Count(s.Output(), "certificate: in force"); got <= i {
 				return fmt.Errorf("%d of %d certificates are in force", got, i+1)
 			}
@@ -154,7 +151,7 @@ func TestMoreClientsThanFiles(t *testing.T) {
 	write(t, dir, "rule.yaml", virtualService("reviews", "v1.mesh.internal"))
 	tributary := fixture.StartTributaryWith(t, fmt.Sprintf("configSources: [{name: mesh, address: %q}]\n", "fs://"+dir),
 		"sh", "-c", `ulimit -n 1024; exec "$0" "$@"`)
-	istiod := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	istiod := tributary.StartIstiod(t)
 	load := exec.CommandContext(t.Context(), loadProgram(t), "--server", tributary.XDS,
 		"--clients", "1300", "--types", "vs", "--timeout", "60s", "--duration", "1s")
 	require.NoError(t, load.Start())
@@ -162,10 +159,10 @@ func TestMoreClientsThanFiles(t *testing.T) {
 		_ = load.Process.Kill()
 		_ = load.Wait() // it does not get all of its clients in
 	}()
-	tributary.WaitFor(t, 60*time.Second, func() error { return pageNames(t, tributary, "/metrics", "tributary_connections 896") })
+	tributary.WaitFor(t, 60*time.Second, pageNames(t, tributary, "/metrics", "tributary_connections 896"))
 	rule := virtualService("reviews", "v2.mesh.internal")
 	write(t, dir, "rule.yaml", rule)
-	istiod.AwaitConfigs(t, fixture.ParseObjects(t, rule))
+	istiod.AwaitText(t, rule)
 	require.Positive(t, tributary.Metric(t, "tributary_connections_refused_total", `reason="connections"`))
 	require.Contains(t, tributary.Output(), "few files may be open at once")
 	require.Contains(t, tributary.Output(), "a connection was cut off")

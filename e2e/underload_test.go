@@ -85,13 +85,13 @@ func TestDrainedUnderLoadOnTributary(t *testing.T) {
 		stays, leaves := startWorker(t, "stays"), startWorker(t, "leaves 0")
 		mesh := startMesh(t, "echo.yaml", workers(port, stays, leaves))
 		envoy := start(mesh)
-		envoy.WaitFor(t, 10*time.Second, func() error { return answeredAt(port) })
+		envoy.Await(t, answeredAt(port))
 		l := loadOn(t, port)
 		for n := 1; n <= 10; n++ {
 			l.awaitAnswer(t, leaves.name)
 			mesh.write(t, "echo.yaml", workers(port, stays))
 			endpoint := fmt.Sprintf("127.0.0.1:%d::", leaves.port)
-			envoy.WaitFor(t, 10*time.Second, func() error {
+			envoy.Await(t, func() error {
 				_, body, err := fixture.Get(t.Context(), envoy.URL("/clusters"))
 				if err == nil && strings.Contains(body, endpoint) || leaves.inFlight.Load() > 0 {
 					err = fmt.Errorf("it has %d requests", leaves.inFlight.Load())
@@ -117,7 +117,7 @@ func TestKilledUnderLoadOnTributary(t *testing.T) {
 		pair := []*worker{startWorker(t, "one"), startWorker(t, "two")}
 		mesh := startMesh(t, "echo.yaml", workers(port, pair[0]))
 		envoy := start(mesh)
-		envoy.WaitFor(t, 10*time.Second, func() error { return answeredAt(port) })
+		envoy.Await(t, answeredAt(port))
 		l := loadOn(t, port)
 		l.awaitAnswer(t, "one")
 		for n := 1; n <= 5; n++ {

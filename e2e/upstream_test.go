@@ -22,10 +22,7 @@ import (
 // while the first is down and when it is back empty, and follows again once the first has its files.
 func TestBehindIstiod(t *testing.T) {
 	t.Parallel()
-	away := 5 * time.Second
-	if os.Getenv("E2E_NIGHTLY") != "" {
-		away = time.Minute
-	}
+	away := byNight(5*time.Second, time.Minute)
 	dir := filepath.Join(t.TempDir(), "rules")
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	fill(t, dir)
@@ -34,17 +31,17 @@ func TestBehindIstiod(t *testing.T) {
 	tributary := fixture.StartTributary(t, fixture.Upstream("istiod", upper.Addr))
 	lower := fixture.StartProxy(t, tributary.XDS)
 	last := fixture.StartIstiod(t, "xds://"+lower.Addr)
-	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	last.AwaitFolders(t, dir)
 
 	change := hops(t, []hop{{"istiod to tributary", upper}, {"tributary to istiod", lower}}, func() {
 		write(t, dir, "s01.yaml", serviceEntry("s01", 81))
-		last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+		last.AwaitFolders(t, dir)
 	})
 	assert.Equal(t, 1, change[1].Messages, "one change is one message")
 	write(t, dir, "added.yaml", serviceEntry("added", 80))
-	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	last.AwaitFolders(t, dir)
 	require.NoError(t, os.Remove(filepath.Join(dir, "added.yaml")))
-	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	last.AwaitFolders(t, dir)
 	objects := fixture.ReadObjects(t, dir)
 	watch := guard(t, last, objects)
 
@@ -65,7 +62,7 @@ func TestBehindIstiod(t *testing.T) {
 	})
 	t.Logf("it was connected again, and its empty answer held, %v after it was started", time.Since(back).Round(time.Millisecond))
 	assert.Regexp(t, `(?m)^istiod +healthy +\d+ +24 objects and 24 endpoints `, tributary.Ask(t, "status"))
-	fixture.StartIstiod(t, "xds://"+tributary.XDS).AwaitConfigs(t, objects)
+	tributary.StartIstiod(t).AwaitConfigs(t, objects)
 
 	// Its files are back, whole and one after the other, and one of them has changed.
 	t.Logf("the last istiod held everything at each of %d looks", watch.stop(t))
@@ -74,12 +71,12 @@ func TestBehindIstiod(t *testing.T) {
 	watch = guard(t, last, objects)
 	back = time.Now()
 	move(t, dir+".away", dir)
-	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	last.AwaitFolders(t, dir)
 	awaitNoHold(t, tributary)
 	t.Logf("all is as the files say %v after they were back", time.Since(back).Round(time.Millisecond))
 	watch.stop(t)
 	require.NoError(t, os.Remove(filepath.Join(dir, "s02.yaml")))
-	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	last.AwaitFolders(t, dir)
 }
 
 // TestBehindIstiod_PassesEveryKind shows that an object of every kind goes through the chain istiod, tributary, istiod unchanged.
@@ -91,7 +88,7 @@ func TestBehindIstiod_PassesEveryKind(t *testing.T) {
 	requireEveryKind(t, want)
 	first := fixture.StartIstiod(t, "fs://"+dir)
 	tributary := fixture.StartTributary(t, fixture.Upstream("istiod", first.GRPC))
-	fixture.StartIstiod(t, "xds://"+tributary.XDS).AwaitConfigs(t, want)
+	tributary.StartIstiod(t).AwaitConfigs(t, want)
 }
 
 // TestRestartWithoutUpstream shows that tributary serves its last state when it starts and its upstream is down,
@@ -102,28 +99,27 @@ func TestRestartWithoutUpstream(t *testing.T) {
 	fill(t, dir)
 	first := fixture.StartIstiod(t, "fs://"+dir)
 	tributary := fixture.StartTributary(t, fixture.Upstream("istiod", first.GRPC))
-	last := fixture.StartIstiod(t, "xds://"+tributary.XDS)
+	last := tributary.StartIstiod(t)
 	objects := fixture.ReadObjects(t, dir)
 	last.AwaitConfigs(t, objects)
 	awaitStored(t, tributary, "istiod", time.Time{})
 	watch := guard(t, last, objects)
 
 	first.Kill()
-	tributary.Kill()
-	tributary.Restart(t)
+	tributary.Crash(t)
 	tributary.AwaitAlive(t)
 	tributary.AwaitReady(t)
 	awaitState(t, tributary, "istiod", "unreachable", true)
 	assert.Regexp(t, `(?m)^istiod +unreachable, stale`, tributary.Ask(t, "status"))
 	istiodSynced(t, tributary)
-	fixture.StartIstiod(t, "xds://"+tributary.XDS).AwaitConfigs(t, objects)
+	tributary.StartIstiod(t).AwaitConfigs(t, objects)
 
 	first.Restart(t)
 	first.AwaitSynced(t)
 	awaitState(t, tributary, "istiod", "healthy", false)
 	watch.stop(t)
 	write(t, dir, "added.yaml", serviceEntry("added", 80))
-	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	last.AwaitFolders(t, dir)
 }
 
 // TestTiers shows that one change among many objects crosses from one tributary to the next as one small message,
@@ -144,7 +140,7 @@ func tiers(t *testing.T, version fixture.IstiodVersion) {
 	opened := onlyStream(t, top)
 	bottom := fixture.StartTributary(t, fixture.Upstream("middle", middleProxy.Addr).With("mode", "delta"))
 	// The middle does not tell the top that the bottom reads from it: its stream stays.
-	top.WaitFor(t, 20*time.Second, func() error {
+	top.Await(t, func() error {
 		list, err := streams(t, top)
 		if err == nil && (len(list) != 1 || list[0].Stream != opened || slices.ContainsFunc(list[0].Types, subscription.waits)) {
 			err = fmt.Errorf("the streams are %+v, want %d, with everything acknowledged", list, opened)
@@ -153,7 +149,7 @@ func tiers(t *testing.T, version fixture.IstiodVersion) {
 	})
 	lower := fixture.StartProxy(t, bottom.XDS)
 	istiod := version.Start(t, "xds://"+lower.Addr)
-	istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	istiod.AwaitFolders(t, dir)
 
 	chain := []hop{{"tributary to tributary", upper}, {"tributary to tributary, too", middleProxy}, {"tributary to istiod", lower}}
 	for _, change := range []struct {
@@ -168,7 +164,7 @@ func tiers(t *testing.T, version fixture.IstiodVersion) {
 		begin := top.Metric(t, "tributary_xds_response_bytes_total", serviceEntries)
 		sent := hops(t, chain, func() {
 			change.do()
-			istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+			istiod.AwaitFolders(t, dir)
 		})
 		for i := range 2 {
 			assert.Equal(t, 1, sent[i].Messages)
@@ -216,7 +212,7 @@ func TestTierRestarts(t *testing.T) {
 	middle := fixture.StartTributary(t, fixture.Upstream("top", upper.Addr))
 	lower := fixture.StartProxy(t, middle.XDS)
 	bottom := fixture.StartTributary(t, fixture.Upstream("middle", lower.Addr))
-	istiod := fixture.StartIstiod(t, "xds://"+bottom.XDS)
+	istiod := bottom.StartIstiod(t)
 	before := fixture.ReadObjects(t, dir)
 	istiod.AwaitConfigs(t, before)
 	awaitStored(t, middle, "top", time.Time{})
@@ -229,8 +225,8 @@ func TestTierRestarts(t *testing.T) {
 	awaitState(t, bottom, "middle", "unreachable", true)
 	write(t, dir, "s150.yaml", serviceEntry("s150", 81))
 	require.NoError(t, os.Remove(filepath.Join(dir, "s151.yaml")))
-	top.WaitFor(t, 10*time.Second, func() error {
-		if err := pageNames(t, top, "/debug/configz", "s151"); err == nil {
+	top.Await(t, func() error {
+		if err := pageNames(t, top, "/debug/configz", "s151")(); err == nil {
 			return errors.New("the deletion was not read yet")
 		}
 		return nil
@@ -238,7 +234,7 @@ func TestTierRestarts(t *testing.T) {
 	sent := hops(t, []hop{{"top to middle, which starts again", upper}, {"middle to bottom, which connects again", lower}}, func() {
 		middle.Restart(t)
 		middle.AwaitAlive(t)
-		istiod.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+		istiod.AwaitFolders(t, dir)
 	})
 	for _, s := range sent {
 		assert.Less(t, s.Bytes, 10_000, "of the 65,000 that everything takes")
@@ -249,7 +245,7 @@ func TestTierRestarts(t *testing.T) {
 // onlyStream is the id of the one stream that is open.
 func onlyStream(t *testing.T, tributary *fixture.Tributary) (id uint64) {
 	t.Helper()
-	tributary.WaitFor(t, 10*time.Second, func() error {
+	tributary.Await(t, func() error {
 		list, err := streams(t, tributary)
 		if err == nil && len(list) != 1 {
 			err = fmt.Errorf("the streams are %+v, want one", list)
@@ -309,14 +305,14 @@ func TestMeshConfigOfAnUpstream(t *testing.T) {
 	first.AwaitSynced(t)
 	complete := fixture.StartTributary(t, fixture.Upstream("istiod", first.GRPC))
 	partial := fixture.StartTributary(t, fixture.Upstream("istiod", first.GRPC).With("subscribedResources", []string{"ServiceEntry"}))
-	last := fixture.StartIstiod(t, "xds://"+complete.XDS)
-	last.AwaitConfigs(t, fixture.ReadObjects(t, dir))
+	last := complete.StartIstiod(t)
+	last.AwaitFolders(t, dir)
 	partial.AwaitReady(t)
 
 	out, code := fixture.Run(t, fixture.TributaryBinary(t), "get", "meshconfigs", "-A", "-o", "yaml", "--server", complete.XDS)
 	require.Zero(t, code)
 	require.Contains(t, out, "rootNamespace: of-the-first")
-	complete.WaitFor(t, 10*time.Second, func() error {
+	complete.Await(t, func() error {
 		if complete.Metric(t, "tributary_xds_responses_total", meshConfig) < 2 { // the one above, and istiod's
 			return errors.New("the last istiod was not sent it")
 		}

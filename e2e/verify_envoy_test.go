@@ -3,8 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/e2e/fixture"
+	"tributary/internal/testutil"
 	"tributary/resource"
 	"tributary/server/envoy/envoytest"
 )
@@ -111,8 +110,7 @@ spec:
 				require.Empty(t, findings, "%s", reasons)
 				_, dump, err := fixture.Get(t.Context(), envoy.URL("/config_dump?include_eds"))
 				require.NoError(t, err)
-				file := filepath.Join(t.TempDir(), "dump.json")
-				require.NoError(t, os.WriteFile(file, []byte(dump), 0o600))
+				file := testutil.WriteFile(t, t.TempDir(), "dump.json", dump)
 				findings, reasons = findingsOf(t, tributary, file)
 				require.Empty(t, findings, "%s", reasons)
 			})
@@ -130,13 +128,13 @@ func TestVerifyEnvoyOnDemand(t *testing.T) {
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", gate.Addr, "--metadata", "ON_DEMAND=true"))
 	findings, reasons := findingsOf(t, mesh.Tributary, envoy.URL(""))
 	require.Empty(t, findings, "%s", reasons)
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredWith(t, port, "echo.mesh.internal", 200) })
+	envoy.Await(t, answeredWith(t, port, "echo.mesh.internal", 200))
 	findings, reasons = findingsOf(t, mesh.Tributary, envoy.URL(""))
 	require.Empty(t, findings, "%s", reasons)
 
 	gate.Shut()
 	mesh.write(t, "route.yaml", echoRoute("one"))
-	mesh.WaitFor(t, 10*time.Second, func() error { return pageNames(t, mesh.Tributary, "/debug/configz", `"VirtualService"`) })
+	mesh.Await(t, pageNames(t, mesh.Tributary, "/debug/configz", `"VirtualService"`))
 	findings, _ = findingsOf(t, mesh.Tributary, envoy.URL(""), "--settle", "1s")
 	require.Equal(t, []string{"stale VirtualHost " + fmt.Sprintf("%d/echo.mesh.internal", port)}, findings)
 	gate.Open()
@@ -162,7 +160,7 @@ func TestVerifyEnvoy_FindsWithheldResources(t *testing.T) {
 			gate.Shut()
 			mesh.write(t, "echo.yaml", echoService(port, backendOne, backendThree)+"---\n"+plain(secondPort, backendTwo))
 			mesh.write(t, "route.yaml", echoRoute("one"))
-			mesh.WaitFor(t, 10*time.Second, func() error { return pageNames(t, mesh.Tributary, "/debug/configz", `"VirtualService"`) })
+			mesh.Await(t, pageNames(t, mesh.Tributary, "/debug/configz", `"VirtualService"`))
 			findings, reasons = findingsOf(t, mesh.Tributary, envoy.URL(""), "--settle", "1s")
 			require.Contains(t, findings, fmt.Sprintf("stale RouteConfiguration %d", port))
 			require.Contains(t, findings, fmt.Sprintf("stale ClusterLoadAssignment outbound|%d||echo.mesh.internal", port))
@@ -180,12 +178,11 @@ func TestVerifyEnvoy_FindsWithheldResources(t *testing.T) {
 // withOwnRoutes adds a listener to a bootstrap that has its routes in a file.
 func withOwnRoutes(t *testing.T, text string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "routes.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(`version_info: "1"
+	file := testutil.WriteFile(t, t.TempDir(), "routes.yaml", `version_info: "1"
 resources:
 - "@type": type.googleapis.com/envoy.config.route.v3.RouteConfiguration
   name: own
-`), 0o600))
+`)
 	require.Contains(t, text, "static_resources:\n")
 	return strings.Replace(text, "static_resources:\n", fmt.Sprintf(`static_resources:
   listeners:

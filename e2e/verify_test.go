@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -60,7 +59,7 @@ func verifies(t *testing.T, version fixture.IstiodVersion) {
 
 	// istiod acknowledges objects that its validation refuses, and drops them.
 	write(t, dir, "odd.yaml", serviceEntry("odd", 80000))
-	istiod.WaitFor(t, 10*time.Second, func() error { return pageNames(t, tributary, "/debug/configz", `"odd"`) })
+	istiod.Await(t, pageNames(t, tributary, "/debug/configz", `"odd"`))
 	findings, code = verified(t, tributary, istiod, "--settle", "2s")
 	require.Equal(t, []string{"missing ServiceEntry/shop/odd", extraFinding}, findings)
 	require.Equal(t, 3, code)
@@ -69,7 +68,7 @@ func verifies(t *testing.T, version fixture.IstiodVersion) {
 	// Changes that do not come through are stale.
 	gate.Shut()
 	write(t, dir, "a.yaml", serviceEntry("a", 81))
-	istiod.WaitFor(t, 10*time.Second, func() error { return pageNames(t, tributary, "/debug/configz", `"number": 81`) })
+	istiod.Await(t, pageNames(t, tributary, "/debug/configz", `"number": 81`))
 	findings, code = verified(t, tributary, istiod, "--settle", "1s")
 	require.Equal(t, []string{"stale ServiceEntry/shop/a", extraFinding}, findings)
 	require.Equal(t, 3, code)

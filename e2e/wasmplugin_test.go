@@ -8,14 +8,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"tributary/e2e/fixture"
+	"tributary/internal/testutil"
 )
 
 // A real Envoy runs Wasm modules of WasmPlugins: one from a service of the mesh, if its checksum is known, and one from
@@ -44,19 +42,12 @@ spec: {hosts: [shop.example.com], gateways: [front], http: [{route: [{destinatio
 	envoy := fixture.StartGateway(t, mesh.XDS, t.TempDir())
 	expect := func(status int, header string) {
 		t.Helper()
-		envoy.WaitFor(t, 10*time.Second, func() error {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fixture.Loopback(port), nil)
-			require.NoError(t, err)
-			req.Host, req.Close = "shop.example.com", true
-			res, err := http.DefaultClient.Do(req)
-			if err != nil {
-				return err
+		envoy.Await(t, func() error {
+			got, err := askEdge(t, port, http.MethodGet, "shop.example.com", "")
+			if value := got.header.Get("x-wasm"); err == nil && (got.status != status || value != header) {
+				err = fmt.Errorf("%d %q", got.status, value)
 			}
-			defer func() { _ = res.Body.Close() }()
-			if got := res.Header.Get("x-wasm"); res.StatusCode != status || got != header {
-				return fmt.Errorf("%d %q", res.StatusCode, got)
-			}
-			return nil
+			return err
 		})
 	}
 	plugin := func(spec string) {
@@ -74,15 +65,14 @@ spec: {hosts: [shop.example.com], gateways: [front], http: [{route: [{destinatio
 		"Istio's agent")
 	plugin("{url: 'oci://registry/image', failStrategy: FAIL_OPEN}")
 	expect(200, "")
-	file := filepath.Join(t.TempDir(), "a.wasm")
-	require.NoError(t, os.WriteFile(file, wasmModule("x-wasm", "file"), 0o600))
+	file := testutil.WriteFile(t, t.TempDir(), "a.wasm", string(wasmModule("x-wasm", "file")))
 	plugin(fmt.Sprintf("{url: 'file://%s'}", file))
 	expect(200, "file")
 	plugin("{url: 'http://files.mesh.internal/a.wasm', sha256: a123456789012345678901234567890123456789012345678901234567890123}")
 	expect(503, "")
 	mesh.rejectedNothing(t)
 	plugin("{url: 'file:///none.wasm'}")
-	envoy.WaitFor(t, 10*time.Second, func() error {
+	envoy.Await(t, func() error {
 		if mesh.Metric(t, "tributary_xds_nacks_total", "") == 0 {
 			return errors.New("the listener is not rejected")
 		}

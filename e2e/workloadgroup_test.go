@@ -85,21 +85,22 @@ func answers(t *testing.T, port int) (map[string]int, error) {
 	return counts, nil
 }
 
-func answeredByEach(t *testing.T, port int, names ...string) error {
-	t.Helper()
-	counts, err := answers(t, port)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if counts[name] == 0 {
-			return fmt.Errorf("%s answers no request: %v", name, counts)
+func answeredByEach(t *testing.T, port int, names ...string) func() error {
+	return func() error {
+		counts, err := answers(t, port)
+		if err != nil {
+			return err
 		}
+		for _, name := range names {
+			if counts[name] == 0 {
+				return fmt.Errorf("%s answers no request: %v", name, counts)
+			}
+		}
+		if len(counts) != len(names) {
+			return fmt.Errorf("want answers of %v only: %v", names, counts)
+		}
+		return nil
 	}
-	if len(counts) != len(names) {
-		return fmt.Errorf("want answers of %v only: %v", names, counts)
-	}
-	return nil
 }
 
 // A workload that does not answer its probe gets no requests from a real Envoy, until it answers again. Workloads of no
@@ -128,34 +129,32 @@ spec:
 	}
 	mesh.write(t, "groups.yaml", groups(2))
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS))
-	bothAnswer := func() error { return answeredByEach(t, port, "one", "two") }
-	envoy.WaitFor(t, 10*time.Second, bothAnswer)
+	bothAnswer := answeredByEach(t, port, "one", "two")
+	envoy.Await(t, bothAnswer)
 	require.Equal(t, fmt.Sprintf("127.0.0.1:%d/ready/2 100%%", machineTwo.probed), *machineTwo.lastProbe.Load())
 
 	for range 2 {
 		machineTwo.dead.Store(true)
-		envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one") })
+		envoy.Await(t, answeredByEach(t, port, "one"))
 		_, metrics, err := fixture.Get(t.Context(), envoy.URL("/stats/prometheus"))
 		require.NoError(t, err)
 		require.Contains(t, metrics, fmt.Sprintf("envoy_cluster_membership_healthy{cluster_name=\"outbound|%d||echo.mesh.internal\"} 1\n", port))
 		require.Contains(t, metrics, "envoy_cluster_health_check_failure{")
 		machineTwo.dead.Store(false)
-		envoy.WaitFor(t, 10*time.Second, bothAnswer)
+		envoy.Await(t, bothAnswer)
 	}
 
 	// None is left: requests are refused, and not sent to dead workloads.
 	machineOne.dead.Store(true)
 	machineTwo.dead.Store(true)
-	envoy.WaitFor(t, 10*time.Second, func() error {
-		return answeredWith(t, port, "echo.mesh.internal", http.StatusServiceUnavailable)
-	})
+	envoy.Await(t, answeredWith(t, port, "echo.mesh.internal", http.StatusServiceUnavailable))
 	machineOne.dead.Store(false)
 	machineTwo.dead.Store(false)
-	envoy.WaitFor(t, 10*time.Second, bothAnswer)
+	envoy.Await(t, bothAnswer)
 
 	// A workload that has failed less often than failureThreshold says stays.
 	mesh.write(t, "groups.yaml", groups(1000))
-	envoy.WaitFor(t, 10*time.Second, func() error {
+	envoy.Await(t, func() error {
 		if lastProbe := *machineTwo.lastProbe.Load(); !strings.Contains(lastProbe, "/ready/1000") {
 			return errors.New(lastProbe)
 		}
@@ -163,7 +162,7 @@ spec:
 	})
 	machineTwo.dead.Store(true)
 	before := machineTwo.failed.Load()
-	envoy.WaitFor(t, 10*time.Second, func() error {
+	envoy.Await(t, func() error {
 		if machineTwo.failed.Load() < before+3 {
 			return errors.New("not probed yet")
 		}
@@ -177,19 +176,19 @@ spec:
 	machineThree := startMachine(t, "three", false)
 	mesh.write(t, "more.yaml", member("three", machineThree.port, "machine: three")+
 		group("three", "machine: three", fmt.Sprintf(`{tcpSocket: {port: %d}}`, fixture.FreePort(t))))
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "two", "three") })
+	envoy.Await(t, answeredByEach(t, port, "one", "two", "three"))
 	machineTwo.dead.Store(true)
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "three") })
+	envoy.Await(t, answeredByEach(t, port, "one", "three"))
 	machineTwo.dead.Store(false)
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "two", "three") })
+	envoy.Await(t, answeredByEach(t, port, "one", "two", "three"))
 
 	// A removed endpoint gets no request, though it answers. It comes back unchecked.
 	require.NoError(t, os.Remove(filepath.Join(mesh.dir, "two.yaml")))
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "three") })
+	envoy.Await(t, answeredByEach(t, port, "one", "three"))
 	machineTwo.dead.Store(true)
 	mesh.write(t, "two.yaml", member("two", machineTwo.port, "machine: two"))
 	mesh.write(t, "groups.yaml", group("one", "machine: one", fmt.Sprintf(probe, 1, machineOne.probed)))
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "two", "three") })
+	envoy.Await(t, answeredByEach(t, port, "one", "two", "three"))
 	mesh.rejectedNothing(t)
 }
 
@@ -280,7 +279,7 @@ spec: {host: %[1]s.mesh.internal, trafficPolicy: {tls: {mode: %[2]s}}}
 	lenient.Options = map[string]any{"validation": "warn"} // Istio's validation knows no grpc
 	relay := fixture.StartTributary(t, lenient)
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", relay.XDS))
-	envoy.WaitFor(t, 20*time.Second, func() error {
+	envoy.Await(t, func() error {
 		status, text, err := fixture.Get(t.Context(), envoy.URL("/clusters"))
 		if err != nil || status != http.StatusOK {
 			return fmt.Errorf("%d %w", status, err)
@@ -316,7 +315,7 @@ spec:
     workloadSelector: {labels: {app: echo}}}
 `, port)+member("one", machineOne.port, "machine: one")+member("two", machineTwo.port, "machine: two"))
 	envoy := fixture.StartEnvoyWith(t, bootstrap(t, "envoy", "--server", mesh.XDS))
-	envoy.WaitFor(t, 10*time.Second, func() error { return answeredByEach(t, port, "one", "two") })
+	envoy.Await(t, answeredByEach(t, port, "one", "two"))
 
 	var requests, failed atomic.Int64
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -339,15 +338,15 @@ spec:
 		target := []*machine{machineOne, machineTwo, machineOne}[i]
 		target.lastProbe.Store(new(string))
 		mesh.write(t, "group.yaml", group("all", "app: echo", fmt.Sprintf("{periodSeconds: 1, httpGet: {port: %d, path: %s}}", probed, path)))
-		envoy.WaitFor(t, 10*time.Second, func() error {
+		envoy.Await(t, func() error {
 			if got := *target.lastProbe.Load(); !strings.Contains(got, path+" ") {
 				return errors.New("not probed yet: " + got)
 			}
-			return answeredByEach(t, port, "one", "two")
+			return answeredByEach(t, port, "one", "two")()
 		})
 	}
 	require.NoError(t, os.Remove(filepath.Join(mesh.dir, "group.yaml")))
-	envoy.WaitFor(t, 10*time.Second, func() error {
+	envoy.Await(t, func() error {
 		_, text, err := fixture.Get(t.Context(), envoy.URL("/config_dump?resource=dynamic_active_clusters"))
 		if err == nil && strings.Contains(text, "health_checks") {
 			err = errors.New("still checked")
