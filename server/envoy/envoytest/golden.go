@@ -27,7 +27,8 @@ import (
 // states the rule.
 //
 //	input.yaml     objects of the mesh; a case has those of the archive and its own
-//	node.yaml      the node of the client as it sends it; NodeOf has the default
+//	node.yaml      the node of the client as it sends it; Node has the default
+//	values         lines NAME = TEXT: the text stands for $NAME in the two files above
 //	want.yaml      the resources that the lines "# select:" at its start name, as Select describes
 //	want.findings  the findings of each object
 type Case struct {
@@ -81,6 +82,9 @@ func (c *Case) file(name string) *txtar.File {
 	return nil
 }
 
+// Has returns whether the case has a file.
+func (c *Case) Has(name string) bool { return c.file(name) != nil }
+
 // Text returns the content of a file of the case, or else of all cases.
 func (c *Case) Text(name string) string {
 	if file := c.file(name); file != nil {
@@ -98,11 +102,22 @@ func (c *Case) Joined(name, separator string) string {
 	return own
 }
 
+// filled replaces the names of values in a text.
+func (c *Case) filled(text string) string {
+	for line := range strings.Lines(c.Text("values") + (&Case{archive: c.archive}).Text("values")) {
+		if name, value, found := strings.Cut(strings.TrimSuffix(line, "\n"), " = "); found {
+			text = strings.ReplaceAll(text, "$"+name, value)
+		}
+	}
+	return text
+}
+
 // Objects returns the objects of input.yaml, valid or not.
 func (c *Case) Objects() (objects []*resource.Resource) {
 	c.Helper()
-	for _, document := range resource.Decode("input.yaml", []byte(c.Joined("input.yaml", "---\n")), resource.Options{}) {
-		require.Empty(c, document.Errors)
+	text := c.filled(c.Joined("input.yaml", "---\n"))
+	for _, document := range resource.Decode("input.yaml", []byte(text), resource.Options{}) {
+		require.Empty(c, document.Errors, text)
 		if document.Resource != nil {
 			objects = append(objects, document.Resource)
 		}
@@ -121,7 +136,8 @@ func (c *Case) Table() *memstore.Table {
 // Node returns the client of node.yaml, or a sidecar in namespace default.
 func (c *Case) Node() *corev3.Node {
 	c.Helper()
-	return Read(c, new(corev3.Node), cmp.Or(c.Text("node.yaml"), "{id: n, metadata: {NAMESPACE: default, LABELS: {app: one}}}"))
+	text := cmp.Or(c.Text("node.yaml"), "{id: node, metadata: {NAMESPACE: default, LABELS: {app: one}}}")
+	return Read(c, new(corev3.Node), c.filled(text))
 }
 
 // Read decodes a message that is written as YAML.
@@ -139,6 +155,7 @@ func (c *Case) Expect(name, got string) {
 	file := c.file(name)
 	require.NotNil(c, file, "the archive has no %s", c.folder+name)
 	comments := comments(string(file.Data))
+	got = strings.ReplaceAll(got, "\u00a0", " ") // Errors of the protobuf library have either.
 	if c.update {
 		file.Data = []byte(comments + got)
 	}
@@ -160,7 +177,7 @@ func comments(text string) string {
 // ExpectFindings compares the findings of each object of input.yaml with want.findings, if the archive has this file.
 func (c *Case) ExpectFindings(findings func(*resource.Resource) []string) {
 	c.Helper()
-	if c.file("want.findings") == nil {
+	if !c.Has("want.findings") {
 		return
 	}
 	var lines strings.Builder
@@ -176,14 +193,24 @@ func (c *Case) ExpectFindings(findings func(*resource.Resource) []string) {
 // ExpectResources compares the selected parts of resources with want.yaml, if the archive has this file.
 func (c *Case) ExpectResources(resources ...proto.Message) {
 	c.Helper()
-	if c.file("want.yaml") == nil {
+	documents := make(map[string]proto.Message)
+	for _, message := range resources {
+		documents[nameOf(message)] = message
+	}
+	c.ExpectMessages(documents)
+}
+
+// ExpectMessages compares the selected parts of messages by name with want.yaml, if the archive has this file.
+func (c *Case) ExpectMessages(messages map[string]proto.Message) {
+	c.Helper()
+	if !c.Has("want.yaml") {
 		return
 	}
 	documents := make(map[string]json.RawMessage)
-	for _, message := range resources {
+	for name, message := range messages {
 		body, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(message)
 		require.NoError(c, err)
-		documents[nameOf(message)] = body
+		documents[name] = body
 	}
 	selection, err := Select(documents, comments(c.Text("want.yaml")))
 	require.NoError(c, err)

@@ -51,7 +51,7 @@ func Select(documents map[string]json.RawMessage, lines string) (string, error) 
 
 // encode writes maps and lists in one line if they are short.
 func encode(node *yaml.Node) (string, error) {
-	layOut(node, 0)
+	layOut(node, 0, 0)
 	node.Style = 0
 	var text strings.Builder
 	encoder := yaml.NewEncoder(&text)
@@ -139,20 +139,21 @@ func fieldOf(node *yaml.Node, name string) string {
 }
 
 // lineWidth is the width up to which a map or list is written in one line.
-const lineWidth = 110
+const lineWidth = 140
 
-// layOut writes maps and lists in one line if they are short, and returns the width of the line.
-func layOut(node *yaml.Node, indent int) int {
+// layOut writes maps and lists in one line if they are short, and returns the width of the line. A line would start at
+// column start; the elements of a map or list with lines of its own stand at indent.
+func layOut(node *yaml.Node, indent, start int) int {
 	width := len(node.Value) + 2
 	node.Style = 0
 	for i, child := range node.Content {
-		deeper := indent + 2
+		column := indent + 2
 		if node.Kind == yaml.MappingNode && i%2 == 1 {
-			deeper += len(node.Content[i-1].Value)
+			column = indent + len(node.Content[i-1].Value) + 2
 		}
-		width += layOut(child, deeper) + 2
+		width += layOut(child, indent+2, column) + 2
 	}
-	if node.Kind != yaml.ScalarNode && indent+width <= lineWidth {
+	if node.Kind != yaml.ScalarNode && start+width <= lineWidth {
 		node.Style = yaml.FlowStyle
 	}
 	return width
