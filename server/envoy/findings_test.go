@@ -83,8 +83,7 @@ func TestFindings(t *testing.T) {
 // Findings describe the current objects and the connected clients.
 func TestFindingsFollow(t *testing.T) {
 	table := meshOf(t, "bad.yaml")
-	catalog := New(table, Options{Log: slog.New(slog.DiscardHandler)})
-	catalog.update(nil, table.Snapshot(), false, true)
+	catalog := catalogOfTable(table)
 	database := table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: "database"})
 	require.Empty(t, catalog.WithoutEffect(database))
 	require.Empty(t, catalog.Affected())

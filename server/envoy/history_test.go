@@ -106,10 +106,8 @@ func TestHistory(t *testing.T) {
 	require.NoError(t, err)
 	for seed := range seeds {
 		mesh := envoytest.New(seed, histories[seed%uint64(len(histories))]...)
-		catalog := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
-		catalog.update(nil, mesh.Table.Snapshot(), false, true)
-		visited := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
-		visited.update(nil, mesh.Table.Snapshot(), false, true)
+		catalog := catalogOfTable(&mesh.Table)
+		visited := catalogOfTable(&mesh.Table)
 		var revision memstore.Revision
 		stay := see(t, catalog, nodes)
 		for step := range steps {
@@ -163,8 +161,7 @@ func TestScopes_MadeDuringViewChanges(t *testing.T) {
 		mesh.Change()
 	}
 	clients.Wait()
-	fresh := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
-	fresh.update(nil, mesh.Table.Snapshot(), false, true)
+	fresh := catalogOfTable(&mesh.Table)
 	n := node("n00", "", "")
 	require.Eventually(t, func() bool {
 		want, got := dump(t, fresh, n), dump(t, catalog, n)

@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	"strings"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -11,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
-	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy/model"
 	"tributary/server/xds"
@@ -67,19 +65,12 @@ func authenticatedOf(t *testing.T, resources map[string]proto.Message) (list []b
 func TestMutualTLSFollowsTheMesh(t *testing.T) {
 	withIdentity, withoutIdentity := nodeAs(node("default", "NONE", ""), model.IdentitySPIRE), node("default", "NONE", "")
 	byFiles := nodeAs(node("default", "NONE", ""), "/etc/identity")
-	table := new(memstore.Table)
-	table.Apply(decoded(t, mutualMesh), nil)
-	catalog := New(table, Options{})
-	catalog.update(nil, table.Snapshot(), false, true)
-	stay := see(t, catalog, []*corev3.Node{withIdentity, withoutIdentity, byFiles})
+	s := newSteps(Options{}, decoded(t, mutualMesh)...)
+	stay := see(t, s.c, []*corev3.Node{withIdentity, withoutIdentity, byFiles})
 	resources := func(i int) map[string]proto.Message { return dumpOf(t, stay.collections[i]) }
 	change := func(text string) {
 		t.Helper()
-		from := table.Snapshot().Revision()
-		table.Apply(decoded(t, text), nil)
-		keys, snap, ok := table.Changes(from)
-		require.True(t, ok)
-		catalog.update(keys, snap, true, true)
+		s.change(t, text)
 		_, mutual := mutualNames(t, resources(1))
 		require.False(t, mutual, "without an identity")
 		require.Equal(t, []bool{false, false}, authenticatedOf(t, resources(1)))
@@ -120,30 +111,9 @@ func TestMutualTLSFollowsTheMesh(t *testing.T) {
 	expect(true, "spiffe://cluster.local/ns/shop/sa/a")
 }
 
-// ISTIO_MUTUAL servers run on gateways with an identity; a directory also provides its secrets. Without an identity the
-// server is left out, with a finding.
-func TestMutualServersNeedAnIdentity(t *testing.T) {
-	c := catalogOf(t, mutualMesh)
-	const listener = xds.ListenerURL + "/0.0.0.0_443"
-	require.NotNil(t, dump(t, c, nodeAs(gatewayNode("default"), model.IdentitySPIRE))[listener])
-	resources := dump(t, c, nodeAs(gatewayNode("default"), "/etc/identity"))
-	require.NotNil(t, resources[listener])
-	const cert, roots = xds.SecretURL + "/file-cert:/etc/identity/cert-chain.pem~/etc/identity/key.pem",
-		xds.SecretURL + "/file-root:/etc/identity/root-cert.pem"
-	require.NotNil(t, resources[cert])
-	require.NotNil(t, resources[roots])
-
-	require.Nil(t, dump(t, c, gatewayNode("default"))[listener])
-	require.Nil(t, dump(t, c, nodeAs(gatewayNode("default"), "elsewhere"))[listener], "that is no identity")
-	r := decoded(t, mutualMesh)[1]
-	require.Contains(t, c.WithoutEffect(r), "spec.servers[0].tls.mode has no effect on Envoys: the gateway has no identity: "+
-		"the server is left out (gateways in default)")
-}
-
 // When a MUTUAL policy with the files of an identity is deleted, the identity keeps its secrets.
 func TestIdentitySecrets_KeptAfterPolicyDeletion(t *testing.T) {
-	table := new(memstore.Table)
-	table.Apply(decoded(t, mutualMesh+`---
+	s := newSteps(Options{}, decoded(t, mutualMesh+`---
 apiVersion: networking.istio.io/v1
 kind: DestinationRule
 metadata: {name: files, namespace: default}
@@ -155,10 +125,8 @@ spec:
       clientCertificate: /etc/identity/cert-chain.pem
       privateKey: /etc/identity/key.pem
       caCertificates: /etc/identity/root-cert.pem
-`), nil)
-	catalog := New(table, Options{})
-	catalog.update(nil, table.Snapshot(), false, true)
-	stay := see(t, catalog, []*corev3.Node{nodeAs(node("default", "NONE", ""), "/etc/identity")})
+`)...)
+	stay := see(t, s.c, []*corev3.Node{nodeAs(node("default", "NONE", ""), "/etc/identity")})
 	secrets := func() (n int) {
 		for range stay.collections[0][xds.SecretURL].All() {
 			n++
@@ -166,32 +134,6 @@ spec:
 		return n
 	}
 	require.Equal(t, 2, secrets())
-	from := table.Snapshot().Revision()
-	table.Apply(nil, []resource.Key{{Kind: resource.DestinationRule, Namespace: "default", Name: "files"}})
-	keys, snap, _ := table.Changes(from)
-	catalog.update(keys, snap, true, true)
+	s.apply(nil, resource.Key{Kind: resource.DestinationRule, Namespace: "default", Name: "files"})
 	require.Equal(t, 2, secrets())
-}
-
-// A namespace that wants mutual TLS gets it, also if the mesh does not, from clients that resolve the names of its endpoints.
-func TestMutualTLSToNames(t *testing.T) {
-	catalog := catalogOf(t, strings.Replace(mutualMesh, "resolution: STATIC\n  endpoints: [{address: 10.0.0.1,",
-		"resolution: DNS\n  endpoints: [{address: one.example,", 1)+`---
-apiVersion: security.istio.io/v1
-kind: PeerAuthentication
-metadata: {name: mesh, namespace: istio-system}
-spec: {mtls: {mode: DISABLE}}
----
-apiVersion: security.istio.io/v1
-kind: PeerAuthentication
-metadata: {name: shop, namespace: shop}
-spec: {mtls: {mode: STRICT}}
-`)
-	resources := dump(t, catalog, nodeAs(node("default", "NONE", ""), model.IdentitySPIRE))
-	cluster, ok := resources[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
-	require.True(t, ok)
-	require.Equal(t, clusterv3.Cluster_STRICT_DNS, cluster.GetType())
-	e := cluster.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0]
-	require.Equal(t, "one.example", e.GetEndpoint().GetAddress().GetSocketAddress().GetAddress())
-	require.NotNil(t, e.GetMetadata().GetFilterMetadata()["envoy.transport_socket_match"])
 }

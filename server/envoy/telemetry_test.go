@@ -2,7 +2,6 @@ package envoy
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -14,11 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy/model"
-	"tributary/server/envoy/telemetry"
-	"tributary/server/xds"
 )
 
 const observed = `
@@ -100,17 +96,7 @@ func observedBy(t *testing.T, c *Catalog, n *corev3.Node) string {
 // Telemetry of the root namespace, the namespace and the workload configure logs and traces, and each overrides the one
 // before; with each change all listeners follow, including those of gateways.
 func TestTelemetriesOverrideEachOther(t *testing.T) {
-	var table memstore.Table
-	catalog := catalogOfTable(&table)
-	revision := table.Snapshot().Revision()
-	change := func(text string, deleted ...resource.Key) {
-		t.Helper()
-		table.Apply(decoded(t, text), deleted)
-		keys, snap, ok := table.Changes(revision)
-		require.True(t, ok)
-		catalog.update(keys, snap, true, true)
-		revision = snap.Revision()
-	}
+	s := newSteps(Options{})
 	labelled, unlabelled, far := node("default", "", ""), node("default", "", ""), node("shop", "", "")
 	unlabelled.Metadata.Fields[model.MetadataLabels] = structpb.NewStructValue(&structpb.Struct{})
 	gateway := gatewayNode("default")
@@ -118,29 +104,29 @@ func TestTelemetriesOverrideEachOther(t *testing.T) {
 		t.Helper()
 		var got []string
 		for _, n := range []*corev3.Node{labelled, unlabelled, far, gateway} {
-			got = append(got, observedBy(t, catalog, n))
+			got = append(got, observedBy(t, s.c, n))
 		}
 		require.Equal(t, want, got)
 	}
-	change(observed)
+	s.change(t, observed)
 	expect("", "", "", "")
 
-	change(telemetryText("root", "istio-system", "{accessLogging: [{providers: [{name: envoy}]}], tracing: [{providers: [{name: zipkin}]}]}"))
+	s.change(t, telemetryText("root", "istio-system", "{accessLogging: [{providers: [{name: envoy}]}], tracing: [{providers: [{name: zipkin}]}]}"))
 	const byMesh = "/dev/stdout mesh %PROTOCOL%"
 	const traced = "; envoy.tracers.zipkin 7 b=mesh"
 	expect(byMesh+traced, byMesh+traced, byMesh+traced, byMesh+traced)
 
-	change(telemetryText("all", "default", "{accessLogging: [{providers: [{name: own}], filter: {expression: response.code >= 400}}], "+
+	s.change(t, telemetryText("all", "default", "{accessLogging: [{providers: [{name: own}], filter: {expression: response.code >= 400}}], "+
 		"tracing: [{randomSamplingPercentage: 50}]}"))
 	const ownLog = "/var/log/own code=%RESPONSE_CODE% if response.code >= 400"
 	const half = "; envoy.tracers.zipkin 50 b=mesh"
 	expect(ownLog+half, ownLog+half, byMesh+traced, ownLog+half)
 
-	change(telemetryText("one", "default", "{selector: {matchLabels: {app: one}}, accessLogging: [{disabled: true}], tracing: "+
+	s.change(t, telemetryText("one", "default", "{selector: {matchLabels: {app: one}}, accessLogging: [{disabled: true}], tracing: "+
 		"[{disableSpanReporting: true}]}"))
 	expect("", ownLog+half, byMesh+traced, "")
 
-	change(telemetryText("one", "default", "{selector: {matchLabels: {app: one}}, accessLogging: [{match: {mode: SERVER}, disabled: true}], "+
+	s.change(t, telemetryText("one", "default", "{selector: {matchLabels: {app: one}}, accessLogging: [{match: {mode: SERVER}, disabled: true}], "+
 		"tracing: [{customTags: {a: {literal: {value: x}}}}]}"))
 	expect(ownLog+"; envoy.tracers.zipkin 50 a=x", ownLog+half, byMesh+traced, ownLog+"; envoy.tracers.zipkin 50 a=x")
 
@@ -148,50 +134,19 @@ func TestTelemetriesOverrideEachOther(t *testing.T) {
 		return resource.Key{Kind: resource.Telemetry, Namespace: namespace, Name: name}
 	}
 	// Envoy refuses a tracer with a missing cluster
-	change("", resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: "spans"})
+	s.change(t, "", resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: "spans"})
 	expect(ownLog, ownLog, byMesh, ownLog)
-	require.Contains(t, strings.Join(catalog.WithoutEffect(table.Snapshot().Get(key("root", "istio-system"))), "\n"),
+	require.Contains(t, strings.Join(s.c.WithoutEffect(s.table.Snapshot().Get(key("root", "istio-system"))), "\n"),
 		"spec.tracing[0].providers has no effect on Envoys: provider zipkin: there is no service default/spans.internal here: "+
 			"nothing is traced")
 
-	change("", key("one", "default"), key("all", "default"), key("root", "istio-system"))
+	s.change(t, "", key("one", "default"), key("all", "default"), key("root", "istio-system"))
 	expect("", "", "", "")
-	change("apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: istio}\nspec: {accessLogFile: /var/log/all, accessLogEncoding: " +
+	s.change(t, "apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: istio}\nspec: {accessLogFile: /var/log/all, accessLogEncoding: "+
 		"JSON, accessLogFormat: '{\"p\": \"%PROTOCOL%\"}', enableTracing: true}\n")
 	for _, n := range []*corev3.Node{labelled, far, gateway} {
-		require.Equal(t, "/var/log/all p=%PROTOCOL%; "+" 1", observedBy(t, catalog, n))
+		require.Equal(t, "/var/log/all p=%PROTOCOL%; "+" 1", observedBy(t, s.c, n))
 	}
-}
-
-// Also connections that are passed on are logged, and those that belong nowhere.
-func TestAccessLog_CoversPassthroughAndUnmatchedConnections(t *testing.T) {
-	n := node("default", "REDIRECT", "")
-	resources := dumpText(t, observed+telemetryText("root", "istio-system", "{accessLogging: [{providers: [{name: envoy}]}]}"), n)
-	virtual := resources[xds.ListenerURL+"/virtualOutbound"].(*listenerv3.Listener)
-	require.Equal(t, []string{"NR"}, virtual.GetAccessLog()[0].GetFilter().GetResponseFlagFilter().GetFlags())
-	chains := virtual.GetFilterChains()
-	require.Contains(t, string(chains[len(chains)-1].GetFilters()[0].GetTypedConfig().GetValue()), model.StandardOutput)
-}
-
-// Log settings that Envoy would refuse are not sent, and findings name them.
-func TestAccessLog_LeavesOutRefusedSettings(t *testing.T) {
-	c := catalogOf(t, strings.ReplaceAll(observed, "mesh %PROTOCOL%", "%NOTHING%")+
-		telemetryText("root", "istio-system", "{accessLogging: [{providers: [{name: envoy}, {name: missing}, {name: zipkin}]}]}")+
-		telemetryText("bad", "shop", "{accessLogging: [{providers: [{name: own}], filter: {expression: 'request.path.reverse() == \"/\"'}}]}"))
-	require.Equal(t, "/dev/stdout "+strings.TrimSuffix(telemetry.LogText, "\n"), observedBy(t, c, node("default", "", "")))
-	require.Empty(t, observedBy(t, c, node("shop", "", "")))
-	var findings []string
-	for r := range c.view.Snapshot().All() {
-		findings = append(findings, c.WithoutEffect(r)...)
-	}
-	slices.Sort(findings)
-	require.Equal(t, []string{
-		"spec.accessLogFormat has no effect on Envoys: Envoy does not know a command between percent signs: Istio's default format is " +
-			"used (sidecars in default)",
-		"spec.accessLogging[0] has no effect on Envoys: no MeshConfig has a provider missing: it logs nothing (sidecars in default)",
-		"spec.accessLogging[0] has no effect on Envoys: the provider zipkin is none that Envoys log by: it logs nothing (sidecars in default)",
-		"spec.accessLogging[0].filter.expression has no effect on Envoys: Envoy does not know the function reverse: no log is written",
-	}, slices.Compact(findings))
 }
 
 // Accepted log settings cause no findings: e2e checks the same settings with a real Envoy.

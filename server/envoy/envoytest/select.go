@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
@@ -12,9 +11,10 @@ import (
 )
 
 // Select returns the parts of documents that lines "# select: NAME [PATH...]" name, as YAML. A name is the type and the
-// name of a resource (Cluster/outbound|80||a.example); it may be a pattern. Without paths, the whole resource is
-// selected. A path has the names of fields, joined by dots: it continues in each element of a list, in each value of a
-// map after *, and after [NAME] in the elements of that name. A name that no document has is null in the answer.
+// name of a resource (Cluster/outbound|80||a.example), where * stands for any text. Without paths, the whole resource is
+// selected. A path has the names of fields, joined by dots, or {a,b} for several: it continues in each element of a list,
+// in each value of a map after *, and after [NAME] in the elements of that name. A name that no document has is null in
+// the answer.
 func Select(documents map[string]json.RawMessage, lines string) (string, error) {
 	answer := &yaml.Node{Kind: yaml.MappingNode}
 	for line := range strings.Lines(lines) {
@@ -25,10 +25,9 @@ func Select(documents map[string]json.RawMessage, lines string) (string, error) 
 		words := strings.Fields(selector)
 		found := false
 		for _, name := range slices.Sorted(maps.Keys(documents)) {
-			if name != words[0] {
-				if matches, err := path.Match(words[0], name); err != nil || !matches {
-					continue
-				}
+			prefix, suffix, isPattern := strings.Cut(words[0], "*")
+			if name != words[0] && (!isPattern || !strings.HasPrefix(name, prefix) || !strings.HasSuffix(name, suffix)) {
+				continue
 			}
 			found = true
 			var document yaml.Node
@@ -62,9 +61,17 @@ func encode(node *yaml.Node) (string, error) {
 	return text.String(), nil
 }
 
-// splitPaths splits paths at dots that are not between brackets.
+// splitPaths expands braces, and splits paths at dots that are not between brackets.
 func splitPaths(texts []string) (paths [][]string) {
-	for _, text := range texts {
+	for i := 0; i < len(texts); i++ {
+		text := texts[i]
+		if before, rest, found := strings.Cut(text, "{"); found {
+			names, after, _ := strings.Cut(rest, "}")
+			for name := range strings.SplitSeq(names, ",") {
+				texts = append(texts, before+name+after)
+			}
+			continue
+		}
 		inBrackets := false
 		paths = append(paths, strings.FieldsFunc(strings.ReplaceAll(text, "[", ".["), func(r rune) bool {
 			switch r {
