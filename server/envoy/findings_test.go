@@ -107,3 +107,14 @@ func TestFindingsFollow(t *testing.T) {
 	require.Empty(t, catalog.WithoutEffect(database))
 	require.NotContains(t, catalog.Affected(), database.Key())
 }
+
+// Accepted log settings cause no findings: e2e checks the same settings with a real Envoy.
+func TestAccessLog_AcceptedSettings(t *testing.T) {
+	table := meshOf(t, "logs.yaml")
+	findings, err := Findings(table)
+	require.NoError(t, err)
+	for r := range table.Snapshot().All() {
+		require.Empty(t, findings(r), r.Key())
+	}
+	require.Contains(t, fmt.Sprint(dump(t, catalogOfTable(table), node("default", "", ""))), "%STREAM_ID%")
+}
