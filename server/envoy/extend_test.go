@@ -73,10 +73,12 @@ func TestPatch_AffectsSelectedClientsOnly(t *testing.T) {
 
 // A patch affects the clients of its namespace, and may change all of their resources.
 func TestPatches_AffectClientsOfNamespace(t *testing.T) {
-	catalog := catalogOf(t, shared+"---\n"+envoyFilter("default", "a", "{configPatches: [{applyTo: CLUSTER, patch: {operation: REMOVE}}]}"))
+	catalog := catalogOf(t, shared+"---\n"+envoyFilter("default", "a", "{configPatches: [{applyTo: LISTENER, "+
+		"match: {context: SIDECAR_INBOUND}, patch: {operation: REMOVE}}]}"))
 	n := node("default", "NONE", "")
 	dump(t, catalog, n)
 	key := resource.Key{Kind: resource.EnvoyFilter, Namespace: "default", Name: "a"}
+	require.Contains(t, catalog.Affected(), key, "it matches nothing")
 	require.Contains(t, catalog.mesh.MeshWideObjects(model.ProfileOf(n)), key)
 	require.NotContains(t, catalog.mesh.MeshWideObjects(model.ProfileOf(node("shop", "NONE", ""))), key)
 }

@@ -83,7 +83,7 @@ func TestPolicyTargets(t *testing.T) {
 	kinds := []resource.Kind{
 		resource.AuthorizationPolicy, resource.RequestAuthentication, resource.WasmPlugin, resource.EnvoyFilter, resource.Telemetry,
 	}
-	envoytest.Goldens(t, *update, "testdata/policy-targets.txtar", func(c *envoytest.Case) {
+	envoytest.Goldens(t, *update, "testdata/policy-targets*.txtar", func(c *envoytest.Case) {
 		expected, attached := make(map[string]outcome), false
 		for _, kind := range kinds {
 			secures := slices.Contains(resource.SecurityKinds, kind)

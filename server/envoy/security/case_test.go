@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"tributary/server/envoy/envoytest"
 	"tributary/server/envoy/index"
@@ -17,6 +18,14 @@ import (
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
+
+// requireAccepted checks that Envoy would not refuse a configuration.
+func requireAccepted(t testing.TB, configuration *anypb.Any) {
+	t.Helper()
+	message, err := configuration.UnmarshalNew()
+	require.NoError(t, err)
+	require.Empty(t, model.Refused(message.(interface{ Validate() error })))
+}
 
 // TestCases has the filters, the findings and the modes of mutual TLS of each case.
 func TestCases(t *testing.T) {
@@ -31,9 +40,11 @@ func TestCases(t *testing.T) {
 		filters := make(map[string]proto.Message)
 		for i, filter := range secured.HTTP {
 			filters[fmt.Sprint("http/", i)] = filter
+			requireAccepted(c, filter.GetTypedConfig())
 		}
 		for i, filter := range secured.TCP {
 			filters[fmt.Sprint("tcp/", i)] = filter
+			requireAccepted(c, filter.GetTypedConfig())
 		}
 		c.ExpectMessages(filters)
 		if c.Has("want.mutual") {
