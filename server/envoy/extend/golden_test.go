@@ -26,8 +26,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// fromYAML decodes a value that is written as YAML, and may refer to testdata/values.yaml.
-func fromYAML[T any](t testing.TB, value T, text string) T {
+// read decodes a value that is written as YAML, and may refer to testdata/values.yaml.
+func read[T any](t testing.TB, value T, text string) T {
 	t.Helper()
 	var document struct{ Value json.RawMessage }
 	text = "value:\n " + strings.ReplaceAll(text, "\n", "\n ")
@@ -45,18 +45,12 @@ func fromYAML[T any](t testing.TB, value T, text string) T {
 	return value
 }
 
-// read decodes a message that is written as YAML.
-func read[M proto.Message](t testing.TB, message M, text string) M {
-	t.Helper()
-	return fromYAML(t, message, text)
-}
-
 // fixture decodes a value of a file of testdata.
 func fixture[T any](t testing.TB, value T, file string) T {
 	t.Helper()
 	text, err := os.ReadFile("testdata/" + file)
 	require.NoError(t, err)
-	return fromYAML(t, value, string(text))
+	return read(t, value, string(text))
 }
 
 func decoded(o model.Object[*networking.EnvoyFilter]) *Filter {
