@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	"log/slog"
 	"runtime"
 	"testing"
 	"time"
@@ -27,8 +26,7 @@ kind: ServiceEntry
 metadata: {name: two, namespace: ns}
 spec: {hosts: [two.internal], addresses: [240.0.0.1], resolution: NONE, ports: [{number: 80, name: p, protocol: HTTP}]}
 `), nil)
-	catalog := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-	catalog.update(nil, table.Snapshot(), false, true)
+	catalog := catalogOfTable(&table)
 	profile := model.ProfileOf(demandingNode("ns"))
 	require.True(t, profile.OnDemand)
 	workloadView := catalog.newScope(profile)

@@ -56,8 +56,7 @@ func TestOnDemandHistory(t *testing.T) {
 	}
 	for seed := range seeds {
 		mesh := envoytest.New(seed)
-		catalog := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
-		catalog.update(nil, mesh.Table.Snapshot(), false, true)
+		catalog := catalogOfTable(&mesh.Table)
 		var revision memstore.Revision
 		complete := make(map[string]bool)
 		for step := range 30 {

@@ -83,8 +83,7 @@ func TestFindings(t *testing.T) {
 // Findings describe the current objects and the connected clients.
 func TestFindingsFollow(t *testing.T) {
 	table := meshOf(t, "bad.yaml")
-	catalog := New(table, Options{Log: slog.New(slog.DiscardHandler)})
-	catalog.update(nil, table.Snapshot(), false, true)
+	catalog := catalogOfTable(table)
 	database := table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: "database"})
 	require.Empty(t, catalog.WithoutEffect(database))
 	require.Empty(t, catalog.Affected())
@@ -107,4 +106,15 @@ func TestFindingsFollow(t *testing.T) {
 	catalog.update(keys, snap, true, true)
 	require.Empty(t, catalog.WithoutEffect(database))
 	require.NotContains(t, catalog.Affected(), database.Key())
+}
+
+// Accepted log settings cause no findings: e2e checks the same settings with a real Envoy.
+func TestAccessLog_AcceptedSettings(t *testing.T) {
+	table := meshOf(t, "logs.yaml")
+	findings, err := Findings(table)
+	require.NoError(t, err)
+	for r := range table.Snapshot().All() {
+		require.Empty(t, findings(r), r.Key())
+	}
+	require.Contains(t, fmt.Sprint(dump(t, catalogOfTable(table), node("default", "", ""))), "%STREAM_ID%")
 }

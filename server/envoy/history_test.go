@@ -109,10 +109,7 @@ func TestHistory(t *testing.T) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			t.Parallel()
 			mesh := envoytest.New(seed, histories[seed%uint64(len(histories))]...)
-			catalog := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
-			catalog.update(nil, mesh.Table.Snapshot(), false, true)
-			visited := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
-			visited.update(nil, mesh.Table.Snapshot(), false, true)
+			catalog, visited := catalogOfTable(&mesh.Table), catalogOfTable(&mesh.Table)
 			var revision memstore.Revision
 			stay := see(t, catalog, nodes)
 			for step := range steps {
@@ -167,8 +164,7 @@ func TestScopes_MadeDuringViewChanges(t *testing.T) {
 		mesh.Change()
 	}
 	clients.Wait()
-	fresh := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
-	fresh.update(nil, mesh.Table.Snapshot(), false, true)
+	fresh := catalogOfTable(&mesh.Table)
 	n := node("n00", "", "")
 	require.Eventually(t, func() bool {
 		want, got := dump(t, fresh, n), dump(t, catalog, n)

@@ -1,19 +1,12 @@
 package envoy
 
 import (
-	"strings"
 	"testing"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/protobuf/proto"
 
-	"tributary/memstore"
 	"tributary/resource"
-	"tributary/server/envoy/model"
 	"tributary/server/xds"
 )
 
@@ -27,123 +20,11 @@ spec:
   ports: [{number: 80, name: http, protocol: HTTP}]
   resolution: STATIC
   endpoints: [{address: 10.0.0.1, serviceAccount: a}, {address: 10.0.0.2}]
----
-apiVersion: networking.istio.io/v1
-kind: Gateway
-metadata: {name: front, namespace: default}
-spec: {servers: [{port: {number: 443, name: mutual, protocol: TLS}, hosts: ["*"], tls: {mode: ISTIO_MUTUAL}}]}
 `
-
-// mutualNames returns the names that a cluster accepts in certificates, and whether it uses mutual TLS.
-func mutualNames(t *testing.T, resources map[string]proto.Message) (names []string, mutual bool) {
-	t.Helper()
-	cluster, ok := resources[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
-	require.True(t, ok)
-	if len(cluster.GetTransportSocketMatches()) == 0 {
-		return nil, false
-	}
-	var tls tlsv3.UpstreamTlsContext
-	require.NoError(t, cluster.GetTransportSocketMatches()[0].GetTransportSocket().GetTypedConfig().UnmarshalTo(&tls))
-	require.Equal(t, "outbound_.80_._.a.example", tls.GetSni())
-	for _, m := range tls.GetCommonTlsContext().GetCombinedValidationContext().GetDefaultValidationContext().GetMatchTypedSubjectAltNames() {
-		names = append(names, m.GetMatcher().GetExact())
-	}
-	return names, true
-}
-
-// authenticatedOf returns for each endpoint whether it is connected to by mutual TLS.
-func authenticatedOf(t *testing.T, resources map[string]proto.Message) (list []bool) {
-	t.Helper()
-	a, ok := resources[xds.EndpointURL+"/outbound|80||a.example"].(*endpointv3.ClusterLoadAssignment)
-	require.True(t, ok)
-	for _, e := range a.GetEndpoints()[0].GetLbEndpoints() {
-		list = append(list, e.GetMetadata().GetFilterMetadata()["envoy.transport_socket_match"] != nil)
-	}
-	return list
-}
-
-// Clients with an identity use mutual TLS as the mesh configures it at that time; clients without one do not, and get
-// different resources.
-func TestMutualTLSFollowsTheMesh(t *testing.T) {
-	withIdentity, withoutIdentity := nodeAs(node("default", "NONE", ""), model.IdentitySPIRE), node("default", "NONE", "")
-	byFiles := nodeAs(node("default", "NONE", ""), "/etc/identity")
-	table := new(memstore.Table)
-	table.Apply(decoded(t, mutualMesh), nil)
-	catalog := New(table, Options{})
-	catalog.update(nil, table.Snapshot(), false, true)
-	stay := see(t, catalog, []*corev3.Node{withIdentity, withoutIdentity, byFiles})
-	resources := func(i int) map[string]proto.Message { return dumpOf(t, stay.collections[i]) }
-	change := func(text string) {
-		t.Helper()
-		from := table.Snapshot().Revision()
-		table.Apply(decoded(t, text), nil)
-		keys, snap, ok := table.Changes(from)
-		require.True(t, ok)
-		catalog.update(keys, snap, true, true)
-		_, mutual := mutualNames(t, resources(1))
-		require.False(t, mutual, "without an identity")
-		require.Equal(t, []bool{false, false}, authenticatedOf(t, resources(1)))
-	}
-	expect := func(mutual bool, want ...string) {
-		t.Helper()
-		names, usesMutual := mutualNames(t, resources(0))
-		require.Equal(t, mutual, usesMutual)
-		require.Equal(t, want, names)
-	}
-	for i, certificate := range map[int]string{0: "default", 2: "file-cert:/etc/identity/cert-chain.pem~/etc/identity/key.pem"} {
-		c, ok := resources(i)[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
-		require.True(t, ok)
-		var tls tlsv3.UpstreamTlsContext
-		require.NoError(t, c.GetTransportSocketMatches()[0].GetTransportSocket().GetTypedConfig().UnmarshalTo(&tls))
-		require.Equal(t, certificate, tls.GetCommonTlsContext().GetTlsCertificateSdsSecretConfigs()[0].GetName(), "each its own")
-	}
-	expect(true, "spiffe://cluster.local/ns/shop/sa/a")
-	require.Equal(t, []bool{true, false}, authenticatedOf(t, resources(0)), "only the endpoint with a service account")
-
-	const peers = "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: p, namespace: "
-	change(peers + "shop}\nspec: {mtls: {mode: DISABLE}}\n")
-	expect(false)
-	change(peers + "shop}\nspec: {mtls: {mode: STRICT}}\n")
-	expect(true, "spiffe://cluster.local/ns/shop/sa/a")
-	change(peers + "istio-system}\nspec: {mtls: {mode: DISABLE}}\n")
-	expect(true, "spiffe://cluster.local/ns/shop/sa/a")
-	require.Equal(t, []bool{false, false}, authenticatedOf(t, resources(0)),
-		"endpoints listed in a ServiceEntry have no namespace, as with istiod")
-	change(peers + "istio-system}\nspec: {}\n")
-
-	const config = "apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: istio}\nspec: "
-	change(config + "{trustDomain: example.org, trustDomainAliases: [old.example]}\n")
-	expect(true, "spiffe://example.org/ns/shop/sa/a", "spiffe://old.example/ns/shop/sa/a")
-	change(config + "{enableAutoMtls: false}\n")
-	expect(false)
-	change(config + "{}\n")
-	expect(true, "spiffe://cluster.local/ns/shop/sa/a")
-}
-
-// ISTIO_MUTUAL servers run on gateways with an identity; a directory also provides its secrets. Without an identity the
-// server is left out, with a finding.
-func TestMutualServersNeedAnIdentity(t *testing.T) {
-	c := catalogOf(t, mutualMesh)
-	const listener = xds.ListenerURL + "/0.0.0.0_443"
-	require.NotNil(t, dump(t, c, nodeAs(gatewayNode("default"), model.IdentitySPIRE))[listener])
-	resources := dump(t, c, nodeAs(gatewayNode("default"), "/etc/identity"))
-	require.NotNil(t, resources[listener])
-	const cert, roots = xds.SecretURL + "/file-cert:/etc/identity/cert-chain.pem~/etc/identity/key.pem",
-		xds.SecretURL + "/file-root:/etc/identity/root-cert.pem"
-	require.NotNil(t, resources[cert])
-	require.NotNil(t, resources[roots])
-
-	require.Nil(t, dump(t, c, gatewayNode("default"))[listener])
-	require.Nil(t, dump(t, c, nodeAs(gatewayNode("default"), "elsewhere"))[listener], "that is no identity")
-	r := decoded(t, mutualMesh)[1]
-	require.Contains(t, c.WithoutEffect(r), "spec.servers[0].tls.mode has no effect on Envoys: the gateway has no identity: "+
-		"the server is left out (gateways in default)")
-}
 
 // When a MUTUAL policy with the files of an identity is deleted, the identity keeps its secrets.
 func TestIdentitySecrets_KeptAfterPolicyDeletion(t *testing.T) {
-	table := new(memstore.Table)
-	table.Apply(decoded(t, mutualMesh+`---
+	s := newSteps(Options{}, decoded(t, mutualMesh+`---
 apiVersion: networking.istio.io/v1
 kind: DestinationRule
 metadata: {name: files, namespace: default}
@@ -155,10 +36,8 @@ spec:
       clientCertificate: /etc/identity/cert-chain.pem
       privateKey: /etc/identity/key.pem
       caCertificates: /etc/identity/root-cert.pem
-`), nil)
-	catalog := New(table, Options{})
-	catalog.update(nil, table.Snapshot(), false, true)
-	stay := see(t, catalog, []*corev3.Node{nodeAs(node("default", "NONE", ""), "/etc/identity")})
+`)...)
+	stay := see(t, s.c, []*corev3.Node{nodeAs(node("default", "NONE", ""), "/etc/identity")})
 	secrets := func() (n int) {
 		for range stay.collections[0][xds.SecretURL].All() {
 			n++
@@ -166,32 +45,6 @@ spec:
 		return n
 	}
 	require.Equal(t, 2, secrets())
-	from := table.Snapshot().Revision()
-	table.Apply(nil, []resource.Key{{Kind: resource.DestinationRule, Namespace: "default", Name: "files"}})
-	keys, snap, _ := table.Changes(from)
-	catalog.update(keys, snap, true, true)
+	s.apply(nil, resource.Key{Kind: resource.DestinationRule, Namespace: "default", Name: "files"})
 	require.Equal(t, 2, secrets())
-}
-
-// A namespace that wants mutual TLS gets it, also if the mesh does not, from clients that resolve the names of its endpoints.
-func TestMutualTLSToNames(t *testing.T) {
-	catalog := catalogOf(t, strings.Replace(mutualMesh, "resolution: STATIC\n  endpoints: [{address: 10.0.0.1,",
-		"resolution: DNS\n  endpoints: [{address: one.example,", 1)+`---
-apiVersion: security.istio.io/v1
-kind: PeerAuthentication
-metadata: {name: mesh, namespace: istio-system}
-spec: {mtls: {mode: DISABLE}}
----
-apiVersion: security.istio.io/v1
-kind: PeerAuthentication
-metadata: {name: shop, namespace: shop}
-spec: {mtls: {mode: STRICT}}
-`)
-	resources := dump(t, catalog, nodeAs(node("default", "NONE", ""), model.IdentitySPIRE))
-	cluster, ok := resources[xds.ClusterURL+"/outbound|80||a.example"].(*clusterv3.Cluster)
-	require.True(t, ok)
-	require.Equal(t, clusterv3.Cluster_STRICT_DNS, cluster.GetType())
-	e := cluster.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0]
-	require.Equal(t, "one.example", e.GetEndpoint().GetAddress().GetSocketAddress().GetAddress())
-	require.NotNil(t, e.GetMetadata().GetFilterMetadata()["envoy.transport_socket_match"])
 }

@@ -8,9 +8,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/stretchr/testify/require"
-	networking "istio.io/api/networking/v1alpha3"
 
-	"tributary/resource"
 	"tributary/server/xds"
 )
 
@@ -19,29 +17,17 @@ import (
 // that comes and goes.
 func BenchmarkAnEndpointChanges(b *testing.B) {
 	const services, each = 1000, 10
-	object := func(kind resource.Kind, name string, labels map[string]string, spec any) *resource.Resource {
-		meta := resource.Meta{Key: resource.Key{Kind: kind, Namespace: "shop", Name: name}, Labels: labels}
-		var r *resource.Resource
-		var err error
-		switch spec := spec.(type) {
-		case *networking.ServiceEntry:
-			r, err = resource.New(meta, spec)
-		case *networking.WorkloadEntry:
-			r, err = resource.New(meta, spec)
-		}
-		require.NoError(b, err)
-		return r
-	}
 	address := func(i, j int) string { return fmt.Sprintf("10.%d.%d.%d", j, i/250, i%250) }
-	entry := func(i, endpoints int) *resource.Resource {
-		spec := &networking.ServiceEntry{
-			Hosts: []string{fmt.Sprintf("s%d.internal", i)}, Resolution: networking.ServiceEntry_STATIC,
-			Ports: []*networking.ServicePort{{Number: 80, Name: "http", Protocol: "HTTP"}},
-		}
+	entry := func(i, endpoints int) string {
+		var addresses []string
 		for j := range endpoints {
-			spec.Endpoints = append(spec.Endpoints, &networking.WorkloadEntry{Address: address(i, j)})
+			addresses = append(addresses, "{address: "+address(i, j)+"}")
 		}
-		return object(resource.ServiceEntry, fmt.Sprint("s", i), nil, spec)
+		return serviceAt(fmt.Sprint("s", i), 80, strings.Join(addresses, ", "))
+	}
+	workload := func(i, weight int) string {
+		return fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: w%d, namespace: shop}\n"+
+			"spec: {address: %s, labels: {app: '%d'}, weight: %d}\n", i, address(i%services, i/services), i%10, weight)
 	}
 	client := func(b *testing.B, s *steps, address string) {
 		n := &corev3.Node{Id: "sidecar~" + address + "~vm.shop~shop.svc.cluster.local", Metadata: node("shop", "REDIRECT", "").GetMetadata()}
@@ -51,35 +37,30 @@ func BenchmarkAnEndpointChanges(b *testing.B) {
 	}
 	for _, shape := range []string{"replicas", "different", "selected"} {
 		b.Run(shape, func(b *testing.B) {
-			var first []*resource.Resource
-			if shape == "selected" {
-				for i := range 100 {
-					first = append(first, object(resource.ServiceEntry, fmt.Sprint("all", i), nil, &networking.ServiceEntry{
-						Hosts: []string{fmt.Sprintf("all%d.internal", i)}, Resolution: networking.ServiceEntry_STATIC,
-						Ports:            []*networking.ServicePort{{Number: 80, Name: "http", Protocol: "HTTP"}},
-						WorkloadSelector: &networking.WorkloadSelector{Labels: map[string]string{"app": fmt.Sprint(i / 10)}},
-					}))
-				}
-				for i := range services * each {
-					first = append(first, object(resource.WorkloadEntry, fmt.Sprint("w", i), map[string]string{"app": fmt.Sprint(i % 10)},
-						&networking.WorkloadEntry{Address: address(i%services, i/services)}))
-				}
-			} else {
-				for i := range services {
-					first = append(first, entry(i, each))
+			var first strings.Builder
+			for i := range services {
+				if shape != "selected" {
+					first.WriteString(entry(i, each))
+				} else if i < 100 {
+					first.WriteString(strings.Replace(serviceAt(fmt.Sprint("all", i), 80, ""), "endpoints: []",
+						fmt.Sprintf("workloadSelector: {labels: {app: '%d'}}", i/10), 1))
 				}
 			}
-			s := newSteps(Options{}, first...)
+			for i := range services * each {
+				if shape == "selected" {
+					first.WriteString(workload(i, 0))
+				}
+			}
+			s := newSteps(Options{}, decoded(b, first.String())...)
 			for i := range 1000 {
 				client(b, s, address(map[string]int{"replicas": 0, "different": i, "selected": i}[shape], 0))
 			}
 			for i := 0; b.Loop(); i++ {
+				text := entry(7, each-i%2)
 				if shape == "selected" {
-					s.apply([]*resource.Resource{object(resource.WorkloadEntry, "w7", map[string]string{"app": "7"},
-						&networking.WorkloadEntry{Address: address(7, 0), Weight: uint32(1 + i%2)})}) //nolint:gosec // it is small
-				} else {
-					s.apply([]*resource.Resource{entry(7, each-i%2)})
+					text = workload(7, 1+i%2)
 				}
+				s.apply(decoded(b, text))
 			}
 			b.ReportMetric(float64(len(s.c.following)), "profiles")
 		})

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
-	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/resource"
 	"tributary/server/envoy/model"
@@ -102,15 +101,9 @@ spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, bind: 127.0.0.1
 // Clients with addresses that they make up do not hold up changes for longer than one of them takes.
 func TestManyAddresses_DelayNoChanges(t *testing.T) {
 	service := func(name, address string, day int) *resource.Resource {
-		spec := &networking.ServiceEntry{
-			Hosts: []string{name + ".internal"}, Resolution: networking.ServiceEntry_STATIC,
-			Ports:     []*networking.ServicePort{{Number: 80, Name: "http", Protocol: "HTTP"}},
-			Endpoints: []*networking.WorkloadEntry{{Address: address}},
-		}
-		key := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name}
-		r, err := resource.New(resource.Meta{Key: key, Created: time.Unix(int64(day), 0)}, spec)
-		require.NoError(t, err)
-		return r
+		text := serviceAt(name, 80, "{address: "+address+"}")
+		created := fmt.Sprintf("namespace: shop, creationTimestamp: '2026-01-%02dT00:00:00Z'}", day)
+		return decoded(t, strings.Replace(text, "namespace: shop}", created, 1))[0]
 	}
 	var first []*resource.Resource
 	for i := range 2000 {

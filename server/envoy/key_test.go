@@ -2,7 +2,6 @@ package envoy
 
 import (
 	"fmt"
-	"log/slog"
 	"maps"
 	"runtime"
 	"slices"
@@ -53,8 +52,7 @@ func TestNodeMetadata_AffectsOnlyItsOwnClient(t *testing.T) {
 	evil.Metadata.Fields[model.MetadataCredentials] = structpb.NewStringValue(model.DefaultCredentials + "shop/v\x00" + version +
 		"\x00two.internal\x00[80]" + fmt.Sprint("\x00", 0, key))
 	resources := func(after ...string) map[string]proto.Message {
-		catalog := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-		catalog.update(nil, table.Snapshot(), false, true)
+		catalog := catalogOfTable(&table)
 		for range after {
 			dump(t, catalog, evil)
 		}
@@ -68,8 +66,7 @@ func TestNodeMetadata_AffectsOnlyItsOwnClient(t *testing.T) {
 func TestDroppedProfiles_ReleaseTranslations(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, shared), nil)
-	catalog := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-	catalog.update(nil, table.Snapshot(), false, true)
+	catalog := catalogOfTable(&table)
 	var scopes []*workloadView
 	for _, n := range append(slices.Clone(nodes), nodes...) { // some of them twice, as clients that come and go would have it
 		scopes = append(scopes, catalog.newScope(model.ProfileOf(n)))

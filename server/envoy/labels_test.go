@@ -3,7 +3,6 @@ package envoy
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"testing"
 
@@ -46,8 +45,7 @@ func TestIndistinguishableClients_ShareProfile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var table memstore.Table
 			table.Apply(decoded(t, tt.objects), nil)
-			c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-			c.update(nil, table.Snapshot(), false, true)
+			c := catalogOfTable(&table)
 			var before, after runtime.MemStats
 			for i := range 5000 {
 				if i == 2 {

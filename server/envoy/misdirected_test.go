@@ -91,3 +91,16 @@ func TestMisdirectedRequests(t *testing.T) {
 		{"all", "other.org"}: "all", {"all", "a.org"}: "421", {"all", "y.b.org"}: "421",
 	})
 }
+
+// gatewayOf is a Gateway with one server.
+func gatewayOf(name, created, server string) string {
+	return fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: %s, namespace: default, creationTimestamp: "+
+		"%q}\nspec: {selector: {app: one}, servers: [%s]}\n",
+		name, created, server)
+}
+
+// answeringAt is a VirtualService of a host that is bound to a Gateway, and answers itself.
+func answeringAt(name, host, gateway, route string) string {
+	return fmt.Sprintf("---\napiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: %s, namespace: default}\nspec: "+
+		"{hosts: [%q], gateways: [%s], %s}\n", name, host, gateway, route)
+}

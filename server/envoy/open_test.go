@@ -1,8 +1,6 @@
 package envoy
 
 import (
-	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +15,6 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy/model"
-	"tributary/server/envoy/translate"
 	"tributary/server/xds"
 )
 
@@ -37,22 +34,6 @@ func TestServerWithTLS_AlwaysEncrypted(t *testing.T) {
 			Tls:  &networking.ServerTLSSettings{Mode: 17, CredentialName: "a"},
 		})
 		require.Equal(t, model.ServerUnknown, kind, "%s with a mode of a newer version, which may ask for certificates of clients", protocol)
-	}
-}
-
-// A mutual TLS of a port is a must for redirected connections, too, where an ingress listener binds the port.
-func TestMutualOnABoundPort(t *testing.T) {
-	translation := translate.View(&model.View{
-		Host: model.InboundPseudoHost, Security: &model.Security{MutualByPort: map[uint32]model.MutualTLS{80: model.Strict}},
-		Inbound: &model.Inbound{Captured: true, Ports: []model.WorkloadPort{
-			{ServicePort: model.ServicePort{Target: 80, Protocol: "http"}, Address: "127.0.0.1", Bound: true},
-		}},
-	}, nil)
-	require.Len(t, translation.Listeners, 2)
-	for _, e := range translation.Listeners {
-		if l := messageOf(t, e).(*listenerv3.Listener); l.GetName() == "virtualInbound" {
-			require.Contains(t, chainsOf(t, l), "80 any connections to BlackHoleCluster")
-		}
 	}
 }
 
@@ -78,54 +59,6 @@ spec: {hosts: [a.example], ports: [{number: 80, name: http, protocol: HTTP}], re
 			continue
 		}
 		require.Empty(t, e.GetEndpoints(), "%v", node)
-	}
-}
-
-// pathNormalization of the MeshConfig selects the form of a path that policies match.
-func TestPaths_NormalizedBeforePolicies(t *testing.T) {
-	for mode, want := range map[string]struct {
-		normalize, merge bool
-		slashes          hcmv3.HttpConnectionManager_PathWithEscapedSlashesAction
-	}{
-		"DEFAULT":                  {true, false, hcmv3.HttpConnectionManager_KEEP_UNCHANGED},
-		"BASE":                     {true, false, hcmv3.HttpConnectionManager_KEEP_UNCHANGED},
-		"NONE":                     {false, false, hcmv3.HttpConnectionManager_KEEP_UNCHANGED},
-		"MERGE_SLASHES":            {true, true, hcmv3.HttpConnectionManager_KEEP_UNCHANGED},
-		"DECODE_AND_MERGE_SLASHES": {true, true, hcmv3.HttpConnectionManager_UNESCAPE_AND_FORWARD},
-	} {
-		var table memstore.Table
-		table.Apply(decoded(t, twoGateways), nil)
-		catalog := catalogOfTable(&table)
-		revision := table.Snapshot().Revision()
-		check := func(mode string) {
-			n := 0
-			for _, client := range []string{"gateway", "sidecar"} {
-				node := nodeAt("10.0.0.1", node("default", "REDIRECT", ""))
-				name := "virtualInbound"
-				if client == "gateway" {
-					node, name = gatewayNode("default"), "0.0.0.0_80"
-				}
-				l, _ := dump(t, catalog, node)[xds.ListenerURL+"/"+name].(*listenerv3.Listener)
-				for _, chain := range l.GetFilterChains() {
-					for _, f := range chain.GetFilters() {
-						var m hcmv3.HttpConnectionManager
-						if f.GetTypedConfig().UnmarshalTo(&m) != nil {
-							continue
-						}
-						n++
-						require.Equal(t, want.normalize, m.GetNormalizePath().GetValue(), mode)
-						require.Equal(t, want.merge, m.GetMergeSlashes(), mode)
-						require.Equal(t, want.slashes, m.GetPathWithEscapedSlashesAction(), mode)
-					}
-				}
-			}
-			require.Equal(t, 2, n)
-		}
-		table.Apply(decoded(t, fmt.Sprintf("apiVersion: core/v1alpha1\nkind: MeshConfig\nmetadata: {name: istio}\n"+
-			"spec: {pathNormalization: {normalization: %s}}\n", mode)), nil)
-		keys, snap, ok := table.Changes(revision)
-		catalog.update(keys, snap, ok, true)
-		check(mode)
 	}
 }
 
@@ -160,8 +93,7 @@ func TestUndecodableSecurityObjectsDeny(t *testing.T) {
 	table.Apply(append(decoded(t, twoGateways), resource.FromBody(resource.Meta{
 		Key: resource.Key{Kind: resource.AuthorizationPolicy, Namespace: "default", Name: "deny"},
 	}, []byte{0xff, 0xff, 0xff})), nil)
-	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-	c.update(nil, table.Snapshot(), false, true)
+	c := catalogOfTable(&table)
 	l, _ := dump(t, c, gatewayNode("default"))[xds.ListenerURL+"/0.0.0.0_80"].(*listenerv3.Listener)
 	var m hcmv3.HttpConnectionManager
 	require.NoError(t, l.GetFilterChains()[0].GetFilters()[0].GetTypedConfig().UnmarshalTo(&m))

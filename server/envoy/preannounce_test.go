@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"fmt"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -8,98 +9,43 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"tributary/server/envoy/envoytest"
 	"tributary/server/xds"
 )
 
-// routes makes a RouteConfiguration of virtual hosts in JSON.
-func routes(t *testing.T, hosts string) *routev3.RouteConfiguration {
-	var c routev3.RouteConfiguration
-	require.NoError(t, protojson.Unmarshal([]byte(`{"name":"r","virtual_hosts":[`+hosts+`]}`), &c))
-	return &c
+// routes are those of all requests to a cluster.
+func routes(t *testing.T, cluster string) *routev3.RouteConfiguration {
+	return envoytest.Read(t, new(routev3.RouteConfiguration),
+		`{name: r, virtual_hosts: [{name: h, domains: [a], routes: [{match: {prefix: ""}, route: {cluster: `+cluster+`}}]}]}`)
 }
 
-// host is a virtual host with routes to clusters.
-func host(domains string, clusters ...string) string {
-	s := `{"name":"h","domains":[` + domains + `],"routes":[`
-	for i, c := range clusters {
-		if i > 0 {
-			s += ","
-		}
-		s += `{"match":{"prefix":""},"route":{"cluster":"` + c + `"}}`
-	}
-	return s + `]}`
-}
-
+// TestPreannounceRoutes_Dependencies has the clusters that routes begin to use, after those of the same requests before.
 func TestPreannounceRoutes_Dependencies(t *testing.T) {
-	const weighted = `{"name":"h","domains":["a"],"routes":[
-		{"match":{"prefix":""},"route":{"weighted_clusters":{"clusters":[{"name":"x","weight":1},{"name":"off","weight":0}]}}},
-		{"match":{"prefix":"","query_parameters":[{"name":"q"}]},"route":{"cluster":"q"}},
-		{"match":{"prefix":""},"route":{"cluster":"y","request_mirror_policies":[{"cluster":"mirror"}]}},
-		{"match":{"prefix":""},"redirect":{}}]}`
-	for _, c := range []struct {
-		name         string
-		from, to     string
-		dependencies []xds.Dependency
-	}{
-		{"another cluster", host(`"a"`, "x"), host(`"a"`, "y"), []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}},
-		{
-			"one more, and one less", host(`"a"`, "x", "y"), host(`"a"`, "y", "z", "z"),
-			[]xds.Dependency{{From: []string{"x", "y"}, To: []string{"z"}}},
-		},
-		{"fewer", host(`"a"`, "x", "y"), host(`"a"`, "y"), nil},
-		{"the targets of requests", host(`"a"`, "x"), weighted, []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}},
-		{"the former targets of requests", weighted, host(`"a"`, "z"), []xds.Dependency{{From: []string{"x", "y"}, To: []string{"z"}}}},
-		{
-			"one virtual host of two", host(`"a"`, "x") + "," + host(`"b"`, "z"), host(`"a"`, "x") + "," + host(`"b"`, "y"),
-			[]xds.Dependency{{From: []string{"z"}, To: []string{"y"}}},
-		},
-		{"no route before", host(`"a"`), host(`"a"`, "y"), nil},
-		{
-			"a host of its own", host(`"*"`, "x"), host(`"*"`, "x") + "," + host(`"a"`, "y"),
-			[]xds.Dependency{{From: []string{"x"}, To: []string{"y"}}},
-		},
-		{"one that was", host(`"*"`, "x") + "," + host(`"a"`, "y"), host(`"*"`, "x"), []xds.Dependency{{From: []string{"y"}, To: []string{"x"}}}},
-		{"a host without requests", host(`"a"`, "x"), host(`"a"`, "x") + "," + host(`"b"`, "y"), nil},
-		{
-			"the better of two", host(`"*.com"`, "x") + "," + host(`"*.b.com"`, "y"),
-			host(`"*.com"`, "x") + "," + host(`"*.b.com"`, "y") + "," + host(`"a.b.com"`, "z"),
-			[]xds.Dependency{{From: []string{"y"}, To: []string{"z"}}},
-		},
-		{
-			"endings before beginnings", host(`"a.*"`, "x") + "," + host(`"*"`, "w") + "," + host(`"*.com"`, "y"),
-			host(`"a.com"`, "z") + "," + host(`"a.*"`, "x") + "," + host(`"*.com"`, "y") + "," + host(`"*"`, "w"),
-			[]xds.Dependency{{From: []string{"y"}, To: []string{"z"}}},
-		},
-		{"several for one", host(`"*.com"`, "x"), host(`"*.b.com"`, "y"), []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}},
-		{
-			"one that is several", host(`"www.*"`, "x") + "," + host(`"*"`, "w"), host(`"*"`, "z"),
-			[]xds.Dependency{{From: []string{"x"}, To: []string{"z"}}, {From: []string{"w"}, To: []string{"z"}}},
-		},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			from, to := routes(t, c.from), routes(t, c.to)
-			before := proto.CloneOf(from)
-			require.Equal(t, c.dependencies, preannounceClusters(from, to))
-			require.True(t, proto.Equal(routes(t, c.to), to))
-			added := 0
-			for i, vh := range from.VirtualHosts {
-				routeCount := len(before.VirtualHosts[i].Routes)
-				added += len(vh.Routes) - routeCount
-				vh.Routes = vh.Routes[:routeCount]
-			}
-			require.True(t, proto.Equal(before, from), "all other fields are equal")
-			want := 0
-			for _, l := range c.dependencies {
-				want += len(l.To)
-			}
-			require.Equal(t, want, added)
-			require.Empty(t, preannounceClusters(before, proto.CloneOf(before)))
-		})
-	}
+	envoytest.Goldens(t, *update, "testdata/preannounced.txtar", func(c *envoytest.Case) {
+		read := func(file string) *routev3.RouteConfiguration {
+			return envoytest.Read(c, new(routev3.RouteConfiguration), c.Text(file))
+		}
+		from, before, to := read("from.yaml"), read("from.yaml"), read("to.yaml")
+		lines, want := "", 0
+		for _, dependency := range preannounceClusters(from, to) {
+			lines += fmt.Sprintln(dependency.From, "before", dependency.To)
+			want += len(dependency.To)
+		}
+		c.Expect("want", lines)
+		require.True(c, proto.Equal(read("to.yaml"), to))
+		added := 0
+		for i, vh := range from.VirtualHosts {
+			routeCount := len(before.VirtualHosts[i].Routes)
+			added += len(vh.Routes) - routeCount
+			vh.Routes = vh.Routes[:routeCount]
+		}
+		require.True(c, proto.Equal(before, from), "all other fields are equal")
+		require.Equal(c, want, added)
+		require.Empty(c, preannounceClusters(before, proto.CloneOf(before)))
+	})
 }
 
 func TestInterimRoutes(t *testing.T) {
@@ -108,7 +54,7 @@ func TestInterimRoutes(t *testing.T) {
 		require.NoError(t, err)
 		return e
 	}
-	current, next := entry(routes(t, host(`"a"`, "x"))), entry(routes(t, host(`"a"`, "y")))
+	current, next := entry(routes(t, "x")), entry(routes(t, `"y"`))
 	interim, dependencies := preannounceRoutes(current, next)
 	require.Equal(t, []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}, dependencies)
 	require.Equal(t, "r", interim.Name)
@@ -134,23 +80,21 @@ func TestInterimRoutes(t *testing.T) {
 		}))
 		return entry(&listenerv3.Listener{Name: "l", ApiListener: &listenerv3.ApiListener{ApiListener: &http}})
 	}
-	interim, dependencies = preannounceListener(listener(routes(t, host(`"a"`, "x"))), listener(routes(t, host(`"a"`, "y"))))
+	interim, dependencies = preannounceListener(listener(routes(t, "x")), listener(routes(t, `"y"`)))
 	require.Equal(t, []xds.Dependency{{From: []string{"x"}, To: []string{"y"}}}, dependencies)
 	_, http := apiListener(interim)
 	require.True(t, proto.Equal(&routeConfiguration, http.GetRouteConfig()))
-	for _, message := range []proto.Message{&listenerv3.Listener{Name: "l"}, routes(t, host(`"a"`, "y"))} {
-		skipped, _ = preannounceListener(entry(message), listener(routes(t, host(`"a"`, "y"))))
+	for _, message := range []proto.Message{&listenerv3.Listener{Name: "l"}, routes(t, `"y"`)} {
+		skipped, _ = preannounceListener(entry(message), listener(routes(t, `"y"`)))
 		require.Nil(t, skipped)
-		skipped, _ = preannounceListener(listener(routes(t, host(`"a"`, "x"))), entry(message))
+		skipped, _ = preannounceListener(listener(routes(t, "x")), entry(message))
 		require.Nil(t, skipped)
 	}
 }
 
 func TestAggregatedClusters(t *testing.T) {
 	entry := func(c string) *xds.Entry {
-		var m clusterv3.Cluster
-		require.NoError(t, protojson.Unmarshal([]byte(c), &m))
-		e, err := xds.NewEntry(&m)
+		e, err := xds.NewEntry(envoytest.Read(t, new(clusterv3.Cluster), c))
 		require.NoError(t, err)
 		return e
 	}

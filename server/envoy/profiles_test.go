@@ -13,6 +13,7 @@ import (
 
 	"tributary/memstore"
 	"tributary/resource"
+	"tributary/server/envoy/envoytest"
 	"tributary/server/envoy/model"
 	"tributary/server/xds"
 )
@@ -30,78 +31,18 @@ func TestIrrelevantAttributes_ShareProfile(t *testing.T) {
 	require.Len(t, catalog.following, 1)
 }
 
-// It is one as soon as an object may tell the clients apart by it.
+// Clients have one profile until an object may tell them apart.
 func TestRelevantAttributes_SeparateProfiles(t *testing.T) {
-	nodeIn := func(namespace string) *corev3.Node { return node(namespace, "", "") }
-	nodeInRegion := func(region string) *corev3.Node {
-		n := nodeIn("x")
-		n.Locality = &corev3.Locality{Region: region}
-		return n
-	}
-	gatewayWith := func(folder string) *corev3.Node {
-		n := gatewayNode("x")
-		n.Metadata.Fields[model.MetadataCredentials] = structpb.NewStringValue(folder)
-		return n
-	}
-	object := func(kind, namespace, spec string) string {
-		group := "networking.istio.io/v1"
-		if kind == "Telemetry" {
-			group = "telemetry.istio.io/v1"
-		}
-		return fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: o, namespace: %s}\nspec: %s\n", group, kind, namespace, spec)
-	}
-	const service = `{hosts: [o.internal], ports: [{number: 80, name: http, protocol: HTTP}], resolution: NONE%s}`
-	atA := "---\n" + object("WorkloadEntry", "x", `{address: 10.0.0.9, locality: a}`)
-	for name, tt := range map[string]struct {
-		object      string
-		client, two *corev3.Node
-	}{
-		"a service of its namespace":  {object("ServiceEntry", "a", fmt.Sprintf(service, "")), nodeIn("a"), nodeIn("b")},
-		"a service for its namespace": {object("ServiceEntry", "x", fmt.Sprintf(service, ", exportTo: [c, a]")), nodeIn("a"), nodeIn("b")},
-		"a rule of its namespace":     {object("DestinationRule", "a", `{host: one.internal}`), nodeIn("a"), nodeIn("b")},
-		"a rule for its namespace":    {object("DestinationRule", "x", `{host: one.internal, exportTo: [a]}`), nodeIn("a"), nodeIn("b")},
-		"routes of its namespace": {
-			object("VirtualService", "a", `{hosts: [one.internal], http: [{directResponse: {status: 200}}]}`),
-			nodeIn("a"), nodeIn("b"),
-		},
-		"routes for its namespace": {object("VirtualService", "x",
-			`{hosts: [one.internal], exportTo: [a], http: [{directResponse: {status: 200}}]}`), nodeIn("a"), nodeIn("b")},
-		"routes for requests from there": {object("VirtualService", "x",
-			`{hosts: [one.internal], http: [{match: [{sourceNamespace: a}], directResponse: {status: 200}}]}`), nodeIn("a"), nodeIn("b")},
-		"connections from there": {
-			object("VirtualService", "x",
-				`{hosts: [one.internal], tcp: [{match: [{sourceNamespace: a}], route: [{destination: {host: one.internal}}]}]}`),
-			nodeIn("a"), nodeIn("b"),
-		},
-		"a Sidecar":   {object("Sidecar", "a", `{egress: [{hosts: ["*/*"]}]}`), nodeIn("a"), nodeIn("b")},
-		"a Telemetry": {object("Telemetry", "a", `{accessLogging: [{providers: [{name: envoy}]}]}`), nodeIn("a"), nodeIn("b")},
-		"a rule by locality": {
-			object("DestinationRule", "x", `{host: one.internal, trafficPolicy: {outlierDetection: {}}}`) + atA,
-			nodeInRegion("a"), nodeInRegion("b"),
-		},
-		"a subset by locality, on one port": {object("DestinationRule", "x",
-			`{host: one.internal, subsets: [{name: s, trafficPolicy: {portLevelSettings: [{port: {number: 80}, loadBalancer: `+
-				`{localityLbSetting: {enabled: true}}}]}}]}`) + atA, nodeInRegion("a"), nodeInRegion("b")},
-		"certificates by name": {
-			object("Gateway", "x",
-				`{servers: [{port: {number: 443, name: s, protocol: HTTPS}, hosts: ["*"], tls: {mode: SIMPLE, credentialName: c}}]}`),
-			gatewayWith("/a"),
-			gatewayWith("/b"),
-		},
-		"certificates of clients by name": {object("DestinationRule", "x",
-			`{host: one.internal, trafficPolicy: {tls: {mode: SIMPLE, credentialName: c}}}`), gatewayWith("/a"), gatewayWith("/b")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for objects, profiles := range map[string]int{shared: 1, shared + "---\n" + tt.object: 2} {
-				catalog := catalogOf(t, objects)
-				for _, n := range []*corev3.Node{tt.client, tt.two} {
-					_, _, err := catalog.Collection(t.Context(), n, xds.RouteURL)
-					require.NoError(t, err)
-				}
-				require.Len(t, catalog.following, profiles, objects)
+	envoytest.Goldens(t, *update, "testdata/profiles.txtar", func(c *envoytest.Case) {
+		for profiles, objects := range map[int][]*resource.Resource{1: nil, 2: c.Objects()} {
+			steps := newSteps(Options{}, append(decoded(t, shared), objects...)...)
+			for _, file := range []string{"first.yaml", "second.yaml"} {
+				_, _, err := steps.c.Collection(t.Context(), envoytest.Read(c, new(corev3.Node), c.Text(file)), xds.RouteURL)
+				require.NoError(c, err)
 			}
-		})
-	}
+			require.Len(c, steps.c.following, profiles)
+		}
+	})
 }
 
 // When an object names a client's namespace for the first time, the client keeps all resources that remain visible to

@@ -18,7 +18,6 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/memstore"
 	"tributary/resource"
@@ -184,12 +183,8 @@ func (c *critic) hasRoutes(texts ...string) bool {
 // answering is a VirtualService of a host of its own that answers with a text.
 func answering(t *testing.T, name, text string) *resource.Resource {
 	t.Helper()
-	return virtual(t, name, &networking.VirtualService{Hosts: []string{name + ".internal"}, Http: []*networking.HTTPRoute{{
-		DirectResponse: &networking.HTTPDirectResponse{
-			Status: 200,
-			Body:   &networking.HTTPBody{Specifier: &networking.HTTPBody_String_{String_: text}},
-		},
-	}}})
+	return decoded(t, fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: %s, namespace: default}\n"+
+		"spec: {hosts: [%[1]s.internal], http: [{directResponse: {status: 200, body: {string: %q}}}]}\n", name, text))[0]
 }
 
 func keyOf(name string) resource.Key {
@@ -208,13 +203,8 @@ func several(t *testing.T, n int, text string) (objects []*resource.Resource, te
 
 func serviceEntry(t *testing.T, name string) *resource.Resource {
 	t.Helper()
-	r, err := resource.New(resource.Meta{Key: resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: name}},
-		&networking.ServiceEntry{
-			Hosts: []string{name + ".internal"}, Ports: []*networking.ServicePort{{Number: 80, Protocol: "HTTP"}},
-			Resolution: networking.ServiceEntry_STATIC,
-		})
-	require.NoError(t, err)
-	return r
+	return decoded(t, fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: %s, namespace: default}\n"+
+		"spec: {hosts: [%[1]s.internal], ports: [{number: 80, protocol: HTTP}], resolution: STATIC}\n", name))[0]
 }
 
 func versionsSeen(c *Catalog) map[string]string {

@@ -2,7 +2,6 @@ package envoy
 
 import (
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -31,8 +30,7 @@ func BenchmarkFirstTranslation(b *testing.B) {
 	table.Apply(decoded(b, text.String()), nil)
 	b.ReportAllocs()
 	for b.Loop() {
-		c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-		c.update(nil, table.Snapshot(), false, true)
+		c := catalogOfTable(&table)
 		require.NotZero(b, c.newScope(model.ProfileOf(nodes[0])).cost())
 	}
 }

@@ -65,6 +65,12 @@ func (s *steps) apply(puts []*resource.Resource, deletes ...resource.Key) {
 	s.c.update(keys, snap, ok, true)
 }
 
+// change applies the objects of a text.
+func (s *steps) change(t *testing.T, text string, deletes ...resource.Key) {
+	t.Helper()
+	s.apply(decoded(t, text), deletes...)
+}
+
 // visit has a client come.
 func (s *steps) visit(t *testing.T, namespace, typeURL string) (*xds.Collection, func()) {
 	coll, release, err := s.c.Collection(t.Context(), node(namespace, "", ""), typeURL)

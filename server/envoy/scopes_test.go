@@ -2,7 +2,6 @@ package envoy
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,8 +18,7 @@ import (
 func TestChange_DoesNotWaitForNewScope(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, shared), nil)
-	catalog := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-	catalog.update(nil, table.Snapshot(), false, true)
+	catalog := catalogOfTable(&table)
 	profile := model.ProfileOf(nodes[0])
 	unfinished := newScope(profile, catalog.options.Debounce, &catalog.fullRoutes, &catalog.bodies)
 	unfinished.stale = catalog.mesh.AllHosts()
@@ -39,8 +37,7 @@ func TestChange_DoesNotWaitForNewScope(t *testing.T) {
 func TestCanceledScope_LeavesNoState(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, shared), nil)
-	catalog := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-	catalog.update(nil, table.Snapshot(), false, true)
+	catalog := catalogOfTable(&table)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := catalog.makeScope(ctx, model.ProfileOf(nodes[0]))
@@ -53,8 +50,7 @@ func TestCanceledScope_LeavesNoState(t *testing.T) {
 func TestEstimate(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, shared), nil)
-	catalog := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-	catalog.update(nil, table.Snapshot(), false, true)
+	catalog := catalogOfTable(&table)
 	for _, n := range nodes {
 		p := model.ProfileOf(n)
 		s := catalog.newScope(p).scope
@@ -66,8 +62,7 @@ func TestEstimate(t *testing.T) {
 func TestScopeWithoutClients_UpdatedForNextClient(t *testing.T) {
 	var table memstore.Table
 	table.Apply(decoded(t, shared), nil)
-	c := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-	c.update(nil, table.Snapshot(), false, true)
+	c := catalogOfTable(&table)
 	_, release, err := c.Collection(t.Context(), nodes[0], xds.ClusterURL)
 	require.NoError(t, err)
 	clusters := c.current()[0].clusters

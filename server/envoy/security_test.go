@@ -2,7 +2,6 @@ package envoy
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -79,19 +78,4 @@ func TestPolicyChange_AffectsSelectedGateways(t *testing.T) {
 	s.apply(nil, resource.Key{Kind: resource.AuthorizationPolicy, Namespace: "shop", Name: "p"})
 	require.Equal(t, []string{"router~10.0.0.1~a.shop~x"}, changed())
 	require.NotContains(t, string(previous["router~10.0.0.1~a.shop~x"].Any), "/c")
-}
-
-// Only gateways route by the claims of tokens. For other clients a claim is a header that no request has, with a
-// finding.
-func TestRoutesByClaims(t *testing.T) {
-	s := newSteps(Options{}, decoded(t, shared+"---"+guardedMesh)...)
-	key := resource.Key{Kind: resource.VirtualService, Namespace: "default", Name: "one"}
-	for id, claims := range map[string]bool{"router~10.0.0.1~a.shop~x": true, "sidecar~10.0.0.1~a.default~x": false} {
-		scope := s.c.newScope(model.ProfileOf(&corev3.Node{Id: id}))
-		route := scope.routes.Get(map[bool]string{true: "http.8080", false: "80"}[claims])
-		require.NotNil(t, route, id)
-		require.Equal(t, claims, strings.Contains(string(route.Any), "envoy.filters.http.jwt_authn"), id)
-		require.Equal(t, !claims, strings.Contains(string(route.Any), "@request.auth.claims"), id)
-		require.Len(t, scope.findings.withReason(key), map[bool]int{true: 0, false: 2}[claims], "%s: %v", id, scope.findings.withReason(key))
-	}
 }

@@ -8,7 +8,6 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"github.com/stretchr/testify/require"
 
 	"tributary/memstore"
@@ -137,28 +136,4 @@ func TestMutualTLS_ReportedForClientWithoutIdentity(t *testing.T) {
 	require.NotContains(t, buffer.String(), "default/mutual")
 	dump(t, catalog, gatewayNode("default"))
 	require.Contains(t, buffer.String(), "default/mutual")
-}
-
-// Without an identity, redirected connections that have to come by mutual TLS are refused, or accepted in plaintext if
-// that is allowed.
-func TestStrictWithoutAnIdentity(t *testing.T) {
-	for _, allowed := range []bool{false, true} {
-		table := new(memstore.Table)
-		table.Apply(decoded(t, "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: p, namespace: istio-system}\n"+
-			"spec: {mtls: {mode: STRICT}}\n"), nil)
-		c := New(table, Options{WarnUnenforced: allowed})
-		c.update(nil, table.Snapshot(), false, true)
-		listener, ok := dump(t, c, node("default", "REDIRECT", ""))[xds.ListenerURL+"/virtualInbound"].(*listenerv3.Listener)
-		require.True(t, ok)
-		var transports []string
-		for _, chain := range listener.GetFilterChains() {
-			transports = append(transports, chain.GetFilterChainMatch().GetTransportProtocol())
-		}
-		if !allowed { // the first is for the port of the listener itself
-			require.Equal(t, []string{"", ""}, transports)
-			require.Contains(t, listener.GetFilterChains()[1].String(), model.BlackHole)
-			continue
-		}
-		require.Equal(t, []string{"", "raw_buffer", "raw_buffer"}, transports)
-	}
 }

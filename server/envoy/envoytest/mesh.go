@@ -1,5 +1,5 @@
-// Package envoytest makes random meshes: valid objects that speak of each other, with everything set that can be set,
-// for tests of what Envoys are told of them.
+// Package envoytest runs golden cases of translations (golden.go), and makes random meshes: valid objects that refer to
+// each other, with all fields set that can be set.
 package envoytest
 
 import (

@@ -7,12 +7,8 @@ import (
 	"time"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	httprbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
-	httpwasmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/wasm/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	rbacfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/protobuf/proto"
 	extensionsv1alpha1 "istio.io/api/extensions/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 	typev1beta1 "istio.io/api/type/v1beta1"
@@ -86,86 +82,12 @@ func TestFrom(t *testing.T) {
 	require.NotNil(t, Only(longer, RoutePhases))
 }
 
-func TestAdded(t *testing.T) {
-	e := extension(t, `- {applyTo: CLUSTER, match: {context: SIDECAR_OUTBOUND}, patch: {operation: ADD, value: {name: own}}}
-- {applyTo: CLUSTER, match: {context: GATEWAY}, patch: {operation: ADD, value: {name: gateways}}}
-- {applyTo: CLUSTER, patch: {operation: ADD, value: {name: own}}}
-- {applyTo: CLUSTER, patch: {operation: ADD, value: {name: "outbound|80||a"}}}
-- {applyTo: CLUSTER, patch: {operation: ADD, value: {name: BlackHoleCluster}}}
-- {applyTo: LISTENER, patch: {operation: ADD, value: {name: my_80, filter_chains: [{filters: [`+tcp+`]}]}}}
-- {applyTo: LISTENER, patch: {operation: ADD, value: {name: "::1_80", filter_chains: [{filters: [`+tcp+`]}]}}}
-- {applyTo: LISTENER, patch: {operation: ADD, value: {name: virtualInbound, filter_chains: [{filters: [`+tcp+`]}]}}}
-`)
-	var findings model.Findings
-	var names []string
-	for _, m := range Added(e, model.Sidecar, &findings) {
-		names = append(names, m.(namedMessage).GetName())
-	}
-	require.Equal(t, []string{"own", "my_80"}, names)
-	require.Equal(t, []string{"[0] ", "[5] "}, applied(findings))
-	const ours = " is reserved for resources that are made from other objects"
-	require.Equal(t, []string{
-		"[2] there is another CLUSTER own", "[3] outbound|80||a" + ours, "[4] BlackHoleCluster" + ours, "[6] ::1_80" + ours, "[7] " +
-			"virtualInbound" + ours,
-	}, texts(findings))
-}
-
 // known is the cluster of the only service that there is.
 func knownCluster(host string, port uint32) (name, why string) {
 	if host != "files.internal" {
 		return "", "there is no service " + host + " here"
 	}
 	return fmt.Sprintf("outbound|%d||%s", port, host), ""
-}
-
-const sum = "a123456789012345678901234567890123456789012345678901234567890123"
-
-func TestPlugin(t *testing.T) {
-	plugin := func(spec string) *model.Extension {
-		o := object(resource.WasmPlugin, "shop", "a", 0, read(t, &extensionsv1alpha1.WasmPlugin{}, spec))
-		return ForProfile(nil, []*WasmPlugin{&o}, model.Profile{}, knownCluster)
-	}
-	e := plugin(`{url: "https://files.internal/a.wasm", sha256: ` + sum + `, pluginName: root, pluginConfig: {a: [1]},
-failStrategy: FAIL_RELOAD, vmConfig: {env: [{name: A, value: b}, {name: B, valueFrom: HOST}, {name: A, valueFrom: HOST}]}}`)
-	require.Empty(t, e.Findings)
-	require.Equal(t, "extensions.istio.io/wasmplugin/shop.a", e.Plugins[0].Filter.(*hcmv3.HttpFilter).GetName())
-	got := &httpwasmv3.Wasm{}
-	require.NoError(t, e.Plugins[0].Filter.(*hcmv3.HttpFilter).GetTypedConfig().UnmarshalTo(got))
-	want := read(t, &httpwasmv3.Wasm{}, `{config: {name: shop.a, root_id: root, failure_policy: FAIL_RELOAD,
-configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: '{"a":[1]}'}, vm_config: {runtime: envoy.wasm.runtime.v8,
-environment_variables: {host_env_keys: [B], key_values: {A: b}}, code: {remote: {sha256: `+sum+`, http_uri: {uri: `+
-		`"https://files.internal/a.wasm",
-cluster: "outbound|443||files.internal", timeout: 30s}}}}}}`)
-	require.True(t, proto.Equal(want, got), "%v\n%v", want, got)
-	require.NoError(t, got.ValidateAll())
-	require.NoError(t, plugin(`{url: "file:///opt/a.wasm"}`).Plugins[0].Filter.(*hcmv3.HttpFilter).GetTypedConfig().UnmarshalTo(got))
-	require.Equal(t, "/opt/a.wasm", got.GetConfig().GetVmConfig().GetCode().GetLocal().GetFilename())
-	require.Nil(t, got.GetConfig().GetConfiguration())
-
-	const image = "images are fetched by Istio's agent, and not by Envoy: put the module on the machine (file://), or on a web server"
-	for _, tt := range []struct{ spec, finding string }{
-		{"{url: 'oci://image'}", "spec.url: " + image},
-		{"{url: image}", "spec.url: " + image},
-		{"{url: 'http://files.internal/a'}", "spec.sha256: Envoy fetches only modules with a known checksum"},
-		{"{url: 'http://none.internal/a', sha256: " + sum + "}", "spec.url: there is no service none.internal here"},
-	} {
-		e := plugin(tt.spec)
-		require.Equal(t, tt.finding+": requests get 403", e.Findings[0].Field+": "+e.Findings[0].Why)
-		deny := &httprbacv3.RBAC{}
-		require.NoError(t, e.Plugins[0].Filter.(*hcmv3.HttpFilter).GetTypedConfig().UnmarshalTo(deny))
-		require.NotNil(t, deny.GetRules(), "a filter without rules lets everything pass")
-		require.Empty(t, deny.GetRules().GetPolicies())
-
-		open := tt.spec[:len(tt.spec)-1] + ", failStrategy: FAIL_OPEN}"
-		require.Empty(t, plugin(open).Plugins)
-		require.Equal(t, tt.finding+": the plugin is left out", plugin(open).Findings[0].Field+": "+plugin(open).Findings[0].Why)
-
-		e = plugin(tt.spec[:len(tt.spec)-1] + ", type: NETWORK}")
-		closed := &rbacfilterv3.RBAC{}
-		require.NoError(t, e.Plugins[0].Filter.(*listenerv3.Filter).GetTypedConfig().UnmarshalTo(closed))
-		require.NotNil(t, closed.GetRules())
-		require.NoError(t, closed.ValidateAll())
-	}
 }
 
 // Plugins stand among the filters that enforce security where istiod puts them, those of one phase by priority.

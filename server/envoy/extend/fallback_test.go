@@ -11,7 +11,7 @@ import (
 // A fallback listens as the listener that an Envoy holds, since the way of the rejected one may be the reason.
 func TestFallback_ListensAsHeld(t *testing.T) {
 	const sockets = "name: a\naddress: {socket_address: {address: 0.0.0.0, port_value: 80}}\n"
-	held := read(t, &listenerv3.Listener{}, sockets+"filter_chains: [{filters: ["+tcp+"]}]\n")
+	held := read(t, &listenerv3.Listener{}, sockets+"filter_chains: [{filters: [*tcp]}]\n")
 	for _, change := range []string{
 		"address: {socket_address: {address: 0.0.0.0, port_value: 81}}",
 		"address: {socket_address: {address: 999.1.1.1, port_value: 80}}",
@@ -27,7 +27,7 @@ func TestFallback_ListensAsHeld(t *testing.T) {
 		rejected := proto.CloneOf(held)
 		proto.Merge(rejected, read(t, &listenerv3.Listener{}, change))
 		rejected.FilterChains = read(t, &listenerv3.Listener{}, "filter_chains: [{filters: [{name: envoy.filters.network.rbac, typed_config: {"+
-			`"@type": `+types+`network.rbac.v3.RBAC, stat_prefix: a, rules: {}}}, `+tcp+"]}]").GetFilterChains()
+			`"@type": `+types+`network.rbac.v3.RBAC, stat_prefix: a, rules: {}}}, *tcp]}]`).GetFilterChains()
 		for _, secondTry := range []bool{false, true} {
 			listener, _ := Fallback(held, rejected, secondTry)
 			require.NotNil(t, listener, change)

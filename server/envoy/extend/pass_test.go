@@ -1,6 +1,7 @@
 package extend
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -20,83 +21,22 @@ import (
 	"tributary/server/envoy/model"
 )
 
-const manager = "envoy.filters.network.http_connection_manager"
-
-// patchPool has patches of all phases, valid and invalid alone, and in pairs that are invalid together.
-func patchPool() []*model.Patch {
-	var pool []*model.Patch
-	for _, text := range []string{
-		`{applyTo: LISTENER, patch: {operation: MERGE, value: {per_connection_buffer_limit_bytes: 7}}}`,
-		`{applyTo: LISTENER, patch: {operation: MERGE, value: {name: other}}}`,
-		`{applyTo: LISTENER, patch: {operation: MERGE, value: {address: {pipe: {path: ""}}}}}`,
-		`{applyTo: LISTENER, patch: {operation: MERGE, value: {filter_chains: [{filter_chain_match: {server_names: [b.example.com]}, ` +
-			`filters: [` + tcp + `]}]}}}`,
-		`{applyTo: LISTENER, patch: {operation: MERGE, value: {filter_chains: [{filters: [` + mongo + `]}]}}}`,
-		`{applyTo: LISTENER_FILTER, patch: {operation: INSERT_FIRST, value: ` + proxy + `}}`,
-		`{applyTo: LISTENER_FILTER, match: {listener: {listenerFilter: tls}}, patch: {operation: REMOVE}}`,
-		`{applyTo: FILTER_CHAIN, patch: {operation: ADD, value: {name: new, filter_chain_match: {server_names: [n.example.com]}, ` +
-			`filters: [` + tcp + `]}}}`,
-		`{applyTo: FILTER_CHAIN, match: {listener: {filterChain: {name: mail}}}, patch: {operation: REMOVE}}`,
-		`{applyTo: FILTER_CHAIN, patch: {operation: REMOVE}}`,
-		`{applyTo: FILTER_CHAIN, match: {listener: {filterChain: {name: mail}}}, patch: {operation: MERGE, value: ` +
-			`{filter_chain_match: {server_names: [a.example.com]}}}}`,
-		`{applyTo: FILTER_CHAIN, match: {listener: {filterChain: {name: mail}}}, patch: {operation: MERGE, value: ` +
-			`{filter_chain_match: {transport_protocol: tls, application_protocols: [h2, http/1.1], destination_port: 443}}}}`,
-		`{applyTo: FILTER_CHAIN, patch: {operation: MERGE, value: {transport_socket: {name: tls, typed_config: ` +
-			`{"@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext}}}}}`,
-		`{applyTo: NETWORK_FILTER, match: {listener: {filterChain: {filter: {name: mongo}}}}, patch: {operation: REMOVE}}`,
-		`{applyTo: NETWORK_FILTER, match: {listener: {filterChain: {name: mail}}}, patch: {operation: ADD, value: ` + mongo + `}}`,
-		`{applyTo: NETWORK_FILTER, match: {listener: {filterChain: {filter: {name: envoy.filters.network.tcp_proxy}}}}, ` +
-			`patch: {operation: REMOVE}}`,
-		`{applyTo: NETWORK_FILTER, patch: {operation: ADD, value: ` + echo + `}}`,
-		`{applyTo: NETWORK_FILTER, match: {listener: {filterChain: {filter: {name: mongo}}}}, patch: {operation: MERGE, value: ` +
-			`{typed_config: {"@type": ` + types + `network.mongo_proxy.v3.MongoProxy, delay: {percentage: {numerator: 1}}}}}}`,
-		`{applyTo: NETWORK_FILTER, match: {listener: {filterChain: {filter: {name: ` + manager + `}}}}, patch: {operation: MERGE, value: ` +
-			`{typed_config: {"@type": ` + types + `network.http_connection_manager.v3.HttpConnectionManager, http_filters: [` + lua + `]}}}}`,
-		`{applyTo: NETWORK_FILTER, match: {listener: {filterChain: {filter: {name: ` + manager + `}}}}, patch: {operation: MERGE, value: ` +
-			`{typed_config: {"@type": ` + types + `network.http_connection_manager.v3.HttpConnectionManager, route_config: {name: own, ` +
-			`virtual_hosts: [{name: v, domains: ["*"]}]}}}}}`,
-		`{applyTo: HTTP_FILTER, patch: {operation: INSERT_FIRST, value: ` + lua + `}}`,
-		`{applyTo: HTTP_FILTER, patch: {operation: ADD, value: ` + lua + `}}`,
-		`{applyTo: HTTP_FILTER, patch: {operation: ADD, value: ` + router + `}}`,
-		`{applyTo: HTTP_FILTER, match: {listener: {filterChain: {filter: {name: ` + manager + `, subFilter: ` +
-			`{name: envoy.filters.http.router}}}}}, patch: {operation: REMOVE}}`,
-		`{applyTo: HTTP_FILTER, match: {listener: {filterChain: {filter: {name: ` + manager + `, subFilter: ` +
-			`{name: envoy.filters.http.buffer}}}}}, patch: {operation: MERGE, value: {name: renamed}}}`,
-		`{applyTo: HTTP_FILTER, match: {listener: {filterChain: {filter: {name: ` + manager + `, subFilter: {name: lua}}}}}, ` +
-			`patch: {operation: MERGE, value: {typed_config: {"@type": ` + types + `http.lua.v3.Lua, stat_prefix: p}}}}`,
-		`{applyTo: HTTP_FILTER, match: {listener: {filterChain: {filter: {name: ` + manager + `, subFilter: ` +
-			`{name: envoy.filters.http.rbac}}}}}, patch: {operation: MERGE, value: {typed_config: {"@type": ` + types + `http.rbac.v3.RBAC, ` +
-			`rules: {policies: {a: {permissions: [{any: true}]}}}}}}}`, // without principals
-		`{applyTo: ROUTE_CONFIGURATION, patch: {operation: MERGE, value: {response_headers_to_add: [{header: {key: a, value: "50%"}}]}}}`,
-		`{applyTo: ROUTE_CONFIGURATION, patch: {operation: MERGE, value: {response_headers_to_add: [{header: {key: a, value: b}}]}}}`,
-		`{applyTo: ROUTE_CONFIGURATION, patch: {operation: MERGE, value: {virtual_hosts: [{name: m, domains: [new.example.com]}]}}}`,
-		`{applyTo: VIRTUAL_HOST, patch: {operation: ADD, value: {name: v, domains: [New.example.com]}}}`,
-		`{applyTo: VIRTUAL_HOST, patch: {operation: ADD, value: {name: w, domains: ["*"]}}}`,
-		`{applyTo: VIRTUAL_HOST, match: {routeConfiguration: {vhost: {name: "a:443"}}}, patch: {operation: MERGE, value: ` +
-			`{domains: [b.example.com]}}}`,
-		`{applyTo: VIRTUAL_HOST, match: {routeConfiguration: {vhost: {name: "b:443"}}}, patch: {operation: REPLACE, value: ` +
-			`{name: "b:443", domains: [a.example.com]}}}`,
-		`{applyTo: VIRTUAL_HOST, match: {routeConfiguration: {vhost: {name: "b:443"}}}, patch: {operation: REMOVE}}`,
-		`{applyTo: HTTP_ROUTE, patch: {operation: INSERT_FIRST, value: {name: own, match: {prefix: /own}, direct_response: {status: 200}}}}`,
-		`{applyTo: HTTP_ROUTE, match: {routeConfiguration: {vhost: {route: {name: second}}}}, patch: {operation: MERGE, value: ` +
-			`{direct_response: {status: 200}}}}`,
-		`{applyTo: HTTP_ROUTE, match: {routeConfiguration: {vhost: {route: {name: second}}}}, patch: {operation: MERGE, value: ` +
-			`{direct_response: {status: 20}}}}`,
-		`{applyTo: HTTP_ROUTE, match: {routeConfiguration: {vhost: {route: {name: second}}}}, patch: {operation: MERGE, value: ` +
-			`{typed_per_filter_config: {envoy.filters.http.buffer: {"@type": ` + types + `http.buffer.v3.BufferPerRoute}}}}}`,
-		`{applyTo: CLUSTER, patch: {operation: MERGE, value: {type: ORIGINAL_DST}}}`,
-		`{applyTo: CLUSTER, patch: {operation: MERGE, value: {lb_policy: CLUSTER_PROVIDED}}}`,
-		`{applyTo: CLUSTER, patch: {operation: MERGE, value: {connect_timeout: 3s}}}`,
-		`{applyTo: CLUSTER, patch: {operation: MERGE, value: {connect_timeout: -3s}}}`,
-		`{applyTo: CLUSTER, patch: {operation: MERGE, value: {alt_stat_name: b, metadata: {filter_metadata: {a: {b: 1}}}}}}`,
-		`{applyTo: CLUSTER, patch: {operation: MERGE, value: {transport_socket: {name: ""}}}}`,
-		`{applyTo: CLUSTER, patch: {operation: MERGE, value: {transport_socket: {name: tls, typed_config: ` +
-			`{"@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext, sni: a}}}}}`,
-	} {
+// patchPool has the patches of testdata/pool.yaml.
+func patchPool(t *testing.T) (pool []*model.Patch) {
+	t.Helper()
+	for _, text := range patchTexts(t, "pool.yaml") {
 		pool = append(pool, patchesOf(text)...)
 	}
 	return pool
+}
+
+// patchTexts returns the patches of a file.
+func patchTexts(t *testing.T, file string) (texts []string) {
+	t.Helper()
+	for _, patch := range *fixture(t, new([]json.RawMessage), file) {
+		texts = append(texts, string(patch))
+	}
+	return texts
 }
 
 // patchesOf decodes a patch in YAML, including one with an invalid value.
@@ -107,14 +47,14 @@ func patchesOf(text string) []*model.Patch {
 
 var patched = map[string]func(*Patcher) proto.Message{
 	"listener": func(p *Patcher) proto.Message {
-		l, served := p.Listener(read(new(testing.T), &listenerv3.Listener{}, aListener))
+		l, served := p.Listener(fixture(new(testing.T), &listenerv3.Listener{}, "listener.yaml"))
 		if !served {
 			return nil
 		}
 		return l
 	},
 	"routes": func(p *Patcher) proto.Message {
-		return p.Routes(read(new(testing.T), &routev3.RouteConfiguration{}, someRoutes))
+		return p.Routes(fixture(new(testing.T), &routev3.RouteConfiguration{}, "routes.yaml"))
 	},
 	"cluster": func(p *Patcher) proto.Message {
 		c, served := p.Cluster(read(new(testing.T), &clusterv3.Cluster{}, `{name: "outbound|80||a", type: EDS, connect_timeout: 1s}`))
@@ -129,7 +69,7 @@ var patched = map[string]func(*Patcher) proto.Message{
 // Envoy would refuse.
 func TestPatches_LeftOutAsIfEachPrefixWereChecked(t *testing.T) {
 	testutil.OneGoroutine(t)
-	pool := patchPool()
+	pool := patchPool(t)
 	require.Greater(t, len(pool), 35)
 	random := rand.New(rand.NewPCG(3, 5)) //nolint:gosec // of a test
 	for round := range 60 {
@@ -183,12 +123,12 @@ func TestPatches_LeftOutAsIfEachPrefixWereChecked(t *testing.T) {
 // The cost of patches is in proportion to their number, whichever of them are left out: each runs a few times.
 func TestPatches_LinearCost(t *testing.T) {
 	testutil.OneGoroutine(t)
-	filterTo := "{applyTo: HTTP_FILTER, patch: {operation: INSERT_FIRST, value: " + lua + "}}"
-	broken := "{applyTo: HTTP_FILTER, patch: {operation: ADD, value: " + lua + "}}"
+	filterTo := "{applyTo: HTTP_FILTER, patch: {operation: INSERT_FIRST, value: *lua}}"
+	broken := "{applyTo: HTTP_FILTER, patch: {operation: ADD, value: *lua}}"
 	route := "{applyTo: HTTP_ROUTE, patch: {operation: INSERT_FIRST, value: {match: {prefix: /o}, direct_response: {status: 200}}}}"
-	chain := "{applyTo: FILTER_CHAIN, patch: {operation: ADD, value: {filter_chain_match: {server_names: [n%d]}, filters: [" + tcp + "]}}}"
-	secured := "{applyTo: NETWORK_FILTER, match: {listener: {filterChain: {filter: {name: " + manager + "}}}}, patch: {operation: MERGE, " +
-		`value: {typed_config: {"@type": ` + types + `network.http_connection_manager.v3.HttpConnectionManager, http_filters: [` + rbac + `]}}}}`
+	chain := "{applyTo: FILTER_CHAIN, patch: {operation: ADD, value: {filter_chain_match: {server_names: [n%d]}, filters: [*tcp]}}}"
+	secured := `{applyTo: NETWORK_FILTER, match: *manager, patch: {operation: MERGE, value: ` +
+		`{typed_config: {"@type": *managerType, http_filters: [*rbac]}}}}`
 	host := "{applyTo: VIRTUAL_HOST, patch: {operation: ADD, value: {name: v%d, domains: [v%d.example.com]}}}"
 	header := "{applyTo: ROUTE_CONFIGURATION, patch: {operation: MERGE, value: {request_headers_to_remove: [h%d]}}}"
 	cluster := "{applyTo: CLUSTER, patch: {operation: MERGE, value: {connect_timeout: 2s}}}"
@@ -237,8 +177,8 @@ func TestPatches_LinearCost(t *testing.T) {
 
 // Every second of HTTP filters is left out.
 func BenchmarkPatches(b *testing.B) {
-	good := patchesOf("{applyTo: HTTP_FILTER, patch: {operation: INSERT_FIRST, value: " + lua + "}}")
-	bad := patchesOf("{applyTo: HTTP_FILTER, patch: {operation: ADD, value: " + lua + "}}")
+	good := patchesOf("{applyTo: HTTP_FILTER, patch: {operation: INSERT_FIRST, value: *lua}}")
+	bad := patchesOf("{applyTo: HTTP_FILTER, patch: {operation: ADD, value: *lua}}")
 	for _, n := range []int{200, 1000, 5000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			e := &model.Extension{Patches: slices.Repeat(slices.Concat(good, bad), n/2)}

@@ -25,7 +25,7 @@ func TestPatches_AddNoUnboundedFetch(t *testing.T) {
 	const keys = `jwt_authn.v3.JwtAuthentication, providers: {a: {remote_jwks: {async_fetch: {}, ` + remote + `%s}}}`
 	const manager = `{applyTo: NETWORK_FILTER, patch: {operation: %s, value: {name: envoy.filters.network.http_connection_manager, ` +
 		`typed_config: {"@type": ` + types + `network.http_connection_manager.v3.HttpConnectionManager, %s}}}}`
-	const managerFields = `stat_prefix: a, http_filters: [` + router + `], `
+	const managerFields = `stat_prefix: a, http_filters: [*router], `
 	const named = "match: {listener: {filterChain: {filter: {name: envoy.filters.network.http_connection_manager}}}}, patch"
 	for _, c := range []struct{ value, why string }{
 		{
@@ -70,7 +70,7 @@ filter_chains:
       "@type": `+types+`network.http_connection_manager.v3.HttpConnectionManager
       stat_prefix: a
       rds: {route_config_name: "80", config_source: {ads: {}, initial_fetch_timeout: 0s}}
-      http_filters: [`+router+`]
+      http_filters: [*router]
 `)
 		var findings model.Findings
 		e := extension(t, patches)

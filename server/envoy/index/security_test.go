@@ -9,7 +9,6 @@ import (
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 	securityv1beta1 "istio.io/api/security/v1beta1"
-	typev1beta1 "istio.io/api/type/v1beta1"
 
 	"tributary/resource"
 	"tributary/server/envoy/extend"
@@ -32,72 +31,6 @@ func put(t *testing.T, m *Mesh, kind resource.Kind, namespace, name string, age 
 
 func gatewayIn(namespace string, labels map[string]string) model.Profile {
 	return model.Profile{Role: model.Ingress, Namespace: namespace, Labels: model.LabelText(labels), Large: true}
-}
-
-// A security object selects workloads of its namespace (or of all namespaces, in the root namespace) by their labels,
-// or those of the Gateway in its namespace to which it refers.
-func TestSecurityObjectsSelectClients(t *testing.T) {
-	gateway := map[string]string{"gateway.networking.k8s.io/gateway-name": "front", "app": "a"}
-	ref := func(group, kind, name, namespace string) *typev1beta1.PolicyTargetReference {
-		return &typev1beta1.PolicyTargetReference{Group: group, Kind: kind, Name: name, Namespace: namespace}
-	}
-	const group = "gateway.networking.k8s.io"
-	for name, tt := range map[string]struct {
-		namespace string
-		spec      *securityv1beta1.AuthorizationPolicy
-		profile   model.Profile
-		selected  bool
-	}{
-		"own namespace":     {"a", &securityv1beta1.AuthorizationPolicy{}, gatewayIn("a", nil), true},
-		"another namespace": {"b", &securityv1beta1.AuthorizationPolicy{}, gatewayIn("a", nil), false},
-		"root namespace":    {model.RootNamespace, &securityv1beta1.AuthorizationPolicy{}, gatewayIn("a", nil), true},
-		"labels": {
-			"a", &securityv1beta1.AuthorizationPolicy{Selector: &typev1beta1.WorkloadSelector{MatchLabels: map[string]string{"app": "a"}}},
-			gatewayIn("a", gateway), true,
-		},
-		"other labels": {
-			"a", &securityv1beta1.AuthorizationPolicy{Selector: &typev1beta1.WorkloadSelector{MatchLabels: map[string]string{"app": "b"}}},
-			gatewayIn("a", gateway), false,
-		},
-		"reference": {
-			"a", &securityv1beta1.AuthorizationPolicy{TargetRefs: []*typev1beta1.PolicyTargetReference{
-				ref(group, "Gateway", "other", ""), ref(group, "Gateway", "front", "a"),
-			}}, gatewayIn("a", gateway), true,
-		},
-		"old reference": {
-			"a", &securityv1beta1.AuthorizationPolicy{TargetRef: ref(group, "Gateway", "front", "")}, gatewayIn("a", gateway), true,
-		},
-		"references before the old one": {
-			"a", &securityv1beta1.AuthorizationPolicy{
-				TargetRef: ref(group, "Gateway", "front", ""), TargetRefs: []*typev1beta1.PolicyTargetReference{ref(group, "Gateway", "x", "")},
-			}, gatewayIn("a", gateway), false,
-		},
-		"reference of the root namespace": {
-			model.RootNamespace, &securityv1beta1.AuthorizationPolicy{TargetRef: ref(group, "Gateway", "front", "")}, gatewayIn("a", gateway), false,
-		},
-		"reference of another kind": {
-			"a", &securityv1beta1.AuthorizationPolicy{TargetRef: ref("", "Service", "front", "")}, gatewayIn("a", gateway), false,
-		},
-		"reference without the label": {
-			"a", &securityv1beta1.AuthorizationPolicy{TargetRef: ref(group, "Gateway", "front", "")}, gatewayIn("a", nil), false,
-		},
-		"reference to no name": {
-			"a", &securityv1beta1.AuthorizationPolicy{TargetRef: ref(group, "Gateway", "", "")}, gatewayIn("a", nil), false,
-		},
-	} {
-		mesh := NewMesh()
-		put(t, mesh, resource.AuthorizationPolicy, tt.namespace, "p", 0, tt.spec)
-		narrowed := tt.profile
-		mesh.Selectors.Narrow(&narrowed)
-		for _, p := range []model.Profile{tt.profile, narrowed} {
-			require.Equal(t, tt.selected, len(mesh.Security(p, nil).HTTP) > 0, name)
-			require.Empty(t, mesh.Unenforced(p), name)
-		}
-		p := tt.profile
-		p.Role = model.Proxyless
-		require.Nil(t, mesh.Security(p, nil))
-		require.Equal(t, tt.selected, len(mesh.Unenforced(p)) > 0, name)
-	}
 }
 
 // The security of a client changes with the objects of its namespace and of the root namespace, the MeshConfig, and the

@@ -1,6 +1,7 @@
 package security_test
 
 import (
+	"encoding/json"
 	"maps"
 	"os"
 	"os/exec"
@@ -19,79 +20,27 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
-	"google.golang.org/protobuf/types/known/durationpb"
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
-	networking "istio.io/api/networking/v1alpha3"
 	"sigs.k8s.io/yaml"
 
 	"tributary/resource"
+	"tributary/server/envoy/envoytest"
 	"tributary/server/envoy/index"
 	"tributary/server/envoy/model"
 )
 
-type (
-	body         = meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAuthorizationRequestBody
-	httpProvider = meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAuthorizationHttpProvider
-	grpcProvider = meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAuthorizationGrpcProvider
-)
-
-func asks(p *httpProvider) *meshv1alpha1.MeshConfig {
-	return &meshv1alpha1.MeshConfig{ExtensionProviders: []*meshv1alpha1.MeshConfig_ExtensionProvider{
-		{Name: "default", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExtAuthzHttp{EnvoyExtAuthzHttp: p}},
-	}}
-}
-
-func asksGRPC(p *grpcProvider) *meshv1alpha1.MeshConfig {
-	return &meshv1alpha1.MeshConfig{ExtensionProviders: []*meshv1alpha1.MeshConfig_ExtensionProvider{
-		{Name: "default", Provider: &meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExtAuthzGrpc{EnvoyExtAuthzGrpc: p}},
-	}}
-}
-
-func inDomains(domain string, aliases ...string) *meshv1alpha1.MeshConfig {
-	return &meshv1alpha1.MeshConfig{TrustDomain: domain, TrustDomainAliases: aliases}
-}
-
-// The MeshConfigs of Istio's own test of these files.
-var (
-	asksHTTP = asks(&httpProvider{
-		Service: "foo/my-custom-ext-authz.foo.svc.cluster.local", Port: 9000, Timeout: &durationpb.Duration{Seconds: 10},
-		FailOpen:      true,
-		StatusOnError: "403", PathPrefix: "/check",
-		IncludeRequestHeadersInCheck: []string{"x-custom-id", "x-prefix-*", "*-suffix"},
-		//nolint:staticcheck // what the other one replaces
-		IncludeHeadersInCheck:           []string{"should-not-include-when-IncludeRequestHeadersInCheck-is-set"},
-		IncludeAdditionalHeadersInCheck: map[string]string{"x-header-1": "value-1", "x-header-2": "value-2"},
-		IncludeRequestBodyInCheck:       &body{MaxRequestBytes: 2048, AllowPartialMessage: true, PackAsBytes: true},
-		HeadersToUpstreamOnAllow:        []string{"Authorization", "x-prefix-*", "*-suffix"},
-		HeadersToDownstreamOnDeny:       []string{"Set-cookie", "x-prefix-*", "*-suffix"},
-		HeadersToDownstreamOnAllow:      []string{"Set-cookie", "x-prefix-*", "*-suffix"},
-	})
-	asksByGRPC = asksGRPC(&grpcProvider{
-		Service: "foo/my-custom-ext-authz.foo.svc.cluster.local", Port: 9000,
-		Timeout: &durationpb.Duration{Nanos: 2000 * 1000}, FailOpen: true,
-		StatusOnError: "403", IncludeRequestBodyInCheck: &body{MaxRequestBytes: 4096, AllowPartialMessage: true},
-	})
-	asksWithoutNamespace = asksGRPC(&grpcProvider{
-		Service: "my-custom-ext-authz.foo.svc.cluster.local", Port: 9000, FailOpen: true, StatusOnError: "403",
-	})
-	asksNobody = asks(&httpProvider{
-		Service: "foo/my-custom-ext-authz", Port: 999999, PathPrefix: "check",
-		StatusOnError: "999",
-	})
-)
-
-// configs are the MeshConfigs of files; the others have none.
-var configs = map[string]*meshv1alpha1.MeshConfig{
-	"http/custom-grpc-provider-no-namespace":     asksWithoutNamespace,
-	"http/custom-grpc-provider":                  asksByGRPC,
-	"http/custom-http-provider":                  asksHTTP,
-	"http/custom-bad":                            asksNobody,
-	"http/simple-policy-td-aliases":              inDomains("td1", "cluster.local"),
-	"http/simple-policy-multiple-td-aliases":     inDomains("td1", "cluster.local", "some-td"),
-	"http/simple-policy-principal-with-wildcard": inDomains("td1", "foobar"),
-	"http/td-aliases-source-principal":           inDomains("new-td", "old-td", "some-trustdomain"),
-	"tcp/custom-both-http-tcp":                   asksByGRPC,
-	"tcp/custom-only-http":                       asksHTTP,
+// meshConfigs returns the MeshConfigs of files; the others have none.
+func meshConfigs(t *testing.T) map[string]*meshv1alpha1.MeshConfig {
+	t.Helper()
+	text, err := os.ReadFile("testdata/meshconfigs.yaml")
+	require.NoError(t, err)
+	var texts map[string]json.RawMessage
+	require.NoError(t, yaml.Unmarshal(text, &texts))
+	configs := make(map[string]*meshv1alpha1.MeshConfig)
+	for name, text := range texts {
+		configs[name] = envoytest.Read(t, new(meshv1alpha1.MeshConfig), string(text))
+	}
+	return configs
 }
 
 // inputs are the files that have no input of their own name.
@@ -118,6 +67,7 @@ func TestGoldens(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "istio.io/istio").Output()
 	require.NoError(t, err)
 	dir := filepath.Join(strings.TrimSpace(string(out)), "pilot/pkg/security/authz/builder/testdata")
+	configs := meshConfigs(t)
 	files := 0
 	for _, protocol := range []string{"http", "tcp"} {
 		entries, err := os.ReadDir(filepath.Join(dir, protocol))
@@ -176,7 +126,7 @@ func TestGoldens(t *testing.T) {
 		}
 	}
 	require.Equal(t, 91, files, "Istio has others: look at its builder_test.go")
-	several := secured(t, filepath.Join(dir, "http/custom-bad-multiple-providers-in.yaml"), asksHTTP)
+	several := secured(t, filepath.Join(dir, "http/custom-bad-multiple-providers-in.yaml"), configs["http/custom-http-provider"])
 	wanted := make(map[string]*rbacv3.Policy)
 	for _, name := range []string{"out1", "out2"} {
 		filter := parsed(t, filepath.Join(dir, "http/custom-bad-multiple-providers-"+name+".yaml"),
@@ -234,6 +184,13 @@ func workload() model.Profile {
 	}
 }
 
+const authorizer = `apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: authorizer, namespace: foo}
+spec: {hosts: [my-custom-ext-authz.foo.svc.cluster.local], ports: [{number: 9000, name: http, protocol: HTTP}], resolution: DNS}
+---
+`
+
 // newMesh has the objects of a text, a MeshConfig, which may be nil, and the service my-custom-ext-authz.
 func newMesh(t *testing.T, text string, config *meshv1alpha1.MeshConfig) *index.Mesh {
 	t.Helper()
@@ -246,14 +203,10 @@ func newMesh(t *testing.T, text string, config *meshv1alpha1.MeshConfig) *index.
 		require.NoError(t, err)
 		require.NoError(t, mesh.Set(r.Key(), r))
 	}
-	set(resource.ServiceEntry, "foo", "authorizer", time.Time{}, &networking.ServiceEntry{
-		Hosts: []string{"my-custom-ext-authz.foo.svc.cluster.local"}, Resolution: networking.ServiceEntry_DNS,
-		Ports: []*networking.ServicePort{{Number: 9000, Name: "http", Protocol: "HTTP"}},
-	}, nil)
 	if config != nil {
 		set(resource.MeshConfig, model.RootNamespace, "default", time.Time{}, config, nil)
 	}
-	for i, document := range resource.Decode("test.yaml", []byte(text), resource.Options{}) {
+	for i, document := range resource.Decode("test.yaml", []byte(authorizer+text), resource.Options{}) {
 		if document.Resource == nil {
 			require.Empty(t, document.Errors)
 			continue

@@ -11,15 +11,6 @@ import (
 	"tributary/server/envoy/security"
 )
 
-// A condition with an unknown key allows no traffic, even without values.
-func TestUnknownKeysAllowNoTraffic(t *testing.T) {
-	http, tcp := enforcedRules(t, translatePolicy(&securityv1beta1.AuthorizationPolicy{
-		Rules: []*securityv1beta1.Rule{condition("source.shoes")},
-	}, model.Profile{Role: model.Ingress}))
-	require.Empty(t, http.GetPolicies())
-	require.Empty(t, tcp.GetPolicies())
-}
-
 // A mode of mutual TLS of a newer version accepts no plaintext.
 func TestUnknownMode_IsStrict(t *testing.T) {
 	newer := &securityv1beta1.PeerAuthentication_MutualTLS{Mode: 17}
