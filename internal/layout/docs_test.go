@@ -13,8 +13,8 @@ import (
 )
 
 // naming is the form in which documents name the tests of a statement: a package in backquotes and a colon, tests of
-// it, and subtests after a slash. A package applies until the next package, semicolon or cell; without a package, a
-// test may be of any.
+// it, and subtests, or golden archives, after a slash. A package applies until the next package, semicolon or cell;
+// without a package, a test may be of any.
 var naming = regexp.MustCompile("`([a-z0-9/]+)`: ?|\\b((?:Test|Fuzz|Benchmark)[A-Z][A-Za-z0-9_]*)(?:/([^|;,.]+))?|[|;.]")
 
 // TestDocsNameTests holds that the tests exist that documents name as proof.
@@ -40,7 +40,8 @@ func TestDocsNameTests(t *testing.T) {
 			if part != "" && exists {
 				exists = false
 				for directory, text := range testsByName[name] {
-					exists = exists || (folder == "" || folder == directory) && strings.Contains(text, `"`+part+`"`)
+					_, err := os.Stat(filepath.Join(top, directory, "testdata", part+".txtar"))
+					exists = exists || (folder == "" || folder == directory) && (err == nil || strings.Contains(text, `"`+part+`"`))
 				}
 			}
 			if !exists {
