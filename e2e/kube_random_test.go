@@ -123,22 +123,13 @@ func (s *kubeStorm) deeds() map[string]func() {
 			s.change()
 			s.Gate.Open()
 		},
-		"the API server is killed": func() {
-			s.API.Kill()
-			seconds()
-			s.Restart(t)
-		},
+		"the API server is killed": func() { s.API.Kill(); seconds(); s.Restart(t) },
 		"the API server stands still": func() {
 			s.API.Signal(t, syscall.SIGSTOP)
+			defer s.API.Signal(t, syscall.SIGCONT)
 			seconds()
-			s.API.Signal(t, syscall.SIGCONT)
 		},
-		"etcd is killed": func() {
-			s.Etcd.Kill()
-			seconds()
-			s.Etcd.Restart(t)
-			s.AwaitReady(t)
-		},
+		"etcd is killed": func() { s.Etcd.Kill(); seconds(); s.Etcd.Restart(t); s.AwaitReady(t) },
 		"rights go for a while": func() {
 			withoutRights()
 			s.API.Kill() // Watches go on without the right.
