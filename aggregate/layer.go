@@ -76,7 +76,7 @@ func ranked(object *resource.Resource, rank int) *resource.Resource {
 	return object.Ranked(rank)
 }
 
-// rankOf returns the rank of source i. A single source and one that is Ranked are unranked: their objects pass
+// rankOf returns the rank of source i. A single source is unranked: its objects pass
 // unchanged.
 func (v *View) rankOf(i int) int {
 	if len(v.sources) == 1 {
@@ -159,7 +159,7 @@ func (v *View) states() []*sourceState {
 	return states
 }
 
-// retire makes left, newest first, the retired sources. It keeps one of each name: an older whole state counts more
+// retire makes removed, newest first, the retired sources. It keeps one of each name: an older whole state counts more
 // than the partial one of a source that was never read. Together they keep each key once, so that they do not grow with
 // the number of reloads; a source with Merge stays whole, since its endpoints add up.
 func (v *View) retire(removed []*sourceState) {

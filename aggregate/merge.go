@@ -26,7 +26,7 @@ func (v *View) merge() (changes []<-chan struct{}) {
 		dirty = append(dirty, keys...)
 		if synced && !source.synced {
 			source.synced = true
-			if v.earlier != nil { // the winner of these keys may change now that s is read
+			if v.earlier != nil { // the winner of these keys may change now that the source is read
 				dirty = append(append(dirty, keysOf(v.earlier.Snapshot())...), source.keys()...)
 			}
 		}

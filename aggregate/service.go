@@ -63,7 +63,7 @@ func divide(groupKey groupKey, members []*member) (services []*service) {
 		}
 		if reason := services[first].mergeProblem(member); reason == "" {
 			services[first].members = append(services[first].members, member)
-			services[first].obstacles = services[first].obstacles.intersect(obstaclesOf(member.spec))
+			services[first].obstacles = services[first].obstacles.union(obstaclesOf(member.spec))
 		} else {
 			services[first].refuse(member, reason)
 		}
@@ -192,7 +192,7 @@ func (s *service) mergeProblem(member *member) string {
 		differ("location differs", ours.location, theirs.location),
 		differ("exportTo differs", ours.exportTo, theirs.exportTo),
 		differ("subjectAltNames differ", ours.altNames, theirs.altNames),
-		s.obstacles.intersect(obstaclesOf(member.spec)).unmergeable(),
+		s.obstacles.union(obstaclesOf(member.spec)).unmergeable(),
 	)
 }
 
@@ -216,27 +216,27 @@ func obstaclesOf(serviceEntry *networking.ServiceEntry) obstacles {
 	}
 }
 
-// intersect returns the obstacles of both.
-func (t obstacles) intersect(theirs obstacles) obstacles {
+// union returns the obstacles of both.
+func (o obstacles) union(theirs obstacles) obstacles {
 	return obstacles{
-		selector: t.selector || theirs.selector, hasNone: t.hasNone || theirs.hasNone,
-		hasOther:    t.hasOther || theirs.hasOther,
-		allowsNames: t.allowsNames || theirs.allowsNames, hasEndpoints: t.hasEndpoints || theirs.hasEndpoints,
-		severalToDNS: t.severalToDNS || theirs.severalToDNS, notForDNS: cmp.Or(theirs.notForDNS, t.notForDNS),
+		selector: o.selector || theirs.selector, hasNone: o.hasNone || theirs.hasNone,
+		hasOther:    o.hasOther || theirs.hasOther,
+		allowsNames: o.allowsNames || theirs.allowsNames, hasEndpoints: o.hasEndpoints || theirs.hasEndpoints,
+		severalToDNS: o.severalToDNS || theirs.severalToDNS, notForDNS: cmp.Or(theirs.notForDNS, o.notForDNS),
 	}
 }
 
 // unmergeable returns why the entries cannot be merged, or "". Addresses and names can: the merged entry has resolution
 // DNS, which takes both.
-func (t obstacles) unmergeable() string {
+func (o obstacles) unmergeable() string {
 	switch {
-	case t.selector:
+	case o.selector:
 		return "endpoints are chosen by a workload selector"
-	case t.hasNone && t.hasOther:
+	case o.hasNone && o.hasOther:
 		return "mixes resolution NONE with others"
-	case t.allowsNames && t.notForDNS != "":
-		return "mixes DNS names with " + t.notForDNS
-	case t.severalToDNS && t.hasEndpoints:
+	case o.allowsNames && o.notForDNS != "":
+		return "mixes DNS names with " + o.notForDNS
+	case o.severalToDNS && o.hasEndpoints:
 		return "leaves several hosts to DNS"
 	}
 	return ""

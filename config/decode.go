@@ -99,7 +99,7 @@ func (d *decoder) place(key string) Problem {
 	return position
 }
 
-// decode reads data, a single document, into the struct that out points to.
+// decode reads data, a single document, into the struct that target points to.
 func (d *decoder) decode(data []byte, target any) {
 	root, fault := yamldoc.Parse(data)
 	d.hideSecrets(root)

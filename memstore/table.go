@@ -67,7 +67,7 @@ func sorted(keys []resource.Key) []resource.Key {
 }
 
 // CompareAndSwap replaces old, the very value that Get returned, by updated, of the same key, and reports whether it
-// was still there. A nil old means absent; a nil new means delete.
+// was still there. A nil old means absent; a nil updated means delete.
 func (t *Table) CompareAndSwap(key resource.Key, old, updated *resource.Resource) bool {
 	t.mu.Lock()
 	if t.Snapshot().Get(key) != old {

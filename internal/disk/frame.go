@@ -49,7 +49,7 @@ type Reader struct {
 	offset, size int64
 }
 
-// NewReader reads the first size bytes of in.
+// NewReader reads the first size bytes of input.
 func NewReader(input io.Reader, size int64) *Reader {
 	return &Reader{input: bufio.NewReaderSize(io.LimitReader(input, size), 1<<16), size: size}
 }

@@ -13,7 +13,7 @@ type changes struct {
 	settings                []string // other changed settings that are in force
 }
 
-// changesOf returns the changes from old to next.
+// changesOf returns the changes from the active sources to the next ones.
 func changesOf(activeSources, next []*activeSource) (result changes) {
 	for _, active := range next {
 		switch previous := named(activeSources, active.config.Name); {

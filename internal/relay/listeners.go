@@ -85,7 +85,7 @@ func loadCertificates(ctx context.Context, cfg *config.Config, key string, setti
 	return certificates, nil
 }
 
-// descriptors returns the number of files and connections that the process may have open; -1 for no limit.
+// descriptorLimit returns the number of files and connections that the process may have open; -1 for no limit.
 func descriptorLimit() int {
 	var limit syscall.Rlimit // Go has raised it to the hard limit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > 1<<30 {

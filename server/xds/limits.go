@@ -118,7 +118,7 @@ func (s *stream) checkTypes() error {
 	return nil
 }
 
-// charge adds to the cost of the stream's names (more may be negative), and refuses the stream if it is too high; s.mu
+// charge adds to the cost of the stream's names (added may be negative), and refuses the stream if it is too high; s.mu
 // is held.
 func (s *stream) charge(added int) error {
 	if s.closed || added == 0 {
@@ -160,7 +160,7 @@ type nameCosts struct {
 	byHost map[string]int // by IP address
 }
 
-// add adds to the cost of a host's names (more may be negative), and returns the cost for all hosts and for this one.
+// add adds to the cost of a host's names (added may be negative), and returns the cost for all hosts and for this one.
 func (n *nameCosts) add(host string, added int) (total, ofHost int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

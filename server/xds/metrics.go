@@ -115,7 +115,7 @@ func (s *subscription) setGoal(goal *state) {
 	}
 }
 
-// begin notes that a response begins, which leads to the goal if whole.
+// begin notes that a response begins, which leads to the goal if entire.
 func (n *changeTimes) begin(entire bool) {
 	if entire {
 		n.unacked, n.sending, n.due = recent.Earlier(n.unacked, n.due), n.due, time.Time{}

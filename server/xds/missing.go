@@ -78,7 +78,7 @@ func (s *stream) forgetMissing(sub *subscription) {
 	}
 }
 
-// chargeFor charges more (may be negative); over the limit it first forgets nonexistent names; s.mu is held.
+// chargeFor charges added (may be negative); over the limit it first forgets nonexistent names; s.mu is held.
 func (s *stream) chargeFor(sub *subscription, added int) error {
 	limit := s.server.opts.Limits.NamesPerStream
 	if beyond := s.cost + added - limit; limit >= 0 && beyond > 0 && sub.missing != nil && sub.coll.Synced() {

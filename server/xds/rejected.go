@@ -34,7 +34,7 @@ const maxRejections = 100
 // maxReasons is how many bytes are kept of the client's earlier reasons for one type on one stream.
 const maxReasons = 8 << 10
 
-// answers has the client's answers to the responses of a type. Responses do not depend on them.
+// answers has the client's answers to the responses of a type. Only Type.Fallback makes responses depend on them.
 type answers struct {
 	revision uint64      // of the state that the client last acknowledged
 	before   clientState // the client before the last response; empty once that is answered

@@ -27,8 +27,8 @@ type subscription struct {
 	client        clientState
 	retained      retained // of the versions in client.brought
 	named         bool     // SotW: a request had a name, so that no names no longer means all
-	staleNamesSum uint64   // SotW: a sum of the names of the last stale request, if they differ from the names in wants
-	cost          int      // of the names in wants: see wire.NameCost
+	staleNamesSum uint64   // SotW: a sum of the names of the last stale request, if they differ from the names in selection
+	cost          int      // of the names in selection: see wire.NameCost
 	// lastQuery has the names that Type.Query was last called with; used by receive
 	lastQuery   []string
 	missing     *missing // delta: of a type with NoWildcard, else nil

@@ -47,7 +47,7 @@ func (p passing) Decompress(r io.Reader) (io.Reader, error) {
 	return heavyReader{plain}, nil
 }
 
-// inTurns makes each Read heavy work; the compressed data is in memory.
+// heavyReader makes each Read heavy work; the compressed data is in memory.
 type heavyReader struct{ io.Reader }
 
 func (r heavyReader) Read(b []byte) (n int, err error) {

@@ -145,7 +145,7 @@ func (i instances) plus(entries []*api.ServiceEntry) instances {
 type listing struct {
 	judge.Answer
 	names         map[string][]string // the selected ones, with their tags
-	unselected    []string            // in any order
+	unselected    []string            // in order
 	nodes         judge.CreateIndexes // of witnesses, which are read when services are missing
 	confirmedRead int                 // number of a confirmed read
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -101,6 +102,7 @@ func (c *client) services(ctx context.Context, scope scope, query query) (listin
 			unselected = append(unselected, name)
 		}
 	}
+	slices.Sort(unselected)
 	return listing{Answer: answer, names: names, unselected: unselected}, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -352,7 +353,7 @@ func (r *run) examineNames(ctx context.Context, scope *catalogScope, names *list
 func (r *run) applyListing(ctx context.Context, scope *catalogScope, listing listing) meaning {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	read, index, unselected := scope.namesRead, scope.listing.Index, len(scope.listing.unselected)
+	read, index, unselected := scope.namesRead, scope.listing.Index, scope.listing.unselected
 	meaning, added, reread := scope.applyNames(listing, time.Now())
 	if meaning == doubtful {
 		r.metrics.confirmations.Add(1)
@@ -368,7 +369,7 @@ func (r *run) applyListing(ctx context.Context, scope *catalogScope, listing lis
 	if first {
 		added = append(added, r.adopt(scope, time.Now())...)
 	}
-	r.unselectedChanged = r.unselectedChanged || first || len(scope.listing.unselected) != unselected
+	r.unselectedChanged = r.unselectedChanged || first || !slices.Equal(scope.listing.unselected, unselected)
 	for _, s := range reread {
 		s.reread.Raise()
 	}

@@ -158,7 +158,7 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// parent returns the directory of p, which is not the root.
+// parentOf returns the directory of p, which is not the root.
 func parentOf(p string) string {
 	if dir := path.Dir(p); dir != "." {
 		return dir
@@ -166,12 +166,12 @@ func parentOf(p string) string {
 	return ""
 }
 
-// within reports whether p is dir or below it.
+// isWithin reports whether p is dir or below it.
 func isWithin(p, dir string) bool {
 	return dir == "" || p == dir || strings.HasPrefix(p, dir) && p[len(dir)] == '/'
 }
 
-// under returns the path of name, which is clean, in directory dir of the file system.
+// underDir returns the path of name, which is clean, in directory dir of the file system.
 func underDir(dir, name string) string {
 	if dir == "." {
 		return name

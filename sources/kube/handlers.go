@@ -183,7 +183,7 @@ func trimmed[T any](object json.RawMessage) json.RawMessage {
 	return text
 }
 
-// changed returns the inputs of a Service, for a change.
+// inputToChange returns the inputs of a Service, for a change.
 func (s *services) inputToChange(key string) *mapping.Input {
 	s.pending["Service/"+key] = func() (content sources.Content, ready bool) {
 		if ready = s.known(s.kinds, key); ready {

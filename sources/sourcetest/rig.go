@@ -141,7 +141,7 @@ func (b *rig) version(name string) string {
 
 func (b *rig) status() sources.Status { return b.supervisor.Status()[0] }
 
-// never fails the test if the object called name was ever deleted.
+// neverDeleted fails the test if the object called name was ever deleted.
 func (b *rig) neverDeleted(names ...string) {
 	b.t.Helper()
 	for _, n := range names {

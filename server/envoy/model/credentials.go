@@ -43,7 +43,7 @@ var (
 // DefaultCredentials is the folder of credentials, unless the node names another one.
 const DefaultCredentials = "/etc/envoy/credentials" //nolint:gosec // a folder
 
-// Certificates returns the secrets of a server's certificates. Credentials are folders below dir, as Kubernetes mounts
+// Certificates returns the secrets of a server's certificates. Credentials are folders below directory, as Kubernetes mounts
 // them.
 func Certificates(tls *networking.ServerTLSSettings, directory string) (names []string) {
 	for _, credential := range append([]string{tls.GetCredentialName()}, tls.GetCredentialNames()...) {

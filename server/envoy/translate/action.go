@@ -132,7 +132,7 @@ func (w routeContext) cors(policy *networking.CorsPolicy, place model.Place) *co
 		if model.RegexProblem(origin.GetRegex(), model.LargeProgram) != "" {
 			continue
 		}
-		if reason := model.RegexProblem(origin.GetRegex(), w.client.LargestProgram()); reason != "" {
+		if reason := model.RegexProblem(origin.GetRegex(), w.view.Client.LargestProgram()); reason != "" {
 			w.findings.Note(place.Subfield("corsPolicy.allowOrigins[%d]", i), "%s: the origin is left out", reason)
 			continue
 		}

@@ -58,7 +58,7 @@ func (w routeContext) route(
 	httpRoute *networking.HTTPRoute, match *networking.HTTPMatchRequest, place model.Place,
 ) *routev3.Route {
 	route := &routev3.Route{
-		Name: httpRoute.GetName(), Match: routeMatch(match, w.client.Role == model.Ingress, w.rule.Derived.BySegment()),
+		Name: httpRoute.GetName(), Match: routeMatch(match, w.view.Client.Role == model.Ingress, w.rule.Derived.BySegment()),
 		StatPrefix: match.GetStatPrefix(),
 		Metadata:   virtualServiceMetadata(w.rule.Key),
 	}
@@ -102,7 +102,7 @@ func (w routeContext) noteClaims(m *networking.HTTPMatchRequest, place model.Pla
 		"headers": m.GetHeaders(), "withoutHeaders": m.GetWithoutHeaders(),
 	} {
 		for name := range headers {
-			if w.client.Role != model.Ingress && jwt.ToRoutingClaim(name).Match {
+			if w.view.Client.Role != model.Ingress && jwt.ToRoutingClaim(name).Match {
 				w.findings.Note(place.Subfield("match.%s[%s]", field, name),
 					"only gateways know claims: it is taken for a header, which no request has")
 			}
@@ -123,7 +123,7 @@ func (w routeContext) forward(
 	route *routev3.Route, httpRoute *networking.HTTPRoute, place model.Place, authority string,
 ) {
 	action := &routev3.RouteAction{}
-	setTimeout(action, httpRoute.GetTimeout(), w.client.Role)
+	setTimeout(action, httpRoute.GetTimeout(), w.view.Client.Role)
 	if w.rule.Derived == model.DerivedGateway {
 		action.ClusterNotFoundResponseCode = routev3.RouteAction_INTERNAL_SERVER_ERROR
 	}

@@ -24,9 +24,9 @@ import (
 )
 
 // addIngress adds a gateway's resources of a host, or the gateway's listeners.
-func (t *Translation) addIngress(view *model.View, client model.Profile) {
+func (t *Translation) addIngress(view *model.View) {
 	if view.Host == model.GatewayPseudoHost {
-		t.addListeners(view, client)
+		t.addListeners(view)
 		return
 	}
 	byRoute := make(map[string][]*model.Server)
@@ -36,7 +36,7 @@ func (t *Translation) addIngress(view *model.View, client model.Profile) {
 		}
 	}
 	for route, servers := range byRoute {
-		if body := t.gatewayBody(view, servers, client); len(body.Bytes) > 0 {
+		if body := t.gatewayBody(view, servers); len(body.Bytes) > 0 {
 			host := &routev3.VirtualHost{Name: model.HostPort(view.Host, servers[0].GetPort().GetNumber())}
 			// No other virtual host has the domain.
 			t.Hosts[route] = newVirtualHost(model.Place{}, []string{model.InURL(view.Host)}, host, body)
@@ -46,7 +46,7 @@ func (t *Translation) addIngress(view *model.View, client model.Profile) {
 
 // gatewayBody returns the routes of a domain that servers of one port share. The oldest VirtualService's come first,
 // but routes that match all come last.
-func (t *Translation) gatewayBody(view *model.View, servers []*model.Server, client model.Profile) *Body {
+func (t *Translation) gatewayBody(view *model.View, servers []*model.Server) *Body {
 	var key model.Digest
 	for _, server := range servers {
 		key.Object(server.Gateway.Key)
@@ -54,7 +54,7 @@ func (t *Translation) gatewayBody(view *model.View, servers []*model.Server, cli
 		key.Flag(server.Denial != nil)
 		key.Flag(server.Redirects(view.Host))
 		for _, r := range view.BoundVirtualServices {
-			key.Flag(server.Bound(r, client) && server.Serves(r, view.Host))
+			key.Flag(server.Bound(r, view.Client) && server.Serves(r, view.Host))
 			key = append(key, ruleKey(r, server.GetPort().GetNumber())...)
 		}
 	}
@@ -63,7 +63,7 @@ func (t *Translation) gatewayBody(view *model.View, servers []*model.Server, cli
 			host: &routev3.VirtualHost{}, routesOf: make(map[*model.VirtualService][]*routev3.Route),
 		}
 		for _, s := range servers {
-			gateway.add(view, s, client, findings)
+			gateway.add(view, s, findings)
 		}
 		slices.SortStableFunc(gateway.host.GetRoutes(), func(a, b *routev3.Route) int {
 			return cmp.Compare(last(a), last(b))
@@ -79,16 +79,16 @@ type gatewayHost struct {
 }
 
 // add adds the routes of the VirtualServices that are bound to a server.
-func (g *gatewayHost) add(view *model.View, server *model.Server, client model.Profile, findings *model.Findings) {
+func (g *gatewayHost) add(view *model.View, server *model.Server, findings *model.Findings) {
 	if server.Redirects(view.Host) {
 		g.host.RequireTls = routev3.VirtualHost_ALL
 	}
 	for _, rule := range view.BoundVirtualServices {
-		if !server.Bound(rule, client) || !server.Serves(rule, view.Host) {
+		if !server.Bound(rule, view.Client) || !server.Serves(rule, view.Host) {
 			continue
 		}
 		context := routeContext{
-			view: view, rule: rule, client: client, port: server.GetPort().GetNumber(), gateway: server.Gateway.Key.FullName(),
+			view: view, rule: rule, port: server.GetPort().GetNumber(), gateway: server.Gateway.Key.FullName(),
 			findings: findings, tls: server.GetTls() != nil,
 		}
 		routes := context.routes()
@@ -182,7 +182,7 @@ func answerHosts(status uint32, hosts []string) []*routev3.Route {
 }
 
 // addListeners adds the listeners of all servers, and their routes, even if those are empty.
-func (t *Translation) addListeners(view *model.View, client model.Profile) {
+func (t *Translation) addListeners(view *model.View) {
 	listeners := make(map[model.Binding]*listenerv3.Listener)
 	used := make(map[model.Binding]usedMatches)
 	var order []model.Binding
@@ -201,7 +201,7 @@ func (t *Translation) addListeners(view *model.View, client model.Profile) {
 				listeners[binding].ListenerFilters = []*listenerv3.ListenerFilter{inspectTLS()}
 			}
 		}
-		for _, c := range t.serverChains(view, &server, client, used[binding]) {
+		for _, c := range t.serverChains(view, &server, used[binding]) {
 			c.Filters = extend.WithPlugins(view.Patches, c.GetFilters(), typev1beta1.WorkloadMode_CLIENT, binding.Port)
 			listeners[binding].FilterChains = append(listeners[binding].FilterChains, c)
 		}
@@ -222,7 +222,7 @@ func (t *Translation) addListeners(view *model.View, client model.Profile) {
 
 // serverChains returns a listener's filter chains of a server, without matches that its other chains have.
 func (t *Translation) serverChains(
-	view *model.View, server *model.Server, client model.Profile, used usedMatches,
+	view *model.View, server *model.Server, used usedMatches,
 ) (chains []*listenerv3.FilterChain) {
 	secured := cmp.Or(server.Denial, view.Security).TCP
 	switch server.Kind {
@@ -241,12 +241,12 @@ func (t *Translation) serverChains(
 			if len(match.GetServerNames()) > 0 {
 				connection.FilterChainMatch = match
 			}
-			connection.TransportSocket = t.downstreamTLS(server.GetTls(), client, view.Security.Domains,
+			connection.TransportSocket = t.downstreamTLS(server.GetTls(), view.Client, view.Security.Domains,
 				[]string{"h2", "http/1.1"})
 			return []*listenerv3.FilterChain{connection}
 		}
 		route := l4Route{stats: model.BlackHole, to: []share{{model.BlackHole, 1}}}
-		if routes := connections(server, view, client, &t.Findings, routeContext.tcpRoutes); len(routes) > 0 {
+		if routes := connections(server, view, &t.Findings, routeContext.tcpRoutes); len(routes) > 0 {
 			route = routes[0]
 			for _, ignored := range routes[1:] {
 				t.Findings.Note(ignored.place, "other routes already take all its connections")
@@ -254,7 +254,7 @@ func (t *Translation) serverChains(
 		}
 		chains = append(chains, &listenerv3.FilterChain{
 			FilterChainMatch: match, TransportSocketConnectTimeout: &durationpb.Duration{Seconds: chainTimeout},
-			TransportSocket: t.downstreamTLS(server.GetTls(), client, view.Security.Domains, nil),
+			TransportSocket: t.downstreamTLS(server.GetTls(), view.Client, view.Security.Domains, nil),
 			Filters:         append(slices.Clip(secured), route.proxy(view.Observability)),
 		})
 	case model.ServerPass, model.ServerTCP:
@@ -262,7 +262,7 @@ func (t *Translation) serverChains(
 		if server.Kind == model.ServerPass {
 			routesOf = routeContext.tlsRoutes
 		}
-		for _, connection := range connections(server, view, client, &t.Findings, routesOf) {
+		for _, connection := range connections(server, view, &t.Findings, routesOf) {
 			if chain := connection.filterChain(used, view.Observability, &t.Findings); chain != nil {
 				chain.Filters = slices.Concat(secured, chain.GetFilters())
 				chains = append(chains, chain)
@@ -273,11 +273,11 @@ func (t *Translation) serverChains(
 }
 
 // connections returns the routes of the VirtualServices that are bound to the server.
-func connections(server *model.Server, view *model.View, client model.Profile, findings *model.Findings,
+func connections(server *model.Server, view *model.View, findings *model.Findings,
 	routesOf func(routeContext) []l4Route,
 ) (routes []l4Route) {
 	for _, rule := range view.BoundVirtualServices {
-		if !server.Bound(rule, client) {
+		if !server.Bound(rule, view.Client) {
 			continue
 		}
 		admitted := slices.ContainsFunc(rule.Hosts, func(host string) bool {
@@ -285,7 +285,7 @@ func connections(server *model.Server, view *model.View, client model.Profile, f
 		})
 		if admitted {
 			routes = append(routes, routesOf(routeContext{
-				view: view, rule: rule, client: client, port: server.GetPort().GetNumber(), gateway: server.Gateway.Key.FullName(),
+				view: view, rule: rule, port: server.GetPort().GetNumber(), gateway: server.Gateway.Key.FullName(),
 				findings: findings,
 			})...)
 		}

@@ -218,14 +218,14 @@ func (w routeContext) tcpRoutes() (routes []l4Route) {
 }
 
 // l4Routes returns the routes of connections to a port of the service.
-func l4Routes(view *model.View, port *model.Port, client model.Profile, findings *model.Findings) (routes []l4Route) {
+func l4Routes(view *model.View, port *model.Port, findings *model.Findings) (routes []l4Route) {
 	cluster := model.ClusterName(port.Number, "", view.Service.Host)
 	byDefault := l4Route{
 		place: port.Place(), stats: cluster, to: []share{{cluster, 1}},
 		options: tcpOptionsOf(view.Policy.On(port.Number, nil)),
 	}
 	context := routeContext{
-		view: view, rule: view.RoutesByListener[port.Part], client: client, port: port.Number,
+		view: view, rule: view.RoutesByListener[port.Part], port: port.Number,
 		findings: findings,
 	}
 	markRule := func(routes []l4Route) []l4Route {
@@ -241,7 +241,7 @@ func l4Routes(view *model.View, port *model.Port, client model.Profile, findings
 		}
 		if len(routes) == 0 {
 			// A captured address identifies the service without a server name.
-			if !client.Captures || !slices.ContainsFunc(view.Service.Addresses, resource.IsAddress) {
+			if !view.Client.Captures || !slices.ContainsFunc(view.Service.Addresses, resource.IsAddress) {
 				byDefault.servers = []string{view.Service.Host}
 			}
 			routes = []l4Route{byDefault}

@@ -55,11 +55,11 @@ func (c claim) limitedTo(ranges []string) claim {
 // services, which its routes distinguish by host. Without interception all listeners are on the loopback interface;
 // with it, listeners of other protocols have the addresses of the service, if it has any.
 func claimsOf(
-	view *model.View, port *model.Port, client model.Profile, findings *model.Findings,
+	view *model.View, port *model.Port, findings *model.Findings,
 ) map[model.Binding]claim {
 	service, portClaim := view.Service, claim{
 		place: port.Place(), late: port.Late, protocol: port.Spoken,
-		routes: l4Routes(view, port, client, findings),
+		routes: l4Routes(view, port, findings),
 	}
 	if portClaim.protocol == model.ProtocolTLS && !slices.ContainsFunc(portClaim.routes,
 		func(route l4Route) bool { return len(route.servers) > 0 }) {
@@ -68,7 +68,7 @@ func claimsOf(
 	switch {
 	case port.Bind != "":
 		return map[model.Binding]claim{{Address: port.Bind, Port: port.Number}: portClaim}
-	case !client.Captures:
+	case !view.Client.Captures:
 		return map[model.Binding]claim{{Address: model.Localhost, Port: port.Number}: portClaim}
 	case port.Spoken.HTTP():
 		return map[model.Binding]claim{{Address: model.Wildcard, Port: port.Number}: portClaim}
@@ -85,8 +85,8 @@ func claimsOf(
 	return claims
 }
 
-// Listener builds the listener of a binding from its claims, highest precedence first, and returns the claims that
-// it does not serve.
+// Listener builds the listener of a binding from its claims, highest precedence first, and returns findings
+// for the claims that it does not serve.
 func Listener(binding model.Binding, claims []claimant, opts ListenerOptions) (listener *listenerv3.Listener,
 	findings model.Findings,
 ) {

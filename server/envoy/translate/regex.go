@@ -48,11 +48,11 @@ func (w routeContext) matchUsable(
 		return false
 	}
 	usable := true
-	for field, reason := range MatchProblems(match, w.client.LargestProgram()) {
+	for field, reason := range MatchProblems(match, w.view.Client.LargestProgram()) {
 		w.findings.Note(place.Subfield("match.%s", field), "%s: requests that it may mean get 500", reason)
 		usable = false
 	}
-	if reason := RewriteProblem(rewrite, w.client.LargestProgram()); reason != "" {
+	if reason := RewriteProblem(rewrite, w.view.Client.LargestProgram()); reason != "" {
 		w.findings.Note(place.Subfield("rewrite.uriRegexRewrite"), "%s: its requests get 500", reason)
 		usable = false
 	}
@@ -64,7 +64,7 @@ func (w routeContext) matchUsable(
 // paths with its literal prefix.
 func (w routeContext) refusedRoute(httpRoute *networking.HTTPRoute, match *networking.HTTPMatchRequest) *routev3.Route {
 	readable, bySegment := proto.CloneOf(match), w.rule.Derived.BySegment()
-	for field := range MatchProblems(match, min(model.LargeProgram, w.client.LargestProgram())) {
+	for field := range MatchProblems(match, min(model.LargeProgram, w.view.Client.LargestProgram())) {
 		condition, name, _ := strings.Cut(strings.TrimSuffix(field, "]"), "[")
 		switch condition {
 		case "uri":
@@ -85,7 +85,7 @@ func (w routeContext) refusedRoute(httpRoute *networking.HTTPRoute, match *netwo
 		}
 	}
 	route := &routev3.Route{
-		Name: httpRoute.GetName(), Match: routeMatch(readable, w.client.Role == model.Ingress, bySegment),
+		Name: httpRoute.GetName(), Match: routeMatch(readable, w.view.Client.Role == model.Ingress, bySegment),
 		Metadata: virtualServiceMetadata(w.rule.Key),
 		Action:   directResponse(&networking.HTTPDirectResponse{Status: http.StatusInternalServerError}),
 	}

@@ -123,35 +123,35 @@ func detectedRoutes(host string, port uint32) string { return host + ":" + model
 
 // virtualHost returns the service's virtual host of a port, with the service's names unless others are given.
 func (t *Translation) virtualHost(
-	view *model.View, port *model.Port, client model.Profile, names []string,
+	view *model.View, port *model.Port, names []string,
 ) *VirtualHost {
 	if names == nil {
-		names = domains(view.Service, port, client)
+		names = domains(view.Service, port, view.Client)
 	}
 	host := &routev3.VirtualHost{Name: model.HostPort(view.Host, port.Number)}
 	if rule := view.RoutesByListener[port.Part]; rule != nil {
-		if body := t.routesOf(view, rule, client, port.Number); len(body.Bytes) > 0 {
+		if body := t.routesOf(view, rule, port.Number); len(body.Bytes) > 0 {
 			return newVirtualHost(port.Place(), names, host, body)
 		}
 	}
 	host.IncludeRequestAttemptCount = true
-	host.Routes = []*routev3.Route{defaultRoute(view, port, client)}
+	host.Routes = []*routev3.Route{defaultRoute(view, port)}
 	return newVirtualHost(port.Place(), names, host, nil)
 }
 
 // routesOf returns the routes of a VirtualService on a port, which are equal for all of its hosts.
 func (t *Translation) routesOf(
-	v *model.View, r *model.VirtualService, client model.Profile, port uint32,
+	v *model.View, r *model.VirtualService, port uint32,
 ) *Body {
 	return t.body(ruleKey(r, port), func(findings *model.Findings) *routev3.VirtualHost {
-		context := routeContext{view: v, rule: r, client: client, port: port, findings: findings}
+		context := routeContext{view: v, rule: r, port: port, findings: findings}
 		return &routev3.VirtualHost{Routes: context.routes()}
 	})
 }
 
 // unregistered returns the virtual host of a host that is not a service, or nil.
-func (t *Translation) unregistered(view *model.View, client model.Profile) *VirtualHost {
-	body := t.routesOf(view, view.UnregisteredRoutes, client, model.UnregisteredPort)
+func (t *Translation) unregistered(view *model.View) *VirtualHost {
+	body := t.routesOf(view, view.UnregisteredRoutes, model.UnregisteredPort)
 	if len(body.Bytes) == 0 {
 		return nil
 	}
@@ -198,13 +198,13 @@ func shorterNames(host, namespace string) []string {
 }
 
 // defaultRoute leads to the port's cluster, with Istio's default retries.
-func defaultRoute(view *model.View, port *model.Port, client model.Profile) *routev3.Route {
+func defaultRoute(view *model.View, port *model.Port) *routev3.Route {
 	hash := HashPolicy(view.Policy.On(port.Number, nil).GetLoadBalancer().GetConsistentHash())
 	route := &routev3.RouteAction{
 		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: model.ClusterName(port.Number, "", view.Host)},
 		RetryPolicy:      retries(nil, false),
 	}
-	setTimeout(route, nil, client.Role)
+	setTimeout(route, nil, view.Client.Role)
 	if hash != nil {
 		route.HashPolicy = []*routev3.RouteAction_HashPolicy{hash}
 	}
@@ -276,7 +276,7 @@ func CatchAllHost(restricted bool) *VirtualHost {
 }
 
 // grpcRoutes returns the RouteConfiguration of one port of a service, and its name, for clients that dial it by name.
-func (t *Translation) grpcRoutes(v *model.View, p *model.Port, client model.Profile) ([]byte, string) {
-	name, host := model.ClusterName(p.Number, "", v.Host), t.virtualHost(v, p, client, nil)
+func (t *Translation) grpcRoutes(v *model.View, p *model.Port) ([]byte, string) {
+	name, host := model.ClusterName(p.Number, "", v.Host), t.virtualHost(v, p, nil)
 	return host.Append(model.MustMarshal(RoutesHead(name, model.Proxyless)), host.Domains), name
 }

@@ -8,11 +8,10 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// routeContext has the inputs of a VirtualService's routes: the client, port and gateway.
+// routeContext has the inputs of a VirtualService's routes: the view, port and gateway.
 type routeContext struct {
 	view     *model.View
 	rule     *model.VirtualService
-	client   model.Profile
 	port     uint32
 	gateway  string // namespace/name, if the client is a gateway
 	tls      bool   // of the gateway's server
@@ -30,10 +29,10 @@ func (w routeContext) applies(attributes model.Attributes) bool {
 		}
 		return slices.Contains(model.GatewaysOf(attributes.GetGateways(), w.rule.Key.Namespace), w.gateway)
 	}
-	if attributes.GetSourceNamespace() != "" && attributes.GetSourceNamespace() != w.client.Namespace {
+	if attributes.GetSourceNamespace() != "" && attributes.GetSourceNamespace() != w.view.Client.Namespace {
 		return false
 	}
-	return model.SelectsLabels(attributes.GetSourceLabels(), w.client.LabelMap())
+	return model.SelectsLabels(attributes.GetSourceLabels(), w.view.Client.LabelMap())
 }
 
 // portOf returns a destination's port: its own, else the service's if it has exactly one, else the port of the request.
@@ -62,13 +61,13 @@ func (w routeContext) cluster(destination *networking.Destination, place model.P
 	host, port := w.hostOf(destination), w.portOf(destination)
 	target, exists := w.view.RouteTargets[host]
 	effect := "requests get 503, connections are closed"
-	if w.rule.Derived == model.DerivedGateway && !w.client.OnDemand {
+	if w.rule.Derived == model.DerivedGateway && !w.view.Client.OnDemand {
 		effect = "requests get 500, connections are closed"
 	}
 	switch {
 	case host == "":
 		w.findings.Note(place, "there is no such backend: %s", effect)
-		if !w.client.OnDemand {
+		if !w.view.Client.OnDemand {
 			return noBackend
 		}
 	case !exists:
@@ -81,7 +80,7 @@ func (w routeContext) cluster(destination *networking.Destination, place model.P
 	default:
 		return model.ClusterName(port, destination.GetSubset(), host)
 	}
-	if w.client.OnDemand {
+	if w.view.Client.OnDemand {
 		return model.BlackHole
 	}
 	return model.ClusterName(port, destination.GetSubset(), host)

@@ -72,7 +72,7 @@ func View(view *model.View, share Sharing) *Translation {
 	if view.Patches != nil && model.IsPseudoHost(view.Host) {
 		translation.Objects = append(slices.Clip(translation.Objects), view.Patches.Objects...)
 	}
-	translation.add(view, view.Client)
+	translation.add(view)
 	translation.share = nil
 	translation.Findings = translation.Findings.Sorted()
 	var last resource.Key
@@ -85,15 +85,15 @@ func View(view *model.View, share Sharing) *Translation {
 	return translation
 }
 
-func (t *Translation) add(view *model.View, client model.Profile) {
-	if client.Role == model.Ingress {
-		t.addIngress(view, client)
+func (t *Translation) add(view *model.View) {
+	if view.Client.Role == model.Ingress {
+		t.addIngress(view)
 	}
 	if view.Inbound != nil {
 		t.addInbound(view)
 	}
-	if client.Role == model.Sidecar && view.UnregisteredRoutes != nil {
-		if host := t.unregistered(view, client); host != nil {
+	if view.Client.Role == model.Sidecar && view.UnregisteredRoutes != nil {
+		if host := t.unregistered(view); host != nil {
 			t.Hosts[model.RouteName(model.UnregisteredPort)] = host
 		}
 	}
@@ -104,14 +104,14 @@ func (t *Translation) add(view *model.View, client model.Profile) {
 	t.Precedence = service.Precedence
 	t.Addresses = slices.DeleteFunc(slices.Clone(service.Addresses), func(a string) bool { return !resource.IsAddress(a) })
 	claims := make(map[model.Binding]claim)
-	patches := extend.New(view.Patches, extend.ContextOf(client.Role), &t.Findings)
+	patches := extend.New(view.Patches, extend.ContextOf(view.Client.Role), &t.Findings)
 	for i := range service.Ports {
 		port := &service.Ports[i]
 		for _, subset := range append([]*networking.Subset{nil}, view.Policy.Subsets...) {
 			policy := view.Policy.On(port.Number, subset)
-			placed := placementOf(client, policy)
+			placed := placementOf(view.Client, policy)
 			placed.authenticated = authenticated(view, port, subset)
-			placed.health = t.healthOf(port, subset, policy, client)
+			placed.health = t.healthOf(port, subset, policy, view.Client)
 			cluster := t.cluster(view, port, subset, placed)
 			withheld := t.withholds(view, port, subset)
 			if withheld {
@@ -137,20 +137,20 @@ func (t *Translation) add(view *model.View, client model.Profile) {
 		if port.Unreached {
 			continue
 		}
-		switch client.Role {
+		switch view.Client.Role {
 		case model.Proxyless:
-			t.addProxyless(view, port, client)
+			t.addProxyless(view, port)
 		case model.Sidecar:
 			switch name := model.RouteName(port.Number); {
 			case port.Spoken.Routed() && port.Protocol.Routed() && !port.Late:
-				t.Hosts[name] = t.virtualHost(view, port, client, nil)
+				t.Hosts[name] = t.virtualHost(view, port, nil)
 			case port.Spoken.Routed() && t.Hosts[name] == nil: // the listener may have its protocol, and needs its routes
 				t.Hosts[name] = newVirtualHost(model.Place{}, nil, &routev3.VirtualHost{}, nil)
 			}
 			if port.Spoken == model.ProtocolDetected {
-				t.Hosts[detectedRoutes(service.Host, port.Number)] = t.virtualHost(view, port, client, []string{"*"})
+				t.Hosts[detectedRoutes(service.Host, port.Number)] = t.virtualHost(view, port, []string{"*"})
 			}
-			maps.Copy(claims, claimsOf(view, port, client, &t.Findings))
+			maps.Copy(claims, claimsOf(view, port, &t.Findings))
 		}
 	}
 	for b, c := range claims {
@@ -161,12 +161,12 @@ func (t *Translation) add(view *model.View, client model.Profile) {
 
 // addProxyless adds the resources for clients that dial the service with the port or, for the default port, by name
 // alone.
-func (t *Translation) addProxyless(view *model.View, port *model.Port, client model.Profile) {
+func (t *Translation) addProxyless(view *model.View, port *model.Port) {
 	service := view.Service
 	if strings.Contains(service.Host, "*") {
 		return // a client cannot dial a wildcard
 	}
-	body, name := t.grpcRoutes(view, port, client)
+	body, name := t.grpcRoutes(view, port)
 	t.Routes = append(t.Routes, EntryOfBytes(name, xds.RouteURL, body))
 	t.Listeners = append(t.Listeners, EntryOf(grpcListener(service, port, model.HostPort(service.Host, port.Number))))
 	if port == service.DefaultPort() {
