@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,8 +15,8 @@ import (
 func TestUnwatched_RegistrationsArriveSoon(t *testing.T) {
 	for _, services := range []int{60, 100, 200} {
 		for _, every := range []time.Duration{500 * time.Millisecond, 2 * time.Second} {
-			synctest.Test(t, func(t *testing.T) {
-				w, run := crowd(t, services)
+			testWorld(t, func(t *testing.T, w *world) {
+				run := crowd(t, w, services)
 				random := rand.New(rand.NewPCG(1, 1))
 				var delays []time.Duration
 				before := w.allReads()
@@ -32,7 +31,7 @@ func TestUnwatched_RegistrationsArriveSoon(t *testing.T) {
 						run.mu.Unlock()
 					}
 					id := fmt.Sprint("new", n)
-					w.change(local, func(f *fakeDomain) { f.set(name, instanceOnNode(id, "n1", 50)) })
+					w.put(name, instanceOnNode(id, "n1", 50))
 					start := time.Now()
 					for !slices.Contains(w.instancesOf(name), "/"+id) && time.Since(start) < time.Minute {
 						pass(50 * time.Millisecond)
