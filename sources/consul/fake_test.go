@@ -571,24 +571,6 @@ func (w *world) requireState(state sources.State, parts ...string) {
 	}
 }
 
-func (w *world) readsOf(name string) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.reads[name]
-}
-
-func (w *world) allReads() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.totalReads
-}
-
-func (w *world) nameReads() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.listed
-}
-
 func (w *world) names() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -103,20 +103,20 @@ func TestEmptiedTokenFile_KeepsServices(t *testing.T) {
 	write("secret\n")
 	s := consultest.New(t)
 	s.Token = "secret"
-	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
-	s.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
+	s.Register("web", "1")
+	s.Register("api", "1")
 	r := runSource(t, s, Settings{TokenFile: file, ResetHold: time.Millisecond, Grace: time.Millisecond})
-	r.await("it is synced", func() bool { return r.status().Synced })
+	r.awaitServed()
 	write("")
 	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 81)) // watches that are open go on with the token with which they began
-	s.Put("new", consultest.Instance("new", "1", "10.0.0.1", 80))
-	r.await("it is denied", func() bool { return r.status().State == sources.Denied })
+	s.Register("new", "1")
+	r.awaitState(sources.Denied)
 	require.Contains(t, r.status().Message, "no token is sent")
-	before := len(s.Asked("/v1/internal/acl/authorize"))
-	r.await("it asked again", func() bool { return len(s.Asked("/v1/internal/acl/authorize")) > before })
+	r.awaitRequests(s, 1, "/v1/internal/acl/authorize")
 	require.True(t, r.serves("web") && r.serves("api"))
 	write("secret")
-	r.await("it is healthy", func() bool { return r.status().State == sources.Healthy && r.serves("new") })
+	r.awaitState(sources.Healthy)
+	r.awaitServed("new")
 	require.True(t, r.serves("web") && r.serves("api"))
 }
 
@@ -125,10 +125,10 @@ func TestWithoutACLs_RemovalsCount(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := consultest.New(t)
 			server.Proxied = proxied
-			server.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
-			server.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
+			server.Register("web", "1")
+			server.Register("api", "1")
 			running := runSource(t, server, Settings{Grace: time.Millisecond})
-			running.await("it is synced", func() bool { return running.status().Synced && running.serves("web") })
+			running.awaitServed("web")
 			server.Remove("web")
 			running.await("it goes", func() bool { return !running.serves("web") })
 			require.True(t, running.serves("api"))

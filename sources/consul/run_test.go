@@ -41,11 +41,11 @@ func TestChangeOfOneService_CostsOneRead(t *testing.T) {
 		pass(3 * time.Second)
 		require.True(t, world.synced())
 		require.Len(t, world.names(), 1000)
-		require.Equal(t, 2000, world.allReads(), "each was read once, and is being watched")
+		require.Equal(t, 2000, world.totalReads, "each was read once, and is being watched")
 		world.put("s7", sick("1"))
 		pass(0)
 		require.Len(t, world.lastPublished("s7")[0].Entries[0].Checks, 1)
-		require.Equal(t, 2001, world.allReads(), "the next watch follows the one with the change")
+		require.Equal(t, 2001, world.totalReads, "the next watch follows the one with the change")
 	})
 }
 
@@ -132,9 +132,9 @@ func TestRemovedService_WithdrawnAfterGrace(t *testing.T) {
 		pass(time.Minute)
 		world.requireWithdrawn("web")
 		world.requireInstances("api", "1")
-		before := world.readsOf("web")
+		before := world.reads["web"]
 		pass(time.Hour)
-		require.Equal(t, before, world.readsOf("web"), "it is not read any more")
+		require.Equal(t, before, world.reads["web"], "it is not read any more")
 		world.set("web", "3")
 		pass(5 * time.Second)
 		world.requireInstances("web", "3")
@@ -280,9 +280,9 @@ func TestRestart_RemovesUnselectedServices(t *testing.T) {
 		pass(time.Minute)
 		require.Contains(t, world.names(), "db")
 		world.requireWithdrawn("db")
-		before := world.readsOf("db")
+		before := world.reads["db"]
 		pass(time.Hour)
-		require.Equal(t, before, world.readsOf("db"))
+		require.Equal(t, before, world.reads["db"])
 		world.change(local, func(f *fakeDomain) { f.skips = "" })
 		pass(10 * time.Second)
 		world.requireInstances("db", "1")
@@ -294,26 +294,11 @@ func TestRestart_BesideEmptyConsulHolds(t *testing.T) {
 		world.old = []string{"web", "api"}
 		world.start()
 		pass(4 * time.Minute)
-		require.Less(t, world.readsOf("web"), 30, "one in 15 s, in the end")
+		require.Less(t, world.reads["web"], 30, "one in 15 s, in the end")
 		require.Empty(t, world.names())
 		world.requireState(sources.Degraded)
 		pass(2 * time.Minute)
 		require.Equal(t, []string{"api", "web"}, world.names(), "withdrawn")
-		world.requireState(sources.Healthy)
-	})
-}
-
-func TestTokenWithFewerRights_KeepsServices(t *testing.T) {
-	testWorld(t, func(t *testing.T, world *world) {
-		world.set("web", "1")
-		world.start()
-		pass(time.Second)
-		world.change(local, func(f *fakeDomain) { f.hides = true; f.indexes["web"] = f.index })
-		pass(time.Hour)
-		world.requireState(sources.Denied)
-		world.requireInstances("web", "1")
-		world.change(local, func(f *fakeDomain) { f.hides = false })
-		pass(30 * time.Second)
 		world.requireState(sources.Healthy)
 	})
 }
@@ -334,12 +319,12 @@ func TestUnwatchedServices_ReadInTurn(t *testing.T) {
 		require.EqualValues(t, places-4, r.metrics.watches.Value(), "the names have one of the places")
 		before := map[string]int{}
 		for i := range services {
-			before[fmt.Sprint("s", i)] = world.readsOf(fmt.Sprint("s", i))
+			before[fmt.Sprint("s", i)] = world.reads[fmt.Sprint("s", i)]
 		}
 		pass(time.Minute)
 		watched := 0
 		for i := range services {
-			switch n := world.readsOf(fmt.Sprint("s", i)) - before[fmt.Sprint("s", i)]; n {
+			switch n := world.reads[fmt.Sprint("s", i)] - before[fmt.Sprint("s", i)]; n {
 			case 0:
 				watched++
 			default:
@@ -362,7 +347,7 @@ func TestUnwatchedServices_ReadInTurn(t *testing.T) {
 		pass(2 * time.Hour)
 		least := services
 		for i := range services {
-			least = min(least, world.readsOf(fmt.Sprint("s", i)))
+			least = min(least, world.reads[fmt.Sprint("s", i)])
 		}
 		require.Greater(t, least, 40, "places go from hand to hand")
 	})
@@ -374,14 +359,14 @@ func TestBusyService_ReadLessOften(t *testing.T) {
 		w.set("api", "0")
 		w.start()
 		pass(time.Second)
-		before, api := w.readsOf("web"), w.readsOf("api")
+		before, api := w.reads["web"], w.reads["api"]
 		for i := range 600 {
 			w.set("web", fmt.Sprint(i+1))
 			pass(time.Second)
 		}
-		require.InDelta(t, 2*(600/15+5), w.readsOf("web")-before, 4, "each time a watch and, as the old instance is missing, a confirmation")
+		require.InDelta(t, 2*(600/15+5), w.reads["web"]-before, 4, "each time a watch and, as the old instance is missing, a confirmation")
 		// Two waits of five minutes, and a resync with the watch after it.
-		require.LessOrEqual(t, w.readsOf("api")-api, 4, "the changes of web cause no reads of api")
+		require.LessOrEqual(t, w.reads["api"]-api, 4, "the changes of web cause no reads of api")
 		pass(15 * time.Second)
 		w.requireInstances("web", "600")
 	})
@@ -401,10 +386,10 @@ func TestRateLimit_PausesReads(t *testing.T) {
 			f.indexes["s1"] = f.index
 		})
 		pass(time.Second)
-		reads, names := world.allReads(), world.nameReads()
+		reads, names := world.totalReads, world.listed
 		pass(25 * time.Second)
-		require.Equal(t, reads, world.allReads(), "no read before the pause ends")
-		require.Equal(t, names, world.nameReads())
+		require.Equal(t, reads, world.totalReads, "no read before the pause ends")
+		require.Equal(t, names, world.listed)
 		require.NotZero(t, run.metrics.limited.Value())
 		world.fail(nil)
 		pass(30 * time.Second)

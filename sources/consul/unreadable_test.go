@@ -17,19 +17,19 @@ func TestNamesUnreadableOverHTTP_Quarantined(t *testing.T) {
 		for variant, withOther := range map[string]bool{"beside another": true, "alone": false} {
 			t.Run(variant+" "+name, func(t *testing.T) {
 				server := consultest.New(t)
-				server.Put(name, consultest.Instance(name, "1", "10.0.0.1", 80))
+				server.Register(name, "1")
 				if withOther {
-					server.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
+					server.Register("web", "1")
 				}
 				server.Refuse(name)
 				r := runSource(t, server, Settings{})
 				r.await("it is synced", func() bool { return r.status().Synced && len(r.status().Quarantined) == 1 })
 				require.Equal(t, withOther, r.serves("web"))
-				r.await("it is healthy", func() bool { return r.status().State == sources.Healthy })
+				r.awaitState(sources.Healthy)
 				q := r.status().Quarantined[0]
 				require.Equal(t, name, q.Group)
 				require.Contains(t, q.Reason, "cannot be read")
-				server.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
+				server.Register("api", "1")
 				r.await("the rest is followed", func() bool { return r.serves("api") })
 			})
 		}
@@ -39,17 +39,17 @@ func TestNamesUnreadableOverHTTP_Quarantined(t *testing.T) {
 // One service has an answer that cannot be understood: it keeps its last good, and a start goes on without it.
 func TestUnreadableService_Quarantined(t *testing.T) {
 	server := consultest.New(t)
-	server.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
-	server.Put("odd", consultest.Instance("odd", "1", "10.0.0.1", 80))
+	server.Register("web", "1")
+	server.Register("odd", "1")
 	running := runSource(t, server, Settings{})
-	running.await("it is synced", func() bool { return running.status().Synced && running.serves("odd") })
+	running.awaitServed("odd")
 	server.Refuse("odd")
 	running.await("it is quarantined", func() bool { return len(running.status().Quarantined) == 1 })
 	require.True(t, running.serves("odd"), "the last good")
 	require.Equal(t, "its last good version", running.status().Quarantined[0].Serves())
 	require.Equal(t, sources.Healthy, running.status().State, running.status().Message)
 	cold := runSource(t, server, Settings{})
-	cold.await("it is synced", func() bool { return cold.status().Synced })
+	cold.awaitServed()
 	require.True(t, cold.serves("web") && !cold.serves("odd"))
 	require.Equal(t, "nothing", cold.status().Quarantined[0].Serves())
 	server.Refuse()
