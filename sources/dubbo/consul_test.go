@@ -3,7 +3,6 @@ package dubbo
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/zookeeper/zktest"
-	"tributary/sources/guard"
 )
 
 // inConsul is a source of the Consul of a test.
@@ -84,9 +82,7 @@ func TestInterfacesInConsul(t *testing.T) {
 	rig.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
 	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "critical"), second)
 	rig.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
-	rig.await("the restarted agent has no check result, so the endpoint stays", func() bool {
-		return strings.Contains(rig.status().Message, "1 endpoint is not listed and stays")
-	})
+	rig.awaitMessage("1 endpoint is not listed and stays")
 	s.Put("com.acme.Demo", checked(inService("com.acme.Demo", "10.0.0.5", "1.0.0", ""), "critical", "TTL expired"), second)
 	rig.awaitAll("com-acme-demo-1-0-0", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
 	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.8", "1.0.0", "critical"), second)
@@ -152,7 +148,7 @@ func TestApplicationsInConsul(t *testing.T) {
 	server.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "passing", ""), serviceEntry)
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100")
 	server.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "critical", ""), serviceEntry)
-	b.await("one is silent", func() bool { return strings.Contains(b.status().Message, "1 endpoint is not listed and stays") })
+	b.awaitMessage("1 endpoint is not listed and stays")
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100")
 	server.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "critical", "TTL expired"), serviceEntry)
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.6:50051*100")
@@ -199,9 +195,7 @@ func TestConsulMapping_ServesWithoutMetadata(t *testing.T) {
 	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
 	b := startInConsul(t, s, patiently())
 	b.awaitAll("com-acme-demo.tri 10.0.0.5:50051*100")
-	b.await("its status says so", func() bool {
-		return strings.Contains(b.status().Message, `shop revision "r1" by the interfaces mapped to them, without group and version`)
-	})
+	b.awaitMessage(`shop revision "r1" by the interfaces mapped to them, without group and version`)
 }
 
 // TestConsulUnresolvedApplication_DegradesStatus has an instance without readable metadata: the source is degraded, and
@@ -213,7 +207,7 @@ func TestConsulUnresolvedApplication_DegradesStatus(t *testing.T) {
 	rig := startInConsul(t, s, patiently())
 	rig.awaitSync()
 	rig.awaitAll("com-acme-other 10.0.0.7:20880*100")
-	rig.await("degraded", func() bool { return rig.status().State == sources.Degraded })
+	rig.awaitState(sources.Degraded)
 	require.Contains(t, rig.status().Message,
 		`application "shop": nothing is served, its metadata cannot be read: metadata report: not found`)
 }
@@ -231,18 +225,18 @@ func TestConsulDataLoss_KeepsEndpoints(t *testing.T) {
 	rig.awaitSync()
 	rig.awaitAll(served...)
 	s.Wipe()
-	rig.await("suspected", func() bool { return strings.Contains(rig.status().Message, "lost its data") })
-	require.Equal(t, served, rig.show())
+	rig.awaitMessage("lost its data")
+	rig.requireAll(served...)
 	rig.restartInConsul(s, settings)
-	rig.await("suspected", func() bool { return strings.Contains(rig.status().Message, "lost its data") })
-	require.Equal(t, served, rig.show(), "over a restart")
+	rig.awaitMessage("lost its data")
+	rig.requireAll(served...) // over a restart
 	s.Misbehave(consultest.NoLeader)
 	rig.restartInConsul(s, settings)
-	rig.await("unreachable", func() bool { return rig.status().State == sources.Unreachable })
+	rig.awaitState(sources.Unreachable)
 	s.Misbehave(consultest.Fine)
 	rig.restartInConsul(s, settings)
-	rig.await("held", func() bool { return strings.Contains(rig.status().Message, "2 endpoints are not listed and stay") })
-	require.Equal(t, served, rig.show(), "over a restart after a run that read no names")
+	rig.awaitMessage("2 endpoints are not listed and stay")
+	rig.requireAll(served...) // over a restart after a run that read no names
 	s.Put("shop", ofShop("3", "10.0.0.5", 50051, "r1", "passing", ""), ofShop("4", "10.0.0.6", 50051, "r1", "passing", ""))
 	rig.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100")
 }
@@ -262,8 +256,8 @@ func TestRestartInConsul(t *testing.T) {
 	rig.awaitAll(served...)
 	server.Misbehave(consultest.Hidden)
 	rig.restartInConsul(server, settings)
-	rig.await("denied", func() bool { return rig.status().State == sources.Denied })
-	require.Equal(t, served, rig.show())
+	rig.awaitState(sources.Denied)
+	rig.requireAll(served...)
 	server.Put("shop", second)
 	server.Misbehave(consultest.Fine)
 	rig.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100")
@@ -272,13 +266,7 @@ func TestRestartInConsul(t *testing.T) {
 // restartInConsul runs a new source on the state that the old one published.
 func (b *rig) restartInConsul(server *consultest.Server, settings Settings) {
 	b.t.Helper()
-	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
-		Name: "dubbo", Table: b.table, Source: idle{}, Partial: true, Guard: guard.Settings{Off: true},
-	}}))
-	b.source = inConsul(b.t, server, settings)
-	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
-		Name: "dubbo", Table: b.table, Source: b.source, Partial: true, Guard: guard.Settings{Off: true},
-	}}))
+	b.restartWith(inConsul(b.t, server, settings), func() {})
 }
 
 // TestConsulInstances_ServeTheirMetadata has an instance that keeps its metadata itself, on the port and by the

@@ -24,15 +24,13 @@ func TestEmptyRegistry_ExplainedByStatus(t *testing.T) {
 	says(zktest.New(), patiently(), "no Dubbo provider in zookeeper /dubbo/")
 
 	s := zktest.New()
-	s.Put(node("com.acme.Demo", "10.0.0.1:20880", "", 1), leaf)
-	s.Put(node("com.acme.Other", "10.0.0.1:20880", "", 1), leaf)
+	register(s, "com.acme.Demo 10.0.0.1", "com.acme.Other 10.0.0.1")
 	unselecting := patiently()
 	unselecting.Interfaces = []string{"com.nothing.*"}
 	says(s, unselecting, "nothing is served: none of 2 interfaces and 0 applications has a provider that the settings select")
 
 	s = zktest.New()
-	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	report(s, "/dubbo/metadata", "app", "r1", "a")
+	application(s, "app", "10.0.0.1:20880", "r1", "a")
 	says(s, unselecting, "nothing is served: none of 0 interfaces and 1 applications has a provider that the settings select; "+
 		"app by the metadata report")
 
@@ -44,11 +42,8 @@ func TestEmptyRegistry_ExplainedByStatus(t *testing.T) {
 // TestLeftOut_NamesInstances has providers that are not to be called, and some that cannot be.
 func TestLeftOut_NamesInstances(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("com.acme.Demo", "10.0.0.1:20880", "", 1), leaf)
-	server.Put(node("com.acme.Demo", "10.0.0.2:20880", "weight=0&version=1.0.0", 1), leaf)
-	server.Put(node("com.acme.Demo", "10.0.0.3:20880", "disabled=TRUE", 1), leaf)
-	server.Put(node("com.acme.Demo", "0.0.0.0:20880", "group=g", 1), leaf)
-	server.Put(node("com.acme.Demo", "10.0.0.4:99999", "", 1), leaf)
+	register(server, "com.acme.Demo 10.0.0.1", "com.acme.Demo 10.0.0.2 weight=0&version=1.0.0")
+	register(server, "com.acme.Demo 10.0.0.3 disabled=TRUE", "com.acme.Demo 0.0.0.0 group=g", "com.acme.Demo 10.0.0.4:99999")
 	rig := start(t, server, patiently())
 	rig.awaitSync()
 	var texts []string

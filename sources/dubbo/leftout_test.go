@@ -137,7 +137,7 @@ func TestNacosInstance_NotReplacedAtSharedAddress(t *testing.T) {
 // TestLeftOut_CountsProvidersWithCommonPrefix has malformed providers with long names that differ only near the end.
 func TestLeftOut_CountsProvidersWithCommonPrefix(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("com.acme.Demo", "10.0.0.1:20880", "", 1), leaf)
+	register(server, "com.acme.Demo 10.0.0.1")
 	for n := range 3 {
 		server.Put(node("com.acme.Demo", "10.0.0."+strings.Repeat("x", 120)+strconv.Itoa(n)+":99999", "", 1), leaf)
 	}

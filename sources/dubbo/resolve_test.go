@@ -27,7 +27,7 @@ func TestMapping_ReadForUnresolvedInstancesOnly(t *testing.T) {
 	for n := range 200 {
 		server.Put(fmt.Sprintf("/dubbo/mapping/com.acme.I%d", n), "other")
 	}
-	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	register(server, "a 10.0.0.1")
 	rig := start(t, server, quickly())
 	rig.awaitAll("a 10.0.0.1:20880*100")
 	instanceOf(server, "app", "10.0.0.1:20880", "r1")
@@ -124,16 +124,15 @@ func TestUnversionedMetadata_ReadAgain(t *testing.T) {
 // level.
 func TestMetadataOverLimit_DegradesStatus(t *testing.T) {
 	server := zktest.New()
-	instanceOf(server, "app", "10.0.0.1:20880", "r1")
-	report(server, "/dubbo/metadata", "app", "r1", strings.Repeat("a", 5_000))
-	server.Put(node("c", "10.0.0.2:20880", "", 1), leaf)
+	application(server, "app", "10.0.0.1:20880", "r1", strings.Repeat("a", 5_000))
+	register(server, "c 10.0.0.2")
 	b := startWithin(t, intake.Limits{Objects: 10_000}, server, patiently())
 	b.awaitAll("c 10.0.0.2:20880*100")
 	b.await("the status reports it", func() bool {
 		return b.status().State == sources.Degraded && strings.HasPrefix(b.status().Message, `application "app" revision "r1": its `)
 	})
 	server.Delete("/services/app/10.0.0.1:20880")
-	b.await("it has gone", func() bool { return b.status().State == sources.Healthy })
+	b.awaitState(sources.Healthy)
 }
 
 // TestMalformedInstance_ReportedOnce has an instance without a revision and with unreadable endpoints.
@@ -142,7 +141,7 @@ func TestMalformedInstance_ReportedOnce(t *testing.T) {
 	s.Put("/services/app/10.0.0.1:20880",
 		`{"name":"app","address":"10.0.0.1","port":20880,"payload":{"metadata":{"dubbo.endpoints":"20880"}}}`)
 	b := start(t, s, patiently())
-	b.await("the status reports it", func() bool { return b.status().State == sources.Degraded })
+	b.awaitState(sources.Degraded)
 	require.Equal(t, `instance 10.0.0.1:20880 of app: dubbo.endpoints: want a list in JSON of protocols and ports, got "20880"`,
 		b.status().Message)
 }

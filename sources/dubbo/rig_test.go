@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -47,10 +48,7 @@ func startWithin(t *testing.T, limits intake.Limits, server *zktest.Server, sett
 	b.supervisor = sources.NewSupervisor(sources.Options{
 		NewBackOff: func() backoff.BackOff { return backoff.NewConstantBackOff(time.Millisecond) }, Intake: limits,
 	})
-	require.NoError(t, b.supervisor.Reconfigure([]sources.Spec{{
-		Name: "dubbo", Source: b.source, Table: b.table, Partial: true,
-		Guard: guard.Settings{Off: true},
-	}}))
+	b.reconfigure(b.source)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- b.supervisor.Run(ctx) }()
@@ -70,19 +68,27 @@ func (idle) Run(ctx context.Context, _ sources.Sink) error {
 	return ctx.Err()
 }
 
+func (b *rig) reconfigure(source sources.Source) {
+	b.t.Helper()
+	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
+		Name: "dubbo", Table: b.table, Source: source, Partial: true, Guard: guard.Settings{Off: true},
+	}}))
+}
+
 // restart runs a new source on the state that the old one published, after meanwhile.
 func (b *rig) restart(settings Settings, meanwhile func()) {
 	b.t.Helper()
-	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
-		Name: "dubbo", Table: b.table, Source: idle{}, Partial: true, Guard: guard.Settings{Off: true},
-	}}))
+	source := sourceOf(b.t, b.server, settings)
+	source.asker = b.source.asker
+	b.restartWith(source, meanwhile)
+}
+
+func (b *rig) restartWith(source *Source, meanwhile func()) {
+	b.t.Helper()
+	b.reconfigure(idle{})
 	meanwhile()
-	asker := b.source.asker
-	b.source = sourceOf(b.t, b.server, settings)
-	b.source.asker = asker
-	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
-		Name: "dubbo", Table: b.table, Source: b.source, Partial: true, Guard: guard.Settings{Off: true},
-	}}))
+	b.source = source
+	b.reconfigure(source)
 }
 
 func (b *rig) await(condition string, ok func() bool) {
@@ -93,6 +99,21 @@ func (b *rig) await(condition string, ok func() bool) {
 }
 
 func (b *rig) status() sources.Status { return b.supervisor.Status()[0] }
+
+func (b *rig) awaitState(state sources.State) {
+	b.t.Helper()
+	b.await(fmt.Sprint(state), func() bool { return b.status().State == state })
+}
+
+func (b *rig) awaitMessage(part string) {
+	b.t.Helper()
+	b.await(part, func() bool { return strings.Contains(b.status().Message, part) })
+}
+
+func (b *rig) awaitPrefix(message string) {
+	b.t.Helper()
+	b.await(message, func() bool { return strings.HasPrefix(b.status().Message, message) })
+}
 
 func (b *rig) awaitSync() {
 	b.t.Helper()
@@ -131,6 +152,12 @@ func (b *rig) awaitAll(want ...string) {
 	b.await(fmt.Sprintf("it is %v", want), func() bool { return slices.Equal(b.show(), want) })
 }
 
+// requireAll checks that exactly that is served.
+func (b *rig) requireAll(want ...string) {
+	b.t.Helper()
+	require.Equal(b.t, want, b.show())
+}
+
 // patiently returns settings with holds that outlast a test.
 func patiently() Settings {
 	s := quickly()
@@ -148,6 +175,43 @@ func node(iface, address, params string, started int) string {
 }
 
 const leaf = "127.0.0.1" // Curator's content of nodes
+
+// nodeOf is the node of a provider as text: interface, host with a port other than 20880, parameters, and the time that
+// it started: "a 10.0.0.1 weight=7 2". The last two may be missing.
+func nodeOf(text string) string {
+	words, params, started := strings.Fields(text), "", 1
+	for _, word := range words[2:] {
+		if n, err := strconv.Atoi(word); err == nil {
+			started = n
+		} else {
+			params = word
+		}
+	}
+	if !strings.Contains(words[1], ":") {
+		words[1] += ":20880"
+	}
+	return node(words[0], words[1], params, started)
+}
+
+func register(server *zktest.Server, providers ...string) {
+	for _, text := range providers {
+		server.Put(nodeOf(text), leaf)
+	}
+}
+
+func unregister(server *zktest.Server, providers ...string) {
+	for _, text := range providers {
+		server.Delete(nodeOf(text))
+	}
+}
+
+// application registers an instance, with the metadata of its revision in the report.
+func application(server *zktest.Server, name, address, revision string, services ...string) {
+	instanceOf(server, name, address, revision)
+	report(server, "/dubbo/metadata", name, revision, services...)
+}
+
+func emptyRun(t *testing.T) *run { return newRun(sourceOf(t, zktest.New(), quickly()), nil) }
 
 // partsOf are the parts of interfaces, as ZooKeeper has them: providers and configurators of each.
 func partsOf(interfaces ...string) (parts []registry.Part) {

@@ -69,7 +69,7 @@ spec: {gatewayClassName: istio, listeners: [{name: http, port: 80, protocol: HTT
 		`"ingressClassName": "istio", "rules": [{"host": "i.example", "http": {"paths": [{"path": "/", "backend": {"service": `+
 		`{"name": "i", "port": {"number": 80}}}}]}}]}}`)
 	l.startWith(deriving)
-	l.await("it is synced", l.table.Synced)
+	l.awaitSynced()
 	places := make(map[string]string)
 	for r := range l.table.Snapshot().All() {
 		places[string(r.Key().Kind)+" "+r.Key().Name] = strings.ReplaceAll(r.Origin().Place, l.root+"/", "")
@@ -108,7 +108,7 @@ func TestBrokenRoute_KeepsDerivedObjects(t *testing.T) {
 	live.write("a.yaml", route("a", "a1"), route("b", "b1"))
 	live.write("c.yaml", route("c", "c1"))
 	live.startWith(deriving)
-	live.await("it is synced", live.table.Synced)
+	live.awaitSynced()
 
 	live.write("a.yaml", brokenRoute("a"), route("b", "b2"))
 	live.awaitHeader("b", "b2")
@@ -145,7 +145,7 @@ func TestDerivedMoves(t *testing.T) {
 	live := prepare(t)
 	live.write("a.yaml", route("a", "a1"))
 	live.startWith(deriving)
-	live.await("it is synced", live.table.Synced)
+	live.awaitSynced()
 	live.rename("a.yaml", "b.yaml")
 	live.await("it is at its new place", func() bool {
 		return strings.Contains(live.table.Snapshot().Get(keyOfRoute("a")).Origin().Place, "b.yaml")
@@ -198,7 +198,7 @@ func TestStart_WithoutValidRouteIsUnsynced(t *testing.T) {
 	live.awaitHealth(sources.Degraded, "1 in quarantine")
 	require.False(t, live.table.Synced())
 	live.write("a.yaml", route("a", "a1"))
-	live.await("it is synced", live.table.Synced)
+	live.awaitSynced()
 }
 
 // Routes may refer to a ServiceEntry.
@@ -206,9 +206,9 @@ func TestRoutesOfEntries(t *testing.T) {
 	live := prepare(t)
 	toEntry := strings.NewReplacer(`group: "", kind: Service, name: a`, "group: networking.istio.io, kind: ServiceEntry, name: x")
 	live.write("a.yaml", toEntry.Replace(route("a", "a1")))
-	live.write("b.yaml", entry("x", "x.example.com"))
+	live.write("b.yaml", "x=x.example.com")
 	live.startWith(deriving)
-	live.await("it is synced", live.table.Synced)
+	live.awaitSynced()
 	derived := false
 	for r := range live.table.Snapshot().List(resource.VirtualService, "default") {
 		spec, err := r.Spec()

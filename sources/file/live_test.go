@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -65,11 +66,16 @@ type live struct {
 	stop       func() // ends the supervisor; may be called twice
 }
 
-// prepare makes an empty root and a live that does not run yet.
-func prepare(t *testing.T) *live {
+// prepare makes a root with files, and a live that does not run yet. A file is its path and its entries: "a.yaml a=host".
+func prepare(t *testing.T, files ...string) *live {
 	root := filepath.Join(t.TempDir(), "rules")
 	require.NoError(t, os.Mkdir(root, 0o700))
-	return &live{t: t, root: root, disk: &testDisk{}, table: &table{}}
+	l := &live{t: t, root: root, disk: &testDisk{}, table: &table{}}
+	for _, file := range files {
+		words := strings.Fields(file)
+		l.write(words[0], words[1:]...)
+	}
+	return l
 }
 
 func (l *live) start() { l.startWith(Settings{}) }
@@ -105,15 +111,24 @@ func (l *live) startWith(settings Settings) {
 	l.t.Cleanup(l.stop)
 }
 
-func (l *live) startSynced() {
+// startSynced starts with settings; none are the usual ones.
+func (l *live) startSynced(settings ...Settings) {
 	l.t.Helper()
-	l.start()
+	l.startWith(append(settings, Settings{})[0])
+	l.awaitSynced()
+}
+
+func (l *live) awaitSynced() {
+	l.t.Helper()
 	l.await("it is synced", l.table.Synced)
 }
 
 func (l *live) path(name string) string { return filepath.Join(l.root, filepath.FromSlash(name)) }
 
-// write writes a file as good programs do.
+// shorthand is an entry and its host: "a=a.example.com".
+var shorthand = regexp.MustCompile(`^[\w-]+=\S+$`)
+
+// write writes a file of documents, or of entries in shorthand, as good programs do.
 func (l *live) write(name string, documents ...string) {
 	l.t.Helper()
 	tmp := filepath.Join(filepath.Dir(name), ".tmp")
@@ -125,7 +140,33 @@ func (l *live) write(name string, documents ...string) {
 func (l *live) overwrite(name string, documents ...string) {
 	l.t.Helper()
 	require.NoError(l.t, os.MkdirAll(filepath.Dir(l.path(name)), 0o700))
+	for i, document := range documents {
+		if shorthand.MatchString(document) {
+			name, host, _ := strings.Cut(document, "=")
+			documents[i] = entry(name, host)
+		}
+	}
 	require.NoError(l.t, os.WriteFile(l.path(name), []byte(strings.Join(documents, "---\n")), 0o600))
+}
+
+// change writes a file with one entry, in shorthand, and waits for it.
+func (l *live) change(name, document string) {
+	l.t.Helper()
+	l.write(name, document)
+	object, host, _ := strings.Cut(document, "=")
+	l.awaitHost(object, host)
+}
+
+// relink makes name a link to target, in one step.
+func (l *live) relink(target, name string) {
+	l.t.Helper()
+	l.link(target, "next.tmp")
+	l.rename("next.tmp", name)
+}
+
+func (l *live) chmod(name string, mode fs.FileMode) {
+	l.t.Helper()
+	require.NoError(l.t, os.Chmod(l.path(name), mode))
 }
 
 func (l *live) link(target, name string) {

@@ -28,11 +28,11 @@ func (l *live) hampered(word string) (release func()) {
 func TestSlowFile_DoesNotBlockOthers(t *testing.T) {
 	live := prepare(t)
 	release := live.hampered("slow.example.com")
-	live.write("a.yaml", entry("a", "a1.example.com"))
-	live.write("b.yaml", entry("b", "b1.example.com"))
+	live.write("a.yaml", "a=a1.example.com")
+	live.write("b.yaml", "b=b1.example.com")
 	live.startSynced()
 	for range 20 { // more than there are processors
-		live.write("a.yaml", entry("a", "slow.example.com"), entry("c", "c1.example.com"))
+		live.write("a.yaml", "a=slow.example.com", "c=c1.example.com")
 	}
 	q := live.awaitQuarantined(1)[0]
 	require.Equal(t, "a.yaml", q.Group)
@@ -56,8 +56,8 @@ func TestSlowFile_DoesNotBlockStart(t *testing.T) {
 	live := prepare(t)
 	release := live.hampered("slow.example.com")
 	defer release()
-	live.write("a.yaml", entry("a", "slow.example.com"))
-	live.write("b.yaml", entry("b", "b1.example.com"))
+	live.write("a.yaml", "a=slow.example.com")
+	live.write("b.yaml", "b=b1.example.com")
 	live.startSynced()
 	require.Equal(t, "b1.example.com", live.host("b"))
 	live.awaitQuarantined(1)
@@ -65,20 +65,19 @@ func TestSlowFile_DoesNotBlockStart(t *testing.T) {
 
 func TestSlowFile_ChangesDuringParse(t *testing.T) {
 	for name, change := range map[string]func(l *live){
-		"rewritten": func(l *live) { l.write("a.yaml", entry("a", "a2.example.com")) },
+		"rewritten": func(l *live) { l.write("a.yaml", "a=a2.example.com") },
 		"removed":   func(l *live) { l.remove("a.yaml") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := prepare(t)
 			release := l.hampered("slow.example.com")
-			l.write("a.yaml", entry("a", "a1.example.com"))
-			l.write("b.yaml", entry("b", "b1.example.com"))
+			l.write("a.yaml", "a=a1.example.com")
+			l.write("b.yaml", "b=b1.example.com")
 			l.startSynced()
-			l.write("a.yaml", entry("a", "slow.example.com"))
+			l.write("a.yaml", "a=slow.example.com")
 			l.awaitQuarantined(1)
 			change(l)
-			l.write("b.yaml", entry("b", "b2.example.com"))
-			l.awaitHost("b", "b2.example.com")
+			l.change("b.yaml", "b=b2.example.com")
 			release()
 			if name == "removed" {
 				l.awaitHost("a", "")
@@ -95,8 +94,8 @@ func TestSlowFile_DoesNotBlockStop(t *testing.T) {
 	live := prepare(t)
 	release := live.hampered("slow.example.com")
 	defer release()
-	live.write("a.yaml", entry("a", "slow.example.com"))
-	live.write("b.yaml", entry("b", "b.example.com"))
+	live.write("a.yaml", "a=slow.example.com")
+	live.write("b.yaml", "b=b.example.com")
 	live.startSynced()
 	live.awaitQuarantined(1)
 	live.stop()
@@ -105,7 +104,7 @@ func TestSlowFile_DoesNotBlockStop(t *testing.T) {
 func TestSlowFiles_ServedAfterRelease(t *testing.T) {
 	live := prepare(t)
 	release := live.hampered("slow.example.com")
-	live.write("zzz.yaml", entry("z", "z1.example.com"))
+	live.write("zzz.yaml", "z=z1.example.com")
 	for i := range maxReplaced {
 		live.write(string(rune('a'+i))+".yaml", entry(string(rune('a'+i))+"x", "slow.example.com"))
 	}
@@ -126,7 +125,7 @@ func TestHangingMount_DoesNotBlockSource(t *testing.T) {
 		for i := range maxReplaced + 4 {
 			l.write(fmt.Sprintf("f%02d.yaml", i), "# slow\n"+entry(fmt.Sprintf("f%02d", i), "f.example.com"))
 		}
-		l.write("z.yaml", entry("z", "z.example.com"))
+		l.write("z.yaml", "z=z.example.com")
 		return release
 	}
 	t.Run("does not block other files", func(t *testing.T) {
@@ -164,12 +163,11 @@ func TestPanickingFile_Quarantined(t *testing.T) {
 		}
 		return sources.DecodeAgain(group, place, text, o, earlier)
 	}
-	l.write("a.yaml", entry("a", "a1.example.com"))
-	l.write("b.yaml", entry("b", "b1.example.com"))
+	l.write("a.yaml", "a=a1.example.com")
+	l.write("b.yaml", "b=b1.example.com")
 	l.startSynced()
-	l.write("a.yaml", entry("a", "panic.example.com"))
-	l.write("b.yaml", entry("b", "b2.example.com"))
-	l.awaitHost("b", "b2.example.com")
+	l.write("a.yaml", "a=panic.example.com")
+	l.change("b.yaml", "b=b2.example.com")
 	require.Contains(t, l.awaitQuarantined(1)[0].Reason, "panic: as wanted")
 	require.Equal(t, "a1.example.com", l.host("a"))
 	l.awaitHealth(sources.Degraded, "a.yaml: panic: as wanted")

@@ -16,7 +16,7 @@ func TestUnreadPaths_ReportedInStatus(t *testing.T) {
 	for _, name := range []string{"emptied", "linked", "denied", "fine"} {
 		live.write(name+".yaml", entry(name, name+".example.com"))
 	}
-	live.write("sub/below.yaml", entry("below", "below.example.com"))
+	live.write("sub/below.yaml", "below=below.example.com")
 	live.startSynced()
 	unread := func(name string) string {
 		for _, s := range live.supervisor.Serving(keyOf(name)) {
@@ -31,7 +31,7 @@ func TestUnreadPaths_ReportedInStatus(t *testing.T) {
 	live.remove("linked.yaml")
 	live.link("nowhere", "linked.yaml")
 	live.disk.fail("sub", fs.ErrPermission)
-	require.NoError(t, os.Chmod(live.path("sub"), 0o700)) //nolint:gosec // the permissions are the event
+	live.chmod("sub", 0o700)
 	live.await("all three are reported", func() bool { return live.status().Unread == 3 })
 	require.Contains(t, unread("emptied"), "is empty or missing")
 	require.Contains(t, unread("linked"), "leads nowhere")

@@ -58,11 +58,11 @@ func (r *restarting) restart(settings Settings) []string {
 
 func TestRestart_ParsesChangedFilesOnly(t *testing.T) {
 	r := prepareRestarting(t)
-	r.write("a.yaml", entry("a", "a1.example.com"), entry("b", "b1.example.com"))
-	r.write("sub/c.yaml", entry("c", "c1.example.com"))
-	r.write("broken.yaml", entry("d", "d1.example.com"), brokenYAML)
+	r.write("a.yaml", "a=a1.example.com", "b=b1.example.com")
+	r.write("sub/c.yaml", "c=c1.example.com")
+	r.write("broken.yaml", "d=d1.example.com", brokenYAML)
 	r.write("pod.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
-	r.write("twice.yaml", entry("t", "t1.example.com"), entry("t", "t2.example.com"))
+	r.write("twice.yaml", "t=t1.example.com", "t=t2.example.com")
 	everyFile := []string{"a.yaml", "broken.yaml", "pod.yaml", "sub/c.yaml", "twice.yaml"}
 	require.Equal(t, everyFile, r.restart(Settings{}))
 	before := r.status()
@@ -84,7 +84,7 @@ func TestRestart_ParsesChangedFilesOnly(t *testing.T) {
 	same()
 
 	r.stop()
-	r.write("sub/c.yaml", entry("c", "c2.example.com"))
+	r.write("sub/c.yaml", "c=c2.example.com")
 	require.Equal(t, []string{"broken.yaml", "sub/c.yaml", "twice.yaml"}, r.restart(Settings{}))
 	require.Equal(t, "c2.example.com", r.host("c"))
 	same()
@@ -121,15 +121,15 @@ func TestRestart_KeepsWarnings(t *testing.T) {
 	require.Len(t, before, 1)
 	require.Empty(t, r.restart(settings))
 	require.Equal(t, before, r.status().Warnings)
-	r.write("a.yaml", entry("a", "a1.example.com"))
+	r.write("a.yaml", "a=a1.example.com")
 	r.await("the warning is gone", func() bool { return len(r.status().Warnings) == 0 })
 }
 
 // The stored state of a source lacks the objects that lost a conflict, so their file is read again.
 func TestRestart_ReadsFilesThatLostConflicts(t *testing.T) {
 	restarting := prepareRestarting(t)
-	restarting.write("a.yaml", entry("x", "a.example.com"))
-	restarting.write("b.yaml", entry("x", "b.example.com"), entry("other", "b.example.com"))
+	restarting.write("a.yaml", "x=a.example.com")
+	restarting.write("b.yaml", "x=b.example.com", "other=b.example.com")
 	require.Equal(t, []string{"a.yaml", "b.yaml"}, restarting.restart(Settings{}))
 	require.Equal(t, []string{"b.yaml"}, restarting.restart(Settings{}))
 	require.Len(t, restarting.status().Conflicts, 1)
