@@ -30,7 +30,7 @@ func TestEmptyRegistry_ExplainedByStatus(t *testing.T) {
 	says(s, unselecting, "nothing is served: none of 2 interfaces and 0 applications has a provider that the settings select")
 
 	s = zktest.New()
-	application(s, "app", "10.0.0.1:20880", "r1", "a")
+	applicationOf(s, "app", "10.0.0.1:20880", "r1", "a")
 	says(s, unselecting, "nothing is served: none of 0 interfaces and 1 applications has a provider that the settings select; "+
 		"app by the metadata report")
 

@@ -124,7 +124,7 @@ func TestUnversionedMetadata_ReadAgain(t *testing.T) {
 // level.
 func TestMetadataOverLimit_DegradesStatus(t *testing.T) {
 	server := zktest.New()
-	application(server, "app", "10.0.0.1:20880", "r1", strings.Repeat("a", 5_000))
+	applicationOf(server, "app", "10.0.0.1:20880", "r1", strings.Repeat("a", 5_000))
 	register(server, "c 10.0.0.2")
 	b := startWithin(t, intake.Limits{Objects: 10_000}, server, patiently())
 	b.awaitAll("c 10.0.0.2:20880*100")

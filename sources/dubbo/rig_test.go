@@ -205,8 +205,8 @@ func unregister(server *zktest.Server, providers ...string) {
 	}
 }
 
-// application registers an instance, with the metadata of its revision in the report.
-func application(server *zktest.Server, name, address, revision string, services ...string) {
+// applicationOf registers an instance, with the metadata of its revision in the report.
+func applicationOf(server *zktest.Server, name, address, revision string, services ...string) {
 	instanceOf(server, name, address, revision)
 	report(server, "/dubbo/metadata", name, revision, services...)
 }

@@ -241,7 +241,7 @@ func TestUnreadableNodes_DoNotBlockOthers(t *testing.T) {
 // both stay, and other interfaces follow the registry.
 func TestUnreadableNode_KeepsEndpoints(t *testing.T) {
 	server := zktest.New()
-	application(server, "app", "10.0.0.1:20880", "r1", "a")
+	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a")
 	register(server, "b 10.0.0.2", "c 10.0.0.3")
 	b := start(t, server, patiently())
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100")
@@ -262,7 +262,7 @@ func TestUnreadableNode_KeepsEndpoints(t *testing.T) {
 func TestRegisterModeAndNames_Select(t *testing.T) {
 	server := zktest.New()
 	register(server, "a 10.0.0.1", "x.b 10.0.0.1")
-	application(server, "app", "10.0.0.2:20880", "r1", "c")
+	applicationOf(server, "app", "10.0.0.2:20880", "r1", "c")
 	settings := patiently()
 	settings.RegisterMode, settings.SkipInterfaces = modeInterface, []string{"x.*"}
 	server.Deny("/services") // which is of no matter then
@@ -294,7 +294,7 @@ func report(s *zktest.Server, root, app, revision string, services ...string) {
 func TestBothLevels_MakeOneEndpoint(t *testing.T) {
 	s := zktest.New()
 	register(s, "a 10.0.0.1 weight=7 0") // a moment before its instance, and metadata without a weight
-	application(s, "app", "10.0.0.1:20880", "r1", "a")
+	applicationOf(s, "app", "10.0.0.1:20880", "r1", "a")
 	b := start(t, s, patiently())
 	b.awaitSync()
 	b.awaitAll("a 10.0.0.1:20880*7")
@@ -304,7 +304,7 @@ func TestBothLevels_MakeOneEndpoint(t *testing.T) {
 func TestRule11RevisionsChangeInPlace(t *testing.T) {
 	server := zktest.New()
 	instanceOf(server, "app", "10.0.0.1:20880", "r1")
-	application(server, "app", "10.0.0.2:20880", "r1", "a")
+	applicationOf(server, "app", "10.0.0.2:20880", "r1", "a")
 	report(server, "/dubbo", "app", "r2", "a", "b") // where dubbo-go has it
 	rig := start(t, server, patiently())
 	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
@@ -321,7 +321,7 @@ func TestRule11RevisionsChangeInPlace(t *testing.T) {
 
 func TestRecreatedInstance_ServesNewRevision(t *testing.T) {
 	server := zktest.New()
-	application(server, "app", "10.0.0.1:20880", "r1", "a")
+	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a")
 	report(server, "/dubbo/metadata", "app", "r2", "b")
 	rig := start(t, server, patiently())
 	rig.awaitAll("a 10.0.0.1:20880*100")
@@ -403,7 +403,7 @@ func TestFallback_StatusNamesReasonOfRevision(t *testing.T) {
 
 func TestRestartWithoutMetadata_KeepsServices(t *testing.T) {
 	server := zktest.New()
-	application(server, "app", "10.0.0.1:20880", "r1", "a")
+	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a")
 	rig := start(t, server, patiently())
 	rig.awaitAll("a 10.0.0.1:20880*100")
 	rig.restart(quickly(), func() { server.Delete("/dubbo/metadata") }) // with settings with which no doubt lasts

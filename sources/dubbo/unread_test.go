@@ -170,8 +170,8 @@ func TestUnresolvedInstance_KeepsServices(t *testing.T) {
 // TestDeniedNodes_KeepEndpointsAcrossRestart has applications and interfaces hidden from us while we are away.
 func TestDeniedNodes_KeepEndpointsAcrossRestart(t *testing.T) {
 	server := zktest.New()
-	application(server, "app", "10.0.0.1:20880", "r1", "a")
-	application(server, "other", "10.0.0.2:20880", "r1", "b")
+	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a")
+	applicationOf(server, "other", "10.0.0.2:20880", "r1", "b")
 	register(server, "c 10.0.0.3")
 	rig := start(t, server, patiently())
 	served := []string{"a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100"}
@@ -194,7 +194,7 @@ func TestDeniedNodes_KeepEndpointsAcrossRestart(t *testing.T) {
 // TestMalformedInstance_StaysAcrossRestart turns a node into no instance while the source is stopped.
 func TestMalformedInstance_StaysAcrossRestart(t *testing.T) {
 	server := zktest.New()
-	application(server, "app", "10.0.0.1:20880", "r1", "a")
+	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a")
 	rig := start(t, server, patiently())
 	rig.awaitAll("a 10.0.0.1:20880*100")
 	settings := quickly()
@@ -279,7 +279,7 @@ func TestDeniedInterface_ServedByInstances(t *testing.T) {
 	server := zktest.New()
 	register(server, "a 10.0.0.9", "other 10.0.0.9")
 	server.Deny("/dubbo/a")
-	application(server, "app", "10.0.0.1:20880", "r1", "a")
+	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a")
 	b := start(t, server, quickly())
 	b.awaitAll("a 10.0.0.1:20880*100", "other 10.0.0.9:20880*100")
 }
@@ -344,7 +344,7 @@ func TestNodeSpelling_DoesNotRemoveProviders(t *testing.T) {
 func TestSkippedInterface_NotServedAtAnyLevel(t *testing.T) {
 	server := zktest.New()
 	register(server, "x.secret 10.0.0.1", "a 10.0.0.1")
-	application(server, "app", "10.0.0.1:20880", "r1", "a", "x.secret")
+	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a", "x.secret")
 	rig := start(t, server, patiently())
 	rig.awaitAll("a 10.0.0.1:20880*100", "x-secret 10.0.0.1:20880*100")
 	settings := patiently()
