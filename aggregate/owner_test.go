@@ -44,7 +44,7 @@ func TestHostNames_DoNotCollideWithMultiHostNames(t *testing.T) {
 			require.Len(t, served, 2)
 			require.Equal(t, []string{host}, served[host+"-80"], "the name of a single host is plain")
 
-			store.Apply(nil, []resource.Key{keyOf("one")})
+			remove(store, keyOf("one"))
 			for _, hosts := range servedHosts(view) {
 				require.Equal(t, several, hosts)
 			}
@@ -65,9 +65,9 @@ func TestServiceName_HasOneOwner(t *testing.T) {
 		store, b := memstore.New(), memstore.New()
 		view := start(t, merging("a", store), merging("b", b))
 		steps := map[string]func(){
-			"x":  func() { store.Apply([]*resource.Resource{named}, nil) },
-			"90": func() { store.Apply([]*resource.Resource{hostless(90)}, nil) },
-			"91": func() { b.Apply([]*resource.Resource{hostless(91)}, nil) },
+			"x":  func() { put(store, named) },
+			"90": func() { put(store, hostless(90)) },
+			"91": func() { put(b, hostless(91)) },
 		}
 		for _, order := range [][]string{{"x", "90", "91"}, {"91", "90", "x"}, {"90", "x", "91"}} {
 			for _, step := range order {
@@ -84,17 +84,17 @@ func TestServiceName_HasOneOwner(t *testing.T) {
 			require.Len(t, view.Conflicts(), 1)
 			require.Len(t, view.Explain(name).Merged.Refused, 2)
 
-			store.Apply(nil, []resource.Key{named.Key()})
+			remove(store, named.Key())
 			require.Equal(t, map[string][]string{name.Name: nil}, servedHosts(view), "the next one has it")
 			require.EqualValues(t, 90, decoded(view.Snapshot().Get(name)).Ports[0].Number)
 			require.Len(t, view.Refusals(), 1)
 			require.Contains(t, view.Refusals()[0].Reason, "ports differ")
 
-			store.Apply(nil, []resource.Key{name})
+			remove(store, name)
 			require.Len(t, servedHosts(view), 1)
 			require.EqualValues(t, 91, decoded(view.Snapshot().Get(name)).Ports[0].Number)
 			require.Empty(t, view.Refusals())
-			b.Apply(nil, []resource.Key{name})
+			remove(b, name)
 			require.Empty(t, servedHosts(view))
 			require.Empty(t, view.Conflicts())
 		}
