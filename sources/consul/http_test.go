@@ -1,7 +1,6 @@
 package consul
 
 import (
-	"context"
 	"fmt"
 	networking "istio.io/api/networking/v1alpha3"
 	"net/http"
@@ -10,13 +9,11 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/consul/api"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"tributary/memstore"
@@ -26,6 +23,7 @@ import (
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
 	"tributary/sources/lastgood"
+	"tributary/sources/sourcetest"
 )
 
 // dialed is the catalog of a server.
@@ -131,40 +129,28 @@ func TestAnswers(t *testing.T) {
 
 // running is a source of a server, run as the program does.
 type running struct {
-	t          *testing.T
-	table      *memstore.Table
-	supervisor *sources.Supervisor
-	reload     func() // with a new source
-	stop       func()
+	*sourcetest.Running
+
+	table  *memstore.Table
+	reload func() // with a new source
 }
 
 func runSource(t *testing.T, s *consultest.Server, settings Settings) *running {
 	return runSourceAt(t, s.Address(), settings, nil)
 }
 
-// runSourceAt runs a source until stop, or until the test ends.
+// runSourceAt runs a source until Stop, or until the test ends.
 func runSourceAt(t *testing.T, address string, settings Settings, memory *lastgood.Store) *running {
 	settings.Mapping.Aliases = "none"
-	r := &running{t: t, table: &memstore.Table{}, supervisor: sources.NewSupervisor(sources.Options{})}
-	r.reload = func() {
+	source := func() *Source {
 		source, err := New(Scheme+"://"+address, settings)
 		require.NoError(t, err)
-		spec := sources.Spec{Name: "consul", Source: source, Table: r.table, Partial: true, Memory: memory}
-		require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{spec}))
+		return source
 	}
-	r.reload()
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- r.supervisor.Run(ctx) }()
-	r.stop = sync.OnceFunc(func() {
-		cancel()
-		assert.NoError(t, <-ended)
-	})
-	t.Cleanup(r.stop)
-	return r
+	table := new(memstore.Table)
+	r := sourcetest.Start(t, sources.Spec{Name: "consul", Source: source(), Table: table, Partial: true, Memory: memory})
+	return &running{Running: r, table: table, reload: func() { r.Use(source()) }}
 }
-
-func (r *running) status() sources.Status { return r.supervisor.Status()[0] }
 
 func (r *running) serves(name string) bool { return r.endpoints(name) >= 0 }
 
@@ -175,46 +161,31 @@ func (r *running) endpoints(name string) int {
 		return -1
 	}
 	spec, err := o.Spec()
-	require.NoError(r.t, err)
+	require.NoError(r.T, err)
 	return len(spec.(*networking.ServiceEntry).Endpoints)
-}
-
-func (r *running) await(condition string, ok func() bool) {
-	r.t.Helper()
-	require.Eventually(r.t, ok, 30*time.Second, 5*time.Millisecond, "until %s", condition)
 }
 
 // awaitServed waits until the source is synced, and serves services.
 func (r *running) awaitServed(names ...string) {
-	r.t.Helper()
-	r.await("synced", func() bool {
-		return r.status().Synced && !slices.ContainsFunc(names, func(name string) bool { return !r.serves(name) })
+	r.T.Helper()
+	r.Await("synced", func() bool {
+		return r.Status().Synced && !slices.ContainsFunc(names, func(name string) bool { return !r.serves(name) })
 	})
 }
 
 func (r *running) awaitEndpoints(name string, n int) {
-	r.t.Helper()
-	r.await(fmt.Sprint(name, " has ", n), func() bool { return r.endpoints(name) == n })
-}
-
-// awaitState waits for a state with a message that has each part.
-func (r *running) awaitState(state sources.State, parts ...string) {
-	r.t.Helper()
-	r.await(fmt.Sprint(state, parts), func() bool {
-		status := r.status()
-		return status.State == state &&
-			!slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(status.Message, part) })
-	})
+	r.T.Helper()
+	r.Await(fmt.Sprint(name, " has ", n), func() bool { return r.endpoints(name) == n })
 }
 
 // awaitRequests waits, after some deeds, for more requests that have part in their path.
 func (r *running) awaitRequests(s *consultest.Server, more int, part string, deeds ...func()) {
-	r.t.Helper()
+	r.T.Helper()
 	before := len(s.Asked(part))
 	for _, deed := range deeds {
 		deed()
 	}
-	r.await("more requests", func() bool { return len(s.Asked(part)) >= before+more })
+	r.Await("more requests", func() bool { return len(s.Asked(part)) >= before+more })
 }
 
 // A proxy begins to strip Consul's headers: its answers never prove an absence.
@@ -241,11 +212,11 @@ func TestProxyWithoutHeaders_ProvesNoAbsence(t *testing.T) {
 	takes.Store(true)
 	server.Remove("web")
 	server.Register("api", "1")
-	running.awaitState(sources.Unreachable, "not Consul's")
+	running.AwaitState(sources.Unreachable, "not Consul's")
 	running.awaitRequests(server, 1, "/v1/catalog/services")
 	require.True(t, running.serves("web") && running.serves("api"))
 	takes.Store(false)
-	running.await("it goes", func() bool { return !running.serves("web") && running.status().State == sources.Healthy })
+	running.Await("it goes", func() bool { return !running.serves("web") && running.Status().State == sources.Healthy })
 	require.True(t, running.serves("api"))
 }
 
@@ -254,9 +225,9 @@ func TestTooManyRequestsOverHTTP(t *testing.T) {
 	server.Register("web", "1")
 	server.Misbehave(consultest.Busy)
 	running := runSource(t, server, Settings{})
-	running.awaitState(sources.Unreachable, "rate limited")
+	running.AwaitState(sources.Unreachable, "rate limited")
 	server.Misbehave(consultest.Fine)
-	running.awaitState(sources.Healthy)
+	running.AwaitState(sources.Healthy)
 	require.True(t, running.serves("web"))
 }
 

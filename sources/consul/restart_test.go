@@ -24,7 +24,7 @@ func lifetime(t *testing.T, dir string, server *consultest.Server, test func(r *
 	defer func() { require.NoError(t, state.Close()) }()
 	r := runSourceAt(t, server.Address(), Settings{}, state.Source("consul"))
 	test(r)
-	r.stop()
+	r.Stop()
 }
 
 // Consul lost its data, and an instance is not back yet: it stays over a reload and a restart, as the rest does.
@@ -36,17 +36,17 @@ func TestMissingInstances_HeldAcrossReloadAndRestart(t *testing.T) {
 		r.awaitEndpoints("web", 2)
 		r.awaitEndpoints("api", 1)
 		s.Wipe()
-		r.awaitState(sources.Degraded)
+		r.AwaitState(sources.Degraded)
 		s.Register("web", "1", "3")
 		r.awaitEndpoints("web", 3)
 		r.awaitRequests(s, 5, "/v1/health/service/", r.reload)
-		r.awaitState(sources.Degraded)
+		r.AwaitState(sources.Degraded)
 		require.Equal(t, 3, r.endpoints("web"))
 		require.Equal(t, 1, r.endpoints("api"))
 	})
 	lifetime(t, dir, s, func(r *running) {
 		r.awaitRequests(s, 5, "/v1/health/service/")
-		r.awaitState(sources.Degraded)
+		r.AwaitState(sources.Degraded)
 		r.awaitServed()
 		require.Equal(t, 3, r.endpoints("web"))
 		require.Equal(t, 1, r.endpoints("api"))
@@ -102,7 +102,7 @@ func TestMissingInstances_ConfirmedAfterRestart(t *testing.T) {
 	lifetime(t, dir, s, func(r *running) { r.awaitEndpoints("web", 2) })
 	lags.Store(true)
 	lifetime(t, dir, s, func(r *running) {
-		r.await("it is read again", func() bool { return r.endpoints("web") == 1 || plain.Load() })
+		r.Await("it is read again", func() bool { return r.endpoints("web") == 1 || plain.Load() })
 		require.Equal(t, 2, r.endpoints("web"))
 	})
 }
@@ -149,19 +149,19 @@ func TestNarrowedToken_KeepsHiddenInstances(t *testing.T) {
 		r.awaitEndpoints("web", 2)
 		narrow.Store(true)
 		server.Put("web", first) // the stream shows less, in silence
-		r.awaitState(sources.Denied, hidden)
+		r.AwaitState(sources.Denied, hidden)
 		require.Equal(t, 2, r.endpoints("web"))
 		before := reads.Load()
 		r.reload()
-		r.await("it is read again, twice", func() bool { return reads.Load() > before+1 })
+		r.Await("it is read again, twice", func() bool { return reads.Load() > before+1 })
 		require.Equal(t, 2, r.endpoints("web"), "after a reload")
 	})
 	lifetime(t, dir, server, func(r *running) {
-		r.awaitState(sources.Denied, hidden)
+		r.AwaitState(sources.Denied, hidden)
 		require.Equal(t, 2, r.endpoints("web"), "after a restart")
 		narrow.Store(false)
 		r.awaitEndpoints("web", 1)
-		r.awaitState(sources.Healthy)
+		r.AwaitState(sources.Healthy)
 	})
 }
 
@@ -181,7 +181,7 @@ func TestWipeDuringRestart_WithCompleteNames(t *testing.T) {
 	server.Put("web", on("1", "10.0.0.1", "n1", 400))
 	for range 2 {
 		lifetime(t, dir, server, func(r *running) {
-			r.await("it is suspected", func() bool { return strings.Contains(r.status().Message, "lost its data") || r.endpoints("web") == 1 })
+			r.Await("it is suspected", func() bool { return strings.Contains(r.Status().Message, "lost its data") || r.endpoints("web") == 1 })
 			r.awaitServed()
 			require.Equal(t, 2, r.endpoints("web"))
 		})
@@ -207,7 +207,7 @@ func TestDeregisteredInstance_RemovedAfterRestart(t *testing.T) {
 			s.Put("web", first)
 			lifetime(t, dir, s, func(r *running) {
 				r.awaitEndpoints("web", 1)
-				r.awaitState(sources.Healthy)
+				r.AwaitState(sources.Healthy)
 			})
 		})
 	}

@@ -23,14 +23,14 @@ func TestNamesUnreadableOverHTTP_Quarantined(t *testing.T) {
 				}
 				server.Refuse(name)
 				r := runSource(t, server, Settings{})
-				r.await("it is synced", func() bool { return r.status().Synced && len(r.status().Quarantined) == 1 })
+				r.Await("it is synced", func() bool { return r.Status().Synced && len(r.Status().Quarantined) == 1 })
 				require.Equal(t, withOther, r.serves("web"))
-				r.awaitState(sources.Healthy)
-				q := r.status().Quarantined[0]
+				r.AwaitState(sources.Healthy)
+				q := r.Status().Quarantined[0]
 				require.Equal(t, name, q.Group)
 				require.Contains(t, q.Reason, "cannot be read")
 				server.Register("api", "1")
-				r.await("the rest is followed", func() bool { return r.serves("api") })
+				r.Await("the rest is followed", func() bool { return r.serves("api") })
 			})
 		}
 	}
@@ -44,16 +44,16 @@ func TestUnreadableService_Quarantined(t *testing.T) {
 	running := runSource(t, server, Settings{})
 	running.awaitServed("odd")
 	server.Refuse("odd")
-	running.await("it is quarantined", func() bool { return len(running.status().Quarantined) == 1 })
+	running.Await("it is quarantined", func() bool { return len(running.Status().Quarantined) == 1 })
 	require.True(t, running.serves("odd"), "the last good")
-	require.Equal(t, "its last good version", running.status().Quarantined[0].Serves())
-	require.Equal(t, sources.Healthy, running.status().State, running.status().Message)
+	require.Equal(t, "its last good version", running.Status().Quarantined[0].Serves())
+	require.Equal(t, sources.Healthy, running.Status().State, running.Status().Message)
 	cold := runSource(t, server, Settings{})
 	cold.awaitServed()
 	require.True(t, cold.serves("web") && !cold.serves("odd"))
-	require.Equal(t, "nothing", cold.status().Quarantined[0].Serves())
+	require.Equal(t, "nothing", cold.Status().Quarantined[0].Serves())
 	server.Refuse()
-	cold.await("it is read", func() bool { return cold.serves("odd") && len(cold.status().Quarantined) == 0 })
+	cold.Await("it is read", func() bool { return cold.serves("odd") && len(cold.Status().Quarantined) == 0 })
 }
 
 // A filter that is no expression is at fault itself: no service is settled by that.

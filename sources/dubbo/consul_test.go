@@ -18,7 +18,7 @@ import (
 )
 
 // inConsul is a source of the Consul of a test.
-func inConsul(t *testing.T, server *consultest.Server, settings Settings, change ...func(*Source)) *Source {
+func inConsul(t testing.TB, server *consultest.Server, settings Settings, change ...func(*Source)) *Source {
 	t.Helper()
 	settings.Mapping.VIPs = "none"
 	reading := consul.Settings{ResetHold: time.Hour, Grace: time.Millisecond}
@@ -78,7 +78,7 @@ func TestInterfacesInConsul(t *testing.T) {
 	s.Put("com.acme.Demo", first, second)
 	s.Put("com.acme.Demo.Plain", consultest.Instance("com.acme.Demo.Plain", "p", "10.0.0.7", 80))
 	rig := startInConsul(t, s, patiently())
-	rig.awaitSync()
+	rig.AwaitSync()
 	rig.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
 	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "critical"), second)
 	rig.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
@@ -111,7 +111,7 @@ func TestConsulMalformedProvider_DoesNotBlockOthers(t *testing.T) {
 	server.Put("com.acme.Demo", odd, inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"))
 	b := startInConsul(t, server, patiently())
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100")
-	b.await("warned", func() bool { return len(b.status().Warnings) > 0 })
+	b.Await("warned", func() bool { return len(b.Status().Warnings) > 0 })
 }
 
 // TestConsulUnheardCheck_SavesNoOtherPort has two providers of an application on one host: one fails, the other has no
@@ -139,9 +139,9 @@ func TestApplicationsInConsul(t *testing.T) {
 	server.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "passing", ""))
 	server.Put("plain", consultest.Instance("plain", "p", "10.0.0.7", 80))
 	b := startInConsul(t, server, patiently())
-	b.awaitSync()
+	b.AwaitSync()
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100")
-	require.Equal(t, "shop by the metadata report", b.status().Message)
+	require.Equal(t, "shop by the metadata report", b.Status().Message)
 	require.Empty(t, server.Asked("/v1/health/service/plain"), "others are not read")
 
 	serviceEntry := ofShop("77e9684e", "10.0.0.6", 50051, "r1", "passing", "")
@@ -182,7 +182,7 @@ func TestModesInConsul(t *testing.T) {
 		settings := patiently()
 		settings.RegisterMode = mode
 		b := startInConsul(t, server, settings)
-		b.awaitSync()
+		b.AwaitSync()
 		b.awaitAll(want)
 	}
 }
@@ -205,10 +205,10 @@ func TestConsulUnresolvedApplication_DegradesStatus(t *testing.T) {
 	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
 	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
 	rig := startInConsul(t, s, patiently())
-	rig.awaitSync()
+	rig.AwaitSync()
 	rig.awaitAll("com-acme-other 10.0.0.7:20880*100")
-	rig.awaitState(sources.Degraded)
-	require.Contains(t, rig.status().Message,
+	rig.AwaitState(sources.Degraded)
+	require.Contains(t, rig.Status().Message,
 		`application "shop": nothing is served, its metadata cannot be read: metadata report: not found`)
 }
 
@@ -222,7 +222,7 @@ func TestConsulDataLoss_KeepsEndpoints(t *testing.T) {
 	settings := patiently()
 	rig := startInConsul(t, s, settings)
 	served := []string{"com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100", "com-acme-other 10.0.0.7:20880*100"}
-	rig.awaitSync()
+	rig.AwaitSync()
 	rig.awaitAll(served...)
 	s.Wipe()
 	rig.awaitMessage("lost its data")
@@ -232,7 +232,7 @@ func TestConsulDataLoss_KeepsEndpoints(t *testing.T) {
 	rig.requireAll(served...) // over a restart
 	s.Misbehave(consultest.NoLeader)
 	rig.restartInConsul(s, settings)
-	rig.awaitState(sources.Unreachable)
+	rig.AwaitState(sources.Unreachable)
 	s.Misbehave(consultest.Fine)
 	rig.restartInConsul(s, settings)
 	rig.awaitMessage("2 endpoints are not listed and stay")
@@ -251,12 +251,12 @@ func TestRestartInConsul(t *testing.T) {
 	server.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
 	settings := patiently()
 	rig := startInConsul(t, server, settings)
-	rig.awaitSync()
+	rig.AwaitSync()
 	served := []string{"com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100"}
 	rig.awaitAll(served...)
 	server.Misbehave(consultest.Hidden)
 	rig.restartInConsul(server, settings)
-	rig.awaitState(sources.Denied)
+	rig.AwaitState(sources.Denied)
 	rig.requireAll(served...)
 	server.Put("shop", second)
 	server.Misbehave(consultest.Fine)
@@ -265,8 +265,8 @@ func TestRestartInConsul(t *testing.T) {
 
 // restartInConsul runs a new source on the state that the old one published.
 func (b *rig) restartInConsul(server *consultest.Server, settings Settings) {
-	b.t.Helper()
-	b.restartWith(inConsul(b.t, server, settings), func() {})
+	b.T.Helper()
+	b.restartWith(inConsul(b.T, server, settings), func() {})
 }
 
 // TestConsulInstances_ServeTheirMetadata has an instance that keeps its metadata itself, on the port and by the
@@ -315,7 +315,7 @@ func TestConsulStatus_ExplainsEmptyRegistry(t *testing.T) {
 	b := startInConsul(t, server, patiently())
 	says := func(message string) {
 		t.Helper()
-		b.await("it says "+message, func() bool { return b.status().State == sources.Healthy && b.status().Message == message })
+		b.Await("it says "+message, func() bool { return b.Status().State == sources.Healthy && b.Status().Message == message })
 	}
 	says("no Dubbo provider in consul, and no other service: check dc, ns and partition in the address, and that the token may read services")
 	server.Put("plain", consultest.Instance("plain", "p", "10.0.0.7", 80))
@@ -331,7 +331,7 @@ func TestConsulStatus_ExplainsEmptyRegistry(t *testing.T) {
 	unselecting := patiently()
 	unselecting.Interfaces, unselecting.Applications = []string{"com.nothing.*"}, []string{"nobody"}
 	b = startInConsul(t, server, unselecting)
-	b.awaitSync()
+	b.AwaitSync()
 	says("nothing is served: none of 1 interfaces and 1 applications has a provider that the settings select")
 	require.Empty(t, b.show())
 }

@@ -46,7 +46,7 @@ func TestSidecarsOfConsumers(t *testing.T) {
 	services[2] += " 10.0.0.4:20880*100"
 	b.awaitAll(append(services, "cart sees ./* dubbo/x.b", "shop sees ./* dubbo/x.a dubbo/x.a-g1-1")...)
 	b.restart(withSidecars(time.Hour), func() { server.Delete("/dubbo/x.b/consumers") })
-	b.awaitState(sources.Healthy)
+	b.AwaitState(sources.Healthy)
 	require.Equal(t, append(services, "cart sees ./* dubbo/x.b", "shop sees ./* dubbo/x.a dubbo/x.a-g1-1"), b.show(), "it outlives a restart")
 	b.restart(withSidecars(20*time.Millisecond), func() {})
 	b.awaitAll(append(services, "shop sees ./* dubbo/x.a-g1-1")...)

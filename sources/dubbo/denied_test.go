@@ -20,9 +20,9 @@ func bothLevels() (*zktest.Server, func(*Source), []string) {
 }
 
 func (b *rig) awaitDegraded(subject string) {
-	b.t.Helper()
-	b.await("it is degraded by "+subject, func() bool {
-		st := b.status()
+	b.T.Helper()
+	b.Await("it is degraded by "+subject, func() bool {
+		st := b.Status()
 		return st.State == sources.Degraded && strings.Contains(st.Message, subject+": ")
 	})
 }
@@ -33,7 +33,7 @@ func TestDeniedLevel_DoesNotBlockOther(t *testing.T) {
 		server, asks, both := bothLevels()
 		server.Deny(denied)
 		rig := start(t, server, quickly(), asks)
-		rig.awaitSync()
+		rig.AwaitSync()
 		rig.awaitAll(both[served])
 		rig.awaitDegraded(denied)
 		server.Allow(denied)
@@ -51,13 +51,13 @@ func TestDeniedLevels_DoNotSync(t *testing.T) {
 		settings := quickly()
 		settings.RegisterMode = mode
 		b := start(t, server, settings, asks)
-		b.awaitState(sources.Denied)
+		b.AwaitState(sources.Denied)
 		require.False(t, b.table.Synced())
 	}
 	s := zktest.New() // an empty registry
 	s.Deny("/services")
 	b := start(t, s, quickly())
-	b.awaitState(sources.Denied)
+	b.AwaitState(sources.Denied)
 	require.False(t, b.table.Synced())
 }
 

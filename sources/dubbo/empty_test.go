@@ -17,8 +17,8 @@ func TestEmptyRegistry_ExplainedByStatus(t *testing.T) {
 	says := func(s *zktest.Server, settings Settings, message string) {
 		t.Helper()
 		b := start(t, s, settings)
-		b.awaitSync()
-		b.await("it says "+message, func() bool { return b.status().State == sources.Healthy && b.status().Message == message })
+		b.AwaitSync()
+		b.Await("it says "+message, func() bool { return b.Status().State == sources.Healthy && b.Status().Message == message })
 		require.Empty(t, b.show())
 	}
 	says(zktest.New(), patiently(), "no Dubbo provider in zookeeper /dubbo/")
@@ -45,11 +45,11 @@ func TestLeftOut_NamesInstances(t *testing.T) {
 	register(server, "com.acme.Demo 10.0.0.1", "com.acme.Demo 10.0.0.2 weight=0&version=1.0.0")
 	register(server, "com.acme.Demo 10.0.0.3 disabled=TRUE", "com.acme.Demo 0.0.0.0 group=g", "com.acme.Demo 10.0.0.4:99999")
 	rig := start(t, server, patiently())
-	rig.awaitSync()
+	rig.AwaitSync()
 	var texts []string
-	rig.await("they are named", func() bool {
+	rig.Await("they are named", func() bool {
 		texts = nil
-		for _, l := range rig.status().LeftOut {
+		for _, l := range rig.Status().LeftOut {
 			texts = append(texts, l.String())
 		}
 		return len(texts) == 4

@@ -53,13 +53,13 @@ func TestNacosConfigurators_Apply(t *testing.T) {
 	server.Put("DEFAULT_GROUP", "configurators:a.B::", "1", nacostest.Instance("0.0.0.0", 0, metadata))
 	b.awaitAll("a-b 10.0.0.5:20880*33")
 	server.Stop()
-	b.awaitState(sources.Unreachable)
+	b.AwaitState(sources.Unreachable)
 	server.Delete("DEFAULT_GROUP", "configurators:a.B::", "1")
 	server.Restart()
 	b.awaitPrefix("1 configurator is not listed and stays")
 	b.requireAll("a-b 10.0.0.5:20880*33")
 	server.Put("DEFAULT_GROUP", "configurators:a.B::", "1", nacostest.Instance("0.0.0.0", 0, metadata))
-	b.awaitState(sources.Healthy)
+	b.AwaitState(sources.Healthy)
 	off := nacostest.Instance("10.0.0.5", 20880, map[string]string{
 		"path": "a.B", "disabled": "true", "protocol": "override",
 		"category": "configurators",

@@ -1,7 +1,6 @@
 package dubbo
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"slices"
@@ -20,16 +19,16 @@ import (
 	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper/zktest"
 	"tributary/sources/guard"
+	"tributary/sources/sourcetest"
 )
 
 // rig is a source that runs on a ZooKeeper of the test.
 type rig struct {
-	t          *testing.T
-	server     *zktest.Server
-	source     *Source
-	table      *memstore.Table
-	supervisor *sources.Supervisor
-	stop       func()
+	*sourcetest.Running
+
+	server *zktest.Server
+	source *Source
+	table  *memstore.Table
 }
 
 // start runs a source; change changes it before.
@@ -40,91 +39,47 @@ func start(t *testing.T, server *zktest.Server, settings Settings, change ...fun
 
 func startWithin(t *testing.T, limits intake.Limits, server *zktest.Server, settings Settings, change ...func(*Source)) *rig {
 	t.Helper()
-	b := &rig{t: t, server: server, table: &memstore.Table{}}
-	b.source = sourceOf(t, server, settings)
+	b := &rig{server: server, table: &memstore.Table{}, source: sourceOf(t, server, settings)}
 	for _, c := range change {
 		c(b.source)
 	}
-	b.supervisor = sources.NewSupervisor(sources.Options{
+	b.Running = sourcetest.Start(t, sources.Spec{
+		Name: "dubbo", Source: b.source, Table: b.table, Partial: true, Guard: guard.Settings{Off: true},
+	}, sources.Options{
 		NewBackOff: func() backoff.BackOff { return backoff.NewConstantBackOff(time.Millisecond) }, Intake: limits,
 	})
-	b.reconfigure(b.source)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- b.supervisor.Run(ctx) }()
-	b.stop = func() {
-		cancel()
-		require.NoError(t, <-ended)
-	}
-	t.Cleanup(func() { b.stop() })
 	return b
-}
-
-// idle is a source without any events.
-type idle struct{}
-
-func (idle) Run(ctx context.Context, _ sources.Sink) error {
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func (b *rig) reconfigure(source sources.Source) {
-	b.t.Helper()
-	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
-		Name: "dubbo", Table: b.table, Source: source, Partial: true, Guard: guard.Settings{Off: true},
-	}}))
 }
 
 // restart runs a new source on the state that the old one published, after meanwhile.
 func (b *rig) restart(settings Settings, meanwhile func()) {
-	b.t.Helper()
-	source := sourceOf(b.t, b.server, settings)
+	b.T.Helper()
+	source := sourceOf(b.T, b.server, settings)
 	source.asker = b.source.asker
 	b.restartWith(source, meanwhile)
 }
 
 func (b *rig) restartWith(source *Source, meanwhile func()) {
-	b.t.Helper()
-	b.reconfigure(idle{})
-	meanwhile()
+	b.T.Helper()
 	b.source = source
-	b.reconfigure(source)
-}
-
-func (b *rig) await(condition string, ok func() bool) {
-	b.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		require.True(b.t, time.Now().Before(end), "no %s in 20s: %v; status %+v", condition, b.show(), b.status())
-	}
-}
-
-func (b *rig) status() sources.Status { return b.supervisor.Status()[0] }
-
-func (b *rig) awaitState(state sources.State) {
-	b.t.Helper()
-	b.await(fmt.Sprint(state), func() bool { return b.status().State == state })
+	b.Replace(source, meanwhile)
 }
 
 func (b *rig) awaitMessage(part string) {
-	b.t.Helper()
-	b.await(part, func() bool { return strings.Contains(b.status().Message, part) })
+	b.T.Helper()
+	b.Await(part, func() bool { return strings.Contains(b.Status().Message, part) })
 }
 
 func (b *rig) awaitPrefix(message string) {
-	b.t.Helper()
-	b.await(message, func() bool { return strings.HasPrefix(b.status().Message, message) })
-}
-
-func (b *rig) awaitSync() {
-	b.t.Helper()
-	b.await("synced", b.table.Synced)
+	b.T.Helper()
+	b.Await(message, func() bool { return strings.HasPrefix(b.Status().Message, message) })
 }
 
 // show returns the served endpoints: "name address:port*weight…".
 func (b *rig) show() (lines []string) {
 	for r := range b.table.Snapshot().All() {
 		spec, err := r.Spec()
-		require.NoError(b.t, err)
+		require.NoError(b.T, err)
 		line := r.Key().Name
 		switch of := spec.(type) {
 		case *networking.ServiceEntry:
@@ -148,14 +103,14 @@ func (b *rig) show() (lines []string) {
 
 // awaitAll waits until exactly that is served.
 func (b *rig) awaitAll(want ...string) {
-	b.t.Helper()
-	b.await(fmt.Sprintf("it is %v", want), func() bool { return slices.Equal(b.show(), want) })
+	b.T.Helper()
+	b.Await(fmt.Sprintf("it is %v", want), func() bool { return slices.Equal(b.show(), want) })
 }
 
 // requireAll checks that exactly that is served.
 func (b *rig) requireAll(want ...string) {
-	b.t.Helper()
-	require.Equal(b.t, want, b.show())
+	b.T.Helper()
+	require.Equal(b.T, want, b.show())
 }
 
 // patiently returns settings with holds that outlast a test.

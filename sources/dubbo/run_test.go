@@ -45,7 +45,7 @@ func TestRule2InterfaceRequiresProviders(t *testing.T) {
 		"%3Ddemo.GreetService%26side%3Dconsumer", leaf)
 	s.Put("/dubbo/later/configurators", leaf)
 	rig := start(t, s, patiently())
-	rig.awaitSync()
+	rig.AwaitSync()
 	require.Empty(t, rig.show())
 	register(s, "later 10.0.0.1")
 	rig.awaitAll("later 10.0.0.1:20880*100")
@@ -60,7 +60,7 @@ func TestRule10ExpiredSessions_KeepEndpoints(t *testing.T) {
 		b := start(t, server, settings)
 		b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 		how(server)
-		b.awaitState(sources.Unreachable)
+		b.AwaitState(sources.Unreachable)
 		unregister(server, first) // its session has ended, and the provider comes back later
 		server.Reconnect()
 		b.awaitPrefix("1 endpoint is not listed and stays")
@@ -68,7 +68,7 @@ func TestRule10ExpiredSessions_KeepEndpoints(t *testing.T) {
 		b.awaitPrefix("2 endpoints")
 		b.requireAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 		register(server, "a 10.0.0.1 9", "a 10.0.0.2 9")
-		b.awaitState(sources.Healthy)
+		b.AwaitState(sources.Healthy)
 		b.requireAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 		register(server, "a 10.0.0.3 9")
 		b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100 10.0.0.3:20880*100")
@@ -105,7 +105,7 @@ func TestRules_StayDuringHold(t *testing.T) {
 	register(server, "a 10.0.0.2") // a mark
 	b.awaitAll("a 10.0.0.1:20880*7 10.0.0.2:20880*7")
 	server.Put(rule, leaf)
-	b.awaitState(sources.Healthy)
+	b.AwaitState(sources.Healthy)
 
 	settings := patiently()
 	settings.Hold = 50 * time.Millisecond
@@ -140,7 +140,7 @@ func TestHeldEndpoint_RemovedAfterHold(t *testing.T) {
 	unregister(server, first)
 	server.Reconnect()
 	rig.awaitAll("a 10.0.0.2:20880*100")
-	rig.awaitState(sources.Healthy)
+	rig.AwaitState(sources.Healthy)
 }
 
 func TestRestart_KeepsUnlistedEndpoints(t *testing.T) {
@@ -181,12 +181,12 @@ func TestResumedSession_ReadsAgain(t *testing.T) {
 	rig.awaitAll("a 10.0.0.1:20880*100")
 	for n := 2; n < 5; n++ {
 		server.Cut()
-		rig.awaitState(sources.Unreachable)
+		rig.AwaitState(sources.Unreachable)
 		server.Mute("/dubbo/a/providers")
 		server.Mute("/dubbo/b/providers")
 		register(server, fmt.Sprint("a 10.0.0.", n))
 		server.Reconnect()
-		rig.await("read again", func() bool { return strings.Contains(rig.show()[0], fmt.Sprintf("10.0.0.%d:", n)) })
+		rig.Await("read again", func() bool { return strings.Contains(rig.show()[0], fmt.Sprintf("10.0.0.%d:", n)) })
 	}
 }
 
@@ -226,9 +226,9 @@ func TestUnreadableNodes_DoNotBlockOthers(t *testing.T) {
 	server.Put("/services/app/10.0.0.1:20880", "no JSON")
 	server.Put("/services/empty", leaf)
 	rig := start(t, server, patiently())
-	rig.awaitSync()
+	rig.AwaitSync()
 	rig.awaitAll("a 10.0.0.1:20880*100")
-	status := rig.status()
+	status := rig.Status()
 	require.Equal(t, sources.Degraded, status.State)
 	require.Contains(t, status.Message, "/dubbo/denied/")
 	require.Contains(t, status.Message, "instance 10.0.0.1:20880 of app")
@@ -249,8 +249,8 @@ func TestUnreadableNode_KeepsEndpoints(t *testing.T) {
 	server.Deny("/dubbo/b")
 	register(server, "b 10.0.0.4", "c 10.0.0.5")
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100 10.0.0.5:20880*100")
-	b.await("both are said", func() bool {
-		st := b.status()
+	b.Await("both are said", func() bool {
+		st := b.Status()
 		return st.State == sources.Degraded && strings.Contains(st.Message, "instance 10.0.0.1:20880 of app") &&
 			strings.Contains(st.Message, "/dubbo/b/")
 	})
@@ -296,9 +296,9 @@ func TestBothLevels_MakeOneEndpoint(t *testing.T) {
 	register(s, "a 10.0.0.1 weight=7 0") // a moment before its instance, and metadata without a weight
 	applicationOf(s, "app", "10.0.0.1:20880", "r1", "a")
 	b := start(t, s, patiently())
-	b.awaitSync()
+	b.AwaitSync()
 	b.awaitAll("a 10.0.0.1:20880*7")
-	b.await("the status names the method", func() bool { return b.status().Message == "app by the metadata report" })
+	b.Await("the status names the method", func() bool { return b.Status().Message == "app by the metadata report" })
 }
 
 func TestRule11RevisionsChangeInPlace(t *testing.T) {
@@ -311,7 +311,7 @@ func TestRule11RevisionsChangeInPlace(t *testing.T) {
 	instanceOf(server, "app", "10.0.0.2:20880", "r2")
 	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100")
 	instanceOf(server, "app", "10.0.0.2:20880", "r3") // its metadata come later, as Java writes them
-	rig.await("unresolved", func() bool { return rig.source.counters.unresolved.Value() > 0 })
+	rig.Await("unresolved", func() bool { return rig.source.counters.unresolved.Value() > 0 })
 	rig.requireAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100") // its earlier services stay meanwhile
 	report(server, "/dubbo/metadata", "app", "r3", "b")
 	rig.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100")
@@ -348,7 +348,7 @@ func TestProviders_ServeTheirMetadata(t *testing.T) {
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	b := start(t, s, patiently(), func(s *Source) { s.asker = revisionAsker{"r1": {"a", "b"}} })
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100")
-	b.await("the status names the method", func() bool { return b.status().Message == "app by themselves" })
+	b.Await("the status names the method", func() bool { return b.Status().Message == "app by themselves" })
 }
 
 func TestMapping_ServesUnresolvedInstances(t *testing.T) {
@@ -371,8 +371,8 @@ func TestUnresolvedInstance_StatusNamesReason(t *testing.T) {
 	register(server, "c 10.0.0.2")
 	rig := start(t, server, patiently(), func(s *Source) { s.asker = revisionAsker{} })
 	rig.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100", "c 10.0.0.2:20880*100")
-	rig.await("the status names the reason", func() bool {
-		m := rig.status().Message
+	rig.Await("the status names the reason", func() bool {
+		m := rig.Status().Message
 		return strings.Contains(m, "app revision \"r1\" by the interfaces mapped to them, without group and version, because: "+
 			"metadata report: ") && strings.Contains(m, "no answer") && !strings.Contains(m, "\n")
 	})
@@ -392,10 +392,10 @@ func TestFallback_StatusNamesReasonOfRevision(t *testing.T) {
 	report(server, "/dubbo/metadata", "app", "r3", "c")
 	server.Put("/dubbo/metadata/app/r3", "{broken")
 	rig := start(t, server, patiently())
-	rig.awaitSync()
+	rig.AwaitSync()
 	const fallback = " by their interface registrations or the last known state, because: metadata report: "
-	rig.await("each has its reason", func() bool {
-		m := rig.status().Message
+	rig.Await("each has its reason", func() bool {
+		m := rig.Status().Message
 		return strings.Contains(m, `app revision "r1", app revision "r2"`+fallback+"not found") &&
 			strings.Contains(m, `app revision "r3"`+fallback) && strings.Contains(m, "invalid character")
 	})
@@ -407,7 +407,7 @@ func TestRestartWithoutMetadata_KeepsServices(t *testing.T) {
 	rig := start(t, server, patiently())
 	rig.awaitAll("a 10.0.0.1:20880*100")
 	rig.restart(quickly(), func() { server.Delete("/dubbo/metadata") }) // with settings with which no doubt lasts
-	rig.await("unresolved", func() bool { return rig.source.counters.unresolved.Value() > 1 })
+	rig.Await("unresolved", func() bool { return rig.source.counters.unresolved.Value() > 1 })
 	rig.requireAll("a 10.0.0.1:20880*100")
 	server.Delete("/services/app/10.0.0.1:20880")
 	rig.awaitAll()
@@ -419,7 +419,7 @@ func TestInterfaceNames_DifferByCase(t *testing.T) {
 	rig := start(t, server, patiently())
 	rig.awaitAll("x-demo 10.0.0.1:20880*100")
 	register(server, "x.demo 10.0.0.2")
-	rig.await("the other interface gets a suffix", func() bool {
+	rig.Await("the other interface gets a suffix", func() bool {
 		lines := rig.show()
 		return len(lines) == 2 && lines[0] == "x-demo 10.0.0.2:20880*100" && strings.HasPrefix(lines[1], "x-demo-") &&
 			strings.HasSuffix(lines[1], " 10.0.0.1:20880*100")
@@ -501,10 +501,10 @@ func TestInterfaceOverLimit_DoesNotBlockOthers(t *testing.T) {
 	}
 	register(server, "a 10.0.0.1")
 	rig := start(t, server, patiently())
-	rig.awaitSync()
+	rig.AwaitSync()
 	rig.awaitAll("a 10.0.0.1:20880*100")
-	rig.awaitState(sources.Degraded)
-	require.Contains(t, rig.status().Message, `"/dubbo/flood/providers": its 100001 children are over the limit of 100000`)
+	rig.AwaitState(sources.Degraded)
+	require.Contains(t, rig.Status().Message, `"/dubbo/flood/providers": its 100001 children are over the limit of 100000`)
 }
 
 // TestSynced_WaitsForNewApplications completes the list of applications after the first publication.

@@ -28,9 +28,9 @@ import (
 
 // awaitHeld waits until n endpoints stay for that reason only, and not since the connection was made.
 func (b *rig) awaitHeld(n int) {
-	b.t.Helper()
-	b.await(fmt.Sprintf("%d stay", n), func() bool {
-		m := b.status().Message
+	b.T.Helper()
+	b.Await(fmt.Sprintf("%d stay", n), func() bool {
+		m := b.Status().Message
 		return strings.Contains(m, words.Count(n, "endpoint is not listed and stays", "endpoints are not listed and stay")) &&
 			!strings.Contains(m, "until")
 	})
@@ -38,9 +38,9 @@ func (b *rig) awaitHeld(n int) {
 
 // awaitUnresolved waits until a lookup of an instance's services has failed.
 func (b *rig) awaitUnresolved() {
-	b.t.Helper()
+	b.T.Helper()
 	before := b.source.counters.unresolved.Value()
-	b.await("unresolved", func() bool { return b.source.counters.unresolved.Value() > before })
+	b.Await("unresolved", func() bool { return b.source.counters.unresolved.Value() > before })
 }
 
 // TestDisabledProvider_RemovedWithoutMetadata has a configurator for a provider that is also an instance without
@@ -64,7 +64,7 @@ func TestDisablingRule_AppliesDuringHold(t *testing.T) {
 	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 	s.Expire()
 	s.Reconnect()
-	rig.await("up again", func() bool { return rig.source.counters.sessions.Value() > 0 })
+	rig.Await("up again", func() bool { return rig.source.counters.sessions.Value() > 0 })
 	s.Put("/dubbo/a/configurators/"+url.QueryEscape("override://10.0.0.1:20880/a?category=configurators&disabled=true"), leaf)
 	rig.awaitAll("a 10.0.0.2:20880*100")
 }
@@ -91,9 +91,9 @@ func TestNacosDisabledInstance_RemovedDuringHold(t *testing.T) {
 			rig := startInNacos(t, server, patiently())
 			rig.awaitAll("a 10.0.0.1:20880*100")
 			server.Stop()
-			rig.awaitState(sources.Unreachable)
+			rig.AwaitState(sources.Unreachable)
 			server.Restart()
-			rig.await("up again", func() bool { return rig.source.counters.sessions.Value() > 0 })
+			rig.Await("up again", func() bool { return rig.source.counters.sessions.Value() > 0 })
 			put(false)
 			rig.awaitAll("a")
 		})
@@ -159,7 +159,7 @@ func TestUnresolvedInstance_KeepsServices(t *testing.T) {
 			application, address))
 		report(server, "/dubbo/metadata", application, "r1", "a")
 		rig := start(t, server, patiently())
-		rig.await("served", func() bool { return len(rig.show()) == 1 && strings.HasSuffix(rig.show()[0], ":20880*100") })
+		rig.Await("served", func() bool { return len(rig.show()) == 1 && strings.HasSuffix(rig.show()[0], ":20880*100") })
 		before := rig.show()
 		rig.restart(quickly(), func() { server.Delete("/dubbo/metadata") })
 		rig.awaitHeld(1)
@@ -243,7 +243,7 @@ func TestNacosUnlistedApplication_Stays(t *testing.T) {
 	lists := func() int { return server.Requests("ServiceListRequest") }
 	listed := func() {
 		before := lists()
-		rig.await("it is listed again, and again", func() bool { return lists() >= before+2 })
+		rig.Await("it is listed again, and again", func() bool { return lists() >= before+2 })
 	}
 	listed() // the doubt of the start is over
 	server.Hide("DEFAULT_GROUP", "app")
@@ -271,7 +271,7 @@ func TestNacosRefusedVersion_DoesNotBlockOthers(t *testing.T) {
 	server.Refuse("DEFAULT_GROUP", "providers:a:2.0:", "no")
 	b := startInNacos(t, server, quickly())
 	b.awaitAll("a-1-0 10.0.0.1:20880*100")
-	require.Equal(t, sources.Degraded, b.status().State)
+	require.Equal(t, sources.Degraded, b.Status().State)
 }
 
 // TestDeniedInterface_ServedByInstances has its providers register at both levels.
@@ -309,7 +309,7 @@ func TestNodeWithError_DoesNotBlockOthers(t *testing.T) {
 		source.registry = zookeeper.WithDial(dial, zookeeper.Address{Group: "dubbo"}, time.Minute)
 	})
 	rig.awaitAll("a 10.0.0.1:20880*100")
-	require.Contains(t, rig.status().Message, "/dubbo/b/providers")
+	require.Contains(t, rig.Status().Message, "/dubbo/b/providers")
 }
 
 // TestNodeSpelling_DoesNotRemoveProviders has a consumer that does not encode the name of an interface as Dubbo does.
@@ -324,7 +324,7 @@ func TestNodeSpelling_DoesNotRemoveProviders(t *testing.T) {
 	settings.Grace, settings.KeepEmpty = time.Hour, time.Hour
 	b := start(t, server, settings)
 	serves := func(hosts ...string) {
-		b.await(fmt.Sprintf("%v", hosts), func() bool {
+		b.Await(fmt.Sprintf("%v", hosts), func() bool {
 			lines := b.show()
 			return len(lines) == 1 && strings.Count(lines[0], ":20880*100") == len(hosts) &&
 				!slices.ContainsFunc(hosts, func(h string) bool { return !strings.Contains(lines[0], h) })

@@ -30,7 +30,7 @@ func TestDirectoryTree_Read(t *testing.T) {
 		require.Equal(t, name+".example.com", l.host(name))
 	}
 	require.Equal(t, 5, l.table.Snapshot().Len())
-	require.Empty(t, l.status().Quarantined)
+	require.Empty(t, l.Status().Quarantined)
 	require.Equal(t, l.path("deep/er/b.yml")+":1", l.place("b"))
 }
 
@@ -50,7 +50,7 @@ func TestSingleFile_Read(t *testing.T) {
 	live.awaitHost("a", "a3.example.com")
 
 	require.NoError(t, os.Remove(live.root))
-	live.awaitHealth(sources.Unreachable, live.root)
+	live.AwaitState(sources.Unreachable, live.root)
 	require.NoError(t, os.WriteFile(live.root, []byte(entry("a", "a4.example.com")), 0o600))
 	live.awaitHost("a", "a4.example.com")
 	live.neverDeleted("a")
@@ -113,14 +113,14 @@ func TestRewrittenFile_DeletesNoObject(t *testing.T) {
 			change(l)
 			l.awaitHost("a", "a2.example.com")
 			l.neverDeleted("a")
-			require.Empty(t, l.status().Conflicts)
+			require.Empty(t, l.Status().Conflicts)
 		})
 	}
 }
 
 func (l *live) awaitPlace(name, place string) {
 	l.t.Helper()
-	l.await(name+" is at "+place, func() bool { return l.place(name) == l.path(place) })
+	l.Await(name+" is at "+place, func() bool { return l.place(name) == l.path(place) })
 }
 
 func TestDirectories_AddedRemovedAndMoved(t *testing.T) {
@@ -199,7 +199,7 @@ func TestLinks(t *testing.T) {
 		live.link("..data/gone.yaml", "gone.yaml")
 		live.startSynced()
 		require.Equal(t, 2, live.table.Snapshot().Len())
-		require.Empty(t, live.status().Conflicts, "the hidden directory must not be read twice")
+		require.Empty(t, live.Status().Conflicts, "the hidden directory must not be read twice")
 		for _, v := range []string{"v2", "v3"} { // kubelet: new directory, link renamed over, old names and directory removed
 			live.write("..2026_"+v+"/a.yaml", entry("a", v+".example.com"))
 			live.link("..2026_"+v, "..data_tmp")
@@ -212,7 +212,7 @@ func TestLinks(t *testing.T) {
 			live.awaitHost("gone", "")
 		}
 		live.neverDeleted("a")
-		live.awaitHealth(sources.Healthy)
+		live.AwaitState(sources.Healthy)
 	})
 	t.Run("in a circle", func(t *testing.T) {
 		live := prepare(t, "sub/a.yaml a=a.example.com")
@@ -221,7 +221,7 @@ func TestLinks(t *testing.T) {
 		live.link("/", "sub/root")
 		live.startSynced()
 		require.Equal(t, 1, live.table.Snapshot().Len())
-		live.awaitHealth(sources.Degraded, "sub/root", "sub/self", "sub/up", "a directory above it")
+		live.AwaitState(sources.Degraded, "sub/root", "sub/self", "sub/up", "a directory above it")
 	})
 	t.Run("turned into a circle keeps its objects during the grace", func(t *testing.T) {
 		live := prepare(t,
@@ -233,7 +233,7 @@ func TestLinks(t *testing.T) {
 		live.startSynced(Settings{EmptyGrace: time.Hour})
 		live.relink(".", "sub")
 		live.remove("gone.yaml")
-		live.awaitHealth(sources.Degraded, live.path("sub")+" is a link to a directory above it")
+		live.AwaitState(sources.Degraded, live.path("sub")+" is a link to a directory above it")
 		live.awaitHost("gone", "") // files missing longer than the quiet delay were withdrawn
 		live.change("keep.yaml", "keep=keep2.example.com")
 		live.neverDeleted("a", "keep")
@@ -250,10 +250,10 @@ func TestLinks(t *testing.T) {
 		require.Equal(t, 3, live.table.Snapshot().Len())
 		live.relink(".", "sub")
 		live.awaitHost("a", "")
-		live.awaitHealth(sources.Degraded, live.path("sub")+" is a link to a directory above it")
+		live.AwaitState(sources.Degraded, live.path("sub")+" is a link to a directory above it")
 		live.relink("b.yaml", "b.yaml")
 		live.awaitHost("b", "")
-		live.awaitHealth(sources.Degraded, live.path("b.yaml"))
+		live.AwaitState(sources.Degraded, live.path("b.yaml"))
 		live.relink("../out", "sub")
 		live.awaitHost("a", "a.example.com")
 		live.neverDeleted("keep")
@@ -263,11 +263,11 @@ func TestLinks(t *testing.T) {
 		live.follow = true
 		live.link("../out/a", "a.yaml")
 		live.startSynced()
-		live.awaitHealth(sources.Healthy)
+		live.AwaitState(sources.Healthy)
 		live.remove("../out/a")
-		live.awaitHealth(sources.Degraded, "a.yaml is a link that leads nowhere")
+		live.AwaitState(sources.Degraded, "a.yaml is a link that leads nowhere")
 		live.change("../out/a", "a=a2.example.com")
-		live.awaitHealth(sources.Healthy)
+		live.AwaitState(sources.Healthy)
 		live.neverDeleted("a")
 	})
 	t.Run("to an ignored file is watched", func(t *testing.T) {
@@ -291,11 +291,11 @@ func TestLinks(t *testing.T) {
 		live := prepare(t, "real/a.yaml a=a1.example.com")
 		live.link("real", "alias")
 		live.startSynced()
-		require.Len(t, live.status().Conflicts, 1)
-		require.Equal(t, live.path("alias/a.yaml")+":1", live.status().Conflicts[0].Winner)
+		require.Len(t, live.Status().Conflicts, 1)
+		require.Equal(t, live.path("alias/a.yaml")+":1", live.Status().Conflicts[0].Winner)
 		live.change("real/a.yaml", "a=a2.example.com")
 		live.remove("alias")
-		live.await("the conflict ends", func() bool { return len(live.status().Conflicts) == 0 })
+		live.Await("the conflict ends", func() bool { return len(live.Status().Conflicts) == 0 })
 		live.change("real/a.yaml", "a=a3.example.com")
 		live.neverDeleted("a")
 	})
@@ -310,23 +310,23 @@ func TestLinksOutOfTheRoot(t *testing.T) {
 		l.write("a.yaml", "a=a.example.com")
 		l.link("../secret", "notes.txt") // which is not read
 		l.startSynced()
-		l.awaitHealth(sources.Healthy)
+		l.AwaitState(sources.Healthy)
 		l.link("../secret", "c.yaml")
 		l.link(l.path("../out"), "sub")
-		l.awaitHealth(sources.Degraded, l.path("c.yaml")+" leads out of the source's directory, to "+l.path("../secret"), l.path("sub"),
+		l.AwaitState(sources.Degraded, l.path("c.yaml")+" leads out of the source's directory, to "+l.path("../secret"), l.path("sub"),
 			"followLinks: true")
 		require.Equal(t, 1, l.table.Snapshot().Len())
-		require.Empty(t, l.status().Quarantined)
+		require.Empty(t, l.Status().Quarantined)
 		require.Zero(t, l.disk.opens("c.yaml"), "it is not even opened")
 		l.remove("c.yaml")
 		l.remove("sub")
-		l.awaitHealth(sources.Healthy)
+		l.AwaitState(sources.Healthy)
 	})
 	t.Run("keep the objects of their earlier target", func(t *testing.T) {
 		l := prepare(t, "../out a=a.example.com", "a.yaml a=a.example.com")
 		l.startSynced()
 		l.relink("../out", "a.yaml")
-		l.awaitHealth(sources.Degraded, "a.yaml leads out")
+		l.AwaitState(sources.Degraded, "a.yaml leads out")
 		l.change("b.yaml", "b=b.example.com")
 		l.neverDeleted("a")
 	})
@@ -334,7 +334,7 @@ func TestLinksOutOfTheRoot(t *testing.T) {
 		l := prepare(t, "../out a=a.example.com", "b.yaml b=b.example.com")
 		l.link("../out", "a.yaml")
 		l.start()
-		l.awaitHealth(sources.Degraded, "not synced", "followLinks: true")
+		l.AwaitState(sources.Degraded, "not synced", "followLinks: true")
 		require.False(t, l.table.Synced())
 	})
 	t.Run("are refused when a file becomes one after the look", func(t *testing.T) {
@@ -343,7 +343,7 @@ func TestLinksOutOfTheRoot(t *testing.T) {
 			l.relink("../secret", "a.yaml")
 		}))
 		l.startSynced()
-		l.awaitHealth(sources.Degraded, "a.yaml leads out")
+		l.AwaitState(sources.Degraded, "a.yaml leads out")
 		require.Empty(t, l.host("a"))
 	})
 	t.Run("are not those that lead back, or are absolute", func(t *testing.T) {
@@ -351,9 +351,9 @@ func TestLinksOutOfTheRoot(t *testing.T) {
 		l.link(l.path("sub/a"), "a.yaml")
 		l.link("../rules/sub/a", "b.yaml")
 		l.startSynced()
-		l.awaitHealth(sources.Healthy)
+		l.AwaitState(sources.Healthy)
 		require.Equal(t, "a.example.com", l.host("a"))
-		require.Len(t, l.status().Conflicts, 1)
+		require.Len(t, l.Status().Conflicts, 1)
 	})
 }
 
@@ -369,7 +369,7 @@ func TestEmptiedFile(t *testing.T) {
 			}
 		})
 		live.overwrite("a.yaml", "a=a2.example.com")
-		live.await("it was emptied", emptied.Load)
+		live.Await("it was emptied", emptied.Load)
 		live.change("b.yaml", "b=b1.example.com")
 		live.neverDeleted("a")
 	})
@@ -412,11 +412,11 @@ func TestConflict_FirstPathWins(t *testing.T) {
 	live := prepare(t, "b.yaml x=b.example.com")
 	live.startSynced()
 	live.write("c.yaml", "x=c.example.com")
-	live.await("a conflict", func() bool { return len(live.status().Conflicts) == 1 })
+	live.Await("a conflict", func() bool { return len(live.Status().Conflicts) == 1 })
 	require.Equal(t, "b.example.com", live.host("x"))
 	live.write("a.yaml", "x=a.example.com", "x=a2.example.com")
 	live.awaitHost("x", "a.example.com")
-	c := live.status().Conflicts[0]
+	c := live.Status().Conflicts[0]
 	require.Equal(t, keyOf("x"), c.Key())
 	require.Equal(t, live.path("a.yaml")+":1", c.Winner)
 	require.Len(t, c.Losers, 3)
@@ -434,17 +434,17 @@ func TestRoot_RemovedAndRestored(t *testing.T) {
 		l := prepare(t)
 		l.root = l.path("not/yet/there")
 		l.start()
-		l.awaitHealth(sources.Unreachable, l.root)
+		l.AwaitState(sources.Unreachable, l.root)
 		require.False(t, l.table.Synced())
 		l.change("a.yaml", "a=a1.example.com")
-		l.awaitHealth(sources.Healthy)
+		l.AwaitState(sources.Healthy)
 		l.change("a.yaml", "a=a2.example.com")
 	})
 	t.Run("removed and made again", func(t *testing.T) {
 		l := prepare(t, "sub/a.yaml a=a1.example.com")
 		l.startSynced()
 		l.remove("")
-		l.awaitHealth(sources.Unreachable, l.root)
+		l.AwaitState(sources.Unreachable, l.root)
 		l.change("sub/a.yaml", "a=a2.example.com")
 		l.change("sub/a.yaml", "a=a3.example.com")
 	})
@@ -452,7 +452,7 @@ func TestRoot_RemovedAndRestored(t *testing.T) {
 		l := prepare(t, "sub/a.yaml a=a1.example.com")
 		l.startSynced()
 		require.NoError(t, os.Rename(l.root, l.root+".old"))
-		l.awaitHealth(sources.Unreachable, l.root)
+		l.AwaitState(sources.Unreachable, l.root)
 		next := &live{t: t, root: l.root + ".next"}
 		next.write("sub/a.yaml", "a=a2.example.com")
 		require.NoError(t, os.Rename(next.root, l.root))
@@ -470,7 +470,7 @@ func TestRoot_RemovedAndRestored(t *testing.T) {
 			})
 		}
 		mount("rules", "a.yaml", ".a.yaml")
-		l.awaitHealth(sources.Unreachable, "another file system")
+		l.AwaitState(sources.Unreachable, "another file system")
 		l.overwrite(".a.yaml", "a=a2.example.com")
 		mount("", ".a.yaml", "a.yaml")
 		l.awaitHost("a", "a2.example.com")
@@ -548,7 +548,7 @@ func TestChangedRoot_ReplacesObjects(t *testing.T) {
 	l.root = replacement
 	l.write("both.yaml", "both=new.example.com")
 	l.write("zzz.yaml", "moved=new.example.com")
-	require.NoError(t, l.supervisor.Reconfigure([]sources.Spec{{Name: "rules", Table: l.table, Address: "fs://" + replacement, Source: next}}))
+	require.NoError(t, l.Supervisor.Reconfigure([]sources.Spec{{Name: "rules", Table: l.table, Address: "fs://" + replacement, Source: next}}))
 	l.awaitHost("both", "new.example.com")
 	l.awaitHost("moved", "new.example.com")
 	l.awaitHost("old", "")
@@ -561,10 +561,10 @@ func TestSimultaneousChanges_PublishedOnce(t *testing.T) {
 		live.write(name+".yaml", entry(name, name+".example.com"))
 	}
 	live.startSynced()
-	require.Equal(t, 1, live.status().Publishes)
+	require.Equal(t, 1, live.Status().Publishes)
 	live.rename("b.yaml", "z.yaml")
 	live.awaitPlace("b", "z.yaml:1")
-	require.Equal(t, 2, live.status().Publishes)
-	require.Equal(t, 3, live.status().Groups)
-	require.Empty(t, live.status().Conflicts)
+	require.Equal(t, 2, live.Status().Publishes)
+	require.Equal(t, 3, live.Status().Groups)
+	require.Empty(t, live.Status().Conflicts)
 }

@@ -58,14 +58,14 @@ func TestUnrelatedFiles_Ignored(t *testing.T) {
 	live.link("/dev/null", "masked.yaml")
 	live.startSynced()
 	require.Equal(t, "good.example.com", live.host("good"))
-	live.awaitHealth(sources.Healthy)
+	live.AwaitState(sources.Healthy)
 	var groups []string
-	for _, q := range live.status().Quarantined {
+	for _, q := range live.Status().Quarantined {
 		groups = append(groups, q.Group)
 		require.Contains(t, q.Reason, live.path(q.Group)+":")
 	}
 	require.Equal(t, []string{"binary.yaml", "list.json"}, groups)
-	require.Equal(t, 1, live.status().Foreign, "the pod")
+	require.Equal(t, 1, live.Status().Foreign, "the pod")
 }
 
 func TestLargeFiles(t *testing.T) {
@@ -103,14 +103,14 @@ func TestUnreadableFile_KeepsObjectsAndIsNamed(t *testing.T) {
 	for _, err := range []error{fs.ErrPermission, syscall.EIO} {
 		live.disk.fail("a.yaml", err)
 		live.write("a.yaml", entry("a", err.Error()))
-		live.awaitHealth(sources.Degraded, live.path("a.yaml"), err.Error())
+		live.AwaitState(sources.Degraded, live.path("a.yaml"), err.Error())
 		require.Equal(t, "a.yaml", live.awaitQuarantined(1)[0].Group)
 		live.change("b.yaml", "b=b2.example.com")
-		live.awaitHealth(sources.Degraded, live.path("a.yaml"))
+		live.AwaitState(sources.Degraded, live.path("a.yaml"))
 	}
 	live.disk.fail("a.yaml", nil)
 	live.chmod("a.yaml", 0o644)
-	live.awaitHealth(sources.Healthy)
+	live.AwaitState(sources.Healthy)
 	live.change("a.yaml", "a=a2.example.com")
 	live.neverDeleted("a", "b")
 }
@@ -120,10 +120,10 @@ func TestUnreadableFileAtStart_ReadByRescan(t *testing.T) {
 	live.disk.fail("a.yaml", fs.ErrPermission)
 	live.startWith(Settings{RescanInterval: 100 * time.Millisecond})
 	live.awaitHost("b", "b1.example.com")
-	live.awaitHealth(sources.Degraded, live.path("a.yaml"))
+	live.AwaitState(sources.Degraded, live.path("a.yaml"))
 	live.disk.fail("a.yaml", nil)
 	live.awaitHost("a", "a1.example.com")
-	live.awaitHealth(sources.Healthy)
+	live.AwaitState(sources.Healthy)
 }
 
 func TestUnreadableDirectory_KeepsObjectsAndIsNamed(t *testing.T) {
@@ -131,12 +131,12 @@ func TestUnreadableDirectory_KeepsObjectsAndIsNamed(t *testing.T) {
 	live.startSynced()
 	live.disk.fail("sub", fs.ErrPermission)
 	live.chmod("sub", 0o755)
-	live.awaitHealth(sources.Degraded, live.path("sub"))
+	live.AwaitState(sources.Degraded, live.path("sub"))
 	live.change("b.yaml", "b=b2.example.com")
 	require.Equal(t, "a1.example.com", live.host("a"))
 	live.disk.fail("sub", nil)
 	live.chmod("sub", 0o700)
-	live.awaitHealth(sources.Healthy)
+	live.AwaitState(sources.Healthy)
 	live.change("sub/deep/a.yaml", "a=a2.example.com")
 	live.neverDeleted("a", "b")
 }
@@ -147,10 +147,10 @@ func TestUnreadableRoot_KeepsObjects(t *testing.T) {
 	for state, err := range map[sources.State]error{sources.Denied: fs.ErrPermission, sources.Unreachable: syscall.ESTALE} {
 		live.disk.fail("rules", err)
 		live.chmod(".", 0o755)
-		live.awaitHealth(state, live.root)
+		live.AwaitState(state, live.root)
 		live.disk.fail("rules", nil)
 		live.chmod(".", 0o700)
-		live.awaitHealth(sources.Healthy)
+		live.AwaitState(sources.Healthy)
 	}
 	live.neverDeleted("a", "b")
 }
@@ -163,17 +163,17 @@ func TestPermissions(t *testing.T) {
 	live := prepare(t, "a.yaml a=a1.example.com", "sub/b.yaml b=b1.example.com")
 	live.startSynced()
 	live.chmod("a.yaml", 0)
-	live.awaitHealth(sources.Degraded, live.path("a.yaml"))
+	live.AwaitState(sources.Degraded, live.path("a.yaml"))
 	live.chmod("a.yaml", 0o600)
-	live.awaitHealth(sources.Healthy)
+	live.AwaitState(sources.Healthy)
 	live.chmod("sub", 0)
-	live.awaitHealth(sources.Degraded, live.path("sub"))
+	live.AwaitState(sources.Degraded, live.path("sub"))
 	live.chmod("sub", 0o700)
-	live.awaitHealth(sources.Healthy)
+	live.AwaitState(sources.Healthy)
 	live.chmod(".", 0)
-	live.awaitHealth(sources.Denied, live.root)
+	live.AwaitState(sources.Denied, live.root)
 	live.chmod(".", 0o700)
-	live.awaitHealth(sources.Healthy)
+	live.AwaitState(sources.Healthy)
 	live.neverDeleted("a", "b")
 
 	first := prepare(t) // at a first start, an unreadable directory does not count as empty
@@ -181,10 +181,10 @@ func TestPermissions(t *testing.T) {
 	first.write("sub/b.yaml", "b=b1.example.com")
 	first.chmod("sub", 0)
 	first.start()
-	first.awaitHealth(sources.Degraded, "not synced", first.path("sub"))
+	first.AwaitState(sources.Degraded, "not synced", first.path("sub"))
 	first.notSynced()
 	first.chmod("sub", 0o700)
-	first.awaitSynced()
+	first.AwaitSync()
 	require.Equal(t, "b1.example.com", first.host("b"))
 }
 
@@ -194,8 +194,8 @@ func TestFile_RemovedDuringRead(t *testing.T) {
 	live.disk.plan(&live.disk.before, "a.yaml", func() { live.remove("a.yaml") })
 	live.write("a.yaml", "a=a2.example.com")
 	live.awaitHost("a", "")
-	live.awaitHealth(sources.Healthy)
-	require.Empty(t, live.status().Quarantined)
+	live.AwaitState(sources.Healthy)
+	require.Empty(t, live.Status().Quarantined)
 	live.neverDeleted("b")
 }
 
@@ -239,8 +239,8 @@ func TestUnknownFieldsWarn(t *testing.T) {
 	l.write("a.yaml", strings.Replace(entry("a", "a1.example.com"), "resolution:", "fromTheFuture: 1\n  resolution:", 1))
 	l.startSynced(Settings{Texts: sources.Texts{UnknownFields: "warn"}})
 	require.Equal(t, "a1.example.com", l.host("a"))
-	require.Len(t, l.status().Warnings, 1)
-	require.Contains(t, l.status().Warnings[0], "fromTheFuture")
+	require.Len(t, l.Status().Warnings, 1)
+	require.Contains(t, l.Status().Warnings[0], "fromTheFuture")
 	l.change("a.yaml", "a=a2.example.com")
-	l.await("the warning ends", func() bool { return len(l.status().Warnings) == 0 })
+	l.Await("the warning ends", func() bool { return len(l.Status().Warnings) == 0 })
 }

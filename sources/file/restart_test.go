@@ -64,7 +64,7 @@ func TestBrokenFile_RenamedWhileStopped(t *testing.T) {
 		restarting.restart(Settings{})
 		restarting.write("a.yaml", brokenYAML)
 		restarting.awaitQuarantined(1)
-		restarting.stop()
+		restarting.Stop()
 		restarting.write("c.yaml", brokenYAML)
 		restarting.remove("a.yaml")
 		if changed {
@@ -72,7 +72,7 @@ func TestBrokenFile_RenamedWhileStopped(t *testing.T) {
 		}
 		for range 2 {
 			restarting.restart(Settings{})
-			restarting.await("a.yaml is withdrawn", func() bool { return restarting.status().Groups == 2 })
+			restarting.Await("a.yaml is withdrawn", func() bool { return restarting.Status().Groups == 2 })
 			require.Equal(t, want, restarting.host("x"))
 			require.Equal(t, "y1.example.com", restarting.host("w"))
 		}

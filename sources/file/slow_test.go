@@ -37,18 +37,18 @@ func TestSlowFile_DoesNotBlockOthers(t *testing.T) {
 	q := live.awaitQuarantined(1)[0]
 	require.Equal(t, "a.yaml", q.Group)
 	require.Contains(t, q.Reason, "takes long")
-	live.awaitHealth(sources.Degraded, live.path("a.yaml"), "takes long")
+	live.AwaitState(sources.Degraded, live.path("a.yaml"), "takes long")
 	for _, host := range []string{"b2.example.com", "b3.example.com"} {
 		live.write("b.yaml", entry("b", host))
 		live.awaitHost("b", host)
 	}
 	require.Equal(t, "a1.example.com", live.host("a"), "its last good version")
-	live.awaitHealth(sources.Degraded, live.path("a.yaml"), "takes long")
+	live.AwaitState(sources.Degraded, live.path("a.yaml"), "takes long")
 	release()
 	live.awaitHost("a", "slow.example.com")
 	live.awaitHost("c", "c1.example.com")
 	live.awaitQuarantined(0)
-	live.awaitHealth(sources.Healthy)
+	live.AwaitState(sources.Healthy)
 	live.neverDeleted("a", "b")
 }
 
@@ -85,7 +85,7 @@ func TestSlowFile_ChangesDuringParse(t *testing.T) {
 				l.awaitHost("a", "a2.example.com")
 			}
 			l.awaitQuarantined(0)
-			l.awaitHealth(sources.Healthy)
+			l.AwaitState(sources.Healthy)
 		})
 	}
 }
@@ -98,7 +98,7 @@ func TestSlowFile_DoesNotBlockStop(t *testing.T) {
 	live.write("b.yaml", "b=b.example.com")
 	live.startSynced()
 	live.awaitQuarantined(1)
-	live.stop()
+	live.Stop()
 }
 
 func TestSlowFiles_ServedAfterRelease(t *testing.T) {
@@ -134,22 +134,22 @@ func TestHangingMount_DoesNotBlockSource(t *testing.T) {
 		l.startWith(Settings{RescanInterval: 100 * time.Millisecond})
 		l.awaitHost("z", "z.example.com")
 		release()
-		l.await("all are served", func() bool { return l.table.Snapshot().Len() == maxReplaced+5 })
+		l.Await("all are served", func() bool { return l.table.Snapshot().Len() == maxReplaced+5 })
 	})
 	t.Run("does not hold up the end", func(t *testing.T) {
 		l := prepare(t)
 		release := hang(l)
 		l.start()
-		l.await("some are late", func() bool { return len(l.supervisor.Status()[0].Quarantined) > 0 })
-		l.stop()
+		l.Await("some are late", func() bool { return len(l.Supervisor.Status()[0].Quarantined) > 0 })
+		l.Stop()
 		release()
 	})
 	t.Run("does not hold up a reload", func(t *testing.T) {
 		l := prepare(t)
 		release := hang(l)
 		l.start()
-		l.await("some are late", func() bool { return len(l.supervisor.Status()[0].Quarantined) > 0 })
-		require.NoError(t, l.supervisor.Reconfigure(nil))
+		l.Await("some are late", func() bool { return len(l.Supervisor.Status()[0].Quarantined) > 0 })
+		require.NoError(t, l.Supervisor.Reconfigure(nil))
 		release()
 	})
 }
@@ -170,5 +170,5 @@ func TestPanickingFile_Quarantined(t *testing.T) {
 	l.change("b.yaml", "b=b2.example.com")
 	require.Contains(t, l.awaitQuarantined(1)[0].Reason, "panic: as wanted")
 	require.Equal(t, "a1.example.com", l.host("a"))
-	l.awaitHealth(sources.Degraded, "a.yaml: panic: as wanted")
+	l.AwaitState(sources.Degraded, "a.yaml: panic: as wanted")
 }

@@ -15,7 +15,7 @@ import (
 func (l *live) notSynced() {
 	l.t.Helper()
 	require.False(l.t, l.table.Synced(), "something was never read")
-	require.False(l.t, l.status().Synced)
+	require.False(l.t, l.Status().Synced)
 }
 
 func TestStart_WaitsForUnreadPaths(t *testing.T) {
@@ -23,23 +23,23 @@ func TestStart_WaitsForUnreadPaths(t *testing.T) {
 		l := prepare(t, "a.yaml a=a.example.com", "sub/b.yaml b=b.example.com")
 		l.disk.fail("sub", fs.ErrPermission)
 		l.start()
-		l.awaitHealth(sources.Degraded, "not synced", l.path("sub"), "partialStart")
+		l.AwaitState(sources.Degraded, "not synced", l.path("sub"), "partialStart")
 		l.awaitHost("a", "a.example.com")
 		l.notSynced()
 		l.disk.fail("sub", nil)
 		l.chmod("sub", 0o755)
-		l.awaitSynced()
+		l.AwaitSync()
 		require.Equal(t, "b.example.com", l.host("b"))
-		l.awaitHealth(sources.Healthy)
+		l.AwaitState(sources.Healthy)
 	})
 	t.Run("an unreadable directory that is removed", func(t *testing.T) {
 		l := prepare(t, "a.yaml a=a.example.com", "sub/b.yaml b=b.example.com")
 		l.disk.fail("sub", syscall.EIO)
 		l.start()
-		l.awaitHealth(sources.Degraded, "not synced", l.path("sub"))
+		l.AwaitState(sources.Degraded, "not synced", l.path("sub"))
 		l.notSynced()
 		l.remove("sub")
-		l.awaitSynced()
+		l.AwaitSync()
 	})
 	t.Run("a link that leads nowhere, be it to a file or to a directory", func(t *testing.T) {
 		for _, name := range []string{"b.yaml", "shared"} {
@@ -47,14 +47,14 @@ func TestStart_WaitsForUnreadPaths(t *testing.T) {
 			l.link("../out", name)
 			l.follow = true
 			l.start()
-			l.awaitHealth(sources.Degraded, "not synced", l.path(name))
+			l.AwaitState(sources.Degraded, "not synced", l.path(name))
 			l.notSynced()
 			if name == "shared" {
 				l.write("../out/b.yaml", "b=b.example.com")
 			} else {
 				l.write("../out", "b=b.example.com")
 			}
-			l.awaitSynced()
+			l.AwaitSync()
 			require.Equal(t, "b.example.com", l.host("b"))
 		}
 	})
@@ -62,18 +62,18 @@ func TestStart_WaitsForUnreadPaths(t *testing.T) {
 		l := prepare(t, "a.yaml a=a.example.com")
 		l.link("b.yaml", "b.yaml")
 		l.start()
-		l.awaitHealth(sources.Degraded, "not synced", l.path("b.yaml"))
+		l.AwaitState(sources.Degraded, "not synced", l.path("b.yaml"))
 		l.notSynced()
 		l.remove("b.yaml")
-		l.awaitSynced()
+		l.AwaitSync()
 	})
 	t.Run("unless partialStart is set", func(t *testing.T) {
 		l := prepare(t, "a.yaml a=a.example.com", "sub/b.yaml b=b.example.com")
 		l.link("nowhere", "c.yaml")
 		l.disk.fail("sub", fs.ErrPermission)
 		l.startSynced(Settings{PartialStart: true})
-		l.awaitHealth(sources.Degraded, l.path("sub"), l.path("c.yaml"))
-		require.NotContains(t, l.status().Message, "not synced")
+		l.AwaitState(sources.Degraded, l.path("sub"), l.path("c.yaml"))
+		require.NotContains(t, l.Status().Message, "not synced")
 	})
 	t.Run("not if something of it is known from before", func(t *testing.T) {
 		l := prepare(t, "sub/b.yaml b=b.example.com")
@@ -81,7 +81,7 @@ func TestStart_WaitsForUnreadPaths(t *testing.T) {
 		l.disk.fail("sub", fs.ErrPermission)
 		restarted := &live{t: t, root: l.root, disk: l.disk, table: l.table}
 		restarted.start() // a restart finds this table
-		restarted.await("it is synced", func() bool { return restarted.status().Synced })
+		restarted.Await("it is synced", func() bool { return restarted.Status().Synced })
 		require.Equal(t, "b.example.com", l.host("b"))
 	})
 }
@@ -95,12 +95,12 @@ func TestUnreadableFileAtStart_Quarantined(t *testing.T) {
 	require.Equal(t, "b.yaml", q.Group)
 	require.Equal(t, live.path("b.yaml"), q.Place)
 	require.Contains(t, q.Reason, live.path("b.yaml"))
-	live.awaitHealth(sources.Degraded, live.path("b.yaml"))
+	live.AwaitState(sources.Degraded, live.path("b.yaml"))
 	live.disk.fail("b.yaml", nil)
 	live.chmod("b.yaml", 0o644)
 	live.awaitHost("b", "b.example.com")
 	live.awaitQuarantined(0)
-	live.awaitHealth(sources.Healthy)
+	live.AwaitState(sources.Healthy)
 }
 
 // Without one readable file, the start does not count as read.
@@ -109,9 +109,9 @@ func TestStart_WithoutReadableFileIsUnsynced(t *testing.T) {
 	live.disk.fail("a.yaml", fs.ErrPermission)
 	live.disk.fail("b.yaml", syscall.ESTALE)
 	live.startWith(Settings{RescanInterval: 100 * time.Millisecond})
-	live.awaitHealth(sources.Degraded, "not synced", live.path("a.yaml"), live.path("b.yaml"))
+	live.AwaitState(sources.Degraded, "not synced", live.path("a.yaml"), live.path("b.yaml"))
 	live.notSynced()
 	live.disk.fail("b.yaml", nil)
-	live.awaitSynced()
+	live.AwaitSync()
 	require.Equal(t, "b.example.com", live.host("b"))
 }

@@ -34,7 +34,7 @@ func TestServiceAccounts(t *testing.T) {
 	rig := start(t, server, source()).synced()
 	awaitAccount := func(account string) {
 		t.Helper()
-		rig.await("the account "+account, func() bool {
+		rig.Await("the account "+account, func() bool {
 			o := rig.table.Snapshot().Get(entryKey("shop", "web.shop.svc"))
 			if o == nil {
 				return false
@@ -47,7 +47,7 @@ func TestServiceAccounts(t *testing.T) {
 		})
 	}
 	awaitAccount("")
-	rig.says(sources.Degraded, "no right to list and watch pods (403")
+	rig.AwaitState(sources.Degraded, "no right to list and watch pods (403")
 	allow(server, "pods")
 	awaitAccount("reviews")
 	slice("Pod", "web-y")
@@ -60,10 +60,10 @@ func TestServiceAccounts(t *testing.T) {
 	awaitAccount("ratings")
 
 	deny(server, "pods")
-	rig.restart(source())
-	rig.says(sources.Degraded, "no right to list and watch pods (403")
+	rig.Use(source())
+	rig.AwaitState(sources.Degraded, "no right to list and watch pods (403")
 	put(server, 1, "a")
-	rig.await("the new run publishes", func() bool { return strings.Contains(strings.Join(rig.served(), " "), "shop/a") })
+	rig.Await("the new run publishes", func() bool { return strings.Contains(strings.Join(rig.served(), " "), "shop/a") })
 	awaitAccount("ratings")
 }
 

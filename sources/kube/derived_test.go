@@ -34,7 +34,7 @@ func TestDerived(t *testing.T) {
 	rig := start(t, server, source()).synced()
 	hosts := func(want ...string) {
 		t.Helper()
-		rig.await("routes of "+strings.Join(want, ", "), func() bool {
+		rig.Await("routes of "+strings.Join(want, ", "), func() bool {
 			var text strings.Builder
 			n := 0
 			for o := range rig.table.Snapshot().List(resource.VirtualService, "edge") {
@@ -52,20 +52,20 @@ func TestDerived(t *testing.T) {
 		})
 	}
 	hosts("web.example.com")
-	rig.says(sources.Degraded, "no right to list and watch namespaces")
+	rig.AwaitState(sources.Degraded, "no right to list and watch namespaces")
 	route("shop", "shop.example.com")
 	hosts("web.example.com", "shop.example.com")
 	server.Put(routes, "edge", "shop", nil, object("spec: 7"))
-	rig.await("a warning", func() bool {
-		w := rig.status().Warnings
+	rig.Await("a warning", func() bool {
+		w := rig.Status().Warnings
 		return len(w) == 1 && strings.Contains(w[0], "HTTPRoute edge/shop") && strings.Contains(w[0], "the version before it counts")
 	})
 	hosts("web.example.com", "shop.example.com")
 
 	deny(server, routes)
 	rig.table.went()
-	rig.restart(source())
-	rig.says(sources.Degraded, "no right to list and watch "+routes+", namespaces")
+	rig.Use(source())
+	rig.AwaitState(sources.Degraded, "no right to list and watch "+routes+", namespaces")
 	hosts("web.example.com", "shop.example.com")
 	rig.requireNoDeletion()
 	allow(server, routes)
@@ -73,7 +73,7 @@ func TestDerived(t *testing.T) {
 	server.Delete(routes, "edge", "web")
 	route("shop", "new.example.com")
 	hosts("new.example.com")
-	rig.says(sources.Healthy, "")
+	rig.AwaitState(sources.Healthy, "")
 }
 
 // TestGatewayAPI_KindWithoutRightsDelaysNoOther has some kinds be refused from the start, and over a restart.
@@ -87,8 +87,8 @@ func TestGatewayAPI_KindWithoutRightsDelaysNoOther(t *testing.T) {
 	}
 	rig := start(t, server, source()).synced()
 	rig.awaitVirtualServices(1)
-	rig.says(sources.Degraded, "no right to list and watch "+grants+" in namespace edge")
-	rig.restart(source())
+	rig.AwaitState(sources.Degraded, "no right to list and watch "+grants+" in namespace edge")
+	rig.Use(source())
 	putRoute(server, "shop", "shop.example.com")
 	rig.awaitVirtualServices(2)
 	rig.requireNoDeletion()

@@ -47,7 +47,7 @@ func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
 				for i := range 9 {
 					put(r.server, i, "m")
 				}
-				r.await("all changes", func() bool { return r.ports()["m"] == 88 })
+				r.Await("all changes", func() bool { return r.ports()["m"] == 88 })
 			},
 			during: func(server *kubetest.Server, _ any) { server.Restore(restarted) },
 		},
@@ -76,12 +76,12 @@ func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
 				row.before(r, saved)
 			}
 			if row.says != "" {
-				r.says(sources.Degraded, row.says)
+				r.AwaitState(sources.Degraded, row.says)
 			}
 			next := source()
 			ready := make(chan struct{})
 			next.cluster.url = served(t, server, ready)
-			r.restart(next)
+			r.Use(next)
 			if row.during != nil {
 				row.during(server, saved)
 			}
@@ -118,17 +118,17 @@ func TestServicesOfOtherNamespaces(t *testing.T) {
 		require.NoError(t, err)
 		return strings.Count(string(text), "- address: ")
 	}
-	rig.await("the endpoint", func() bool { return len(rig.served()) == 2 && endpoints() == 1 })
+	rig.Await("the endpoint", func() bool { return len(rig.served()) == 2 && endpoints() == 1 })
 	next := source()
 	ready := make(chan struct{})
 	next.cluster.url = served(t, server, ready)
-	rig.restart(next)
+	rig.Use(next)
 	server.Restore(saved)
 	close(ready)
 	service("shop", "api")
 	rig.serves("ServiceEntry bank/web.bank.svc", "ServiceEntry shop/api.shop.svc", "ServiceEntry shop/web.shop.svc")
-	rig.says(sources.Degraded, apiSlices+": 1 object is held until ")
-	rig.says(sources.Degraded, "until then, what an earlier run made of 1 of them waits")
+	rig.AwaitState(sources.Degraded, apiSlices+": 1 object is held until ")
+	rig.AwaitState(sources.Degraded, "until then, what an earlier run made of 1 of them waits")
 	require.Equal(t, 1, endpoints())
 	service("bank", "new")
 	service("shop", "last")
@@ -222,7 +222,7 @@ func TestRestore_ReusesAResourceVersion(t *testing.T) {
 	})
 	rig := start(t, server, source).synced()
 	put(server, 2, "a")
-	rig.await("the change", func() bool { return rig.ports()["a"] == 82 })
+	rig.Await("the change", func() bool { return rig.ports()["a"] == 82 })
 	away.Store(true)
 	server.Restore(saved)
 	put(server, 3, "a")
@@ -230,7 +230,7 @@ func TestRestore_ReusesAResourceVersion(t *testing.T) {
 		server.Put(virtuals, "shop", fmt.Sprint("v", i), nil, virtual("a"))
 	}
 	away.Store(false)
-	rig.await("the change after the restore", func() bool { return rig.ports()["a"] == 83 })
+	rig.Await("the change after the restore", func() bool { return rig.ports()["a"] == 83 })
 }
 
 // TestRestore_SeenByOneBrokenWatch: a restore adds or removes an object, and the server soon passes the version
@@ -277,5 +277,5 @@ func TestResync(t *testing.T) {
 	r := start(t, server, s).synced()
 	require.Equal(t, map[string]int{"a": 81}, r.ports())
 	put(server, 2, "a")
-	r.await("the change", func() bool { return r.ports()["a"] == 82 })
+	r.Await("the change", func() bool { return r.ports()["a"] == 82 })
 }

@@ -30,7 +30,7 @@ func TestFailingPolicies_DelayAllObjects(t *testing.T) {
 	server.Fault(policies, kubetest.Fault{Status: http.StatusInternalServerError})
 	rig := startQuick(t, server, Settings{})
 	n := 0
-	rig.await("five attempts and more", func() bool {
+	rig.Await("five attempts and more", func() bool {
 		for _, path := range server.Requests() {
 			if strings.Contains(path, "/authorizationpolicies") {
 				n++

@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -16,16 +15,18 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/guard"
 	"tributary/sources/kube/kubetest"
 	"tributary/sources/kube/mapping"
+	"tributary/sources/sourcetest"
 )
 
 // rig runs a source of a server as the program does.
 type rig struct {
-	t          *testing.T
-	server     *kubetest.Server
-	table      *table
-	supervisor *sources.Supervisor
+	*sourcetest.Running
+
+	server *kubetest.Server
+	table  *table
 }
 
 // table notes which objects go.
@@ -58,16 +59,9 @@ func (t *table) went() []resource.Key {
 
 func start(t *testing.T, server *kubetest.Server, s *Source) *rig {
 	t.Helper()
-	r := &rig{t: t, server: server, table: new(table), supervisor: sources.NewSupervisor(sources.Options{})}
-	r.restart(s)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- r.supervisor.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-ended)
-	})
-	return r
+	table := new(table)
+	running := sourcetest.Start(t, sources.Spec{Name: "k", Source: s, Table: table, Guard: guard.Settings{Off: true}})
+	return &rig{Running: running, server: server, table: table}
 }
 
 // startQuick starts a quick source of the server.
@@ -79,20 +73,9 @@ func startQuick(t *testing.T, server *kubetest.Server, settings Settings) *rig {
 // awaitLimit is how long a test waits for a condition. It is no measure of speed: other tests may load the machine.
 const awaitLimit = time.Minute
 
-func (r *rig) await(goal string, ok func() bool) {
-	r.t.Helper()
-	for deadline := time.Now().Add(awaitLimit); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			require.Fail(r.t, "waited in vain", "until %s; served: %v; status: %+v", goal, r.served(), r.status())
-		}
-	}
-}
-
-func (r *rig) status() sources.Status { return r.supervisor.Status()[0] }
-
 func (r *rig) synced() *rig {
-	r.t.Helper()
-	r.await("it is synced", r.table.Synced)
+	r.T.Helper()
+	r.AwaitSync()
 	return r
 }
 
@@ -105,24 +88,19 @@ func (r *rig) served() (names []string) {
 }
 
 func (r *rig) serves(names ...string) {
-	r.t.Helper()
-	r.await("it serves "+strings.Join(names, ", "), func() bool { return strings.Join(r.served(), ", ") == strings.Join(names, ", ") })
+	r.T.Helper()
+	r.Await("it serves "+strings.Join(names, ", "), func() bool { return strings.Join(r.served(), ", ") == strings.Join(names, ", ") })
 }
 
 // awaitServed waits until an object with that in its key is served.
 func (r *rig) awaitServed(part string) {
-	r.t.Helper()
-	r.await(part, func() bool { return strings.Contains(fmt.Sprint(r.served()), part) })
+	r.T.Helper()
+	r.Await(part, func() bool { return strings.Contains(fmt.Sprint(r.served()), part) })
 }
 
 func (r *rig) requireNoDeletion() {
-	r.t.Helper()
-	require.Empty(r.t, r.table.went())
-}
-
-func (r *rig) says(state sources.State, text string) {
-	r.t.Helper()
-	r.await("it says "+text, func() bool { return r.status().State == state && strings.Contains(r.status().Message, text) })
+	r.T.Helper()
+	require.Empty(r.T, r.table.went())
 }
 
 // TestKindWithoutRights_DelaysNoOther also has the right given and taken while it runs.
@@ -133,13 +111,13 @@ func TestKindWithoutRights_DelaysNoOther(t *testing.T) {
 	deny(server, virtuals)
 	rig := startQuick(t, server, Settings{}).synced()
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
-	rig.says(sources.Degraded, "no right to list and watch "+virtuals+" (403 Forbidden: as the test wants it)")
+	rig.AwaitState(sources.Degraded, "no right to list and watch "+virtuals+" (403 Forbidden: as the test wants it)")
 	allow(server, virtuals)
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/b", "VirtualService shop/v")
-	rig.says(sources.Healthy, "")
+	rig.AwaitState(sources.Healthy, "")
 	deny(server, entries)
 	server.Delete(entries, "shop", "b")
-	rig.says(sources.Degraded, "no right to list and watch "+entries)
+	rig.AwaitState(sources.Degraded, "no right to list and watch "+entries)
 	rig.requireNoDeletion()
 	allow(server, entries)
 	rig.serves("ServiceEntry shop/a", "VirtualService shop/v")
@@ -157,10 +135,10 @@ func TestStatus_NamesPlacesOfProblems(t *testing.T) {
 	r := startQuick(t, server, Settings{})
 	r.serves("VirtualService shop/c")
 	place := "k8s://" + server.Host()
-	require.Equal(t, []string{place + ` VirtualService shop/c: VirtualService shop/c: spec: unknown field "later"`}, r.status().Warnings)
-	require.Len(t, r.status().Quarantined, 2)
+	require.Equal(t, []string{place + ` VirtualService shop/c: VirtualService shop/c: spec: unknown field "later"`}, r.Status().Warnings)
+	require.Len(t, r.Status().Quarantined, 2)
 	for i, want := range []string{"spec.hosts: want a list", "host"} {
-		q := r.status().Quarantined[i]
+		q := r.Status().Quarantined[i]
 		require.Equal(t, place+" ServiceEntry shop/"+q.Name, q.Place)
 		require.Contains(t, q.Reason, want)
 		require.NotContains(t, q.Reason, ".json")
@@ -235,7 +213,7 @@ func TestWrongAnswers_DeleteNoObject(t *testing.T) {
 			}
 			server.Delete(entries, "shop", "d")
 			server.Requests()
-			r.await("it has tried", func() bool {
+			r.Await("it has tried", func() bool {
 				tried := 0
 				for _, q := range server.Requests() {
 					if strings.Contains(q, "/serviceentries?") {
@@ -247,7 +225,7 @@ func TestWrongAnswers_DeleteNoObject(t *testing.T) {
 			r.requireNoDeletion()
 			allow(server, entries)
 			r.serves("ServiceEntry shop/a", "ServiceEntry shop/b", "ServiceEntry shop/c", "ServiceEntry shop/e", "VirtualService shop/v")
-			r.says(sources.Healthy, "")
+			r.AwaitState(sources.Healthy, "")
 			require.Equal(t, []resource.Key{{Kind: resource.ServiceEntry, Namespace: "shop", Name: "d"}}, r.table.went())
 		})
 	}
@@ -266,19 +244,19 @@ func TestRestoredCluster_HoldsLostObjects(t *testing.T) {
 	key := entryKey("shop", "a")
 	newer := rig.table.Snapshot().Get(key).Version()
 	server.Restore(saved)
-	rig.says(sources.Degraded, "2 objects are held until ")
-	rig.says(sources.Degraded, "the server went back in time, as after a restore")
-	rig.await("the restored content", func() bool { return rig.table.Snapshot().Get(key).Version() != newer })
+	rig.AwaitState(sources.Degraded, "2 objects are held until ")
+	rig.AwaitState(sources.Degraded, "the server went back in time, as after a restore")
+	rig.Await("the restored content", func() bool { return rig.table.Snapshot().Get(key).Version() != newer })
 	put(server, 1, "b")
-	rig.says(sources.Degraded, "1 object is held until ")
+	rig.AwaitState(sources.Degraded, "1 object is held until ")
 	server.Delete(entries, "shop", "b")
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/c")
 	restarted := quick(t, server, Settings{Hold: time.Hour})
-	rig.restart(restarted)
-	rig.says(sources.Degraded, "1 object is held until ")
+	rig.Use(restarted)
+	rig.AwaitState(sources.Degraded, "1 object is held until ")
 	require.NotContains(t, rig.table.went(), entryKey("shop", "c"))
 	put(server, 1, "c")
-	rig.says(sources.Healthy, "")
+	rig.AwaitState(sources.Healthy, "")
 }
 
 // TestRestoredCluster_HoldEnds: objects that a restored cluster lost go at the end of the hold.
@@ -290,7 +268,7 @@ func TestRestoredCluster_HoldEnds(t *testing.T) {
 	server.Restore(saved)
 	put(server, 1, "b")
 	rig.serves("ServiceEntry shop/b")
-	rig.says(sources.Healthy, "")
+	rig.AwaitState(sources.Healthy, "")
 }
 
 // TestCRD_DeletedAndCreated also has one that was not there from the start.
@@ -302,13 +280,13 @@ func TestCRD_DeletedAndCreated(t *testing.T) {
 	put(server, 1, "a", "b")
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
 	server.Serve(entries, "")
-	rig.says(sources.Degraded, entries+": 2 objects are held until ")
+	rig.AwaitState(sources.Degraded, entries+": 2 objects are held until ")
 	server.Serve(entries, istio()[entries])
 	put(server, 2, "a")
-	rig.says(sources.Degraded, entries+": 1 object is held until ")
+	rig.AwaitState(sources.Degraded, entries+": 1 object is held until ")
 	rig.requireNoDeletion()
 	put(server, 1, "b")
-	rig.says(sources.Healthy, "")
+	rig.AwaitState(sources.Healthy, "")
 	server.Delete(entries, "shop", "b")
 	rig.serves("ServiceEntry shop/a")
 }
@@ -321,7 +299,7 @@ func TestCRD_StaysDeleted(t *testing.T) {
 	rig.serves("ServiceEntry shop/a")
 	server.Serve(entries, "")
 	rig.serves()
-	rig.says(sources.Healthy, "")
+	rig.AwaitState(sources.Healthy, "")
 }
 
 // TestSilentWatch_Ends ends, and the next watch sends the events that it withheld.
@@ -357,13 +335,13 @@ func TestServices(t *testing.T) {
 	server.Put("nodes", "", "n", object("labels: {topology.kubernetes.io/region: west}"), nil)
 	deny(server, "endpointslices.discovery.k8s.io")
 	r := startQuick(t, server, Settings{Services: &Services{Nodes: true, Options: mapping.Options{}}}).synced()
-	r.says(sources.Degraded, "no right to list and watch endpointslices.discovery.k8s.io")
+	r.AwaitState(sources.Degraded, "no right to list and watch endpointslices.discovery.k8s.io")
 	r.serves()
 	allow(server, "endpointslices.discovery.k8s.io")
 	key := entryKey("shop", "web.shop.svc")
 	awaitTexts := func(goal string, texts ...string) {
 		t.Helper()
-		r.await(goal, func() bool {
+		r.Await(goal, func() bool {
 			o := r.table.Snapshot().Get(key)
 			if o == nil {
 				return false
@@ -386,8 +364,8 @@ func TestServices(t *testing.T) {
 	server.Put("nodes", "", "n", object("labels: {topology.kubernetes.io/region: east}"), nil)
 	awaitTexts("the other region", "east")
 	deny(server, "endpointslices.discovery.k8s.io")
-	r.restart(quick(t, server, Settings{Services: &Services{Nodes: true}}))
-	r.says(sources.Degraded, "no right to list and watch endpointslices.discovery.k8s.io")
+	r.Use(quick(t, server, Settings{Services: &Services{Nodes: true}}))
+	r.AwaitState(sources.Degraded, "no right to list and watch endpointslices.discovery.k8s.io")
 	awaitTexts("the objects from before the right was revoked", "10.0.0.2", "east")
 	allow(server, "endpointslices.discovery.k8s.io")
 	server.Delete("services", "shop", "web")
@@ -432,9 +410,9 @@ func TestKubeconfig(t *testing.T) {
 	q := quick(t, server, Settings{})
 	source.newBackOff, source.lookEvery, source.delay = q.newBackOff, q.lookEvery, q.delay
 	rig := start(t, server, source)
-	rig.says(sources.Unreachable, "read the kubeconfig: ")
+	rig.AwaitState(sources.Unreachable, "read the kubeconfig: ")
 	write(away.Host())
-	rig.says(sources.Unreachable, "look for the kinds: ")
+	rig.AwaitState(sources.Unreachable, "look for the kinds: ")
 	write(server.Host())
 	rig.synced().serves("ServiceEntry shop/a")
 }
@@ -462,10 +440,10 @@ func TestTokens(t *testing.T) {
 	rig.serves("ServiceEntry shop/a")
 	server.Require("two")
 	put(server, 1, "b")
-	rig.says(sources.Denied, "401 Unauthorized: Unauthorized")
+	rig.AwaitState(sources.Denied, "401 Unauthorized: Unauthorized")
 	token("two")
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
-	rig.says(sources.Healthy, "")
+	rig.AwaitState(sources.Healthy, "")
 }
 
 func TestNew(t *testing.T) {
@@ -522,7 +500,7 @@ func TestWatch_OutweighsDiscovery(t *testing.T) {
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
 	server.Unlist(entries)
 	server.Requests()
-	rig.await("it has looked several times", func() bool { return server.Looks() > 5 })
+	rig.Await("it has looked several times", func() bool { return server.Looks() > 5 })
 	put(server, 1, "c")
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/b", "ServiceEntry shop/c")
 	rig.requireNoDeletion()

@@ -79,18 +79,18 @@ func TestModel(t *testing.T) {
 					server.Cut()
 					time.Sleep(time.Duration(random.IntN(30)) * time.Millisecond)
 					if random.IntN(2) == 0 {
-						r.restart(s())
+						r.Use(s())
 					}
 					server.Unlist("")
 				case n == 18:
-					r.restart(s())
+					r.Use(s())
 				default:
 					time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond)
 				}
 			}
 			allow(server, entries)
-			r.await("it serves the objects of the cluster", func() bool { return fmt.Sprint(r.ports()) == fmt.Sprint(served) })
-			r.says(sources.Healthy, "")
+			r.Await("it serves the objects of the cluster", func() bool { return fmt.Sprint(r.ports()) == fmt.Sprint(served) })
+			r.AwaitState(sources.Healthy, "")
 			for _, key := range r.table.went() {
 				deleted[key.Name]--
 				require.GreaterOrEqual(t, deleted[key.Name], 0, "%s went more often than it was deleted", key)
@@ -104,7 +104,7 @@ func (r *rig) ports() map[string]int {
 	ports := make(map[string]int)
 	for o := range r.table.Snapshot().List(resource.ServiceEntry, "") {
 		spec, err := o.Spec()
-		require.NoError(r.t, err)
+		require.NoError(r.T, err)
 		ports[o.Key().Name] = int(spec.(*networking.ServiceEntry).Ports[0].Number)
 	}
 	return ports

@@ -50,12 +50,12 @@ func TestDeadServer_IsUnreachableAtOnce(t *testing.T) {
 		return true
 	})
 	rig := start(t, server, source).synced()
-	rig.says(sources.Healthy, "")
+	rig.AwaitState(sources.Healthy, "")
 	dead.Store(true)
 	server.Cut()
-	rig.says(sources.Unreachable, "look for the kinds: ")
+	rig.AwaitState(sources.Unreachable, "look for the kinds: ")
 	dead.Store(false)
-	rig.says(sources.Healthy, "")
+	rig.AwaitState(sources.Healthy, "")
 }
 
 // TestStartingServer_GrantsRightsLater: a server that starts refuses all requests at first. Kinds that it allows then are
@@ -93,7 +93,7 @@ func TestQuietWatch_ResetsBackoff(t *testing.T) {
 	source.newBackOff = func() backoff.BackOff { return resets{backoff.NewConstantBackOff(5 * time.Millisecond), &n} }
 	source.lookEvery, source.watchFor = time.Hour, time.Second
 	r := start(t, server, source).synced()
-	r.await("discovery and the watch start again", func() bool { return n.Load() > 1 })
+	r.Await("discovery and the watch start again", func() bool { return n.Load() > 1 })
 }
 
 // TestList_EverNewPages has ever new names on ever new pages.

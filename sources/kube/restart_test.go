@@ -15,7 +15,6 @@ import (
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/derive"
-	"tributary/sources/guard"
 	"tributary/sources/kube/kubetest"
 	"tributary/sources/kube/mapping"
 )
@@ -26,12 +25,6 @@ const (
 	apiExports  = "serviceexports.multicluster.x-k8s.io"
 	apiSlices   = "endpointslices.discovery.k8s.io"
 )
-
-// restart has another run of the source go on.
-func (r *rig) restart(s *Source) {
-	r.t.Helper()
-	require.NoError(r.t, r.supervisor.Reconfigure([]sources.Spec{{Name: "k", Table: r.table, Source: s, Guard: guard.Settings{Off: true}}}))
-}
 
 // gatewayAPI starts a server with a Gateway and a route for it.
 func gatewayAPI(t *testing.T) *kubetest.Server {
@@ -61,8 +54,8 @@ func (r *rig) virtualServices() (n int) {
 }
 
 func (r *rig) awaitVirtualServices(n int) {
-	r.t.Helper()
-	r.await(fmt.Sprint(n, " VirtualServices"), func() bool { return r.virtualServices() == n })
+	r.T.Helper()
+	r.Await(fmt.Sprint(n, " VirtualServices"), func() bool { return r.virtualServices() == n })
 }
 
 // TestRestart_RightThatWasNeverGranted: Namespaces may not be read with Roles.
@@ -72,7 +65,7 @@ func TestRestart_RightThatWasNeverGranted(t *testing.T) {
 	source := func() *Source { return quick(t, server, Settings{Derive: &derive.Options{}}) }
 	rig := start(t, server, source()).synced()
 	rig.awaitVirtualServices(1)
-	rig.restart(source())
+	rig.Use(source())
 	putRoute(server, "shop", "shop.example.com")
 	rig.awaitVirtualServices(2)
 	server.Delete(apiRoutes, "edge", "web")
@@ -88,8 +81,8 @@ func TestRestart_CRDIsMissing(t *testing.T) {
 		}
 		rig := start(t, server, source(time.Hour)).synced()
 		rig.awaitVirtualServices(1)
-		rig.restart(startWithout(server, apiRoutes, source(time.Hour)))
-		rig.await("the new run has read", func() bool { return read(server, apiGateways) })
+		rig.Use(startWithout(server, apiRoutes, source(time.Hour)))
+		rig.Await("the new run has read", func() bool { return read(server, apiGateways) })
 		put(server, 1, "a")
 		rig.awaitServed("shop/a")
 		rig.requireNoDeletion()
@@ -101,7 +94,7 @@ func TestRestart_CRDIsMissing(t *testing.T) {
 		}
 		r := start(t, server, source()).synced()
 		r.awaitVirtualServices(1)
-		r.restart(startWithout(server, apiRoutes, source()))
+		r.Use(startWithout(server, apiRoutes, source()))
 		r.awaitVirtualServices(0)
 	})
 	t.Run("exports", func(t *testing.T) {
@@ -116,7 +109,7 @@ func TestRestart_CRDIsMissing(t *testing.T) {
 		}
 		rig := start(t, server, source()).synced()
 		rig.serves("ServiceEntry shop/web.shop.svc")
-		rig.restart(startWithout(server, apiExports, source()))
+		rig.Use(startWithout(server, apiExports, source()))
 		put(server, 1, "a")
 		rig.awaitServed("shop/a")
 		rig.requireNoDeletion()
@@ -144,16 +137,16 @@ func TestRestart_HoldOfMissingKindGoesOn(t *testing.T) {
 	rig := start(t, server, source()).synced()
 	rig.serves("ServiceEntry shop/a")
 	server.Serve(entries, "")
-	rig.says(sources.Degraded, "1 object is held until ")
+	rig.AwaitState(sources.Degraded, "1 object is held until ")
 	s := source()
 	ready := make(chan struct{})
 	s.cluster.url = served(t, server, ready)
-	rig.restart(s)
+	rig.Use(s)
 	server.Serve(entries, istio()[entries])
 	close(ready)
 	server.Put(virtuals, "shop", "v", nil, virtual("a"))
 	rig.awaitVirtualServices(1)
-	rig.says(sources.Degraded, "1 object is held until ")
+	rig.AwaitState(sources.Degraded, "1 object is held until ")
 	rig.requireNoDeletion()
 }
 
@@ -193,7 +186,7 @@ func TestRestart_NodesMayNotBeRead(t *testing.T) {
 	}
 	require.True(t, west())
 	deny(server, "nodes")
-	rig.restart(source())
+	rig.Use(source())
 	put(server, 1, "a")
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/web.shop.svc")
 	require.True(t, west())
@@ -258,16 +251,16 @@ func TestRetryAfter_IsRespected(t *testing.T) {
 	server.Fault(entries, kubetest.Fault{Status: http.StatusTooManyRequests, RetryAfter: 3600})
 	deny(server, virtuals)
 	rig := startQuick(t, server, Settings{})
-	rig.says(sources.Unreachable, "429")
+	rig.AwaitState(sources.Unreachable, "429")
 	server.Requests()
 	allow(server, virtuals)
-	rig.await("the other kind is followed", func() bool {
+	rig.Await("the other kind is followed", func() bool {
 		requests := strings.Join(server.Requests(), " ")
 		require.NotContains(t, requests, "/serviceentries?")
 		return strings.Contains(requests, "/virtualservices?allowWatchBookmarks")
 	})
 	for range 5 { // it has looked for the kinds since
-		rig.await("it looks for the kinds", func() bool {
+		rig.Await("it looks for the kinds", func() bool {
 			requests := server.Requests()
 			require.NotContains(t, strings.Join(requests, " "), "/serviceentries?")
 			return slices.Contains(requests, "/apis")

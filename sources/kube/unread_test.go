@@ -30,13 +30,13 @@ func TestPolicies_WithoutRightAreRefused(t *testing.T) {
 	rig.serves("ServiceEntry shop/a")
 	require.Len(t, rig.unreadKeys(), 1)
 	require.Contains(t, rig.unreadKeys()[0], "no right to list and watch "+policies)
-	rig.says(sources.Degraded, "policies were never read, so Envoys refuse all requests: grant the right")
+	rig.AwaitState(sources.Degraded, "policies were never read, so Envoys refuse all requests: grant the right")
 	allow(server, policies)
-	rig.await("nothing is refused", func() bool { return len(rig.unreadKeys()) == 0 })
-	rig.says(sources.Healthy, "")
+	rig.Await("nothing is refused", func() bool { return len(rig.unreadKeys()) == 0 })
+	rig.AwaitState(sources.Healthy, "")
 	deny(server, policies)
-	rig.says(sources.Degraded, "no right to list and watch "+policies)
-	require.NotContains(t, rig.status().Message, "refuse all requests", "they were read once")
+	rig.AwaitState(sources.Degraded, "no right to list and watch "+policies)
+	require.NotContains(t, rig.Status().Message, "refuse all requests", "they were read once")
 }
 
 // Kinds that the settings leave out are no kinds without a right.
@@ -54,10 +54,10 @@ func TestPolicies_MissingAreConfirmed(t *testing.T) {
 	server := kubetest.Start(t, map[string]string{entries: istio()[entries]})
 	put(server, 1, "a")
 	rig := startQuick(t, server, Settings{Kinds: []string{"ServiceEntry", "AuthorizationPolicy"}})
-	rig.await("a refusal, or its end", func() bool {
+	rig.Await("a refusal, or its end", func() bool {
 		keys := rig.unreadKeys()
 		return len(keys) == 1 && strings.Contains(keys[0], "does not list the kind") || server.Looks() > 1
 	})
-	rig.await("nothing is refused", func() bool { return rig.table.Synced() && len(rig.unreadKeys()) == 0 })
+	rig.Await("nothing is refused", func() bool { return rig.table.Synced() && len(rig.unreadKeys()) == 0 })
 	require.Greater(t, server.Looks(), 1)
 }
