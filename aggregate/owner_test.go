@@ -56,7 +56,7 @@ func TestHostNames_DoNotCollideWithMultiHostNames(t *testing.T) {
 // accept, and one of a host. The owner of the name follows from the present services and not from the order of events.
 func TestServiceName_HasOneOwner(t *testing.T) {
 	name := keyOf("a.example-80")
-	named := object(t, resource.ServiceEntry, "n", "x", 0, withEndpoints(serviceEntry("a.example", 80), workload("10.0.0.1", nil)))
+	named := object(t, resource.ServiceEntry, "n", "x", 0, withEndpoints(serviceEntry("a.example", 80), workload("10.0.0.1")))
 	hostless := func(port uint32) *resource.Resource {
 		return object(t, resource.ServiceEntry, "n", name.Name, 0,
 			&networking.ServiceEntry{Ports: []*networking.ServicePort{{Number: port, Name: "p", Protocol: "HTTP"}}})
@@ -112,7 +112,7 @@ func TestMergeOfManyEntries_Memory(t *testing.T) {
 		var members []*member
 		for i := range n {
 			se := withEndpoints(serviceEntry("a.example", port(i)), workload(fmt.Sprintf("10.0.%d.%d", i/250, i%250), nil))
-			members = append(members, memberOf(t, "a", fmt.Sprintf("x%05d", i), Merge{}, se))
+			members = append(members, memberOf(t, "a", fmt.Sprintf("x%05d", i), se))
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
