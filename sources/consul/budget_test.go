@@ -11,7 +11,7 @@ import (
 	"tributary/sources"
 )
 
-// with is so many instances.
+// manyInstances is a number of instances.
 func manyInstances(n int) instances {
 	list := make([]*api.ServiceEntry, 0, n)
 	for i := range n {

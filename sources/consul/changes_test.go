@@ -67,11 +67,11 @@ func TestUnwatchedServices_ReadOnChangeOnly(t *testing.T) {
 		w.put(name, ill)
 		pass(2 * time.Second)
 		require.Len(t, w.lastPublished(name)[0].Entries[0].Checks, 1, "a check that fails")
-		w.put(name, instanceOnNode("1", "n1", 50))
+		w.put(name, onNodes("1 n1 50"))
 		pass(3 * time.Second)
 		require.Empty(t, w.lastPublished(name)[0].Entries[0].Checks, "and its end")
 
-		w.put(name, instanceOnNode("2", "n1", 50))
+		w.put(name, onNodes("2 n1 50"))
 		pass(20 * time.Second)
 		w.requireInstances(name, "2") // a new registration, found by the names of its node's services
 		pass(time.Minute)
@@ -88,7 +88,7 @@ func TestChangeQueries_CatchUpAfterOutage(t *testing.T) {
 		world.fail(errDown)
 		pass(10 * time.Second)
 		name := r.unwatched()
-		world.put(name, instanceOnNode("2", "n1", 50))
+		world.put(name, onNodes("2 n1 50"))
 		pass(10 * time.Second)
 		world.fail(nil)
 		pass(time.Minute)
@@ -100,7 +100,7 @@ func TestApplyChanges_FindsDifferences(t *testing.T) {
 	items := changeItems{{service: "a", content: "1"}: true, {service: "b", content: "2"}: true, {node: "n", content: "3"}: true}
 	p := &catalogScope{services: map[string]*service{}, changes: newChangeNotes()}
 	for _, name := range []string{"a", "b", "c", "d"} {
-		p.services[name] = &service{name: name, scope: p, instances: instanceOnNode("1", "n", 5)}
+		p.services[name] = &service{name: name, scope: p, instances: onNodes("1 n 5")}
 	}
 	reread := func() (names []string) {
 		for _, name := range slices.Sorted(maps.Keys(p.services)) {
@@ -132,7 +132,7 @@ func TestUnwatchedService_ReadFromLeader(t *testing.T) {
 		require.NoError(t, err)
 		world.change(local, func(f *fakeDomain) {
 			world.lags = map[string]reading{name: before}
-			f.set(name, instanceOnNode("2", "n0", 50))
+			f.set(name, onNodes("2 n0 50"))
 		})
 		pass(20 * time.Second)
 		world.locked(func() { world.lags = nil }) // it has caught up, after far more than it ever takes
@@ -157,7 +157,7 @@ func TestChanges_MatchNamesWithoutCase(t *testing.T) {
 	p := &catalogScope{services: map[string]*service{}, changes: newChangeNotes()}
 	for name, i := range map[string]instances{
 		"web": instanceWithID("1"), "WEB": instanceWithID("1"),
-		"other": instanceOnNode("1", "n2", 5), "third": instanceWithID("1"),
+		"other": onNodes("1 n2 5"), "third": instanceWithID("1"),
 	} {
 		p.services[name] = &service{name: name, scope: p, instances: i}
 	}

@@ -18,9 +18,9 @@ func TestWipedConsul_DetectedByClusterID(t *testing.T) {
 		f.cluster, f.index = "2", 500
 		twenty(0, names, 50)(f)
 		if instances == 1 {
-			f.set("web", instanceOnNode("1", "n0", 50))
+			f.set("web", onNodes("1 n0 50"))
 		} else {
-			f.set("web", twoOf())
+			f.set("web", onNodes("1 n0 50", "2 n1 51"))
 		}
 	}
 	for name, c := range map[string]struct{ names, instances int }{
@@ -31,7 +31,7 @@ func TestWipedConsul_DetectedByClusterID(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, restart := range []bool{false, true} {
 				testWorld(t, func(t *testing.T, world *world) {
-					world.change(local, func(f *fakeDomain) { f.cluster = "1"; twenty(0, 6, 50)(f); f.set("web", twoOf()) })
+					world.change(local, func(f *fakeDomain) { f.cluster = "1"; twenty(0, 6, 50)(f); f.set("web", onNodes("1 n0 50", "2 n1 51")) })
 					world.start()
 					pass(time.Minute)
 					if restart {
@@ -57,23 +57,19 @@ func TestWipedConsul_DetectedByClusterID(t *testing.T) {
 	}
 }
 
-func twoOf() instances {
-	return newInstances(append(instanceOnNode("1", "n0", 50).list, instanceOnNode("2", "n1", 51).list...))
-}
-
 // Missing instances stay while the cluster's identity is unreadable; new ones are served.
 func TestUnreadableClusterID_KeepsInstances(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.change(local, func(f *fakeDomain) {
 			f.cluster = "1"
-			f.set("web", twoOf())
+			f.set("web", onNodes("1 n0 50", "2 n1 51"))
 			f.set("api", instanceWithID("1"))
 			f.set("db", instanceWithID("1"))
 		})
 		world.start()
 		pass(time.Minute)
 		world.locked(func() { world.nameless = errors.New("the authority has not finished its start") })
-		world.put("web", instanceOnNode("1", "n0", 50))
+		world.put("web", onNodes("1 n0 50"))
 		world.set("api", "1", "2")
 		pass(time.Minute)
 		require.Equal(t, []string{"1", "2"}, world.endpoints("web"))
@@ -89,15 +85,15 @@ func TestUnreadableClusterID_KeepsInstances(t *testing.T) {
 // Consul was wiped and created all nodes again, and names were read since: a later loss still belongs to the wipe.
 func TestLateLoss_AfterWipeHeld(t *testing.T) {
 	testWorld(t, func(t *testing.T, w *world) {
-		w.change(local, func(f *fakeDomain) { f.set("web", twoOf()); twenty(0, 3, 50)(f) })
+		w.change(local, func(f *fakeDomain) { f.set("web", onNodes("1 n0 50", "2 n1 51")); twenty(0, 3, 50)(f) })
 		w.start()
 		pass(time.Minute)
-		registeredAgain := newInstances(append(instanceOnNode("1", "n0", 400).list, instanceOnNode("2", "n1", 401).list...))
+		registeredAgain := onNodes("1 n0 400", "2 n1 401")
 		w.change(local, func(f *fakeDomain) { f.wipe(); f.index = 500; f.set("web", registeredAgain); twenty(0, 3, 400)(f) })
 		pass(time.Minute)
-		w.put("new", instanceOnNode("1", "n0", 400))
+		w.put("new", onNodes("1 n0 400"))
 		pass(10 * time.Second)
-		w.put("web", instanceOnNode("1", "n0", 400))
+		w.put("web", onNodes("1 n0 400"))
 		pass(time.Minute)
 		require.Equal(t, []string{"1", "2"}, w.endpoints("web"))
 		pass(10 * time.Minute)

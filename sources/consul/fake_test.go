@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -584,11 +585,24 @@ func sick(id string) instances {
 	return newInstances([]*api.ServiceEntry{&e})
 }
 
-// made is an instance on a node that was created at an index.
+// instanceOnNode is an instance on a node that was created at an index.
 func instanceOnNode(id, node string, index uint64) instances {
 	e := *instanceWithID(id).list[0]
 	e.Node = &api.Node{Node: node, Address: "10.0.0.1", CreateIndex: index}
 	return newInstances([]*api.ServiceEntry{&e})
+}
+
+// onNodes are instances as text: ID, node, and the index at which that was created.
+func onNodes(texts ...string) (i instances) {
+	for _, text := range texts {
+		words := strings.Fields(text)
+		index, err := strconv.ParseUint(words[2], 10, 64)
+		if err != nil {
+			panic(err)
+		}
+		i = i.plus(instanceOnNode(words[0], words[1], index).list)
+	}
+	return i
 }
 
 func instanceWithID(id string) instances { return instancesWithIDs(id) }

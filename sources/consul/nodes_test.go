@@ -15,12 +15,12 @@ import (
 // A token that is limited to some nodes has every answer filtered. A removal on a visible node counts nevertheless.
 func TestTokenLimitedToNodes_SeesRemovals(t *testing.T) {
 	testWorld(t, func(t *testing.T, w *world) {
-		visibleAndHidden := newInstances(append(instanceOnNode("1", "mine", 5).list, instanceOnNode("2", "theirs", 6).list...))
+		visibleAndHidden := onNodes("1 mine 5", "2 theirs 6")
 		w.change(local, func(f *fakeDomain) {
 			f.nodes = map[string]bool{"mine": true}
-			f.set("web", newInstances(append(visibleAndHidden.list, instanceOnNode("3", "mine", 5).list...)))
-			f.set("api", instanceOnNode("1", "mine", 5))
-			f.set("db", instanceOnNode("1", "mine", 5))
+			f.set("web", newInstances(append(visibleAndHidden.list, onNodes("3 mine 5").list...)))
+			f.set("api", onNodes("1 mine 5"))
+			f.set("db", onNodes("1 mine 5"))
 		})
 		w.start()
 		pass(10 * time.Second)
@@ -116,7 +116,7 @@ func TestFailingService_DoesNotBlockNames(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.startFull()
 		world.locked(func() { world.odd = map[string]error{"s00": api.StatusError{Code: 503, Body: "upstream"}} })
-		world.put("s00", instanceOnNode("2", "n0", 50))
+		world.put("s00", onNodes("2 n0 50"))
 		pass(time.Minute)
 		world.requireState(sources.Degraded)
 		world.remove("s18")
@@ -156,11 +156,11 @@ func TestNodes_SecondLossRenewsHold(t *testing.T) {
 		return instanceOnNode("1", "n1", created).plus(instanceOnNode("2", "n2", created).list)
 	}
 	answer(0, instancesCreatedAt(10))
-	answer(time.Second, instanceOnNode("1", "n1", 30))
+	answer(time.Second, onNodes("1 n1 30"))
 	require.Equal(t, begin.Add(61*time.Second), p.suspicion.End)
 	answer(20*time.Second, instancesCreatedAt(30))
 	require.Equal(t, begin.Add(61*time.Second), p.suspicion.End, "nodes that come back are no second loss")
-	answer(50*time.Second, instanceOnNode("1", "n1", 40))
+	answer(50*time.Second, onNodes("1 n1 40"))
 	require.Equal(t, begin.Add(110*time.Second), p.suspicion.End)
 	require.Len(t, s.instances.list, 2)
 }

@@ -118,14 +118,14 @@ func TestWipeWithCompleteNames_HoldsInstances(t *testing.T) {
 			return newInstances(append(instanceOnNode("1", "n0", a).list, instanceOnNode("2", "n1", b).list...))
 		}
 		world.put("web", instancesCreatedAt(50, 51))
-		world.put("api", instanceOnNode("1", "n0", 50))
+		world.put("api", onNodes("1 n0 50"))
 		world.start()
 		pass(10 * time.Second)
 		world.change(local, func(f *fakeDomain) {
 			f.wipe()
 			f.index = 500
-			f.set("web", instanceOnNode("1", "n0", 400))
-			f.set("api", instanceOnNode("1", "n0", 400))
+			f.set("web", onNodes("1 n0 400"))
+			f.set("api", onNodes("1 n0 400"))
 		})
 		pass(time.Minute)
 		require.Len(t, world.instancesOf("web"), 2)
@@ -138,12 +138,12 @@ func TestWipeWithCompleteNames_HoldsInstances(t *testing.T) {
 // A suspicion ends: its cause does not start the next one.
 func TestSuspicion_EndsOnce(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
-		world.put("web", newInstances(append(instanceOnNode("1", "n0", 50).list, instanceOnNode("2", "n0", 50).list...)))
+		world.put("web", onNodes("1 n0 50", "2 n0 50"))
 		world.start()
 		pass(10 * time.Second)
 		world.mu.Lock() // the names do not change, and are not read again
 		f := world.domains[local]
-		f.services["web"], f.indexes["web"] = instanceOnNode("1", "n0", 400), 1000
+		f.services["web"], f.indexes["web"] = onNodes("1 n0 400"), 1000
 		close(world.changed)
 		world.changed = make(chan struct{})
 		world.mu.Unlock()

@@ -198,8 +198,8 @@ func TestRegainedRights_ConfirmNoEarlierAnswer(t *testing.T) {
 		"anonymous": func(f *fakeDomain) { f.shows = map[string]bool{"web": false, "api": true} },
 		"by node":   func(f *fakeDomain) { f.nodes = map[string]bool{"n1": true} },
 	}, func(_ *testing.T, w *world, lose func(f *fakeDomain)) {
-		w.put("web", instanceOnNode("1", "n0", 50))
-		w.put("api", instanceOnNode("1", "n1", 51))
+		w.put("web", onNodes("1 n0 50"))
+		w.put("api", onNodes("1 n1 51"))
 		w.startWith(&regains{w}, w)
 		pass(10 * time.Second)
 		w.change(local, func(f *fakeDomain) { lose(f); f.indexes["web"] = f.index })
