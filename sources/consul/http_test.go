@@ -190,6 +190,7 @@ func (r *running) awaitRequests(s *consultest.Server, more int, part string, dee
 
 // A proxy begins to strip Consul's headers: its answers never prove an absence.
 func TestProxyWithoutHeaders_ProvesNoAbsence(t *testing.T) {
+	t.Parallel()
 	server := consultest.New(t)
 	target, err := url.Parse("http://" + server.Address())
 	require.NoError(t, err)
@@ -221,6 +222,7 @@ func TestProxyWithoutHeaders_ProvesNoAbsence(t *testing.T) {
 }
 
 func TestTooManyRequestsOverHTTP(t *testing.T) {
+	t.Parallel()
 	server := consultest.New(t)
 	server.Register("web", "1")
 	server.Misbehave(consultest.Busy)

@@ -98,6 +98,7 @@ func TestAnonymousRightsToAll_ConfirmRemovals(t *testing.T) {
 }
 
 func TestEmptiedTokenFile_KeepsServices(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
 	write := func(token string) { require.NoError(t, os.WriteFile(file, []byte(token), 0o600)) }
 	write("secret\n")

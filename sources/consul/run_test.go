@@ -303,6 +303,21 @@ func TestRestart_BesideEmptyConsulHolds(t *testing.T) {
 	})
 }
 
+func TestTokenWithFewerRights_KeepsServices(t *testing.T) {
+	testWorld(t, func(_ *testing.T, w *world) {
+		w.set("web", "1")
+		w.start()
+		pass(time.Second)
+		w.change(local, func(f *fakeDomain) { f.hides = true; f.indexes["web"] = f.index })
+		pass(time.Hour)
+		w.requireState(sources.Denied)
+		w.requireInstances("web", "1")
+		w.change(local, func(f *fakeDomain) { f.hides = false })
+		pass(30 * time.Second)
+		w.requireState(sources.Healthy)
+	})
+}
+
 func TestUnwatchedServices_ReadInTurn(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		const services, places = 100, 24 // three of them for the change queries, which fail

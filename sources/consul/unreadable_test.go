@@ -38,6 +38,7 @@ func TestNamesUnreadableOverHTTP_Quarantined(t *testing.T) {
 
 // One service has an answer that cannot be understood: it keeps its last good, and a start goes on without it.
 func TestUnreadableService_Quarantined(t *testing.T) {
+	t.Parallel()
 	server := consultest.New(t)
 	server.Register("web", "1")
 	server.Register("odd", "1")
