@@ -31,7 +31,8 @@ func TestWipedConsul_DetectedByClusterID(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, restart := range []bool{false, true} {
 				testWorld(t, func(t *testing.T, world *world) {
-					world.change(local, func(f *fakeDomain) { f.cluster = "1"; twenty(0, 6, 50)(f); f.set("web", onNodes("1 n0 50", "2 n1 51")) })
+					world.put("web", onNodes("1 n0 50", "2 n1 51"))
+					world.change(local, func(f *fakeDomain) { f.cluster = "1"; twenty(0, 6, 50)(f) })
 					world.start()
 					pass(time.Minute)
 					if restart {

@@ -11,7 +11,9 @@ import (
 // TestResetHold_EndsDespiteFlaps has a Consul that lost its data and is away for a few seconds, more often than the
 // hold lasts. Services that do not come back go after the hold. Outages do not count towards it.
 func TestResetHold_EndsDespiteFlaps(t *testing.T) {
-	eachWorld(t, map[string]bool{"one run": false, "restarts during outages": true}, func(t *testing.T, world *world, restarts bool) {
+	eachWorld(t, map[string]bool{
+		"one run": false, "restarts during outages": true,
+	}, func(t *testing.T, world *world, restarts bool) {
 		world.startFull()
 		world.wipe(2, twenty(0, 12, 3))
 		pass(10 * time.Second)

@@ -84,7 +84,9 @@ func TestNodeRecords_Complete(t *testing.T) {
 
 // A service that cannot be read is no witness, and neither is one that turns out to be that.
 func TestUnreadableService_ProvesNoLoss(t *testing.T) {
-	eachWorld(t, map[string]bool{"as is known": true, "as is found": false}, func(t *testing.T, world *world, before bool) {
+	eachWorld(t, map[string]bool{
+		"as is known": true, "as is found": false,
+	}, func(t *testing.T, world *world, before bool) {
 		world.change(local, twenty(0, 6, 50))
 		odd := map[string]error{"..": api.StatusError{Code: 400, Body: "Missing service name"}}
 		if before {
@@ -131,7 +133,9 @@ func TestFailingService_DoesNotBlockNames(t *testing.T) {
 
 // Consul was wiped in an outage, overtook its index, and every service but one is back on newly created nodes.
 func TestLastMissingService_HeldAfterWipe(t *testing.T) {
-	eachWorld(t, map[string]int{"two are not back": 18, "one is not back": 19}, func(_ *testing.T, w *world, back int) {
+	eachWorld(t, map[string]int{
+		"two are not back": 18, "one is not back": 19,
+	}, func(_ *testing.T, w *world, back int) {
 		w.startFull()
 		w.fail(errDown)
 		pass(5 * time.Second)

@@ -8,7 +8,9 @@ import (
 // TestResetHold_OutageAcrossRestart: Consul loses its data, and then is down while tributary restarts: "missing
 // services stay for resetHold …, in which outages do not count" (README), and holds survive restarts.
 func TestResetHold_OutageAcrossRestart(t *testing.T) {
-	eachWorld(t, map[string]time.Duration{"shorter than the hold": 2 * time.Minute, "longer than the hold": 10 * time.Minute}, func(t *testing.T, world *world, down time.Duration) {
+	eachWorld(t, map[string]time.Duration{
+		"shorter than the hold": 2 * time.Minute, "longer than the hold": 10 * time.Minute,
+	}, func(t *testing.T, world *world, down time.Duration) {
 		world.startFull()
 		world.wipe(2)
 		pass(10 * time.Second)

@@ -58,7 +58,9 @@ func TestSuspicion_PersistsAcrossRestart(t *testing.T) {
 
 // Consul loses its data while the source is stopped, and some agents register their services again before the start.
 func TestWipeDuringRestart_HoldsServices(t *testing.T) {
-	eachWorld(t, map[string]uint64{"at an older index": 20, "at a higher index": 500}, func(t *testing.T, world *world, index uint64) {
+	eachWorld(t, map[string]uint64{
+		"at an older index": 20, "at a higher index": 500,
+	}, func(t *testing.T, world *world, index uint64) {
 		world.startFull()
 		world.stop()
 		world.wipe(index, twenty(0, 12, index-10))
@@ -95,7 +97,9 @@ func TestChangedSettings_RaiseNoSuspicion(t *testing.T) {
 
 // The index alone does not show that Consul lost its data: that of a young one is overtaken soon.
 func TestWipeWithHigherIndex_Detected(t *testing.T) {
-	eachWorld(t, map[string]bool{"in an outage": true, "behind an agent that hid it": false}, func(t *testing.T, world *world, outage bool) {
+	eachWorld(t, map[string]bool{
+		"in an outage": true, "behind an agent that hid it": false,
+	}, func(t *testing.T, world *world, outage bool) {
 		world.startFull()
 		if outage {
 			world.fail(errDown)

@@ -56,7 +56,9 @@ func TestLostToken_KeepsServices(t *testing.T) {
 }
 
 func TestRestartWithoutToken_KeepsServices(t *testing.T) {
-	eachWorld(t, map[string]map[string]bool{"no service is shown": {}, "some is shown": {"api": true}}, func(t *testing.T, world *world, shows map[string]bool) {
+	eachWorld(t, map[string]map[string]bool{
+		"no service is shown": {}, "some is shown": {"api": true},
+	}, func(t *testing.T, world *world, shows map[string]bool) {
 		world.old = []string{"web", "api"}
 		world.change(local, func(f *fakeDomain) {
 			f.shows = shows

@@ -74,7 +74,9 @@ func TestInvalidFilter_SettlesNoService(t *testing.T) {
 
 // An unreadable name does not hide that no other service is readable.
 func TestQuarantinedService_HidesNoDenial(t *testing.T) {
-	eachWorld(t, map[string]bool{"alone": false, "beside an unreadable name": true}, func(t *testing.T, w *world, odd bool) {
+	eachWorld(t, map[string]bool{
+		"alone": false, "beside an unreadable name": true,
+	}, func(t *testing.T, w *world, odd bool) {
 		w.set("web", "1")
 		if odd {
 			w.set("..", "1")
