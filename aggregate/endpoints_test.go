@@ -35,8 +35,8 @@ func serviceEntry(host string, port uint32, exportTo ...string) *networking.Serv
 }
 
 // workload is an endpoint at address, with ports of its own.
-func workload(address string, ports map[string]uint32) *networking.WorkloadEntry {
-	return &networking.WorkloadEntry{Address: address, Ports: ports}
+func workload(address string, ports ...map[string]uint32) *networking.WorkloadEntry {
+	return &networking.WorkloadEntry{Address: address, Ports: append(ports, nil)[0]}
 }
 
 // with returns se with endpoints.
@@ -83,7 +83,12 @@ func divided(t *testing.T, members []*member) (outcomes []outcome) {
 	return outcomes
 }
 
-func memberOf(t *testing.T, source, name string, merge Merge, spec *networking.ServiceEntry) *member {
+func memberOf(t *testing.T, source, name string, spec *networking.ServiceEntry) *member {
+	t.Helper()
+	return memberWith(t, source, name, Merge{}, spec)
+}
+
+func memberWith(t *testing.T, source, name string, merge Merge, spec *networking.ServiceEntry) *member {
 	t.Helper()
 	res := object(t, resource.ServiceEntry, "shop", name, 1, spec).WithOrigin(resource.Origin{Source: source, Place: source + " " + name})
 	return &member{from: &contributor{name: source, merge: merge}, res: res, spec: decoded(res)}
@@ -105,50 +110,50 @@ func TestMergedEndpoints(t *testing.T) {
 	}
 	for name, members := range map[string][]*member{
 		"union": {
-			memberOf(t, "consul", "reviews", Merge{}, entry(workload("10.0.0.2", nil), workload("10.0.0.10", nil))),
-			memberOf(t, "nacos", "reviews-nacos", Merge{}, entry(workload("10.0.0.1", nil))),
-			memberOf(t, "empty", "reviews", Merge{}, entry()),
+			memberOf(t, "consul", "reviews", entry(workload("10.0.0.2"), workload("10.0.0.10"))),
+			memberOf(t, "nacos", "reviews-nacos", entry(workload("10.0.0.1"))),
+			memberOf(t, "empty", "reviews", entry()),
 		},
 		"listed twice": { // in another form, and with an explicit default: the first one counts
-			memberOf(t, "consul", "reviews", Merge{}, entry(located("10.0.0.1", "eu/a"), workload("fd00::1", nil))),
-			memberOf(t, "nacos", "reviews", Merge{}, entry(located("10.0.0.1", "us/b"), workload("FD00:0::1", map[string]uint32{"http": 80}))),
+			memberOf(t, "consul", "reviews", entry(located("10.0.0.1", "eu/a"), workload("fd00::1"))),
+			memberOf(t, "nacos", "reviews", entry(located("10.0.0.1", "us/b"), workload("FD00:0::1", map[string]uint32{"http": 80}))),
 		},
 		"same address, other ports": {
-			memberOf(t, "consul", "reviews", Merge{}, entry(workload("10.0.0.1", map[string]uint32{"http": 8080}))),
-			memberOf(t, "nacos", "reviews", Merge{}, entry(workload("10.0.0.1", map[string]uint32{"http": 8081}))),
+			memberOf(t, "consul", "reviews", entry(workload("10.0.0.1", map[string]uint32{"http": 8080}))),
+			memberOf(t, "nacos", "reviews", entry(workload("10.0.0.1", map[string]uint32{"http": 8081}))),
 		},
 		"ports of other names and targets": {
-			memberOf(t, "consul", "reviews", Merge{}, entry(workload("10.0.0.1", nil), workload("10.0.0.2", map[string]uint32{"http": 9080}))),
-			memberOf(t, "nacos", "reviews", Merge{}, changed(entry(workload("10.0.0.2", nil), workload("10.0.0.3", nil),
+			memberOf(t, "consul", "reviews", entry(workload("10.0.0.1"), workload("10.0.0.2", map[string]uint32{"http": 9080}))),
+			memberOf(t, "nacos", "reviews", changed(entry(workload("10.0.0.2"), workload("10.0.0.3"),
 				workload("10.0.0.4", map[string]uint32{"web": 80})),
 				func(se *networking.ServiceEntry) { se.Ports[0].Name, se.Ports[0].TargetPort = "web", 9080 })),
 		},
 		"locality": {
-			memberOf(t, "consul", "reviews", Merge{Locality: "eu-1/b"}, entry(located("10.0.0.1", "eu/a"), workload("10.0.0.2", nil))),
-			memberOf(t, "nacos", "reviews", Merge{}, entry(located("10.0.0.3", "us/c"))),
+			memberWith(t, "consul", "reviews", Merge{Locality: "eu-1/b"}, entry(located("10.0.0.1", "eu/a"), workload("10.0.0.2"))),
+			memberOf(t, "nacos", "reviews", entry(located("10.0.0.3", "us/c"))),
 		},
 		"priority": { // 10.0.0.1 is in use because consul has it in use
-			memberOf(t, "nacos", "reviews", Merge{Priority: 1}, entry(workload("10.0.0.1", nil), workload("10.0.0.2", nil))),
-			memberOf(t, "consul", "reviews", Merge{}, entry(workload("10.0.0.1", nil), workload("10.0.0.3", nil))),
+			memberWith(t, "nacos", "reviews", Merge{Priority: 1}, entry(workload("10.0.0.1"), workload("10.0.0.2"))),
+			memberOf(t, "consul", "reviews", entry(workload("10.0.0.1"), workload("10.0.0.3"))),
 		},
 		"priority, the first has none": {
-			memberOf(t, "consul", "reviews", Merge{}, entry()),
-			memberOf(t, "nacos", "reviews", Merge{Priority: 1}, entry(workload("10.0.0.1", nil))),
-			memberOf(t, "etcd", "reviews", Merge{Priority: 2}, entry(workload("10.0.0.2", nil))),
+			memberOf(t, "consul", "reviews", entry()),
+			memberWith(t, "nacos", "reviews", Merge{Priority: 1}, entry(workload("10.0.0.1"))),
+			memberWith(t, "etcd", "reviews", Merge{Priority: 2}, entry(workload("10.0.0.2"))),
 		},
 		"disjoint ports are services of their own": {
-			memberOf(t, "consul", "reviews", Merge{}, entry(workload("10.0.0.1", nil))),
-			memberOf(t, "consul", "reviews-grpc", Merge{}, withEndpoints(serviceEntry(host, 9090), workload("10.0.0.1", nil))),
-			memberOf(t, "nacos", "reviews", Merge{}, withEndpoints(serviceEntry(host, 9090), workload("10.0.0.2", nil))),
+			memberOf(t, "consul", "reviews", entry(workload("10.0.0.1"))),
+			memberOf(t, "consul", "reviews-grpc", withEndpoints(serviceEntry(host, 9090), workload("10.0.0.1"))),
+			memberOf(t, "nacos", "reviews", withEndpoints(serviceEntry(host, 9090), workload("10.0.0.2"))),
 		},
 		"other ports": {
-			memberOf(t, "consul", "reviews", Merge{}, entry(workload("10.0.0.1", nil))),
-			memberOf(t, "nacos", "reviews", Merge{}, two(workload("10.0.0.2", nil))),
-			memberOf(t, "etcd", "reviews", Merge{}, entry(workload("10.0.0.3", nil))),
+			memberOf(t, "consul", "reviews", entry(workload("10.0.0.1"))),
+			memberOf(t, "nacos", "reviews", two(workload("10.0.0.2"))),
+			memberOf(t, "etcd", "reviews", entry(workload("10.0.0.3"))),
 		},
 		"one source, two entries": {
-			memberOf(t, "consul", "reviews-v1", Merge{}, entry(workload("10.0.0.1", nil))),
-			memberOf(t, "consul", "reviews-v2", Merge{}, entry(workload("10.0.0.2", nil), workload("10.0.0.1", nil))),
+			memberOf(t, "consul", "reviews-v1", entry(workload("10.0.0.1"))),
+			memberOf(t, "consul", "reviews-v2", entry(workload("10.0.0.2"), workload("10.0.0.1"))),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -159,7 +164,7 @@ func TestMergedEndpoints(t *testing.T) {
 
 func TestMergeConflicts(t *testing.T) {
 	lead := func() *networking.ServiceEntry {
-		return withEndpoints(serviceEntry("a.example", 80), workload("10.0.0.1", nil))
+		return withEndpoints(serviceEntry("a.example", 80), workload("10.0.0.1"))
 	}
 	dns := func(se *networking.ServiceEntry) *networking.ServiceEntry {
 		se.Resolution = networking.ServiceEntry_DNS
@@ -182,7 +187,7 @@ func TestMergeConflicts(t *testing.T) {
 		{lead(), dns(withEndpoints(lead())), ""}, // the host itself is one more name
 		{dns(withEndpoints(lead())), lead(), ""},
 		{lead(), several(dns(withEndpoints(lead()))), "leaves several hosts to DNS"},
-		{dns(lead()), withEndpoints(lead(), workload("unix:///run/a", nil)), "mixes DNS names with the socket unix:///run/a"},
+		{dns(lead()), withEndpoints(lead(), workload("unix:///run/a")), "mixes DNS names with the socket unix:///run/a"},
 		{
 			withEndpoints(lead(), &networking.WorkloadEntry{Network: "n"}), dns(lead()),
 			"mixes DNS names with an endpoint without an address",
@@ -260,7 +265,7 @@ func TestEndpointMove_ChangesNoByte(t *testing.T) {
 	entry := func(addresses ...string) *networking.ServiceEntry {
 		se := serviceEntry("a.example", 80)
 		for _, address := range addresses {
-			se.Endpoints = append(se.Endpoints, workload(address, nil))
+			se.Endpoints = append(se.Endpoints, workload(address))
 		}
 		return se
 	}
@@ -271,7 +276,7 @@ func TestEndpointMove_ChangesNoByte(t *testing.T) {
 		{entry(), entry("10.0.0.2", "10.0.0.1")},
 		{entry("10.0.0.2"), entry("10.0.0.1", "10.0.0.1")},
 	} {
-		members := []*member{memberOf(t, "a", "x", Merge{}, lists[0]), memberOf(t, "b", "y", Merge{}, lists[1])}
+		members := []*member{memberOf(t, "a", "x", lists[0]), memberOf(t, "b", "y", lists[1])}
 		services := divide(groupKeyOf(members[0].res), members)
 		require.Len(t, services, 1)
 		res := services[0].entry()

@@ -1,7 +1,6 @@
 package aggregate
 
 import (
-	"context"
 	"encoding/json"
 	"flag"
 	"os"
@@ -35,26 +34,23 @@ func golden(t *testing.T, name string, v any) {
 func TestExplain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files, consul, late := memstore.New(), memstore.New(), memstore.New()
-		from := func(r *resource.Resource, source, place string) *resource.Resource {
+		placed := func(r *resource.Resource, source, place string) *resource.Resource {
 			return r.WithOrigin(resource.Origin{Source: source, Place: place})
 		}
 		shop := object(t, resource.ServiceEntry, "shop", "reviews", 1, serviceEntry("reviews.shop.example", 80))
 		files.Apply([]*resource.Resource{
-			from(shop, "files", "reviews.yaml:1"),
-			from(object(t, resource.ServiceEntry, "edge", "reviews", 9, serviceEntry("reviews.shop.example", 80)), "files", "edge.yaml:7"),
+			placed(shop, "files", "reviews.yaml:1"),
+			placed(object(t, resource.ServiceEntry, "edge", "reviews", 9, serviceEntry("reviews.shop.example", 80)), "files", "edge.yaml:7"),
 		}, nil)
 		consul.Apply([]*resource.Resource{
-			from(object(t, resource.ServiceEntry, "shop", "reviews", 2, serviceEntry("reviews.shop.example", 8080)), "consul",
+			placed(object(t, resource.ServiceEntry, "shop", "reviews", 2, serviceEntry("reviews.shop.example", 8080)), "consul",
 				"consul dc1 service reviews"),
-			from(object(t, resource.ServiceEntry, "shop", "all", 3, serviceEntry("*.example", 443)), "consul", "consul dc1 service all"),
+			placed(object(t, resource.ServiceEntry, "shop", "all", 3, serviceEntry("*.example", 443)), "consul", "consul dc1 service all"),
 		}, nil)
 		files.MarkSynced()
 		consul.MarkSynced()
-		view := New(Source{Name: "consul", Reader: consul}, Source{Name: "files", Reader: files, Precedence: 10},
-			Source{Name: "late", Reader: late})
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		go func() { _ = view.Run(ctx) }()
+		view := start(t, from("consul", consul), Source{Name: "files", Reader: files, Precedence: 10},
+			from("late", late))
 		synctest.Wait()
 
 		golden(t, "explain-key", view.Explain(shop.Key()))
@@ -63,9 +59,9 @@ func TestExplain(t *testing.T) {
 		golden(t, "explain-no-host", view.ExplainHost("elsewhere.test"))
 		golden(t, "conflicts", view.Conflicts())
 
-		files.Apply(nil, []resource.Key{shop.Key()})
+		remove(files, shop.Key())
 		synctest.Wait() // the view serves consul's object, with its rank, before the sources change
-		view.SetSources(Source{Name: "files", Reader: files}, Source{Name: "late", Reader: late})
+		view.SetSources(from("files", files), from("late", late))
 		synctest.Wait()
 		golden(t, "explain-retiring", view.Explain(shop.Key()))
 
@@ -82,12 +78,9 @@ func TestExplain_ShowsObjectBeforeTransforms(t *testing.T) {
 		a, store := memstore.New(), memstore.New()
 		original := object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("x.consul", 80))
 		transformed := object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("x.mesh", 80)).WithOriginal(original)
-		a.Apply([]*resource.Resource{transformed}, nil)
-		store.Apply([]*resource.Resource{transformed}, nil)
-		view := New(Source{Name: "a", Reader: a}, Source{Name: "b", Reader: store})
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		go func() { _ = view.Run(ctx) }()
+		put(a, transformed)
+		put(store, transformed)
+		view := start(t, from("a", a), from("b", store))
 		synctest.Wait()
 		e := view.Explain(transformed.Key())
 		for _, s := range []*Statement{e.Winner, &e.Shadowed[0]} {
@@ -96,7 +89,7 @@ func TestExplain_ShowsObjectBeforeTransforms(t *testing.T) {
 		}
 
 		// Only the object before the transforms changes, as with a label that they drop.
-		a.Apply([]*resource.Resource{transformed.WithOriginal(object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("y.consul", 80)))}, nil)
+		put(a, transformed.WithOriginal(object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("y.consul", 80))))
 		synctest.Wait()
 		require.Contains(t, view.Explain(transformed.Key()).Winner.Before.Diff, "y.consul")
 		require.Contains(t, view.Explain(transformed.Key()).Shadowed[0].Before.Diff, "x.consul")
@@ -108,12 +101,9 @@ func TestExplainFindsShadowedHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, b := memstore.New(), memstore.New()
 		winner := object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("new.example", 80))
-		store.Apply([]*resource.Resource{winner}, nil)
-		b.Apply([]*resource.Resource{object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("old.example", 80))}, nil)
-		view := New(Source{Name: "a", Reader: store}, Source{Name: "b", Reader: b})
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		go func() { _ = view.Run(ctx) }()
+		put(store, winner)
+		put(b, object(t, resource.ServiceEntry, "n", "x", 1, serviceEntry("old.example", 80)))
+		view := start(t, from("a", store), from("b", b))
 		synctest.Wait()
 		e := view.ExplainHost("old.example")
 		require.Len(t, e.Objects, 1)

@@ -231,7 +231,7 @@ func TestConcurrentHistories(t *testing.T) {
 				for i, name := range history {
 					if name[0] == '-' {
 						deleted := pair(name[1:], "")
-						m.store.Apply(nil, []resource.Key{deleted[0].Key(), deleted[1].Key()})
+						remove(m.store, deleted[0].Key(), deleted[1].Key())
 						delete(m.want, deleted[0].Key())
 						delete(m.want, deleted[1].Key())
 						continue
@@ -258,8 +258,7 @@ func TestConcurrentHistories(t *testing.T) {
 // TestExplain_IncludesReadCommits checks that an explanation after a commit includes it.
 func TestExplain_IncludesReadCommits(t *testing.T) {
 	store := memstore.New()
-	view := aggregate.New(aggregate.Source{Name: "a", Reader: store})
-	run(t, view)
+	view := started(t, from("a", store))
 	for i := range 3000 {
 		r := storetest.New(resource.Gateway, "ns", fmt.Sprint(i), "1")
 		put(store, r)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/aggregate"
 	"tributary/memstore"
 	"tributary/resource"
 )
@@ -19,9 +18,8 @@ func TestView_Invalid(t *testing.T) {
 			return resource.Key{Kind: resource.AuthorizationPolicy, Namespace: "ns", Name: name}
 		}
 		first, second, successor := memstore.New(), memstore.New(), memstore.New()
-		view := aggregate.New(
-			aggregate.Source{Name: "first", Reader: first}, aggregate.Source{Name: "second", Reader: second})
-		run(t, view)
+		view := started(t,
+			from("first", first), from("second", second))
 		first.SetInvalid([]resource.Key{key("b")})
 		second.SetInvalid([]resource.Key{key("a"), key("b")})
 		first.MarkSynced()
@@ -29,7 +27,7 @@ func TestView_Invalid(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []resource.Key{key("a"), key("b")}, view.Snapshot().Invalid())
 
-		view.SetSources(aggregate.Source{Name: "first", Reader: first}, aggregate.Source{Name: "second", Reader: successor})
+		view.SetSources(from("first", first), from("second", successor))
 		synctest.Wait()
 		require.Equal(t, []resource.Key{key("a"), key("b")}, view.Snapshot().Invalid(), "the successor was not read")
 		successor.MarkSynced()
@@ -44,8 +42,7 @@ func TestView_InvalidOfReadSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mark := []resource.Key{{Kind: resource.Unrecognised, Namespace: "ns", Name: "policies.yaml:3"}}
 		store, a2, b := memstore.New(), memstore.New(), memstore.New()
-		view := aggregate.New(aggregate.Source{Name: "a", Reader: store})
-		run(t, view)
+		view := started(t, from("a", store))
 		put(store, gateway("g", "1"))
 		store.SetInvalid(mark)
 		store.MarkSynced()
@@ -54,7 +51,7 @@ func TestView_InvalidOfReadSuccessor(t *testing.T) {
 
 		put(a2, gateway("g", "1")) // as Inherit does
 		a2.SetInvalid(mark)
-		view.SetSources(aggregate.Source{Name: "a", Reader: a2}, aggregate.Source{Name: "b", Reader: b})
+		view.SetSources(from("a", a2), from("b", b))
 		synctest.Wait()
 		a2.MarkSynced() // a was read; b is not
 		synctest.Wait()

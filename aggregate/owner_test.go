@@ -44,7 +44,7 @@ func TestHostNames_DoNotCollideWithMultiHostNames(t *testing.T) {
 			require.Len(t, served, 2)
 			require.Equal(t, []string{host}, served[host+"-80"], "the name of a single host is plain")
 
-			store.Apply(nil, []resource.Key{keyOf("one")})
+			remove(store, keyOf("one"))
 			for _, hosts := range servedHosts(view) {
 				require.Equal(t, several, hosts)
 			}
@@ -56,7 +56,7 @@ func TestHostNames_DoNotCollideWithMultiHostNames(t *testing.T) {
 // accept, and one of a host. The owner of the name follows from the present services and not from the order of events.
 func TestServiceName_HasOneOwner(t *testing.T) {
 	name := keyOf("a.example-80")
-	named := object(t, resource.ServiceEntry, "n", "x", 0, withEndpoints(serviceEntry("a.example", 80), workload("10.0.0.1", nil)))
+	named := object(t, resource.ServiceEntry, "n", "x", 0, withEndpoints(serviceEntry("a.example", 80), workload("10.0.0.1")))
 	hostless := func(port uint32) *resource.Resource {
 		return object(t, resource.ServiceEntry, "n", name.Name, 0,
 			&networking.ServiceEntry{Ports: []*networking.ServicePort{{Number: port, Name: "p", Protocol: "HTTP"}}})
@@ -65,9 +65,9 @@ func TestServiceName_HasOneOwner(t *testing.T) {
 		store, b := memstore.New(), memstore.New()
 		view := start(t, merging("a", store), merging("b", b))
 		steps := map[string]func(){
-			"x":  func() { store.Apply([]*resource.Resource{named}, nil) },
-			"90": func() { store.Apply([]*resource.Resource{hostless(90)}, nil) },
-			"91": func() { b.Apply([]*resource.Resource{hostless(91)}, nil) },
+			"x":  func() { put(store, named) },
+			"90": func() { put(store, hostless(90)) },
+			"91": func() { put(b, hostless(91)) },
 		}
 		for _, order := range [][]string{{"x", "90", "91"}, {"91", "90", "x"}, {"90", "x", "91"}} {
 			for _, step := range order {
@@ -84,17 +84,17 @@ func TestServiceName_HasOneOwner(t *testing.T) {
 			require.Len(t, view.Conflicts(), 1)
 			require.Len(t, view.Explain(name).Merged.Refused, 2)
 
-			store.Apply(nil, []resource.Key{named.Key()})
+			remove(store, named.Key())
 			require.Equal(t, map[string][]string{name.Name: nil}, servedHosts(view), "the next one has it")
 			require.EqualValues(t, 90, decoded(view.Snapshot().Get(name)).Ports[0].Number)
 			require.Len(t, view.Refusals(), 1)
 			require.Contains(t, view.Refusals()[0].Reason, "ports differ")
 
-			store.Apply(nil, []resource.Key{name})
+			remove(store, name)
 			require.Len(t, servedHosts(view), 1)
 			require.EqualValues(t, 91, decoded(view.Snapshot().Get(name)).Ports[0].Number)
 			require.Empty(t, view.Refusals())
-			b.Apply(nil, []resource.Key{name})
+			remove(b, name)
 			require.Empty(t, servedHosts(view))
 			require.Empty(t, view.Conflicts())
 		}
@@ -112,7 +112,7 @@ func TestMergeOfManyEntries_Memory(t *testing.T) {
 		var members []*member
 		for i := range n {
 			se := withEndpoints(serviceEntry("a.example", port(i)), workload(fmt.Sprintf("10.0.%d.%d", i/250, i%250), nil))
-			members = append(members, memberOf(t, "a", fmt.Sprintf("x%05d", i), Merge{}, se))
+			members = append(members, memberOf(t, "a", fmt.Sprintf("x%05d", i), se))
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)

@@ -40,7 +40,7 @@ func (l listed) resource(t require.TestingT, key resource.Key) *resource.Resourc
 		se.Ports = append(se.Ports, &networking.ServicePort{Number: port, Name: fmt.Sprint("p", port), Protocol: "HTTP"})
 	}
 	for _, address := range l.addresses {
-		se.Endpoints = append(se.Endpoints, workload(address, nil))
+		se.Endpoints = append(se.Endpoints, workload(address))
 	}
 	r, err := resource.New(resource.Meta{Key: key}, se)
 	require.NoError(t, err)

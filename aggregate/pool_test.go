@@ -25,6 +25,12 @@ func start(t *testing.T, sources ...Source) *View {
 	return view
 }
 
+func from(name string, reader memstore.Reader) Source { return Source{Name: name, Reader: reader} }
+
+func put(s *memstore.Store, rs ...*resource.Resource) { s.Apply(rs, nil) }
+
+func remove(s *memstore.Store, keys ...resource.Key) { s.Apply(nil, keys) }
+
 func keyOf(name string) resource.Key {
 	return resource.Key{Kind: resource.ServiceEntry, Namespace: "n", Name: name}
 }
@@ -33,7 +39,7 @@ func keyOf(name string) resource.Key {
 func list(t *testing.T, store *memstore.Store, name string, addresses ...string) {
 	t.Helper()
 	l := listed{host: "a.example", ports: []uint32{80}, addresses: addresses}
-	store.Apply([]*resource.Resource{l.resource(t, keyOf(name))}, nil)
+	put(store, l.resource(t, keyOf(name)))
 }
 
 func merging(name string, store *memstore.Store) Source {
@@ -80,7 +86,7 @@ func TestMergedEntry_UpdatedAcrossSources(t *testing.T) {
 		require.Contains(t, served(), "[10.0.0.1@]")
 		list(t, b, "y", "10.0.0.2")
 		require.Contains(t, served(), "[10.0.0.1@ 10.0.0.2@]")
-		store.Apply(nil, []resource.Key{keyOf("x")})
+		remove(store, keyOf("x"))
 		require.Contains(t, served(), "[10.0.0.2@]")
 	})
 }
@@ -122,13 +128,13 @@ func TestRemovedSourceStaysMerged(t *testing.T) {
 		require.Equal(t, []string{"b", "a"}, memberNames(view.Explain(keyOf("a.example-80")).Merged.Members))
 		twoPorts := listed{host: "a.example", ports: []uint32{80, 443}}
 		for _, s := range []*memstore.Store{fresh, b} {
-			s.Apply([]*resource.Resource{twoPorts.resource(t, keyOf("x")), twoPorts.resource(t, keyOf("y"))}, nil)
+			put(s, twoPorts.resource(t, keyOf("x")), twoPorts.resource(t, keyOf("y")))
 		}
 		served()
 		require.Empty(t, view.Conflicts(), "a retiring source causes no conflicts")
-		b.Apply(nil, []resource.Key{keyOf("x")})
+		remove(b, keyOf("x"))
 		list(t, b, "y", "10.0.0.2")
-		fresh.Apply(nil, []resource.Key{keyOf("y")})
+		remove(fresh, keyOf("y"))
 		list(t, fresh, "x", "10.0.0.3")
 		require.Contains(t, served(), "[10.0.0.1@ 10.0.0.2@ 10.0.0.3@]")
 		fresh.MarkSynced()
@@ -143,7 +149,7 @@ func TestMergeEndsWhileAnotherIsUnread_KeepsServing(t *testing.T) {
 		store, b, late := memstore.New(), memstore.New(), memstore.New()
 		list(t, store, "reviews", "10.0.0.1")
 		ratings := listed{host: "b.example", ports: []uint32{80}, addresses: []string{"10.0.0.2"}}
-		b.Apply([]*resource.Resource{ratings.resource(t, keyOf("ratings"))}, nil)
+		put(b, ratings.resource(t, keyOf("ratings")))
 		store.MarkSynced()
 		b.MarkSynced()
 		view := start(t, merging("a", store), merging("b", b))
@@ -151,7 +157,7 @@ func TestMergeEndsWhileAnotherIsUnread_KeepsServing(t *testing.T) {
 		before := statesOf(t, view.Snapshot())
 		require.Len(t, before, 2)
 
-		view.SetSources(merging("late", late), merging("b", b), Source{Name: "a", Reader: store})
+		view.SetSources(merging("late", late), merging("b", b), from("a", store))
 		synctest.Wait()
 		for key := range before {
 			require.Contains(t, statesOf(t, view.Snapshot()), key)
@@ -172,14 +178,14 @@ func TestReadSource_MissingObjectsWaitForOtherSources(t *testing.T) {
 		store, b, replacement := memstore.New(), memstore.New(), memstore.New()
 		list(t, store, "reviews", "10.0.0.1")
 		store.MarkSynced()
-		view := start(t, Source{Name: "a", Reader: store})
+		view := start(t, from("a", store))
 		served := func() {
 			t.Helper()
 			synctest.Wait()
 			require.Contains(t, statesOf(t, view.Snapshot()), keyOf("reviews"))
 		}
 		served()
-		unread := Source{Name: "b", Reader: b}
+		unread := from("b", b)
 		view.SetSources(merging("a", store), unread)
 		served()
 		list(t, replacement, "reviews", "10.0.0.1")
@@ -209,22 +215,22 @@ func TestUnreadableEntry_ServedUnchanged(t *testing.T) {
 		broken := func(body string) *resource.Resource {
 			return resource.FromBody(resource.Meta{Key: keyOf("x")}, []byte(body))
 		}
-		store.Apply([]*resource.Resource{broken("\xff\xff")}, nil)
-		b.Apply([]*resource.Resource{broken("\xff")}, nil)
+		put(store, broken("\xff\xff"))
+		put(b, broken("\xff"))
 		view := start(t, merging("a", store), merging("b", b))
 		synctest.Wait()
 		require.Equal(t, []byte("\xff\xff"), view.Snapshot().Get(keyOf("x")).Body())
 		require.Len(t, view.Conflicts(), 1)
-		store.Apply(nil, []resource.Key{keyOf("x")})
+		remove(store, keyOf("x"))
 		synctest.Wait()
 		require.Equal(t, []byte("\xff"), view.Snapshot().Get(keyOf("x")).Body())
 		require.Empty(t, view.Conflicts())
 
-		store.Apply([]*resource.Resource{broken("\xff\xff")}, nil)
+		put(store, broken("\xff\xff"))
 		synctest.Wait()
 		require.Len(t, view.Conflicts(), 1)
 		for _, s := range []*memstore.Store{store, b} {
-			s.Apply(nil, []resource.Key{keyOf("x")})
+			remove(s, keyOf("x"))
 		}
 		synctest.Wait()
 		require.Empty(t, view.Conflicts())
@@ -236,14 +242,14 @@ func TestExplainMerged(t *testing.T) {
 		consul, nacos, files := memstore.New(), memstore.New(), memstore.New()
 		put := func(store *memstore.Store, source, name string, l listed) {
 			r := l.resource(t, keyOf(name)).WithOrigin(resource.Origin{Source: source, Place: source + " service " + name})
-			store.Apply([]*resource.Resource{r}, nil)
+			put(store, r)
 		}
 		put(consul, "consul", "x", listed{"a.example", []uint32{80}, []string{"10.0.0.1", "10.0.0.2"}})
 		put(nacos, "nacos", "y", listed{"a.example", []uint32{80}, []string{"10.0.0.2", "10.0.0.3"}})
 		put(nacos, "nacos", "z", listed{"a.example", []uint32{80, 443}, []string{"10.0.0.4"}})
 		put(files, "files", "a.example-80", listed{"a.example", []uint32{80}, []string{"10.0.0.9"}})
 		view := start(t, merging("consul", consul), Source{Name: "nacos", Reader: nacos, Merge: &Merge{Locality: "eu/a"}},
-			Source{Name: "files", Reader: files})
+			from("files", files))
 		synctest.Wait()
 		golden(t, "explain-merged", view.Explain(keyOf("a.example-80")))
 		golden(t, "explain-merged-host", view.ExplainHost("a.example"))
@@ -254,7 +260,7 @@ func TestExplainMerged(t *testing.T) {
 			require.NotEmpty(t, s.Name)
 		}
 
-		nacos.Apply(nil, []resource.Key{keyOf("z")})
+		remove(nacos, keyOf("z"))
 		synctest.Wait()
 		require.Empty(t, view.Conflicts())
 	})
@@ -290,7 +296,7 @@ func TestChangeCostsAsMuchAsItsHost(t *testing.T) {
 		return testing.AllocsPerRun(100, func() {
 			i++
 			l := listed{host: "h1.example", ports: []uint32{80}, addresses: []string{fmt.Sprintf("10.0.0.%d", i)}}
-			store.Apply([]*resource.Resource{l.resource(t, keyOf("h1"))}, nil)
+			put(store, l.resource(t, keyOf("h1")))
 			view.merge()
 		})
 	}

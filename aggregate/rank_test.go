@@ -1,7 +1,6 @@
 package aggregate
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,15 +26,12 @@ func TestRanks_FollowPrecedence(t *testing.T) {
 				if name == "dated" {
 					r = r.WithCreated(created)
 				}
-				store.Apply([]*resource.Resource{r}, nil)
+				put(store, r)
 				store.MarkSynced()
 			}
 			return Source{Name: name, Reader: store, Precedence: precedence}
 		}
-		view := New(source("dated", 0), source("a", 0), source("b", 0), source("first", 1))
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		go func() { _ = view.Run(ctx) }()
+		view := start(t, source("dated", 0), source("a", 0), source("b", 0), source("first", 1))
 		object := func(name string) *resource.Resource {
 			synctest.Wait()
 			return view.Snapshot().Get(resource.Key{Kind: resource.Gateway, Namespace: "n", Name: name})
@@ -54,7 +50,7 @@ func TestRanks_FollowPrecedence(t *testing.T) {
 
 		// While a source is unread, everything stays; changes of another source get its present rank.
 		late := memstore.New()
-		view.SetSources(Source{Name: "late", Reader: late}, source("a", 0), source("b", 0))
+		view.SetSources(from("late", late), source("a", 0), source("b", 0))
 		synctest.Wait()
 		require.Less(t, object("b").Rank(), object("a").Rank())
 		stores["b"].Apply([]*resource.Resource{resource.FromBody(resource.Meta{
@@ -75,16 +71,13 @@ func TestExplain_EarlierSourceHasHost(t *testing.T) {
 		const host = "payments.prod.svc.cluster.local"
 		store := func(r *resource.Resource) *memstore.Store {
 			s := memstore.New()
-			s.Apply([]*resource.Resource{r}, nil)
+			put(s, r)
 			s.MarkSynced()
 			return s
 		}
 		cluster := object(t, resource.ServiceEntry, "prod", "payments", 9, serviceEntry(host, 80))
 		claim := object(t, resource.ServiceEntry, "dubbo", "claim", 1, serviceEntry(host, 80)).WithCreated(time.Time{})
-		view := New(Source{Name: "k8s", Reader: store(cluster)}, Source{Name: "zookeeper", Reader: store(claim)})
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		go func() { _ = view.Run(ctx) }()
+		view := start(t, Source{Name: "k8s", Reader: store(cluster)}, Source{Name: "zookeeper", Reader: store(claim)})
 		synctest.Wait()
 		first, second := view.Snapshot().Get(cluster.Key()), view.Snapshot().Get(claim.Key())
 		require.Negative(t, first.Created().Compare(second.Created()))

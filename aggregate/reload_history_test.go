@@ -55,7 +55,7 @@ func (m *reloads) change(t *rapid.T, v *version) {
 	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"i", "j", "k"}), 0, 3, rapid.ID).Draw(t, "names") {
 		r := storetest.New(resource.Gateway, "n", name, fmt.Sprint(v.name, m.objectCount))
 		if _, exists := v.want[r.Key()]; exists && rapid.Bool().Draw(t, "delete") {
-			v.store.Apply(nil, []resource.Key{r.Key()})
+			remove(v.store, r.Key())
 			delete(v.want, r.Key())
 			continue
 		}
@@ -173,8 +173,7 @@ func TestFormerSources_DoNotAccumulate(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			high, down := aggregate.Source{Name: "high", Reader: synced(gateway("k", "high"))},
 				aggregate.Source{Name: "down", Reader: memstore.New()}
-			view := aggregate.New(high)
-			run(t, view)
+			view := started(t, high)
 			for i := range 20 {
 				view.SetSources(high, aggregate.Source{Name: named(i), Reader: synced(gateway("k", fmt.Sprint("v", i)))}, down)
 				synctest.Wait()

@@ -39,13 +39,12 @@ func TestSetSources_IsOneCommit(t *testing.T) {
 		a := synced(gateway("only-a", "a"), gateway("both", "a"))
 		store := synced(gateway("only-b", "b"), gateway("both", "b"))
 		c := synced(gateway("only-c", "c"), gateway("both", "c"))
-		view := aggregate.New(aggregate.Source{Name: "a", Reader: a}, aggregate.Source{Name: "b", Reader: store})
-		run(t, view)
+		view := started(t, from("a", a), from("b", store))
 		synctest.Wait()
 		before := view.Snapshot()
 		require.Equal(t, map[string]string{"ns/only-a": "a", "ns/only-b": "b", "ns/both": "a"}, contents(before))
 
-		view.SetSources(aggregate.Source{Name: "c", Reader: c}, aggregate.Source{Name: "b", Reader: store})
+		view.SetSources(from("c", c), from("b", store))
 		synctest.Wait()
 		after := view.Snapshot()
 		require.Equal(t, map[string]string{"ns/only-c": "c", "ns/only-b": "b", "ns/both": "c"}, contents(after))
@@ -59,9 +58,8 @@ func TestSetSources_IsOneCommit(t *testing.T) {
 func TestSetSourcesChangesPrecedence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := synced(entry("of a")), synced(entry("of b"))
-		sourceA, sourceB := aggregate.Source{Name: "a", Reader: a}, aggregate.Source{Name: "b", Reader: b}
-		view := aggregate.New(sourceA, sourceB)
-		run(t, view)
+		sourceA, sourceB := from("a", a), from("b", b)
+		view := started(t, sourceA, sourceB)
 		winner := func() string { synctest.Wait(); return storetest.Content(view.Snapshot().Get(reviews)) }
 		require.Equal(t, "of a", winner())
 		view.SetSources(sourceB, sourceA)
@@ -80,13 +78,12 @@ func TestReplacedSource_KeepsObjects(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				old := synced(gateway("kept", "1"), gateway("gone", "1"))
 				fileStore := synced(gateway("other", "1"), gateway("kept", "of the other"))
-				files := aggregate.Source{Name: "files", Reader: fileStore}
-				view := aggregate.New(aggregate.Source{Name: "registry", Reader: old}, files)
-				run(t, view)
+				files := from("files", fileStore)
+				view := started(t, from("registry", old), files)
 				synctest.Wait()
 
 				fresh := memstore.New()
-				view.SetSources(aggregate.Source{Name: name, Reader: fresh}, files)
+				view.SetSources(from(name, fresh), files)
 				synctest.Wait()
 				require.True(t, view.Synced())
 				require.Subset(t, slices.Collect(maps.Keys(contents(view.Snapshot()))), []string{"ns/kept", "ns/gone", "ns/other"})
@@ -113,9 +110,8 @@ func TestReplacedSource_KeepsObjects(t *testing.T) {
 func TestRemovedSourceComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := synced(gateway("a", "1"))
-		source := aggregate.Source{Name: "a", Reader: store}
-		view := aggregate.New(source)
-		run(t, view)
+		source := from("a", store)
+		view := started(t, source)
 		synctest.Wait()
 		view.SetSources(aggregate.Source{Name: "b", Reader: memstore.New()})
 		synctest.Wait()
@@ -132,12 +128,11 @@ func TestRemovedSourceComesBack(t *testing.T) {
 
 // TestUnreadSource_KeepsServedObjects replaces a source by one that cannot be read.
 func TestUnreadSource_KeepsServedObjects(t *testing.T) {
-	source := func(name string, s *memstore.Store) aggregate.Source { return aggregate.Source{Name: name, Reader: s} }
+	source := func(name string, s *memstore.Store) aggregate.Source { return from(name, s) }
 	synctest.Test(t, func(t *testing.T) {
 		a := synced(gateway("x", "a"), gateway("y", "a"), gateway("z", "a"))
 		store := synced(gateway("x", "b"), gateway("y", "b"), gateway("w", "b"))
-		view := aggregate.New(source("a", a), source("b", store))
-		run(t, view)
+		view := started(t, source("a", a), source("b", store))
 		serves := func(want map[string]string, why string) {
 			t.Helper()
 			synctest.Wait()
@@ -149,9 +144,9 @@ func TestUnreadSource_KeepsServedObjects(t *testing.T) {
 		c := memstore.New()
 		first := view.SetSources(source("c", c), source("b", store))
 		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/w": "b"}, "the objects of c are not read yet")
-		store.Apply([]*resource.Resource{gateway("w", "b2"), gateway("v", "b2")}, nil)
+		put(store, gateway("w", "b2"), gateway("v", "b2"))
 		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/w": "b2", "ns/v": "b2"}, "b goes on")
-		store.Apply(nil, []resource.Key{gateway("w", "").Key(), gateway("x", "").Key()})
+		remove(store, gateway("w", "").Key(), gateway("x", "").Key())
 		serves(map[string]string{"ns/x": "a", "ns/y": "a", "ns/z": "a", "ns/v": "b2"},
 			"an object that b deletes is gone, but not another source's")
 
@@ -175,11 +170,10 @@ func TestUnreadSource_KeepsServedObjects(t *testing.T) {
 func TestRename_WhileAnotherIsUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, b := synced(gateway("x", "a")), synced(gateway("x", "b"))
-		view := aggregate.New(aggregate.Source{Name: "a", Reader: store}, aggregate.Source{Name: "b", Reader: b})
-		run(t, view)
+		view := started(t, from("a", store), from("b", b))
 		synctest.Wait()
-		view.SetSources(aggregate.Source{Name: "c", Reader: memstore.New()}, aggregate.Source{Name: "b", Reader: b},
-			aggregate.Source{Name: "z", Reader: store})
+		view.SetSources(aggregate.Source{Name: "c", Reader: memstore.New()}, from("b", b),
+			from("z", store))
 		synctest.Wait()
 		for _, content := range []string{"a", "a2"} {
 			put(store, gateway("x", content).WithOrigin(resource.Origin{Source: "z"}))
@@ -193,11 +187,10 @@ func TestRename_WhileAnotherIsUnread(t *testing.T) {
 func TestSwappedNames_ChangeNoObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, b := synced(gateway("x", "a")), synced(gateway("y", "b"))
-		view := aggregate.New(aggregate.Source{Name: "a", Reader: store}, aggregate.Source{Name: "b", Reader: b})
-		run(t, view)
+		view := started(t, from("a", store), from("b", b))
 		synctest.Wait()
 		before := view.Snapshot().Revision()
-		view.SetSources(aggregate.Source{Name: "b", Reader: store}, aggregate.Source{Name: "a", Reader: b})
+		view.SetSources(from("b", store), from("a", b))
 		synctest.Wait()
 		require.Equal(t, before, view.Snapshot().Revision())
 		require.Equal(t, map[string]string{"ns/x": "a", "ns/y": "b"}, contents(view.Snapshot()))

@@ -20,7 +20,7 @@ func TestMixedResolutions(t *testing.T) {
 		se := serviceEntry(host, port)
 		se.Resolution = resolution
 		for _, a := range addresses {
-			se.Endpoints = append(se.Endpoints, workload(a, nil))
+			se.Endpoints = append(se.Endpoints, workload(a))
 		}
 		return se
 	}
@@ -55,7 +55,7 @@ func TestMixedResolutions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var members []*member
 			for i, se := range entries {
-				members = append(members, ofRank(i, memberOf(t, string(rune('p'+i)), "reviews", Merge{}, se)))
+				members = append(members, ofRank(i, memberWith(t, string(rune('p'+i)), "reviews", Merge{}, se)))
 			}
 			golden(t, "resolution-"+dashed(name), divided(t, members))
 		})
@@ -175,7 +175,7 @@ func anyEntry(t *rapid.T, hosts []string) *networking.ServiceEntry {
 		names = append(names, "unix:///run/a")
 	}
 	for _, address := range rapid.SliceOfN(rapid.SampledFrom(names), 0, 3).Draw(t, "endpoints") {
-		workloadEntry := workload(address, nil)
+		workloadEntry := workload(address)
 		if number := rapid.SampledFrom([]uint32{0, 0, 8081}).Draw(t, "port"); number > 0 && address[0] != 'u' {
 			workloadEntry.Ports = map[string]uint32{se.Ports[0].Name: cmp.Or(number, 1)}
 		}
@@ -197,9 +197,9 @@ func TestEntryWithSelector_DoesNotBlockResolution(t *testing.T) {
 	selects := entry(80, networking.ServiceEntry_DNS)
 	selects.WorkloadSelector = &networking.WorkloadSelector{Labels: map[string]string{"app": "a"}}
 	members := []*member{
-		memberOf(t, "first", "e", Merge{}, selects),
-		memberOf(t, "second", "addresses", Merge{}, withEndpoints(entry(443, networking.ServiceEntry_STATIC), workload("10.0.0.1", nil))),
-		memberOf(t, "second", "names", Merge{}, entry(9090, networking.ServiceEntry_DNS)),
+		memberOf(t, "first", "e", selects),
+		memberOf(t, "second", "addresses", withEndpoints(entry(443, networking.ServiceEntry_STATIC), workload("10.0.0.1"))),
+		memberOf(t, "second", "names", entry(9090, networking.ServiceEntry_DNS)),
 	}
 	for _, s := range divide(groupKeyOf(members[0].res), members) {
 		require.Equal(t, networking.ServiceEntry_DNS, s.resolution, "%v", s.members[0].spec)

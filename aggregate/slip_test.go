@@ -27,8 +27,7 @@ func (s *slipping) Changes(revision memstore.Revision) ([]resource.Key, memstore
 func TestChangeBetweenReadAndWait_Seen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slipping{Store: synced(), before: func() {}, after: func() {}}
-		view := aggregate.New(aggregate.Source{Name: "a", Reader: s})
-		run(t, view)
+		view := started(t, from("a", s))
 		synctest.Wait()
 		s.after = func() { put(s.Store, entry("slipped")) }
 		put(s.Store, gateway("any", "1")) // has it read
@@ -40,7 +39,7 @@ func TestChangeBetweenReadAndWait_Seen(t *testing.T) {
 func TestSynced_WithCompleteContent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slipping{Store: memstore.New()}
-		view := aggregate.New(aggregate.Source{Name: "a", Reader: s})
+		view := aggregate.New(from("a", s))
 		reads := 0
 		s.before = func() {
 			if reads++; view.Synced() && view.Snapshot().Get(reviews) == nil {
@@ -61,8 +60,7 @@ func TestSynced_WithCompleteContent(t *testing.T) {
 func TestSourceTooFarAhead_ReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := new(memstore.Table)
-		view := aggregate.New(aggregate.Source{Name: "a", Reader: forgetful{table}})
-		run(t, view)
+		view := started(t, aggregate.Source{Name: "a", Reader: forgetful{table}})
 		table.Apply([]*resource.Resource{gateway("stays", "1"), gateway("changes", "1"), gateway("goes", "1")}, nil)
 		synctest.Wait()
 		before := view.Snapshot().Revision()

@@ -38,6 +38,19 @@ func run(t *testing.T, view *aggregate.View) {
 	})
 }
 
+func from(name string, reader memstore.Reader) aggregate.Source {
+	return aggregate.Source{Name: name, Reader: reader}
+}
+
+// started is a view of sources that runs until the test ends.
+func started(t *testing.T, sources ...aggregate.Source) *aggregate.View {
+	view := aggregate.New(sources...)
+	run(t, view)
+	return view
+}
+
+func remove(s *memstore.Store, keys ...resource.Key) { s.Apply(nil, keys) }
+
 func put(s *memstore.Store, rs ...*resource.Resource) { s.Apply(rs, nil) }
 
 // TestConformance runs the suite of config stores on a view of three sources; the changes arrive by each source in
@@ -45,11 +58,10 @@ func put(s *memstore.Store, rs ...*resource.Resource) { s.Apply(rs, nil) }
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Subject {
 		stores := []*memstore.Store{memstore.New(), memstore.New(), memstore.New()}
-		view := aggregate.New(
+		view := started(t,
 			aggregate.Source{Name: "first", Reader: stores[0]},
 			aggregate.Source{Name: "second", Reader: stores[1]},
 			aggregate.Source{Name: "third", Reader: stores[2]})
-		run(t, view)
 		var mu sync.Mutex
 		turn := 0 // guarded by mu
 		return storetest.Subject{
@@ -98,8 +110,8 @@ func TestFirstSourceWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, b, c := memstore.New(), memstore.New(), memstore.New()
 		view := aggregate.New(
-			aggregate.Source{Name: "a", Reader: store},
-			aggregate.Source{Name: "b", Reader: b},
+			from("a", store),
+			from("b", b),
 			aggregate.Source{Name: "c", Reader: c, Precedence: 7})
 		put(store, entry("of a"))
 		put(b, entry("of b"))
@@ -118,13 +130,13 @@ func TestFirstSourceWins(t *testing.T) {
 		require.Equal(t, "c", shadows[0].Winner.Source)
 		require.Equal(t, []string{"a", "b"}, sourceNames(shadows[0].Losers))
 
-		c.Apply(nil, []resource.Key{reviews})
+		remove(c, reviews)
 		require.Equal(t, "of a", got())
-		store.Apply(nil, []resource.Key{reviews})
+		remove(store, reviews)
 		require.Equal(t, "of b", got())
 		require.Empty(t, shadowed(view, reviews))
 		require.Empty(t, slices.Collect(view.Shadows()))
-		b.Apply(nil, []resource.Key{reviews})
+		remove(b, reviews)
 		require.Empty(t, got())
 	})
 }
@@ -149,8 +161,7 @@ func TestNextWinner_IsUpdate(t *testing.T) {
 		a, store := memstore.New(), memstore.New()
 		put(a, entry("of a"))
 		put(store, entry("of b"))
-		view := aggregate.New(aggregate.Source{Name: "a", Reader: a}, aggregate.Source{Name: "b", Reader: store})
-		run(t, view)
+		view := started(t, from("a", a), from("b", store))
 		synctest.Wait()
 
 		controller := memstore.NewController(view)
@@ -166,7 +177,7 @@ func TestNextWinner_IsUpdate(t *testing.T) {
 
 		put(store, entry("of b, again")) // shadowed: no event
 		synctest.Wait()
-		a.Apply(nil, []resource.Key{reviews})
+		remove(a, reviews)
 		synctest.Wait()
 		put(a, entry("of b, again")) // another winner, with the same content: among objects that compete, its place is another
 		synctest.Wait()
@@ -177,8 +188,7 @@ func TestNextWinner_IsUpdate(t *testing.T) {
 func TestSourceCommits_NotSplit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		view := aggregate.New(aggregate.Source{Name: "a", Reader: store})
-		run(t, view)
+		view := started(t, from("a", store))
 		synctest.Wait()
 		before := view.Snapshot().Revision()
 		put(store, storetest.New(resource.Gateway, "ns", "x", "1"), storetest.New(resource.Gateway, "ns", "y", "1"))
@@ -193,11 +203,10 @@ func TestSourceCommits_NotSplit(t *testing.T) {
 func TestSynced_WithRequiredSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, b, optional := memstore.New(), memstore.New(), memstore.New()
-		view := aggregate.New(
-			aggregate.Source{Name: "a", Reader: store},
-			aggregate.Source{Name: "b", Reader: b},
+		view := started(t,
+			from("a", store),
+			from("b", b),
 			aggregate.Source{Name: "optional", Reader: optional, Optional: true})
-		run(t, view)
 		synced := func() bool { synctest.Wait(); return view.Synced() }
 		require.False(t, synced())
 		store.MarkSynced()

@@ -8,13 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/memstore"
-	"tributary/resource"
 	"tributary/sources/transform"
 )
 
 // A first read whose objects may all not be served is not an empty source.
 func TestFirstRead_WithoutValidObjectIsNone(t *testing.T) {
-	right := Content{Group: "b", Resources: []*resource.Resource{newObject("y", "1", "b")}}
+	right := Content{Group: "b", Resources: objects(newObject("y", "1", "b"))}
 	excluding, err := transform.New(transform.Settings{Exclude: []transform.Selector{{Names: []string{"x"}}}})
 	require.NoError(t, err)
 	for _, c := range []struct {
@@ -43,7 +42,7 @@ func TestFirstRead_WithoutValidObjectIsNone(t *testing.T) {
 		},
 		{
 			name: "valid objects are excluded", spec: Spec{Transform: excluding}, synced: true,
-			first: []Content{broken("b", keyed("y")), {Group: "a", Resources: []*resource.Resource{newObject("x", "1", "a")}}},
+			first: []Content{broken("b", keyed("y")), {Group: "a", Resources: objects(newObject("x", "1", "a"))}},
 		},
 		{name: "the operator wants that", spec: Spec{Partial: true}, first: []Content{broken("a", keyed("x"))}, synced: true},
 	} {
@@ -51,7 +50,7 @@ func TestFirstRead_WithoutValidObjectIsNone(t *testing.T) {
 			within(t, Options{}, func(t *testing.T, supervisor *Supervisor) {
 				table, sinks, spec := new(memstore.Table), make(chan Sink, 1), c.spec
 				spec.Name, spec.Table, spec.Source = "a", table, handing(sinks)
-				require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
+				configure(t, supervisor, spec)
 				sink := <-sinks
 				_ = sink.ReplaceAll(c.first)
 				sink.Synced()
@@ -80,11 +79,11 @@ func TestFirstReadWithoutAnythingValidMayCountByAReload(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, supervisor *Supervisor) {
 		table := new(memstore.Table)
 		spec := Spec{Name: "a", Table: table, Source: whole(groups{"a": nil}, broken("a", keyed("x")).Rejects...)}
-		require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
+		configure(t, supervisor, spec)
 		synctest.Wait()
 		require.False(t, table.Synced())
 		spec.Partial = true
-		require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
+		configure(t, supervisor, spec)
 		synctest.Wait()
 		require.True(t, table.Synced())
 	})
@@ -95,8 +94,7 @@ func TestFirstReadWithoutAnythingValidMayCountByAReload(t *testing.T) {
 func TestRestartWithoutAnythingValid(t *testing.T) {
 	bad := whole(groups{"a": nil}, broken("a", keyed("x")).Rejects...)
 	good := whole(groups{"a": {newObject("x", "1", "a")}})
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
+	withDir(t, func(t *testing.T, dir string) {
 		for _, life := range []struct {
 			source  Source
 			synced  bool

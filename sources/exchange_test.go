@@ -52,7 +52,7 @@ func withSources(t *testing.T, dir string, configured []configuredSource,
 // before it. Then one of them cannot be reached: its objects are served.
 func TestExchangedSettings_KeepStoredObjects(t *testing.T) {
 	addresses := map[string]run{
-		"X": whole(groups{"x": many("x", 20)}), "Y": whole(groups{"y": many("y", 20)}), "Z": whole(groups{"z": many("z", 20)}),
+		"X": wholeOf("x", 20), "Y": wholeOf("y", 20), "Z": wholeOf("z", 20),
 	}
 	as := func(a, b, c string) []configuredSource {
 		return []configuredSource{{"a", a, addresses[a]}, {"b", b, addresses[b]}, {"c", c, addresses[c]}}
@@ -107,8 +107,7 @@ func TestReleasedHold_StaysReleased(t *testing.T) {
 		require.Equal(t, 3, specs[0].Table.Snapshot().Len())
 	}
 	for _, reloads := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			dir := t.TempDir()
+		withDir(t, func(t *testing.T, dir string) {
 			withSources(t, dir, before, func(s *Supervisor, state *lastgood.Dir, _ []Spec) {
 				require.NotNil(t, s.Status()[0].Held)
 				if reloads {

@@ -30,6 +30,13 @@ func handing(to chan<- Sink) run {
 	}
 }
 
+// handed runs a source that gives its sink to the test.
+func handed(t *testing.T, s *Supervisor) (*memstore.Table, Sink) {
+	table, sinks := new(memstore.Table), make(chan Sink, 1)
+	configure(t, s, Spec{Name: "a", Table: table, Source: handing(sinks)})
+	return table, <-sinks
+}
+
 // sinkOf makes a sink as a runner does, with a table and its stored state.
 func sinkOf(table Table, memory *lastgood.Store) *sink {
 	opts := Options{Validate: allValid, Log: slog.New(slog.DiscardHandler)}
@@ -48,7 +55,7 @@ func TestFirstSeen(t *testing.T) {
 		sink := sinkOf(table, nil)
 		first := time.Now().UTC()
 		seen := func(name string) time.Time {
-			r := table.Snapshot().Get(keyed(name))
+			r := get(table, name)
 			require.Same(t, r, sink.ledger.winners[keyed(name)].resource, "it is held once")
 			return r.Seen()
 		}
@@ -59,16 +66,16 @@ func TestFirstSeen(t *testing.T) {
 		require.NoError(t, sink.ReplaceAll(full))
 		require.Equal(t, first, seen("x00"))
 		time.Sleep(time.Hour)
-		publish("x00", newObject("x00", "2", "p"))
-		publish("new", newObject("new", "1", "p"))
+		publish("x00", newObject("x00", "2"))
+		publish("new", newObject("new"))
 		require.Equal(t, first, seen("x00"), "another version of the same object")
 		require.Equal(t, first.Add(time.Hour), seen("new"))
 		require.NoError(t, sink.ReplaceAll(empty))
 		require.NotNil(t, sink.ledger.guard.Status())
 		time.Sleep(time.Minute)
-		publish("x00", newObject("x00", "3", "p"))
+		publish("x00", newObject("x00", "3"))
 		require.Equal(t, first, seen("x00"), "it was held, and so never gone")
-		publish("old", newObject("old", "1", "p").WithSeen(first.Add(-time.Hour)))
+		publish("old", newObject("old").WithSeen(first.Add(-time.Hour)))
 		require.Equal(t, first.Add(-time.Hour), seen("old"), "the source knows better")
 	})
 }
@@ -77,7 +84,7 @@ func TestFirstSeen(t *testing.T) {
 func flapping(n int) (full, empty []Content) {
 	for i := range n {
 		name := fmt.Sprintf("x%02d", i)
-		full = append(full, Content{Group: name, Resources: []*resource.Resource{newObject(name, "1", name)}})
+		full = append(full, Content{Group: name, Resources: objects(newObject(name, "1", name))})
 		empty = append(empty, Content{Group: name})
 	}
 	return full, empty
@@ -96,11 +103,8 @@ func TestHold_BrokenReturnKeepsHeldObject(t *testing.T) {
 		for _, ends := range []string{"by itself", "released"} {
 			t.Run(name+", "+ends, func(t *testing.T) {
 				within(t, Options{}, func(t *testing.T, supervisor *Supervisor) {
-					table := new(memstore.Table)
 					full, empty := flapping(30)
-					sinks := make(chan Sink, 1)
-					require.NoError(t, supervisor.Reconfigure([]Spec{{Name: "a", Table: table, Source: handing(sinks)}}))
-					sink := <-sinks
+					table, sink := handed(t, supervisor)
 					require.NoError(t, sink.ReplaceAll(full))
 					sink.Synced()
 					require.NoError(t, sink.ReplaceAll(empty))
@@ -112,18 +116,18 @@ func TestHold_BrokenReturnKeepsHeldObject(t *testing.T) {
 						time.Sleep(time.Minute)
 						_, _, err := supervisor.Release("a", "", "me")
 						require.NoError(t, err)
-						require.Equal(t, 8, table.Snapshot().Len())
+						requireLen(t, table, 8)
 						require.Equal(t, time.Minute, supervisor.Status()[0].LastPublish.Sub(before), "a release is a change")
 					} else {
 						require.Error(t, sink.ReplaceAll(full))
 						time.Sleep(2 * time.Minute)
-						require.Equal(t, 30, table.Snapshot().Len())
+						requireLen(t, table, 30)
 					}
 					synctest.Wait()
 					require.Nil(t, supervisor.Status()[0].Held)
-					require.NotNil(t, table.Snapshot().Get(keyed("x07")), "an invalid object keeps its last good version")
+					require.NotNil(t, get(table, "x07"), "an invalid object keeps its last good version")
 					require.NoError(t, replace(sink, "x07", nil))
-					require.Nil(t, table.Snapshot().Get(keyed("x07")), "now it is gone")
+					require.Nil(t, get(table, "x07"), "now it is gone")
 				})
 			})
 		}
@@ -132,15 +136,13 @@ func TestHold_BrokenReturnKeepsHeldObject(t *testing.T) {
 
 // TestRestart_DuringHoldKeepsHistory has two replicas see the same, and one of them restarted while a loss is held.
 func TestRestart_DuringHoldKeepsHistory(t *testing.T) {
-	state, err := lastgood.Open(t.TempDir(), nil)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, state.Close()) }()
+	state := openState(t, t.TempDir())
 	for name, after := range map[string]func(full []Content) []Content{
 		"broken":             func(full []Content) []Content { full[7] = broken("x07", keyed("x07")); return full },
 		"too broken to tell": func(full []Content) []Content { full[7] = broken("x07", resource.Key{}); return full },
 		"others":             func(full []Content) []Content { return full[:8] },
 		"changed": func(full []Content) []Content {
-			full[7].Resources = []*resource.Resource{newObject("x07", "2", "x07")}
+			full[7].Resources = objects(newObject("x07", "2", "x07"))
 			return full[5:9]
 		},
 	} {
@@ -178,9 +180,7 @@ func TestRestart_DuringHoldKeepsHistory(t *testing.T) {
 // TestRestartsMakeNoDifference: two replicas read the same, and one of them restarts again and again, while losses are
 // held, objects are broken, and groups move.
 func TestRestartsMakeNoDifference(t *testing.T) {
-	state, err := lastgood.Open(t.TempDir(), nil)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, state.Close()) }()
+	state := openState(t, t.TempDir())
 	n, held := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		n++
@@ -255,14 +255,13 @@ func shown(table *memstore.Table) (lines []string) {
 func TestRelease_BeforeSourceIsRead(t *testing.T) {
 	for _, how := range []string{"released", "holdFor"} {
 		t.Run(how, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				dir := t.TempDir()
+			withDir(t, func(t *testing.T, dir string) {
 				settings := guard.Settings{}
-				lifetime(t, dir, Options{}, whole(groups{"g": many("g", 100)}), func(*Supervisor, *memstore.Table) {})
-				lifetime(t, dir, Options{}, whole(groups{"g": many("g", 40)}), func(*Supervisor, *memstore.Table) {})
+				lifetime(t, dir, Options{}, wholeOf("g", 100))
+				lifetime(t, dir, Options{}, wholeOf("g", 40))
 				lifetime(t, dir, Options{}, run(unreachable), func(supervisor *Supervisor, table *memstore.Table) {
 					require.Equal(t, 60, supervisor.Status()[0].Held.Objects)
-					require.Equal(t, 100, table.Snapshot().Len())
+					requireLen(t, table, 100)
 					if how == "released" {
 						objects, _, err := supervisor.Release("a", supervisor.Status()[0].Held.ID, "me")
 						require.NoError(t, err)
@@ -274,11 +273,11 @@ func TestRelease_BeforeSourceIsRead(t *testing.T) {
 					}
 					synctest.Wait()
 					require.Nil(t, supervisor.Status()[0].Held)
-					require.Equal(t, 40, table.Snapshot().Len())
+					requireLen(t, table, 40)
 				})
-				lifetime(t, dir, Options{}, whole(groups{"g": many("g", 40)}), func(s *Supervisor, table *memstore.Table) {
+				lifetime(t, dir, Options{}, wholeOf("g", 40), func(s *Supervisor, table *memstore.Table) {
 					require.Nil(t, s.Status()[0].Held, "it is not held again")
-					require.Equal(t, 40, table.Snapshot().Len())
+					requireLen(t, table, 40)
 				})
 			})
 		})
@@ -290,10 +289,10 @@ func TestRelease_BeforeSourceIsRead(t *testing.T) {
 func TestInherit_KeepsHold(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, supervisor *Supervisor) {
 		spec := Spec{Name: "a", Table: new(memstore.Table), Source: whole(groups{"g": many("g", 100), "h": many("h", 40)})}
-		require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
+		configure(t, supervisor, spec)
 		synctest.Wait()
 		spec.Source = whole(groups{"g": many("g", 3), "h": many("h", 40)})
-		require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
+		configure(t, supervisor, spec)
 		synctest.Wait()
 		before := supervisor.Status()[0].Held
 		require.Equal(t, 97, before.Objects)
@@ -301,7 +300,7 @@ func TestInherit_KeepsHold(t *testing.T) {
 		sinks := make(chan Sink, 1)
 		former := spec.Table
 		spec.Table, spec.Source = new(memstore.Table), handing(sinks)
-		require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
+		configure(t, supervisor, spec)
 		sink := <-sinks
 		require.Equal(t, 140, spec.Table.Snapshot().Len(), "all is served until it is read")
 		require.Equal(t, 140, former.Snapshot().Len(), "is for the caller to forget")
@@ -320,15 +319,15 @@ func TestInherit_KeepsHold(t *testing.T) {
 // TestReconfigure_OtherNameIsOtherSource: another name inherits no state, not even with the same table.
 func TestReconfigure_OtherNameIsOtherSource(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, supervisor *Supervisor) {
-		spec := Spec{Name: "a", Table: new(memstore.Table), Source: whole(groups{"g": many("g", 100)})}
-		require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
+		spec := Spec{Name: "a", Table: new(memstore.Table), Source: wholeOf("g", 100)}
+		configure(t, supervisor, spec)
 		synctest.Wait()
-		spec.Source = whole(groups{"g": many("g", 3)})
-		require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
+		spec.Source = wholeOf("g", 3)
+		configure(t, supervisor, spec)
 		synctest.Wait()
 		require.NotNil(t, supervisor.Status()[0].Held)
 		spec.Name, spec.Table = "b", new(memstore.Table)
-		require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
+		configure(t, supervisor, spec)
 		synctest.Wait()
 		require.Nil(t, supervisor.Status()[0].Held)
 		require.Equal(t, 3, spec.Table.Snapshot().Len())
@@ -338,7 +337,7 @@ func TestReconfigure_OtherNameIsOtherSource(t *testing.T) {
 // TestConfirmation_CountsOnce has a source that is reloaded to `validation: warn` and back while it cannot be read.
 func TestConfirmation_CountsOnce(t *testing.T) {
 	sink := sinkOf(new(memstore.Table), nil)
-	c := Content{Group: "g", Mark: "mark", Resources: []*resource.Resource{newObject("x", "1", "g:1")}, Warnings: []string{"w"}, Foreign: 1}
+	c := Content{Group: "g", Mark: "mark", Resources: objects(newObject("x", "1", "g:1")), Warnings: []string{"w"}, Foreign: 1}
 	require.NoError(t, sink.ReplaceAll([]Content{c}))
 	sink.Synced()
 	sink.configure(Spec{Name: "s", Lenient: true})
@@ -354,7 +353,7 @@ func TestConfirmation_CountsOnce(t *testing.T) {
 // rules.
 func TestConfirmation_NotByOtherVersionOfProgram(t *testing.T) {
 	s := sinkOf(new(memstore.Table), nil)
-	require.NoError(t, s.ReplaceAll([]Content{{Group: "g", Mark: "mark", Resources: []*resource.Resource{newObject("x", "1", "g:1")}}}))
+	require.NoError(t, s.ReplaceAll([]Content{{Group: "g", Mark: "mark", Resources: objects(newObject("x", "1", "g:1"))}}))
 	require.True(t, s.Confirm("g", "mark"))
 	require.False(t, s.Confirm("g", "of another text"))
 	rules := resource.Rules
@@ -382,8 +381,8 @@ func TestExplainedLoss_DoesNotJoinHold(t *testing.T) {
 		empty[20].Explained = true
 		require.NoError(t, sink.ReplaceAll(empty[20:21]))
 		require.NoError(t, sink.ReplaceAll(empty[21:22]))
-		require.Nil(t, sink.table.Snapshot().Get(keyed("x20")))
-		require.NotNil(t, sink.table.Snapshot().Get(keyed("x21")))
+		require.Nil(t, get(sink.table, "x20"))
+		require.NotNil(t, get(sink.table, "x21"))
 		require.Equal(t, 21, sink.ledger.guard.Status().Objects)
 	})
 }
@@ -421,7 +420,7 @@ func TestHolds_EndAndLog(t *testing.T) {
 
 		time.Sleep(time.Hour - time.Second)
 		synctest.Wait()
-		require.Equal(t, 100, table.Snapshot().Len())
+		requireLen(t, table, 100)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		require.Equal(t, 30, table.Snapshot().Len(), "holdFor has passed")
@@ -452,7 +451,7 @@ func TestHolds_EndAndLog(t *testing.T) {
 		time.Sleep(guard.DefaultWindow)
 		synctest.Wait()
 		require.Contains(t, buffer.String(), "its remaining loss has been below the limits for 1m0s")
-		require.Equal(t, 99, table.Snapshot().Len())
+		requireLen(t, table, 99)
 		require.Len(t, events, 8)
 		require.Contains(t, events[0], EventHeld+" s hold ")
 		require.Contains(t, events[7], EventHoldEnded+" s hold ")
@@ -467,7 +466,7 @@ func TestHolds_OneCommit(t *testing.T) {
 	full, empty := flapping(100)
 	require.NoError(t, sink.ReplaceAll(full))
 	before := sink.table.Snapshot().Revision()
-	contents := append(empty[:70], Content{Group: "new", Resources: []*resource.Resource{newObject("new", "1", "p")}})
+	contents := append(empty[:70], Content{Group: "new", Resources: objects(newObject("new"))})
 	require.NoError(t, sink.ReplaceAll(contents))
 	require.Equal(t, before+1, sink.table.Snapshot().Revision())
 	require.Equal(t, 101, sink.table.Snapshot().Len())

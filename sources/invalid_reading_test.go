@@ -27,7 +27,7 @@ func runWithReading(t *testing.T, dir, reading string, source Source, test func(
 	require.NoError(t, err)
 	defer func() { require.NoError(t, state.Close()) }()
 	s, table := NewSupervisor(Options{Validate: allValid}), new(memstore.Table)
-	require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Source: source, Table: table, Memory: state.Source("a"), Reading: reading}}))
+	configure(t, s, Spec{Name: "a", Source: source, Table: table, Memory: state.Source("a"), Reading: reading})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
@@ -42,8 +42,7 @@ func runWithReading(t *testing.T, dir, reading string, source Source, test func(
 func TestInvalid_StaysOverReadingAndRestart(t *testing.T) {
 	for _, how := range []string{"restart", "reload"} {
 		t.Run(how, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				dir := t.TempDir()
+			withDir(t, func(t *testing.T, dir string) {
 				partial := run(func(ctx context.Context, sink Sink) error { // h is read, g cannot be
 					_ = sink.ReplaceAll([]Content{{Group: "h", Resources: many("h", 3)}})
 					sink.Synced()
@@ -68,13 +67,13 @@ func TestInvalid_StaysOverReadingAndRestart(t *testing.T) {
 					state, err := lastgood.Open(dir, nil)
 					require.NoError(t, err)
 					s, table, table2 := NewSupervisor(Options{Validate: allValid}), new(memstore.Table), new(memstore.Table)
-					require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Source: first, Table: table, Memory: state.Source("a"), Reading: "1"}}))
+					configure(t, s, Spec{Name: "a", Source: first, Table: table, Memory: state.Source("a"), Reading: "1"})
 					ctx, cancel := context.WithCancel(t.Context())
 					ended := make(chan error, 1)
 					go func() { ended <- s.Run(ctx) }()
 					synctest.Wait()
 					require.Equal(t, invalid, table.Snapshot().Invalid())
-					require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Source: partial, Table: table2, Memory: state.Source("a"), Reading: "2"}}))
+					configure(t, s, Spec{Name: "a", Source: partial, Table: table2, Memory: state.Source("a"), Reading: "2"})
 					synctest.Wait()
 					require.Equal(t, invalid, table2.Snapshot().Invalid(), "kept over the reload")
 					time.Sleep(time.Minute)
@@ -83,7 +82,7 @@ func TestInvalid_StaysOverReadingAndRestart(t *testing.T) {
 					require.NoError(t, state.Close())
 				}
 				runWithReading(t, dir, "2", run(unreachable), func(s *Supervisor, table *memstore.Table) {
-					require.Equal(t, 3, table.Snapshot().Len())
+					requireLen(t, table, 3)
 					require.Equal(t, invalid, table.Snapshot().Invalid(), "kept by the next process, without a read")
 				})
 			})
@@ -97,9 +96,7 @@ func TestInvalid_EndsDuringHold(t *testing.T) {
 	for _, end := range []string{"repaired document", "policies can be read"} {
 		t.Run(end, func(t *testing.T) {
 			within(t, Options{}, func(t *testing.T, supervisor *Supervisor) {
-				table, sinks := new(memstore.Table), make(chan Sink, 1)
-				require.NoError(t, supervisor.Reconfigure([]Spec{{Name: "a", Table: table, Source: handing(sinks)}}))
-				sink := <-sinks
+				table, sink := handed(t, supervisor)
 				full, empty := flapping(30)
 				require.NoError(t, sink.ReplaceAll(full))
 				if end == "repaired document" {

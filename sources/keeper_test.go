@@ -12,8 +12,7 @@ import (
 )
 
 func TestNote_SurvivesReloadAndRestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
+	withDir(t, func(t *testing.T, dir string) {
 		notes := make(chan string, 1)
 		source := func(note string) run {
 			return func(ctx context.Context, sink Sink) error {
@@ -25,7 +24,7 @@ func TestNote_SurvivesReloadAndRestart(t *testing.T) {
 		}
 		lifetime(t, dir, Options{}, source("one"), func(s *Supervisor, table *memstore.Table) {
 			require.Empty(t, <-notes)
-			require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Source: source("two"), Table: table}}))
+			configure(t, s, Spec{Name: "a", Source: source("two"), Table: table})
 			require.Equal(t, "one", <-notes, "after a reload")
 			synctest.Wait()
 		})

@@ -17,9 +17,29 @@ import (
 	"tributary/sources/guard"
 )
 
-// made returns a resource called name of the given content, at place.
-func newObject(name, content, place string) *resource.Resource {
+// newObject returns a resource called name. Its content is 1 at the place p, or as details say.
+func newObject(name string, details ...string) *resource.Resource {
+	content, place := "1", "p"
+	for i, detail := range details {
+		*[]*string{&content, &place}[i] = detail
+	}
 	return resource.FromBody(resource.Meta{Key: keyed(name), Origin: resource.Origin{Source: "test", Place: place}}, []byte(content))
+}
+
+func objects(list ...*resource.Resource) []*resource.Resource { return list }
+
+func get(table Table, name string) *resource.Resource {
+	return table.Snapshot().Get(keyed(name))
+}
+
+func requireLen(t *testing.T, table Table, n int) {
+	t.Helper()
+	require.Equal(t, n, table.Snapshot().Len())
+}
+
+// replaceGroup replaces one group, seconds after 1970.
+func replaceGroup(l *ledger, seconds int64, content Content) change {
+	return l.replace([]admitted{{Content: content}}, time.Unix(seconds, 0))
 }
 
 func keyed(name string) resource.Key {
@@ -240,7 +260,7 @@ func TestQuarantineKeepsItsTime(t *testing.T) {
 		change = ledger.replace(bad("two", key), time.Unix(3, 0))
 		require.Len(t, change.quarantined, 1, "for another reason")
 		require.Equal(t, time.Unix(1, 0), ledger.quarantineList()[0].Since)
-		change = ledger.replace([]admitted{{Content: Content{Group: "g"}}}, time.Unix(4, 0))
+		change = replaceGroup(ledger, 4, Content{Group: "g"})
 		require.Len(t, change.recovered, 1)
 		require.Empty(t, ledger.groups)
 	}
@@ -249,8 +269,8 @@ func TestQuarantineKeepsItsTime(t *testing.T) {
 func TestMistypedKindOrNameKeepsTheGroup(t *testing.T) {
 	for _, key := range []resource.Key{{}, {Kind: "ServiceEntri", Namespace: "default", Name: "x"}, {Kind: resource.ServiceEntry}} {
 		l := emptyLedger()
-		l.replace([]admitted{{Content: Content{Group: "g", Resources: []*resource.Resource{newObject("x", "1", "p")}}}}, time.Unix(1, 0))
-		c := l.replace([]admitted{{Content: Content{Group: "g", Rejects: []Reject{{Key: key, Err: errors.New("bad")}}}}}, time.Unix(2, 0))
+		replaceGroup(l, 1, Content{Group: "g", Resources: objects(newObject("x"))})
+		c := replaceGroup(l, 2, Content{Group: "g", Rejects: []Reject{{Key: key, Err: errors.New("bad")}}})
 		require.Empty(t, c.Deletes, "%+v", key)
 		require.Len(t, l.winners, 1)
 	}
@@ -258,10 +278,10 @@ func TestMistypedKindOrNameKeepsTheGroup(t *testing.T) {
 
 func TestMistypedKindKeepsItsNamesakesOnly(t *testing.T) {
 	ledger := emptyLedger()
-	old := []*resource.Resource{newObject("x", "1", "p"), newObject("y", "1", "p")}
-	ledger.replace([]admitted{{Content: Content{Group: "g", Resources: old}}}, time.Unix(1, 0))
+	old := objects(newObject("x"), newObject("y"))
+	replaceGroup(ledger, 1, Content{Group: "g", Resources: old})
 	reject := Reject{Key: resource.Key{Kind: "ServiceEntri", Namespace: "default", Name: "x"}, Err: errors.New("bad")}
-	c := ledger.replace([]admitted{{Content: Content{Group: "g", Rejects: []Reject{reject}}}}, time.Unix(2, 0))
+	c := replaceGroup(ledger, 2, Content{Group: "g", Rejects: []Reject{reject}})
 	require.Equal(t, []resource.Key{keyed("y")}, c.Deletes)
 	require.Equal(t, []string{"ServiceEntry default/x"}, ledger.quarantineList()[0].Keeps)
 }
@@ -275,8 +295,8 @@ func TestForeignReject_RetainsNoObject(t *testing.T) {
 	for _, foreign := range []resource.Foreign{resource.ForeignIgnore, resource.ForeignWarn, resource.ForeignError} {
 		ledger := emptyLedger()
 		o := resource.Options{ForeignKinds: foreign}
-		ledger.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", text("two"), o)}}, time.Unix(1, 0))
-		c := ledger.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", text("three"), o)}}, time.Unix(2, 0))
+		replaceGroup(ledger, 1, Decode("a.yaml", "a.yaml", text("two"), o))
+		c := replaceGroup(ledger, 2, Decode("a.yaml", "a.yaml", text("three"), o))
 		require.Equal(t, []resource.Key{keyed("two")}, c.Deletes)
 		require.Len(t, ledger.winners, 1)
 		switch foreign {
@@ -290,7 +310,7 @@ func TestForeignReject_RetainsNoObject(t *testing.T) {
 			require.Empty(t, ledger.quarantineList())
 			require.Equal(t, 1, ledger.foreignCount)
 		}
-		ledger.replace([]admitted{{Content: Content{Group: "a.yaml"}}}, time.Unix(3, 0))
+		replaceGroup(ledger, 3, Content{Group: "a.yaml"})
 		require.Zero(t, ledger.foreignCount)
 		require.Empty(t, ledger.groups)
 	}
@@ -317,7 +337,7 @@ func TestLimits_KeepLastGoodVersions(t *testing.T) {
 				time.Unix(1, 0))
 			require.Len(t, l.winners, 2)
 			version := l.winners[keyed("x")].resource.Version()
-			c := l.replace([]admitted{{Content: Decode("a.yaml", "a.yaml", []byte(next.text), next.o)}}, time.Unix(2, 0))
+			c := replaceGroup(l, 2, Decode("a.yaml", "a.yaml", []byte(next.text), next.o))
 			require.Empty(t, c.Deletes)
 			require.Len(t, l.winners, 2)
 			require.True(t, l.winners[keyed("z")].isLastGood)
@@ -331,10 +351,10 @@ func TestLimits_KeepLastGoodVersions(t *testing.T) {
 // in it.
 func TestUnreadableDocument_NamesKeptObjects(t *testing.T) {
 	ledger := emptyLedger()
-	old := []*resource.Resource{newObject("x", "1", "p"), newObject("y", "1", "p"), newObject("z", "1", "p")}
-	ledger.replace([]admitted{{Content: Content{Group: "g", Resources: old}}}, time.Unix(1, 0))
+	old := objects(newObject("x"), newObject("y"), newObject("z"))
+	replaceGroup(ledger, 1, Content{Group: "g", Resources: old})
 	ledger.replace([]admitted{{Content: Content{
-		Group: "g", Resources: []*resource.Resource{newObject("x", "2", "p")},
+		Group: "g", Resources: objects(newObject("x", "2")),
 		Rejects: []Reject{{Key: keyed("y"), Err: errors.New("bad")}, {Err: errors.New("too broken to tell")}},
 	}}}, time.Unix(2, 0))
 	require.Len(t, ledger.winners, 3)
@@ -352,14 +372,14 @@ func BenchmarkReplaceOne(b *testing.B) {
 			var groups []admitted
 			for i := range n {
 				name := fmt.Sprintf("e%d", i)
-				groups = append(groups, admitted{Content: Content{Group: name, Resources: []*resource.Resource{newObject(name, "1", name)}}})
+				groups = append(groups, admitted{Content: Content{Group: name, Resources: objects(newObject(name, "1", name))}})
 			}
 			ledger.replace(groups, time.Unix(1, 0))
 			versions := [][]*resource.Resource{{newObject("e7", "2", "e7")}, {newObject("e7", "3", "e7")}}
 			b.ReportAllocs()
 			b.ResetTimer()
 			for i := range b.N {
-				ledger.replace([]admitted{{Content: Content{Group: "e7", Resources: versions[i%2]}}}, time.Unix(2, 0))
+				replaceGroup(ledger, 2, Content{Group: "e7", Resources: versions[i%2]})
 			}
 		})
 	}
@@ -508,7 +528,7 @@ func BenchmarkBrokenGroupsInAHold(b *testing.B) {
 			for i := range n {
 				gone, kept := fmt.Sprintf("gone%d", i), fmt.Sprintf("kept%d", i)
 				whole = append(whole,
-					admitted{Content: Content{Group: gone, Resources: []*resource.Resource{newObject(gone, "1", gone)}}})
+					admitted{Content: Content{Group: gone, Resources: objects(newObject(gone, "1", gone))}})
 				lost = append(lost, admitted{Content: Content{Group: gone}})
 				broken = append(broken, admitted{Content: Content{Group: kept, Rejects: []Reject{{Err: errors.New("bad")}}}})
 			}

@@ -5,9 +5,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"tributary/memstore"
-	"tributary/resource"
 )
 
 // TestLeftOut_FoundByObjectNameAndAddress: instances that a source leaves out are found by an object of the group, or
@@ -17,13 +14,11 @@ func TestLeftOut_FoundByObjectNameAndAddress(t *testing.T) {
 }
 
 func whatIsLeftOut(t *testing.T, supervisor *Supervisor) {
-	sinks := make(chan Sink, 1)
-	require.NoError(t, supervisor.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: handing(sinks)}}))
-	sink := <-sinks
+	_, sink := handed(t, supervisor)
 	weight, scope := LeftOut{What: "10.2.0.3:20880", Of: "g/com.acme.Demo:1.0.0", Why: "weight 0"},
 		LeftOut{What: "[fe80::1%eth0]:20880", Of: "com.acme.Demo", Why: "link-local"}
 	require.NoError(t, sink.ReplaceAll([]Content{
-		{Group: "com.acme.Demo", Resources: []*resource.Resource{newObject("demo", "1", "")}, LeftOut: []LeftOut{scope, weight, weight}},
+		{Group: "com.acme.Demo", Resources: objects(newObject("demo", "1", "")), LeftOut: []LeftOut{scope, weight, weight}},
 		{Group: "com.acme.Other", LeftOut: []LeftOut{{What: "a provider", Of: "com.acme.Other", Why: `"dubbo://10.2.0.4:99999/x": no port`}}},
 	}))
 	weight.Source, weight.Group, scope.Source, scope.Group = "a", "com.acme.Demo", "a", "com.acme.Demo"

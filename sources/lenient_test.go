@@ -21,23 +21,23 @@ func TestLenientSource_ServesObjectsThatBreakRules(t *testing.T) {
 	within(t, opts, func(t *testing.T, supervisor *Supervisor) {
 		table := new(memstore.Table)
 		spec := Spec{Name: "a", Table: table, Lenient: true, Source: run(func(ctx context.Context, sink Sink) error {
-			_ = replace(sink, "g", []*resource.Resource{newObject("x", "1", "p"), newObject("form", "1", "p")}) // which the sink tells
+			_ = replace(sink, "g", objects(newObject("x"), newObject("form"))) // which the sink tells
 			sink.Synced()
 			<-ctx.Done()
 			return ctx.Err()
 		})}
-		require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
+		configure(t, supervisor, spec)
 		synctest.Wait()
-		require.NotNil(t, table.Snapshot().Get(keyed("x")))
-		require.Nil(t, table.Snapshot().Get(keyed("form")))
+		require.NotNil(t, get(table, "x"))
+		require.Nil(t, get(table, "form"))
 		require.Len(t, supervisor.Status()[0].Warnings, 1)
 		require.Len(t, supervisor.Status()[0].Quarantined, 1)
 
 		spec.Lenient = false
-		require.NoError(t, supervisor.Reconfigure([]Spec{spec}))
+		configure(t, supervisor, spec)
 		synctest.Wait()
 		require.Empty(t, supervisor.Status()[0].Warnings)
 		require.Len(t, supervisor.Status()[0].Quarantined, 2)
-		require.NotNil(t, table.Snapshot().Get(keyed("x")), "like objects that were served before a rule existed")
+		require.NotNil(t, get(table, "x"), "like objects that were served before a rule existed")
 	})
 }

@@ -20,9 +20,7 @@ import (
 // TestRestartHistories compares the table with a model through random changes, rejects and restarts: a restart loses no
 // object in force, neither before the source is read again nor afterwards.
 func TestRestartHistories(t *testing.T) {
-	state, err := lastgood.Open(t.TempDir(), nil)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, state.Close()) }()
+	state := openState(t, t.TempDir())
 	n, confirmed := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		n++

@@ -26,7 +26,7 @@ import (
 )
 
 // lifetime runs a source called a in one process, with the state in dir. After test it is stopped in order.
-func lifetime(t *testing.T, dir string, opts Options, source Source, test func(s *Supervisor, table *memstore.Table)) {
+func lifetime(t *testing.T, dir string, opts Options, source Source, test ...func(s *Supervisor, table *memstore.Table)) {
 	t.Helper()
 	if opts.Validate == nil {
 		opts.Validate = allValid
@@ -35,14 +35,25 @@ func lifetime(t *testing.T, dir string, opts Options, source Source, test func(s
 	require.NoError(t, err)
 	defer func() { require.NoError(t, state.Close()) }()
 	s, table := NewSupervisor(opts), new(memstore.Table)
-	require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Source: source, Table: table, Memory: state.Source("a")}}))
+	configure(t, s, Spec{Name: "a", Source: source, Table: table, Memory: state.Source("a")})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	synctest.Wait()
-	test(s, table)
+	for _, f := range test {
+		f(s, table)
+	}
 	cancel()
 	require.NoError(t, <-ended)
+}
+
+// openState opens the state in dir until the test ends.
+func openState(t *testing.T, dir string) *lastgood.Dir {
+	t.Helper()
+	state, err := lastgood.Open(dir, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, state.Close()) })
+	return state
 }
 
 // unreachable is a source that cannot be read.
@@ -84,15 +95,22 @@ func many(group string, n int) (resources []*resource.Resource) {
 	return resources
 }
 
+// wholeOf is a source of one group of n objects.
+func wholeOf(group string, n int) run { return whole(groups{group: many(group, n)}) }
+
+// withDir runs test in a bubble of fake time, with a directory for the state.
+func withDir(t *testing.T, test func(t *testing.T, dir string)) {
+	synctest.Test(t, func(t *testing.T) { test(t, t.TempDir()) })
+}
+
 type groups = map[string][]*resource.Resource
 
 func TestRestart_ServesStoredObjects(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
+	withDir(t, func(t *testing.T, dir string) {
 		var first time.Time
-		lifetime(t, dir, Options{}, whole(groups{"g": {newObject("x", "1", "p")}, "h": many("h", 20)}),
+		lifetime(t, dir, Options{}, whole(groups{"g": {newObject("x")}, "h": many("h", 20)}),
 			func(s *Supervisor, table *memstore.Table) {
-				first = table.Snapshot().Get(keyed("x")).Seen()
+				first = get(table, "x").Seen()
 				st := s.Status()[0]
 				require.False(t, st.Stale)
 				require.Nil(t, st.Restored)
@@ -103,8 +121,8 @@ func TestRestart_ServesStoredObjects(t *testing.T) {
 		opts := Options{Metrics: registry, Log: slog.New(slog.NewTextHandler(&buffer, nil))}
 		lifetime(t, dir, opts, run(unreachable), func(supervisor *Supervisor, table *memstore.Table) {
 			require.True(t, table.Synced(), "it is served")
-			require.Equal(t, 21, table.Snapshot().Len())
-			x := table.Snapshot().Get(keyed("x"))
+			requireLen(t, table, 21)
+			x := get(table, "x")
 			require.Equal(t, first, x.Seen())
 			require.Equal(t, resource.Origin{Source: "a", Place: "p", Group: "g"}, x.Origin())
 			status := supervisor.Status()[0]
@@ -122,36 +140,34 @@ tributary_source_stale{source="a"} 1
 		require.Contains(t, buffer.String(), "the last published objects are served until the source has been read")
 
 		time.Sleep(time.Hour)
-		lifetime(t, dir, Options{}, whole(groups{"g": {newObject("x", "2", "p"), newObject("y", "1", "p")}, "h": many("h", 20)}),
+		lifetime(t, dir, Options{}, whole(groups{"g": {newObject("x", "2"), newObject("y")}, "h": many("h", 20)}),
 			func(s *Supervisor, table *memstore.Table) {
 				require.False(t, s.Status()[0].Stale, "it was read")
 				require.Equal(t, memstore.Revision(2), table.Snapshot().Revision(), "one commit for the two that differ")
-				require.Equal(t, first, table.Snapshot().Get(keyed("x")).Seen(), "the same object as two restarts ago")
-				require.Equal(t, first.Add(2*time.Hour), table.Snapshot().Get(keyed("y")).Seen())
+				require.Equal(t, first, get(table, "x").Seen(), "the same object as two restarts ago")
+				require.Equal(t, first.Add(2*time.Hour), get(table, "y").Seen())
 			})
 	})
 }
 
 func TestRestart_WithdrawsObjectsDeletedMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		lifetime(t, dir, Options{}, whole(groups{"g": {newObject("x", "1", "p")}, "h": many("h", 3)}), func(*Supervisor, *memstore.Table) {})
-		lifetime(t, dir, Options{}, whole(groups{"h": many("h", 3)}), func(_ *Supervisor, table *memstore.Table) {
-			require.Nil(t, table.Snapshot().Get(keyed("x")))
-			require.Equal(t, 3, table.Snapshot().Len())
+	withDir(t, func(t *testing.T, dir string) {
+		lifetime(t, dir, Options{}, whole(groups{"g": {newObject("x")}, "h": many("h", 3)}))
+		lifetime(t, dir, Options{}, wholeOf("h", 3), func(_ *Supervisor, table *memstore.Table) {
+			require.Nil(t, get(table, "x"))
+			requireLen(t, table, 3)
 		})
 	})
 }
 
 func TestRestartKeepsTheHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		lifetime(t, dir, Options{}, whole(groups{"g": many("g", 100)}), func(*Supervisor, *memstore.Table) {})
+	withDir(t, func(t *testing.T, dir string) {
+		lifetime(t, dir, Options{}, wholeOf("g", 100))
 		var first time.Time
 		for range 3 {
 			time.Sleep(time.Hour)
 			lifetime(t, dir, Options{}, whole(groups{}), func(supervisor *Supervisor, table *memstore.Table) {
-				require.Equal(t, 100, table.Snapshot().Len())
+				requireLen(t, table, 100)
 				held := supervisor.Status()[0].Held
 				require.Equal(t, 100, held.Objects)
 				require.Equal(t, []Serving{{Source: "a", Held: true}}, supervisor.Serving(keyed("g099")))
@@ -169,7 +185,7 @@ func TestRestartKeepsTheHold(t *testing.T) {
 			objects, _, err := supervisor.Release("a", "", "me")
 			require.NoError(t, err)
 			require.Equal(t, 100, objects)
-			require.Zero(t, table.Snapshot().Len())
+			requireLen(t, table, 0)
 			_, _, err = supervisor.Release("a", "", "me")
 			require.ErrorIs(t, err, ErrNothingHeld)
 		})
@@ -187,13 +203,12 @@ func TestRestart_KeepsLastGoodVersions(t *testing.T) {
 	}
 	for name, reject := range map[string]Reject{"known": bad(keyed("x")), "too broken to tell": bad(resource.Key{})} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				dir := t.TempDir()
-				lifetime(t, dir, Options{}, whole(groups{"g": {newObject("x", "1", "p")}}), func(*Supervisor, *memstore.Table) {})
+			withDir(t, func(t *testing.T, dir string) {
+				lifetime(t, dir, Options{}, whole(groups{"g": {newObject("x")}}))
 				for range 2 {
 					time.Sleep(time.Hour)
 					lifetime(t, dir, Options{}, whole(groups{"g": nil}, reject), func(s *Supervisor, table *memstore.Table) {
-						require.NotNil(t, table.Snapshot().Get(keyed("x")))
+						require.NotNil(t, get(table, "x"))
 						q := s.Status()[0].Quarantined
 						require.Len(t, q, 1)
 						require.Equal(t, time.Now().UTC(), q[0].Since, "that of this run")
@@ -207,10 +222,9 @@ func TestRestart_KeepsLastGoodVersions(t *testing.T) {
 
 // TestRestart_ValidatesStoredObjects has a rule that is new in a version of the program.
 func TestRestart_ValidatesStoredObjects(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		source := func() run { return whole(groups{"g": {newObject("x", "1", "p"), newObject("y", "1", "p")}}) }
-		lifetime(t, dir, Options{}, source(), func(*Supervisor, *memstore.Table) {})
+	withDir(t, func(t *testing.T, dir string) {
+		source := func() run { return whole(groups{"g": {newObject("x"), newObject("y")}}) }
+		lifetime(t, dir, Options{}, source())
 		stricter := Options{Validate: func(r *resource.Resource) (resource.Errors, error) {
 			if r.Key().Name == "x" {
 				return nil, errors.New("no longer allowed")
@@ -222,15 +236,14 @@ func TestRestart_ValidatesStoredObjects(t *testing.T) {
 			require.Len(t, st.Quarantined, 1)
 			require.True(t, st.Quarantined[0].LastGoodServes)
 			require.Len(t, st.Warnings, 1)
-			require.Equal(t, 2, table.Snapshot().Len())
+			requireLen(t, table, 2)
 		})
 	})
 }
 
 func TestDamagedState_IsSetAside(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		lifetime(t, dir, Options{}, whole(groups{"g": many("g", 100)}), func(*Supervisor, *memstore.Table) {})
+	withDir(t, func(t *testing.T, dir string) {
+		lifetime(t, dir, Options{}, wholeOf("g", 100))
 		file := filepath.Join(dir, "sources", "a.db")
 		require.NoError(t, os.Truncate(file, 5000))
 		var buffer bytes.Buffer
@@ -241,7 +254,7 @@ func TestDamagedState_IsSetAside(t *testing.T) {
 		})
 		require.Equal(t, 1, strings.Count(buffer.String(), "it was set aside as "+file+".damaged-"), buffer.String())
 		require.NoFileExists(t, file)
-		lifetime(t, dir, Options{}, whole(groups{"g": many("g", 100)}), func(*Supervisor, *memstore.Table) {})
+		lifetime(t, dir, Options{}, wholeOf("g", 100))
 		require.FileExists(t, file)
 	})
 }
@@ -268,10 +281,9 @@ func TestDamagedMemoryAndAnInvalidPolicy(t *testing.T) {
 	}
 	for name, damage := range damages {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				dir := t.TempDir()
-				lifetime(t, dir, Options{}, whole(groups{"g": single("older")}), func(*Supervisor, *memstore.Table) {})
-				lifetime(t, dir, Options{}, whole(groups{"g": single("newer")}), func(*Supervisor, *memstore.Table) {})
+			withDir(t, func(t *testing.T, dir string) {
+				lifetime(t, dir, Options{}, whole(groups{"g": single("older")}))
+				lifetime(t, dir, Options{}, whole(groups{"g": single("newer")}))
 				file := filepath.Join(dir, "sources", "a.db")
 				text, err := os.ReadFile(file)
 				require.NoError(t, err)
@@ -312,13 +324,12 @@ func TestDamagedState_OfHeldPolicies(t *testing.T) {
 	lost := 0
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's
-		synctest.Test(t, func(t *testing.T) {
-			dir := t.TempDir()
-			lifetime(t, dir, Options{}, whole(contents("older")), func(*Supervisor, *memstore.Table) {})
-			lifetime(t, dir, Options{}, whole(groups{"h": many("h", 2)}), func(s *Supervisor, _ *memstore.Table) {
+		withDir(t, func(t *testing.T, dir string) {
+			lifetime(t, dir, Options{}, whole(contents("older")))
+			lifetime(t, dir, Options{}, wholeOf("h", 2), func(s *Supervisor, _ *memstore.Table) {
 				require.NotNil(t, s.Status()[0].Held)
 			})
-			lifetime(t, dir, Options{}, whole(contents("newer")), func(*Supervisor, *memstore.Table) {})
+			lifetime(t, dir, Options{}, whole(contents("newer")))
 			file := filepath.Join(dir, "sources", "a.db")
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
@@ -343,7 +354,7 @@ func TestDamagedState_OfHeldPolicies(t *testing.T) {
 				}
 			}
 			lifetime(t, dir, Options{}, whole(now, rejects...), check)
-			lifetime(t, dir, Options{}, run(unreachable), func(*Supervisor, *memstore.Table) {})
+			lifetime(t, dir, Options{}, run(unreachable))
 			lifetime(t, dir, Options{}, whole(now, rejects...), check)
 		})
 	}
@@ -356,18 +367,18 @@ func TestState_DiskThatRefusesWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, registry := t.TempDir(), prometheus.NewPedanticRegistry()
 		path := filepath.Join(dir, "sources")
-		lifetime(t, dir, Options{Metrics: registry}, whole(groups{"g": many("g", 100)}), func(s *Supervisor, table *memstore.Table) {
+		lifetime(t, dir, Options{Metrics: registry}, wholeOf("g", 100), func(s *Supervisor, table *memstore.Table) {
 			require.InDelta(t, 1, gather(t, registry)["tributary_source_stored"], 0)
 			require.NoError(t, os.RemoveAll(path))
 			require.NoError(t, os.WriteFile(path, nil, 0o600)) // a file instead of the directory, so that no file can be made in it
-			table.Apply([]*resource.Resource{newObject("x", "1", "g")}, nil)
+			table.Apply(objects(newObject("x", "1", "g")), nil)
 			time.Sleep(time.Second)
 			synctest.Wait()
 			require.InDelta(t, 0, gather(t, registry)["tributary_source_stored"], 0)
 			shown, err := json.Marshal(s.Status())
 			require.NoError(t, err)
 			require.Regexp(t, `"kept":\{.*"error":"[^"]*not a directory"`, string(shown))
-			require.Equal(t, 101, table.Snapshot().Len())
+			requireLen(t, table, 101)
 			require.NoError(t, os.Remove(path))
 			time.Sleep(2 * time.Minute)
 			synctest.Wait()
@@ -379,19 +390,18 @@ func TestState_DiskThatRefusesWrites(t *testing.T) {
 // TestAddedSource_IgnoresOldState adds a source to running ones: its state on disk is of a time before it was removed
 // from the configuration.
 func TestAddedSource_IgnoresOldState(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		lifetime(t, dir, Options{}, whole(groups{"g": many("g", 100)}), func(s *Supervisor, _ *memstore.Table) {
+	withDir(t, func(t *testing.T, dir string) {
+		lifetime(t, dir, Options{}, wholeOf("g", 100), func(s *Supervisor, _ *memstore.Table) {
 			require.NoError(t, s.Reconfigure(nil))
 			table := new(memstore.Table)
 			state, err := lastgood.Open(dir+"/other", nil)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, state.Close()) }()
 			require.NoError(t, os.Rename(filepath.Join(dir, "sources", "a.db"), filepath.Join(dir, "other", "sources", "a.db")))
-			require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Source: run(unreachable), Table: table, Memory: state.Source("a")}}))
+			configure(t, s, Spec{Name: "a", Source: run(unreachable), Table: table, Memory: state.Source("a")})
 			synctest.Wait()
 			require.False(t, table.Synced())
-			require.Zero(t, table.Snapshot().Len())
+			requireLen(t, table, 0)
 		})
 	})
 }
@@ -399,15 +409,15 @@ func TestAddedSource_IgnoresOldState(t *testing.T) {
 func TestReconfigure_ChangesTheGuard(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: whole(groups{"g": many("g", 100)})}}))
+		configure(t, s, Spec{Name: "a", Table: table, Source: wholeOf("g", 100)})
 		synctest.Wait()
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: whole(groups{})}}))
+		configure(t, s, Spec{Name: "a", Table: table, Source: whole(groups{})})
 		synctest.Wait()
-		require.Equal(t, 100, table.Snapshot().Len())
+		requireLen(t, table, 100)
 		spec := Spec{Name: "a", Table: table, Source: whole(groups{})}
 		spec.Guard.Off = true
-		require.NoError(t, s.Reconfigure([]Spec{spec}))
+		configure(t, s, spec)
 		synctest.Wait()
-		require.Zero(t, table.Snapshot().Len())
+		requireLen(t, table, 0)
 	})
 }

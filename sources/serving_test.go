@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -24,14 +23,12 @@ func TestServingSaysWhy(t *testing.T) {
 		return nil, nil
 	}
 	within(t, Options{Validate: odd}, func(t *testing.T, supervisor *Supervisor) {
-		sinks := make(chan Sink, 1)
-		require.NoError(t, supervisor.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: handing(sinks)}}))
-		sink := <-sinks
+		_, sink := handed(t, supervisor)
 		require.NoError(t, sink.ReplaceAll([]Content{
-			{Group: "sub/in/a.yaml", Resources: []*resource.Resource{newObject("below", "1", "")}},
-			{Group: "sub.yaml", Resources: []*resource.Resource{newObject("beside", "1", "")}},
-			{Group: "l.yaml", Resources: []*resource.Resource{newObject("linked", "1", ""), newObject("odd", "1", "")}},
-			{Group: "b.yaml", Resources: []*resource.Resource{newObject("moved", "1", "")}},
+			{Group: "sub/in/a.yaml", Resources: objects(newObject("below", "1", ""))},
+			{Group: "sub.yaml", Resources: objects(newObject("beside", "1", ""))},
+			{Group: "l.yaml", Resources: objects(newObject("linked", "1", ""), newObject("odd", "1", ""))},
+			{Group: "b.yaml", Resources: objects(newObject("moved", "1", ""))},
 		}))
 		sink.Synced()
 		require.Error(t, sink.ReplaceAll([]Content{
@@ -65,9 +62,8 @@ func TestServingSaysWhy(t *testing.T) {
 
 // TestServing_BeforeSourceIsRead restarts while the source cannot be read.
 func TestServing_BeforeSourceIsRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		lifetime(t, dir, Options{}, whole(groups{"g": {newObject("x", "1", "g")}}), func(*Supervisor, *memstore.Table) {})
+	withDir(t, func(t *testing.T, dir string) {
+		lifetime(t, dir, Options{}, whole(groups{"g": {newObject("x", "1", "g")}}))
 		lifetime(t, dir, Options{}, run(unreachable), func(s *Supervisor, _ *memstore.Table) {
 			require.Equal(t, "it has not been read since the restart: connection refused", s.Serving(keyed("x"))[0].Unread)
 			require.Equal(t, 1, s.Status()[0].Unread)
@@ -95,9 +91,9 @@ func TestQuarantine_NamesServedVersion(t *testing.T) {
 			"ServiceEntry default/x08, ServiceEntry default/x09 and 3 more": {Rejects: []Reject{bad(resource.Key{})}},
 	} {
 		ledger := emptyLedger()
-		ledger.replace([]admitted{{Content: Content{Group: "a", Resources: rs}}}, time.Unix(1, 0))
+		replaceGroup(ledger, 1, Content{Group: "a", Resources: rs})
 		content.Group = "a"
-		c := ledger.replace([]admitted{{Content: content}}, time.Unix(2, 0))
+		c := replaceGroup(ledger, 2, content)
 		require.Equal(t, want, c.quarantined[0].Serves())
 		require.Equal(t, want, ledger.quarantineList()[0].Serves())
 	}
@@ -113,10 +109,10 @@ func TestQuarantine_FileWithoutReadableDocument(t *testing.T) {
 			resources = append(resources, newObject(fmt.Sprintf("name-%05d", i), "1", "a.yaml"))
 			rejects = append(rejects, Reject{Origin: resource.Origin{Place: "a.yaml"}, Err: errors.New("a tab indents this line")})
 		}
-		ledger.replace([]admitted{{Content: Content{Group: "a.yaml", Resources: resources}}}, time.Unix(1, 0))
+		replaceGroup(ledger, 1, Content{Group: "a.yaml", Resources: resources})
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		c := ledger.replace([]admitted{{Content: Content{Group: "a.yaml", Rejects: rejects}}}, time.Unix(2, 0))
+		c := replaceGroup(ledger, 2, Content{Group: "a.yaml", Rejects: rejects})
 		list := ledger.quarantineList()
 		runtime.ReadMemStats(&after)
 		require.Empty(t, c.Deletes)
@@ -136,7 +132,7 @@ func BenchmarkOneKeyInManyGroups(b *testing.B) {
 			for i := range n {
 				g := fmt.Sprintf("g%06d", i)
 				content := Content{
-					Group: g, Resources: []*resource.Resource{newObject("x", "1", g)},
+					Group: g, Resources: objects(newObject("x", "1", g)),
 					Rejects: []Reject{{Key: keyed("y"), Err: errors.New("bad")}},
 				}
 				contents, empty = append(contents, admitted{Content: content}), append(empty, admitted{Content: Content{Group: g}})

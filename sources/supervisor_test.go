@@ -47,6 +47,12 @@ func publish(group string, rs ...*resource.Resource) run {
 	}
 }
 
+// configure configures the sources of a supervisor.
+func configure(t *testing.T, s *Supervisor, specs ...Spec) {
+	t.Helper()
+	require.NoError(t, s.Reconfigure(specs))
+}
+
 // within runs test in a bubble of fake time, with a supervisor at work.
 func within(t *testing.T, opts Options, test func(t *testing.T, s *Supervisor)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -69,12 +75,12 @@ func allValid(*resource.Resource) (resource.Errors, error) { return nil, nil }
 func TestSourcePublishes(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Address: "test://a", Table: table, Source: publish("g", newObject("x", "1", "p"))}}))
+		configure(t, s, Spec{Name: "a", Address: "test://a", Table: table, Source: publish("g", newObject("x"))})
 		double := Spec{Name: "a", Table: table, Source: publish("g")}
 		require.ErrorIs(t, s.Reconfigure([]Spec{double, double}), ErrDuplicate)
 		synctest.Wait()
 		require.True(t, table.Synced())
-		r := table.Snapshot().Get(keyed("x"))
+		r := get(table, "x")
 		require.Equal(t, resource.Origin{Source: "a", Place: "p", Group: "g"}, r.Origin(), "the sink names the source")
 		require.Equal(t, time.Now().UTC(), r.Seen(), "the time it was first seen")
 		now := time.Now()
@@ -94,18 +100,18 @@ func TestFailingSource_RestartsWithBackoffAndKeepsObjects(t *testing.T) {
 		var starts []time.Time
 		failing := Spec{Name: "bad", Table: table, Source: run(func(_ context.Context, sink Sink) error {
 			starts = append(starts, time.Now())
-			_ = replace(sink, "g", []*resource.Resource{newObject("x", "1", "p")})
+			_ = replace(sink, "g", objects(newObject("x")))
 			sink.Synced()
 			if len(starts) == 2 {
 				panic("oh no")
 			}
 			return errors.New("connection refused")
 		})}
-		require.NoError(t, s.Reconfigure([]Spec{failing, {Name: "good", Table: second, Source: publish("g", newObject("y", "1", "p"))}}))
+		configure(t, s, failing, Spec{Name: "good", Table: second, Source: publish("g", newObject("y"))})
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 
-		require.NotNil(t, table.Snapshot().Get(keyed("x")))
+		require.NotNil(t, get(table, "x"))
 		require.Equal(t, memstore.Revision(1), table.Snapshot().Revision(), "publishing the same again is no commit")
 		status, good := s.Status()[0], s.Status()[1]
 		require.Equal(t, Unreachable, status.State)
@@ -132,7 +138,7 @@ func TestFailingSource_RestartsWithBackoffAndKeepsObjects(t *testing.T) {
 func TestBackoff_ResetsAfterLongRun(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		var ends, starts []time.Time
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, _ Sink) error {
+		configure(t, s, Spec{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, _ Sink) error {
 			starts = append(starts, time.Now())
 			if len(starts) > 10 {
 				select {
@@ -143,7 +149,7 @@ func TestBackoff_ResetsAfterLongRun(t *testing.T) {
 			}
 			ends = append(ends, time.Now())
 			return errors.New("broken")
-		})}}))
+		})})
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
 		require.Len(t, starts, 13)
@@ -153,9 +159,9 @@ func TestBackoff_ResetsAfterLongRun(t *testing.T) {
 
 func TestSource_ThatEndsHasFailed(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, supervisor *Supervisor) {
-		require.NoError(t, supervisor.Reconfigure([]Spec{{
+		configure(t, supervisor, Spec{
 			Name: "a", Table: new(memstore.Table), Source: run(func(context.Context, Sink) error { return nil }),
-		}}))
+		})
 		synctest.Wait()
 		require.Equal(t, Unreachable, supervisor.Status()[0].State)
 		require.Equal(t, "source stopped unexpectedly", supervisor.Status()[0].LastError)
@@ -164,10 +170,10 @@ func TestSource_ThatEndsHasFailed(t *testing.T) {
 
 func TestDeniedStaysDenied(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: run(func(_ context.Context, sink Sink) error {
+		configure(t, s, Spec{Name: "a", Table: new(memstore.Table), Source: run(func(_ context.Context, sink Sink) error {
 			sink.Report(Health{State: Denied, Message: "403"})
 			return errors.New("GET /: 403")
-		})}}))
+		})})
 		begin := time.Now()
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -187,20 +193,20 @@ func TestReconfigure(t *testing.T) {
 		}
 		ended, runs := false, 0
 		removed := spec("removed", run(func(ctx context.Context, sink Sink) error {
-			err := publish("g", newObject("x", "1", "p"), newObject("y", "1", "p"))(ctx, sink)
+			err := publish("g", newObject("x"), newObject("y"))(ctx, sink)
 			ended = true
 			return err
 		}))
-		stays := spec("stays", &counted{runs: &runs, Source: publish("g", newObject("x", "1", "p"))})
-		swapped := spec("swapped", publish("g", newObject("x", "1", "p")))
-		moved := spec("moved", publish("g", newObject("l", "1", "p")))
-		require.NoError(t, supervisor.Reconfigure([]Spec{removed, stays, swapped, moved}))
+		stays := spec("stays", &counted{runs: &runs, Source: publish("g", newObject("x"))})
+		swapped := spec("swapped", publish("g", newObject("x")))
+		moved := spec("moved", publish("g", newObject("l")))
+		configure(t, supervisor, removed, stays, swapped, moved)
 		synctest.Wait()
 
-		swapped.Source = publish("g", newObject("x", "2", "p"))
+		swapped.Source = publish("g", newObject("x", "2"))
 		moved.Source, moved.Table = run(unreachable), new(memstore.Table)
-		added := spec("added", publish("g", newObject("z", "1", "p")))
-		require.NoError(t, supervisor.Reconfigure([]Spec{added, moved, swapped, stays}))
+		added := spec("added", publish("g", newObject("z")))
+		configure(t, supervisor, added, moved, swapped, stays)
 		require.True(t, ended, "it has ended when Reconfigure returns")
 		synctest.Wait()
 		var names []string
@@ -235,12 +241,12 @@ func TestRemovedSource_LogsItsHold(t *testing.T) {
 	var log bytes.Buffer
 	within(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
-			if err := replace(sink, "g", []*resource.Resource{newObject("x", "1", "p"), newObject("y", "1", "p")}); err != nil {
+		configure(t, s, Spec{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
+			if err := replace(sink, "g", objects(newObject("x"), newObject("y"))); err != nil {
 				return err
 			}
 			return publish("g")(ctx, sink)
-		})}}))
+		})})
 		synctest.Wait()
 		held := s.Status()[0].Held
 		require.Equal(t, 2, held.Objects)
@@ -253,23 +259,23 @@ func TestRemovedSource_LogsItsHold(t *testing.T) {
 func TestReconfigure_KeepsDataUntilReplaced(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
-		require.NoError(t, s.Reconfigure([]Spec{{
-			Name: "a", Address: "old", Table: table, Source: publish("g", newObject("x", "1", "p"), newObject("y", "1", "p")),
-		}}))
+		configure(t, s, Spec{
+			Name: "a", Address: "old", Table: table, Source: publish("g", newObject("x"), newObject("y")),
+		})
 		synctest.Wait()
 		release := make(chan struct{})
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Address: "new", Source: run(func(ctx context.Context, sink Sink) error {
+		configure(t, s, Spec{Name: "a", Table: table, Address: "new", Source: run(func(ctx context.Context, sink Sink) error {
 			<-release
 			if got := sink.Groups(); len(got) != 1 || got[0] != "g" {
 				return fmt.Errorf("groups are %v", got)
 			}
-			return publish("g", newObject("x", "2", "p"))(ctx, sink)
-		})}}))
+			return publish("g", newObject("x", "2"))(ctx, sink)
+		})})
 		synctest.Wait()
-		require.Equal(t, 2, table.Snapshot().Len())
+		requireLen(t, table, 2)
 		close(release)
 		synctest.Wait()
-		require.Equal(t, 1, table.Snapshot().Len())
+		requireLen(t, table, 1)
 		require.Equal(t, "new", s.Status()[0].Address)
 	})
 }
@@ -278,7 +284,7 @@ func TestChangesWhileItRunsAndAfter(t *testing.T) {
 	supervisor := NewSupervisor(Options{Validate: allValid})
 	ctx, cancel := context.WithCancel(t.Context())
 	first := Spec{Name: "first", Table: new(memstore.Table), Source: &counted{Source: publish("g"), runs: new(int)}}
-	require.NoError(t, supervisor.Reconfigure([]Spec{first}))
+	configure(t, supervisor, first)
 	ended := make(chan error, 1)
 	go func() { ended <- supervisor.Run(ctx) }()
 	var wg sync.WaitGroup
@@ -286,10 +292,10 @@ func TestChangesWhileItRunsAndAfter(t *testing.T) {
 		wg.Go(func() {
 			name := fmt.Sprint(i)
 			for range 50 {
-				spec := Spec{Name: name, Table: new(memstore.Table), Source: publish("g", newObject("x", "1", "p"))}
+				spec := Spec{Name: name, Table: new(memstore.Table), Source: publish("g", newObject("x"))}
 				if i%2 == 0 {
 					_ = supervisor.Reconfigure([]Spec{first, spec})
-					spec.Source = publish("g", newObject("x", "2", "p"))
+					spec.Source = publish("g", newObject("x", "2"))
 					_ = supervisor.Reconfigure([]Spec{first, spec})
 				} else if errors.Is(supervisor.Reconfigure([]Spec{first, spec}), ErrStopped) {
 					return
@@ -312,10 +318,7 @@ func TestChangesWhileItRunsAndAfter(t *testing.T) {
 // TestInvalidKeys_StayDuringHold has everything go at once: the guard holds it, and with it that an object was invalid.
 func TestInvalidKeys_StayDuringHold(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
-		table := new(memstore.Table)
-		sinks := make(chan Sink, 1)
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: handing(sinks)}}))
-		sink := <-sinks
+		table, sink := handed(t, s)
 		policy := keyed("never-valid")
 		policy.Kind = resource.AuthorizationPolicy
 		_ = replace(sink, "g", many("g", 20), broken("g", policy).Rejects...)
@@ -347,22 +350,22 @@ func TestInvalidResources_AreQuarantined(t *testing.T) {
 	within(t, opts, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
 		sinks := make(chan Sink, 1)
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
+		configure(t, s, Spec{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
 			sinks <- sink
 			<-ctx.Done()
 			return ctx.Err()
-		})}}))
+		})})
 		sink := <-sinks
 		body := func(name string) string {
-			if r := table.Snapshot().Get(keyed(name)); r != nil {
+			if r := get(table, name); r != nil {
 				return string(r.Body())
 			}
 			return ""
 		}
-		require.NoError(t, replace(sink, "g", []*resource.Resource{newObject("x", "1", "g:1"), newObject("y", "odd", "g:2")}))
+		require.NoError(t, replace(sink, "g", objects(newObject("x", "1", "g:1"), newObject("y", "odd", "g:2"))))
 		require.Equal(t, []string{"a: g:2: ServiceEntry default/y: spec: odd"}, s.Status()[0].Warnings)
 
-		rs := []*resource.Resource{newObject("y", "odd", "g:2"), newObject("x", "bad", "g:1"), newObject("new", "bad", "g:3")}
+		rs := objects(newObject("y", "odd", "g:2"), newObject("x", "bad", "g:1"), newObject("new", "bad", "g:3"))
 		err := replace(sink, "g", rs, Reject{Err: errors.New("g:9: no such kind"), Origin: resource.Origin{Place: "g:9"}})
 		require.EqualError(t, err, "g:9: no such kind\na: g:1: ServiceEntry default/x: spec: too bad\na: g:3: ServiceEntry default/new: spec: "+
 			"too bad")
@@ -383,7 +386,7 @@ func TestInvalidResources_AreQuarantined(t *testing.T) {
 		}, s.Status()[0].Quarantined)
 		require.Len(t, s.Status()[0].Warnings, 1, "y did not change, and neither did its conflict")
 
-		require.NoError(t, replace(sink, "g", []*resource.Resource{newObject("x", "2", "g:1")}))
+		require.NoError(t, replace(sink, "g", objects(newObject("x", "2", "g:1"))))
 		require.Equal(t, "2", body("x"))
 		require.Empty(t, body("y"))
 		require.Empty(t, s.Status()[0].Quarantined)
@@ -398,16 +401,16 @@ func TestInvalidResources_AreQuarantined(t *testing.T) {
 func TestReplaceAllMovesWithoutAGap(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, s *Supervisor) {
 		table := new(memstore.Table)
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
-			_ = replace(sink, "old", []*resource.Resource{newObject("x", "1", "old")})
-			_ = sink.ReplaceAll([]Content{{Group: "old"}, {Group: "new", Resources: []*resource.Resource{newObject("x", "1", "new")}}})
+		configure(t, s, Spec{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
+			_ = replace(sink, "old", objects(newObject("x", "1", "old")))
+			_ = sink.ReplaceAll([]Content{{Group: "old"}, {Group: "new", Resources: objects(newObject("x", "1", "new"))}})
 			_ = sink.ReplaceAll(nil)
 			<-ctx.Done()
 			return ctx.Err()
-		})}}))
+		})})
 		synctest.Wait()
 		require.Equal(t, memstore.Revision(2), table.Snapshot().Revision())
-		require.Equal(t, "new", table.Snapshot().Get(keyed("x")).Origin().Place)
+		require.Equal(t, "new", get(table, "x").Origin().Place)
 		require.Equal(t, 1, s.Status()[0].Groups)
 	})
 }
@@ -434,14 +437,14 @@ func gather(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 func TestConflict_IsLoggedOnce(t *testing.T) {
 	var buffer bytes.Buffer
 	within(t, Options{Log: slog.New(slog.NewTextHandler(&buffer, nil))}, func(t *testing.T, s *Supervisor) {
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, sink Sink) error {
+		configure(t, s, Spec{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, sink Sink) error {
 			for i := range 3 {
 				_ = replace(sink, "a", []*resource.Resource{newObject("x", fmt.Sprint(i), "a:1"), newObject("x", "1", "a:2")})
 				_ = replace(sink, "b", []*resource.Resource{newObject("x", fmt.Sprint(i), "b:1")})
 			}
 			<-ctx.Done()
 			return ctx.Err()
-		})}}))
+		})})
 		synctest.Wait()
 		require.Equal(t, []Conflict{{
 			Ref: resource.Ref{Kind: resource.ServiceEntry, Namespace: "default", Name: "x"}, Winner: "a:1", Losers: []string{"b:1", "a:2"},
@@ -454,9 +457,9 @@ func TestConflict_IsLoggedOnce(t *testing.T) {
 func TestMetricsGoWithTheirSource(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	within(t, Options{Metrics: registry}, func(t *testing.T, supervisor *Supervisor) {
-		require.NoError(t, supervisor.Reconfigure([]Spec{{
-			Name: "a", Table: new(memstore.Table), Source: publish("g", newObject("x", "1", "p"), newObject("x", "2", "p")),
-		}}))
+		configure(t, supervisor, Spec{
+			Name: "a", Table: new(memstore.Table), Source: publish("g", newObject("x"), newObject("x", "2")),
+		})
 		synctest.Wait()
 		require.Equal(t, map[string]float64{
 			"tributary_source_state degraded": 0, "tributary_source_state denied": 0, "tributary_source_state healthy": 1,
@@ -480,7 +483,7 @@ func TestMetrics_CountProblems(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	within(t, Options{Metrics: registry}, func(t *testing.T, s *Supervisor) {
 		runs := 0
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, sink Sink) error {
+		configure(t, s, Spec{Name: "a", Table: new(memstore.Table), Source: run(func(ctx context.Context, sink Sink) error {
 			if runs++; runs == 1 {
 				_ = replace(sink, "g", many("g", 30)) // it has no problem
 				_ = sink.ReplaceAll([]Content{
@@ -496,7 +499,7 @@ func TestMetrics_CountProblems(t *testing.T) {
 			sink.Report(Health{State: Denied, Message: "403"})
 			<-ctx.Done()
 			return ctx.Err()
-		})}}))
+		})})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		values := gather(t, registry)
@@ -517,9 +520,7 @@ func TestMetrics_CountProblems(t *testing.T) {
 func TestStateChange_IsOneLogLine(t *testing.T) {
 	var buffer bytes.Buffer
 	within(t, Options{Log: slog.New(slog.NewTextHandler(&buffer, nil))}, func(t *testing.T, supervisor *Supervisor) {
-		sinks := make(chan Sink, 1)
-		require.NoError(t, supervisor.Reconfigure([]Spec{{Name: "a", Table: new(memstore.Table), Source: handing(sinks)}}))
-		sink := <-sinks
+		_, sink := handed(t, supervisor)
 		for i := range 10 {
 			sink.Report(Health{State: Unreachable, Message: fmt.Sprint("connection refused ", i)})
 		}
@@ -545,14 +546,14 @@ func TestWorkerPanic_IsFailureOfSource(t *testing.T) {
 	within(t, Options{Validate: bad, Log: slog.New(slog.NewTextHandler(&buffer, nil))}, func(t *testing.T, s *Supervisor) {
 		runs := 0
 		table := new(memstore.Table)
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
+		configure(t, s, Spec{Name: "a", Table: table, Source: run(func(ctx context.Context, sink Sink) error {
 			runs++
 			switch runs {
 			case 1:
 				return errors.Join(replace(sink, "g", many("g", 100)), errors.New("fails"))
 			case 2:
 				rs := many("g", 100)
-				rs[70] = newObject("x", "bad", "p")
+				rs[70] = newObject("x", "bad")
 				return replace(sink, "g", rs)
 			default:
 				workers, ctx := worker.New(ctx)
@@ -561,7 +562,7 @@ func TestWorkerPanic_IsFailureOfSource(t *testing.T) {
 				<-ctx.Done()
 				return workers.Wait()
 			}
-		})}}))
+		})})
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, 100, table.Snapshot().Len(), "its published objects stay")

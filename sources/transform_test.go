@@ -49,9 +49,9 @@ func TestTransform(t *testing.T) {
 			return whole(groups{"g": rs}, rejectsIn("g", rejects)...)
 		}
 		table := new(memstore.Table)
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Transform: rules, Source: publish(false)}}))
+		configure(t, s, Spec{Name: "a", Table: table, Transform: rules, Source: publish(false)})
 		synctest.Wait()
-		require.Equal(t, 2, table.Snapshot().Len())
+		requireLen(t, table, 2)
 		x := table.Snapshot().Get(shop("x"))
 		require.Equal(t, resource.Origin{
 			Source: "a", Place: "p", Group: "g", Rules: "namespaces: default → shop; hosts: *.consul → {1}.mesh",
@@ -63,16 +63,16 @@ func TestTransform(t *testing.T) {
 		require.Equal(t, shop("z"), quarantineds[0].Key())
 		require.Contains(t, quarantineds[0].Reason, "bad host (as it is after the transforms: namespaces: default → shop; ")
 
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Transform: rules, Source: publish(true)}}))
+		configure(t, s, Spec{Name: "a", Table: table, Transform: rules, Source: publish(true)})
 		synctest.Wait()
 		require.Same(t, x, table.Snapshot().Get(shop("x")), "the transformed key finds the last good version")
 		require.Equal(t, memstore.Revision(1), table.Snapshot().Revision())
 		require.Len(t, s.Status()[0].Quarantined, 2)
 
-		require.NoError(t, s.Reconfigure([]Spec{{Name: "a", Table: table, Source: publish(false)}}))
+		configure(t, s, Spec{Name: "a", Table: table, Source: publish(false)})
 		synctest.Wait()
 		require.Nil(t, table.Snapshot().Get(shop("x")), "without the transforms")
-		require.NotNil(t, table.Snapshot().Get(keyed("x")))
+		require.NotNil(t, get(table, "x"))
 	})
 }
 

@@ -18,12 +18,12 @@ func TestWarnings_OfDuplicateObject(t *testing.T) {
 	}}
 	within(t, opts, func(t *testing.T, supervisor *Supervisor) {
 		sinks := make(chan Sink, 1)
-		require.NoError(t, supervisor.Reconfigure([]Spec{{
+		configure(t, supervisor, Spec{
 			Name: "a", Table: new(memstore.Table), Source: handing(sinks), Guard: guard.Settings{Off: true},
-		}}))
+		})
 		sink := <-sinks
 		for range 3 {
-			require.NoError(t, replace(sink, "g", []*resource.Resource{newObject("x", "1", "g:1"), newObject("x", "1", "g:9")}))
+			require.NoError(t, replace(sink, "g", objects(newObject("x", "1", "g:1"), newObject("x", "1", "g:9"))))
 			sink.Synced()
 			require.Equal(t, []string{"g:1: is odd", "g:9: is odd"}, supervisor.Status()[0].Warnings)
 			require.Equal(t, []string{"g:1: is odd"}, supervisor.Serving(keyed("x"))[0].Warnings)

@@ -1,6 +1,8 @@
 package consul
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,8 +21,16 @@ func webInstances(ids ...string) instances {
 	return newInstances(entries)
 }
 
+// answer is about instances, with flags of judge.Answer.
+func answer(index uint64, i instances, flags ...string) reading {
+	has := func(flag string) bool { return len(flags) > 0 && strings.Contains(flags[0], flag) }
+	return reading{instances: i, Answer: judge.Answer{
+		Index: index, Confirmed: has("confirmed"), Filtered: has("filtered"), Leaderless: has("leaderless"),
+	}}
+}
+
 func TestMeaning(t *testing.T) {
-	empty, single, pair := webInstances(), webInstances("1"), webInstances("1", "2")
+	none, empty, single, pair := instances{}, webInstances(), webInstances("1"), webInstances("1", "2")
 	sick := newInstances([]*api.ServiceEntry{consultest.Instance("web", "1", "10.0.0.1", 80)})
 	sick.list[0].Checks[0].Status = api.HealthCritical
 	sick = newInstances(sick.list)
@@ -31,75 +41,27 @@ func TestMeaning(t *testing.T) {
 		r      reading
 		want   meaning
 	}{
-		"the same": {
-			before: single, r: reading{instances: single, Answer: judge.Answer{Index: 9}},
-			want: unchanged,
-		},
-		"one more": {
-			before: single, r: reading{instances: pair, Answer: judge.Answer{Index: 9}},
-			want: changed,
-		},
-		"another health": {
-			before: single, r: reading{instances: sick, Answer: judge.Answer{Index: 9}},
-			want: changed,
-		},
-		"another ID at the same address": {
-			before: single, r: reading{instances: moved, Answer: judge.Answer{Index: 9}},
-			want: changed,
-		},
-		"at an older index": {
-			before: single, r: reading{instances: pair, Answer: judge.Answer{Index: 1}},
-			want: changed,
-		},
-		"a watch lists one less": {
-			before: pair, r: reading{instances: single, Answer: judge.Answer{Index: 9}},
-			want: doubtful,
-		},
-		"a watch lists none": {before: single, r: reading{Answer: judge.Answer{Index: 9}}, want: doubtful},
-		"a watch lists none, and the token hides": {
-			before: single, r: reading{Answer: judge.Answer{Index: 9, Filtered: true}},
-			want: doubtful,
-		},
-		"there is one less": {
-			before: pair,
-			r:      reading{instances: single, Answer: judge.Answer{Index: 9, Confirmed: true}}, want: changed,
-		},
-		"there is none": {
-			before: single, r: reading{Answer: judge.Answer{Index: 9, Confirmed: true}},
-			want: emptied,
-		},
-		"there is still none": {
-			before: empty, r: reading{Answer: judge.Answer{Index: 9, Confirmed: true}},
-			want: emptied,
-		},
-		"there is one less, but the token hides": {
-			before: pair,
-			r:      reading{instances: single, Answer: judge.Answer{Index: 9, Confirmed: true, Filtered: true}}, want: partial,
-		},
-		"there is none, but the token hides": {
-			before: single,
-			r:      reading{Answer: judge.Answer{Index: 9, Confirmed: true, Filtered: true}}, want: denied,
-		},
-		"the token hides some, none of them known": {
-			before: single,
-			r:      reading{instances: single, Answer: judge.Answer{Index: 9, Filtered: true}}, want: unchanged,
-		},
-		"there is none, says something that has no index": {before: single, r: reading{Answer: judge.Answer{Confirmed: true}}, want: foreign},
-		"there is none, says something without a leader": {
-			before: single,
-			r:      reading{Answer: judge.Answer{Index: 9, Confirmed: true, Leaderless: true}}, want: foreign,
-		},
-		"one less, says something without a leader": {
-			before: pair,
-			r:      reading{instances: single, Answer: judge.Answer{Index: 9, Confirmed: true, Leaderless: true}}, want: foreign,
-		},
-		"the first read":                         {new: true, r: reading{instances: single, Answer: judge.Answer{Index: 9}}, want: changed},
-		"the first read finds none":              {new: true, r: reading{Answer: judge.Answer{Index: 9}}, want: doubtful},
-		"the first read finds none, for certain": {new: true, r: reading{Answer: judge.Answer{Index: 9, Confirmed: true}}, want: emptied},
-		"the first read is denied": {
-			new: true, r: reading{Answer: judge.Answer{Index: 9, Confirmed: true, Filtered: true}},
-			want: denied,
-		},
+		"the same":                            {before: single, r: answer(9, single), want: unchanged},
+		"one more":                            {before: single, r: answer(9, pair), want: changed},
+		"another health":                      {before: single, r: answer(9, sick), want: changed},
+		"another ID at the same address":      {before: single, r: answer(9, moved), want: changed},
+		"at an older index":                   {before: single, r: answer(1, pair), want: changed},
+		"a watch lists one less":              {before: pair, r: answer(9, single), want: doubtful},
+		"a watch lists none":                  {before: single, r: answer(9, none), want: doubtful},
+		"a watch lists none, the token hides": {before: single, r: answer(9, none, "filtered"), want: doubtful},
+		"there is one less":                   {before: pair, r: answer(9, single, "confirmed"), want: changed},
+		"there is none":                       {before: single, r: answer(9, none, "confirmed"), want: emptied},
+		"there is still none":                 {before: empty, r: answer(9, none, "confirmed"), want: emptied},
+		"one less, but the token hides":       {before: pair, r: answer(9, single, "confirmed filtered"), want: partial},
+		"none, but the token hides":           {before: single, r: answer(9, none, "confirmed filtered"), want: denied},
+		"the token hides some others":         {before: single, r: answer(9, single, "filtered"), want: unchanged},
+		"none, without an index":              {before: single, r: answer(0, none, "confirmed"), want: foreign},
+		"none, from a leaderless server":      {before: single, r: answer(9, none, "confirmed leaderless"), want: foreign},
+		"one less, from a leaderless server":  {before: pair, r: answer(9, single, "confirmed leaderless"), want: foreign},
+		"the first read":                      {new: true, r: answer(9, single), want: changed},
+		"the first read finds none":           {new: true, r: answer(9, none), want: doubtful},
+		"the first read finds none, surely":   {new: true, r: answer(9, none, "confirmed"), want: emptied},
+		"the first read is denied":            {new: true, r: answer(9, none, "confirmed filtered"), want: denied},
 	} {
 		assert.Equal(t, c.want, meaningOf(c.before, !c.new, c.r), name)
 	}
@@ -144,8 +106,8 @@ func TestMeaningOfNames(t *testing.T) {
 		"one less at an older index, certainly":  {before: list(5, "a", "b"), l: certainly(list(4, "a")), want: changed, wiped: true},
 		"none, and the token hides":              {before: list(5, "a"), l: certainly(filtered(list(6))), want: denied},
 		"one less, and the token hides":          {before: list(5, "a", "b"), l: certainly(filtered(list(6, "a"))), want: partial},
-		"none, by something without a leader":    {before: list(5, "a"), l: certainly(leaderless(list(6))), want: foreign},
-		"none, by something without an index":    {before: list(5, "a"), l: certainly(list(0)), want: foreign},
+		"none, from a leaderless server":         {before: list(5, "a"), l: certainly(leaderless(list(6))), want: foreign},
+		"none, without an index":                 {before: list(5, "a"), l: certainly(list(0)), want: foreign},
 		"the first read":                         {new: true, l: list(5, "a"), want: changed},
 		"the first read, and the token hides":    {new: true, l: filtered(list(5, "a")), want: changed},
 		"the first read finds none":              {new: true, l: list(5), want: doubtful},
@@ -169,7 +131,9 @@ func TestDigest_IgnoresUnimportantFields(t *testing.T) {
 	first.Checks[0].Type, second.Checks[0].Type, first.Checks[0].Output, second.Checks[0].Output = "ttl", "ttl", "", "TTL expired"
 	assert.NotEqual(t, newInstances([]*api.ServiceEntry{first}).sum, newInstances([]*api.ServiceEntry{second}).sum,
 		"an unheard TTL check differs from an expired one")
-	a, b := webInstances("1", "2"), newInstances([]*api.ServiceEntry{webInstances("1", "2").list[1], webInstances("1", "2").list[0]})
+	a, b := webInstances("1", "2"), webInstances("1", "2")
+	slices.Reverse(b.list)
+	b = newInstances(b.list)
 	assert.Equal(t, a.sum, b.sum, "the order of Consul's answer does not count")
 }
 

@@ -3,7 +3,6 @@ package consul
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -12,7 +11,7 @@ import (
 	"tributary/sources"
 )
 
-// with is so many instances.
+// manyInstances is a number of instances.
 func manyInstances(n int) instances {
 	list := make([]*api.ServiceEntry, 0, n)
 	for i := range n {
@@ -26,17 +25,14 @@ func manyInstances(n int) instances {
 // Instances over the limit belong to one service, or to many: the last read instances stay, and other services follow
 // Consul.
 func TestInstancesOverLimit_KeepEarlierOnes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
+	testWorld(t, func(t *testing.T, world *world) {
 		world.bounds = limits{services: 10, instances: 20}
-		world.change(local, func(f *fakeDomain) {
-			f.set("web", manyInstances(10))
-			f.set("api", manyInstances(5))
-		})
-		run := world.start(Settings{Grace: time.Minute}, 0)
+		world.put("web", manyInstances(10))
+		world.put("api", manyInstances(5))
+		run := world.start(Settings{Grace: time.Minute})
 		pass(time.Minute)
-		require.Equal(t, sources.Healthy, world.health().State)
-		world.change(local, func(f *fakeDomain) { f.set("web", manyInstances(16)) })
+		world.requireState(sources.Healthy)
+		world.put("web", manyInstances(16))
 		pass(time.Minute)
 		require.Len(t, world.lastPublished("web")[0].Entries, 10)
 		run.mu.Lock()
@@ -45,25 +41,24 @@ func TestInstancesOverLimit_KeepEarlierOnes(t *testing.T) {
 		require.Len(t, rejects, 1)
 		require.ErrorContains(t, rejects[0].Err, "read service web: with its 16 instances there would be 21, of which 20 at most are kept: "+
 			"that is more than is taken")
-		world.change(local, func(f *fakeDomain) { f.set("api", manyInstances(4)) })
+		world.put("api", manyInstances(4))
 		pass(10 * time.Minute)
 		require.Len(t, world.lastPublished("api")[0].Entries, 4)
 		require.Len(t, world.lastPublished("web")[0].Entries, 16, "there is room")
-		require.Equal(t, sources.Healthy, world.health().State)
-		world.change(local, func(f *fakeDomain) { f.remove("web") })
+		world.requireState(sources.Healthy)
+		world.remove("web")
 		pass(time.Hour)
-		world.change(local, func(f *fakeDomain) { f.set("api", manyInstances(20)) })
+		world.put("api", manyInstances(20))
 		pass(time.Hour)
 		require.Len(t, world.lastPublished("api")[0].Entries, 20, "a removed service frees its room")
 	})
 }
 
 func TestServicesOverLimit_NotFollowed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	testWorld(t, func(t *testing.T, w *world) {
 		w.bounds = limits{services: 3, instances: 20}
-		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
-		w.start(Settings{}, 0)
+		w.set("web", "1")
+		w.start()
 		pass(time.Minute)
 		w.change(local, func(f *fakeDomain) {
 			for i := range 3 {
@@ -73,9 +68,9 @@ func TestServicesOverLimit_NotFollowed(t *testing.T) {
 		pass(time.Minute)
 		require.Equal(t, []string{"web"}, w.names())
 		require.Contains(t, w.health().Message, "there are 4, of which 3 at most are followed: that is more than is taken")
-		w.change(local, func(f *fakeDomain) { f.remove("s0") })
+		w.remove("s0")
 		pass(10 * time.Minute)
 		require.Equal(t, []string{"s1", "s2", "web"}, w.names())
-		require.Equal(t, sources.Healthy, w.health().State)
+		w.requireState(sources.Healthy)
 	})
 }

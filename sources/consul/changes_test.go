@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -17,18 +16,18 @@ import (
 )
 
 // crowd is a world with many more services than watch slots, with each service read.
-func crowd(t *testing.T, services int) (*world, *run) {
-	w := newWorld(t)
+func crowd(t *testing.T, w *world, services int) *run {
 	w.change(local, func(f *fakeDomain) {
 		for i := range services {
 			f.set(fmt.Sprint("s", i), instanceOnNode("1", fmt.Sprint("n", i%10), 50))
 		}
 	})
-	r := w.start(Settings{Resync: time.Hour}, 50)
+	w.places = 50
+	r := w.start(Settings{Resync: time.Hour})
 	pass(time.Duration(services/50+60) * time.Second)
 	require.True(t, w.synced())
 	require.EqualValues(t, 50-4, r.metrics.watches.Value())
-	return w, r
+	return r
 }
 
 // unwatched returns a service without a place.
@@ -49,15 +48,15 @@ func (r *run) unwatchedReads(w *world) (n int) {
 	defer r.mu.Unlock()
 	for name, s := range r.scopes[0].services {
 		if !s.watched {
-			n += w.readsOf(name)
+			n += w.reads[name]
 		}
 	}
 	return n
 }
 
 func TestUnwatchedServices_ReadOnChangeOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, run := crowd(t, 1000)
+	testWorld(t, func(t *testing.T, w *world) {
+		run := crowd(t, w, 1000)
 		before := run.unwatchedReads(w)
 		pass(9 * time.Minute)
 		require.Equal(t, before, run.unwatchedReads(w), "no service changes")
@@ -65,35 +64,35 @@ func TestUnwatchedServices_ReadOnChangeOnly(t *testing.T) {
 		name := run.unwatched()
 		ill := sick("1")
 		ill.list[0].Node.CreateIndex = 50
-		w.change(local, func(f *fakeDomain) { f.set(name, ill) })
+		w.put(name, ill)
 		pass(2 * time.Second)
 		require.Len(t, w.lastPublished(name)[0].Entries[0].Checks, 1, "a check that fails")
-		w.change(local, func(f *fakeDomain) { f.set(name, instanceOnNode("1", "n1", 50)) })
+		w.put(name, onNodes("1 n1 50"))
 		pass(3 * time.Second)
 		require.Empty(t, w.lastPublished(name)[0].Entries[0].Checks, "and its end")
 
-		w.change(local, func(f *fakeDomain) { f.set(name, instanceOnNode("2", "n1", 50)) })
+		w.put(name, onNodes("2 n1 50"))
 		pass(20 * time.Second)
-		require.Equal(t, []string{"/2"}, w.instancesOf(name), "a new registration, found by the names of its node's services")
+		w.requireInstances(name, "2") // a new registration, found by the names of its node's services
 		pass(time.Minute)
 		before = run.unwatchedReads(w)
 		pass(2 * time.Minute)
 		require.Equal(t, before, run.unwatchedReads(w))
-		require.Equal(t, sources.Healthy, w.health().State)
+		w.requireState(sources.Healthy)
 	})
 }
 
 func TestChangeQueries_CatchUpAfterOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world, r := crowd(t, 200)
-		world.change(local, func(f *fakeDomain) { f.fails = errDown })
+	testWorld(t, func(t *testing.T, world *world) {
+		r := crowd(t, world, 200)
+		world.fail(errDown)
 		pass(10 * time.Second)
 		name := r.unwatched()
-		world.change(local, func(f *fakeDomain) { f.set(name, instanceOnNode("2", "n1", 50)) })
+		world.put(name, onNodes("2 n1 50"))
 		pass(10 * time.Second)
-		world.change(local, func(f *fakeDomain) { f.fails = nil })
+		world.fail(nil)
 		pass(time.Minute)
-		require.Equal(t, []string{"/2"}, world.instancesOf(name), "a change during the outage")
+		world.requireInstances(name, "2") // a change during the outage
 	})
 }
 
@@ -101,7 +100,7 @@ func TestApplyChanges_FindsDifferences(t *testing.T) {
 	items := changeItems{{service: "a", content: "1"}: true, {service: "b", content: "2"}: true, {node: "n", content: "3"}: true}
 	p := &catalogScope{services: map[string]*service{}, changes: newChangeNotes()}
 	for _, name := range []string{"a", "b", "c", "d"} {
-		p.services[name] = &service{name: name, scope: p, instances: instanceOnNode("1", "n", 5)}
+		p.services[name] = &service{name: name, scope: p, instances: onNodes("1 n 5")}
 	}
 	reread := func() (names []string) {
 		for _, name := range slices.Sorted(maps.Keys(p.services)) {
@@ -126,21 +125,19 @@ func TestApplyChanges_FindsDifferences(t *testing.T) {
 
 // A service without a watch slot is read again only after a change query. So its reads must include the change.
 func TestUnwatchedService_ReadFromLeader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world, r := crowd(t, 100)
+	testWorld(t, func(t *testing.T, world *world) {
+		r := crowd(t, world, 100)
 		name := r.unwatched()
 		before, err := world.service(t.Context(), local, name, query{})
 		require.NoError(t, err)
 		world.change(local, func(f *fakeDomain) {
 			world.lags = map[string]reading{name: before}
-			f.set(name, instanceOnNode("2", "n0", 50))
+			f.set(name, onNodes("2 n0 50"))
 		})
 		pass(20 * time.Second)
-		world.mu.Lock()
-		world.lags = nil // it has caught up, after far more than it ever takes
-		world.mu.Unlock()
+		world.locked(func() { world.lags = nil }) // it has caught up, after far more than it ever takes
 		pass(5 * time.Minute)
-		require.Equal(t, []string{"/2"}, world.instancesOf(name))
+		world.requireInstances(name, "2")
 	})
 }
 
@@ -160,7 +157,7 @@ func TestChanges_MatchNamesWithoutCase(t *testing.T) {
 	p := &catalogScope{services: map[string]*service{}, changes: newChangeNotes()}
 	for name, i := range map[string]instances{
 		"web": instanceWithID("1"), "WEB": instanceWithID("1"),
-		"other": instanceOnNode("1", "n2", 5), "third": instanceWithID("1"),
+		"other": onNodes("1 n2 5"), "third": instanceWithID("1"),
 	} {
 		p.services[name] = &service{name: name, scope: p, instances: i}
 	}

@@ -1,10 +1,8 @@
 package consul
 
 import (
-	"context"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -15,23 +13,15 @@ import (
 
 // Services with names that make the same host keep different hosts across a restart.
 func TestHostClash_PersistsAcrossRestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web-api", instanceWithID("1")); f.set("web_api", instanceWithID("2")) })
+	testWorld(t, func(t *testing.T, w *world) {
+		w.set("web-api", "1")
+		w.set("web_api", "2")
 		served := func() (entries []string) {
-			settings := Settings{}
-			require.NoError(t, settings.complete())
 			mapper, err := mapping.New(mapping.Options{}, nil)
 			require.NoError(t, err)
-			ctx, stop := context.WithCancel(context.Background())
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				_ = newRun(settings, newSinkPublisher(w, mapper), w, 0, newMetrics()).loop(ctx)
-			}()
+			w.startWith(w, mapper)
 			pass(time.Minute)
-			stop()
-			<-ended
+			w.stop()
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			for name, rs := range w.served {

@@ -3,7 +3,6 @@ package consul
 import (
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,9 +18,9 @@ func TestWipedConsul_DetectedByClusterID(t *testing.T) {
 		f.cluster, f.index = "2", 500
 		twenty(0, names, 50)(f)
 		if instances == 1 {
-			f.set("web", instanceOnNode("1", "n0", 50))
+			f.set("web", onNodes("1 n0 50"))
 		} else {
-			f.set("web", twoOf())
+			f.set("web", onNodes("1 n0 50", "2 n1 51"))
 		}
 	}
 	for name, c := range map[string]struct{ names, instances int }{
@@ -31,89 +30,75 @@ func TestWipedConsul_DetectedByClusterID(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, restart := range []bool{false, true} {
-				synctest.Test(t, func(t *testing.T) {
-					world := newWorld(t)
-					world.change(local, func(f *fakeDomain) { f.cluster = "1"; twenty(0, 6, 50)(f); f.set("web", twoOf()) })
-					_, stop := world.begin(Settings{}, 0)
+				testWorld(t, func(t *testing.T, world *world) {
+					world.put("web", onNodes("1 n0 50", "2 n1 51"))
+					world.change(local, func(f *fakeDomain) { f.cluster = "1"; twenty(0, 6, 50)(f) })
+					world.start()
 					pass(time.Minute)
 					if restart {
-						stop()
-						world.outlive()
+						world.stop()
 					}
 					world.change(local, func(f *fakeDomain) { wiped(f, c.names, c.instances) })
 					if restart {
-						_, stop = world.begin(Settings{}, 0)
+						world.start()
 					}
 					pass(time.Minute)
-					world.change(local, func(f *fakeDomain) { f.remove("s04") }) // makes the names doubtful
+					world.remove("s04") // makes the names doubtful
 					pass(time.Minute)
 					world.requireServed(0, min(c.names, 4))
 					require.Equal(t, []string{"1", "2"}, world.endpoints("web"))
 					require.Equal(t, []string{"1"}, world.endpoints("s05"))
-					require.Equal(t, sources.Degraded, world.health().State, world.health().Message)
+					world.requireState(sources.Degraded)
 					pass(10 * time.Minute)
 					require.Len(t, world.endpoints("web"), c.instances)
-					require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
-					stop()
+					world.requireState(sources.Healthy)
 				})
 			}
 		})
 	}
 }
 
-func twoOf() instances {
-	return newInstances(append(instanceOnNode("1", "n0", 50).list, instanceOnNode("2", "n1", 51).list...))
-}
-
 // Missing instances stay while the cluster's identity is unreadable; new ones are served.
 func TestUnreadableClusterID_KeepsInstances(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
+	testWorld(t, func(t *testing.T, world *world) {
 		world.change(local, func(f *fakeDomain) {
 			f.cluster = "1"
-			f.set("web", twoOf())
+			f.set("web", onNodes("1 n0 50", "2 n1 51"))
 			f.set("api", instanceWithID("1"))
 			f.set("db", instanceWithID("1"))
 		})
-		world.start(Settings{}, 0)
+		world.start()
 		pass(time.Minute)
-		world.mu.Lock()
-		world.nameless = errors.New("the authority has not finished its start")
-		world.mu.Unlock()
-		world.change(local, func(f *fakeDomain) {
-			f.set("web", instanceOnNode("1", "n0", 50))
-			f.set("api", newInstances(append(instanceWithID("1").list, instanceWithID("2").list...)))
-		})
+		world.locked(func() { world.nameless = errors.New("the authority has not finished its start") })
+		world.put("web", onNodes("1 n0 50"))
+		world.set("api", "1", "2")
 		pass(time.Minute)
 		require.Equal(t, []string{"1", "2"}, world.endpoints("web"))
 		require.Equal(t, []string{"1", "2"}, world.endpoints("api"))
 		require.Contains(t, world.health().Message, "has not finished its start")
-		world.mu.Lock()
-		world.nameless = nil
-		world.mu.Unlock()
+		world.locked(func() { world.nameless = nil })
 		pass(time.Minute)
 		require.Equal(t, []string{"1"}, world.endpoints("web"))
-		require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
+		world.requireState(sources.Healthy)
 	})
 }
 
 // Consul was wiped and created all nodes again, and names were read since: a later loss still belongs to the wipe.
 func TestLateLoss_AfterWipeHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web", twoOf()); twenty(0, 3, 50)(f) })
-		w.start(Settings{}, 0)
+	testWorld(t, func(t *testing.T, w *world) {
+		w.change(local, func(f *fakeDomain) { f.set("web", onNodes("1 n0 50", "2 n1 51")); twenty(0, 3, 50)(f) })
+		w.start()
 		pass(time.Minute)
-		registeredAgain := newInstances(append(instanceOnNode("1", "n0", 400).list, instanceOnNode("2", "n1", 401).list...))
+		registeredAgain := onNodes("1 n0 400", "2 n1 401")
 		w.change(local, func(f *fakeDomain) { f.wipe(); f.index = 500; f.set("web", registeredAgain); twenty(0, 3, 400)(f) })
 		pass(time.Minute)
-		w.change(local, func(f *fakeDomain) { f.set("new", instanceOnNode("1", "n0", 400)) })
+		w.put("new", onNodes("1 n0 400"))
 		pass(10 * time.Second)
-		w.change(local, func(f *fakeDomain) { f.set("web", instanceOnNode("1", "n0", 400)) })
+		w.put("web", onNodes("1 n0 400"))
 		pass(time.Minute)
 		require.Equal(t, []string{"1", "2"}, w.endpoints("web"))
 		pass(10 * time.Minute)
 		require.Equal(t, []string{"1"}, w.endpoints("web"))
-		require.Equal(t, sources.Healthy, w.health().State, w.health().Message)
+		w.requireState(sources.Healthy)
 	})
 }

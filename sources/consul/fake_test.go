@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -39,6 +40,9 @@ type world struct {
 	nowReads      int
 	wait          time.Duration // after which a query that waits is answered
 	bounds        limits        // of the run; the usual ones if empty
+	places        int           // of the run, for watches; the usual ones if 0
+	settings      Settings      // of the run
+	stop          func()        // ends the run; its services are those of an earlier run then
 	slowNames     time.Duration // how much later than other answers those with names come
 
 	published      map[string][]mapping.Service    // nil for withdrawn services
@@ -98,6 +102,36 @@ func (w *world) change(d scope, f func(*fakeDomain)) {
 	f(w.domains[d])
 	close(w.changed)
 	w.changed = make(chan struct{})
+}
+
+// put makes instances all that there are of a service.
+func (w *world) put(name string, i instances) {
+	w.change(local, func(f *fakeDomain) { f.set(name, i) })
+}
+
+// set is put with instances of IDs. Without any, the service is listed nevertheless.
+func (w *world) set(name string, ids ...string) { w.put(name, instancesWithIDs(ids...)) }
+
+// wipe has Consul lose its data, and ends an outage. It goes on at index, with content.
+func (w *world) wipe(index uint64, content ...func(*fakeDomain)) {
+	w.change(local, func(f *fakeDomain) {
+		f.fails = nil
+		f.wipe()
+		f.index = index
+		for _, fill := range content {
+			fill(f)
+		}
+	})
+}
+
+func (w *world) remove(name string) { w.change(local, func(f *fakeDomain) { f.remove(name) }) }
+func (w *world) fail(err error)     { w.change(local, func(f *fakeDomain) { f.fails = err }) }
+
+// locked calls f under the lock of w.
+func (w *world) locked(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
 }
 
 // indexOf is that of an answer about a service. Of one that it does not know, Consul says that of all services.
@@ -442,19 +476,43 @@ func (w *world) instancesOf(name string) []string {
 	return ids
 }
 
-// start runs a source of the world in a bubble of its own time, until the test ends.
-func (w *world) start(s Settings, places int) *run {
+// testWorld runs a test in a bubble of its own time.
+func testWorld(t *testing.T, test func(t *testing.T, w *world), domains ...scope) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, domains...)) })
+}
+
+// eachWorld runs a test for each case.
+func eachWorld[C any](t *testing.T, cases map[string]C, test func(t *testing.T, w *world, c C)) {
+	t.Helper()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) { testWorld(t, func(t *testing.T, w *world) { test(t, w, c) }) })
+	}
+}
+
+// start runs a source of the world until stop, or until the test ends. Without settings it has those of the last run.
+func (w *world) start(settings ...Settings) *run {
 	w.t.Helper()
-	r, stop := w.begin(s, places)
-	w.t.Cleanup(stop)
+	for _, w.settings = range settings {
+	}
+	return w.startWith(w, w)
+}
+
+// startFull is start with twenty services, which it waits for.
+func (w *world) startFull() *run {
+	w.t.Helper()
+	w.change(local, twenty(0, 20, 50))
+	r := w.start()
+	pass(10 * time.Second)
 	return r
 }
 
-// begin is start for a source that ends before the test does.
-func (w *world) begin(s Settings, places int) (r *run, stop func()) {
+// startWith is start with a catalog and a mapper of the test's own.
+func (w *world) startWith(catalog catalog, mapper Mapper) *run {
 	w.t.Helper()
-	require.NoError(w.t, s.complete())
-	r = newRun(s, newSinkPublisher(w, w), w, places, newMetrics())
+	settings := w.settings
+	require.NoError(w.t, settings.complete())
+	r := newRun(settings, newSinkPublisher(w, mapper), catalog, w.places, newMetrics())
 	if w.bounds != (limits{}) {
 		r.limits = w.bounds
 	}
@@ -464,23 +522,21 @@ func (w *world) begin(s Settings, places int) (r *run, stop func()) {
 		defer close(ended)
 		_ = r.loop(ctx)
 	}()
-	return r, func() {
+	w.stop = sync.OnceFunc(func() {
 		cancel()
 		<-ended
-	}
-}
-
-// outlive turns the published services into those of an earlier run.
-func (w *world) outlive() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.old, w.reportedSynced = nil, false
-	for name, services := range w.published {
-		if len(services) > 0 {
-			w.old = append(w.old, name)
-		}
-	}
-	slices.Sort(w.old)
+		w.locked(func() {
+			w.old, w.reportedSynced = nil, false
+			for name, services := range w.published {
+				if len(services) > 0 {
+					w.old = append(w.old, name)
+				}
+			}
+			slices.Sort(w.old)
+		})
+	})
+	w.t.Cleanup(w.stop)
+	return r
 }
 
 // pass lets time pass, and waits until all that follows from it is done.
@@ -489,22 +545,31 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func (w *world) readsOf(name string) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.reads[name]
+// requireInstances checks the published instances of a service: IDs, or datacenter/ID.
+func (w *world) requireInstances(name string, ids ...string) {
+	w.t.Helper()
+	for i, id := range ids {
+		if !strings.Contains(id, "/") {
+			ids[i] = "/" + id
+		}
+	}
+	require.ElementsMatch(w.t, ids, w.instancesOf(name), "%s: %s", name, w.health().Message)
 }
 
-func (w *world) allReads() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.totalReads
+// requireWithdrawn checks that a service is published no longer.
+func (w *world) requireWithdrawn(name string) {
+	w.t.Helper()
+	require.Empty(w.t, w.lastPublished(name), "%s: %s", name, w.health().Message)
 }
 
-func (w *world) nameReads() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.listed
+// requireState checks the health, and the parts of its message.
+func (w *world) requireState(state sources.State, parts ...string) {
+	w.t.Helper()
+	health := w.health()
+	require.Equal(w.t, state, health.State, health.Message)
+	for _, part := range parts {
+		require.Contains(w.t, health.Message, part)
+	}
 }
 
 func (w *world) names() []string {
@@ -520,16 +585,34 @@ func sick(id string) instances {
 	return newInstances([]*api.ServiceEntry{&e})
 }
 
-// made is an instance on a node that was created at an index.
+// instanceOnNode is an instance on a node that was created at an index.
 func instanceOnNode(id, node string, index uint64) instances {
 	e := *instanceWithID(id).list[0]
 	e.Node = &api.Node{Node: node, Address: "10.0.0.1", CreateIndex: index}
 	return newInstances([]*api.ServiceEntry{&e})
 }
 
-// at is an instance with an address.
-func instanceWithID(id string) instances {
-	return newInstances([]*api.ServiceEntry{{
-		Node: &api.Node{Node: "n", Address: "10.0.0.1"}, Service: &api.AgentService{ID: id, Address: id + ".test", Port: 80},
-	}})
+// onNodes are instances as text: ID, node, and the index at which that was created.
+func onNodes(texts ...string) (i instances) {
+	for _, text := range texts {
+		words := strings.Fields(text)
+		index, err := strconv.ParseUint(words[2], 10, 64)
+		if err != nil {
+			panic(err)
+		}
+		i = i.plus(instanceOnNode(words[0], words[1], index).list)
+	}
+	return i
+}
+
+func instanceWithID(id string) instances { return instancesWithIDs(id) }
+
+func instancesWithIDs(ids ...string) instances {
+	var list []*api.ServiceEntry
+	for _, id := range ids {
+		list = append(list, &api.ServiceEntry{
+			Node: &api.Node{Node: "n", Address: "10.0.0.1"}, Service: &api.AgentService{ID: id, Address: id + ".test", Port: 80},
+		})
+	}
+	return newInstances(list)
 }

@@ -3,7 +3,6 @@ package consul
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -12,50 +11,39 @@ import (
 // TestResetHold_EndsDespiteFlaps has a Consul that lost its data and is away for a few seconds, more often than the
 // hold lasts. Services that do not come back go after the hold. Outages do not count towards it.
 func TestResetHold_EndsDespiteFlaps(t *testing.T) {
-	for name, restarts := range map[string]bool{"one run": false, "restarts during outages": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				world := newWorld(t)
-				world.change(local, twenty(0, 20, 50))
-				_, stop := world.begin(Settings{}, 0)
-				defer func() { stop() }()
+	eachWorld(t, map[string]bool{
+		"one run": false, "restarts during outages": true,
+	}, func(t *testing.T, world *world, restarts bool) {
+		world.startFull()
+		world.wipe(2, twenty(0, 12, 3))
+		pass(10 * time.Second)
+		world.requireServed(0, 20)
+		began, duration := time.Now(), time.Duration(0)
+		for duration < 20*time.Minute && len(world.lastPublished("s15")) > 0 {
+			world.fail(errDown)
+			pass(10 * time.Second)
+			if restarts {
+				world.stop()
+				world.start()
 				pass(10 * time.Second)
-				world.change(local, func(f *fakeDomain) { f.wipe(); twenty(0, 12, 3)(f) })
-				pass(10 * time.Second)
-				world.requireServed(0, 20)
-				began, duration := time.Now(), time.Duration(0)
-				for duration < 20*time.Minute && len(world.lastPublished("s15")) > 0 {
-					world.change(local, func(f *fakeDomain) { f.fails = errDown })
-					pass(10 * time.Second)
-					if restarts {
-						stop()
-						world.outlive()
-						_, stop = world.begin(Settings{}, 0)
-						pass(10 * time.Second)
-					}
-					world.requireServed(0, 12)
-					world.change(local, func(f *fakeDomain) { f.fails = nil })
-					pass(2 * time.Minute)
-					duration += 2 * time.Minute
-				}
-				t.Logf("after %s, Consul was up for %s: %s", time.Since(began), duration, world.health().Message)
-				require.Empty(t, world.lastPublished("s15"), "it stays although Consul was there for %s", duration)
-				require.GreaterOrEqual(t, duration, 4*time.Minute, "it stays for the hold")
-				world.requireServed(0, 12)
-			})
-		})
-	}
+			}
+			world.requireServed(0, 12)
+			world.fail(nil)
+			pass(2 * time.Minute)
+			duration += 2 * time.Minute
+		}
+		t.Logf("after %s, Consul was up for %s: %s", time.Since(began), duration, world.health().Message)
+		require.Empty(t, world.lastPublished("s15"), "it stays although Consul was there for %s", duration)
+		require.GreaterOrEqual(t, duration, 4*time.Minute, "it stays for the hold")
+		world.requireServed(0, 12)
+	})
 }
 
 // TestWatchOfWipedConsul has a service change so often that its watch pauses while Consul loses its data. The query
 // after the pause has an earlier index, which Consul reaches much later. Later changes are served nevertheless.
 func TestWatchOfWipedConsul(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
-		world.change(local, twenty(0, 20, 50))
-		_, stop := world.begin(Settings{}, 0)
-		defer func() { stop() }()
-		pass(10 * time.Second)
+	testWorld(t, func(t *testing.T, world *world) {
+		world.startFull()
 		busy := func(id string) func(*fakeDomain) {
 			return func(f *fakeDomain) { f.set("s00", instanceOnNode(id, "n0", 3)) }
 		}
@@ -63,7 +51,7 @@ func TestWatchOfWipedConsul(t *testing.T) {
 			world.change(local, busy(fmt.Sprint("before", i)))
 			pass(2 * time.Second)
 		}
-		world.change(local, func(f *fakeDomain) { f.wipe(); twenty(0, 20, 3)(f); busy("wiped")(f) })
+		world.wipe(2, twenty(0, 20, 3), busy("wiped"))
 		pass(40 * time.Second)
 		world.change(local, busy("after"))
 		pass(40 * time.Second)

@@ -1,7 +1,8 @@
 package consul
 
 import (
-	"context"
+	"fmt"
+	networking "istio.io/api/networking/v1alpha3"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -13,7 +14,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/consul/api"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"tributary/memstore"
@@ -22,6 +22,8 @@ import (
 	"tributary/sources/consul/consultest"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
+	"tributary/sources/lastgood"
+	"tributary/sources/sourcetest"
 )
 
 // dialed is the catalog of a server.
@@ -57,7 +59,7 @@ func TestQueries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := consultest.New(t)
-			server.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
+			server.Register("web", "1")
 			client := dialed(t, server, c.settings)
 			_, err := client.services(t.Context(), c.domain, c.q)
 			require.NoError(t, err)
@@ -88,8 +90,8 @@ func addFilter(query string) string {
 
 func TestAnswers(t *testing.T) {
 	server := consultest.New(t)
-	server.Put("web/a b", consultest.Instance("web/a b", "1", "10.0.0.1", 80))
-	server.Put("skipped", consultest.Instance("skipped", "1", "10.0.0.1", 80))
+	server.Register("web/a b", "1")
+	server.Register("skipped", "1")
 	client := dialed(t, server, Settings{Skip: []string{"skip*"}})
 
 	l, err := client.services(t.Context(), scope{}, query{level: confirmed})
@@ -127,69 +129,68 @@ func TestAnswers(t *testing.T) {
 
 // running is a source of a server, run as the program does.
 type running struct {
-	t          *testing.T
-	table      *memstore.Table
-	supervisor *sources.Supervisor
+	*sourcetest.Running
+
+	table  *memstore.Table
+	reload func() // with a new source
 }
 
 func runSource(t *testing.T, s *consultest.Server, settings Settings) *running {
-	return runSourceAt(t, s.Address(), settings)
+	return runSourceAt(t, s.Address(), settings, nil)
 }
 
-func runSourceAt(t *testing.T, address string, settings Settings) *running {
+// runSourceAt runs a source until Stop, or until the test ends.
+func runSourceAt(t *testing.T, address string, settings Settings, memory *lastgood.Store) *running {
 	settings.Mapping.Aliases = "none"
-	source, err := New(Scheme+"://"+address, settings)
-	require.NoError(t, err)
-	r := &running{t: t, table: &memstore.Table{}, supervisor: sources.NewSupervisor(sources.Options{})}
-	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "consul", Source: source, Table: r.table, Partial: true}}))
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- r.supervisor.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		assert.NoError(t, <-ended)
-	})
-	return r
-}
-
-func (r *running) status() sources.Status { return r.supervisor.Status()[0] }
-
-func (r *running) serves(name string) bool {
-	return r.table.Snapshot().Get(resource.Key{Kind: "ServiceEntry", Namespace: "consul", Name: name}) != nil
-}
-
-func (r *running) await(condition string, ok func() bool) {
-	r.t.Helper()
-	require.Eventually(r.t, ok, 30*time.Second, 5*time.Millisecond, "until %s", condition)
-}
-
-func TestWipedConsulOverHTTP_HoldsServices(t *testing.T) {
-	for name, hold := range map[string]time.Duration{"held": time.Hour, "withdrawn": time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
-			server := consultest.New(t)
-			for _, name := range []string{"web", "api"} {
-				server.Put(name, consultest.Instance(name, "1", "10.0.0.1", 80))
-			}
-			r := runSource(t, server, Settings{ResetHold: hold, Grace: time.Millisecond})
-			r.await("it is synced", func() bool { return r.status().Synced && r.serves("web") && r.serves("api") })
-			server.Wipe("web")
-			if name == "held" {
-				r.await("it is noticed", func() bool { return strings.Contains(r.status().Message, "lost its data") })
-				require.True(t, r.serves("web") && r.serves("api"))
-				server.Put("new", consultest.Instance("new", "1", "10.0.0.1", 80))
-				r.await("the new service is served", func() bool { return r.serves("new") })
-				require.True(t, r.serves("web") && r.serves("api"))
-				return
-			}
-			r.await("the other service is withdrawn", func() bool { return !r.serves("api") })
-			require.True(t, r.serves("web"))
-			r.await("it is healthy", func() bool { return r.status().State == sources.Healthy })
-		})
+	source := func() *Source {
+		source, err := New(Scheme+"://"+address, settings)
+		require.NoError(t, err)
+		return source
 	}
+	table := new(memstore.Table)
+	r := sourcetest.Start(t, sources.Spec{Name: "consul", Source: source(), Table: table, Partial: true, Memory: memory})
+	return &running{Running: r, table: table, reload: func() { r.Use(source()) }}
+}
+
+func (r *running) serves(name string) bool { return r.endpoints(name) >= 0 }
+
+// endpoints returns how many a service has; -1 if it is not served.
+func (r *running) endpoints(name string) int {
+	o := r.table.Snapshot().Get(resource.Key{Kind: "ServiceEntry", Namespace: "consul", Name: name})
+	if o == nil {
+		return -1
+	}
+	spec, err := o.Spec()
+	require.NoError(r.T, err)
+	return len(spec.(*networking.ServiceEntry).Endpoints)
+}
+
+// awaitServed waits until the source is synced, and serves services.
+func (r *running) awaitServed(names ...string) {
+	r.T.Helper()
+	r.Await("synced", func() bool {
+		return r.Status().Synced && !slices.ContainsFunc(names, func(name string) bool { return !r.serves(name) })
+	})
+}
+
+func (r *running) awaitEndpoints(name string, n int) {
+	r.T.Helper()
+	r.Await(fmt.Sprint(name, " has ", n), func() bool { return r.endpoints(name) == n })
+}
+
+// awaitRequests waits, after some deeds, for more requests that have part in their path.
+func (r *running) awaitRequests(s *consultest.Server, more int, part string, deeds ...func()) {
+	r.T.Helper()
+	before := len(s.Asked(part))
+	for _, deed := range deeds {
+		deed()
+	}
+	r.Await("more requests", func() bool { return len(s.Asked(part)) >= before+more })
 }
 
 // A proxy begins to strip Consul's headers: its answers never prove an absence.
 func TestProxyWithoutHeaders_ProvesNoAbsence(t *testing.T) {
+	t.Parallel()
 	server := consultest.New(t)
 	target, err := url.Parse("http://" + server.Address())
 	require.NoError(t, err)
@@ -205,36 +206,30 @@ func TestProxyWithoutHeaders_ProvesNoAbsence(t *testing.T) {
 	}
 	front := httptest.NewServer(proxy)
 	t.Cleanup(front.Close) // after the last query has ended
-	server.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
-	server.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80), consultest.Instance("api", "2", "10.0.0.2", 80))
-	running := runSourceAt(t, front.Listener.Addr().String(), Settings{Grace: time.Millisecond})
-	running.await("it is synced", func() bool { return running.status().Synced && running.serves("web") })
+	server.Register("web", "1")
+	server.Register("api", "1", "2")
+	running := runSourceAt(t, front.Listener.Addr().String(), Settings{Grace: time.Millisecond}, nil)
+	running.awaitServed("web")
 	takes.Store(true)
 	server.Remove("web")
-	server.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
-	running.await("the status reports it", func() bool {
-		st := running.status()
-		return st.State == sources.Unreachable && strings.Contains(st.Message, "not Consul's")
-	})
-	before := len(server.Asked("/v1/catalog/services"))
-	running.await("it asked again", func() bool { return len(server.Asked("/v1/catalog/services")) > before })
+	server.Register("api", "1")
+	running.AwaitState(sources.Unreachable, "not Consul's")
+	running.awaitRequests(server, 1, "/v1/catalog/services")
 	require.True(t, running.serves("web") && running.serves("api"))
 	takes.Store(false)
-	running.await("it goes", func() bool { return !running.serves("web") && running.status().State == sources.Healthy })
+	running.Await("it goes", func() bool { return !running.serves("web") && running.Status().State == sources.Healthy })
 	require.True(t, running.serves("api"))
 }
 
 func TestTooManyRequestsOverHTTP(t *testing.T) {
+	t.Parallel()
 	server := consultest.New(t)
-	server.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
+	server.Register("web", "1")
 	server.Misbehave(consultest.Busy)
 	running := runSource(t, server, Settings{})
-	running.await("the status reports it", func() bool {
-		st := running.status()
-		return st.State == sources.Unreachable && strings.Contains(st.Message, "rate limited")
-	})
+	running.AwaitState(sources.Unreachable, "rate limited")
 	server.Misbehave(consultest.Fine)
-	running.await("it is healthy", func() bool { return running.status().State == sources.Healthy })
+	running.AwaitState(sources.Healthy)
 	require.True(t, running.serves("web"))
 }
 
@@ -280,9 +275,9 @@ func TestStaleAnswer_Confirmed(t *testing.T) {
 	for late, confirmed := range map[bool]int{false: 0, true: 1} {
 		server := consultest.New(t)
 		server.Late = late
-		server.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
+		server.Register("web", "1")
 		r := runSource(t, server, Settings{})
-		r.await("it is synced", func() bool { return r.status().Synced && r.serves("web") })
+		r.awaitServed("web")
 		require.Len(t, server.Asked("/v1/health/service/web?consistent="), confirmed)
 		require.Len(t, server.Asked("/v1/catalog/services?consistent="), confirmed)
 	}

@@ -74,8 +74,6 @@ type model struct {
 	names  int
 
 	settings Settings
-	places   int
-	stop     func()
 
 	begun        time.Time
 	log          []string
@@ -100,7 +98,7 @@ func newModel(t *testing.T, seed uint64, faults string) *model {
 	m.settings = Settings{RampRate: []int{5, 50}[m.rnd.IntN(2)], Wait: time.Minute}
 	m.world.wait = time.Minute
 	if m.faults["places"] && m.rnd.IntN(2) == 0 {
-		m.places = 12
+		m.world.places = 12
 	}
 	m.names = 4 + m.rnd.IntN(16)
 	return m
@@ -116,7 +114,6 @@ func (m *model) run() {
 		}
 	}
 	m.begin()
-	defer func() { m.stop() }()
 	m.pass(2 * time.Minute)
 	for range modelSteps {
 		m.step()
@@ -143,7 +140,7 @@ func (m *model) run() {
 	m.check(m.world.health().State == sources.Healthy, "it is not healthy in the end")
 }
 
-func (m *model) begin() { _, m.stop = m.world.begin(m.settings, m.places) }
+func (m *model) begin() { m.world.start(m.settings) }
 
 func (m *model) say(format string, args ...any) {
 	m.log = append(m.log, fmt.Sprintf("%7.1fs ", time.Since(m.begun).Seconds())+fmt.Sprintf(format, args...))
@@ -261,8 +258,7 @@ func (m *model) step() {
 
 func (m *model) restart() {
 	m.say("stop")
-	m.stop()
-	m.world.outlive()
+	m.world.stop()
 	if m.rnd.IntN(2) == 0 {
 		m.down()
 	}

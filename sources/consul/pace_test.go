@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,11 +15,11 @@ import (
 func TestUnwatched_RegistrationsArriveSoon(t *testing.T) {
 	for _, services := range []int{60, 100, 200} {
 		for _, every := range []time.Duration{500 * time.Millisecond, 2 * time.Second} {
-			synctest.Test(t, func(t *testing.T) {
-				w, run := crowd(t, services)
+			testWorld(t, func(t *testing.T, w *world) {
+				run := crowd(t, w, services)
 				random := rand.New(rand.NewPCG(1, 1))
 				var delays []time.Duration
-				before := w.allReads()
+				before := w.totalReads
 				for n := range 60 {
 					name := ""
 					for name == "" {
@@ -32,7 +31,7 @@ func TestUnwatched_RegistrationsArriveSoon(t *testing.T) {
 						run.mu.Unlock()
 					}
 					id := fmt.Sprint("new", n)
-					w.change(local, func(f *fakeDomain) { f.set(name, instanceOnNode(id, "n1", 50)) })
+					w.put(name, instanceOnNode(id, "n1", 50))
 					start := time.Now()
 					for !slices.Contains(w.instancesOf(name), "/"+id) && time.Since(start) < time.Minute {
 						pass(50 * time.Millisecond)
@@ -43,7 +42,7 @@ func TestUnwatched_RegistrationsArriveSoon(t *testing.T) {
 					}
 				}
 				slices.Sort(delays)
-				t.Log(services, "services, a registration each", every, "p50", delays[30], "p95", delays[57], "reads", w.allReads()-before)
+				t.Log(services, "services, a registration each", every, "p50", delays[30], "p95", delays[57], "reads", w.totalReads-before)
 				if unwatched := services - 46; unwatched <= 60 { // two seconds of reads
 					require.LessOrEqual(t, delays[57], 1500*time.Millisecond)
 				}

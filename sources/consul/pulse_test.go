@@ -3,7 +3,6 @@ package consul
 import (
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -17,21 +16,19 @@ import (
 
 // A follower without a leader answers stale queries as usual.
 func TestClusterWithoutLeader_Unhealthy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
-		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
-		run := world.start(Settings{}, 0)
+	testWorld(t, func(t *testing.T, world *world) {
+		world.set("web", "1")
+		run := world.start()
 		pass(20 * time.Second)
-		require.Equal(t, sources.Healthy, world.health().State)
+		world.requireState(sources.Healthy)
 		world.change(local, func(f *fakeDomain) { f.pulse = dial.Pulse{LastContact: 3 * time.Second} })
 		pass(10 * time.Second)
-		require.Equal(t, sources.Unreachable, world.health().State)
-		require.Contains(t, world.health().Message, "no leader")
-		require.Equal(t, []string{"/1"}, world.instancesOf("web"))
+		world.requireState(sources.Unreachable, "no leader")
+		world.requireInstances("web", "1")
 		require.Zero(t, vital(t, run, "known_leader"))
 		world.change(local, func(f *fakeDomain) { f.pulse = dial.Pulse{KnownLeader: true} })
 		pass(10 * time.Second)
-		require.Equal(t, sources.Healthy, world.health().State)
+		world.requireState(sources.Healthy)
 		require.InDelta(t, 1, vital(t, run, "known_leader"), 0)
 	})
 }
@@ -47,16 +44,15 @@ func vital(t *testing.T, r *run, name string) float64 {
 }
 
 func TestElection_KeepsHealthy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
-		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
-		world.start(Settings{}, 0)
+	testWorld(t, func(t *testing.T, world *world) {
+		world.set("web", "1")
+		world.start()
 		pass(serverInterval - 500*time.Millisecond)
 		world.change(local, func(f *fakeDomain) { f.pulse = dial.Pulse{} })
 		pass(time.Second)
 		world.change(local, func(f *fakeDomain) { f.pulse = dial.Pulse{KnownLeader: true} })
 		for range 20 {
-			require.Equal(t, sources.Healthy, world.health().State)
+			world.requireState(sources.Healthy)
 			pass(time.Second)
 		}
 	})
@@ -64,19 +60,17 @@ func TestElection_KeepsHealthy(t *testing.T) {
 
 // An answer of a server without a leader for too long is stale: the leader is queried instead.
 func TestStaleServer_ReplacedByLeader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
-		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
-		run := world.start(Settings{MaxStale: 20 * time.Second}, 0)
+	testWorld(t, func(t *testing.T, world *world) {
+		world.set("web", "1")
+		run := world.start(Settings{MaxStale: 20 * time.Second})
 		world.change(local, func(f *fakeDomain) { f.pulse = dial.Pulse{KnownLeader: true, LastContact: 19 * time.Second} })
 		pass(time.Minute)
-		require.Equal(t, sources.Healthy, world.health().State)
+		world.requireState(sources.Healthy)
 		world.change(local, func(f *fakeDomain) { f.pulse = dial.Pulse{KnownLeader: true, LastContact: 21 * time.Second} })
 		pass(time.Minute)
-		require.Equal(t, sources.Degraded, world.health().State)
-		require.Contains(t, world.health().Message, "21s")
+		world.requireState(sources.Degraded, "21s")
 		require.InDelta(t, 21, vital(t, run, "last_contact_seconds"), 0)
-		world.change(local, func(f *fakeDomain) { f.set("api", instanceWithID("1")) })
+		world.set("api", "1")
 		pass(10 * time.Second)
 		world.mu.Lock()
 		require.Equal(t, leaders, world.level, "the first read of a new service")
@@ -87,25 +81,24 @@ func TestStaleServer_ReplacedByLeader(t *testing.T) {
 // A Consul that hangs keeps its connections open: the queries that wait meet no error.
 func TestHangingConsul_Unreachable(t *testing.T) {
 	for _, slots := range []int{0, 9} { // with all services watched, and with change queries
-		synctest.Test(t, func(t *testing.T) {
-			world := newWorld(t)
+		testWorld(t, func(t *testing.T, world *world) {
 			world.change(local, twenty(0, 20, 50))
-			world.start(Settings{}, slots)
+			world.places = slots
+			world.start()
 			pass(time.Minute)
-			require.Equal(t, sources.Healthy, world.health().State)
+			world.requireState(sources.Healthy)
 			world.change(local, func(f *fakeDomain) { f.hangs = true })
 			pass(40 * time.Second)
-			require.Equal(t, sources.Unreachable, world.health().State)
-			require.Contains(t, world.health().Message, "the server does not answer: no answer within 15s")
-			reads := world.allReads()
+			world.requireState(sources.Unreachable, "the server does not answer: no answer within 15s")
+			reads := world.totalReads
 			pass(5 * time.Minute)
-			require.Equal(t, sources.Unreachable, world.health().State)
-			require.Less(t, world.allReads()-reads, 50, "services wait for the names")
+			world.requireState(sources.Unreachable)
+			require.Less(t, world.totalReads-reads, 50, "services wait for the names")
 			world.requireServed(0, 20)
 			world.change(local, func(f *fakeDomain) { f.hangs = false; f.set("s00", instanceWithID("new")) })
 			pass(10 * time.Second)
-			require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
-			require.Equal(t, []string{"/new"}, world.instancesOf("s00"))
+			world.requireState(sources.Healthy)
+			world.requireInstances("s00", "new")
 			world.requireServed(1, 20)
 		})
 	}
@@ -113,42 +106,36 @@ func TestHangingConsul_Unreachable(t *testing.T) {
 
 // A gateway that answers pulses with an error does not prolong a silence.
 func TestHangingConsul_PulsesRefusedAfterwards(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
+	testWorld(t, func(t *testing.T, world *world) {
 		refused := api.StatusError{Code: 403, Body: "not allowed here"}
 		world.change(local, twenty(0, 20, 50))
 		world.change(local, func(f *fakeDomain) { f.pulseFails = refused })
-		world.start(Settings{}, 0)
+		world.start()
 		pass(time.Minute)
-		require.Equal(t, sources.Healthy, world.health().State)
+		world.requireState(sources.Healthy)
 		world.change(local, func(f *fakeDomain) { f.hangs = true })
 		pass(40 * time.Second)
-		require.Equal(t, sources.Unreachable, world.health().State)
+		world.requireState(sources.Unreachable)
 		world.change(local, func(f *fakeDomain) { f.hangs = false })
 		pass(time.Minute)
-		require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
+		world.requireState(sources.Healthy)
 	})
 }
 
 func TestSlowOrBrieflyHangingConsul_KeepsHealthy(t *testing.T) {
-	for name, change := range map[string]func(*fakeDomain){
+	eachWorld(t, map[string]func(*fakeDomain){
 		"slow": func(f *fakeDomain) { f.slow = 14 * time.Second }, "hangs": func(f *fakeDomain) { f.hangs = true },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				world := newWorld(t)
-				world.change(local, twenty(0, 20, 50))
-				world.start(Settings{}, 0)
-				pass(20 * time.Second)
-				world.change(local, change)
-				for i := range 120 {
-					if i == 20 {
-						world.change(local, func(f *fakeDomain) { f.hangs = false })
-					}
-					require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
-					pass(time.Second)
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, world *world, change func(*fakeDomain)) {
+		world.change(local, twenty(0, 20, 50))
+		world.start()
+		pass(20 * time.Second)
+		world.change(local, change)
+		for i := range 120 {
+			if i == 20 {
+				world.change(local, func(f *fakeDomain) { f.hangs = false })
+			}
+			world.requireState(sources.Healthy)
+			pass(time.Second)
+		}
+	})
 }

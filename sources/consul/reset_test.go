@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -33,230 +32,192 @@ func (w *world) requireServed(from, to int) {
 }
 
 func TestSuspicion_PersistsAcrossRestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
-		world.change(local, twenty(0, 20, 50))
-		_, stop := world.begin(Settings{}, 0)
-		pass(10 * time.Second)
-		world.change(local, func(f *fakeDomain) { f.wipe() })
+	testWorld(t, func(t *testing.T, world *world) {
+		world.startFull()
+		world.wipe(2)
 		pass(10 * time.Second)
 		world.change(local, twenty(0, 12, 3))
 		pass(10 * time.Second)
 		world.requireServed(0, 20)
 		for range 3 { // it is restarted again and again
-			stop()
-			world.outlive()
-			_, stop = world.begin(Settings{}, 0)
+			world.stop()
+			world.start()
 			pass(time.Minute)
 			world.requireServed(0, 20)
-			require.Equal(t, sources.Degraded, world.health().State)
-			require.Contains(t, world.health().Message, "lost its data")
+			world.requireState(sources.Degraded, "lost its data")
 			require.True(t, world.synced())
 		}
 		pass(5 * time.Minute)
 		world.requireServed(0, 12)
 		for i := 12; i < 20; i++ {
-			require.Empty(t, world.lastPublished(fmt.Sprintf("s%02d", i)), "services that did not come back are removed")
+			world.requireWithdrawn(fmt.Sprintf("s%02d", i)) // services that did not come back are removed
 		}
-		require.Equal(t, sources.Healthy, world.health().State)
-		stop()
+		world.requireState(sources.Healthy)
 	})
 }
 
 // Consul loses its data while the source is stopped, and some agents register their services again before the start.
 func TestWipeDuringRestart_HoldsServices(t *testing.T) {
-	for name, index := range map[string]uint64{"at an older index": 20, "at a higher index": 500} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				world := newWorld(t)
-				world.change(local, twenty(0, 20, 50))
-				_, stop := world.begin(Settings{}, 0)
-				pass(10 * time.Second)
-				stop()
-				world.outlive()
-				world.change(local, func(f *fakeDomain) { f.wipe(); f.index = index; twenty(0, 12, index-10)(f) })
-				world.start(Settings{}, 0)
-				pass(2 * time.Minute)
-				world.requireServed(0, 20)
-				require.Equal(t, sources.Degraded, world.health().State)
-				world.change(local, twenty(12, 20, index))
-				pass(20 * time.Second)
-				world.requireServed(0, 20)
-				pass(10 * time.Minute)
-				world.requireServed(0, 20)
-				require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
-			})
-		})
-	}
+	eachWorld(t, map[string]uint64{
+		"at an older index": 20, "at a higher index": 500,
+	}, func(t *testing.T, world *world, index uint64) {
+		world.startFull()
+		world.stop()
+		world.wipe(index, twenty(0, 12, index-10))
+		world.start()
+		pass(2 * time.Minute)
+		world.requireServed(0, 20)
+		world.requireState(sources.Degraded)
+		world.change(local, twenty(12, 20, index))
+		pass(20 * time.Second)
+		world.requireServed(0, 20)
+		pass(10 * time.Minute)
+		world.requireServed(0, 20)
+		world.requireState(sources.Healthy)
+	})
 }
 
 // Other settings select other services: that is no loss of data.
 func TestChangedSettings_RaiseNoSuspicion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
-		world.change(local, twenty(0, 20, 50))
-		_, stop := world.begin(Settings{}, 0)
-		pass(10 * time.Second)
-		stop()
-		world.outlive()
+	testWorld(t, func(t *testing.T, world *world) {
+		world.startFull()
+		world.stop()
 		world.change(local, func(f *fakeDomain) {
 			for i := 2; i < 20; i++ {
 				f.remove(fmt.Sprintf("s%02d", i)) // as a filter does
 			}
 		})
-		world.start(Settings{Filter: "ServiceMeta.mesh == yes"}, 0)
+		world.start(Settings{Filter: "ServiceMeta.mesh == yes"})
 		pass(2 * time.Minute)
-		require.Equal(t, sources.Healthy, world.health().State)
+		world.requireState(sources.Healthy)
 		world.requireServed(0, 2)
-		require.Empty(t, world.lastPublished("s02"))
+		world.requireWithdrawn("s02")
 	})
 }
 
 // The index alone does not show that Consul lost its data: that of a young one is overtaken soon.
 func TestWipeWithHigherIndex_Detected(t *testing.T) {
-	for name, outage := range map[string]bool{"in an outage": true, "behind an agent that hid it": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				world := newWorld(t)
-				world.change(local, twenty(0, 20, 50))
-				world.start(Settings{}, 0)
-				pass(10 * time.Second)
-				if outage {
-					world.change(local, func(f *fakeDomain) { f.fails = errDown })
-					pass(5 * time.Second)
-				}
-				world.change(local, func(f *fakeDomain) { f.fails = nil; f.wipe(); f.index = 500; twenty(0, 11, 400)(f) })
-				pass(time.Minute)
-				world.requireServed(0, 20)
-				require.Equal(t, sources.Degraded, world.health().State)
-				pass(10 * time.Minute)
-				world.requireServed(0, 11)
-				require.Empty(t, world.lastPublished("s11"))
-			})
-		})
-	}
+	eachWorld(t, map[string]bool{
+		"in an outage": true, "behind an agent that hid it": false,
+	}, func(t *testing.T, world *world, outage bool) {
+		world.startFull()
+		if outage {
+			world.fail(errDown)
+			pass(5 * time.Second)
+		}
+		world.wipe(500, twenty(0, 11, 400))
+		pass(time.Minute)
+		world.requireServed(0, 20)
+		world.requireState(sources.Degraded)
+		pass(10 * time.Minute)
+		world.requireServed(0, 11)
+		world.requireWithdrawn("s11")
+	})
 }
 
 // Of a service that is on several nodes one node is back, and the names are all there.
 func TestWipeWithCompleteNames_HoldsInstances(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testWorld(t, func(t *testing.T, world *world) {
 		instancesCreatedAt := func(a, b uint64) instances {
 			return newInstances(append(instanceOnNode("1", "n0", a).list, instanceOnNode("2", "n1", b).list...))
 		}
-		world := newWorld(t)
-		world.change(local, func(f *fakeDomain) {
-			f.set("web", instancesCreatedAt(50, 51))
-			f.set("api", instanceOnNode("1", "n0", 50))
-		})
-		world.start(Settings{}, 0)
+		world.put("web", instancesCreatedAt(50, 51))
+		world.put("api", onNodes("1 n0 50"))
+		world.start()
 		pass(10 * time.Second)
 		world.change(local, func(f *fakeDomain) {
 			f.wipe()
 			f.index = 500
-			f.set("web", instanceOnNode("1", "n0", 400))
-			f.set("api", instanceOnNode("1", "n0", 400))
+			f.set("web", onNodes("1 n0 400"))
+			f.set("api", onNodes("1 n0 400"))
 		})
 		pass(time.Minute)
 		require.Len(t, world.instancesOf("web"), 2)
-		require.Equal(t, sources.Degraded, world.health().State)
+		world.requireState(sources.Degraded)
 		pass(10 * time.Minute)
-		require.Equal(t, []string{"/1"}, world.instancesOf("web"))
+		world.requireInstances("web", "1")
 	})
 }
 
 // A suspicion ends: its cause does not start the next one.
 func TestSuspicion_EndsOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
-		world.change(local, func(f *fakeDomain) {
-			f.set("web", newInstances(append(instanceOnNode("1", "n0", 50).list, instanceOnNode("2", "n0", 50).list...)))
-		})
-		world.start(Settings{}, 0)
+	testWorld(t, func(t *testing.T, world *world) {
+		world.put("web", onNodes("1 n0 50", "2 n0 50"))
+		world.start()
 		pass(10 * time.Second)
 		world.mu.Lock() // the names do not change, and are not read again
 		f := world.domains[local]
-		f.services["web"], f.indexes["web"] = instanceOnNode("1", "n0", 400), 1000
+		f.services["web"], f.indexes["web"] = onNodes("1 n0 400"), 1000
 		close(world.changed)
 		world.changed = make(chan struct{})
 		world.mu.Unlock()
 		pass(4 * time.Minute)
-		require.Equal(t, []string{"/1", "/2"}, world.instancesOf("web"))
-		require.Equal(t, sources.Degraded, world.health().State)
+		world.requireInstances("web", "1", "2")
+		world.requireState(sources.Degraded)
 		pass(2 * time.Minute)
-		require.Equal(t, []string{"/1"}, world.instancesOf("web"))
-		require.Equal(t, sources.Healthy, world.health().State)
+		world.requireInstances("web", "1")
+		world.requireState(sources.Healthy)
 	})
 }
 
 func TestSeveralRemovals_RaiseNoSuspicion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
-		world.change(local, twenty(0, 20, 50))
-		world.start(Settings{}, 0)
-		pass(10 * time.Second)
+	testWorld(t, func(t *testing.T, world *world) {
+		world.startFull()
 		world.change(local, func(f *fakeDomain) {
 			for i := range 15 {
 				f.remove(fmt.Sprintf("s%02d", i))
 			}
 		})
 		pass(10 * time.Second)
-		require.Equal(t, sources.Healthy, world.health().State)
-		require.Empty(t, world.instancesOf("s00"))
+		world.requireState(sources.Healthy)
+		world.requireInstances("s00")
 		world.requireServed(15, 20)
 	})
 }
 
 // A datacenter that never had a service has lost none, either.
 func TestEmptyDatacenter_UnsuspectedAfterRestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		first, second := scope{datacenter: "dc1"}, scope{datacenter: "dc2"}
-		world := newWorld(t, first, second)
-		world.change(first, twenty(0, 20, 50))
-		settings := Settings{Datacenters: []string{"dc1", "dc2"}}
-		_, stop := world.begin(settings, 0)
-		pass(time.Minute)
-		require.Equal(t, sources.Healthy, world.health().State)
-		stop()
-		world.outlive()
-		world.start(settings, 0)
-		pass(time.Minute)
-		require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
-	})
+	testWorld(t, func(_ *testing.T, w *world) {
+		w.change(east, twenty(0, 20, 50))
+		w.settings = Settings{Datacenters: []string{"east", "west"}}
+		for range 2 {
+			w.start()
+			pass(time.Minute)
+			w.requireState(sources.Healthy)
+			w.stop()
+		}
+	}, east, west)
 }
 
 // The clock was wrong when the suspicion was kept.
 func TestSuspicionOfWrongClock_Ends(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
+	testWorld(t, func(t *testing.T, world *world) {
 		world.change(local, twenty(0, 2, 50))
 		s := Settings{}
 		require.NoError(t, s.complete())
 		world.note = judge.Records{Settings: s.identity(), Parts: map[string]judge.Record{"": {
 			Index: 101, Names: []string{"s00", "s01"}, Suspicion: presence.Suspicion{End: time.Now().AddDate(20, 0, 0), Why: "lost its data"},
 		}}}.Encode()
-		world.start(Settings{}, 0)
+		world.start()
 		pass(time.Minute)
-		require.Equal(t, sources.Degraded, world.health().State)
+		world.requireState(sources.Degraded)
 		pass(time.Hour)
-		require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
+		world.requireState(sources.Healthy)
 	})
 }
 
 // Consul lost its data and then was away for longer than resetHold: no agent could register meanwhile.
 func TestResetHold_PausesWhileConsulIsAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
-		world.change(local, twenty(0, 20, 50))
-		world.start(Settings{}, 0)
-		pass(10 * time.Second)
-		world.change(local, func(f *fakeDomain) { f.wipe() })
+	testWorld(t, func(t *testing.T, world *world) {
+		world.startFull()
+		world.wipe(2)
 		pass(10 * time.Second)
 		world.requireServed(0, 20)
-		require.Equal(t, sources.Degraded, world.health().State)
-		world.change(local, func(f *fakeDomain) { f.fails = errDown })
+		world.requireState(sources.Degraded)
+		world.fail(errDown)
 		pass(10 * time.Minute)
 		world.requireServed(0, 20)
-		world.change(local, func(f *fakeDomain) { f.fails = nil })
+		world.fail(nil)
 		pass(20 * time.Second) // the agents will be there within a minute
 		world.requireServed(0, 20)
 	})
@@ -264,51 +225,29 @@ func TestResetHold_PausesWhileConsulIsAway(t *testing.T) {
 
 // Consul is wiped just after the names were read at a restart, before the services are.
 func TestWipeDuringFirstReads_HoldsServices(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
-		world.change(local, twenty(0, 20, 50))
-		settings := Settings{RampRate: 5}
-		_, stop := world.begin(settings, 0)
+	testWorld(t, func(t *testing.T, w *world) {
+		w.change(local, twenty(0, 20, 50))
+		w.settings = Settings{RampRate: 5}
+		w.start()
 		pass(time.Minute)
-		stop()
-		world.outlive()
-		clear(world.published)
-		_, stop = world.begin(settings, 0)
+		w.stop()
+		clear(w.published)
+		w.start()
 		pass(time.Second) // the names are there, most services are not
-		world.mu.Lock()
-		world.slowNames = 2 * time.Second
-		world.mu.Unlock()
-		world.change(local, func(f *fakeDomain) { f.wipe() })
+		w.locked(func() { w.slowNames = 2 * time.Second })
+		w.wipe(2)
 		pass(30 * time.Second)
-		lost := 0
-		for i := range 20 {
-			name := fmt.Sprintf("s%02d", i)
-			world.mu.Lock()
-			services, touched := world.published[name]
-			world.mu.Unlock()
-			n := 0
-			for _, d := range services {
-				n += len(d.Entries)
-			}
-			if touched && n == 0 {
-				lost++
-			}
+		for _, name := range w.names() { // those that the second run published
+			require.NotEmpty(t, w.instancesOf(name), name)
 		}
-		stop()
-		require.Zero(t, lost, "published without instances, or withdrawn")
 	})
 }
 
 // Consul gives for a service that it never heard of the index of all services.
 func TestWipeWithHigherIndexOfUnknownServices_Detected(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
-		world.change(local, twenty(0, 20, 50))
-		world.start(Settings{}, 0)
-		pass(10 * time.Second)
-		world.mu.Lock()
-		world.slowNames = 200 * time.Millisecond
-		world.mu.Unlock()
+	testWorld(t, func(t *testing.T, world *world) {
+		world.startFull()
+		world.locked(func() { world.slowNames = 200 * time.Millisecond })
 		world.change(local, func(f *fakeDomain) {
 			f.wipe()
 			f.index = 500
@@ -339,29 +278,19 @@ func (w *slowRights) mayRead(ctx context.Context, d scope, anonymous bool, right
 
 // Names read before a wipe do not confirm reads after it.
 func TestNamesBeforeWipe_ConfirmNoReads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
+	testWorld(t, func(t *testing.T, world *world) {
 		world.change(local, twenty(0, 20, 50))
 		shows := map[string]bool{}
 		for i := range 20 {
 			shows[fmt.Sprintf("s%02d", i)] = true
 		}
 		world.change(local, func(f *fakeDomain) { f.shows = shows })
-		s := Settings{}
-		require.NoError(t, s.complete())
-		slow := &slowRights{world, 2 * time.Second}
-		r := newRun(s, newSinkPublisher(world, world), slow, 0, newMetrics())
-		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan struct{})
-		go func() { defer close(ended); _ = r.loop(ctx) }()
-		defer func() { cancel(); <-ended }()
+		world.startWith(&slowRights{world, 2 * time.Second}, world)
 		pass(20 * time.Second)
 		world.requireServed(0, 20)
-		world.change(local, func(f *fakeDomain) { f.remove("s19") })
+		world.remove("s19")
 		pass(500 * time.Millisecond) // the names were answered, and whether s19 is hidden is being asked
-		world.mu.Lock()
-		world.slowNames = time.Second
-		world.mu.Unlock()
+		world.locked(func() { world.slowNames = time.Second })
 		world.change(local, func(f *fakeDomain) { f.wipe(); f.shows = shows })
 		for range 60 {
 			pass(500 * time.Millisecond)

@@ -1,7 +1,6 @@
 package consul
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -11,81 +10,48 @@ import (
 
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
-	networking "istio.io/api/networking/v1alpha3"
 
-	"tributary/memstore"
-	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/consul/consultest"
-	"tributary/sources/consul/mapping"
 	"tributary/sources/lastgood"
 )
 
 // lifetime runs a source of a server as one process does, with the state in dir, until test returns.
-func lifetime(t *testing.T, dir string, server *consultest.Server, test func(r *running, reload func())) {
+func lifetime(t *testing.T, dir string, server *consultest.Server, test func(r *running)) {
 	t.Helper()
 	state, err := lastgood.Open(dir, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, state.Close()) }()
-	newSource := func() *Source {
-		source, err := New(Scheme+"://"+server.Address(), Settings{Mapping: mapping.Options{Aliases: "none"}})
-		require.NoError(t, err)
-		return source
-	}
-	r := &running{t: t, table: &memstore.Table{}, supervisor: sources.NewSupervisor(sources.Options{})}
-	spec := sources.Spec{Name: "consul", Source: newSource(), Partial: true, Table: r.table, Memory: state.Source("consul")}
-	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{spec}))
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- r.supervisor.Run(ctx) }()
-	test(r, func() {
-		spec.Source = newSource()
-		require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{spec}))
-	})
-	cancel()
-	require.NoError(t, <-ended)
-}
-
-// endpoints returns how many a service has.
-func (r *running) endpoints(name string) int {
-	o := r.table.Snapshot().Get(resource.Key{Kind: "ServiceEntry", Namespace: "consul", Name: name})
-	if o == nil {
-		return -1
-	}
-	spec, err := o.Spec()
-	require.NoError(r.t, err)
-	return len(spec.(*networking.ServiceEntry).Endpoints)
+	r := runSourceAt(t, server.Address(), Settings{}, state.Source("consul"))
+	test(r)
+	r.Stop()
 }
 
 // Consul lost its data, and an instance is not back yet: it stays over a reload and a restart, as the rest does.
 func TestMissingInstances_HeldAcrossReloadAndRestart(t *testing.T) {
 	s, dir := consultest.New(t), t.TempDir()
-	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80), consultest.Instance("web", "2", "10.0.0.2", 80))
-	s.Put("api", consultest.Instance("api", "1", "10.0.0.3", 80))
-	lifetime(t, dir, s, func(r *running, reload func()) {
-		r.await("both", func() bool { return r.endpoints("web") == 2 && r.endpoints("api") == 1 })
+	s.Register("web", "1", "2")
+	s.Register("api", "1")
+	lifetime(t, dir, s, func(r *running) {
+		r.awaitEndpoints("web", 2)
+		r.awaitEndpoints("api", 1)
 		s.Wipe()
-		r.await("it is suspected", func() bool { return r.status().State == sources.Degraded })
-		s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80), consultest.Instance("web", "3", "10.0.0.4", 80))
-		r.await("the new instance is served", func() bool { return r.endpoints("web") == 3 })
-		before := len(s.Asked("/v1/health/service/"))
-		reload()
-		r.await("it is read again", func() bool {
-			return len(s.Asked("/v1/health/service/")) > before+4 && r.status().State == sources.Degraded
-		})
+		r.AwaitState(sources.Degraded)
+		s.Register("web", "1", "3")
+		r.awaitEndpoints("web", 3)
+		r.awaitRequests(s, 5, "/v1/health/service/", r.reload)
+		r.AwaitState(sources.Degraded)
 		require.Equal(t, 3, r.endpoints("web"))
 		require.Equal(t, 1, r.endpoints("api"))
 	})
-	lifetime(t, dir, s, func(r *running, _ func()) {
-		before := len(s.Asked("/v1/health/service/"))
-		r.await("it is read again", func() bool {
-			return len(s.Asked("/v1/health/service/")) > before+4 && r.status().State == sources.Degraded && r.status().Synced
-		})
+	lifetime(t, dir, s, func(r *running) {
+		r.awaitRequests(s, 5, "/v1/health/service/")
+		r.AwaitState(sources.Degraded)
+		r.awaitServed()
 		require.Equal(t, 3, r.endpoints("web"))
 		require.Equal(t, 1, r.endpoints("api"))
-		s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80), consultest.Instance("web", "2", "10.0.0.2", 80),
-			consultest.Instance("web", "5", "10.0.0.5", 80))
-		r.await("the new instance is served", func() bool { return r.endpoints("web") == 4 })
+		s.Register("web", "1", "2", "5")
+		r.awaitEndpoints("web", 4)
 	})
 }
 
@@ -133,10 +99,10 @@ func TestMissingInstances_ConfirmedAfterRestart(t *testing.T) {
 		return false
 	})
 	s.Put("web", first, second)
-	lifetime(t, dir, s, func(r *running, _ func()) { r.await("both", func() bool { return r.endpoints("web") == 2 }) })
+	lifetime(t, dir, s, func(r *running) { r.awaitEndpoints("web", 2) })
 	lags.Store(true)
-	lifetime(t, dir, s, func(r *running, _ func()) {
-		r.await("it is read again", func() bool { return r.endpoints("web") == 1 || plain.Load() })
+	lifetime(t, dir, s, func(r *running) {
+		r.Await("it is read again", func() bool { return r.endpoints("web") == 1 || plain.Load() })
 		require.Equal(t, 2, r.endpoints("web"))
 	})
 }
@@ -179,23 +145,23 @@ func TestNarrowedToken_KeepsHiddenInstances(t *testing.T) {
 	reads := narrowed(t, server, &narrow, first)
 	server.Put("web", first, second)
 	const hidden = "no longer shows 1 of its instances"
-	lifetime(t, dir, server, func(r *running, reload func()) {
-		r.await("both", func() bool { return r.endpoints("web") == 2 })
+	lifetime(t, dir, server, func(r *running) {
+		r.awaitEndpoints("web", 2)
 		narrow.Store(true)
 		server.Put("web", first) // the stream shows less, in silence
-		r.await("it is denied", func() bool { return strings.Contains(r.status().Message, hidden) })
+		r.AwaitState(sources.Denied, hidden)
 		require.Equal(t, 2, r.endpoints("web"))
 		before := reads.Load()
-		reload()
-		r.await("it is read again, twice", func() bool { return reads.Load() > before+1 })
+		r.reload()
+		r.Await("it is read again, twice", func() bool { return reads.Load() > before+1 })
 		require.Equal(t, 2, r.endpoints("web"), "after a reload")
 	})
-	lifetime(t, dir, server, func(r *running, _ func()) {
-		r.await("it is denied", func() bool { return strings.Contains(r.status().Message, hidden) })
+	lifetime(t, dir, server, func(r *running) {
+		r.AwaitState(sources.Denied, hidden)
 		require.Equal(t, 2, r.endpoints("web"), "after a restart")
 		narrow.Store(false)
-		r.await("the right has come back, and the instance has gone meanwhile", func() bool { return r.endpoints("web") == 1 })
-		r.await("all is well", func() bool { return r.status().State == sources.Healthy })
+		r.awaitEndpoints("web", 1)
+		r.AwaitState(sources.Healthy)
 	})
 }
 
@@ -205,23 +171,24 @@ func TestWipeDuringRestart_WithCompleteNames(t *testing.T) {
 	server, dir := consultest.New(t), t.TempDir()
 	server.Put("api", on("1", "10.0.0.1", "n1", 5))
 	server.Put("web", on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6))
-	lifetime(t, dir, server, func(r *running, _ func()) {
-		r.await("both", func() bool { return r.endpoints("web") == 2 && r.endpoints("api") == 1 })
+	lifetime(t, dir, server, func(r *running) {
+		r.awaitEndpoints("web", 2)
+		r.awaitEndpoints("api", 1)
 	})
 	server.Wipe()
 	server.Change(func(uint64) { server.Index = 500 })
 	server.Put("api", on("1", "10.0.0.1", "n1", 400))
 	server.Put("web", on("1", "10.0.0.1", "n1", 400))
 	for range 2 {
-		lifetime(t, dir, server, func(r *running, _ func()) {
-			r.await("it is suspected", func() bool { return strings.Contains(r.status().Message, "lost its data") || r.endpoints("web") == 1 })
-			r.await("it is synced", func() bool { return r.status().Synced })
+		lifetime(t, dir, server, func(r *running) {
+			r.Await("it is suspected", func() bool { return strings.Contains(r.Status().Message, "lost its data") || r.endpoints("web") == 1 })
+			r.awaitServed()
 			require.Equal(t, 2, r.endpoints("web"))
 		})
 	}
 	server.Put("web", on("1", "10.0.0.1", "n1", 400), on("2", "10.0.0.2", "n2", 402), on("3", "10.0.0.3", "n3", 403))
-	lifetime(t, dir, server, func(r *running, _ func()) {
-		r.await("all are back", func() bool { return r.endpoints("web") == 3 })
+	lifetime(t, dir, server, func(r *running) {
+		r.awaitEndpoints("web", 3)
 	})
 }
 
@@ -236,11 +203,11 @@ func TestDeregisteredInstance_RemovedAfterRestart(t *testing.T) {
 				narrowed(t, s, &narrow, first)
 			}
 			s.Put("web", first, second)
-			lifetime(t, dir, s, func(r *running, _ func()) { r.await("both", func() bool { return r.endpoints("web") == 2 }) })
+			lifetime(t, dir, s, func(r *running) { r.awaitEndpoints("web", 2) })
 			s.Put("web", first)
-			lifetime(t, dir, s, func(r *running, _ func()) {
-				r.await("it has gone", func() bool { return r.endpoints("web") == 1 })
-				r.await("all is well", func() bool { return r.status().State == sources.Healthy })
+			lifetime(t, dir, s, func(r *running) {
+				r.awaitEndpoints("web", 1)
+				r.AwaitState(sources.Healthy)
 			})
 		})
 	}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -32,10 +31,10 @@ func TestLostToken_KeepsServices(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				world := newWorld(t)
-				world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("2")) })
-				world.start(Settings{}, 0)
+			testWorld(t, func(t *testing.T, world *world) {
+				world.set("web", "1")
+				world.set("api", "2")
+				world.start()
 				pass(time.Minute)
 				world.change(local, func(f *fakeDomain) {
 					f.shows = c.shows
@@ -43,88 +42,84 @@ func TestLostToken_KeepsServices(t *testing.T) {
 					f.set("api", instanceWithID("2"))
 				})
 				pass(time.Hour)
-				require.Equal(t, []string{"/1"}, world.instancesOf("web"))
-				require.Equal(t, []string{"/2"}, world.instancesOf("api"))
-				require.Equal(t, c.state, world.health().State, world.health().Message)
-				require.Contains(t, world.health().Message, c.message)
+				world.requireInstances("web", "1")
+				world.requireInstances("api", "2")
+				world.requireState(c.state, c.message)
 
 				world.change(local, func(f *fakeDomain) { f.shows = nil; f.set("web", instanceWithID("3")) })
 				pass(time.Hour)
-				require.Equal(t, []string{"/3"}, world.instancesOf("web"))
-				require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
+				world.requireInstances("web", "3")
+				world.requireState(sources.Healthy)
 			})
 		})
 	}
 }
 
 func TestRestartWithoutToken_KeepsServices(t *testing.T) {
-	for name, shows := range map[string]map[string]bool{"no service is shown": {}, "some is shown": {"api": true}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				world := newWorld(t)
-				world.old = []string{"web", "api"}
-				world.change(local, func(f *fakeDomain) {
-					f.shows = shows
-					f.set("web", instanceWithID("1"))
-					f.set("api", instanceWithID("2"))
-				})
-				world.start(Settings{}, 0)
-				pass(time.Hour)
-				require.NotContains(t, world.names(), "web", "the services of an earlier run stay")
-				require.Contains(t, world.health().Message, "no token is sent")
-				world.change(local, func(f *fakeDomain) { f.shows = nil })
-				pass(time.Hour)
-				require.Equal(t, []string{"/1"}, world.instancesOf("web"))
-				require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
-			})
+	eachWorld(t, map[string]map[string]bool{
+		"no service is shown": {}, "some is shown": {"api": true},
+	}, func(t *testing.T, world *world, shows map[string]bool) {
+		world.old = []string{"web", "api"}
+		world.change(local, func(f *fakeDomain) {
+			f.shows = shows
+			f.set("web", instanceWithID("1"))
+			f.set("api", instanceWithID("2"))
 		})
-	}
+		world.start()
+		pass(time.Hour)
+		require.NotContains(t, world.names(), "web", "the services of an earlier run stay")
+		require.Contains(t, world.health().Message, "no token is sent")
+		world.change(local, func(f *fakeDomain) { f.shows = nil })
+		pass(time.Hour)
+		world.requireInstances("web", "1")
+		world.requireState(sources.Healthy)
+	})
 }
 
 func TestAnonymousRightsToAll_ConfirmRemovals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
+	testWorld(t, func(t *testing.T, world *world) {
 		world.old = []string{"older"}
 		world.change(local, func(f *fakeDomain) {
 			f.shows = map[string]bool{"": true, "web": true, "api": true, "older": true}
 			f.set("web", instanceWithID("1"))
 			f.set("api", instanceWithID("2"))
 		})
-		world.start(Settings{}, 0)
+		world.start()
 		pass(time.Minute)
-		require.Empty(t, world.lastPublished("older"), "it has gone while we were away")
-		world.change(local, func(f *fakeDomain) { f.remove("web") })
+		world.requireWithdrawn("older") // it has gone while we were away
+		world.remove("web")
 		pass(time.Hour)
-		require.Empty(t, world.instancesOf("web"))
-		require.Equal(t, []string{"/2"}, world.instancesOf("api"))
-		require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
-		world.change(local, func(f *fakeDomain) { f.remove("api") })
+		world.requireInstances("web")
+		world.requireInstances("api", "2")
+		world.requireState(sources.Healthy)
+		world.remove("api")
 		pass(time.Hour)
-		require.Empty(t, world.instancesOf("api"))
-		require.Equal(t, sources.Healthy, world.health().State, world.health().Message)
+		world.requireInstances("api")
+		world.requireState(sources.Healthy)
 	})
 }
 
 func TestEmptiedTokenFile_KeepsServices(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
 	write := func(token string) { require.NoError(t, os.WriteFile(file, []byte(token), 0o600)) }
 	write("secret\n")
 	s := consultest.New(t)
 	s.Token = "secret"
-	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
-	s.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
+	s.Register("web", "1")
+	s.Register("api", "1")
 	r := runSource(t, s, Settings{TokenFile: file, ResetHold: time.Millisecond, Grace: time.Millisecond})
-	r.await("it is synced", func() bool { return r.status().Synced })
+	r.awaitServed()
 	write("")
 	s.Put("web", consultest.Instance("web", "1", "10.0.0.1", 81)) // watches that are open go on with the token with which they began
-	s.Put("new", consultest.Instance("new", "1", "10.0.0.1", 80))
-	r.await("it is denied", func() bool { return r.status().State == sources.Denied })
-	require.Contains(t, r.status().Message, "no token is sent")
-	before := len(s.Asked("/v1/internal/acl/authorize"))
-	r.await("it asked again", func() bool { return len(s.Asked("/v1/internal/acl/authorize")) > before })
+	s.Register("new", "1")
+	r.AwaitState(sources.Denied)
+	require.Contains(t, r.Status().Message, "no token is sent")
+	r.awaitRequests(s, 1, "/v1/internal/acl/authorize")
 	require.True(t, r.serves("web") && r.serves("api"))
 	write("secret")
-	r.await("it is healthy", func() bool { return r.status().State == sources.Healthy && r.serves("new") })
+	r.AwaitState(sources.Healthy)
+	r.awaitServed("new")
 	require.True(t, r.serves("web") && r.serves("api"))
 }
 
@@ -133,12 +128,12 @@ func TestWithoutACLs_RemovalsCount(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := consultest.New(t)
 			server.Proxied = proxied
-			server.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
-			server.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
+			server.Register("web", "1")
+			server.Register("api", "1")
 			running := runSource(t, server, Settings{Grace: time.Millisecond})
-			running.await("it is synced", func() bool { return running.status().Synced && running.serves("web") })
+			running.awaitServed("web")
 			server.Remove("web")
-			running.await("it goes", func() bool { return !running.serves("web") })
+			running.Await("it goes", func() bool { return !running.serves("web") })
 			require.True(t, running.serves("api"))
 			require.NotEmpty(t, server.Asked("/v1/internal/acl/authorize"))
 		})
@@ -173,17 +168,16 @@ func TestMayRead_Anonymous(t *testing.T) {
 
 // If the rights are unreadable, the status says so, and no service is quarantined.
 func TestUnreadableRights_DegradeStatus(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	testWorld(t, func(t *testing.T, w *world) {
 		w.mute = api.StatusError{Code: 405, Body: "only GET"}
-		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("2")) })
-		run := w.start(Settings{}, 0)
+		w.set("web", "1")
+		w.set("api", "2")
+		run := w.start()
 		pass(time.Minute)
 		w.change(local, func(f *fakeDomain) { f.shows = map[string]bool{"web": true, "api": true}; f.set("web", instances{}) })
 		pass(time.Hour)
-		require.Equal(t, []string{"/1"}, w.instancesOf("web"))
-		require.Equal(t, sources.Degraded, w.health().State)
-		require.Contains(t, w.health().Message, "only GET")
+		w.requireInstances("web", "1")
+		w.requireState(sources.Degraded, "only GET")
 		run.mu.Lock()
 		defer run.mu.Unlock()
 		require.NoError(t, run.scopes[0].services["web"].quarantine)
@@ -203,35 +197,18 @@ func (w *regains) mayRead(ctx context.Context, d scope, anonymous bool, rights [
 
 // The rights come back between a filtered answer and the query about rights.
 func TestRegainedRights_ConfirmNoEarlierAnswer(t *testing.T) {
-	for name, lose := range map[string]func(f *fakeDomain){
+	eachWorld(t, map[string]func(f *fakeDomain){
 		"anonymous": func(f *fakeDomain) { f.shows = map[string]bool{"web": false, "api": true} },
 		"by node":   func(f *fakeDomain) { f.nodes = map[string]bool{"n1": true} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				world := newWorld(t)
-				world.change(local, func(f *fakeDomain) {
-					f.set("web", instanceOnNode("1", "n0", 50))
-					f.set("api", instanceOnNode("1", "n1", 51))
-				})
-				s := Settings{}
-				require.NoError(t, s.complete())
-				r := newRun(s, newSinkPublisher(world, world), &regains{world}, 0, newMetrics())
-				ctx, cancel := context.WithCancel(context.Background())
-				ended := make(chan struct{})
-				go func() { defer close(ended); _ = r.loop(ctx) }()
-				defer func() { cancel(); <-ended }()
-				pass(10 * time.Second)
-				world.change(local, func(f *fakeDomain) { lose(f); f.indexes["web"] = f.index })
-				lost := 0
-				for range 900 {
-					pass(time.Second)
-					if len(world.instancesOf("web")) == 0 {
-						lost++
-					}
-				}
-				require.Zero(t, lost, "seconds without an instance")
-			})
-		})
-	}
+	}, func(_ *testing.T, w *world, lose func(f *fakeDomain)) {
+		w.put("web", onNodes("1 n0 50"))
+		w.put("api", onNodes("1 n1 51"))
+		w.startWith(&regains{w}, w)
+		pass(10 * time.Second)
+		w.change(local, func(f *fakeDomain) { lose(f); f.indexes["web"] = f.index })
+		for range 900 {
+			pass(time.Second)
+			w.requireInstances("web", "1")
+		}
+	})
 }

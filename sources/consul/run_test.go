@@ -3,7 +3,6 @@ package consul
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -30,34 +29,32 @@ func limitedFor(d time.Duration) error {
 }
 
 func TestChangeOfOneService_CostsOneRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
+	testWorld(t, func(t *testing.T, world *world) {
 		world.change(local, func(f *fakeDomain) {
 			for i := range 1000 {
 				f.set(fmt.Sprintf("s%d", i), instanceWithID("1"))
 			}
 		})
-		world.start(Settings{}, 0)
+		world.start()
 		pass(19 * time.Second)
 		require.False(t, world.synced(), "the first reads are spread, so that they are no burst")
 		pass(3 * time.Second)
 		require.True(t, world.synced())
 		require.Len(t, world.names(), 1000)
-		require.Equal(t, 2000, world.allReads(), "each was read once, and is being watched")
-		world.change(local, func(f *fakeDomain) { f.set("s7", sick("1")) })
+		require.Equal(t, 2000, world.totalReads, "each was read once, and is being watched")
+		world.put("s7", sick("1"))
 		pass(0)
 		require.Len(t, world.lastPublished("s7")[0].Entries[0].Checks, 1)
-		require.Equal(t, 2001, world.allReads(), "the next watch follows the one with the change")
+		require.Equal(t, 2001, world.totalReads, "the next watch follows the one with the change")
 	})
 }
 
 func TestUnchangedContent_NotPublishedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
-		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
-		world.start(Settings{}, 0)
+	testWorld(t, func(t *testing.T, world *world) {
+		world.set("web", "1")
+		world.start()
 		pass(time.Second)
-		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) }) // a newer index, the same content
+		world.set("web", "1") // a newer index, the same content
 		pass(time.Hour)
 		require.Equal(t, 1, world.times["web"])
 	})
@@ -69,15 +66,14 @@ func TestDomains_FailIndependently(t *testing.T) {
 		hides bool
 	}{"unreachable": {err: errDown}, "denied": {err: errDenied}, "hidden": {hides: true}} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, east, west)
+			testWorld(t, func(t *testing.T, w *world) {
 				for _, d := range []scope{east, west} {
 					w.change(d, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
 				}
-				w.start(Settings{Datacenters: []string{"east", "west"}}, 0)
+				w.start(Settings{Datacenters: []string{"east", "west"}})
 				pass(time.Second)
-				require.Equal(t, []string{"east/1", "west/1"}, w.instancesOf("web"))
-				require.Equal(t, sources.Healthy, w.health().State)
+				w.requireInstances("web", "east/1", "west/1")
+				w.requireState(sources.Healthy)
 
 				w.change(west, func(f *fakeDomain) {
 					f.fails, f.hides = c.err, c.hides
@@ -86,193 +82,172 @@ func TestDomains_FailIndependently(t *testing.T) {
 					}
 				})
 				pass(time.Minute)
-				require.Equal(t, sources.Degraded, w.health().State)
-				require.Contains(t, w.health().Message, "datacenter west: ")
+				w.requireState(sources.Degraded, "datacenter west: ")
 				w.change(east, func(f *fakeDomain) { f.set("web", instanceWithID("2")); f.set("api", instanceWithID("1")) })
 				pass(time.Minute)
-				require.Equal(t, []string{"east/2", "west/1"}, w.instancesOf("web"), "west's instances stay, and east is followed")
-				require.Equal(t, []string{"east/1"}, w.instancesOf("api"))
+				w.requireInstances("web", "east/2", "west/1") // west's instances stay, and east is followed
+				w.requireInstances("api", "east/1")
 
 				w.change(west, func(f *fakeDomain) { f.fails, f.hides = nil, false; f.set("web", instanceWithID("3")) })
 				pass(time.Minute)
-				require.Equal(t, []string{"east/2", "west/3"}, w.instancesOf("web"))
-				require.Equal(t, sources.Healthy, w.health().State)
-			})
+				w.requireInstances("web", "east/2", "west/3")
+				w.requireState(sources.Healthy)
+			}, east, west)
 		})
 	}
 }
 
 func TestDomains_FailTogether(t *testing.T) {
 	for state, err := range map[sources.State]error{sources.Unreachable: errDown, sources.Denied: errDenied} {
-		synctest.Test(t, func(t *testing.T) {
-			world := newWorld(t)
-			world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
-			world.change(local, func(f *fakeDomain) { f.fails = err })
-			world.start(Settings{}, 0)
+		testWorld(t, func(t *testing.T, world *world) {
+			world.set("web", "1")
+			world.fail(err)
+			world.start()
 			pass(time.Hour)
-			require.Equal(t, state, world.health().State)
+			world.requireState(state)
 			require.False(t, world.synced())
 			require.Empty(t, world.names())
-			world.change(local, func(f *fakeDomain) { f.fails = nil })
+			world.fail(nil)
 			pass(lastNamesRetry * 2)
 			require.True(t, world.synced(), "it is tried every few seconds, however long it was down")
-			require.Equal(t, []string{"/1"}, world.instancesOf("web"))
+			world.requireInstances("web", "1")
 		})
 	}
 }
 
 func TestRemovedService_WithdrawnAfterGrace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
-		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
-		world.start(Settings{}, 0)
+	testWorld(t, func(t *testing.T, world *world) {
+		world.set("web", "1")
+		world.set("api", "1")
+		world.start()
 		pass(time.Second)
-		world.change(local, func(f *fakeDomain) { f.remove("web") })
+		world.remove("web")
 		pass(20 * time.Second)
 		require.Len(t, world.lastPublished("web"), 1, "the service stays")
-		require.Empty(t, world.instancesOf("web"), "without its endpoints")
-		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("2")) })
+		world.requireInstances("web") // without its endpoints
+		world.set("web", "2")
 		pass(20 * time.Second)
-		require.Equal(t, []string{"/2"}, world.instancesOf("web"), "it was only redeployed")
-		world.change(local, func(f *fakeDomain) { f.remove("web") })
+		world.requireInstances("web", "2") // it was only redeployed
+		world.remove("web")
 		pass(time.Minute)
-		require.Empty(t, world.lastPublished("web"), "withdrawn")
-		require.Equal(t, []string{"/1"}, world.instancesOf("api"))
-		before := world.readsOf("web")
+		world.requireWithdrawn("web")
+		world.requireInstances("api", "1")
+		before := world.reads["web"]
 		pass(time.Hour)
-		require.Equal(t, before, world.readsOf("web"), "it is not read any more")
-		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("3")) })
+		require.Equal(t, before, world.reads["web"], "it is not read any more")
+		world.set("web", "3")
 		pass(5 * time.Second)
-		require.Equal(t, []string{"/3"}, world.instancesOf("web"))
+		world.requireInstances("web", "3")
 	})
 }
 
 func TestUnlistedService_RemovedDespiteInstances(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // the filter of names no longer lets it through, say
-		world := newWorld(t)
-		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
-		world.start(Settings{}, 0)
+	testWorld(t, func(t *testing.T, world *world) { // the filter of names no longer lets it through, say
+		world.set("web", "1")
+		world.set("api", "1")
+		world.start()
 		pass(time.Second)
 		world.change(local, func(f *fakeDomain) { f.skips = "web" })
 		pass(10 * time.Second)
-		require.Empty(t, world.instancesOf("web"))
-		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("2")) })
+		world.requireInstances("web")
+		world.set("web", "2")
 		pass(10 * time.Second)
-		require.Empty(t, world.instancesOf("web"))
+		world.requireInstances("web")
 		pass(time.Minute)
-		require.Empty(t, world.lastPublished("web"), "withdrawn")
-		require.Equal(t, []string{"/1"}, world.instancesOf("api"))
+		world.requireWithdrawn("web")
+		world.requireInstances("api", "1")
 		world.change(local, func(f *fakeDomain) { f.skips = "" })
 		pass(10 * time.Second)
-		require.Equal(t, []string{"/2"}, world.instancesOf("web"))
+		world.requireInstances("web", "2")
 	})
 }
 
 func TestListedService_WithoutInstances(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // all of them are filtered out, say
-		world := newWorld(t)
-		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
-		world.start(Settings{}, 0)
+	testWorld(t, func(t *testing.T, world *world) { // all of them are filtered out, say
+		world.set("web", "1")
+		world.start()
 		pass(time.Second)
-		world.change(local, func(f *fakeDomain) { f.set("web", instances{}) })
+		world.set("web")
 		pass(10 * time.Second)
 		require.Len(t, world.lastPublished("web"), 1)
-		require.Empty(t, world.instancesOf("web"))
+		world.requireInstances("web")
 		pass(time.Minute)
-		require.Empty(t, world.lastPublished("web"), "withdrawn")
-		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
+		world.requireWithdrawn("web")
+		world.set("web", "1")
 		pass(10 * time.Second)
-		require.Equal(t, []string{"/1"}, world.instancesOf("web"))
+		world.requireInstances("web", "1")
 	})
 }
 
 func TestWipedConsul_HoldsServices(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
-		world.change(local, func(f *fakeDomain) {
-			f.set("web", newInstances(append(instanceWithID("1").list, instanceWithID("2").list...)))
-			f.set("api", instanceWithID("1"))
-			f.set("old", instanceWithID("1"))
-		})
-		world.start(Settings{}, 0)
+	testWorld(t, func(t *testing.T, world *world) {
+		world.set("web", "1", "2")
+		world.set("api", "1")
+		world.set("old", "1")
+		world.start()
 		pass(time.Second)
-		world.change(local, func(f *fakeDomain) { f.fails = errDown })
+		world.fail(errDown)
 		pass(time.Minute)
-		world.change(local, func(f *fakeDomain) { f.fails = nil; f.wipe() })
+		world.wipe(2)
 		pass(time.Minute)
-		require.Equal(t, sources.Degraded, world.health().State)
-		require.Contains(t, world.health().Message, "lost its data")
-		require.Equal(t, []string{"/1", "/2"}, world.instancesOf("web"))
+		world.requireState(sources.Degraded, "lost its data")
+		world.requireInstances("web", "1", "2")
 
-		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) }) // the agents come back, one by one
+		world.set("web", "1") // the agents come back, one by one
 		pass(10 * time.Second)
-		require.Equal(t, []string{"/1", "/2"}, world.instancesOf("web"), "an instance that is not back yet stays")
+		world.requireInstances("web", "1", "2") // an instance that is not back yet stays
 		require.Equal(t, []string{"api", "old", "web"}, world.notConfirmed())
 		require.Contains(t, world.unconfirmed["old"], "lost its data")
 		require.Contains(t, world.health().Message, "(api, and 2 more services)")
-		world.change(local, func(f *fakeDomain) { f.set("api", instanceWithID("3")) })
+		world.set("api", "3")
 		pass(10 * time.Second)
-		require.Equal(t, []string{"/1", "/3"}, world.instancesOf("api"), "a new instance is served at once")
+		world.requireInstances("api", "1", "3") // a new instance is served at once
 		require.Equal(t, []string{"api", "old", "web"}, world.notConfirmed(), "api has an earlier instance, too")
-		require.Equal(t, []string{"/1"}, world.instancesOf("old"))
+		world.requireInstances("old", "1")
 
 		pass(6 * time.Minute)
-		require.Equal(t, []string{"/1"}, world.instancesOf("web"), "an instance that did not come back is removed")
-		require.Equal(t, []string{"/3"}, world.instancesOf("api"))
-		require.Empty(t, world.lastPublished("old"))
+		world.requireInstances("web", "1") // an instance that did not come back is removed
+		world.requireInstances("api", "3")
+		world.requireWithdrawn("old")
 		require.Empty(t, world.notConfirmed())
-		require.Equal(t, sources.Healthy, world.health().State)
+		world.requireState(sources.Healthy)
 	})
 }
 
 // A Consul that lost its data answers for one service before it answers with the names, which tell that it did.
 func TestWipedConsul_AnswersForServiceFirst(t *testing.T) {
-	for name, wipe := range map[string]func(w *world){
+	eachWorld(t, map[string]func(w *world){
 		"its index goes back": func(w *world) { w.change(local, func(f *fakeDomain) { f.wipe() }) },
 		"after an outage, with a higher index": func(w *world) {
-			w.change(local, func(f *fakeDomain) { f.fails = errDown })
+			w.fail(errDown)
 			pass(100 * time.Millisecond)
-			w.change(local, func(f *fakeDomain) {
-				f.fails = nil
-				f.wipe()
-				f.index = 500
-			})
+			w.wipe(500)
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.change(local, func(f *fakeDomain) {
-					f.set("web", instanceWithID("1"))
-					f.set("api", instanceWithID("1"))
-				})
-				w.start(Settings{}, 0)
-				pass(time.Second)
-				w.mu.Lock()
-				w.slowNames = 3 * time.Second
-				w.mu.Unlock()
-				wipe(w)
-				for range 100 {
-					pass(100 * time.Millisecond)
-					require.Equal(t, []string{"/1"}, w.instancesOf("web"))
-					require.Equal(t, []string{"/1"}, w.instancesOf("api"))
-				}
-				require.Contains(t, w.health().Message, "lost its data")
-				pass(10 * time.Minute)
-				require.Empty(t, w.lastPublished("web"), "it did not come back")
-			})
-		})
-	}
+	}, func(t *testing.T, w *world, wipe func(w *world)) {
+		w.set("web", "1")
+		w.set("api", "1")
+		w.start()
+		pass(time.Second)
+		w.locked(func() { w.slowNames = 3 * time.Second })
+		wipe(w)
+		for range 100 {
+			pass(100 * time.Millisecond)
+			w.requireInstances("web", "1")
+			w.requireInstances("api", "1")
+		}
+		require.Contains(t, w.health().Message, "lost its data")
+		pass(10 * time.Minute)
+		w.requireWithdrawn("web") // it did not come back
+	})
 }
 
 func TestRestart_RemovesConfirmedLossesOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t, east, west)
+	testWorld(t, func(t *testing.T, world *world) {
 		world.old = []string{"web", "api", "gone"}
 		world.change(east, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
 		world.change(west, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
 		world.change(west, func(f *fakeDomain) { f.fails = errDown })
-		world.start(Settings{Datacenters: []string{"east", "west"}}, 0)
+		world.start(Settings{Datacenters: []string{"east", "west"}})
 		pass(10 * time.Minute)
 		require.False(t, world.synced())
 		require.Empty(t, world.names(), "the services of an earlier run may be west's, too")
@@ -282,92 +257,89 @@ func TestRestart_RemovesConfirmedLossesOnly(t *testing.T) {
 		world.change(west, func(f *fakeDomain) { f.fails = nil })
 		pass(time.Minute)
 		require.True(t, world.synced())
-		require.Equal(t, []string{"east/1", "west/1"}, world.instancesOf("web"))
-		require.Equal(t, []string{"east/1"}, world.instancesOf("api"))
+		world.requireInstances("web", "east/1", "west/1")
+		world.requireInstances("api", "east/1")
 		require.Contains(t, world.names(), "gone")
-		require.Empty(t, world.lastPublished("gone"))
-	})
+		world.requireWithdrawn("gone")
+	}, east, west)
 }
 
 func TestRestart_RemovesUnselectedServices(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
+	testWorld(t, func(t *testing.T, world *world) {
 		world.old = []string{"web", "db"}
 		world.change(local, func(f *fakeDomain) {
 			f.set("web", instanceWithID("1"))
 			f.set("db", instanceWithID("1"))
 			f.skips = "db"
 		})
-		world.start(Settings{}, 0)
+		world.start()
 		pass(time.Second)
 		require.True(t, world.synced())
-		require.Equal(t, []string{"/1"}, world.instancesOf("web"))
-		require.Empty(t, world.instancesOf("db"))
+		world.requireInstances("web", "1")
+		world.requireInstances("db")
 		pass(time.Minute)
 		require.Contains(t, world.names(), "db")
-		require.Empty(t, world.lastPublished("db"), "withdrawn")
-		before := world.readsOf("db")
+		world.requireWithdrawn("db")
+		before := world.reads["db"]
 		pass(time.Hour)
-		require.Equal(t, before, world.readsOf("db"))
+		require.Equal(t, before, world.reads["db"])
 		world.change(local, func(f *fakeDomain) { f.skips = "" })
 		pass(10 * time.Second)
-		require.Equal(t, []string{"/1"}, world.instancesOf("db"))
+		world.requireInstances("db", "1")
 	})
 }
 
 func TestRestart_BesideEmptyConsulHolds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
+	testWorld(t, func(t *testing.T, world *world) {
 		world.old = []string{"web", "api"}
-		world.start(Settings{}, 0)
+		world.start()
 		pass(4 * time.Minute)
-		require.Less(t, world.readsOf("web"), 30, "one in 15 s, in the end")
+		require.Less(t, world.reads["web"], 30, "one in 15 s, in the end")
 		require.Empty(t, world.names())
-		require.Equal(t, sources.Degraded, world.health().State)
+		world.requireState(sources.Degraded)
 		pass(2 * time.Minute)
 		require.Equal(t, []string{"api", "web"}, world.names(), "withdrawn")
-		require.Equal(t, sources.Healthy, world.health().State)
+		world.requireState(sources.Healthy)
 	})
 }
 
 func TestTokenWithFewerRights_KeepsServices(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
-		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
-		world.start(Settings{}, 0)
+	testWorld(t, func(_ *testing.T, w *world) {
+		w.set("web", "1")
+		w.start()
 		pass(time.Second)
-		world.change(local, func(f *fakeDomain) { f.hides = true; f.indexes["web"] = f.index })
+		w.change(local, func(f *fakeDomain) { f.hides = true; f.indexes["web"] = f.index })
 		pass(time.Hour)
-		require.Equal(t, sources.Denied, world.health().State)
-		require.Equal(t, []string{"/1"}, world.instancesOf("web"))
-		world.change(local, func(f *fakeDomain) { f.hides = false })
+		w.requireState(sources.Denied)
+		w.requireInstances("web", "1")
+		w.change(local, func(f *fakeDomain) { f.hides = false })
 		pass(30 * time.Second)
-		require.Equal(t, sources.Healthy, world.health().State)
+		w.requireState(sources.Healthy)
 	})
 }
 
 func TestUnwatchedServices_ReadInTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testWorld(t, func(t *testing.T, world *world) {
 		const services, places = 100, 24 // three of them for the change queries, which fail
-		world := newWorld(t)
 		world.blind = true
 		world.change(local, func(f *fakeDomain) {
 			for i := range services {
 				f.set(fmt.Sprintf("s%d", i), instanceWithID("1"))
 			}
 		})
-		r := world.start(Settings{}, places)
+		world.places = places
+		r := world.start()
 		pass(time.Minute)
 		require.True(t, world.synced())
 		require.EqualValues(t, places-4, r.metrics.watches.Value(), "the names have one of the places")
 		before := map[string]int{}
 		for i := range services {
-			before[fmt.Sprint("s", i)] = world.readsOf(fmt.Sprint("s", i))
+			before[fmt.Sprint("s", i)] = world.reads[fmt.Sprint("s", i)]
 		}
 		pass(time.Minute)
 		watched := 0
 		for i := range services {
-			switch n := world.readsOf(fmt.Sprint("s", i)) - before[fmt.Sprint("s", i)]; n {
+			switch n := world.reads[fmt.Sprint("s", i)] - before[fmt.Sprint("s", i)]; n {
 			case 0:
 				watched++
 			default:
@@ -382,7 +354,7 @@ func TestUnwatchedServices_ReadInTurn(t *testing.T) {
 		})
 		pass(10 * time.Second)
 		for i := range services {
-			require.Equal(t, []string{"/2"}, world.instancesOf(fmt.Sprint("s", i)))
+			world.requireInstances(fmt.Sprint("s", i), "2")
 		}
 		world.mu.Lock()
 		require.LessOrEqual(t, world.mostReads, places+maxConcurrentReads)
@@ -390,69 +362,68 @@ func TestUnwatchedServices_ReadInTurn(t *testing.T) {
 		pass(2 * time.Hour)
 		least := services
 		for i := range services {
-			least = min(least, world.readsOf(fmt.Sprint("s", i)))
+			least = min(least, world.reads[fmt.Sprint("s", i)])
 		}
 		require.Greater(t, least, 40, "places go from hand to hand")
 	})
 }
 
 func TestBusyService_ReadLessOften(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("0")); f.set("api", instanceWithID("0")) })
-		w.start(Settings{}, 0)
+	testWorld(t, func(t *testing.T, w *world) {
+		w.set("web", "0")
+		w.set("api", "0")
+		w.start()
 		pass(time.Second)
-		before, api := w.readsOf("web"), w.readsOf("api")
+		before, api := w.reads["web"], w.reads["api"]
 		for i := range 600 {
-			w.change(local, func(f *fakeDomain) { f.set("web", instanceWithID(fmt.Sprint(i+1))) })
+			w.set("web", fmt.Sprint(i+1))
 			pass(time.Second)
 		}
-		require.InDelta(t, 2*(600/15+5), w.readsOf("web")-before, 4, "each time a watch and, as the old instance is missing, a confirmation")
+		require.InDelta(t, 2*(600/15+5), w.reads["web"]-before, 4, "each time a watch and, as the old instance is missing, a confirmation")
 		// Two waits of five minutes, and a resync with the watch after it.
-		require.LessOrEqual(t, w.readsOf("api")-api, 4, "the changes of web cause no reads of api")
+		require.LessOrEqual(t, w.reads["api"]-api, 4, "the changes of web cause no reads of api")
 		pass(15 * time.Second)
-		require.Equal(t, []string{"/600"}, w.instancesOf("web"))
+		w.requireInstances("web", "600")
 	})
 }
 
 func TestRateLimit_PausesReads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
+	testWorld(t, func(t *testing.T, world *world) {
 		world.change(local, func(f *fakeDomain) {
 			for i := range 10 {
 				f.set(fmt.Sprint("s", i), instanceWithID("1"))
 			}
 		})
-		run := world.start(Settings{}, 0)
+		run := world.start()
 		pass(10 * time.Second)
 		world.change(local, func(f *fakeDomain) {
 			f.fails = limitedFor(30 * time.Second)
 			f.indexes["s1"] = f.index
 		})
 		pass(time.Second)
-		reads, names := world.allReads(), world.nameReads()
+		reads, names := world.totalReads, world.listed
 		pass(25 * time.Second)
-		require.Equal(t, reads, world.allReads(), "no read before the pause ends")
-		require.Equal(t, names, world.nameReads())
+		require.Equal(t, reads, world.totalReads, "no read before the pause ends")
+		require.Equal(t, names, world.listed)
 		require.NotZero(t, run.metrics.limited.Value())
-		world.change(local, func(f *fakeDomain) { f.fails = nil })
+		world.fail(nil)
 		pass(30 * time.Second)
-		require.Equal(t, sources.Healthy, world.health().State)
+		world.requireState(sources.Healthy)
 	})
 }
 
 func TestFullCompare_RepairsMissedChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
+	testWorld(t, func(t *testing.T, world *world) {
 		world.wait = 24 * time.Hour
-		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
-		run := world.start(Settings{}, 0)
+		world.set("web", "1")
+		world.set("api", "1")
+		run := world.start()
 		pass(time.Second)
 		world.mu.Lock()
 		world.domains[local].services["web"] = instanceWithID("2") // without a change of its index
 		world.mu.Unlock()
 		pass(12 * time.Minute)
-		require.Equal(t, []string{"/2"}, world.instancesOf("web"))
+		world.requireInstances("web", "2")
 		require.EqualValues(t, 1, run.metrics.healed.Value())
 		pass(time.Hour)
 		require.EqualValues(t, 1, run.metrics.healed.Value())

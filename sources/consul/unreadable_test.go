@@ -2,7 +2,6 @@ package consul
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -18,20 +17,20 @@ func TestNamesUnreadableOverHTTP_Quarantined(t *testing.T) {
 		for variant, withOther := range map[string]bool{"beside another": true, "alone": false} {
 			t.Run(variant+" "+name, func(t *testing.T) {
 				server := consultest.New(t)
-				server.Put(name, consultest.Instance(name, "1", "10.0.0.1", 80))
+				server.Register(name, "1")
 				if withOther {
-					server.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
+					server.Register("web", "1")
 				}
 				server.Refuse(name)
 				r := runSource(t, server, Settings{})
-				r.await("it is synced", func() bool { return r.status().Synced && len(r.status().Quarantined) == 1 })
+				r.Await("it is synced", func() bool { return r.Status().Synced && len(r.Status().Quarantined) == 1 })
 				require.Equal(t, withOther, r.serves("web"))
-				r.await("it is healthy", func() bool { return r.status().State == sources.Healthy })
-				q := r.status().Quarantined[0]
+				r.AwaitState(sources.Healthy)
+				q := r.Status().Quarantined[0]
 				require.Equal(t, name, q.Group)
 				require.Contains(t, q.Reason, "cannot be read")
-				server.Put("api", consultest.Instance("api", "1", "10.0.0.1", 80))
-				r.await("the rest is followed", func() bool { return r.serves("api") })
+				server.Register("api", "1")
+				r.Await("the rest is followed", func() bool { return r.serves("api") })
 			})
 		}
 	}
@@ -39,100 +38,89 @@ func TestNamesUnreadableOverHTTP_Quarantined(t *testing.T) {
 
 // One service has an answer that cannot be understood: it keeps its last good, and a start goes on without it.
 func TestUnreadableService_Quarantined(t *testing.T) {
+	t.Parallel()
 	server := consultest.New(t)
-	server.Put("web", consultest.Instance("web", "1", "10.0.0.1", 80))
-	server.Put("odd", consultest.Instance("odd", "1", "10.0.0.1", 80))
+	server.Register("web", "1")
+	server.Register("odd", "1")
 	running := runSource(t, server, Settings{})
-	running.await("it is synced", func() bool { return running.status().Synced && running.serves("odd") })
+	running.awaitServed("odd")
 	server.Refuse("odd")
-	running.await("it is quarantined", func() bool { return len(running.status().Quarantined) == 1 })
+	running.Await("it is quarantined", func() bool { return len(running.Status().Quarantined) == 1 })
 	require.True(t, running.serves("odd"), "the last good")
-	require.Equal(t, "its last good version", running.status().Quarantined[0].Serves())
-	require.Equal(t, sources.Healthy, running.status().State, running.status().Message)
+	require.Equal(t, "its last good version", running.Status().Quarantined[0].Serves())
+	require.Equal(t, sources.Healthy, running.Status().State, running.Status().Message)
 	cold := runSource(t, server, Settings{})
-	cold.await("it is synced", func() bool { return cold.status().Synced })
+	cold.awaitServed()
 	require.True(t, cold.serves("web") && !cold.serves("odd"))
-	require.Equal(t, "nothing", cold.status().Quarantined[0].Serves())
+	require.Equal(t, "nothing", cold.Status().Quarantined[0].Serves())
 	server.Refuse()
-	cold.await("it is read", func() bool { return cold.serves("odd") && len(cold.status().Quarantined) == 0 })
+	cold.Await("it is read", func() bool { return cold.serves("odd") && len(cold.Status().Quarantined) == 0 })
 }
 
 // A filter that is no expression is at fault itself: no service is settled by that.
 func TestInvalidFilter_SettlesNoService(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
-		world.change(local, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
-		world.mu.Lock()
-		world.refused = api.StatusError{Code: 400, Body: "Failed to create boolean expression evaluator"}
-		world.mu.Unlock()
-		world.start(Settings{HealthFilter: "!"}, 0)
+	testWorld(t, func(t *testing.T, world *world) {
+		world.set("web", "1")
+		world.set("api", "1")
+		world.locked(func() {
+			world.refused = api.StatusError{Code: 400, Body: "Failed to create boolean expression evaluator"}
+		})
+		world.start(Settings{HealthFilter: "!"})
 		pass(time.Hour)
 		require.False(t, world.synced())
-		require.Equal(t, sources.Unreachable, world.health().State)
-		require.Contains(t, world.health().Message, "boolean expression")
+		world.requireState(sources.Unreachable, "boolean expression")
 	})
 }
 
 // An unreadable name does not hide that no other service is readable.
 func TestQuarantinedService_HidesNoDenial(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, odd := range []bool{false, true} {
-			world := newWorld(t)
-			world.change(local, func(f *fakeDomain) {
-				f.set("web", instanceWithID("1"))
-				if odd {
-					f.set("..", instanceWithID("1"))
-				}
-			})
-			world.odd = map[string]error{"web": errDenied, "..": api.StatusError{Code: 400, Body: "Missing service name"}}
-			_, stop := world.begin(Settings{}, 0)
-			pass(time.Minute)
-			require.False(t, world.synced(), odd)
-			require.Equal(t, sources.Denied, world.health().State, odd)
-			stop()
+	eachWorld(t, map[string]bool{
+		"alone": false, "beside an unreadable name": true,
+	}, func(t *testing.T, w *world, odd bool) {
+		w.set("web", "1")
+		if odd {
+			w.set("..", "1")
 		}
+		w.odd = map[string]error{"web": errDenied, "..": api.StatusError{Code: 400, Body: "Missing service name"}}
+		w.start()
+		pass(time.Minute)
+		require.False(t, w.synced())
+		w.requireState(sources.Denied)
 	})
 }
 
 // A service was published before, is gone, and cannot be read for its own sake: the names are sure that it is gone.
 func TestRestoredUnreadableService_Removed(t *testing.T) {
-	for name, err := range map[string]error{
+	eachWorld(t, map[string]error{
 		"400": api.StatusError{Code: 400, Body: "blocked"},
 		"503": api.StatusError{Code: 503, Body: "upstream"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				world := newWorld(t)
-				world.change(local, twenty(0, 20, 50))
-				_, stop := world.begin(Settings{}, 0)
-				pass(time.Minute)
-				stop()
-				world.outlive()
-				world.change(local, func(f *fakeDomain) { f.remove("s00") })
-				world.odd = map[string]error{"s00": err}
-				run := world.start(Settings{}, 0)
-				pass(24 * time.Hour)
-				run.mu.Lock()
-				_, still := run.scopes[0].services["s00"]
-				run.mu.Unlock()
-				require.True(t, world.synced(), "a start that never ends")
-				require.False(t, still, "deregistered a day ago; the names say so for certain")
-			})
-		})
-	}
+	}, func(t *testing.T, world *world, err error) {
+		world.change(local, twenty(0, 20, 50))
+		world.start()
+		pass(time.Minute)
+		world.stop()
+		world.remove("s00")
+		world.odd = map[string]error{"s00": err}
+		run := world.start()
+		pass(24 * time.Hour)
+		run.mu.Lock()
+		_, still := run.scopes[0].services["s00"]
+		run.mu.Unlock()
+		require.True(t, world.synced(), "a start that never ends")
+		require.False(t, still, "deregistered a day ago; the names say so for certain")
+	})
 }
 
 // A service is refused while Consul may have lost its data, and was never read: when that is over, it goes as any
 // other.
 func TestRefusedService_RemovedAfterSuspicion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := newWorld(t)
+	testWorld(t, func(t *testing.T, world *world) {
 		world.change(local, twenty(0, 20, 50))
-		world.change(local, func(f *fakeDomain) { f.set("a//b", instanceWithID("1")) })
+		world.set("a//b", "1")
 		world.odd = map[string]error{"a//b": api.StatusError{Code: 400, Body: "no"}}
-		run := world.start(Settings{}, 0)
+		run := world.start()
 		pass(10 * time.Second)
-		world.change(local, func(f *fakeDomain) { f.wipe() })
+		world.wipe(2)
 		pass(10 * time.Second)
 		world.change(local, twenty(0, 20, 3))
 		pass(24 * time.Hour)

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"tributary/memstore"
 	"tributary/sources/consulkv/kvtest"
 )
 
@@ -28,14 +27,14 @@ func TestKeysThatComeAndGo_DelayNoOthers(t *testing.T) {
 		}
 		proxy.ServeHTTP(response, request)
 	}))
-	r := &running{t: t, consul: consul, table: new(memstore.Table)}
+	r := newRunning(t, consul)
 	r.runAt(front.Listener.Addr().String(), Settings{})
 	t.Cleanup(func() {
 		consul.Answer(http.StatusInternalServerError, "shutting down")
 		front.Close()
 	})
-	r.await("sync", r.table.Synced)
+	r.AwaitSync()
 	consul.Set("mesh/new", entryText("new", 80))
 	consul.Delete("mesh/r8")
-	r.await("it is shown", func() bool { return r.has("new") && !r.has("r8") })
+	r.Await("it is shown", func() bool { return r.has("new") && !r.has("r8") })
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"github.com/stretchr/testify/require"
 
-	"tributary/memstore"
 	"tributary/sources"
 	"tributary/sources/consulkv/kvtest"
 )
@@ -68,7 +67,7 @@ func TestPulse_LagsBehindEachQueryOnce(t *testing.T) {
 	c := &lagging{index: 10}
 	c.changed = sync.NewCond(&c.mu)
 	server := httptest.NewServer(c)
-	r := &running{t: t, table: new(memstore.Table)}
+	r := newRunning(t, nil)
 	r.runAt(server.Listener.Addr().String(), Settings{})
 	t.Cleanup(func() {
 		c.mu.Lock()
@@ -78,7 +77,7 @@ func TestPulse_LagsBehindEachQueryOnce(t *testing.T) {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	r.await("pulses", func() bool {
+	r.Await("pulses", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.pulses > 20 || c.immediate > 1
@@ -92,20 +91,20 @@ func TestPulse_LagsBehindEachQueryOnce(t *testing.T) {
 func TestHangingConsul_Unreachable(t *testing.T) {
 	consul := kvtest.New(t)
 	consul.Set("mesh/a", entryText("a", 80))
-	running := &running{t: t, consul: consul, table: new(memstore.Table)}
+	running := newRunning(t, consul)
 	source := sourceAt(t, consul.Addr(), Settings{Wait: 10 * time.Minute})
 	source.place.requestTimeout = 100 * time.Millisecond
 	var pauses outagePauses
 	source.place.newBackOff = func() backoff.BackOff { return &pauses }
 	running.runThis(source)
-	running.awaitHealth(sources.Healthy)
-	running.await("it waits", func() bool { return consul.Waiting() > 0 })
+	running.AwaitState(sources.Healthy)
+	running.Await("it waits", func() bool { return consul.Waiting() > 0 })
 	consul.Hang()
-	running.awaitHealth(sources.Unreachable, "read mesh/: no answer within 100ms")
-	running.await("it pauses", func() bool { return pauses.Load() > 0 })
+	running.AwaitState(sources.Unreachable, "read mesh/: no answer within 100ms")
+	running.Await("it pauses", func() bool { return pauses.Load() > 0 })
 	require.True(t, running.has("a"))
 	consul.Restore()
-	running.awaitHealth(sources.Healthy)
+	running.AwaitState(sources.Healthy)
 }
 
 // outagePauses counts pauses that do not end by themselves.
@@ -135,13 +134,13 @@ func TestSilentPulses_KeepHealthy(t *testing.T) {
 		proxy.ServeHTTP(response, request)
 	}))
 	t.Cleanup(front.Close)
-	running := &running{t: t, consul: consul, table: new(memstore.Table)}
+	running := newRunning(t, consul)
 	source := sourceAt(t, front.Listener.Addr().String(), Settings{})
 	source.place.requestTimeout = time.Second
 	source.place.newBackOff = func() backoff.BackOff { return new(outagePauses) }
 	running.runThis(source)
-	running.await("three pulses", func() bool { return silent.Load() > 2 })
-	running.awaitHealth(sources.Healthy)
+	running.Await("three pulses", func() bool { return silent.Load() > 2 })
+	running.AwaitState(sources.Healthy)
 	consul.Set("mesh/b", entryText("b", 80))
-	running.await("changes", func() bool { return running.has("b") })
+	running.Await("changes", func() bool { return running.has("b") })
 }

@@ -17,7 +17,7 @@ import (
 // reload swaps the source for another one, as a reload does.
 func (r *running) reload(settings Settings) {
 	r.t.Helper()
-	require.NoError(r.t, r.supervisor.Reconfigure([]sources.Spec{{Name: "kv", Source: newSource(r.t, r.consul, settings), Table: r.table}}))
+	r.Use(newSource(r.t, r.consul, settings))
 }
 
 // filled writes rules from one number to another.
@@ -32,7 +32,7 @@ func filled(c *kvtest.Consul, from, to int) {
 // real one, too.
 func (r *running) wipe(but ...string) {
 	r.t.Helper()
-	r.await("a query waits", func() bool { return r.consul.Waiting() > 0 })
+	r.Await("a query waits", func() bool { return r.consul.Waiting() > 0 })
 	r.consul.Wipe(but...)
 }
 
@@ -51,19 +51,19 @@ func TestLeaderReplaysItsLog(t *testing.T) {
 	consul := kvtest.New(t)
 	filled(consul, 0, 9)
 	running := runSource(t, consul, Settings{})
-	running.await("sync", running.table.Synced)
+	running.AwaitSync()
 	consul.Set("mesh/r0", entryText("r0", 81))
-	running.await("the newest", func() bool { return running.status().Publishes == 2 })
+	running.Await("the newest", func() bool { return running.Status().Publishes == 2 })
 	for _, n := range []uint64{4, 1, 9} {
 		before := len(consul.Reads())
 		consul.Replay(n)
-		running.await("it asked again", func() bool { return len(consul.Reads()) > before+3 })
+		running.Await("it asked again", func() bool { return len(consul.Reads()) > before+3 })
 		require.Equal(t, 9, running.count(9), "%d of the writes were replayed", n)
-		require.Equal(t, 2, running.status().Publishes)
+		require.Equal(t, 2, running.Status().Publishes)
 	}
 	consul.Restore()
-	running.awaitHealth(sources.Healthy)
-	require.Equal(t, 2, running.status().Publishes)
+	running.AwaitState(sources.Healthy)
+	require.Equal(t, 2, running.Status().Publishes)
 }
 
 // The responder is not Consul, or only in part, just when tributary restarts.
@@ -83,16 +83,16 @@ func TestRestart_WrongAnswer(t *testing.T) {
 			consul := kvtest.New(t)
 			filled(consul, 0, 9)
 			before := runSource(t, consul, Settings{})
-			before.await("sync", before.table.Synced)
+			before.AwaitSync()
 			table := &memstore.Table{}
 			_, _ = table.Apply(slices.Collect(before.table.Snapshot().All()), nil)
 			consul.Answer(a.status, a.body, a.header...)
 			r := &running{t: t, consul: consul, table: table}
 			r.run(Settings{})
-			r.awaitHealth(sources.Unreachable, "not Consul's")
+			r.AwaitState(sources.Unreachable, "not Consul's")
 			require.Equal(t, 9, r.count(9))
 			consul.Restore()
-			r.awaitHealth(sources.Healthy)
+			r.AwaitState(sources.Healthy)
 			require.Equal(t, 9, r.count(9))
 		})
 	}
@@ -105,29 +105,29 @@ func TestWipe_RulesAppliedAgain(t *testing.T) {
 			consul := kvtest.New(t)
 			filled(consul, 0, 9)
 			running := runSource(t, consul, Settings{})
-			running.await("sync", running.table.Synced)
+			running.AwaitSync()
 			consul.HangUp()
-			running.awaitHealth(sources.Unreachable)
+			running.AwaitState(sources.Unreachable)
 			consul.Wipe()
 			consul.Overtake(overtaken)
 			if overtaken > 0 {
 				filled(consul, 0, 1) // so soon that no query saw Consul without rules
 			}
 			consul.Restore()
-			running.awaitHealth(sources.Degraded, "lost its data")
+			running.AwaitState(sources.Degraded, "lost its data")
 			require.Equal(t, 9, running.count(9))
 			consul.Set("mesh/r0", entryText("r0", 81))
-			before := running.status().Publishes
+			before := running.Status().Publishes
 			consul.Set("mesh/new", entryText("new", 80))
-			running.await("what is new", func() bool { return running.has("new") && running.status().Publishes > before })
+			running.Await("what is new", func() bool { return running.has("new") && running.Status().Publishes > before })
 			require.Equal(t, 9, running.count(9), "the others are not written yet")
 			running.reload(Settings{})
 			reads := len(consul.Reads())
-			running.await("it is read again", func() bool { return len(consul.Reads()) > reads })
-			running.awaitHealth(sources.Degraded, "lost its data")
+			running.Await("it is read again", func() bool { return len(consul.Reads()) > reads })
+			running.AwaitState(sources.Degraded, "lost its data")
 			consul.Set("mesh/r1", entryText("r1", 81))
 			consul.Delete("mesh/new")
-			running.await("one that was written and deleted since", func() bool { return !running.has("new") })
+			running.Await("one that was written and deleted since", func() bool { return !running.has("new") })
 			require.Equal(t, 9, running.count(9))
 		})
 	}
@@ -137,12 +137,12 @@ func TestWipe_RulesNotAppliedAgainGo(t *testing.T) {
 	consul := kvtest.New(t)
 	filled(consul, 0, 9)
 	running := runSource(t, consul, Settings{ResetHold: 2 * time.Second})
-	running.await("sync", running.table.Synced)
+	running.AwaitSync()
 	running.wipe()
-	running.awaitHealth(sources.Degraded, "lost its data")
+	running.AwaitState(sources.Degraded, "lost its data")
 	filled(consul, 0, 7)
-	running.await("the others have gone", func() bool { return running.count(9) == 7 })
-	running.awaitHealth(sources.Healthy)
+	running.Await("the others have gone", func() bool { return running.count(9) == 7 })
+	running.AwaitState(sources.Healthy)
 }
 
 // A snapshot is restored that is older than some rules.
@@ -150,16 +150,16 @@ func TestRestoredSnapshot_NewerRulesStayForResetHold(t *testing.T) {
 	consul := kvtest.New(t)
 	filled(consul, 0, 5)
 	running := runSource(t, consul, Settings{})
-	running.await("sync", running.table.Synced)
+	running.AwaitSync()
 	filled(consul, 5, 9)
-	running.await("all", func() bool { return running.count(9) == 9 })
+	running.Await("all", func() bool { return running.count(9) == 9 })
 	consul.HangUp()
-	running.awaitHealth(sources.Unreachable)
+	running.AwaitState(sources.Unreachable)
 	for i := 5; i < 9; i++ {
 		consul.Delete(fmt.Sprint("mesh/r", i))
 	}
 	consul.Forget() // as it was when there were five; the index of the prefix is that of then
 	consul.Restore()
-	running.await("it is read", func() bool { return running.status().State != sources.Unreachable })
+	running.Await("it is read", func() bool { return running.Status().State != sources.Unreachable })
 	require.Equal(t, 9, running.count(9))
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/memstore"
 	"tributary/sources"
 	"tributary/sources/consulkv/kvtest"
 )
@@ -50,13 +49,13 @@ func TestKeys_ThatNoPathCanExpress(t *testing.T) {
 				consul := kvtest.New(t)
 				filled(consul, 0, 3)
 				consul.Set(key, entryText("odd", 80))
-				r := &running{t: t, consul: consul, table: new(memstore.Table)}
+				r := newRunning(t, consul)
 				r.runAt(front(t, consul, proxy), Settings{})
-				r.await("sync", func() bool { return r.table.Synced() && r.has("odd") })
+				r.Await("sync", func() bool { return r.table.Synced() && r.has("odd") })
 				consul.Delete(key)
 				consul.Set("mesh/r7", entryText("r7", 80))
-				r.await("it is followed", func() bool { return r.has("r7") && !r.has("odd") })
-				r.awaitHealth(sources.Healthy)
+				r.Await("it is followed", func() bool { return r.has("r7") && !r.has("odd") })
+				r.AwaitState(sources.Healthy)
 			})
 		}
 	}
@@ -66,11 +65,11 @@ func TestKeys_ThatNoPathCanExpress(t *testing.T) {
 func TestHiddenBehindAProxy(t *testing.T) {
 	consul := kvtest.New(t)
 	filled(consul, 0, 3)
-	r := &running{t: t, consul: consul, table: new(memstore.Table)}
+	r := newRunning(t, consul)
 	r.runAt(front(t, consul, onlyKeys), Settings{})
-	r.await("sync", r.table.Synced)
+	r.AwaitSync()
 	consul.Hide("mesh/r1")
-	r.awaitHealth(sources.Denied, "Permission denied", "policy")
+	r.AwaitState(sources.Denied, "Permission denied", "policy")
 	require.Equal(t, 3, r.count(3))
 }
 
@@ -79,15 +78,15 @@ func TestHeldKeys_AreReadBeforeTheyGo(t *testing.T) {
 	consul := kvtest.New(t)
 	filled(consul, 0, 9)
 	running := runSource(t, consul, Settings{ResetHold: time.Second})
-	running.await("sync", running.table.Synced)
+	running.AwaitSync()
 	running.wipe()
-	running.awaitHealth(sources.Degraded, "lost its data")
+	running.AwaitState(sources.Degraded, "lost its data")
 	consul.Hide("mesh/r8") // no token is sent any more
 	filled(consul, 0, 9)   // all are back, and that one cannot be seen
-	running.awaitHealth(sources.Denied, "no token is sent", "policy")
+	running.AwaitState(sources.Denied, "no token is sent", "policy")
 	require.Equal(t, 9, running.count(9))
 	consul.Restore()
-	running.awaitHealth(sources.Healthy)
+	running.AwaitState(sources.Healthy)
 	require.Equal(t, 9, running.count(9))
 }
 
@@ -96,9 +95,9 @@ func TestNullInAList(t *testing.T) {
 	c := kvtest.New(t)
 	filled(c, 0, 3)
 	running := runSource(t, c, Settings{})
-	running.await("sync", running.table.Synced)
+	running.AwaitSync()
 	c.Answer(http.StatusOK, "[null]", "X-Consul-Index", "50", "X-Consul-KnownLeader", "true", "X-Consul-LastContact", "0")
-	running.awaitHealth(sources.Unreachable, "not Consul's")
+	running.AwaitState(sources.Unreachable, "not Consul's")
 	require.Equal(t, 3, running.count(3))
 }
 
@@ -118,13 +117,13 @@ func TestRights_ThatReturnProveNoEarlierList(t *testing.T) {
 		proxy.ServeHTTP(response, request)
 	}))
 	defer front.Close()
-	r := &running{t: t, consul: consul, table: &memstore.Table{}}
+	r := newRunning(t, consul)
 	r.runAt(front.Listener.Addr().String(), Settings{Wait: 10 * time.Second})
-	r.await("sync", r.table.Synced)
+	r.AwaitSync()
 	armed.Store(true)
 	consul.Hide("mesh/r1")
 	least := 3
-	r.await("it read twice more", func() bool {
+	r.Await("it read twice more", func() bool {
 		least = min(least, r.count(3))
 		return readsBefore.Load() > 0 && int64(len(consul.Reads())) >= readsBefore.Load()+2
 	})

@@ -1,7 +1,6 @@
 package consulkv
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -12,23 +11,29 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/memstore"
-	"tributary/memstore/storetest"
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/consulkv/kvtest"
+	"tributary/sources/sourcetest"
 )
 
 // running is a source that runs, as the program runs it, until the test ends.
 type running struct {
-	t          *testing.T
-	consul     *kvtest.Consul
-	table      *memstore.Table
-	supervisor *sources.Supervisor
+	*sourcetest.Running
+
+	t      *testing.T
+	consul *kvtest.Consul
+	table  *memstore.Table
+}
+
+// newRunning is one that does not run yet.
+func newRunning(t *testing.T, consul *kvtest.Consul) *running {
+	return &running{t: t, consul: consul, table: new(memstore.Table)}
 }
 
 func runSource(t *testing.T, consul *kvtest.Consul, settings Settings) *running {
 	t.Helper()
-	r := &running{t: t, consul: consul, table: new(memstore.Table)}
+	r := newRunning(t, consul)
 	r.run(settings)
 	return r
 }
@@ -46,43 +51,14 @@ func (r *running) runAt(address string, settings Settings) {
 }
 
 func (r *running) runThis(source *Source) {
-	t := r.t
-	t.Helper()
-	r.supervisor = sources.NewSupervisor(sources.Options{
+	r.t.Helper()
+	r.Running = sourcetest.Start(r.t, sources.Spec{Name: "kv", Source: source, Table: r.table}, sources.Options{
 		NewBackOff: func() backoff.BackOff { return backoff.NewConstantBackOff(5 * time.Millisecond) },
 	})
-	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "kv", Source: source, Table: r.table}}))
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- r.supervisor.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-ended)
-	})
 }
-
-func (r *running) await(operation string, ok func() bool) {
-	r.t.Helper()
-	storetest.Eventually(r.t, ok, "%s; %+v", operation, r.status())
-}
-
-func (r *running) status() sources.Status { return r.supervisor.Status()[0] }
 
 func (r *running) has(name string) bool {
 	return r.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name}) != nil
-}
-
-func (r *running) awaitHealth(state sources.State, parts ...string) {
-	r.t.Helper()
-	r.await("its health", func() bool {
-		status := r.status()
-		for _, p := range parts {
-			if !strings.Contains(status.Message, p) {
-				return false
-			}
-		}
-		return status.State == state
-	})
 }
 
 func TestPlacesNameKeyAndLine(t *testing.T) {
@@ -91,16 +67,16 @@ func TestPlacesNameKeyAndLine(t *testing.T) {
 	c.Set("mesh/", "")            // the value that Consul's UI writes for a folder
 	c.Set("meshes/x", "not ours") // the prefix is a folder, not a beginning of names
 	running := runSource(t, c, Settings{})
-	running.await("sync", running.table.Synced)
+	running.AwaitSync()
 	shown := "consul-kv " + c.Addr() + " key mesh/all.yaml:"
 	a := running.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "a"})
 	require.Equal(t, shown+"2", a.Origin().Place)
 	require.True(t, running.has("d"), "bad neighbours do no harm")
 	var places []string
-	for _, q := range running.status().Quarantined {
+	for _, q := range running.Status().Quarantined {
 		places = append(places, strings.TrimPrefix(q.Place, shown))
 	}
-	require.Len(t, places, 2, "%v", running.status().Quarantined)
+	require.Len(t, places, 2, "%v", running.Status().Quarantined)
 	require.Equal(t, 2, running.table.Snapshot().Len())
 }
 
@@ -110,9 +86,9 @@ func TestSource_WaitsWithOneQuery(t *testing.T) {
 		consul.Set("mesh/"+name, entryText(name, 80))
 	}
 	r := runSource(t, consul, Settings{Wait: time.Minute})
-	r.await("sync", r.table.Synced)
+	r.AwaitSync()
 	consul.Set("mesh/d", entryText("d", 80))
-	r.await("the new one", func() bool { return r.has("d") })
+	r.Await("the new one", func() bool { return r.has("d") })
 	reads := consul.Reads()
 	require.Equal(t, "recurse=&wait=60000ms", reads[0])
 	require.LessOrEqual(t, len(reads), 3)
@@ -125,12 +101,12 @@ func TestWipe_IsHeld(t *testing.T) {
 	consul := kvtest.New(t)
 	consul.Set("mesh/a", entryText("a", 80))
 	running := runSource(t, consul, Settings{ResetHold: time.Hour})
-	running.await("sync", running.table.Synced)
+	running.AwaitSync()
 	running.wipe()
-	running.awaitHealth(sources.Degraded, "Consul seems to have lost its data", "mesh/")
+	running.AwaitState(sources.Degraded, "Consul seems to have lost its data", "mesh/")
 	consul.Set("other/x", "") // does not end it
 	consul.Set("mesh/b", entryText("b", 80))
-	running.await("the present objects", func() bool { return running.has("b") })
+	running.Await("the present objects", func() bool { return running.has("b") })
 	require.True(t, running.has("a"))
 }
 
@@ -139,13 +115,13 @@ func TestWipe_HoldEnds(t *testing.T) {
 	consul.Set("mesh/a", entryText("a", 80))
 	consul.Set("mesh/b", entryText("b", 80))
 	r := runSource(t, consul, Settings{ResetHold: time.Millisecond})
-	r.await("sync", r.table.Synced)
+	r.AwaitSync()
 	r.wipe("mesh/b")
-	r.await("the present objects", func() bool { return r.has("b") && !r.has("a") })
-	r.awaitHealth(sources.Healthy)
+	r.Await("the present objects", func() bool { return r.has("b") && !r.has("a") })
+	r.AwaitState(sources.Healthy)
 	// the last one is deleted: the source believes it
 	consul.Delete("mesh/b")
-	r.await("the guard hears that b is gone", func() bool { return r.supervisor.Status()[0].Held != nil }) // after a, it is all there was
+	r.Await("the guard hears that b is gone", func() bool { return r.Supervisor.Status()[0].Held != nil }) // after a, it is all there was
 }
 
 func TestIndexThatGoesBackwards_IsNoWipe(t *testing.T) {
@@ -154,33 +130,33 @@ func TestIndexThatGoesBackwards_IsNoWipe(t *testing.T) {
 	consul.Set("mesh/b", entryText("b", 80))
 	consul.Delete("mesh/b")
 	running := runSource(t, consul, Settings{Wait: time.Second})
-	running.await("sync", running.table.Synced)
+	running.AwaitSync()
 	consul.Forget() // the index of the prefix is that of a again
 	consul.Set("other/x", "")
 	reads := len(consul.Reads())
-	running.await("it asks anew", func() bool { return len(consul.Reads()) > reads+1 })
+	running.Await("it asks anew", func() bool { return len(consul.Reads()) > reads+1 })
 	require.True(t, running.has("a"))
 	consul.Set("mesh/c", entryText("c", 80))
-	running.await("it follows", func() bool { return running.has("c") })
-	running.awaitHealth(sources.Healthy)
+	running.Await("it follows", func() bool { return running.has("c") })
+	running.AwaitState(sources.Healthy)
 }
 
 func TestHealth_NamesFailure(t *testing.T) {
 	consul := kvtest.New(t)
 	consul.Set("mesh/a", entryText("a", 80))
 	running := runSource(t, consul, Settings{})
-	running.await("sync", running.table.Synced)
+	running.AwaitSync()
 	consul.Answer(http.StatusForbidden, "Permission denied")
-	running.awaitHealth(sources.Denied, "consul-kv "+consul.Addr()+": read mesh/: ", "Permission denied",
+	running.AwaitState(sources.Denied, "consul-kv "+consul.Addr()+": read mesh/: ", "Permission denied",
 		`it needs key_prefix "mesh/" { policy = "read" }`)
 	consul.Filter()
-	running.awaitHealth(sources.Denied, "the token sees only part of the keys under mesh/", "policy")
+	running.AwaitState(sources.Denied, "the token sees only part of the keys under mesh/", "policy")
 	consul.Answer(http.StatusTooManyRequests, "too many", "Retry-After", "0")
-	running.awaitHealth(sources.Unreachable, "rate limited by Consul")
+	running.AwaitState(sources.Unreachable, "rate limited by Consul")
 	consul.HangUp()
-	running.awaitHealth(sources.Unreachable, consul.Addr(), "EOF")
+	running.AwaitState(sources.Unreachable, consul.Addr(), "EOF")
 	consul.Restore()
-	running.awaitHealth(sources.Healthy)
+	running.AwaitState(sources.Healthy)
 	require.True(t, running.has("a"))
 }
 
@@ -197,26 +173,26 @@ func TestClusterWithoutLeader_IsUnhealthy(t *testing.T) {
 		}
 	}
 	running := runSource(t, consul, Settings{Registerer: metrics})
-	running.awaitHealth(sources.Healthy)
-	running.await("its leader", leader(1))
+	running.AwaitState(sources.Healthy)
+	running.Await("its leader", leader(1))
 	consul.Orphan()
-	running.awaitHealth(sources.Unreachable, "no leader")
-	running.await("no leader", leader(0))
+	running.AwaitState(sources.Unreachable, "no leader")
+	running.Await("no leader", leader(0))
 	require.True(t, running.has("a"))
 	consul.Restore()
-	running.awaitHealth(sources.Healthy)
+	running.AwaitState(sources.Healthy)
 }
 
 func TestEmptyAnswer_IsConfirmed(t *testing.T) {
 	consul := kvtest.New(t)
 	consul.Set("mesh/a", entryText("a", 80))
 	running := runSource(t, consul, Settings{})
-	running.await("sync", running.table.Synced)
+	running.AwaitSync()
 	consul.Deceive()
-	running.awaitHealth(sources.Denied, "sees only part")
+	running.AwaitState(sources.Denied, "sees only part")
 	require.True(t, running.has("a"))
 	consul.Restore()
-	running.awaitHealth(sources.Healthy)
+	running.AwaitState(sources.Healthy)
 	require.Contains(t, consul.Reads(), "consistent=&recurse=")
 }
 
@@ -227,21 +203,21 @@ func TestSilentlyHiddenKeys_Stay(t *testing.T) {
 			consul.Set("mesh/a", entryText("a", 80))
 			consul.Set("mesh/b", entryText("b", 80))
 			running := runSource(t, consul, Settings{})
-			running.await("sync", running.table.Synced)
+			running.AwaitSync()
 			consul.Hide(hidden)
-			running.awaitHealth(sources.Denied, "Permission denied", "policy")
+			running.AwaitState(sources.Denied, "Permission denied", "policy")
 			require.True(t, running.has("a") && running.has("b"))
 			consul.Restore()
-			running.awaitHealth(sources.Healthy)
+			running.AwaitState(sources.Healthy)
 			consul.Delete("mesh/b")
-			running.await("b is gone", func() bool { return !running.has("b") })
+			running.Await("b is gone", func() bool { return !running.has("b") })
 		})
 	}
 	consul := kvtest.New(t)
 	consul.Set("mesh/a", entryText("a", 80))
 	consul.Hide("mesh/")
 	r := runSource(t, consul, Settings{})
-	r.awaitHealth(sources.Denied, "Permission denied")
+	r.AwaitState(sources.Denied, "Permission denied")
 	require.False(t, r.table.Synced())
 	require.ErrorContains(t, newStore(t, consul).Refresh(t.Context()), "Permission denied")
 }
@@ -250,7 +226,7 @@ func TestRetryAfter_IsRespected(t *testing.T) {
 	consul := kvtest.New(t)
 	consul.Answer(http.StatusTooManyRequests, "too many", "Retry-After", "3600")
 	r := runSource(t, consul, Settings{})
-	r.awaitHealth(sources.Unreachable, "to be asked again after 1m0s")
+	r.AwaitState(sources.Unreachable, "to be asked again after 1m0s")
 	consul.Restore()
 	require.Never(t, r.table.Synced, 100*time.Millisecond, 10*time.Millisecond) // in 5 ms it would be otherwise
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"github.com/stretchr/testify/require"
 
-	"tributary/memstore"
 	"tributary/sources"
 	"tributary/sources/consulkv/kvtest"
 )
@@ -39,15 +38,14 @@ func TestWatch_DoesNotWaitForWipedConsul(t *testing.T) {
 			source, err := New("consul-kv://"+server.Listener.Addr().String()+"/mesh", Settings{Wait: 10 * time.Minute})
 			require.NoError(t, err)
 			source.place.pulseEvery = wipe.pulse
-			r := &running{t: t, table: &memstore.Table{}, supervisor: sources.NewSupervisor(sources.Options{})}
-			require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "kv", Source: source, Table: r.table}}))
-			go func() { _ = r.supervisor.Run(t.Context()) }()
-			r.await("it waits", func() bool { return c.waiting.Load() > 0 })
+			r := newRunning(t, nil)
+			r.runThis(source)
+			r.Await("it waits", func() bool { return c.waiting.Load() > 0 })
 			c.become(10, fmt.Sprintf(`[{"Key":"mesh/new","CreateIndex":9,"ModifyIndex":9,"Value":%q}]`, b64(entryText("new", 80))))
 			if wipe.cut {
 				server.CloseClientConnections()
 			}
-			r.await("it is shown, long before the next end of a query that waits", func() bool { return r.has("new") })
+			r.Await("it is shown, long before the next end of a query that waits", func() bool { return r.has("new") })
 		})
 	}
 }
@@ -118,12 +116,11 @@ func TestAnswersWithoutHeaders_AreBounded(t *testing.T) {
 	require.NoError(t, err)
 	var pauses pauses
 	source.place.newBackOff = func() backoff.BackOff { return &pauses }
-	r := &running{t: t, table: &memstore.Table{}, supervisor: sources.NewSupervisor(sources.Options{})}
-	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "kv", Source: source, Table: r.table}}))
-	go func() { _ = r.supervisor.Run(t.Context()) }()
-	r.await("it pauses for the third time", func() bool { return pauses.Load() >= 3 })
+	r := newRunning(t, nil)
+	r.runThis(source)
+	r.Await("it pauses for the third time", func() bool { return pauses.Load() >= 3 })
 	require.LessOrEqual(t, len(consul.Reads()), 2*3, "a question, and one that makes sure")
-	r.awaitHealth(sources.Unreachable, "not Consul's")
+	r.AwaitState(sources.Unreachable, "not Consul's")
 }
 
 // pauses counts them; the third does not end.

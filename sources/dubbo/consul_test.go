@@ -3,7 +3,6 @@ package dubbo
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,11 +15,10 @@ import (
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/dubbo/zookeeper/zktest"
-	"tributary/sources/guard"
 )
 
 // inConsul is a source of the Consul of a test.
-func inConsul(t *testing.T, server *consultest.Server, settings Settings, change ...func(*Source)) *Source {
+func inConsul(t testing.TB, server *consultest.Server, settings Settings, change ...func(*Source)) *Source {
 	t.Helper()
 	settings.Mapping.VIPs = "none"
 	reading := consul.Settings{ResetHold: time.Hour, Grace: time.Millisecond}
@@ -80,13 +78,11 @@ func TestInterfacesInConsul(t *testing.T) {
 	s.Put("com.acme.Demo", first, second)
 	s.Put("com.acme.Demo.Plain", consultest.Instance("com.acme.Demo.Plain", "p", "10.0.0.7", 80))
 	rig := startInConsul(t, s, patiently())
-	rig.awaitSync()
+	rig.AwaitSync()
 	rig.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
 	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "critical"), second)
 	rig.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
-	rig.await("the restarted agent has no check result, so the endpoint stays", func() bool {
-		return strings.Contains(rig.status().Message, "1 endpoint is not listed and stays")
-	})
+	rig.awaitMessage("1 endpoint is not listed and stays")
 	s.Put("com.acme.Demo", checked(inService("com.acme.Demo", "10.0.0.5", "1.0.0", ""), "critical", "TTL expired"), second)
 	rig.awaitAll("com-acme-demo-1-0-0", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
 	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.8", "1.0.0", "critical"), second)
@@ -115,7 +111,7 @@ func TestConsulMalformedProvider_DoesNotBlockOthers(t *testing.T) {
 	server.Put("com.acme.Demo", odd, inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"))
 	b := startInConsul(t, server, patiently())
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100")
-	b.await("warned", func() bool { return len(b.status().Warnings) > 0 })
+	b.Await("warned", func() bool { return len(b.Status().Warnings) > 0 })
 }
 
 // TestConsulUnheardCheck_SavesNoOtherPort has two providers of an application on one host: one fails, the other has no
@@ -143,16 +139,16 @@ func TestApplicationsInConsul(t *testing.T) {
 	server.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "passing", ""))
 	server.Put("plain", consultest.Instance("plain", "p", "10.0.0.7", 80))
 	b := startInConsul(t, server, patiently())
-	b.awaitSync()
+	b.AwaitSync()
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100")
-	require.Equal(t, "shop by the metadata report", b.status().Message)
+	require.Equal(t, "shop by the metadata report", b.Status().Message)
 	require.Empty(t, server.Asked("/v1/health/service/plain"), "others are not read")
 
 	serviceEntry := ofShop("77e9684e", "10.0.0.6", 50051, "r1", "passing", "")
 	server.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "passing", ""), serviceEntry)
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100")
 	server.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "critical", ""), serviceEntry)
-	b.await("one is silent", func() bool { return strings.Contains(b.status().Message, "1 endpoint is not listed and stays") })
+	b.awaitMessage("1 endpoint is not listed and stays")
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100")
 	server.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "critical", "TTL expired"), serviceEntry)
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.6:50051*100")
@@ -186,7 +182,7 @@ func TestModesInConsul(t *testing.T) {
 		settings := patiently()
 		settings.RegisterMode = mode
 		b := startInConsul(t, server, settings)
-		b.awaitSync()
+		b.AwaitSync()
 		b.awaitAll(want)
 	}
 }
@@ -199,9 +195,7 @@ func TestConsulMapping_ServesWithoutMetadata(t *testing.T) {
 	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
 	b := startInConsul(t, s, patiently())
 	b.awaitAll("com-acme-demo.tri 10.0.0.5:50051*100")
-	b.await("its status says so", func() bool {
-		return strings.Contains(b.status().Message, `shop revision "r1" by the interfaces mapped to them, without group and version`)
-	})
+	b.awaitMessage(`shop revision "r1" by the interfaces mapped to them, without group and version`)
 }
 
 // TestConsulUnresolvedApplication_DegradesStatus has an instance without readable metadata: the source is degraded, and
@@ -211,10 +205,10 @@ func TestConsulUnresolvedApplication_DegradesStatus(t *testing.T) {
 	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
 	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
 	rig := startInConsul(t, s, patiently())
-	rig.awaitSync()
+	rig.AwaitSync()
 	rig.awaitAll("com-acme-other 10.0.0.7:20880*100")
-	rig.await("degraded", func() bool { return rig.status().State == sources.Degraded })
-	require.Contains(t, rig.status().Message,
+	rig.AwaitState(sources.Degraded)
+	require.Contains(t, rig.Status().Message,
 		`application "shop": nothing is served, its metadata cannot be read: metadata report: not found`)
 }
 
@@ -228,21 +222,21 @@ func TestConsulDataLoss_KeepsEndpoints(t *testing.T) {
 	settings := patiently()
 	rig := startInConsul(t, s, settings)
 	served := []string{"com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100", "com-acme-other 10.0.0.7:20880*100"}
-	rig.awaitSync()
+	rig.AwaitSync()
 	rig.awaitAll(served...)
 	s.Wipe()
-	rig.await("suspected", func() bool { return strings.Contains(rig.status().Message, "lost its data") })
-	require.Equal(t, served, rig.show())
+	rig.awaitMessage("lost its data")
+	rig.requireAll(served...)
 	rig.restartInConsul(s, settings)
-	rig.await("suspected", func() bool { return strings.Contains(rig.status().Message, "lost its data") })
-	require.Equal(t, served, rig.show(), "over a restart")
+	rig.awaitMessage("lost its data")
+	rig.requireAll(served...) // over a restart
 	s.Misbehave(consultest.NoLeader)
 	rig.restartInConsul(s, settings)
-	rig.await("unreachable", func() bool { return rig.status().State == sources.Unreachable })
+	rig.AwaitState(sources.Unreachable)
 	s.Misbehave(consultest.Fine)
 	rig.restartInConsul(s, settings)
-	rig.await("held", func() bool { return strings.Contains(rig.status().Message, "2 endpoints are not listed and stay") })
-	require.Equal(t, served, rig.show(), "over a restart after a run that read no names")
+	rig.awaitMessage("2 endpoints are not listed and stay")
+	rig.requireAll(served...) // over a restart after a run that read no names
 	s.Put("shop", ofShop("3", "10.0.0.5", 50051, "r1", "passing", ""), ofShop("4", "10.0.0.6", 50051, "r1", "passing", ""))
 	rig.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100")
 }
@@ -257,13 +251,13 @@ func TestRestartInConsul(t *testing.T) {
 	server.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
 	settings := patiently()
 	rig := startInConsul(t, server, settings)
-	rig.awaitSync()
+	rig.AwaitSync()
 	served := []string{"com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100"}
 	rig.awaitAll(served...)
 	server.Misbehave(consultest.Hidden)
 	rig.restartInConsul(server, settings)
-	rig.await("denied", func() bool { return rig.status().State == sources.Denied })
-	require.Equal(t, served, rig.show())
+	rig.AwaitState(sources.Denied)
+	rig.requireAll(served...)
 	server.Put("shop", second)
 	server.Misbehave(consultest.Fine)
 	rig.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100")
@@ -271,14 +265,8 @@ func TestRestartInConsul(t *testing.T) {
 
 // restartInConsul runs a new source on the state that the old one published.
 func (b *rig) restartInConsul(server *consultest.Server, settings Settings) {
-	b.t.Helper()
-	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
-		Name: "dubbo", Table: b.table, Source: idle{}, Partial: true, Guard: guard.Settings{Off: true},
-	}}))
-	b.source = inConsul(b.t, server, settings)
-	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
-		Name: "dubbo", Table: b.table, Source: b.source, Partial: true, Guard: guard.Settings{Off: true},
-	}}))
+	b.T.Helper()
+	b.restartWith(inConsul(b.T, server, settings), func() {})
 }
 
 // TestConsulInstances_ServeTheirMetadata has an instance that keeps its metadata itself, on the port and by the
@@ -327,7 +315,7 @@ func TestConsulStatus_ExplainsEmptyRegistry(t *testing.T) {
 	b := startInConsul(t, server, patiently())
 	says := func(message string) {
 		t.Helper()
-		b.await("it says "+message, func() bool { return b.status().State == sources.Healthy && b.status().Message == message })
+		b.Await("it says "+message, func() bool { return b.Status().State == sources.Healthy && b.Status().Message == message })
 	}
 	says("no Dubbo provider in consul, and no other service: check dc, ns and partition in the address, and that the token may read services")
 	server.Put("plain", consultest.Instance("plain", "p", "10.0.0.7", 80))
@@ -343,7 +331,7 @@ func TestConsulStatus_ExplainsEmptyRegistry(t *testing.T) {
 	unselecting := patiently()
 	unselecting.Interfaces, unselecting.Applications = []string{"com.nothing.*"}, []string{"nobody"}
 	b = startInConsul(t, server, unselecting)
-	b.awaitSync()
+	b.AwaitSync()
 	says("nothing is served: none of 1 interfaces and 1 applications has a provider that the settings select")
 	require.Empty(t, b.show())
 }

@@ -28,8 +28,7 @@ func consumer(iface, application, params string) string {
 
 func TestSidecarsOfConsumers(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("x.a", "10.0.0.1:20880", "", 1), leaf)
-	server.Put(node("x.a", "10.0.0.2:20880", "group=g1&version=1", 1), leaf)
+	register(server, "x.a 10.0.0.1", "x.a 10.0.0.2 group=g1&version=1")
 	server.Put(consumer("x.a", "shop", ""), leaf)
 	b := start(t, server, withSidecars(time.Hour))
 	services := []string{"x-a 10.0.0.1:20880*100", "x-a-g1-1 10.0.0.2:20880*100"}
@@ -38,16 +37,16 @@ func TestSidecarsOfConsumers(t *testing.T) {
 	b.awaitAll(append(services, "shop sees ./* dubbo/x.a dubbo/x.a-g1-1")...)
 	server.Put(consumer("x.b", "cart", ""), leaf)
 	b.awaitAll(append(services, "cart sees ./*", "shop sees ./* dubbo/x.a dubbo/x.a-g1-1")...)
-	server.Put(node("x.b", "10.0.0.3:20880", "", 1), leaf)
+	register(server, "x.b 10.0.0.3")
 	services = append(services, "x-b 10.0.0.3:20880*100")
 	b.awaitAll(append(services, "cart sees ./* dubbo/x.b", "shop sees ./* dubbo/x.a dubbo/x.a-g1-1")...)
 
 	server.Delete(consumer("x.a", "shop", ""))
-	server.Put(node("x.b", "10.0.0.4:20880", "", 1), leaf) // a mark
+	register(server, "x.b 10.0.0.4") // a mark
 	services[2] += " 10.0.0.4:20880*100"
 	b.awaitAll(append(services, "cart sees ./* dubbo/x.b", "shop sees ./* dubbo/x.a dubbo/x.a-g1-1")...)
 	b.restart(withSidecars(time.Hour), func() { server.Delete("/dubbo/x.b/consumers") })
-	b.await("it began again", func() bool { return b.status().State == sources.Healthy })
+	b.AwaitState(sources.Healthy)
 	require.Equal(t, append(services, "cart sees ./* dubbo/x.b", "shop sees ./* dubbo/x.a dubbo/x.a-g1-1"), b.show(), "it outlives a restart")
 	b.restart(withSidecars(20*time.Millisecond), func() {})
 	b.awaitAll(append(services, "shop sees ./* dubbo/x.a-g1-1")...)
@@ -57,7 +56,7 @@ func TestSidecarsOfConsumers(t *testing.T) {
 
 func TestSidecars_OffByDefault(t *testing.T) {
 	s := zktest.New()
-	s.Put(node("x.a", "10.0.0.1:20880", "", 1), leaf)
+	register(s, "x.a 10.0.0.1")
 	s.Put(consumer("x.a", "shop", ""), leaf)
 	b := start(t, s, patiently())
 	b.awaitAll("x-a 10.0.0.1:20880*100")
@@ -69,7 +68,7 @@ func TestSidecars_OffByDefault(t *testing.T) {
 // TestDeniedConsumers_DoNotBlockProviders denies the read of an interface's consumers.
 func TestDeniedConsumers_DoNotBlockProviders(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("x.a", "10.0.0.1:20880", "", 1), leaf)
+	register(server, "x.a 10.0.0.1")
 	server.Put(consumer("x.a", "shop", ""), leaf)
 	server.Deny("/dubbo/x.a/consumers")
 	b := start(t, server, withSidecars(time.Hour))
@@ -90,11 +89,11 @@ func TestSidecarsOfConsumersInNacos(t *testing.T) {
 
 func TestRulesOfServices(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("x.a", "10.0.0.1:20880", "version=1", 1), leaf)
+	register(server, "x.a 10.0.0.1 version=1")
 	settings := patiently()
 	settings.Mapping.HostTemplate, settings.Mapping.Subsets = "{interface}", "version"
 	b := start(t, server, settings)
 	b.awaitAll("x-a has 1", "x-a 10.0.0.1:20880*100")
-	server.Put(node("x.a", "10.0.0.2:20880", "version=2", 1), leaf)
+	register(server, "x.a 10.0.0.2 version=2")
 	b.awaitAll("x-a has 1 2", "x-a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 }

@@ -14,15 +14,15 @@ import (
 // bothLevels has a provider at each level. The instance itself answers with its metadata.
 func bothLevels() (*zktest.Server, func(*Source), []string) {
 	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	register(s, "a 10.0.0.1")
 	instanceOf(s, "app", "10.0.0.2:20880", "r1")
 	return s, func(source *Source) { source.asker = revisionAsker{"r1": {"b"}} }, []string{"a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100"}
 }
 
 func (b *rig) awaitDegraded(subject string) {
-	b.t.Helper()
-	b.await("it is degraded by "+subject, func() bool {
-		st := b.status()
+	b.T.Helper()
+	b.Await("it is degraded by "+subject, func() bool {
+		st := b.Status()
 		return st.State == sources.Degraded && strings.Contains(st.Message, subject+": ")
 	})
 }
@@ -33,7 +33,7 @@ func TestDeniedLevel_DoesNotBlockOther(t *testing.T) {
 		server, asks, both := bothLevels()
 		server.Deny(denied)
 		rig := start(t, server, quickly(), asks)
-		rig.awaitSync()
+		rig.AwaitSync()
 		rig.awaitAll(both[served])
 		rig.awaitDegraded(denied)
 		server.Allow(denied)
@@ -51,13 +51,13 @@ func TestDeniedLevels_DoNotSync(t *testing.T) {
 		settings := quickly()
 		settings.RegisterMode = mode
 		b := start(t, server, settings, asks)
-		b.await("denied", func() bool { return b.status().State == sources.Denied })
+		b.AwaitState(sources.Denied)
 		require.False(t, b.table.Synced())
 	}
 	s := zktest.New() // an empty registry
 	s.Deny("/services")
 	b := start(t, s, quickly())
-	b.await("denied", func() bool { return b.status().State == sources.Denied })
+	b.AwaitState(sources.Denied)
 	require.False(t, b.table.Synced())
 }
 
@@ -69,15 +69,15 @@ func TestDeniedLevel_KeepsEndpoints(t *testing.T) {
 		rig.awaitAll(served...)
 		server.Deny(denied)
 		rig.awaitDegraded(denied)
-		require.Equal(t, served, rig.show())
+		rig.requireAll(served...)
 		settings := quickly()
 		settings.KeepEmpty = time.Hour
 		rig.restart(settings, func() {})
 		rig.awaitDegraded(denied)
 		rig.awaitHeld(1)
-		require.Equal(t, served, rig.show())
+		rig.requireAll(served...)
 		server.Delete("/services/app/10.0.0.2:20880")
-		server.Delete(node("a", "10.0.0.1:20880", "", 1))
+		unregister(server, "a 10.0.0.1")
 		server.Allow(denied)
 		rig.awaitAll("a", "b")
 	}

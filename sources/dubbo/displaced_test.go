@@ -34,7 +34,7 @@ const clusterHost = "payments.prod.svc.cluster.local"
 var registrants = map[string]func(t *testing.T, hosts string) sources.Source{
 	"zookeeper": func(t *testing.T, hosts string) sources.Source {
 		server := zktest.New()
-		server.Put(node(clusterHost, "10.0.0.2:20880", "", 1), leaf)
+		register(server, clusterHost+" 10.0.0.2")
 		settings := quickly()
 		settings.Mapping.Hosts, settings.Mapping.ServicePorts = hosts, map[string]int{"dubbo": 80}
 		return sourceOf(t, server, settings)

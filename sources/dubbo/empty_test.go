@@ -17,22 +17,20 @@ func TestEmptyRegistry_ExplainedByStatus(t *testing.T) {
 	says := func(s *zktest.Server, settings Settings, message string) {
 		t.Helper()
 		b := start(t, s, settings)
-		b.awaitSync()
-		b.await("it says "+message, func() bool { return b.status().State == sources.Healthy && b.status().Message == message })
+		b.AwaitSync()
+		b.Await("it says "+message, func() bool { return b.Status().State == sources.Healthy && b.Status().Message == message })
 		require.Empty(t, b.show())
 	}
 	says(zktest.New(), patiently(), "no Dubbo provider in zookeeper /dubbo/")
 
 	s := zktest.New()
-	s.Put(node("com.acme.Demo", "10.0.0.1:20880", "", 1), leaf)
-	s.Put(node("com.acme.Other", "10.0.0.1:20880", "", 1), leaf)
+	register(s, "com.acme.Demo 10.0.0.1", "com.acme.Other 10.0.0.1")
 	unselecting := patiently()
 	unselecting.Interfaces = []string{"com.nothing.*"}
 	says(s, unselecting, "nothing is served: none of 2 interfaces and 0 applications has a provider that the settings select")
 
 	s = zktest.New()
-	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	report(s, "/dubbo/metadata", "app", "r1", "a")
+	applicationOf(s, "app", "10.0.0.1:20880", "r1", "a")
 	says(s, unselecting, "nothing is served: none of 0 interfaces and 1 applications has a provider that the settings select; "+
 		"app by the metadata report")
 
@@ -44,17 +42,14 @@ func TestEmptyRegistry_ExplainedByStatus(t *testing.T) {
 // TestLeftOut_NamesInstances has providers that are not to be called, and some that cannot be.
 func TestLeftOut_NamesInstances(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("com.acme.Demo", "10.0.0.1:20880", "", 1), leaf)
-	server.Put(node("com.acme.Demo", "10.0.0.2:20880", "weight=0&version=1.0.0", 1), leaf)
-	server.Put(node("com.acme.Demo", "10.0.0.3:20880", "disabled=TRUE", 1), leaf)
-	server.Put(node("com.acme.Demo", "0.0.0.0:20880", "group=g", 1), leaf)
-	server.Put(node("com.acme.Demo", "10.0.0.4:99999", "", 1), leaf)
+	register(server, "com.acme.Demo 10.0.0.1", "com.acme.Demo 10.0.0.2 weight=0&version=1.0.0")
+	register(server, "com.acme.Demo 10.0.0.3 disabled=TRUE", "com.acme.Demo 0.0.0.0 group=g", "com.acme.Demo 10.0.0.4:99999")
 	rig := start(t, server, patiently())
-	rig.awaitSync()
+	rig.AwaitSync()
 	var texts []string
-	rig.await("they are named", func() bool {
+	rig.Await("they are named", func() bool {
 		texts = nil
-		for _, l := range rig.status().LeftOut {
+		for _, l := range rig.Status().LeftOut {
 			texts = append(texts, l.String())
 		}
 		return len(texts) == 4

@@ -15,11 +15,11 @@ import (
 
 // awaitLeftOut waits until exactly that is left out, in any order.
 func (b *rig) awaitLeftOut(want ...string) {
-	b.t.Helper()
+	b.T.Helper()
 	slices.Sort(want)
-	b.await("providers that are left out are named", func() bool {
+	b.Await("providers that are left out are named", func() bool {
 		texts := []string{}
-		for _, l := range b.status().LeftOut {
+		for _, l := range b.Status().LeftOut {
 			texts = append(texts, l.String())
 		}
 		slices.Sort(texts)
@@ -39,7 +39,7 @@ func TestConsulFailingInstances_AreLeftOut(t *testing.T) {
 	passing := ofShop("1", "10.0.0.7", 50051, "r1", "passing", "")
 	server.Put("shop", passing, ofShop("2", "10.0.0.8", 50051, "r1", "critical", over))
 	b := startInConsul(t, server, patiently())
-	b.awaitSync()
+	b.AwaitSync()
 	b.awaitLeftOut(
 		"10.0.0.6:20880 of com.acme.Demo:1.0.0 (checks are critical)",
 		`a provider of com.acme.Demo (checks are critical; instance "10.0.0.91.0.0" on node "n1": "nothing": want `+
@@ -47,7 +47,7 @@ func TestConsulFailingInstances_AreLeftOut(t *testing.T) {
 		"10.0.0.8:50051 of shop (checks are critical)",
 	)
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-g1-1-0-0.tri 10.0.0.7:50051*100")
-	require.Empty(t, b.status().Warnings)
+	require.Empty(t, b.Status().Warnings)
 	server.Put("shop", passing, ofShop("2", "10.0.0.8", 50051, "r1", "passing", ""))
 	server.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"))
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-g1-1-0-0.tri 10.0.0.7:50051*100 10.0.0.8:50051*100")
@@ -137,10 +137,10 @@ func TestNacosInstance_NotReplacedAtSharedAddress(t *testing.T) {
 // TestLeftOut_CountsProvidersWithCommonPrefix has malformed providers with long names that differ only near the end.
 func TestLeftOut_CountsProvidersWithCommonPrefix(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("com.acme.Demo", "10.0.0.1:20880", "", 1), leaf)
+	register(server, "com.acme.Demo 10.0.0.1")
 	for n := range 3 {
 		server.Put(node("com.acme.Demo", "10.0.0."+strings.Repeat("x", 120)+strconv.Itoa(n)+":99999", "", 1), leaf)
 	}
 	b := start(t, server, patiently())
-	b.await("each is left out", func() bool { return len(b.status().LeftOut) == 3 })
+	b.Await("each is left out", func() bool { return len(b.Status().LeftOut) == 3 })
 }

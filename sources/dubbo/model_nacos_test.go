@@ -178,7 +178,7 @@ func nacosModel(t *testing.T, seed uint64) {
 		}
 	}
 	if !ok {
-		t.Errorf("seed %d not at rest after 40s\nwant %v\ngot  %v\nstatus %s %q\n%s", seed, lines, b.show(), b.status().State, b.status().Message,
+		t.Errorf("seed %d not at rest after 40s\nwant %v\ngot  %v\nstatus %s %q\n%s", seed, lines, b.show(), b.Status().State, b.Status().Message,
 			strings.Join(log, "\n"))
 	}
 }

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
@@ -213,18 +211,8 @@ func model(t *testing.T, seed uint64) {
 		lines = append(lines, l+" "+strings.Join(endpoints, " "))
 	}
 	sort.Strings(lines)
-	ok := false
-	for end := time.Now().Add(45 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if slices.Equal(b.show(), lines) {
-			ok = true
-			break
-		}
-	}
-	if !ok {
-		b.stop()
-		b.stop = func() {}
-		require.Fail(t, "not at rest", "seed %d\nwant %v\ngot  %v\nstatus %+v\n%s", seed, lines, b.show(), b.status(), strings.Join(log, "\n"))
-	}
-	b.stop()
-	b.stop = func() {}
+	b.Await(fmt.Sprintf("rest with seed %d: %v\n%s", seed, lines, strings.Join(log, "\n")), func() bool {
+		return slices.Equal(b.show(), lines)
+	})
+	b.Stop()
 }

@@ -2,7 +2,6 @@ package dubbo
 
 import (
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
@@ -37,9 +36,7 @@ func TestNacosMapping_ServesWithoutMetadata(t *testing.T) {
 	}))
 	b := startInNacos(t, server, patiently())
 	b.awaitAll("demo-greetservice 10.0.0.5:28990*100", "demo-other 10.0.0.5:28990*100")
-	b.await("its status says so", func() bool {
-		return strings.Contains(b.status().Message, `inst-app revision "r1" by the interfaces mapped to them, without group and version`)
-	})
+	b.awaitMessage(`inst-app revision "r1" by the interfaces mapped to them, without group and version`)
 }
 
 // TestNacosConfigurators_Apply has the configurators of an administrator, in the life of his session.
@@ -56,13 +53,13 @@ func TestNacosConfigurators_Apply(t *testing.T) {
 	server.Put("DEFAULT_GROUP", "configurators:a.B::", "1", nacostest.Instance("0.0.0.0", 0, metadata))
 	b.awaitAll("a-b 10.0.0.5:20880*33")
 	server.Stop()
-	b.await("unreachable", func() bool { return b.status().State == sources.Unreachable })
+	b.AwaitState(sources.Unreachable)
 	server.Delete("DEFAULT_GROUP", "configurators:a.B::", "1")
 	server.Restart()
-	b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "1 configurator is not listed and stays") })
-	require.Equal(t, []string{"a-b 10.0.0.5:20880*33"}, b.show())
+	b.awaitPrefix("1 configurator is not listed and stays")
+	b.requireAll("a-b 10.0.0.5:20880*33")
 	server.Put("DEFAULT_GROUP", "configurators:a.B::", "1", nacostest.Instance("0.0.0.0", 0, metadata))
-	b.await("healthy", func() bool { return b.status().State == sources.Healthy })
+	b.AwaitState(sources.Healthy)
 	off := nacostest.Instance("10.0.0.5", 20880, map[string]string{
 		"path": "a.B", "disabled": "true", "protocol": "override",
 		"category": "configurators",

@@ -43,7 +43,7 @@ func TestReady_WithoutTheRulesOfAnInterface(t *testing.T) {
 // is stopped.
 func TestSidecar_WithoutHostsGoesAtARestart(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("x.b", "10.0.0.1:20880", "", 1), leaf)
+	register(server, "x.b 10.0.0.1")
 	server.Put(consumer("x.a", "shop", ""), leaf)
 	b := start(t, server, withSidecars(time.Hour))
 	b.awaitAll("x-b 10.0.0.1:20880*100", "shop sees ./*")
@@ -54,7 +54,7 @@ func TestSidecar_WithoutHostsGoesAtARestart(t *testing.T) {
 // TestGrace_WithoutANodeForProviders removes the node of an interface's providers alone.
 func TestGrace_WithoutANodeForProviders(t *testing.T) {
 	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	register(s, "a 10.0.0.1")
 	s.Put("/dubbo/a/configurators/"+url.QueryEscape("override://10.0.0.1:20880/a?category=configurators&weight=7"), leaf)
 	settings := quickly()
 	settings.KeepEmpty = time.Hour

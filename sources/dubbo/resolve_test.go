@@ -27,14 +27,14 @@ func TestMapping_ReadForUnresolvedInstancesOnly(t *testing.T) {
 	for n := range 200 {
 		server.Put(fmt.Sprintf("/dubbo/mapping/com.acme.I%d", n), "other")
 	}
-	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	register(server, "a 10.0.0.1")
 	rig := start(t, server, quickly())
 	rig.awaitAll("a 10.0.0.1:20880*100")
 	instanceOf(server, "app", "10.0.0.1:20880", "r1")
 	rig.awaitUnresolved()
 	require.Less(t, server.Reads(), 100)
 	instanceOf(server, "other", "10.0.0.2:20880", "r1")
-	rig.await("the services of the other application", func() bool { return len(rig.show()) == 201 })
+	rig.Await("the services of the other application", func() bool { return len(rig.show()) == 201 })
 }
 
 // askedOf are instances that answer, refuse or hang, by their host.
@@ -115,7 +115,7 @@ func TestUnversionedMetadata_ReadAgain(t *testing.T) {
 		})
 	})
 	rig.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100")
-	rig.await("it says the same twice", func() bool { return tries.Load() == 4 })
+	rig.Await("it says the same twice", func() bool { return tries.Load() == 4 })
 	time.Sleep(100 * time.Millisecond)
 	require.EqualValues(t, 4, tries.Load(), "then it is believed")
 }
@@ -124,16 +124,15 @@ func TestUnversionedMetadata_ReadAgain(t *testing.T) {
 // level.
 func TestMetadataOverLimit_DegradesStatus(t *testing.T) {
 	server := zktest.New()
-	instanceOf(server, "app", "10.0.0.1:20880", "r1")
-	report(server, "/dubbo/metadata", "app", "r1", strings.Repeat("a", 5_000))
-	server.Put(node("c", "10.0.0.2:20880", "", 1), leaf)
+	applicationOf(server, "app", "10.0.0.1:20880", "r1", strings.Repeat("a", 5_000))
+	register(server, "c 10.0.0.2")
 	b := startWithin(t, intake.Limits{Objects: 10_000}, server, patiently())
 	b.awaitAll("c 10.0.0.2:20880*100")
-	b.await("the status reports it", func() bool {
-		return b.status().State == sources.Degraded && strings.HasPrefix(b.status().Message, `application "app" revision "r1": its `)
+	b.Await("the status reports it", func() bool {
+		return b.Status().State == sources.Degraded && strings.HasPrefix(b.Status().Message, `application "app" revision "r1": its `)
 	})
 	server.Delete("/services/app/10.0.0.1:20880")
-	b.await("it has gone", func() bool { return b.status().State == sources.Healthy })
+	b.AwaitState(sources.Healthy)
 }
 
 // TestMalformedInstance_ReportedOnce has an instance without a revision and with unreadable endpoints.
@@ -142,9 +141,9 @@ func TestMalformedInstance_ReportedOnce(t *testing.T) {
 	s.Put("/services/app/10.0.0.1:20880",
 		`{"name":"app","address":"10.0.0.1","port":20880,"payload":{"metadata":{"dubbo.endpoints":"20880"}}}`)
 	b := start(t, s, patiently())
-	b.await("the status reports it", func() bool { return b.status().State == sources.Degraded })
+	b.AwaitState(sources.Degraded)
 	require.Equal(t, `instance 10.0.0.1:20880 of app: dubbo.endpoints: want a list in JSON of protocols and ports, got "20880"`,
-		b.status().Message)
+		b.Status().Message)
 }
 
 // silentRegistry is one that cannot say anything yet.
@@ -162,9 +161,9 @@ func (silentRegistry) Metadata(context.Context, string, string) ([]byte, error) 
 // TestStatus_StartingBeforeConnection shows that a registry that was not tried yet is not said to be unreachable.
 func TestStatus_StartingBeforeConnection(t *testing.T) {
 	b := start(t, zktest.New(), patiently(), func(s *Source) { s.registry = silentRegistry{} })
-	b.await("the status reports it", func() bool { return b.status().Message != "" })
-	require.Equal(t, sources.Starting, b.status().State)
-	require.Equal(t, "not connected yet", b.status().Message)
+	b.Await("the status reports it", func() bool { return b.Status().Message != "" })
+	require.Equal(t, sources.Starting, b.Status().State)
+	require.Equal(t, "not connected yet", b.Status().Message)
 }
 
 // TestLookup_DroppedWithItsLastInstance has an application with an instance of the revision for no services, and

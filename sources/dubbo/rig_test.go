@@ -1,10 +1,10 @@
 package dubbo
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,16 +19,16 @@ import (
 	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper/zktest"
 	"tributary/sources/guard"
+	"tributary/sources/sourcetest"
 )
 
 // rig is a source that runs on a ZooKeeper of the test.
 type rig struct {
-	t          *testing.T
-	server     *zktest.Server
-	source     *Source
-	table      *memstore.Table
-	supervisor *sources.Supervisor
-	stop       func()
+	*sourcetest.Running
+
+	server *zktest.Server
+	source *Source
+	table  *memstore.Table
 }
 
 // start runs a source; change changes it before.
@@ -39,71 +39,47 @@ func start(t *testing.T, server *zktest.Server, settings Settings, change ...fun
 
 func startWithin(t *testing.T, limits intake.Limits, server *zktest.Server, settings Settings, change ...func(*Source)) *rig {
 	t.Helper()
-	b := &rig{t: t, server: server, table: &memstore.Table{}}
-	b.source = sourceOf(t, server, settings)
+	b := &rig{server: server, table: &memstore.Table{}, source: sourceOf(t, server, settings)}
 	for _, c := range change {
 		c(b.source)
 	}
-	b.supervisor = sources.NewSupervisor(sources.Options{
+	b.Running = sourcetest.Start(t, sources.Spec{
+		Name: "dubbo", Source: b.source, Table: b.table, Partial: true, Guard: guard.Settings{Off: true},
+	}, sources.Options{
 		NewBackOff: func() backoff.BackOff { return backoff.NewConstantBackOff(time.Millisecond) }, Intake: limits,
 	})
-	require.NoError(t, b.supervisor.Reconfigure([]sources.Spec{{
-		Name: "dubbo", Source: b.source, Table: b.table, Partial: true,
-		Guard: guard.Settings{Off: true},
-	}}))
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- b.supervisor.Run(ctx) }()
-	b.stop = func() {
-		cancel()
-		require.NoError(t, <-ended)
-	}
-	t.Cleanup(func() { b.stop() })
 	return b
-}
-
-// idle is a source without any events.
-type idle struct{}
-
-func (idle) Run(ctx context.Context, _ sources.Sink) error {
-	<-ctx.Done()
-	return ctx.Err()
 }
 
 // restart runs a new source on the state that the old one published, after meanwhile.
 func (b *rig) restart(settings Settings, meanwhile func()) {
-	b.t.Helper()
-	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
-		Name: "dubbo", Table: b.table, Source: idle{}, Partial: true, Guard: guard.Settings{Off: true},
-	}}))
-	meanwhile()
-	asker := b.source.asker
-	b.source = sourceOf(b.t, b.server, settings)
-	b.source.asker = asker
-	require.NoError(b.t, b.supervisor.Reconfigure([]sources.Spec{{
-		Name: "dubbo", Table: b.table, Source: b.source, Partial: true, Guard: guard.Settings{Off: true},
-	}}))
+	b.T.Helper()
+	source := sourceOf(b.T, b.server, settings)
+	source.asker = b.source.asker
+	b.restartWith(source, meanwhile)
 }
 
-func (b *rig) await(condition string, ok func() bool) {
-	b.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		require.True(b.t, time.Now().Before(end), "no %s in 20s: %v; status %+v", condition, b.show(), b.status())
-	}
+func (b *rig) restartWith(source *Source, meanwhile func()) {
+	b.T.Helper()
+	b.source = source
+	b.Replace(source, meanwhile)
 }
 
-func (b *rig) status() sources.Status { return b.supervisor.Status()[0] }
+func (b *rig) awaitMessage(part string) {
+	b.T.Helper()
+	b.Await(part, func() bool { return strings.Contains(b.Status().Message, part) })
+}
 
-func (b *rig) awaitSync() {
-	b.t.Helper()
-	b.await("synced", b.table.Synced)
+func (b *rig) awaitPrefix(message string) {
+	b.T.Helper()
+	b.Await(message, func() bool { return strings.HasPrefix(b.Status().Message, message) })
 }
 
 // show returns the served endpoints: "name address:port*weight…".
 func (b *rig) show() (lines []string) {
 	for r := range b.table.Snapshot().All() {
 		spec, err := r.Spec()
-		require.NoError(b.t, err)
+		require.NoError(b.T, err)
 		line := r.Key().Name
 		switch of := spec.(type) {
 		case *networking.ServiceEntry:
@@ -127,8 +103,14 @@ func (b *rig) show() (lines []string) {
 
 // awaitAll waits until exactly that is served.
 func (b *rig) awaitAll(want ...string) {
-	b.t.Helper()
-	b.await(fmt.Sprintf("it is %v", want), func() bool { return slices.Equal(b.show(), want) })
+	b.T.Helper()
+	b.Await(fmt.Sprintf("it is %v", want), func() bool { return slices.Equal(b.show(), want) })
+}
+
+// requireAll checks that exactly that is served.
+func (b *rig) requireAll(want ...string) {
+	b.T.Helper()
+	require.Equal(b.T, want, b.show())
 }
 
 // patiently returns settings with holds that outlast a test.
@@ -148,6 +130,43 @@ func node(iface, address, params string, started int) string {
 }
 
 const leaf = "127.0.0.1" // Curator's content of nodes
+
+// nodeOf is the node of a provider as text: interface, host with a port other than 20880, parameters, and the time that
+// it started: "a 10.0.0.1 weight=7 2". The last two may be missing.
+func nodeOf(text string) string {
+	words, params, started := strings.Fields(text), "", 1
+	for _, word := range words[2:] {
+		if n, err := strconv.Atoi(word); err == nil {
+			started = n
+		} else {
+			params = word
+		}
+	}
+	if !strings.Contains(words[1], ":") {
+		words[1] += ":20880"
+	}
+	return node(words[0], words[1], params, started)
+}
+
+func register(server *zktest.Server, providers ...string) {
+	for _, text := range providers {
+		server.Put(nodeOf(text), leaf)
+	}
+}
+
+func unregister(server *zktest.Server, providers ...string) {
+	for _, text := range providers {
+		server.Delete(nodeOf(text))
+	}
+}
+
+// applicationOf registers an instance, with the metadata of its revision in the report.
+func applicationOf(server *zktest.Server, name, address, revision string, services ...string) {
+	instanceOf(server, name, address, revision)
+	report(server, "/dubbo/metadata", name, revision, services...)
+}
+
+func emptyRun(t *testing.T) *run { return newRun(sourceOf(t, zktest.New(), quickly()), nil) }
 
 // partsOf are the parts of interfaces, as ZooKeeper has them: providers and configurators of each.
 func partsOf(interfaces ...string) (parts []registry.Part) {

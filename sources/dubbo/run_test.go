@@ -20,14 +20,14 @@ import (
 
 func TestLastProvider_LeavesNoEndpoints(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	register(server, "a 10.0.0.1")
 	rig := start(t, server, patiently())
 	rig.awaitAll("a 10.0.0.1:20880*100")
-	server.Put(node("a", "10.0.0.2:20880", "", 1), leaf) // of this connection, and so not in doubt
+	register(server, "a 10.0.0.2") // of this connection, and so not in doubt
 	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
-	server.Delete(node("a", "10.0.0.2:20880", "", 1))
+	unregister(server, "a 10.0.0.2")
 	rig.awaitAll("a 10.0.0.1:20880*100")
-	server.Delete(node("a", "10.0.0.1:20880", "", 1))
+	unregister(server, "a 10.0.0.1")
 	rig.awaitAll("a")
 }
 
@@ -45,50 +45,46 @@ func TestRule2InterfaceRequiresProviders(t *testing.T) {
 		"%3Ddemo.GreetService%26side%3Dconsumer", leaf)
 	s.Put("/dubbo/later/configurators", leaf)
 	rig := start(t, s, patiently())
-	rig.awaitSync()
+	rig.AwaitSync()
 	require.Empty(t, rig.show())
-	s.Put(node("later", "10.0.0.1:20880", "", 1), leaf)
+	register(s, "later 10.0.0.1")
 	rig.awaitAll("later 10.0.0.1:20880*100")
 }
 
 func TestRule10ExpiredSessions_KeepEndpoints(t *testing.T) {
 	for _, how := range []func(*zktest.Server){(*zktest.Server).Expire, (*zktest.Server).Cut} {
 		server := zktest.New()
-		first, second := node("a", "10.0.0.1:20880", "", 1), node("a", "10.0.0.2:20880", "", 1)
-		server.Put(first, leaf)
-		server.Put(second, leaf)
+		first, second := "a 10.0.0.1", "a 10.0.0.2"
+		register(server, first, second)
 		settings := patiently()
 		b := start(t, server, settings)
 		b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 		how(server)
-		b.await("unreachable", func() bool { return b.status().State == sources.Unreachable })
-		server.Delete(first) // its session has ended, and the provider comes back later
+		b.AwaitState(sources.Unreachable)
+		unregister(server, first) // its session has ended, and the provider comes back later
 		server.Reconnect()
-		b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "1 endpoint is not listed and stays") })
-		server.Delete(second) // late: after it was seen in the new session
-		b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "2 endpoints") })
-		require.Equal(t, []string{"a 10.0.0.1:20880*100 10.0.0.2:20880*100"}, b.show())
-		server.Put(node("a", "10.0.0.1:20880", "", 9), leaf)
-		server.Put(node("a", "10.0.0.2:20880", "", 9), leaf)
-		b.await("healthy", func() bool { return b.status().State == sources.Healthy })
-		require.Equal(t, []string{"a 10.0.0.1:20880*100 10.0.0.2:20880*100"}, b.show())
-		server.Put(node("a", "10.0.0.3:20880", "", 9), leaf)
+		b.awaitPrefix("1 endpoint is not listed and stays")
+		unregister(server, second) // late: after it was seen in the new session
+		b.awaitPrefix("2 endpoints")
+		b.requireAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
+		register(server, "a 10.0.0.1 9", "a 10.0.0.2 9")
+		b.AwaitState(sources.Healthy)
+		b.requireAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
+		register(server, "a 10.0.0.3 9")
 		b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100 10.0.0.3:20880*100")
-		server.Delete(node("a", "10.0.0.3:20880", "", 9)) // new since then: not in doubt
+		unregister(server, "a 10.0.0.3 9") // new since then: not in doubt
 		b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 	}
 }
 
 func TestDisabledProvider_RemovedDuringHold(t *testing.T) {
 	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
-	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf)
-	s.Put(node("a", "10.0.0.3:20880", "", 1), leaf)
+	register(s, "a 10.0.0.1", "a 10.0.0.2", "a 10.0.0.3")
 	rig := start(t, s, patiently())
 	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100 10.0.0.3:20880*100")
 	rig.restart(patiently(), func() { // then unlisted endpoints stay
-		s.Delete(node("a", "10.0.0.3:20880", "", 1))
-		s.Put(node("a", "10.0.0.2:20880", "weight=0", 2), leaf)
+		unregister(s, "a 10.0.0.3")
+		register(s, "a 10.0.0.2 weight=0 2")
 	})
 	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.3:20880*100")
 	s.Put("/dubbo/a/configurators/"+url.QueryEscape("override://10.0.0.1:20880/a?category=configurators&disabled=true"), leaf)
@@ -97,7 +93,7 @@ func TestDisabledProvider_RemovedDuringHold(t *testing.T) {
 
 func TestRules_StayDuringHold(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	register(server, "a 10.0.0.1")
 	rule := "/dubbo/a/configurators/" + url.QueryEscape("override://0.0.0.0/a?category=configurators&dynamic=false&enabled=true&weight=7")
 	server.Put(rule, leaf)
 	b := start(t, server, patiently())
@@ -105,11 +101,11 @@ func TestRules_StayDuringHold(t *testing.T) {
 	server.Expire()
 	server.Delete(rule) // with all that ZooKeeper had
 	server.Reconnect()
-	b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "1 configurator is not listed and stays") })
-	server.Put(node("a", "10.0.0.2:20880", "", 1), leaf) // a mark
+	b.awaitPrefix("1 configurator is not listed and stays")
+	register(server, "a 10.0.0.2") // a mark
 	b.awaitAll("a 10.0.0.1:20880*7 10.0.0.2:20880*7")
 	server.Put(rule, leaf)
-	b.await("healthy", func() bool { return b.status().State == sources.Healthy })
+	b.AwaitState(sources.Healthy)
 
 	settings := patiently()
 	settings.Hold = 50 * time.Millisecond
@@ -123,57 +119,55 @@ func TestRules_StayDuringHold(t *testing.T) {
 
 func TestRefusedSession_Reconnects(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	register(server, "a 10.0.0.1")
 	rig := start(t, server, patiently())
 	rig.awaitAll("a 10.0.0.1:20880*100")
 	server.Refuse()
 	server.Delete("/dubbo") // it lost its data
-	server.Put(node("b", "10.0.0.2:20880", "", 1), leaf)
+	register(server, "b 10.0.0.2")
 	rig.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100")
 }
 
 func TestHeldEndpoint_RemovedAfterHold(t *testing.T) {
 	server := zktest.New()
-	first, second := node("a", "10.0.0.1:20880", "", 1), node("a", "10.0.0.2:20880", "", 1)
-	server.Put(first, leaf)
-	server.Put(second, leaf)
+	first, second := "a 10.0.0.1", "a 10.0.0.2"
+	register(server, first, second)
 	settings := patiently()
 	settings.Hold = 50 * time.Millisecond
 	rig := start(t, server, settings)
 	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 	server.Expire()
-	server.Delete(first)
+	unregister(server, first)
 	server.Reconnect()
 	rig.awaitAll("a 10.0.0.2:20880*100")
-	rig.await("healthy", func() bool { return rig.status().State == sources.Healthy })
+	rig.AwaitState(sources.Healthy)
 }
 
 func TestRestart_KeepsUnlistedEndpoints(t *testing.T) {
 	server := zktest.New()
-	weighted := node("a", "10.0.0.1:20880", "weight=7", 1)
-	server.Put(weighted, leaf)
-	server.Put(node("b", "10.0.0.1:20880", "", 1), leaf)
+	weighted := "a 10.0.0.1 weight=7"
+	register(server, weighted, "b 10.0.0.1")
 	b := start(t, server, patiently())
 	b.awaitAll("a 10.0.0.1:20880*7", "b 10.0.0.1:20880*100")
 	b.restart(patiently(), func() {
 		server.Delete("/dubbo/a")
-		server.Delete(node("b", "10.0.0.1:20880", "", 1))
+		unregister(server, "b 10.0.0.1")
 	})
-	b.await("held", func() bool { return strings.HasPrefix(b.status().Message, "2 endpoints are not listed and stay") })
-	require.Equal(t, []string{"a 10.0.0.1:20880*7", "b 10.0.0.1:20880*100"}, b.show())
+	b.awaitPrefix("2 endpoints are not listed and stay")
+	b.requireAll("a 10.0.0.1:20880*7", "b 10.0.0.1:20880*100")
 	b.restart(quickly(), func() {})
 	b.awaitAll()
 }
 
 func TestRule10MissedWatch_HealedAndCounted(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	register(server, "a 10.0.0.1")
 	settings := patiently()
 	settings.Resync = time.Second
 	rig := start(t, server, settings)
 	rig.awaitAll("a 10.0.0.1:20880*100")
 	server.Mute("/dubbo/a/providers")
-	server.Put(node("a", "10.0.0.2:20880", "", 1), leaf)
+	register(server, "a 10.0.0.2")
 	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 	require.EqualValues(t, 1, rig.source.counters.healed.Value())
 }
@@ -182,35 +176,35 @@ func TestRule10MissedWatch_HealedAndCounted(t *testing.T) {
 // watch fires for the restored changes.
 func TestResumedSession_ReadsAgain(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	register(server, "a 10.0.0.1")
 	rig := start(t, server, patiently())
 	rig.awaitAll("a 10.0.0.1:20880*100")
 	for n := 2; n < 5; n++ {
 		server.Cut()
-		rig.await("unreachable", func() bool { return rig.status().State == sources.Unreachable })
+		rig.AwaitState(sources.Unreachable)
 		server.Mute("/dubbo/a/providers")
 		server.Mute("/dubbo/b/providers")
-		server.Put(node("a", fmt.Sprintf("10.0.0.%d:20880", n), "", 1), leaf)
+		register(server, fmt.Sprint("a 10.0.0.", n))
 		server.Reconnect()
-		rig.await("read again", func() bool { return strings.Contains(rig.show()[0], fmt.Sprintf("10.0.0.%d:", n)) })
+		rig.Await("read again", func() bool { return strings.Contains(rig.show()[0], fmt.Sprintf("10.0.0.%d:", n)) })
 	}
 }
 
 func TestRule3CrashedProvider_NewRegistrationCounts(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("a", "10.0.0.1:20880", "weight=50", 1), leaf)
+	register(server, "a 10.0.0.1 weight=50")
 	rig := start(t, server, patiently())
 	rig.awaitAll("a 10.0.0.1:20880*50")
-	server.Put(node("a", "10.0.0.1:20880", "weight=70", 2), leaf)
+	register(server, "a 10.0.0.1 weight=70 2")
 	rig.awaitAll("a 10.0.0.1:20880*70")
-	server.Delete(node("a", "10.0.0.1:20880", "weight=50", 1))
-	server.Put(node("a", "10.0.0.2:20880", "", 1), leaf) // a mark
+	unregister(server, "a 10.0.0.1 weight=50")
+	register(server, "a 10.0.0.2") // a mark
 	rig.awaitAll("a 10.0.0.1:20880*70 10.0.0.2:20880*100")
 }
 
 func TestRule5Configurators(t *testing.T) {
 	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	register(s, "a 10.0.0.1")
 	rig := start(t, s, patiently())
 	rig.awaitAll("a 10.0.0.1:20880*100")
 	rule := "/dubbo/a/configurators/" + url.QueryEscape("override://0.0.0.0/a?category=configurators&weight=33")
@@ -224,17 +218,17 @@ func TestRule5Configurators(t *testing.T) {
 
 func TestUnreadableNodes_DoNotBlockOthers(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	register(server, "a 10.0.0.1")
 	server.Put("/dubbo/a/providers/%zz", leaf)
 	server.Put("/dubbo/a/providers/"+url.QueryEscape("dubbo://10.0.0.9:none/a"), leaf)
-	server.Put(node("denied", "10.0.0.1:20880", "", 1), leaf)
+	register(server, "denied 10.0.0.1")
 	server.Deny("/dubbo/denied")
 	server.Put("/services/app/10.0.0.1:20880", "no JSON")
 	server.Put("/services/empty", leaf)
 	rig := start(t, server, patiently())
-	rig.awaitSync()
+	rig.AwaitSync()
 	rig.awaitAll("a 10.0.0.1:20880*100")
-	status := rig.status()
+	status := rig.Status()
 	require.Equal(t, sources.Degraded, status.State)
 	require.Contains(t, status.Message, "/dubbo/denied/")
 	require.Contains(t, status.Message, "instance 10.0.0.1:20880 of app")
@@ -247,33 +241,28 @@ func TestUnreadableNodes_DoNotBlockOthers(t *testing.T) {
 // both stay, and other interfaces follow the registry.
 func TestUnreadableNode_KeepsEndpoints(t *testing.T) {
 	server := zktest.New()
-	instanceOf(server, "app", "10.0.0.1:20880", "r1")
-	report(server, "/dubbo/metadata", "app", "r1", "a")
-	server.Put(node("b", "10.0.0.2:20880", "", 1), leaf)
-	server.Put(node("c", "10.0.0.3:20880", "", 1), leaf)
+	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a")
+	register(server, "b 10.0.0.2", "c 10.0.0.3")
 	b := start(t, server, patiently())
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100")
 	server.Put("/services/app/10.0.0.1:20880", "no JSON")
 	server.Deny("/dubbo/b")
-	server.Put(node("b", "10.0.0.4:20880", "", 1), leaf)
-	server.Put(node("c", "10.0.0.5:20880", "", 1), leaf)
+	register(server, "b 10.0.0.4", "c 10.0.0.5")
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100 10.0.0.5:20880*100")
-	b.await("both are said", func() bool {
-		st := b.status()
+	b.Await("both are said", func() bool {
+		st := b.Status()
 		return st.State == sources.Degraded && strings.Contains(st.Message, "instance 10.0.0.1:20880 of app") &&
 			strings.Contains(st.Message, "/dubbo/b/")
 	})
-	require.Equal(t, []string{"a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100 10.0.0.5:20880*100"}, b.show())
+	b.requireAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100 10.0.0.5:20880*100")
 	server.Allow("/dubbo/b")
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100 10.0.0.4:20880*100", "c 10.0.0.3:20880*100 10.0.0.5:20880*100")
 }
 
 func TestRegisterModeAndNames_Select(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
-	server.Put(node("x.b", "10.0.0.1:20880", "", 1), leaf)
-	instanceOf(server, "app", "10.0.0.2:20880", "r1")
-	report(server, "/dubbo/metadata", "app", "r1", "c")
+	register(server, "a 10.0.0.1", "x.b 10.0.0.1")
+	applicationOf(server, "app", "10.0.0.2:20880", "r1", "c")
 	settings := patiently()
 	settings.RegisterMode, settings.SkipInterfaces = modeInterface, []string{"x.*"}
 	server.Deny("/services") // which is of no matter then
@@ -304,29 +293,26 @@ func report(s *zktest.Server, root, app, revision string, services ...string) {
 
 func TestBothLevels_MakeOneEndpoint(t *testing.T) {
 	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "weight=7", 0), leaf) // a moment before its instance, and metadata without a weight
-	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	report(s, "/dubbo/metadata", "app", "r1", "a")
+	register(s, "a 10.0.0.1 weight=7 0") // a moment before its instance, and metadata without a weight
+	applicationOf(s, "app", "10.0.0.1:20880", "r1", "a")
 	b := start(t, s, patiently())
-	b.awaitSync()
+	b.AwaitSync()
 	b.awaitAll("a 10.0.0.1:20880*7")
-	b.await("the status names the method", func() bool { return b.status().Message == "app by the metadata report" })
+	b.Await("the status names the method", func() bool { return b.Status().Message == "app by the metadata report" })
 }
 
 func TestRule11RevisionsChangeInPlace(t *testing.T) {
 	server := zktest.New()
 	instanceOf(server, "app", "10.0.0.1:20880", "r1")
-	instanceOf(server, "app", "10.0.0.2:20880", "r1")
-	report(server, "/dubbo/metadata", "app", "r1", "a")
+	applicationOf(server, "app", "10.0.0.2:20880", "r1", "a")
 	report(server, "/dubbo", "app", "r2", "a", "b") // where dubbo-go has it
 	rig := start(t, server, patiently())
 	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 	instanceOf(server, "app", "10.0.0.2:20880", "r2")
 	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100")
 	instanceOf(server, "app", "10.0.0.2:20880", "r3") // its metadata come later, as Java writes them
-	rig.await("unresolved", func() bool { return rig.source.counters.unresolved.Value() > 0 })
-	require.Equal(t, []string{"a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100"}, rig.show(),
-		"its earlier services stay meanwhile")
+	rig.Await("unresolved", func() bool { return rig.source.counters.unresolved.Value() > 0 })
+	rig.requireAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100") // its earlier services stay meanwhile
 	report(server, "/dubbo/metadata", "app", "r3", "b")
 	rig.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100")
 	instanceOf(server, "app", "10.0.0.2:20880", "0") // it has no services any more
@@ -335,8 +321,7 @@ func TestRule11RevisionsChangeInPlace(t *testing.T) {
 
 func TestRecreatedInstance_ServesNewRevision(t *testing.T) {
 	server := zktest.New()
-	instanceOf(server, "app", "10.0.0.1:20880", "r1")
-	report(server, "/dubbo/metadata", "app", "r1", "a")
+	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a")
 	report(server, "/dubbo/metadata", "app", "r2", "b")
 	rig := start(t, server, patiently())
 	rig.awaitAll("a 10.0.0.1:20880*100")
@@ -363,7 +348,7 @@ func TestProviders_ServeTheirMetadata(t *testing.T) {
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	b := start(t, s, patiently(), func(s *Source) { s.asker = revisionAsker{"r1": {"a", "b"}} })
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100")
-	b.await("the status names the method", func() bool { return b.status().Message == "app by themselves" })
+	b.Await("the status names the method", func() bool { return b.Status().Message == "app by themselves" })
 }
 
 func TestMapping_ServesUnresolvedInstances(t *testing.T) {
@@ -372,7 +357,7 @@ func TestMapping_ServesUnresolvedInstances(t *testing.T) {
 	s.Put("/dubbo/mapping/a", "other,app")
 	b := start(t, s, patiently())
 	b.awaitAll("a 10.0.0.1:20880*100")
-	b.await("the status says so", func() bool { return strings.Contains(b.status().Message, "mapped") })
+	b.awaitMessage("mapped")
 }
 
 // TestUnresolvedInstance_StatusNamesReason has instances without readable metadata, until the metadata report has them.
@@ -383,16 +368,16 @@ func TestUnresolvedInstance_StatusNamesReason(t *testing.T) {
 	instanceOf(server, "both", "10.0.0.2:20880", "r2")
 	server.Put("/dubbo/mapping/a", "app")
 	server.Put("/dubbo/mapping/b", "app")
-	server.Put(node("c", "10.0.0.2:20880", "", 1), leaf)
+	register(server, "c 10.0.0.2")
 	rig := start(t, server, patiently(), func(s *Source) { s.asker = revisionAsker{} })
 	rig.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100", "c 10.0.0.2:20880*100")
-	rig.await("the status names the reason", func() bool {
-		m := rig.status().Message
+	rig.Await("the status names the reason", func() bool {
+		m := rig.Status().Message
 		return strings.Contains(m, "app revision \"r1\" by the interfaces mapped to them, without group and version, because: "+
 			"metadata report: ") && strings.Contains(m, "no answer") && !strings.Contains(m, "\n")
 	})
 	report(server, "/dubbo/metadata", "app", "r1", "a")
-	rig.await("it is known", func() bool { return strings.Contains(rig.status().Message, "app by the metadata report") })
+	rig.awaitMessage("app by the metadata report")
 }
 
 // TestFallback_StatusNamesReasonOfRevision has three that only count by the interfaces that they register: two for one
@@ -402,15 +387,15 @@ func TestFallback_StatusNamesReasonOfRevision(t *testing.T) {
 	for n, revision := range []string{"r1", "r2", "r3"} {
 		address := fmt.Sprintf("10.0.0.%d:20880", n+1)
 		instanceOf(server, "app", address, revision)
-		server.Put(node("c", address, "", n), leaf)
+		register(server, fmt.Sprint("c ", address, " ", n))
 	}
 	report(server, "/dubbo/metadata", "app", "r3", "c")
 	server.Put("/dubbo/metadata/app/r3", "{broken")
 	rig := start(t, server, patiently())
-	rig.awaitSync()
+	rig.AwaitSync()
 	const fallback = " by their interface registrations or the last known state, because: metadata report: "
-	rig.await("each has its reason", func() bool {
-		m := rig.status().Message
+	rig.Await("each has its reason", func() bool {
+		m := rig.Status().Message
 		return strings.Contains(m, `app revision "r1", app revision "r2"`+fallback+"not found") &&
 			strings.Contains(m, `app revision "r3"`+fallback) && strings.Contains(m, "invalid character")
 	})
@@ -418,24 +403,23 @@ func TestFallback_StatusNamesReasonOfRevision(t *testing.T) {
 
 func TestRestartWithoutMetadata_KeepsServices(t *testing.T) {
 	server := zktest.New()
-	instanceOf(server, "app", "10.0.0.1:20880", "r1")
-	report(server, "/dubbo/metadata", "app", "r1", "a")
+	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a")
 	rig := start(t, server, patiently())
 	rig.awaitAll("a 10.0.0.1:20880*100")
 	rig.restart(quickly(), func() { server.Delete("/dubbo/metadata") }) // with settings with which no doubt lasts
-	rig.await("unresolved", func() bool { return rig.source.counters.unresolved.Value() > 1 })
-	require.Equal(t, []string{"a 10.0.0.1:20880*100"}, rig.show())
+	rig.Await("unresolved", func() bool { return rig.source.counters.unresolved.Value() > 1 })
+	rig.requireAll("a 10.0.0.1:20880*100")
 	server.Delete("/services/app/10.0.0.1:20880")
 	rig.awaitAll()
 }
 
 func TestInterfaceNames_DifferByCase(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("x.Demo", "10.0.0.1:20880", "", 1), leaf)
+	register(server, "x.Demo 10.0.0.1")
 	rig := start(t, server, patiently())
 	rig.awaitAll("x-demo 10.0.0.1:20880*100")
-	server.Put(node("x.demo", "10.0.0.2:20880", "", 1), leaf)
-	rig.await("the other interface gets a suffix", func() bool {
+	register(server, "x.demo 10.0.0.2")
+	rig.Await("the other interface gets a suffix", func() bool {
 		lines := rig.show()
 		return len(lines) == 2 && lines[0] == "x-demo 10.0.0.2:20880*100" && strings.HasPrefix(lines[1], "x-demo-") &&
 			strings.HasSuffix(lines[1], " 10.0.0.1:20880*100")
@@ -515,17 +499,17 @@ func TestInterfaceOverLimit_DoesNotBlockOthers(t *testing.T) {
 	for n := range 100_001 {
 		server.Put(fmt.Sprintf("/dubbo/flood/providers/%d", n), leaf)
 	}
-	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	register(server, "a 10.0.0.1")
 	rig := start(t, server, patiently())
-	rig.awaitSync()
+	rig.AwaitSync()
 	rig.awaitAll("a 10.0.0.1:20880*100")
-	rig.await("it is degraded", func() bool { return rig.status().State == sources.Degraded })
-	require.Contains(t, rig.status().Message, `"/dubbo/flood/providers": its 100001 children are over the limit of 100000`)
+	rig.AwaitState(sources.Degraded)
+	require.Contains(t, rig.Status().Message, `"/dubbo/flood/providers": its 100001 children are over the limit of 100000`)
 }
 
 // TestSynced_WaitsForNewApplications completes the list of applications after the first publication.
 func TestSynced_WaitsForNewApplications(t *testing.T) {
-	run := newRun(sourceOf(t, zktest.New(), quickly()), nil)
+	run := emptyRun(t)
 	run.Connection(registry.Connection{Up: true, Fresh: true})
 	run.Parts(nil, nil)
 	run.Applications(nil, &registry.Incomplete{})

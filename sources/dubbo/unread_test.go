@@ -19,7 +19,6 @@ import (
 	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper"
 	"tributary/sources/dubbo/zookeeper/zktest"
-	"tributary/sources/guard"
 	"tributary/sources/nacos/nacostest"
 	core "tributary/sources/registry"
 )
@@ -29,9 +28,9 @@ import (
 
 // awaitHeld waits until n endpoints stay for that reason only, and not since the connection was made.
 func (b *rig) awaitHeld(n int) {
-	b.t.Helper()
-	b.await(fmt.Sprintf("%d stay", n), func() bool {
-		m := b.status().Message
+	b.T.Helper()
+	b.Await(fmt.Sprintf("%d stay", n), func() bool {
+		m := b.Status().Message
 		return strings.Contains(m, words.Count(n, "endpoint is not listed and stays", "endpoints are not listed and stay")) &&
 			!strings.Contains(m, "until")
 	})
@@ -39,17 +38,16 @@ func (b *rig) awaitHeld(n int) {
 
 // awaitUnresolved waits until a lookup of an instance's services has failed.
 func (b *rig) awaitUnresolved() {
-	b.t.Helper()
+	b.T.Helper()
 	before := b.source.counters.unresolved.Value()
-	b.await("unresolved", func() bool { return b.source.counters.unresolved.Value() > before })
+	b.Await("unresolved", func() bool { return b.source.counters.unresolved.Value() > before })
 }
 
 // TestDisabledProvider_RemovedWithoutMetadata has a configurator for a provider that is also an instance without
 // readable metadata.
 func TestDisabledProvider_RemovedWithoutMetadata(t *testing.T) {
 	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
-	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf)
+	register(s, "a 10.0.0.1", "a 10.0.0.2")
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
 	rig := start(t, s, quickly())
 	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
@@ -61,13 +59,12 @@ func TestDisabledProvider_RemovedWithoutMetadata(t *testing.T) {
 // TestDisablingRule_AppliesDuringHold has a configurator while all that is not listed stays.
 func TestDisablingRule_AppliesDuringHold(t *testing.T) {
 	s := zktest.New()
-	s.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
-	s.Put(node("a", "10.0.0.2:20880", "", 1), leaf)
+	register(s, "a 10.0.0.1", "a 10.0.0.2")
 	rig := start(t, s, patiently())
 	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 	s.Expire()
 	s.Reconnect()
-	rig.await("up again", func() bool { return rig.source.counters.sessions.Value() > 0 })
+	rig.Await("up again", func() bool { return rig.source.counters.sessions.Value() > 0 })
 	s.Put("/dubbo/a/configurators/"+url.QueryEscape("override://10.0.0.1:20880/a?category=configurators&disabled=true"), leaf)
 	rig.awaitAll("a 10.0.0.2:20880*100")
 }
@@ -94,9 +91,9 @@ func TestNacosDisabledInstance_RemovedDuringHold(t *testing.T) {
 			rig := startInNacos(t, server, patiently())
 			rig.awaitAll("a 10.0.0.1:20880*100")
 			server.Stop()
-			rig.await("unreachable", func() bool { return rig.status().State == sources.Unreachable })
+			rig.AwaitState(sources.Unreachable)
 			server.Restart()
-			rig.await("up again", func() bool { return rig.source.counters.sessions.Value() > 0 })
+			rig.Await("up again", func() bool { return rig.source.counters.sessions.Value() > 0 })
 			put(false)
 			rig.awaitAll("a")
 		})
@@ -115,7 +112,7 @@ func TestUnresolvedInstance_DisabledStops(t *testing.T) {
 	})
 	server.Put("DEFAULT_GROUP", "app", "1", disabled)
 	rig.awaitUnresolved()
-	require.Equal(t, []string{"a 10.0.0.1:20880*100"}, rig.show(), "its earlier services stay")
+	rig.requireAll("a 10.0.0.1:20880*100") // its earlier services stay
 	disabled["enabled"] = false
 	server.Put("DEFAULT_GROUP", "app", "1", disabled)
 	rig.awaitAll("a")
@@ -124,14 +121,14 @@ func TestUnresolvedInstance_DisabledStops(t *testing.T) {
 // TestUnresolvedInstance_SavesNoOtherPort redeploys a provider on another port of its host, without readable metadata.
 func TestUnresolvedInstance_SavesNoOtherPort(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
+	register(server, "a 10.0.0.1")
 	instanceOf(server, "app", "10.0.0.1:20880", "r1")
 	rig := start(t, server, quickly())
 	rig.awaitAll("a 10.0.0.1:20880*100")
 	rig.awaitUnresolved()
-	server.Delete(node("a", "10.0.0.1:20880", "", 1))
+	unregister(server, "a 10.0.0.1")
 	server.Delete("/services/app/10.0.0.1:20880")
-	server.Put(node("a", "10.0.0.1:20881", "", 2), leaf)
+	register(server, "a 10.0.0.1:20881 2")
 	instanceOf(server, "app", "10.0.0.1:20881", "r2")
 	rig.awaitAll("a 10.0.0.1:20881*100")
 }
@@ -140,15 +137,14 @@ func TestUnresolvedInstance_SavesNoOtherPort(t *testing.T) {
 // it without readable metadata.
 func TestUnresolvedInstance_SavesNoRemovedInterface(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
-	server.Put(node("b", "10.0.0.1:20880", "", 1), leaf)
+	register(server, "a 10.0.0.1", "b 10.0.0.1")
 	instanceOf(server, "app", "10.0.0.1:20880", "r1")
 	settings := quickly()
 	settings.KeepEmpty, settings.Grace = time.Hour, time.Hour
 	rig := start(t, server, settings)
 	rig.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100")
 	rig.awaitUnresolved()
-	server.Delete(node("a", "10.0.0.1:20880", "", 1))
+	unregister(server, "a 10.0.0.1")
 	rig.awaitAll("a", "b 10.0.0.1:20880*100")
 }
 
@@ -163,22 +159,20 @@ func TestUnresolvedInstance_KeepsServices(t *testing.T) {
 			application, address))
 		report(server, "/dubbo/metadata", application, "r1", "a")
 		rig := start(t, server, patiently())
-		rig.await("served", func() bool { return len(rig.show()) == 1 && strings.HasSuffix(rig.show()[0], ":20880*100") })
+		rig.Await("served", func() bool { return len(rig.show()) == 1 && strings.HasSuffix(rig.show()[0], ":20880*100") })
 		before := rig.show()
 		rig.restart(quickly(), func() { server.Delete("/dubbo/metadata") })
 		rig.awaitHeld(1)
-		require.Equal(t, before, rig.show())
+		rig.requireAll(before...)
 	}
 }
 
 // TestDeniedNodes_KeepEndpointsAcrossRestart has applications and interfaces hidden from us while we are away.
 func TestDeniedNodes_KeepEndpointsAcrossRestart(t *testing.T) {
 	server := zktest.New()
-	instanceOf(server, "app", "10.0.0.1:20880", "r1")
-	report(server, "/dubbo/metadata", "app", "r1", "a")
-	instanceOf(server, "other", "10.0.0.2:20880", "r1")
-	report(server, "/dubbo/metadata", "other", "r1", "b")
-	server.Put(node("c", "10.0.0.3:20880", "", 1), leaf)
+	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a")
+	applicationOf(server, "other", "10.0.0.2:20880", "r1", "b")
+	register(server, "c 10.0.0.3")
 	rig := start(t, server, patiently())
 	served := []string{"a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100"}
 	rig.awaitAll(served...)
@@ -189,9 +183,9 @@ func TestDeniedNodes_KeepEndpointsAcrossRestart(t *testing.T) {
 		server.Deny("/dubbo/c")
 	})
 	rig.awaitHeld(2)
-	require.Equal(t, served, rig.show())
+	rig.requireAll(served...)
 	server.Delete("/services/app/10.0.0.1:20880")
-	server.Delete(node("c", "10.0.0.3:20880", "", 1))
+	unregister(server, "c 10.0.0.3")
 	server.Allow("/services/app")
 	server.Allow("/dubbo/c")
 	rig.awaitAll("a", "b 10.0.0.2:20880*100", "c")
@@ -200,15 +194,14 @@ func TestDeniedNodes_KeepEndpointsAcrossRestart(t *testing.T) {
 // TestMalformedInstance_StaysAcrossRestart turns a node into no instance while the source is stopped.
 func TestMalformedInstance_StaysAcrossRestart(t *testing.T) {
 	server := zktest.New()
-	instanceOf(server, "app", "10.0.0.1:20880", "r1")
-	report(server, "/dubbo/metadata", "app", "r1", "a")
+	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a")
 	rig := start(t, server, patiently())
 	rig.awaitAll("a 10.0.0.1:20880*100")
 	settings := quickly()
 	settings.KeepEmpty = time.Hour
 	rig.restart(settings, func() { server.Put("/services/app/10.0.0.1:20880", "no JSON") })
 	rig.awaitHeld(1)
-	require.Equal(t, []string{"a 10.0.0.1:20880*100"}, rig.show())
+	rig.requireAll("a 10.0.0.1:20880*100")
 	server.Delete("/services/app/10.0.0.1:20880")
 	rig.awaitAll("a")
 }
@@ -222,18 +215,12 @@ func TestNacosRefusedApplication_StaysAcrossRestart(t *testing.T) {
 	settings.KeepEmpty = time.Hour
 	rig := startInNacos(t, server, settings)
 	rig.awaitAll("a 10.0.0.1:20880*100")
-	client := rig.source.registry
 	server.Refuse("DEFAULT_GROUP", "app", "no")
-	require.NoError(t, rig.supervisor.Reconfigure([]sources.Spec{{
-		Name: "dubbo", Table: rig.table, Source: idle{}, Partial: true, Guard: guard.Settings{Off: true},
-	}}))
-	rig.source = sourceOf(t, rig.server, settings)
-	rig.source.registry = client
-	require.NoError(t, rig.supervisor.Reconfigure([]sources.Spec{{
-		Name: "dubbo", Table: rig.table, Source: rig.source, Partial: true, Guard: guard.Settings{Off: true},
-	}}))
+	source := sourceOf(t, rig.server, settings)
+	source.registry = rig.source.registry
+	rig.restartWith(source, func() {})
 	rig.awaitHeld(1)
-	require.Equal(t, []string{"a 10.0.0.1:20880*100"}, rig.show())
+	rig.requireAll("a 10.0.0.1:20880*100")
 }
 
 // applicationInNacos registers one that serves interface a.
@@ -256,7 +243,7 @@ func TestNacosUnlistedApplication_Stays(t *testing.T) {
 	lists := func() int { return server.Requests("ServiceListRequest") }
 	listed := func() {
 		before := lists()
-		rig.await("it is listed again, and again", func() bool { return lists() >= before+2 })
+		rig.Await("it is listed again, and again", func() bool { return lists() >= before+2 })
 	}
 	listed() // the doubt of the start is over
 	server.Hide("DEFAULT_GROUP", "app")
@@ -267,7 +254,7 @@ func TestNacosUnlistedApplication_Stays(t *testing.T) {
 	rig.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.3:20880*100")
 	server.Show("DEFAULT_GROUP", "app")
 	listed()
-	require.Equal(t, []string{"a 10.0.0.1:20880*100", "b 10.0.0.3:20880*100"}, rig.show())
+	rig.requireAll("a 10.0.0.1:20880*100", "b 10.0.0.3:20880*100")
 	server.Hide("DEFAULT_GROUP", "app")
 	server.Delete("DEFAULT_GROUP", "app", "1")
 	rig.awaitAll("a", "b 10.0.0.3:20880*100")
@@ -284,17 +271,15 @@ func TestNacosRefusedVersion_DoesNotBlockOthers(t *testing.T) {
 	server.Refuse("DEFAULT_GROUP", "providers:a:2.0:", "no")
 	b := startInNacos(t, server, quickly())
 	b.awaitAll("a-1-0 10.0.0.1:20880*100")
-	require.Equal(t, sources.Degraded, b.status().State)
+	require.Equal(t, sources.Degraded, b.Status().State)
 }
 
 // TestDeniedInterface_ServedByInstances has its providers register at both levels.
 func TestDeniedInterface_ServedByInstances(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("a", "10.0.0.9:20880", "", 1), leaf)
-	server.Put(node("other", "10.0.0.9:20880", "", 1), leaf)
+	register(server, "a 10.0.0.9", "other 10.0.0.9")
 	server.Deny("/dubbo/a")
-	instanceOf(server, "app", "10.0.0.1:20880", "r1")
-	report(server, "/dubbo/metadata", "app", "r1", "a")
+	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a")
 	b := start(t, server, quickly())
 	b.awaitAll("a 10.0.0.1:20880*100", "other 10.0.0.9:20880*100")
 }
@@ -315,8 +300,7 @@ func (o odd) ChildrenW(path string) ([]string, *zk.Stat, <-chan zk.Event, error)
 // TestNodeWithError_DoesNotBlockOthers has a server that says something else of it than that we may not read it.
 func TestNodeWithError_DoesNotBlockOthers(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
-	server.Put(node("b", "10.0.0.1:20880", "", 1), leaf)
+	register(server, "a 10.0.0.1", "b 10.0.0.1")
 	dial := func(ctx context.Context, state func(registry.Connection)) (zookeeper.Conn, error) {
 		c, err := server.Dial(ctx, state)
 		return odd{c, "/dubbo/b/providers"}, err
@@ -325,7 +309,7 @@ func TestNodeWithError_DoesNotBlockOthers(t *testing.T) {
 		source.registry = zookeeper.WithDial(dial, zookeeper.Address{Group: "dubbo"}, time.Minute)
 	})
 	rig.awaitAll("a 10.0.0.1:20880*100")
-	require.Contains(t, rig.status().Message, "/dubbo/b/providers")
+	require.Contains(t, rig.Status().Message, "/dubbo/b/providers")
 }
 
 // TestNodeSpelling_DoesNotRemoveProviders has a consumer that does not encode the name of an interface as Dubbo does.
@@ -340,7 +324,7 @@ func TestNodeSpelling_DoesNotRemoveProviders(t *testing.T) {
 	settings.Grace, settings.KeepEmpty = time.Hour, time.Hour
 	b := start(t, server, settings)
 	serves := func(hosts ...string) {
-		b.await(fmt.Sprintf("%v", hosts), func() bool {
+		b.Await(fmt.Sprintf("%v", hosts), func() bool {
 			lines := b.show()
 			return len(lines) == 1 && strings.Count(lines[0], ":20880*100") == len(hosts) &&
 				!slices.ContainsFunc(hosts, func(h string) bool { return !strings.Contains(lines[0], h) })
@@ -359,17 +343,15 @@ func TestNodeSpelling_DoesNotRemoveProviders(t *testing.T) {
 // TestSkippedInterface_NotServedAtAnyLevel has it registered at both, as Dubbo 3 does by default.
 func TestSkippedInterface_NotServedAtAnyLevel(t *testing.T) {
 	server := zktest.New()
-	server.Put(node("x.secret", "10.0.0.1:20880", "", 1), leaf)
-	server.Put(node("a", "10.0.0.1:20880", "", 1), leaf)
-	instanceOf(server, "app", "10.0.0.1:20880", "r1")
-	report(server, "/dubbo/metadata", "app", "r1", "a", "x.secret")
+	register(server, "x.secret 10.0.0.1", "a 10.0.0.1")
+	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a", "x.secret")
 	rig := start(t, server, patiently())
 	rig.awaitAll("a 10.0.0.1:20880*100", "x-secret 10.0.0.1:20880*100")
 	settings := patiently()
 	settings.SkipInterfaces = []string{"x.*"}
 	rig.restart(settings, func() {})
 	rig.awaitAll("a 10.0.0.1:20880*100")
-	server.Put(node("a", "10.0.0.2:20880", "", 1), leaf) // a mark
+	register(server, "a 10.0.0.2") // a mark
 	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 }
 
@@ -381,7 +363,7 @@ func (s *state) endpoints() (n int) {
 
 // TestRules_RemovedWithInterface has ZooKeeper lose an interface, with the reads of its nodes in any order.
 func TestRules_RemovedWithInterface(t *testing.T) {
-	run := newRun(sourceOf(t, zktest.New(), quickly()), nil)
+	run := emptyRun(t)
 	rule, err := provider.ParseURL("override://0.0.0.0/b?category=configurators&disabled=true")
 	require.NoError(t, err)
 	run.Connection(registry.Connection{Up: true, Fresh: true})
@@ -408,7 +390,7 @@ func TestRules_RemovedWithInterface(t *testing.T) {
 
 // TestRemovedInterfaces_FreeState has a thousand come and go.
 func TestRemovedInterfaces_FreeState(t *testing.T) {
-	run := newRun(sourceOf(t, zktest.New(), quickly()), nil)
+	run := emptyRun(t)
 	run.Connection(registry.Connection{Up: true, Fresh: true})
 	run.Applications(nil, nil)
 	run.Parts(nil, nil)
@@ -446,7 +428,7 @@ func TestIPv6InstancesInAGroup(t *testing.T) {
 
 // TestServicesOverLimit_Refused has an instance with more than there is room for.
 func TestServicesOverLimit_Refused(t *testing.T) {
-	state := newRun(sourceOf(t, zktest.New(), quickly()), nil).state
+	state := emptyRun(t).state
 	state.maxServices = 3
 	services := func(names ...string) (providers []provider.Provider) {
 		for _, n := range names {
@@ -468,7 +450,7 @@ func TestServicesOverLimit_Refused(t *testing.T) {
 
 // TestRestore_UnparsedContentStays has content of an earlier run without objects, while the interfaces may not be read.
 func TestRestore_UnparsedContentStays(t *testing.T) {
-	run := newRun(sourceOf(t, zktest.New(), quickly()), nil)
+	run := emptyRun(t)
 	services := func(now time.Time) int {
 		run.gather(now)
 		run.gather(now)

@@ -18,9 +18,9 @@ import (
 const brokenYAML = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: x\n"
 
 func TestBrokenDocument_KeepsOthers(t *testing.T) {
-	l := prepare(t)
-	l.write("a.yaml", entry("first", "v1.example.com"), entry("broken", "v1.example.com"), entry("last", "v1.example.com"))
-	l.write("b.yaml", entry("b", "v1.example.com"))
+	l := prepare(t,
+		"a.yaml first=v1.example.com broken=v1.example.com last=v1.example.com",
+		"b.yaml b=v1.example.com")
 	l.startSynced()
 	for _, broken := range []string{
 		brokenYAML,
@@ -40,7 +40,7 @@ func TestBrokenDocument_KeepsOthers(t *testing.T) {
 		require.Contains(t, q.Reason, l.path("a.yaml"))
 		require.Equal(t, "a.yaml", q.Group)
 	}
-	l.write("a.yaml", entry("first", "v3.example.com"), entry("broken", "v3.example.com"))
+	l.write("a.yaml", "first=v3.example.com", "broken=v3.example.com")
 	l.awaitHost("broken", "v3.example.com")
 	l.awaitHost("last", "")
 	l.awaitQuarantined(0)
@@ -48,8 +48,7 @@ func TestBrokenDocument_KeepsOthers(t *testing.T) {
 }
 
 func TestUnrelatedFiles_Ignored(t *testing.T) {
-	live := prepare(t)
-	live.write("good.yaml", entry("good", "good.example.com"))
+	live := prepare(t, "good.yaml good=good.example.com")
 	live.write("binary.yaml", string(bytes.Repeat([]byte{0x7f, 'E', 'L', 'F', 0, 1, 2, 0xff}, 4096)))
 	live.write("pod.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
 	live.write("empty.yaml", "")
@@ -59,14 +58,14 @@ func TestUnrelatedFiles_Ignored(t *testing.T) {
 	live.link("/dev/null", "masked.yaml")
 	live.startSynced()
 	require.Equal(t, "good.example.com", live.host("good"))
-	live.awaitHealth(sources.Healthy)
+	live.AwaitState(sources.Healthy)
 	var groups []string
-	for _, q := range live.status().Quarantined {
+	for _, q := range live.Status().Quarantined {
 		groups = append(groups, q.Group)
 		require.Contains(t, q.Reason, live.path(q.Group)+":")
 	}
 	require.Equal(t, []string{"binary.yaml", "list.json"}, groups)
-	require.Equal(t, 1, live.status().Foreign, "the pod")
+	require.Equal(t, 1, live.Status().Foreign, "the pod")
 }
 
 func TestLargeFiles(t *testing.T) {
@@ -86,88 +85,72 @@ func TestLargeFiles(t *testing.T) {
 }
 
 func TestFileTooLarge(t *testing.T) {
-	live := prepare(t)
-	live.write("a.yaml", entry("a", "a1.example.com"))
-	live.write("b.yaml", entry("b", "b1.example.com"))
-	live.startWith(Settings{MaxFileBytes: 1000})
-	live.await("it is synced", live.table.Synced)
-	live.write("a.yaml", entry("a", "a2.example.com"), strings.Repeat("#", 1000))
+	live := prepare(t, "a.yaml a=a1.example.com", "b.yaml b=b1.example.com")
+	live.startSynced(Settings{MaxFileBytes: 1000})
+	live.write("a.yaml", "a=a2.example.com", strings.Repeat("#", 1000))
 	q := live.awaitQuarantined(1)[0]
 	require.Contains(t, q.Reason, live.path("a.yaml")+": file too large: it has ")
 	require.Contains(t, q.Reason, "maxFileBytes is 1000")
 	require.Equal(t, "a1.example.com", live.host("a"))
-	live.write("a.yaml", entry("a", "a3.example.com"))
-	live.awaitHost("a", "a3.example.com")
+	live.change("a.yaml", "a=a3.example.com")
 	live.awaitQuarantined(0)
 	live.neverDeleted("a", "b")
 }
 
 func TestUnreadableFile_KeepsObjectsAndIsNamed(t *testing.T) {
-	live := prepare(t)
-	live.write("a.yaml", entry("a", "a1.example.com"))
-	live.write("b.yaml", entry("b", "b1.example.com"))
+	live := prepare(t, "a.yaml a=a1.example.com", "b.yaml b=b1.example.com")
 	live.startSynced()
 	for _, err := range []error{fs.ErrPermission, syscall.EIO} {
 		live.disk.fail("a.yaml", err)
 		live.write("a.yaml", entry("a", err.Error()))
-		live.awaitHealth(sources.Degraded, live.path("a.yaml"), err.Error())
+		live.AwaitState(sources.Degraded, live.path("a.yaml"), err.Error())
 		require.Equal(t, "a.yaml", live.awaitQuarantined(1)[0].Group)
-		live.write("b.yaml", entry("b", "b2.example.com"))
-		live.awaitHost("b", "b2.example.com")
-		live.awaitHealth(sources.Degraded, live.path("a.yaml"))
+		live.change("b.yaml", "b=b2.example.com")
+		live.AwaitState(sources.Degraded, live.path("a.yaml"))
 	}
 	live.disk.fail("a.yaml", nil)
-	require.NoError(t, os.Chmod(live.path("a.yaml"), 0o644)) //nolint:gosec // the permissions are the event
-	live.awaitHealth(sources.Healthy)
-	live.write("a.yaml", entry("a", "a2.example.com"))
-	live.awaitHost("a", "a2.example.com")
+	live.chmod("a.yaml", 0o644)
+	live.AwaitState(sources.Healthy)
+	live.change("a.yaml", "a=a2.example.com")
 	live.neverDeleted("a", "b")
 }
 
 func TestUnreadableFileAtStart_ReadByRescan(t *testing.T) {
-	live := prepare(t)
-	live.write("a.yaml", entry("a", "a1.example.com"))
-	live.write("b.yaml", entry("b", "b1.example.com"))
+	live := prepare(t, "a.yaml a=a1.example.com", "b.yaml b=b1.example.com")
 	live.disk.fail("a.yaml", fs.ErrPermission)
 	live.startWith(Settings{RescanInterval: 100 * time.Millisecond})
 	live.awaitHost("b", "b1.example.com")
-	live.awaitHealth(sources.Degraded, live.path("a.yaml"))
+	live.AwaitState(sources.Degraded, live.path("a.yaml"))
 	live.disk.fail("a.yaml", nil)
 	live.awaitHost("a", "a1.example.com")
-	live.awaitHealth(sources.Healthy)
+	live.AwaitState(sources.Healthy)
 }
 
 func TestUnreadableDirectory_KeepsObjectsAndIsNamed(t *testing.T) {
-	live := prepare(t)
-	live.write("sub/deep/a.yaml", entry("a", "a1.example.com"))
-	live.write("b.yaml", entry("b", "b1.example.com"))
+	live := prepare(t, "sub/deep/a.yaml a=a1.example.com", "b.yaml b=b1.example.com")
 	live.startSynced()
 	live.disk.fail("sub", fs.ErrPermission)
-	require.NoError(t, os.Chmod(live.path("sub"), 0o755)) //nolint:gosec // the permissions are the event
-	live.awaitHealth(sources.Degraded, live.path("sub"))
-	live.write("b.yaml", entry("b", "b2.example.com"))
-	live.awaitHost("b", "b2.example.com")
+	live.chmod("sub", 0o755)
+	live.AwaitState(sources.Degraded, live.path("sub"))
+	live.change("b.yaml", "b=b2.example.com")
 	require.Equal(t, "a1.example.com", live.host("a"))
 	live.disk.fail("sub", nil)
-	require.NoError(t, os.Chmod(live.path("sub"), 0o700)) //nolint:gosec // the permissions are the event
-	live.awaitHealth(sources.Healthy)
-	live.write("sub/deep/a.yaml", entry("a", "a2.example.com"))
-	live.awaitHost("a", "a2.example.com")
+	live.chmod("sub", 0o700)
+	live.AwaitState(sources.Healthy)
+	live.change("sub/deep/a.yaml", "a=a2.example.com")
 	live.neverDeleted("a", "b")
 }
 
 func TestUnreadableRoot_KeepsObjects(t *testing.T) {
-	live := prepare(t)
-	live.write("a.yaml", entry("a", "a1.example.com"))
-	live.write("sub/b.yaml", entry("b", "b1.example.com"))
+	live := prepare(t, "a.yaml a=a1.example.com", "sub/b.yaml b=b1.example.com")
 	live.startSynced()
 	for state, err := range map[sources.State]error{sources.Denied: fs.ErrPermission, sources.Unreachable: syscall.ESTALE} {
 		live.disk.fail("rules", err)
-		require.NoError(t, os.Chmod(live.root, 0o755)) //nolint:gosec // the permissions are the event
-		live.awaitHealth(state, live.root)
+		live.chmod(".", 0o755)
+		live.AwaitState(state, live.root)
 		live.disk.fail("rules", nil)
-		require.NoError(t, os.Chmod(live.root, 0o700)) //nolint:gosec // the permissions are the event
-		live.awaitHealth(sources.Healthy)
+		live.chmod(".", 0o700)
+		live.AwaitState(sources.Healthy)
 	}
 	live.neverDeleted("a", "b")
 }
@@ -177,59 +160,54 @@ func TestPermissions(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("runs as root, and permissions do not stop root")
 	}
-	live := prepare(t)
-	live.write("a.yaml", entry("a", "a1.example.com"))
-	live.write("sub/b.yaml", entry("b", "b1.example.com"))
+	live := prepare(t, "a.yaml a=a1.example.com", "sub/b.yaml b=b1.example.com")
 	live.startSynced()
-	require.NoError(t, os.Chmod(live.path("a.yaml"), 0))
-	live.awaitHealth(sources.Degraded, live.path("a.yaml"))
-	require.NoError(t, os.Chmod(live.path("a.yaml"), 0o600))
-	live.awaitHealth(sources.Healthy)
-	require.NoError(t, os.Chmod(live.path("sub"), 0))
-	live.awaitHealth(sources.Degraded, live.path("sub"))
-	require.NoError(t, os.Chmod(live.path("sub"), 0o700)) //nolint:gosec // a directory
-	live.awaitHealth(sources.Healthy)
-	require.NoError(t, os.Chmod(live.root, 0))
-	live.awaitHealth(sources.Denied, live.root)
-	require.NoError(t, os.Chmod(live.root, 0o700)) //nolint:gosec // a directory
-	live.awaitHealth(sources.Healthy)
+	live.chmod("a.yaml", 0)
+	live.AwaitState(sources.Degraded, live.path("a.yaml"))
+	live.chmod("a.yaml", 0o600)
+	live.AwaitState(sources.Healthy)
+	live.chmod("sub", 0)
+	live.AwaitState(sources.Degraded, live.path("sub"))
+	live.chmod("sub", 0o700)
+	live.AwaitState(sources.Healthy)
+	live.chmod(".", 0)
+	live.AwaitState(sources.Denied, live.root)
+	live.chmod(".", 0o700)
+	live.AwaitState(sources.Healthy)
 	live.neverDeleted("a", "b")
 
 	first := prepare(t) // at a first start, an unreadable directory does not count as empty
-	first.write("a.yaml", entry("a", "a1.example.com"))
-	first.write("sub/b.yaml", entry("b", "b1.example.com"))
-	require.NoError(t, os.Chmod(first.path("sub"), 0))
+	first.write("a.yaml", "a=a1.example.com")
+	first.write("sub/b.yaml", "b=b1.example.com")
+	first.chmod("sub", 0)
 	first.start()
-	first.awaitHealth(sources.Degraded, "not synced", first.path("sub"))
+	first.AwaitState(sources.Degraded, "not synced", first.path("sub"))
 	first.notSynced()
-	require.NoError(t, os.Chmod(first.path("sub"), 0o700)) //nolint:gosec // a directory
-	first.await("it is synced", first.table.Synced)
+	first.chmod("sub", 0o700)
+	first.AwaitSync()
 	require.Equal(t, "b1.example.com", first.host("b"))
 }
 
 func TestFile_RemovedDuringRead(t *testing.T) {
-	live := prepare(t)
-	live.write("a.yaml", entry("a", "a1.example.com"))
-	live.write("b.yaml", entry("b", "b1.example.com"))
+	live := prepare(t, "a.yaml a=a1.example.com", "b.yaml b=b1.example.com")
 	live.startSynced()
 	live.disk.plan(&live.disk.before, "a.yaml", func() { live.remove("a.yaml") })
-	live.write("a.yaml", entry("a", "a2.example.com"))
+	live.write("a.yaml", "a=a2.example.com")
 	live.awaitHost("a", "")
-	live.awaitHealth(sources.Healthy)
-	require.Empty(t, live.status().Quarantined)
+	live.AwaitState(sources.Healthy)
+	require.Empty(t, live.Status().Quarantined)
 	live.neverDeleted("b")
 }
 
 func TestFile_WrittenDuringRead(t *testing.T) {
-	live := prepare(t)
-	live.write("a.yaml", entry("a", "a1.example.com"), entry("b", "b1.example.com"))
+	live := prepare(t, "a.yaml a=a1.example.com b=b1.example.com")
 	live.startSynced()
 	// The first read finds valid YAML without b, which is still being written.
 	live.disk.plan(&live.disk.during, "a.yaml", func() {
 		live.disk.plan(&live.disk.during, "a.yaml", nil)
-		live.overwrite("a.yaml", entry("a", "a2.example.com"), entry("b", "b2.example.com"))
+		live.overwrite("a.yaml", "a=a2.example.com", "b=b2.example.com")
 	})
-	live.write("a.yaml", entry("a", "a2.example.com"))
+	live.write("a.yaml", "a=a2.example.com")
 	live.awaitHost("b", "b2.example.com")
 	live.awaitHost("a", "a2.example.com")
 	live.neverDeleted("a", "b")
@@ -259,12 +237,10 @@ func TestWatcher_ReportsLostEvents(t *testing.T) {
 func TestUnknownFieldsWarn(t *testing.T) {
 	l := prepare(t)
 	l.write("a.yaml", strings.Replace(entry("a", "a1.example.com"), "resolution:", "fromTheFuture: 1\n  resolution:", 1))
-	l.startWith(Settings{Texts: sources.Texts{UnknownFields: "warn"}})
-	l.await("it is synced", l.table.Synced)
+	l.startSynced(Settings{Texts: sources.Texts{UnknownFields: "warn"}})
 	require.Equal(t, "a1.example.com", l.host("a"))
-	require.Len(t, l.status().Warnings, 1)
-	require.Contains(t, l.status().Warnings[0], "fromTheFuture")
-	l.write("a.yaml", entry("a", "a2.example.com"))
-	l.awaitHost("a", "a2.example.com")
-	l.await("the warning ends", func() bool { return len(l.status().Warnings) == 0 })
+	require.Len(t, l.Status().Warnings, 1)
+	require.Contains(t, l.Status().Warnings[0], "fromTheFuture")
+	l.change("a.yaml", "a=a2.example.com")
+	l.Await("the warning ends", func() bool { return len(l.Status().Warnings) == 0 })
 }

@@ -1,11 +1,11 @@
 package file
 
 import (
-	"context"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,6 +19,7 @@ import (
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/lastgood"
+	"tributary/sources/sourcetest"
 	"tributary/sources/transform"
 )
 
@@ -52,24 +53,29 @@ func keyOf(name string) resource.Key {
 // live is a source in a running supervisor, over a disk with injected faults. Its rescans are an hour apart, so that
 // changes arrive by events.
 type live struct {
-	t          *testing.T
-	root       string
-	disk       *testDisk
-	table      *table
-	memory     *lastgood.Store // or nil
-	transform  *transform.Rules
-	parse      parser
-	patience   time.Duration
-	follow     bool // links that lead out of the root
-	supervisor *sources.Supervisor
-	stop       func() // ends the supervisor; may be called twice
+	*sourcetest.Running // once it runs
+
+	t         *testing.T
+	root      string
+	disk      *testDisk
+	table     *table
+	memory    *lastgood.Store // or nil
+	transform *transform.Rules
+	parse     parser
+	patience  time.Duration
+	follow    bool // links that lead out of the root
 }
 
-// prepare makes an empty root and a live that does not run yet.
-func prepare(t *testing.T) *live {
+// prepare makes a root with files, and a live that does not run yet. A file is its path and its entries: "a.yaml a=host".
+func prepare(t *testing.T, files ...string) *live {
 	root := filepath.Join(t.TempDir(), "rules")
 	require.NoError(t, os.Mkdir(root, 0o700))
-	return &live{t: t, root: root, disk: &testDisk{}, table: &table{}}
+	l := &live{t: t, root: root, disk: &testDisk{}, table: &table{}}
+	for _, file := range files {
+		words := strings.Fields(file)
+		l.write(words[0], words[1:]...)
+	}
+	return l
 }
 
 func (l *live) start() { l.startWith(Settings{}) }
@@ -92,28 +98,24 @@ func (l *live) startWith(settings Settings) {
 	if l.patience != 0 {
 		source.patience = func(int64, bool) time.Duration { return l.patience }
 	}
-	l.supervisor = sources.NewSupervisor(sources.Options{})
-	spec := sources.Spec{Name: "rules", Source: source, Table: l.table, Memory: l.memory, Transform: l.transform}
-	require.NoError(l.t, l.supervisor.Reconfigure([]sources.Spec{spec}))
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- l.supervisor.Run(ctx) }()
-	l.stop = sync.OnceFunc(func() {
-		cancel()
-		require.NoError(l.t, <-ended)
+	l.Running = sourcetest.Start(l.t, sources.Spec{
+		Name: "rules", Source: source, Table: l.table, Memory: l.memory, Transform: l.transform,
 	})
-	l.t.Cleanup(l.stop)
 }
 
-func (l *live) startSynced() {
+// startSynced starts with settings; none are the usual ones.
+func (l *live) startSynced(settings ...Settings) {
 	l.t.Helper()
-	l.start()
-	l.await("it is synced", l.table.Synced)
+	l.startWith(append(settings, Settings{})[0])
+	l.AwaitSync()
 }
 
 func (l *live) path(name string) string { return filepath.Join(l.root, filepath.FromSlash(name)) }
 
-// write writes a file as good programs do.
+// shorthand is an entry and its host: "a=a.example.com".
+var shorthand = regexp.MustCompile(`^[\w-]+=\S+$`)
+
+// write writes a file of documents, or of entries in shorthand, as good programs do.
 func (l *live) write(name string, documents ...string) {
 	l.t.Helper()
 	tmp := filepath.Join(filepath.Dir(name), ".tmp")
@@ -125,7 +127,33 @@ func (l *live) write(name string, documents ...string) {
 func (l *live) overwrite(name string, documents ...string) {
 	l.t.Helper()
 	require.NoError(l.t, os.MkdirAll(filepath.Dir(l.path(name)), 0o700))
+	for i, document := range documents {
+		if shorthand.MatchString(document) {
+			name, host, _ := strings.Cut(document, "=")
+			documents[i] = entry(name, host)
+		}
+	}
 	require.NoError(l.t, os.WriteFile(l.path(name), []byte(strings.Join(documents, "---\n")), 0o600))
+}
+
+// change writes a file with one entry, in shorthand, and waits for it.
+func (l *live) change(name, document string) {
+	l.t.Helper()
+	l.write(name, document)
+	object, host, _ := strings.Cut(document, "=")
+	l.awaitHost(object, host)
+}
+
+// relink makes name a link to target, in one step.
+func (l *live) relink(target, name string) {
+	l.t.Helper()
+	l.link(target, "next.tmp")
+	l.rename("next.tmp", name)
+}
+
+func (l *live) chmod(name string, mode fs.FileMode) {
+	l.t.Helper()
+	require.NoError(l.t, os.Chmod(l.path(name), mode))
 }
 
 func (l *live) link(target, name string) {
@@ -143,40 +171,16 @@ func (l *live) remove(name string) {
 	require.NoError(l.t, os.RemoveAll(l.path(name)))
 }
 
-func (l *live) await(condition string, ok func() bool) {
-	l.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			require.Fail(l.t, "not in time", "%s; status: %+v", condition, l.status())
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
 // awaitHost waits until the entry called name is for that host; none if empty.
 func (l *live) awaitHost(name, host string) {
 	l.t.Helper()
-	l.await(fmt.Sprintf("%s is %q", name, host), func() bool { return l.host(name) == host })
-}
-
-func (l *live) awaitHealth(state sources.State, words ...string) {
-	l.t.Helper()
-	l.await(fmt.Sprintf("it is %s, saying %q", state, words), func() bool {
-		status := l.status()
-		for _, w := range words {
-			if !strings.Contains(status.Message, w) {
-				return false
-			}
-		}
-		return status.State == state
-	})
+	l.Await(fmt.Sprintf("%s is %q", name, host), func() bool { return l.host(name) == host })
 }
 
 func (l *live) awaitQuarantined(n int) []sources.Quarantined {
 	l.t.Helper()
-	l.await(fmt.Sprintf("%d are quarantined", n), func() bool { return len(l.status().Quarantined) == n })
-	return l.status().Quarantined
+	l.Await(fmt.Sprintf("%d are quarantined", n), func() bool { return len(l.Status().Quarantined) == n })
+	return l.Status().Quarantined
 }
 
 // host returns the host of the entry with that name, or "".
@@ -191,8 +195,6 @@ func (l *live) host(name string) string {
 }
 
 func (l *live) place(name string) string { return l.table.Snapshot().Get(keyOf(name)).Origin().Place }
-
-func (l *live) status() sources.Status { return l.supervisor.Status()[0] }
 
 // neverDeleted fails the test if one of the entries was ever missing.
 func (l *live) neverDeleted(names ...string) {

@@ -129,24 +129,24 @@ func TestResolve(t *testing.T) {
 	for directory := d; directory != "/"; directory = filepath.Dir(directory) {
 		above = append([]anchor{{filepath.Dir(directory), filepath.Base(directory)}}, above...)
 	}
-	anchorsTo := func(as ...anchor) []anchor {
-		for i := range as {
-			as[i].dir = filepath.Join(d, as[i].dir)
+	anchorsTo := func(paths string) []anchor {
+		anchors := slices.Clone(above)
+		for path := range strings.FieldsSeq(paths) {
+			anchors = append(anchors, anchor{filepath.Join(d, filepath.Dir(path)), filepath.Base(path)})
 		}
-		return slices.Concat(above, as)
+		return anchors
 	}
 	for _, c := range []struct {
 		path, want string
 		anchors    []anchor
 		err        error
 	}{
-		{"v1/sub/f", "v1/sub/f", anchorsTo(anchor{"", "v1"}, anchor{"v1", "sub"}, anchor{"v1/sub", "f"}), nil},
-		{"current/sub/f", "v1/sub/f", anchorsTo(anchor{"", "current"}, anchor{"", "v1"}, anchor{"v1", "sub"}, anchor{"v1/sub", "f"}), nil},
-		{"abs/f", "v1/sub/f", anchorsTo(anchor{"", "abs"}, anchor{"", "current"}, anchor{"", "v1"}, anchor{"v1", "sub"},
-			anchor{"v1/sub", "f"}), nil},
-		{"up", "v1", anchorsTo(anchor{"", "up"}, anchor{"", "v1"}, anchor{"v1", "sub"}, anchor{"", "current"}), nil},
-		{"dangling", "", anchorsTo(anchor{"", "dangling"}, anchor{"", "v2"}), fs.ErrNotExist},
-		{"current/none/f", "", anchorsTo(anchor{"", "current"}, anchor{"", "v1"}, anchor{"v1", "none"}), fs.ErrNotExist},
+		{"v1/sub/f", "v1/sub/f", anchorsTo("v1 v1/sub v1/sub/f"), nil},
+		{"current/sub/f", "v1/sub/f", anchorsTo("current v1 v1/sub v1/sub/f"), nil},
+		{"abs/f", "v1/sub/f", anchorsTo("abs current v1 v1/sub v1/sub/f"), nil},
+		{"up", "v1", anchorsTo("up v1 v1/sub current"), nil},
+		{"dangling", "", anchorsTo("dangling v2"), fs.ErrNotExist},
+		{"current/none/f", "", anchorsTo("current v1 v1/none"), fs.ErrNotExist},
 		{"loop", "", nil, syscall.ELOOP},
 	} {
 		real, anchors, err := resolve(osDisk{}, filepath.Join(d, c.path))
@@ -161,65 +161,42 @@ func TestResolve(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	old, changed := stamp{size: 1}, stamp{size: 2}
 	for _, c := range []struct {
 		name          string
-		listed        map[string]fileState
-		paths         map[string]bool
-		seen          sighting
-		read, missing []string
+		listed        string // a question mark: doubtful
+		paths         string // a star: an event says that it changed
+		files         string // seen; a star: with another stamp than before
+		blocked       string
+		read, missing string
 	}{
-		{
-			name:   "unchanged, changed, new, missing",
-			listed: map[string]fileState{"a": {stamp: old}, "b/c": {stamp: old}, "gone": {stamp: old}},
-			paths:  map[string]bool{"": false},
-			seen:   sighting{files: map[string]stamp{"a": old, "b/c": changed, "new": old}},
-			read:   []string{"b/c", "new"}, missing: []string{"gone"},
-		},
-		{
-			name:   "only below the paths",
-			listed: map[string]fileState{"a": {stamp: old}, "b/c": {stamp: old}, "b/d": {stamp: old}, "bb": {stamp: old}, "b-": {stamp: old}},
-			paths:  map[string]bool{"b": true},
-			seen:   sighting{files: map[string]stamp{"b/d": old}},
-			read:   nil, missing: []string{"b/c"},
-		},
-		{
-			name:   "an event says more than a stamp",
-			listed: map[string]fileState{"a": {stamp: old}, "d/b": {stamp: old}, "d/c": {stamp: old}},
-			paths:  map[string]bool{"a": true, "d": false, "d/b": true},
-			seen:   sighting{files: map[string]stamp{"a": old, "d/b": old, "d/c": old}},
-			read:   []string{"a", "d/b"},
-		},
-		{
-			name:   "a doubtful file is read",
-			listed: map[string]fileState{"a": {stamp: old, doubtful: true}},
-			paths:  map[string]bool{"": false},
-			seen:   sighting{files: map[string]stamp{"a": old}},
-			read:   []string{"a"},
-		},
-		{
-			name:    "no file behind a blocked directory is missing",
-			listed:  map[string]fileState{"a/b/c": {stamp: old}, "a/d": {stamp: old}, "e": {stamp: old}},
-			paths:   map[string]bool{"": false},
-			seen:    sighting{blocked: map[string]error{"a/b": errors.New("x"), "e": errors.New("x")}},
-			missing: []string{"a/d"},
-		},
-		{
-			name:   "a file becomes a directory",
-			listed: map[string]fileState{"a.yaml": {stamp: old}},
-			paths:  map[string]bool{"a.yaml": true},
-			seen:   sighting{files: map[string]stamp{"a.yaml/b.yaml": old}},
-			read:   []string{"a.yaml/b.yaml"}, missing: []string{"a.yaml"},
-		},
+		{"unchanged, changed, new, missing", "a b/c gone", ".", "a b/c* new", "", "b/c new", "gone"},
+		{"only below the paths", "a b/c b/d bb b-", "b*", "b/d", "", "", "b/c"},
+		{"an event says more than a stamp", "a d/b d/c", "a* d d/b*", "a d/b d/c", "", "a d/b", ""},
+		{"a doubtful file is read", "a?", ".", "a", "", "a", ""},
+		{"no file behind a blocked directory is missing", "a/b/c a/d e", ".", "", "a/b e", "", "a/d"},
+		{"a file becomes a directory", "a.yaml", "a.yaml*", "a.yaml/b.yaml", "", "a.yaml/b.yaml", "a.yaml"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var files btree.Map[string, fileState]
-			for p, k := range c.listed {
-				files.Set(p, k)
+			for name := range strings.FieldsSeq(c.listed) {
+				path, doubtful := strings.CutSuffix(name, "?")
+				files.Set(path, fileState{stamp: stamp{size: 1}, doubtful: doubtful})
 			}
-			read, missing := compare(&files, c.paths, c.seen)
-			require.ElementsMatch(t, c.read, read)
-			require.ElementsMatch(t, c.missing, missing)
+			paths, seen := map[string]bool{}, sighting{files: map[string]stamp{}, blocked: map[string]error{}}
+			for name := range strings.FieldsSeq(c.paths) {
+				path, event := strings.CutSuffix(name, "*")
+				paths[strings.TrimPrefix(path, ".")] = event
+			}
+			for name := range strings.FieldsSeq(c.files) {
+				path, _ := strings.CutSuffix(name, "*")
+				seen.files[path] = stamp{size: int64(1 + strings.Count(name, "*"))}
+			}
+			for name := range strings.FieldsSeq(c.blocked) {
+				seen.blocked[name] = errors.New("x")
+			}
+			read, missing := compare(&files, paths, seen)
+			require.ElementsMatch(t, strings.Fields(c.read), read)
+			require.ElementsMatch(t, strings.Fields(c.missing), missing)
 		})
 	}
 }

@@ -59,12 +59,12 @@ func TestRestart_WithdrawsMissingFilesBeforeSynced(t *testing.T) {
 func TestBrokenFile_RenamedWhileStopped(t *testing.T) {
 	for changed, want := range map[bool]string{false: "x1.example.com", true: ""} {
 		restarting := prepareRestarting(t)
-		restarting.write("a.yaml", entry("x", "x1.example.com"))
-		restarting.write("b.yaml", entry("w", "y1.example.com"))
+		restarting.write("a.yaml", "x=x1.example.com")
+		restarting.write("b.yaml", "w=y1.example.com")
 		restarting.restart(Settings{})
 		restarting.write("a.yaml", brokenYAML)
 		restarting.awaitQuarantined(1)
-		restarting.stop()
+		restarting.Stop()
 		restarting.write("c.yaml", brokenYAML)
 		restarting.remove("a.yaml")
 		if changed {
@@ -72,11 +72,11 @@ func TestBrokenFile_RenamedWhileStopped(t *testing.T) {
 		}
 		for range 2 {
 			restarting.restart(Settings{})
-			restarting.await("a.yaml is withdrawn", func() bool { return restarting.status().Groups == 2 })
+			restarting.Await("a.yaml is withdrawn", func() bool { return restarting.Status().Groups == 2 })
 			require.Equal(t, want, restarting.host("x"))
 			require.Equal(t, "y1.example.com", restarting.host("w"))
 		}
-		restarting.write("c.yaml", entry("z", "z1.example.com"))
+		restarting.write("c.yaml", "z=z1.example.com")
 		restarting.awaitHost("z", "z1.example.com")
 		require.Empty(t, restarting.host("x"))
 	}
@@ -84,9 +84,7 @@ func TestBrokenFile_RenamedWhileStopped(t *testing.T) {
 
 // A file that cannot be opened may be another one by a new name.
 func TestFileRenamedAndUnreadable(t *testing.T) {
-	live := prepare(t)
-	live.write("a.yaml", entry("x", "x1.example.com"))
-	live.write("b.yaml", entry("w", "y1.example.com"))
+	live := prepare(t, "a.yaml x=x1.example.com", "b.yaml w=y1.example.com")
 	live.startSynced()
 	live.disk.fail("c.yaml", fs.ErrPermission)
 	live.rename("a.yaml", "c.yaml")

@@ -28,27 +28,27 @@ func (l *live) hampered(word string) (release func()) {
 func TestSlowFile_DoesNotBlockOthers(t *testing.T) {
 	live := prepare(t)
 	release := live.hampered("slow.example.com")
-	live.write("a.yaml", entry("a", "a1.example.com"))
-	live.write("b.yaml", entry("b", "b1.example.com"))
+	live.write("a.yaml", "a=a1.example.com")
+	live.write("b.yaml", "b=b1.example.com")
 	live.startSynced()
 	for range 20 { // more than there are processors
-		live.write("a.yaml", entry("a", "slow.example.com"), entry("c", "c1.example.com"))
+		live.write("a.yaml", "a=slow.example.com", "c=c1.example.com")
 	}
 	q := live.awaitQuarantined(1)[0]
 	require.Equal(t, "a.yaml", q.Group)
 	require.Contains(t, q.Reason, "takes long")
-	live.awaitHealth(sources.Degraded, live.path("a.yaml"), "takes long")
+	live.AwaitState(sources.Degraded, live.path("a.yaml"), "takes long")
 	for _, host := range []string{"b2.example.com", "b3.example.com"} {
 		live.write("b.yaml", entry("b", host))
 		live.awaitHost("b", host)
 	}
 	require.Equal(t, "a1.example.com", live.host("a"), "its last good version")
-	live.awaitHealth(sources.Degraded, live.path("a.yaml"), "takes long")
+	live.AwaitState(sources.Degraded, live.path("a.yaml"), "takes long")
 	release()
 	live.awaitHost("a", "slow.example.com")
 	live.awaitHost("c", "c1.example.com")
 	live.awaitQuarantined(0)
-	live.awaitHealth(sources.Healthy)
+	live.AwaitState(sources.Healthy)
 	live.neverDeleted("a", "b")
 }
 
@@ -56,8 +56,8 @@ func TestSlowFile_DoesNotBlockStart(t *testing.T) {
 	live := prepare(t)
 	release := live.hampered("slow.example.com")
 	defer release()
-	live.write("a.yaml", entry("a", "slow.example.com"))
-	live.write("b.yaml", entry("b", "b1.example.com"))
+	live.write("a.yaml", "a=slow.example.com")
+	live.write("b.yaml", "b=b1.example.com")
 	live.startSynced()
 	require.Equal(t, "b1.example.com", live.host("b"))
 	live.awaitQuarantined(1)
@@ -65,20 +65,19 @@ func TestSlowFile_DoesNotBlockStart(t *testing.T) {
 
 func TestSlowFile_ChangesDuringParse(t *testing.T) {
 	for name, change := range map[string]func(l *live){
-		"rewritten": func(l *live) { l.write("a.yaml", entry("a", "a2.example.com")) },
+		"rewritten": func(l *live) { l.write("a.yaml", "a=a2.example.com") },
 		"removed":   func(l *live) { l.remove("a.yaml") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := prepare(t)
 			release := l.hampered("slow.example.com")
-			l.write("a.yaml", entry("a", "a1.example.com"))
-			l.write("b.yaml", entry("b", "b1.example.com"))
+			l.write("a.yaml", "a=a1.example.com")
+			l.write("b.yaml", "b=b1.example.com")
 			l.startSynced()
-			l.write("a.yaml", entry("a", "slow.example.com"))
+			l.write("a.yaml", "a=slow.example.com")
 			l.awaitQuarantined(1)
 			change(l)
-			l.write("b.yaml", entry("b", "b2.example.com"))
-			l.awaitHost("b", "b2.example.com")
+			l.change("b.yaml", "b=b2.example.com")
 			release()
 			if name == "removed" {
 				l.awaitHost("a", "")
@@ -86,7 +85,7 @@ func TestSlowFile_ChangesDuringParse(t *testing.T) {
 				l.awaitHost("a", "a2.example.com")
 			}
 			l.awaitQuarantined(0)
-			l.awaitHealth(sources.Healthy)
+			l.AwaitState(sources.Healthy)
 		})
 	}
 }
@@ -95,17 +94,17 @@ func TestSlowFile_DoesNotBlockStop(t *testing.T) {
 	live := prepare(t)
 	release := live.hampered("slow.example.com")
 	defer release()
-	live.write("a.yaml", entry("a", "slow.example.com"))
-	live.write("b.yaml", entry("b", "b.example.com"))
+	live.write("a.yaml", "a=slow.example.com")
+	live.write("b.yaml", "b=b.example.com")
 	live.startSynced()
 	live.awaitQuarantined(1)
-	live.stop()
+	live.Stop()
 }
 
 func TestSlowFiles_ServedAfterRelease(t *testing.T) {
 	live := prepare(t)
 	release := live.hampered("slow.example.com")
-	live.write("zzz.yaml", entry("z", "z1.example.com"))
+	live.write("zzz.yaml", "z=z1.example.com")
 	for i := range maxReplaced {
 		live.write(string(rune('a'+i))+".yaml", entry(string(rune('a'+i))+"x", "slow.example.com"))
 	}
@@ -126,7 +125,7 @@ func TestHangingMount_DoesNotBlockSource(t *testing.T) {
 		for i := range maxReplaced + 4 {
 			l.write(fmt.Sprintf("f%02d.yaml", i), "# slow\n"+entry(fmt.Sprintf("f%02d", i), "f.example.com"))
 		}
-		l.write("z.yaml", entry("z", "z.example.com"))
+		l.write("z.yaml", "z=z.example.com")
 		return release
 	}
 	t.Run("does not block other files", func(t *testing.T) {
@@ -135,22 +134,22 @@ func TestHangingMount_DoesNotBlockSource(t *testing.T) {
 		l.startWith(Settings{RescanInterval: 100 * time.Millisecond})
 		l.awaitHost("z", "z.example.com")
 		release()
-		l.await("all are served", func() bool { return l.table.Snapshot().Len() == maxReplaced+5 })
+		l.Await("all are served", func() bool { return l.table.Snapshot().Len() == maxReplaced+5 })
 	})
 	t.Run("does not hold up the end", func(t *testing.T) {
 		l := prepare(t)
 		release := hang(l)
 		l.start()
-		l.await("some are late", func() bool { return len(l.supervisor.Status()[0].Quarantined) > 0 })
-		l.stop()
+		l.Await("some are late", func() bool { return len(l.Supervisor.Status()[0].Quarantined) > 0 })
+		l.Stop()
 		release()
 	})
 	t.Run("does not hold up a reload", func(t *testing.T) {
 		l := prepare(t)
 		release := hang(l)
 		l.start()
-		l.await("some are late", func() bool { return len(l.supervisor.Status()[0].Quarantined) > 0 })
-		require.NoError(t, l.supervisor.Reconfigure(nil))
+		l.Await("some are late", func() bool { return len(l.Supervisor.Status()[0].Quarantined) > 0 })
+		require.NoError(t, l.Supervisor.Reconfigure(nil))
 		release()
 	})
 }
@@ -164,13 +163,12 @@ func TestPanickingFile_Quarantined(t *testing.T) {
 		}
 		return sources.DecodeAgain(group, place, text, o, earlier)
 	}
-	l.write("a.yaml", entry("a", "a1.example.com"))
-	l.write("b.yaml", entry("b", "b1.example.com"))
+	l.write("a.yaml", "a=a1.example.com")
+	l.write("b.yaml", "b=b1.example.com")
 	l.startSynced()
-	l.write("a.yaml", entry("a", "panic.example.com"))
-	l.write("b.yaml", entry("b", "b2.example.com"))
-	l.awaitHost("b", "b2.example.com")
+	l.write("a.yaml", "a=panic.example.com")
+	l.change("b.yaml", "b=b2.example.com")
 	require.Contains(t, l.awaitQuarantined(1)[0].Reason, "panic: as wanted")
 	require.Equal(t, "a1.example.com", l.host("a"))
-	l.awaitHealth(sources.Degraded, "a.yaml: panic: as wanted")
+	l.AwaitState(sources.Degraded, "a.yaml: panic: as wanted")
 }

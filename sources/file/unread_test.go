@@ -16,23 +16,23 @@ func TestUnreadPaths_ReportedInStatus(t *testing.T) {
 	for _, name := range []string{"emptied", "linked", "denied", "fine"} {
 		live.write(name+".yaml", entry(name, name+".example.com"))
 	}
-	live.write("sub/below.yaml", entry("below", "below.example.com"))
+	live.write("sub/below.yaml", "below=below.example.com")
 	live.startSynced()
 	unread := func(name string) string {
-		for _, s := range live.supervisor.Serving(keyOf(name)) {
+		for _, s := range live.Supervisor.Serving(keyOf(name)) {
 			return s.Unread
 		}
 		return ""
 	}
-	live.await("all is read", func() bool { return live.host("below") != "" })
-	require.Zero(t, live.status().Unread)
+	live.Await("all is read", func() bool { return live.host("below") != "" })
+	require.Zero(t, live.Status().Unread)
 
 	live.write("emptied.yaml")
 	live.remove("linked.yaml")
 	live.link("nowhere", "linked.yaml")
 	live.disk.fail("sub", fs.ErrPermission)
-	require.NoError(t, os.Chmod(live.path("sub"), 0o700)) //nolint:gosec // the permissions are the event
-	live.await("all three are reported", func() bool { return live.status().Unread == 3 })
+	live.chmod("sub", 0o700)
+	live.Await("all three are reported", func() bool { return live.Status().Unread == 3 })
 	require.Contains(t, unread("emptied"), "is empty or missing")
 	require.Contains(t, unread("linked"), "leads nowhere")
 	require.Contains(t, unread("below"), "permission denied")
@@ -40,7 +40,7 @@ func TestUnreadPaths_ReportedInStatus(t *testing.T) {
 	live.neverDeleted("emptied", "linked", "below")
 
 	require.NoError(t, os.Rename(live.root, live.root+".away"))
-	live.awaitHealth(sources.Unreachable)
+	live.AwaitState(sources.Unreachable)
 	require.Contains(t, unread("fine"), "does not exist")
 	require.NoError(t, os.Rename(live.root+".away", live.root))
 }

@@ -41,15 +41,15 @@ func prepareRestarting(t *testing.T) *restarting {
 // restart stops a running source, starts a new one from the state on disk, and returns the parsed files.
 func (r *restarting) restart(settings Settings) []string {
 	r.t.Helper()
-	if r.stop != nil {
-		r.stop()
+	if r.Running != nil {
+		r.Stop()
 	}
 	r.mu.Lock()
 	r.parsed = nil
 	r.mu.Unlock()
 	r.table, r.memory = &table{}, r.state.Source("rules")
 	r.startWith(settings)
-	r.await("it has read everything", func() bool { return r.status().Synced })
+	r.Await("it has read everything", func() bool { return r.Status().Synced })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	slices.Sort(r.parsed)
@@ -58,18 +58,18 @@ func (r *restarting) restart(settings Settings) []string {
 
 func TestRestart_ParsesChangedFilesOnly(t *testing.T) {
 	r := prepareRestarting(t)
-	r.write("a.yaml", entry("a", "a1.example.com"), entry("b", "b1.example.com"))
-	r.write("sub/c.yaml", entry("c", "c1.example.com"))
-	r.write("broken.yaml", entry("d", "d1.example.com"), brokenYAML)
+	r.write("a.yaml", "a=a1.example.com", "b=b1.example.com")
+	r.write("sub/c.yaml", "c=c1.example.com")
+	r.write("broken.yaml", "d=d1.example.com", brokenYAML)
 	r.write("pod.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
-	r.write("twice.yaml", entry("t", "t1.example.com"), entry("t", "t2.example.com"))
+	r.write("twice.yaml", "t=t1.example.com", "t=t2.example.com")
 	everyFile := []string{"a.yaml", "broken.yaml", "pod.yaml", "sub/c.yaml", "twice.yaml"}
 	require.Equal(t, everyFile, r.restart(Settings{}))
-	before := r.status()
+	before := r.Status()
 
 	same := func() {
 		t.Helper()
-		now := r.status()
+		now := r.Status()
 		require.Equal(t, before.Objects, now.Objects)
 		require.Equal(t, before.Groups, now.Groups)
 		require.Equal(t, before.Conflicts, now.Conflicts)
@@ -83,8 +83,8 @@ func TestRestart_ParsesChangedFilesOnly(t *testing.T) {
 	require.Equal(t, unsound, r.restart(Settings{}), "once more, from a file that was not written to")
 	same()
 
-	r.stop()
-	r.write("sub/c.yaml", entry("c", "c2.example.com"))
+	r.Stop()
+	r.write("sub/c.yaml", "c=c2.example.com")
 	require.Equal(t, []string{"broken.yaml", "sub/c.yaml", "twice.yaml"}, r.restart(Settings{}))
 	require.Equal(t, "c2.example.com", r.host("c"))
 	same()
@@ -102,10 +102,10 @@ func TestRestart_ParsesChangedFilesOnly(t *testing.T) {
 	require.Equal(t, everyFile, r.restart(Settings{Texts: sources.Texts{UnknownFields: "warn"}}), "other transforms")
 	require.Empty(t, r.host("b"))
 	require.Equal(t, unsound, r.restart(Settings{Texts: sources.Texts{UnknownFields: "warn"}}))
-	require.Len(t, r.supervisor.Excluding(keyOf("b")), 1, "excluded objects are found")
+	require.Len(t, r.Supervisor.Excluding(keyOf("b")), 1, "excluded objects are found")
 
 	moved := r.root + ".moved"
-	r.stop()
+	r.Stop()
 	r.rename("", "../rules.moved")
 	r.root = moved
 	require.Equal(t, everyFile, r.restart(Settings{Texts: sources.Texts{UnknownFields: "warn"}}), "places are others")
@@ -117,22 +117,22 @@ func TestRestart_KeepsWarnings(t *testing.T) {
 	r.write("a.yaml", strings.Replace(entry("a", "a1.example.com"), "resolution:", "fromTheFuture: 1\n  resolution:", 1))
 	settings := Settings{Texts: sources.Texts{UnknownFields: "warn"}}
 	require.Equal(t, []string{"a.yaml"}, r.restart(settings))
-	before := r.status().Warnings
+	before := r.Status().Warnings
 	require.Len(t, before, 1)
 	require.Empty(t, r.restart(settings))
-	require.Equal(t, before, r.status().Warnings)
-	r.write("a.yaml", entry("a", "a1.example.com"))
-	r.await("the warning is gone", func() bool { return len(r.status().Warnings) == 0 })
+	require.Equal(t, before, r.Status().Warnings)
+	r.write("a.yaml", "a=a1.example.com")
+	r.Await("the warning is gone", func() bool { return len(r.Status().Warnings) == 0 })
 }
 
 // The stored state of a source lacks the objects that lost a conflict, so their file is read again.
 func TestRestart_ReadsFilesThatLostConflicts(t *testing.T) {
 	restarting := prepareRestarting(t)
-	restarting.write("a.yaml", entry("x", "a.example.com"))
-	restarting.write("b.yaml", entry("x", "b.example.com"), entry("other", "b.example.com"))
+	restarting.write("a.yaml", "x=a.example.com")
+	restarting.write("b.yaml", "x=b.example.com", "other=b.example.com")
 	require.Equal(t, []string{"a.yaml", "b.yaml"}, restarting.restart(Settings{}))
 	require.Equal(t, []string{"b.yaml"}, restarting.restart(Settings{}))
-	require.Len(t, restarting.status().Conflicts, 1)
+	require.Len(t, restarting.Status().Conflicts, 1)
 	restarting.remove("a.yaml")
 	restarting.awaitHost("x", "b.example.com")
 	require.Empty(t, restarting.restart(Settings{}))

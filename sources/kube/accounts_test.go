@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 
@@ -17,10 +16,10 @@ func TestServiceAccounts(t *testing.T) {
 	served := istio()
 	served["services"], served["pods"], served[apiSlices] = "v1/Service", "v1/Pod", "discovery.k8s.io/v1/EndpointSlice"
 	server := kubetest.Start(t, served)
-	server.Put("services", "shop", "web", nil, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": 80}}}})
+	server.Put("services", "shop", "web", nil, object("spec: {ports: [{port: 80}]}"))
 	slice := func(kind, name string) {
-		server.Put(apiSlices, "shop", "web-1", map[string]any{"labels": map[string]string{"kubernetes.io/service-name": "web"}}, map[string]any{
-			"addressType": "IPv4", "ports": []any{map[string]any{"port": 8080}}, "endpoints": []any{map[string]any{
+		server.Put(apiSlices, "shop", "web-1", object("labels: {kubernetes.io/service-name: web}"), map[string]any{
+			"addressType": "IPv4", "ports": []any{object("port: 8080")}, "endpoints": []any{map[string]any{
 				"addresses": []string{"10.0.0.1"}, "targetRef": map[string]any{"kind": kind, "namespace": "shop", "name": name},
 			}},
 		})
@@ -30,13 +29,13 @@ func TestServiceAccounts(t *testing.T) {
 	}
 	slice("Pod", "web-x")
 	pod("web-x", "reviews")
-	server.Fault("pods", kubetest.Fault{Status: http.StatusForbidden})
+	deny(server, "pods")
 	source := func() *Source { return quick(t, server, Settings{Services: &Services{ServiceAccounts: true}}) }
 	rig := start(t, server, source()).synced()
 	awaitAccount := func(account string) {
 		t.Helper()
-		rig.await("the account "+account, func() bool {
-			o := rig.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web.shop.svc"})
+		rig.Await("the account "+account, func() bool {
+			o := rig.table.Snapshot().Get(entryKey("shop", "web.shop.svc"))
 			if o == nil {
 				return false
 			}
@@ -48,8 +47,8 @@ func TestServiceAccounts(t *testing.T) {
 		})
 	}
 	awaitAccount("")
-	rig.says(sources.Degraded, "no right to list and watch pods (403")
-	server.Fault("pods", kubetest.Fault{})
+	rig.AwaitState(sources.Degraded, "no right to list and watch pods (403")
+	allow(server, "pods")
 	awaitAccount("reviews")
 	slice("Pod", "web-y")
 	awaitAccount("")
@@ -60,17 +59,17 @@ func TestServiceAccounts(t *testing.T) {
 	slice("Pod", "web-y")
 	awaitAccount("ratings")
 
-	server.Fault("pods", kubetest.Fault{Status: http.StatusForbidden})
-	rig.restart(source())
-	rig.says(sources.Degraded, "no right to list and watch pods (403")
-	put(server, "shop", "a", 1)
-	rig.await("the new run publishes", func() bool { return strings.Contains(strings.Join(rig.served(), " "), "shop/a") })
+	deny(server, "pods")
+	rig.Use(source())
+	rig.AwaitState(sources.Degraded, "no right to list and watch pods (403")
+	put(server, 1, "a")
+	rig.Await("the new run publishes", func() bool { return strings.Contains(strings.Join(rig.served(), " "), "shop/a") })
 	awaitAccount("ratings")
 }
 
 // TestPod_DropsUnreadFields: Pods keep only the fields that the source reads.
 func TestPod_DropsUnreadFields(t *testing.T) {
-	server := kubetest.Start(t, istio())
+	server := istioServer(t)
 	r := newRun(quick(t, server, Settings{Services: &Services{ServiceAccounts: true}}), nil)
 	for _, k := range r.kinds {
 		if k.plural == "pods" {

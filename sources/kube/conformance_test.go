@@ -1,12 +1,14 @@
 package kube
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
 
 	"tributary/adsc"
 	"tributary/resource"
@@ -25,7 +27,7 @@ func istio() map[string]string {
 }
 
 func TestConformance(t *testing.T) {
-	sourcetest.Run(t, func(t *testing.T) sourcetest.Harness { return &harness{t: t, server: kubetest.Start(t, istio())} })
+	sourcetest.Run(t, func(t *testing.T) sourcetest.Harness { return &harness{t: t, server: istioServer(t)} })
 }
 
 // harness is a cluster with a ServiceEntry for each object.
@@ -66,21 +68,41 @@ func (h *harness) Lose(names ...string) {
 }
 
 func (h *harness) Key(name string) resource.Key {
-	return resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name}
+	return entryKey("shop", name)
 }
 
-func (h *harness) Put(name string, revision int) { put(h.server, "shop", name, revision) }
+func (h *harness) Put(name string, revision int) { put(h.server, revision, name) }
 
 // put makes a ServiceEntry whose content is its revision.
-func put(server *kubetest.Server, namespace, name string, revision int) {
-	server.Put(entries, namespace, name, nil, map[string]any{"spec": map[string]any{
-		"hosts": []string{name + ".example"}, "resolution": "STATIC", "ports": []any{map[string]any{"number": 80 + revision, "name": "http"}},
-		"endpoints": []any{map[string]any{"address": "10.0.0.1"}},
-	}})
+func put(server *kubetest.Server, revision int, names ...string) {
+	for _, name := range names {
+		server.Put(entries, "shop", name, nil, object(fmt.Sprintf("spec: {hosts: [%s.example], resolution: STATIC, "+
+			"ports: [{number: %d, name: http}], endpoints: [{address: 10.0.0.1}]}", name, 80+revision)))
+	}
+}
+
+// object is one as YAML, or a part of it.
+func object(text string) (o kubetest.Object) {
+	if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+		panic(text + ": " + err.Error())
+	}
+	return o
+}
+
+func istioServer(t *testing.T) *kubetest.Server { return kubetest.Start(t, istio()) }
+
+func deny(server *kubetest.Server, resource string) {
+	server.Fault(resource, kubetest.Fault{Status: http.StatusForbidden})
+}
+
+func allow(server *kubetest.Server, resource string) { server.Fault(resource, kubetest.Fault{}) }
+
+func entryKey(namespace, name string) resource.Key {
+	return resource.Key{Kind: resource.ServiceEntry, Namespace: namespace, Name: name}
 }
 
 func (h *harness) Break(name string) {
-	h.server.Put(entries, "shop", name, nil, map[string]any{"spec": map[string]any{"hosts": 7}})
+	h.server.Put(entries, "shop", name, nil, object("spec: {hosts: 7}"))
 }
 
 func (h *harness) Delete(name string) { h.server.Delete(entries, "shop", name) }
@@ -88,12 +110,12 @@ func (h *harness) Delete(name string) { h.server.Delete(entries, "shop", name) }
 func (h *harness) Unreachable() { h.server.Down(true) }
 
 func (h *harness) Deny() {
-	h.server.Fault(entries, kubetest.Fault{Status: http.StatusForbidden})
-	h.server.Fault(virtuals, kubetest.Fault{Status: http.StatusForbidden})
+	deny(h.server, entries)
+	deny(h.server, virtuals)
 }
 
 func (h *harness) Restore() {
 	h.server.Down(false)
-	h.server.Fault(entries, kubetest.Fault{})
-	h.server.Fault(virtuals, kubetest.Fault{})
+	allow(h.server, entries)
+	allow(h.server, virtuals)
 }

@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 
@@ -10,7 +9,6 @@ import (
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/derive"
-	"tributary/sources/guard"
 	"tributary/sources/kube/kubetest"
 )
 
@@ -22,14 +20,13 @@ func TestDerived(t *testing.T) {
 	served["namespaces"], served["gateways.networking.istio.io"] = "v1/Namespace", "networking.istio.io/v1/Gateway"
 	served[gateways], served[routes] = "gateway.networking.k8s.io/v1/Gateway", "gateway.networking.k8s.io/v1/HTTPRoute"
 	server := kubetest.Start(t, served)
-	server.Fault("namespaces", kubetest.Fault{Status: http.StatusForbidden})
-	server.Put(gateways, "edge", "public", nil, map[string]any{"spec": map[string]any{
-		"gatewayClassName": "istio", "listeners": []any{map[string]any{"name": "http", "port": 8080, "protocol": "HTTP"}},
-	}})
+	deny(server, "namespaces")
+	server.Put(gateways, "edge", "public", nil, object("spec: {gatewayClassName: istio, listeners: [{name: http, "+
+		"port: 8080, protocol: HTTP}]}"))
 	route := func(name, host string) {
 		server.Put(routes, "edge", name, nil, map[string]any{"spec": map[string]any{
-			"parentRefs": []any{map[string]any{"name": "public"}}, "hostnames": []string{host},
-			"rules": []any{map[string]any{"backendRefs": []any{map[string]any{"name": "web", "port": 80}}}},
+			"parentRefs": []any{object("name: public")}, "hostnames": []string{host},
+			"rules": []any{object("backendRefs: [{name: web, port: 80}]")},
 		}})
 	}
 	route("web", "web.example.com")
@@ -37,7 +34,7 @@ func TestDerived(t *testing.T) {
 	rig := start(t, server, source()).synced()
 	hosts := func(want ...string) {
 		t.Helper()
-		rig.await("routes of "+strings.Join(want, ", "), func() bool {
+		rig.Await("routes of "+strings.Join(want, ", "), func() bool {
 			var text strings.Builder
 			n := 0
 			for o := range rig.table.Snapshot().List(resource.VirtualService, "edge") {
@@ -55,30 +52,28 @@ func TestDerived(t *testing.T) {
 		})
 	}
 	hosts("web.example.com")
-	rig.says(sources.Degraded, "no right to list and watch namespaces")
+	rig.AwaitState(sources.Degraded, "no right to list and watch namespaces")
 	route("shop", "shop.example.com")
 	hosts("web.example.com", "shop.example.com")
-	server.Put(routes, "edge", "shop", nil, map[string]any{"spec": 7})
-	rig.await("a warning", func() bool {
-		w := rig.status().Warnings
+	server.Put(routes, "edge", "shop", nil, object("spec: 7"))
+	rig.Await("a warning", func() bool {
+		w := rig.Status().Warnings
 		return len(w) == 1 && strings.Contains(w[0], "HTTPRoute edge/shop") && strings.Contains(w[0], "the version before it counts")
 	})
 	hosts("web.example.com", "shop.example.com")
 
-	server.Fault(routes, kubetest.Fault{Status: http.StatusForbidden})
+	deny(server, routes)
 	rig.table.went()
-	require.NoError(t, rig.supervisor.Reconfigure([]sources.Spec{{
-		Name: "k", Table: rig.table, Source: source(), Guard: guard.Settings{Off: true},
-	}}))
-	rig.says(sources.Degraded, "no right to list and watch "+routes+", namespaces")
+	rig.Use(source())
+	rig.AwaitState(sources.Degraded, "no right to list and watch "+routes+", namespaces")
 	hosts("web.example.com", "shop.example.com")
-	require.Empty(t, rig.table.went())
-	server.Fault(routes, kubetest.Fault{})
-	server.Fault("namespaces", kubetest.Fault{})
+	rig.requireNoDeletion()
+	allow(server, routes)
+	allow(server, "namespaces")
 	server.Delete(routes, "edge", "web")
 	route("shop", "new.example.com")
 	hosts("new.example.com")
-	rig.says(sources.Healthy, "")
+	rig.AwaitState(sources.Healthy, "")
 }
 
 // TestGatewayAPI_KindWithoutRightsDelaysNoOther has some kinds be refused from the start, and over a restart.
@@ -86,15 +81,15 @@ func TestGatewayAPI_KindWithoutRightsDelaysNoOther(t *testing.T) {
 	const grants = "referencegrants.gateway.networking.k8s.io"
 	server := gatewayAPI(t)
 	server.Serve(grants, "gateway.networking.k8s.io/v1/ReferenceGrant")
-	server.Fault(grants, kubetest.Fault{Status: http.StatusForbidden})
+	deny(server, grants)
 	source := func() *Source {
 		return quick(t, server, Settings{Namespaces: []string{"edge", "shop"}, Derive: &derive.Options{}})
 	}
 	rig := start(t, server, source()).synced()
-	rig.await("the route", func() bool { return rig.virtualServices() == 1 })
-	rig.says(sources.Degraded, "no right to list and watch "+grants+" in namespace edge")
-	rig.restart(source())
+	rig.awaitVirtualServices(1)
+	rig.AwaitState(sources.Degraded, "no right to list and watch "+grants+" in namespace edge")
+	rig.Use(source())
 	putRoute(server, "shop", "shop.example.com")
-	rig.await("the new route", func() bool { return rig.virtualServices() == 2 })
-	require.Empty(t, rig.table.went())
+	rig.awaitVirtualServices(2)
+	rig.requireNoDeletion()
 }

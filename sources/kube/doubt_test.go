@@ -42,12 +42,12 @@ func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
 		},
 		"a restore during the restart loses no object": {
 			before: func(r *rig, _ any) {
-				put(r.server, "shop", "m", 1)
+				put(r.server, 1, "m")
 				restarted = r.server.Snapshot()
 				for i := range 9 {
-					put(r.server, "shop", "m", i)
+					put(r.server, i, "m")
 				}
-				r.await("all changes", func() bool { return r.ports()["m"] == 88 })
+				r.Await("all changes", func() bool { return r.ports()["m"] == 88 })
 			},
 			during: func(server *kubetest.Server, _ any) { server.Restore(restarted) },
 		},
@@ -64,31 +64,31 @@ func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := gatewayAPI(t)
 			server.Serve(apiGrants, "gateway.networking.k8s.io/v1beta1/ReferenceGrant")
-			server.Put(apiGrants, "edge", "g", nil, map[string]any{"spec": map[string]any{}})
+			server.Put(apiGrants, "edge", "g", nil, object("spec: {}"))
 			server.Delete(apiRoutes, "edge", "web")
 			saved := server.Snapshot()
 			server.Delete(apiGrants, "edge", "g")
 			putRoute(server, "web", "web.example.com")
 			source := func() *Source { return quick(t, server, Settings{Derive: &derive.Options{}, Hold: time.Hour}) }
 			r := start(t, server, source()).synced()
-			r.await("the route", func() bool { return r.virtualServices() == 1 })
+			r.awaitVirtualServices(1)
 			if row.before != nil {
 				row.before(r, saved)
 			}
 			if row.says != "" {
-				r.says(sources.Degraded, row.says)
+				r.AwaitState(sources.Degraded, row.says)
 			}
 			next := source()
 			ready := make(chan struct{})
 			next.cluster.url = served(t, server, ready)
-			r.restart(next)
+			r.Use(next)
 			if row.during != nil {
 				row.during(server, saved)
 			}
 			close(ready)
 			putRoute(server, "shop", "shop.example.com")
-			r.await("the new route", func() bool { return r.virtualServices() == 2 })
-			require.Empty(t, r.table.went())
+			r.awaitVirtualServices(2)
+			r.requireNoDeletion()
 		})
 	}
 }
@@ -100,7 +100,7 @@ func TestServicesOfOtherNamespaces(t *testing.T) {
 	objects["services"], objects["nodes"], objects[apiSlices] = "v1/Service", "v1/Node", "discovery.k8s.io/v1/EndpointSlice"
 	server := kubetest.Start(t, objects)
 	service := func(namespace, name string) {
-		server.Put("services", namespace, name, nil, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": 80}}}})
+		server.Put("services", namespace, name, nil, object("spec: {ports: [{port: 80}]}"))
 	}
 	service("bank", "web")
 	service("shop", "web")
@@ -108,33 +108,31 @@ func TestServicesOfOtherNamespaces(t *testing.T) {
 	for range 5 { // so that the restored server is behind
 		server.Put("nodes", "", "n", nil, nil)
 	}
-	server.Put(apiSlices, "bank", "web-1", map[string]any{"labels": map[string]string{"kubernetes.io/service-name": "web"}}, map[string]any{
-		"addressType": "IPv4", "ports": []any{map[string]any{"port": 8080}},
-		"endpoints": []any{map[string]any{"addresses": []string{"10.0.0.1"}}},
-	})
+	server.Put(apiSlices, "bank", "web-1", object("labels: {kubernetes.io/service-name: web}"),
+		object("{addressType: IPv4, ports: [{port: 8080}], endpoints: [{addresses: ['10.0.0.1']}]}"))
 	source := func() *Source { return quick(t, server, Settings{Hold: time.Hour, Services: new(Services)}) }
 	rig := start(t, server, source()).synced()
 	endpoints := func() int {
-		o := rig.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "bank", Name: "web.bank.svc"})
+		o := rig.table.Snapshot().Get(entryKey("bank", "web.bank.svc"))
 		text, err := resource.MarshalYAML(o)
 		require.NoError(t, err)
 		return strings.Count(string(text), "- address: ")
 	}
-	rig.await("the endpoint", func() bool { return len(rig.served()) == 2 && endpoints() == 1 })
+	rig.Await("the endpoint", func() bool { return len(rig.served()) == 2 && endpoints() == 1 })
 	next := source()
 	ready := make(chan struct{})
 	next.cluster.url = served(t, server, ready)
-	rig.restart(next)
+	rig.Use(next)
 	server.Restore(saved)
 	close(ready)
 	service("shop", "api")
 	rig.serves("ServiceEntry bank/web.bank.svc", "ServiceEntry shop/api.shop.svc", "ServiceEntry shop/web.shop.svc")
-	rig.says(sources.Degraded, apiSlices+": 1 object is held until ")
-	rig.says(sources.Degraded, "until then, what an earlier run made of 1 of them waits")
+	rig.AwaitState(sources.Degraded, apiSlices+": 1 object is held until ")
+	rig.AwaitState(sources.Degraded, "until then, what an earlier run made of 1 of them waits")
 	require.Equal(t, 1, endpoints())
 	service("bank", "new")
 	service("shop", "last")
-	rig.await("the last one", func() bool { return strings.Contains(fmt.Sprint(rig.served()), "last") })
+	rig.awaitServed("last")
 	require.Equal(t, 1, endpoints())
 }
 
@@ -210,8 +208,8 @@ func TestTimeline(t *testing.T) {
 // TestRestore_ReusesAResourceVersion restores a cluster that then gives the resource version of a lost change to
 // another change of the same object, and is soon ahead of all versions before.
 func TestRestore_ReusesAResourceVersion(t *testing.T) {
-	server := kubetest.Start(t, istio())
-	put(server, "shop", "a", 1)
+	server := istioServer(t)
+	put(server, 1, "a")
 	saved := server.Snapshot()
 	source := quick(t, server, Settings{Hold: time.Hour})
 	source.watchFor = time.Hour
@@ -223,16 +221,16 @@ func TestRestore_ReusesAResourceVersion(t *testing.T) {
 		return false
 	})
 	rig := start(t, server, source).synced()
-	put(server, "shop", "a", 2)
-	rig.await("the change", func() bool { return rig.ports()["a"] == 82 })
+	put(server, 2, "a")
+	rig.Await("the change", func() bool { return rig.ports()["a"] == 82 })
 	away.Store(true)
 	server.Restore(saved)
-	put(server, "shop", "a", 3)
+	put(server, 3, "a")
 	for i := range 5 {
 		server.Put(virtuals, "shop", fmt.Sprint("v", i), nil, virtual("a"))
 	}
 	away.Store(false)
-	rig.await("the change after the restore", func() bool { return rig.ports()["a"] == 83 })
+	rig.Await("the change after the restore", func() bool { return rig.ports()["a"] == 83 })
 }
 
 // TestRestore_SeenByOneBrokenWatch: a restore adds or removes an object, and the server soon passes the version
@@ -245,9 +243,8 @@ func TestRestore_SeenByOneBrokenWatch(t *testing.T) {
 	}
 	for _, watches := range []string{"break", "end early"} {
 		t.Run("an object comes back, watches "+watches, func(t *testing.T) {
-			server := kubetest.Start(t, istio())
-			put(server, "shop", "a", 1)
-			put(server, "shop", "b", 1)
+			server := istioServer(t)
+			put(server, 1, "a", "b")
 			saved := server.Snapshot()
 			source := quick(t, server, Settings{Hold: time.Hour})
 			source.watchFor = time.Hour
@@ -265,20 +262,20 @@ func TestRestore_SeenByOneBrokenWatch(t *testing.T) {
 			server.Restore(saved)
 			ahead(server)
 			away.Store(false)
-			rig.await("the object is back", func() bool { return strings.Contains(fmt.Sprint(rig.served()), "shop/a") })
+			rig.awaitServed("shop/a")
 		})
 	}
 }
 
 // TestResync: a list shows changes that the watches of a server never send.
 func TestResync(t *testing.T) {
-	server := kubetest.Start(t, istio())
-	put(server, "shop", "a", 1)
+	server := istioServer(t)
+	put(server, 1, "a")
 	server.Fault(entries, kubetest.Fault{Silent: true})
 	s := quick(t, server, Settings{})
 	s.watchFor = time.Second
 	r := start(t, server, s).synced()
 	require.Equal(t, map[string]int{"a": 81}, r.ports())
-	put(server, "shop", "a", 2)
-	r.await("the change", func() bool { return r.ports()["a"] == 82 })
+	put(server, 2, "a")
+	r.Await("the change", func() bool { return r.ports()["a"] == 82 })
 }

@@ -14,10 +14,10 @@ import (
 // TestFailingKind_DelaysNoOther: the server cannot read the objects of a kind, as with a conversion webhook that is
 // down.
 func TestFailingKind_DelaysNoOther(t *testing.T) {
-	server := kubetest.Start(t, istio())
-	put(server, "shop", "a", 1)
+	server := istioServer(t)
+	put(server, 1, "a")
 	server.Fault(virtuals, kubetest.Fault{Status: http.StatusInternalServerError})
-	r := start(t, server, quick(t, server, Settings{}))
+	r := startQuick(t, server, Settings{})
 	r.serves("ServiceEntry shop/a")
 }
 
@@ -26,11 +26,11 @@ func TestFailingKind_DelaysNoOther(t *testing.T) {
 func TestFailingPolicies_DelayAllObjects(t *testing.T) {
 	const policies = "authorizationpolicies.security.istio.io"
 	server := kubetest.Start(t, map[string]string{entries: istio()[entries], policies: "security.istio.io/v1/AuthorizationPolicy"})
-	put(server, "shop", "a", 1)
+	put(server, 1, "a")
 	server.Fault(policies, kubetest.Fault{Status: http.StatusInternalServerError})
-	rig := start(t, server, quick(t, server, Settings{}))
+	rig := startQuick(t, server, Settings{})
 	n := 0
-	rig.await("five attempts and more", func() bool {
+	rig.Await("five attempts and more", func() bool {
 		for _, path := range server.Requests() {
 			if strings.Contains(path, "/authorizationpolicies") {
 				n++

@@ -20,7 +20,6 @@ import (
 	"tributary/internal/intake"
 	"tributary/resource"
 	"tributary/sources"
-	"tributary/sources/kube/kubetest"
 )
 
 // floodSink remembers the health and the objects.
@@ -127,8 +126,8 @@ func TestFlood(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			count.Store(0)
-			server := kubetest.Start(t, istio())
-			put(server, "shop", "honest", 1)
+			server := istioServer(t)
+			put(server, 1, "honest")
 			honest := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: server.Host()})
 			honest.FlushInterval = -1
 			var hostile atomic.Bool
@@ -165,7 +164,7 @@ func TestFlood(t *testing.T) {
 			sink.await(t, func(h sources.Health) bool {
 				// The cluster may have named objects that are held now, since it went back in time.
 				return (h.State == sources.Healthy || h.State == sources.Degraded) &&
-					!strings.Contains(h.Message, "limits.") && sink.objects[resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "honest"}]
+					!strings.Contains(h.Message, "limits.") && sink.objects[entryKey("shop", "honest")]
 			})
 		})
 	}

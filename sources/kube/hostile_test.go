@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"tributary/sources/kube/kubetest"
 )
 
 // TestToken_IsNotSentToRedirects: a server that sends us to another one does not have that get the token.
@@ -39,7 +37,7 @@ func TestToken_IsNotSentToRedirects(t *testing.T) {
 func TestObjectsOfOthers(t *testing.T) {
 	for _, tt := range [][2]string{{"bank", "a"}, {"shop", ""}, {"shop", "a/b"}, {"shop/a", "b"}} {
 		t.Run(tt[0]+" "+tt[1], func(t *testing.T) {
-			run := newRun(quick(t, kubetest.Start(t, istio()), Settings{Namespaces: []string{"shop"}}), nil)
+			run := newRun(quick(t, istioServer(t), Settings{Namespaces: []string{"shop"}}), nil)
 			stream := run.streams[0]
 			object := `{"metadata": {"namespace": "` + tt[0] + `", "name": "` + tt[1] + `", "resourceVersion": "5"}}`
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -1,7 +1,7 @@
 package kube
 
 import (
-	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,14 +18,15 @@ import (
 	"tributary/sources/guard"
 	"tributary/sources/kube/kubetest"
 	"tributary/sources/kube/mapping"
+	"tributary/sources/sourcetest"
 )
 
 // rig runs a source of a server as the program does.
 type rig struct {
-	t          *testing.T
-	server     *kubetest.Server
-	table      *table
-	supervisor *sources.Supervisor
+	*sourcetest.Running
+
+	server *kubetest.Server
+	table  *table
 }
 
 // table notes which objects go.
@@ -58,35 +59,23 @@ func (t *table) went() []resource.Key {
 
 func start(t *testing.T, server *kubetest.Server, s *Source) *rig {
 	t.Helper()
-	r := &rig{t: t, server: server, table: new(table), supervisor: sources.NewSupervisor(sources.Options{})}
-	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{Name: "k", Source: s, Table: r.table, Guard: guard.Settings{Off: true}}}))
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- r.supervisor.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-ended)
-	})
-	return r
+	table := new(table)
+	running := sourcetest.Start(t, sources.Spec{Name: "k", Source: s, Table: table, Guard: guard.Settings{Off: true}})
+	return &rig{Running: running, server: server, table: table}
+}
+
+// startQuick starts a quick source of the server.
+func startQuick(t *testing.T, server *kubetest.Server, settings Settings) *rig {
+	t.Helper()
+	return start(t, server, quick(t, server, settings))
 }
 
 // awaitLimit is how long a test waits for a condition. It is no measure of speed: other tests may load the machine.
 const awaitLimit = time.Minute
 
-func (r *rig) await(goal string, ok func() bool) {
-	r.t.Helper()
-	for deadline := time.Now().Add(awaitLimit); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			require.Fail(r.t, "waited in vain", "until %s; served: %v; status: %+v", goal, r.served(), r.status())
-		}
-	}
-}
-
-func (r *rig) status() sources.Status { return r.supervisor.Status()[0] }
-
 func (r *rig) synced() *rig {
-	r.t.Helper()
-	r.await("it is synced", r.table.Synced)
+	r.T.Helper()
+	r.AwaitSync()
 	return r
 }
 
@@ -99,52 +88,57 @@ func (r *rig) served() (names []string) {
 }
 
 func (r *rig) serves(names ...string) {
-	r.t.Helper()
-	r.await("it serves "+strings.Join(names, ", "), func() bool { return strings.Join(r.served(), ", ") == strings.Join(names, ", ") })
+	r.T.Helper()
+	r.Await("it serves "+strings.Join(names, ", "), func() bool { return strings.Join(r.served(), ", ") == strings.Join(names, ", ") })
 }
 
-func (r *rig) says(state sources.State, text string) {
-	r.t.Helper()
-	r.await("it says "+text, func() bool { return r.status().State == state && strings.Contains(r.status().Message, text) })
+// awaitServed waits until an object with that in its key is served.
+func (r *rig) awaitServed(part string) {
+	r.T.Helper()
+	r.Await(part, func() bool { return strings.Contains(fmt.Sprint(r.served()), part) })
+}
+
+func (r *rig) requireNoDeletion() {
+	r.T.Helper()
+	require.Empty(r.T, r.table.went())
 }
 
 // TestKindWithoutRights_DelaysNoOther also has the right given and taken while it runs.
 func TestKindWithoutRights_DelaysNoOther(t *testing.T) {
-	server := kubetest.Start(t, istio())
-	put(server, "shop", "a", 1)
-	put(server, "shop", "b", 1)
+	server := istioServer(t)
+	put(server, 1, "a", "b")
 	server.Put(virtuals, "shop", "v", nil, virtual("a"))
-	server.Fault(virtuals, kubetest.Fault{Status: http.StatusForbidden})
-	rig := start(t, server, quick(t, server, Settings{})).synced()
+	deny(server, virtuals)
+	rig := startQuick(t, server, Settings{}).synced()
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
-	rig.says(sources.Degraded, "no right to list and watch "+virtuals+" (403 Forbidden: as the test wants it)")
-	server.Fault(virtuals, kubetest.Fault{})
+	rig.AwaitState(sources.Degraded, "no right to list and watch "+virtuals+" (403 Forbidden: as the test wants it)")
+	allow(server, virtuals)
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/b", "VirtualService shop/v")
-	rig.says(sources.Healthy, "")
-	server.Fault(entries, kubetest.Fault{Status: http.StatusForbidden})
+	rig.AwaitState(sources.Healthy, "")
+	deny(server, entries)
 	server.Delete(entries, "shop", "b")
-	rig.says(sources.Degraded, "no right to list and watch "+entries)
-	require.Empty(t, rig.table.went())
-	server.Fault(entries, kubetest.Fault{})
+	rig.AwaitState(sources.Degraded, "no right to list and watch "+entries)
+	rig.requireNoDeletion()
+	allow(server, entries)
 	rig.serves("ServiceEntry shop/a", "VirtualService shop/v")
 }
 
 // TestStatus_NamesPlacesOfProblems has an object that cannot be read, one that breaks a rule of Istio, and one with a
 // field of a newer version.
 func TestStatus_NamesPlacesOfProblems(t *testing.T) {
-	server := kubetest.Start(t, istio())
-	server.Put(entries, "shop", "a", nil, map[string]any{"spec": map[string]any{"hosts": 7}})
-	server.Put(entries, "shop", "b", nil, map[string]any{"spec": map[string]any{"resolution": "DNS"}})
+	server := istioServer(t)
+	server.Put(entries, "shop", "a", nil, object("spec: {hosts: 7}"))
+	server.Put(entries, "shop", "b", nil, object("spec: {resolution: DNS}"))
 	newer := virtual("c")
 	newer["spec"].(map[string]any)["later"] = true
 	server.Put(virtuals, "shop", "c", nil, newer)
-	r := start(t, server, quick(t, server, Settings{}))
+	r := startQuick(t, server, Settings{})
 	r.serves("VirtualService shop/c")
 	place := "k8s://" + server.Host()
-	require.Equal(t, []string{place + ` VirtualService shop/c: VirtualService shop/c: spec: unknown field "later"`}, r.status().Warnings)
-	require.Len(t, r.status().Quarantined, 2)
+	require.Equal(t, []string{place + ` VirtualService shop/c: VirtualService shop/c: spec: unknown field "later"`}, r.Status().Warnings)
+	require.Len(t, r.Status().Quarantined, 2)
 	for i, want := range []string{"spec.hosts: want a list", "host"} {
-		q := r.status().Quarantined[i]
+		q := r.Status().Quarantined[i]
 		require.Equal(t, place+" ServiceEntry shop/"+q.Name, q.Place)
 		require.Contains(t, q.Reason, want)
 		require.NotContains(t, q.Reason, ".json")
@@ -153,14 +147,14 @@ func TestStatus_NamesPlacesOfProblems(t *testing.T) {
 
 func virtual(host string) map[string]any {
 	return map[string]any{"spec": map[string]any{
-		"hosts": []string{host}, "http": []any{map[string]any{"route": []any{map[string]any{"destination": map[string]any{"host": "short"}}}}},
+		"hosts": []string{host}, "http": []any{object("route: [{destination: {host: short}}]")},
 	}}
 }
 
 // TestSelection_NamespacesLabelsAndRevision has the namespaces, kinds, labels, revisions and short names of the
 // settings.
 func TestSelection_NamespacesLabelsAndRevision(t *testing.T) {
-	server := kubetest.Start(t, istio())
+	server := istioServer(t)
 	labels := func(kv ...string) map[string]any {
 		return map[string]any{"labels": map[string]string{kv[0]: kv[1], kv[2]: kv[3]}}
 	}
@@ -169,7 +163,7 @@ func TestSelection_NamespacesLabelsAndRevision(t *testing.T) {
 	server.Put(virtuals, "shop", "x", labels("mesh", "no", "istio.io/rev", "blue"), virtual("c"))
 	server.Put(virtuals, "bank", "y", labels("mesh", "yes", "a", "b"), virtual("d"))
 	server.Put(virtuals, "other", "z", labels("mesh", "yes", "a", "b"), virtual("e"))
-	put(server, "shop", "a", 1)
+	put(server, 1, "a")
 	settings := Settings{Namespaces: []string{"shop", "bank"}, LabelSelector: "mesh=yes", Revision: "blue", Kinds: []string{"vs"}}
 	r := start(t, server, quick(t, server, settings)).synced()
 	r.serves("VirtualService bank/y", "VirtualService shop/v")
@@ -200,9 +194,9 @@ func TestWrongAnswers_DeleteNoObject(t *testing.T) {
 		"watches that expire": {GoneEvent: true, Partial: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := kubetest.Start(t, istio())
+			server := istioServer(t)
 			for _, o := range []string{"a", "b", "c", "d", "e"} {
-				put(server, "shop", o, 1)
+				put(server, 1, o)
 			}
 			s := quick(t, server, Settings{})
 			s.settle = time.Hour
@@ -215,11 +209,11 @@ func TestWrongAnswers_DeleteNoObject(t *testing.T) {
 			}
 			server.Fault(entries, fault)
 			for _, o := range []string{"a", "b", "c"} {
-				put(server, "shop", o, 2)
+				put(server, 2, o)
 			}
 			server.Delete(entries, "shop", "d")
 			server.Requests()
-			r.await("it has tried", func() bool {
+			r.Await("it has tried", func() bool {
 				tried := 0
 				for _, q := range server.Requests() {
 					if strings.Contains(q, "/serviceentries?") {
@@ -228,10 +222,10 @@ func TestWrongAnswers_DeleteNoObject(t *testing.T) {
 				}
 				return tried > 0
 			})
-			require.Empty(t, r.table.went())
-			server.Fault(entries, kubetest.Fault{})
+			r.requireNoDeletion()
+			allow(server, entries)
 			r.serves("ServiceEntry shop/a", "ServiceEntry shop/b", "ServiceEntry shop/c", "ServiceEntry shop/e", "VirtualService shop/v")
-			r.says(sources.Healthy, "")
+			r.AwaitState(sources.Healthy, "")
 			require.Equal(t, []resource.Key{{Kind: resource.ServiceEntry, Namespace: "shop", Name: "d"}}, r.table.went())
 		})
 	}
@@ -240,89 +234,83 @@ func TestWrongAnswers_DeleteNoObject(t *testing.T) {
 // TestRestoredCluster_HoldsLostObjects: its objects are served, and lost objects stay for the hold, also over a restart
 // of the source.
 func TestRestoredCluster_HoldsLostObjects(t *testing.T) {
-	server := kubetest.Start(t, istio())
-	put(server, "shop", "a", 1)
+	server := istioServer(t)
+	put(server, 1, "a")
 	saved := server.Snapshot()
-	put(server, "shop", "a", 2)
-	put(server, "shop", "b", 1)
-	put(server, "shop", "c", 1)
+	put(server, 2, "a")
+	put(server, 1, "b", "c")
 	s := quick(t, server, Settings{Hold: time.Hour})
 	rig := start(t, server, s).synced()
-	key := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "a"}
+	key := entryKey("shop", "a")
 	newer := rig.table.Snapshot().Get(key).Version()
 	server.Restore(saved)
-	rig.says(sources.Degraded, "2 objects are held until ")
-	rig.says(sources.Degraded, "the server went back in time, as after a restore")
-	rig.await("the restored content", func() bool { return rig.table.Snapshot().Get(key).Version() != newer })
-	put(server, "shop", "b", 1)
-	rig.says(sources.Degraded, "1 object is held until ")
+	rig.AwaitState(sources.Degraded, "2 objects are held until ")
+	rig.AwaitState(sources.Degraded, "the server went back in time, as after a restore")
+	rig.Await("the restored content", func() bool { return rig.table.Snapshot().Get(key).Version() != newer })
+	put(server, 1, "b")
+	rig.AwaitState(sources.Degraded, "1 object is held until ")
 	server.Delete(entries, "shop", "b")
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/c")
 	restarted := quick(t, server, Settings{Hold: time.Hour})
-	require.NoError(t, rig.supervisor.Reconfigure([]sources.Spec{{
-		Name: "k", Table: rig.table, Source: restarted,
-		Guard: guard.Settings{Off: true},
-	}}))
-	rig.says(sources.Degraded, "1 object is held until ")
-	require.NotContains(t, rig.table.went(), resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "c"})
-	put(server, "shop", "c", 1)
-	rig.says(sources.Healthy, "")
+	rig.Use(restarted)
+	rig.AwaitState(sources.Degraded, "1 object is held until ")
+	require.NotContains(t, rig.table.went(), entryKey("shop", "c"))
+	put(server, 1, "c")
+	rig.AwaitState(sources.Healthy, "")
 }
 
 // TestRestoredCluster_HoldEnds: objects that a restored cluster lost go at the end of the hold.
 func TestRestoredCluster_HoldEnds(t *testing.T) {
-	server := kubetest.Start(t, istio())
+	server := istioServer(t)
 	saved := server.Snapshot()
-	put(server, "shop", "a", 1)
-	put(server, "shop", "b", 1)
-	rig := start(t, server, quick(t, server, Settings{Hold: 300 * time.Millisecond})).synced()
+	put(server, 1, "a", "b")
+	rig := startQuick(t, server, Settings{Hold: 300 * time.Millisecond}).synced()
 	server.Restore(saved)
-	put(server, "shop", "b", 1)
+	put(server, 1, "b")
 	rig.serves("ServiceEntry shop/b")
-	rig.says(sources.Healthy, "")
+	rig.AwaitState(sources.Healthy, "")
 }
 
 // TestCRD_DeletedAndCreated also has one that was not there from the start.
 func TestCRD_DeletedAndCreated(t *testing.T) {
 	server := kubetest.Start(t, map[string]string{virtuals: istio()[virtuals]})
-	rig := start(t, server, quick(t, server, Settings{Hold: time.Hour})).synced()
+	rig := startQuick(t, server, Settings{Hold: time.Hour}).synced()
 	rig.serves()
 	server.Serve(entries, istio()[entries])
-	put(server, "shop", "a", 1)
-	put(server, "shop", "b", 1)
+	put(server, 1, "a", "b")
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
 	server.Serve(entries, "")
-	rig.says(sources.Degraded, entries+": 2 objects are held until ")
+	rig.AwaitState(sources.Degraded, entries+": 2 objects are held until ")
 	server.Serve(entries, istio()[entries])
-	put(server, "shop", "a", 2)
-	rig.says(sources.Degraded, entries+": 1 object is held until ")
-	require.Empty(t, rig.table.went())
-	put(server, "shop", "b", 1)
-	rig.says(sources.Healthy, "")
+	put(server, 2, "a")
+	rig.AwaitState(sources.Degraded, entries+": 1 object is held until ")
+	rig.requireNoDeletion()
+	put(server, 1, "b")
+	rig.AwaitState(sources.Healthy, "")
 	server.Delete(entries, "shop", "b")
 	rig.serves("ServiceEntry shop/a")
 }
 
 // TestCRD_StaysDeleted: its objects go when the hold is over.
 func TestCRD_StaysDeleted(t *testing.T) {
-	server := kubetest.Start(t, istio())
-	put(server, "shop", "a", 1)
-	rig := start(t, server, quick(t, server, Settings{Hold: 100 * time.Millisecond})).synced()
+	server := istioServer(t)
+	put(server, 1, "a")
+	rig := startQuick(t, server, Settings{Hold: 100 * time.Millisecond}).synced()
 	rig.serves("ServiceEntry shop/a")
 	server.Serve(entries, "")
 	rig.serves()
-	rig.says(sources.Healthy, "")
+	rig.AwaitState(sources.Healthy, "")
 }
 
 // TestSilentWatch_Ends ends, and the next watch sends the events that it withheld.
 func TestSilentWatch_Ends(t *testing.T) {
-	server := kubetest.Start(t, istio())
-	put(server, "shop", "a", 1)
+	server := istioServer(t)
+	put(server, 1, "a")
 	server.Fault(entries, kubetest.Fault{Silent: true})
-	rig := start(t, server, quick(t, server, Settings{})).synced()
-	put(server, "shop", "b", 1)
+	rig := startQuick(t, server, Settings{}).synced()
+	put(server, 1, "b")
 	server.Delete(entries, "shop", "a")
-	put(server, "shop", "c", 1)
+	put(server, 1, "c")
 	server.Quietly(entries, kubetest.Fault{})
 	rig.serves("ServiceEntry shop/b", "ServiceEntry shop/c")
 }
@@ -333,9 +321,7 @@ func TestServices(t *testing.T) {
 	served["services"], served["nodes"] = "v1/Service", "v1/Node"
 	served["endpointslices.discovery.k8s.io"] = "discovery.k8s.io/v1/EndpointSlice"
 	server := kubetest.Start(t, served)
-	server.Put("services", "shop", "web", nil, map[string]any{"spec": map[string]any{
-		"clusterIP": "10.96.0.1", "ports": []any{map[string]any{"name": "http", "port": 80}},
-	}})
+	server.Put("services", "shop", "web", nil, object("spec: {clusterIP: '10.96.0.1', ports: [{name: http, port: 80}]}"))
 	slice := func(name string, addresses ...string) {
 		var endpoints []any
 		for _, a := range addresses {
@@ -343,19 +329,19 @@ func TestServices(t *testing.T) {
 		}
 		labels := map[string]string{"kubernetes.io/service-name": "web"}
 		server.Put("endpointslices.discovery.k8s.io", "shop", name, map[string]any{"labels": labels},
-			map[string]any{"addressType": "IPv4", "endpoints": endpoints, "ports": []any{map[string]any{"name": "http", "port": 8080}}})
+			map[string]any{"addressType": "IPv4", "endpoints": endpoints, "ports": []any{object("{name: http, port: 8080}")}})
 	}
 	slice("web-1", "10.0.0.1")
-	server.Put("nodes", "", "n", map[string]any{"labels": map[string]string{"topology.kubernetes.io/region": "west"}}, nil)
-	server.Fault("endpointslices.discovery.k8s.io", kubetest.Fault{Status: http.StatusForbidden})
-	r := start(t, server, quick(t, server, Settings{Services: &Services{Nodes: true, Options: mapping.Options{}}})).synced()
-	r.says(sources.Degraded, "no right to list and watch endpointslices.discovery.k8s.io")
+	server.Put("nodes", "", "n", object("labels: {topology.kubernetes.io/region: west}"), nil)
+	deny(server, "endpointslices.discovery.k8s.io")
+	r := startQuick(t, server, Settings{Services: &Services{Nodes: true, Options: mapping.Options{}}}).synced()
+	r.AwaitState(sources.Degraded, "no right to list and watch endpointslices.discovery.k8s.io")
 	r.serves()
-	server.Fault("endpointslices.discovery.k8s.io", kubetest.Fault{})
-	key := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web.shop.svc"}
+	allow(server, "endpointslices.discovery.k8s.io")
+	key := entryKey("shop", "web.shop.svc")
 	awaitTexts := func(goal string, texts ...string) {
 		t.Helper()
-		r.await(goal, func() bool {
+		r.Await(goal, func() bool {
 			o := r.table.Snapshot().Get(key)
 			if o == nil {
 				return false
@@ -375,27 +361,25 @@ func TestServices(t *testing.T) {
 	awaitTexts("both endpoints", "10.0.0.1", "10.0.0.2")
 	server.Delete("endpointslices.discovery.k8s.io", "shop", "web-1")
 	awaitTexts("one endpoint", "!10.0.0.1", "10.0.0.2")
-	server.Put("nodes", "", "n", map[string]any{"labels": map[string]string{"topology.kubernetes.io/region": "east"}}, nil)
+	server.Put("nodes", "", "n", object("labels: {topology.kubernetes.io/region: east}"), nil)
 	awaitTexts("the other region", "east")
-	server.Fault("endpointslices.discovery.k8s.io", kubetest.Fault{Status: http.StatusForbidden})
-	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{
-		Name: "k", Table: r.table, Source: quick(t, server, Settings{Services: &Services{Nodes: true}}), Guard: guard.Settings{Off: true},
-	}}))
-	r.says(sources.Degraded, "no right to list and watch endpointslices.discovery.k8s.io")
+	deny(server, "endpointslices.discovery.k8s.io")
+	r.Use(quick(t, server, Settings{Services: &Services{Nodes: true}}))
+	r.AwaitState(sources.Degraded, "no right to list and watch endpointslices.discovery.k8s.io")
 	awaitTexts("the objects from before the right was revoked", "10.0.0.2", "east")
-	server.Fault("endpointslices.discovery.k8s.io", kubetest.Fault{})
+	allow(server, "endpointslices.discovery.k8s.io")
 	server.Delete("services", "shop", "web")
 	r.serves()
 }
 
 // TestRights has the rights that are missing named, with the roles that give them.
 func TestRights(t *testing.T) {
-	server := kubetest.Start(t, istio())
+	server := istioServer(t)
 	source := quick(t, server, Settings{})
 	lacks, roles, err := source.Rights(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, lacks+roles)
-	server.Fault(virtuals, kubetest.Fault{Status: http.StatusForbidden})
+	deny(server, virtuals)
 	lacks, roles, err = source.Rights(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "no right to list and watch "+virtuals, lacks)
@@ -412,9 +396,9 @@ func TestRights(t *testing.T) {
 
 // TestKubeconfig reads the server and the token from a kubeconfig, and again when they change.
 func TestKubeconfig(t *testing.T) {
-	server, away := kubetest.Start(t, istio()), kubetest.Start(t, istio())
+	server, away := istioServer(t), istioServer(t)
 	away.Down(true)
-	put(server, "shop", "a", 1)
+	put(server, 1, "a")
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	write := func(host string) {
 		text := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'http://" + host + "'}}]\n" +
@@ -426,9 +410,9 @@ func TestKubeconfig(t *testing.T) {
 	q := quick(t, server, Settings{})
 	source.newBackOff, source.lookEvery, source.delay = q.newBackOff, q.lookEvery, q.delay
 	rig := start(t, server, source)
-	rig.says(sources.Unreachable, "read the kubeconfig: ")
+	rig.AwaitState(sources.Unreachable, "read the kubeconfig: ")
 	write(away.Host())
-	rig.says(sources.Unreachable, "look for the kinds: ")
+	rig.AwaitState(sources.Unreachable, "look for the kinds: ")
 	write(server.Host())
 	rig.synced().serves("ServiceEntry shop/a")
 }
@@ -436,7 +420,7 @@ func TestKubeconfig(t *testing.T) {
 // TestTokens has a program give the token, and the server want another one later.
 func TestTokens(t *testing.T) {
 	server, dir := kubetest.StartTLS(t, istio()), t.TempDir()
-	put(server, "shop", "a", 1)
+	put(server, 1, "a")
 	server.Require("one")
 	token := func(value string) {
 		text := `{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "` + value + `"}}`
@@ -455,11 +439,11 @@ func TestTokens(t *testing.T) {
 	rig := start(t, server, source).synced()
 	rig.serves("ServiceEntry shop/a")
 	server.Require("two")
-	put(server, "shop", "b", 1)
-	rig.says(sources.Denied, "401 Unauthorized: Unauthorized")
+	put(server, 1, "b")
+	rig.AwaitState(sources.Denied, "401 Unauthorized: Unauthorized")
 	token("two")
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
-	rig.says(sources.Healthy, "")
+	rig.AwaitState(sources.Healthy, "")
 }
 
 func TestNew(t *testing.T) {
@@ -507,17 +491,17 @@ func TestNew(t *testing.T) {
 
 // TestWatch_OutweighsDiscovery: while a watch goes on, the kind is there, whatever the server says of its kinds.
 func TestWatch_OutweighsDiscovery(t *testing.T) {
-	server := kubetest.Start(t, istio())
-	put(server, "shop", "a", 1)
+	server := istioServer(t)
+	put(server, 1, "a")
 	s := quick(t, server, Settings{Hold: time.Millisecond})
 	s.watchFor = time.Hour
 	rig := start(t, server, s).synced()
-	put(server, "shop", "b", 1)
+	put(server, 1, "b")
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/b")
 	server.Unlist(entries)
 	server.Requests()
-	rig.await("it has looked several times", func() bool { return server.Looks() > 5 })
-	put(server, "shop", "c", 1)
+	rig.Await("it has looked several times", func() bool { return server.Looks() > 5 })
+	put(server, 1, "c")
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/b", "ServiceEntry shop/c")
-	require.Empty(t, rig.table.went())
+	rig.requireNoDeletion()
 }

@@ -13,7 +13,6 @@ import (
 
 	"tributary/resource"
 	"tributary/sources"
-	"tributary/sources/guard"
 	"tributary/sources/kube/kubetest"
 )
 
@@ -43,7 +42,7 @@ func TestModel(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // the same cases each time
-			server := kubetest.Start(t, istio())
+			server := istioServer(t)
 			served, deleted, revision := make(map[string]int), make(map[string]int), 0
 			s := func() *Source {
 				s := quick(t, server, Settings{Hold: time.Hour})
@@ -57,7 +56,7 @@ func TestModel(t *testing.T) {
 				case n < 9:
 					revision++
 					served[name] = 80 + revision
-					put(server, "shop", name, revision)
+					put(server, revision, name)
 				case n < 12:
 					if served[name] > 0 {
 						deleted[name]++
@@ -67,7 +66,7 @@ func TestModel(t *testing.T) {
 				case n < 15:
 					server.Fault(entries, faults[random.IntN(len(faults))])
 				case n == 15:
-					server.Fault(entries, kubetest.Fault{})
+					allow(server, entries)
 				case n == 16:
 					server.Compact()
 					server.Cut()
@@ -80,22 +79,18 @@ func TestModel(t *testing.T) {
 					server.Cut()
 					time.Sleep(time.Duration(random.IntN(30)) * time.Millisecond)
 					if random.IntN(2) == 0 {
-						require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{
-							Name: "k", Table: r.table, Source: s(), Guard: guard.Settings{Off: true},
-						}}))
+						r.Use(s())
 					}
 					server.Unlist("")
 				case n == 18:
-					require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{
-						Name: "k", Table: r.table, Source: s(), Guard: guard.Settings{Off: true},
-					}}))
+					r.Use(s())
 				default:
 					time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond)
 				}
 			}
-			server.Fault(entries, kubetest.Fault{})
-			r.await("it serves the objects of the cluster", func() bool { return fmt.Sprint(r.ports()) == fmt.Sprint(served) })
-			r.says(sources.Healthy, "")
+			allow(server, entries)
+			r.Await("it serves the objects of the cluster", func() bool { return fmt.Sprint(r.ports()) == fmt.Sprint(served) })
+			r.AwaitState(sources.Healthy, "")
 			for _, key := range r.table.went() {
 				deleted[key.Name]--
 				require.GreaterOrEqual(t, deleted[key.Name], 0, "%s went more often than it was deleted", key)
@@ -109,7 +104,7 @@ func (r *rig) ports() map[string]int {
 	ports := make(map[string]int)
 	for o := range r.table.Snapshot().List(resource.ServiceEntry, "") {
 		spec, err := o.Spec()
-		require.NoError(r.t, err)
+		require.NoError(r.T, err)
 		ports[o.Key().Name] = int(spec.(*networking.ServiceEntry).Ports[0].Number)
 	}
 	return ports

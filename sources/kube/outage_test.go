@@ -33,8 +33,8 @@ func front(t *testing.T, to *kubetest.Server, do func(http.ResponseWriter, *http
 
 // TestDeadServer_IsUnreachableAtOnce is unreachable at once, although the next discovery is far away and one connection stays open.
 func TestDeadServer_IsUnreachableAtOnce(t *testing.T) {
-	server := kubetest.Start(t, istio())
-	put(server, "shop", "a", 1)
+	server := istioServer(t)
+	put(server, 1, "a")
 	var dead atomic.Bool
 	source := quick(t, server, Settings{Kinds: []string{"ServiceEntry", "VirtualService"}})
 	source.lookEvery, source.watchFor = time.Hour, time.Hour
@@ -50,19 +50,19 @@ func TestDeadServer_IsUnreachableAtOnce(t *testing.T) {
 		return true
 	})
 	rig := start(t, server, source).synced()
-	rig.says(sources.Healthy, "")
+	rig.AwaitState(sources.Healthy, "")
 	dead.Store(true)
 	server.Cut()
-	rig.says(sources.Unreachable, "look for the kinds: ")
+	rig.AwaitState(sources.Unreachable, "look for the kinds: ")
 	dead.Store(false)
-	rig.says(sources.Healthy, "")
+	rig.AwaitState(sources.Healthy, "")
 }
 
 // TestStartingServer_GrantsRightsLater: a server that starts refuses all requests at first. Kinds that it allows then are
 // part of the first read.
 func TestStartingServer_GrantsRightsLater(t *testing.T) {
-	server := kubetest.Start(t, istio())
-	put(server, "shop", "a", 1)
+	server := istioServer(t)
+	put(server, 1, "a")
 	refused := 0
 	source := quick(t, server, Settings{})
 	source.cluster.url = front(t, server, func(response http.ResponseWriter, req *http.Request) bool {
@@ -93,7 +93,7 @@ func TestQuietWatch_ResetsBackoff(t *testing.T) {
 	source.newBackOff = func() backoff.BackOff { return resets{backoff.NewConstantBackOff(5 * time.Millisecond), &n} }
 	source.lookEvery, source.watchFor = time.Hour, time.Second
 	r := start(t, server, source).synced()
-	r.await("discovery and the watch start again", func() bool { return n.Load() > 1 })
+	r.Await("discovery and the watch start again", func() bool { return n.Load() > 1 })
 }
 
 // TestList_EverNewPages has ever new names on ever new pages.
@@ -103,12 +103,12 @@ func TestList_EverNewPages(t *testing.T) {
 		page++
 		meta := map[string]any{"namespace": "shop", "name": "a" + strconv.Itoa(page), "resourceVersion": "5"}
 		_ = json.NewEncoder(w).Encode(map[string]any{
-			"kind": "ServiceEntryList", "metadata": map[string]any{"resourceVersion": "7", "continue": "more"},
+			"kind": "ServiceEntryList", "metadata": object("{resourceVersion: '7', continue: more}"),
 			"items": []any{map[string]any{"metadata": meta}},
 		})
 	}))
 	defer server.Close()
-	r := newRun(quick(t, kubetest.Start(t, istio()), Settings{}), nil)
+	r := newRun(quick(t, istioServer(t), Settings{}), nil)
 	err := r.streams[0].list(t.Context(), &api{client: server.Client(), base: server.URL}, "/x")
 	require.ErrorContains(t, err, "the list has more than 4000 pages")
 }

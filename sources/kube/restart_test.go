@@ -15,7 +15,6 @@ import (
 	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/derive"
-	"tributary/sources/guard"
 	"tributary/sources/kube/kubetest"
 	"tributary/sources/kube/mapping"
 )
@@ -27,29 +26,22 @@ const (
 	apiSlices   = "endpointslices.discovery.k8s.io"
 )
 
-// restart has another run of the source go on.
-func (r *rig) restart(s *Source) {
-	r.t.Helper()
-	require.NoError(r.t, r.supervisor.Reconfigure([]sources.Spec{{Name: "k", Table: r.table, Source: s, Guard: guard.Settings{Off: true}}}))
-}
-
 // gatewayAPI starts a server with a Gateway and a route for it.
 func gatewayAPI(t *testing.T) *kubetest.Server {
 	served := istio()
 	served["namespaces"], served["gateways.networking.istio.io"] = "v1/Namespace", "networking.istio.io/v1/Gateway"
 	served[apiGateways], served[apiRoutes] = "gateway.networking.k8s.io/v1/Gateway", "gateway.networking.k8s.io/v1/HTTPRoute"
 	server := kubetest.Start(t, served)
-	server.Put(apiGateways, "edge", "public", nil, map[string]any{"spec": map[string]any{
-		"gatewayClassName": "istio", "listeners": []any{map[string]any{"name": "http", "port": 8080, "protocol": "HTTP"}},
-	}})
+	server.Put(apiGateways, "edge", "public", nil, object("spec: {gatewayClassName: istio, "+
+		"listeners: [{name: http, port: 8080, protocol: HTTP}]}"))
 	putRoute(server, "web", "web.example.com")
 	return server
 }
 
 func putRoute(server *kubetest.Server, name, host string) {
 	server.Put(apiRoutes, "edge", name, nil, map[string]any{"spec": map[string]any{
-		"parentRefs": []any{map[string]any{"name": "public"}}, "hostnames": []string{host},
-		"rules": []any{map[string]any{"backendRefs": []any{map[string]any{"name": "web", "port": 80}}}},
+		"parentRefs": []any{object("name: public")}, "hostnames": []string{host},
+		"rules": []any{object("backendRefs: [{name: web, port: 80}]")},
 	}})
 }
 
@@ -61,18 +53,23 @@ func (r *rig) virtualServices() (n int) {
 	return n
 }
 
+func (r *rig) awaitVirtualServices(n int) {
+	r.T.Helper()
+	r.Await(fmt.Sprint(n, " VirtualServices"), func() bool { return r.virtualServices() == n })
+}
+
 // TestRestart_RightThatWasNeverGranted: Namespaces may not be read with Roles.
 func TestRestart_RightThatWasNeverGranted(t *testing.T) {
 	server := gatewayAPI(t)
-	server.Fault("namespaces", kubetest.Fault{Status: http.StatusForbidden})
+	deny(server, "namespaces")
 	source := func() *Source { return quick(t, server, Settings{Derive: &derive.Options{}}) }
 	rig := start(t, server, source()).synced()
-	rig.await("the route", func() bool { return rig.virtualServices() == 1 })
-	rig.restart(source())
+	rig.awaitVirtualServices(1)
+	rig.Use(source())
 	putRoute(server, "shop", "shop.example.com")
-	rig.await("the new route", func() bool { return rig.virtualServices() == 2 })
+	rig.awaitVirtualServices(2)
 	server.Delete(apiRoutes, "edge", "web")
-	rig.await("one route", func() bool { return rig.virtualServices() == 1 })
+	rig.awaitVirtualServices(1)
 }
 
 // TestRestart_CRDIsMissing: the objects made of it stay for the hold, and go then.
@@ -83,12 +80,12 @@ func TestRestart_CRDIsMissing(t *testing.T) {
 			return quick(t, server, Settings{Derive: &derive.Options{}, Hold: hold})
 		}
 		rig := start(t, server, source(time.Hour)).synced()
-		rig.await("the route", func() bool { return rig.virtualServices() == 1 })
-		rig.restart(startWithout(server, apiRoutes, source(time.Hour)))
-		rig.await("the new run has read", func() bool { return read(server, apiGateways) })
-		put(server, "shop", "a", 1)
-		rig.await("the new run publishes", func() bool { return strings.Contains(fmt.Sprint(rig.served()), "shop/a") })
-		require.Empty(t, rig.table.went())
+		rig.awaitVirtualServices(1)
+		rig.Use(startWithout(server, apiRoutes, source(time.Hour)))
+		rig.Await("the new run has read", func() bool { return read(server, apiGateways) })
+		put(server, 1, "a")
+		rig.awaitServed("shop/a")
+		rig.requireNoDeletion()
 	})
 	t.Run("derived, and the hold ends", func(t *testing.T) {
 		server := gatewayAPI(t)
@@ -96,26 +93,26 @@ func TestRestart_CRDIsMissing(t *testing.T) {
 			return quick(t, server, Settings{Derive: &derive.Options{}, Hold: 300 * time.Millisecond})
 		}
 		r := start(t, server, source()).synced()
-		r.await("the route", func() bool { return r.virtualServices() == 1 })
-		r.restart(startWithout(server, apiRoutes, source()))
-		r.await("no route", func() bool { return r.virtualServices() == 0 })
+		r.awaitVirtualServices(1)
+		r.Use(startWithout(server, apiRoutes, source()))
+		r.awaitVirtualServices(0)
 	})
 	t.Run("exports", func(t *testing.T) {
 		served := istio()
 		served["services"], served[apiSlices] = "v1/Service", "discovery.k8s.io/v1/EndpointSlice"
 		served[apiExports] = "multicluster.x-k8s.io/v1/ServiceExport"
 		server := kubetest.Start(t, served)
-		server.Put("services", "shop", "web", nil, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": 80}}}})
+		server.Put("services", "shop", "web", nil, object("spec: {ports: [{port: 80}]}"))
 		server.Put(apiExports, "shop", "web", nil, nil)
 		source := func() *Source {
 			return quick(t, server, Settings{Hold: time.Hour, Services: &Services{Options: mapping.Options{Export: mapping.ExportServiceExports}}})
 		}
 		rig := start(t, server, source()).synced()
 		rig.serves("ServiceEntry shop/web.shop.svc")
-		rig.restart(startWithout(server, apiExports, source()))
-		put(server, "shop", "a", 1)
-		rig.await("the new run publishes", func() bool { return strings.Contains(fmt.Sprint(rig.served()), "shop/a") })
-		require.Empty(t, rig.table.went())
+		rig.Use(startWithout(server, apiExports, source()))
+		put(server, 1, "a")
+		rig.awaitServed("shop/a")
+		rig.requireNoDeletion()
 	})
 }
 
@@ -134,23 +131,23 @@ func read(server *kubetest.Server, resource string) bool {
 
 // TestRestart_HoldOfMissingKindGoesOn over a restart, though the CRD comes back in between, without the objects.
 func TestRestart_HoldOfMissingKindGoesOn(t *testing.T) {
-	server := kubetest.Start(t, istio())
-	put(server, "shop", "a", 1)
+	server := istioServer(t)
+	put(server, 1, "a")
 	source := func() *Source { return quick(t, server, Settings{Hold: time.Hour}) }
 	rig := start(t, server, source()).synced()
 	rig.serves("ServiceEntry shop/a")
 	server.Serve(entries, "")
-	rig.says(sources.Degraded, "1 object is held until ")
+	rig.AwaitState(sources.Degraded, "1 object is held until ")
 	s := source()
 	ready := make(chan struct{})
 	s.cluster.url = served(t, server, ready)
-	rig.restart(s)
+	rig.Use(s)
 	server.Serve(entries, istio()[entries])
 	close(ready)
 	server.Put(virtuals, "shop", "v", nil, virtual("a"))
-	rig.await("the new run publishes", func() bool { return rig.virtualServices() == 1 })
-	rig.says(sources.Degraded, "1 object is held until ")
-	require.Empty(t, rig.table.went())
+	rig.awaitVirtualServices(1)
+	rig.AwaitState(sources.Degraded, "1 object is held until ")
+	rig.requireNoDeletion()
 }
 
 // served is a server in front of another that answers once it is ready.
@@ -174,25 +171,23 @@ func TestRestart_NodesMayNotBeRead(t *testing.T) {
 	objects := istio()
 	objects["services"], objects["nodes"], objects[apiSlices] = "v1/Service", "v1/Node", "discovery.k8s.io/v1/EndpointSlice"
 	server := kubetest.Start(t, objects)
-	server.Put("services", "shop", "web", nil, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": 80}}}})
-	server.Put("nodes", "", "n", map[string]any{"labels": map[string]string{"topology.kubernetes.io/region": "west"}}, nil)
-	server.Put(apiSlices, "shop", "web-1", map[string]any{"labels": map[string]string{"kubernetes.io/service-name": "web"}}, map[string]any{
-		"addressType": "IPv4", "ports": []any{map[string]any{"port": 8080}},
-		"endpoints": []any{map[string]any{"addresses": []string{"10.0.0.1"}, "nodeName": "n"}},
-	})
+	server.Put("services", "shop", "web", nil, object("spec: {ports: [{port: 80}]}"))
+	server.Put("nodes", "", "n", object("labels: {topology.kubernetes.io/region: west}"), nil)
+	server.Put(apiSlices, "shop", "web-1", object("labels: {kubernetes.io/service-name: web}"),
+		object("{addressType: IPv4, ports: [{port: 8080}], endpoints: [{addresses: ['10.0.0.1'], nodeName: 'n'}]}"))
 	source := func() *Source { return quick(t, server, Settings{Services: &Services{Nodes: true}}) }
 	rig := start(t, server, source()).synced()
 	rig.serves("ServiceEntry shop/web.shop.svc")
 	west := func() bool {
-		o := rig.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web.shop.svc"})
+		o := rig.table.Snapshot().Get(entryKey("shop", "web.shop.svc"))
 		text, err := resource.MarshalYAML(o)
 		require.NoError(t, err)
 		return strings.Contains(string(text), "west")
 	}
 	require.True(t, west())
-	server.Fault("nodes", kubetest.Fault{Status: http.StatusForbidden})
-	rig.restart(source())
-	put(server, "shop", "a", 1)
+	deny(server, "nodes")
+	rig.Use(source())
+	put(server, 1, "a")
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/web.shop.svc")
 	require.True(t, west())
 }
@@ -205,13 +200,11 @@ func TestList_RepeatsFirstPage(t *testing.T) {
 			response.WriteHeader(http.StatusTeapot)
 			return
 		}
-		_ = json.NewEncoder(response).Encode(map[string]any{
-			"kind": "ServiceEntryList", "metadata": map[string]any{"resourceVersion": "7", "continue": "more"},
-			"items": []any{map[string]any{"metadata": map[string]any{"namespace": "shop", "name": "a", "resourceVersion": "5"}}},
-		})
+		_ = json.NewEncoder(response).Encode(object("{kind: ServiceEntryList, metadata: {resourceVersion: '7', " +
+			"continue: more}, items: [{metadata: {namespace: shop, name: a, resourceVersion: '5'}}]}"))
 	}))
 	defer server.Close()
-	s := quick(t, kubetest.Start(t, istio()), Settings{})
+	s := quick(t, istioServer(t), Settings{})
 	r := newRun(s, nil)
 	err := r.streams[0].list(t.Context(), &api{client: server.Client(), base: server.URL}, "/x")
 	require.ErrorContains(t, err, "shop/a twice")
@@ -220,7 +213,7 @@ func TestList_RepeatsFirstPage(t *testing.T) {
 
 // TestClient_IsKeptWhileItWorks after one did not.
 func TestClient_IsKeptWhileItWorks(t *testing.T) {
-	server := kubetest.Start(t, istio())
+	server := istioServer(t)
 	server.Down(true)
 	s := quick(t, server, Settings{})
 	run := newRun(s, nil)
@@ -254,20 +247,20 @@ func TestClient_IsKeptWhileItWorks(t *testing.T) {
 
 // TestRetryAfter_IsRespected though another kind is read again.
 func TestRetryAfter_IsRespected(t *testing.T) {
-	server := kubetest.Start(t, istio())
+	server := istioServer(t)
 	server.Fault(entries, kubetest.Fault{Status: http.StatusTooManyRequests, RetryAfter: 3600})
-	server.Fault(virtuals, kubetest.Fault{Status: http.StatusForbidden})
-	rig := start(t, server, quick(t, server, Settings{}))
-	rig.says(sources.Unreachable, "429")
+	deny(server, virtuals)
+	rig := startQuick(t, server, Settings{})
+	rig.AwaitState(sources.Unreachable, "429")
 	server.Requests()
-	server.Fault(virtuals, kubetest.Fault{})
-	rig.await("the other kind is followed", func() bool {
+	allow(server, virtuals)
+	rig.Await("the other kind is followed", func() bool {
 		requests := strings.Join(server.Requests(), " ")
 		require.NotContains(t, requests, "/serviceentries?")
 		return strings.Contains(requests, "/virtualservices?allowWatchBookmarks")
 	})
 	for range 5 { // it has looked for the kinds since
-		rig.await("it looks for the kinds", func() bool {
+		rig.Await("it looks for the kinds", func() bool {
 			requests := server.Requests()
 			require.NotContains(t, strings.Join(requests, " "), "/serviceentries?")
 			return slices.Contains(requests, "/apis")

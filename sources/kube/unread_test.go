@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 
@@ -25,27 +24,27 @@ func (r *rig) unreadKeys() (keys []string) {
 // granted, they refuse none.
 func TestPolicies_WithoutRightAreRefused(t *testing.T) {
 	server := kubetest.Start(t, map[string]string{entries: istio()[entries], policies: "security.istio.io/v1/AuthorizationPolicy"})
-	put(server, "shop", "a", 1)
-	server.Fault(policies, kubetest.Fault{Status: http.StatusForbidden})
-	rig := start(t, server, quick(t, server, Settings{Kinds: []string{"ServiceEntry", "AuthorizationPolicy"}}))
+	put(server, 1, "a")
+	deny(server, policies)
+	rig := startQuick(t, server, Settings{Kinds: []string{"ServiceEntry", "AuthorizationPolicy"}})
 	rig.serves("ServiceEntry shop/a")
 	require.Len(t, rig.unreadKeys(), 1)
 	require.Contains(t, rig.unreadKeys()[0], "no right to list and watch "+policies)
-	rig.says(sources.Degraded, "policies were never read, so Envoys refuse all requests: grant the right")
-	server.Fault(policies, kubetest.Fault{})
-	rig.await("nothing is refused", func() bool { return len(rig.unreadKeys()) == 0 })
-	rig.says(sources.Healthy, "")
-	server.Fault(policies, kubetest.Fault{Status: http.StatusForbidden})
-	rig.says(sources.Degraded, "no right to list and watch "+policies)
-	require.NotContains(t, rig.status().Message, "refuse all requests", "they were read once")
+	rig.AwaitState(sources.Degraded, "policies were never read, so Envoys refuse all requests: grant the right")
+	allow(server, policies)
+	rig.Await("nothing is refused", func() bool { return len(rig.unreadKeys()) == 0 })
+	rig.AwaitState(sources.Healthy, "")
+	deny(server, policies)
+	rig.AwaitState(sources.Degraded, "no right to list and watch "+policies)
+	require.NotContains(t, rig.Status().Message, "refuse all requests", "they were read once")
 }
 
 // Kinds that the settings leave out are no kinds without a right.
 func TestPolicies_ExcludedAreNotRefused(t *testing.T) {
 	server := kubetest.Start(t, map[string]string{entries: istio()[entries], policies: "security.istio.io/v1/AuthorizationPolicy"})
-	put(server, "shop", "a", 1)
-	server.Fault(policies, kubetest.Fault{Status: http.StatusForbidden})
-	r := start(t, server, quick(t, server, Settings{Kinds: []string{"ServiceEntry"}}))
+	put(server, 1, "a")
+	deny(server, policies)
+	r := startQuick(t, server, Settings{Kinds: []string{"ServiceEntry"}})
 	r.serves("ServiceEntry shop/a")
 	require.Empty(t, r.unreadKeys())
 }
@@ -53,12 +52,12 @@ func TestPolicies_ExcludedAreNotRefused(t *testing.T) {
 // A server that does not list the group of policies is looked at several times before it counts as one without.
 func TestPolicies_MissingAreConfirmed(t *testing.T) {
 	server := kubetest.Start(t, map[string]string{entries: istio()[entries]})
-	put(server, "shop", "a", 1)
-	rig := start(t, server, quick(t, server, Settings{Kinds: []string{"ServiceEntry", "AuthorizationPolicy"}}))
-	rig.await("a refusal, or its end", func() bool {
+	put(server, 1, "a")
+	rig := startQuick(t, server, Settings{Kinds: []string{"ServiceEntry", "AuthorizationPolicy"}})
+	rig.Await("a refusal, or its end", func() bool {
 		keys := rig.unreadKeys()
 		return len(keys) == 1 && strings.Contains(keys[0], "does not list the kind") || server.Looks() > 1
 	})
-	rig.await("nothing is refused", func() bool { return rig.table.Synced() && len(rig.unreadKeys()) == 0 })
+	rig.Await("nothing is refused", func() bool { return rig.table.Synced() && len(rig.unreadKeys()) == 0 })
 	require.Greater(t, server.Looks(), 1)
 }

@@ -96,6 +96,15 @@ func (s *Server) Put(name string, instances ...*api.ServiceEntry) {
 	})
 }
 
+// Register makes instances with IDs all that there are of a service: 10.0.0.ID:80.
+func (s *Server) Register(name string, ids ...string) {
+	instances := make([]*api.ServiceEntry, len(ids))
+	for i, id := range ids {
+		instances[i] = Instance(name, id, "10.0.0."+id, 80)
+	}
+	s.Put(name, instances...)
+}
+
 // Remove removes a service.
 func (s *Server) Remove(name string) {
 	s.Change(func(index uint64) {
