@@ -50,3 +50,18 @@ func TestAdoptedService_ConfirmedAfterItsInstances(t *testing.T) {
 		})
 	}
 }
+
+func TestUnselectedNames_PublishedAfterChange(t *testing.T) {
+	settings, world := Settings{}, newWorld(t)
+	require.NoError(t, settings.complete())
+	run := newRun(settings, newSinkPublisher(world, world), world, world.places, newMetrics())
+	for index, test := range []struct {
+		unselected []string
+		changed    bool
+	}{{[]string{"api"}, true}, {[]string{"api"}, false}, {[]string{"web"}, true}, {nil, true}} {
+		run.unselectedChanged = false
+		answer := judge.Answer{Index: uint64(index + 1), Confirmed: true}
+		run.applyListing(t.Context(), run.scopes[0], listing{Answer: answer, unselected: test.unselected})
+		require.Equal(t, test.changed, run.unselectedChanged, test.unselected)
+	}
+}
