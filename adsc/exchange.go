@@ -36,20 +36,20 @@ func (r reply) size() int { return 64 + len(r.nonce) + len(r.version) + len(r.re
 const maxReplies = 4 << 20
 
 // reply queues a reply to the last response.
-func (a *exchange) reply(rejected error) {
-	reply := reply{nonce: a.nonce, version: a.version}
+func (e *exchange) reply(rejected error) {
+	reply := reply{nonce: e.nonce, version: e.version}
 	if rejected != nil {
 		reply.reason = reasonOf(rejected)
 	}
-	a.replies = append(a.replies, reply)
-	if a.replyBytes += reply.size(); a.replyBytes <= maxReplies {
+	e.replies = append(e.replies, reply)
+	if e.replyBytes += reply.size(); e.replyBytes <= maxReplies {
 		return
 	}
 	n := 0
-	for ; n < len(a.replies)-1 && a.replyBytes > maxReplies*9/10; n++ {
-		a.replyBytes -= a.replies[n].size()
+	for ; n < len(e.replies)-1 && e.replyBytes > maxReplies*9/10; n++ {
+		e.replyBytes -= e.replies[n].size()
 	}
-	a.replies = slices.Delete(a.replies, 0, n)
+	e.replies = slices.Delete(e.replies, 0, n)
 }
 
 // markDue marks the types with a subscription that differs from the last request, in the order of the subscriptions.
@@ -133,44 +133,44 @@ func (s *stream) request(typeURL string) (request *request, hasMore bool, err er
 }
 
 // due reports whether the last request differs from the subscription; a type that is not wanted has none.
-func (a *exchange) due(subscription *subscription, wanted bool) bool {
+func (e *exchange) due(subscription *subscription, wanted bool) bool {
 	if !wanted {
-		return !a.requested.isEmpty()
+		return !e.requested.isEmpty()
 	}
-	return subscription.due(a.requested)
+	return subscription.due(e.requested)
 }
 
 // nextReply removes the oldest reply from the queue.
-func (a *exchange) nextReply() *request {
-	next := a.replies[0]
-	a.replies[0] = reply{}
-	a.replies = a.replies[1:]
-	a.replyBytes -= next.size()
-	return &request{typeURL: a.sub.typeURL, nonce: next.nonce, version: next.version, reason: next.reason}
+func (e *exchange) nextReply() *request {
+	next := e.replies[0]
+	e.replies[0] = reply{}
+	e.replies = e.replies[1:]
+	e.replyBytes -= next.size()
+	return &request{typeURL: e.sub.typeURL, nonce: next.nonce, version: next.version, reason: next.reason}
 }
 
 // deltaRequest returns the delta request that changes the selection to target.
-func (a *exchange) deltaRequest(target selection) *request {
-	r := &request{typeURL: a.sub.typeURL, subscribe: target.without(a.requested), unsubscribe: a.requested.without(target)}
-	a.requested = target
+func (e *exchange) deltaRequest(target selection) *request {
+	r := &request{typeURL: e.sub.typeURL, subscribe: target.without(e.requested), unsubscribe: e.requested.without(target)}
+	e.requested = target
 	return r
 }
 
 // sotwRequest returns the state-of-the-world request for target, which replies to the last response, too.
-func (a *exchange) sotwRequest(target selection) *request {
-	request := &request{typeURL: a.sub.typeURL, nonce: a.nonce, version: a.version}
-	if len(a.replies) > 0 {
-		request = a.nextReply()
+func (e *exchange) sotwRequest(target selection) *request {
+	request := &request{typeURL: e.sub.typeURL, nonce: e.nonce, version: e.version}
+	if len(e.replies) > 0 {
+		request = e.nextReply()
 	}
-	if target.isEmpty() && !a.hasNames {
+	if target.isEmpty() && !e.hasNames {
 		target = selection{wildcard: true} // without an earlier name, no names mean all: dropping all takes two requests
-		a.hasNames = true
+		e.hasNames = true
 	}
-	a.hasNames = a.hasNames || len(target.names) > 0
-	if a.hasNames {
+	e.hasNames = e.hasNames || len(target.names) > 0
+	if e.hasNames {
 		request.names = target.list()
 	}
-	a.requested = target
+	e.requested = target
 	return request
 }
 

@@ -135,4 +135,4 @@ func rejectionOf(err error) rejection {
 	return rejection{err: err, names: names}
 }
 
-func (j rejection) includes(name string) bool { return j.entire || j.names[name] }
+func (r rejection) includes(name string) bool { return r.entire || r.names[name] }

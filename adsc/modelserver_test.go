@@ -112,7 +112,7 @@ type typeSubscription struct {
 	behind          bool           // SotW: something is to be sent when it has replied
 }
 
-func (a *typeSubscription) covers(name string) bool { return a.wildcard || a.names[name] }
+func (t *typeSubscription) covers(name string) bool { return t.wildcard || t.names[name] }
 
 // session is a stream.
 type session[Q any] struct {

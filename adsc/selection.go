@@ -22,35 +22,35 @@ func selectionOf(names []string) selection {
 	return selected
 }
 
-func (w selection) isEmpty() bool { return !w.wildcard && len(w.names) == 0 }
+func (s selection) isEmpty() bool { return !s.wildcard && len(s.names) == 0 }
 
-func (w selection) equal(o selection) bool {
-	return w.wildcard == o.wildcard && slices.Equal(w.names, o.names)
+func (s selection) equal(o selection) bool {
+	return s.wildcard == o.wildcard && slices.Equal(s.names, o.names)
 }
 
-func (w selection) hasName(name string) bool {
-	_, exists := slices.BinarySearch(w.names, name)
+func (s selection) hasName(name string) bool {
+	_, exists := slices.BinarySearch(s.names, name)
 	return exists
 }
 
 // covers returns a function that reports whether a resource is selected. A name like "xdstp://a/t/*" may stand for any
 // name.
-func (w selection) covers() func(name string) bool {
-	if w.wildcard || slices.ContainsFunc(w.names, func(name string) bool { return strings.Contains(name, star) }) {
+func (s selection) covers() func(name string) bool {
+	if s.wildcard || slices.ContainsFunc(s.names, func(name string) bool { return strings.Contains(name, star) }) {
 		return func(string) bool { return true }
 	}
-	return w.hasName
+	return s.hasName
 }
 
 // intersect returns the resources in both selections.
-func (w selection) intersect(limit selection) selection {
-	common := selection{wildcard: w.wildcard && limit.wildcard}
-	for _, name := range w.names {
+func (s selection) intersect(limit selection) selection {
+	common := selection{wildcard: s.wildcard && limit.wildcard}
+	for _, name := range s.names {
 		if limit.wildcard || limit.hasName(name) {
 			common.names = append(common.names, name)
 		}
 	}
-	if w.wildcard {
+	if s.wildcard {
 		common.names = append(common.names, limit.names...)
 		slices.Sort(common.names)
 		common.names = slices.Compact(common.names)
@@ -59,12 +59,12 @@ func (w selection) intersect(limit selection) selection {
 }
 
 // without returns the names of w, including the star, that removed lacks.
-func (w selection) without(removed selection) []string {
+func (s selection) without(removed selection) []string {
 	var names []string
-	if w.wildcard && !removed.wildcard {
+	if s.wildcard && !removed.wildcard {
 		names = append(names, star)
 	}
-	for _, name := range w.names {
+	for _, name := range s.names {
 		if !removed.hasName(name) {
 			names = append(names, name)
 		}
@@ -73,4 +73,4 @@ func (w selection) without(removed selection) []string {
 }
 
 // list returns the names of w, including the star.
-func (w selection) list() []string { return w.without(selection{}) }
+func (s selection) list() []string { return s.without(selection{}) }

@@ -192,23 +192,23 @@ func (v *victim) measure(q *spell, changes int, least time.Duration) error {
 }
 
 // percentile returns the delay that a share of all clients and changes did not exceed.
-func (q *spell) percentile(share float64) time.Duration {
-	if len(q.took) == 0 {
+func (s *spell) percentile(share float64) time.Duration {
+	if len(s.took) == 0 {
 		return 0
 	}
-	slices.Sort(q.took)
-	return q.took[min(int(share*float64(len(q.took))), len(q.took)-1)]
+	slices.Sort(s.took)
+	return s.took[min(int(share*float64(len(s.took))), len(s.took)-1)]
 }
 
 // inMillis is percentile as text, if anything was measured.
-func (q *spell) inMillis(share float64) string {
-	if len(q.took) == 0 {
+func (s *spell) inMillis(share float64) string {
+	if len(s.took) == 0 {
 		return "–"
 	}
-	return inMillis(q.percentile(share))
+	return inMillis(s.percentile(share))
 }
 
-func (q *spell) cores() string { return fmt.Sprintf("%.2f", q.cpu.Seconds()/q.lasted.Seconds()) }
+func (s *spell) cores() string { return fmt.Sprintf("%.2f", s.cpu.Seconds()/s.lasted.Seconds()) }
 
 func writeAttacks(out io.Writer, results []attackResult) error {
 	t := report.Table{Left: 2, Header: []string{

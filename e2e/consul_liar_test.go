@@ -132,29 +132,29 @@ type twister struct {
 	wrote bool
 }
 
-func (w *twister) WriteHeader(status int) {
-	for name := range w.Header() {
-		if strings.HasPrefix(name, "X-Consul") && w.how != "cuts answers" {
-			w.Header().Del(name)
+func (t *twister) WriteHeader(status int) {
+	for name := range t.Header() {
+		if strings.HasPrefix(name, "X-Consul") && t.how != "cuts answers" {
+			t.Header().Del(name)
 		}
 	}
-	if w.how == "empties answers" {
-		w.Header().Del("Content-Length")
+	if t.how == "empties answers" {
+		t.Header().Del("Content-Length")
 	}
-	w.ResponseWriter.WriteHeader(status)
+	t.ResponseWriter.WriteHeader(status)
 }
 
-func (w *twister) Write(b []byte) (int, error) {
+func (t *twister) Write(b []byte) (int, error) {
 	switch {
-	case w.how == "cuts answers" && len(b) > 2:
-		_, _ = w.ResponseWriter.Write(b[:len(b)/2])
+	case t.how == "cuts answers" && len(b) > 2:
+		_, _ = t.ResponseWriter.Write(b[:len(b)/2])
 		panic(http.ErrAbortHandler)
-	case w.how == "empties answers":
-		if !w.wrote {
-			_, _ = w.ResponseWriter.Write([]byte("[]"))
+	case t.how == "empties answers":
+		if !t.wrote {
+			_, _ = t.ResponseWriter.Write([]byte("[]"))
 		}
-		w.wrote = true
+		t.wrote = true
 		return len(b), nil
 	}
-	return w.ResponseWriter.Write(b)
+	return t.ResponseWriter.Write(b)
 }

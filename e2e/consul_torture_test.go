@@ -105,40 +105,40 @@ func newTorture(t *testing.T, servers int, acl bool) *torture {
 }
 
 // Deed implements peer: a fault with changes before, in and after it.
-func (w *torture) Deed() string {
-	faults := w.faults()
-	name := draw(w.storm, faults)
-	if w.IntN(2) == 0 {
-		w.change()
+func (t *torture) Deed() string {
+	faults := t.faults()
+	name := draw(t.storm, faults)
+	if t.IntN(2) == 0 {
+		t.change()
 	}
 	heal := faults[name]()
-	if w.IntN(2) == 0 && !w.suspects { // objects deleted in a Consul that lost its data stay for tortureHold
-		w.tryToChange()
+	if t.IntN(2) == 0 && !t.suspects { // objects deleted in a Consul that lost its data stay for tortureHold
+		t.tryToChange()
 	}
-	w.sometime(4 * time.Second) // For as long as the fault lasts.
+	t.sometime(4 * time.Second) // For as long as the fault lasts.
 	heal()
-	w.proxy.behave()
-	w.recover()
-	for _, write := range w.later { // before anything else is done to the same things
-		w.must(write)
+	t.proxy.behave()
+	t.recover()
+	for _, write := range t.later { // before anything else is done to the same things
+		t.must(write)
 	}
-	w.later = nil
-	if !w.suspects {
-		w.change()
+	t.later = nil
+	if !t.suspects {
+		t.change()
 	}
-	w.consistent = time.Now()
+	t.consistent = time.Now()
 	return name
 }
 
 // faults cause faults, and return functions that end them.
-func (w *torture) faults() map[string]func() (heal func()) {
+func (t *torture) faults() map[string]func() (heal func()) {
 	nothing := func() {}
 	once := func(do func()) func() func() { return func() func() { do(); return nothing } }
-	crash := func() { w.tributary.Crash(w.t) }
+	crash := func() { t.tributary.Crash(t.t) }
 	aftermath := func() { // of a fault that tributary may meet in several ways
-		n := w.IntN(3)
-		w.t.Log([]string{"nothing else", "tributary restarts", "tributary reloads"}[n])
-		[]func(){nothing, crash, w.reload}[n]()
+		n := t.IntN(3)
+		t.t.Log([]string{"nothing else", "tributary restarts", "tributary reloads"}[n])
+		[]func(){nothing, crash, t.reload}[n]()
 	}
 	kill := func(servers []*fixture.Consul) func() {
 		for _, c := range servers {
@@ -146,108 +146,108 @@ func (w *torture) faults() map[string]func() (heal func()) {
 		}
 		return func() {
 			for _, c := range servers {
-				c.Restart(w.t)
+				c.Restart(t.t)
 			}
 		}
 	}
 	faults := map[string]func() func(){
-		"one server killed": func() func() { return kill([]*fixture.Consul{w.any()}) },
+		"one server killed": func() func() { return kill([]*fixture.Consul{t.any()}) },
 		"one server stopped and continued": func() func() {
-			c := w.any()
-			c.Signal(w.t, syscall.SIGSTOP)
-			return func() { c.Signal(w.t, syscall.SIGCONT) }
+			c := t.any()
+			c.Signal(t.t, syscall.SIGSTOP)
+			return func() { c.Signal(t.t, syscall.SIGCONT) }
 		},
-		"all servers killed": func() func() { return kill(w.consul) },
+		"all servers killed": func() func() { return kill(t.consul) },
 		"all servers but one killed": func() func() {
-			survivor := w.any()
-			return kill(slices.DeleteFunc(slices.Clone(w.consul), func(c *fixture.Consul) bool { return c == survivor && len(w.consul) > 1 }))
+			survivor := t.any()
+			return kill(slices.DeleteFunc(slices.Clone(t.consul), func(c *fixture.Consul) bool { return c == survivor && len(t.consul) > 1 }))
 		},
-		"tributary killed": func() func() { w.tributary.Kill(); return func() { w.tributary.Restart(w.t) } },
+		"tributary killed": func() func() { t.tributary.Kill(); return func() { t.tributary.Restart(t.t) } },
 		"tributary killed, Consul too": func() func() {
-			w.tributary.Kill()
-			restart := kill([]*fixture.Consul{w.any()})
+			t.tributary.Kill()
+			restart := kill([]*fixture.Consul{t.any()})
 			return func() {
-				w.tributary.Restart(w.t)
-				w.sometime(1500 * time.Millisecond) // So that it meets a Consul that is not up.
+				t.tributary.Restart(t.t)
+				t.sometime(1500 * time.Millisecond) // So that it meets a Consul that is not up.
 				restart()
 			}
 		},
-		"tributary reloads": once(w.reload),
-		"wiped":             once(func() { w.wipe(aftermath) }),
+		"tributary reloads": once(t.reload),
+		"wiped":             once(func() { t.wipe(aftermath) }),
 		"wiped while tributary was away": once(func() {
-			w.tributary.Kill()
-			w.wipe(func() { w.tributary.Restart(w.t) })
+			t.tributary.Kill()
+			t.wipe(func() { t.tributary.Restart(t.t) })
 		}),
 	}
 	for _, lie := range lies {
-		faults["proxy: "+lie] = once(func() { w.proxy.lie(lie); []func(){nothing, crash}[w.IntN(2)]() })
+		faults["proxy: "+lie] = once(func() { t.proxy.lie(lie); []func(){nothing, crash}[t.IntN(2)]() })
 	}
-	if w.acl {
+	if t.acl {
 		for name, take := range map[string]func(){
-			"token deleted": w.revoke, "token limited": func() { w.grant("some") }, "token limited to nodes": func() { w.grant("nodes") },
-			"token without rights": func() { w.grant("none") }, "token file emptied": func() { w.write("") },
+			"token deleted": t.revoke, "token limited": func() { t.grant("some") }, "token limited to nodes": func() { t.grant("nodes") },
+			"token without rights": func() { t.grant("none") }, "token file emptied": func() { t.write("") },
 		} {
-			faults[name] = func() func() { take(); aftermath(); return func() { w.grant("read") } }
+			faults[name] = func() func() { take(); aftermath(); return func() { t.grant("read") } }
 		}
 	}
 	return faults
 }
 
 // patiently is a client of some server, which may not answer at all.
-func (w *torture) patiently() *api.Client {
-	o := &api.Config{Address: w.any().HTTP, HttpClient: w.http}
-	if w.acl {
+func (t *torture) patiently() *api.Client {
+	o := &api.Config{Address: t.any().HTTP, HttpClient: t.http}
+	if t.acl {
 		o.Token = tortureManagement
 	}
 	c, err := api.NewClient(o)
-	require.NoError(w.t, err)
+	require.NoError(t.t, err)
 	return c
 }
 
-func (w *torture) any() *fixture.Consul { return w.consul[w.IntN(len(w.consul))] }
+func (t *torture) any() *fixture.Consul { return t.consul[t.IntN(len(t.consul))] }
 
 // reload changes one setting of both sources that has no effect on served objects.
-func (w *torture) reload() {
-	text, err := os.ReadFile(w.tributary.Config)
-	require.NoError(w.t, err)
+func (t *torture) reload() {
+	text, err := os.ReadFile(t.tributary.Config)
+	require.NoError(t.t, err)
 	waits := []string{"5s", "5001ms"}
 	if strings.Contains(string(text), waits[1]) {
 		slices.Reverse(waits)
 	}
-	require.NoError(w.t, os.WriteFile(w.tributary.Config, []byte(strings.ReplaceAll(string(text), "wait: "+waits[0], "wait: "+waits[1])), 0o600))
-	w.tributary.Signal(w.t, syscall.SIGHUP)
+	require.NoError(t.t, os.WriteFile(t.tributary.Config, []byte(strings.ReplaceAll(string(text), "wait: "+waits[0], "wait: "+waits[1])), 0o600))
+	t.tributary.Signal(t.t, syscall.SIGHUP)
 }
 
 // wipe removes the data of Consul. Then its agents register their services again, and an operator applies the rules
 // again, one after the other; halfway another fault happens.
-func (w *torture) wipe(halfway func()) {
-	w.suspects = true
-	for _, c := range w.consul {
+func (t *torture) wipe(halfway func()) {
+	t.suspects = true
+	for _, c := range t.consul {
 		c.Kill()
-		require.NoError(w.t, os.RemoveAll(c.Data))
+		require.NoError(t.t, os.RemoveAll(c.Data))
 	}
-	for _, c := range w.consul {
-		c.Restart(w.t)
+	for _, c := range t.consul {
+		c.Restart(t.t)
 	}
-	w.recover()
-	w.grant("read")
-	writes := w.everything()
-	w.Shuffle(len(writes), func(i, j int) { writes[i], writes[j] = writes[j], writes[i] })
+	t.recover()
+	t.grant("read")
+	writes := t.everything()
+	t.Shuffle(len(writes), func(i, j int) { writes[i], writes[j] = writes[j], writes[i] })
 	for i, write := range writes {
 		if i == len(writes)/2 {
-			w.sometime(3 * time.Second) // So that a part of it is all that there is.
+			t.sometime(3 * time.Second) // So that a part of it is all that there is.
 			halfway()
 		}
-		w.must(write)
-		w.sometime(50 * time.Millisecond)
+		t.must(write)
+		t.sometime(50 * time.Millisecond)
 	}
 }
 
 // recover waits until every server serves.
-func (w *torture) recover() {
-	for _, c := range w.consul {
-		c.AwaitLeader(w.t)
-		c.WaitFor(w.t, 30*time.Second, func() error {
+func (t *torture) recover() {
+	for _, c := range t.consul {
+		c.AwaitLeader(t.t)
+		c.WaitFor(t.t, 30*time.Second, func() error {
 			_, _, err := c.API().KV().Get("mesh", &api.QueryOptions{RequireConsistent: true})
 			return err
 		})
@@ -255,49 +255,49 @@ func (w *torture) recover() {
 }
 
 // must has a write done by whatever server does it.
-func (w *torture) must(write func(*api.Client) error) {
-	fixture.WaitFor(w.t, 30*time.Second, func() error { return write(w.patiently()) })
+func (t *torture) must(write func(*api.Client) error) {
+	fixture.WaitFor(t.t, 30*time.Second, func() error { return write(t.patiently()) })
 }
 
 // change changes something, for certain.
-func (w *torture) change() {
-	write, confirm := w.next(w.Rand)
-	w.must(write)
+func (t *torture) change() {
+	write, confirm := t.next(t.Rand)
+	t.must(write)
 	confirm()
 }
 
 // tryToChange changes an object although Consul may not work. The outcome is unknown until the write is repeated.
-func (w *torture) tryToChange() {
-	write, confirm := w.next(w.Rand)
+func (t *torture) tryToChange() {
+	write, confirm := t.next(t.Rand)
 	confirm() // From now on the word is checked at the end of the round only.
 	limit := time.Now().Add(2 * time.Second)
-	for time.Now().Before(limit) && write(w.patiently()) != nil {
+	for time.Now().Before(limit) && write(t.patiently()) != nil {
 		time.Sleep(100 * time.Millisecond)
 	}
-	w.later = append(w.later, write)
+	t.later = append(t.later, write)
 }
 
 // Truth implements peer: tributary serves exactly the words of the oracle.
-func (w *torture) Truth() error {
-	got, err := served(w.t.Context(), w.tributary)
+func (t *torture) Truth() error {
+	got, err := served(t.t.Context(), t.tributary)
 	if err != nil {
 		return err
 	}
-	if err = w.compare(got); err != nil && w.correct() {
-		w.consistent = time.Now()
+	if err = t.compare(got); err != nil && t.correct() {
+		t.consistent = time.Now()
 	}
 	return err
 }
 
 // Lost implements peer.
-func (w *torture) Lost(ctx context.Context) error {
-	got, err := served(ctx, w.tributary)
+func (t *torture) Lost(ctx context.Context) error {
+	got, err := served(ctx, t.tributary)
 	if err != nil {
 		return fixture.ErrNoAnswer // It is being restarted.
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for word := range w.steady {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for word := range t.steady {
 		if !got[word] {
 			return fmt.Errorf("lost: %s", word)
 		}
@@ -307,49 +307,49 @@ func (w *torture) Lost(ctx context.Context) error {
 
 // correct writes the words of the oracle to Consul, and reports whether Consul differed: a stopped server continues
 // earlier requests after their clients gave up, although another server has done these and more since.
-func (w *torture) correct() bool {
-	held, err := w.held(w.consul[0].API())
+func (t *torture) correct() bool {
+	held, err := t.held(t.consul[0].API())
 	if err != nil {
 		return false
 	}
-	differs := w.compare(held)
+	differs := t.compare(held)
 	if differs == nil {
 		return false
 	}
-	w.t.Logf("Consul itself differs from the oracle's writes, and gets them again: %v", differs)
-	w.lateWrites++
+	t.t.Logf("Consul itself differs from the oracle's writes, and gets them again: %v", differs)
+	t.lateWrites++
 	for word := range held {
-		if remove := w.stray(word); remove != nil {
-			w.must(remove)
+		if remove := t.stray(word); remove != nil {
+			t.must(remove)
 		}
 	}
-	for _, write := range w.everything() {
-		w.must(write)
+	for _, write := range t.everything() {
+		t.must(write)
 	}
 	return true
 }
 
 // Rest waits until no source has a suspicion, so that each round begins in the same state.
-func (w *torture) Rest() {
-	if !w.consistent.IsZero() {
-		w.recoveries = append(w.recoveries, time.Since(w.consistent).Round(10*time.Millisecond))
+func (t *torture) Rest() {
+	if !t.consistent.IsZero() {
+		t.recoveries = append(t.recoveries, time.Since(t.consistent).Round(10*time.Millisecond))
 	}
-	w.tributary.WaitFor(w.t, tortureHold+time.Minute, func() error {
+	t.tributary.WaitFor(t.t, tortureHold+time.Minute, func() error {
 		for _, name := range []string{"services", "rules"} {
-			if s := source(w.t, w.tributary, name); s.State != "healthy" {
+			if s := source(t.t, t.tributary, name); s.State != "healthy" {
 				return fmt.Errorf("%s is %v", name, s)
 			}
 		}
 		return nil
 	})
 	time.Sleep(tortureStored) // Served objects are on disk a moment later, and kill -9 loses that moment.
-	w.suspects = false
-	w.begin()
+	t.suspects = false
+	t.begin()
 }
 
 // grant gives tributary's token rights: "read" all of them, "some", those on some "nodes", or "none".
-func (w *torture) grant(rights string) {
-	if !w.acl {
+func (t *torture) grant(rights string) {
+	if !t.acl {
 		return
 	}
 	rules := map[string]string{
@@ -359,7 +359,7 @@ func (w *torture) grant(rights string) {
 			`"mesh/" { policy = "read" }`,
 		"none": `key_prefix "other/" { policy = "read" }`,
 	}[rights]
-	w.must(func(c *api.Client) error {
+	t.must(func(c *api.Client) error {
 		policy := &api.ACLPolicy{Name: "torture", Rules: rules}
 		if old, _, err := c.ACL().PolicyReadByName("torture", nil); err == nil && old != nil {
 			policy.ID = old.ID
@@ -375,12 +375,12 @@ func (w *torture) grant(rights string) {
 		}
 		return err
 	})
-	w.write(tortureSecret)
+	t.write(tortureSecret)
 }
 
 // revoke deletes the token.
-func (w *torture) revoke() {
-	w.must(func(c *api.Client) error {
+func (t *torture) revoke() {
+	t.must(func(c *api.Client) error {
 		token, _, err := c.ACL().TokenReadSelf(&api.QueryOptions{Token: tortureSecret})
 		if err != nil {
 			if strings.Contains(err.Error(), "ACL not found") {
@@ -393,8 +393,8 @@ func (w *torture) revoke() {
 	})
 }
 
-func (w *torture) write(token string) {
-	next := w.tokenFile + ".next"
-	require.NoError(w.t, os.WriteFile(next, []byte(token), 0o600))
-	require.NoError(w.t, os.Rename(next, w.tokenFile))
+func (t *torture) write(token string) {
+	next := t.tokenFile + ".next"
+	require.NoError(t.t, os.WriteFile(next, []byte(token), 0o600))
+	require.NoError(t.t, os.Rename(next, t.tokenFile))
 }

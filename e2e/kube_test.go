@@ -53,55 +53,55 @@ func startCluster(t *testing.T, options map[string]any) *kubeWorld {
 }
 
 // awaitObjects waits until istiod has its earlier objects, and these.
-func (c *kubeWorld) awaitObjects(t *testing.T, step, objects string) {
+func (k *kubeWorld) awaitObjects(t *testing.T, step, objects string) {
 	t.Helper()
 	began := time.Now()
-	maps.Copy(c.objects, fixture.ParseObjects(t, objects))
-	c.istiod.WaitFor(t, kubeTime, func() error {
-		got, err := c.istiod.Configs(t.Context())
+	maps.Copy(k.objects, fixture.ParseObjects(t, objects))
+	k.istiod.WaitFor(t, kubeTime, func() error {
+		got, err := k.istiod.Configs(t.Context())
 		if err != nil {
 			return err
 		}
-		return c.objects.Diff(got)
+		return k.objects.Diff(got)
 	})
 	t.Logf("%s: after %v", step, time.Since(began).Round(10*time.Millisecond))
 }
 
 // apply makes or changes objects, and waits until istiod has them.
-func (c *kubeWorld) apply(t *testing.T, step, objects string) {
+func (k *kubeWorld) apply(t *testing.T, step, objects string) {
 	t.Helper()
-	c.Apply(t, objects)
-	c.awaitObjects(t, step, objects)
+	k.Apply(t, objects)
+	k.awaitObjects(t, step, objects)
 }
 
 // delete deletes an object, and waits until istiod does not have it.
-func (c *kubeWorld) delete(t *testing.T, step string, key fixture.Key) {
+func (k *kubeWorld) delete(t *testing.T, step string, key fixture.Key) {
 	t.Helper()
-	c.Delete(t, c.objects[key].APIVersion, key)
-	c.lacks(t, step, key)
+	k.Delete(t, k.objects[key].APIVersion, key)
+	k.lacks(t, step, key)
 }
 
 // lacks waits until istiod has its earlier objects without this one.
-func (c *kubeWorld) lacks(t *testing.T, step string, key fixture.Key) {
+func (k *kubeWorld) lacks(t *testing.T, step string, key fixture.Key) {
 	t.Helper()
-	delete(c.objects, key)
-	c.awaitObjects(t, step, "")
+	delete(k.objects, key)
+	k.awaitObjects(t, step, "")
 }
 
 // during does something, while istiod has at each moment all that it ought to have now.
-func (c *kubeWorld) during(t *testing.T, step string, do func()) {
+func (k *kubeWorld) during(t *testing.T, step string, do func()) {
 	t.Helper()
-	began, w := time.Now(), guard(t, c.istiod, maps.Clone(c.objects))
+	began, w := time.Now(), guard(t, k.istiod, maps.Clone(k.objects))
 	do()
 	t.Logf("%s: %v, and istiod had everything at %d looks", step, time.Since(began).Round(10*time.Millisecond), w.stop(t))
 }
 
 // says waits until the status of tributary matches a pattern.
-func (c *kubeWorld) says(t *testing.T, want string) {
+func (k *kubeWorld) says(t *testing.T, want string) {
 	t.Helper()
 	began := time.Now()
-	c.tributary.WaitFor(t, kubeTime, func() error {
-		if status := c.tributary.Ask(t, "status"); !regexp.MustCompile(want).MatchString(status) {
+	k.tributary.WaitFor(t, kubeTime, func() error {
+		if status := k.tributary.Ask(t, "status"); !regexp.MustCompile(want).MatchString(status) {
 			return fmt.Errorf("no %q in:\n%s", want, status)
 		}
 		return nil

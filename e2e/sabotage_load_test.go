@@ -101,16 +101,16 @@ type asker struct{ red, forged string }
 
 var askedPaths = []string{"/a", "/b", "/asked"}
 
-func (k asker) random(rnd *rand.Rand, as question) question {
+func (a asker) random(rnd *rand.Rand, as question) question {
 	as.path = askedPaths[rnd.IntN(len(askedPaths))]
 	as.token = []string{"", "", "red", "red", "forged"}[rnd.IntN(5)]
 	as.let = rnd.IntN(2) == 0
 	return as
 }
 
-func (k asker) headers(q question) map[string]string {
+func (a asker) headers(q question) map[string]string {
 	header := map[string]string{}
-	if token := map[string]string{"red": k.red, "forged": k.forged}[q.token]; token != "" {
+	if token := map[string]string{"red": a.red, "forged": a.forged}[q.token]; token != "" {
 		header["Authorization"] = "Bearer " + token
 	}
 	if q.let {
@@ -120,7 +120,7 @@ func (k asker) headers(q question) map[string]string {
 }
 
 // startRequests has all clients ask at random until it is stopped.
-func (k asker) startRequests(o *policyOracle, seed uint64, clients []asking) (stop func()) {
+func (a asker) startRequests(o *policyOracle, seed uint64, clients []asking) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	for n, c := range clients {
@@ -129,8 +129,8 @@ func (k asker) startRequests(o *policyOracle, seed uint64, clients []asking) (st
 			c := c.start()
 			defer c.http.CloseIdleConnections()
 			for ctx.Err() == nil {
-				q := k.random(rnd, c.as)
-				o.add(c.ask(context.Background(), q, k.headers(q)))
+				q := a.random(rnd, c.as)
+				o.add(c.ask(context.Background(), q, a.headers(q)))
 				select { // few enough to leave time for the other clients
 				case <-ctx.Done():
 				case <-time.After(time.Duration(rnd.IntN(8)) * time.Millisecond):
@@ -142,7 +142,7 @@ func (k asker) startRequests(o *policyOracle, seed uint64, clients []asking) (st
 }
 
 // probes are questions of all kinds.
-func (k asker) probes(as question) (questions []question) {
+func (a asker) probes(as question) (questions []question) {
 	for _, path := range askedPaths {
 		for _, token := range []string{"", "red"} {
 			as.path, as.token, as.let = path, token, true

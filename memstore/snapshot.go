@@ -121,11 +121,11 @@ func rowOf(r *resource.Resource) row {
 	return row{namespace: key.Namespace, name: key.Name, res: r}
 }
 
-func (a row) isBefore(next row) bool {
-	if a.namespace != next.namespace {
-		return a.namespace < next.namespace
+func (r row) isBefore(next row) bool {
+	if r.namespace != next.namespace {
+		return r.namespace < next.namespace
 	}
-	return a.name < next.name
+	return r.name < next.name
 }
 
 // tree has the resources of one kind in order of namespace and name. A copy of it costs O(1), and a later change copies

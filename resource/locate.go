@@ -74,7 +74,7 @@ func indexOf(root *yaml.Node) fieldIndex {
 }
 
 // find returns the node that a message is about, or nil.
-func (x fieldIndex) find(root *yaml.Node, message string) *yaml.Node {
+func (f fieldIndex) find(root *yaml.Node, message string) *yaml.Node {
 	if field, _, ok := strings.Cut(message, ": "); ok {
 		for _, path := range []string{"spec." + field, field} {
 			if n := follow(root, path); n != nil {
@@ -83,7 +83,7 @@ func (x fieldIndex) find(root *yaml.Node, message string) *yaml.Node {
 		}
 	}
 	for i, text := range strings.Split(message, `"`) { // each second text stands in quotes, and may be several words
-		if n := x.values[text]; n != nil && i%2 == 1 {
+		if n := f.values[text]; n != nil && i%2 == 1 {
 			return n
 		}
 	}
@@ -92,12 +92,12 @@ func (x fieldIndex) find(root *yaml.Node, message string) *yaml.Node {
 	for i, part := range strings.FieldsFunc(message,
 		func(r rune) bool { return strings.ContainsRune(" \t,;=()[]{}\"'`", r) }) {
 		for _, word := range []string{part, strings.Trim(part, ".:")} {
-			if n := x.values[word]; n != nil {
+			if n := f.values[word]; n != nil {
 				if r := valueRank(word, message); r > rank || best != nil && r == rank && len(word) > len(best.Value) {
 					best, rank = n, r
 				}
 			}
-			if n := x.keys[word]; n != nil {
+			if n := f.keys[word]; n != nil {
 				if r := keyRank(word, i); r > rank {
 					best, rank = n, r
 				}

@@ -350,19 +350,19 @@ func (l *ledger) removeCandidate(group *group, key resource.Key, before *previou
 }
 
 // noteWinner notes the state of a key, unless the call has noted it before.
-func (t *previousStates) noteWinner(key resource.Key, winner candidate, contended bool) {
+func (p *previousStates) noteWinner(key resource.Key, winner candidate, contended bool) {
 	previous := keyState{winner: winner.resource, contended: contended}
 	if winner.group != nil {
 		previous.group, previous.restored, previous.textID = winner.group.name, winner.group.restored, winner.group.textID
 		previous.outdated = winner.group.outdated || winner.namespaceChanged
 	}
-	t.note(key, previous)
+	p.note(key, previous)
 }
 
-func (t *previousStates) note(key resource.Key, previous keyState) {
-	if _, noted := t.states[key]; !noted {
-		t.states[key] = previous
-		t.keys = append(t.keys, key)
+func (p *previousStates) note(key resource.Key, previous keyState) {
+	if _, noted := p.states[key]; !noted {
+		p.states[key] = previous
+		p.keys = append(p.keys, key)
 	}
 }
 

@@ -26,8 +26,8 @@ func withoutNamespace(key resource.Key) resource.Key {
 type sameNameIndex map[*group]map[resource.Key]bool
 
 // hasName reports whether a group has or excludes an object of this kind and name in any namespace.
-func (k sameNameIndex) hasName(group *group, key resource.Key) bool {
-	names, ok := k[group]
+func (s sameNameIndex) hasName(group *group, key resource.Key) bool {
+	names, ok := s[group]
 	if !ok {
 		names = make(map[resource.Key]bool, len(group.resources))
 		for _, r := range group.resources {
@@ -36,7 +36,7 @@ func (k sameNameIndex) hasName(group *group, key resource.Key) bool {
 		for _, e := range group.excluded {
 			names[withoutNamespace(e.Key)] = true
 		}
-		k[group] = names
+		s[group] = names
 	}
 	return names[withoutNamespace(key)]
 }
@@ -120,25 +120,25 @@ type unidentifiedRejects struct {
 	byName map[resource.Key]*group // the first with a reject of a mistyped kind
 }
 
-func (s *unidentifiedRejects) add(current *group) {
-	if current.rejects.unidentified && s.first == nil {
-		s.first = current
+func (u *unidentifiedRejects) add(current *group) {
+	if current.rejects.unidentified && u.first == nil {
+		u.first = current
 	}
 	for name := range current.rejects.keysWithoutKind {
-		if s.byName == nil {
-			s.byName = make(map[resource.Key]*group)
+		if u.byName == nil {
+			u.byName = make(map[resource.Key]*group)
 		}
-		if s.byName[name] == nil {
-			s.byName[name] = current
+		if u.byName[name] == nil {
+			u.byName[name] = current
 		}
 	}
 }
 
-func (s *unidentifiedRejects) groupFor(key resource.Key) *group {
-	if group := s.byName[withoutKind(key)]; group != nil {
+func (u *unidentifiedRejects) groupFor(key resource.Key) *group {
+	if group := u.byName[withoutKind(key)]; group != nil {
 		return group
 	}
-	return s.first
+	return u.first
 }
 
 // noteHeldLosses notes objects that the source lost and the guard holds, if a reject of the group may be a version of

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // run is a source made of a function.
 type run func(ctx context.Context, sink Sink) error
 
-func (f run) Run(ctx context.Context, sink Sink) error { return f(ctx, sink) }
+func (r run) Run(ctx context.Context, sink Sink) error { return r(ctx, sink) }
 
 // replace publishes one group.
 func replace(sink Sink, group string, rs []*resource.Resource, rejects ...Reject) error {

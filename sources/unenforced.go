@@ -41,9 +41,9 @@ func (s *sink) UnreadPolicies(reasons map[string]string) {
 }
 
 // takesPolicies reports whether the transforms take objects of some kind that restricts traffic.
-func (j admissionRules) takesPolicies() bool {
+func (a admissionRules) takesPolicies() bool {
 	kinds := append([]resource.Kind{resource.MeshConfig}, resource.SecurityKinds...)
-	return slices.ContainsFunc(kinds, j.transform.TakesKind)
+	return slices.ContainsFunc(kinds, a.transform.TakesKind)
 }
 
 // noteNeverValid counts the rejects that may restrict traffic and are no versions of kept objects. A reject that was

@@ -40,76 +40,76 @@ func placesOf(object *resource.Resource) (places []place) {
 }
 
 // Follow brings the index up to date with r.
-func (x *Index) Follow(reader memstore.Reader) {
-	if x.owners == nil {
-		x.owners, x.contested = make(map[place][]*resource.Resource), make(map[place]bool)
-		x.claimants = make(map[*resource.Resource]*claimant)
+func (i *Index) Follow(reader memstore.Reader) {
+	if i.owners == nil {
+		i.owners, i.contested = make(map[place][]*resource.Resource), make(map[place]bool)
+		i.claimants = make(map[*resource.Resource]*claimant)
 	}
-	changes, now := memstore.ChangesFrom(reader, x.seen)
+	changes, now := memstore.ChangesFrom(reader, i.seen)
 	for c := range changes {
-		x.remove(c.Old)
-		x.add(c.New)
+		i.remove(c.Old)
+		i.add(c.New)
 	}
-	x.seen = now
+	i.seen = now
 }
 
-func (x *Index) add(r *resource.Resource) {
+func (i *Index) add(r *resource.Resource) {
 	for _, place := range placesOf(r) {
-		x.owners[place] = append(x.owners[place], r)
-		if len(x.owners[place]) > 1 {
-			x.contested[place] = true
+		i.owners[place] = append(i.owners[place], r)
+		if len(i.owners[place]) > 1 {
+			i.contested[place] = true
 		}
 	}
 }
 
-func (x *Index) remove(object *resource.Resource) {
-	delete(x.claimants, object)
+func (i *Index) remove(object *resource.Resource) {
+	delete(i.claimants, object)
 	for _, place := range placesOf(object) {
-		remaining := slices.DeleteFunc(x.owners[place], func(o *resource.Resource) bool { return o == object })
-		x.owners[place] = remaining
+		remaining := slices.DeleteFunc(i.owners[place], func(o *resource.Resource) bool { return o == object })
+		i.owners[place] = remaining
 		switch len(remaining) {
 		case 0:
-			delete(x.owners, place)
+			delete(i.owners, place)
 		case 1:
-			delete(x.contested, place)
-			delete(x.claimants, remaining[0])
+			delete(i.contested, place)
+			delete(i.claimants, remaining[0])
 		}
 	}
 }
 
 // claimant returns the claims of an owner of a contested place.
-func (x *Index) claimant(object *resource.Resource) *claimant {
-	claimant, ok := x.claimants[object]
+func (i *Index) claimant(object *resource.Resource) *claimant {
+	claimant, ok := i.claimants[object]
 	if !ok {
 		claimant = claimantOf(object)
-		x.claimants[object] = claimant
+		i.claimants[object] = claimant
 	}
 	return claimant
 }
 
 // Conflicts returns every conflict, in order of rule and subject.
-func (x *Index) Conflicts() []Conflict {
-	return x.conflictsOn(maps.Keys(x.contested), func(claim) bool { return true })
+func (i *Index) Conflicts() []Conflict {
+	return i.conflictsOn(maps.Keys(i.contested), func(claim) bool { return true })
 }
 
 // ConflictsOf returns the conflicts that touch key.
-func (x *Index) ConflictsOf(key resource.Key) []Conflict {
-	object := x.seen.Get(key)
-	places := slices.DeleteFunc(placesOf(object), func(p place) bool { return len(x.owners[p]) < 2 })
+func (i *Index) ConflictsOf(key resource.Key) []Conflict {
+	object := i.seen.Get(key)
+	places := slices.DeleteFunc(placesOf(object), func(p place) bool { return len(i.owners[p]) < 2 })
 	if len(places) == 0 {
 		return nil
 	}
-	claims := x.claimant(object).claims
+	claims := i.claimant(object).claims
 	return slices.DeleteFunc(
-		x.conflictsOn(slices.Values(places), func(c claim) bool { return slices.Contains(claims, c) }),
+		i.conflictsOn(slices.Values(places), func(c claim) bool { return slices.Contains(claims, c) }),
 		func(conflict Conflict) bool { return !slices.Contains(conflict.Objects, Ref(key)) })
 }
 
 // On returns the resources that name host, or a wildcard that it matches.
-func (x *Index) On(host string) (keys []resource.Key) {
+func (i *Index) On(host string) (keys []resource.Key) {
 	for _, name := range NamesOf(host) {
 		for _, kind := range kinds {
-			for _, r := range x.owners[place{kind, name}] {
+			for _, r := range i.owners[place{kind, name}] {
 				keys = append(keys, r.Key())
 			}
 		}
@@ -133,12 +133,12 @@ func NamesOf(host string) []string {
 }
 
 // conflictsOn returns the conflicts at places about some claims.
-func (x *Index) conflictsOn(places iter.Seq[place], about func(claim) bool) []Conflict {
+func (i *Index) conflictsOn(places iter.Seq[place], about func(claim) bool) []Conflict {
 	var conflicts []Conflict
 	for place := range places {
 		byClaim := make(map[claim][]*claimant)
-		for _, r := range x.owners[place] {
-			owner := x.claimant(r)
+		for _, r := range i.owners[place] {
+			owner := i.claimant(r)
 			for _, c := range owner.claims {
 				if c.host == place.host && about(c) {
 					byClaim[c] = append(byClaim[c], owner)

@@ -140,7 +140,7 @@ type envoy struct {
 }
 
 // run serves the stream until it breaks.
-func (v *envoy) run(conn *grpc.ClientConn, node []byte) error {
+func (e *envoy) run(conn *grpc.ClientConn, node []byte) error {
 	desc := &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 	stream, err := conn.NewStream(context.Background(), desc, wire.MethodDelta, grpc.ForceCodecV2(wire.Codec{}), grpc.WaitForReady(true))
 	if err != nil {
@@ -166,9 +166,9 @@ func (v *envoy) run(conn *grpc.ClientConn, node []byte) error {
 		if err := stream.SendMsg(&ack); err != nil {
 			return err
 		}
-		v.envoys.received.Add(1)
-		v.envoys.bytes.Add(uint64(r.Size))
-		if err := v.take(now, &r, send); err != nil {
+		e.envoys.received.Add(1)
+		e.envoys.bytes.Add(uint64(r.Size))
+		if err := e.take(now, &r, send); err != nil {
 			return err
 		}
 		r.Free()
@@ -176,9 +176,9 @@ func (v *envoy) run(conn *grpc.ClientConn, node []byte) error {
 }
 
 // take reads a response, and subscribes to the resources that follow from it.
-func (v *envoy) take(now time.Time, r *wire.Response, send func(wire.Subscription) error) error {
-	if w := v.envoys.get(); len(w.marker) > 0 && (w.typeURL == "" || w.typeURL == r.TypeURL) {
-		w.look(v.id, now, 0, r)
+func (e *envoy) take(now time.Time, r *wire.Response, send func(wire.Subscription) error) error {
+	if w := e.envoys.get(); len(w.marker) > 0 && (w.typeURL == "" || w.typeURL == r.TypeURL) {
+		w.look(e.id, now, 0, r)
 	}
 	names, _, err := r.Names()
 	if err != nil {
@@ -186,8 +186,8 @@ func (v *envoy) take(now time.Time, r *wire.Response, send func(wire.Subscriptio
 	}
 	switch r.TypeURL {
 	case Clusters:
-		first := v.subscribed[Endpoints] == nil
-		if err := v.ask(Endpoints, names, send, func(name string) string {
+		first := e.subscribed[Endpoints] == nil
+		if err := e.ask(Endpoints, names, send, func(name string) string {
 			if strings.HasPrefix(name, "outbound|") {
 				return name
 			}
@@ -199,60 +199,60 @@ func (v *envoy) take(now time.Time, r *wire.Response, send func(wire.Subscriptio
 			return send(wire.Subscription{Delta: true, TypeURL: Listeners})
 		}
 	case Listeners:
-		return v.ask(Routes, names, send, func(name string) string {
+		return e.ask(Routes, names, send, func(name string) string {
 			address, port, _ := strings.Cut(name, "_")
 			if address != "127.0.0.1" && address != "0.0.0.0" {
 				return ""
 			}
-			if v.gateway {
+			if e.gateway {
 				return "http." + port
 			}
 			return port
 		})
 	case Endpoints:
-		v.endpoints += len(names)
+		e.endpoints += len(names)
 	case Routes:
-		v.routes += len(names)
-		if err := v.askHosts(send); err != nil {
+		e.routes += len(names)
+		if err := e.askHosts(send); err != nil {
 			return err
 		}
 	case Hosts:
-		if err := v.ask(Clusters, names, send, func(name string) string {
+		if err := e.ask(Clusters, names, send, func(name string) string {
 			_, host, _ := strings.Cut(name, "/")
-			return "outbound|" + v.port + "||" + strings.TrimSuffix(host, ":"+v.port)
+			return "outbound|" + e.port + "||" + strings.TrimSuffix(host, ":"+e.port)
 		}); err != nil {
 			return err
 		}
 	}
-	if w := v.envoys.get(); len(w.marker) == 0 && v.id >= w.first && v.endpoints >= v.services && v.routes > 0 {
-		w.look(v.id-w.first, now, 1, r)
+	if w := e.envoys.get(); len(w.marker) == 0 && e.id >= w.first && e.endpoints >= e.services && e.routes > 0 {
+		w.look(e.id-w.first, now, 1, r)
 	}
 	return nil
 }
 
 // askHosts subscribes to the virtual hosts that the client uses, after a request without names, as Envoy does.
-func (v *envoy) askHosts(send func(wire.Subscription) error) error {
-	if len(v.uses) == 0 || v.subscribed[Hosts] != nil {
+func (e *envoy) askHosts(send func(wire.Subscription) error) error {
+	if len(e.uses) == 0 || e.subscribed[Hosts] != nil {
 		return nil
 	}
 	if err := send(wire.Subscription{Delta: true, TypeURL: Hosts}); err != nil {
 		return err
 	}
-	return v.ask(Hosts, v.uses, send, func(host string) string { return v.port + "/" + host + ":" + v.port })
+	return e.ask(Hosts, e.uses, send, func(host string) string { return e.port + "/" + host + ":" + e.port })
 }
 
 // ask subscribes to the resources of a type that follow from names, without earlier subscriptions.
-func (v *envoy) ask(typeURL string, names []string, send func(wire.Subscription) error, nameOf func(string) string) error {
-	if v.subscribed[typeURL] == nil {
-		v.subscribed[typeURL] = make(map[unique.Handle[string]]struct{})
+func (e *envoy) ask(typeURL string, names []string, send func(wire.Subscription) error, nameOf func(string) string) error {
+	if e.subscribed[typeURL] == nil {
+		e.subscribed[typeURL] = make(map[unique.Handle[string]]struct{})
 	}
 	var subscribe []string
 	for _, name := range names {
 		name = nameOf(name)
-		if _, isSubscribed := v.subscribed[typeURL][unique.Make(name)]; name == "" || isSubscribed {
+		if _, isSubscribed := e.subscribed[typeURL][unique.Make(name)]; name == "" || isSubscribed {
 			continue
 		}
-		v.subscribed[typeURL][unique.Make(name)] = struct{}{}
+		e.subscribed[typeURL][unique.Make(name)] = struct{}{}
 		subscribe = append(subscribe, name)
 	}
 	if len(subscribe) == 0 {

@@ -109,20 +109,20 @@ type child struct {
 }
 
 // await waits for the end of the process and returns its exit code, or -1 if a signal ended it.
-func (p *child) await(t *testing.T, within time.Duration) int {
+func (c *child) await(t *testing.T, within time.Duration) int {
 	t.Helper()
 	select {
-	case <-p.ended:
-		return p.ProcessState.ExitCode()
+	case <-c.ended:
+		return c.ProcessState.ExitCode()
 	case <-time.After(within):
 		require.FailNow(t, "the process did not end", "within %s", within)
 		return 0
 	}
 }
 
-func (p *child) signal(t *testing.T, s syscall.Signal) {
+func (c *child) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
-	require.NoError(t, p.Process.Signal(s))
+	require.NoError(t, c.Process.Signal(s))
 }
 
 // server is a running `tributary serve`.

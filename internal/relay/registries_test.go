@@ -143,87 +143,87 @@ func running() (instances [][2]string) {
 	return instances
 }
 
-func (m *doubts) run(n int) {
-	m.t.Cleanup(func() {
-		if m.t.Failed() {
-			m.t.Log(strings.Join(m.history, "\n"))
+func (d *doubts) run(n int) {
+	d.t.Cleanup(func() {
+		if d.t.Failed() {
+			d.t.Log(strings.Join(d.history, "\n"))
 		}
 	})
-	m.missing = running()
-	m.register(len(m.missing))
-	configured(m.t, m.dir, m.source())
-	m.begin()
-	m.converge()
+	d.missing = running()
+	d.register(len(d.missing))
+	configured(d.t, d.dir, d.source())
+	d.begin()
+	d.converge()
 	for range n {
-		switch m.rand.IntN(6) {
+		switch d.rand.IntN(6) {
 		case 0:
-			m.logStep("it loses its data")
-			m.wipe()
-			m.missing = running()
+			d.logStep("it loses its data")
+			d.wipe()
+			d.missing = running()
 		case 1:
-			m.logStep("some register anew")
-			m.register(m.rand.IntN(1 + len(m.missing)))
+			d.logStep("some register anew")
+			d.register(d.rand.IntN(1 + len(d.missing)))
 		case 2:
-			m.converge()
+			d.converge()
 		case 3:
-			m.edit()
-			m.logStep("restart: %s", m.source())
-			m.relay.stop()
-			configured(m.t, m.dir, m.source())
-			m.begin()
+			d.edit()
+			d.logStep("restart: %s", d.source())
+			d.relay.stop()
+			configured(d.t, d.dir, d.source())
+			d.begin()
 		default:
-			m.edit()
-			m.logStep("reload: %s", m.source())
-			m.relay.reload(m.t, m.source())
-			if m.rand.IntN(2) == 0 {
-				m.awaitRead(m.relay)
+			d.edit()
+			d.logStep("reload: %s", d.source())
+			d.relay.reload(d.t, d.source())
+			if d.rand.IntN(2) == 0 {
+				d.awaitRead(d.relay)
 			}
 		}
-		if m.t.Failed() {
+		if d.t.Failed() {
 			return
 		}
 	}
-	m.converge()
+	d.converge()
 }
 
-func (m *doubts) logStep(format string, args ...any) {
-	m.history = append(m.history, fmt.Sprintf(format, args...))
+func (d *doubts) logStep(format string, args ...any) {
+	d.history = append(d.history, fmt.Sprintf(format, args...))
 }
 
-func (m *doubts) source() string {
-	return strings.Join(append([]string{"name: r, address: '" + m.address + "', guard: off"}, m.options...), ", ")
+func (d *doubts) source() string {
+	return strings.Join(append([]string{"name: r, address: '" + d.address + "', guard: off"}, d.options...), ", ")
 }
 
 // edit adds an option, or removes one.
-func (m *doubts) edit() {
-	if n := len(m.options); n > 0 && m.rand.IntN(2) == 0 {
-		m.options = slices.Delete(slices.Clone(m.options), 0, 1)
+func (d *doubts) edit() {
+	if n := len(d.options); n > 0 && d.rand.IntN(2) == 0 {
+		d.options = slices.Delete(slices.Clone(d.options), 0, 1)
 		return
 	}
-	option := m.kind.options[m.rand.IntN(len(m.kind.options))]
+	option := d.kind.options[d.rand.IntN(len(d.kind.options))]
 	key, _, _ := strings.Cut(option, ":")
-	m.options = append(slices.DeleteFunc(slices.Clone(m.options), func(o string) bool { return strings.HasPrefix(o, key+":") }), option)
+	d.options = append(slices.DeleteFunc(slices.Clone(d.options), func(o string) bool { return strings.HasPrefix(o, key+":") }), option)
 }
 
 // register registers the first n missing instances again.
-func (m *doubts) register(n int) {
-	for _, instance := range m.missing[:n] {
-		m.put(instance[0], instance[1])
+func (d *doubts) register(n int) {
+	for _, instance := range d.missing[:n] {
+		d.put(instance[0], instance[1])
 	}
-	m.missing = m.missing[n:]
+	d.missing = d.missing[n:]
 }
 
 // begin starts the relay, and looks at its view all the time, once it is there.
-func (m *doubts) begin() {
-	m.relay = start(m.t, m.dir)
-	m.relay.awaitReady(m.t)
-	rig, ended := m.relay, make(chan struct{})
+func (d *doubts) begin() {
+	d.relay = start(d.t, d.dir)
+	d.relay.awaitReady(d.t)
+	rig, ended := d.relay, make(chan struct{})
 	var looking sync.WaitGroup
 	looking.Go(func() {
 		for {
 			changed := rig.view.Changed()
 			if missing := absent(rig); len(missing) > 0 {
-				m.t.Errorf("missing: %v", missing)
+				d.t.Errorf("missing: %v", missing)
 				return
 			}
 			select {
@@ -239,7 +239,7 @@ func (m *doubts) begin() {
 		looking.Wait()
 		stop()
 	})
-	m.t.Cleanup(rig.stop)
+	d.t.Cleanup(rig.stop)
 }
 
 // absent are the addresses that run and are not served.
@@ -267,9 +267,9 @@ func absent(r *rig) (missing []string) {
 	return missing
 }
 
-func (m *doubts) awaitRead(r *rig) {
-	m.t.Helper()
-	eventually(m.t, func() error {
+func (d *doubts) awaitRead(r *rig) {
+	d.t.Helper()
+	eventually(d.t, func() error {
 		if s := r.supervisor.Status(); len(s) != 1 || !s[0].Synced || !r.view.Synced() {
 			return fmt.Errorf("not read: %+v", s)
 		}
@@ -278,19 +278,19 @@ func (m *doubts) awaitRead(r *rig) {
 }
 
 // converge registers all instances, and waits until the relay serves the same as a fresh start.
-func (m *doubts) converge() {
-	m.t.Helper()
-	m.logStep("all register anew")
-	m.register(len(m.missing))
-	dir := m.t.TempDir()
-	configured(m.t, dir, m.source())
-	fresh := start(m.t, dir)
-	m.awaitRead(fresh)
+func (d *doubts) converge() {
+	d.t.Helper()
+	d.logStep("all register anew")
+	d.register(len(d.missing))
+	dir := d.t.TempDir()
+	configured(d.t, dir, d.source())
+	fresh := start(d.t, dir)
+	d.awaitRead(fresh)
 	defer fresh.stop()
-	eventually(m.t, func() error {
-		want, now := viewed(fresh), viewed(m.relay)
+	eventually(d.t, func() error {
+		want, now := viewed(fresh), viewed(d.relay)
 		if fmt.Sprint(want) != fmt.Sprint(now) || len(absent(fresh)) > 0 {
-			return fmt.Errorf("%s\ngot  %v\nwant %v", m.source(), now, want)
+			return fmt.Errorf("%s\ngot  %v\nwant %v", d.source(), now, want)
 		}
 		return nil
 	})

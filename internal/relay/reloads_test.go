@@ -89,19 +89,19 @@ var transforms = []string{
 	", transform: {labels: {add: {t: u}}}",
 }
 
-func (s modelled) String() string {
-	address := "fs://./" + s.place.name
-	settings := fmt.Sprintf(", quietDelay: %dms, rescanInterval: 100ms", 1+s.delay)
-	if s.place.at != "" {
-		address, settings = "xds://"+s.place.at, ""
+func (m modelled) String() string {
+	address := "fs://./" + m.place.name
+	settings := fmt.Sprintf(", quietDelay: %dms, rescanInterval: 100ms", 1+m.delay)
+	if m.place.at != "" {
+		address, settings = "xds://"+m.place.at, ""
 	}
-	return s.at(address) + settings
+	return m.at(address) + settings
 }
 
 // at returns the source as it is configured with the address of its place.
-func (s modelled) at(address string) string {
-	text := fmt.Sprintf("name: %s, address: '%s', precedence: %d, guard: off%s", s.name, address, s.precedence, transforms[s.transform])
-	if s.merge {
+func (m modelled) at(address string) string {
+	text := fmt.Sprintf("name: %s, address: '%s', precedence: %d, guard: off%s", m.name, address, m.precedence, transforms[m.transform])
+	if m.merge {
 		text += ", merge: endpoints"
 	}
 	return text

@@ -257,7 +257,7 @@ func (r *replica) answers(t *testing.T) (responses [][]byte) {
 // runs is a source made of a function.
 type runs func(ctx context.Context, sink sources.Sink) error
 
-func (f runs) Run(ctx context.Context, sink sources.Sink) error { return f(ctx, sink) }
+func (r runs) Run(ctx context.Context, sink sources.Sink) error { return r(ctx, sink) }
 
 // TestRanksPassThroughTiers has a tributary read from two others. Its clients see its sources in their order, and within each the
 // order that this source has. The own time of a ServiceEntry passes in the nanoseconds of its rank.

@@ -57,23 +57,23 @@ func newRestrictedViews(
 }
 
 // acquire returns the restricted view of clients with these rights, and a function that ends its use.
-func (w *restrictedViews) acquire(ctx context.Context, rights *access.Rights) (*restrictedView, func(), error) {
-	return w.Acquire(ctx, rights.Key(), "", families.Maker[*restrictedView]{
+func (r *restrictedViews) acquire(ctx context.Context, rights *access.Rights) (*restrictedView, func(), error) {
+	return r.Acquire(ctx, rights.Key(), "", families.Maker[*restrictedView]{
 		Estimate: func() int { return restrictedViewsCost },
-		Make:     func(context.Context) (*restrictedView, error) { return w.start(rights), nil },
+		Make:     func(context.Context) (*restrictedView, error) { return r.start(rights), nil },
 	})
 }
 
 // start makes a restricted view, which follows the view until it is dropped or run ends.
-func (w *restrictedViews) start(rights *access.Rights) *restrictedView {
-	ctx, stop := context.WithCancel(w.ctx)
+func (r *restrictedViews) start(rights *access.Rights) *restrictedView {
+	ctx, stop := context.WithCancel(r.ctx)
 	restricted := &restrictedView{objects: &memstore.Table{}, stop: stop}
-	restricted.envoy = w.newCatalog(restricted.objects, rights)
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	restricted.envoy = r.newCatalog(restricted.objects, rights)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if ctx.Err() == nil {
-		w.running.Go(func() { restricted.follow(ctx, w.view, rights) })
-		w.running.Go(func() { _ = restricted.envoy.Run(ctx) }) // returns the error of ctx
+		r.running.Go(func() { restricted.follow(ctx, r.view, rights) })
+		r.running.Go(func() { _ = restricted.envoy.Run(ctx) }) // returns the error of ctx
 	}
 	return restricted
 }
@@ -103,11 +103,11 @@ func (v *restrictedView) follow(ctx context.Context, view memstore.Reader, right
 }
 
 // run stops all restricted views when ctx ends.
-func (w *restrictedViews) run(ctx context.Context) error {
+func (r *restrictedViews) run(ctx context.Context) error {
 	<-ctx.Done()
-	w.mu.Lock()
-	w.stop()
-	w.mu.Unlock()
-	w.running.Wait()
+	r.mu.Lock()
+	r.stop()
+	r.mu.Unlock()
+	r.running.Wait()
 	return nil
 }

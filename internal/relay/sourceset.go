@@ -72,23 +72,23 @@ func newSourceSet(p parts) *sourceSet {
 }
 
 // spec returns the source for the supervisor.
-func (f *activeSource) spec() sources.Spec {
+func (a *activeSource) spec() sources.Spec {
 	spec := sources.Spec{
-		Name: f.config.Name, Address: f.config.Shown(), Source: f.source, Table: f.table,
-		Guard: f.config.Guard.Settings(), Memory: f.lastGood, Reading: f.reading, Transform: f.rules,
-		Lenient: f.config.Validation == config.ValidationWarn, Partial: f.config.PartialStart(),
+		Name: a.config.Name, Address: a.config.Shown(), Source: a.source, Table: a.table,
+		Guard: a.config.Guard.Settings(), Memory: a.lastGood, Reading: a.reading, Transform: a.rules,
+		Lenient: a.config.Validation == config.ValidationWarn, Partial: a.config.PartialStart(),
 	}
-	_, spec.LenientMetadata = f.config.Settings.(*config.XDS)
+	_, spec.LenientMetadata = a.config.Settings.(*config.XDS)
 	return spec
 }
 
 // input returns the source for the view.
-func (f *activeSource) input() aggregate.Source {
+func (a *activeSource) input() aggregate.Source {
 	source := aggregate.Source{
-		Name: f.config.Name, Reader: f.table, Precedence: f.config.Precedence,
-		Optional: config.Off(f.config.Required),
+		Name: a.config.Name, Reader: a.table, Precedence: a.config.Precedence,
+		Optional: config.Off(a.config.Required),
 	}
-	if e := f.config.Merge.Endpoints; e != nil {
+	if e := a.config.Merge.Endpoints; e != nil {
 		source.Merge = &aggregate.Merge{Locality: e.Locality, Priority: e.Priority}
 	}
 	return source
@@ -99,8 +99,8 @@ func (f *activeSource) input() aggregate.Source {
 // table. A source of the same name and another reading has a new table, which begins with the objects, holds and last
 // good versions of the previous one. All others begin empty. Until sources of the last two kinds are read, the view
 // serves the previous versions of objects that they may have.
-func (f *sourceSet) configure(want []config.Source) (changes, error) {
-	next, err := f.prepare(want)
+func (s *sourceSet) configure(want []config.Source) (changes, error) {
+	next, err := s.prepare(want)
 	if err != nil {
 		return changes{}, err
 	}
@@ -108,36 +108,36 @@ func (f *sourceSet) configure(want []config.Source) (changes, error) {
 	for i, n := range next {
 		specs[i], inputs[i] = n.spec(), n.input()
 	}
-	if err := f.supervisor.Reconfigure(specs); err != nil {
+	if err := s.supervisor.Reconfigure(specs); err != nil {
 		return changes{}, err
 	}
-	current := activation{previous: f.view.Snapshot()}
-	current.oldRemoved = f.view.SetSources(inputs...)
-	applied := changesOf(f.active, next)
-	f.replace(next, current.oldRemoved)
+	current := activation{previous: s.view.Snapshot()}
+	current.oldRemoved = s.view.SetSources(inputs...)
+	applied := changesOf(s.active, next)
+	s.replace(next, current.oldRemoved)
 	select {
-	case pending := <-f.activations:
+	case pending := <-s.activations:
 		current.previous = pending.previous
 	default:
 	}
-	f.activations <- current
+	s.activations <- current
 	return applied, nil
 }
 
 // prepare makes the sources of want. Only this part of a reload can fail; it changes only files of sources that are not
 // configured.
-func (f *sourceSet) prepare(want []config.Source) ([]*activeSource, error) {
+func (s *sourceSet) prepare(want []config.Source) ([]*activeSource, error) {
 	next := make([]*activeSource, len(want))
 	for i, source := range want {
 		active := &activeSource{config: source, reading: source.Reading()}
 		next[i] = active
-		previous := named(f.active, source.Name)
+		previous := named(s.active, source.Name)
 		if previous != nil && previous.reading == active.reading {
 			active.table, active.lastGood = previous.table, previous.lastGood
 		} else {
 			active.table = new(memstore.Table)
-			if f.state != nil {
-				active.lastGood = f.state.Source(source.Name)
+			if s.state != nil {
+				active.lastGood = s.state.Source(source.Name)
 			}
 		}
 		if previous != nil && readsAlike(previous.config, source) {
@@ -145,7 +145,7 @@ func (f *sourceSet) prepare(want []config.Source) ([]*activeSource, error) {
 			continue
 		}
 		var err error
-		if active.source, err = newSource(source, f.hops, f.metrics, f.vips); err == nil {
+		if active.source, err = newSource(source, s.hops, s.metrics, s.vips); err == nil {
 			active.rules, err = source.Rules()
 		}
 		if err != nil {
@@ -155,9 +155,9 @@ func (f *sourceSet) prepare(want []config.Source) ([]*activeSource, error) {
 	for _, active := range next {
 		// The content of an added source from an earlier run is outdated. It must not be restored if the program ends before
 		// the source is read.
-		if f.active != nil && active.lastGood != nil && named(f.active, active.config.Name) == nil {
+		if s.active != nil && active.lastGood != nil && named(s.active, active.config.Name) == nil {
 			if err := active.lastGood.Forget(); err != nil {
-				f.log.Warn("the content that an earlier run kept of a new source cannot be removed: "+
+				s.log.Warn("the content that an earlier run kept of a new source cannot be removed: "+
 					"a restart before it is read would serve that", "source", active.config.Name, "err", err)
 			}
 		}
@@ -185,47 +185,47 @@ func readsAlike(first, second config.Source) bool {
 const unusedRetention = 7 * 24 * time.Hour
 
 // replace puts next in force, and removes the files of retired sources.
-func (f *sourceSet) replace(next []*activeSource, oldRemoved <-chan struct{}) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.active != nil {
-		f.oldRemoved = oldRemoved
+func (s *sourceSet) replace(next []*activeSource, oldRemoved <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.active != nil {
+		s.oldRemoved = oldRemoved
 	}
-	f.retired = slices.DeleteFunc(append(f.retired, f.active...), func(retired *activeSource) bool {
+	s.retired = slices.DeleteFunc(append(s.retired, s.active...), func(retired *activeSource) bool {
 		if retired.lastGood == nil || named(next, retired.config.Name) != nil {
 			return true
 		}
 		err := retired.lastGood.Forget()
 		if err != nil {
-			f.log.Warn("the files of a retired source cannot be removed", "err", err)
+			s.log.Warn("the files of a retired source cannot be removed", "err", err)
 		}
 		return err == nil
 	})
-	f.active = next
-	if f.state == nil {
+	s.active = next
+	if s.state == nil {
 		return
 	}
 	var names []string
 	for _, n := range next {
 		names = append(names, n.config.Name)
 	}
-	if err := f.state.RemoveUnused(names, time.Now().Add(-unusedRetention)); err != nil {
-		f.log.Warn("unused files cannot be removed", "err", err)
+	if err := s.state.RemoveUnused(names, time.Now().Add(-unusedRetention)); err != nil {
+		s.log.Warn("unused files cannot be removed", "err", err)
 	}
 }
 
 // pending returns the sources that the last reload waits for: objects that they may have are still served in their
 // previous versions.
-func (f *sourceSet) pending() (names []string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (s *sourceSet) pending() (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	select {
-	case <-f.oldRemoved:
+	case <-s.oldRemoved:
 		return nil
 	default:
 	}
-	for _, n := range f.active {
-		if f.oldRemoved != nil && !n.table.Synced() {
+	for _, n := range s.active {
+		if s.oldRemoved != nil && !n.table.Synced() {
 			names = append(names, n.config.Name)
 		}
 	}
@@ -233,19 +233,19 @@ func (f *sourceSet) pending() (names []string) {
 }
 
 // sweep logs the objects that each reload removes, until ctx ends.
-func (f *sourceSet) sweep(ctx context.Context) {
+func (s *sourceSet) sweep(ctx context.Context) {
 	var current activation
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case next := <-f.activations:
+		case next := <-s.activations:
 			if current.oldRemoved != nil {
 				next.previous = current.previous
 			}
 			current = next
 		case <-current.oldRemoved:
-			f.logRemoved(current.previous)
+			s.logRemoved(current.previous)
 			current = activation{}
 		}
 	}
@@ -253,12 +253,12 @@ func (f *sourceSet) sweep(ctx context.Context) {
 
 // logRemoved logs the objects that a reload has removed. The deletion guard does not hold these, since a person edited
 // the configuration. But a source that was left out by mistake, or a mistyped address without objects, shows here.
-func (f *sourceSet) logRemoved(previous memstore.Snapshot) {
+func (s *sourceSet) logRemoved(previous memstore.Snapshot) {
 	const named = 20
 	kinds, origins := make(map[resource.Kind]int), make(map[string]bool)
 	var names []string
 	count := 0
-	for change := range memstore.Diff(previous, f.view.Snapshot()) {
+	for change := range memstore.Diff(previous, s.view.Snapshot()) {
 		if change.New == nil {
 			count++
 			kinds[change.Old.Key().Kind]++
@@ -272,7 +272,7 @@ func (f *sourceSet) logRemoved(previous memstore.Snapshot) {
 		if count > named {
 			names = append(names, fmt.Sprintf("and %d more", count-named))
 		}
-		f.log.Warn("the reload removed objects that no source of the new configuration has",
+		s.log.Warn("the reload removed objects that no source of the new configuration has",
 			"objects", count, "kinds", fmt.Sprint(kinds), "of_sources", strings.Join(slices.Sorted(maps.Keys(origins)), ", "),
 			"names", strings.Join(names, ", "))
 	}
@@ -297,10 +297,10 @@ func newSource(
 }
 
 // upstreams returns the state of this program as a client of other servers, in the form of CSDS.
-func (f *sourceSet) upstreams() (configs []*statusv3.ClientConfig) {
-	f.mu.Lock()
-	active := f.active
-	f.mu.Unlock()
+func (s *sourceSet) upstreams() (configs []*statusv3.ClientConfig) {
+	s.mu.Lock()
+	active := s.active
+	s.mu.Unlock()
 	for _, activeSource := range active {
 		client, isClient := activeSource.source.(interface{ Standing() *upstream.Standing })
 		if !isClient {

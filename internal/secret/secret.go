@@ -25,26 +25,26 @@ func New(value string) Text {
 }
 
 // Reveal returns the hidden string.
-func (s Text) Reveal() string {
-	if s.value == nil {
+func (t Text) Reveal() string {
+	if t.value == nil {
 		return ""
 	}
-	return *s.value
+	return *t.value
 }
 
 // Format prints a mark for every verb, unless the text is empty.
-func (s Text) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
+func (t Text) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, t.String()) }
 
 // String returns a mark, unless the text is empty.
-func (s Text) String() string {
-	if s.value == nil {
+func (t Text) String() string {
+	if t.value == nil {
 		return ""
 	}
 	return Mark
 }
 
 // MarshalText keeps it out of JSON and YAML.
-func (s Text) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+func (t Text) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 // Mark replaces a secret.
 const Mark = "<secret>"

@@ -119,13 +119,13 @@ type unread struct {
 	deadline time.Time
 }
 
-func (w *unread) SetWriteDeadline(deadline time.Time) error { w.deadline = deadline; return nil }
+func (u *unread) SetWriteDeadline(deadline time.Time) error { u.deadline = deadline; return nil }
 
-func (w *unread) Write(b []byte) (int, error) {
-	late := time.NewTimer(time.Until(w.deadline))
+func (u *unread) Write(b []byte) (int, error) {
+	late := time.NewTimer(time.Until(u.deadline))
 	defer late.Stop()
 	select {
-	case <-w.read:
+	case <-u.read:
 		return len(b), nil
 	case <-late.C:
 		return 0, context.DeadlineExceeded

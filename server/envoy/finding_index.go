@@ -18,47 +18,47 @@ type findingIndex struct {
 }
 
 // set replaces the findings of a source.
-func (n *findingIndex) set(source string, list model.Findings) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, finding := range n.bySource[source] {
-		counts := n.byObject[finding.Object]
+func (f *findingIndex) set(source string, list model.Findings) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, finding := range f.bySource[source] {
+		counts := f.byObject[finding.Object]
 		if counts[finding]--; counts[finding] == 0 {
 			delete(counts, finding)
 		}
 		if len(counts) == 0 {
-			delete(n.byObject, finding.Object)
+			delete(f.byObject, finding.Object)
 		}
 	}
-	delete(n.bySource, source)
+	delete(f.bySource, source)
 	if len(list) == 0 {
 		return
 	}
-	if n.bySource == nil {
-		n.bySource, n.byObject = make(map[string]model.Findings), make(map[resource.Key]map[model.Finding]int)
+	if f.bySource == nil {
+		f.bySource, f.byObject = make(map[string]model.Findings), make(map[resource.Key]map[model.Finding]int)
 	}
-	n.bySource[source] = list
+	f.bySource[source] = list
 	for _, finding := range list {
-		if n.byObject[finding.Object] == nil {
-			n.byObject[finding.Object] = make(map[model.Finding]int)
+		if f.byObject[finding.Object] == nil {
+			f.byObject[finding.Object] = make(map[model.Finding]int)
 		}
-		n.byObject[finding.Object][finding]++
+		f.byObject[finding.Object][finding]++
 	}
 }
 
 // withReason returns the findings of an object that have a reason.
-func (n *findingIndex) withReason(key resource.Key) []model.Finding {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return slices.DeleteFunc(slices.Collect(maps.Keys(n.byObject[key])),
+func (f *findingIndex) withReason(key resource.Key) []model.Finding {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.DeleteFunc(slices.Collect(maps.Keys(f.byObject[key])),
 		func(finding model.Finding) bool { return finding.Why == "" })
 }
 
 // applied returns the objects with patches or plugins that changed the resource of a source.
-func (n *findingIndex) applied(source string) (keys []resource.Key) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, finding := range n.bySource[source] {
+func (f *findingIndex) applied(source string) (keys []resource.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, finding := range f.bySource[source] {
 		if finding.Why == "" {
 			keys = append(keys, finding.Object)
 		}
@@ -67,10 +67,10 @@ func (n *findingIndex) applied(source string) (keys []resource.Key) {
 }
 
 // contains reports whether a place has a finding.
-func (n *findingIndex) contains(place model.Place) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for finding := range n.byObject[place.Object] {
+func (f *findingIndex) contains(place model.Place) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for finding := range f.byObject[place.Object] {
 		if finding.Place == place {
 			return true
 		}
@@ -79,10 +79,10 @@ func (n *findingIndex) contains(place model.Place) bool {
 }
 
 // addObjects adds the objects that have findings with a reason.
-func (n *findingIndex) addObjects(objects map[resource.Key]bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for key, findings := range n.byObject {
+func (f *findingIndex) addObjects(objects map[resource.Key]bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key, findings := range f.byObject {
 		for finding := range findings {
 			objects[key] = objects[key] || finding.Why != ""
 		}

@@ -41,7 +41,7 @@ spec: {hosts: [%[1]s.internal], ports: [{number: %d, name: http, protocol: HTTP}
 // asked counts how often a client is asked for a review.
 type countingReviewer struct{ n int }
 
-func (a *countingReviewer) Review() { a.n++ }
+func (c *countingReviewer) Review() { c.n++ }
 
 // The served ports of a client, and the reviews that they cause, are the same as with a look at all endpoints after
 // each change.

@@ -92,12 +92,12 @@ type announcingStream struct {
 }
 
 // SendMsg implements grpc.ServerStream.
-func (t *announcingStream) SendMsg(message any) error {
-	t.once.Do(func() {
-		t.hops.mu.Lock()
-		list := t.hops.list()
-		t.hops.mu.Unlock()
-		_ = t.SetHeader(metadata.Pairs(names.InstancesHeader, list)) // it fails only once a header was sent
+func (a *announcingStream) SendMsg(message any) error {
+	a.once.Do(func() {
+		a.hops.mu.Lock()
+		list := a.hops.list()
+		a.hops.mu.Unlock()
+		_ = a.SetHeader(metadata.Pairs(names.InstancesHeader, list)) // it fails only once a header was sent
 	})
-	return t.ServerStream.SendMsg(message)
+	return a.ServerStream.SendMsg(message)
 }

@@ -48,19 +48,19 @@ type programState struct {
 	revision string // changes with the content of the page, apart from ages
 }
 
-func (l *stateCache) read() programState {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if age := time.Since(l.readAt); !l.readAt.IsZero() && age < max(pollInterval*4/5, l.readDuration*readShare) {
-		return l.current
+func (s *stateCache) read() programState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if age := time.Since(s.readAt); !s.readAt.IsZero() && age < max(pollInterval*4/5, s.readDuration*readShare) {
+		return s.current
 	}
 	started := time.Now()
-	next := programState{status: l.program.Status(), clients: l.program.Clients()}
-	revision := l.program.Snapshot().Revision()
-	next.recent = latestChanges(l.program, revision, l.current.recent)
+	next := programState{status: s.program.Status(), clients: s.program.Clients()}
+	revision := s.program.Snapshot().Revision()
+	next.recent = latestChanges(s.program, revision, s.current.recent)
 	next.revision = hashState(&next, revision)
-	l.readAt = time.Now()
-	l.readDuration, l.current = l.readAt.Sub(started), next
+	s.readAt = time.Now()
+	s.readDuration, s.current = s.readAt.Sub(started), next
 	return next
 }
 

@@ -24,12 +24,12 @@ type fromHosts struct {
 	from chan string
 }
 
-func (l fromHosts) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
+func (f fromHosts) Accept() (net.Conn, error) {
+	conn, err := f.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return fromHost{conn, &net.TCPAddr{IP: net.ParseIP(<-l.from), Port: 1}}, nil
+	return fromHost{conn, &net.TCPAddr{IP: net.ParseIP(<-f.from), Port: 1}}, nil
 }
 
 type fromHost struct {
@@ -38,7 +38,7 @@ type fromHost struct {
 	addr net.Addr
 }
 
-func (c fromHost) RemoteAddr() net.Addr { return c.addr }
+func (f fromHost) RemoteAddr() net.Addr { return f.addr }
 
 // fairServer is an HTTP server behind a FairListener.
 type fairServer struct {

@@ -47,20 +47,20 @@ type comparison struct {
 	compared     int
 }
 
-func (d *comparison) add(class Class, kind resource.Kind, name, reason string) {
-	if text := d.rejection(kind, name); text != "" && class != Extra && class != Rejected {
+func (c *comparison) add(class Class, kind resource.Kind, name, reason string) {
+	if text := c.rejection(kind, name); text != "" && class != Extra && class != Rejected {
 		class, reason = Rejected, text
 	}
-	d.findings = append(d.findings, Finding{Class: class, Kind: kind, Name: name, Reason: reason})
+	c.findings = append(c.findings, Finding{Class: class, Kind: kind, Name: name, Reason: reason})
 }
 
 // rejection returns the Envoy's newest error about a resource. An error of the kind that names no resource may be about
 // it, too.
-func (d *comparison) rejection(kind resource.Kind, name string) (message string) {
-	for _, refusal := range d.expected.Refusals {
+func (c *comparison) rejection(kind resource.Kind, name string) (message string) {
+	for _, refusal := range c.expected.Refusals {
 		matches := refusal.Resource == name
 		if refusal.Resource == "" {
-			matches = strings.Contains(refusal.Error, name) || !d.namesAny(kind, refusal.Error)
+			matches = strings.Contains(refusal.Error, name) || !c.namesAny(kind, refusal.Error)
 		}
 		if matches && typeKind(refusal.TypeURL) == kind {
 			message = refusal.Error
@@ -70,8 +70,8 @@ func (d *comparison) rejection(kind resource.Kind, name string) (message string)
 }
 
 // namesAny reports whether a text names an expected resource of a kind.
-func (d *comparison) namesAny(kind resource.Kind, text string) bool {
-	for name := range d.ours.resources[kind] {
+func (c *comparison) namesAny(kind resource.Kind, text string) bool {
+	for name := range c.ours.resources[kind] {
 		if strings.Contains(text, name) {
 			return true
 		}
@@ -86,10 +86,10 @@ func typeKind(typeURL string) resource.Kind {
 
 // requiredNames returns the names that the Envoy has to have of a kind. It requests clusters on demand, so that only
 // the present ones are required then.
-func (d *comparison) requiredNames(kind resource.Kind) map[string]bool {
+func (c *comparison) requiredNames(kind resource.Kind) map[string]bool {
 	names := make(map[string]bool)
-	for name := range d.ours.resources[kind] {
-		if _, present := d.theirs.resources[kind][name]; present || kind != cluster || !d.expected.OnDemand {
+	for name := range c.ours.resources[kind] {
+		if _, present := c.theirs.resources[kind][name]; present || kind != cluster || !c.expected.OnDemand {
 			names[name] = true
 		}
 	}
@@ -97,10 +97,10 @@ func (d *comparison) requiredNames(kind resource.Kind) map[string]bool {
 }
 
 // routeNames returns the names of the routes that the Envoy's listeners refer to.
-func (d *comparison) routeNames() map[string]bool {
+func (c *comparison) routeNames() map[string]bool {
 	names := make(map[string]bool)
-	for name, entry := range d.ours.resources[listener] {
-		if counterpart := d.theirs.resources[listener][name]; counterpart != nil && counterpart.body != nil {
+	for name, entry := range c.ours.resources[listener] {
+		if counterpart := c.theirs.resources[listener][name]; counterpart != nil && counterpart.body != nil {
 			entry, _ := entry.body.(*listenerv3.Listener)
 			addReferencedRoutes(names, entry)
 		}
@@ -122,10 +122,10 @@ func addReferencedRoutes(names map[string]bool, listener *listenerv3.Listener) {
 }
 
 // secretNames returns the names of the secrets in the Envoy's dump: Envoy does not list its other subscriptions.
-func (d *comparison) secretNames() map[string]bool {
+func (c *comparison) secretNames() map[string]bool {
 	names := make(map[string]bool)
-	for name := range d.ours.resources[secret] {
-		if d.theirs.resources[secret][name] != nil {
+	for name := range c.ours.resources[secret] {
+		if c.theirs.resources[secret][name] != nil {
 			names[name] = true
 		}
 	}
@@ -133,47 +133,47 @@ func (d *comparison) secretNames() map[string]bool {
 }
 
 // compareKind compares the required resources of a kind, and then the rest of the Envoy's.
-func (d *comparison) compareKind(kind resource.Kind, required map[string]bool) {
+func (c *comparison) compareKind(kind resource.Kind, required map[string]bool) {
 	for name := range required {
-		if expected := d.ours.resources[kind][name]; expected != nil {
-			d.compared++
-			d.compareEntry(kind, name, expected, d.theirs.resources[kind][name])
+		if expected := c.ours.resources[kind][name]; expected != nil {
+			c.compared++
+			c.compareEntry(kind, name, expected, c.theirs.resources[kind][name])
 		}
 	}
-	for name, dumped := range d.theirs.resources[kind] {
-		switch expected := d.ours.resources[kind][name]; {
+	for name, dumped := range c.theirs.resources[kind] {
+		switch expected := c.ours.resources[kind][name]; {
 		case required[name]:
 		case expected != nil && dumped.body != nil: // not required any more, and not dropped yet
-			d.compareEntry(kind, name, expected, dumped)
+			c.compareEntry(kind, name, expected, dumped)
 		case dumped.rejection != "" && dumped.body == nil:
-			d.add(Rejected, kind, name, dumped.rejection)
+			c.add(Rejected, kind, name, dumped.rejection)
 		case isServedVersion(dumped.version):
-			d.add(Stale, kind, name, "it is no longer served, and the Envoy still has it")
+			c.add(Stale, kind, name, "it is no longer served, and the Envoy still has it")
 		default:
-			d.add(Extra, kind, name, "another server sent it to this Envoy")
+			c.add(Extra, kind, name, "another server sent it to this Envoy")
 		}
 	}
 }
 
 // compareEntry compares an expected resource with the Envoy's.
-func (d *comparison) compareEntry(kind resource.Kind, name string, expected, dumped *dumpEntry) {
+func (c *comparison) compareEntry(kind resource.Kind, name string, expected, dumped *dumpEntry) {
 	switch {
 	case dumped != nil && dumped.rejection != "":
-		d.add(Rejected, kind, name, dumped.rejection)
+		c.add(Rejected, kind, name, dumped.rejection)
 	case dumped != nil && dumped.warming:
-		d.add(Warming, kind, name, "it waits for resources that it refers to: "+dependencies[kind])
+		c.add(Warming, kind, name, "it waits for resources that it refers to: "+dependencies[kind])
 	case dumped == nil:
-		d.add(Missing, kind, name, d.whyMissing())
+		c.add(Missing, kind, name, c.whyMissing())
 	case kind == secret:
-		if d.theirs.Delta && expected.version != dumped.version {
-			d.addOutdated(kind, name, expected, dumped)
+		if c.theirs.Delta && expected.version != dumped.version {
+			c.addOutdated(kind, name, expected, dumped)
 		}
 	case dumped.err != nil:
-		d.add(Different, kind, name, "the Envoy's resource cannot be read: "+dumped.err.Error())
+		c.add(Different, kind, name, "the Envoy's resource cannot be read: "+dumped.err.Error())
 	case kind == routes:
-		d.compareRoutes(name, expected, dumped)
+		c.compareRoutes(name, expected, dumped)
 	case !proto.Equal(expected.body, dumped.body):
-		d.addOutdated(kind, name, expected, dumped)
+		c.addOutdated(kind, name, expected, dumped)
 	}
 }
 
@@ -182,27 +182,27 @@ var dependencies = map[resource.Kind]string{
 	cluster: "endpoints, or secrets", listener: "routes, or secrets", secret: "files",
 }
 
-func (d *comparison) whyMissing() string {
-	if !d.expected.Connected {
+func (c *comparison) whyMissing() string {
+	if !c.expected.Connected {
 		return "no client of its id is connected"
 	}
 	return "it may be on its way; if it stays so, something in between holds it back"
 }
 
 // addOutdated adds a finding for content that differs. The version shows whether it is an earlier one of this server.
-func (d *comparison) addOutdated(kind resource.Kind, name string, expected, dumped *dumpEntry) {
+func (c *comparison) addOutdated(kind resource.Kind, name string, expected, dumped *dumpEntry) {
 	switch {
-	case d.theirs.Delta && expected.version == dumped.version && kind != secret && !d.expected.OnDemand:
-		d.add(Different, kind, name, "the Envoy shows other content than it was sent")
+	case c.theirs.Delta && expected.version == dumped.version && kind != secret && !c.expected.OnDemand:
+		c.add(Different, kind, name, "the Envoy shows other content than it was sent")
 	case isServedVersion(dumped.version):
-		d.add(Stale, kind, name, "the Envoy has the earlier version "+dumped.version+d.disconnectedNote())
+		c.add(Stale, kind, name, "the Envoy has the earlier version "+dumped.version+c.disconnectedNote())
 	default:
-		d.add(Different, kind, name, fmt.Sprintf("another server sent it, with version %q", dumped.version))
+		c.add(Different, kind, name, fmt.Sprintf("another server sent it, with version %q", dumped.version))
 	}
 }
 
-func (d *comparison) disconnectedNote() string {
-	if d.expected.Connected {
+func (c *comparison) disconnectedNote() string {
+	if c.expected.Connected {
 		return ""
 	}
 	return ", and no client of its id is connected"
@@ -214,12 +214,12 @@ var versionFormat = regexp.MustCompile(`^[A-Za-z0-9_-]{16}([A-Za-z0-9_-]{6})?$`)
 func isServedVersion(version string) bool { return versionFormat.MatchString(version) }
 
 // compareRoutes compares routes. With VHDS it compares only the virtual hosts that the Envoy has requested.
-func (d *comparison) compareRoutes(name string, expectedEntry, dumpedEntry *dumpEntry) {
+func (c *comparison) compareRoutes(name string, expectedEntry, dumpedEntry *dumpEntry) {
 	expected, expectedOK := expectedEntry.body.(*routev3.RouteConfiguration)
 	dumped, dumpedOK := dumpedEntry.body.(*routev3.RouteConfiguration)
 	if !expectedOK || !dumpedOK || expected.GetVhds() == nil || dumped.GetVhds() == nil {
 		if !proto.Equal(expectedEntry.body, dumpedEntry.body) {
-			d.addOutdated(routes, name, expectedEntry, dumpedEntry)
+			c.addOutdated(routes, name, expectedEntry, dumpedEntry)
 		}
 		return
 	}
@@ -228,46 +228,46 @@ func (d *comparison) compareRoutes(name string, expectedEntry, dumpedEntry *dump
 		hosts[host.GetName()] = host
 	}
 	for _, host := range dumped.GetVirtualHosts() {
-		d.compared++
+		c.compared++
 		switch expected := hosts[host.GetName()]; {
 		case expected == nil:
-			d.add(Stale, virtualHost, host.GetName(), "it is no longer served, and the Envoy still has it"+d.disconnectedNote())
+			c.add(Stale, virtualHost, host.GetName(), "it is no longer served, and the Envoy still has it"+c.disconnectedNote())
 		case !proto.Equal(expected, host):
-			d.add(Stale, virtualHost, host.GetName(), "the Envoy has an earlier one"+d.disconnectedNote())
+			c.add(Stale, virtualHost, host.GetName(), "the Envoy has an earlier one"+c.disconnectedNote())
 		}
 	}
 	expected, dumped = proto.CloneOf(expected), proto.CloneOf(dumped)
 	expected.VirtualHosts, dumped.VirtualHosts = nil, nil
 	if !proto.Equal(expected, dumped) {
-		d.addOutdated(routes, name, expectedEntry, dumpedEntry)
+		c.addOutdated(routes, name, expectedEntry, dumpedEntry)
 	}
 }
 
 // compareEndpoints compares the endpoints of the Envoy's EDS clusters.
-func (d *comparison) compareEndpoints() {
-	for name, entry := range d.theirs.resources[cluster] {
+func (c *comparison) compareEndpoints() {
+	for name, entry := range c.theirs.resources[cluster] {
 		dumpedCluster, _ := entry.body.(*clusterv3.Cluster)
-		served := d.ours.resources[cluster][name]
+		served := c.ours.resources[cluster][name]
 		if served == nil || entry.warming || dumpedCluster.GetType() != clusterv3.Cluster_EDS {
 			continue
 		}
 		name = cmp.Or(dumpedCluster.GetEdsClusterConfig().GetServiceName(), name)
-		expectedEntry := d.ours.resources[endpoints][name]
+		expectedEntry := c.ours.resources[endpoints][name]
 		if expectedEntry == nil {
 			continue // the cluster itself differs
 		}
-		d.compared++
-		dumpedEntry := d.theirs.resources[endpoints][name]
+		c.compared++
+		dumpedEntry := c.theirs.resources[endpoints][name]
 		if dumpedEntry == nil {
-			d.add(Missing, endpoints, name, d.whyMissing())
+			c.add(Missing, endpoints, name, c.whyMissing())
 			continue
 		}
 		expected, _ := expectedEntry.body.(*endpointv3.ClusterLoadAssignment)
 		dumped, _ := dumpedEntry.body.(*endpointv3.ClusterLoadAssignment)
 		if reason := endpointDifference(expected, dumped); reason != "" && isServedVersion(entry.version) {
-			d.add(Stale, endpoints, name, reason+d.disconnectedNote())
+			c.add(Stale, endpoints, name, reason+c.disconnectedNote())
 		} else if reason != "" {
-			d.add(Different, endpoints, name, reason)
+			c.add(Different, endpoints, name, reason)
 		}
 	}
 }

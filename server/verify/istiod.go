@@ -151,24 +151,24 @@ type RequestedKinds map[resource.Kind]bool
 
 // AddClient adds the subscriptions of a client. It skips the program's own commands: their subscriptions follow the
 // user's question and not istiod's needs.
-func (a RequestedKinds) AddClient(nodeID string, typeURLs ...string) {
+func (r RequestedKinds) AddClient(nodeID string, typeURLs ...string) {
 	if strings.HasPrefix(nodeID, "sidecar~127.0.0.1~"+CommandAgent+".") {
 		return
 	}
 	for _, typeURL := range typeURLs {
 		if parts := strings.Split(typeURL, "/"); len(parts) == 3 {
-			a[resource.Kind(parts[2])] = true
+			r[resource.Kind(parts[2])] = true
 		}
 	}
 }
 
 // Filter returns a function that reports whether a client requests a kind. It is nil without requests: an istiod that
 // is disconnected is no client, so its requests are unknown.
-func (a RequestedKinds) Filter() func(resource.Kind) bool {
-	if len(a) == 0 {
+func (r RequestedKinds) Filter() func(resource.Kind) bool {
+	if len(r) == 0 {
 		return nil
 	}
-	return func(kind resource.Kind) bool { return a[kind] }
+	return func(kind resource.Kind) bool { return r[kind] }
 }
 
 // maxAnswer limits the bytes of an answer.

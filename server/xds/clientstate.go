@@ -23,24 +23,24 @@ type subscriptionNames struct {
 }
 
 // add adds a name. Clients that want the same names share the string of the entry in a state.
-func (w *subscriptionNames) add(name string, present *state) {
-	if w.names == nil {
-		w.names = make(map[string]struct{})
+func (s *subscriptionNames) add(name string, present *state) {
+	if s.names == nil {
+		s.names = make(map[string]struct{})
 	}
 	if e := present.get(name); e != nil {
 		name = e.Name
 	}
-	w.names[name] = struct{}{}
-	yieldEvery512(len(w.names))
+	s.names[name] = struct{}{}
+	yieldEvery512(len(s.names))
 }
 
 // entriesIn yields the entries of a state that have one of the names.
-func (w *subscriptionNames) entriesIn(current *state) iter.Seq[*Entry] {
+func (s *subscriptionNames) entriesIn(current *state) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
 		visited := 0
-		if current.len < len(w.names) {
+		if current.len < len(s.names) {
 			for entry := range current.entries() {
-				if _, ok := w.names[entry.Name]; ok && !yield(entry) {
+				if _, ok := s.names[entry.Name]; ok && !yield(entry) {
 					return
 				}
 				visited++
@@ -48,7 +48,7 @@ func (w *subscriptionNames) entriesIn(current *state) iter.Seq[*Entry] {
 			}
 			return
 		}
-		for name := range w.names {
+		for name := range s.names {
 			if entry := current.get(name); entry != nil && !yield(entry) {
 				return
 			}
@@ -67,9 +67,9 @@ func yieldEvery512(names int) {
 }
 
 // includes says whether the client wants name.
-func (w *subscriptionNames) includes(name string) bool {
-	_, ok := w.names[name]
-	return ok || w.wildcard
+func (s *subscriptionNames) includes(name string) bool {
+	_, ok := s.names[name]
+	return ok || s.wildcard
 }
 
 // clientState is the content that the client has: the subscribed part of state, without the names of notHeld, plus the
@@ -93,28 +93,28 @@ type clientState struct {
 type absenceSent bool
 
 // mustAnswer makes the next response mention name.
-func (h *clientState) mustAnswer(name string) { put(&h.notHeld, name, false) }
+func (c *clientState) mustAnswer(name string) { put(&c.notHeld, name, false) }
 
 // mustResend makes the next response have name, if it exists.
-func (h *clientState) mustResend(name string) { put(&h.resend, name, struct{}{}) }
+func (c *clientState) mustResend(name string) { put(&c.resend, name, struct{}{}) }
 
 // forget drops a name that the client no longer wants.
-func (h *clientState) forget(name string) {
-	delete(h.notHeld, name)
-	delete(h.resend, name)
+func (c *clientState) forget(name string) {
+	delete(c.notHeld, name)
+	delete(c.resend, name)
 }
 
 // forgetAllBut drops all names but those that the client wants.
-func (h *clientState) forgetAllBut(names map[string]struct{}) {
+func (c *clientState) forgetAllBut(names map[string]struct{}) {
 	unwanted := func(name string) bool { _, wanted := names[name]; return !wanted }
-	maps.DeleteFunc(h.notHeld, func(name string, _ absenceSent) bool { return unwanted(name) })
-	maps.DeleteFunc(h.resend, func(name string, _ struct{}) bool { return unwanted(name) })
+	maps.DeleteFunc(c.notHeld, func(name string, _ absenceSent) bool { return unwanted(name) })
+	maps.DeleteFunc(c.resend, func(name string, _ struct{}) bool { return unwanted(name) })
 }
 
 // split separates the entries that the client has by name from the others.
-func (h *clientState) split(w *subscriptionNames, entries []*Entry) (named, unnamed []*Entry) {
+func (c *clientState) split(w *subscriptionNames, entries []*Entry) (named, unnamed []*Entry) {
 	for _, entry := range entries {
-		_, notHeld := h.notHeld[entry.Name]
+		_, notHeld := c.notHeld[entry.Name]
 		if _, ok := w.names[entry.Name]; ok && !notHeld {
 			named = append(named, entry)
 		} else {
@@ -125,54 +125,54 @@ func (h *clientState) split(w *subscriptionNames, entries []*Entry) (named, unna
 }
 
 // fresh reports whether the client has no resources, as far as the server can tell: it does not resume.
-func (h *clientState) fresh() bool {
-	return h.state == initialState && h.brought == nil && h.version == "" && len(h.removed) == 0
+func (c *clientState) fresh() bool {
+	return c.state == initialState && c.brought == nil && c.version == "" && len(c.removed) == 0
 }
 
 // answersRequest says whether the next response answers a request, not only a change.
-func (h *clientState) answersRequest() bool {
-	for _, sent := range h.notHeld {
+func (c *clientState) answersRequest() bool {
+	for _, sent := range c.notHeld {
 		if !sent {
 			return true
 		}
 	}
-	return h.mustRespond || h.mentionAll || h.brought != nil || len(h.resend) > 0
+	return c.mustRespond || c.mentionAll || c.brought != nil || len(c.resend) > 0
 }
 
 // keepOnly forgets all that the client has but names.
-func (h *clientState) keepOnly(names map[string]struct{}) { h.state = h.state.only(names) }
+func (c *clientState) keepOnly(names map[string]struct{}) { c.state = c.state.only(names) }
 
 // get returns the client's entry of name, if it wants it, or nil.
-func (h *clientState) get(name string) *Entry {
-	if _, notHeld := h.notHeld[name]; notHeld {
+func (c *clientState) get(name string) *Entry {
+	if _, notHeld := c.notHeld[name]; notHeld {
 		return nil
 	}
-	return h.state.get(name)
+	return c.state.get(name)
 }
 
 // heldVersion returns the version that the client has of name, if it wants it.
-func (h *clientState) heldVersion(name string) (version string, ok bool) {
-	if e := h.get(name); e != nil {
+func (c *clientState) heldVersion(name string) (version string, ok bool) {
+	if e := c.get(name); e != nil {
 		return e.Version, true
 	}
-	if _, notHeld := h.notHeld[name]; notHeld {
+	if _, notHeld := c.notHeld[name]; notHeld {
 		return "", false
 	}
-	version, ok = h.removed[name]
+	version, ok = c.removed[name]
 	return version, ok
 }
 
 // matches reports whether the client has exactly the entries of a state.
-func (h *clientState) matches(s *state) bool { return h.state == s && len(h.removed) == 0 }
+func (c *clientState) matches(s *state) bool { return c.state == s && len(c.removed) == 0 }
 
-func (h *clientState) isGone(name string) bool { _, ok := h.removed[name]; return ok }
+func (c *clientState) isGone(name string) bool { _, ok := c.removed[name]; return ok }
 
 // stillGone returns the entries of removed that a response to goal leaves with the client, if the response removes none
 // of the names that keeps accepts.
-func (h *clientState) stillGone(goal *state, keeps func(name string) bool) map[string]string {
+func (c *clientState) stillGone(goal *state, keeps func(name string) bool) map[string]string {
 	var removed map[string]string
-	for name, version := range h.removed {
-		if _, notHeld := h.notHeld[name]; notHeld || goal.get(name) != nil || !keeps(name) {
+	for name, version := range c.removed {
+		if _, notHeld := c.notHeld[name]; notHeld || goal.get(name) != nil || !keeps(name) {
 			continue
 		}
 		put(&removed, name, version)
@@ -181,15 +181,15 @@ func (h *clientState) stillGone(goal *state, keeps func(name string) bool) map[s
 }
 
 // mandatory yields the entries of goal that must be sent whether or not they have changed, each name once.
-func (h *clientState) mandatory(goal *state) iter.Seq[*Entry] {
+func (c *clientState) mandatory(goal *state) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
-		for name := range h.notHeld {
+		for name := range c.notHeld {
 			if e := goal.get(name); e != nil && !yield(e) {
 				return
 			}
 		}
-		for name := range h.resend {
-			if _, notHeld := h.notHeld[name]; notHeld {
+		for name := range c.resend {
+			if _, notHeld := c.notHeld[name]; notHeld {
 				continue
 			}
 			if e := goal.get(name); e != nil && !yield(e) {
@@ -207,8 +207,8 @@ func hasNoEntries(entries iter.Seq[*Entry]) bool {
 }
 
 // mustSend reports whether mandatory yields the name.
-func (h *clientState) mustSend(name string) bool {
-	_, notHeld := h.notHeld[name]
-	_, resend := h.resend[name]
+func (c *clientState) mustSend(name string) bool {
+	_, notHeld := c.notHeld[name]
+	_, resend := c.resend[name]
 	return notHeld || resend
 }

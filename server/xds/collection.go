@@ -233,9 +233,9 @@ func (c *Collection) unsubscribe(subscriber wakeup) {
 // wakeup wakes a stream. It holds one signal: an awake stream finds all news.
 type wakeup chan struct{}
 
-func (b wakeup) notify() {
+func (w wakeup) notify() {
 	select {
-	case b <- struct{}{}:
+	case w <- struct{}{}:
 	default:
 	}
 }

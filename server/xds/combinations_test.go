@@ -23,8 +23,8 @@ import (
 // Combinations of rules of the protocol.
 
 // together makes changes while the only stream does not look.
-func (w *fixture) together(change func()) {
-	st := w.onlyStream()
+func (f *fixture) together(change func()) {
+	st := f.onlyStream()
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	change()
@@ -117,14 +117,14 @@ func TestCatalogWithoutCollection_EndsStream(t *testing.T) {
 }
 
 // swap replaces cluster old by new in one commit: the route, the cluster, its endpoints.
-func (w *fixture) swap(t *testing.T, old, new string, n int) {
+func (f *fixture) swap(t *testing.T, old, new string, n int) {
 	put := func(name, version string) *Commit { return &Commit{Put: []*Entry{padded(t, name, version, "")}} }
 	clusters := put(new, "1")
 	clusters.Remove = []string{old}
 	endpoints := put(new, "1")
 	endpoints.Remove = []string{old}
-	w.group.Apply(map[*Collection]*Commit{
-		w.coll(ClusterURL): clusters, w.coll(EndpointURL): endpoints, w.coll(RouteURL): put("route", fmt.Sprint(n)),
+	f.group.Apply(map[*Collection]*Commit{
+		f.coll(ClusterURL): clusters, f.coll(EndpointURL): endpoints, f.coll(RouteURL): put("route", fmt.Sprint(n)),
 	})
 }
 

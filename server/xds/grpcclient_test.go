@@ -39,16 +39,16 @@ func endpointsOf(backend *net.TCPAddr) string {
 }
 
 // putJSON commits a resource that is written in JSON.
-func (w *fixture) putJSON(typeURL, text string) {
-	w.t.Helper()
+func (f *fixture) putJSON(typeURL, text string) {
+	f.t.Helper()
 	message, err := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
-	require.NoError(w.t, err)
+	require.NoError(f.t, err)
 	resource := message.New().Interface()
-	require.NoError(w.t, protojson.Unmarshal([]byte(text), resource))
+	require.NoError(f.t, protojson.Unmarshal([]byte(text), resource))
 	entry, err := NewEntry(resource)
-	require.NoError(w.t, err)
-	w.coll(typeURL).Apply(Commit{Put: []*Entry{entry}})
-	w.coll(typeURL).MarkSynced()
+	require.NoError(f.t, err)
+	f.coll(typeURL).Apply(Commit{Put: []*Entry{entry}})
+	f.coll(typeURL).MarkSynced()
 }
 
 // grpc-go's own xDS client resolves a service that was fed by hand, and an EDS change moves its traffic from one backend

@@ -62,33 +62,33 @@ func newFixture(t *testing.T, options ...Options) *fixture {
 }
 
 // Collection implements Catalog: every type URL has a collection.
-func (w *fixture) Collection(_ context.Context, _ *corev3.Node, typeURL string) (*Collection, func(), error) {
+func (f *fixture) Collection(_ context.Context, _ *corev3.Node, typeURL string) (*Collection, func(), error) {
 	if typeURL == "refused" {
 		return nil, nil, grpcstatus.Error(codes.PermissionDenied, "not for you")
 	}
-	return w.coll(typeURL), nil, nil
+	return f.coll(typeURL), nil, nil
 }
 
-func (w *fixture) coll(typeURL string) *Collection {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.colls[typeURL] == nil {
-		w.colls[typeURL] = w.group.Collection(TypeOf(typeURL))
+func (f *fixture) coll(typeURL string) *Collection {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.colls[typeURL] == nil {
+		f.colls[typeURL] = f.group.Collection(TypeOf(typeURL))
 	}
-	return w.colls[typeURL]
+	return f.colls[typeURL]
 }
 
 // set commits "name" or "name@version" puts and "-name" removals, and marks the type synced.
-func (w *fixture) set(typeURL string, items ...string) {
-	w.put(typeURL, items...)
-	w.coll(typeURL).MarkSynced()
+func (f *fixture) set(typeURL string, items ...string) {
+	f.put(typeURL, items...)
+	f.coll(typeURL).MarkSynced()
 }
 
 // put is set without the mark.
-func (w *fixture) put(typeURL string, items ...string) {
+func (f *fixture) put(typeURL string, items ...string) {
 	var commit Commit
-	w.fill(&commit, items...)
-	w.coll(typeURL).Apply(commit)
+	f.fill(&commit, items...)
+	f.coll(typeURL).Apply(commit)
 }
 
 // broughtVersions are the versions, "name@version" each, that a client sends when it resumes.
@@ -106,14 +106,14 @@ func broughtVersions(t testing.TB, items ...string) *wire.Versions {
 }
 
 // fill adds "name" or "name@version" puts and "-name" removals to a commit.
-func (w *fixture) fill(commit *Commit, items ...string) {
+func (f *fixture) fill(commit *Commit, items ...string) {
 	for _, item := range items {
 		if name, ok := strings.CutPrefix(item, "-"); ok {
 			commit.Remove = append(commit.Remove, name)
 			continue
 		}
 		name, version, _ := strings.Cut(item, "@")
-		commit.Put = append(commit.Put, padded(w.t, name, cmp.Or(version, "1"), ""))
+		commit.Put = append(commit.Put, padded(f.t, name, cmp.Or(version, "1"), ""))
 	}
 }
 
@@ -133,14 +133,14 @@ func padded(t testing.TB, name, version, pad string) *Entry {
 }
 
 // sotw and delta open streams of ADS.
-func (w *fixture) sotw() *xdstest.Client { return xdstest.Dial(w.t, w.addr, false) }
+func (f *fixture) sotw() *xdstest.Client { return xdstest.Dial(f.t, f.addr, false) }
 
-func (w *fixture) delta() *xdstest.Client { return xdstest.Dial(w.t, w.addr, true) }
+func (f *fixture) delta() *xdstest.Client { return xdstest.Dial(f.t, f.addr, true) }
 
 // dialService opens a stream of the service of clusters or endpoints, or of ADS.
-func (w *fixture) dialService(delta bool, typeURL string) *xdstest.Client {
+func (f *fixture) dialService(delta bool, typeURL string) *xdstest.Client {
 	if typeURL == "" {
-		return xdstest.Dial(w.t, w.addr, delta)
+		return xdstest.Dial(f.t, f.addr, delta)
 	}
 	open := func(ctx context.Context, conn *grpc.ClientConn) (grpc.ClientStream, error) {
 		clusters := clusterservice.NewClusterDiscoveryServiceClient(conn)
@@ -155,21 +155,21 @@ func (w *fixture) dialService(delta bool, typeURL string) *xdstest.Client {
 		}
 		return endpoints.StreamEndpoints(ctx)
 	}
-	return xdstest.DialMethod(w.t, w.addr, delta, open)
+	return xdstest.DialMethod(f.t, f.addr, delta, open)
 }
 
-func (w *fixture) conn() *grpc.ClientConn {
-	conn, err := grpc.NewClient(w.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(w.t, err)
-	w.t.Cleanup(func() { _ = conn.Close() })
+func (f *fixture) conn() *grpc.ClientConn {
+	conn, err := grpc.NewClient(f.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(f.t, err)
+	f.t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
 
 // awaitSubscription waits until the newest stream's only type is subscribed to so many names, with or without a wildcard.
-func (w *fixture) awaitSubscription(wildcard bool, names int) {
-	w.t.Helper()
-	eventually(w.t, func() bool {
-		clients := w.server.Clients()
+func (f *fixture) awaitSubscription(wildcard bool, names int) {
+	f.t.Helper()
+	eventually(f.t, func() bool {
+		clients := f.server.Clients()
 		if len(clients) == 0 || len(clients[len(clients)-1].Types) == 0 {
 			return false
 		}
@@ -185,24 +185,24 @@ func eventually(t *testing.T, ok func() bool) {
 }
 
 // namesCost returns the cost of the names of all streams.
-func (w *fixture) namesCost() int {
-	totalCost, _ := w.server.names.add("", 0)
+func (f *fixture) namesCost() int {
+	totalCost, _ := f.server.names.add("", 0)
 	return totalCost
 }
 
 // deaf opens a stream that subscribes to all resources of a type, and hardly reads. It returns a function that hangs
 // up.
-func (w *fixture) deaf(typeURL string) (hangUp func()) {
-	r := testutil.DialRaw(w.t, "127.0.0.1", w.addr)
+func (f *fixture) deaf(typeURL string) (hangUp func()) {
+	r := testutil.DialRaw(f.t, "127.0.0.1", f.addr)
 	r.Data(r.Open(true), r.Message(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL}))
 	return func() { _ = r.Conn.Close() }
 }
 
 // large makes a type whose responses exceed gRPC's buffers if the client does not read.
-func (w *fixture) large(typeURL string) {
+func (f *fixture) large(typeURL string) {
 	pad := strings.Repeat("x", maxChunk-1000)
 	for _, name := range []string{"a", "b", "c"} {
-		w.coll(typeURL).Apply(Commit{Put: []*Entry{padded(w.t, name, "1", pad)}})
+		f.coll(typeURL).Apply(Commit{Put: []*Entry{padded(f.t, name, "1", pad)}})
 	}
-	w.coll(typeURL).MarkSynced()
+	f.coll(typeURL).MarkSynced()
 }

@@ -14,12 +14,12 @@ import (
 )
 
 // mute is a delta stream that is never read.
-func (w *fixture) mute() discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
-	conn := w.conn()
+func (f *fixture) mute() discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
+	conn := f.conn()
 	ctx, cancel := context.WithCancel(context.Background())
-	w.t.Cleanup(func() { cancel(); _ = conn.Close() })
+	f.t.Cleanup(func() { cancel(); _ = conn.Close() })
 	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
-	require.NoError(w.t, err)
+	require.NoError(f.t, err)
 	return s
 }
 

@@ -54,12 +54,12 @@ type connectionLog struct {
 	suppressed atomic.Int64
 }
 
-func (v *connectionLog) log(log *slog.Logger, msg string, attrs ...any) {
-	if !v.limiter.Allow() {
-		v.suppressed.Add(1)
+func (c *connectionLog) log(log *slog.Logger, msg string, attrs ...any) {
+	if !c.limiter.Allow() {
+		c.suppressed.Add(1)
 		return
 	}
-	if suppressed := v.suppressed.Swap(0); suppressed > 0 {
+	if suppressed := c.suppressed.Swap(0); suppressed > 0 {
 		attrs = append(attrs, "suppressed", suppressed)
 	}
 	log.Info(msg, attrs...) //nolint:sloglint // it is one of two

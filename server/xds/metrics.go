@@ -116,9 +116,9 @@ func (s *subscription) setGoal(goal *state) {
 }
 
 // begin notes that a response begins, which leads to the goal if entire.
-func (n *changeTimes) begin(entire bool) {
+func (c *changeTimes) begin(entire bool) {
 	if entire {
-		n.unacked, n.sending, n.due = recent.Earlier(n.unacked, n.due), n.due, time.Time{}
+		c.unacked, c.sending, c.due = recent.Earlier(c.unacked, c.due), c.due, time.Time{}
 	}
 }
 

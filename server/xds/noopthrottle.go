@@ -26,12 +26,12 @@ func newNoopThrottle() noopThrottle {
 }
 
 // delay returns how long to wait after a no-op. Each sent response may be answered once without delay.
-func (c *noopThrottle) delay(responses uint64, now time.Time) time.Duration {
-	if c.answers++; c.answers <= responses {
+func (n *noopThrottle) delay(responses uint64, now time.Time) time.Duration {
+	if n.answers++; n.answers <= responses {
 		return 0
 	}
-	c.answers--
-	return c.spare.ReserveN(now, 1).DelayFrom(now)
+	n.answers--
+	return n.spare.ReserveN(now, 1).DelayFrom(now)
 }
 
 // throttle waits if a request was a no-op.

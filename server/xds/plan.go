@@ -216,12 +216,12 @@ func (p *responsePlan) listAll(client *clientState, wanted *subscriptionNames, g
 }
 
 // stillAbsent returns the names of notHeld that only the interim state has, and not goal: the client does not get them.
-func (h *clientState) stillAbsent(interim, goal *state) map[string]absenceSent {
+func (c *clientState) stillAbsent(interim, goal *state) map[string]absenceSent {
 	if interim == goal {
 		return nil
 	}
 	var notHeld map[string]absenceSent
-	for name := range h.notHeld {
+	for name := range c.notHeld {
 		if goal.get(name) == nil && interim.get(name) != nil {
 			put(&notHeld, name, true)
 		}
@@ -311,9 +311,9 @@ func (p *responsePlan) changed() []*Entry {
 }
 
 // moves reports whether a response changes a resource that the client has.
-func (h *clientState) moves(p *responsePlan) bool {
+func (c *clientState) moves(p *responsePlan) bool {
 	return slices.ContainsFunc(p.changed(), func(e *Entry) bool {
-		version, isHeld := h.heldVersion(e.Name)
+		version, isHeld := c.heldVersion(e.Name)
 		return isHeld && version != e.Version
 	})
 }

@@ -65,8 +65,8 @@ type preannounced struct {
 
 // missingAt returns the existing names that the client does not have yet, of names and of the names that they need.
 // dependency is the subscription to them.
-func (v *preannounced) missingAt(dependency *subscription) (names []string) {
-	for rest := v.names; len(rest) > 0; {
+func (p *preannounced) missingAt(dependency *subscription) (names []string) {
+	for rest := p.names; len(rest) > 0; {
 		name := rest[0]
 		rest = rest[1:]
 		switch {
@@ -75,8 +75,8 @@ func (v *preannounced) missingAt(dependency *subscription) (names []string) {
 			names = append(names, name)
 		case dependency.coll.typ.Needs != nil:
 			for _, need := range dependency.coll.typ.Needs(dependency.client.get(name)) {
-				if _, ok := v.needed[need]; !ok {
-					v.needed[need] = struct{}{}
+				if _, ok := p.needed[need]; !ok {
+					p.needed[need] = struct{}{}
 					rest = append(rest, need)
 				}
 			}

@@ -48,78 +48,78 @@ func newTalk(t *testing.T, delta, wildcard bool) *talk {
 }
 
 // swap changes route r to another cluster, and deletes all others.
-func (k *talk) swap(version string) {
+func (t *talk) swap(version string) {
 	cluster := clustersIn(version)[0]
-	k.group.Apply(map[*Collection]*Commit{
-		k.colls[ClusterURL]:  {Reset: true, Put: []*Entry{padded(k.t, cluster, "1", "")}},
-		k.colls[EndpointURL]: {Reset: true, Put: []*Entry{padded(k.t, cluster, "1", "")}},
-		k.colls[RouteURL]:    {Put: []*Entry{padded(k.t, "r", version, "")}},
+	t.group.Apply(map[*Collection]*Commit{
+		t.colls[ClusterURL]:  {Reset: true, Put: []*Entry{padded(t.t, cluster, "1", "")}},
+		t.colls[EndpointURL]: {Reset: true, Put: []*Entry{padded(t.t, cluster, "1", "")}},
+		t.colls[RouteURL]:    {Put: []*Entry{padded(t.t, "r", version, "")}},
 	})
 }
 
 // ask subscribes to names of a type; in SotW, to no others.
-func (k *talk) ask(url string, names ...string) {
-	request := k.request(url)
-	if last := k.lasts[url]; last != nil && !k.delta {
+func (t *talk) ask(url string, names ...string) {
+	request := t.request(url)
+	if last := t.lasts[url]; last != nil && !t.delta {
 		request.Nonce = last.nonce
 	}
-	if request.Names = names; k.delta {
-		subscribed := func(name string) bool { return k.types[url].names[name] }
+	if request.Names = names; t.delta {
+		subscribed := func(name string) bool { return t.types[url].names[name] }
 		request.Subscribe, request.Names = slices.DeleteFunc(slices.Clone(names), subscribed), nil
 	}
-	k.send(request)
-	k.types[url].names = set(names)
+	t.send(request)
+	t.types[url].names = set(names)
 }
 
-func (k *talk) answer(err *rpcstatus.Status) {
-	request := k.request(k.last.typ)
-	request.Nonce, request.Err = k.last.nonce, err
-	if !k.delta {
-		request.Names = slices.Sorted(maps.Keys(k.types[k.last.typ].names))
+func (t *talk) answer(err *rpcstatus.Status) {
+	request := t.request(t.last.typ)
+	request.Nonce, request.Err = t.last.nonce, err
+	if !t.delta {
+		request.Names = slices.Sorted(maps.Keys(t.types[t.last.typ].names))
 	}
-	k.send(request)
+	t.send(request)
 }
 
-func (k *talk) ack() { k.answer(nil) }
+func (t *talk) ack() { t.answer(nil) }
 
 // hear takes the next message, which must be due now.
-func (k *talk) hear(url string, puts ...string) {
-	k.t.Helper()
-	sent, wait := k.pump()
-	require.True(k.t, sent, "no response is due for %s", wait)
-	k.last = k.inbox[0]
-	k.inbox = nil
-	k.lasts[url] = k.last
+func (t *talk) hear(url string, puts ...string) {
+	t.t.Helper()
+	sent, wait := t.pump()
+	require.True(t.t, sent, "no response is due for %s", wait)
+	t.last = t.inbox[0]
+	t.inbox = nil
+	t.lasts[url] = t.last
 	var got []string
-	for name, version := range k.last.puts {
+	for name, version := range t.last.puts {
 		got = append(got, name+"@"+version)
 	}
-	for _, name := range k.last.removed {
+	for _, name := range t.last.removed {
 		got = append(got, "-"+name)
 	}
-	require.Equal(k.t, url, k.last.typ)
-	require.ElementsMatch(k.t, puts, got)
+	require.Equal(t.t, url, t.last.typ)
+	require.ElementsMatch(t.t, puts, got)
 }
 
 // waits checks that no response is due, and returns the time until the stream looks again.
-func (k *talk) waits() time.Duration {
-	k.t.Helper()
-	sent, wait := k.pump()
-	require.False(k.t, sent, "%s is sent", k.log[len(k.log)-1])
+func (t *talk) waits() time.Duration {
+	t.t.Helper()
+	sent, wait := t.pump()
+	require.False(t.t, sent, "%s is sent", t.log[len(t.log)-1])
 	return wait
 }
 
 // rest checks that no response is due.
-func (k *talk) rest() {
-	k.t.Helper()
-	require.Zero(k.t, k.waits())
+func (t *talk) rest() {
+	t.t.Helper()
+	require.Zero(t.t, t.waits())
 }
 
 // preannounce changes the route to one with a new cluster, and expects the interim version.
-func (k *talk) preannounce() {
-	k.t.Helper()
-	k.swap("c1/2")
-	k.hear(RouteURL, "r@c0/1+c1")
+func (t *talk) preannounce() {
+	t.t.Helper()
+	t.swap("c1/2")
+	t.hear(RouteURL, "r@c0/1+c1")
 }
 
 // A client that resumes with an interim version is sent the next one.

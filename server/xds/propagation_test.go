@@ -54,8 +54,8 @@ func gaugeOf(t *testing.T, r *prometheus.Registry, name string) float64 {
 }
 
 // change puts a change that was made that long ago.
-func (w *fixture) change(t *testing.T, ago time.Duration, name, version string) {
-	w.coll(testType).Apply(Commit{Put: []*Entry{padded(t, name, version, "")}, Since: time.Now().Add(-ago)})
+func (f *fixture) change(t *testing.T, ago time.Duration, name, version string) {
+	f.coll(testType).Apply(Commit{Put: []*Entry{padded(t, name, version, "")}, Since: time.Now().Add(-ago)})
 }
 
 func TestPropagation_MeasuredFromSourceToAck(t *testing.T) {

@@ -8,28 +8,28 @@ import (
 
 // reconnect begins a stream. Its first requests repeat the names and the version of the last one, as grpc-go's do.
 // Types are requested in the order of urls.
-func (k *talk) reconnect(versions map[string]string, urls ...string) {
+func (t *talk) reconnect(versions map[string]string, urls ...string) {
 	namesByType := make(map[string]map[string]bool)
-	for url, ty := range k.types {
+	for url, ty := range t.types {
 		namesByType[url] = ty.names
 	}
-	k.connect(false)
-	clear(k.lasts)
+	t.connect(false)
+	clear(t.lasts)
 	for _, url := range urls {
-		k.types[url].names = namesByType[url]
-		request := k.request(url)
+		t.types[url].names = namesByType[url]
+		request := t.request(url)
 		request.Version = versions[url]
 		for name := range namesByType[url] {
 			request.Names = append(request.Names, name)
 		}
-		k.send(request)
+		t.send(request)
 	}
 }
 
 // versions returns the versions that the client was last sent.
-func (k *talk) versions() map[string]string {
+func (t *talk) versions() map[string]string {
 	versions := make(map[string]string)
-	for url, last := range k.lasts {
+	for url, last := range t.lasts {
 		versions[url] = last.version
 	}
 	return versions
@@ -50,20 +50,20 @@ func TestReconnect_LateClusters(t *testing.T) {
 }
 
 // hearAny takes one message of each type, in any order, and acknowledges it. A type without content may be silent.
-func (k *talk) hearAny(want map[string][]string) {
-	k.t.Helper()
+func (t *talk) hearAny(want map[string][]string) {
+	t.t.Helper()
 	got := map[string][]string{EndpointURL: {}}
 	for {
-		sent, _ := k.pump()
+		sent, _ := t.pump()
 		if !sent {
 			break
 		}
-		k.last = k.inbox[0]
-		k.inbox, k.lasts[k.last.typ] = nil, k.last
-		for name, version := range k.last.puts {
-			got[k.last.typ] = append(got[k.last.typ], name+"@"+version)
+		t.last = t.inbox[0]
+		t.inbox, t.lasts[t.last.typ] = nil, t.last
+		for name, version := range t.last.puts {
+			got[t.last.typ] = append(got[t.last.typ], name+"@"+version)
 		}
-		k.ack()
+		t.ack()
 	}
-	require.Equal(k.t, want, got)
+	require.Equal(t.t, want, got)
 }

@@ -24,13 +24,13 @@ func (s *subscription) resumeSotW() {
 
 // deletesGone reports whether a full response would only delete nonexistent resources that the client may still use:
 // since the client came back, it has requested no other.
-func (h *clientState) deletesGone(wanted *subscriptionNames, goal *state) bool {
-	for name, sent := range h.notHeld {
+func (c *clientState) deletesGone(wanted *subscriptionNames, goal *state) bool {
+	for name, sent := range c.notHeld {
 		if !bool(sent) && goal.get(name) != nil {
 			return false
 		}
 	}
-	for name := range h.removed {
+	for name := range c.removed {
 		if wanted.includes(name) && goal.get(name) == nil {
 			return true
 		}

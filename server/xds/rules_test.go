@@ -30,13 +30,13 @@ func bothVariants(t *testing.T, f func(t *testing.T, w *fixture, dial func() *xd
 	})
 }
 
-func (w *fixture) onlyStream() *stream {
-	w.server.mu.Lock()
-	defer w.server.mu.Unlock()
-	for _, st := range w.server.streams {
+func (f *fixture) onlyStream() *stream {
+	f.server.mu.Lock()
+	defer f.server.mu.Unlock()
+	for _, st := range f.server.streams {
 		return st
 	}
-	require.FailNow(w.t, "no stream")
+	require.FailNow(f.t, "no stream")
 	return nil
 }
 

@@ -40,32 +40,32 @@ type startSlot struct {
 	over      func()
 }
 
-// newSlot returns the slot for a turn of r.turns that the stream has.
-func (r *startLimiter) newSlot() *startSlot {
-	over := sync.OnceFunc(r.turns.Leave)
-	return &startSlot{time.AfterFunc(r.readTime, over), time.Now(), r.readTime, over}
+// newSlot returns the slot for a turn of s.turns that the stream has.
+func (s *startLimiter) newSlot() *startSlot {
+	over := sync.OnceFunc(s.turns.Leave)
+	return &startSlot{time.AfterFunc(s.readTime, over), time.Now(), s.readTime, over}
 }
 
 // wait notes that the stream waits for its client; such streams have a limit.
-func (t *startSlot) wait() {
-	if t != nil {
-		t.lateStart = time.Now()
-		t.late.Reset(t.remaining)
+func (s *startSlot) wait() {
+	if s != nil {
+		s.lateStart = time.Now()
+		s.late.Reset(s.remaining)
 	}
 }
 
 // work notes that the stream works; such streams have no limit.
-func (t *startSlot) work() {
-	if t != nil && t.late.Stop() {
-		t.remaining -= time.Since(t.lateStart)
+func (s *startSlot) work() {
+	if s != nil && s.late.Stop() {
+		s.remaining -= time.Since(s.lateStart)
 	}
 }
 
 // end frees the slot. It may be called again.
-func (t *startSlot) end() {
-	if t != nil {
-		t.late.Stop()
-		t.over()
+func (s *startSlot) end() {
+	if s != nil {
+		s.late.Stop()
+		s.over()
 	}
 }
 

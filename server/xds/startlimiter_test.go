@@ -15,8 +15,8 @@ import (
 )
 
 // served is the number of streams that were sent something.
-func (w *fixture) served() (n int) {
-	for _, c := range w.server.Clients() {
+func (f *fixture) served() (n int) {
+	for _, c := range f.server.Clients() {
 		for _, t := range c.Types {
 			if t.Responses > 0 {
 				n++
@@ -28,8 +28,8 @@ func (w *fixture) served() (n int) {
 }
 
 // asking is the number of streams that asked for something.
-func (w *fixture) asking() (n int) {
-	for _, c := range w.server.Clients() {
+func (f *fixture) asking() (n int) {
+	for _, c := range f.server.Clients() {
 		if len(c.Types) > 0 {
 			n++
 		}
@@ -38,8 +38,8 @@ func (w *fixture) asking() (n int) {
 }
 
 // haveTurns says whether all n turns are free.
-func (w *fixture) haveTurns(n int) bool {
-	turns := w.server.startLimiter.turns
+func (f *fixture) haveTurns(n int) bool {
+	turns := f.server.startLimiter.turns
 	for range n {
 		if turn := turns.Queue("another host"); turn != nil {
 			turns.GiveUp("another host", turn)

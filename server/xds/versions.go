@@ -69,14 +69,14 @@ func (x *index) search(name string) (e *Entry, slot int32) {
 
 // compareAll returns the entries that a client with a wildcard must be sent, in order of name, and the names and
 // versions of its resources that no longer exist.
-func (h *clientState) compareAll(goal *state) (puts []*Entry, removed map[string]string) {
-	if former, ok := goal.replacedSince(h.brought.Fingerprint); ok && !h.resendAll {
-		return h.compareReplaced(former, goal)
+func (c *clientState) compareAll(goal *state) (puts []*Entry, removed map[string]string) {
+	if former, ok := goal.replacedSince(c.brought.Fingerprint); ok && !c.resendAll {
+		return c.compareReplaced(former, goal)
 	}
 	index := goal.index()
 	removed = make(map[string]string)
 	current := make([]bool, len(index.hashes)) // by slot: the client has this version
-	for entry := range h.brought.All() {
+	for entry := range c.brought.All() {
 		if slot, ok := index.find(entry); ok {
 			current[slot] = true
 			continue
@@ -88,12 +88,12 @@ func (h *clientState) compareAll(goal *state) (puts []*Entry, removed map[string
 			removed[string(name)] = string(version)
 		}
 	}
-	for e := range h.mandatory(goal) {
+	for e := range c.mandatory(goal) {
 		_, slot := index.search(e.Name)
 		current[slot] = false
 	}
 	for i, e := range index.entries {
-		if h.resendAll || !current[index.slots[i]] {
+		if c.resendAll || !current[index.slots[i]] {
 			puts = append(puts, e)
 		}
 	}
@@ -102,7 +102,7 @@ func (h *clientState) compareAll(goal *state) (puts []*Entry, removed map[string
 
 // compareReplaced is compareAll for a client with an earlier state. former has the names replaced since then, with
 // their versions in that state.
-func (h *clientState) compareReplaced(
+func (c *clientState) compareReplaced(
 	former map[string]string, goal *state,
 ) (puts []*Entry, removed map[string]string) {
 	removed = make(map[string]string)
@@ -113,7 +113,7 @@ func (h *clientState) compareReplaced(
 			removed[name] = version
 		}
 	}
-	for e := range h.mandatory(goal) {
+	for e := range c.mandatory(goal) {
 		if version, replaced := former[e.Name]; !replaced || version == e.Version { // else it is in puts
 			puts = append(puts, e)
 		}
@@ -124,7 +124,7 @@ func (h *clientState) compareReplaced(
 
 // replacedAmong returns the names replaced since the client had exactly the wanted resources, with their versions at
 // that time. ok reports whether the history has that state. existing has the wanted entries of the state.
-func (h *clientState) replacedAmong(wanted *subscriptionNames, existing []*Entry, goal *state) (
+func (c *clientState) replacedAmong(wanted *subscriptionNames, existing []*Entry, goal *state) (
 	former map[string]string, ok bool,
 ) {
 	var fingerprint wire.Fingerprint
@@ -132,7 +132,7 @@ func (h *clientState) replacedAmong(wanted *subscriptionNames, existing []*Entry
 		fingerprint = fingerprint.With(e.Name, e.Version)
 	}
 	for _, commit := range slices.Backward(goal.earlier) {
-		if fingerprint == h.brought.Fingerprint {
+		if fingerprint == c.brought.Fingerprint {
 			break
 		}
 		for _, replacement := range commit.replaced {
@@ -152,27 +152,27 @@ func (h *clientState) replacedAmong(wanted *subscriptionNames, existing []*Entry
 			put(&former, replacement.name, replacement.version)
 		}
 	}
-	return former, fingerprint == h.brought.Fingerprint
+	return former, fingerprint == c.brought.Fingerprint
 }
 
 // compareNames is compareAll for a client that subscribes by name. existing has the wanted entries of the state.
-func (h *clientState) compareNames(wanted *subscriptionNames, existing []*Entry, goal *state) (
+func (c *clientState) compareNames(wanted *subscriptionNames, existing []*Entry, goal *state) (
 	puts []*Entry, removed map[string]string,
 ) {
-	if former, ok := h.replacedAmong(wanted, existing, goal); ok && len(h.notHeld) == 0 {
-		return h.compareReplaced(former, goal)
+	if former, ok := c.replacedAmong(wanted, existing, goal); ok && len(c.notHeld) == 0 {
+		return c.compareReplaced(former, goal)
 	}
 	held, removed := make(map[string]string), make(map[string]string)
-	for entry := range h.brought.All() {
+	for entry := range c.brought.All() {
 		name, version, _ := wire.MapEntry(entry)
-		_, notHeld := h.notHeld[string(name)]
+		_, notHeld := c.notHeld[string(name)]
 		if _, ok := wanted.names[string(name)]; ok && !notHeld {
 			held[string(name)] = string(version)
 		}
 	}
 	for name := range wanted.names {
 		version, isHeld := held[name]
-		_, resend := h.resend[name]
+		_, resend := c.resend[name]
 		if e := goal.get(name); e != nil && (version != e.Version || resend) {
 			puts = append(puts, e)
 		} else if e == nil && isHeld {
@@ -192,13 +192,13 @@ type retained struct {
 }
 
 // free releases the retained data; s.mu is held.
-func (k *retained) free(owner *stream) {
-	if k.release != nil {
-		k.release()
+func (r *retained) free(owner *stream) {
+	if r.release != nil {
+		r.release()
 	}
-	k.versions.Free()
-	owner.unreservedBytes -= k.bytes
-	*k = retained{}
+	r.versions.Free()
+	owner.unreservedBytes -= r.bytes
+	*r = retained{}
 }
 
 // maxUnreserved bounds stream.unreservedBytes.

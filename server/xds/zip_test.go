@@ -34,14 +34,14 @@ func TestStored_IsGzip(t *testing.T) {
 // byteCounts counts the bytes that a client receives, compressed and decompressed.
 type byteCounts struct{ compressed, length int }
 
-func (w *byteCounts) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (b *byteCounts) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
-func (w *byteCounts) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-func (w *byteCounts) HandleConn(context.Context, stats.ConnStats)                       {}
-func (w *byteCounts) HandleRPC(_ context.Context, s stats.RPCStats) {
+func (b *byteCounts) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (b *byteCounts) HandleConn(context.Context, stats.ConnStats)                       {}
+func (b *byteCounts) HandleRPC(_ context.Context, s stats.RPCStats) {
 	if payload, ok := s.(*stats.InPayload); ok {
-		w.compressed += payload.CompressedLength
-		w.length += payload.Length
+		b.compressed += payload.CompressedLength
+		b.length += payload.Length
 	}
 }
 

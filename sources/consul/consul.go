@@ -197,10 +197,10 @@ type scope struct {
 }
 
 // String names the scope in messages.
-func (d scope) String() string {
+func (s scope) String() string {
 	var words []string
 	for _, field := range [][2]string{
-		{"datacenter", d.datacenter}, {"partition", d.partition}, {"namespace", d.namespace}, {"peer", d.peer},
+		{"datacenter", s.datacenter}, {"partition", s.partition}, {"namespace", s.namespace}, {"peer", s.peer},
 	} {
 		if field[1] != "" {
 			words = append(words, field[:]...)

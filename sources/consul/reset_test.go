@@ -267,13 +267,13 @@ type slowRights struct {
 	rights time.Duration
 }
 
-func (w *slowRights) mayRead(ctx context.Context, d scope, anonymous bool, rights []dial.Right) (bool, error) {
+func (s *slowRights) mayRead(ctx context.Context, d scope, anonymous bool, rights []dial.Right) (bool, error) {
 	for _, r := range rights {
 		if r.Name == "s19" {
-			time.Sleep(w.rights)
+			time.Sleep(s.rights)
 		}
 	}
-	return w.world.mayRead(ctx, d, anonymous, rights)
+	return s.world.mayRead(ctx, d, anonymous, rights)
 }
 
 // Names read before a wipe do not confirm reads after it.

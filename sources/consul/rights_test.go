@@ -188,11 +188,11 @@ func TestUnreadableRights_DegradeStatus(t *testing.T) {
 // services.
 type regains struct{ *world }
 
-func (w *regains) mayRead(ctx context.Context, d scope, anonymous bool, rights []dial.Right) (bool, error) {
-	w.mu.Lock()
-	w.domains[d].shows, w.domains[d].hides, w.domains[d].nodes = nil, false, nil
-	w.mu.Unlock()
-	return w.world.mayRead(ctx, d, anonymous, rights)
+func (r *regains) mayRead(ctx context.Context, d scope, anonymous bool, rights []dial.Right) (bool, error) {
+	r.mu.Lock()
+	r.domains[d].shows, r.domains[d].hides, r.domains[d].nodes = nil, false, nil
+	r.mu.Unlock()
+	return r.world.mayRead(ctx, d, anonymous, rights)
 }
 
 // The rights come back between a filtered answer and the query about rights.

@@ -30,31 +30,31 @@ type lagging struct {
 }
 
 // ServeHTTP implements http.Handler.
-func (c *lagging) ServeHTTP(response http.ResponseWriter, request *http.Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	index, text := c.index, `[{"Key":"mesh/r0","CreateIndex":1,"ModifyIndex":1,"Value":""}]`
+func (l *lagging) ServeHTTP(response http.ResponseWriter, request *http.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	index, text := l.index, `[{"Key":"mesh/r0","CreateIndex":1,"ModifyIndex":1,"Value":""}]`
 	switch after, _ := strconv.Atoi(request.URL.Query().Get("index")); {
 	case request.URL.Query().Has("keys"):
-		for c.asked < c.index && !c.over {
-			c.changed.Wait()
+		for l.asked < l.index && !l.over {
+			l.changed.Wait()
 		}
-		index, text = c.index, "[]"
-		c.index++
-		c.pulses++
-		c.changed.Broadcast()
-		for c.asked < c.index && !c.over {
-			c.changed.Wait()
+		index, text = l.index, "[]"
+		l.index++
+		l.pulses++
+		l.changed.Broadcast()
+		for l.asked < l.index && !l.over {
+			l.changed.Wait()
 		}
 	case after == 0:
-		c.immediate++
+		l.immediate++
 	default:
-		c.asked = after
-		c.changed.Broadcast()
-		for c.index <= after && !c.over {
-			c.changed.Wait()
+		l.asked = after
+		l.changed.Broadcast()
+		for l.index <= after && !l.over {
+			l.changed.Wait()
 		}
-		index = c.index
+		index = l.index
 	}
 	response.Header().Set("X-Consul-Index", strconv.Itoa(index))
 	response.Header().Set("X-Consul-LastContact", "0")

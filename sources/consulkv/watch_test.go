@@ -60,23 +60,23 @@ type wipeable struct {
 	changed chan struct{}
 }
 
-func (c *wipeable) become(index uint64, body string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.index, c.body = index, body
-	close(c.changed)
-	c.changed = make(chan struct{})
+func (w *wipeable) become(index uint64, body string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.index, w.body = index, body
+	close(w.changed)
+	w.changed = make(chan struct{})
 }
 
 // ServeHTTP implements http.Handler.
-func (c *wipeable) ServeHTTP(response http.ResponseWriter, request *http.Request) {
+func (w *wipeable) ServeHTTP(response http.ResponseWriter, request *http.Request) {
 	min, _ := strconv.ParseUint(request.URL.Query().Get("index"), 10, 64)
 	wait, _ := time.ParseDuration(request.URL.Query().Get("wait"))
 	deadline := time.After(wait)
 	for {
-		c.mu.Lock()
-		index, text, changed := c.index, c.body, c.changed
-		c.mu.Unlock()
+		w.mu.Lock()
+		index, text, changed := w.index, w.body, w.changed
+		w.mu.Unlock()
 		if min == 0 || index > min {
 			if request.URL.Path != "/v1/kv/mesh/" || request.URL.Query().Has("keys") {
 				text = "[]"
@@ -87,7 +87,7 @@ func (c *wipeable) ServeHTTP(response http.ResponseWriter, request *http.Request
 			_, _ = response.Write([]byte(text))
 			return
 		}
-		c.waiting.Add(1)
+		w.waiting.Add(1)
 		select {
 		case <-changed:
 		case <-request.Context().Done():

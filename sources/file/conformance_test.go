@@ -43,56 +43,56 @@ type tree struct {
 	blind  bool // the file system does not tell of changes
 }
 
-func (h *tree) Source() sources.Source {
-	source, err := New("fs://"+h.root, Settings{
-		QuietDelay: 5 * time.Millisecond, RescanInterval: 100 * time.Millisecond, Derive: h.derive,
+func (t *tree) Source() sources.Source {
+	source, err := New("fs://"+t.root, Settings{
+		QuietDelay: 5 * time.Millisecond, RescanInterval: 100 * time.Millisecond, Derive: t.derive,
 	})
-	require.NoError(h.t, err)
-	if h.blind {
+	require.NoError(t.t, err)
+	if t.blind {
 		source.blind = true
 	}
 	return source
 }
 
-func (h *tree) Key(name string) resource.Key {
+func (t *tree) Key(name string) resource.Key {
 	return resource.Key{Kind: resource.ServiceEntry, Namespace: "default", Name: name}
 }
 
-func (h *tree) path(name string) string {
-	path := h.root
+func (t *tree) path(name string) string {
+	path := t.root
 	if _, err := os.Stat(path); err != nil {
 		path += ".away"
 	}
 	return filepath.Join(path, name, "entry.yaml")
 }
 
-func (h *tree) Put(name string, revision int) {
-	h.write(name, entry(name, fmt.Sprintf("r%d.%s.example.com", revision, name)))
+func (t *tree) Put(name string, revision int) {
+	t.write(name, entry(name, fmt.Sprintf("r%d.%s.example.com", revision, name)))
 }
 
-func (h *tree) Break(name string) { h.write(name, entry(name, `"not a host"`)) }
+func (t *tree) Break(name string) { t.write(name, entry(name, `"not a host"`)) }
 
-func (h *tree) write(name, text string) {
-	p := h.path(name)
-	require.NoError(h.t, os.MkdirAll(filepath.Dir(p), 0o700))
-	require.NoError(h.t, os.WriteFile(p+".tmp", []byte(text), 0o600))
-	require.NoError(h.t, os.Rename(p+".tmp", p))
+func (t *tree) write(name, text string) {
+	p := t.path(name)
+	require.NoError(t.t, os.MkdirAll(filepath.Dir(p), 0o700))
+	require.NoError(t.t, os.WriteFile(p+".tmp", []byte(text), 0o600))
+	require.NoError(t.t, os.Rename(p+".tmp", p))
 }
 
-func (h *tree) Delete(name string) { require.NoError(h.t, os.RemoveAll(filepath.Dir(h.path(name)))) }
-func (h *tree) Unreachable()       { require.NoError(h.t, os.Rename(h.root, h.root+".away")) }
-func (h *tree) Restore()           { require.NoError(h.t, os.Rename(h.root+".away", h.root)) }
+func (t *tree) Delete(name string) { require.NoError(t.t, os.RemoveAll(filepath.Dir(t.path(name)))) }
+func (t *tree) Unreachable()       { require.NoError(t.t, os.Rename(t.root, t.root+".away")) }
+func (t *tree) Restore()           { require.NoError(t.t, os.Rename(t.root+".away", t.root)) }
 
 // routeTree is a directory with one HTTPRoute in each file, and a VirtualService is derived from each.
 type routeTree struct{ tree }
 
-func (h *routeTree) Key(name string) resource.Key { return keyOfRoute(name) }
+func (r *routeTree) Key(name string) resource.Key { return keyOfRoute(name) }
 
-func (h *routeTree) Put(name string, revision int) {
-	h.write(name, route(name, fmt.Sprintf("r%d", revision)))
+func (r *routeTree) Put(name string, revision int) {
+	r.write(name, route(name, fmt.Sprintf("r%d", revision)))
 }
 
-func (h *routeTree) Break(name string) { h.write(name, brokenRoute(name)) }
+func (r *routeTree) Break(name string) { r.write(name, brokenRoute(name)) }
 
 // route is an HTTPRoute that adds a header to requests for a Service of its name.
 func route(name, header string) string {

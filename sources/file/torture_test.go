@@ -153,33 +153,33 @@ func TestTorture(t *testing.T) {
 }
 
 // start starts the program, as user nobody if we are root, because permissions do not stop root.
-func (x *torture) start() {
+func (t *torture) start() {
 	program := "/proc/self/exe" // also for user nobody, without access to its path
 	if _, err := os.Stat(program); err != nil {
 		program = os.Args[0]
 	}
 	cmd := exec.Command(program) //nolint:noctx,gosec // it is killed; it is this one
-	cmd.Env = append(os.Environ(), tortured+"="+strings.Join([]string{x.root, filepath.Join(x.base, "state"), x.rescan.String()}, "|"))
+	cmd.Env = append(os.Environ(), tortured+"="+strings.Join([]string{t.root, filepath.Join(t.base, "state"), t.rescan.String()}, "|"))
 	cmd.Stderr = os.Stderr
 	if os.Geteuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}
 	requests, err := cmd.StdinPipe()
-	require.NoError(x.t, err)
+	require.NoError(t.t, err)
 	out, err := cmd.StdoutPipe()
-	require.NoError(x.t, err)
-	require.NoError(x.t, cmd.Start())
-	x.cmd, x.requests, x.out = cmd, requests, bufio.NewReader(out)
+	require.NoError(t.t, err)
+	require.NoError(t.t, cmd.Start())
+	t.cmd, t.requests, t.out = cmd, requests, bufio.NewReader(out)
 }
 
-func (x *torture) kill() {
-	_ = x.cmd.Process.Kill()
-	_ = x.cmd.Wait() // it was killed
+func (t *torture) kill() {
+	_ = t.cmd.Process.Kill()
+	_ = t.cmd.Wait() // it was killed
 }
 
 // served requests the served objects from the program.
-func (x *torture) served() (objects map[string]served) {
-	require.NoError(x.t, json.Unmarshal(x.enqueue(""), &objects))
+func (t *torture) served() (objects map[string]served) {
+	require.NoError(t.t, json.Unmarshal(t.enqueue(""), &objects))
 	return objects
 }
 
@@ -190,24 +190,24 @@ type programStatus struct {
 }
 
 // status asks the program for that.
-func (x *torture) status() (st programStatus) {
-	require.NoError(x.t, json.Unmarshal(x.enqueue(askStatus), &st))
+func (t *torture) status() (st programStatus) {
+	require.NoError(t.t, json.Unmarshal(t.enqueue(askStatus), &st))
 	return st
 }
 
 // enqueue returns the program's answer.
-func (x *torture) enqueue(request string) []byte {
-	_, err := fmt.Fprintln(x.requests, request)
-	require.NoError(x.t, err)
-	line, err := x.out.ReadBytes('\n')
-	require.NoError(x.t, err)
+func (t *torture) enqueue(request string) []byte {
+	_, err := fmt.Fprintln(t.requests, request)
+	require.NoError(t.t, err)
+	line, err := t.out.ReadBytes('\n')
+	require.NoError(t.t, err)
 	return line
 }
 
 // check waits until all that can be read is served, and whatever else is served is there because something cannot be.
-func (x *torture) check() {
-	x.t.Helper()
-	x.awaitTree(func(o *oracle, now map[string]served) error {
+func (t *torture) check() {
+	t.t.Helper()
+	t.awaitTree(func(o *oracle, now map[string]served) error {
 		want := o.winners()
 		for name, w := range want {
 			if now[name] != w && (len(o.unsound) == 0 || now[name] == served{}) {
@@ -224,8 +224,8 @@ func (x *torture) check() {
 }
 
 // checkAll waits until the served objects equal the tree exactly, and compares them with a start without state.
-func (x *torture) checkAll() {
-	x.t.Helper()
+func (t *torture) checkAll() {
+	t.t.Helper()
 	exactly := func(o *oracle, now map[string]served) error {
 		if len(o.unsound) > 0 {
 			return fmt.Errorf("unsound: %v", o.unsound)
@@ -235,42 +235,42 @@ func (x *torture) checkAll() {
 		}
 		return nil
 	}
-	x.awaitTree(exactly)
+	t.awaitTree(exactly)
 	table := new(memstore.Table)
-	fresh := supervise(x.root, time.Hour, table, nil)
-	ctx, cancel := context.WithTimeout(x.t.Context(), 20*time.Second)
+	fresh := supervise(t.root, time.Hour, table, nil)
+	ctx, cancel := context.WithTimeout(t.t.Context(), 20*time.Second)
 	ended := make(chan error, 1)
 	go func() { ended <- fresh.Run(ctx) }()
 	fresh.AwaitRead(ctx)
 	cancel()
-	require.NoError(x.t, <-ended)
-	require.Equal(x.t, x.served(), servedBy(table), "a start without state; seed of %s", x.t.Name())
+	require.NoError(t.t, <-ended)
+	require.Equal(t.t, t.served(), servedBy(table), "a start without state; seed of %s", t.t.Name())
 }
 
-func (x *torture) awaitTree(ok func(o *oracle, now map[string]served) error) {
-	x.t.Helper()
+func (t *torture) awaitTree(ok func(o *oracle, now map[string]served) error) {
+	t.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for {
-		err := ok(ask(x.root), x.served())
+		err := ok(ask(t.root), t.served())
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			o := ask(x.root)
-			require.Fail(x.t, "the served objects differ from the tree",
+			o := ask(t.root)
+			require.Fail(t.t, "the served objects differ from the tree",
 				"%s\n%v\nunsound: %v\nfiles: %v\nlast operations:\n%s\nthe tree:\n%s\nstatus: %s",
-				x.t.Name(), err, o.unsound, slices.Sorted(maps.Keys(o.files)), strings.Join(x.log[max(0, len(x.log)-40):], "\n"),
-				strings.Join(x.tree(), "\n"), x.enqueue(askStatus))
+				t.t.Name(), err, o.unsound, slices.Sorted(maps.Keys(o.files)), strings.Join(t.log[max(0, len(t.log)-40):], "\n"),
+				strings.Join(t.tree(), "\n"), t.enqueue(askStatus))
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
 // tree lists the files and the targets of links.
-func (x *torture) tree() (lines []string) {
-	_ = filepath.WalkDir(x.base, func(p string, e fs.DirEntry, err error) error {
+func (t *torture) tree() (lines []string) {
+	_ = filepath.WalkDir(t.base, func(p string, e fs.DirEntry, err error) error {
 		to, _ := os.Readlink(p)
-		lines = append(lines, fmt.Sprint(strings.TrimPrefix(p, x.base), " ", e, " ", to, " ", err))
+		lines = append(lines, fmt.Sprint(strings.TrimPrefix(p, t.base), " ", e, " ", to, " ", err))
 		return nil
 	})
 	return lines

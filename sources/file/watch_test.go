@@ -147,11 +147,11 @@ type bound struct {
 	mountPoint, origin string
 }
 
-func (d bound) Lstat(path string) (fs.FileInfo, error) {
-	if path == d.mountPoint {
-		path = d.origin
+func (b bound) Lstat(path string) (fs.FileInfo, error) {
+	if path == b.mountPoint {
+		path = b.origin
 	}
-	return d.osDisk.Lstat(path)
+	return b.osDisk.Lstat(path)
 }
 
 // TestDirectoryMountedTwice_DegradesStatus: the kernel reports changes under one of its names only, and the status says so.

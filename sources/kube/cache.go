@@ -67,41 +67,41 @@ var errOlder = errors.New("the server went back in time")
 
 // checkList takes the versions of a complete list that was requested at version requestedAt of the cluster, and returns
 // the deleted objects. With an error, the list is ignored.
-func (m *cache) checkList(
+func (c *cache) checkList(
 	timeline timeline, now time.Time, requestedAt, version uint64, listed map[string]uint64, settle, hold time.Duration,
 ) (deleted []string, err error) {
-	behind := !m.Apart && version < min(requestedAt, timeline.seen())
-	if rolledBack := m.isOlder(version, listed); rolledBack || behind {
-		if m.rollbackSince.IsZero() {
-			m.rollbackSince = now
+	behind := !c.Apart && version < min(requestedAt, timeline.seen())
+	if rolledBack := c.isOlder(version, listed); rolledBack || behind {
+		if c.rollbackSince.IsZero() {
+			c.rollbackSince = now
 		}
-		if now.Sub(m.rollbackSince) < settle {
+		if now.Sub(c.rollbackSince) < settle {
 			return nil, fmt.Errorf("%w: its list is of resource version %d, and %d was seen; perhaps it lags", errOlder,
-				version, max(m.Seen, requestedAt))
+				version, max(c.Seen, requestedAt))
 		}
 		ahead := func(sibling *cache) bool {
-			return !sibling.Apart && sibling.Seen > version && sibling.confirmedAt.After(m.rollbackSince)
+			return !sibling.Apart && sibling.Seen > version && sibling.confirmedAt.After(c.rollbackSince)
 		}
-		if m.Apart = m.Apart || !rolledBack && slices.ContainsFunc(timeline, ahead); rolledBack || !m.Apart {
-			timeline.restored(m, version, now, hold)
+		if c.Apart = c.Apart || !rolledBack && slices.ContainsFunc(timeline, ahead); rolledBack || !c.Apart {
+			timeline.restored(c, version, now, hold)
 		}
 	}
-	m.rollbackSince, m.Seen, m.confirmedAt = time.Time{}, version, now
+	c.rollbackSince, c.Seen, c.confirmedAt = time.Time{}, version, now
 	for name := range listed {
-		delete(m.unread, name)
+		delete(c.unread, name)
 	}
-	m.isListed = true
-	return m.applyList(now, listed), nil
+	c.isListed = true
+	return c.applyList(now, listed), nil
 }
 
 // isOlder reports whether a list is older than an earlier answer. If all objects of the server are known, a new object
 // must have a later version than all of them.
-func (m *cache) isOlder(version uint64, listed map[string]uint64) bool {
-	if version < m.Seen {
+func (c *cache) isOlder(version uint64, listed map[string]uint64) bool {
+	if version < c.Seen {
 		return true
 	}
 	for name, v := range listed {
-		if before, isKnown := m.objects[name]; v < before.Value || m.isListed && !isKnown && v <= m.Seen {
+		if before, isKnown := c.objects[name]; v < before.Value || c.isListed && !isKnown && v <= c.Seen {
 			return true
 		}
 	}
@@ -109,42 +109,42 @@ func (m *cache) isOlder(version uint64, listed map[string]uint64) bool {
 }
 
 // applyList applies a complete list, and returns the deleted objects.
-func (m *cache) applyList(now time.Time, listed map[string]uint64) (deleted []string) {
-	deleted = m.objects.Fold(listed, m.Holds(now))
+func (c *cache) applyList(now time.Time, listed map[string]uint64) (deleted []string) {
+	deleted = c.objects.Fold(listed, c.Holds(now))
 	for _, name := range deleted {
-		m.forget(name)
+		c.forget(name)
 	}
 	return deleted
 }
 
-func (m *cache) forget(name string) {
-	delete(m.objects, name)
-	delete(m.unread, name)
+func (c *cache) forget(name string) {
+	delete(c.objects, name)
+	delete(c.unread, name)
 }
 
 // holdAll puts all objects in doubt. Their versions have no meaning if they come back.
-func (m *cache) holdAll(now time.Time, hold time.Duration, reason string) {
-	if len(m.objects) > 0 {
-		m.objects.Hold(slices.Collect(maps.Keys(m.objects))...)
-		m.Suspicion = presence.Suspect(now, hold, reason)
+func (c *cache) holdAll(now time.Time, hold time.Duration, reason string) {
+	if len(c.objects) > 0 {
+		c.objects.Hold(slices.Collect(maps.Keys(c.objects))...)
+		c.Suspicion = presence.Suspect(now, hold, reason)
 	}
 }
 
 // setAbsent notes whether the server has the kind, and returns the objects of a kind that is missing for too long.
-func (m *cache) setAbsent(now time.Time, absent bool, hold time.Duration) (deleted []string) {
-	if absent != m.Absent {
-		m.holdAll(now, hold, "the kind is or was missing")
+func (c *cache) setAbsent(now time.Time, absent bool, hold time.Duration) (deleted []string) {
+	if absent != c.Absent {
+		c.holdAll(now, hold, "the kind is or was missing")
 	}
-	if m.Absent = absent; absent {
-		deleted = m.applyList(now, nil)
+	if c.Absent = absent; absent {
+		deleted = c.applyList(now, nil)
 	}
 	return deleted
 }
 
 // held returns the objects that stay and that the server lacks, in order.
-func (m *cache) held() []string {
-	if !m.isListed && !m.Absent {
+func (c *cache) held() []string {
+	if !c.isListed && !c.Absent {
 		return nil
 	}
-	return m.objects.Held()
+	return c.objects.Held()
 }

@@ -125,7 +125,7 @@ func byHost() *sync.Map {
 
 type roundTrip func(*http.Request) (*http.Response, error)
 
-func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+func (r roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return r(req) }
 func (roundTrip) CloseIdleConnections()                                 {}
 
 func (c *cluster) dial(ctx context.Context, _, address string) (net.Conn, error) {

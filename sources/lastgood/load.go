@@ -36,7 +36,7 @@ type State struct {
 var errDamaged = errors.New("damaged, or not written by this version of tributary")
 
 // Incomplete reports whether damaged or truncated records may have had newer versions.
-func (k *State) Incomplete() bool { return k.damagedParts > 0 || k.size > k.committed }
+func (s *State) Incomplete() bool { return s.damagedParts > 0 || s.size > s.committed }
 
 // Load returns the stored state, or nil without a file, and logs damages. It renames an unreadable file, or one without
 // a whole commit, and returns an error with the new name. It must not be called during Run.
@@ -146,7 +146,7 @@ func (s *Store) decode(reader *disk.Reader) (state *State, values map[string][]b
 }
 
 // readCommits returns the records of the whole commits in order. The error is errDamaged without any.
-func (k *State) readCommits(reader *disk.Reader) (records []record, err error) {
+func (s *State) readCommits(reader *disk.Reader) (records []record, err error) {
 	committed := 0
 	for {
 		var entry record
@@ -161,14 +161,14 @@ func (k *State) readCommits(reader *disk.Reader) (records []record, err error) {
 		switch {
 		case damaged && damage.Torn: // the end of an unfinished write
 		case damaged:
-			if k.damagedParts++; k.damagedParts == 1 {
-				k.firstDamage = damage.From
+			if s.damagedParts++; s.damagedParts == 1 {
+				s.firstDamage = damage.From
 			}
 		case err != nil:
 			return nil, err
 		case entry.key == keyCommit:
-			committed, k.committed = len(records), reader.At()
-			k.Stored, err = time.Parse(time.RFC3339Nano, string(entry.value))
+			committed, s.committed = len(records), reader.At()
+			s.Stored, err = time.Parse(time.RFC3339Nano, string(entry.value))
 			if err != nil {
 				return nil, err
 			}
@@ -176,7 +176,7 @@ func (k *State) readCommits(reader *disk.Reader) (records []record, err error) {
 			records = append(records, entry)
 		}
 	}
-	if k.size = reader.At(); k.committed == 0 {
+	if s.size = reader.At(); s.committed == 0 {
 		return nil, errDamaged
 	}
 	return records[:committed], nil

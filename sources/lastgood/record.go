@@ -134,44 +134,44 @@ type decoder struct {
 	damaged bool
 }
 
-func (l *decoder) number() int64 {
-	number, size := binary.Varint(l.rest)
-	l.skip(size)
+func (d *decoder) number() int64 {
+	number, size := binary.Varint(d.rest)
+	d.skip(size)
 	return number
 }
 
-func (l *decoder) text() []byte {
-	length, k := binary.Uvarint(l.rest)
-	if l.skip(k); length > uint64(len(l.rest)) {
-		l.skip(-1)
+func (d *decoder) text() []byte {
+	length, k := binary.Uvarint(d.rest)
+	if d.skip(k); length > uint64(len(d.rest)) {
+		d.skip(-1)
 		return nil
 	}
-	text := l.rest[:length]
-	l.rest = l.rest[length:]
+	text := d.rest[:length]
+	d.rest = d.rest[length:]
 	return text
 }
 
-func (l *decoder) skip(count int) {
+func (d *decoder) skip(count int) {
 	if count <= 0 {
-		l.rest, l.damaged = nil, true
+		d.rest, d.damaged = nil, true
 		return
 	}
-	l.rest = l.rest[count:]
+	d.rest = d.rest[count:]
 }
 
-func (l *decoder) pairs() (pairs map[string]string) {
-	for remaining := l.number(); remaining > 0 && !l.damaged; remaining-- {
+func (d *decoder) pairs() (pairs map[string]string) {
+	for remaining := d.number(); remaining > 0 && !d.damaged; remaining-- {
 		if pairs == nil {
 			pairs = make(map[string]string)
 		}
-		key := string(l.text())
-		pairs[key] = string(l.text())
+		key := string(d.text())
+		pairs[key] = string(d.text())
 	}
 	return pairs
 }
 
-func (l *decoder) time() time.Time {
-	seconds, nanoseconds := l.number(), l.number()
+func (d *decoder) time() time.Time {
+	seconds, nanoseconds := d.number(), d.number()
 	if seconds == 0 && nanoseconds == 0 {
 		return time.Time{}
 	}
@@ -181,23 +181,23 @@ func (l *decoder) time() time.Time {
 // maxDepth limits the nesting of resources: an original has none.
 const maxDepth = 1
 
-func (l *decoder) resource(key resource.Key, source string, depth int) *resource.Resource {
-	if l.number() == 0 {
+func (d *decoder) resource(key resource.Key, source string, depth int) *resource.Resource {
+	if d.number() == 0 {
 		return nil
 	}
 	if depth > maxDepth {
-		l.skip(0)
+		d.skip(0)
 		return nil
 	}
-	meta := resource.Meta{Key: key, Seen: l.time(), Created: l.time(), Labels: l.pairs(), Annotations: l.pairs()}
-	body := bytes.Clone(l.text())
+	meta := resource.Meta{Key: key, Seen: d.time(), Created: d.time(), Labels: d.pairs(), Annotations: d.pairs()}
+	body := bytes.Clone(d.text())
 	meta.Origin = resource.Origin{
-		Source: source, Place: string(l.text()), Group: string(l.text()),
-		Rules: string(l.text()),
+		Source: source, Place: string(d.text()), Group: string(d.text()),
+		Rules: string(d.text()),
 	}
-	meta.Key.Namespace = string(l.text())
+	meta.Key.Namespace = string(d.text())
 	object := resource.FromBody(meta, body)
-	if original := l.resource(key, source, depth+1); original != nil {
+	if original := d.resource(key, source, depth+1); original != nil {
 		object = object.WithOriginal(original)
 	}
 	return object

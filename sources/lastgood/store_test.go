@@ -193,9 +193,9 @@ type changingTable struct {
 	change func()
 }
 
-func (b changingTable) Changes(revision memstore.Revision) ([]resource.Key, memstore.Snapshot, bool) {
-	defer b.change()
-	return b.Table.Changes(revision)
+func (c changingTable) Changes(revision memstore.Revision) ([]resource.Key, memstore.Snapshot, bool) {
+	defer c.change()
+	return c.Table.Changes(revision)
 }
 
 // TestRepair_StoresPolicyOrMark repairs a policy that was never valid while the store writes: the file has the policy or

@@ -118,62 +118,62 @@ type rewriter struct {
 }
 
 // message rewrites message and all messages in it.
-func (w *rewriter) message(message protoreflect.Message) {
+func (r *rewriter) message(message protoreflect.Message) {
 	message.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		target, refers := references[field.FullName()]
 		switch {
 		case refers && field.IsList():
 			for i := range value.List().Len() {
-				value.List().Set(i, protoreflect.ValueOfString(w.text(target, value.List().Get(i).String())))
+				value.List().Set(i, protoreflect.ValueOfString(r.text(target, value.List().Get(i).String())))
 			}
 		case refers && target == toMatchedHost:
 			match, _ := value.Message().Interface().(*networking.StringMatch)
 			if exact, ok := match.GetMatchType().(*networking.StringMatch_Exact); ok {
 				host, _, _ := strings.Cut(exact.Exact, ":")
-				exact.Exact = w.host(host) + exact.Exact[len(host):]
+				exact.Exact = r.host(host) + exact.Exact[len(host):]
 			}
 		case refers:
-			message.Set(field, protoreflect.ValueOfString(w.text(target, value.String())))
+			message.Set(field, protoreflect.ValueOfString(r.text(target, value.String())))
 		case field.Message() == nil || field.IsMap():
 		case field.IsList():
 			for i := range value.List().Len() {
-				w.message(value.List().Get(i).Message())
+				r.message(value.List().Get(i).Message())
 			}
 		default:
-			w.message(value.Message())
+			r.message(value.Message())
 		}
 		return true
 	})
 }
 
-func (w *rewriter) text(target reference, text string) string {
+func (r *rewriter) text(target reference, text string) string {
 	switch target {
 	case toHost:
-		return w.host(text)
+		return r.host(text)
 	case toNamespace:
-		return w.namespace(text)
+		return r.namespace(text)
 	}
 	namespace, rest, ok := strings.Cut(text, "/")
 	switch {
 	case !ok && target == toNamespacedHost:
-		return w.host(text)
+		return r.host(text)
 	case !ok:
 		return text
 	case target == toNamespacedHost:
-		rest = w.host(rest)
+		rest = r.host(rest)
 	}
-	return w.namespace(namespace) + "/" + rest
+	return r.namespace(namespace) + "/" + rest
 }
 
 // host rewrites a host. "*" stands for every host.
-func (w *rewriter) host(name string) string {
+func (r *rewriter) host(name string) string {
 	if name == "*" {
 		return name
 	}
-	for _, h := range w.rules.hosts {
+	for _, h := range r.rules.hosts {
 		if renamed, ok := h.rename(name); ok {
 			if renamed != name {
-				w.changed, w.applied = true, add(w.applied, h.rule)
+				r.changed, r.applied = true, add(r.applied, h.rule)
 			}
 			return renamed
 		}
@@ -182,13 +182,13 @@ func (w *rewriter) host(name string) string {
 }
 
 // namespace rewrites the name of a namespace. ".", "*" and "~" stand for this one, all and none.
-func (w *rewriter) namespace(name string) string {
+func (r *rewriter) namespace(name string) string {
 	if name == "" || name == "." || name == "*" || name == "~" {
 		return name
 	}
-	renamed := w.rules.namespace(name)
+	renamed := r.rules.namespace(name)
 	if renamed != name {
-		w.changed, w.applied = true, add(w.applied, "namespaces: "+name+" → "+renamed)
+		r.changed, r.applied = true, add(r.applied, "namespaces: "+name+" → "+renamed)
 	}
 	return renamed
 }

@@ -49,9 +49,9 @@ func newIstiod(t testing.TB, items ...string) istiod {
 }
 
 // set replaces the ServiceEntries: see sent.
-func (f istiod) set(items ...string) { f.Set(entriesV1, sent(f.t, items...)...) }
+func (i istiod) set(items ...string) { i.Set(entriesV1, sent(i.t, items...)...) }
 
-func (f istiod) serve(s stream) error { return f.SotW(0, s) }
+func (i istiod) serve(s stream) error { return i.SotW(0, s) }
 
 // fromIstiod reads the ServiceEntries of a fake istiod.
 func fromIstiod(t *testing.T, items ...string) (istiod, *reader) {

@@ -198,17 +198,17 @@ func often() backoff.BackOff { return backoff.NewConstantBackOff(5 * time.Millis
 // traffic counts the messages that a client receives and their bytes on the wire.
 type traffic struct{ messages, bytes atomic.Int64 }
 
-func (c *traffic) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
-func (c *traffic) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-func (c *traffic) HandleConn(context.Context, stats.ConnStats)                       {}
-func (c *traffic) HandleRPC(_ context.Context, s stats.RPCStats) {
+func (t *traffic) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (t *traffic) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (t *traffic) HandleConn(context.Context, stats.ConnStats)                       {}
+func (t *traffic) HandleRPC(_ context.Context, s stats.RPCStats) {
 	if p, ok := s.(*stats.InPayload); ok {
-		c.messages.Add(1)
-		c.bytes.Add(int64(p.WireLength))
+		t.messages.Add(1)
+		t.bytes.Add(int64(p.WireLength))
 	}
 }
 
-func (c *traffic) reset() { c.messages.Store(0); c.bytes.Store(0) }
+func (t *traffic) reset() { t.messages.Store(0); t.bytes.Store(0) }
 
 func key(name string) resource.Key {
 	return resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name}

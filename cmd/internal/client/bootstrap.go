@@ -129,37 +129,37 @@ func jsonText(value any) (string, error) {
 const programSize = 32768
 
 // metadata returns the metadata of the node, with the labels. An Envoy's has the limit of its regular expressions.
-func (o *Bootstrap) metadata(client, identity string) map[string]any {
-	fields := make(map[string]any, len(o.Metadata)+2)
+func (b *Bootstrap) metadata(client, identity string) map[string]any {
+	fields := make(map[string]any, len(b.Metadata)+2)
 	if client == "envoy" {
 		fields["RE2_MAX_PROGRAM_SIZE"] = strconv.Itoa(programSize)
 	}
-	for name, value := range o.Metadata {
+	for name, value := range b.Metadata {
 		fields[name] = value
 	}
 	if identity != "" {
 		fields[model.MetadataIdentity] = identity
 	}
-	if len(o.Labels) > 0 {
-		fields["LABELS"] = o.Labels
+	if len(b.Labels) > 0 {
+		fields["LABELS"] = b.Labels
 	}
 	return fields
 }
 
 // identity returns the origin of Envoy's identity for its metadata, or an empty text.
-func (o *Bootstrap) identity() (string, error) {
-	o.SPIRE = strings.TrimPrefix(o.SPIRE, "unix://")
+func (b *Bootstrap) identity() (string, error) {
+	b.SPIRE = strings.TrimPrefix(b.SPIRE, "unix://")
 	switch {
-	case o.SPIRE != "" && o.Identity != "":
+	case b.SPIRE != "" && b.Identity != "":
 		return "", errors.New("an identity is from SPIRE or from a directory, and not from both")
-	case o.SPIRE != "" && !(translate.FitsSocket(o.SPIRE) && filepath.IsAbs(o.SPIRE)):
-		return "", fmt.Errorf("socket %q: want an absolute path of at most %d bytes", o.SPIRE, translate.MaxSocketPath)
-	case o.SPIRE != "":
+	case b.SPIRE != "" && !(translate.FitsSocket(b.SPIRE) && filepath.IsAbs(b.SPIRE)):
+		return "", fmt.Errorf("socket %q: want an absolute path of at most %d bytes", b.SPIRE, translate.MaxSocketPath)
+	case b.SPIRE != "":
 		return model.IdentitySPIRE, nil
-	case o.Identity != "" && !model.IsDirectory(o.Identity):
-		return "", fmt.Errorf("directory %q: want an absolute path", o.Identity)
+	case b.Identity != "" && !model.IsDirectory(b.Identity):
+		return "", fmt.Errorf("directory %q: want an absolute path", b.Identity)
 	}
-	return o.Identity, nil
+	return b.Identity, nil
 }
 
 // tlsSettings has the settings of TLS for the templates.
@@ -171,16 +171,16 @@ type tlsSettings struct {
 }
 
 // tlsSettings returns the settings of a client for a server on host; nil for plaintext.
-func (o *Bootstrap) tlsSettings(client, host string) (*tlsSettings, error) {
-	if o.TLS == nil || !o.TLS.Secure() {
+func (b *Bootstrap) tlsSettings(client, host string) (*tlsSettings, error) {
+	if b.TLS == nil || !b.TLS.Secure() {
 		return nil, nil
 	}
-	if err := o.TLS.Check(); err != nil {
+	if err := b.TLS.Check(); err != nil {
 		return nil, err
 	}
 	settings := &tlsSettings{
-		Name: cmp.Or(o.TLS.SNI, host), NameType: "DNS",
-		CA: o.TLS.CACertificates, Certificate: o.TLS.ClientCertificate, Key: o.TLS.PrivateKey, Names: o.TLS.SubjectAltNames,
+		Name: cmp.Or(b.TLS.SNI, host), NameType: "DNS",
+		CA: b.TLS.CACertificates, Certificate: b.TLS.ClientCertificate, Key: b.TLS.PrivateKey, Names: b.TLS.SubjectAltNames,
 	}
 	if net.ParseIP(settings.Name) != nil {
 		settings.NameType = "IP_ADDRESS"
@@ -202,7 +202,7 @@ func (o *Bootstrap) tlsSettings(client, host string) (*tlsSettings, error) {
 		return nil, fmt.Errorf("%s knows a server by the name of its host, not by %s", client, settings.Names[0])
 	case client != "istiod":
 		return settings, nil
-	case o.TLS.Mode == adsc.TLSMutual:
+	case b.TLS.Mode == adsc.TLSMutual:
 		return nil, errors.New("istiod shows no certificate to its config sources, whatever its configuration says")
 	}
 	text, err := os.ReadFile(settings.CA)

@@ -41,10 +41,10 @@ type EnvoyAnswer struct {
 
 // GetEnvoy returns the resources of a type. Routes and endpoints are those that listeners and clusters refer to. After
 // a timeout, the answer names the missing ones.
-func (c *XDS) GetEnvoy(ctx context.Context, envoyType EnvoyType) (*EnvoyAnswer, error) {
+func (x *XDS) GetEnvoy(ctx context.Context, envoyType EnvoyType) (*EnvoyAnswer, error) {
 	state := newEnvoyState(envoyType)
-	err := c.runUntil(ctx, state.start, func(answered func()) adsc.Config {
-		return c.clientConfig(state.subscription(func() {
+	err := x.runUntil(ctx, state.start, func(answered func()) adsc.Config {
+		return x.clientConfig(state.subscription(func() {
 			if state.complete() {
 				answered()
 			}
@@ -58,7 +58,7 @@ func (c *XDS) GetEnvoy(ctx context.Context, envoyType EnvoyType) (*EnvoyAnswer, 
 
 // WatchEnvoy calls handle with additions for the server's resources of a type, and then with each change, in order of
 // name, until ctx ends or handle fails. A reconnect repeats no event. WatchEnvoy waits for the server like Watch.
-func (c *XDS) WatchEnvoy(ctx context.Context, envoyType EnvoyType, handle func(Event[proto.Message]) error) error {
+func (x *XDS) WatchEnvoy(ctx context.Context, envoyType EnvoyType, handle func(Event[proto.Message]) error) error {
 	state := newEnvoyState(envoyType)
 	answered, firstFailure := false, true
 	shown := map[string]proto.Message{}
@@ -74,12 +74,12 @@ func (c *XDS) WatchEnvoy(ctx context.Context, envoyType EnvoyType, handle func(E
 		}
 		shown = maps.Clone(state.current())
 	}
-	config := c.clientConfig(state.subscription(handleChanges))
+	config := x.clientConfig(state.subscription(handleChanges))
 	config.Hooks.Failed = func(err error, _ time.Duration) {
 		if answered {
 			return
 		}
-		if err := c.explainError(err); !c.keepsWaiting(err, firstFailure) {
+		if err := x.explainError(err); !x.keepsWaiting(err, firstFailure) {
 			stop(err)
 		}
 		firstFailure = false

@@ -30,16 +30,16 @@ var (
 // Stay opens a stream of idleType with istiod's pings every 30 s, and keeps it open for hold. It calls answered after
 // the server's answer, and returns the time from then to the end of the stream, which is at most hold. The error
 // reports an earlier end, or a missing answer.
-func (c *XDS) Stay(ctx context.Context, hold time.Duration, answered func()) (duration time.Duration, err error) {
+func (x *XDS) Stay(ctx context.Context, hold time.Duration, answered func()) (duration time.Duration, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	deadline := time.AfterFunc(c.Timeout, func() {
-		cancel(fmt.Errorf("%s did not answer within %s; a server answers after it has read its sources", c.Server, c.Timeout))
+	deadline := time.AfterFunc(x.Timeout, func() {
+		cancel(fmt.Errorf("%s did not answer within %s; a server answers after it has read its sources", x.Server, x.Timeout))
 	})
 	defer func() { deadline.Stop() }()
 
 	var answeredAt time.Time // owned by the goroutine of Run
-	settings := c.objectConfig(adsc.Subscription{TypeURL: idleType, Handler: func(context.Context, *adsc.Response) error {
+	settings := x.objectConfig(adsc.Subscription{TypeURL: idleType, Handler: func(context.Context, *adsc.Response) error {
 		if answeredAt.IsZero() && deadline.Stop() {
 			answeredAt = time.Now()
 			answered() // while the stream is open, even for a short hold
@@ -59,7 +59,7 @@ func (c *XDS) Stay(ctx context.Context, hold time.Duration, answered func()) (du
 	case ctx.Err() != nil:
 		return 0, context.Cause(ctx)
 	case answeredAt.IsZero():
-		return 0, c.explainError(err)
+		return 0, x.explainError(err)
 	}
 	duration = time.Since(answeredAt)
 	switch {

@@ -31,10 +31,10 @@ type Event[T any] struct {
 // Watch calls handle with additions for the server's objects of a kind, and then with each change, in key order, until
 // ctx ends or handle fails. Watch waits for a server that does not answer yet, and reconnects later. A reconnect
 // repeats no event.
-func (c *XDS) Watch(ctx context.Context, schema *resource.Schema, handle func(Event[*resource.Resource]) error) error {
-	answer, err := c.Get(ctx, schema)
+func (x *XDS) Watch(ctx context.Context, schema *resource.Schema, handle func(Event[*resource.Resource]) error) error {
+	answer, err := x.Get(ctx, schema)
 	for first := true; err != nil; first = false {
-		if ctx.Err() != nil || !c.keepsWaiting(err, first) {
+		if ctx.Err() != nil || !x.keepsWaiting(err, first) {
 			return err
 		}
 		select {
@@ -42,7 +42,7 @@ func (c *XDS) Watch(ctx context.Context, schema *resource.Schema, handle func(Ev
 			return context.Cause(ctx)
 		case <-time.After(time.Second):
 		}
-		answer, err = c.Get(ctx, schema)
+		answer, err = x.Get(ctx, schema)
 	}
 	urls := []string{answer.typeURL}
 	if answer.empty() {
@@ -65,7 +65,7 @@ func (c *XDS) Watch(ctx context.Context, schema *resource.Schema, handle func(Ev
 			},
 		}
 	}
-	client, err := adsc.New(c.objectConfig(subscriptions...))
+	client, err := adsc.New(x.objectConfig(subscriptions...))
 	if err != nil {
 		return err
 	}
@@ -74,10 +74,10 @@ func (c *XDS) Watch(ctx context.Context, schema *resource.Schema, handle func(Ev
 }
 
 // keepsWaiting reports whether a watch continues after an error before any answer. It calls Waiting for the first one.
-func (c *XDS) keepsWaiting(err error, first bool) bool {
+func (x *XDS) keepsWaiting(err error, first bool) bool {
 	_, ok := errors.AsType[unavailableError](err)
-	if ok && first && c.Waiting != nil {
-		c.Waiting(err)
+	if ok && first && x.Waiting != nil {
+		x.Waiting(err)
 	}
 	return ok
 }

@@ -56,8 +56,8 @@ type unavailableError struct{ error }
 var errAnswered = errors.New("answered")
 
 // Get returns the server's objects of a kind.
-func (c *XDS) Get(ctx context.Context, schema *resource.Schema) (*Answer, error) {
-	answers, err := c.GetAll(ctx, []*resource.Schema{schema})
+func (x *XDS) Get(ctx context.Context, schema *resource.Schema) (*Answer, error) {
+	answers, err := x.GetAll(ctx, []*resource.Schema{schema})
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (c *XDS) Get(ctx context.Context, schema *resource.Schema) (*Answer, error)
 // GetAll returns the server's objects of distinct kinds. One stream requests each kind by its preferred version, so
 // that the server's log shows one client. Further streams request the empty kinds by their next versions: an istiod
 // serves a kind under one version, which depends on its release, and answers the others with empty sets.
-func (c *XDS) GetAll(ctx context.Context, schemas []*resource.Schema) ([]*Answer, error) {
+func (x *XDS) GetAll(ctx context.Context, schemas []*resource.Schema) ([]*Answer, error) {
 	answers := make([]*Answer, len(schemas))
 	for version := 0; ; version++ {
 		var pending []int
@@ -79,7 +79,7 @@ func (c *XDS) GetAll(ctx context.Context, schemas []*resource.Schema) ([]*Answer
 		if len(pending) == 0 {
 			return answers, nil
 		}
-		err := c.runUntil(ctx, adsc.New, func(answered func()) adsc.Config {
+		err := x.runUntil(ctx, adsc.New, func(answered func()) adsc.Config {
 			remaining := len(pending)
 			subscriptions := make([]adsc.Subscription, remaining)
 			for position, index := range pending {
@@ -98,7 +98,7 @@ func (c *XDS) GetAll(ctx context.Context, schemas []*resource.Schema) ([]*Answer
 					},
 				}
 			}
-			return c.objectConfig(subscriptions...)
+			return x.objectConfig(subscriptions...)
 		})
 		if err != nil {
 			return nil, err
@@ -107,8 +107,8 @@ func (c *XDS) GetAll(ctx context.Context, schemas []*resource.Schema) ([]*Answer
 }
 
 // Debug returns a debug page of an istiod, such as configz. istiod serves it to identities of its root namespace.
-func (c *XDS) Debug(ctx context.Context, page string) (text []byte, err error) {
-	err = c.runUntil(ctx, adsc.New, func(answered func()) adsc.Config {
+func (x *XDS) Debug(ctx context.Context, page string) (text []byte, err error) {
+	err = x.runUntil(ctx, adsc.New, func(answered func()) adsc.Config {
 		handler := func(_ context.Context, response *adsc.Response) error {
 			for _, body := range response.Bodies() {
 				text = body.GetValue()
@@ -116,17 +116,17 @@ func (c *XDS) Debug(ctx context.Context, page string) (text []byte, err error) {
 			answered()
 			return nil
 		}
-		return c.clientConfig(adsc.Subscription{TypeURL: "istio.io/debug", Names: []string{page}, Handler: handler})
+		return x.clientConfig(adsc.Subscription{TypeURL: "istio.io/debug", Names: []string{page}, Handler: handler})
 	})
 	return text, err
 }
 
 // runUntil runs a client until one of its handlers calls answered. A timeout is an error.
-func (c *XDS) runUntil(
+func (x *XDS) runUntil(
 	ctx context.Context, start func(adsc.Config) (*adsc.Client, error), config func(answered func()) adsc.Config,
 ) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, unavailableError{fmt.Errorf(
-		"%s did not answer within %s; a server answers after it has read its sources", c.Server, c.Timeout)})
+	ctx, cancel := context.WithTimeoutCause(ctx, x.Timeout, unavailableError{fmt.Errorf(
+		"%s did not answer within %s; a server answers after it has read its sources", x.Server, x.Timeout)})
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -147,17 +147,17 @@ func (c *XDS) runUntil(
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	return c.explainError(err)
+	return x.explainError(err)
 }
 
-func (c *XDS) explainError(err error) error {
+func (x *XDS) explainError(err error) error {
 	var statusError interface{ GRPCStatus() *status.Status }
 	if !errors.As(err, &statusError) {
 		return err
 	}
 	message := words.Plain(statusError.GRPCStatus().Message())
 	if advice := adsc.Advice(err, "--node-id"); advice != "" {
-		return fmt.Errorf("%s: %s: %s", c.Server, message, advice)
+		return fmt.Errorf("%s: %s: %s", x.Server, message, advice)
 	}
 	switch statusError.GRPCStatus().Code() {
 	case codes.Unavailable:
@@ -165,9 +165,9 @@ func (c *XDS) explainError(err error) error {
 		if strings.Contains(message, "frame too large") || strings.Contains(message, "HTTP/1.1") {
 			return fmt.Errorf("%s does not speak gRPC: it may be the admin port (listen.admin) of tributary; give the address "+
 				"of its port for xDS",
-				c.Server)
+				x.Server)
 		}
-		err := fmt.Errorf("%s is unavailable: %s", c.Server, cmp.Or(words.ConnectionError(c.Server, message), message))
+		err := fmt.Errorf("%s is unavailable: %s", x.Server, cmp.Or(words.ConnectionError(x.Server, message), message))
 		if strings.Contains(message, "handshake") {
 			return err // waiting does not fix TLS
 		}
@@ -176,45 +176,45 @@ func (c *XDS) explainError(err error) error {
 		if strings.Contains(message, "admin port of tributary") || strings.Contains(message, "unknown service") {
 			return fmt.Errorf("%s does not serve xDS: it may be the admin port (listen.admin) of tributary; give the address "+
 				"of its port for xDS",
-				c.Server)
+				x.Server)
 		}
 	}
-	return fmt.Errorf("%s: %s (%s)", c.Server, message, statusError.GRPCStatus().Code())
+	return fmt.Errorf("%s: %s (%s)", x.Server, message, statusError.GRPCStatus().Code())
 }
 
 // objectConfig configures requests like those of istiod to its config sources, so that any server of MCP accepts them.
-func (c *XDS) objectConfig(subscriptions ...adsc.Subscription) adsc.Config {
-	settings := c.clientConfig(subscriptions...)
+func (x *XDS) objectConfig(subscriptions ...adsc.Subscription) adsc.Config {
+	settings := x.clientConfig(subscriptions...)
 	// istiod sends objects for this generator, not Envoy configuration.
 	settings.Node.Metadata.Fields["GENERATOR"] = structpb.NewStringValue("api")
 	return settings
 }
 
-func (c *XDS) clientConfig(subscriptions ...adsc.Subscription) adsc.Config {
+func (x *XDS) clientConfig(subscriptions ...adsc.Subscription) adsc.Config {
 	connected := false
-	fields := make(map[string]*structpb.Value, len(c.Metadata)+1)
-	for name, value := range c.Metadata {
+	fields := make(map[string]*structpb.Value, len(x.Metadata)+1)
+	for name, value := range x.Metadata {
 		fields[name] = structpb.NewStringValue(value)
 	}
 	node := &corev3.Node{UserAgentName: verify.CommandAgent, Metadata: &structpb.Struct{Fields: fields}}
 	return adsc.Config{
-		Addresses: []string{c.Server},
-		TLS:       c.TLS,
-		TokenFile: c.TokenFile,
+		Addresses: []string{x.Server},
+		TLS:       x.TLS,
+		TokenFile: x.TokenFile,
 		Node:      node,
 		NodeIn: func(namespace string) *corev3.Node {
-			node.Id = cmp.Or(c.NodeID, adsc.NodeID(verify.CommandAgent, namespace))
+			node.Id = cmp.Or(x.NodeID, adsc.NodeID(verify.CommandAgent, namespace))
 			return node
 		},
 		Subscriptions: subscriptions,
 		Backoff:       newBackoff,
 		Hooks: adsc.Hooks{Connected: func(server string) {
-			if connected && c.Reconnected != nil {
-				c.Reconnected(server)
+			if connected && x.Reconnected != nil {
+				x.Reconnected(server)
 			}
 			connected = true
 		}},
-		Log: c.Log,
+		Log: x.Log,
 	}
 }
 

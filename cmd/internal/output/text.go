@@ -105,18 +105,18 @@ func Unescaped(w io.Writer) io.Writer {
 	return w
 }
 
-func (s *escapingWriter) Fd() uintptr { return s.file.Fd() }
+func (e *escapingWriter) Fd() uintptr { return e.file.Fd() }
 
-func (s *escapingWriter) Write(p []byte) (int, error) {
-	text := append(s.incomplete, p...)
+func (e *escapingWriter) Write(p []byte) (int, error) {
+	text := append(e.incomplete, p...)
 	end := len(text)
 	for i := max(0, end-utf8.UTFMax+1); i < end; i++ {
 		if utf8.RuneStart(text[i]) && !utf8.FullRune(text[i:]) {
 			end = i
 		}
 	}
-	s.incomplete = append([]byte(nil), text[end:]...)
-	if _, err := io.WriteString(s.file, escape(string(text[:end]))); err != nil {
+	e.incomplete = append([]byte(nil), text[end:]...)
+	if _, err := io.WriteString(e.file, escape(string(text[:end]))); err != nil {
 		return 0, err
 	}
 	return len(p), nil

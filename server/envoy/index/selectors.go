@@ -212,56 +212,56 @@ func newSelectorIndex() *SelectorIndex {
 }
 
 // set replaces the conditions of an object.
-func (x *SelectorIndex) set(key resource.Key, conditions Selectors) {
-	x.Add(conditions)
-	x.Remove(x.byObject[key])
-	if x.byObject[key] = conditions; len(conditions) == 0 {
-		delete(x.byObject, key)
+func (i *SelectorIndex) set(key resource.Key, conditions Selectors) {
+	i.Add(conditions)
+	i.Remove(i.byObject[key])
+	if i.byObject[key] = conditions; len(conditions) == 0 {
+		delete(i.byObject, key)
 	}
 }
 
 // Add increments the counts of conditions.
-func (x *SelectorIndex) Add(conditions Selectors) {
+func (i *SelectorIndex) Add(conditions Selectors) {
 	for s := range conditions {
-		if x.count[s]++; x.count[s] == 1 {
-			x.kinds[s.attribute]++
-			x.Changes++
+		if i.count[s]++; i.count[s] == 1 {
+			i.kinds[s.attribute]++
+			i.Changes++
 		}
 	}
 }
 
 // Remove decrements the counts of conditions.
-func (x *SelectorIndex) Remove(conditions Selectors) {
+func (i *SelectorIndex) Remove(conditions Selectors) {
 	for selector := range conditions {
-		if x.count[selector]--; x.count[selector] == 0 {
-			x.kinds[selector.attribute]--
-			x.Changes++
-			delete(x.count, selector)
+		if i.count[selector]--; i.count[selector] == 0 {
+			i.kinds[selector.attribute]--
+			i.Changes++
+			delete(i.count, selector)
 		}
 	}
 }
 
 // Narrow removes from a profile the attributes that no object selects by. An identity stays: mutual TLS needs no
 // object.
-func (x *SelectorIndex) Narrow(profile *model.Profile) {
-	profile.Labels = filterLabels(profile, func(s Selector) bool { return x.count[s] > 0 })
-	profile.Labelled = profile.Labelled && x.kinds[labelAttribute] > 0
-	if x.count[Selector{attribute: namespaceAttribute, name: profile.Namespace}] == 0 {
+func (i *SelectorIndex) Narrow(profile *model.Profile) {
+	profile.Labels = filterLabels(profile, func(s Selector) bool { return i.count[s] > 0 })
+	profile.Labelled = profile.Labelled && i.kinds[labelAttribute] > 0
+	if i.count[Selector{attribute: namespaceAttribute, name: profile.Namespace}] == 0 {
 		profile.Namespace = otherNamespaces
 	}
-	if x.kinds[localityAttribute] == 0 {
+	if i.kinds[localityAttribute] == 0 {
 		profile.Locality = model.Locality{}
 	}
-	if x.kinds[credentialAttribute] == 0 {
+	if i.kinds[credentialAttribute] == 0 {
 		profile.Credentials = ""
 	}
-	if x.kinds[versionAttribute] == 0 {
+	if i.kinds[versionAttribute] == 0 {
 		profile.Version = ""
 	}
 	if profile.Metadata != "" {
 		metadata := model.LabelMapOf(profile.Metadata)
 		maps.DeleteFunc(metadata, func(name, value string) bool {
-			return x.count[Selector{attribute: metadataAttribute, name: name, value: value}] == 0
+			return i.count[Selector{attribute: metadataAttribute, name: name, value: value}] == 0
 		})
 		profile.Metadata = model.LabelText(metadata)
 	}

@@ -101,20 +101,20 @@ func (s *serving) leave(location place, reviewer Reviewer) {
 }
 
 // set sets the ports of a ServiceEntry at the place.
-func (s *placePorts) set(key resource.Key, ports []model.ServicePort) {
-	if slices.Equal(s.ports[key], ports) {
+func (p *placePorts) set(key resource.Key, ports []model.ServicePort) {
+	if slices.Equal(p.ports[key], ports) {
 		return
 	}
-	if s.ports[key], s.changed = ports, true; len(ports) == 0 {
-		delete(s.ports, key)
+	if p.ports[key], p.changed = ports, true; len(ports) == 0 {
+		delete(p.ports, key)
 	}
 }
 
 // order updates ordered, and reports whether it changed.
-func (s *placePorts) order() (changed bool) {
-	ports, previous := slices.Concat(slices.Collect(maps.Values(s.ports))...), s.ordered
+func (p *placePorts) order() (changed bool) {
+	ports, previous := slices.Concat(slices.Collect(maps.Values(p.ports))...), p.ordered
 	slices.SortStableFunc(ports, model.ServicePort.Compare)
-	s.ordered, s.changed = ports, false
+	p.ordered, p.changed = ports, false
 	return !slices.Equal(ports, previous) // the ages count: they order the ports of several addresses
 }
 

@@ -30,8 +30,8 @@ func PrecedenceOf(key resource.Key, created time.Time, exportTo []string, client
 }
 
 // Compare is negative if the receiver comes first.
-func (s Precedence) Compare(o Precedence) int {
-	return cmp.Or(cmp.Compare(s.Audience, o.Audience), cmp.Compare(s.rank, o.rank), s.created.Compare(o.created))
+func (p Precedence) Compare(o Precedence) int {
+	return cmp.Or(cmp.Compare(p.Audience, o.Audience), cmp.Compare(p.rank, o.rank), p.created.Compare(o.created))
 }
 
 // OlderName orders objects of one age.

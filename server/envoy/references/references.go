@@ -162,28 +162,28 @@ type wildcard[T any] struct {
 	value T
 }
 
-func (x *hostIndex[T]) add(host string, value T) {
+func (h *hostIndex[T]) add(host string, value T) {
 	if strings.HasPrefix(host, "*") {
-		x.wildcards = append(x.wildcards, wildcard[T]{host, value})
+		h.wildcards = append(h.wildcards, wildcard[T]{host, value})
 		return
 	}
-	if x.exact == nil {
-		x.exact = make(map[string][]T)
+	if h.exact == nil {
+		h.exact = make(map[string][]T)
 	}
-	x.exact[host] = append(x.exact[host], value)
+	h.exact[host] = append(h.exact[host], value)
 }
 
-func (x *hostIndex[T]) overlapping(host string) (values []T) {
+func (h *hostIndex[T]) overlapping(host string) (values []T) {
 	if strings.HasPrefix(host, "*") {
-		for exact, matches := range x.exact {
+		for exact, matches := range h.exact {
 			if overlap(exact, host) {
 				values = append(values, matches...)
 			}
 		}
 	} else {
-		values = slices.Clone(x.exact[host])
+		values = slices.Clone(h.exact[host])
 	}
-	for _, entry := range x.wildcards {
+	for _, entry := range h.wildcards {
 		if overlap(entry.host, host) {
 			values = append(values, entry.value)
 		}

@@ -25,23 +25,23 @@ import (
 // replacesPrefix begins the path of a redirect of Gateway API that replaces only the prefix of the match.
 const replacesPrefix = "%PREFIX()%"
 
-func (w routeContext) redirect(redirect *networking.HTTPRedirect, match *routev3.RouteMatch) *routev3.Route_Redirect {
+func (r routeContext) redirect(redirect *networking.HTTPRedirect, match *routev3.RouteMatch) *routev3.Route_Redirect {
 	action := &routev3.RedirectAction{
 		HostRedirect:         redirect.GetAuthority(),
 		PathRewriteSpecifier: &routev3.RedirectAction_PathRedirect{PathRedirect: redirect.GetUri()},
 	}
 	prefix, replaces := redirect.GetPrefixRewrite(), redirect.GetPrefixRewrite() != ""
-	if derived, ok := strings.CutPrefix(redirect.GetUri(), replacesPrefix); ok && w.rule.Derived == model.DerivedGateway {
+	if derived, ok := strings.CutPrefix(redirect.GetUri(), replacesPrefix); ok && r.rule.Derived == model.DerivedGateway {
 		prefix, replaces = derived, true
 	}
 	if replaces {
 		action.PathRewriteSpecifier = &routev3.RedirectAction_PrefixRewrite{PrefixRewrite: prefix}
-		if prefix == "/" && w.rule.Derived == model.DerivedGateway {
+		if prefix == "/" && r.rule.Derived == model.DerivedGateway {
 			action.PathRewriteSpecifier = &routev3.RedirectAction_RegexRewrite{RegexRewrite: withoutPrefix(match)}
 		}
 	}
 	scheme := "http"
-	if w.tls {
+	if r.tls {
 		scheme = "https"
 	}
 	if redirect.GetScheme() != "" {
@@ -53,7 +53,7 @@ func (w routeContext) redirect(redirect *networking.HTTPRedirect, match *routev3
 		action.PortRedirect = port.Port
 	case *networking.HTTPRedirect_DerivePort:
 		if port.DerivePort == networking.HTTPRedirect_FROM_REQUEST_PORT {
-			action.PortRedirect = w.port
+			action.PortRedirect = r.port
 		}
 	}
 	if scheme == "http" && action.GetPortRedirect() == 80 || scheme == "https" && action.GetPortRedirect() == 443 {
@@ -120,7 +120,7 @@ func Fault(injection *networking.HTTPFaultInjection) *faultv3.HTTPFault {
 	return fault
 }
 
-func (w routeContext) cors(policy *networking.CorsPolicy, place model.Place) *corsv3.CorsPolicy {
+func (r routeContext) cors(policy *networking.CorsPolicy, place model.Place) *corsv3.CorsPolicy {
 	corsPolicy := &corsv3.CorsPolicy{
 		ForwardNotMatchingPreflights: wrapperspb.Bool(policy.GetUnmatchedPreflights() != networking.CorsPolicy_IGNORE),
 		FilterEnabled:                &corev3.RuntimeFractionalPercent{DefaultValue: perHundred(100)},
@@ -132,8 +132,8 @@ func (w routeContext) cors(policy *networking.CorsPolicy, place model.Place) *co
 		if model.RegexProblem(origin.GetRegex(), model.LargeProgram) != "" {
 			continue
 		}
-		if reason := model.RegexProblem(origin.GetRegex(), w.view.Client.LargestProgram()); reason != "" {
-			w.findings.Note(place.Subfield("corsPolicy.allowOrigins[%d]", i), "%s: the origin is left out", reason)
+		if reason := model.RegexProblem(origin.GetRegex(), r.view.Client.LargestProgram()); reason != "" {
+			r.findings.Note(place.Subfield("corsPolicy.allowOrigins[%d]", i), "%s: the origin is left out", reason)
 			continue
 		}
 		corsPolicy.AllowOriginStringMatch = append(corsPolicy.AllowOriginStringMatch, stringMatch(origin))

@@ -20,27 +20,27 @@ import (
 
 // routes returns the routes of the VirtualService for these clients. Envoy tries routes in order, so routes after a
 // match of all requests are left out. A route that Envoy refuses answers 500.
-func (w routeContext) routes() (list []*routev3.Route) {
-	for i, httpRoute := range w.rule.Spec.GetHttp() {
-		matches, place := httpRoute.GetMatch(), w.rule.HttpRoute(i)
+func (r routeContext) routes() (list []*routev3.Route) {
+	for i, httpRoute := range r.rule.Spec.GetHttp() {
+		matches, place := httpRoute.GetMatch(), r.rule.HttpRoute(i)
 		if len(matches) == 0 {
 			matches = []*networking.HTTPMatchRequest{nil}
 		}
 		for _, httpMatchRequest := range matches {
-			if httpMatchRequest != nil && !w.applies(httpMatchRequest) {
+			if httpMatchRequest != nil && !r.applies(httpMatchRequest) {
 				continue
 			}
 			var route *routev3.Route
-			usable := w.matchUsable(httpRoute, httpMatchRequest, place)
+			usable := r.matchUsable(httpRoute, httpMatchRequest, place)
 			if usable {
-				route = w.route(httpRoute, httpMatchRequest, place)
+				route = r.route(httpRoute, httpMatchRequest, place)
 				if reason := model.Refused(route); reason != "" {
-					w.findings.Note(place, "%s: its requests get 500", reason)
+					r.findings.Note(place, "%s: its requests get 500", reason)
 					usable = false
 				}
 			}
 			if !usable {
-				route = w.refusedRoute(httpRoute, httpMatchRequest)
+				route = r.refusedRoute(httpRoute, httpMatchRequest)
 			}
 			if list = append(list, route); httpMatchRequest == nil || matchesAll(route.GetMatch()) {
 				return list
@@ -54,15 +54,15 @@ func matchesAll(m *routev3.RouteMatch) bool {
 	return m.GetPrefix() == "/" && len(m.GetHeaders())+len(m.GetQueryParameters())+len(m.GetDynamicMetadata()) == 0
 }
 
-func (w routeContext) route(
+func (r routeContext) route(
 	httpRoute *networking.HTTPRoute, match *networking.HTTPMatchRequest, place model.Place,
 ) *routev3.Route {
 	route := &routev3.Route{
-		Name: httpRoute.GetName(), Match: routeMatch(match, w.view.Client.Role == model.Ingress, w.rule.Derived.BySegment()),
+		Name: httpRoute.GetName(), Match: routeMatch(match, r.view.Client.Role == model.Ingress, r.rule.Derived.BySegment()),
 		StatPrefix: match.GetStatPrefix(),
-		Metadata:   virtualServiceMetadata(w.rule.Key),
+		Metadata:   virtualServiceMetadata(r.rule.Key),
 	}
-	w.noteClaims(match, place)
+	r.noteClaims(match, place)
 	if match.GetName() != "" {
 		route.Name += "." + match.GetName()
 	}
@@ -71,23 +71,23 @@ func (w routeContext) route(
 	route.ResponseHeadersToAdd, route.ResponseHeadersToRemove = operations.responseAdd, operations.responseRemove
 	switch {
 	case httpRoute.GetRedirect() != nil:
-		route.Action = w.redirect(httpRoute.GetRedirect(), route.GetMatch())
+		route.Action = r.redirect(httpRoute.GetRedirect(), route.GetMatch())
 	case httpRoute.GetDirectResponse() != nil:
 		route.Action = directResponse(httpRoute.GetDirectResponse())
 	default:
-		w.forward(route, httpRoute, place, operations.authority)
+		r.forward(route, httpRoute, place, operations.authority)
 	}
-	route.Decorator = &routev3.Decorator{Operation: w.operation(route)}
+	route.Decorator = &routev3.Decorator{Operation: r.operation(route)}
 	filters := make(map[string]*anypb.Any)
 	if fault := Fault(httpRoute.GetFault()); fault != nil {
 		filters["envoy.filters.http.fault"] = model.ToAny(fault)
 	}
 	if corsPolicy := httpRoute.GetCorsPolicy(); corsPolicy != nil {
-		policy := w.cors(corsPolicy, place)
+		policy := r.cors(corsPolicy, place)
 		if reason := model.Refused(policy); reason == "" {
 			filters["envoy.filters.http.cors"] = model.ToAny(policy)
 		} else {
-			w.findings.Note(place.Subfield("corsPolicy"), "%s", reason)
+			r.findings.Note(place.Subfield("corsPolicy"), "%s", reason)
 		}
 	}
 	if len(filters) > 0 {
@@ -97,13 +97,13 @@ func (w routeContext) route(
 }
 
 // noteClaims notes claims of tokens in a match for clients other than gateways, which alone verify these tokens.
-func (w routeContext) noteClaims(m *networking.HTTPMatchRequest, place model.Place) {
+func (r routeContext) noteClaims(m *networking.HTTPMatchRequest, place model.Place) {
 	for field, headers := range map[string]map[string]*networking.StringMatch{
 		"headers": m.GetHeaders(), "withoutHeaders": m.GetWithoutHeaders(),
 	} {
 		for name := range headers {
-			if w.view.Client.Role != model.Ingress && jwt.ToRoutingClaim(name).Match {
-				w.findings.Note(place.Subfield("match.%s[%s]", field, name),
+			if r.view.Client.Role != model.Ingress && jwt.ToRoutingClaim(name).Match {
+				r.findings.Note(place.Subfield("match.%s[%s]", field, name),
 					"only gateways know claims: it is taken for a header, which no request has")
 			}
 		}
@@ -119,12 +119,12 @@ func withoutPrefix(match *routev3.RouteMatch) *matcherv3.RegexMatchAndSubstitute
 }
 
 // forward makes a route that leads to clusters.
-func (w routeContext) forward(
+func (r routeContext) forward(
 	route *routev3.Route, httpRoute *networking.HTTPRoute, place model.Place, authority string,
 ) {
 	action := &routev3.RouteAction{}
-	setTimeout(action, httpRoute.GetTimeout(), w.view.Client.Role)
-	if w.rule.Derived == model.DerivedGateway {
+	setTimeout(action, httpRoute.GetTimeout(), r.view.Client.Role)
+	if r.rule.Derived == model.DerivedGateway {
 		action.ClusterNotFoundResponseCode = routev3.RouteAction_INTERNAL_SERVER_ERROR
 	}
 	route.Action = &routev3.Route_Route{Route: action}
@@ -134,7 +134,7 @@ func (w routeContext) forward(
 				Pattern:      &matcherv3.RegexMatcher{Regex: regex.GetMatch()},
 				Substitution: regex.GetRewrite(),
 			}
-		} else if w.rule.Derived == model.DerivedGateway && httpRewrite.GetUri() == "/" {
+		} else if r.rule.Derived == model.DerivedGateway && httpRewrite.GetUri() == "/" {
 			action.RegexRewrite = withoutPrefix(route.GetMatch())
 		} else {
 			action.PrefixRewrite = httpRewrite.GetUri()
@@ -151,20 +151,20 @@ func (w routeContext) forward(
 	rewriteHost(authority)
 	for mirror, share := range mirrors(httpRoute, place) {
 		action.RequestMirrorPolicies = append(action.RequestMirrorPolicies, &routev3.RouteAction_RequestMirrorPolicy{
-			Cluster: w.cluster(mirror.to, mirror.Place), RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: share},
+			Cluster: r.cluster(mirror.to, mirror.Place), RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: share},
 			TraceSampled: wrapperspb.Bool(false),
 		})
 	}
 	hashed := false
 	hash := func(target *networking.Destination) {
-		if hashPolicy := HashPolicy(w.policyOf(target).GetLoadBalancer().GetConsistentHash()); hashPolicy != nil {
+		if hashPolicy := HashPolicy(r.policyOf(target).GetLoadBalancer().GetConsistentHash()); hashPolicy != nil {
 			action.HashPolicy = append(action.HashPolicy, hashPolicy)
 			hashed = len(httpRoute.GetRoute()) == 1
 		}
 	}
 	if len(httpRoute.GetRoute()) == 1 {
 		destination := httpRoute.GetRoute()[0]
-		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: w.cluster(destination.GetDestination(),
+		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: r.cluster(destination.GetDestination(),
 			place.Subfield("route[0].destination"))}
 		operations := headerOperations(destination.GetHeaders())
 		route.RequestHeadersToAdd = append(route.RequestHeadersToAdd, operations.requestAdd...)
@@ -181,7 +181,7 @@ func (w routeContext) forward(
 			}
 			operations := headerOperations(destination.GetHeaders())
 			part := &routev3.WeightedCluster_ClusterWeight{
-				Name:                w.cluster(destination.GetDestination(), place.Subfield("route[%d].destination", i)),
+				Name:                r.cluster(destination.GetDestination(), place.Subfield("route[%d].destination", i)),
 				Weight:              wrapperspb.UInt32(uint32(destination.GetWeight())),
 				RequestHeadersToAdd: operations.requestAdd, RequestHeadersToRemove: operations.requestRemove,
 				ResponseHeadersToAdd: operations.responseAdd, ResponseHeadersToRemove: operations.responseRemove,
@@ -230,7 +230,7 @@ func HashPolicy(hash *networking.LoadBalancerSettings_ConsistentHashLB) *routev3
 }
 
 // operation names the route in traces: cluster host and port if there is one, else the VirtualService, and the path.
-func (w routeContext) operation(route *routev3.Route) string {
+func (r routeContext) operation(route *routev3.Route) string {
 	path := "/*"
 	switch specifier := route.GetMatch().GetPathSpecifier().(type) {
 	case *routev3.RouteMatch_Prefix:
@@ -243,7 +243,7 @@ func (w routeContext) operation(route *routev3.Route) string {
 	if parts := strings.Split(route.GetRoute().GetCluster(), "|"); len(parts) == 4 {
 		return parts[3] + ":" + parts[1] + path
 	}
-	return w.rule.Key.Name + ":" + model.RouteName(w.port) + path
+	return r.rule.Key.Name + ":" + model.RouteName(r.port) + path
 }
 
 // retries returns the retry policy of a route, with Istio's defaults; nil for none. With a hash policy and a single

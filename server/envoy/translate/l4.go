@@ -158,15 +158,15 @@ func (r l4Route) filterChain(m usedMatches, seen *model.Observation, findings *m
 }
 
 // l4Route returns a route to the destinations at a place.
-func (w routeContext) l4Route(routes []*networking.RouteDestination, place model.Place) l4Route {
+func (r routeContext) l4Route(routes []*networking.RouteDestination, place model.Place) l4Route {
 	route := l4Route{place: place}
 	for i, destination := range routes {
 		if destination.GetDestination() != nil && (destination.GetWeight() > 0 || len(routes) == 1) {
 			if len(route.to) == 0 {
-				route.options = tcpOptionsOf(w.policyOf(destination.GetDestination()))
+				route.options = tcpOptionsOf(r.policyOf(destination.GetDestination()))
 			}
 			route.to = append(route.to, share{
-				w.cluster(destination.GetDestination(), place.Subfield("route[%d].destination", i)),
+				r.cluster(destination.GetDestination(), place.Subfield("route[%d].destination", i)),
 				uint32(max(destination.GetWeight(), 1)),
 			})
 		}
@@ -177,17 +177,17 @@ func (w routeContext) l4Route(routes []*networking.RouteDestination, place model
 	case 1:
 		route.stats = route.to[0].cluster
 	default:
-		route.stats = fmt.Sprintf("%s.%s", w.rule.Key.Name, w.rule.Key.Namespace)
+		route.stats = fmt.Sprintf("%s.%s", r.rule.Key.Name, r.rule.Key.Namespace)
 	}
 	return route
 }
 
 // tlsRoutes returns the VirtualService's routes of TLS connections, by server name.
-func (w routeContext) tlsRoutes() (routes []l4Route) {
-	for i, tlsRoute := range w.rule.Spec.GetTls() {
+func (r routeContext) tlsRoutes() (routes []l4Route) {
+	for i, tlsRoute := range r.rule.Spec.GetTls() {
 		for _, match := range tlsRoute.GetMatch() {
-			if w.applies(match) {
-				route := w.l4Route(tlsRoute.GetRoute(), model.PlaceIn(w.rule.Key, "spec.tls[%d]", i))
+			if r.applies(match) {
+				route := r.l4Route(tlsRoute.GetRoute(), model.PlaceIn(r.rule.Key, "spec.tls[%d]", i))
 				for _, serverName := range match.GetSniHosts() {
 					route.servers = append(route.servers, strings.ToLower(serverName))
 				}
@@ -200,15 +200,15 @@ func (w routeContext) tlsRoutes() (routes []l4Route) {
 }
 
 // tcpRoutes returns the VirtualService's routes of TCP connections.
-func (w routeContext) tcpRoutes() (routes []l4Route) {
-	for i, tcpRoute := range w.rule.Spec.GetTcp() {
-		place := model.PlaceIn(w.rule.Key, "spec.tcp[%d]", i)
+func (r routeContext) tcpRoutes() (routes []l4Route) {
+	for i, tcpRoute := range r.rule.Spec.GetTcp() {
+		place := model.PlaceIn(r.rule.Key, "spec.tcp[%d]", i)
 		if len(tcpRoute.GetMatch()) == 0 {
-			return append(routes, w.l4Route(tcpRoute.GetRoute(), place))
+			return append(routes, r.l4Route(tcpRoute.GetRoute(), place))
 		}
 		for _, m := range tcpRoute.GetMatch() {
-			if w.applies(m) {
-				c := w.l4Route(tcpRoute.GetRoute(), place)
+			if r.applies(m) {
+				c := r.l4Route(tcpRoute.GetRoute(), place)
 				c.subnets = m.GetDestinationSubnets()
 				routes = append(routes, c)
 			}

@@ -40,7 +40,7 @@ func MatchProblems(request *networking.HTTPMatchRequest, maxInstructions int) ma
 
 // matchUsable reports whether these Envoys accept the match and rewrite. It notes problems of these Envoys only:
 // package coverage reports problems of all Envoys with the object.
-func (w routeContext) matchUsable(
+func (r routeContext) matchUsable(
 	route *networking.HTTPRoute, match *networking.HTTPMatchRequest, place model.Place,
 ) bool {
 	rewrite := route.GetRewrite().GetUriRegexRewrite()
@@ -48,12 +48,12 @@ func (w routeContext) matchUsable(
 		return false
 	}
 	usable := true
-	for field, reason := range MatchProblems(match, w.view.Client.LargestProgram()) {
-		w.findings.Note(place.Subfield("match.%s", field), "%s: requests that it may mean get 500", reason)
+	for field, reason := range MatchProblems(match, r.view.Client.LargestProgram()) {
+		r.findings.Note(place.Subfield("match.%s", field), "%s: requests that it may mean get 500", reason)
 		usable = false
 	}
-	if reason := RewriteProblem(rewrite, w.view.Client.LargestProgram()); reason != "" {
-		w.findings.Note(place.Subfield("rewrite.uriRegexRewrite"), "%s: its requests get 500", reason)
+	if reason := RewriteProblem(rewrite, r.view.Client.LargestProgram()); reason != "" {
+		r.findings.Note(place.Subfield("rewrite.uriRegexRewrite"), "%s: its requests get 500", reason)
 		usable = false
 	}
 	return usable
@@ -62,9 +62,9 @@ func (w routeContext) matchUsable(
 // refusedRoute returns a route in place of one that Envoy refuses. It answers 500 to all requests that the match may
 // mean: the next route, which may allow more, must not get them. A regular expression that Envoy refuses stands for all
 // paths with its literal prefix.
-func (w routeContext) refusedRoute(httpRoute *networking.HTTPRoute, match *networking.HTTPMatchRequest) *routev3.Route {
-	readable, bySegment := proto.CloneOf(match), w.rule.Derived.BySegment()
-	for field := range MatchProblems(match, min(model.LargeProgram, w.view.Client.LargestProgram())) {
+func (r routeContext) refusedRoute(httpRoute *networking.HTTPRoute, match *networking.HTTPMatchRequest) *routev3.Route {
+	readable, bySegment := proto.CloneOf(match), r.rule.Derived.BySegment()
+	for field := range MatchProblems(match, min(model.LargeProgram, r.view.Client.LargestProgram())) {
 		condition, name, _ := strings.Cut(strings.TrimSuffix(field, "]"), "[")
 		switch condition {
 		case "uri":
@@ -85,8 +85,8 @@ func (w routeContext) refusedRoute(httpRoute *networking.HTTPRoute, match *netwo
 		}
 	}
 	route := &routev3.Route{
-		Name: httpRoute.GetName(), Match: routeMatch(readable, w.view.Client.Role == model.Ingress, bySegment),
-		Metadata: virtualServiceMetadata(w.rule.Key),
+		Name: httpRoute.GetName(), Match: routeMatch(readable, r.view.Client.Role == model.Ingress, bySegment),
+		Metadata: virtualServiceMetadata(r.rule.Key),
 		Action:   directResponse(&networking.HTTPDirectResponse{Status: http.StatusInternalServerError}),
 	}
 	if model.Refused(route) != "" {

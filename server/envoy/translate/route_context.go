@@ -19,35 +19,35 @@ type routeContext struct {
 }
 
 // applies reports whether a match is for these clients and this port.
-func (w routeContext) applies(attributes model.Attributes) bool {
-	if attributes.GetPort() != 0 && attributes.GetPort() != w.port {
+func (r routeContext) applies(attributes model.Attributes) bool {
+	if attributes.GetPort() != 0 && attributes.GetPort() != r.port {
 		return false
 	}
 	if len(attributes.GetGateways()) > 0 {
-		if w.gateway == "" {
+		if r.gateway == "" {
 			return slices.Contains(attributes.GetGateways(), model.MeshGateway)
 		}
-		return slices.Contains(model.GatewaysOf(attributes.GetGateways(), w.rule.Key.Namespace), w.gateway)
+		return slices.Contains(model.GatewaysOf(attributes.GetGateways(), r.rule.Key.Namespace), r.gateway)
 	}
-	if attributes.GetSourceNamespace() != "" && attributes.GetSourceNamespace() != w.view.Client.Namespace {
+	if attributes.GetSourceNamespace() != "" && attributes.GetSourceNamespace() != r.view.Client.Namespace {
 		return false
 	}
-	return model.SelectsLabels(attributes.GetSourceLabels(), w.view.Client.LabelMap())
+	return model.SelectsLabels(attributes.GetSourceLabels(), r.view.Client.LabelMap())
 }
 
 // portOf returns a destination's port: its own, else the service's if it has exactly one, else the port of the request.
-func (w routeContext) portOf(destination *networking.Destination) uint32 {
+func (r routeContext) portOf(destination *networking.Destination) uint32 {
 	if destination.GetPort() != nil {
 		return destination.GetPort().GetNumber()
 	}
-	if t := w.view.RouteTargets[w.hostOf(destination)]; len(t.Ports) == 1 {
+	if t := r.view.RouteTargets[r.hostOf(destination)]; len(t.Ports) == 1 {
 		return t.Ports[0]
 	}
-	return w.port
+	return r.port
 }
 
-func (w routeContext) hostOf(d *networking.Destination) string {
-	return w.rule.WholeName(d.GetHost())
+func (r routeContext) hostOf(d *networking.Destination) string {
+	return r.rule.WholeName(d.GetHost())
 }
 
 // noBackend is the cluster of a destination without a host, which only objects of Gateway API have. There is no such
@@ -57,38 +57,38 @@ const noBackend = "UnknownService"
 // cluster returns the name of the cluster of the destination at a place. As in istiod, a missing destination has a
 // missing cluster: requests get 503, or 500 by Gateway API (see forward), and connections are closed. A client with
 // on-demand clusters would wait for a cluster that does not exist; it gets BlackHole instead, which answers 503.
-func (w routeContext) cluster(destination *networking.Destination, place model.Place) string {
-	host, port := w.hostOf(destination), w.portOf(destination)
-	target, exists := w.view.RouteTargets[host]
+func (r routeContext) cluster(destination *networking.Destination, place model.Place) string {
+	host, port := r.hostOf(destination), r.portOf(destination)
+	target, exists := r.view.RouteTargets[host]
 	effect := "requests get 503, connections are closed"
-	if w.rule.Derived == model.DerivedGateway && !w.view.Client.OnDemand {
+	if r.rule.Derived == model.DerivedGateway && !r.view.Client.OnDemand {
 		effect = "requests get 500, connections are closed"
 	}
 	switch {
 	case host == "":
-		w.findings.Note(place, "there is no such backend: %s", effect)
-		if !w.view.Client.OnDemand {
+		r.findings.Note(place, "there is no such backend: %s", effect)
+		if !r.view.Client.OnDemand {
 			return noBackend
 		}
 	case !exists:
-		w.findings.Note(place, "there is no host %s here: %s", host, effect)
+		r.findings.Note(place, "there is no host %s here: %s", host, effect)
 	case !slices.Contains(target.Ports, port):
-		w.findings.Note(place, "%s has no port %d: %s", host, port, effect)
+		r.findings.Note(place, "%s has no port %d: %s", host, port, effect)
 	case destination.GetSubset() != "" && !slices.ContainsFunc(target.Policy.Subsets,
 		func(s *networking.Subset) bool { return s.GetName() == destination.GetSubset() }):
-		w.findings.Note(place, "no DestinationRule gives %s a subset %s: %s", host, destination.GetSubset(), effect)
+		r.findings.Note(place, "no DestinationRule gives %s a subset %s: %s", host, destination.GetSubset(), effect)
 	default:
 		return model.ClusterName(port, destination.GetSubset(), host)
 	}
-	if w.view.Client.OnDemand {
+	if r.view.Client.OnDemand {
 		return model.BlackHole
 	}
 	return model.ClusterName(port, destination.GetSubset(), host)
 }
 
 // policyOf returns the policy of a destination, or nil.
-func (w routeContext) policyOf(destination *networking.Destination) *networking.TrafficPolicy {
-	target, ok := w.view.RouteTargets[w.hostOf(destination)]
+func (r routeContext) policyOf(destination *networking.Destination) *networking.TrafficPolicy {
+	target, ok := r.view.RouteTargets[r.hostOf(destination)]
 	if !ok {
 		return nil
 	}
@@ -98,5 +98,5 @@ func (w routeContext) policyOf(destination *networking.Destination) *networking.
 			subset = s
 		}
 	}
-	return target.Policy.On(w.portOf(destination), subset)
+	return target.Policy.On(r.portOf(destination), subset)
 }

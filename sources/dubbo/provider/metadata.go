@@ -55,19 +55,19 @@ type unreadableServices struct {
 	furtherCount int
 }
 
-func (o *unreadableServices) add(text func() string) {
-	if len(o.first) == maxUnreadable {
-		o.furtherCount++
+func (u *unreadableServices) add(text func() string) {
+	if len(u.first) == maxUnreadable {
+		u.furtherCount++
 		return
 	}
-	o.first = append(o.first, text())
+	u.first = append(u.first, text())
 }
 
-func (o *unreadableServices) texts() []string {
-	if o.furtherCount == 0 {
-		return o.first
+func (u *unreadableServices) texts() []string {
+	if u.furtherCount == 0 {
+		return u.first
 	}
-	return append(o.first, words.Count(o.furtherCount, "more service", "more services")+" cannot be read")
+	return append(u.first, words.Count(u.furtherCount, "more service", "more services")+" cannot be read")
 }
 
 // nameOf names the interface of an unreadable service, if it has one.

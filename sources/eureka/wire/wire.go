@@ -269,7 +269,7 @@ func (v *Values) UnmarshalJSON(raw []byte) error {
 type oneOrMany []json.RawMessage
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (l *oneOrMany) UnmarshalJSON(raw []byte) error {
+func (o *oneOrMany) UnmarshalJSON(raw []byte) error {
 	switch raw[0] {
 	case '[':
 		decoder := json.NewDecoder(bytes.NewReader(raw))
@@ -281,13 +281,13 @@ func (l *oneOrMany) UnmarshalJSON(raw []byte) error {
 			if err := decoder.Decode(&element); err != nil {
 				return err
 			}
-			if *l = append(*l, element); len(*l) > MaxInstances {
+			if *o = append(*o, element); len(*o) > MaxInstances {
 				return errTooMany
 			}
 		}
 		return nil
 	case '{':
-		*l = oneOrMany{bytes.Clone(raw)}
+		*o = oneOrMany{bytes.Clone(raw)}
 		return nil
 	case 'n':
 		return nil
