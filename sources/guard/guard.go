@@ -85,11 +85,12 @@ func (g *Guard) Judge(moment Moment, commit Commit) Change {
 			return !held
 		})
 	case g.hold != nil:
-		losses = g.join(moment, losses, commit)
+		losses = g.join(moment, slices.DeleteFunc(losses, loss.onlyRepeats), commit)
 	default:
 		g.forget(moment.Now)
-		if len(losses) > 0 {
-			if reason := g.settings.exceeded(g.measure(losses, commit.Puts, moment.Served)); reason != "" {
+		if g.exceededBy(losses, moment, commit) != "" {
+			losses = slices.DeleteFunc(losses, loss.onlyRepeats)
+			if reason := g.exceededBy(losses, moment, commit); reason != "" {
 				g.begin(moment.Now, reason)
 			}
 		}
@@ -103,6 +104,14 @@ func (g *Guard) Judge(moment Moment, commit Commit) Change {
 	g.hold.changed = nil
 	g.reassess(moment.Now)
 	return passes
+}
+
+// exceededBy returns the limit that losses of a commit exceed, or "". Without losses, none is.
+func (g *Guard) exceededBy(losses []loss, moment Moment, commit Commit) string {
+	if len(losses) == 0 {
+		return ""
+	}
+	return g.settings.exceeded(g.measure(losses, commit.Puts, moment.Served))
 }
 
 // MarkRead notes that the whole source has been read.
@@ -151,6 +160,7 @@ func (g *Guard) EndDue(m Moment) (released Change) {
 // release ends the hold and returns its losses. There is a hold.
 func (g *Guard) release(moment Moment, reason string) Change {
 	wanted := g.hold.desired()
+	g.changed = append(g.changed, wanted.Keys()...) // also where the served object is as desired
 	g.end(reason)
 	g.pass(moment, wanted)
 	g.recent = window{} // these losses were intended

@@ -38,7 +38,7 @@ func (g *Guard) join(moment Moment, losses []loss, commit Commit) []loss {
 			if previous = heldLoss.desired; previous != nil {
 				loss.original = minusLost(loss.original, previous, loss.desired)
 			}
-			if loss.endpoints() > 0 {
+			if loss.objects()+loss.endpoints() > 0 {
 				held = append(held, loss) // the part that is held already
 			}
 		}

@@ -42,6 +42,13 @@ func (l loss) merge() (served *resource.Resource, held int) {
 	return object, len(lost)
 }
 
+// onlyRepeats reports whether a ServiceEntry keeps all its endpoints, and only lists fewer of them several times.
+func (l loss) onlyRepeats() bool {
+	next, isEntry := entryOf(l.desired)
+	original, wasEntry := entryOf(l.original)
+	return isEntry && wasEntry && len(dropIdentities(original.Endpoints, identities(next))) == 0
+}
+
 // dropIdentities returns the endpoints with other identities.
 func dropIdentities(endpoints []*networking.WorkloadEntry, excluded map[string]bool) []*networking.WorkloadEntry {
 	return slices.DeleteFunc(endpoints, func(e *networking.WorkloadEntry) bool { return excluded[identity(e)] })
