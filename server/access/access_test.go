@@ -342,3 +342,26 @@ func TestMatch_Subsumes(t *testing.T) {
 		}
 	})
 }
+
+func TestCheck_AsksForAudience(t *testing.T) {
+	rules := Rules{
+		{
+			Match: Match{JWTIssuer: {"https://i"}, JWTAudience: {"mesh*"}}, Place: "access[0]",
+			Rights: NewRights(Permissions{Namespaces: []string{"shop"}}),
+		},
+		{Match: Match{JWTIssuer: {"https://i"}}, Place: "access[1]", Rights: NewRights(Permissions{})},
+	}
+	for proof, want := range map[string]string{
+		"jwt:https://i|ci":               "not known: the audience of the token decides whether access[0] applies: give it as jwt:ISSUER|SUBJECT|AUDIENCE",
+		"jwt:https://i|ci|mesh-1":        `not allowed: access[0] decides, which does not have namespace "prod"`,
+		"jwt:https://i|ci|other|mesh-1":  `not allowed: access[0] decides, which does not have namespace "prod"`,
+		"jwt:https://i|ci|other":         "allowed by access[1]",
+		"jwt:https://elsewhere":          "not allowed: no rule is for jwt:https://elsewhere|",
+		"jwt:https://elsewhere|ci|other": "not allowed: no rule is for jwt:https://elsewhere|ci",
+	} {
+		client, err := identity.Parse([]string{proof})
+		require.NoError(t, err)
+		_, explanation := rules.Check(Query{Client: client, Content: map[string]string{"namespace": "prod"}})
+		require.Equal(t, want, explanation, proof)
+	}
+}

@@ -20,6 +20,10 @@ func (rules Rules) Check(query Query) (allowed bool, explanation string) {
 		return true, "allowed: the configuration has no access"
 	}
 	rule := rules.Find(query.Client, query.Node)
+	if other := rules.findByAudience(query); other != rule {
+		return false, fmt.Sprintf("not known: the audience of the token decides whether %s applies: "+
+			"give it as jwt:ISSUER|SUBJECT|AUDIENCE", other.Place)
+	}
 	if rule == nil {
 		return false, "not allowed: no rule is for " + query.Client.String()
 	}
@@ -36,4 +40,18 @@ func (rules Rules) Check(query Query) (allowed bool, explanation string) {
 		}
 	}
 	return true, "allowed by " + rule.Place
+}
+
+// findByAudience returns the rule for a client whose token has every audience that rules name. If the query names
+// audiences, it returns the rule for these.
+func (rules Rules) findByAudience(query Query) *Rule {
+	client := query.Client
+	if client.JWT != nil && len(client.JWT.Audience) == 0 {
+		copied, token := *client, *client.JWT
+		for _, rule := range rules {
+			token.Audience = append(token.Audience, rule.Match[JWTAudience]...)
+		}
+		copied.JWT, client = &token, &copied
+	}
+	return rules.Find(client, query.Node)
 }

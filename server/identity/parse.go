@@ -26,8 +26,9 @@ func Parse(proofs []string) (*Identity, error) {
 		case kind == "token":
 			client.Token = value
 		case kind == "jwt":
-			issuer, subject, _ := strings.Cut(value, "|")
-			client.JWT = &JWT{Issuer: issuer, Subject: subject}
+			issuer, claims, _ := strings.Cut(value, "|")
+			subject, audiences, _ := strings.Cut(claims, "|") // the log leaves out the audiences
+			client.JWT = &JWT{Issuer: issuer, Subject: subject, Audience: strings.FieldsFunc(audiences, isBar)}
 		case kind == "ip":
 			address, invalid := netip.ParseAddr(value)
 			if invalid != nil {
@@ -46,4 +47,6 @@ func Parse(proofs []string) (*Identity, error) {
 	return client, nil
 }
 
-var errFormat = errors.New("want a URI, dns:NAME, subject:NAME, token:NAME, jwt:ISSUER|SUBJECT, ip:ADDRESS or socket")
+func isBar(char rune) bool { return char == '|' }
+
+var errFormat = errors.New("want a URI, dns:NAME, subject:NAME, token:NAME, jwt:ISSUER|SUBJECT|AUDIENCE, ip:ADDRESS or socket")

@@ -10,25 +10,24 @@ var errKicked = status.Error(codes.Unavailable, "an operator ended the stream: r
 // Kick ends the streams of a node, with a status that makes the client reconnect. It returns the number of streams.
 func (s *Server) Kick(nodeID string) (count int) {
 	for _, stream := range s.streamList() {
-		if stream.status().Node.GetId() != nodeID {
-			continue
+		if stream.status().Node.GetId() == nodeID {
+			count += s.end(errKicked, stream)
 		}
-		s.mu.Lock()
-		if _, running := s.streams[stream.id]; running { // Drain and Kick close its channel once
-			delete(s.streams, stream.id)
-			stream.kicked.Store(true)
-			close(stream.drain)
-			count++
-		}
-		s.mu.Unlock()
 	}
 	return count
 }
 
-// drained returns the status of a stream that Drain or Kick ends.
-func (st *stream) drained() error {
-	if st.kicked.Load() {
-		return errKicked
+// end ends those of the streams that go on, each with a status, and returns their number.
+func (s *Server) end(reason error, streams ...*stream) (count int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, stream := range streams {
+		if s.streams[stream.id] != nil { // each ends once
+			delete(s.streams, stream.id)
+			stream.drained = reason
+			close(stream.drain)
+			count++
+		}
 	}
-	return errDraining
+	return count
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/stretchr/testify/require"
@@ -241,4 +242,28 @@ func TestReview_EndsWithClient(t *testing.T) {
 	eventually(t, func() bool { return ws.asks.Load() == 1 })
 	client.Close()
 	eventually(t, func() bool { return ws.asks.Load() == 0 && ws.held.Load() == 0 && ws.server.Streams() == 0 })
+}
+
+// While a drain goes on, Review reaches the streams that it has not ended yet.
+func TestReview_ReachesStreamsDuringDrain(t *testing.T) {
+	ws := newGroupsFixture(t, testType)
+	ws.put(0, testType, "a")
+	ws.put(1, testType, "b")
+	first := ws.delta()
+	first.Subscribe(testType, nil, "a@1")
+	firstID := ws.server.Clients()[0].StreamID
+	last := ws.delta()
+	last.Subscribe(testType, nil, "a@1")
+	ctx, stop := context.WithCancel(t.Context())
+	var drain sync.WaitGroup
+	drain.Go(func() { ws.server.Drain(ctx, time.Hour) })
+	eventually(t, func() bool { return ws.server.Streams() == 1 })
+	if ws.server.Clients()[0].StreamID == firstID {
+		last = first
+	}
+	ws.move(1)
+	last.ExpectAck(testType, nil, "-a", "b@1")
+	stop()
+	drain.Wait()
+	require.Zero(t, ws.server.Streams())
 }

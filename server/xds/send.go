@@ -64,7 +64,7 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 					return err
 				}
 			case <-s.drain:
-				return s.drained()
+				return s.drained
 			case <-ctx.Done():
 				return ended(ctx)
 			default:
@@ -78,7 +78,7 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 				return err
 			}
 		case <-s.drain:
-			return s.drained()
+			return s.drained
 		case <-ctx.Done():
 			return ended(ctx)
 		case err := <-reviewing:

@@ -165,18 +165,12 @@ func (s *Server) Drain(ctx context.Context, over time.Duration) {
 		s.draining = true
 		close(s.closing)
 	}
-	remaining := make([]*stream, 0, len(s.streams))
-	for _, st := range s.streams {
-		remaining = append(remaining, st)
-	}
-	clear(s.streams)
 	s.mu.Unlock()
+	remaining := s.streamList()
 	size := len(remaining)/slices + 1
 	for len(remaining) > 0 {
 		count := min(size, len(remaining))
-		for _, st := range remaining[:count] {
-			close(st.drain)
-		}
+		s.end(errDraining, remaining[:count]...)
 		remaining = remaining[count:]
 		if len(remaining) > 0 && over > 0 {
 			select {

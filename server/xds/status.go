@@ -72,7 +72,7 @@ func (s *Server) EachClient() iter.Seq[ClientStatus] {
 	}
 }
 
-// streamList returns the streams; none once Drain begins.
+// streamList returns the streams that Drain and Kick did not end.
 func (s *Server) streamList() []*stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()

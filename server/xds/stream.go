@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"tributary/server/xds/wire"
@@ -38,7 +37,7 @@ type stream struct {
 	unanswered map[string]struct{}
 	connected  time.Time
 	wakeup     wakeup
-	kicked     atomic.Bool
+	drained    error // the status for the client; set before drain is closed
 	drain      chan struct{}
 
 	mu              sync.Mutex
