@@ -58,7 +58,7 @@ func (s selection) intersect(limit selection) selection {
 	return common
 }
 
-// without returns the names of w, including the star, that removed lacks.
+// without returns the names of the selection, including the star, that removed lacks.
 func (s selection) without(removed selection) []string {
 	var names []string
 	if s.wildcard && !removed.wildcard {
@@ -72,5 +72,5 @@ func (s selection) without(removed selection) []string {
 	return names
 }
 
-// list returns the names of w, including the star.
+// list returns the names of the selection, including the star.
 func (s selection) list() []string { return s.without(selection{}) }

@@ -271,7 +271,7 @@ func TestExplain_IncludesReadCommits(t *testing.T) {
 	}
 }
 
-// follow mirrors r by Changes until ctx ends, and checks the mirror at every step.
+// follow mirrors the reader by Changes until ctx ends, and checks the mirror at every step.
 func follow(ctx context.Context, t rapid.TB, reader memstore.Reader) {
 	mirror, revision := make(content), memstore.Revision(0)
 	for {

@@ -23,7 +23,7 @@ func entry(content string) *resource.Resource {
 	return storetest.New(reviews.Kind, reviews.Namespace, reviews.Name, content)
 }
 
-// run runs v until the test ends.
+// run runs the view until the test ends.
 func run(t *testing.T, view *aggregate.View) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var background sync.WaitGroup

@@ -53,7 +53,7 @@ func (d *decoder) checkGuard(settings Guard, key string) {
 	}
 }
 
-// Rules returns the transforms of the source; nil if it has none. check has validated them.
+// Rules returns the transforms of the source; nil if it has none. The configuration has validated them.
 func (s *Source) Rules() (*transform.Rules, error) {
 	if s.Transform == nil {
 		return nil, nil

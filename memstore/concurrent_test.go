@@ -91,7 +91,7 @@ func play(t rapid.TB, store *memstore.Store, method int, r *resource.Resource) {
 	}
 }
 
-// follow mirrors r by Changes until ctx ends, and checks the mirror at every step.
+// follow mirrors the reader by Changes until ctx ends, and checks the mirror at every step.
 func follow(ctx context.Context, t rapid.TB, reader memstore.Reader) {
 	mirror, revision := make(model), memstore.Revision(0)
 	for {

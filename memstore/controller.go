@@ -30,7 +30,7 @@ type Controller struct {
 	failed  chan struct{}         // wakes the worker for failure; holds one
 }
 
-// NewController returns a controller that serves the given kinds, or all if none are given, from r.
+// NewController returns a controller that serves the given kinds, or all if none are given, from reader.
 func NewController(reader Reader, schemas ...*resource.Schema) *Controller {
 	if len(schemas) == 0 {
 		schemas = resource.Schemas()

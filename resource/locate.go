@@ -172,7 +172,7 @@ func follow(node *yaml.Node, path string) *yaml.Node {
 	return node
 }
 
-// valueOf returns the value of a key of the mapping n, or nil.
+// valueOf returns the value of a key of the mapping node, or nil.
 func valueOf(node *yaml.Node, key string) *yaml.Node {
 	if node = deref(node); node.Kind != yaml.MappingNode {
 		return nil

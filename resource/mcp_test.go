@@ -18,7 +18,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// reference encodes r with the messages themselves.
+// reference encodes the resource with the messages themselves.
 func reference(t require.TestingT, resource *Resource) []byte {
 	schema, _ := SchemaOf(resource.Key().Kind)
 	body := &anypb.Any{TypeUrl: schema.BodyTypeURL(), Value: resource.Body()}

@@ -26,7 +26,7 @@ type place struct {
 	host string
 }
 
-// placesOf returns where object competes, each place once; none if there is no r.
+// placesOf returns where object competes, each place once; none for nil.
 func placesOf(object *resource.Resource) (places []place) {
 	if object == nil {
 		return nil
@@ -39,7 +39,7 @@ func placesOf(object *resource.Resource) (places []place) {
 	return places
 }
 
-// Follow brings the index up to date with r.
+// Follow brings the index up to date with reader.
 func (i *Index) Follow(reader memstore.Reader) {
 	if i.owners == nil {
 		i.owners, i.contested = make(map[place][]*resource.Resource), make(map[place]bool)

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// ServeGRPC serves g on lis until the test ends, or stop is called.
+// ServeGRPC serves the server on the listener until the test ends, or stop is called.
 func ServeGRPC(t testing.TB, lis net.Listener, server *grpc.Server) (stop func()) {
 	t.Helper()
 	ended := make(chan error, 1)

@@ -30,7 +30,7 @@ func fromAPI(t *testing.T, api *spiffetest.API) (*Certificates, *testutil.Buffer
 	return certificates, buffer
 }
 
-// followed runs c until the function that is returned is called.
+// followed runs the certificate until the function that is returned is called.
 func followed(t *testing.T, certificates *Certificates) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

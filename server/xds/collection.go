@@ -200,7 +200,7 @@ func (c *Collection) Synced() bool { return c.synced.Load() }
 // Len returns the number of entries.
 func (c *Collection) Len() int { return c.current.Load().len }
 
-// Version returns the version that clients see.
+// Version returns the version of the last commit.
 func (c *Collection) Version() string { return c.current.Load().version }
 
 // Get returns the entry of name, or nil.

@@ -148,7 +148,7 @@ func (e *Entry) validate() error {
 	return nil
 }
 
-// versioned returns e with a version, derived from the content if e has none.
+// versioned returns the entry with a version, derived from the content if it has none.
 func versioned(entry *Entry) *Entry {
 	if entry.Version != "" {
 		return entry

@@ -230,7 +230,7 @@ func (w *walker) file(path string, fi fs.FileInfo) {
 	}
 }
 
-// walk looks at all names in d.
+// walk looks at all names in dir.
 func (w *walker) walk(dir *dir, fi fs.FileInfo) {
 	w.watch.enter(dir.path, dir.real, stampOf(fi))
 	root := w.dirs[""].real

@@ -15,7 +15,7 @@ type window struct {
 	queue    []queueEntry // oldest first; see isCurrent
 	restored []lossSum    // of an earlier run of the program; oldest first
 
-	sum tally // over byKey and earlier
+	sum tally // over byKey and restored
 }
 
 type keyLoss struct {

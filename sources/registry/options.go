@@ -107,7 +107,7 @@ func (o MappingOptions) WithDefaults(template, namespace, protocol string) Mappi
 	return o
 }
 
-// Check checks the options. known are the names allowed in the template. An error begins with the key at fault.
+// Check checks the options. names are those allowed in the template. An error begins with the key at fault.
 func (o MappingOptions) Check(names ...string) error {
 	if err := cmp.Or(CheckCommon(o.HostTemplate, o.Namespace, o.VIPs, names...), CheckLabels("labelMeta", o.LabelMeta),
 		CheckHosts(o.Hosts)); err != nil {

@@ -252,7 +252,7 @@ func checkAnnotation(value string) error {
 	return nil
 }
 
-// apply returns the changed entries and the rules that changed them. It does not modify m.
+// apply returns the changed entries and the rules that changed them. It does not modify values.
 func (c change) apply(field string, values map[string]string) (map[string]string, []string) {
 	var rules []string
 	for _, pattern := range c.drop {

@@ -144,7 +144,7 @@ func IsOtherCluster(before, now string) bool { return before != "" && now != "" 
 // again has a higher one. So it distinguishes a Consul that went on from one that started without data.
 type CreateIndexes map[string]uint64
 
-// Compare adds to c the comparison of items that both have; index is that of the earlier answer.
+// Compare adds to compared the comparison of items that both have; index is that of the earlier answer.
 func (before CreateIndexes) Compare(now CreateIndexes, index uint64, compared *Compared) {
 	for name, created := range before {
 		current := now[name]

@@ -34,7 +34,7 @@ func (c Configurator) text() string {
 // everywhere reports whether the rule is for all addresses.
 func (c Configurator) everywhere() bool { return c.Host == "" || c.Host == "0.0.0.0" || c.Host == "*" }
 
-// matches reports whether the rule applies to p.
+// matches reports whether the rule applies to the provider.
 func (c Configurator) matches(provider Provider) bool {
 	matchesValue := func(key, value string) bool {
 		want, ok := c.Params[key]

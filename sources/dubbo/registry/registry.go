@@ -131,7 +131,7 @@ var ErrDenied = errors.New("access denied")
 // Connection is the state of the connection to the registry.
 type Connection struct {
 	Up      bool
-	Fresh   bool   // Up, in a new session; earlier knowledge is void
+	Fresh   bool   // Up, in a new session; only counted
 	Denied  bool   // not Up: the registry refuses our credentials
 	Message string // for people: why it is not up, or a problem of one that is
 	Certain bool   // the registry itself confirms removals, so none is in doubt after an outage
