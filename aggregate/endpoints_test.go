@@ -39,7 +39,7 @@ func workload(address string, ports ...map[string]uint32) *networking.WorkloadEn
 	return &networking.WorkloadEntry{Address: address, Ports: append(ports, nil)[0]}
 }
 
-// with returns se with endpoints.
+// withEndpoints returns the entry with endpoints.
 func withEndpoints(se *networking.ServiceEntry, endpoints ...*networking.WorkloadEntry) *networking.ServiceEntry {
 	se.Endpoints = endpoints
 	return se

@@ -168,7 +168,7 @@ func sources(ms []*modelSource) (sources []aggregate.Source) {
 	return sources
 }
 
-// update brings mirror up to date.
+// take brings mirror up to date.
 func take(mirror content, keys []resource.Key, now memstore.Snapshot) {
 	for _, key := range keys {
 		if r := now.Get(key); r != nil {

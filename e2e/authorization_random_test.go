@@ -237,7 +237,7 @@ func (a authorization) principal(r randomRequest) []string {
 	return []string{issuer[0] + "/" + subject[0]}
 }
 
-// is says whether one of the values matches, if there are any, and none of notValues.
+// matchesValues says whether one of the values matches, if there are any, and none of notValues.
 func matchesValues(values, notValues []string, matches func(string) bool) bool {
 	return (len(values) == 0 || slices.ContainsFunc(values, matches)) && !slices.ContainsFunc(notValues, matches)
 }

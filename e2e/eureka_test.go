@@ -15,7 +15,7 @@ const eurekaTime = 15 * time.Second
 // eurekaHold is the hold of suspect instances in these tests.
 const eurekaHold = 15 * time.Second
 
-// mesh is an istiod behind a tributary that reads a Eureka.
+// eurekaMesh is an istiod behind a tributary that reads a Eureka.
 type eurekaMesh struct {
 	t         *testing.T
 	tributary *fixture.Tributary

@@ -48,13 +48,13 @@ func ChangesFrom(r Reader, seen Snapshot) (iter.Seq[Change], Snapshot) {
 	}, now
 }
 
-// Diff yields the changes from a to snapshot in key order, in O(len(a) + len(snapshot)), for followers that are too far behind the
+// Diff yields the changes from a to b in key order, in O(len(a) + len(b)), for followers that are too far behind the
 // change log.
-func Diff(a, snapshot Snapshot) iter.Seq[Change] {
+func Diff(a, b Snapshot) iter.Seq[Change] {
 	return func(yield func(Change) bool) {
 		nextOld, stopOld := iter.Pull(a.All())
 		defer stopOld()
-		nextNew, stopNew := iter.Pull(snapshot.All())
+		nextNew, stopNew := iter.Pull(b.All())
 		defer stopNew()
 		before, moreOld := nextOld()
 		after, moreNew := nextNew()
@@ -84,8 +84,8 @@ func Diff(a, snapshot Snapshot) iter.Seq[Change] {
 	}
 }
 
-// Follow calls update with the state of reader and then with each later one, until ctx ends. The changes while update runs
-// are one update. If the update is incremental, keys are the changed keys since the last call; else they have no
+// Follow calls update with the state of reader and then with each later one, until ctx ends. The changes while
+// update runs are one update. If the update is incremental, keys are the changed keys since the last call; else they have no
 // meaning. Synced is read before the state, so that a synced state is complete. Beats are answered between updates;
 // there may be none.
 func Follow(ctx context.Context, reader Reader, beats Beat,

@@ -130,7 +130,6 @@ func sameVerdict(t *testing.T, text string, resource *Resource) {
 	require.True(t, Equal(resource, validated))
 }
 
-// TestValidate_ReportsLines shows findings of Istio's validation with the places of the fields that they are about.
 // TestDetectedProtocol accepts the text that istiod writes for a port without protocol, and no other unknown one.
 func TestDetectedProtocol(t *testing.T) {
 	const entry = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a, namespace: b}\n" +

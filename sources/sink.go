@@ -19,8 +19,8 @@ import (
 	"tributary/sources/transform"
 )
 
-// Table stores the resources of a source: a memstore.Table, or a filter in front of one. Apply and SetInvalid each make one
-// commit. They must not block, since the sink's other callers wait for it, so that commits are in the order of the
+// Table stores the resources of a source: a memstore.Table, or a filter in front of one. Apply and SetInvalid make one
+// commit each. They must not block, since the sink's other callers wait for it, so that commits are in the order of the
 // ledger. MarkSynced says that the table has all resources of the source.
 type Table interface {
 	memstore.Reader

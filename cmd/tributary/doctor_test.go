@@ -38,7 +38,7 @@ func examined(t *testing.T, args ...string) (code int, results map[string][]chec
 	return result.code, results
 }
 
-// has asserts that there is such a finding.
+// requireResult asserts that there is such a finding.
 func requireResult(t *testing.T, results map[string][]check.Result, check string, severity check.Severity, part string) {
 	t.Helper()
 	for _, f := range results[check] {

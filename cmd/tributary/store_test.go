@@ -206,7 +206,7 @@ func editor(t *testing.T, script string) {
 	t.Setenv("TMPDIR", t.TempDir())
 }
 
-// kept returns the only file that edits left behind.
+// savedEdit returns the only file that edits left behind.
 func savedEdit(t *testing.T) string {
 	t.Helper()
 	files, err := filepath.Glob(os.Getenv("TMPDIR") + "/tributary-edit-*")

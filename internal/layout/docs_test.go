@@ -1,6 +1,9 @@
 package layout
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -80,4 +83,33 @@ func tests(t *testing.T, root string) map[string]map[string]string {
 	}
 	require.NotEmpty(t, all)
 	return all
+}
+
+// TestDocs_BeginWithTheName holds that the comment of a function, or of a type with a declaration of its own, begins
+// with its name of today, or is a sentence that begins with an upper-case word.
+func TestDocs_BeginWithTheName(t *testing.T) {
+	firstWord := regexp.MustCompile(`^[a-z]\w*`)
+	check := func(files *token.FileSet, name *ast.Ident, doc *ast.CommentGroup) {
+		if word := firstWord.FindString(doc.Text()); word != "" && word != name.Name {
+			t.Errorf("%s: the comment of %s begins with %q", files.Position(name.Pos()), name.Name, word)
+		}
+	}
+	for _, path := range goFiles(t) {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		files := token.NewFileSet()
+		file, err := parser.ParseFile(files, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, declaration := range file.Decls {
+			switch declaration := declaration.(type) {
+			case *ast.FuncDecl:
+				check(files, declaration.Name, declaration.Doc)
+			case *ast.GenDecl:
+				if spec, isType := declaration.Specs[0].(*ast.TypeSpec); isType && !declaration.Lparen.IsValid() {
+					check(files, spec.Name, declaration.Doc)
+				}
+			}
+		}
+	}
 }

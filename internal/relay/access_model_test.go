@@ -120,7 +120,7 @@ func simple(permissions access.Permissions, r *resource.Resource) bool {
 	return contains(permissions.Kinds, string(r.Key().Kind)) && contains(permissions.Namespaces, r.Key().Namespace)
 }
 
-// guarded is a server behind a guard.
+// guardedServer is a server behind a guard.
 type guardedServer struct {
 	store   *memstore.Store
 	guard   *access.Guard
@@ -497,7 +497,7 @@ func toldOf(t require.TestingT, node *corev3.Node, typeURL string, objects []*re
 	return responses
 }
 
-// without returns bytes without the names that the client sent itself, since a response may repeat the names of missing
+// masked returns bytes without the names that the client sent itself, since a response may repeat the names of missing
 // resources.
 func masked(b []byte, names []string) string {
 	names = slices.SortedFunc(slices.Values(names), func(a, b string) int { return len(b) - len(a) }) // those given may be on their way

@@ -218,7 +218,7 @@ func (m *model) publish(p *place) { write(m.t, m.dir+"/"+p.name+"/f.yaml", p.tex
 // oracle returns the content that a fresh start with the configuration serves if all places are reachable.
 func (m *model) oracle() contents { return m.servedWithout(nil) }
 
-// without is the oracle for the configuration without its sources of some places.
+// servedWithout is the oracle for the configuration without its sources of some places.
 func (m *model) servedWithout(places []*place) contents {
 	var texts []string
 	for _, s := range m.config {

@@ -19,7 +19,7 @@ import (
 	"tributary/sources"
 )
 
-// both looks by both variants of the protocol.
+// subscribeBoth looks by both variants of the protocol.
 func subscribeBoth(t *testing.T, r *rig, check func(reader string, now contents)) []*client {
 	t.Helper()
 	return []*client{look(t, r.XDS().String(), adsc.SotW, check), look(t, r.XDS().String(), adsc.Delta, check)}

@@ -77,7 +77,7 @@ func TestTurns_OnePageAtATime(t *testing.T) {
 	})
 }
 
-// gone is a client that has closed its connection.
+// closedWriter is a client that has closed its connection.
 type closedWriter struct{ http.ResponseWriter }
 
 func (closedWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }

@@ -22,7 +22,7 @@ import (
 	"tributary/server/xds"
 )
 
-// at is a node at an address.
+// nodeAt is a node at an address.
 func nodeAt(address string, n *corev3.Node) *corev3.Node {
 	namespace := n.GetMetadata().GetFields()[model.MetadataNamespace].GetStringValue()
 	n.Id = "sidecar~" + address + "~vm." + namespace + "~" + namespace + ".svc.cluster.local"
@@ -38,7 +38,7 @@ spec: {hosts: [%[1]s.internal], ports: [{number: %d, name: http, protocol: HTTP}
 `, name, port, address)
 }
 
-// asked counts how often a client is asked for a review.
+// countingReviewer counts how often a client is asked for a review.
 type countingReviewer struct{ n int }
 
 func (c *countingReviewer) Review() { c.n++ }

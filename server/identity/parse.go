@@ -49,4 +49,5 @@ func Parse(proofs []string) (*Identity, error) {
 
 func isBar(char rune) bool { return char == '|' }
 
-var errFormat = errors.New("want a URI, dns:NAME, subject:NAME, token:NAME, jwt:ISSUER|SUBJECT|AUDIENCE, ip:ADDRESS or socket")
+var errFormat = errors.New("want a URI, dns:NAME, subject:NAME, token:NAME, jwt:ISSUER|SUBJECT|AUDIENCE, " +
+	"ip:ADDRESS or socket")

@@ -21,7 +21,7 @@ import (
 	"tributary/internal/testutil"
 )
 
-// certificates are loaded from a new directory.
+// loaded returns certificates from a new directory.
 func loaded(t *testing.T, p testutil.Pair, files Files) (certificates *Certificates, dir string, log *testutil.Buffer) {
 	t.Helper()
 	dir, log = t.TempDir(), &testutil.Buffer{}

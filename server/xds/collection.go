@@ -63,8 +63,8 @@ type Type struct {
 	// for a virtual host ends only so. Resources that the client had are removed as usual.
 	Aliases bool
 	// Fallback, if not nil, returns the entry that a client gets instead of one that it rejects, and describes it. held is
-	// the entry that the client has, nil if its content is unknown; repeated says that the client rejects the first fallback,
-	// too. It returns nil if the client may keep its entry. The rules are those of Preannounce.
+	// the entry that the client has, nil if its content is unknown; repeated says that the client rejects the first
+	// fallback, too. It returns nil if the client may keep its entry. The rules are those of Preannounce.
 	Fallback func(held, rejected *Entry, repeated bool) (instead *Entry, description string)
 	// Rejected, if not nil, is called with each entry that a client rejects. It must not block.
 	Rejected func(*Entry)

@@ -17,7 +17,7 @@ import (
 	"tributary/internal/xdstest"
 )
 
-// some is a catalog that answers for one type only.
+// singleTypeCatalog is a catalog that answers for one type only.
 type singleTypeCatalog struct{ *fixture }
 
 func (s singleTypeCatalog) Collection(ctx context.Context, n *corev3.Node, typeURL string) (*Collection, func(), error) {

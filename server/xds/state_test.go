@@ -16,7 +16,7 @@ func entry(name, version string) *Entry {
 	return &Entry{Name: name, Version: version, Any: []byte(name + "@" + version)}
 }
 
-// content returns the names and versions of a state, and checks its shape.
+// contents returns the names and versions of a state, and checks its shape.
 func contents(t require.TestingT, s *state) map[string]string {
 	m := make(map[string]string)
 	last := ""

@@ -27,7 +27,7 @@ type subscription struct {
 	client        clientState
 	retained      retained // of the versions in client.brought
 	named         bool     // SotW: a request had a name, so that no names no longer means all
-	staleNamesSum uint64   // SotW: a sum of the names of the last stale request, if they differ from the names in selection
+	staleNamesSum uint64   // SotW: a sum of the names of the last stale request, if they differ from the selection
 	cost          int      // of the names in selection: see wire.NameCost
 	// lastQuery has the names that Type.Query was last called with; used by receive
 	lastQuery   []string

@@ -330,7 +330,7 @@ func TestRecreatedInstance_ServesNewRevision(t *testing.T) {
 	rig.awaitAll("a", "b 10.0.0.1:20880*100")
 }
 
-// asked is an asker that knows some revisions.
+// revisionAsker is an asker that knows some revisions.
 type revisionAsker map[string][]string
 
 func (a revisionAsker) Ask(_ context.Context, i provider.Instance) (metadata provider.Metadata, how string, err error) {

@@ -79,7 +79,7 @@ func switched(r *reading) { r.switched = true }
 func outage(r *reading)   { r.outage = true }
 func partial(r *reading)  { r.answer.Nameless, r.answer.Why = 1, errors.New("no name") }
 
-// gone makes the server report the end of an instance.
+// removed makes the server report the end of an instance.
 func removed(address string, when time.Duration) func(*reading) {
 	return ended(up(address)[0], when)
 }

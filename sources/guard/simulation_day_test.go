@@ -21,7 +21,7 @@ func (d *day) plan() {
 	}
 }
 
-// restart restarts tributary, which then reads the source again.
+// again restarts tributary, which then reads the source again.
 func (d *day) again() {
 	var puts []*resource.Resource
 	var deletes []resource.Key

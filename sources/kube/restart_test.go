@@ -116,7 +116,7 @@ func TestRestart_CRDIsMissing(t *testing.T) {
 	})
 }
 
-// without takes a resource away, and returns s.
+// startWithout takes a resource away, and returns s.
 func startWithout(server *kubetest.Server, resource string, s *Source) *Source {
 	server.Requests()
 	server.Serve(resource, "")

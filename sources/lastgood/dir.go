@@ -6,9 +6,8 @@
 // of the process or the machine, the file has the state of Status.Revision or a newer one, and never half of a commit;
 // the source delivers later changes again. When the appended records outgrow the content, the store replaces the file.
 //
-// A record with a wrong checksum loses only itself. A file without a whole commit, or with a record that cannot be decoded
-// despite its checksum, is set aside. A store writes no file before its
-// source was read as a whole.
+// A record with a wrong checksum loses only itself. A file without a whole commit, or with a record that cannot be
+// decoded despite its checksum, is set aside. A store writes no file before its source was read as a whole.
 package lastgood
 
 import (

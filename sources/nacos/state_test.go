@@ -37,7 +37,7 @@ func newBook(t *testing.T) *book {
 	return b
 }
 
-// has are instances with these addresses.
+// healthyInstances are instances with these addresses.
 func healthyInstances(ips ...string) (instances []client.Instance) {
 	for _, ip := range ips {
 		instances = append(instances, client.Instance{IP: ip, Port: 80, Weight: 1, Healthy: true, Enabled: true})

@@ -251,7 +251,7 @@ func await(t testing.TB, condition string, ok func() bool) {
 	}
 }
 
-// same reports whether two stores have the same objects in the same versions.
+// equal reports whether two stores have the same objects in the same versions.
 func equal(a, b memstore.Reader) bool {
 	_, snapshot, _ := a.Changes(0)
 	_, y, _ := b.Changes(0)

@@ -14,7 +14,7 @@ import (
 	"tributary/resource"
 )
 
-// TestWrite prints the objects of each testdata/table/*.yaml as a table and compares it to the file beside it.
+// TestTable prints the objects of each testdata/table/*.yaml as a table and compares it to the file beside it.
 func TestTable(t *testing.T) {
 	inputs, err := filepath.Glob("testdata/table/*.yaml")
 	require.NoError(t, err)

@@ -82,7 +82,7 @@ func TestFrom(t *testing.T) {
 	require.NotNil(t, Only(longer, RoutePhases))
 }
 
-// known is the cluster of the only service that there is.
+// knownCluster is the cluster of the only service that there is.
 func knownCluster(host string, port uint32) (name, why string) {
 	if host != "files.internal" {
 		return "", "there is no service " + host + " here"

@@ -43,8 +43,8 @@ var (
 // DefaultCredentials is the folder of credentials, unless the node names another one.
 const DefaultCredentials = "/etc/envoy/credentials" //nolint:gosec // a folder
 
-// Certificates returns the secrets of a server's certificates. Credentials are folders below directory, as Kubernetes mounts
-// them.
+// Certificates returns the secrets of a server's certificates. Credentials are folders below directory, as
+// Kubernetes mounts them.
 func Certificates(tls *networking.ServerTLSSettings, directory string) (names []string) {
 	for _, credential := range append([]string{tls.GetCredentialName()}, tls.GetCredentialNames()...) {
 		if folder, ok := CredentialFolder(credential); ok {
