@@ -84,8 +84,8 @@ func Diff(a, b Snapshot) iter.Seq[Change] {
 	}
 }
 
-// Follow calls update with the state of reader and then with each later one, until ctx ends. The changes while
-// update runs are one update. If the update is incremental, keys are the changed keys since the last call; else they have no
+// Follow calls update with the state of reader and then with each later one, until ctx ends. The changes while update
+// runs are one update. If the update is incremental, keys are the changed keys since the last call; else they have no
 // meaning. Synced is read before the state, so that a synced state is complete. Beats are answered between updates;
 // there may be none.
 func Follow(ctx context.Context, reader Reader, beats Beat,
