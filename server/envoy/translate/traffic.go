@@ -24,7 +24,7 @@ func apply(
 	applyBalancing(policy.GetLoadBalancer(), cluster)
 	if retryBudget := policy.GetRetryBudget(); retryBudget != nil {
 		budget := &clusterv3.CircuitBreakers_Thresholds_RetryBudget{
-			BudgetPercent:       &typev3.Percent{Value: 0.2},
+			BudgetPercent: &typev3.Percent{Value: 20}, BudgetInterval: retryBudget.GetBudgetInterval(),
 			MinRetryConcurrency: wrapperspb.UInt32(3),
 		}
 		if retryBudget.GetPercent() != nil {
