@@ -111,11 +111,13 @@ func (c *clientState) forgetAllBut(names map[string]struct{}) {
 	maps.DeleteFunc(c.resend, func(name string, _ struct{}) bool { return unwanted(name) })
 }
 
+// lacks reports whether the client does not have a resource, whatever it had.
+func (c *clientState) lacks(name string) bool { _, isLacking := c.notHeld[name]; return isLacking }
+
 // split separates the entries that the client has by name from the others.
 func (c *clientState) split(w *subscriptionNames, entries []*Entry) (named, unnamed []*Entry) {
 	for _, entry := range entries {
-		_, notHeld := c.notHeld[entry.Name]
-		if _, ok := w.names[entry.Name]; ok && !notHeld {
+		if _, ok := w.names[entry.Name]; ok && !c.lacks(entry.Name) {
 			named = append(named, entry)
 		} else {
 			unnamed = append(unnamed, entry)
@@ -144,7 +146,7 @@ func (c *clientState) keepOnly(names map[string]struct{}) { c.state = c.state.on
 
 // get returns the client's entry of name, if it wants it, or nil.
 func (c *clientState) get(name string) *Entry {
-	if _, notHeld := c.notHeld[name]; notHeld {
+	if c.lacks(name) {
 		return nil
 	}
 	return c.state.get(name)
@@ -155,7 +157,7 @@ func (c *clientState) heldVersion(name string) (version string, ok bool) {
 	if e := c.get(name); e != nil {
 		return e.Version, true
 	}
-	if _, notHeld := c.notHeld[name]; notHeld {
+	if c.lacks(name) {
 		return "", false
 	}
 	version, ok = c.removed[name]
@@ -172,7 +174,7 @@ func (c *clientState) isGone(name string) bool { _, ok := c.removed[name]; retur
 func (c *clientState) stillGone(goal *state, keeps func(name string) bool) map[string]string {
 	var removed map[string]string
 	for name, version := range c.removed {
-		if _, notHeld := c.notHeld[name]; notHeld || goal.get(name) != nil || !keeps(name) {
+		if c.lacks(name) || goal.get(name) != nil || !keeps(name) {
 			continue
 		}
 		put(&removed, name, version)
@@ -189,7 +191,7 @@ func (c *clientState) mandatory(goal *state) iter.Seq[*Entry] {
 			}
 		}
 		for name := range c.resend {
-			if _, notHeld := c.notHeld[name]; notHeld {
+			if c.lacks(name) {
 				continue
 			}
 			if e := goal.get(name); e != nil && !yield(e) {
@@ -208,7 +210,6 @@ func hasNoEntries(entries iter.Seq[*Entry]) bool {
 
 // mustSend reports whether mandatory yields the name.
 func (c *clientState) mustSend(name string) bool {
-	_, notHeld := c.notHeld[name]
 	_, resend := c.resend[name]
-	return notHeld || resend
+	return resend || c.lacks(name)
 }

@@ -106,14 +106,13 @@ func (p *responsePlan) list(mode variant, client *clientState, wanted *subscript
 	p.adds = len(p.puts) > 0
 	if mode.canRemove(wanted) {
 		for _, entry := range p.diff.removed {
-			if _, notHeld := client.notHeld[entry.Name]; !notHeld && wanted.includes(entry.Name) {
+			if !client.lacks(entry.Name) && wanted.includes(entry.Name) {
 				p.removed, p.removes = append(p.removed, entry.Name), true
 			}
 		}
 		for name := range client.removed {
-			_, notHeld := client.notHeld[name]
 			_, isRemoved := p.client.removed[name]
-			if !notHeld && !isRemoved && wanted.includes(name) && goal.get(name) == nil {
+			if !isRemoved && !client.lacks(name) && wanted.includes(name) && goal.get(name) == nil {
 				p.removed, p.removes = append(p.removed, name), true
 			}
 		}
@@ -202,12 +201,12 @@ func (p *responsePlan) listAll(client *clientState, wanted *subscriptionNames, g
 		p.puts = slices.AppendSeq(p.puts, wanted.entriesIn(goal))
 	} else {
 		for entry := range wanted.entriesIn(p.to) {
-			if _, notHeld := client.notHeld[entry.Name]; !notHeld {
+			if !client.lacks(entry.Name) {
 				p.puts = append(p.puts, entry)
 			}
 		}
 		for entry := range wanted.entriesIn(goal) {
-			if _, notHeld := client.notHeld[entry.Name]; notHeld {
+			if client.lacks(entry.Name) {
 				p.puts = append(p.puts, entry)
 			}
 		}

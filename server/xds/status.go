@@ -119,7 +119,7 @@ func (s *Server) Served(streamID uint64) (served []Served) {
 		for _, sub := range stream.subs {
 			status := Served{TypeURL: sub.typeURL, Version: sub.client.state.version}
 			for e := range sub.client.state.entries() {
-				if _, notHeld := sub.client.notHeld[e.Name]; sub.selection.includes(e.Name) && !notHeld {
+				if sub.selection.includes(e.Name) && !sub.client.lacks(e.Name) {
 					status.Entries = append(status.Entries, e)
 				}
 			}
