@@ -135,7 +135,7 @@ func (s *service) provenance() (endpoints []Endpoint) {
 
 // key returns the key of the service.
 func (s *service) key() resource.Key {
-	return s.group.key(slices.Min(claimed(s.members[0].spec)))
+	return s.group.key(slices.Min(portNumbers(s.members[0].spec)))
 }
 
 // meta returns the metadata of the leading member, with the sources and places of all members.

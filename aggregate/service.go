@@ -44,7 +44,7 @@ func divide(groupKey groupKey, members []*member) (services []*service) {
 	byMergeOrder := func(a, b *member) int { return cmp.Compare(a.mergeOrder(), b.mergeOrder()) }
 	byPort := make(map[uint32]int) // to the index of the first service with the port
 	for _, member := range slices.SortedStableFunc(slices.Values(members), byMergeOrder) {
-		ports := claimed(member.spec)
+		ports := portNumbers(member.spec)
 		if groupKey.hosts == "" {
 			ports = []uint32{0} // they would all be served under one name
 		}
@@ -323,8 +323,8 @@ func (s *service) mayJoin(o *service) bool {
 		!slices.ContainsFunc(s.members, func(m *member) bool { return notForDNS(m.spec) != "" })
 }
 
-// claimed returns the ports of an entry; 0 if it has none.
-func claimed(se *networking.ServiceEntry) (ports []uint32) {
+// portNumbers returns the ports of an entry; 0 if it has none.
+func portNumbers(se *networking.ServiceEntry) (ports []uint32) {
 	for _, p := range se.GetPorts() {
 		ports = append(ports, p.Number)
 	}

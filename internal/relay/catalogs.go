@@ -30,7 +30,7 @@ func (c catalogs) Collection(ctx context.Context, node *corev3.Node, typeURL str
 	case envoy.Serves(typeURL):
 		return c.envoyCollection(ctx, node, typeURL)
 	case debug.IsIstioctl(typeURL):
-		if err := access.Service(ctx, access.Debug); err != nil {
+		if err := access.RequireService(ctx, access.Debug); err != nil {
 			return nil, nil, err
 		}
 		return c.istioctl.Collection(ctx, node, typeURL)

@@ -139,8 +139,8 @@ func RightsOf(ctx context.Context, node *corev3.Node) (*Rights, error) {
 	return nil, nil //nolint:nilnil // nil allows everything
 }
 
-// Service returns an error with a gRPC status if the client of a stream may not use a service.
-func Service(ctx context.Context, name string) error {
+// RequireService returns an error with a gRPC status if the client of a stream may not use a service.
+func RequireService(ctx context.Context, name string) error {
 	if c, ok := ctx.Value(clientKey{}).(*client); ok {
 		return c.useService(name)
 	}

@@ -68,7 +68,7 @@ func TestGuard_RightChanges(t *testing.T) {
 		guard := NewGuard(policy, slog.New(slog.DiscardHandler), nil)
 		ctx := openStream(t, guard, c.method, token)
 		if c.service != "" {
-			require.NoError(t, Service(ctx, c.service), name)
+			require.NoError(t, RequireService(ctx, c.service), name)
 		}
 		if c.decided {
 			_, err := RightsOf(ctx, &corev3.Node{Id: "a"})

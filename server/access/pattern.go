@@ -74,16 +74,16 @@ func admits(patterns []string, text string) bool {
 	return compare(patterns, []string{text}, matches, anyValue)
 }
 
-// quantity is the number of values that patterns have to match.
-type quantity bool
+// quantifier is the number of values that patterns have to match.
+type quantifier bool
 
 const (
-	anyValue  quantity = false // at least one value, such as one of a client's names
-	allValues quantity = true  // each value, and there is one, such as each pattern of a subsumed rule
+	anyValue  quantifier = false // at least one value, such as one of a client's names
+	allValues quantifier = true  // each value, and there is one, such as each pattern of a subsumed rule
 )
 
 // compare reports whether values match patterns. No patterns match each list of values.
-func compare(patterns, values []string, match func(pattern, value string) bool, required quantity) bool {
+func compare(patterns, values []string, match func(pattern, value string) bool, required quantifier) bool {
 	matched := 0
 	for _, value := range values {
 		if slices.ContainsFunc(patterns, func(pattern string) bool { return match(pattern, value) }) {

@@ -49,7 +49,7 @@ func properties(client *identity.Identity, node ...string) Match {
 // Subsumes reports whether m matches each client that second matches: after m, a rule for second decides no client.
 func (m Match) Subsumes(second Match) bool { return m.covers(second, allValues) }
 
-func (m Match) covers(values Match, required quantity) bool {
+func (m Match) covers(values Match, required quantifier) bool {
 	for property, patterns := range m {
 		if !compare(patterns, values[property], matcher(property), required) {
 			return false

@@ -108,7 +108,7 @@ func (s *stream) removals(
 		case !response.removes:
 			sub.settle(&response)
 			sub.removes = time.Time{}
-		case s.lookAgain(cmp.Or(parent, sub).inUse(following, s.server.opts.AckTimeout, now, hasRoutes)):
+		case s.dueIn(cmp.Or(parent, sub).keepFor(following, s.server.opts.AckTimeout, now, hasRoutes)):
 			if sub.removes.IsZero() {
 				sub.removes = now
 			}
@@ -125,10 +125,10 @@ func (s *stream) removals(
 	return nil, responsePlan{}, false
 }
 
-// inUse returns for how long a subscription with children, and its children, must not lose a resource, although the
+// keepFor returns for how long a subscription with children, and its children, must not lose a resource, although the
 // parents are acknowledged. A client that subscribes by name has time to switch: following. A resumed client has yet to
 // name its other resources, until it subscribes to routes, which come last in delta.
-func (s *subscription) inUse(following, timeout time.Duration, now time.Time, hasRoutes bool) time.Duration {
+func (s *subscription) keepFor(following, timeout time.Duration, now time.Time, hasRoutes bool) time.Duration {
 	if s.coll.typ.ChildURL == "" {
 		return 0
 	}
@@ -158,7 +158,7 @@ func (s *stream) cut(subs []*subscription, now time.Time) bool {
 		}
 		if sub.coll.Synced() && sub.goal != sub.shown() {
 			newer = true
-			early = s.lookAgain(sub.paced(now, s.server.opts.Pacing)) || early
+			early = s.dueIn(sub.paceWait(now, s.server.opts.Pacing)) || early
 		}
 	}
 	if !newer || early {
@@ -274,7 +274,7 @@ func (s *stream) expecting(sub *subscription, now time.Time) bool {
 		}
 	}
 	if len(sub.children) > 0 {
-		if s.lookAgain(sub.expects.Add(s.server.opts.AckTimeout).Sub(now)) {
+		if s.dueIn(sub.expects.Add(s.server.opts.AckTimeout).Sub(now)) {
 			return true
 		}
 		if child == nil { // the client gets them elsewhere, or not at all

@@ -66,7 +66,7 @@ func TestFallback_NotPaced(t *testing.T) {
 		_, n = rejecting.set(2, "2", "a")
 		rejecting.sub.pace.changed = rejecting.now.Add(time.Second)
 		rejecting.answer(n, map[bool]string{true: "no"}[reject])
-		require.Equal(t, wait, rejecting.sub.paced(rejecting.now, pacing))
+		require.Equal(t, wait, rejecting.sub.paceWait(rejecting.now, pacing))
 		rejecting = newRejecting(t, variant{})
 	}
 }

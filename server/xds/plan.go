@@ -161,9 +161,8 @@ func (p *responsePlan) reportAbsent(v variant, names []string) {
 	}
 }
 
-// sharedShare is the least share of a shared difference, one entry in sharedShare, that a stream sends from the shared
-// encoding.
-const sharedShare = 16
+// A stream sends the shared encoding of a difference if it needs at least one entry in minSharedFraction.
+const minSharedFraction = 16
 
 // listPuts lists the changes that the client wants and the entries that must be sent, each name once.
 func (p *responsePlan) listPuts(client *clientState, wanted *subscriptionNames, goal *state) {
@@ -186,7 +185,8 @@ func (p *responsePlan) listPuts(client *clientState, wanted *subscriptionNames, 
 			p.spans = append(p.spans, span{i, i + 1})
 		}
 	}
-	if len(client.removed)+len(client.notHeld)+len(client.resend) == 0 && len(p.puts)*sharedShare >= len(p.diff.puts) {
+	if len(client.removed)+len(client.notHeld)+len(client.resend) == 0 &&
+		len(p.puts)*minSharedFraction >= len(p.diff.puts) {
 		return
 	}
 	p.spans = nil

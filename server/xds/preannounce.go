@@ -143,7 +143,7 @@ func (s *stream) awaitsDependencies(sub *subscription, now time.Time) bool {
 	switch {
 	case sub.rejected:
 	case !s.maySend(sub, now), !s.maySend(dependency, now),
-		len(preannounced.names) > 0 && s.lookAgain(preannounced.since.Add(s.server.opts.AckTimeout).Sub(now)):
+		len(preannounced.names) > 0 && s.dueIn(preannounced.since.Add(s.server.opts.AckTimeout).Sub(now)):
 		return true
 	}
 	preannounced.ready = true

@@ -56,5 +56,5 @@ func (s *stream) awaitsResumption(sub *subscription, response *responsePlan, now
 	typ := &sub.coll.typ
 	return typ.Preannounce != nil && !sub.delta && sub.client.state.len > 0 &&
 		s.ofCollections(typ.DependencyURL) == nil && sub.client.moves(response) &&
-		s.lookAgain(sub.resumed.Add(resumptionTime).Sub(now))
+		s.dueIn(sub.resumed.Add(resumptionTime).Sub(now))
 }

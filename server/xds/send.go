@@ -208,7 +208,7 @@ func (s *stream) anyOf(subs []*subscription, now time.Time) (next *subscription,
 		if sub.client.matches(sub.shown()) && !sub.client.answersRequest() {
 			continue // the usual case
 		}
-		s.lookAgain(sub.followCollection(now, s.server.opts.Pacing))
+		s.dueIn(sub.followCollection(now, s.server.opts.Pacing))
 		if response := sub.plan(false); !response.due() {
 			sub.settle(&response)
 		} else if s.maySend(sub, now) {
@@ -218,8 +218,8 @@ func (s *stream) anyOf(subs []*subscription, now time.Time) (next *subscription,
 	return nil, responsePlan{}
 }
 
-// lookAgain makes the stream look again after wait, if that is positive, and reports whether it is.
-func (s *stream) lookAgain(wait time.Duration) bool {
+// dueIn makes the stream look again after wait, if that is positive, and reports whether it is.
+func (s *stream) dueIn(wait time.Duration) bool {
 	if wait <= 0 {
 		return false
 	}
@@ -233,7 +233,7 @@ func (s *stream) lookAgain(wait time.Duration) bool {
 // answered, or AckTimeout has passed.
 func (s *stream) maySend(sub *subscription, now time.Time) bool {
 	return sub.coll.typ.NoAck || s.halfClosed || !sub.outstanding() ||
-		!s.lookAgain(sub.status.SentAt.Add(s.server.opts.AckTimeout).Sub(now))
+		!s.dueIn(sub.status.SentAt.Add(s.server.opts.AckTimeout).Sub(now))
 }
 
 // begin encodes the chunks of a response and updates the subscription.

@@ -325,14 +325,14 @@ func (s *subscription) followCollection(now time.Time, pacing Pacing) (wait time
 	if s.goal == shown {
 		return 0
 	}
-	if wait = s.paced(now, pacing); wait == 0 {
+	if wait = s.paceWait(now, pacing); wait == 0 {
 		s.setGoal(shown)
 	}
 	return wait
 }
 
-// paced returns how long the next change must wait, or zero. Requests are answered at once.
-func (s *subscription) paced(now time.Time, pacing Pacing) time.Duration {
+// paceWait returns how long the next change must wait, or zero. Requests are answered at once.
+func (s *subscription) paceWait(now time.Time, pacing Pacing) time.Duration {
 	switch {
 	case s.client.answersRequest():
 		return 0

@@ -145,7 +145,7 @@ func (g *Guard) Release(moment Moment, id, client string) (released Change, obje
 	case id != "" && id != g.hold.id:
 		return Change{}, 0, 0, fmt.Errorf("%w: %s, not %s", ErrOtherHold, g.hold.id, id)
 	}
-	objects, endpoints = g.hold.sum.objects, g.hold.served
+	objects, endpoints = g.hold.sum.objects, g.hold.heldEndpoints
 	return g.release(moment, "it was released by "+client), objects, endpoints, nil
 }
 
@@ -196,7 +196,7 @@ func (g *Guard) begin(now time.Time, reason string) {
 func (g *Guard) end(reason string) {
 	h := g.hold
 	g.hold = nil
-	g.events = append(g.events, Event{id: h.id, reason: reason, objects: h.sum.objects, endpoints: h.served})
+	g.events = append(g.events, Event{id: h.id, reason: reason, objects: h.sum.objects, endpoints: h.heldEndpoints})
 }
 
 // pass counts a change of the table, and returns it. It notes losses in the window. During a hold it notes only keys

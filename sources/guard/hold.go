@@ -60,11 +60,11 @@ type hold struct {
 	lastJoined time.Time // when an unexplained or too large loss last joined; see Guard.join
 	notJoined  window    // losses that did not join
 
-	held    *btree.BTreeG[loss] // by key; every key is in the table
-	sum     tally               // over held
-	surplus int                 // endpoints of held objects that they did not have before the loss
-	served  int                 // the sum of loss.held; sum has less where new endpoints came
-	changed []resource.Key      // changed in held, and not yet in Guard.changed
+	losses        *btree.BTreeG[loss] // by key; every key is in the table
+	sum           tally               // over held
+	surplus       int                 // endpoints of held objects that they did not have before the loss
+	heldEndpoints int                 // the sum of loss.held; sum has less where new endpoints came
+	changed       []resource.Key      // changed in held, and not yet in Guard.changed
 }
 
 // holdID returns a short ID for a hold. It differs from last, the ID of the hold before, even if both began at the same
@@ -109,11 +109,11 @@ func (h *hold) split(losses []loss, before memstore.Snapshot, change Change) (pa
 func (h *hold) add(added loss) *resource.Resource {
 	h.cancel(added.key)
 	added.served, added.held = added.merge()
-	if h.held == nil {
-		h.held = btree.NewBTreeGOptions(func(a, b loss) bool { return a.key.Compare(b.key) < 0 },
+	if h.losses == nil {
+		h.losses = btree.NewBTreeGOptions(func(a, b loss) bool { return a.key.Compare(b.key) < 0 },
 			btree.Options{NoLocks: true})
 	}
-	h.held.Set(added)
+	h.losses.Set(added)
 	h.count(added, 1)
 	return added.served
 }
@@ -121,7 +121,7 @@ func (h *hold) add(added loss) *resource.Resource {
 // cancel forgets the loss of key.
 func (h *hold) cancel(key resource.Key) {
 	if l, ok := h.get(key); ok {
-		h.held.Delete(l)
+		h.losses.Delete(l)
 		h.count(l, -1)
 	}
 }
@@ -129,7 +129,7 @@ func (h *hold) cancel(key resource.Key) {
 func (h *hold) count(loss loss, sign int) {
 	h.changed = append(h.changed, loss.key)
 	h.sum.add(loss.key.Kind, sign*loss.objects(), sign*loss.endpoints())
-	h.served += sign * loss.held
+	h.heldEndpoints += sign * loss.held
 	h.surplus += sign * (endpoints(loss.served) - endpoints(loss.original))
 }
 
@@ -137,15 +137,15 @@ func (h *hold) get(key resource.Key) (loss, bool) {
 	if h.size() == 0 {
 		return loss{}, false
 	}
-	return h.held.Get(loss{key: key})
+	return h.losses.Get(loss{key: key})
 }
 
 // size returns the number of keys held.
 func (h *hold) size() int {
-	if h == nil || h.held == nil {
+	if h == nil || h.losses == nil {
 		return 0
 	}
-	return h.held.Len()
+	return h.losses.Len()
 }
 
 // desired returns the change that makes the table as the source wants it.
@@ -167,7 +167,7 @@ func (h *hold) firstLosses(n int) []loss {
 		return nil
 	}
 	losses := make([]loss, 0, n)
-	h.held.Scan(func(l loss) bool {
+	h.losses.Scan(func(l loss) bool {
 		losses = append(losses, l)
 		return len(losses) < n
 	})

@@ -36,7 +36,8 @@ func (g *Guard) Status() *Status {
 		return nil
 	}
 	status := &Status{
-		ID: hold.id, Since: hold.begun, Why: hold.reason, Objects: hold.sum.objects, Endpoints: hold.served, Held: []Held{},
+		ID: hold.id, Since: hold.begun, Why: hold.reason, Objects: hold.sum.objects,
+		Endpoints: hold.heldEndpoints, Held: []Held{},
 	}
 	if endTime, _ := g.EndTime(); !endTime.IsZero() {
 		status.Until = &endTime

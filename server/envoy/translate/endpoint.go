@@ -168,7 +168,7 @@ func appendDetails(b []byte, endpoint *model.Endpoint, authenticated bool) []byt
 			return appendMessage(appendString(b, 1, "istio"), 2, func(b []byte) []byte { // its Struct
 				return appendMessage(b, 1, func(b []byte) []byte { // an entry of fields
 					return appendMessage(appendString(b, 1, "workload"), 2,
-						func(b []byte) []byte { return appendString(b, 3, identity(endpoint)) })
+						func(b []byte) []byte { return appendString(b, 3, workloadMetadata(endpoint)) })
 				})
 			})
 		})
@@ -185,8 +185,8 @@ var (
 // clusterID is istiod's cluster of workloads outside Kubernetes, for telemetry.
 const clusterID = "Kubernetes"
 
-// identity returns the metadata of Istio's telemetry: workload;namespace;service;revision;cluster.
-func identity(endpoint *model.Endpoint) string {
+// workloadMetadata returns the metadata of Istio's telemetry: workload;namespace;service;revision;cluster.
+func workloadMetadata(endpoint *model.Endpoint) string {
 	name, revision := endpoint.Workload, ""
 	for _, label := range slices.Backward(nameLabels) {
 		if v, ok := endpoint.Labels[label]; ok {

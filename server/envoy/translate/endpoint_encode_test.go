@@ -34,7 +34,7 @@ func TestEncodeEndpoint_EqualsMessage(t *testing.T) {
 					HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: where}},
 				})
 				details := &endpointv3.LbEndpoint{
-					Metadata:            istioMetadata(map[string]*structpb.Value{"workload": structpb.NewStringValue(identity(e))}),
+					Metadata:            istioMetadata(map[string]*structpb.Value{"workload": structpb.NewStringValue(workloadMetadata(e))}),
 					LoadBalancingWeight: wrapperspb.UInt32(max(weight, 1)),
 				}
 				require.Equal(t, host, appendHost(nil, e, p, nil), "%s %d", address, port)

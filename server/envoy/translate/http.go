@@ -151,7 +151,8 @@ func (r routeContext) forward(
 	rewriteHost(authority)
 	for mirror, share := range mirrors(httpRoute, place) {
 		action.RequestMirrorPolicies = append(action.RequestMirrorPolicies, &routev3.RouteAction_RequestMirrorPolicy{
-			Cluster: r.cluster(mirror.to, mirror.Place), RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: share},
+			Cluster:         r.clusterName(mirror.to, mirror.Place),
+			RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: share},
 			TraceSampled: wrapperspb.Bool(false),
 		})
 	}
@@ -164,7 +165,7 @@ func (r routeContext) forward(
 	}
 	if len(httpRoute.GetRoute()) == 1 {
 		destination := httpRoute.GetRoute()[0]
-		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: r.cluster(destination.GetDestination(),
+		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: r.clusterName(destination.GetDestination(),
 			place.Subfield("route[0].destination"))}
 		operations := headerOperations(destination.GetHeaders())
 		route.RequestHeadersToAdd = append(route.RequestHeadersToAdd, operations.requestAdd...)
@@ -181,7 +182,7 @@ func (r routeContext) forward(
 			}
 			operations := headerOperations(destination.GetHeaders())
 			part := &routev3.WeightedCluster_ClusterWeight{
-				Name:                r.cluster(destination.GetDestination(), place.Subfield("route[%d].destination", i)),
+				Name:                r.clusterName(destination.GetDestination(), place.Subfield("route[%d].destination", i)),
 				Weight:              wrapperspb.UInt32(uint32(destination.GetWeight())),
 				RequestHeadersToAdd: operations.requestAdd, RequestHeadersToRemove: operations.requestRemove,
 				ResponseHeadersToAdd: operations.responseAdd, ResponseHeadersToRemove: operations.responseRemove,

@@ -166,7 +166,7 @@ func (r routeContext) l4Route(routes []*networking.RouteDestination, place model
 				route.options = tcpOptionsOf(r.policyOf(destination.GetDestination()))
 			}
 			route.to = append(route.to, share{
-				r.cluster(destination.GetDestination(), place.Subfield("route[%d].destination", i)),
+				r.clusterName(destination.GetDestination(), place.Subfield("route[%d].destination", i)),
 				uint32(max(destination.GetWeight(), 1)),
 			})
 		}

@@ -54,10 +54,10 @@ func (r routeContext) hostOf(d *networking.Destination) string {
 // cluster.
 const noBackend = "UnknownService"
 
-// cluster returns the name of the cluster of the destination at a place. As in istiod, a missing destination has a
+// clusterName returns the cluster of the destination at a place. As in istiod, a missing destination has a
 // missing cluster: requests get 503, or 500 by Gateway API (see forward), and connections are closed. A client with
 // on-demand clusters would wait for a cluster that does not exist; it gets BlackHole instead, which answers 503.
-func (r routeContext) cluster(destination *networking.Destination, place model.Place) string {
+func (r routeContext) clusterName(destination *networking.Destination, place model.Place) string {
 	host, port := r.hostOf(destination), r.portOf(destination)
 	target, exists := r.view.RouteTargets[host]
 	effect := "requests get 503, connections are closed"
