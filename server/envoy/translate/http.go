@@ -131,8 +131,7 @@ func (r routeContext) forward(
 	if httpRewrite := httpRoute.GetRewrite(); httpRewrite != nil {
 		if regex := httpRewrite.GetUriRegexRewrite(); regex != nil {
 			action.RegexRewrite = &matcherv3.RegexMatchAndSubstitute{
-				Pattern:      &matcherv3.RegexMatcher{Regex: regex.GetMatch()},
-				Substitution: regex.GetRewrite(),
+				Pattern: &matcherv3.RegexMatcher{Regex: regex.GetMatch()}, Substitution: regex.GetRewrite(),
 			}
 		} else if r.rule.Derived == model.DerivedGateway && httpRewrite.GetUri() == "/" {
 			action.RegexRewrite = withoutPrefix(route.GetMatch())
@@ -153,7 +152,7 @@ func (r routeContext) forward(
 		action.RequestMirrorPolicies = append(action.RequestMirrorPolicies, &routev3.RouteAction_RequestMirrorPolicy{
 			Cluster:         r.clusterName(mirror.to, mirror.Place),
 			RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: share},
-			TraceSampled: wrapperspb.Bool(false),
+			TraceSampled:    wrapperspb.Bool(false),
 		})
 	}
 	hashed := false
