@@ -16,5 +16,6 @@ func TestLostConnection_ShownOnce(t *testing.T) {
 	}
 	require.Equal(t, "k8s://c: look for the kinds: no connection", r.health().Message)
 	r.streams[1].err = &refusal{Code: 500, Message: "etcd is away"}
-	require.Equal(t, "k8s://c: look for the kinds: no connection; sidecars: 500 Internal Server Error: etcd is away", r.health().Message)
+	require.Equal(t, "k8s://c: look for the kinds: no connection; sidecars: 500 Internal Server Error: etcd is away",
+		r.health().Message)
 }

@@ -206,9 +206,10 @@ func TestHungServer_LimitsFirstAnswer(t *testing.T) {
 	require.NoError(t, err)
 	defer listener.Close() //nolint:errcheck // nothing is lost
 	s := &session{}
-	conn, err := s.dial(t.Context(), "tcp", listener.Addr().String(), Address{Timeout: time.Second, Session: time.Hour}, nil)
+	address := Address{Timeout: time.Second, Session: time.Hour}
+	conn, err := s.dial(t.Context(), "tcp", listener.Addr().String(), address, nil)
 	require.NoError(t, err)
-	defer conn.Close() //nolint:errcheck // nothing is lost
+	defer conn.Close()             //nolint:errcheck // nothing is lost
 	checked := conn.(*checkedConn) //nolint:errcheck // it is one
 	below := &deadlined{Conn: checked.Conn}
 	checked.Conn = below
