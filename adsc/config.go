@@ -72,7 +72,7 @@ type Config struct {
 	// DefaultAnswerTimeout. The wait for a single server is unbounded.
 	AnswerTimeout time.Duration
 
-	// Backoff makes the policy of waiting between rounds; nil means exponential, from half a second to a minute, with
+	// Backoff makes the policy of waiting between rounds; nil means exponential, from half a second to 10 s, with
 	// jitter, without end. When it says backoff.Stop, Run returns the last error.
 	Backoff func() backoff.BackOff
 	// StableAfter is the age of a stream that resets the backoff, and that counts as connected without an answer; 0 means
@@ -184,7 +184,7 @@ func defaultBackoff() backoff.BackOff {
 		backoff.WithInitialInterval(500*time.Millisecond),
 		backoff.WithMultiplier(1.5),
 		backoff.WithRandomizationFactor(0.5),
-		backoff.WithMaxInterval(time.Minute),
+		backoff.WithMaxInterval(10*time.Second),
 		backoff.WithMaxElapsedTime(0),
 	)
 }

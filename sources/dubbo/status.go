@@ -107,7 +107,7 @@ func (s *state) survey() survey {
 	}
 	slices.Sort(interfaces)
 	slices.Sort(applications)
-	outcome.problems = slices.Concat(lists, core.First(interfaces, "interface", "interfaces"),
+	outcome.problems = slices.Concat(slices.Compact(lists), core.First(interfaces, "interface", "interfaces"),
 		core.First(applications, "of applications", "of applications"))
 	return outcome
 }

@@ -334,7 +334,9 @@ func (r *run) health() sources.Health {
 				unread = "; policies were never read, so Envoys refuse all requests: grant the right"
 			}
 		default:
-			problems = append(problems, fmt.Sprintf("%s: %v", stream.where(), stream.err))
+			if r.down == nil || refused(stream.err).Code > 0 { // otherwise its reason is that of r.down
+				problems = append(problems, fmt.Sprintf("%s: %v", stream.where(), stream.err))
+			}
 			failed = cmp.Or(failed, stream.err)
 		}
 		if r.started && stream.err == nil && stream.isUnread() {

@@ -188,11 +188,15 @@ func (p *Poller[ID]) Poll(ctx context.Context, now time.Time) Batch {
 	return p.Apply(catalog, now)
 }
 
+// maxPause bounds the mean pause after failures, unless the interval is longer.
+const maxPause = 10 * time.Second
+
 // fail returns the batch after a read that failed: everything stays. Pauses are random, so that not all replicas return
 // at once.
 func (p *Poller[ID]) fail(err error, now time.Time) Batch {
 	p.Leave(now)
-	pause := float64(p.Interval<<min(p.failures, 2)) * (0.75 + rand.Float64()/2) //nolint:gosec // no secret
+	pause := float64(min(p.Interval<<min(p.failures, 2), max(p.Interval, maxPause)))
+	pause *= 0.75 + rand.Float64()/2 //nolint:gosec // no secret
 	p.failures++
 	p.health = sources.Health{State: StateOf(err, fetch.ErrDenied), Message: err.Error()}
 	return Batch{Health: p.health, Next: time.Duration(pause), Note: p.Note()}

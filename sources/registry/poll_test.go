@@ -96,6 +96,11 @@ func TestPoller_Pauses(t *testing.T) {
 		next := pollTest.poll(time.Second, sources.Unreachable, 1).Next
 		require.True(t, next >= factor*750*time.Millisecond && next <= factor*1250*time.Millisecond, next)
 	}
+	for _, interval := range []time.Duration{5 * time.Second, time.Minute} {
+		pollTest.Interval = interval
+		next := pollTest.poll(time.Second, sources.Unreachable, 1).Next
+		require.LessOrEqual(t, next, max(interval, 10*time.Second)*5/4, "after many failures")
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.Equal(t, Batch{Health: pollTest.health, Next: time.Hour}, pollTest.Poll(ctx, start.Add(time.Second)))

@@ -74,7 +74,7 @@ func TestPort_WithoutGRPCServer(t *testing.T) {
 		shown string
 	}{
 		{"it closes each at once", func(conn net.Conn) { _ = conn.Close() }, "it closed the connection at once"},
-		{"it is silent", func(net.Conn) {}, "it does not answer as a server of gRPC does"},
+		{"it is silent", func(net.Conn) {}, "it accepts connections, but does not answer"},
 		{
 			"it says something else", func(conn net.Conn) { _, _ = conn.Write([]byte("SSH-2.0-OpenSSH_9.6\r\n")) },
 			"it does not answer as a server of gRPC does",

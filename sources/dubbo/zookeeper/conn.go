@@ -105,6 +105,9 @@ func (s *session) event(event zk.Event) {
 // maxDial is the timeout of connecting to one server: there are others.
 const maxDial = 5 * time.Second
 
+// maxGreeting is the longest wait for the first answer of a server. A hung server accepts connections, too.
+const maxGreeting = 10 * time.Second
+
 // dial connects to a server. The connection ends with ctx.
 func (s *session) dial(ctx context.Context, network, address string, parsed Address, config TLS) (net.Conn, error) {
 	begin, cancel := context.WithTimeout(ctx, min(parsed.Timeout, maxDial))
@@ -121,7 +124,7 @@ func (s *session) dial(ctx context.Context, network, address string, parsed Addr
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = conn.Close() })
-	return newCheckedConn(ctx, conn, parsed.Session*2/3, address, s), nil
+	return newCheckedConn(ctx, conn, min(parsed.Session*2/3, maxGreeting), address, s), nil
 }
 
 // stalled reports an outage that is over: the server did not answer for a time, and sessions of providers may have
@@ -224,7 +227,10 @@ func (c *checkedConn) listen(p []byte) (n int, err error) {
 		if n > 0 && hasAsked && time.Since(begun) >= stalledAfter {
 			c.session.stalled(c.address)
 		}
-		if n > 0 || deadline.Equal(c.limit) || !errors.Is(err, os.ErrDeadlineExceeded) {
+		if isSilent := errors.Is(err, os.ErrDeadlineExceeded); n > 0 || deadline.Equal(c.limit) || !isSilent {
+			if isSilent {
+				c.session.fail(fmt.Errorf("%s accepts connections, but does not answer", c.address))
+			}
 			return n, err
 		}
 		if _, err := io.WriteString(c.Conn, syncRequest); err != nil {

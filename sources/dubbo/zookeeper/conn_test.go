@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -197,4 +198,39 @@ func TestStalledServer_ReportedAsAway(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []registry.Connection{{Message: "h:2181 did not answer for 2s"}, {Up: true}}, states)
 	})
+}
+
+// TestHungServer_LimitsFirstAnswer has a server that accepts connections and stays silent, and a long session.
+func TestHungServer_LimitsFirstAnswer(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close() //nolint:errcheck // nothing is lost
+	s := &session{}
+	address := Address{Timeout: time.Second, Session: time.Hour}
+	conn, err := s.dial(t.Context(), "tcp", listener.Addr().String(), address, nil)
+	require.NoError(t, err)
+	defer conn.Close()             //nolint:errcheck // nothing is lost
+	checked := conn.(*checkedConn) //nolint:errcheck // it is one
+	below := &deadlined{Conn: checked.Conn}
+	checked.Conn = below
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Hour)))
+	require.InDelta(t, maxGreeting, below.timeout, float64(time.Second))
+}
+
+// TestHungServer_Named has a server that stops answering, before and after its first answer.
+func TestHungServer_Named(t *testing.T) {
+	for _, hasAnswered := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			ours, theirs := net.Pipe()
+			go func() { _, _ = io.Copy(io.Discard, theirs) }()
+			s := &session{}
+			c := newCheckedConn(t.Context(), ours, time.Minute, "h:2181", s)
+			c.answered = hasAnswered
+			require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
+			_, err := c.Read(make([]byte, 100))
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			require.EqualError(t, s.failed, "h:2181 accepts connections, but does not answer")
+			require.NoError(t, c.Close())
+		})
+	}
 }
