@@ -138,7 +138,7 @@ func TestRunAgain_AfterStopInHandler(t *testing.T) {
 			if i == 0 {
 				stream.Send(deltaResponse(t, "n2", "v", "b@1"))
 			}
-			<-ended
+			require.Error(t, <-ended)
 			cancel()
 		}
 		assert.Equal(t, []string{"a"}, h.names(), "b has gone between the two")

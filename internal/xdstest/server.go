@@ -21,9 +21,10 @@ import (
 // Patience bounds each wait of a test.
 const Patience = 30 * time.Second
 
-// SotWStream and DeltaStream are the server's sides of streams.
 type (
-	SotWStream  = discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
+	// SotWStream is the server's side of a stream in state of the world.
+	SotWStream = discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
+	// DeltaStream is the server's side of a stream by delta.
 	DeltaStream = discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
 )
 
@@ -118,9 +119,10 @@ type Stream[Q, R any] struct {
 	end      chan error
 }
 
-// SotW and Delta are driven streams.
 type (
-	SotW  = Stream[*discoveryv3.DiscoveryRequest, *discoveryv3.DiscoveryResponse]
+	// SotW is a driven stream in state of the world.
+	SotW = Stream[*discoveryv3.DiscoveryRequest, *discoveryv3.DiscoveryResponse]
+	// Delta is a driven stream by delta.
 	Delta = Stream[*discoveryv3.DeltaDiscoveryRequest, *discoveryv3.DeltaDiscoveryResponse]
 )
 
@@ -134,9 +136,10 @@ type Driven[Q, R any] struct {
 	streams  chan *Stream[Q, R]
 }
 
-// DrivenSotW and DrivenDelta are driven servers of one variant.
 type (
-	DrivenSotW  = Driven[*discoveryv3.DiscoveryRequest, *discoveryv3.DiscoveryResponse]
+	// DrivenSotW is a driven server of state of the world.
+	DrivenSotW = Driven[*discoveryv3.DiscoveryRequest, *discoveryv3.DiscoveryResponse]
+	// DrivenDelta is a driven server of deltas.
 	DrivenDelta = Driven[*discoveryv3.DeltaDiscoveryRequest, *discoveryv3.DeltaDiscoveryResponse]
 )
 

@@ -352,7 +352,8 @@ func TestCheck_AsksForAudience(t *testing.T) {
 		{Match: Match{JWTIssuer: {"https://i"}}, Place: "access[1]", Rights: NewRights(Permissions{})},
 	}
 	for proof, want := range map[string]string{
-		"jwt:https://i|ci":               "not known: the audience of the token decides whether access[0] applies: give it as jwt:ISSUER|SUBJECT|AUDIENCE",
+		"jwt:https://i|ci": "not known: the audience of the token decides whether access[0] applies: " +
+			"give it as jwt:ISSUER|SUBJECT|AUDIENCE",
 		"jwt:https://i|ci|mesh-1":        `not allowed: access[0] decides, which does not have namespace "prod"`,
 		"jwt:https://i|ci|other|mesh-1":  `not allowed: access[0] decides, which does not have namespace "prod"`,
 		"jwt:https://i|ci|other":         "allowed by access[1]",

@@ -49,7 +49,8 @@ func TestPatch_AffectsSelectedClientsOnly(t *testing.T) {
 	expectPatched("context", false, false, false, false, false, true)
 	s.change(t, envoyFilter("default", "a", "{configPatches: [{applyTo: CLUSTER, match: {proxy: {proxyVersion: 1.27.*}}, "+random+"}]}"))
 	expectPatched("version", false, false, false, false, true, false)
-	s.change(t, envoyFilter("default", "a", "{configPatches: [{applyTo: CLUSTER, match: {proxy: {metadata: {NAMESPACE: shop}}}, "+random+"}]}"))
+	s.change(t, envoyFilter("default", "a",
+		"{configPatches: [{applyTo: CLUSTER, match: {proxy: {metadata: {NAMESPACE: shop}}}, "+random+"}]}"))
 	expectPatched("metadata of another namespace", false, false, false, false, false, false)
 	s.change(t, envoyFilter("istio-system", "b", "{configPatches: [{applyTo: CLUSTER, match: {proxy: {metadata: {NAMESPACE: shop}}}, "+
 		""+random+"}]}"))

@@ -8,11 +8,6 @@ import (
 	"tributary/server/envoy/model"
 )
 
-const (
-	uuid    = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-	tenants = "/tenants/" + uuid + "/orders/" + uuid
-)
-
 // Envoy's regular expressions match bytes, not characters: Envoy refuses an escape of more than a byte, with all routes
 // of the port.
 func TestEscapesBeyondBytes(t *testing.T) {

@@ -2,7 +2,6 @@ package consul
 
 import (
 	"fmt"
-	networking "istio.io/api/networking/v1alpha3"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -12,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"

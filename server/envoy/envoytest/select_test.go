@@ -9,7 +9,8 @@ import (
 
 func TestSelect(t *testing.T) {
 	documents := map[string]json.RawMessage{
-		"A/one": json.RawMessage(`{"name": "one", "list": [{"name": "x.y", "v": {"w": "1", "z": 2}}, {"name": "b"}], "map": {"k.l": {"v": true}}}`),
+		"A/one": json.RawMessage(`{"name": "one", "list": [{"name": "x.y", "v": {"w": "1", "z": 2}}, {"name": "b"}],
+			"map": {"k.l": {"v": true}}}`),
 		"A/two": json.RawMessage(`{"name": "two"}`),
 	}
 	for lines, want := range map[string]string{

@@ -128,7 +128,8 @@ func TestGuard_Limits(t *testing.T) {
 	unpatched := fixture(t, &listenerv3.Listener{}, "secured.yaml")
 	limited := read(t, &listenerv3.Listener{}, "{per_connection_buffer_limit_bytes: 7}")
 	unpatched.PerConnectionBufferLimitBytes = limited.PerConnectionBufferLimitBytes
-	l, _ := patchSecured(t, true, map[string][]string{"default": append(many, "{applyTo: HTTP_FILTER, match: *subRBAC, patch: {operation: REMOVE}}")})
+	many = append(many, "{applyTo: HTTP_FILTER, match: *subRBAC, patch: {operation: REMOVE}}")
+	l, _ := patchSecured(t, true, map[string][]string{"default": many})
 	require.Equal(t, summary(t, unpatched), summary(t, l))
 }
 
