@@ -276,7 +276,7 @@ func (s *grpcSpeaker) commit(command string, words *wordList) bool {
 		s.server().coll(words.url()).MarkSynced()
 	case "together":
 		commits := map[*Collection]*Commit{}
-		for _, part := range strings.SplitSeq(strings.Join(words.rest, " "), " and ") {
+		for part := range strings.SplitSeq(strings.Join(words.rest, " "), " and ") {
 			items, commit := strings.Fields(part), &Commit{}
 			s.server().fill(commit, items[1:]...)
 			commits[s.server().coll(urlOf(items[0]))] = commit
