@@ -1,11 +1,9 @@
 package config_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"tributary/config"
@@ -16,7 +14,7 @@ import (
 )
 
 func TestConsulSettings(t *testing.T) {
-	c, err := config.Parse("/etc/tributary/t.yaml", []byte(`
+	c := parsed(t, "/etc/tributary/t.yaml", `
 configSources:
 - address: consul+https://consul.example:8501?dc=dc1
   tlsSettings: {mode: SIMPLE, caCertificates: ca.pem}
@@ -53,8 +51,7 @@ configSources:
   strictChecks: [passing]
   endpoints: workloadEntries
   vips: all
-`))
-	require.NoError(t, err)
+`)
 	no := false
 	require.Equal(t, consul.Settings{
 		Datacenters: []string{"dc1", "dc2"}, Namespaces: []string{"n"}, Partitions: []string{"p"}, Peers: []string{"x"},
@@ -73,57 +70,4 @@ configSources:
 			StrictChecks: []string{"passing"}, Endpoints: "workloadEntries",
 		},
 	}, c.ConfigSources[0].Settings.(*config.Consul).Source())
-}
-
-func TestConsulNames(t *testing.T) {
-	for address, want := range map[string]string{
-		"consul://127.0.0.1:8500":      "127.0.0.1-8500",
-		"consul+https://c.example:443": "c.example-443",
-		"consul:///":                   "consul",
-		"consul+https:///":             "consul",
-	} {
-		c, err := config.New("test", config.Config{ConfigSources: []config.Source{{Address: address}}})
-		require.NoError(t, err, address)
-		require.Equal(t, want, c.ConfigSources[0].Name)
-	}
-}
-
-func TestConsulSettings_Invalid(t *testing.T) {
-	_, err := config.Parse("t.yaml", []byte(`
-configSources:
-- {address: "consul://a", name: a}
-- {address: "consul://a:1", name: b, wait: 1h}
-- {address: "consul://a:1", name: c, subscribedResources: [], quietDelay: 1s, mode: sotw, tokenFile: x}
-- {address: "fs:///d", name: d, peers: [x]}
-- {address: "xds://a:1", name: e, stale: true}
-- address: consul://a:1
-  name: f
-  datacenters:
-  - dc1
-  - dc1
-- {address: "consul://a:1", name: g, stale: maybe}
-- {address: "consul://a:1", name: h, hostTemplate: "{nothing}"}
-- {address: "consul://a:1", name: i, labelTags: [""]}
-- {address: "consul+https://a:1", name: j, tlsSettings: {mode: DISABLE}}
-`))
-	var e *config.Error
-	require.ErrorAs(t, err, &e)
-	for i, line := range strings.Split(e.Error(), "\n") {
-		want := []string{
-			"t.yaml:3:13: configSources[0].address: ",
-			"t.yaml:4:44: configSources[1].wait: want 1s to 10m0s, got 1h0m0s",
-			"t.yaml:5:38: configSources[2].subscribedResources: not for consul addresses",
-			"t.yaml:5:63: configSources[2].quietDelay: not for consul addresses",
-			"t.yaml:5:79: configSources[2].mode: not for consul addresses",
-			"t.yaml:6:33: configSources[3].peers: not for fs addresses",
-			"t.yaml:7:35: configSources[4].stale: not for xds addresses",
-			"t.yaml:11:3: configSources[5].datacenters: dc1 is there twice",
-			"t.yaml:13:45: configSources[6].stale: want true or false",
-			"t.yaml:14:52: configSources[7].hostTemplate: ",
-			"t.yaml:15:49: configSources[8].labelTags: ",
-			"t.yaml:16:64: configSources[9].tlsSettings.mode: ",
-		}
-		require.Less(t, i, len(want), line)
-		assert.True(t, strings.HasPrefix(line, want[i]), line)
-	}
 }

@@ -17,8 +17,7 @@ func TestDocumentedDefaultsOfTheGuard(t *testing.T) {
 	require.NoError(t, err)
 	line := regexp.MustCompile(`(?m)^  (guard: .*)   # these are the defaults$`).FindSubmatch(text)
 	require.Len(t, line, 2)
-	c, err := config.Parse("t.yaml", []byte("configSources: [{address: 'fs:///a', "+string(line[1])+"}]"))
-	require.NoError(t, err)
+	c := parsed(t, "t.yaml", "configSources: [{address: 'fs:///a', "+string(line[1])+"}]")
 	require.Equal(t, guard.Settings{
 		Share: guard.DefaultShare, Min: new(guard.DefaultMin), Window: guard.DefaultWindow,
 	}, c.ConfigSources[0].Guard.Settings())

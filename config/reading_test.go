@@ -13,8 +13,7 @@ import (
 // TestReading has the settings that change the published objects, and those that do not.
 func TestReading(t *testing.T) {
 	source := func(text string) config.Source {
-		c, err := config.Parse("/etc/tributary/t.yaml", []byte("configSources: [{"+text+"}]"))
-		require.NoError(t, err, text)
+		c := parsed(t, "/etc/tributary/t.yaml", "configSources: [{"+text+"}]")
 		return c.ConfigSources[0]
 	}
 	for _, scheme := range []struct {
@@ -115,8 +114,7 @@ func TestReading(t *testing.T) {
 // mean two.
 func TestReading_Paths(t *testing.T) {
 	reading := func(file, address string) string {
-		c, err := config.Parse(file, []byte("configSources: [{name: rules, address: '"+address+"'}]"))
-		require.NoError(t, err)
+		c := parsed(t, file, "configSources: [{name: rules, address: '"+address+"'}]")
 		return c.ConfigSources[0].Reading()
 	}
 	staging, prod := filepath.Join(t.TempDir(), "staging"), filepath.Join(t.TempDir(), "prod")

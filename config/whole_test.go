@@ -4,37 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
 	"tributary/config"
 )
-
-// TestWholeText_ReadOrRefused has configurations with a part in an unexpected place.
-func TestWholeText_ReadOrRefused(t *testing.T) {
-	good := "configSources: [{address: 'fs:///rules'}]\n"
-	_, err := config.Parse("t.yaml", []byte(good))
-	require.NoError(t, err)
-	for text, want := range map[string]string{
-		"  " + good + "limits: {}\n":                      "t.yaml:2:1: text behind the end of the document",
-		"{" + good + "} ]]]]":                             "t.yaml:2:1: text behind the end of the document",
-		good + "---\n" + good:                             "t.yaml:2:1: text behind the end of the document",
-		good + "...\n" + good:                             "text behind the end of the document",
-		strings.ReplaceAll(good+"---\n"+good, "\n", "\r"): "text behind the end of the document",
-		good + "&a stateDir: off\n*a : on\n":              "t.yaml:3:1: want a name as the key",
-		good + "? [a]\n: b\n":                             "want a name as the key",
-		good + "stateDir: !!null off\n":                   "stateDir: want a string",
-		good + "debounce: {quiet: !x 5s}\n":               "t.yaml:2:",
-		"a:\n  b: c\n d: e\n": "t.yaml:3:1: not valid YAML: this line is indented as none of those before it, or a " +
-			"quote or bracket before it is not closed",
-	} {
-		_, err := config.Parse("t.yaml", []byte(text))
-		require.ErrorContains(t, err, want, "%q", text)
-	}
-}
 
 // FuzzWhole expects of a text that is accepted that the YAML parser finds one document in it, to its
 // end.

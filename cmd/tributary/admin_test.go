@@ -60,53 +60,6 @@ func TestStatus_ExcludesCommands(t *testing.T) {
 	assert.NotContains(t, command(t, "explain", "se", "shop/reviews", "--admin", s.admin).stdout, "Envoys and gRPC")
 }
 
-func TestStatus(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir+"/a.yaml", entry("reviews", 80))
-	server := serving(t, served(dir)...)
-	server.awaitReady(t)
-
-	result := command(t, "status", "--admin", server.admin)
-	require.Zero(t, result.code, result.stderr)
-	assert.Regexp(t, `^tributary \S+ at `+server.admin+`, up \d+s
-  ready         yes
-  config        from the command line, read `, result.stdout)
-	assert.Contains(t, result.stdout, "\n  objects       1: ServiceEntry 1\n")
-
-	result = command(t, "status", "-o", "json", "--admin", server.admin)
-	var st struct{ Objects int }
-	require.NoError(t, json.Unmarshal([]byte(result.stdout), &st))
-	assert.Equal(t, 1, st.Objects)
-}
-
-// TestCommands_WrongPort: a command that gets the address of the wrong port says so.
-func TestCommands_WrongPort(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir+"/a.yaml", entry("reviews", 80))
-	s := serving(t, served(dir)...)
-	s.awaitReady(t)
-	for _, args := range [][]string{{"status", "--admin", s.xds}, {"explain", "a.example", "--admin", s.xds}} {
-		got := command(t, args...)
-		assert.Equal(t, 1, got.code)
-		assert.Contains(t, got.stderr, s.xds+" does not speak HTTP/1.1: it may be the port for xDS (listen.xds)", "%v", args)
-	}
-	for _, args := range [][]string{
-		{"get", "se", "--server", s.admin},
-		{"get", "clusters", "--server", s.admin},
-		{"diff", dir, "--server", s.admin},
-		{"watch", "se", "--server", s.admin},
-	} {
-		got := command(t, args...)
-		assert.Equal(t, 1, got.code)
-		assert.Contains(t, got.stderr, s.admin+" does not serve xDS: it may be the admin port (listen.admin)", "%v", args)
-	}
-	for _, args := range [][]string{{"shop/reviews"}, {"shop/reviews", "-A"}, {"reviews", "-n", "shop"}} {
-		got := command(t, append([]string{"get", "se", "--server", s.xds}, args...)...)
-		assert.Zero(t, got.code, got.stderr)
-		assert.Contains(t, got.stdout, "reviews")
-	}
-}
-
 // TestExplain_ShowsTransformedObject: explain shows an object as its source has it and as it is served, also after
 // a restart that can no longer read it, and the changes that clients do not get.
 func TestExplain_ShowsTransformedObject(t *testing.T) {

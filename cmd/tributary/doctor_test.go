@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -49,46 +48,6 @@ func requireResult(t *testing.T, results map[string][]check.Result, check string
 	assert.Fail(t, "no such finding", "%s %s %s in %+v", check, severity, part, results[check])
 }
 
-func TestDoctor_ValidConfiguration(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir+"/rules/a.yaml", entry("a", 80))
-	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: state\nconfigSources: [{name: rules, "+
-		"address: 'fs://./rules'}]\n")
-	code, results := examined(t, "-c", dir+"/tributary.yaml")
-	assert.Zero(t, code)
-	requireResult(t, results, "configuration", check.Fine, "1 source")
-	requireResult(t, results, "sources", check.Fine, "1 object is right")
-	requireResult(t, results, "ports", check.Fine, "listen.xds: 127.0.0.1:0 is free")
-	requireResult(t, results, "state", check.Fine, dir+"/state can be written")
-	requireResult(t, results, "istiod", check.Skipped, "--istiod")
-	write(t, dir+"/other.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\n"+
-		"configSources: [{name: rules, address: 'fs://./rules'}]\n")
-	t.Setenv("XDG_STATE_HOME", dir)
-	_, second := examined(t, "-c", dir+"/other.yaml")
-	requireResult(t, second, "state", check.Fine, "the default of this user without stateDir and $STATE_DIRECTORY")
-	_, err := os.Stat(dir + "/state")
-	require.ErrorIs(t, err, os.ErrNotExist, "doctor changes nothing")
-	leftovers, err := filepath.Glob(dir + "/.tributary-doctor*")
-	require.NoError(t, err)
-	assert.Empty(t, leftovers)
-}
-
-func TestDoctor_Proofs(t *testing.T) {
-	dir := t.TempDir()
-	settings := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nidentity: {tokens: ./tokens}\nconfigSources: [{name: rules, address: " +
-		"'fs://./rules'}]\n"
-	write(t, dir+"/rules/a.yaml", entry("a", 80))
-	write(t, dir+"/tributary.yaml", settings)
-	_, results := examined(t, "-c", dir+"/tributary.yaml")
-	requireResult(t, results, "identity", check.Error, dir+"/tokens")
-	write(t, dir+"/tokens", "ops "+strings.Repeat("0", 10)+"\n")
-	_, results = examined(t, "-c", dir+"/tributary.yaml")
-	requireResult(t, results, "identity", check.Error, dir+"/tokens")
-	write(t, dir+"/tokens", "")
-	_, results = examined(t, "-c", dir+"/tributary.yaml")
-	requireResult(t, results, "identity", check.Fine, "right")
-}
-
 func TestDoctor_NoConfiguration(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if _, err := os.Stat("/etc/tributary/tributary.yaml"); err == nil {
@@ -116,20 +75,6 @@ func TestDoctor_UnreadableFiles(t *testing.T) {
 	assert.Contains(t, results["configuration"][0].Fix, "the right to read it")
 }
 
-// A server of ours is known as such without its debug pages, too.
-func TestDoctor_ServerWithoutDebugPages(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir+"/rules/a.yaml", entry("a", 80))
-	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nadmin: {debug: false}\nconfigSources: [{name: rules, address: " +
-		"'fs://./rules'}]\n"
-	write(t, dir+"/tributary.yaml", text)
-	s := serving(t, "-c", dir+"/tributary.yaml")
-	s.awaitReady(t)
-	write(t, dir+"/tributary.yaml", strings.Replace(text, "admin: '127.0.0.1:0'", "admin: '"+s.admin+"'", 1))
-	_, results := examined(t, "-c", dir+"/tributary.yaml")
-	requireResult(t, results, "ports", check.Fine, "listen.admin: a tributary of version")
-}
-
 func TestDoctor_Errors(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is on this machine
 	require.NoError(t, err)
@@ -154,16 +99,6 @@ func TestDoctor_Errors(t *testing.T) {
 	requireResult(t, results, "tls", check.Error, "none.pem")
 	requireResult(t, results, "ports", check.Error, taken.Addr().String())
 	requireResult(t, results, "state", check.Error, "taken")
-
-	write(t, dir+"/tributary.yaml", "configSource: []\n")
-	code, results = examined(t, "-c", dir+"/tributary.yaml")
-	assert.Equal(t, 3, code)
-	requireResult(t, results, "configuration", check.Error, "configSource: unknown key")
-	code, results = examined(t, "-c", dir+"/none.yaml")
-	assert.Equal(t, 3, code)
-	requireResult(t, results, "configuration", check.Error, "none.yaml")
-	got := command(t, "doctor", "--strict", "-c", dir+"/tributary.yaml")
-	assert.Contains(t, got.stdout, "to do: correct it there")
 }
 
 func TestDoctor_Istiod(t *testing.T) {
@@ -208,28 +143,6 @@ func TestDoctor_Istiod(t *testing.T) {
 		requireResult(t, results, "istiod", c.severity, c.part)
 		istiod.Close()
 	}
-}
-
-func TestDoctor_RunningServer(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir+"/rules/a.yaml", entry("a", 80))
-	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: 'off'\nconfigSources: [{address: 'fs://./rules'}]\n"
-	write(t, dir+"/tributary.yaml", text)
-	s := serving(t, "-c", dir+"/tributary.yaml")
-	s.awaitReady(t)
-	write(t, dir+"/tributary.yaml", strings.Replace(text, "admin: '127.0.0.1:0'", "admin: '"+s.admin+"'", 1))
-	code, results := examined(t, "-c", dir+"/tributary.yaml")
-	assert.Zero(t, code)
-	requireResult(t, results, "ports", check.Fine, "a tributary of version")
-	requireResult(t, results, "istiod", check.Fine, "0 clients are connected")
-	requireResult(t, results, "state", check.Warning, "no state is kept across restarts")
-	code, _ = examined(t, "--strict", "-c", dir+"/tributary.yaml")
-	assert.Equal(t, 3, code)
-
-	write(t, dir+"/other.yaml", strings.Replace(text, "admin: '127.0.0.1:0'", "admin: '"+s.admin+"'", 1))
-	code, results = examined(t, "-c", dir+"/other.yaml")
-	assert.Zero(t, code)
-	requireResult(t, results, "ports", check.Warning, " runs on "+s.admin+" with the configuration "+dir+"/tributary.yaml")
 }
 
 // TestDoctorThrough holds an idle stream open through a proxy, like one between an istiod and tributary.
@@ -321,13 +234,4 @@ func quietAfter(t *testing.T, address string, end func(net.Conn) error) string {
 		conns.Wait()
 	})
 	return listener.Addr().String()
-}
-
-// TestDoctor_TLSFiles has a CA file of a source missing.
-func TestDoctor_TLSFiles(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir+"/t.yaml", "stateDir: off\nconfigSources: [{name: c, address: 'consul+https://h:1', tlsSettings: {mode: SIMPLE, "+
-		"caCertificates: nosuch.pem}}]\n")
-	got := command(t, "doctor", "--offline", "-c", dir+"/t.yaml")
-	require.Contains(t, got.stdout, "source c: tlsSettings.caCertificates: open "+dir+"/nosuch.pem: ")
 }

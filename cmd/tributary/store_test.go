@@ -1,14 +1,11 @@
 package main
 
 import (
-	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"tributary/internal/testutil"
@@ -44,48 +41,6 @@ func unchecked(host string) string {
 
 const reviewsKey = "mesh/virtualservices/shop/reviews"
 
-func TestApplyGetDelete(t *testing.T) {
-	consul, store, dir := shop(t)
-	write(t, dir+"/reviews.yaml", route("reviews", "v1.example"))
-	write(t, dir+"/ratings.yaml", route("ratings", "v1.example"))
-
-	got := command(t, "apply", "-f", dir, "--store", store, "--dry-run")
-	const created = "virtualservice/ratings created (dry run)\nvirtualservice/reviews created (dry run)\n"
-	require.Equal(t, result{0, created, unchecked("v1.example")}, got)
-	require.Empty(t, consul.Keys())
-
-	got = command(t, "apply", "-f", dir, "--store", store)
-	require.Equal(t, result{0, "virtualservice/ratings created\nvirtualservice/reviews created\n", unchecked("v1.example")}, got)
-	require.Equal(t, []string{"mesh/virtualservices/shop/ratings", reviewsKey}, consul.Keys())
-
-	write(t, dir+"/reviews.yaml", route("reviews", "v2.example"))
-	got = command(t, "apply", "-f", dir, "--store", store)
-	require.Equal(t, result{
-		0, "virtualservice/ratings unchanged\nvirtualservice/reviews configured\n",
-		"references to v1.example, v2.example were not checked, since the content of a server was not read\n",
-	}, got)
-
-	got = command(t, "get", "vs", "-n", "shop", "--store", store)
-	require.Zero(t, got.code, got.stderr)
-	require.Contains(t, got.stdout, "reviews.example")
-	got = command(t, "get", "vs", "reviews", "-n", "shop", "--store", store, "-o", "json")
-	require.Contains(t, got.stdout, `"host": "v2.example"`)
-	require.Regexp(t, `"resourceVersion": "\d+"`, got.stdout)
-	got = command(t, "get", "vs", "-A", "--store", store, "-o", "json")
-	require.Len(t, regexp.MustCompile(`"resourceVersion"`).FindAllString(got.stdout, -1), 2)
-	got = command(t, "get", "vs", "none", "-n", "shop", "--store", store)
-	require.Equal(t, 1, got.code)
-	require.Contains(t, got.stderr, "consul-kv "+consul.Addr()+" prefix mesh/ has no VirtualService none in namespace shop")
-
-	got = command(t, "delete", "vs", "reviews", "-n", "shop", "--store", store, "--dry-run")
-	require.Equal(t, result{0, "virtualservice/reviews deleted (dry run)\n", ""}, got)
-	got = command(t, "delete", "vs", "reviews", "none", "-n", "shop", "--store", store)
-	require.Equal(t, 1, got.code)
-	require.Equal(t, "virtualservice/reviews deleted\n", got.stdout)
-	require.Contains(t, got.stderr, "virtualservice/none not found in namespace shop of consul-kv "+consul.Addr()+" prefix mesh/")
-	require.Equal(t, []string{"mesh/virtualservices/shop/ratings"}, consul.Keys())
-}
-
 func TestApplyRefusesAStaleVersion(t *testing.T) {
 	consul, store, dir := shop(t)
 	consul.Set(reviewsKey, route("reviews", "v1.example"))
@@ -112,88 +67,6 @@ func TestApplyRefusesAStaleVersion(t *testing.T) {
 	write(t, dir+"/mine.yaml", strings.Replace(fresh, "v1.example", "mine.example", 1))
 	require.Equal(t, result{0, "virtualservice/reviews configured\n", unchecked("mine.example")},
 		command(t, "apply", "-f", dir+"/mine.yaml", "--store", store))
-}
-
-func TestApplyChecksFirst(t *testing.T) {
-	consul, store, dir := shop(t)
-	write(t, dir+"/good.yaml", route("good", "v1.example"))
-	write(t, dir+"/bad.yaml", entry("bad", 80000))
-	got := command(t, "apply", "-f", dir, "--store", store)
-	require.Equal(t, 3, got.code)
-	require.Contains(t, got.stderr, dir+"/bad.yaml:4:47: ServiceEntry shop/bad: port number 80000")
-	require.Contains(t, got.stderr, "no object was written")
-	require.Empty(t, consul.Keys())
-}
-
-func TestStore_DownOrDenied(t *testing.T) {
-	consul, store, dir := shop(t)
-	write(t, dir+"/a.yaml", route("reviews", "v1.example"))
-	for _, c := range []struct {
-		status     int
-		text, says string
-	}{
-		{http.StatusInternalServerError, "No cluster leader", "consul-kv " + consul.Addr() +
-			": read mesh/: Unexpected response code: 500 (No cluster leader)"},
-		{http.StatusForbidden, "Permission denied", `it needs key_prefix "mesh/" { policy = "read" }`},
-	} {
-		consul.Answer(c.status, c.text)
-		for _, args := range [][]string{
-			{"apply", "-f", dir + "/a.yaml"},
-			{"get", "vs", "-A"},
-			{"delete", "vs", "reviews", "-n", "shop"},
-			{"edit", "vs", "reviews", "-n", "shop"},
-		} {
-			got := command(t, append(args, "--store", store)...)
-			require.Equal(t, 1, got.code, args)
-			require.Contains(t, got.stderr, c.says, args)
-		}
-	}
-	got := command(t, "get", "vs", "--store", "consul-kv://127.0.0.1:1/mesh")
-	require.Equal(t, 1, got.code)
-	require.Contains(t, got.stderr, "127.0.0.1:1")
-}
-
-func TestStore_Selection(t *testing.T) {
-	consul, store, dir := shop(t)
-	consul.Set(reviewsKey, route("reviews", "v1.example"))
-	t.Chdir(dir)
-	get := func(args ...string) result { return command(t, append([]string{"get", "vs", "-A"}, args...)...) }
-	for _, c := range []struct {
-		config, flag string
-		code         int
-		says         string
-	}{
-		{"", "fs:///x", 2, `--store: want consul-kv://host:port/prefix, got "fs:///x"`},
-		{"", "consul-kv://h:8500", 2, "the prefix of the keys is missing"},
-		{"[{address: 'fs:///x'}]", "kv", 2, `the configuration has no consul-kv source called "kv"`},
-		{"[{name: kv, address: '" + store + "'}, {address: 'fs:///x'}]", "kv", 0, "reviews"},
-		{"[{name: kv, address: '" + store + "'}, {name: two, address: '" + store + "2'}]", "kv", 0, "reviews"},
-	} {
-		if c.config != "" {
-			write(t, dir+"/tributary.yaml", "configSources: "+c.config+"\n")
-		}
-		got := get("--store", c.flag)
-		assert.Equal(t, c.code, got.code, "%+v: %s", c, got.stderr)
-		assert.Contains(t, got.stdout+got.stderr, c.says)
-	}
-	write(t, dir+"/a.yaml", route("reviews", "v1.example"))
-	apply := func(args ...string) result {
-		return command(t, append([]string{"apply", "-f", dir + "/a.yaml"}, args...)...)
-	}
-	got := apply()
-	require.Equal(t, 2, got.code)
-	require.Contains(t, got.stderr, "say which with --store: kv, two")
-	write(t, dir+"/other.yaml", "configSources: [{address: 'fs:///x'}]\n")
-	got = apply("-c", dir+"/other.yaml")
-	require.Contains(t, got.stderr, "the configuration has no consul-kv source")
-	write(t, dir+"/other.yaml", "configSources: [{address: 'ftp:///x'}]\n")
-	require.Equal(t, 78, apply("-c", dir+"/other.yaml").code)
-	write(t, dir+"/other.yaml", "configSources: [{address: '"+store+"'}]\n")
-	require.Equal(t, result{0, "virtualservice/reviews unchanged\n", unchecked("v1.example")}, apply("-c", dir+"/other.yaml"))
-	require.NoError(t, os.Remove(dir+"/tributary.yaml"))
-	got = apply()
-	require.Equal(t, 2, got.code)
-	require.Contains(t, got.stderr, "which store? give --store")
 }
 
 // editor makes a script the editor, which gets the name of the file as $1.
