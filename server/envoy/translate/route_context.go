@@ -28,7 +28,7 @@ func (w routeContext) applies(attributes model.Attributes) bool {
 		if w.gateway == "" {
 			return slices.Contains(attributes.GetGateways(), model.MeshGateway)
 		}
-		return slices.Contains(model.GatewaysOf(attributes.GetGateways(), w.rule.Key.Namespace), w.gateway)
+		return slices.Contains(w.rule.WholeGateways(attributes.GetGateways()), w.gateway)
 	}
 	if attributes.GetSourceNamespace() != "" && attributes.GetSourceNamespace() != w.client.Namespace {
 		return false
