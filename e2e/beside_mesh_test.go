@@ -113,6 +113,7 @@ type randomMesh struct {
 	config  string          // the MeshConfig, in JSON
 	ranged  bool            // there are services with ranges of addresses
 	hashed  bool            // a policy of a port has the input of a hash
+	derived []string        // the hosts of routes of Gateway API
 	secure  []string        // the hosts of servers that have certificates or redirect to such, with the port and without their namespaces
 }
 
@@ -202,6 +203,9 @@ func (r *randomMesh) adapt(m proto.Message, namespace string) (annotations strin
 		if r.IntN(3) == 0 {
 			r.derive(m)
 			annotations = r.text("internal.istio.io/route-semantics: <gateway|ingress>")
+			if strings.HasSuffix(annotations, "gateway") {
+				r.derived = append(r.derived, m.GetHosts()...)
+			}
 		}
 	}
 	return annotations, true

@@ -65,10 +65,15 @@ var different = []struct {
 	},
 	{regexp.MustCompile(`\.hash_policy\{[0-9]+\}: istiod has`), "a route has no hash where the port's load balancer does not use one", nil},
 	{
-		regexp.MustCompile(`^routes [0-9]+\..*\.route\.(hash_policy\{[0-9]+\}: tributary has set|retry_policy\.retry_host_predicate\{0\}: ` +
-			`istiod has set)$`),
+		regexp.MustCompile(`^routes .*\.route\.(hash_policy\{[0-9]+\}(: tributary has set|\.(header|query_parameter|cookie|` +
+			`connection_properties)[.:].*)|retry_policy\.retry_host_predicate\{0\}: istiod has set)$`),
 		"hash policies in portLevelSettings apply to a destination without a port, too; istiod does not apply them there",
 		compared.byPort,
+	},
+	{
+		regexp.MustCompile(`^routes .*\.redirect\.(prefix_rewrite: istiod has /|regex_rewrite: tributary has set)$`),
+		"a redirect of Gateway API that replaces a prefix by / leads to the rest of the path; with istiod the path begins with two slashes",
+		compared.derives,
 	},
 	{regexp.MustCompile(`max_concurrent_streams: tributary`), "with h2UpgradePolicy, istiod forgets maxConcurrentStreams", nil},
 	{
@@ -116,6 +121,7 @@ type compared struct {
 	clashes bool     // there are servers of HTTPS, or that redirect to such, which have one host on one port
 	hashes  bool     // there are policies of ports with the input of a hash
 	shapes  bool     // of testdata/shapes
+	derived []string // the hosts of routes of Gateway API
 	split   []string // hosts that several namespaces have, where there are Sidecars
 
 	// of samples: there are services of MongoDB, policies of ISTIO_MUTUAL, services of addresses and ranges
@@ -129,9 +135,10 @@ func (c compared) ofMongo() bool  { return c.mongo }
 func (c compared) ofMutual() bool { return c.mutual }
 func (c compared) isMixed() bool  { return c.mixed }
 
-func (c compared) byPort() bool { return !c.gateway && c.hashes }
-func (c compared) clash() bool  { return c.gateway && c.clashes }
-func (c compared) ranges() bool { return !c.gateway && c.ranged }
+func (c compared) byPort() bool  { return c.hashes }
+func (c compared) derives() bool { return len(c.derived) > 0 }
+func (c compared) clash() bool   { return c.gateway && c.clashes }
+func (c compared) ranges() bool  { return !c.gateway && c.ranged }
 
 // matcher selects the lines that a reason covers.
 type matcher interface{ MatchString(line string) bool }

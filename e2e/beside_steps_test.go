@@ -72,9 +72,6 @@ func (s *besideSteps) compare(step, mark, text, config string, patience time.Dur
 	}
 }
 
-// unexplained are seeds with a difference that has no explanation yet. It is logged.
-var unexplained = []int{26, 32, 78, 88, 108, 130, 147, 224, 295}
-
 // The resources are equal with random meshes.
 func TestRandomMeshesBesideIstiod(t *testing.T) {
 	t.Parallel()
@@ -86,18 +83,13 @@ func TestRandomMeshesBesideIstiod(t *testing.T) {
 		s.serve("before-"+mark, before) // tributary comes from there, step by step
 		s.compare(fmt.Sprint("seed ", seed), mark, now, mesh.config, 3*time.Second, func(p besidePair) []string {
 			c := p.usual()
-			c.ranged, c.clashes, c.hashes, c.split = mesh.ranged, mesh.clashes(), mesh.hashed, mesh.split
-			lines := slices.DeleteFunc(p.lines(t, c), func(line string) bool {
+			c.ranged, c.clashes, c.hashes, c.derived, c.split = mesh.ranged, mesh.clashes(), mesh.hashed, mesh.derived, mesh.split
+			return slices.DeleteFunc(p.lines(t, c), func(line string) bool {
 				// It is unknown which of two namespaces istiod prefers for gateways. Without redirection, it has filter chains
 				// for ranges of addresses, which no connection reaches.
 				return c.gateway && slices.ContainsFunc(mesh.shared, func(host string) bool { return strings.Contains(line, "|"+host) }) ||
 					c.plain && mesh.ranged && strings.HasPrefix(line, "listener 127")
 			})
-			if slices.Contains(unexplained, seed) && len(lines) > 0 {
-				t.Logf("seed %d, %s: %s", seed, p.node, strings.Join(lines, "\n"))
-				return nil
-			}
-			return lines
 		})
 	}
 }

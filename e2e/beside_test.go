@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -67,13 +68,57 @@ func compare(t *testing.T, istiod, ours *fixture.Inventory, pair compared) (line
 	lines = append(lines, differences("listener", istiod.Listeners, ours.Listeners)...)
 	lines = append(lines, differences("routes", istiod.Routes, ours.Routes)...)
 	dead := deadEnds(istiod, pair.split)
-	moved := routesElsewhere(lines)
+	moved, unrouted, missing := routesElsewhere(lines), unroutedHosts(lines, pair), missingHosts(istiod, pair.split)
 	return slices.DeleteFunc(lines, func(line string) bool {
-		if dead[line] || moved(line) || leadsNowhere(istiod, line, pair.split) {
+		if dead[line] || moved(line) || unrouted(line) || missing(line) || leadsNowhere(istiod, line, pair.split) {
 			return true
 		}
 		return excused(line, pair)
 	})
+}
+
+// unroutedHosts matches the lines about virtual hosts that have only the default route in istiod: a VirtualService of
+// Gateway API that does not apply to a service hides those of wildcards there.
+func unroutedHosts(lines []string, pair compared) func(line string) bool {
+	unrouted := make(map[string]bool)
+	for _, line := range lines {
+		routes := routesOfHost.FindStringSubmatch(line)
+		if routes == nil || pair.gateway {
+			continue
+		}
+		rest := line[len(routes[0]):]
+		unrouted[routes[0]] = unrouted[routes[0]] || (rest == defaultName || strings.HasPrefix(rest, defaultName+", ")) &&
+			slices.ContainsFunc(pair.derived, func(host string) bool {
+				return host == routes[1] || host[0] == '*' && strings.HasSuffix(routes[1], host[1:])
+			})
+	}
+	return func(line string) bool { return unrouted[routesOfHost.FindString(line)] }
+}
+
+const defaultName = "0}.name: istiod has default"
+
+var routesOfHost = regexp.MustCompile(`^routes [^ ]*\.virtual_hosts\{([^ }]*):[0-9]+\}\.routes\{`)
+
+// missingHosts matches the lines about shared hosts without a cluster in istiod. A Sidecar imports each for one port
+// from one namespace, and istiod has the service from there for the other ports, too. If that is one of names and has no
+// endpoint, it has no cluster.
+func missingHosts(istiod *fixture.Inventory, shared []string) func(line string) bool {
+	isOf := func(host string) func(string, *cluster.Cluster) bool {
+		return func(name string, _ *cluster.Cluster) bool { return strings.HasSuffix(name, "|"+host) }
+	}
+	var hosts []string
+	for _, host := range shared {
+		clusters := maps.Clone(istiod.Clusters)
+		if maps.DeleteFunc(clusters, isOf(host)); len(clusters) == len(istiod.Clusters) {
+			hosts = append(hosts, regexp.QuoteMeta(host))
+		}
+	}
+	if len(hosts) == 0 {
+		return func(string) bool { return false }
+	}
+	host := "(" + strings.Join(hosts, "|") + ")"
+	return regexp.MustCompile(`^((cluster|endpoints) outbound\|[0-9]+\|[^|]*\|` + host + `: tributary has it|` +
+		`routes [0-9]+\.virtual_hosts\{` + host + `:[0-9]+\}: istiod has set)$`).MatchString
 }
 
 // routesElsewhere matches the lines that follow from a route to another port: the hashes and retries in the policy of a
@@ -160,28 +205,37 @@ func sortChains(i *fixture.Inventory) {
 }
 
 // eachDomain has virtual hosts of gateways be one for each domain: istiod makes one of those that have the same routes.
-// Of servers that redirect, it takes hosts with their namespaces for domains.
+// Of servers that redirect, it takes hosts with their namespaces for domains. Those come last here, and have the virtual
+// host of the domain itself redirect.
 func eachDomain(i *fixture.Inventory) {
 	for name, r := range i.Routes {
 		if !strings.HasPrefix(name, "http") {
 			continue
 		}
-		var virtualHosts []*route.VirtualHost
-		slices.SortStableFunc(r.VirtualHosts, func(a, b *route.VirtualHost) int {
-			return strings.Count(a.GetName(), "/") - strings.Count(b.GetName(), "/")
-		})
+		var virtualHosts, limited []*route.VirtualHost
 		for _, v := range r.GetVirtualHosts() {
 			_, port, _ := strings.Cut(v.GetName(), ":")
 			for _, d := range v.GetDomains() {
 				domainHost := proto.CloneOf(v)
-				if _, host, limited := strings.Cut(d, "/"); limited {
-					d = host
+				_, host, isLimited := strings.Cut(d, "/")
+				if !isLimited {
+					host = d
 				}
-				domainHost.Name, domainHost.Domains = d+":"+port, []string{d}
+				domainHost.Name, domainHost.Domains = host+":"+port, []string{host}
 				domainHost.Routes = once(domainHost.GetRoutes())
-				if !slices.ContainsFunc(virtualHosts, func(v *route.VirtualHost) bool { return v.GetName() == domainHost.GetName() }) {
+				if isLimited {
+					limited = append(limited, domainHost)
+				} else {
 					virtualHosts = append(virtualHosts, domainHost)
 				}
+			}
+		}
+		for _, v := range limited {
+			i := slices.IndexFunc(virtualHosts, func(o *route.VirtualHost) bool { return o.GetName() == v.GetName() })
+			if i < 0 {
+				virtualHosts = append(virtualHosts, v)
+			} else {
+				virtualHosts[i].RequireTls = v.GetRequireTls()
 			}
 		}
 		r.VirtualHosts = virtualHosts
@@ -304,7 +358,8 @@ func TestDifferencesFromIstiod_AreDocumented(t *testing.T) {
 
 // A reason covers its own lines, and no others.
 func TestReasons_CoverOnlyTheirLines(t *testing.T) {
-	clash, ranged, hashed := compared{gateway: true, clashes: true}, compared{ranged: true}, compared{hashes: true}
+	clash, ranged := compared{gateway: true, clashes: true}, compared{ranged: true}
+	hashed, derived := compared{hashes: true}, compared{derived: []string{"a"}}
 	for line, only := range map[string]*compared{
 		"listener 0.0.0.0_443.filter_chains{1}: istiod has set":                                            &clash,
 		"routes https.443.p0.g0.shop: tributary has it":                                                    &clash,
@@ -312,6 +367,10 @@ func TestReasons_CoverOnlyTheirLines(t *testing.T) {
 		"listener 0.0.0.0_8080.default_filter_chain: istiod has set":                                       &ranged,
 		"listener 0.0.0.0_8080.filter_chains{1}: tributary has set":                                        &ranged,
 		"routes 80.virtual_hosts{a:80}.routes{0}.route.hash_policy{0}: tributary has set":                  &hashed,
+		"routes http.80.virtual_hosts{a:80}.routes{0}.route.hash_policy{0}.header: tributary has set":      &hashed,
+		"routes http.80.virtual_hosts{a:80}.routes{0}.redirect.prefix_rewrite: istiod has /":               &derived,
+		"routes http.80.virtual_hosts{a:80}.routes{0}.redirect.regex_rewrite: tributary has set":           &derived,
+		"routes http.80.virtual_hosts{a:80}.routes{0}.redirect.prefix_rewrite: istiod has /new":            nil,
 		"routes 80.virtual_hosts{a:80}.routes{0}.route.max_stream_duration.x: istiod has 5":                nil,
 		"routes 80.virtual_hosts{a:80}.routes{0}.route.timeout.seconds: istiod has 5, tributary 6":         nil,
 		"routes 80.virtual_hosts{a:80}.domains: istiod has a 10.0.0.1, tributary b 10.0.0.1":               nil,
@@ -325,10 +384,52 @@ func TestReasons_CoverOnlyTheirLines(t *testing.T) {
 		"endpoints outbound|80||a.endpoints{/}: istiod has set":                                            nil,
 		"listener 0.0.0.0_443.filter_chains{0}.filter_chain_match.server_names: istiod has a, tributary b": &clash,
 	} {
-		for _, pair := range []compared{{}, {gateway: true}, clash, ranged, hashed} {
+		for _, pair := range []compared{{}, {gateway: true}, clash, ranged, hashed, derived} {
 			want := only != nil && only.gateway == pair.gateway && only.clashes == pair.clashes &&
-				only.ranged == pair.ranged && only.hashes == pair.hashes
+				only.ranged == pair.ranged && only.hashes == pair.hashes && len(only.derived) == len(pair.derived)
 			require.Equal(t, want, excused(line, pair), "%s of %+v", line, pair)
 		}
+	}
+}
+
+// A virtual host without routes in istiod covers its own lines, for sidecars and if Gateway API has a route of its host.
+func TestUnroutedHosts_CoverOnlyTheirLines(t *testing.T) {
+	const unrouted = "routes 80.virtual_hosts{a.b:80}.routes{0}.name: istiod has default, tributary x"
+	for line, covered := range map[string]bool{
+		unrouted: true,
+		"routes 80.virtual_hosts{a.b:80}.routes{1}: tributary has set":                           true,
+		"routes 80.virtual_hosts{a.b:80}.domains: istiod has a":                                  false,
+		"routes 80.virtual_hosts{c.b:80}.routes{0}.name: istiod has defaults, tributary x":       false,
+		"routes 81.virtual_hosts{a.b:80}.routes{0}.route.cluster: istiod has x, tributary y":     false,
+		"routes 80.virtual_hosts{d.b:80}.routes{0}.name: istiod has x, tributary default":        false,
+		"cluster outbound|80||a.b.metadata.x: istiod has y":                                      false,
+		"listener a.virtual_hosts{a.b:80}.routes{0}.name: istiod has default, tributary default": false,
+	} {
+		lines := []string{unrouted, line}
+		require.Equal(t, covered, unroutedHosts(lines, compared{derived: []string{"*.b"}})(line), line)
+		require.Equal(t, covered, unroutedHosts(lines, compared{derived: []string{"c", "a.b"}})(line), line)
+		require.False(t, unroutedHosts(lines, compared{derived: []string{"b", "*.a"}})(line), line)
+		require.False(t, unroutedHosts(lines, compared{derived: []string{"*.b"}, gateway: true})(line), line)
+	}
+}
+
+// A host without clusters in istiod covers the lines about its clusters, endpoints and virtual hosts.
+func TestMissingHosts_CoverOnlyTheirLines(t *testing.T) {
+	istiod := &fixture.Inventory{Clusters: map[string]*cluster.Cluster{"outbound|80||there": {}}}
+	missing := missingHosts(istiod, []string{"a.b", "there"})
+	for line, covered := range map[string]bool{
+		"cluster outbound|80||a.b: tributary has it":           true,
+		"endpoints outbound|80|v1|a.b: tributary has it":       true,
+		"routes 80.virtual_hosts{a.b:80}: istiod has set":      true,
+		"routes 80.virtual_hosts{a.b:80}: tributary has set":   false,
+		"routes 80.virtual_hosts{axb:80}: istiod has set":      false,
+		"cluster outbound|80||c.a.b: tributary has it":         false,
+		"cluster outbound|80||there: tributary has it":         false,
+		"cluster outbound|80||a.b.type: istiod has EDS":        false,
+		"routes 80.virtual_hosts{there:80}: istiod has set":    false,
+		"routes http.80.virtual_hosts{a.b:80}: istiod has set": false,
+	} {
+		require.Equal(t, covered, missing(line), line)
+		require.False(t, missingHosts(istiod, nil)(line), line)
 	}
 }

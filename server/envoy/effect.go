@@ -119,7 +119,7 @@ func (c *Catalog) dangling(key resource.Key) (findings model.Findings) {
 				resource.DelegateKey(delegate, key.Namespace).FullName())
 		}
 	}
-	for _, name := range model.GatewaysOf(rule.Spec.GetGateways(), key.Namespace) {
+	for _, name := range rule.WholeGateways(rule.Spec.GetGateways()) {
 		namespace, gatewayName, _ := strings.Cut(name, "/")
 		gateway := c.mesh.Gateways[resource.Key{Kind: resource.Gateway, Namespace: namespace, Name: gatewayName}]
 		if gateway == nil {

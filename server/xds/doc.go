@@ -19,9 +19,9 @@
 //   - A stream (stream.go) has a goroutine that receives requests (subscription.go, resume.go, missing.go) and one that
 //     sends (send.go). review.go asks the catalog again.
 //   - collection.go and group.go take commits; state.go, page.go and diff.go are the states and their differences.
-//   - plan.go, a pure function, makes the next response of a stream from its clientState. run.go encodes entries, body.go
-//     and codec.go share and write the bytes.
-//   - order.go, preannounce.go and fallback.go decide what must wait, or is replaced. pace.go and noopthrottle.go delay.
+//   - plan.go, a pure function, makes the next response of a stream from its clientState. run.go encodes entries,
+//     body.go and codec.go share and write the bytes.
+//   - order.go, preannounce.go and fallback.go delay or replace entries. pace.go and noopthrottle.go delay.
 //   - status.go, log.go and metrics.go report; rejected.go keeps rejections.
 //
 // The protocol is Envoy's xds_protocol, "The xDS Transport Protocol"

@@ -145,7 +145,7 @@ func virtualService(
 			rule.LeadsTo = append(rule.LeadsTo, delegatePrefix+resource.DelegateKey(delegate, namespace).FullName())
 		}
 	}
-	gateways := model.GatewaysOf(spec.GetGateways(), namespace)
+	gateways := rule.WholeGateways(spec.GetGateways())
 	for _, name := range gateways {
 		rule.LeadsTo = append(rule.LeadsTo, model.GatewayPrefix+name)
 	}

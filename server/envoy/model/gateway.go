@@ -172,24 +172,10 @@ func (s *Server) Names() (names []string) {
 	return slices.Compact(names)
 }
 
-// GatewaysOf qualifies the names of gateways in an object of a namespace. It omits MeshGateway.
-func GatewaysOf(names []string, namespace string) (qualified []string) {
-	for _, name := range names {
-		switch {
-		case name == MeshGateway:
-		case strings.Contains(name, "/"):
-			qualified = append(qualified, name)
-		default:
-			qualified = append(qualified, namespace+"/"+name)
-		}
-	}
-	return qualified
-}
-
 // Bound reports whether a VirtualService is bound to the gateway of a server, and visible there.
 func (s *Server) Bound(rule *VirtualService, p Profile) bool {
 	return VisibleTo(rule.ExportTo, rule.Key.Namespace, p.Namespace) &&
-		slices.Contains(GatewaysOf(rule.Spec.GetGateways(), rule.Key.Namespace), s.Gateway.Key.FullName())
+		slices.Contains(rule.WholeGateways(rule.Spec.GetGateways()), s.Gateway.Key.FullName())
 }
 
 // Touch adds the pseudo-host of the Gateway, and the hosts of its servers.

@@ -60,6 +60,20 @@ func (r *Rule[T]) WholeName(host string) string {
 	return WholeName(host, r.Key.Namespace)
 }
 
+// WholeGateways completes the names of gateways in the rule. It omits MeshGateway.
+func (r *Rule[T]) WholeGateways(names []string) (whole []string) {
+	for _, name := range names {
+		if name == MeshGateway {
+			continue
+		}
+		if r.Derived != DerivedGateway && !strings.Contains(name, "/") {
+			name = r.Key.Namespace + "/" + name
+		}
+		whole = append(whole, name)
+	}
+	return whole
+}
+
 // Precedence is the precedence of the rule for the clients in a namespace. Routes of the Gateway API come before other
 // routes of the same audience in their namespace, because they are meant for its clients.
 func (r *Rule[T]) Precedence(client string) Precedence {

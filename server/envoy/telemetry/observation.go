@@ -1,8 +1,10 @@
 package telemetry
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -58,8 +60,11 @@ func AddLogs(observation *model.Observation, telemetries []*model.Telemetry, con
 	role telemetryv1alpha1.WorkloadMode,
 ) {
 	providers := logProviders(telemetries, config, role)
+	names := slices.SortedFunc(maps.Keys(providers), func(a, b string) int {
+		return cmp.Or(strings.Compare(config.Provider(a).GetName(), config.Provider(b).GetName()), strings.Compare(a, b))
+	})
 	logs := 0
-	for _, name := range slices.Sorted(maps.Keys(providers)) {
+	for _, name := range names {
 		settings, provider := providers[name], config.Provider(name)
 		if provider == nil {
 			observation.Findings.Note(settings.place, "no MeshConfig has a provider %s: it logs nothing", name)

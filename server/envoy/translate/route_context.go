@@ -27,7 +27,7 @@ func (r routeContext) applies(attributes model.Attributes) bool {
 		if r.gateway == "" {
 			return slices.Contains(attributes.GetGateways(), model.MeshGateway)
 		}
-		return slices.Contains(model.GatewaysOf(attributes.GetGateways(), r.rule.Key.Namespace), r.gateway)
+		return slices.Contains(r.rule.WholeGateways(attributes.GetGateways()), r.gateway)
 	}
 	if attributes.GetSourceNamespace() != "" && attributes.GetSourceNamespace() != r.view.Client.Namespace {
 		return false
