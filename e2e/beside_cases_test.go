@@ -87,7 +87,8 @@ func besideCases(t *testing.T) map[string]besideCase {
 	for _, provider := range []string{"grpc", "http", "nobody"} {
 		config := text("security-config.json")
 		cases["security, "+provider] = besideCase{
-			text: fmt.Sprintf(text("security.yaml"), provider, s.jwks) + meshConfig(config), config: config, nodes: besideGateway, lines: securityLines,
+			text: fmt.Sprintf(text("security.yaml"), provider, s.jwks) + meshConfig(config), config: config,
+			nodes: besideGateway, lines: securityLines,
 		}
 	}
 	for name, config := range map[string]string{

@@ -119,7 +119,8 @@ type randomMesh struct {
 
 func newRandomMesh(t *testing.T, seed int) *randomMesh {
 	t.Helper()
-	r := &randomMesh{grammar: readGrammar(t, "testdata/beside/random.txt", uint64(seed)), taken: make(map[string]bool)} //nolint:gosec // it is not negative
+	grammar := readGrammar(t, "testdata/beside/random.txt", uint64(seed)) //nolint:gosec // it is not negative
+	r := &randomMesh{grammar: grammar, taken: make(map[string]bool)}
 	for i := range 3 {
 		r.rules[fmt.Sprint("spoken", i)] = []string{"<HTTP|GRPC|HTTP2>", "<TLS|HTTPS>", "TCP"}[(i+r.IntN(2))%3]
 	}

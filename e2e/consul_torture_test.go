@@ -45,7 +45,8 @@ func TestConsulTorture(t *testing.T) {
 				w.over(t, w, 2*time.Minute, 100*time.Millisecond)
 				slices.Sort(w.recoveries)
 				percentile := func(p int) time.Duration { return w.recoveries[(len(w.recoveries)-1)*p/100] }
-				t.Logf("convergence after recovery p50 %v, p90 %v, most %v; %d late writes", percentile(50), percentile(90), percentile(100), w.lateWrites)
+				t.Logf("convergence after recovery p50 %v, p90 %v, most %v; %d late writes", percentile(50), percentile(90),
+					percentile(100), w.lateWrites)
 				require.LessOrEqual(t, percentile(90), 10*time.Second+tortureWait)
 			})
 		}
@@ -214,7 +215,8 @@ func (t *torture) reload() {
 	if strings.Contains(string(text), waits[1]) {
 		slices.Reverse(waits)
 	}
-	require.NoError(t.t, os.WriteFile(t.tributary.Config, []byte(strings.ReplaceAll(string(text), "wait: "+waits[0], "wait: "+waits[1])), 0o600))
+	changed := strings.ReplaceAll(string(text), "wait: "+waits[0], "wait: "+waits[1])
+	require.NoError(t.t, os.WriteFile(t.tributary.Config, []byte(changed), 0o600))
 	t.tributary.Signal(t.t, syscall.SIGHUP)
 }
 

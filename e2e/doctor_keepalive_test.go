@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/e2e/fixture"
-	"tributary/internal/xdstest"
 	"tributary/internal/testutil"
+	"tributary/internal/xdstest"
 )
 
 // TestDoctorKeepalive shows that doctor's idle stream stands at tributary for as long as it is to, and that it finds a
@@ -24,7 +24,8 @@ func TestDoctorKeepalive(t *testing.T) {
 	write(t, dir, "a.yaml", serviceEntry("a", 80))
 	tributary := fixture.StartTributary(t, fixture.Files("rules", dir))
 	tributary.AwaitReady(t)
-	config := testutil.WriteFile(t, t.TempDir(), "tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nconfigSources: [{address: 'fs://"+dir+
+	config := testutil.WriteFile(t, t.TempDir(), "tributary.yaml",
+		"listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nconfigSources: [{address: 'fs://"+dir+
 		"'}]\n")
 
 	var looking sync.WaitGroup

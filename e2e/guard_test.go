@@ -361,7 +361,8 @@ func awaitSource(t *testing.T, tributary *fixture.Tributary, name string, timeou
 func awaitMessage(t *testing.T, tributary *fixture.Tributary, name, want string, parts ...string) {
 	t.Helper()
 	awaitSource(t, tributary, name, time.Minute, func(s state) bool {
-		return strings.Contains(s.State, want) && !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(s.Message, part) })
+		isMissing := func(part string) bool { return !strings.Contains(s.Message, part) }
+		return strings.Contains(s.State, want) && !slices.ContainsFunc(parts, isMissing)
 	})
 	t.Log(source(t, tributary, name))
 }
