@@ -26,7 +26,7 @@ func TestDoctorKeepalive(t *testing.T) {
 	tributary.AwaitReady(t)
 	config := testutil.WriteFile(t, t.TempDir(), "tributary.yaml",
 		"listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nconfigSources: [{address: 'fs://"+dir+
-		"'}]\n")
+			"'}]\n")
 
 	var looking sync.WaitGroup
 	for _, c := range []struct {
