@@ -48,7 +48,7 @@ func (r *run) unwatchedReads(w *world) (n int) {
 	defer r.mu.Unlock()
 	for name, s := range r.scopes[0].services {
 		if !s.watched {
-			n += w.reads[name]
+			n += w.readsOf(name)
 		}
 	}
 	return n

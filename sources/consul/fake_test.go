@@ -545,6 +545,9 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
+// readsOf returns how often a service was read.
+func (w *world) readsOf(name string) int { w.mu.Lock(); defer w.mu.Unlock(); return w.reads[name] }
+
 // requireInstances checks the published instances of a service: IDs, or datacenter/ID.
 func (w *world) requireInstances(name string, ids ...string) {
 	w.t.Helper()

@@ -132,9 +132,9 @@ func TestRemovedService_WithdrawnAfterGrace(t *testing.T) {
 		pass(time.Minute)
 		world.requireWithdrawn("web")
 		world.requireInstances("api", "1")
-		before := world.reads["web"]
+		before := world.readsOf("web")
 		pass(time.Hour)
-		require.Equal(t, before, world.reads["web"], "it is not read any more")
+		require.Equal(t, before, world.readsOf("web"), "it is not read any more")
 		world.set("web", "3")
 		pass(5 * time.Second)
 		world.requireInstances("web", "3")
@@ -280,9 +280,9 @@ func TestRestart_RemovesUnselectedServices(t *testing.T) {
 		pass(time.Minute)
 		require.Contains(t, world.names(), "db")
 		world.requireWithdrawn("db")
-		before := world.reads["db"]
+		before := world.readsOf("db")
 		pass(time.Hour)
-		require.Equal(t, before, world.reads["db"])
+		require.Equal(t, before, world.readsOf("db"))
 		world.change(local, func(f *fakeDomain) { f.skips = "" })
 		pass(10 * time.Second)
 		world.requireInstances("db", "1")
@@ -294,7 +294,7 @@ func TestRestart_BesideEmptyConsulHolds(t *testing.T) {
 		world.old = []string{"web", "api"}
 		world.start()
 		pass(4 * time.Minute)
-		require.Less(t, world.reads["web"], 30, "one in 15 s, in the end")
+		require.Less(t, world.readsOf("web"), 30, "one in 15 s, in the end")
 		require.Empty(t, world.names())
 		world.requireState(sources.Degraded)
 		pass(2 * time.Minute)
@@ -334,12 +334,12 @@ func TestUnwatchedServices_ReadInTurn(t *testing.T) {
 		require.EqualValues(t, places-4, r.metrics.watches.Value(), "the names have one of the places")
 		before := map[string]int{}
 		for i := range services {
-			before[fmt.Sprint("s", i)] = world.reads[fmt.Sprint("s", i)]
+			before[fmt.Sprint("s", i)] = world.readsOf(fmt.Sprint("s", i))
 		}
 		pass(time.Minute)
 		watched := 0
 		for i := range services {
-			switch n := world.reads[fmt.Sprint("s", i)] - before[fmt.Sprint("s", i)]; n {
+			switch n := world.readsOf(fmt.Sprint("s", i)) - before[fmt.Sprint("s", i)]; n {
 			case 0:
 				watched++
 			default:
@@ -362,7 +362,7 @@ func TestUnwatchedServices_ReadInTurn(t *testing.T) {
 		pass(2 * time.Hour)
 		least := services
 		for i := range services {
-			least = min(least, world.reads[fmt.Sprint("s", i)])
+			least = min(least, world.readsOf(fmt.Sprint("s", i)))
 		}
 		require.Greater(t, least, 40, "places go from hand to hand")
 	})
@@ -374,14 +374,14 @@ func TestBusyService_ReadLessOften(t *testing.T) {
 		w.set("api", "0")
 		w.start()
 		pass(time.Second)
-		before, api := w.reads["web"], w.reads["api"]
+		before, api := w.readsOf("web"), w.readsOf("api")
 		for i := range 600 {
 			w.set("web", fmt.Sprint(i+1))
 			pass(time.Second)
 		}
-		require.InDelta(t, 2*(600/15+5), w.reads["web"]-before, 4, "each time a watch and, as the old instance is missing, a confirmation")
+		require.InDelta(t, 2*(600/15+5), w.readsOf("web")-before, 4, "each time a watch and, as the old instance is missing, a confirmation")
 		// Two waits of five minutes, and a resync with the watch after it.
-		require.LessOrEqual(t, w.reads["api"]-api, 4, "the changes of web cause no reads of api")
+		require.LessOrEqual(t, w.readsOf("api")-api, 4, "the changes of web cause no reads of api")
 		pass(15 * time.Second)
 		w.requireInstances("web", "600")
 	})
