@@ -1,8 +1,10 @@
 package resource
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
+	"hash/maphash"
 	"iter"
 	"maps"
 
@@ -195,6 +197,34 @@ const (
 // CountFields counts the fields of a number in an encoded message, up to the first error.
 func CountFields(body []byte, number protowire.Number) (count int) {
 	for range fields(body, number) {
+		count++
+	}
+	return count
+}
+
+// fieldSeed is the seed of the hashes of CountDistinctFields.
+var fieldSeed = maphash.MakeSeed()
+
+// CountDistinctFields is CountFields for different values.
+func CountDistinctFields(body []byte, number protowire.Number) (count int) {
+	var hashes map[uint64]struct{} // without the first one, since most messages have one
+	var first []byte
+	for value := range fields(body, number) {
+		switch {
+		case count == 0:
+			first = value
+		case bytes.Equal(value, first):
+			continue
+		default:
+			hash := maphash.Bytes(fieldSeed, value)
+			if _, isRepeated := hashes[hash]; isRepeated {
+				continue
+			}
+			if hashes == nil {
+				hashes = make(map[uint64]struct{})
+			}
+			hashes[hash] = struct{}{}
+		}
 		count++
 	}
 	return count

@@ -31,8 +31,8 @@ func newAccessCheck() *cobra.Command {
 		Short: "Say which rule decides the rights of a client",
 		Long: `Check reads the access rules of a configuration file, and says which of them decides whether a client may
 see something. A client is given as the log writes it: by its URI, such as a SPIFFE ID, dns:NAME, subject:NAME,
-token:NAME, jwt:ISSUER|SUBJECT (if rules name audiences: jwt:ISSUER|SUBJECT|AUDIENCE), ip:ADDRESS or socket;
---identity may be repeated. No server is asked.
+token:NAME, jwt:ISSUER|SUBJECT (with audience:NAME if rules name audiences), ip:ADDRESS or socket; --identity may be
+repeated. No server is asked.
 
 It exits with 3 if it is not allowed.`,
 		Example: `  tributary access check -c tributary.yaml --identity spiffe://cluster.local/ns/prod/sa/web --kind se --namespace prod

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -351,18 +352,17 @@ func TestCheck_AsksForAudience(t *testing.T) {
 		},
 		{Match: Match{JWTIssuer: {"https://i"}}, Place: "access[1]", Rights: NewRights(Permissions{})},
 	}
-	for proof, want := range map[string]string{
-		"jwt:https://i|ci": "not known: the audience of the token decides whether access[0] applies: " +
-			"give it as jwt:ISSUER|SUBJECT|AUDIENCE",
-		"jwt:https://i|ci|mesh-1":        `not allowed: access[0] decides, which does not have namespace "prod"`,
-		"jwt:https://i|ci|other|mesh-1":  `not allowed: access[0] decides, which does not have namespace "prod"`,
-		"jwt:https://i|ci|other":         "allowed by access[1]",
-		"jwt:https://elsewhere":          "not allowed: no rule is for jwt:https://elsewhere|",
-		"jwt:https://elsewhere|ci|other": "not allowed: no rule is for jwt:https://elsewhere|ci",
+	for proofs, want := range map[string]string{
+		"jwt:https://i|ci":                                "not known: the audience of the token decides whether access[0] applies: give it as audience:NAME, too",
+		"jwt:https://i|ci audience:mesh-1":                `not allowed: access[0] decides, which does not have namespace "prod"`,
+		"audience:other jwt:https://i|ci audience:mesh-1": `not allowed: access[0] decides, which does not have namespace "prod"`,
+		"jwt:https://i|ci audience:other":                 "allowed by access[1]",
+		"jwt:https://elsewhere":                           "not allowed: no rule is for jwt:https://elsewhere|",
+		"jwt:https://elsewhere|auth0|5f":                  "not allowed: no rule is for jwt:https://elsewhere|auth0|5f",
 	} {
-		client, err := identity.Parse([]string{proof})
+		client, err := identity.Parse(strings.Fields(proofs))
 		require.NoError(t, err)
 		_, explanation := rules.Check(Query{Client: client, Content: map[string]string{"namespace": "prod"}})
-		require.Equal(t, want, explanation, proof)
+		require.Equal(t, want, explanation, proofs)
 	}
 }

@@ -22,7 +22,7 @@ func (rules Rules) Check(query Query) (allowed bool, explanation string) {
 	rule := rules.Find(query.Client, query.Node)
 	if other := rules.findByAudience(query); other != rule {
 		return false, fmt.Sprintf("not known: the audience of the token decides whether %s applies: "+
-			"give it as jwt:ISSUER|SUBJECT|AUDIENCE", other.Place)
+			"give it as audience:NAME, too", other.Place)
 	}
 	if rule == nil {
 		return false, "not allowed: no rule is for " + query.Client.String()

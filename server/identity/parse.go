@@ -26,9 +26,11 @@ func Parse(proofs []string) (*Identity, error) {
 		case kind == "token":
 			client.Token = value
 		case kind == "jwt":
-			issuer, claims, _ := strings.Cut(value, "|")
-			subject, audiences, _ := strings.Cut(claims, "|") // the log leaves out the audiences
-			client.JWT = &JWT{Issuer: issuer, Subject: subject, Audience: strings.FieldsFunc(audiences, isBar)}
+			token := client.token()
+			token.Issuer, token.Subject, _ = strings.Cut(value, "|")
+		case kind == "audience":
+			token := client.token()
+			token.Audience = append(token.Audience, value)
 		case kind == "ip":
 			address, invalid := netip.ParseAddr(value)
 			if invalid != nil {
@@ -47,7 +49,13 @@ func Parse(proofs []string) (*Identity, error) {
 	return client, nil
 }
 
-func isBar(char rune) bool { return char == '|' }
+// token returns the JWT of a client, which it makes if there is none.
+func (i *Identity) token() *JWT {
+	if i.JWT == nil {
+		i.JWT = &JWT{}
+	}
+	return i.JWT
+}
 
-var errFormat = errors.New("want a URI, dns:NAME, subject:NAME, token:NAME, jwt:ISSUER|SUBJECT|AUDIENCE, " +
-	"ip:ADDRESS or socket")
+var errFormat = errors.New("want a URI, dns:NAME, subject:NAME, token:NAME, jwt:ISSUER|SUBJECT, " +
+	"audience:NAME of a JWT, ip:ADDRESS or socket")

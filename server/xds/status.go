@@ -45,20 +45,20 @@ func (t *TypeStatus) Rejects() bool {
 	return len(t.Rejected) > 0 || t.NackNonce != "" && t.NackNonce == t.SentNonce
 }
 
-// Streams returns the number of streams; zero once Drain begins.
+// Streams returns the number of streams that Drain did not end.
 func (s *Server) Streams() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.streams)
 }
 
-// Clients returns the status of every stream, in order of arrival; none once Drain begins. With many clients use
+// Clients returns the status of every stream, in order of arrival, that Drain did not end. With many clients use
 // EachClient.
 func (s *Server) Clients() []ClientStatus {
 	return slices.AppendSeq([]ClientStatus{}, s.EachClient())
 }
 
-// EachClient yields the status of every stream, in order of arrival; none once Drain begins. It takes each status just
+// EachClient yields the status of every stream, in order of arrival, that Drain did not end. It takes each status just
 // before it yields it, and also yields streams that end meanwhile.
 func (s *Server) EachClient() iter.Seq[ClientStatus] {
 	streams := s.streamList()

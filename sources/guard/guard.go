@@ -85,12 +85,11 @@ func (g *Guard) Judge(moment Moment, commit Commit) Change {
 			return !held
 		})
 	case g.hold != nil:
-		losses = g.join(moment, slices.DeleteFunc(losses, loss.onlyRepeats), commit)
+		losses = g.join(moment, losses, commit)
 	default:
 		g.forget(moment.Now)
-		if g.exceededBy(losses, moment, commit) != "" {
-			losses = slices.DeleteFunc(losses, loss.onlyRepeats)
-			if reason := g.exceededBy(losses, moment, commit); reason != "" {
+		if len(losses) > 0 {
+			if reason := g.settings.exceeded(g.measure(losses, commit.Puts, moment.Served)); reason != "" {
 				g.begin(moment.Now, reason)
 			}
 		}
@@ -104,14 +103,6 @@ func (g *Guard) Judge(moment Moment, commit Commit) Change {
 	g.hold.changed = nil
 	g.reassess(moment.Now)
 	return passes
-}
-
-// exceededBy returns the limit that losses of a commit exceed, or "". Without losses, none is.
-func (g *Guard) exceededBy(losses []loss, moment Moment, commit Commit) string {
-	if len(losses) == 0 {
-		return ""
-	}
-	return g.settings.exceeded(g.measure(losses, commit.Puts, moment.Served))
 }
 
 // MarkRead notes that the whole source has been read.

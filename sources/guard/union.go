@@ -42,13 +42,6 @@ func (l loss) merge() (served *resource.Resource, held int) {
 	return object, len(lost)
 }
 
-// onlyRepeats reports whether a ServiceEntry keeps all its endpoints, and only lists fewer of them several times.
-func (l loss) onlyRepeats() bool {
-	next, isEntry := entryOf(l.desired)
-	original, wasEntry := entryOf(l.original)
-	return isEntry && wasEntry && len(dropIdentities(original.Endpoints, identities(next))) == 0
-}
-
 // dropIdentities returns the endpoints with other identities.
 func dropIdentities(endpoints []*networking.WorkloadEntry, excluded map[string]bool) []*networking.WorkloadEntry {
 	return slices.DeleteFunc(endpoints, func(e *networking.WorkloadEntry) bool { return excluded[identity(e)] })
@@ -88,10 +81,11 @@ func identity(workloadEntry *networking.WorkloadEntry) string {
 // serviceEntryEndpoints is the number of the field `endpoints` of istio.networking.v1alpha3.ServiceEntry.
 const serviceEntryEndpoints = 6
 
-// endpoints counts the endpoints of a ServiceEntry without decoding it. Other resources, and nil, have none.
+// endpoints counts the endpoints of a ServiceEntry without decoding it; one that is listed several times counts once.
+// Other resources, and nil, have none.
 func endpoints(object *resource.Resource) int {
 	if object == nil || object.Key().Kind != resource.ServiceEntry {
 		return 0
 	}
-	return resource.CountFields(object.Body(), serviceEntryEndpoints)
+	return resource.CountDistinctFields(object.Body(), serviceEntryEndpoints)
 }

@@ -315,7 +315,7 @@ func (h *history) rest() {
 	h.mu.Unlock()
 	slack := max(h.slack, time.Until(h.calm))
 	h.calm = began.Add(slack) // equality before that time does not prove that no hold is left
-	synctest.Wait() // an answer that is under way may be of a moment before the last change
+	synctest.Wait()           // an answer that is under way may be of a moment before the last change
 	for time.Since(began) < slack && len(h.lacks()) > 0 {
 		time.Sleep(time.Second)
 		synctest.Wait()

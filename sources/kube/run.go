@@ -334,7 +334,7 @@ func (r *run) health() sources.Health {
 				unread = "; policies were never read, so Envoys refuse all requests: grant the right"
 			}
 		default:
-			if r.down == nil || refused(stream.err).Code > 0 { // otherwise its reason is that of r.down
+			if r.down == nil || refused(r.down).Code > 0 || refused(stream.err).Code > 0 { // else one lost connection
 				problems = append(problems, fmt.Sprintf("%s: %v", stream.where(), stream.err))
 			}
 			failed = cmp.Or(failed, stream.err)

@@ -24,8 +24,10 @@ func apply(
 	applyBalancing(policy.GetLoadBalancer(), cluster)
 	if retryBudget := policy.GetRetryBudget(); retryBudget != nil {
 		budget := &clusterv3.CircuitBreakers_Thresholds_RetryBudget{
-			BudgetPercent: &typev3.Percent{Value: 20}, BudgetInterval: retryBudget.GetBudgetInterval(),
-			MinRetryConcurrency: wrapperspb.UInt32(3),
+			BudgetPercent: &typev3.Percent{Value: 20}, MinRetryConcurrency: wrapperspb.UInt32(3),
+		}
+		if interval := retryBudget.GetBudgetInterval(); interval.AsDuration() > 0 { // Envoy refuses others
+			budget.BudgetInterval = interval
 		}
 		if retryBudget.GetPercent() != nil {
 			budget.BudgetPercent.Value = retryBudget.GetPercent().GetValue()
