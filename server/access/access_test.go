@@ -353,7 +353,8 @@ func TestCheck_AsksForAudience(t *testing.T) {
 		{Match: Match{JWTIssuer: {"https://i"}}, Place: "access[1]", Rights: NewRights(Permissions{})},
 	}
 	for proofs, want := range map[string]string{
-		"jwt:https://i|ci":                                "not known: the audience of the token decides whether access[0] applies: give it as audience:NAME, too",
+		"jwt:https://i|ci": "not known: the audience of the token decides whether access[0] applies: " +
+			"give it as audience:NAME, too",
 		"jwt:https://i|ci audience:mesh-1":                `not allowed: access[0] decides, which does not have namespace "prod"`,
 		"audience:other jwt:https://i|ci audience:mesh-1": `not allowed: access[0] decides, which does not have namespace "prod"`,
 		"jwt:https://i|ci audience:other":                 "allowed by access[1]",
