@@ -1,7 +1,6 @@
 package resource
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"hash/maphash"
@@ -206,28 +205,12 @@ func CountFields(body []byte, number protowire.Number) (count int) {
 var fieldSeed = maphash.MakeSeed()
 
 // CountDistinctFields is CountFields for different values.
-func CountDistinctFields(body []byte, number protowire.Number) (count int) {
-	var hashes map[uint64]struct{} // without the first one, since most messages have one
-	var first []byte
+func CountDistinctFields(body []byte, number protowire.Number) int {
+	hashes := make(map[uint64]struct{})
 	for value := range fields(body, number) {
-		switch {
-		case count == 0:
-			first = value
-		case bytes.Equal(value, first):
-			continue
-		default:
-			hash := maphash.Bytes(fieldSeed, value)
-			if _, isRepeated := hashes[hash]; isRepeated {
-				continue
-			}
-			if hashes == nil {
-				hashes = make(map[uint64]struct{})
-			}
-			hashes[hash] = struct{}{}
-		}
-		count++
+		hashes[maphash.Bytes(fieldSeed, value)] = struct{}{}
 	}
-	return count
+	return len(hashes)
 }
 
 // delegates reports whether an encoded VirtualService has a route that delegates.

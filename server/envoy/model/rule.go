@@ -61,7 +61,7 @@ func (r *Rule[T]) WholeName(host string) string {
 }
 
 // WholeGateways completes the names of gateways in the rule. It omits MeshGateway.
-func (r *Rule[T]) WholeGateways(names []string) (whole []string) {
+func (r *Rule[T]) WholeGateways(names []string) (qualified []string) {
 	for _, name := range names {
 		if name == MeshGateway {
 			continue
@@ -69,9 +69,9 @@ func (r *Rule[T]) WholeGateways(names []string) (whole []string) {
 		if r.Derived != DerivedGateway && !strings.Contains(name, "/") {
 			name = r.Key.Namespace + "/" + name
 		}
-		whole = append(whole, name)
+		qualified = append(qualified, name)
 	}
-	return whole
+	return qualified
 }
 
 // Precedence is the precedence of the rule for the clients in a namespace. Routes of the Gateway API come before other
