@@ -17,6 +17,7 @@ import (
 
 // TestPages runs the console blocks of the pages that need only the program, and compares the output with the page.
 func TestPages(t *testing.T) {
+	t.Parallel()
 	blocks, err := pagetest.Of("../..", pagetest.Commands)
 	require.NoError(t, err)
 	for id, block := range blocks {

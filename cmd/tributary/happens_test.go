@@ -31,6 +31,7 @@ func lines(t *testing.T, log interface{ String() string }, msg string) (matching
 
 // TestServe_LogsEvents looks in the log of a program for one line of each event, with its cause.
 func TestServe_LogsEvents(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	text := entry("e-0", 80)
 	for i := 1; i < 12; i++ {
