@@ -70,34 +70,40 @@ func TestNewlyNamedNamespace_KeepsResources(t *testing.T) {
 	require.Empty(t, named.lost)
 }
 
-// A client that connects during a review does not bring the change to clients that still have their old profile.
-func TestClientDuringReview_LeavesOtherProfiles(t *testing.T) {
-	steps := newSteps(Options{}, decoded(t, serviceAt("web", 80, "{address: 10.0.0.1}")+serviceAt("db", 90, "{address: 10.0.0.2}"))...)
-	connect := func(address, app string) *xds.Collection {
-		n := nodeWith(nodeAt(address, node("shop", "REDIRECT", "")), "app", app)
-		clusters, release, err := steps.c.Collection(t.Context(), n, xds.ClusterURL)
-		require.NoError(t, err)
-		t.Cleanup(release)
-		return clusters
-	}
-	clusters, reviews := connect("10.0.0.1", "two"), 0
-	steps.c.SetReview(func() {
-		if reviews++; reviews == 1 {
-			connect("10.0.0.2", "one")
-			require.NotNil(t, clusters.Get("outbound|90||db.internal"))
-		}
-	})
+// Clients are reviewed before a change that separates their profiles. A client that connects during the review does not
+// bring the change to clients that still have their old profile.
+func TestReview_PrecedesChange(t *testing.T) {
 	const sidecar = `---
 apiVersion: networking.istio.io/v1
 kind: Sidecar
 metadata: {name: %s, namespace: shop}
 spec: {%segress: [{hosts: ["%s"]}]}
 `
-	steps.change(t, fmt.Sprintf(sidecar, "narrow", "", "./web.internal")+
-		fmt.Sprintf(sidecar, "wide", "workloadSelector: {labels: {app: two}}, ", "*/*"))
-	require.Equal(t, 1, reviews)
-	require.Nil(t, clusters.Get("outbound|90||db.internal"), "those of the old profile")
-	require.NotNil(t, connect("10.0.0.1", "two").Get("outbound|90||db.internal"))
+	database := serviceAt("db", 90, "{address: 10.0.0.2}")
+	for change, n := range map[string]*corev3.Node{
+		fmt.Sprintf(sidecar, "narrow", "", "./web.internal") +
+			fmt.Sprintf(sidecar, "wide", "workloadSelector: {labels: {app: two}}, ", "*/*"): nodeWith(
+			nodeAt("10.0.0.1", node("shop", "REDIRECT", "")), "app", "two"),
+		strings.Replace(database, "spec: {", "spec: {exportTo: [named], ", 1): node("named", "NONE", ""),
+	} {
+		steps := newSteps(Options{}, decoded(t, serviceAt("web", 80, "{address: 10.0.0.1}")+database)...)
+		hasDatabase := func(n *corev3.Node) func() bool {
+			clusters, release, err := steps.c.Collection(t.Context(), n, xds.ClusterURL)
+			require.NoError(t, err)
+			t.Cleanup(release)
+			return func() bool { return clusters.Get("outbound|90||db.internal") != nil }
+		}
+		before, reviews := hasDatabase(n), 0
+		steps.c.SetReview(func() {
+			hasDatabase(nodeAt("10.0.0.2", node("shop", "REDIRECT", "")))
+			require.True(t, before())
+			reviews++
+		})
+		steps.change(t, change)
+		require.Equal(t, 1, reviews)
+		require.False(t, before(), "with the old profile")
+		require.True(t, hasDatabase(n)())
+	}
 }
 
 // A client that connects before the view is synced gets its own resources in the first response.
