@@ -1,6 +1,6 @@
 package envoy
 
-// changeProfiles changes the conditions by which profiles divide clients. If that has an effect, all clients request
+// changeProfiles changes the conditions that divide clients into profiles. If that has an effect, all clients request
 // their profile again: after it returns, a client gets no changes until it has the scope of its new profile.
 //
 // New conditions take effect before the mesh changes, and old ones end after all scopes have caught up. So a client
