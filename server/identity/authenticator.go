@@ -46,6 +46,9 @@ type FileError struct {
 
 func (e *FileError) Error() string { return e.File + ": " + e.Err.Error() }
 
+// Unwrap returns the error without the file.
+func (e *FileError) Unwrap() error { return e.Err }
+
 // NewAuthenticator reads the files of the settings. An error is a *FileError.
 func NewAuthenticator(settings Settings, log *slog.Logger) (*Authenticator, error) {
 	authenticator := &Authenticator{
