@@ -136,13 +136,12 @@ func TestTurns_SlowReader(t *testing.T) {
 					_, _ = w.Write(make([]byte, size))
 				}))
 				connection := context.WithValue(fromHere, pagesKey{}, make(chan struct{}, pagesPerConnection))
-				slow := &unread{ResponseRecorder: httptest.NewRecorder()}
 				start := time.Now()
 				var asking sync.WaitGroup
 				for range 2 * pagesPerConnection {
 					asking.Go(func() {
-						second := *slow
-						handler.ServeHTTP(&second, httptest.NewRequestWithContext(connection, http.MethodGet, "/metrics", nil))
+						slow := &unread{ResponseRecorder: httptest.NewRecorder()}
+						handler.ServeHTTP(slow, httptest.NewRequestWithContext(connection, http.MethodGet, "/metrics", nil))
 					})
 				}
 				synctest.Wait()
