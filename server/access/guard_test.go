@@ -167,3 +167,16 @@ func TestGuardedStream_ReceivesNoRequestAfterItsEnd(t *testing.T) {
 	cancel(io.ErrClosedPipe)
 	require.ErrorIs(t, stream.RecvMsg(nil), io.ErrClosedPipe)
 }
+
+// TestAllowedForNode_DifferentRights: of clients with the same node ID and different rights, none decides.
+func TestAllowedForNode_DifferentRights(t *testing.T) {
+	guard := NewGuard(Policy{Rules: Rules{}}, slog.New(slog.DiscardHandler), nil)
+	for connected, namespace := range []string{"prod", "prod", "test"} {
+		rights := NewRights(Permissions{Namespaces: []string{namespace}})
+		guard.clients[&client{rights: map[string]*Rights{"n": rights}}] = struct{}{}
+		_, decided := guard.AllowedForNode("n")
+		require.Equal(t, connected < 2, decided)
+	}
+	_, decided := guard.AllowedForNode("other")
+	require.False(t, decided, "no client is connected")
+}
