@@ -213,6 +213,7 @@ func TestDirectory_SizeLimit(t *testing.T) {
 	const limit = 64 << 10
 	history := opened(t, dir, limit, table)
 	history.round(table)
+	first := history.readable.Load().segments
 	draw := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // it is to be the same each time
 	for i := range 2000 {
 		noise := make([]byte, 200)
@@ -235,9 +236,13 @@ func TestDirectory_SizeLimit(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, len(a.Entries), 50)
 	require.Len(t, bodies(t, history, time.Now()), 10)
+	for range history.records(first) {
+		t.Fatal("the file is deleted")
+	}
+	require.Empty(t, history.Health().Damaged, "a reader may have a list of files that was made before")
 }
 
-// TestHistory_CountsLostChanges has the disk be full, and then not.
+// TestHistory_CountsLostChanges has the disk be full, and then not. Two commits at once are a merged one.
 func TestHistory_CountsLostChanges(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
 	var logged bytes.Buffer
@@ -253,18 +258,21 @@ func TestHistory_CountsLostChanges(t *testing.T) {
 		}
 		history.round(table)
 	}
+	for body := range 2 {
+		table.Apply([]*resource.Resource{newObject(3, fmt.Sprint(body))}, nil)
+	}
+	history.round(table)
 	require.NoError(t, history.files.current.Close())
 	require.Equal(t, 1, strings.Count(logged.String(), "cannot be written"), "once")
 	require.Contains(t, logged.String(), "written to the history again")
 	families, err := registry.Gather()
 	require.NoError(t, err)
-	lost := 0.0
+	counts := make(map[string]float64)
 	for _, f := range families {
-		if f.GetName() == "tributary_history_lost_total" {
-			lost = f.GetMetric()[0].GetCounter().GetValue()
-		}
+		counts[f.GetName()] = f.GetMetric()[0].GetCounter().GetValue()
 	}
-	require.InDelta(t, 2, lost, 0)
+	require.InDelta(t, 2, counts["tributary_history_lost_total"], 0)
+	require.InDelta(t, 1, counts["tributary_history_merged_commits_total"], 0)
 }
 
 // TestRun_FollowsTheView runs it as the program does.

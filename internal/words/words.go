@@ -19,12 +19,12 @@ func Count(number int, singular, plural string) string {
 	return fmt.Sprintf("%d %s", number, plural)
 }
 
-// Each returns the texts of values, in their order.
-func Each[T any](values []T, format func(T) string) (texts []string) {
+// Each converts values, in their order.
+func Each[T, U any](values []T, convert func(T) U) (converted []U) {
 	for _, value := range values {
-		texts = append(texts, format(value))
+		converted = append(converted, convert(value))
 	}
-	return texts
+	return converted
 }
 
 // WithArticle returns a noun with its article by its first letter: "an EnvoyFilter".

@@ -226,6 +226,13 @@ func TestRights_EnvoyTypes(t *testing.T) {
 	require.True(t, NewRights(Permissions{Kinds: []string{"ServiceEntry"}}).AllowsType(xds.RuntimeURL))
 }
 
+func TestRights_MergedObjectNeedsEachSource(t *testing.T) {
+	rights := NewRights(Permissions{Sources: []string{"a", "b*"}})
+	for source, want := range map[string]bool{"a": true, "a, b1": true, "a, c": false, "c": false} {
+		require.Equal(t, want, rights.allowsKey(resource.Key{Kind: resource.ServiceEntry}, source), source)
+	}
+}
+
 func texts(t *rapid.T, label string, from []string) []string {
 	return rapid.SliceOfN(rapid.SampledFrom(from), 0, 3).Draw(t, label)
 }
@@ -326,6 +333,7 @@ func TestMatch_Subsumes(t *testing.T) {
 		}
 		return w
 	}
+	require.False(t, Match{SPIFFE: {"a*"}}.Subsumes(Match{SPIFFE: {"ab", "b"}}), "it matches a part")
 	rapid.Check(t, func(t *rapid.T) {
 		match, y := anyone(t, "x"), anyone(t, "y")
 		require.True(t, match.Subsumes(match))
@@ -356,7 +364,7 @@ func TestCheck_AsksForAudience(t *testing.T) {
 		"jwt:https://i|ci": "not known: the audience of the token decides whether access[0] applies: " +
 			"give it as audience:NAME, too",
 		"jwt:https://i|ci audience:mesh-1":                `not allowed: access[0] decides, which does not have namespace "prod"`,
-		"audience:other jwt:https://i|ci audience:mesh-1": `not allowed: access[0] decides, which does not have namespace "prod"`,
+		"audience:mesh-1 jwt:https://i|ci audience:other": `not allowed: access[0] decides, which does not have namespace "prod"`,
 		"jwt:https://i|ci audience:other":                 "allowed by access[1]",
 		"jwt:https://elsewhere":                           "not allowed: no rule is for jwt:https://elsewhere|",
 		"jwt:https://elsewhere|auth0|5f":                  "not allowed: no rule is for jwt:https://elsewhere|auth0|5f",

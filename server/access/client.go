@@ -121,15 +121,6 @@ func (c *client) use(node string) (*Rights, error) {
 	return rights, nil
 }
 
-// useService returns an error if the client may not use a service. The node ID does not count.
-func (c *client) useService(name string) error {
-	rights, err := c.use("")
-	if err == nil {
-		err = c.guard.refuse(c.identity, rights.checkService(c.identity, name))
-	}
-	return err
-}
-
 // RightsOf returns the rights of the client of a stream by its identity and node ID. An error is a gRPC status that
 // ends the stream. Without a guard, everything is allowed.
 func RightsOf(ctx context.Context, node *corev3.Node) (*Rights, error) {
@@ -139,12 +130,18 @@ func RightsOf(ctx context.Context, node *corev3.Node) (*Rights, error) {
 	return nil, nil //nolint:nilnil // nil allows everything
 }
 
-// RequireService returns an error with a gRPC status if the client of a stream may not use a service.
+// RequireService returns an error with a gRPC status if the client of a stream may not use a service. The node ID does
+// not count.
 func RequireService(ctx context.Context, name string) error {
-	if c, ok := ctx.Value(clientKey{}).(*client); ok {
-		return c.useService(name)
+	c, ok := ctx.Value(clientKey{}).(*client)
+	if !ok {
+		return nil
 	}
-	return nil
+	rights, err := c.use("")
+	if err == nil {
+		err = c.guard.refuse(c.identity, rights.checkService(c.identity, name))
+	}
+	return err
 }
 
 // Identity returns the identity that the client of a stream has proven; empty without a proof. It contains no secrets.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -74,9 +75,6 @@ func (p *Policy) rights(client *identity.Identity, node string) (*Rights, error)
 }
 
 func (rules Rules) rights(client *identity.Identity, node string) (*Rights, error) {
-	if rules == nil {
-		return nil, nil //nolint:nilnil // nil allows everything
-	}
 	if rule := rules.Find(client, node); rule != nil {
 		return rule.Rights, nil
 	}
@@ -111,7 +109,7 @@ var refusalReasons = map[codes.Code]string{
 func NewGuard(policy Policy, log *slog.Logger, metrics prometheus.Registerer) *Guard {
 	guard := &Guard{
 		log: log, logLimiter: rate.NewLimiter(logRate, 10*logRate), clients: make(map[*client]struct{}),
-		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+		refusals: promauto.With(metrics).NewCounterVec(prometheus.CounterOpts{
 			Name: "tributary_access_refusals_total",
 			Help: "Streams and calls that were refused or ended: the certificate or token of the client is invalid " +
 				"(identity), " +
@@ -120,9 +118,6 @@ func NewGuard(policy Policy, log *slog.Logger, metrics prometheus.Registerer) *G
 	}
 	for _, reason := range refusalReasons {
 		guard.refusals.WithLabelValues(reason)
-	}
-	if metrics != nil {
-		metrics.MustRegister(guard.refusals)
 	}
 	guard.policy.Store(&policy)
 	return guard

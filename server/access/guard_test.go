@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/stretchr/testify/require"
@@ -118,19 +119,20 @@ func TestGuard_ProofChanges(t *testing.T) {
 
 // TestGuard_Methods: a method that permissions cannot name is not served, and only a single health check is free.
 func TestGuard_Methods(t *testing.T) {
-	guard := NewGuard(Policy{Rules: Rules{}}, slog.New(slog.DiscardHandler), nil)
-	anyone := NewGuard(Policy{}, slog.New(slog.DiscardHandler), nil)
-	for method, want := range map[string][2]codes.Code{ // with rules that match no client, and without rules
-		"/grpc.health.v1.Health/Check":                                 {codes.OK, codes.OK},
-		"/grpc.health.v1.Health/Watch":                                 {codes.PermissionDenied, codes.OK},
-		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":    {codes.PermissionDenied, codes.OK},
-		"/grpc.channelz.v1.Channelz/GetServers":                        {codes.PermissionDenied, codes.OK},
-		"/envoy.service.status.v3.ClientStatusDiscoveryService/FetchX": {codes.PermissionDenied, codes.OK},
-		adsMethod:               {codes.PermissionDenied, codes.OK},
-		"/other.Service/Method": {codes.PermissionDenied, codes.Unimplemented},
-		adsMethod[1:]:           {codes.PermissionDenied, codes.Unimplemented},
+	limited := Rules{{Rights: NewRights(Permissions{Services: []string{Reflection}})}}
+	const ok, denied, unknown = codes.OK, codes.PermissionDenied, codes.Unimplemented
+	for method, want := range map[string][3]codes.Code{ // with rules for no client, without rules, with limited
+		"/grpc.health.v1.Health/Check":                                 {ok, ok, ok},
+		"/grpc.health.v1.Health/Watch":                                 {denied, ok, ok},
+		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":    {denied, ok, ok},
+		"/grpc.channelz.v1.Channelz/GetServers":                        {denied, ok, denied},
+		"/envoy.service.status.v3.ClientStatusDiscoveryService/FetchX": {denied, ok, denied},
+		adsMethod:               {denied, ok, ok},
+		"/other.Service/Method": {denied, unknown, unknown},
+		adsMethod[1:]:           {denied, unknown, unknown},
 	} {
-		for i, g := range []*Guard{guard, anyone} {
+		for i, rules := range []Rules{{}, nil, limited} {
+			g := NewGuard(Policy{Rules: rules}, slog.New(slog.DiscardHandler), nil)
 			_, leave, err := g.enter(t.Context(), method)
 			require.Equal(t, want[i], status.Code(err), method)
 			if err == nil {
@@ -138,6 +140,16 @@ func TestGuard_Methods(t *testing.T) {
 			}
 			require.Empty(t, g.clients, method)
 		}
+	}
+}
+
+// TestAuthorizeAdmin_ExpiredProof: a client of the admin server is refused after the expiry of its certificate, whose
+// connection may be older.
+func TestAuthorizeAdmin_ExpiredProof(t *testing.T) {
+	guard := NewGuard(Policy{}, slog.New(slog.DiscardHandler), nil)
+	for age, want := range map[time.Duration]codes.Code{time.Second: codes.Unauthenticated, -time.Hour: codes.OK} {
+		client := &identity.Identity{Expires: time.Now().Add(-age)}
+		require.Equal(t, want, status.Code(guard.AuthorizeAdmin(client, nil, false)), age)
 	}
 }
 
@@ -154,4 +166,17 @@ func TestGuardedStream_ReceivesNoRequestAfterItsEnd(t *testing.T) {
 	require.NoError(t, stream.RecvMsg(nil))
 	cancel(io.ErrClosedPipe)
 	require.ErrorIs(t, stream.RecvMsg(nil), io.ErrClosedPipe)
+}
+
+// TestAllowedForNode_DifferentRights: of clients with the same node ID and different rights, none decides.
+func TestAllowedForNode_DifferentRights(t *testing.T) {
+	guard := NewGuard(Policy{Rules: Rules{}}, slog.New(slog.DiscardHandler), nil)
+	for connected, namespace := range []string{"prod", "prod", "test"} {
+		rights := NewRights(Permissions{Namespaces: []string{namespace}})
+		guard.clients[&client{rights: map[string]*Rights{"n": rights}}] = struct{}{}
+		_, decided := guard.AllowedForNode("n")
+		require.Equal(t, connected < 2, decided)
+	}
+	_, decided := guard.AllowedForNode("other")
+	require.False(t, decided, "no client is connected")
 }

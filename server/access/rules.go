@@ -69,8 +69,11 @@ type Rule struct {
 // with rules, a client without a match has no rights.
 type Rules []Rule
 
-// Find returns the rule of a client with a node ID, or nil.
+// Find returns the rule of a client with a node ID, or nil. Without rules, it returns one that allows everything.
 func (rules Rules) Find(client *identity.Identity, node string) *Rule {
+	if rules == nil {
+		return &Rule{}
+	}
 	values := properties(client, node)
 	for i := range rules {
 		if rules[i].Match.covers(values, anyValue) {

@@ -48,7 +48,7 @@ func (g *Guard) enter(ctx context.Context, method string) (_ context.Context, le
 	case "":
 		err = status.Error(codes.Unimplemented, "this service is not served to clients")
 	default:
-		err = client.useService(service)
+		err = RequireService(ctx, service)
 	}
 	if err != nil {
 		client.leave()

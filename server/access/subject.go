@@ -66,8 +66,8 @@ func matchNames(pattern, names []string) bool {
 }
 
 func matchName(pattern, name string) bool {
-	matched, err := path.Match(pattern, name)
-	return matched && err == nil
+	matched, _ := path.Match(pattern, name) // parseSubject makes valid patterns
+	return matched
 }
 
 // attributeTypes are the object identifiers of the type names.

@@ -201,7 +201,7 @@ func TestSyncz(t *testing.T) {
 	w.clients = []xds.ClientStatus{
 		{StreamID: 1, Peer: "127.0.0.1:5", Connected: begin}, // no client has subscribed yet
 		{
-			StreamID: 7, Node: &corev3.Node{Id: "n1"}, Peer: "127.0.0.1:6", Connected: begin, Delta: true,
+			StreamID: 7, Node: &corev3.Node{Id: "router~1"}, Peer: "127.0.0.1:6", Connected: begin, Delta: true,
 			Types: []xds.TypeStatus{{
 				TypeURL: "a/v1/B", Wildcard: true, SentVersion: "v2", SentNonce: "2", SentAt: begin,
 				AckedVersion: "v1", AckedNonce: "1", AckedAt: begin, NackNonce: "2", NackError: "no <such> field", NackAt: begin,
@@ -212,7 +212,7 @@ func TestSyncz(t *testing.T) {
 	_, body = get(t, newServer(w), "/debug/clients")
 	assert.JSONEq(t, `[
 		{"stream": 1, "node": "", "peer": "127.0.0.1:5", "connected": "2026-01-02T03:04:05Z", "delta": false, "types": []},
-		{"stream": 7, "node": "n1", "peer": "127.0.0.1:6", "connected": "2026-01-02T03:04:05Z", "delta": true, "types": [{
+		{"stream": 7, "node": "router~1", "peer": "127.0.0.1:6", "connected": "2026-01-02T03:04:05Z", "delta": true, "types": [{
 			"type_url": "a/v1/B", "wildcard": true, "synced": false, "responses": 2, "nacks": 1,
 			"sent": {"version": "v2", "nonce": "2", "time": "2026-01-02T03:04:05Z"},
 			"acked": {"version": "v1", "nonce": "1", "time": "2026-01-02T03:04:05Z"},
@@ -220,6 +220,9 @@ func TestSyncz(t *testing.T) {
 		}]}
 	]`, body)
 	assert.Contains(t, body, "no <such> field", "text is for people")
+	_, body = get(t, newServer(w), "/debug/syncz")
+	assert.JSONEq(t, `[{"proxy": "router~1", "proxy_type": "router", "resources": {"a/v1/B": {
+		"sent": "2", "acked": "1", "sentTime": "2026-01-02T03:04:05Z", "lastError": "no <such> field"}}}]`, body)
 }
 
 func TestSourcesQuarantineAndConflicts(t *testing.T) {

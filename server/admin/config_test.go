@@ -6,10 +6,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 
 	"tributary/server/admin"
+	"tributary/sources"
 )
 
 // fakeConfig is a configuration that counts how often it was read.
@@ -55,6 +57,15 @@ func TestReload(t *testing.T) {
 	status, _ = get(t, server, "/-/reload")
 	assert.Equal(t, http.StatusMethodNotAllowed, status)
 	assert.Equal(t, 1, w.config.reloads)
+}
+
+func TestReload_NamesUnreadSources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{sources: []sources.Status{{Name: "slow"}}}
+		_, body := post(t, newServer(w), "/-/reload", http.Header{})
+		assert.Equal(t, "a.yaml is in force\nnot read yet: slow; a restart would wait for it before anything is served "+
+			"(required: false serves the others without it)\n", body)
+	})
 }
 
 func TestHandler_RefusesPostsOfOtherOrigins(t *testing.T) {

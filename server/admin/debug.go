@@ -11,6 +11,7 @@ import (
 
 	"tributary/aggregate"
 	"tributary/aggregate/conflicts"
+	"tributary/internal/words"
 	"tributary/resource"
 )
 
@@ -125,7 +126,7 @@ func (s *Server) conflicts() []conflict {
 		list = append(list, conflict{ref, winner, losers, reason})
 	}
 	for shadow := range s.opts.View.Shadows() {
-		addConflict(resource.Ref(shadow.Key), placeOf(shadow.Winner), "", places(shadow.Losers, placeOf)...)
+		addConflict(resource.Ref(shadow.Key), placeOf(shadow.Winner), "", words.Each(shadow.Losers, placeOf)...)
 	}
 	for _, refusal := range s.opts.View.Refusals() {
 		addConflict(resource.Ref(refusal.Key), placeOf(refusal.Winner), refusal.Reason, placeOf(refusal.Loser))
@@ -133,15 +134,8 @@ func (s *Server) conflicts() []conflict {
 	for _, source := range s.opts.Sources.Status() {
 		placeIn := func(text string) place { return place{source.Name, text} }
 		for _, duplicate := range source.Conflicts {
-			addConflict(duplicate.Ref, placeIn(duplicate.Winner), "", places(duplicate.Losers, placeIn)...)
+			addConflict(duplicate.Ref, placeIn(duplicate.Winner), "", words.Each(duplicate.Losers, placeIn)...)
 		}
-	}
-	return list
-}
-
-func places[T any](losers []T, place func(T) place) (list []place) {
-	for _, loser := range losers {
-		list = append(list, place(loser))
 	}
 	return list
 }

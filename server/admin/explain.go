@@ -246,7 +246,7 @@ func (s *Server) explained(explanation aggregate.Explanation) Explained {
 	for _, key := range keys {
 		for _, serving := range s.opts.Sources.Serving(key) {
 			if hold := holds[serving.Source]; serving.Held && hold != nil {
-				result.Held = append(result.Held, Held{serving.Source, *holdOf(hold)})
+				result.Held = append(result.Held, Held{serving.Source, hold.Summary})
 			}
 			if serving.Unread != "" {
 				result.NotRead = append(result.NotRead, Remark{serving.Source, serving.Unread})

@@ -328,7 +328,7 @@ func TestExplain_QuarantinedName(t *testing.T) {
 
 func TestExplain_HeldObject(t *testing.T) {
 	broken := sources.Quarantined{Group: "a.yaml", Place: "a.yaml:7", Reason: "not YAML", Keeps: []string{"ServiceEntry shop/gone"}}
-	hold := &guard.Status{ID: "h1", Why: "60 of 100 objects", Since: noon}
+	hold := &guard.Status{Summary: admin.Hold{ID: "h1", Why: "60 of 100 objects", Since: noon}}
 	absent := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "gone"}
 	w := &world{
 		sources: []sources.Status{
@@ -353,7 +353,7 @@ func TestExplain_HeldObject(t *testing.T) {
 		assert.Equal(t, []admin.Remark{{Source: "rules", Text: "permission denied"}}, x.NotRead)
 		assert.Equal(t, []admin.Remark{{Source: "rules", Text: "it lost its data"}}, x.Unconfirmed)
 		assert.Equal(t, []admin.Remark{{Source: "rules", Text: "a.yaml:3: odd"}}, x.Warnings)
-		assert.Equal(t, []admin.Held{{Source: "rules", Hold: admin.Hold{ID: hold.ID, Why: hold.Why, Since: noon}}}, x.Held)
+		assert.Equal(t, []admin.Held{{Source: "rules", Hold: hold.Summary}}, x.Held)
 	}
 	check("kind=se&namespace=shop&name=gone")
 	w.merged = &aggregate.Merged{Members: []aggregate.Member{{Name: "gone"}, {Name: "gone"}}}

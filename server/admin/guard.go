@@ -59,11 +59,3 @@ func asker(r *http.Request) string {
 	}
 	return name
 }
-
-// holdOf returns the loss on hold, or nil.
-func holdOf(status *guard.Status) *Hold {
-	if status == nil {
-		return nil
-	}
-	return &Hold{status.ID, status.Since, status.Until, status.Why, status.Objects, status.Endpoints}
-}

@@ -35,7 +35,7 @@ func (w *world) Release(name, hold, caller string) (objects, endpoints int, err 
 
 func TestGuard(t *testing.T) {
 	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	hold := &guard.Status{ID: "h1", Since: begin, Why: "60 of 100 objects", Objects: 60, Endpoints: 120}
+	hold := &guard.Status{Summary: admin.Hold{ID: "h1", Since: begin, Why: "60 of 100 objects", Objects: 60, Endpoints: 120}}
 	w := &world{sources: []sources.Status{{Name: "a", Held: hold}, {Name: "b"}}}
 	server := newServer(w)
 
@@ -49,7 +49,7 @@ func TestGuard(t *testing.T) {
 	var st admin.Status
 	require.NoError(t, json.Unmarshal([]byte(body), &st))
 	assert.Equal(t, 1, st.Holds)
-	assert.Equal(t, &admin.Hold{ID: hold.ID, Since: begin, Why: hold.Why, Objects: 60, Endpoints: 120}, st.Sources[0].Hold)
+	assert.Equal(t, &hold.Summary, st.Sources[0].Hold)
 
 	for _, want := range []struct {
 		query  string

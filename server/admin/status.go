@@ -14,6 +14,7 @@ import (
 	"tributary/resource"
 	"tributary/server/transport"
 	"tributary/sources"
+	"tributary/sources/guard"
 )
 
 // Status is the answer of /debug/status. Its lists of problems have the first few.
@@ -102,14 +103,7 @@ type NotEnforced struct {
 }
 
 // Hold is a loss that is held back.
-type Hold struct {
-	ID        string     `json:"id"`
-	Since     time.Time  `json:"since"`
-	Until     *time.Time `json:"until,omitempty"`
-	Why       string     `json:"why"`
-	Objects   int        `json:"objects"`
-	Endpoints int        `json:"endpoints"`
-}
+type Hold = guard.Summary
 
 // ConflictCounts are the numbers of the kinds of conflict.
 type ConflictCounts struct {
@@ -208,7 +202,9 @@ func (s *Server) sourceStates(list []sources.Status) []SourceState {
 			Restored: source.Restored, Foreign: source.Foreign, Unsure: source.Unsure, Unread: source.Unread,
 			Warnings: len(source.Warnings), LeftOut: source.LeftOutCount, Unconfirmed: source.Unconfirmed,
 			UnconfirmedUntil: source.UnconfirmedUntil, Duplicates: firstOf(source.Conflicts),
-			Hold: holdOf(source.Held),
+		}
+		if source.Held != nil {
+			state.Hold = &source.Held.Summary
 		}
 		if source.Kept != nil {
 			state.NotKept = source.Kept.Error

@@ -207,18 +207,6 @@ func (st *Status) addSource(list *troubles, source *SourceState) {
 	}
 }
 
-// Loss counts the lost objects and endpoints.
-func (h *Hold) Loss() string {
-	endpoints := words.Count(h.Endpoints, "endpoint", "endpoints")
-	switch {
-	case h.Endpoints == 0:
-		return words.Count(h.Objects, "object", "objects")
-	case h.Objects == 0:
-		return endpoints
-	}
-	return words.Count(h.Objects, "object", "objects") + " and " + endpoints
-}
-
 func (st *Status) addQuarantine(list *troubles) {
 	if st.Quarantined == 0 {
 		return

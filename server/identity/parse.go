@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -26,11 +27,11 @@ func Parse(proofs []string) (*Identity, error) {
 		case kind == "token":
 			client.Token = value
 		case kind == "jwt":
-			token := client.token()
-			token.Issuer, token.Subject, _ = strings.Cut(value, "|")
+			client.JWT = cmp.Or(client.JWT, &JWT{})
+			client.JWT.Issuer, client.JWT.Subject, _ = strings.Cut(value, "|")
 		case kind == "audience":
-			token := client.token()
-			token.Audience = append(token.Audience, value)
+			client.JWT = cmp.Or(client.JWT, &JWT{})
+			client.JWT.Audience = append(client.JWT.Audience, value)
 		case kind == "ip":
 			address, invalid := netip.ParseAddr(value)
 			if invalid != nil {
@@ -47,14 +48,6 @@ func Parse(proofs []string) (*Identity, error) {
 		}
 	}
 	return client, nil
-}
-
-// token returns the JWT of a client, which it makes if there is none.
-func (i *Identity) token() *JWT {
-	if i.JWT == nil {
-		i.JWT = &JWT{}
-	}
-	return i.JWT
 }
 
 var errFormat = errors.New("want a URI, dns:NAME, subject:NAME, token:NAME, jwt:ISSUER|SUBJECT, " +

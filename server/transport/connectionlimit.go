@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/time/rate"
 
 	"tributary/internal/address"
@@ -30,11 +31,11 @@ type ConnectionLimit struct {
 func NewConnectionLimit(total, perHost int, log *slog.Logger, metrics prometheus.Registerer) *ConnectionLimit {
 	connectionLimit := &ConnectionLimit{
 		total: total, perHost: perHost, log: log, logLines: rate.NewLimiter(1, 10), hosts: make(map[string]int),
-		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+		refusals: promauto.With(metrics).NewCounterVec(prometheus.CounterOpts{
 			Name: "tributary_connections_refused_total",
 			Help: "Connections to the xDS server that were cut off because of a limit, by the limit.",
 		}, []string{"reason"}),
-		errors: prometheus.NewCounter(prometheus.CounterOpts{
+		errors: promauto.With(metrics).NewCounter(prometheus.CounterOpts{
 			Name: "tributary_accept_errors_total",
 			Help: "Connections to the xDS server that could not be accepted.",
 		}),
@@ -42,15 +43,13 @@ func NewConnectionLimit(total, perHost int, log *slog.Logger, metrics prometheus
 	for _, reason := range []string{refusedConnections, refusedPerPeer} {
 		connectionLimit.refusals.WithLabelValues(reason)
 	}
-	if metrics != nil {
-		metrics.MustRegister(connectionLimit.refusals, connectionLimit.errors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "tributary_connections", Help: "Open connections to the xDS server.",
-		}, func() float64 {
-			connectionLimit.mu.Lock()
-			defer connectionLimit.mu.Unlock()
-			return float64(connectionLimit.open)
-		}))
-	}
+	promauto.With(metrics).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "tributary_connections", Help: "Open connections to the xDS server.",
+	}, func() float64 {
+		connectionLimit.mu.Lock()
+		defer connectionLimit.mu.Unlock()
+		return float64(connectionLimit.open)
+	})
 	return connectionLimit
 }
 

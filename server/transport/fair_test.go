@@ -177,3 +177,13 @@ func TestLoopbackUsers_DoNotLockOutEachOther(t *testing.T) {
 	}
 	require.NotNil(t, fairServer.ask("10.0.0.1", "/"))
 }
+
+func TestFairListener_LocalConnectionsShareAHost(t *testing.T) {
+	for _, address := range []net.Addr{
+		&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, &net.TCPAddr{IP: net.IPv6loopback},
+		&net.UnixAddr{Name: "@", Net: "unix"},
+	} {
+		require.Equal(t, thisMachine, localOr(address))
+	}
+	require.Equal(t, "10.0.0.1", localOr(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}))
+}

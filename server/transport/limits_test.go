@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -122,4 +123,16 @@ func TestResumeWithRemovals_ReleasesMemory(t *testing.T) {
 	client.Send(m)
 	eventually(t, func() bool { return fixture.asking() == 1 })
 	eventually(t, fixture.empty)
+}
+
+// TestDelay_Bounded: beyond a number of refused streams, the next ones do not wait for their refusal.
+func TestDelay_Bounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := NewLimiter(noEngine{}, Limits{RefusalDelay: time.Hour}, nil)
+		limiter.delayed.Store(maxDelayed)
+		started := time.Now()
+		limiter.delay(t.Context())
+		require.Zero(t, time.Since(started))
+		require.EqualValues(t, maxDelayed, limiter.delayed.Load())
+	})
 }

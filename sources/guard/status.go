@@ -3,19 +3,38 @@ package guard
 import (
 	"time"
 
+	"tributary/internal/words"
 	"tributary/resource"
 )
 
 // Status describes a hold at one moment. It may be encoded as JSON.
 type Status struct {
+	Summary
+
+	Held []Held `json:"held"` // the first maxListed losses, by key
+	More int    `json:"more"` // further losses
+}
+
+// Summary describes a hold without its keys.
+type Summary struct {
 	ID        string     `json:"id"` // stays the same over a restart
 	Since     time.Time  `json:"since"`
 	Until     *time.Time `json:"until,omitempty"` // when it ends by itself without further changes
 	Why       string     `json:"why"`
 	Objects   int        `json:"objects"`   // lost
 	Endpoints int        `json:"endpoints"` // lost, those of lost objects included
-	Held      []Held     `json:"held"`      // the first maxListed losses, by key
-	More      int        `json:"more"`      // further losses
+}
+
+// Loss counts the lost objects and endpoints.
+func (s *Summary) Loss() string {
+	endpoints := words.Count(s.Endpoints, "endpoint", "endpoints")
+	switch {
+	case s.Endpoints == 0:
+		return words.Count(s.Objects, "object", "objects")
+	case s.Objects == 0:
+		return endpoints
+	}
+	return words.Count(s.Objects, "object", "objects") + " and " + endpoints
 }
 
 // Held is a held loss of a key.
@@ -35,10 +54,9 @@ func (g *Guard) Status() *Status {
 	if hold == nil {
 		return nil
 	}
-	status := &Status{
-		ID: hold.id, Since: hold.begun, Why: hold.reason, Objects: hold.sum.objects,
-		Endpoints: hold.heldEndpoints, Held: []Held{},
-	}
+	status := &Status{Summary: Summary{
+		ID: hold.id, Since: hold.begun, Why: hold.reason, Objects: hold.sum.objects, Endpoints: hold.heldEndpoints,
+	}, Held: []Held{}}
 	if endTime, _ := g.EndTime(); !endTime.IsZero() {
 		status.Until = &endTime
 	}
