@@ -13,13 +13,7 @@ import (
 	"tributary/sources/consul/judge"
 )
 
-func webInstances(ids ...string) instances {
-	var entries []*api.ServiceEntry
-	for i, id := range ids {
-		entries = append(entries, consultest.Instance("web", id, "10.0.0."+id, 80+i))
-	}
-	return newInstances(entries)
-}
+func webInstances(ids ...string) instances { return newInstances(consultest.Instances(ids...)) }
 
 // answer is about instances, with flags of judge.Answer.
 func answer(index uint64, i instances, flags ...string) reading {
@@ -31,10 +25,8 @@ func answer(index uint64, i instances, flags ...string) reading {
 
 func TestMeaning(t *testing.T) {
 	none, empty, single, pair := instances{}, webInstances(), webInstances("1"), webInstances("1", "2")
-	sick := newInstances([]*api.ServiceEntry{consultest.Instance("web", "1", "10.0.0.1", 80)})
-	sick.list[0].Checks[0].Status = api.HealthCritical
-	sick = newInstances(sick.list)
-	moved := newInstances([]*api.ServiceEntry{consultest.Instance("web", "another", "10.0.0.1", 80)})
+	moved := webInstances("another")
+	moved.list[0].Service.Address = "1.test"
 	for name, c := range map[string]struct {
 		before instances
 		new    bool
@@ -43,7 +35,7 @@ func TestMeaning(t *testing.T) {
 	}{
 		"the same":                            {before: single, r: answer(9, single), want: unchanged},
 		"one more":                            {before: single, r: answer(9, pair), want: changed},
-		"another health":                      {before: single, r: answer(9, sick), want: changed},
+		"another health":                      {before: single, r: answer(9, newInstances(sick("1"))), want: changed},
 		"another ID at the same address":      {before: single, r: answer(9, moved), want: changed},
 		"at an older index":                   {before: single, r: answer(1, pair), want: changed},
 		"a watch lists one less":              {before: pair, r: answer(9, single), want: doubtful},

@@ -9,17 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
+	"tributary/sources/consul/consultest"
 )
 
 // manyInstances is a number of instances.
-func manyInstances(n int) instances {
-	list := make([]*api.ServiceEntry, 0, n)
+func manyInstances(n int) (entries []*api.ServiceEntry) {
 	for i := range n {
-		list = append(list, &api.ServiceEntry{
-			Node: &api.Node{Node: "n", Address: "10.0.0.1"}, Service: &api.AgentService{ID: fmt.Sprint(i), Address: "10.0.0.1", Port: 80 + i},
-		})
+		entries = append(entries, consultest.Instances(fmt.Sprint(i))...)
 	}
-	return newInstances(list)
+	return entries
 }
 
 // Instances over the limit belong to one service, or to many: the last read instances stay, and other services follow
@@ -60,9 +58,9 @@ func TestServicesOverLimit_NotFollowed(t *testing.T) {
 		w.set("web", "1")
 		w.start()
 		pass(time.Minute)
-		w.change(local, func(f *fakeDomain) {
+		w.change(local, func(f *datacenter) {
 			for i := range 3 {
-				f.set(fmt.Sprint("s", i), instanceWithID("1"))
+				f.SetService(fmt.Sprint("s", i), consultest.Instances("1"))
 			}
 		})
 		pass(time.Minute)

@@ -44,8 +44,8 @@ func TestResetHold_EndsDespiteFlaps(t *testing.T) {
 func TestWatchOfWipedConsul(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.startFull()
-		busy := func(id string) func(*fakeDomain) {
-			return func(f *fakeDomain) { f.set("s00", instanceOnNode(id, "n0", 3)) }
+		busy := func(id string) func(*datacenter) {
+			return func(f *datacenter) { f.SetService("s00", instanceOnNode(id, "n0", 3)) }
 		}
 		for i := range 6 {
 			world.change(local, busy(fmt.Sprint("before", i)))

@@ -9,16 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
+	"tributary/sources/consul/consultest"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
 	"tributary/sources/presence"
 )
 
 // twenty fills a domain with services of the numbers from one to another, each on one of two nodes.
-func twenty(from, to int, index uint64) func(*fakeDomain) {
-	return func(f *fakeDomain) {
+func twenty(from, to int, index uint64) func(*datacenter) {
+	return func(f *datacenter) {
 		for i := from; i < to; i++ {
-			f.set(fmt.Sprintf("s%02d", i), instanceOnNode("1", fmt.Sprint("n", i%2), index+uint64(i%2)))
+			f.SetService(fmt.Sprintf("s%02d", i), instanceOnNode("1", fmt.Sprint("n", i%2), index+uint64(i%2)))
 		}
 	}
 }
@@ -82,9 +83,9 @@ func TestChangedSettings_RaiseNoSuspicion(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.startFull()
 		world.stop()
-		world.change(local, func(f *fakeDomain) {
+		world.change(local, func(f *datacenter) {
 			for i := 2; i < 20; i++ {
-				f.remove(fmt.Sprintf("s%02d", i)) // as a filter does
+				f.RemoveService(fmt.Sprintf("s%02d", i)) // as a filter does
 			}
 		})
 		world.start(Settings{Filter: "ServiceMeta.mesh == yes"})
@@ -118,18 +119,15 @@ func TestWipeWithHigherIndex_Detected(t *testing.T) {
 // Of a service that is on several nodes one node is back, and the names are all there.
 func TestWipeWithCompleteNames_HoldsInstances(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
-		instancesCreatedAt := func(a, b uint64) instances {
-			return newInstances(append(instanceOnNode("1", "n0", a).list, instanceOnNode("2", "n1", b).list...))
-		}
-		world.put("web", instancesCreatedAt(50, 51))
-		world.put("api", onNodes("1 n0 50"))
+		world.put("web", consultest.Instances("1 n0 50", "2 n1 51"))
+		world.put("api", consultest.Instances("1 n0 50"))
 		world.start()
 		pass(10 * time.Second)
-		world.change(local, func(f *fakeDomain) {
-			f.wipe()
-			f.index = 500
-			f.set("web", onNodes("1 n0 400"))
-			f.set("api", onNodes("1 n0 400"))
+		world.change(local, func(f *datacenter) {
+			f.Lose(2)
+			f.Index = 500
+			f.SetService("web", consultest.Instances("1 n0 400"))
+			f.SetService("api", consultest.Instances("1 n0 400"))
 		})
 		pass(time.Minute)
 		require.Len(t, world.instancesOf("web"), 2)
@@ -142,15 +140,13 @@ func TestWipeWithCompleteNames_HoldsInstances(t *testing.T) {
 // A suspicion ends: its cause does not start the next one.
 func TestSuspicion_EndsOnce(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
-		world.put("web", onNodes("1 n0 50", "2 n0 50"))
+		world.put("web", consultest.Instances("1 n0 50", "2 n0 50"))
 		world.start()
 		pass(10 * time.Second)
-		world.mu.Lock() // the names do not change, and are not read again
-		f := world.domains[local]
-		f.services["web"], f.indexes["web"] = onNodes("1 n0 400"), 1000
-		close(world.changed)
-		world.changed = make(chan struct{})
-		world.mu.Unlock()
+		f := world.scopes[local]
+		f.Edit(func() { // the names do not change, and are not read again
+			f.Services["web"], f.Indexes["web"] = consultest.Instances("1 n0 400"), 1000
+		})
 		pass(4 * time.Minute)
 		world.requireInstances("web", "1", "2")
 		world.requireState(sources.Degraded)
@@ -163,9 +159,9 @@ func TestSuspicion_EndsOnce(t *testing.T) {
 func TestSeveralRemovals_RaiseNoSuspicion(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.startFull()
-		world.change(local, func(f *fakeDomain) {
+		world.change(local, func(f *datacenter) {
 			for i := range 15 {
-				f.remove(fmt.Sprintf("s%02d", i))
+				f.RemoveService(fmt.Sprintf("s%02d", i))
 			}
 		})
 		pass(10 * time.Second)
@@ -248,12 +244,12 @@ func TestWipeWithHigherIndexOfUnknownServices_Detected(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.startFull()
 		world.locked(func() { world.slowNames = 200 * time.Millisecond })
-		world.change(local, func(f *fakeDomain) {
-			f.wipe()
-			f.index = 500
+		world.change(local, func(f *datacenter) {
+			f.Lose(2)
+			f.Index = 500
 			twenty(0, 11, 400)(f)
 			for i := 11; i < 20; i++ {
-				f.indexes[fmt.Sprintf("s%02d", i)] = 500
+				f.Indexes[fmt.Sprintf("s%02d", i)] = 500
 			}
 		})
 		pass(time.Minute)
@@ -284,14 +280,14 @@ func TestNamesBeforeWipe_ConfirmNoReads(t *testing.T) {
 		for i := range 20 {
 			shows[fmt.Sprintf("s%02d", i)] = true
 		}
-		world.change(local, func(f *fakeDomain) { f.shows = shows })
+		world.change(local, func(f *datacenter) { f.Shows = shows })
 		world.startWith(&slowRights{world, 2 * time.Second}, world)
 		pass(20 * time.Second)
 		world.requireServed(0, 20)
 		world.remove("s19")
 		pass(500 * time.Millisecond) // the names were answered, and whether s19 is hidden is being asked
 		world.locked(func() { world.slowNames = time.Second })
-		world.change(local, func(f *fakeDomain) { f.wipe(); f.shows = shows })
+		world.change(local, func(f *datacenter) { f.Lose(2); f.Shows = shows })
 		for range 60 {
 			pass(500 * time.Millisecond)
 			for i := range 19 {

@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
+	"tributary/sources/consul/consultest"
 	"tributary/sources/consul/dial"
 )
 
@@ -18,8 +18,8 @@ var (
 	east  = scope{datacenter: "east"}
 	west  = scope{datacenter: "west"}
 
-	errDown   = api.StatusError{Code: 500, Body: "No cluster leader"}
-	errDenied = api.StatusError{Code: 403, Body: "ACL not found"}
+	errDown   = consultest.NoLeader
+	errDenied = consultest.NoToken
 
 	errLimited = limitedFor(3 * time.Second)
 )
@@ -30,9 +30,9 @@ func limitedFor(d time.Duration) error {
 
 func TestChangeOfOneService_CostsOneRead(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
-		world.change(local, func(f *fakeDomain) {
+		world.change(local, func(f *datacenter) {
 			for i := range 1000 {
-				f.set(fmt.Sprintf("s%d", i), instanceWithID("1"))
+				f.SetService(fmt.Sprintf("s%d", i), consultest.Instances("1"))
 			}
 		})
 		world.start()
@@ -68,27 +68,30 @@ func TestDomains_FailIndependently(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			testWorld(t, func(t *testing.T, w *world) {
 				for _, d := range []scope{east, west} {
-					w.change(d, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
+					w.change(d, func(f *datacenter) { f.SetService("web", consultest.Instances("1")) })
 				}
 				w.start(Settings{Datacenters: []string{"east", "west"}})
 				pass(time.Second)
 				w.requireInstances("web", "east/1", "west/1")
 				w.requireState(sources.Healthy)
 
-				w.change(west, func(f *fakeDomain) {
-					f.fails, f.hides = c.err, c.hides
-					for name := range f.indexes {
-						f.indexes[name] = f.index // the watches end
+				w.change(west, func(f *datacenter) {
+					f.Fails, f.Hides = c.err, c.hides
+					for name := range f.Indexes {
+						f.Indexes[name] = f.Index // the watches end
 					}
 				})
 				pass(time.Minute)
 				w.requireState(sources.Degraded, "datacenter west: ")
-				w.change(east, func(f *fakeDomain) { f.set("web", instanceWithID("2")); f.set("api", instanceWithID("1")) })
+				w.change(east, func(f *datacenter) {
+					f.SetService("web", consultest.Instances("2"))
+					f.SetService("api", consultest.Instances("1"))
+				})
 				pass(time.Minute)
 				w.requireInstances("web", "east/2", "west/1") // west's instances stay, and east is followed
 				w.requireInstances("api", "east/1")
 
-				w.change(west, func(f *fakeDomain) { f.fails, f.hides = nil, false; f.set("web", instanceWithID("3")) })
+				w.change(west, func(f *datacenter) { f.Fails, f.Hides = nil, false; f.SetService("web", consultest.Instances("3")) })
 				pass(time.Minute)
 				w.requireInstances("web", "east/2", "west/3")
 				w.requireState(sources.Healthy)
@@ -147,7 +150,7 @@ func TestUnlistedService_RemovedDespiteInstances(t *testing.T) {
 		world.set("api", "1")
 		world.start()
 		pass(time.Second)
-		world.change(local, func(f *fakeDomain) { f.skips = "web" })
+		world.change(local, func(f *datacenter) { f.Unlisted = "web" })
 		pass(10 * time.Second)
 		world.requireInstances("web")
 		world.set("web", "2")
@@ -156,7 +159,7 @@ func TestUnlistedService_RemovedDespiteInstances(t *testing.T) {
 		pass(time.Minute)
 		world.requireWithdrawn("web")
 		world.requireInstances("api", "1")
-		world.change(local, func(f *fakeDomain) { f.skips = "" })
+		world.change(local, func(f *datacenter) { f.Unlisted = "" })
 		pass(10 * time.Second)
 		world.requireInstances("web", "2")
 	})
@@ -217,7 +220,7 @@ func TestWipedConsul_HoldsServices(t *testing.T) {
 // A Consul that lost its data answers for one service before it answers with the names, which tell that it did.
 func TestWipedConsul_AnswersForServiceFirst(t *testing.T) {
 	eachWorld(t, map[string]func(w *world){
-		"its index goes back": func(w *world) { w.change(local, func(f *fakeDomain) { f.wipe() }) },
+		"its index goes back": func(w *world) { w.change(local, func(f *datacenter) { f.Lose(2) }) },
 		"after an outage, with a higher index": func(w *world) {
 			w.fail(errDown)
 			pass(100 * time.Millisecond)
@@ -244,17 +247,20 @@ func TestWipedConsul_AnswersForServiceFirst(t *testing.T) {
 func TestRestart_RemovesConfirmedLossesOnly(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.old = []string{"web", "api", "gone"}
-		world.change(east, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
-		world.change(west, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
-		world.change(west, func(f *fakeDomain) { f.fails = errDown })
+		world.change(east, func(f *datacenter) {
+			f.SetService("web", consultest.Instances("1"))
+			f.SetService("api", consultest.Instances("1"))
+		})
+		world.change(west, func(f *datacenter) { f.SetService("web", consultest.Instances("1")) })
+		world.change(west, func(f *datacenter) { f.Fails = errDown })
 		world.start(Settings{Datacenters: []string{"east", "west"}})
 		pass(10 * time.Minute)
 		require.False(t, world.synced())
 		require.Empty(t, world.names(), "the services of an earlier run may be west's, too")
-		world.change(east, func(f *fakeDomain) { f.set("new", instanceWithID("1")) })
+		world.change(east, func(f *datacenter) { f.SetService("new", consultest.Instances("1")) })
 		pass(10 * time.Second)
 		require.Equal(t, []string{"new"}, world.names(), "a new service is not west's")
-		world.change(west, func(f *fakeDomain) { f.fails = nil })
+		world.change(west, func(f *datacenter) { f.Fails = nil })
 		pass(time.Minute)
 		require.True(t, world.synced())
 		world.requireInstances("web", "east/1", "west/1")
@@ -267,10 +273,10 @@ func TestRestart_RemovesConfirmedLossesOnly(t *testing.T) {
 func TestRestart_RemovesUnselectedServices(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.old = []string{"web", "db"}
-		world.change(local, func(f *fakeDomain) {
-			f.set("web", instanceWithID("1"))
-			f.set("db", instanceWithID("1"))
-			f.skips = "db"
+		world.change(local, func(f *datacenter) {
+			f.SetService("web", consultest.Instances("1"))
+			f.SetService("db", consultest.Instances("1"))
+			f.Unlisted = "db"
 		})
 		world.start()
 		pass(time.Second)
@@ -283,7 +289,7 @@ func TestRestart_RemovesUnselectedServices(t *testing.T) {
 		before := world.readsOf("db")
 		pass(time.Hour)
 		require.Equal(t, before, world.readsOf("db"))
-		world.change(local, func(f *fakeDomain) { f.skips = "" })
+		world.change(local, func(f *datacenter) { f.Unlisted = "" })
 		pass(10 * time.Second)
 		world.requireInstances("db", "1")
 	})
@@ -308,11 +314,11 @@ func TestTokenWithFewerRights_KeepsServices(t *testing.T) {
 		w.set("web", "1")
 		w.start()
 		pass(time.Second)
-		w.change(local, func(f *fakeDomain) { f.hides = true; f.indexes["web"] = f.index })
+		w.change(local, func(f *datacenter) { f.Hides = true; f.Indexes["web"] = f.Index })
 		pass(time.Hour)
 		w.requireState(sources.Denied)
 		w.requireInstances("web", "1")
-		w.change(local, func(f *fakeDomain) { f.hides = false })
+		w.change(local, func(f *datacenter) { f.Hides = false })
 		pass(30 * time.Second)
 		w.requireState(sources.Healthy)
 	})
@@ -322,9 +328,9 @@ func TestUnwatchedServices_ReadInTurn(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		const services, places = 100, 24 // three of them for the change queries, which fail
 		world.blind = true
-		world.change(local, func(f *fakeDomain) {
+		world.change(local, func(f *datacenter) {
 			for i := range services {
-				f.set(fmt.Sprintf("s%d", i), instanceWithID("1"))
+				f.SetService(fmt.Sprintf("s%d", i), consultest.Instances("1"))
 			}
 		})
 		world.places = places
@@ -347,9 +353,9 @@ func TestUnwatchedServices_ReadInTurn(t *testing.T) {
 			}
 		}
 		require.Equal(t, places-4, watched)
-		world.change(local, func(f *fakeDomain) {
+		world.change(local, func(f *datacenter) {
 			for i := range services {
-				f.set(fmt.Sprintf("s%d", i), instanceWithID("2"))
+				f.SetService(fmt.Sprintf("s%d", i), consultest.Instances("2"))
 			}
 		})
 		pass(10 * time.Second)
@@ -389,16 +395,16 @@ func TestBusyService_ReadLessOften(t *testing.T) {
 
 func TestRateLimit_PausesReads(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
-		world.change(local, func(f *fakeDomain) {
+		world.change(local, func(f *datacenter) {
 			for i := range 10 {
-				f.set(fmt.Sprint("s", i), instanceWithID("1"))
+				f.SetService(fmt.Sprint("s", i), consultest.Instances("1"))
 			}
 		})
 		run := world.start()
 		pass(10 * time.Second)
-		world.change(local, func(f *fakeDomain) {
-			f.fails = limitedFor(30 * time.Second)
-			f.indexes["s1"] = f.index
+		world.change(local, func(f *datacenter) {
+			f.Fails = limitedFor(30 * time.Second)
+			f.Indexes["s1"] = f.Index
 		})
 		pass(time.Second)
 		reads, names := world.totalReads, world.listed
@@ -419,9 +425,8 @@ func TestFullCompare_RepairsMissedChange(t *testing.T) {
 		world.set("api", "1")
 		run := world.start()
 		pass(time.Second)
-		world.mu.Lock()
-		world.domains[local].services["web"] = instanceWithID("2") // without a change of its index
-		world.mu.Unlock()
+		f := world.scopes[local]
+		f.Edit(func() { f.Services["web"] = consultest.Instances("2") }) // without a change of its index
 		pass(12 * time.Minute)
 		world.requireInstances("web", "2")
 		require.EqualValues(t, 1, run.metrics.healed.Value())

@@ -3,8 +3,6 @@ package consulkv
 import (
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -15,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
-	"tributary/sources/consulkv/kvtest"
+	"tributary/sources/consul/consultest"
 )
 
 // lagging is a Consul with a change at each pulse, which a server that lags answers.
@@ -67,8 +65,7 @@ func TestPulse_LagsBehindEachQueryOnce(t *testing.T) {
 	c := &lagging{index: 10}
 	c.changed = sync.NewCond(&c.mu)
 	server := httptest.NewServer(c)
-	r := newRunning(t, nil)
-	r.runAt(server.Listener.Addr().String(), Settings{})
+	r := runThis(t, nil, sourceAt(t, server.Listener.Addr().String(), Settings{}))
 	t.Cleanup(func() {
 		c.mu.Lock()
 		c.over = true
@@ -89,17 +86,16 @@ func TestPulse_LagsBehindEachQueryOnce(t *testing.T) {
 
 // A Consul that hangs keeps its connections open: the query that waits meets no error.
 func TestHangingConsul_Unreachable(t *testing.T) {
-	consul := kvtest.New(t)
+	consul := consultest.New(t)
 	consul.Set("mesh/a", entryText("a", 80))
-	running := newRunning(t, consul)
-	source := sourceAt(t, consul.Addr(), Settings{Wait: 10 * time.Minute})
+	source := newSource(t, consul, Settings{Wait: 10 * time.Minute})
 	source.place.requestTimeout = 100 * time.Millisecond
 	var pauses outagePauses
 	source.place.newBackOff = func() backoff.BackOff { return &pauses }
-	running.runThis(source)
+	running := runThis(t, consul, source)
 	running.AwaitState(sources.Healthy)
 	running.Await("it waits", func() bool { return consul.Waiting() > 0 })
-	consul.Hang()
+	consul.Edit(func() { consul.Hangs = true })
 	running.AwaitState(sources.Unreachable, "read mesh/: no answer within 100ms")
 	running.Await("it pauses", func() bool { return pauses.Load() > 0 })
 	require.True(t, running.has("a"))
@@ -119,26 +115,21 @@ func (p *outagePauses) NextBackOff() time.Duration {
 
 // A pulse without an answer is no outage while lists are answered.
 func TestSilentPulses_KeepHealthy(t *testing.T) {
-	consul := kvtest.New(t)
+	consul := consultest.New(t)
 	consul.Set("mesh/a", entryText("a", 80))
-	target, err := url.Parse("http://" + consul.Addr())
-	require.NoError(t, err)
-	proxy := httputil.NewSingleHostReverseProxy(target)
 	var silent atomic.Int64
-	front := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
-		if request.URL.Query().Has("keys") {
+	consul.Proxy = func(_ http.ResponseWriter, request *http.Request) bool {
+		isPulse := request.URL.Query().Has("keys")
+		if isPulse {
 			silent.Add(1)
 			<-request.Context().Done()
-			return
 		}
-		proxy.ServeHTTP(response, request)
-	}))
-	t.Cleanup(front.Close)
-	running := newRunning(t, consul)
-	source := sourceAt(t, front.Listener.Addr().String(), Settings{})
+		return isPulse
+	}
+	source := newSource(t, consul, Settings{})
 	source.place.requestTimeout = time.Second
 	source.place.newBackOff = func() backoff.BackOff { return new(outagePauses) }
-	running.runThis(source)
+	running := runThis(t, consul, source)
 	running.Await("three pulses", func() bool { return silent.Load() > 2 })
 	running.AwaitState(sources.Healthy)
 	consul.Set("mesh/b", entryText("b", 80))

@@ -224,16 +224,16 @@ func TestConsulDataLoss_KeepsEndpoints(t *testing.T) {
 	served := []string{"com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100", "com-acme-other 10.0.0.7:20880*100"}
 	rig.AwaitSync()
 	rig.awaitAll(served...)
-	s.Wipe()
+	s.Wipe("shop:r1")
 	rig.awaitMessage("lost its data")
 	rig.requireAll(served...)
 	rig.restartInConsul(s, settings)
 	rig.awaitMessage("lost its data")
 	rig.requireAll(served...) // over a restart
-	s.Misbehave(consultest.NoLeader)
+	s.Fail(consultest.NoLeader)
 	rig.restartInConsul(s, settings)
 	rig.AwaitState(sources.Unreachable)
-	s.Misbehave(consultest.Fine)
+	s.Restore()
 	rig.restartInConsul(s, settings)
 	rig.awaitMessage("2 endpoints are not listed and stay")
 	rig.requireAll(served...) // over a restart after a run that read no names
@@ -254,12 +254,12 @@ func TestRestartInConsul(t *testing.T) {
 	rig.AwaitSync()
 	served := []string{"com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100"}
 	rig.awaitAll(served...)
-	server.Misbehave(consultest.Hidden)
+	server.Hide()
 	rig.restartInConsul(server, settings)
 	rig.AwaitState(sources.Denied)
 	rig.requireAll(served...)
 	server.Put("shop", second)
-	server.Misbehave(consultest.Fine)
+	server.Restore()
 	rig.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100")
 }
 
