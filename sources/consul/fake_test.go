@@ -51,7 +51,6 @@ type world struct {
 
 	published      map[string][]mapping.Service    // nil for withdrawn services
 	served         map[string][]*resource.Resource // their objects, with earlier ones that stay
-	times          map[string]int                  // how often each was published
 	state          sources.Health
 	unconfirmed    map[string]string // reasons, by service
 	reportedSynced bool              // synced
@@ -67,7 +66,7 @@ type world struct {
 func newWorld(t *testing.T, scopes ...scope) *world {
 	w := &world{
 		t: t, scopes: map[scope]*datacenter{}, reads: map[string]int{}, published: map[string][]mapping.Service{},
-		served: map[string][]*resource.Resource{}, times: map[string]int{}, wait: 5 * time.Minute,
+		served: map[string][]*resource.Resource{}, wait: 5 * time.Minute,
 	}
 	for _, scope := range append(scopes, local) {
 		w.scopes[scope] = consultest.NewDatacenter()
@@ -212,7 +211,6 @@ func (w *world) Service(name string, services []mapping.Service) sources.Content
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.published[name] = services
-	w.times[name]++
 	se := &networking.ServiceEntry{Hosts: []string{"x"}, Resolution: networking.ServiceEntry_STATIC}
 	for _, s := range services {
 		for _, e := range s.Entries {

@@ -197,18 +197,6 @@ func TestProxyWithoutHeaders_ProvesNoAbsence(t *testing.T) {
 	require.True(t, running.serves("api"))
 }
 
-func TestTooManyRequestsOverHTTP(t *testing.T) {
-	t.Parallel()
-	server := consultest.New(t)
-	server.Register("web", "1")
-	server.Fail(consultest.Busy)
-	running := runSource(t, server, Settings{})
-	running.AwaitState(sources.Unreachable, "rate limited")
-	server.Restore()
-	running.AwaitState(sources.Healthy)
-	require.True(t, running.serves("web"))
-}
-
 func TestSettings_Invalid(t *testing.T) {
 	yes := true
 	for want, settings := range map[string]Settings{

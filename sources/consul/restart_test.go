@@ -51,19 +51,13 @@ func TestMissingInstances_HeldAcrossReloadAndRestart(t *testing.T) {
 	})
 }
 
-func on(id, address, node string, created uint64) *api.ServiceEntry {
-	e := consultest.Instance("web", id, address, 80)
-	e.Node = &api.Node{ID: "0", Node: node, Address: address, Datacenter: "dc1", CreateIndex: created}
-	return e
-}
-
 // A lagging server answers a stale query in part during a start: the missing instances need a confirmation.
 func TestMissingInstances_ConfirmedAfterRestart(t *testing.T) {
 	s, dir := consultest.New(t), t.TempDir()
-	first, second := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)
-	s.Put("web", first, second)
+	pair := consultest.Instances("1 n1 5", "2 n2 6")
+	s.Put("web", pair...)
 	lifetime(t, dir, s, func(r *running) { r.awaitEndpoints("web", 2) })
-	s.Edit(func() { s.Lags = map[string][]*api.ServiceEntry{"web": {first}} })
+	s.Edit(func() { s.Lags = map[string][]*api.ServiceEntry{"web": pair[:1]} })
 	lifetime(t, dir, s, func(r *running) {
 		r.Await("it is read again", func() bool {
 			return r.endpoints("web") == 1 || len(s.Asked("/v1/health/service/web", "consistent=")) > 0
@@ -77,13 +71,13 @@ func TestMissingInstances_ConfirmedAfterRestart(t *testing.T) {
 func TestNarrowedToken_KeepsHiddenInstances(t *testing.T) {
 	server, dir := consultest.New(t), t.TempDir()
 	t.Setenv("CONSUL_HTTP_TOKEN", "x")
-	first, second := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)
-	server.Put("web", first, second)
+	pair := consultest.Instances("1 n1 5", "2 n2 6")
+	server.Put("web", pair...)
 	const hidden = "no longer shows 1 of its instances"
 	lifetime(t, dir, server, func(r *running) {
 		r.awaitEndpoints("web", 2)
 		server.Edit(func() { server.Nodes = map[string]bool{"n1": true} })
-		server.Put("web", first) // the stream shows less, in silence
+		server.Put("web", pair[0]) // the stream shows less, in silence
 		r.AwaitState(sources.Denied, hidden)
 		require.Equal(t, 2, r.endpoints("web"))
 		r.awaitRequests(server, 2, "/v1/health/service/web?consistent=", r.reload)
@@ -102,15 +96,15 @@ func TestNarrowedToken_KeepsHiddenInstances(t *testing.T) {
 // instances.
 func TestWipeDuringRestart_WithCompleteNames(t *testing.T) {
 	server, dir := consultest.New(t), t.TempDir()
-	server.Put("api", on("1", "10.0.0.1", "n1", 5))
-	server.Put("web", on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6))
+	server.Put("api", consultest.Instances("1 n1 5")...)
+	server.Put("web", consultest.Instances("1 n1 5", "2 n2 6")...)
 	lifetime(t, dir, server, func(r *running) {
 		r.awaitEndpoints("web", 2)
 		r.awaitEndpoints("api", 1)
 	})
 	server.Edit(func() { server.Lose(500) })
-	server.Put("api", on("1", "10.0.0.1", "n1", 400))
-	server.Put("web", on("1", "10.0.0.1", "n1", 400))
+	server.Put("api", consultest.Instances("1 n1 400")...)
+	server.Put("web", consultest.Instances("1 n1 400")...)
 	for range 2 {
 		lifetime(t, dir, server, func(r *running) {
 			r.Await("it is suspected", func() bool { return strings.Contains(r.Status().Message, "lost its data") || r.endpoints("web") == 1 })
@@ -118,7 +112,7 @@ func TestWipeDuringRestart_WithCompleteNames(t *testing.T) {
 			require.Equal(t, 2, r.endpoints("web"))
 		})
 	}
-	server.Put("web", on("1", "10.0.0.1", "n1", 400), on("2", "10.0.0.2", "n2", 402), on("3", "10.0.0.3", "n3", 403))
+	server.Put("web", consultest.Instances("1 n1 400", "2 n2 402", "3 n3 403")...)
 	lifetime(t, dir, server, func(r *running) {
 		r.awaitEndpoints("web", 3)
 	})
@@ -129,13 +123,13 @@ func TestDeregisteredInstance_RemovedAfterRestart(t *testing.T) {
 	for name, nodes := range map[string]map[string]bool{"no ACLs": nil, "a token": {"n1": true, "n2": true}} {
 		t.Run(name, func(t *testing.T) {
 			s, dir := consultest.New(t), t.TempDir()
-			first, second := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)
+			pair := consultest.Instances("1 n1 5", "2 n2 6")
 			if s.Nodes = nodes; nodes != nil {
 				t.Setenv("CONSUL_HTTP_TOKEN", "x")
 			}
-			s.Put("web", first, second)
+			s.Put("web", pair...)
 			lifetime(t, dir, s, func(r *running) { r.awaitEndpoints("web", 2) })
-			s.Put("web", first)
+			s.Put("web", pair[0])
 			lifetime(t, dir, s, func(r *running) {
 				r.awaitEndpoints("web", 1)
 				r.AwaitState(sources.Healthy)

@@ -49,17 +49,6 @@ func TestChangeOfOneService_CostsOneRead(t *testing.T) {
 	})
 }
 
-func TestUnchangedContent_NotPublishedAgain(t *testing.T) {
-	testWorld(t, func(t *testing.T, world *world) {
-		world.set("web", "1")
-		world.start()
-		pass(time.Second)
-		world.set("web", "1") // a newer index, the same content
-		pass(time.Hour)
-		require.Equal(t, 1, world.times["web"])
-	})
-}
-
 func TestDomains_FailIndependently(t *testing.T) {
 	for name, c := range map[string]struct {
 		err   error
@@ -306,21 +295,6 @@ func TestRestart_BesideEmptyConsulHolds(t *testing.T) {
 		pass(2 * time.Minute)
 		require.Equal(t, []string{"api", "web"}, world.names(), "withdrawn")
 		world.requireState(sources.Healthy)
-	})
-}
-
-func TestTokenWithFewerRights_KeepsServices(t *testing.T) {
-	testWorld(t, func(_ *testing.T, w *world) {
-		w.set("web", "1")
-		w.start()
-		pass(time.Second)
-		w.change(local, func(f *datacenter) { f.Hides = true; f.Indexes["web"] = f.Index })
-		pass(time.Hour)
-		w.requireState(sources.Denied)
-		w.requireInstances("web", "1")
-		w.change(local, func(f *datacenter) { f.Hides = false })
-		pass(30 * time.Second)
-		w.requireState(sources.Healthy)
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -47,10 +46,7 @@ func (r *running) count(n int) (served int) {
 
 // A leader that was killed and started again answers before it has replayed its log.
 func TestLeaderReplaysItsLog(t *testing.T) {
-	consul := consultest.New(t)
-	filled(consul, 0, 9)
-	running := runSource(t, consul, Settings{})
-	running.AwaitSync()
+	consul, running := synced(t, 9, Settings{})
 	consul.Set("mesh/r0", entryText("r0", 81))
 	running.Await("the newest", func() bool { return running.Status().Publishes == 2 })
 	for _, n := range []uint64{4, 1, 9} {
@@ -79,10 +75,7 @@ func TestRestart_WrongAnswer(t *testing.T) {
 		{http.StatusOK, "[]", []string{"X-Consul-Index", "7"}}, // a proxy that takes the others away
 	} {
 		t.Run(fmt.Sprint(a), func(t *testing.T) {
-			consul := consultest.New(t)
-			filled(consul, 0, 9)
-			before := runSource(t, consul, Settings{})
-			before.AwaitSync()
+			consul, before := synced(t, 9, Settings{})
 			objects := slices.Collect(before.table.Snapshot().All())
 			consul.Answer(a.status, a.body, a.header...)
 			r := runThis(t, consul, newSource(t, consul, Settings{}), objects...)
@@ -99,10 +92,7 @@ func TestRestart_WrongAnswer(t *testing.T) {
 func TestWipe_RulesAppliedAgain(t *testing.T) {
 	for operation, overtaken := range map[string]uint64{"the index goes back": 0, "the index is higher": 1000} {
 		t.Run(operation, func(t *testing.T) {
-			consul := consultest.New(t)
-			filled(consul, 0, 9)
-			running := runSource(t, consul, Settings{})
-			running.AwaitSync()
+			consul, running := synced(t, 9, Settings{})
 			consul.Fail(consultest.HungUp)
 			running.AwaitState(sources.Unreachable)
 			consul.Wipe()
@@ -111,8 +101,9 @@ func TestWipe_RulesAppliedAgain(t *testing.T) {
 				filled(consul, 0, 1) // so soon that no query saw Consul without rules
 			}
 			consul.Restore()
-			running.AwaitState(sources.Degraded, "lost its data")
+			running.AwaitState(sources.Degraded, "lost its data", "mesh/")
 			require.Equal(t, 9, running.count(9))
+			consul.Set("other/x", "") // does not end it
 			consul.Set("mesh/r0", entryText("r0", 81))
 			before := running.Status().Publishes
 			consul.Set("mesh/new", entryText("new", 80))
@@ -130,24 +121,9 @@ func TestWipe_RulesAppliedAgain(t *testing.T) {
 	}
 }
 
-func TestWipe_RulesNotAppliedAgainGo(t *testing.T) {
-	consul := consultest.New(t)
-	filled(consul, 0, 9)
-	running := runSource(t, consul, Settings{ResetHold: 2 * time.Second})
-	running.AwaitSync()
-	running.wipe()
-	running.AwaitState(sources.Degraded, "lost its data")
-	filled(consul, 0, 7)
-	running.Await("the others have gone", func() bool { return running.count(9) == 7 })
-	running.AwaitState(sources.Healthy)
-}
-
 // A snapshot is restored that is older than some rules.
 func TestRestoredSnapshot_NewerRulesStayForResetHold(t *testing.T) {
-	consul := consultest.New(t)
-	filled(consul, 0, 5)
-	running := runSource(t, consul, Settings{})
-	running.AwaitSync()
+	consul, running := synced(t, 5, Settings{})
 	filled(consul, 5, 9)
 	running.Await("all", func() bool { return running.count(9) == 9 })
 	consul.Fail(consultest.HungUp)

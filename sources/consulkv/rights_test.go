@@ -60,10 +60,7 @@ func TestHiddenBehindAProxy(t *testing.T) {
 
 // The token is lost while keys are held. At the end of the suspicion, their existence is unknown.
 func TestHeldKeys_AreReadBeforeTheyGo(t *testing.T) {
-	consul := consultest.New(t)
-	filled(consul, 0, 9)
-	running := runSource(t, consul, Settings{ResetHold: time.Second})
-	running.AwaitSync()
+	consul, running := synced(t, 9, Settings{ResetHold: time.Second})
 	running.wipe()
 	running.AwaitState(sources.Degraded, "lost its data")
 	hideKeys(consul, "mesh/r8") // no token is sent any more
@@ -77,10 +74,7 @@ func TestHeldKeys_AreReadBeforeTheyGo(t *testing.T) {
 
 // An answer lacks the names of keys.
 func TestNullInAList(t *testing.T) {
-	c := consultest.New(t)
-	filled(c, 0, 3)
-	running := runSource(t, c, Settings{})
-	running.AwaitSync()
+	c, running := synced(t, 3, Settings{})
 	c.Answer(http.StatusOK, "[null]", "X-Consul-Index", "50", "X-Consul-KnownLeader", "true", "X-Consul-LastContact", "0")
 	running.AwaitState(sources.Unreachable, "not Consul's")
 	require.Equal(t, 3, running.count(3))

@@ -30,6 +30,16 @@ func runSource(t *testing.T, consul *consultest.Server, settings Settings) *runn
 	return runThis(t, consul, newSource(t, consul, settings))
 }
 
+// synced runs a source of a Consul with a number of rules, and waits until they are served.
+func synced(t *testing.T, rules int, settings Settings) (*consultest.Server, *running) {
+	t.Helper()
+	consul := consultest.New(t)
+	filled(consul, 0, rules)
+	r := runSource(t, consul, settings)
+	r.AwaitSync()
+	return consul, r
+}
+
 // runThis runs a source on the objects of an earlier run, if any.
 func runThis(t *testing.T, consul *consultest.Server, source *Source, objects ...*resource.Resource) *running {
 	t.Helper()
@@ -81,30 +91,13 @@ func TestSource_WaitsWithOneQuery(t *testing.T) {
 	}
 }
 
-func TestWipe_IsHeld(t *testing.T) {
-	consul := consultest.New(t)
-	consul.Set("mesh/a", entryText("a", 80))
-	running := runSource(t, consul, Settings{ResetHold: time.Hour})
-	running.AwaitSync()
-	running.wipe()
-	running.AwaitState(sources.Degraded, "Consul seems to have lost its data", "mesh/")
-	consul.Set("other/x", "") // does not end it
-	consul.Set("mesh/b", entryText("b", 80))
-	running.Await("the present objects", func() bool { return running.has("b") })
-	require.True(t, running.has("a"))
-}
-
 func TestWipe_HoldEnds(t *testing.T) {
-	consul := consultest.New(t)
-	consul.Set("mesh/a", entryText("a", 80))
-	consul.Set("mesh/b", entryText("b", 80))
-	r := runSource(t, consul, Settings{ResetHold: time.Millisecond})
-	r.AwaitSync()
-	r.wipe("mesh/b")
-	r.Await("the present objects", func() bool { return r.has("b") && !r.has("a") })
+	consul, r := synced(t, 2, Settings{ResetHold: time.Millisecond})
+	r.wipe("mesh/r1")
+	r.Await("the present objects", func() bool { return r.has("r1") && !r.has("r0") })
 	r.AwaitState(sources.Healthy)
 	// the last one is deleted: the source believes it
-	consul.Delete("mesh/b")
+	consul.Delete("mesh/r1")
 	r.Await("the guard hears that b is gone", func() bool { return r.Supervisor.Status()[0].Held != nil }) // after a, it is all there was
 }
 
@@ -126,10 +119,7 @@ func TestIndexThatGoesBackwards_IsNoWipe(t *testing.T) {
 }
 
 func TestHealth_NamesFailure(t *testing.T) {
-	consul := consultest.New(t)
-	consul.Set("mesh/a", entryText("a", 80))
-	running := runSource(t, consul, Settings{})
-	running.AwaitSync()
+	consul, running := synced(t, 1, Settings{})
 	consul.Answer(http.StatusForbidden, "Permission denied")
 	running.AwaitState(sources.Denied, "consul-kv "+consul.Address()+": read mesh/: ", "Permission denied",
 		`it needs key_prefix "mesh/" { policy = "read" }`)
@@ -141,7 +131,7 @@ func TestHealth_NamesFailure(t *testing.T) {
 	running.AwaitState(sources.Unreachable, consul.Address(), "EOF")
 	consul.Restore()
 	running.AwaitState(sources.Healthy)
-	require.True(t, running.has("a"))
+	require.True(t, running.has("r0"))
 }
 
 func TestClusterWithoutLeader_IsUnhealthy(t *testing.T) {
@@ -167,38 +157,21 @@ func TestClusterWithoutLeader_IsUnhealthy(t *testing.T) {
 	running.AwaitState(sources.Healthy)
 }
 
-func TestEmptyAnswer_IsConfirmed(t *testing.T) {
-	consul := consultest.New(t)
-	consul.Set("mesh/a", entryText("a", 80))
-	running := runSource(t, consul, Settings{})
-	running.AwaitSync()
-	consul.Hide()
-	running.AwaitState(sources.Denied, "sees only part")
-	require.True(t, running.has("a"))
-	consul.Restore()
-	running.AwaitState(sources.Healthy)
-	require.NotEmpty(t, consul.Asked("?consistent=&recurse="))
-}
-
 func TestSilentlyHiddenKeys_Stay(t *testing.T) {
-	for _, hidden := range []string{"mesh/", "mesh/b"} {
+	for _, hidden := range []string{"mesh/", "mesh/r1"} {
 		t.Run(hidden, func(t *testing.T) {
-			consul := consultest.New(t)
-			consul.Set("mesh/a", entryText("a", 80))
-			consul.Set("mesh/b", entryText("b", 80))
-			running := runSource(t, consul, Settings{})
-			running.AwaitSync()
+			consul, running := synced(t, 2, Settings{})
 			hideKeys(consul, hidden)
 			running.AwaitState(sources.Denied, "Permission denied", "policy")
-			require.True(t, running.has("a") && running.has("b"))
+			require.True(t, running.has("r0") && running.has("r1"))
 			consul.Restore()
 			running.AwaitState(sources.Healthy)
-			consul.Delete("mesh/b")
-			running.Await("b is gone", func() bool { return !running.has("b") })
+			consul.Delete("mesh/r1")
+			running.Await("b is gone", func() bool { return !running.has("r1") })
 		})
 	}
 	consul := consultest.New(t)
-	consul.Set("mesh/a", entryText("a", 80))
+	consul.Set("mesh/r0", entryText("r0", 80))
 	hideKeys(consul, "mesh/")
 	r := runSource(t, consul, Settings{})
 	r.AwaitState(sources.Denied, "Permission denied")
