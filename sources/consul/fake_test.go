@@ -33,21 +33,20 @@ type datacenter = consultest.Datacenter
 type world struct {
 	t *testing.T
 
-	mu            sync.Mutex
-	scopes        map[scope]*datacenter
-	reads         map[string]int // by service
-	totalReads    int
-	listed        int // reads of names
-	rightsQueries int // questions about the rights of strangers
-	mostReads     int // at the same time
-	nowReads      int
-	wait          time.Duration // after which a query that waits is answered
-	bounds        limits        // of the run; the usual ones if empty
-	places        int           // of the run, for watches; the usual ones if 0
-	settings      Settings      // of the run
-	stop          func()        // ends the run; its services are those of an earlier run then
-	slowNames     time.Duration // how much later than other answers those with names come
-	slowPulse     time.Duration
+	mu         sync.Mutex
+	scopes     map[scope]*datacenter
+	reads      map[string]int // by service
+	totalReads int
+	listed     int // reads of names
+	mostReads  int // at the same time
+	nowReads   int
+	wait       time.Duration // after which a query that waits is answered
+	bounds     limits        // of the run; the usual ones if empty
+	places     int           // of the run, for watches; the usual ones if 0
+	settings   Settings      // of the run
+	stop       func()        // ends the run; its services are those of an earlier run then
+	slowNames  time.Duration // how much later than other answers those with names come
+	slowPulse  time.Duration
 
 	published      map[string][]mapping.Service    // nil for withdrawn services
 	served         map[string][]*resource.Resource // their objects, with earlier ones that stay
@@ -195,7 +194,6 @@ func (w *world) pulse(ctx context.Context, scope scope) (dial.Pulse, error) {
 func (w *world) mayRead(_ context.Context, scope scope, _ bool, rights []dial.Right) (allowed bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.rightsQueries++ // by whomever
 	datacenter := w.scopes[scope]
 	datacenter.Edit(func() {
 		err = cmp.Or(w.mute, datacenter.Fails)

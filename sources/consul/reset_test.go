@@ -32,31 +32,6 @@ func (w *world) requireServed(from, to int) {
 	}
 }
 
-func TestSuspicion_PersistsAcrossRestart(t *testing.T) {
-	testWorld(t, func(t *testing.T, world *world) {
-		world.startFull()
-		world.wipe(2)
-		pass(10 * time.Second)
-		world.change(local, twenty(0, 12, 3))
-		pass(10 * time.Second)
-		world.requireServed(0, 20)
-		for range 3 { // it is restarted again and again
-			world.stop()
-			world.start()
-			pass(time.Minute)
-			world.requireServed(0, 20)
-			world.requireState(sources.Degraded, "lost its data")
-			require.True(t, world.synced())
-		}
-		pass(5 * time.Minute)
-		world.requireServed(0, 12)
-		for i := 12; i < 20; i++ {
-			world.requireWithdrawn(fmt.Sprintf("s%02d", i)) // services that did not come back are removed
-		}
-		world.requireState(sources.Healthy)
-	})
-}
-
 // Consul loses its data while the source is stopped, and some agents register their services again before the start.
 func TestWipeDuringRestart_HoldsServices(t *testing.T) {
 	eachWorld(t, map[string]uint64{
@@ -156,21 +131,6 @@ func TestSuspicion_EndsOnce(t *testing.T) {
 	})
 }
 
-func TestSeveralRemovals_RaiseNoSuspicion(t *testing.T) {
-	testWorld(t, func(t *testing.T, world *world) {
-		world.startFull()
-		world.change(local, func(f *datacenter) {
-			for i := range 15 {
-				f.RemoveService(fmt.Sprintf("s%02d", i))
-			}
-		})
-		pass(10 * time.Second)
-		world.requireState(sources.Healthy)
-		world.requireInstances("s00")
-		world.requireServed(15, 20)
-	})
-}
-
 // A datacenter that never had a service has lost none, either.
 func TestEmptyDatacenter_UnsuspectedAfterRestart(t *testing.T) {
 	testWorld(t, func(_ *testing.T, w *world) {
@@ -199,23 +159,6 @@ func TestSuspicionOfWrongClock_Ends(t *testing.T) {
 		world.requireState(sources.Degraded)
 		pass(time.Hour)
 		world.requireState(sources.Healthy)
-	})
-}
-
-// Consul lost its data and then was away for longer than resetHold: no agent could register meanwhile.
-func TestResetHold_PausesWhileConsulIsAway(t *testing.T) {
-	testWorld(t, func(t *testing.T, world *world) {
-		world.startFull()
-		world.wipe(2)
-		pass(10 * time.Second)
-		world.requireServed(0, 20)
-		world.requireState(sources.Degraded)
-		world.fail(errDown)
-		pass(10 * time.Minute)
-		world.requireServed(0, 20)
-		world.fail(nil)
-		pass(20 * time.Second) // the agents will be there within a minute
-		world.requireServed(0, 20)
 	})
 }
 

@@ -37,13 +37,11 @@ func startInConsul(t *testing.T, server *consultest.Server, settings Settings, c
 	return start(t, zktest.New(), settings, func(s *Source) { *s = *inConsul(t, server, settings, change...) })
 }
 
-// inService is an instance of an interface, as Java registers it.
+// inService is an instance of an interface.
 func inService(iface, host, version, status string) *api.ServiceEntry {
-	e := consultest.Instance(iface, host+version, host, 20880)
-	e.Service.Tags = []string{"dubbo"}
-	e.Service.Meta = map[string]string{"url": "dubbo://" + host + ":20880/" + iface + "?application=a&interface=" + iface + "&version=" +
-		version}
-	return checked(e, status, "")
+	entry := consultest.Provider(iface, host, "&version="+version)
+	entry.Service.ID += version
+	return checked(entry, status, "")
 }
 
 // checked is an instance with the check that Dubbo has it have.

@@ -258,6 +258,16 @@ func Instance(service, id, address string, port int) *api.ServiceEntry {
 	}
 }
 
+// Provider is a healthy instance of an interface of Dubbo, as Java registers it. Its URL has more parameters.
+func Provider(iface, host, parameters string) *api.ServiceEntry {
+	entry := Instance(iface, host, host, 20880)
+	entry.Service.Tags = []string{"dubbo"}
+	entry.Service.Meta = map[string]string{
+		"url": "dubbo://" + host + ":20880/" + iface + "?application=a&interface=" + iface + parameters,
+	}
+	return entry
+}
+
 // Instances are instances without checks, as texts: ID, node, and the index at which that was created. The last two may
 // be missing.
 func Instances(texts ...string) (entries []*api.ServiceEntry) {

@@ -121,6 +121,11 @@ func (d *Datacenter) Register(name string, ids ...string) {
 	d.Put(name, entries...)
 }
 
+// Add adds an instance to a service.
+func (d *Datacenter) Add(name string, entry *api.ServiceEntry) {
+	d.Change(func() { d.SetService(name, append(slices.Clone(d.Services[name]), entry)) })
+}
+
 // Remove removes a service.
 func (d *Datacenter) Remove(name string) { d.Change(func() { d.RemoveService(name) }) }
 
