@@ -16,9 +16,9 @@ import (
 
 // crowd is a world with many more services than watch slots, with each service read.
 func crowd(t *testing.T, w *world, services int) *run {
-	w.change(local, func(f *datacenter) {
+	w.Change(func() {
 		for i := range services {
-			f.SetService(fmt.Sprint("s", i), instanceOnNode("1", fmt.Sprint("n", i%10), 50))
+			w.SetService(fmt.Sprint("s", i), instanceOnNode("1", fmt.Sprint("n", i%10), 50))
 		}
 	})
 	w.places = 50
@@ -63,14 +63,14 @@ func TestUnwatchedServices_ReadOnChangeOnly(t *testing.T) {
 		name := run.unwatched()
 		ill := sick("1")
 		ill[0].Node.CreateIndex = 50
-		w.put(name, ill)
+		w.Put(name, ill...)
 		pass(2 * time.Second)
 		require.Len(t, w.lastPublished(name)[0].Entries[0].Checks, 1, "a check that fails")
-		w.put(name, consultest.Instances("1 n1 50"))
+		w.Put(name, consultest.Instances("1 n1 50")...)
 		pass(3 * time.Second)
 		require.Empty(t, w.lastPublished(name)[0].Entries[0].Checks, "and its end")
 
-		w.put(name, consultest.Instances("2 n1 50"))
+		w.Put(name, consultest.Instances("2 n1 50")...)
 		pass(20 * time.Second)
 		w.requireInstances(name, "2") // a new registration, found by the names of its node's services
 		pass(time.Minute)
@@ -84,12 +84,12 @@ func TestUnwatchedServices_ReadOnChangeOnly(t *testing.T) {
 func TestChangeQueries_CatchUpAfterOutage(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		r := crowd(t, world, 200)
-		world.fail(errDown)
+		world.Fail(errDown)
 		pass(10 * time.Second)
 		name := r.unwatched()
-		world.put(name, consultest.Instances("2 n1 50"))
+		world.Put(name, consultest.Instances("2 n1 50")...)
 		pass(10 * time.Second)
-		world.fail(nil)
+		world.Fail(nil)
 		pass(time.Minute)
 		world.requireInstances(name, "2") // a change during the outage
 	})
@@ -127,12 +127,12 @@ func TestUnwatchedService_ReadFromLeader(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		r := crowd(t, world, 100)
 		name := r.unwatched()
-		world.change(local, func(f *datacenter) {
-			f.Lags = map[string][]*api.ServiceEntry{name: f.Services[name]}
-			f.SetService(name, consultest.Instances("2 n0 50"))
+		world.Change(func() {
+			world.Lags = map[string][]*api.ServiceEntry{name: world.Services[name]}
+			world.SetService(name, consultest.Instances("2 n0 50"))
 		})
 		pass(20 * time.Second)
-		world.scopes[local].Edit(func() { world.scopes[local].Lags = nil }) // it has caught up, after far more than it ever takes
+		world.Edit(func() { world.Lags = nil }) // it has caught up, after far more than it ever takes
 		pass(5 * time.Minute)
 		world.requireInstances(name, "2")
 	})

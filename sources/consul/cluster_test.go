@@ -32,8 +32,8 @@ func TestWipedConsul_DetectedByClusterID(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, restart := range []bool{false, true} {
 				testWorld(t, func(t *testing.T, world *world) {
-					world.put("web", consultest.Instances("1 n0 50", "2 n1 51"))
-					world.change(local, func(f *datacenter) { f.Cluster = "1"; twenty(0, 6, 50)(f) })
+					world.Put("web", consultest.Instances("1 n0 50", "2 n1 51")...)
+					world.Change(func() { world.Cluster = "1"; twenty(0, 6, 50)(world.datacenter) })
 					world.start()
 					pass(time.Minute)
 					if restart {
@@ -44,7 +44,7 @@ func TestWipedConsul_DetectedByClusterID(t *testing.T) {
 						world.start()
 					}
 					pass(time.Minute)
-					world.remove("s04") // makes the names doubtful
+					world.Remove("s04") // makes the names doubtful
 					pass(time.Minute)
 					world.requireServed(0, min(c.names, 4))
 					require.Equal(t, []string{"1", "2"}, world.endpoints("web"))
@@ -62,16 +62,16 @@ func TestWipedConsul_DetectedByClusterID(t *testing.T) {
 // Missing instances stay while the cluster's identity is unreadable; new ones are served.
 func TestUnreadableClusterID_KeepsInstances(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
-		world.change(local, func(f *datacenter) {
-			f.Cluster = "1"
-			f.SetService("web", consultest.Instances("1 n0 50", "2 n1 51"))
-			f.SetService("api", consultest.Instances("1"))
-			f.SetService("db", consultest.Instances("1"))
+		world.Change(func() {
+			world.Cluster = "1"
+			world.SetService("web", consultest.Instances("1 n0 50", "2 n1 51"))
+			world.SetService("api", consultest.Instances("1"))
+			world.SetService("db", consultest.Instances("1"))
 		})
 		world.start()
 		pass(time.Minute)
 		world.locked(func() { world.nameless = errors.New("the authority has not finished its start") })
-		world.put("web", consultest.Instances("1 n0 50"))
+		world.Put("web", consultest.Instances("1 n0 50")...)
 		world.set("api", "1", "2")
 		pass(time.Minute)
 		require.Equal(t, []string{"1", "2"}, world.endpoints("web"))
@@ -87,23 +87,23 @@ func TestUnreadableClusterID_KeepsInstances(t *testing.T) {
 // Consul was wiped and created all nodes again, and names were read since: a later loss still belongs to the wipe.
 func TestLateLoss_AfterWipeHeld(t *testing.T) {
 	testWorld(t, func(t *testing.T, w *world) {
-		w.change(local, func(f *datacenter) {
-			f.SetService("web", consultest.Instances("1 n0 50", "2 n1 51"))
-			twenty(0, 3, 50)(f)
+		w.Change(func() {
+			w.SetService("web", consultest.Instances("1 n0 50", "2 n1 51"))
+			twenty(0, 3, 50)(w.datacenter)
 		})
 		w.start()
 		pass(time.Minute)
 		registeredAgain := consultest.Instances("1 n0 400", "2 n1 401")
-		w.change(local, func(f *datacenter) {
-			f.Lose(2)
-			f.Index = 500
-			f.SetService("web", registeredAgain)
-			twenty(0, 3, 400)(f)
+		w.Change(func() {
+			w.Lose(2)
+			w.Index = 500
+			w.SetService("web", registeredAgain)
+			twenty(0, 3, 400)(w.datacenter)
 		})
 		pass(time.Minute)
-		w.put("new", consultest.Instances("1 n0 400"))
+		w.Put("new", consultest.Instances("1 n0 400")...)
 		pass(10 * time.Second)
-		w.put("web", consultest.Instances("1 n0 400"))
+		w.Put("web", consultest.Instances("1 n0 400")...)
 		pass(time.Minute)
 		require.Equal(t, []string{"1", "2"}, w.endpoints("web"))
 		pass(10 * time.Minute)

@@ -3,7 +3,6 @@ package consul
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,8 +28,11 @@ import (
 // datacenter is the state of a Consul.
 type datacenter = consultest.Datacenter
 
-// world is a Consul of several scopes without HTTP, and the publications of its runs.
+// world is a Consul of several scopes without HTTP, and the publications of its runs. The local scope is embedded.
 type world struct {
+	*datacenter
+	sources.Sink // none
+
 	t *testing.T
 
 	mu         sync.Mutex
@@ -68,8 +70,8 @@ func newWorld(t *testing.T, scopes ...scope) *world {
 		served: map[string][]*resource.Resource{}, wait: 5 * time.Minute,
 	}
 	for _, scope := range append(scopes, local) {
-		w.scopes[scope] = consultest.NewDatacenter()
-		w.scopes[scope].Index = 100
+		w.datacenter = consultest.NewDatacenter()
+		w.Index, w.scopes[scope] = 100, w.datacenter
 	}
 	return w
 }
@@ -80,11 +82,8 @@ func (w *world) change(scope scope, change func(*datacenter)) {
 	datacenter.Change(func() { change(datacenter) })
 }
 
-// put makes instances all that there are of a service.
-func (w *world) put(name string, entries []*api.ServiceEntry) { w.scopes[local].Put(name, entries...) }
-
-// set is put with instances of IDs. Without any, the service is listed nevertheless.
-func (w *world) set(name string, ids ...string) { w.put(name, consultest.Instances(ids...)) }
+// set is Put with instances of IDs. Without any, the service is listed nevertheless.
+func (w *world) set(name string, ids ...string) { w.Put(name, consultest.Instances(ids...)...) }
 
 // wipe has Consul lose its data, and ends an outage. It goes on at index, with content.
 func (w *world) wipe(index uint64, content ...func(*datacenter)) {
@@ -97,8 +96,14 @@ func (w *world) wipe(index uint64, content ...func(*datacenter)) {
 	})
 }
 
-func (w *world) remove(name string) { w.scopes[local].Remove(name) }
-func (w *world) fail(err error)     { w.change(local, func(d *datacenter) { d.Fails = err }) }
+func (w *world) fail(err error) { w.change(local, func(d *datacenter) { d.Fails = err }) }
+
+// get reads a field under the lock of w.
+func get[T any](w *world, field *T) T {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return *field
+}
 
 // locked calls f under the lock of w.
 func (w *world) locked(f func()) {
@@ -122,14 +127,9 @@ func (w *world) read(ctx context.Context, scope scope, path string, query query)
 }
 
 func (w *world) services(ctx context.Context, scope scope, query query) (listing, error) {
-	w.mu.Lock()
-	w.listed++
-	w.mu.Unlock()
+	w.locked(func() { w.listed++ })
 	content, answer, err := w.read(ctx, scope, "/v1/catalog/services", query)
-	w.mu.Lock()
-	slow := w.slowNames
-	w.mu.Unlock()
-	if slow > 0 && query.index == 0 {
+	if slow := get(w, &w.slowNames); slow > 0 && query.index == 0 {
 		time.Sleep(slow)
 	}
 	names, _ := content.(map[string][]string)
@@ -175,20 +175,15 @@ func (w *world) changeItems(ctx context.Context, scope scope, name string, query
 func (w *world) cluster(ctx context.Context, scope scope) (string, error) {
 	content, _, err := w.read(ctx, scope, "/v1/connect/ca/roots", query{})
 	roots, _ := content.(map[string]string)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return roots["TrustDomain"], cmp.Or(err, w.nameless)
+	return roots["TrustDomain"], cmp.Or(err, get(w, &w.nameless))
 }
 
 func (w *world) pulse(ctx context.Context, scope scope) (dial.Pulse, error) {
-	w.mu.Lock()
-	slow, fails := w.slowPulse, w.pulseFails
-	w.mu.Unlock()
-	if err := worker.Wait(ctx, nil, slow); err != nil {
+	if err := worker.Wait(ctx, nil, get(w, &w.slowPulse)); err != nil {
 		return dial.Pulse{}, err
 	}
 	_, answer, err := w.scopes[scope].Read(ctx, "/v1/health/service/consul", consultest.Query{Stale: true})
-	return dial.Pulse{KnownLeader: !answer.Leaderless, LastContact: answer.LastContact}, cmp.Or(err, fails)
+	return dial.Pulse{KnownLeader: !answer.Leaderless, LastContact: answer.LastContact}, cmp.Or(err, get(w, &w.pulseFails))
 }
 
 func (w *world) mayRead(_ context.Context, scope scope, _ bool, rights []dial.Right) (allowed bool, err error) {
@@ -264,16 +259,12 @@ func (w *world) Names([]string) []string { return nil }
 
 func (w *world) Restore([]*resource.Resource) {}
 func (w *world) Groups() []string             { return w.old }
-func (w *world) Synced()                      { w.mu.Lock(); defer w.mu.Unlock(); w.reportedSynced = true }
+func (w *world) Synced()                      { w.locked(func() { w.reportedSynced = true }) }
 
-func (w *world) Report(h sources.Health) { w.mu.Lock(); defer w.mu.Unlock(); w.state = h }
+func (w *world) Report(h sources.Health) { w.locked(func() { w.state = h }) }
 
 // Unconfirmed implements sources.UnconfirmedSink.
-func (w *world) Unconfirmed(why map[string]string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.unconfirmed = why
-}
+func (w *world) Unconfirmed(why map[string]string) { w.locked(func() { w.unconfirmed = why }) }
 
 // notConfirmed returns the services that are not confirmed, as last reported.
 func (w *world) notConfirmed() []string {
@@ -282,18 +273,10 @@ func (w *world) notConfirmed() []string {
 	return slices.Sorted(maps.Keys(w.unconfirmed))
 }
 
-func (w *world) Kept() []byte     { w.mu.Lock(); defer w.mu.Unlock(); return w.note }
-func (w *world) Keep(note []byte) { w.mu.Lock(); defer w.mu.Unlock(); w.note = note }
+func (w *world) Kept() []byte     { return get(w, &w.note) }
+func (w *world) Keep(note []byte) { w.locked(func() { w.note = note }) }
 
-func (w *world) Replace(string, []*resource.Resource, ...sources.Reject) error {
-	return errors.New("not used")
-}
-
-func (w *world) synced() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.reportedSynced
-}
+func (w *world) synced() bool { return get(w, &w.reportedSynced) }
 
 // lastPublished returns the last published services of a name.
 func (w *world) lastPublished(name string) []mapping.Service {
@@ -303,11 +286,7 @@ func (w *world) lastPublished(name string) []mapping.Service {
 }
 
 // health returns the last reported health.
-func (w *world) health() sources.Health {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.state
-}
+func (w *world) health() sources.Health { return get(w, &w.state) }
 
 // instancesOf returns the IDs of the instances of a service as published, with the datacenter in front.
 func (w *world) instancesOf(name string) []string {

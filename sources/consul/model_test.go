@@ -105,7 +105,7 @@ func newModel(t *testing.T, seed uint64, faults string) *model {
 
 func (m *model) run() {
 	if m.rnd.IntN(2) == 0 { // it tells which cluster it is
-		m.world.change(local, func(f *datacenter) { f.Cluster = "1" })
+		m.world.Change(func() { m.world.Cluster = "1" })
 	}
 	for i := range m.names {
 		for n := range 1 + m.rnd.IntN(3) {
@@ -122,9 +122,9 @@ func (m *model) run() {
 	m.world.mu.Lock()
 	m.world.slowNames = 0
 	m.world.mu.Unlock()
-	m.world.change(local, func(f *datacenter) {
-		f.Fails, f.Hides, f.Shows, f.Nodes, f.Leaderless, f.LastContact = nil, false, nil, nil, false, 0
-		f.Refusals, f.Lags = nil, nil
+	m.world.Change(func() {
+		m.world.Fails, m.world.Hides, m.world.Shows, m.world.Nodes, m.world.Leaderless, m.world.LastContact = nil, false, nil, nil, false, 0
+		m.world.Refusals, m.world.Lags = nil, nil
 	})
 	for _, name := range slices.Sorted(maps.Keys(m.pending)) {
 		m.tell(name)
@@ -188,18 +188,18 @@ func (m *model) serves(key string) bool {
 }
 
 // tell has an agent tell Consul of its service.
-func (m *model) tell(key string) { m.world.change(local, func(f *datacenter) { m.put(f, key) }) }
+func (m *model) tell(key string) { m.world.Change(func() { m.put(key) }) }
 
-func (m *model) put(f *datacenter, key string) {
+func (m *model) put(key string) {
 	if node := m.nodeOf(key); m.nodes[node] == 0 {
-		m.nodes[node] = f.Index
+		m.nodes[node] = m.world.Index
 	}
 	m.registered[key] = true
-	m.update(f, key)
+	m.update(key)
 }
 
 // update sets the service of an instance from its registrations.
-func (m *model) update(f *datacenter, key string) {
+func (m *model) update(key string) {
 	var registrations []*api.ServiceEntry
 	name, _, _ := strings.Cut(key, "/")
 	for id := range 3 {
@@ -208,10 +208,10 @@ func (m *model) update(f *datacenter, key string) {
 		}
 	}
 	if len(registrations) == 0 {
-		f.RemoveService(name)
+		m.world.RemoveService(name)
 		return
 	}
-	f.SetService(name, registrations)
+	m.world.SetService(name, registrations)
 }
 
 func (m *model) register(name string) {
@@ -225,7 +225,7 @@ func (m *model) deregister(name string) {
 	delete(m.pending, name)
 	delete(m.registered, name)
 	m.deregistered[name] = true
-	m.world.change(local, func(f *datacenter) { m.update(f, name) })
+	m.world.Change(func() { m.update(name) })
 }
 
 func (m *model) step() {
@@ -243,7 +243,7 @@ func (m *model) step() {
 		m.deregister(name)
 	case op == "up" && (m.faults["down"] || m.faults["hide"]):
 		m.say("up")
-		m.world.change(local, func(f *datacenter) { f.Fails, f.Hides, f.Shows, f.Nodes = nil, false, nil, nil })
+		m.world.Change(func() { m.world.Fails, m.world.Hides, m.world.Shows, m.world.Nodes = nil, false, nil, nil })
 	case !m.faults[op]:
 	case op == "wipe":
 		if time.Since(m.wiped) > 10*time.Minute {
@@ -276,25 +276,25 @@ func (m *model) wipe() {
 	outage := overtakes || m.rnd.IntN(2) == 0
 	m.say("wipe; overtakes: %v; outage: %v", overtakes, outage)
 	if outage {
-		m.world.change(local, func(f *datacenter) { f.Fails = errDown })
+		m.world.Change(func() { m.world.Fails = errDown })
 		m.pass(time.Duration(1+m.rnd.IntN(8)) * time.Second)
 	}
 	clear(m.nodes)
 	clear(m.registered)
 	back := m.rnd.IntN(len(m.alive) + 1)
-	m.world.change(local, func(f *datacenter) {
-		before := f.Index
-		f.Lose(2)
-		if f.Cluster != "" {
-			f.Cluster += "1"
+	m.world.Change(func() {
+		before := m.world.Index
+		m.world.Lose(2)
+		if m.world.Cluster != "" {
+			m.world.Cluster += "1"
 		}
-		f.Fails = nil
+		m.world.Fails = nil
 		if overtakes {
-			f.Index = before + 100
+			m.world.Index = before + 100
 		}
 		for _, name := range slices.Sorted(maps.Keys(m.alive)) {
 			if back--; back >= 0 && overtakes {
-				m.put(f, name)
+				m.put(name)
 			} else {
 				m.pending[name] = time.Now().Add(time.Duration(m.rnd.IntN(200)) * time.Second)
 			}
@@ -310,33 +310,33 @@ func (m *model) disturb(op, name string) {
 		m.world.locked(func() { m.world.slowNames = time.Duration(variant) * 300 * time.Millisecond })
 		return
 	}
-	m.world.change(local, func(f *datacenter) { m.spoil(f, op, name, chance, variant) })
+	m.world.Change(func() { m.spoil(op, name, chance, variant) })
 }
 
-func (m *model) spoil(f *datacenter, op, name string, chance bool, variant int) {
+func (m *model) spoil(op, name string, chance bool, variant int) {
 	service, _, _ := strings.Cut(name, "/")
 	refused := api.StatusError{Code: 400, Body: "no"}
 	switch op {
 	case "down":
-		f.Fails = []error{errDown, errDenied, refused, errLimited}[variant]
+		m.world.Fails = []error{errDown, errDenied, refused, errLimited}[variant]
 	case "hide":
 		switch variant {
 		case 0, 1:
-			f.Hides = true
+			m.world.Hides = true
 		case 2:
-			f.Shows = map[string]bool{service: true}
+			m.world.Shows = map[string]bool{service: true}
 		default:
-			f.Nodes = map[string]bool{m.nodeOf(name): true}
+			m.world.Nodes = map[string]bool{m.nodeOf(name): true}
 		}
 	case "pulse":
-		f.Leaderless, f.LastContact = variant%3 == 1, time.Duration(variant%3/2)*time.Minute
+		m.world.Leaderless, m.world.LastContact = variant%3 == 1, time.Duration(variant%3/2)*time.Minute
 	case "odd":
-		if f.Refusals = nil; chance {
-			f.Refusals = map[string]error{service: []error{refused, errDown, errDenied}[variant%3]}
+		if m.world.Refusals = nil; chance {
+			m.world.Refusals = map[string]error{service: []error{refused, errDown, errDenied}[variant%3]}
 		}
 	case "lag":
-		if f.Lags = nil; chance {
-			f.Lags = map[string][]*api.ServiceEntry{service: nil}
+		if m.world.Lags = nil; chance {
+			m.world.Lags = map[string][]*api.ServiceEntry{service: nil}
 		}
 	}
 }

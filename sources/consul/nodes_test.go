@@ -17,18 +17,18 @@ import (
 func TestTokenLimitedToNodes_SeesRemovals(t *testing.T) {
 	testWorld(t, func(t *testing.T, w *world) {
 		visibleAndHidden := consultest.Instances("1 mine 5", "2 theirs 6")
-		w.change(local, func(f *datacenter) {
-			f.Nodes = map[string]bool{"mine": true}
-			f.SetService("web", consultest.Instances("1 mine 5", "2 theirs 6", "3 mine 5"))
-			f.SetService("api", consultest.Instances("1 mine 5"))
-			f.SetService("db", consultest.Instances("1 mine 5"))
+		w.Change(func() {
+			w.Nodes = map[string]bool{"mine": true}
+			w.SetService("web", consultest.Instances("1 mine 5", "2 theirs 6", "3 mine 5"))
+			w.SetService("api", consultest.Instances("1 mine 5"))
+			w.SetService("db", consultest.Instances("1 mine 5"))
 		})
 		w.start()
 		pass(10 * time.Second)
 		w.requireInstances("web", "1", "3")
 		w.requireState(sources.Healthy)
-		w.put("web", visibleAndHidden)
-		w.remove("api")
+		w.Put("web", visibleAndHidden...)
+		w.Remove("api")
 		w.set("db")
 		pass(20 * time.Second)
 		w.requireInstances("web", "1")
@@ -36,7 +36,7 @@ func TestTokenLimitedToNodes_SeesRemovals(t *testing.T) {
 		w.requireInstances("db")
 		pass(time.Minute)
 		w.requireWithdrawn("api")
-		w.change(local, func(f *datacenter) { f.Nodes = map[string]bool{"other": true}; f.SetService("web", visibleAndHidden) }) // now it may see less
+		w.Change(func() { w.Nodes = map[string]bool{"other": true}; w.SetService("web", visibleAndHidden) }) // now it may see less
 		pass(time.Minute)
 		w.requireInstances("web", "1")
 		require.NotEqual(t, sources.Healthy, w.health().State)
@@ -49,7 +49,7 @@ func TestRemovedNodes_FreeState(t *testing.T) {
 		w.change(local, twenty(0, 2, 50))
 		run := w.start()
 		for i := range 400 {
-			w.put("web", instanceOnNode("1", fmt.Sprintf("a%03d", i), uint64(100+i)))
+			w.Put("web", instanceOnNode("1", fmt.Sprintf("a%03d", i), uint64(100+i))...)
 			pass(30 * time.Second)
 		}
 		run.mu.Lock()
@@ -66,12 +66,12 @@ func TestRemovedNodes_FreeState(t *testing.T) {
 func TestNodeRecords_Complete(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.change(local, twenty(0, 20, 50))
-		world.change(local, func(f *datacenter) { // a service on nodes that come first in order
+		world.Change(func() { // a service on nodes that come first in order
 			var registrations []*api.ServiceEntry
 			for i := range 300 {
 				registrations = append(registrations, instanceOnNode(fmt.Sprint(i), fmt.Sprintf("a%03d", i), 50)...)
 			}
-			f.SetService("big", registrations)
+			world.SetService("big", registrations)
 		})
 		world.start()
 		pass(10 * time.Second)
@@ -91,17 +91,17 @@ func TestUnreadableService_ProvesNoLoss(t *testing.T) {
 		world.change(local, twenty(0, 6, 50))
 		odd := map[string]error{"..": api.StatusError{Code: 400, Body: "Missing service name"}}
 		if before {
-			world.change(local, func(f *datacenter) { f.SetService("..", consultest.Instances("1")); f.Refusals = odd })
+			world.Change(func() { world.SetService("..", consultest.Instances("1")); world.Refusals = odd })
 		}
 		world.start()
 		pass(time.Minute)
 		world.requireState(sources.Healthy)
-		world.change(local, func(f *datacenter) {
-			f.RemoveService("s04")
-			f.RemoveService("s05")
+		world.Change(func() {
+			world.RemoveService("s04")
+			world.RemoveService("s05")
 			if !before {
-				f.SetService("..", consultest.Instances("1"))
-				f.Refusals = odd
+				world.SetService("..", consultest.Instances("1"))
+				world.Refusals = odd
 			}
 		})
 		pass(10 * time.Second)
@@ -117,14 +117,14 @@ func TestUnreadableService_ProvesNoLoss(t *testing.T) {
 func TestFailingService_DoesNotBlockNames(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.startFull()
-		world.change(local, func(f *datacenter) {
-			f.Refusals = map[string]error{"s00": api.StatusError{Code: 503, Body: "upstream"}}
-			f.SetService("s00", consultest.Instances("2 n0 50"))
+		world.Change(func() {
+			world.Refusals = map[string]error{"s00": api.StatusError{Code: 503, Body: "upstream"}}
+			world.SetService("s00", consultest.Instances("2 n0 50"))
 		})
 		pass(time.Minute)
 		world.requireState(sources.Degraded)
-		world.remove("s18")
-		world.remove("s19")
+		world.Remove("s18")
+		world.Remove("s19")
 		pass(10 * time.Second)
 		world.change(local, twenty(20, 21, 50))
 		pass(time.Hour)
@@ -139,7 +139,7 @@ func TestLastMissingService_HeldAfterWipe(t *testing.T) {
 		"two are not back": 18, "one is not back": 19,
 	}, func(_ *testing.T, w *world, back int) {
 		w.startFull()
-		w.fail(errDown)
+		w.Fail(errDown)
 		pass(5 * time.Second)
 		w.wipe(500, twenty(0, back, 400))
 		pass(time.Minute)

@@ -31,7 +31,7 @@ func TestUnwatched_RegistrationsArriveSoon(t *testing.T) {
 						run.mu.Unlock()
 					}
 					id := fmt.Sprint("new", n)
-					w.put(name, instanceOnNode(id, "n1", 50))
+					w.Put(name, instanceOnNode(id, "n1", 50)...)
 					start := time.Now()
 					for !slices.Contains(w.instancesOf(name), "/"+id) && time.Since(start) < time.Minute {
 						pass(50 * time.Millisecond)

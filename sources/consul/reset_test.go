@@ -58,9 +58,9 @@ func TestChangedSettings_RaiseNoSuspicion(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.startFull()
 		world.stop()
-		world.change(local, func(f *datacenter) {
+		world.Change(func() {
 			for i := 2; i < 20; i++ {
-				f.RemoveService(fmt.Sprintf("s%02d", i)) // as a filter does
+				world.RemoveService(fmt.Sprintf("s%02d", i)) // as a filter does
 			}
 		})
 		world.start(Settings{Filter: "ServiceMeta.mesh == yes"})
@@ -78,7 +78,7 @@ func TestWipeWithHigherIndex_Detected(t *testing.T) {
 	}, func(t *testing.T, world *world, outage bool) {
 		world.startFull()
 		if outage {
-			world.fail(errDown)
+			world.Fail(errDown)
 			pass(5 * time.Second)
 		}
 		world.wipe(500, twenty(0, 11, 400))
@@ -94,15 +94,15 @@ func TestWipeWithHigherIndex_Detected(t *testing.T) {
 // Of a service that is on several nodes one node is back, and the names are all there.
 func TestWipeWithCompleteNames_HoldsInstances(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
-		world.put("web", consultest.Instances("1 n0 50", "2 n1 51"))
-		world.put("api", consultest.Instances("1 n0 50"))
+		world.Put("web", consultest.Instances("1 n0 50", "2 n1 51")...)
+		world.Put("api", consultest.Instances("1 n0 50")...)
 		world.start()
 		pass(10 * time.Second)
-		world.change(local, func(f *datacenter) {
-			f.Lose(2)
-			f.Index = 500
-			f.SetService("web", consultest.Instances("1 n0 400"))
-			f.SetService("api", consultest.Instances("1 n0 400"))
+		world.Change(func() {
+			world.Lose(2)
+			world.Index = 500
+			world.SetService("web", consultest.Instances("1 n0 400"))
+			world.SetService("api", consultest.Instances("1 n0 400"))
 		})
 		pass(time.Minute)
 		require.Len(t, world.instancesOf("web"), 2)
@@ -115,12 +115,11 @@ func TestWipeWithCompleteNames_HoldsInstances(t *testing.T) {
 // A suspicion ends: its cause does not start the next one.
 func TestSuspicion_EndsOnce(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
-		world.put("web", consultest.Instances("1 n0 50", "2 n0 50"))
+		world.Put("web", consultest.Instances("1 n0 50", "2 n0 50")...)
 		world.start()
 		pass(10 * time.Second)
-		f := world.scopes[local]
-		f.Edit(func() { // the names do not change, and are not read again
-			f.Services["web"], f.Indexes["web"] = consultest.Instances("1 n0 400"), 1000
+		world.Edit(func() { // the names do not change, and are not read again
+			world.Services["web"], world.Indexes["web"] = consultest.Instances("1 n0 400"), 1000
 		})
 		pass(4 * time.Minute)
 		world.requireInstances("web", "1", "2")
@@ -187,12 +186,12 @@ func TestWipeWithHigherIndexOfUnknownServices_Detected(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.startFull()
 		world.locked(func() { world.slowNames = 200 * time.Millisecond })
-		world.change(local, func(f *datacenter) {
-			f.Lose(2)
-			f.Index = 500
-			twenty(0, 11, 400)(f)
+		world.Change(func() {
+			world.Lose(2)
+			world.Index = 500
+			twenty(0, 11, 400)(world.datacenter)
 			for i := 11; i < 20; i++ {
-				f.Indexes[fmt.Sprintf("s%02d", i)] = 500
+				world.Indexes[fmt.Sprintf("s%02d", i)] = 500
 			}
 		})
 		pass(time.Minute)
@@ -223,14 +222,14 @@ func TestNamesBeforeWipe_ConfirmNoReads(t *testing.T) {
 		for i := range 20 {
 			shows[fmt.Sprintf("s%02d", i)] = true
 		}
-		world.change(local, func(f *datacenter) { f.Shows = shows })
+		world.Change(func() { world.Shows = shows })
 		world.startWith(&slowRights{world, 2 * time.Second}, world)
 		pass(20 * time.Second)
 		world.requireServed(0, 20)
-		world.remove("s19")
+		world.Remove("s19")
 		pass(500 * time.Millisecond) // the names were answered, and whether s19 is hidden is being asked
 		world.locked(func() { world.slowNames = time.Second })
-		world.change(local, func(f *datacenter) { f.Lose(2); f.Shows = shows })
+		world.Change(func() { world.Lose(2); world.Shows = shows })
 		for range 60 {
 			pass(500 * time.Millisecond)
 			for i := range 19 {

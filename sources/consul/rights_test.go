@@ -37,17 +37,17 @@ func TestLostToken_KeepsServices(t *testing.T) {
 				world.set("api", "2")
 				world.start()
 				pass(time.Minute)
-				world.change(local, func(f *datacenter) {
-					f.Shows = c.shows
-					f.SetService("web", consultest.Instances("1"))
-					f.SetService("api", consultest.Instances("2"))
+				world.Change(func() {
+					world.Shows = c.shows
+					world.SetService("web", consultest.Instances("1"))
+					world.SetService("api", consultest.Instances("2"))
 				})
 				pass(time.Hour)
 				world.requireInstances("web", "1")
 				world.requireInstances("api", "2")
 				world.requireState(c.state, c.message)
 
-				world.change(local, func(f *datacenter) { f.Shows = nil; f.SetService("web", consultest.Instances("3")) })
+				world.Change(func() { world.Shows = nil; world.SetService("web", consultest.Instances("3")) })
 				pass(time.Hour)
 				world.requireInstances("web", "3")
 				world.requireState(sources.Healthy)
@@ -61,16 +61,16 @@ func TestRestartWithoutToken_KeepsServices(t *testing.T) {
 		"no service is shown": {}, "some is shown": {"api": true},
 	}, func(t *testing.T, world *world, shows map[string]bool) {
 		world.old = []string{"web", "api"}
-		world.change(local, func(f *datacenter) {
-			f.Shows = shows
-			f.SetService("web", consultest.Instances("1"))
-			f.SetService("api", consultest.Instances("2"))
+		world.Change(func() {
+			world.Shows = shows
+			world.SetService("web", consultest.Instances("1"))
+			world.SetService("api", consultest.Instances("2"))
 		})
 		world.start()
 		pass(time.Hour)
 		require.NotContains(t, world.names(), "web", "the services of an earlier run stay")
 		require.Contains(t, world.health().Message, "no token is sent")
-		world.change(local, func(f *datacenter) { f.Shows = nil })
+		world.Change(func() { world.Shows = nil })
 		pass(time.Hour)
 		world.requireInstances("web", "1")
 		world.requireState(sources.Healthy)
@@ -80,20 +80,20 @@ func TestRestartWithoutToken_KeepsServices(t *testing.T) {
 func TestAnonymousRightsToAll_ConfirmRemovals(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.old = []string{"older"}
-		world.change(local, func(f *datacenter) {
-			f.Shows = map[string]bool{"": true, "web": true, "api": true, "older": true}
-			f.SetService("web", consultest.Instances("1"))
-			f.SetService("api", consultest.Instances("2"))
+		world.Change(func() {
+			world.Shows = map[string]bool{"": true, "web": true, "api": true, "older": true}
+			world.SetService("web", consultest.Instances("1"))
+			world.SetService("api", consultest.Instances("2"))
 		})
 		world.start()
 		pass(time.Minute)
 		world.requireWithdrawn("older") // it has gone while we were away
-		world.remove("web")
+		world.Remove("web")
 		pass(time.Hour)
 		world.requireInstances("web")
 		world.requireInstances("api", "2")
 		world.requireState(sources.Healthy)
-		world.remove("api")
+		world.Remove("api")
 		pass(time.Hour)
 		world.requireInstances("api")
 		world.requireState(sources.Healthy)
@@ -186,7 +186,7 @@ func TestUnreadableRights_DegradeStatus(t *testing.T) {
 		w.set("api", "2")
 		run := w.start()
 		pass(time.Minute)
-		w.change(local, func(f *datacenter) { f.Shows = map[string]bool{"web": true, "api": true}; f.SetService("web", nil) })
+		w.Change(func() { w.Shows = map[string]bool{"web": true, "api": true}; w.SetService("web", nil) })
 		pass(time.Hour)
 		w.requireInstances("web", "1")
 		w.requireState(sources.Degraded, "only GET")
@@ -212,11 +212,11 @@ func TestRegainedRights_ConfirmNoEarlierAnswer(t *testing.T) {
 		"anonymous": func(f *datacenter) { f.Shows = map[string]bool{"web": false, "api": true} },
 		"by node":   func(f *datacenter) { f.Nodes = map[string]bool{"n1": true} },
 	}, func(_ *testing.T, w *world, lose func(f *datacenter)) {
-		w.put("web", consultest.Instances("1 n0 50"))
-		w.put("api", consultest.Instances("1 n1 51"))
+		w.Put("web", consultest.Instances("1 n0 50")...)
+		w.Put("api", consultest.Instances("1 n1 51")...)
 		w.startWith(&regains{w}, w)
 		pass(10 * time.Second)
-		w.change(local, func(f *datacenter) { lose(f); f.Indexes["web"] = f.Index })
+		w.Change(func() { lose(w.datacenter); w.Indexes["web"] = w.Index })
 		for range 900 {
 			pass(time.Second)
 			w.requireInstances("web", "1")

@@ -30,9 +30,9 @@ func limitedFor(d time.Duration) error {
 
 func TestChangeOfOneService_CostsOneRead(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
-		world.change(local, func(f *datacenter) {
+		world.Change(func() {
 			for i := range 1000 {
-				f.SetService(fmt.Sprintf("s%d", i), consultest.Instances("1"))
+				world.SetService(fmt.Sprintf("s%d", i), consultest.Instances("1"))
 			}
 		})
 		world.start()
@@ -42,7 +42,7 @@ func TestChangeOfOneService_CostsOneRead(t *testing.T) {
 		require.True(t, world.synced())
 		require.Len(t, world.names(), 1000)
 		require.Equal(t, 2000, world.totalReads, "each was read once, and is being watched")
-		world.put("s7", sick("1"))
+		world.Put("s7", sick("1")...)
 		pass(0)
 		require.Len(t, world.lastPublished("s7")[0].Entries[0].Checks, 1)
 		require.Equal(t, 2001, world.totalReads, "the next watch follows the one with the change")
@@ -93,13 +93,13 @@ func TestDomains_FailTogether(t *testing.T) {
 	for state, err := range map[sources.State]error{sources.Unreachable: errDown, sources.Denied: errDenied} {
 		testWorld(t, func(t *testing.T, world *world) {
 			world.set("web", "1")
-			world.fail(err)
+			world.Fail(err)
 			world.start()
 			pass(time.Hour)
 			world.requireState(state)
 			require.False(t, world.synced())
 			require.Empty(t, world.names())
-			world.fail(nil)
+			world.Fail(nil)
 			pass(lastNamesRetry * 2)
 			require.True(t, world.synced(), "it is tried every few seconds, however long it was down")
 			world.requireInstances("web", "1")
@@ -113,14 +113,14 @@ func TestRemovedService_WithdrawnAfterGrace(t *testing.T) {
 		world.set("api", "1")
 		world.start()
 		pass(time.Second)
-		world.remove("web")
+		world.Remove("web")
 		pass(20 * time.Second)
 		require.Len(t, world.lastPublished("web"), 1, "the service stays")
 		world.requireInstances("web") // without its endpoints
 		world.set("web", "2")
 		pass(20 * time.Second)
 		world.requireInstances("web", "2") // it was only redeployed
-		world.remove("web")
+		world.Remove("web")
 		pass(time.Minute)
 		world.requireWithdrawn("web")
 		world.requireInstances("api", "1")
@@ -139,7 +139,7 @@ func TestUnlistedService_RemovedDespiteInstances(t *testing.T) {
 		world.set("api", "1")
 		world.start()
 		pass(time.Second)
-		world.change(local, func(f *datacenter) { f.Unlisted = "web" })
+		world.Change(func() { world.Unlisted = "web" })
 		pass(10 * time.Second)
 		world.requireInstances("web")
 		world.set("web", "2")
@@ -148,7 +148,7 @@ func TestUnlistedService_RemovedDespiteInstances(t *testing.T) {
 		pass(time.Minute)
 		world.requireWithdrawn("web")
 		world.requireInstances("api", "1")
-		world.change(local, func(f *datacenter) { f.Unlisted = "" })
+		world.Change(func() { world.Unlisted = "" })
 		pass(10 * time.Second)
 		world.requireInstances("web", "2")
 	})
@@ -178,7 +178,7 @@ func TestWipedConsul_HoldsServices(t *testing.T) {
 		world.set("old", "1")
 		world.start()
 		pass(time.Second)
-		world.fail(errDown)
+		world.Fail(errDown)
 		pass(time.Minute)
 		world.wipe(2)
 		pass(time.Minute)
@@ -209,9 +209,9 @@ func TestWipedConsul_HoldsServices(t *testing.T) {
 // A Consul that lost its data answers for one service before it answers with the names, which tell that it did.
 func TestWipedConsul_AnswersForServiceFirst(t *testing.T) {
 	eachWorld(t, map[string]func(w *world){
-		"its index goes back": func(w *world) { w.change(local, func(f *datacenter) { f.Lose(2) }) },
+		"its index goes back": func(w *world) { w.Change(func() { w.Lose(2) }) },
 		"after an outage, with a higher index": func(w *world) {
-			w.fail(errDown)
+			w.Fail(errDown)
 			pass(100 * time.Millisecond)
 			w.wipe(500)
 		},
@@ -262,10 +262,10 @@ func TestRestart_RemovesConfirmedLossesOnly(t *testing.T) {
 func TestRestart_RemovesUnselectedServices(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.old = []string{"web", "db"}
-		world.change(local, func(f *datacenter) {
-			f.SetService("web", consultest.Instances("1"))
-			f.SetService("db", consultest.Instances("1"))
-			f.Unlisted = "db"
+		world.Change(func() {
+			world.SetService("web", consultest.Instances("1"))
+			world.SetService("db", consultest.Instances("1"))
+			world.Unlisted = "db"
 		})
 		world.start()
 		pass(time.Second)
@@ -278,7 +278,7 @@ func TestRestart_RemovesUnselectedServices(t *testing.T) {
 		before := world.readsOf("db")
 		pass(time.Hour)
 		require.Equal(t, before, world.readsOf("db"))
-		world.change(local, func(f *datacenter) { f.Unlisted = "" })
+		world.Change(func() { world.Unlisted = "" })
 		pass(10 * time.Second)
 		world.requireInstances("db", "1")
 	})
@@ -302,9 +302,9 @@ func TestUnwatchedServices_ReadInTurn(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		const services, places = 100, 24 // three of them for the change queries, which fail
 		world.blind = true
-		world.change(local, func(f *datacenter) {
+		world.Change(func() {
 			for i := range services {
-				f.SetService(fmt.Sprintf("s%d", i), consultest.Instances("1"))
+				world.SetService(fmt.Sprintf("s%d", i), consultest.Instances("1"))
 			}
 		})
 		world.places = places
@@ -327,9 +327,9 @@ func TestUnwatchedServices_ReadInTurn(t *testing.T) {
 			}
 		}
 		require.Equal(t, places-4, watched)
-		world.change(local, func(f *datacenter) {
+		world.Change(func() {
 			for i := range services {
-				f.SetService(fmt.Sprintf("s%d", i), consultest.Instances("2"))
+				world.SetService(fmt.Sprintf("s%d", i), consultest.Instances("2"))
 			}
 		})
 		pass(10 * time.Second)
@@ -369,16 +369,16 @@ func TestBusyService_ReadLessOften(t *testing.T) {
 
 func TestRateLimit_PausesReads(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
-		world.change(local, func(f *datacenter) {
+		world.Change(func() {
 			for i := range 10 {
-				f.SetService(fmt.Sprint("s", i), consultest.Instances("1"))
+				world.SetService(fmt.Sprint("s", i), consultest.Instances("1"))
 			}
 		})
 		run := world.start()
 		pass(10 * time.Second)
-		world.change(local, func(f *datacenter) {
-			f.Fails = limitedFor(30 * time.Second)
-			f.Indexes["s1"] = f.Index
+		world.Change(func() {
+			world.Fails = limitedFor(30 * time.Second)
+			world.Indexes["s1"] = world.Index
 		})
 		pass(time.Second)
 		reads, names := world.totalReads, world.listed
@@ -386,7 +386,7 @@ func TestRateLimit_PausesReads(t *testing.T) {
 		require.Equal(t, reads, world.totalReads, "no read before the pause ends")
 		require.Equal(t, names, world.listed)
 		require.NotZero(t, run.metrics.limited.Value())
-		world.fail(nil)
+		world.Fail(nil)
 		pass(30 * time.Second)
 		world.requireState(sources.Healthy)
 	})
@@ -399,8 +399,7 @@ func TestFullCompare_RepairsMissedChange(t *testing.T) {
 		world.set("api", "1")
 		run := world.start()
 		pass(time.Second)
-		f := world.scopes[local]
-		f.Edit(func() { f.Services["web"] = consultest.Instances("2") }) // without a change of its index
+		world.Edit(func() { world.Services["web"] = consultest.Instances("2") }) // without a change of its index
 		pass(12 * time.Minute)
 		world.requireInstances("web", "2")
 		require.EqualValues(t, 1, run.metrics.healed.Value())

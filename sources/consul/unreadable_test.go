@@ -62,7 +62,7 @@ func TestInvalidFilter_SettlesNoService(t *testing.T) {
 		world.set("web", "1")
 		world.set("api", "1")
 		refused := api.StatusError{Code: 400, Body: "Failed to create boolean expression evaluator"}
-		world.scopes[local].Refusals = map[string]error{"web": refused, "api": refused}
+		world.Refusals = map[string]error{"web": refused, "api": refused}
 		world.start(Settings{HealthFilter: "!"})
 		pass(time.Hour)
 		require.False(t, world.synced())
@@ -79,7 +79,7 @@ func TestQuarantinedService_HidesNoDenial(t *testing.T) {
 		if odd {
 			w.set("..", "1")
 		}
-		w.scopes[local].Refusals = map[string]error{"web": errDenied, "..": api.StatusError{Code: 400, Body: "Missing service name"}}
+		w.Refusals = map[string]error{"web": errDenied, "..": api.StatusError{Code: 400, Body: "Missing service name"}}
 		w.start()
 		pass(time.Minute)
 		require.False(t, w.synced())
@@ -97,8 +97,8 @@ func TestRestoredUnreadableService_Removed(t *testing.T) {
 		world.start()
 		pass(time.Minute)
 		world.stop()
-		world.remove("s00")
-		world.scopes[local].Refusals = map[string]error{"s00": err}
+		world.Remove("s00")
+		world.Refusals = map[string]error{"s00": err}
 		run := world.start()
 		pass(24 * time.Hour)
 		run.mu.Lock()
@@ -115,7 +115,7 @@ func TestRefusedService_RemovedAfterSuspicion(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.change(local, twenty(0, 20, 50))
 		world.set("a//b", "1")
-		world.scopes[local].Refusals = map[string]error{"a//b": api.StatusError{Code: 400, Body: "no"}}
+		world.Refusals = map[string]error{"a//b": api.StatusError{Code: 400, Body: "no"}}
 		run := world.start()
 		pass(10 * time.Second)
 		world.wipe(2)
