@@ -304,7 +304,7 @@ func (h *consulHarness) Key(name string) resource.Key {
 }
 
 func (h *consulHarness) Put(name string, revision int) {
-	serviceEntry := inService(name, "10.0.1.1", "", "passing")
+	serviceEntry := inService(name + " 10.0.1.1 passing")
 	serviceEntry.Service.Meta["url"] += "&weight=" + strconv.Itoa(revision)
 	if h.application {
 		r := "r" + strconv.Itoa(revision)
