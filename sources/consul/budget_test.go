@@ -60,7 +60,7 @@ func TestServicesOverLimit_NotFollowed(t *testing.T) {
 		pass(time.Minute)
 		w.Change(func() {
 			for i := range 3 {
-				w.SetService(fmt.Sprint("s", i), consultest.Instances("1"))
+				w.List(fmt.Sprint("s", i), "1")
 			}
 		})
 		pass(time.Minute)

@@ -66,11 +66,11 @@ func TestUnwatchedServices_ReadOnChangeOnly(t *testing.T) {
 		w.Put(name, ill...)
 		pass(2 * time.Second)
 		require.Len(t, w.lastPublished(name)[0].Entries[0].Checks, 1, "a check that fails")
-		w.Put(name, consultest.Instances("1 n1 50")...)
+		w.set(name, "1 n1 50")
 		pass(3 * time.Second)
 		require.Empty(t, w.lastPublished(name)[0].Entries[0].Checks, "and its end")
 
-		w.Put(name, consultest.Instances("2 n1 50")...)
+		w.set(name, "2 n1 50")
 		pass(20 * time.Second)
 		w.requireInstances(name, "2") // a new registration, found by the names of its node's services
 		pass(time.Minute)
@@ -87,7 +87,7 @@ func TestChangeQueries_CatchUpAfterOutage(t *testing.T) {
 		world.Fail(errDown)
 		pass(10 * time.Second)
 		name := r.unwatched()
-		world.Put(name, consultest.Instances("2 n1 50")...)
+		world.set(name, "2 n1 50")
 		pass(10 * time.Second)
 		world.Fail(nil)
 		pass(time.Minute)
@@ -129,7 +129,7 @@ func TestUnwatchedService_ReadFromLeader(t *testing.T) {
 		name := r.unwatched()
 		world.Change(func() {
 			world.Lags = map[string][]*api.ServiceEntry{name: world.Services[name]}
-			world.SetService(name, consultest.Instances("2 n0 50"))
+			world.List(name, "2 n0 50")
 		})
 		pass(20 * time.Second)
 		world.Edit(func() { world.Lags = nil }) // it has caught up, after far more than it ever takes

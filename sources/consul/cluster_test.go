@@ -19,9 +19,9 @@ func TestWipedConsul_DetectedByClusterID(t *testing.T) {
 		f.Cluster, f.Index = "2", 500
 		twenty(0, names, 50)(f)
 		if instances == 1 {
-			f.SetService("web", consultest.Instances("1 n0 50"))
+			f.List("web", "1 n0 50")
 		} else {
-			f.SetService("web", consultest.Instances("1 n0 50", "2 n1 51"))
+			f.List("web", "1 n0 50", "2 n1 51")
 		}
 	}
 	for name, c := range map[string]struct{ names, instances int }{
@@ -32,7 +32,7 @@ func TestWipedConsul_DetectedByClusterID(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, restart := range []bool{false, true} {
 				testWorld(t, func(t *testing.T, world *world) {
-					world.Put("web", consultest.Instances("1 n0 50", "2 n1 51")...)
+					world.set("web", "1 n0 50", "2 n1 51")
 					world.Change(func() { world.Cluster = "1"; twenty(0, 6, 50)(world.datacenter) })
 					world.start()
 					pass(time.Minute)
@@ -64,14 +64,14 @@ func TestUnreadableClusterID_KeepsInstances(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.Change(func() {
 			world.Cluster = "1"
-			world.SetService("web", consultest.Instances("1 n0 50", "2 n1 51"))
-			world.SetService("api", consultest.Instances("1"))
-			world.SetService("db", consultest.Instances("1"))
+			world.List("web", "1 n0 50", "2 n1 51")
+			world.List("api", "1")
+			world.List("db", "1")
 		})
 		world.start()
 		pass(time.Minute)
 		world.locked(func() { world.nameless = errors.New("the authority has not finished its start") })
-		world.Put("web", consultest.Instances("1 n0 50")...)
+		world.set("web", "1 n0 50")
 		world.set("api", "1", "2")
 		pass(time.Minute)
 		require.Equal(t, []string{"1", "2"}, world.endpoints("web"))
@@ -88,7 +88,7 @@ func TestUnreadableClusterID_KeepsInstances(t *testing.T) {
 func TestLateLoss_AfterWipeHeld(t *testing.T) {
 	testWorld(t, func(t *testing.T, w *world) {
 		w.Change(func() {
-			w.SetService("web", consultest.Instances("1 n0 50", "2 n1 51"))
+			w.List("web", "1 n0 50", "2 n1 51")
 			twenty(0, 3, 50)(w.datacenter)
 		})
 		w.start()
@@ -101,9 +101,9 @@ func TestLateLoss_AfterWipeHeld(t *testing.T) {
 			twenty(0, 3, 400)(w.datacenter)
 		})
 		pass(time.Minute)
-		w.Put("new", consultest.Instances("1 n0 400")...)
+		w.set("new", "1 n0 400")
 		pass(10 * time.Second)
-		w.Put("web", consultest.Instances("1 n0 400")...)
+		w.set("web", "1 n0 400")
 		pass(time.Minute)
 		require.Equal(t, []string{"1", "2"}, w.endpoints("web"))
 		pass(10 * time.Minute)

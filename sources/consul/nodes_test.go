@@ -19,9 +19,9 @@ func TestTokenLimitedToNodes_SeesRemovals(t *testing.T) {
 		visibleAndHidden := consultest.Instances("1 mine 5", "2 theirs 6")
 		w.Change(func() {
 			w.Nodes = map[string]bool{"mine": true}
-			w.SetService("web", consultest.Instances("1 mine 5", "2 theirs 6", "3 mine 5"))
-			w.SetService("api", consultest.Instances("1 mine 5"))
-			w.SetService("db", consultest.Instances("1 mine 5"))
+			w.List("web", "1 mine 5", "2 theirs 6", "3 mine 5")
+			w.List("api", "1 mine 5")
+			w.List("db", "1 mine 5")
 		})
 		w.start()
 		pass(10 * time.Second)
@@ -91,7 +91,7 @@ func TestUnreadableService_ProvesNoLoss(t *testing.T) {
 		world.change(local, twenty(0, 6, 50))
 		odd := map[string]error{"..": api.StatusError{Code: 400, Body: "Missing service name"}}
 		if before {
-			world.Change(func() { world.SetService("..", consultest.Instances("1")); world.Refusals = odd })
+			world.Change(func() { world.List("..", "1"); world.Refusals = odd })
 		}
 		world.start()
 		pass(time.Minute)
@@ -100,7 +100,7 @@ func TestUnreadableService_ProvesNoLoss(t *testing.T) {
 			world.RemoveService("s04")
 			world.RemoveService("s05")
 			if !before {
-				world.SetService("..", consultest.Instances("1"))
+				world.List("..", "1")
 				world.Refusals = odd
 			}
 		})
@@ -119,7 +119,7 @@ func TestFailingService_DoesNotBlockNames(t *testing.T) {
 		world.startFull()
 		world.Change(func() {
 			world.Refusals = map[string]error{"s00": api.StatusError{Code: 503, Body: "upstream"}}
-			world.SetService("s00", consultest.Instances("2 n0 50"))
+			world.List("s00", "2 n0 50")
 		})
 		pass(time.Minute)
 		world.requireState(sources.Degraded)

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
-	"tributary/sources/consul/consultest"
 )
 
 // A follower without a leader answers stale queries as usual.
@@ -95,7 +94,7 @@ func TestHangingConsul_Unreachable(t *testing.T) {
 			world.requireState(sources.Unreachable)
 			require.Less(t, world.totalReads-reads, 50, "services wait for the names")
 			world.requireServed(0, 20)
-			world.Change(func() { world.Hangs = false; world.SetService("s00", consultest.Instances("new")) })
+			world.Change(func() { world.Hangs = false; world.List("s00", "new") })
 			pass(10 * time.Second)
 			world.requireState(sources.Healthy)
 			world.requireInstances("s00", "new")

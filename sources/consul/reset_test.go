@@ -94,15 +94,15 @@ func TestWipeWithHigherIndex_Detected(t *testing.T) {
 // Of a service that is on several nodes one node is back, and the names are all there.
 func TestWipeWithCompleteNames_HoldsInstances(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
-		world.Put("web", consultest.Instances("1 n0 50", "2 n1 51")...)
-		world.Put("api", consultest.Instances("1 n0 50")...)
+		world.set("web", "1 n0 50", "2 n1 51")
+		world.set("api", "1 n0 50")
 		world.start()
 		pass(10 * time.Second)
 		world.Change(func() {
 			world.Lose(2)
 			world.Index = 500
-			world.SetService("web", consultest.Instances("1 n0 400"))
-			world.SetService("api", consultest.Instances("1 n0 400"))
+			world.List("web", "1 n0 400")
+			world.List("api", "1 n0 400")
 		})
 		pass(time.Minute)
 		require.Len(t, world.instancesOf("web"), 2)
@@ -115,7 +115,7 @@ func TestWipeWithCompleteNames_HoldsInstances(t *testing.T) {
 // A suspicion ends: its cause does not start the next one.
 func TestSuspicion_EndsOnce(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
-		world.Put("web", consultest.Instances("1 n0 50", "2 n0 50")...)
+		world.set("web", "1 n0 50", "2 n0 50")
 		world.start()
 		pass(10 * time.Second)
 		world.Edit(func() { // the names do not change, and are not read again

@@ -39,15 +39,15 @@ func TestLostToken_KeepsServices(t *testing.T) {
 				pass(time.Minute)
 				world.Change(func() {
 					world.Shows = c.shows
-					world.SetService("web", consultest.Instances("1"))
-					world.SetService("api", consultest.Instances("2"))
+					world.List("web", "1")
+					world.List("api", "2")
 				})
 				pass(time.Hour)
 				world.requireInstances("web", "1")
 				world.requireInstances("api", "2")
 				world.requireState(c.state, c.message)
 
-				world.Change(func() { world.Shows = nil; world.SetService("web", consultest.Instances("3")) })
+				world.Change(func() { world.Shows = nil; world.List("web", "3") })
 				pass(time.Hour)
 				world.requireInstances("web", "3")
 				world.requireState(sources.Healthy)
@@ -63,8 +63,8 @@ func TestRestartWithoutToken_KeepsServices(t *testing.T) {
 		world.old = []string{"web", "api"}
 		world.Change(func() {
 			world.Shows = shows
-			world.SetService("web", consultest.Instances("1"))
-			world.SetService("api", consultest.Instances("2"))
+			world.List("web", "1")
+			world.List("api", "2")
 		})
 		world.start()
 		pass(time.Hour)
@@ -82,8 +82,8 @@ func TestAnonymousRightsToAll_ConfirmRemovals(t *testing.T) {
 		world.old = []string{"older"}
 		world.Change(func() {
 			world.Shows = map[string]bool{"": true, "web": true, "api": true, "older": true}
-			world.SetService("web", consultest.Instances("1"))
-			world.SetService("api", consultest.Instances("2"))
+			world.List("web", "1")
+			world.List("api", "2")
 		})
 		world.start()
 		pass(time.Minute)
@@ -212,8 +212,8 @@ func TestRegainedRights_ConfirmNoEarlierAnswer(t *testing.T) {
 		"anonymous": func(f *datacenter) { f.Shows = map[string]bool{"web": false, "api": true} },
 		"by node":   func(f *datacenter) { f.Nodes = map[string]bool{"n1": true} },
 	}, func(_ *testing.T, w *world, lose func(f *datacenter)) {
-		w.Put("web", consultest.Instances("1 n0 50")...)
-		w.Put("api", consultest.Instances("1 n1 51")...)
+		w.set("web", "1 n0 50")
+		w.set("api", "1 n1 51")
 		w.startWith(&regains{w}, w)
 		pass(10 * time.Second)
 		w.Change(func() { lose(w.datacenter); w.Indexes["web"] = w.Index })

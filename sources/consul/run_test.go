@@ -32,7 +32,7 @@ func TestChangeOfOneService_CostsOneRead(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.Change(func() {
 			for i := range 1000 {
-				world.SetService(fmt.Sprintf("s%d", i), consultest.Instances("1"))
+				world.List(fmt.Sprintf("s%d", i), "1")
 			}
 		})
 		world.start()
@@ -57,7 +57,7 @@ func TestDomains_FailIndependently(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			testWorld(t, func(t *testing.T, w *world) {
 				for _, d := range []scope{east, west} {
-					w.change(d, func(f *datacenter) { f.SetService("web", consultest.Instances("1")) })
+					w.change(d, func(f *datacenter) { f.List("web", "1") })
 				}
 				w.start(Settings{Datacenters: []string{"east", "west"}})
 				pass(time.Second)
@@ -73,14 +73,14 @@ func TestDomains_FailIndependently(t *testing.T) {
 				pass(time.Minute)
 				w.requireState(sources.Degraded, "datacenter west: ")
 				w.change(east, func(f *datacenter) {
-					f.SetService("web", consultest.Instances("2"))
-					f.SetService("api", consultest.Instances("1"))
+					f.List("web", "2")
+					f.List("api", "1")
 				})
 				pass(time.Minute)
 				w.requireInstances("web", "east/2", "west/1") // west's instances stay, and east is followed
 				w.requireInstances("api", "east/1")
 
-				w.change(west, func(f *datacenter) { f.Fails, f.Hides = nil, false; f.SetService("web", consultest.Instances("3")) })
+				w.change(west, func(f *datacenter) { f.Fails, f.Hides = nil, false; f.List("web", "3") })
 				pass(time.Minute)
 				w.requireInstances("web", "east/2", "west/3")
 				w.requireState(sources.Healthy)
@@ -237,16 +237,16 @@ func TestRestart_RemovesConfirmedLossesOnly(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.old = []string{"web", "api", "gone"}
 		world.change(east, func(f *datacenter) {
-			f.SetService("web", consultest.Instances("1"))
-			f.SetService("api", consultest.Instances("1"))
+			f.List("web", "1")
+			f.List("api", "1")
 		})
-		world.change(west, func(f *datacenter) { f.SetService("web", consultest.Instances("1")) })
+		world.change(west, func(f *datacenter) { f.List("web", "1") })
 		world.change(west, func(f *datacenter) { f.Fails = errDown })
 		world.start(Settings{Datacenters: []string{"east", "west"}})
 		pass(10 * time.Minute)
 		require.False(t, world.synced())
 		require.Empty(t, world.names(), "the services of an earlier run may be west's, too")
-		world.change(east, func(f *datacenter) { f.SetService("new", consultest.Instances("1")) })
+		world.change(east, func(f *datacenter) { f.List("new", "1") })
 		pass(10 * time.Second)
 		require.Equal(t, []string{"new"}, world.names(), "a new service is not west's")
 		world.change(west, func(f *datacenter) { f.Fails = nil })
@@ -263,8 +263,8 @@ func TestRestart_RemovesUnselectedServices(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.old = []string{"web", "db"}
 		world.Change(func() {
-			world.SetService("web", consultest.Instances("1"))
-			world.SetService("db", consultest.Instances("1"))
+			world.List("web", "1")
+			world.List("db", "1")
 			world.Unlisted = "db"
 		})
 		world.start()
@@ -304,7 +304,7 @@ func TestUnwatchedServices_ReadInTurn(t *testing.T) {
 		world.blind = true
 		world.Change(func() {
 			for i := range services {
-				world.SetService(fmt.Sprintf("s%d", i), consultest.Instances("1"))
+				world.List(fmt.Sprintf("s%d", i), "1")
 			}
 		})
 		world.places = places
@@ -329,7 +329,7 @@ func TestUnwatchedServices_ReadInTurn(t *testing.T) {
 		require.Equal(t, places-4, watched)
 		world.Change(func() {
 			for i := range services {
-				world.SetService(fmt.Sprintf("s%d", i), consultest.Instances("2"))
+				world.List(fmt.Sprintf("s%d", i), "2")
 			}
 		})
 		pass(10 * time.Second)
@@ -371,7 +371,7 @@ func TestRateLimit_PausesReads(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.Change(func() {
 			for i := range 10 {
-				world.SetService(fmt.Sprint("s", i), consultest.Instances("1"))
+				world.List(fmt.Sprint("s", i), "1")
 			}
 		})
 		run := world.start()

@@ -28,7 +28,7 @@ type Datacenter struct {
 	Refusals    map[string]error               // of reads of services
 	Lags        map[string][]*api.ServiceEntry // stale answers about services, of a server that lags
 	Unlisted    string                         // the service that is not among the names
-	Replayed    uint64                         // its leader has replayed its log up to this index, silently; 0 for all of it
+	Replayed    uint64                         // the index up to which its leader has replayed its log; 0 for the end
 
 	Hides      bool            // from a token without rights; watches do not tell
 	Nodes      map[string]bool // that the token may see; nil for all
@@ -75,6 +75,9 @@ func (d *Datacenter) Change(change func()) {
 func (d *Datacenter) SetService(name string, entries []*api.ServiceEntry) {
 	d.Services[name], d.Indexes[name] = entries, d.Index
 }
+
+// List makes Instances all that there are of a service, within Change.
+func (d *Datacenter) List(name string, texts ...string) { d.SetService(name, Instances(texts...)) }
 
 // RemoveService removes a service, within Change.
 func (d *Datacenter) RemoveService(name string) {

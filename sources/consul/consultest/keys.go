@@ -1,6 +1,7 @@
 package consultest
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -90,7 +91,9 @@ func (d *Datacenter) answerKeys(name string, query Query, answer Answer) (any, A
 	case query.Names:
 		return []string{}, answer, nil // their names do not matter
 	case !query.Recurse && isHidden(name):
-		return nil, answer, api.StatusError{Code: 403, Body: "Permission denied: anonymous token lacks permission 'key:read' on \"" + name + "\""}
+		return nil, answer, api.StatusError{
+			Code: 403, Body: fmt.Sprintf("Permission denied: anonymous token lacks permission 'key:read' on %q", name),
+		}
 	case d.Replayed > 0 && !query.Consistent:
 		answer.Index = d.Replayed
 	}
