@@ -30,12 +30,7 @@ func impatient(p *place) {
 
 func newSource(t testing.TB, c *consultest.Server, settings Settings) *Source {
 	t.Helper()
-	return sourceAt(t, c.Address(), settings)
-}
-
-func sourceAt(t testing.TB, address string, settings Settings) *Source {
-	t.Helper()
-	s, err := New("consul-kv://"+address+"/mesh", settings)
+	s, err := New("consul-kv://"+c.Address()+"/mesh", settings)
 	require.NoError(t, err)
 	impatient(s.place)
 	return s
