@@ -119,9 +119,7 @@ func (m *model) run() {
 		m.pass(time.Duration(1+m.rnd.IntN(40)) * time.Second)
 	}
 	m.say("heal")
-	m.world.mu.Lock()
-	m.world.slowNames = 0
-	m.world.mu.Unlock()
+	m.world.locked(func() { m.world.slowNames = 0 })
 	m.world.Change(func() {
 		m.world.Fails, m.world.Hides, m.world.Shows, m.world.Nodes, m.world.Leaderless, m.world.LastContact = nil, false, nil, nil, false, 0
 		m.world.Refusals, m.world.Lags = nil, nil

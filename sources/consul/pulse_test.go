@@ -71,9 +71,7 @@ func TestStaleServer_ReplacedByLeader(t *testing.T) {
 		require.InDelta(t, 21, vital(t, run, "last_contact_seconds"), 0)
 		world.set("api", "1")
 		pass(10 * time.Second)
-		world.mu.Lock()
-		require.Equal(t, leaders, world.level, "the first read of a new service")
-		world.mu.Unlock()
+		require.Equal(t, leaders, get(world, &world.level), "the first read of a new service")
 	})
 }
 
@@ -89,10 +87,10 @@ func TestHangingConsul_Unreachable(t *testing.T) {
 			world.Change(func() { world.Hangs = true })
 			pass(40 * time.Second)
 			world.requireState(sources.Unreachable, "the server does not answer: no answer within 15s")
-			reads := world.totalReads
+			reads := get(world, &world.totalReads)
 			pass(5 * time.Minute)
 			world.requireState(sources.Unreachable)
-			require.Less(t, world.totalReads-reads, 50, "services wait for the names")
+			require.Less(t, get(world, &world.totalReads)-reads, 50, "services wait for the names")
 			world.requireServed(0, 20)
 			world.Change(func() { world.Hangs = false; world.List("s00", "new") })
 			pass(10 * time.Second)

@@ -41,11 +41,11 @@ func TestChangeOfOneService_CostsOneRead(t *testing.T) {
 		pass(3 * time.Second)
 		require.True(t, world.synced())
 		require.Len(t, world.names(), 1000)
-		require.Equal(t, 2000, world.totalReads, "each was read once, and is being watched")
+		require.Equal(t, 2000, get(world, &world.totalReads), "each was read once, and is being watched")
 		world.Put("s7", sick("1")...)
 		pass(0)
 		require.Len(t, world.lastPublished("s7")[0].Entries[0].Checks, 1)
-		require.Equal(t, 2001, world.totalReads, "the next watch follows the one with the change")
+		require.Equal(t, 2001, get(world, &world.totalReads), "the next watch follows the one with the change")
 	})
 }
 
@@ -189,7 +189,7 @@ func TestWipedConsul_HoldsServices(t *testing.T) {
 		pass(10 * time.Second)
 		world.requireInstances("web", "1", "2") // an instance that is not back yet stays
 		require.Equal(t, []string{"api", "old", "web"}, world.notConfirmed())
-		require.Contains(t, world.unconfirmed["old"], "lost its data")
+		require.Contains(t, get(world, &world.unconfirmed)["old"], "lost its data")
 		require.Contains(t, world.health().Message, "(api, and 2 more services)")
 		world.set("api", "3")
 		pass(10 * time.Second)
@@ -336,9 +336,7 @@ func TestUnwatchedServices_ReadInTurn(t *testing.T) {
 		for i := range services {
 			world.requireInstances(fmt.Sprint("s", i), "2")
 		}
-		world.mu.Lock()
-		require.LessOrEqual(t, world.mostReads, places+maxConcurrentReads)
-		world.mu.Unlock()
+		require.LessOrEqual(t, get(world, &world.mostReads), places+maxConcurrentReads)
 		pass(2 * time.Hour)
 		least := services
 		for i := range services {
@@ -381,10 +379,10 @@ func TestRateLimit_PausesReads(t *testing.T) {
 			world.Indexes["s1"] = world.Index
 		})
 		pass(time.Second)
-		reads, names := world.totalReads, world.listed
+		reads, names := get(world, &world.totalReads), get(world, &world.listed)
 		pass(25 * time.Second)
-		require.Equal(t, reads, world.totalReads, "no read before the pause ends")
-		require.Equal(t, names, world.listed)
+		require.Equal(t, reads, get(world, &world.totalReads), "no read before the pause ends")
+		require.Equal(t, names, get(world, &world.listed))
 		require.NotZero(t, run.metrics.limited.Value())
 		world.Fail(nil)
 		pass(30 * time.Second)
