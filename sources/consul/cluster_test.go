@@ -15,8 +15,8 @@ import (
 // the cluster's identity differs.
 func TestWipedConsul_DetectedByClusterID(t *testing.T) {
 	wiped := func(f *datacenter, names, instances int) {
-		f.Lose(2)
-		f.Cluster, f.Index = "2", 500
+		f.Lose(500)
+		f.Cluster = "2"
 		twenty(0, names, 50)(f)
 		if instances == 1 {
 			f.List("web", "1 n0 50")
@@ -95,8 +95,7 @@ func TestLateLoss_AfterWipeHeld(t *testing.T) {
 		pass(time.Minute)
 		registeredAgain := consultest.Instances("1 n0 400", "2 n1 401")
 		w.Change(func() {
-			w.Lose(2)
-			w.Index = 500
+			w.Lose(500)
 			w.SetService("web", registeredAgain)
 			twenty(0, 3, 400)(w.datacenter)
 		})

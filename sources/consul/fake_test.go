@@ -71,7 +71,8 @@ func newWorld(t *testing.T, scopes ...scope) *world {
 	}
 	for _, scope := range append(scopes, local) {
 		w.datacenter = consultest.NewDatacenter()
-		w.Index, w.scopes[scope] = 100, w.datacenter
+		w.Lose(100)
+		w.scopes[scope] = w.datacenter
 	}
 	return w
 }

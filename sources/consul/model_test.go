@@ -120,10 +120,7 @@ func (m *model) run() {
 	}
 	m.say("heal")
 	m.world.locked(func() { m.world.slowNames = 0 })
-	m.world.Change(func() {
-		m.world.Fails, m.world.Hides, m.world.Shows, m.world.Nodes, m.world.Leaderless, m.world.LastContact = nil, false, nil, nil, false, 0
-		m.world.Refusals, m.world.Lags = nil, nil
-	})
+	m.world.datacenter.Restore()
 	for _, name := range slices.Sorted(maps.Keys(m.pending)) {
 		m.tell(name)
 	}
@@ -281,15 +278,15 @@ func (m *model) wipe() {
 	clear(m.registered)
 	back := m.rnd.IntN(len(m.alive) + 1)
 	m.world.Change(func() {
-		before := m.world.Index
-		m.world.Lose(2)
+		index := uint64(2)
+		if overtakes {
+			index = m.world.Index + 100
+		}
+		m.world.Lose(index)
 		if m.world.Cluster != "" {
 			m.world.Cluster += "1"
 		}
 		m.world.Fails = nil
-		if overtakes {
-			m.world.Index = before + 100
-		}
 		for _, name := range slices.Sorted(maps.Keys(m.alive)) {
 			if back--; back >= 0 && overtakes {
 				m.put(name)

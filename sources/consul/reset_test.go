@@ -99,8 +99,7 @@ func TestWipeWithCompleteNames_HoldsInstances(t *testing.T) {
 		world.start()
 		pass(10 * time.Second)
 		world.Change(func() {
-			world.Lose(2)
-			world.Index = 500
+			world.Lose(500)
 			world.List("web", "1 n0 400")
 			world.List("api", "1 n0 400")
 		})
@@ -187,8 +186,7 @@ func TestWipeWithHigherIndexOfUnknownServices_Detected(t *testing.T) {
 		world.startFull()
 		world.locked(func() { world.slowNames = 200 * time.Millisecond })
 		world.Change(func() {
-			world.Lose(2)
-			world.Index = 500
+			world.Lose(500)
 			twenty(0, 11, 400)(world.datacenter)
 			for i := 11; i < 20; i++ {
 				world.Indexes[fmt.Sprintf("s%02d", i)] = 500

@@ -52,7 +52,7 @@ func TestUnreadableService_Quarantined(t *testing.T) {
 	cold.awaitServed()
 	require.True(t, cold.serves("web") && !cold.serves("odd"))
 	require.Equal(t, "nothing", cold.Status().Quarantined[0].Serves())
-	server.Edit(func() { server.Refusals = nil })
+	server.Restore()
 	cold.Await("it is read", func() bool { return cold.serves("odd") && len(cold.Status().Quarantined) == 0 })
 }
 

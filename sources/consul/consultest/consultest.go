@@ -215,7 +215,7 @@ func (s *Server) transact(response http.ResponseWriter, request *http.Request) {
 		}
 		switch {
 		case s.ReadOnly:
-			failure = fmt.Sprintf("Permission denied: token with AccessorID '0' lacks permission 'key:write' on %q", operation.Key)
+			failure = fmt.Sprintf("Permission denied: the token lacks permission 'key:write' on %q", operation.Key)
 		case verb == "":
 			failure = "unknown verb " + string(operation.Verb)
 		case index != operation.Index:

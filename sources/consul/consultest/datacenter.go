@@ -141,9 +141,10 @@ func (d *Datacenter) Fail(err error) { d.Edit(func() { d.Fails = err }) }
 // Hide makes it answer as to a token without rights.
 func (d *Datacenter) Hide() { d.Edit(func() { d.Fails, d.Hides = nil, true }) }
 
-// Restore ends all faults of a whole Consul.
+// Restore ends all faults.
 func (d *Datacenter) Restore() {
 	d.Edit(func() {
+		d.Refusals, d.Lags = nil, nil
 		d.Fails, d.Hangs, d.Leaderless, d.LastContact, d.Replayed = nil, false, false, 0, 0
 		d.Hides, d.Nodes, d.Shows, d.HiddenKeys = false, nil, nil, ""
 	})
