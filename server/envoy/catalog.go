@@ -3,7 +3,6 @@ package envoy
 import (
 	"cmp"
 	"context"
-	"iter"
 	"log/slog"
 	"maps"
 	"runtime"
@@ -61,19 +60,18 @@ type Catalog struct {
 
 	changing sync.RWMutex // held for writing while scopes catch up with a change
 
-	mu              sync.RWMutex // held for reading while hosts are translated, and briefly for writing to change the mesh
-	mesh            *index.Mesh
-	last            memstore.Snapshot     // the content of the mesh
-	following       map[*scope]bool       // the scopes that follow the view
-	synced          bool                  // all sources were read
-	reviewedChanges uint64                // the SelectorIndex.Changes that profiles divide clients with
-	undecodable     map[resource.Key]bool // objects of last
-	budget          *budget
-	changed         changedObjects    // after the first view that was complete
-	review          func()            // see SetReview; nil before that
-	warned          []resource.Key    // the unenforced objects that the log has
-	warnedRevision  memstore.Revision // the view that warnUnenforced checked
-	warnedVisits    uint64            // the visits that warnUnenforced checked
+	mu             sync.RWMutex // held for reading while hosts are translated, and briefly for writing to change the mesh
+	mesh           *index.Mesh
+	last           memstore.Snapshot     // the content of the mesh
+	following      map[*scope]bool       // the scopes that follow the view
+	synced         bool                  // all sources were read
+	undecodable    map[resource.Key]bool // objects of last
+	budget         *budget
+	changed        changedObjects    // after the first view that was complete
+	review         func()            // see SetReview; nil before that
+	warned         []resource.Key    // the unenforced objects that the log has
+	warnedRevision memstore.Revision // the view that warnUnenforced checked
+	warnedVisits   uint64            // the visits that warnUnenforced checked
 
 	visits atomic.Uint64 // how often a scope got its first client
 
@@ -122,39 +120,17 @@ func (c *Catalog) update(keys []resource.Key, snapshot memstore.Snapshot, increm
 	if !incremental {
 		keys = index.Differing(c.meshView(), snapshot)
 	}
-	finish := c.reviewBefore(c.changedResources(keys, snapshot, synced))
+	if synced { // else clients have no content to lose
+		conditions := index.SelectorsIn(keys, snapshot)
+		c.changeProfiles(func() { c.mesh.Selectors.Expect(conditions) })
+	}
 	c.catchUpAll(c.changeMesh(keys, snapshot, synced))
-	finish()
+	c.changeProfiles(c.mesh.Selectors.Settle)
 	if synced {
 		c.caughtUp.give()
 	}
 	c.reviewServers()
 	c.warnUnenforced()
-}
-
-// changedResources yields the old and new versions of the objects that a change of the view concerns. It yields none
-// before the view is synced, and all when it becomes synced.
-func (c *Catalog) changedResources(
-	keys []resource.Key, snapshot memstore.Snapshot, synced bool,
-) iter.Seq[*resource.Resource] {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	switch {
-	case !c.synced && synced:
-		return snapshot.All()
-	case !c.synced:
-		keys = nil
-	}
-	last := c.last
-	return func(yield func(*resource.Resource) bool) {
-		for _, key := range keys {
-			for _, view := range []memstore.Snapshot{last, snapshot} {
-				if object := view.Get(key); object != nil && !yield(object) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // catchUpAll brings scopes up to date, in the order of byCost. It leaves a processor to connections, because Go polls

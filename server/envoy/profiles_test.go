@@ -48,6 +48,7 @@ func TestRelevantAttributes_SeparateProfiles(t *testing.T) {
 // When an object names a client's namespace for the first time, the client keeps all resources that remain visible to
 // this namespace.
 func TestNewlyNamedNamespace_KeepsResources(t *testing.T) {
+	t.Parallel()
 	s := serve(t, decoded(t, shared)...)
 	likes := func(string, string, []byte) string { return "" }
 	named, unnamed := s.critic(node("named", "", ""), likes), s.critic(node("other", "", ""), likes)
@@ -68,6 +69,49 @@ func TestNewlyNamedNamespace_KeepsResources(t *testing.T) {
 	named.mu.Lock()
 	defer named.mu.Unlock()
 	require.Empty(t, named.lost)
+}
+
+// Clients are reviewed before a change that separates their profiles, and after one that unites them. A client that
+// connects during the review does not bring the change to clients that still have their old profile.
+func TestReview_PrecedesChange(t *testing.T) {
+	const sidecar = `---
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {name: %s, namespace: shop}
+spec: {%segress: [{hosts: ["%s"]}]}
+`
+	database := serviceAt("db", 90, "{address: 10.0.0.2}")
+	newcomer := nodeAt("10.0.0.2", node("shop", "REDIRECT", ""))
+	delete(newcomer.GetMetadata().GetFields(), model.MetadataLabels) // its profile stays that of the clients before
+	for change, n := range map[string]*corev3.Node{
+		fmt.Sprintf(sidecar, "narrow", "", "./web.internal") +
+			fmt.Sprintf(sidecar, "wide", "workloadSelector: {labels: {app: two}}, ", "*/*"): nodeWith(
+			nodeAt("10.0.0.1", node("shop", "REDIRECT", "")), "app", "two"),
+		strings.Replace(database, "spec: {", "spec: {exportTo: [named], ", 1): node("named", "NONE", ""),
+	} {
+		steps := newSteps(Options{}, decoded(t, serviceAt("web", 80, "{address: 10.0.0.1}")+database)...)
+		clustersOf := func(n *corev3.Node) *xds.Collection {
+			clusters, release, err := steps.c.Collection(t.Context(), n, xds.ClusterURL)
+			require.NoError(t, err)
+			t.Cleanup(release)
+			return clusters
+		}
+		hasDatabase := func(clusters *xds.Collection) bool { return clusters.Get("outbound|90||db.internal") != nil }
+		former, reviews := clustersOf(n), 0
+		steps.c.SetReview(func() {
+			clustersOf(newcomer)
+			require.True(t, hasDatabase(former))
+			reviews++
+		})
+		steps.change(t, change)
+		require.Equal(t, 1, reviews)
+		require.False(t, hasDatabase(former), "with the old profile")
+		require.True(t, hasDatabase(clustersOf(n)))
+		steps.change(t, database, resource.Key{Kind: resource.Sidecar, Namespace: "shop", Name: "narrow"},
+			resource.Key{Kind: resource.Sidecar, Namespace: "shop", Name: "wide"})
+		require.Equal(t, 2, reviews)
+		require.Same(t, former, clustersOf(n))
+	}
 }
 
 // A client that connects before the view is synced gets its own resources in the first response.

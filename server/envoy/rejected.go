@@ -88,8 +88,8 @@ func (c *Catalog) ChangedSince(collection *xds.Collection, rejection xds.Rejecti
 	if owner == nil {
 		return nil, false
 	}
-	extensions := owner.extensionsOf(collection, rejection.Name)
 	objects := owner.objectsOf(collection, rejection.Name)
+	extensions := owner.extensionsOf(collection, rejection.Name, len(objects) == 0)
 	for key := range extensions {
 		objects[key] = true
 	}
@@ -115,24 +115,28 @@ func (c *Catalog) ChangedSince(collection *xds.Collection, rejection xds.Rejecti
 	return suspects, complete
 }
 
-// extensionsOf returns the objects with patches, plugins or logs in a resource that hosts share, or in one
-// without hosts.
-func (view *workloadView) extensionsOf(collection *xds.Collection, name string) map[resource.Key]bool {
+// extensionsOf returns the objects with patches, plugins or logs in a resource that hosts share, or in one without
+// hosts: patches add that cluster or listener, or change it for all clients.
+func (view *workloadView) extensionsOf(
+	collection *xds.Collection, name string, withoutHosts bool,
+) map[resource.Key]bool {
+	view.catching.Lock()
+	options := view.options
+	view.catching.Unlock()
 	var keys []resource.Key
 	route, _, _ := strings.Cut(name, "/")
 	switch collection {
 	case view.listeners:
 		keys = view.findings.applied("listener " + name)
-		if seen := view.options.Observation; seen != nil {
-			keys = append(keys, seen.Objects...)
+		if options.Observation != nil {
+			keys = append(keys, options.Observation.Objects...)
 		}
 	case view.routes:
 		keys = view.findings.applied("routes " + name)
 	case view.virtualHosts:
 		keys = view.findings.applied("routes " + route)
 	}
-	if e := view.options.Extension; e != nil && (collection == view.clusters || collection == view.listeners) &&
-		view.isAdded(collection, name) {
+	if options.Extension != nil && withoutHosts && (collection == view.clusters || collection == view.listeners) {
 		keys = append(keys, view.findings.applied(extensionFindings)...)
 	}
 	objects := make(map[resource.Key]bool)
@@ -140,11 +144,6 @@ func (view *workloadView) extensionsOf(collection *xds.Collection, name string) 
 		objects[key] = true
 	}
 	return objects
-}
-
-// isAdded reports whether a cluster or listener belongs to no host: patches add it, or change it for all clients.
-func (view *workloadView) isAdded(collection *xds.Collection, name string) bool {
-	return len(view.objectsOf(collection, name)) == 0
 }
 
 // objectsOf returns the objects of the hosts that have a part in a resource of a collection, or of all hosts if the

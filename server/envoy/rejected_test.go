@@ -322,3 +322,31 @@ func TestForgottenChanges_ReportedUnknown(t *testing.T) {
 	_, complete = c.changedAfter(0)
 	require.False(t, complete)
 }
+
+// A rejection is explained while the options of listeners change.
+func TestChangedSince_BesideChanges(t *testing.T) {
+	const telemetry = `apiVersion: telemetry.istio.io/v1
+kind: Telemetry
+metadata: {name: t, namespace: shop}
+spec: {accessLogging: [{providers: [{name: envoy}], filter: {expression: 'response.code >= %d'}}]}
+`
+	steps := newSteps(Options{}, decoded(t, serviceAt("web", 80, "{address: 10.0.0.1}"))...)
+	client := nodeAt("10.0.0.1", node("shop", "REDIRECT", ""))
+	listeners, release, err := steps.c.Collection(t.Context(), client, xds.ListenerURL)
+	require.NoError(t, err)
+	defer release()
+	var rejections sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	rejections.Go(func() {
+		for ctx.Err() == nil {
+			steps.c.ChangedSince(listeners, xds.Rejection{Name: "virtualInbound"})
+		}
+	})
+	for code := 400; code < 440; code++ {
+		steps.apply(decoded(t, fmt.Sprintf(telemetry, code)))
+	}
+	stop()
+	rejections.Wait()
+	suspects, _ := steps.c.ChangedSince(listeners, xds.Rejection{Name: "virtualInbound"})
+	require.Equal(t, []resource.Key{{Kind: resource.Telemetry, Namespace: "shop", Name: "t"}}, suspects)
+}

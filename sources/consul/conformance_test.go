@@ -15,6 +15,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for name, denial := range consultest.Denials {
 		t.Run("denied by "+name, func(t *testing.T) {
 			sourcetest.Run(t, func(t *testing.T) sourcetest.Harness { return &harness{Harness: consultest.NewHarness(t, denial)} })

@@ -12,6 +12,7 @@ import (
 )
 
 func TestSource(t *testing.T) {
+	t.Parallel()
 	for name, unreachable := range map[string]error{
 		"hangs up":     consultest.HungUp,
 		"no leader":    consultest.NoLeader,

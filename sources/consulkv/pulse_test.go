@@ -80,6 +80,7 @@ func (p *outagePauses) NextBackOff() time.Duration {
 
 // A pulse without an answer is no outage while lists are answered.
 func TestSilentPulses_KeepHealthy(t *testing.T) {
+	t.Parallel()
 	consul := consultest.New(t)
 	consul.Set("mesh/a", entryText("a", 80))
 	var silent atomic.Int64

@@ -60,6 +60,7 @@ func TestHiddenBehindAProxy(t *testing.T) {
 
 // The token is lost while keys are held. At the end of the suspicion, their existence is unknown.
 func TestHeldKeys_AreReadBeforeTheyGo(t *testing.T) {
+	t.Parallel()
 	consul, running := synced(t, 9, Settings{ResetHold: time.Second})
 	running.wipe()
 	running.AwaitState(sources.Degraded, "lost its data")

@@ -92,6 +92,7 @@ func TestSource_WaitsWithOneQuery(t *testing.T) {
 }
 
 func TestWipe_HoldEnds(t *testing.T) {
+	t.Parallel()
 	consul, r := synced(t, 2, Settings{ResetHold: time.Millisecond})
 	r.wipe("mesh/r1")
 	r.Await("the present objects", func() bool { return r.has("r1") && !r.has("r0") })

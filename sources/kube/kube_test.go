@@ -181,6 +181,7 @@ func TestSelection_NamespacesLabelsAndRevision(t *testing.T) {
 
 // TestWrongAnswers_DeleteNoObject: wrong answers delete no object, and objects deleted meanwhile go afterwards.
 func TestWrongAnswers_DeleteNoObject(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]kubetest.Fault{
 		"denied":              {Status: http.StatusForbidden},
 		"logged out":          {Status: http.StatusUnauthorized},
@@ -261,6 +262,7 @@ func TestRestoredCluster_HoldsLostObjects(t *testing.T) {
 
 // TestRestoredCluster_HoldEnds: objects that a restored cluster lost go at the end of the hold.
 func TestRestoredCluster_HoldEnds(t *testing.T) {
+	t.Parallel()
 	server := istioServer(t)
 	saved := server.Snapshot()
 	put(server, 1, "a", "b")
@@ -304,6 +306,7 @@ func TestCRD_StaysDeleted(t *testing.T) {
 
 // TestSilentWatch_Ends ends, and the next watch sends the events that it withheld.
 func TestSilentWatch_Ends(t *testing.T) {
+	t.Parallel()
 	server := istioServer(t)
 	put(server, 1, "a")
 	server.Fault(entries, kubetest.Fault{Silent: true})

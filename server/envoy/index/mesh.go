@@ -127,7 +127,7 @@ func (m *Mesh) Set(key resource.Key, object *resource.Resource) error {
 	if err != nil {
 		spec = nil
 	}
-	if slices.Contains(SelectingKinds, key.Kind) {
+	if slices.Contains(selectingKinds, key.Kind) {
 		m.Selectors.set(key, SelectorsOf(object, spec))
 	}
 	if key.Kind == resource.AuthorizationPolicy || key.Kind == resource.RequestAuthentication {
@@ -248,10 +248,10 @@ func touchMatching[V any](wildcard string, hosts map[string]V, touched map[strin
 func (m *Mesh) setEntry(key resource.Key, object *resource.Resource, spec *networking.ServiceEntry) {
 	touched := m.touched
 	if spec != nil {
-		m.Selectors.Add(SelectorsOfEntry(key.Namespace, spec.GetExportTo()))
+		m.Selectors.add(selectorsOfEntry(key.Namespace, spec.GetExportTo()))
 	}
 	if previous := m.Entries[key]; previous != nil {
-		m.Selectors.Remove(SelectorsOfEntry(key.Namespace, previous.Spec.GetExportTo()))
+		m.Selectors.end(selectorsOfEntry(key.Namespace, previous.Spec.GetExportTo()))
 		if spec != nil && previous.created.Equal(object.Created()) && proto.Equal(previous.Spec, spec) {
 			touched = m.moved
 		}

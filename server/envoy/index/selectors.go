@@ -8,6 +8,7 @@ import (
 
 	networking "istio.io/api/networking/v1alpha3"
 
+	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy/extend"
 	"tributary/server/envoy/model"
@@ -46,15 +47,15 @@ type Selectors map[Selector]bool
 // otherNamespaces stands for the namespaces that no object belongs to or names. It is not a valid name.
 const otherNamespaces = "other namespaces"
 
-// SelectingKinds are the kinds of objects, except for ServiceEntry, that select clients.
-var SelectingKinds = []resource.Kind{
+// selectingKinds are the kinds of objects, except for ServiceEntry, that select clients.
+var selectingKinds = []resource.Kind{
 	resource.VirtualService, resource.DestinationRule, resource.Gateway, resource.Sidecar, resource.Telemetry,
 	resource.AuthorizationPolicy, resource.RequestAuthentication, resource.PeerAuthentication,
 	resource.EnvoyFilter, resource.WasmPlugin,
 }
 
 // SelectorsOf returns the conditions of an object, or nil for a nil object. Add new kinds that select clients here. For
-// a ServiceEntry see SelectorsOfEntry.
+// a ServiceEntry see selectorsOfEntry.
 func SelectorsOf(object *resource.Resource, spec any) Selectors {
 	if object == nil {
 		return nil
@@ -93,8 +94,27 @@ func SelectorsOf(object *resource.Resource, spec any) Selectors {
 	return conditions
 }
 
-// SelectorsOfEntry returns the conditions of a ServiceEntry.
-func SelectorsOfEntry(namespace string, exportTo []string) Selectors {
+// SelectorsIn returns the conditions of the objects of keys in a view.
+func SelectorsIn(keys []resource.Key, view memstore.Snapshot) Selectors {
+	conditions := make(Selectors)
+	for _, key := range keys {
+		object := view.Get(key)
+		switch {
+		case object == nil:
+		case key.Kind == resource.ServiceEntry:
+			conditions.namespaces(key.Namespace)
+			conditions.namespaces(exportedTo(object.Body())...)
+		case slices.Contains(selectingKinds, key.Kind):
+			if spec, err := object.Spec(); err == nil { // else it is not served
+				maps.Copy(conditions, SelectorsOf(object, spec))
+			}
+		}
+	}
+	return conditions
+}
+
+// selectorsOfEntry returns the conditions of a ServiceEntry.
+func selectorsOfEntry(namespace string, exportTo []string) Selectors {
 	conditions := make(Selectors, 1+len(exportTo))
 	conditions.namespaces(namespace)
 	conditions.namespaces(exportTo...)
@@ -204,41 +224,59 @@ type SelectorIndex struct {
 	byObject map[resource.Key]Selectors
 	count    map[Selector]int
 	kinds    [attributes]int // conditions of each attribute
-	Changes  uint64          // the number of times that a condition got its first object, or lost its last
+	ending   []Selectors     // that count until Settle
+	changed  bool            // a condition got its first object, or lost its last, after the last call of Changed
 }
 
 func newSelectorIndex() *SelectorIndex {
 	return &SelectorIndex{byObject: make(map[resource.Key]Selectors), count: make(map[Selector]int)}
 }
 
-// set replaces the conditions of an object.
+// set replaces the conditions of an object. The old ones count until Settle.
 func (i *SelectorIndex) set(key resource.Key, conditions Selectors) {
-	i.Add(conditions)
-	i.Remove(i.byObject[key])
+	i.add(conditions)
+	i.end(i.byObject[key])
 	if i.byObject[key] = conditions; len(conditions) == 0 {
 		delete(i.byObject, key)
 	}
 }
 
-// Add increments the counts of conditions.
-func (i *SelectorIndex) Add(conditions Selectors) {
+// Expect adds the conditions of objects that the mesh is about to get. They count until Settle.
+func (i *SelectorIndex) Expect(conditions Selectors) {
+	i.add(conditions)
+	i.end(conditions)
+}
+
+func (i *SelectorIndex) add(conditions Selectors) {
 	for s := range conditions {
 		if i.count[s]++; i.count[s] == 1 {
 			i.kinds[s.attribute]++
-			i.Changes++
+			i.changed = true
 		}
 	}
 }
 
-// Remove decrements the counts of conditions.
-func (i *SelectorIndex) Remove(conditions Selectors) {
-	for selector := range conditions {
-		if i.count[selector]--; i.count[selector] == 0 {
-			i.kinds[selector.attribute]--
-			i.Changes++
-			delete(i.count, selector)
+func (i *SelectorIndex) end(conditions Selectors) { i.ending = append(i.ending, conditions) }
+
+// Settle removes the conditions of replaced objects, and those of Expect.
+func (i *SelectorIndex) Settle() {
+	for _, conditions := range i.ending {
+		for selector := range conditions {
+			if i.count[selector]--; i.count[selector] == 0 {
+				i.kinds[selector.attribute]--
+				i.changed = true
+				delete(i.count, selector)
+			}
 		}
 	}
+	i.ending = nil
+}
+
+// Changed reports whether the conditions that divide clients changed after the last call.
+func (i *SelectorIndex) Changed() bool {
+	changed := i.changed
+	i.changed = false
+	return changed
 }
 
 // Narrow removes from a profile the attributes that no object selects by. An identity stays: mutual TLS needs no
@@ -278,8 +316,8 @@ func filterLabels(profile *model.Profile, selected func(Selector) bool) string {
 
 var fieldExportTo = (&networking.ServiceEntry{}).ProtoReflect().Descriptor().Fields().ByName("export_to").Number()
 
-// ExportedTo returns the field export_to of an encoded ServiceEntry, without decoding its endpoints.
-func ExportedTo(body []byte) (exportTo []string) {
+// exportedTo returns the field export_to of an encoded ServiceEntry, without decoding its endpoints.
+func exportedTo(body []byte) (exportTo []string) {
 	for len(body) > 0 {
 		field, number, value, err := nextField(body)
 		if err != nil {
