@@ -25,7 +25,6 @@ import (
 	"tributary/internal/xdstest"
 	"tributary/sources"
 	"tributary/sources/consul/consultest"
-	"tributary/sources/consulkv/kvtest"
 	"tributary/sources/eureka/eurekatest"
 	"tributary/sources/kube/kubetest"
 	"tributary/sources/nacos/nacostest"
@@ -47,7 +46,7 @@ const bomb = "takes more than 4194304 bytes of memory, decompressed and decoded 
 var floodRows = map[string]floodRow{
 	"consul":            {"", httpBomb, func(t *testing.T) string { return consultest.New(t).Address() }},
 	"consul?kind=dubbo": {"", httpBomb, func(t *testing.T) string { return consultest.New(t).Address() }},
-	"consul-kv":         {"", httpBomb, func(t *testing.T) string { return kvtest.New(t).Addr() }},
+	"consul-kv":         {"", httpBomb, func(t *testing.T) string { return consultest.New(t).Address() }},
 	"eureka":            {"", httpBomb, func(t *testing.T) string { return eurekatest.Start(t).Host() }},
 	"k8s": {"", httpBomb, func(t *testing.T) string {
 		return kubetest.Start(t, map[string]string{"serviceentries.networking.istio.io": "networking.istio.io/v1/ServiceEntry"}).Host()

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"tributary/internal/testutil"
-	"tributary/sources/consulkv/kvtest"
+	"tributary/sources/consul/consultest"
 )
 
 var update = flag.Bool("update", false, "rewrite the files that scripts compare with")
@@ -67,9 +67,9 @@ func TestScripts(t *testing.T) {
 				testutil.NewAuthority(t).Loopback(time.Now().Add(time.Hour)).Files(ts.Getenv("WORK"))
 			},
 			"consul": func(ts *testscript.TestScript, _ bool, _ []string) {
-				store := kvtest.New(scriptTest(ts))
-				ts.Setenv("CONSUL", store.Addr())
-				ts.Setenv("STORE", "consul-kv://"+store.Addr()+"/mesh")
+				store := consultest.New(scriptTest(ts))
+				ts.Setenv("CONSUL", store.Address())
+				ts.Setenv("STORE", "consul-kv://"+store.Address()+"/mesh")
 				for name, run := range map[string]func([]string){
 					"put": func(args []string) { store.Set(args[0], ts.ReadFile(args[1])) },
 					"refuses": func(args []string) {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/internal/testutil"
-	"tributary/sources/consulkv/kvtest"
+	"tributary/sources/consul/consultest"
 )
 
 // route is a virtual service with a route to host.
@@ -28,10 +28,10 @@ metadata:
 }
 
 // shop is a store, and a directory for files.
-func shop(t *testing.T) (consul *kvtest.Consul, store, dir string) {
+func shop(t *testing.T) (consul *consultest.Server, store, dir string) {
 	t.Helper()
-	consul = kvtest.New(t)
-	return consul, "consul-kv://" + consul.Addr() + "/mesh", t.TempDir()
+	consul = consultest.New(t)
+	return consul, "consul-kv://" + consul.Address() + "/mesh", t.TempDir()
 }
 
 // unchecked is the note about references without a running server.
@@ -54,7 +54,7 @@ func TestApplyRefusesAStaleVersion(t *testing.T) {
 	require.Contains(t, got.stderr, "virtualservice/reviews in namespace shop was changed by another user: resource version is stale: it is ")
 	require.Contains(t, got.stderr, "apply again")
 	require.Contains(t, got.stderr, "1 of 2 objects were not written")
-	now, _ := consul.Get(reviewsKey)
+	now := consul.Get(reviewsKey)
 	require.Contains(t, now, "theirs.example")
 
 	consul.Delete(reviewsKey)
@@ -105,7 +105,7 @@ func TestEdit(t *testing.T) {
 	editor(t, `sed -i s/v1.example/v2.example/ "$1"`)
 	require.Equal(t, result{0, "virtualservice/reviews edited\n", ""}, edit())
 	noneKept(t)
-	now, _ := consul.Get(reviewsKey)
+	now := consul.Get(reviewsKey)
 	require.Contains(t, now, "v2.example")
 	require.NotContains(t, now, "resourceVersion", "which is the store's")
 
@@ -135,7 +135,7 @@ func TestEdit_InvalidObjectOpensAgain(t *testing.T) {
 	editor(t, `if grep -q '^# line .*unknown field "hots"' "$1"; then sed -i s/hots:/hosts:/ "$1"; else sed -i 's/hosts:/hots:/; `+
 		`s/v1.example/v2.example/' "$1"; fi`)
 	require.Equal(t, result{0, "virtualservice/reviews edited\n", ""}, edit())
-	now, _ := consul.Get(reviewsKey)
+	now := consul.Get(reviewsKey)
 	require.Contains(t, now, "v2.example")
 
 	editor(t, `sed -i s/hosts:/hots:/ "$1"`)
@@ -174,7 +174,7 @@ sed -i s/v1.example/first.example/ "$1"`)
 	require.Contains(t, stderr.String(), "virtualservice/reviews in namespace shop was changed by another user")
 	require.Contains(t, stderr.String(), "edit it again\nthe edit is kept in ")
 	require.Contains(t, savedEdit(t), "first.example")
-	now, _ := consul.Get(reviewsKey)
+	now := consul.Get(reviewsKey)
 	require.Contains(t, now, "second.example")
 }
 

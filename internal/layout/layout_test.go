@@ -102,7 +102,6 @@ var arrows = map[string][]string{
 		"resource", "memstore", "sources", "sources/consul/dial", "sources/consul/judge", "sources/presence",
 		"sources/registry",
 	},
-	"sources/consulkv/kvtest": {},
 }
 
 func TestImports(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/hashicorp/consul/api"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/sources/consul/consultest"
@@ -64,11 +63,9 @@ var kindsOfRegistries = map[string]kindOfRegistry{
 	}, always...)},
 	"consul": {func(t *testing.T) registered {
 		s := consultest.New(t)
-		services := map[string][]*api.ServiceEntry{}
 		return registered{"consul://" + s.Address(), func(service, address string) {
-			services[service] = append(services[service], consultest.Instance(service, address, address, 8080))
-			s.Put(service, services[service]...)
-		}, func() { clear(services); s.Wipe() }}
+			s.Add(service, consultest.Instance(service, address, address, 8080))
+		}, func() { s.Wipe() }}
 	}, append([]string{
 		"labelPrefix: p", "namespace: mesh", "vips: all", "hostTemplate: '{service}.x'", "servicePort: 999", "defaultProtocol: http",
 		"aliases: none",
@@ -85,16 +82,9 @@ var kindsOfRegistries = map[string]kindOfRegistry{
 	}, append([]string{"registerMode: interface", "interfaces: ['com.*']"}, ofDubbo...)},
 	"dubbo in consul": {func(t *testing.T) registered {
 		s := consultest.New(t)
-		services := map[string][]*api.ServiceEntry{}
 		return registered{"consul://" + s.Address() + "?kind=dubbo", func(service, address string) {
-			e := consultest.Instance(service, address, address, 20880)
-			e.Service.Tags = []string{"dubbo"}
-			e.Service.Meta = map[string]string{
-				"url": "dubbo://" + address + ":20880/" + service + "?application=a&env=e&group=g&version=1.0.0&interface=" + service,
-			}
-			services[service] = append(services[service], e)
-			s.Put(service, services[service]...)
-		}, func() { clear(services); s.Wipe() }}
+			s.Add(service, consultest.Provider(service, address, "&env=e&group=g&version=1.0.0"))
+		}, func() { s.Wipe() }}
 	}, ofDubbo},
 }
 

@@ -33,7 +33,7 @@ func TestAdoptedService_ConfirmedAfterItsInstances(t *testing.T) {
 				}
 				scope.applyNames(answer, now)
 			}
-			registered := reading{instances: instanceWithID("1"), Answer: judge.Answer{Index: 11, Confirmed: true}}
+			registered := reading{instances: webInstances("1"), Answer: judge.Answer{Index: 11, Confirmed: true}}
 			adopted.applyFailure(&trouble{state: sources.Unreachable, message: "down"})
 			readNames()
 			require.Equal(t, unvouched, adopted.applyAnswer(registered, now))

@@ -13,55 +13,38 @@ import (
 	"tributary/sources/consul/judge"
 )
 
-func webInstances(ids ...string) instances {
-	var entries []*api.ServiceEntry
-	for i, id := range ids {
-		entries = append(entries, consultest.Instance("web", id, "10.0.0."+id, 80+i))
-	}
-	return newInstances(entries)
-}
+func webInstances(ids ...string) instances { return newInstances(consultest.Instances(ids...)) }
 
 // answer is about instances, with flags of judge.Answer.
 func answer(index uint64, i instances, flags ...string) reading {
 	has := func(flag string) bool { return len(flags) > 0 && strings.Contains(flags[0], flag) }
 	return reading{instances: i, Answer: judge.Answer{
-		Index: index, Confirmed: has("confirmed"), Filtered: has("filtered"), Leaderless: has("leaderless"),
+		Index: index, Confirmed: has("confirmed"), Filtered: has("filtered"),
 	}}
 }
 
 func TestMeaning(t *testing.T) {
 	none, empty, single, pair := instances{}, webInstances(), webInstances("1"), webInstances("1", "2")
-	sick := newInstances([]*api.ServiceEntry{consultest.Instance("web", "1", "10.0.0.1", 80)})
-	sick.list[0].Checks[0].Status = api.HealthCritical
-	sick = newInstances(sick.list)
-	moved := newInstances([]*api.ServiceEntry{consultest.Instance("web", "another", "10.0.0.1", 80)})
+	moved := webInstances("another")
+	moved.list[0].Service.Address = "1.test"
 	for name, c := range map[string]struct {
 		before instances
 		new    bool
 		r      reading
 		want   meaning
 	}{
-		"the same":                            {before: single, r: answer(9, single), want: unchanged},
-		"one more":                            {before: single, r: answer(9, pair), want: changed},
-		"another health":                      {before: single, r: answer(9, sick), want: changed},
-		"another ID at the same address":      {before: single, r: answer(9, moved), want: changed},
-		"at an older index":                   {before: single, r: answer(1, pair), want: changed},
-		"a watch lists one less":              {before: pair, r: answer(9, single), want: doubtful},
-		"a watch lists none":                  {before: single, r: answer(9, none), want: doubtful},
-		"a watch lists none, the token hides": {before: single, r: answer(9, none, "filtered"), want: doubtful},
-		"there is one less":                   {before: pair, r: answer(9, single, "confirmed"), want: changed},
-		"there is none":                       {before: single, r: answer(9, none, "confirmed"), want: emptied},
-		"there is still none":                 {before: empty, r: answer(9, none, "confirmed"), want: emptied},
-		"one less, but the token hides":       {before: pair, r: answer(9, single, "confirmed filtered"), want: partial},
-		"none, but the token hides":           {before: single, r: answer(9, none, "confirmed filtered"), want: denied},
-		"the token hides some others":         {before: single, r: answer(9, single, "filtered"), want: unchanged},
-		"none, without an index":              {before: single, r: answer(0, none, "confirmed"), want: foreign},
-		"none, from a leaderless server":      {before: single, r: answer(9, none, "confirmed leaderless"), want: foreign},
-		"one less, from a leaderless server":  {before: pair, r: answer(9, single, "confirmed leaderless"), want: foreign},
-		"the first read":                      {new: true, r: answer(9, single), want: changed},
-		"the first read finds none":           {new: true, r: answer(9, none), want: doubtful},
-		"the first read finds none, surely":   {new: true, r: answer(9, none, "confirmed"), want: emptied},
-		"the first read is denied":            {new: true, r: answer(9, none, "confirmed filtered"), want: denied},
+		"the same":                          {before: single, r: answer(9, single), want: unchanged},
+		"one more":                          {before: single, r: answer(9, pair), want: changed},
+		"another health":                    {before: single, r: answer(9, newInstances(sick("1"))), want: changed},
+		"another ID at the same address":    {before: single, r: answer(9, moved), want: changed},
+		"at an older index":                 {before: single, r: answer(1, pair), want: changed},
+		"a watch lists one less":            {before: pair, r: answer(9, single), want: doubtful},
+		"there is one less":                 {before: pair, r: answer(9, single, "confirmed"), want: changed},
+		"there is none":                     {before: single, r: answer(9, none, "confirmed"), want: emptied},
+		"there is still none":               {before: empty, r: answer(9, none, "confirmed"), want: emptied},
+		"none, but the token hides":         {before: single, r: answer(9, none, "confirmed filtered"), want: denied},
+		"the first read":                    {new: true, r: answer(9, single), want: changed},
+		"the first read finds none, surely": {new: true, r: answer(9, none, "confirmed"), want: emptied},
 	} {
 		assert.Equal(t, c.want, meaningOf(c.before, !c.new, c.r), name)
 	}
@@ -77,7 +60,6 @@ func TestMeaningOfNames(t *testing.T) {
 	}
 	certainly := func(l listing) listing { l.Confirmed = true; return l }
 	filtered := func(l listing) listing { l.Filtered = true; return l }
-	leaderless := func(l listing) listing { l.Leaderless = true; return l }
 	for name, c := range map[string]struct {
 		before listing
 		new    bool
@@ -86,33 +68,20 @@ func TestMeaningOfNames(t *testing.T) {
 		want   meaning
 		wiped  bool
 	}{
-		"the same":                 {before: list(5, "a"), l: list(6, "a"), want: unchanged},
-		"one more":                 {before: list(5, "a"), l: list(6, "a", "b"), want: changed},
-		"one less":                 {before: list(5, "a", "b"), l: list(6, "a"), want: doubtful},
-		"certainly one less":       {before: list(5, "a", "b"), l: certainly(list(6, "a")), want: changed},
-		"the last one":             {before: list(5, "a"), l: certainly(list(6)), want: changed},
-		"all at once":              {before: list(5, "a", "b"), l: certainly(list(6)), want: changed, wiped: true},
-		"most, while all was well": {before: list(5, "a", "b", "c"), l: certainly(list(6, "a")), want: changed},
+		"the same":           {before: list(5, "a"), l: list(6, "a"), want: unchanged},
+		"one more":           {before: list(5, "a"), l: list(6, "a", "b"), want: changed},
+		"one less":           {before: list(5, "a", "b"), l: list(6, "a"), want: doubtful},
+		"certainly one less": {before: list(5, "a", "b"), l: certainly(list(6, "a")), want: changed},
+		"all at once":        {before: list(5, "a", "b"), l: certainly(list(6)), want: changed, wiped: true},
 		"most, after an outage": {
 			before: list(5, "a", "b", "c"), outage: true, l: certainly(list(6, "a")), want: changed,
 			wiped: true,
 		},
-		"some, after an outage": {
-			before: list(5, "a", "b", "c", "d"), outage: true, l: certainly(list(6, "a", "b")),
-			want: changed,
+		"an older index, certainly": {before: list(5, "a"), l: certainly(list(4, "a")), want: changed, wiped: true},
+		"most, after an outage, and the token hides": {
+			before: list(5, "a", "b", "c"), outage: true, l: certainly(filtered(list(6, "a"))), want: partial,
 		},
-		"an older index, from a server behind":   {before: list(5, "a"), l: list(4, "a"), want: doubtful},
-		"an older index, certainly":              {before: list(5, "a"), l: certainly(list(4, "a")), want: changed, wiped: true},
-		"one less at an older index, certainly":  {before: list(5, "a", "b"), l: certainly(list(4, "a")), want: changed, wiped: true},
-		"none, and the token hides":              {before: list(5, "a"), l: certainly(filtered(list(6))), want: denied},
-		"one less, and the token hides":          {before: list(5, "a", "b"), l: certainly(filtered(list(6, "a"))), want: partial},
-		"none, from a leaderless server":         {before: list(5, "a"), l: certainly(leaderless(list(6))), want: foreign},
-		"none, without an index":                 {before: list(5, "a"), l: certainly(list(0)), want: foreign},
-		"the first read":                         {new: true, l: list(5, "a"), want: changed},
-		"the first read, and the token hides":    {new: true, l: filtered(list(5, "a")), want: changed},
-		"the first read finds none":              {new: true, l: list(5), want: doubtful},
-		"the first read finds none, certainly":   {new: true, l: certainly(list(5)), want: changed},
-		"the first read, and the token hides it": {new: true, l: certainly(filtered(list(5))), want: denied},
+		"the first read": {new: true, l: list(5, "a"), want: changed},
 	} {
 		m, wiped := meaningOfNames(c.l.compare(c.before, !c.new, c.outage), c.l)
 		assert.Equal(t, c.want, m, name)

@@ -9,17 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
+	"tributary/sources/consul/consultest"
 )
 
 // manyInstances is a number of instances.
-func manyInstances(n int) instances {
-	list := make([]*api.ServiceEntry, 0, n)
+func manyInstances(n int) (entries []*api.ServiceEntry) {
 	for i := range n {
-		list = append(list, &api.ServiceEntry{
-			Node: &api.Node{Node: "n", Address: "10.0.0.1"}, Service: &api.AgentService{ID: fmt.Sprint(i), Address: "10.0.0.1", Port: 80 + i},
-		})
+		entries = append(entries, consultest.Instances(fmt.Sprint(i))...)
 	}
-	return newInstances(list)
+	return entries
 }
 
 // Instances over the limit belong to one service, or to many: the last read instances stay, and other services follow
@@ -27,12 +25,12 @@ func manyInstances(n int) instances {
 func TestInstancesOverLimit_KeepEarlierOnes(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.bounds = limits{services: 10, instances: 20}
-		world.put("web", manyInstances(10))
-		world.put("api", manyInstances(5))
+		world.Put("web", manyInstances(10)...)
+		world.Put("api", manyInstances(5)...)
 		run := world.start(Settings{Grace: time.Minute})
 		pass(time.Minute)
 		world.requireState(sources.Healthy)
-		world.put("web", manyInstances(16))
+		world.Put("web", manyInstances(16)...)
 		pass(time.Minute)
 		require.Len(t, world.lastPublished("web")[0].Entries, 10)
 		run.mu.Lock()
@@ -41,14 +39,14 @@ func TestInstancesOverLimit_KeepEarlierOnes(t *testing.T) {
 		require.Len(t, rejects, 1)
 		require.ErrorContains(t, rejects[0].Err, "read service web: with its 16 instances there would be 21, of which 20 at most are kept: "+
 			"that is more than is taken")
-		world.put("api", manyInstances(4))
+		world.Put("api", manyInstances(4)...)
 		pass(10 * time.Minute)
 		require.Len(t, world.lastPublished("api")[0].Entries, 4)
 		require.Len(t, world.lastPublished("web")[0].Entries, 16, "there is room")
 		world.requireState(sources.Healthy)
-		world.remove("web")
+		world.Remove("web")
 		pass(time.Hour)
-		world.put("api", manyInstances(20))
+		world.Put("api", manyInstances(20)...)
 		pass(time.Hour)
 		require.Len(t, world.lastPublished("api")[0].Entries, 20, "a removed service frees its room")
 	})
@@ -60,15 +58,15 @@ func TestServicesOverLimit_NotFollowed(t *testing.T) {
 		w.set("web", "1")
 		w.start()
 		pass(time.Minute)
-		w.change(local, func(f *fakeDomain) {
+		w.Change(func() {
 			for i := range 3 {
-				f.set(fmt.Sprint("s", i), instanceWithID("1"))
+				w.List(fmt.Sprint("s", i), "1")
 			}
 		})
 		pass(time.Minute)
 		require.Equal(t, []string{"web"}, w.names())
 		require.Contains(t, w.health().Message, "there are 4, of which 3 at most are followed: that is more than is taken")
-		w.remove("s0")
+		w.Remove("s0")
 		pass(10 * time.Minute)
 		require.Equal(t, []string{"s1", "s2", "web"}, w.names())
 		w.requireState(sources.Healthy)

@@ -3,8 +3,6 @@ package consul
 import (
 	"fmt"
 	"maps"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"testing"
 	"time"
@@ -13,13 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
+	"tributary/sources/consul/consultest"
 )
 
 // crowd is a world with many more services than watch slots, with each service read.
 func crowd(t *testing.T, w *world, services int) *run {
-	w.change(local, func(f *fakeDomain) {
+	w.Change(func() {
 		for i := range services {
-			f.set(fmt.Sprint("s", i), instanceOnNode("1", fmt.Sprint("n", i%10), 50))
+			w.SetService(fmt.Sprint("s", i), instanceOnNode("1", fmt.Sprint("n", i%10), 50))
 		}
 	})
 	w.places = 50
@@ -63,15 +62,15 @@ func TestUnwatchedServices_ReadOnChangeOnly(t *testing.T) {
 
 		name := run.unwatched()
 		ill := sick("1")
-		ill.list[0].Node.CreateIndex = 50
-		w.put(name, ill)
+		ill[0].Node.CreateIndex = 50
+		w.Put(name, ill...)
 		pass(2 * time.Second)
 		require.Len(t, w.lastPublished(name)[0].Entries[0].Checks, 1, "a check that fails")
-		w.put(name, onNodes("1 n1 50"))
+		w.set(name, "1 n1 50")
 		pass(3 * time.Second)
 		require.Empty(t, w.lastPublished(name)[0].Entries[0].Checks, "and its end")
 
-		w.put(name, onNodes("2 n1 50"))
+		w.set(name, "2 n1 50")
 		pass(20 * time.Second)
 		w.requireInstances(name, "2") // a new registration, found by the names of its node's services
 		pass(time.Minute)
@@ -85,12 +84,12 @@ func TestUnwatchedServices_ReadOnChangeOnly(t *testing.T) {
 func TestChangeQueries_CatchUpAfterOutage(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		r := crowd(t, world, 200)
-		world.fail(errDown)
+		world.Fail(errDown)
 		pass(10 * time.Second)
 		name := r.unwatched()
-		world.put(name, onNodes("2 n1 50"))
+		world.set(name, "2 n1 50")
 		pass(10 * time.Second)
-		world.fail(nil)
+		world.Fail(nil)
 		pass(time.Minute)
 		world.requireInstances(name, "2") // a change during the outage
 	})
@@ -100,7 +99,7 @@ func TestApplyChanges_FindsDifferences(t *testing.T) {
 	items := changeItems{{service: "a", content: "1"}: true, {service: "b", content: "2"}: true, {node: "n", content: "3"}: true}
 	p := &catalogScope{services: map[string]*service{}, changes: newChangeNotes()}
 	for _, name := range []string{"a", "b", "c", "d"} {
-		p.services[name] = &service{name: name, scope: p, instances: onNodes("1 n 5")}
+		p.services[name] = &service{name: name, scope: p, instances: newInstances(consultest.Instances("1 n 5"))}
 	}
 	reread := func() (names []string) {
 		for _, name := range slices.Sorted(maps.Keys(p.services)) {
@@ -128,14 +127,12 @@ func TestUnwatchedService_ReadFromLeader(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		r := crowd(t, world, 100)
 		name := r.unwatched()
-		before, err := world.service(t.Context(), local, name, query{})
-		require.NoError(t, err)
-		world.change(local, func(f *fakeDomain) {
-			world.lags = map[string]reading{name: before}
-			f.set(name, onNodes("2 n0 50"))
+		world.Change(func() {
+			world.Lags = map[string][]*api.ServiceEntry{name: world.Services[name]}
+			world.List(name, "2 n0 50")
 		})
 		pass(20 * time.Second)
-		world.locked(func() { world.lags = nil }) // it has caught up, after far more than it ever takes
+		world.datacenter.Restore() // it has caught up, after far more than it ever takes
 		pass(5 * time.Minute)
 		world.requireInstances(name, "2")
 	})
@@ -143,26 +140,17 @@ func TestUnwatchedService_ReadFromLeader(t *testing.T) {
 
 // The check that fails is of an instance that is registered under another spelling of the name.
 func TestChanges_MatchNamesWithoutCase(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("X-Consul-Index", "5")
-		w.Header().Set("X-Consul-LastContact", "0")
-		_, _ = w.Write([]byte(`[{"Node": "N1", "CheckID": "a", "ServiceName": "Web"}, {"Node": "N2", "CheckID": "b"}]`))
-	}))
-	defer server.Close()
-	source, err := New(Scheme+"://"+server.Listener.Addr().String(), Settings{})
+	server := consultest.New(t)
+	server.Put("Web", sick("1")...)
+	items, _, err := dialed(t, server, Settings{}).changeItems(t.Context(), local, api.HealthCritical, query{})
 	require.NoError(t, err)
-	defer source.client.Close()
-	now, _, err := source.catalog.changeItems(t.Context(), local, api.HealthCritical, query{})
-	require.NoError(t, err)
+	items.add("", "N2", "b")
 	p := &catalogScope{services: map[string]*service{}, changes: newChangeNotes()}
-	for name, i := range map[string]instances{
-		"web": instanceWithID("1"), "WEB": instanceWithID("1"),
-		"other": onNodes("1 n2 5"), "third": instanceWithID("1"),
-	} {
-		p.services[name] = &service{name: name, scope: p, instances: i}
+	for name, node := range map[string]string{"web": "n", "WEB": "n", "other": "n2", "third": "n"} {
+		p.services[name] = &service{name: name, scope: p, instances: newInstances(instanceOnNode("1", node, 5))}
 	}
 	p.applyChanges(api.HealthCritical, changeItems{})
-	p.applyChanges(api.HealthCritical, now)
+	p.applyChanges(api.HealthCritical, items)
 	for name, woken := range map[string]bool{"web": true, "WEB": true, "other": true, "third": false} {
 		require.Equal(t, woken, p.services[name].reread.Take(), name)
 	}

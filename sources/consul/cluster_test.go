@@ -8,19 +8,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
+	"tributary/sources/consul/consultest"
 )
 
 // A young Consul that lost its data has the same nodes at the same indexes again, and a higher index than before: only
 // the cluster's identity differs.
 func TestWipedConsul_DetectedByClusterID(t *testing.T) {
-	wiped := func(f *fakeDomain, names, instances int) {
-		f.wipe()
-		f.cluster, f.index = "2", 500
+	wiped := func(f *datacenter, names, instances int) {
+		f.Lose(500)
+		f.Cluster = "2"
 		twenty(0, names, 50)(f)
 		if instances == 1 {
-			f.set("web", onNodes("1 n0 50"))
+			f.List("web", "1 n0 50")
 		} else {
-			f.set("web", onNodes("1 n0 50", "2 n1 51"))
+			f.List("web", "1 n0 50", "2 n1 51")
 		}
 	}
 	for name, c := range map[string]struct{ names, instances int }{
@@ -31,19 +32,19 @@ func TestWipedConsul_DetectedByClusterID(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, restart := range []bool{false, true} {
 				testWorld(t, func(t *testing.T, world *world) {
-					world.put("web", onNodes("1 n0 50", "2 n1 51"))
-					world.change(local, func(f *fakeDomain) { f.cluster = "1"; twenty(0, 6, 50)(f) })
+					world.set("web", "1 n0 50", "2 n1 51")
+					world.Change(func() { world.Cluster = "1"; twenty(0, 6, 50)(world.datacenter) })
 					world.start()
 					pass(time.Minute)
 					if restart {
 						world.stop()
 					}
-					world.change(local, func(f *fakeDomain) { wiped(f, c.names, c.instances) })
+					world.change(local, func(f *datacenter) { wiped(f, c.names, c.instances) })
 					if restart {
 						world.start()
 					}
 					pass(time.Minute)
-					world.remove("s04") // makes the names doubtful
+					world.Remove("s04") // makes the names doubtful
 					pass(time.Minute)
 					world.requireServed(0, min(c.names, 4))
 					require.Equal(t, []string{"1", "2"}, world.endpoints("web"))
@@ -61,16 +62,16 @@ func TestWipedConsul_DetectedByClusterID(t *testing.T) {
 // Missing instances stay while the cluster's identity is unreadable; new ones are served.
 func TestUnreadableClusterID_KeepsInstances(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
-		world.change(local, func(f *fakeDomain) {
-			f.cluster = "1"
-			f.set("web", onNodes("1 n0 50", "2 n1 51"))
-			f.set("api", instanceWithID("1"))
-			f.set("db", instanceWithID("1"))
+		world.Change(func() {
+			world.Cluster = "1"
+			world.List("web", "1 n0 50", "2 n1 51")
+			world.List("api", "1")
+			world.List("db", "1")
 		})
 		world.start()
 		pass(time.Minute)
 		world.locked(func() { world.nameless = errors.New("the authority has not finished its start") })
-		world.put("web", onNodes("1 n0 50"))
+		world.set("web", "1 n0 50")
 		world.set("api", "1", "2")
 		pass(time.Minute)
 		require.Equal(t, []string{"1", "2"}, world.endpoints("web"))
@@ -86,15 +87,22 @@ func TestUnreadableClusterID_KeepsInstances(t *testing.T) {
 // Consul was wiped and created all nodes again, and names were read since: a later loss still belongs to the wipe.
 func TestLateLoss_AfterWipeHeld(t *testing.T) {
 	testWorld(t, func(t *testing.T, w *world) {
-		w.change(local, func(f *fakeDomain) { f.set("web", onNodes("1 n0 50", "2 n1 51")); twenty(0, 3, 50)(f) })
+		w.Change(func() {
+			w.List("web", "1 n0 50", "2 n1 51")
+			twenty(0, 3, 50)(w.datacenter)
+		})
 		w.start()
 		pass(time.Minute)
-		registeredAgain := onNodes("1 n0 400", "2 n1 401")
-		w.change(local, func(f *fakeDomain) { f.wipe(); f.index = 500; f.set("web", registeredAgain); twenty(0, 3, 400)(f) })
+		registeredAgain := consultest.Instances("1 n0 400", "2 n1 401")
+		w.Change(func() {
+			w.Lose(500)
+			w.SetService("web", registeredAgain)
+			twenty(0, 3, 400)(w.datacenter)
+		})
 		pass(time.Minute)
-		w.put("new", onNodes("1 n0 400"))
+		w.set("new", "1 n0 400")
 		pass(10 * time.Second)
-		w.put("web", onNodes("1 n0 400"))
+		w.set("web", "1 n0 400")
 		pass(time.Minute)
 		require.Equal(t, []string{"1", "2"}, w.endpoints("web"))
 		pass(10 * time.Minute)

@@ -3,10 +3,9 @@ package consul
 import (
 	"cmp"
 	"context"
-	"errors"
+	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,112 +19,92 @@ import (
 	"tributary/internal/worker"
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/consul/consultest"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
 	"tributary/sources/consul/mapping"
 )
 
-// world is a Consul of several domains that knows no HTTP, and all that a run publishes of it.
+// datacenter is the state of a Consul.
+type datacenter = consultest.Datacenter
+
+// world is a Consul of several scopes without HTTP, and the publications of its runs. The local scope is embedded.
 type world struct {
+	*datacenter
+	sources.Sink // none
+
 	t *testing.T
 
-	mu            sync.Mutex
-	domains       map[scope]*fakeDomain
-	changed       chan struct{}
-	reads         map[string]int // by service
-	totalReads    int
-	listed        int // reads of names
-	rightsQueries int // questions about the rights of strangers
-	mostReads     int // at the same time
-	nowReads      int
-	wait          time.Duration // after which a query that waits is answered
-	bounds        limits        // of the run; the usual ones if empty
-	places        int           // of the run, for watches; the usual ones if 0
-	settings      Settings      // of the run
-	stop          func()        // ends the run; its services are those of an earlier run then
-	slowNames     time.Duration // how much later than other answers those with names come
+	mu         sync.Mutex
+	scopes     map[scope]*datacenter
+	reads      map[string]int // by service
+	totalReads int
+	listed     int // reads of names
+	mostReads  int // at the same time
+	nowReads   int
+	wait       time.Duration // after which a query that waits is answered
+	bounds     limits        // of the run; the usual ones if empty
+	places     int           // of the run, for watches; the usual ones if 0
+	settings   Settings      // of the run
+	stop       func()        // ends the run; its services are those of an earlier run then
+	slowNames  time.Duration // how much later than other answers those with names come
+	slowPulse  time.Duration
 
 	published      map[string][]mapping.Service    // nil for withdrawn services
 	served         map[string][]*resource.Resource // their objects, with earlier ones that stay
-	times          map[string]int                  // how often each was published
 	state          sources.Health
-	unconfirmed    map[string]string  // reasons, by service
-	reportedSynced bool               // synced
-	old            []string           // groups of an earlier run
-	note           []byte             // its saved note
-	blind          bool               // it does not answer the witnesses
-	mute           error              // for questions about rights
-	nameless       error              // for those which cluster it is
-	refused        error              // for every service
-	odd            map[string]error   // the same, for some
-	lags           map[string]reading // stale answers of a lagging server, for queries at any server
-	level          level              // of the last read of a service that did not wait
+	unconfirmed    map[string]string // reasons, by service
+	reportedSynced bool              // synced
+	old            []string          // groups of an earlier run
+	note           []byte            // its saved note
+	blind          bool              // it answers no change queries
+	mute           error             // for questions about rights
+	nameless       error             // for those which cluster it is
+	pulseFails     error             // of pulses only
+	level          level             // of the last read of a service that did not wait
 }
 
-type fakeDomain struct {
-	index      uint64
-	wipes      int // which end the queries that wait
-	services   map[string]instances
-	indexes    map[string]uint64
-	fails      error
-	pulseFails error         // of pulses only
-	hangs      bool          // it accepts requests, and answers none
-	slow       time.Duration // of its answer to a pulse
-	hides      bool          // as from a token without rights
-	skips      string        // the service that is not among the names
-	pulse      dial.Pulse
-	cluster    string          // which one it is; empty if it does not tell
-	nodes      map[string]bool // those that the token may see; nil for all
-	// shows are the services visible without a token; nil if a token is sent.
-	shows map[string]bool
-}
-
-func newWorld(t *testing.T, domains ...scope) *world {
+func newWorld(t *testing.T, scopes ...scope) *world {
 	w := &world{
-		t: t, domains: map[scope]*fakeDomain{}, changed: make(chan struct{}), reads: map[string]int{},
-		published: map[string][]mapping.Service{}, served: map[string][]*resource.Resource{}, times: map[string]int{}, wait: 5 * time.Minute,
+		t: t, scopes: map[scope]*datacenter{}, reads: map[string]int{}, published: map[string][]mapping.Service{},
+		served: map[string][]*resource.Resource{}, wait: 5 * time.Minute,
 	}
-	for _, d := range append(domains, scope{}) {
-		w.domains[d] = &fakeDomain{
-			pulse: dial.Pulse{KnownLeader: true}, index: 100, services: map[string]instances{},
-			indexes: map[string]uint64{},
-		}
+	for _, scope := range append(scopes, local) {
+		w.datacenter = consultest.NewDatacenter()
+		w.Lose(100)
+		w.scopes[scope] = w.datacenter
 	}
 	return w
 }
 
-// change changes a domain.
-func (w *world) change(d scope, f func(*fakeDomain)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.domains[d].index++
-	f(w.domains[d])
-	close(w.changed)
-	w.changed = make(chan struct{})
+// change changes a scope.
+func (w *world) change(scope scope, change func(*datacenter)) {
+	datacenter := w.scopes[scope]
+	datacenter.Change(func() { change(datacenter) })
 }
 
-// put makes instances all that there are of a service.
-func (w *world) put(name string, i instances) {
-	w.change(local, func(f *fakeDomain) { f.set(name, i) })
-}
-
-// set is put with instances of IDs. Without any, the service is listed nevertheless.
-func (w *world) set(name string, ids ...string) { w.put(name, instancesWithIDs(ids...)) }
+// set is Put with instances of IDs. Without any, the service is listed nevertheless.
+func (w *world) set(name string, ids ...string) { w.Put(name, consultest.Instances(ids...)...) }
 
 // wipe has Consul lose its data, and ends an outage. It goes on at index, with content.
-func (w *world) wipe(index uint64, content ...func(*fakeDomain)) {
-	w.change(local, func(f *fakeDomain) {
-		f.fails = nil
-		f.wipe()
-		f.index = index
+func (w *world) wipe(index uint64, content ...func(*datacenter)) {
+	w.change(local, func(d *datacenter) {
+		d.Fails = nil
+		d.Lose(index)
 		for _, fill := range content {
-			fill(f)
+			fill(d)
 		}
 	})
 }
 
-func (w *world) remove(name string) { w.change(local, func(f *fakeDomain) { f.remove(name) }) }
-func (w *world) fail(err error)     { w.change(local, func(f *fakeDomain) { f.fails = err }) }
+func (w *world) fail(err error) { w.change(local, func(d *datacenter) { d.Fails = err }) }
+
+// get reads a field under the lock of w.
+func get[T any](w *world, field *T) T {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return *field
+}
 
 // locked calls f under the lock of w.
 func (w *world) locked(f func()) {
@@ -134,222 +113,91 @@ func (w *world) locked(f func()) {
 	f()
 }
 
-// indexOf is that of an answer about a service. Of one that it does not know, Consul says that of all services.
-func (f *fakeDomain) indexOf(name string) uint64 {
-	if index, changed := f.indexes[name]; changed {
-		return index
-	}
-	return f.index
-}
-
-func (f *fakeDomain) set(name string, i instances) { f.services[name], f.indexes[name] = i, f.index }
-
-func (f *fakeDomain) remove(name string) {
-	delete(f.services, name)
-	f.indexes[name] = f.index
-}
-
-func (f *fakeDomain) wipe() {
-	clear(f.services)
-	clear(f.indexes)
-	f.index = 2
-	f.wipes++
-}
-
-// ask answers a query when read has something newer.
-func (w *world) ask(ctx context.Context, d scope, q query, read func(*fakeDomain) (index uint64)) error {
-	deadline := time.NewTimer(w.wait)
-	defer deadline.Stop()
-	w.mu.Lock()
-	w.nowReads++
-	w.mostReads = max(w.mostReads, w.nowReads)
-	w.mu.Unlock()
-	defer func() {
-		w.mu.Lock()
-		w.nowReads--
-		w.mu.Unlock()
-	}()
-	for wipes := -1; ; {
-		w.mu.Lock()
-		f, changed := w.domains[d], w.changed
-		if f.hangs {
-			w.mu.Unlock()
-			if err := w.hang(ctx, d); err != nil {
-				return err
-			}
-			continue
-		}
-		err, index := f.fails, read(f)
-		if wipes >= 0 && wipes != f.wipes {
-			err = cmp.Or[error](err, errDown)
-		}
-		wipes = f.wipes
-		w.mu.Unlock()
-		if err != nil || q.index == 0 || index > q.index { // a query that begins with an index of the future waits, too
-			return err
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-deadline.C:
-			return nil
-		}
-	}
-}
-
-func (w *world) services(ctx context.Context, d scope, q query) (l listing, err error) {
-	w.mu.Lock()
-	w.listed++
-	w.mu.Unlock()
-	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
-		l = listing{names: map[string][]string{}, Answer: judge.Answer{Index: f.index, Confirmed: q.level == confirmed, Filtered: f.hides}}
-		l.Anonymous = f.shows != nil
-		for name, i := range f.services {
-			if !f.hides && name != f.skips && f.visible(name) && (len(i.list) == 0 || len(f.shown(i).list) > 0) {
-				l.names[name] = nil
-			}
-		}
-		l.Filtered = l.Filtered || f.nodes != nil
-		return l.Index
+// read reads a path, as dial.Ask does by HTTP.
+func (w *world) read(ctx context.Context, scope scope, path string, query query) (any, judge.Answer, error) {
+	w.locked(func() { w.nowReads++; w.mostReads = max(w.mostReads, w.nowReads) })
+	defer w.locked(func() { w.nowReads-- })
+	ctx, cancel := context.WithTimeout(ctx, w.wait+blockingGrace)
+	defer cancel()
+	content, answer, err := w.scopes[scope].Read(ctx, path, consultest.Query{
+		Index: query.index, Wait: w.wait, Stale: query.level == usual, Consistent: query.level == confirmed,
 	})
-	w.mu.Lock()
-	slow := w.slowNames
-	w.mu.Unlock()
-	if slow > 0 && q.index == 0 {
+	return content, judge.Answer{
+		Index: answer.Index, Filtered: answer.Filtered, Anonymous: answer.Anonymous, Confirmed: query.level == confirmed,
+	}, err
+}
+
+func (w *world) services(ctx context.Context, scope scope, query query) (listing, error) {
+	w.locked(func() { w.listed++ })
+	content, answer, err := w.read(ctx, scope, "/v1/catalog/services", query)
+	if slow := get(w, &w.slowNames); slow > 0 && query.index == 0 {
 		time.Sleep(slow)
 	}
-	return l, err
+	names, _ := content.(map[string][]string)
+	return listing{names: names, Answer: answer}, err
 }
 
-func (w *world) service(ctx context.Context, d scope, name string, q query) (r reading, err error) {
+func (w *world) service(ctx context.Context, scope scope, name string, query query) (reading, error) {
 	w.mu.Lock()
 	w.reads[name]++
 	w.totalReads++
-	refused := cmp.Or(w.refused, w.odd[name])
-	late, lags := w.lags[name]
-	if q.index == 0 {
-		w.level = q.level
+	if query.index == 0 {
+		w.level = query.level
 	}
 	w.mu.Unlock()
-	if refused != nil {
-		return r, refused
-	}
-	if lags && q.level == usual && q.index == 0 {
-		return late, nil
-	}
-	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
-		r = reading{instances: f.services[name], Answer: judge.Answer{Index: f.indexOf(name), Confirmed: q.level == confirmed}}
-		if f.hides {
-			r.instances, r.Filtered = instances{}, q.index == 0
-		}
-		if f.nodes != nil {
-			r.Filtered = q.index == 0
-			r.instances = f.shown(r.instances)
-		}
-		if r.Anonymous = f.shows != nil; !f.visible(name) {
-			r.instances = instances{}
-		}
-		return r.Index
-	})
-	return r, err
+	content, answer, err := w.read(ctx, scope, "/v1/health/service/"+name, query)
+	entries, _ := content.([]*api.ServiceEntry)
+	return reading{instances: newInstances(slices.Clone(entries)), Answer: answer}, err
 }
 
-func (w *world) changeItems(ctx context.Context, d scope, question string, q query) (items changeItems, index uint64, err error) {
+func (w *world) changeItems(ctx context.Context, scope scope, name string, query query) (changeItems, uint64, error) {
 	if w.blind {
 		return nil, 0, errDenied
 	}
-	err = w.ask(ctx, d, q, func(f *fakeDomain) uint64 {
-		items = changeItems{}
-		for name, i := range f.services {
-			for _, serviceEntry := range i.list {
-				if question == nodesQuery {
-					items.add("", serviceEntry.Node.Node, serviceEntry.Node.Address)
-					continue
-				}
-				for _, c := range serviceEntry.Checks {
-					if c.Status == question {
-						items.add(name, serviceEntry.Node.Node, serviceEntry.Service.ID+c.CheckID)
-					}
-				}
-			}
+	path := "/v1/health/state/" + name
+	if name == nodesQuery {
+		path = "/v1/catalog/nodes"
+	}
+	content, answer, err := w.read(ctx, scope, path, query)
+	items := changeItems{}
+	switch list := content.(type) {
+	case []*api.Node:
+		for _, node := range list {
+			items.add("", node.Node, node.Address)
 		}
-		index = f.index
-		return f.index
-	})
-	return items, index, err
-}
-
-// hang waits until a domain no longer hangs, or the query ends. A real query has a time limit.
-func (w *world) hang(ctx context.Context, d scope) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, w.wait+blockingGrace, context.DeadlineExceeded)
-	defer cancel()
-	for {
-		w.mu.Lock()
-		hangs, changed := w.domains[d].hangs, w.changed
-		w.mu.Unlock()
-		if !hangs {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
+	case api.HealthChecks:
+		for _, check := range list {
+			items.add(check.ServiceName, check.Node, check.CheckID)
 		}
 	}
+	return items, answer.Index, err
 }
 
-func (w *world) cluster(ctx context.Context, d scope) (string, error) {
-	if err := w.hang(ctx, d); err != nil {
-		return "", err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.domains[d].cluster, cmp.Or(w.domains[d].fails, w.nameless)
+func (w *world) cluster(ctx context.Context, scope scope) (string, error) {
+	content, _, err := w.read(ctx, scope, "/v1/connect/ca/roots", query{})
+	roots, _ := content.(map[string]string)
+	return roots["TrustDomain"], cmp.Or(err, get(w, &w.nameless))
 }
 
-func (w *world) pulse(ctx context.Context, d scope) (dial.Pulse, error) {
-	w.mu.Lock()
-	slow := w.domains[d].slow
-	w.mu.Unlock()
-	if err := cmp.Or(worker.Wait(ctx, nil, slow), w.hang(ctx, d)); err != nil {
+func (w *world) pulse(ctx context.Context, scope scope) (dial.Pulse, error) {
+	if err := worker.Wait(ctx, nil, get(w, &w.slowPulse)); err != nil {
 		return dial.Pulse{}, err
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.domains[d].pulse, cmp.Or(w.domains[d].fails, w.domains[d].pulseFails)
+	_, answer, err := w.scopes[scope].Read(ctx, "/v1/health/service/consul", consultest.Query{Stale: true})
+	return dial.Pulse{KnownLeader: !answer.Leaderless, LastContact: answer.LastContact}, cmp.Or(err, get(w, &w.pulseFails))
 }
 
-// shown are the instances on nodes that the token may see.
-func (f *fakeDomain) shown(i instances) instances {
-	if f.nodes == nil {
-		return i
-	}
-	return newInstances(slices.DeleteFunc(slices.Clone(i.list), func(e *api.ServiceEntry) bool { return !f.nodes[e.Node.Node] }))
-}
-
-func (f *fakeDomain) visible(name string) bool { return f.shows == nil || f.shows[name] }
-
-func (w *world) mayRead(_ context.Context, d scope, anonymous bool, rights []dial.Right) (bool, error) {
+func (w *world) mayRead(_ context.Context, scope scope, _ bool, rights []dial.Right) (allowed bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	fakeDomain := w.domains[d]
-	w.rightsQueries++ // by whomever
-	if w.mute != nil {
-		return false, w.mute
-	}
-	for _, right := range rights {
-		if !anonymous {
-			if fakeDomain.hides || fakeDomain.nodes != nil && right.Resource == "node" && !fakeDomain.nodes[right.Name] {
-				return false, fakeDomain.fails
-			}
-			continue
-		}
-		if fakeDomain.shows != nil && !fakeDomain.shows[right.Name] && (right.Resource == "service" || right.Name == "") {
-			return false, fakeDomain.fails
-		}
-	}
-	return true, fakeDomain.fails
+	datacenter := w.scopes[scope]
+	datacenter.Edit(func() {
+		err = cmp.Or(w.mute, datacenter.Fails)
+		allowed = err == nil && !slices.ContainsFunc(rights, func(right dial.Right) bool {
+			return !datacenter.Allows(consultest.Right{Resource: right.Resource, Segment: right.Name})
+		})
+	})
+	return allowed, err
 }
 
 // Service implements mapper.
@@ -357,7 +205,6 @@ func (w *world) Service(name string, services []mapping.Service) sources.Content
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.published[name] = services
-	w.times[name]++
 	se := &networking.ServiceEntry{Hosts: []string{"x"}, Resolution: networking.ServiceEntry_STATIC}
 	for _, s := range services {
 		for _, e := range s.Entries {
@@ -413,16 +260,12 @@ func (w *world) Names([]string) []string { return nil }
 
 func (w *world) Restore([]*resource.Resource) {}
 func (w *world) Groups() []string             { return w.old }
-func (w *world) Synced()                      { w.mu.Lock(); defer w.mu.Unlock(); w.reportedSynced = true }
+func (w *world) Synced()                      { w.locked(func() { w.reportedSynced = true }) }
 
-func (w *world) Report(h sources.Health) { w.mu.Lock(); defer w.mu.Unlock(); w.state = h }
+func (w *world) Report(h sources.Health) { w.locked(func() { w.state = h }) }
 
 // Unconfirmed implements sources.UnconfirmedSink.
-func (w *world) Unconfirmed(why map[string]string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.unconfirmed = why
-}
+func (w *world) Unconfirmed(why map[string]string) { w.locked(func() { w.unconfirmed = why }) }
 
 // notConfirmed returns the services that are not confirmed, as last reported.
 func (w *world) notConfirmed() []string {
@@ -431,18 +274,10 @@ func (w *world) notConfirmed() []string {
 	return slices.Sorted(maps.Keys(w.unconfirmed))
 }
 
-func (w *world) Kept() []byte     { w.mu.Lock(); defer w.mu.Unlock(); return w.note }
-func (w *world) Keep(note []byte) { w.mu.Lock(); defer w.mu.Unlock(); w.note = note }
+func (w *world) Kept() []byte     { return get(w, &w.note) }
+func (w *world) Keep(note []byte) { w.locked(func() { w.note = note }) }
 
-func (w *world) Replace(string, []*resource.Resource, ...sources.Reject) error {
-	return errors.New("not used")
-}
-
-func (w *world) synced() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.reportedSynced
-}
+func (w *world) synced() bool { return get(w, &w.reportedSynced) }
 
 // lastPublished returns the last published services of a name.
 func (w *world) lastPublished(name string) []mapping.Service {
@@ -452,11 +287,7 @@ func (w *world) lastPublished(name string) []mapping.Service {
 }
 
 // health returns the last reported health.
-func (w *world) health() sources.Health {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.state
-}
+func (w *world) health() sources.Health { return get(w, &w.state) }
 
 // instancesOf returns the IDs of the instances of a service as published, with the datacenter in front.
 func (w *world) instancesOf(name string) []string {
@@ -477,9 +308,9 @@ func (w *world) instancesOf(name string) []string {
 }
 
 // testWorld runs a test in a bubble of its own time.
-func testWorld(t *testing.T, test func(t *testing.T, w *world), domains ...scope) {
+func testWorld(t *testing.T, test func(t *testing.T, w *world), scopes ...scope) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, domains...)) })
+	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, scopes...)) })
 }
 
 // eachWorld runs a test for each case.
@@ -581,41 +412,14 @@ func (w *world) names() []string {
 	return slices.Sorted(maps.Keys(w.published))
 }
 
-// sick is an instance with a failing check.
-func sick(id string) instances {
-	e := *instanceWithID(id).list[0]
-	e.Checks = api.HealthChecks{{CheckID: "c", Status: api.HealthCritical}}
-	return newInstances([]*api.ServiceEntry{&e})
-}
-
 // instanceOnNode is an instance on a node that was created at an index.
-func instanceOnNode(id, node string, index uint64) instances {
-	e := *instanceWithID(id).list[0]
-	e.Node = &api.Node{Node: node, Address: "10.0.0.1", CreateIndex: index}
-	return newInstances([]*api.ServiceEntry{&e})
+func instanceOnNode(id, node string, created uint64) []*api.ServiceEntry {
+	return consultest.Instances(fmt.Sprint(id, " ", node, " ", created))
 }
 
-// onNodes are instances as text: ID, node, and the index at which that was created.
-func onNodes(texts ...string) (i instances) {
-	for _, text := range texts {
-		words := strings.Fields(text)
-		index, err := strconv.ParseUint(words[2], 10, 64)
-		if err != nil {
-			panic(err)
-		}
-		i = i.plus(instanceOnNode(words[0], words[1], index).list)
-	}
-	return i
-}
-
-func instanceWithID(id string) instances { return instancesWithIDs(id) }
-
-func instancesWithIDs(ids ...string) instances {
-	var list []*api.ServiceEntry
-	for _, id := range ids {
-		list = append(list, &api.ServiceEntry{
-			Node: &api.Node{Node: "n", Address: "10.0.0.1"}, Service: &api.AgentService{ID: id, Address: id + ".test", Port: 80},
-		})
-	}
-	return newInstances(list)
+// sick is an instance with a failing check.
+func sick(text string) []*api.ServiceEntry {
+	entries := consultest.Instances(text)
+	entries[0].Checks = api.HealthChecks{{CheckID: "c", Status: api.HealthCritical}}
+	return entries
 }

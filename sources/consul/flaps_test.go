@@ -20,7 +20,7 @@ func TestResetHold_EndsDespiteFlaps(t *testing.T) {
 		world.requireServed(0, 20)
 		began, duration := time.Now(), time.Duration(0)
 		for duration < 20*time.Minute && len(world.lastPublished("s15")) > 0 {
-			world.fail(errDown)
+			world.Fail(errDown)
 			pass(10 * time.Second)
 			if restarts {
 				world.stop()
@@ -28,7 +28,7 @@ func TestResetHold_EndsDespiteFlaps(t *testing.T) {
 				pass(10 * time.Second)
 			}
 			world.requireServed(0, 12)
-			world.fail(nil)
+			world.Fail(nil)
 			pass(2 * time.Minute)
 			duration += 2 * time.Minute
 		}
@@ -44,8 +44,8 @@ func TestResetHold_EndsDespiteFlaps(t *testing.T) {
 func TestWatchOfWipedConsul(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.startFull()
-		busy := func(id string) func(*fakeDomain) {
-			return func(f *fakeDomain) { f.set("s00", instanceOnNode(id, "n0", 3)) }
+		busy := func(id string) func(*datacenter) {
+			return func(f *datacenter) { f.SetService("s00", instanceOnNode(id, "n0", 3)) }
 		}
 		for i := range 6 {
 			world.change(local, busy(fmt.Sprint("before", i)))

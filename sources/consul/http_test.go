@@ -2,23 +2,16 @@ package consul
 
 import (
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
 	"tributary/memstore"
-	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/consul/consultest"
 	"tributary/sources/consul/dial"
@@ -107,7 +100,7 @@ func TestAnswers(t *testing.T) {
 	require.EqualValues(t, 11, reading.Index)
 	require.False(t, reading.Confirmed || reading.Leaderless || reading.Filtered)
 
-	server.Misbehave(consultest.Hidden)
+	server.Hide()
 	reading, err = client.service(t.Context(), scope{}, "web/a b", query{index: 11})
 	require.NoError(t, err)
 	require.Empty(t, reading.instances.list)
@@ -117,13 +110,12 @@ func TestAnswers(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, reading.Filtered && reading.Confirmed)
 
-	for misbehaviour, want := range map[consultest.Misbehaviour]dial.Kind{
-		consultest.NoLeader: dial.Unreachable, consultest.NoToken: dial.Denied,
-		consultest.Busy: dial.RateLimited,
+	for failure, want := range map[error]dial.Kind{
+		consultest.NoLeader: dial.Unreachable, consultest.NoToken: dial.Denied, consultest.Busy: dial.RateLimited,
 	} {
-		server.Misbehave(misbehaviour)
+		server.Fail(failure)
 		_, err = client.service(t.Context(), scope{}, "web/a b", query{})
-		require.Equal(t, want, dial.Classify(err).Kind, "%s: %v", misbehaviour, err)
+		require.Equal(t, want, dial.Classify(err).Kind, "%s: %v", failure, err)
 		require.ErrorContains(t, err, "web/a b")
 	}
 }
@@ -132,7 +124,6 @@ func TestAnswers(t *testing.T) {
 type running struct {
 	*sourcetest.Running
 
-	table  *memstore.Table
 	reload func() // with a new source
 }
 
@@ -148,22 +139,20 @@ func runSourceAt(t *testing.T, address string, settings Settings, memory *lastgo
 		require.NoError(t, err)
 		return source
 	}
-	table := new(memstore.Table)
-	r := sourcetest.Start(t, sources.Spec{Name: "consul", Source: source(), Table: table, Partial: true, Memory: memory})
-	return &running{Running: r, table: table, reload: func() { r.Use(source()) }}
+	r := sourcetest.Start(t, sources.Spec{
+		Name: "consul", Source: source(), Table: new(memstore.Table), Partial: true, Memory: memory,
+	})
+	return &running{r, func() { r.Use(source()) }}
 }
 
-func (r *running) serves(name string) bool { return r.endpoints(name) >= 0 }
+func (r *running) serves(name string) bool { return r.ServiceEntry("consul", name) != nil }
 
 // endpoints returns how many a service has; -1 if it is not served.
 func (r *running) endpoints(name string) int {
-	o := r.table.Snapshot().Get(resource.Key{Kind: "ServiceEntry", Namespace: "consul", Name: name})
-	if o == nil {
+	if !r.serves(name) {
 		return -1
 	}
-	spec, err := o.Spec()
-	require.NoError(r.T, err)
-	return len(spec.(*networking.ServiceEntry).Endpoints)
+	return len(r.ServiceEntry("consul", name).Endpoints)
 }
 
 // awaitServed waits until the source is synced, and serves services.
@@ -193,45 +182,19 @@ func (r *running) awaitRequests(s *consultest.Server, more int, part string, dee
 func TestProxyWithoutHeaders_ProvesNoAbsence(t *testing.T) {
 	t.Parallel()
 	server := consultest.New(t)
-	target, err := url.Parse("http://" + server.Address())
-	require.NoError(t, err)
-	proxy := httputil.NewSingleHostReverseProxy(target)
-	var takes atomic.Bool
-	proxy.ModifyResponse = func(r *http.Response) error {
-		if takes.Load() {
-			for _, h := range []string{"X-Consul-Index", "X-Consul-Knownleader", "X-Consul-Lastcontact"} {
-				r.Header.Del(h)
-			}
-		}
-		return nil
-	}
-	front := httptest.NewServer(proxy)
-	t.Cleanup(front.Close) // after the last query has ended
 	server.Register("web", "1")
 	server.Register("api", "1", "2")
-	running := runSourceAt(t, front.Listener.Addr().String(), Settings{Grace: time.Millisecond}, nil)
+	running := runSource(t, server, Settings{Grace: time.Millisecond})
 	running.awaitServed("web")
-	takes.Store(true)
+	server.Edit(func() { server.Headerless = true })
 	server.Remove("web")
 	server.Register("api", "1")
 	running.AwaitState(sources.Unreachable, "not Consul's")
 	running.awaitRequests(server, 1, "/v1/catalog/services")
 	require.True(t, running.serves("web") && running.serves("api"))
-	takes.Store(false)
+	server.Edit(func() { server.Headerless = false })
 	running.Await("it goes", func() bool { return !running.serves("web") && running.Status().State == sources.Healthy })
 	require.True(t, running.serves("api"))
-}
-
-func TestTooManyRequestsOverHTTP(t *testing.T) {
-	t.Parallel()
-	server := consultest.New(t)
-	server.Register("web", "1")
-	server.Misbehave(consultest.Busy)
-	running := runSource(t, server, Settings{})
-	running.AwaitState(sources.Unreachable, "rate limited")
-	server.Misbehave(consultest.Fine)
-	running.AwaitState(sources.Healthy)
-	require.True(t, running.serves("web"))
 }
 
 func TestSettings_Invalid(t *testing.T) {
@@ -273,9 +236,9 @@ func TestDomains(t *testing.T) {
 
 // An answer of a server without a leader is confirmed by another query, also before the first query about its state.
 func TestStaleAnswer_Confirmed(t *testing.T) {
-	for late, confirmed := range map[bool]int{false: 0, true: 1} {
+	for late, confirmed := range map[time.Duration]int{0: 0, time.Minute: 1} {
 		server := consultest.New(t)
-		server.Late = late
+		server.LastContact = late
 		server.Register("web", "1")
 		r := runSource(t, server, Settings{})
 		r.awaitServed("web")

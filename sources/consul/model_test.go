@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+
 	"os"
 	"slices"
 	"strconv"
@@ -16,8 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
-	"tributary/sources/consul/dial"
-	"tributary/sources/consul/judge"
 )
 
 // The model: agents of random habits, and a Consul that is wiped, away, slow, lies, or hides services, against a source
@@ -106,7 +105,7 @@ func newModel(t *testing.T, seed uint64, faults string) *model {
 
 func (m *model) run() {
 	if m.rnd.IntN(2) == 0 { // it tells which cluster it is
-		m.world.change(local, func(f *fakeDomain) { f.cluster = "1" })
+		m.world.Change(func() { m.world.Cluster = "1" })
 	}
 	for i := range m.names {
 		for n := range 1 + m.rnd.IntN(3) {
@@ -120,12 +119,8 @@ func (m *model) run() {
 		m.pass(time.Duration(1+m.rnd.IntN(40)) * time.Second)
 	}
 	m.say("heal")
-	m.world.mu.Lock()
-	m.world.slowNames, m.world.odd, m.world.lags = 0, nil, nil
-	m.world.mu.Unlock()
-	m.world.change(local, func(f *fakeDomain) {
-		f.fails, f.hides, f.shows, f.nodes, f.pulse = nil, false, nil, nil, dial.Pulse{KnownLeader: true}
-	})
+	m.world.locked(func() { m.world.slowNames = 0 })
+	m.world.datacenter.Restore()
 	for _, name := range slices.Sorted(maps.Keys(m.pending)) {
 		m.tell(name)
 	}
@@ -188,30 +183,30 @@ func (m *model) serves(key string) bool {
 }
 
 // tell has an agent tell Consul of its service.
-func (m *model) tell(key string) { m.world.change(local, func(f *fakeDomain) { m.put(f, key) }) }
+func (m *model) tell(key string) { m.world.Change(func() { m.put(key) }) }
 
-func (m *model) put(f *fakeDomain, key string) {
+func (m *model) put(key string) {
 	if node := m.nodeOf(key); m.nodes[node] == 0 {
-		m.nodes[node] = f.index
+		m.nodes[node] = m.world.Index
 	}
 	m.registered[key] = true
-	m.update(f, key)
+	m.update(key)
 }
 
 // update sets the service of an instance from its registrations.
-func (m *model) update(f *fakeDomain, key string) {
-	var registrations instances
+func (m *model) update(key string) {
+	var registrations []*api.ServiceEntry
 	name, _, _ := strings.Cut(key, "/")
 	for id := range 3 {
 		if key := fmt.Sprint(name, "/", id); m.registered[key] {
-			registrations = registrations.plus(instanceOnNode(fmt.Sprint(id), m.nodeOf(key), m.nodes[m.nodeOf(key)]).list)
+			registrations = append(registrations, instanceOnNode(fmt.Sprint(id), m.nodeOf(key), m.nodes[m.nodeOf(key)])...)
 		}
 	}
-	if len(registrations.list) == 0 {
-		f.remove(name)
+	if len(registrations) == 0 {
+		m.world.RemoveService(name)
 		return
 	}
-	f.set(name, registrations)
+	m.world.SetService(name, registrations)
 }
 
 func (m *model) register(name string) {
@@ -225,7 +220,7 @@ func (m *model) deregister(name string) {
 	delete(m.pending, name)
 	delete(m.registered, name)
 	m.deregistered[name] = true
-	m.world.change(local, func(f *fakeDomain) { m.update(f, name) })
+	m.world.Change(func() { m.update(name) })
 }
 
 func (m *model) step() {
@@ -243,7 +238,7 @@ func (m *model) step() {
 		m.deregister(name)
 	case op == "up" && (m.faults["down"] || m.faults["hide"]):
 		m.say("up")
-		m.world.change(local, func(f *fakeDomain) { f.fails, f.hides, f.shows, f.nodes = nil, false, nil, nil })
+		m.world.Change(func() { m.world.Fails, m.world.Hides, m.world.Shows, m.world.Nodes = nil, false, nil, nil })
 	case !m.faults[op]:
 	case op == "wipe":
 		if time.Since(m.wiped) > 10*time.Minute {
@@ -276,25 +271,25 @@ func (m *model) wipe() {
 	outage := overtakes || m.rnd.IntN(2) == 0
 	m.say("wipe; overtakes: %v; outage: %v", overtakes, outage)
 	if outage {
-		m.world.change(local, func(f *fakeDomain) { f.fails = errDown })
+		m.world.Change(func() { m.world.Fails = errDown })
 		m.pass(time.Duration(1+m.rnd.IntN(8)) * time.Second)
 	}
 	clear(m.nodes)
 	clear(m.registered)
 	back := m.rnd.IntN(len(m.alive) + 1)
-	m.world.change(local, func(f *fakeDomain) {
-		before := f.index
-		f.wipe()
-		if f.cluster != "" {
-			f.cluster += "1"
-		}
-		f.fails = nil
+	m.world.Change(func() {
+		index := uint64(2)
 		if overtakes {
-			f.index = before + 100
+			index = m.world.Index + 100
 		}
+		m.world.Lose(index)
+		if m.world.Cluster != "" {
+			m.world.Cluster += "1"
+		}
+		m.world.Fails = nil
 		for _, name := range slices.Sorted(maps.Keys(m.alive)) {
 			if back--; back >= 0 && overtakes {
-				m.put(f, name)
+				m.put(name)
 			} else {
 				m.pending[name] = time.Now().Add(time.Duration(m.rnd.IntN(200)) * time.Second)
 			}
@@ -304,44 +299,39 @@ func (m *model) wipe() {
 
 // disturb begins or ends a fault of Consul.
 func (m *model) disturb(op, name string) {
-	service, _, _ := strings.Cut(name, "/")
-	refused := api.StatusError{Code: 400, Body: "no"}
 	chance, variant := m.rnd.IntN(2) == 0, m.rnd.IntN(4)
 	m.say("%s %s %v %d", op, name, chance, variant)
-	world := m.world
-	if op == "slow" || op == "odd" || op == "lag" {
-		world.mu.Lock()
-		defer world.mu.Unlock()
+	if op == "slow" {
+		m.world.locked(func() { m.world.slowNames = time.Duration(variant) * 300 * time.Millisecond })
+		return
 	}
+	m.world.Change(func() { m.spoil(op, name, chance, variant) })
+}
+
+func (m *model) spoil(op, name string, chance bool, variant int) {
+	service, _, _ := strings.Cut(name, "/")
+	refused := api.StatusError{Code: 400, Body: "no"}
 	switch op {
 	case "down":
-		world.change(local, func(f *fakeDomain) {
-			f.fails = []error{errDown, errDenied, refused, errLimited}[variant]
-		})
+		m.world.Fails = []error{errDown, errDenied, refused, errLimited}[variant]
 	case "hide":
-		world.change(local, func(f *fakeDomain) {
-			switch variant {
-			case 0, 1:
-				f.hides = true
-			case 2:
-				f.shows = map[string]bool{service: true}
-			default:
-				f.nodes = map[string]bool{m.nodeOf(name): true}
-			}
-		})
+		switch variant {
+		case 0, 1:
+			m.world.Hides = true
+		case 2:
+			m.world.Shows = map[string]bool{service: true}
+		default:
+			m.world.Nodes = map[string]bool{m.nodeOf(name): true}
+		}
 	case "pulse":
-		world.change(local, func(f *fakeDomain) {
-			f.pulse = []dial.Pulse{{KnownLeader: true}, {}, {KnownLeader: true, LastContact: time.Minute}}[variant%3]
-		})
-	case "slow":
-		world.slowNames = time.Duration(variant) * 300 * time.Millisecond
+		m.world.Leaderless, m.world.LastContact = variant%3 == 1, time.Duration(variant%3/2)*time.Minute
 	case "odd":
-		if world.odd = nil; chance {
-			world.odd = map[string]error{service: []error{refused, errDown, errDenied}[variant%3]}
+		if m.world.Refusals = nil; chance {
+			m.world.Refusals = map[string]error{service: []error{refused, errDown, errDenied}[variant%3]}
 		}
 	case "lag":
-		if world.lags = nil; chance {
-			world.lags = map[string]reading{service: {Answer: judge.Answer{Index: 1}}}
+		if m.world.Lags = nil; chance {
+			m.world.Lags = map[string][]*api.ServiceEntry{service: nil}
 		}
 	}
 }

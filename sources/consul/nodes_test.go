@@ -9,25 +9,26 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
+	"tributary/sources/consul/consultest"
 	"tributary/sources/consul/judge"
 )
 
 // A token that is limited to some nodes has every answer filtered. A removal on a visible node counts nevertheless.
 func TestTokenLimitedToNodes_SeesRemovals(t *testing.T) {
 	testWorld(t, func(t *testing.T, w *world) {
-		visibleAndHidden := onNodes("1 mine 5", "2 theirs 6")
-		w.change(local, func(f *fakeDomain) {
-			f.nodes = map[string]bool{"mine": true}
-			f.set("web", newInstances(append(visibleAndHidden.list, onNodes("3 mine 5").list...)))
-			f.set("api", onNodes("1 mine 5"))
-			f.set("db", onNodes("1 mine 5"))
+		visibleAndHidden := consultest.Instances("1 mine 5", "2 theirs 6")
+		w.Change(func() {
+			w.Nodes = map[string]bool{"mine": true}
+			w.List("web", "1 mine 5", "2 theirs 6", "3 mine 5")
+			w.List("api", "1 mine 5")
+			w.List("db", "1 mine 5")
 		})
 		w.start()
 		pass(10 * time.Second)
 		w.requireInstances("web", "1", "3")
 		w.requireState(sources.Healthy)
-		w.put("web", visibleAndHidden)
-		w.remove("api")
+		w.Put("web", visibleAndHidden...)
+		w.Remove("api")
 		w.set("db")
 		pass(20 * time.Second)
 		w.requireInstances("web", "1")
@@ -35,7 +36,7 @@ func TestTokenLimitedToNodes_SeesRemovals(t *testing.T) {
 		w.requireInstances("db")
 		pass(time.Minute)
 		w.requireWithdrawn("api")
-		w.change(local, func(f *fakeDomain) { f.nodes = map[string]bool{"other": true}; f.set("web", visibleAndHidden) }) // now it may see less
+		w.Change(func() { w.Nodes = map[string]bool{"other": true}; w.SetService("web", visibleAndHidden) }) // now it may see less
 		pass(time.Minute)
 		w.requireInstances("web", "1")
 		require.NotEqual(t, sources.Healthy, w.health().State)
@@ -48,7 +49,7 @@ func TestRemovedNodes_FreeState(t *testing.T) {
 		w.change(local, twenty(0, 2, 50))
 		run := w.start()
 		for i := range 400 {
-			w.put("web", instanceOnNode("1", fmt.Sprintf("a%03d", i), uint64(100+i)))
+			w.Put("web", instanceOnNode("1", fmt.Sprintf("a%03d", i), uint64(100+i))...)
 			pass(30 * time.Second)
 		}
 		run.mu.Lock()
@@ -65,12 +66,12 @@ func TestRemovedNodes_FreeState(t *testing.T) {
 func TestNodeRecords_Complete(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.change(local, twenty(0, 20, 50))
-		world.change(local, func(f *fakeDomain) { // a service on nodes that come first in order
-			var registrations instances
+		world.Change(func() { // a service on nodes that come first in order
+			var registrations []*api.ServiceEntry
 			for i := range 300 {
-				registrations = registrations.plus(instanceOnNode(fmt.Sprint(i), fmt.Sprintf("a%03d", i), 50).list)
+				registrations = append(registrations, instanceOnNode(fmt.Sprint(i), fmt.Sprintf("a%03d", i), 50)...)
 			}
-			f.set("big", registrations)
+			world.SetService("big", registrations)
 		})
 		world.start()
 		pass(10 * time.Second)
@@ -90,18 +91,17 @@ func TestUnreadableService_ProvesNoLoss(t *testing.T) {
 		world.change(local, twenty(0, 6, 50))
 		odd := map[string]error{"..": api.StatusError{Code: 400, Body: "Missing service name"}}
 		if before {
-			world.set("..", "1")
-			world.odd = odd
+			world.Change(func() { world.List("..", "1"); world.Refusals = odd })
 		}
 		world.start()
 		pass(time.Minute)
 		world.requireState(sources.Healthy)
-		world.change(local, func(f *fakeDomain) {
-			f.remove("s04")
-			f.remove("s05")
+		world.Change(func() {
+			world.RemoveService("s04")
+			world.RemoveService("s05")
 			if !before {
-				f.set("..", instanceWithID("1"))
-				world.odd = odd
+				world.List("..", "1")
+				world.Refusals = odd
 			}
 		})
 		pass(10 * time.Second)
@@ -117,12 +117,14 @@ func TestUnreadableService_ProvesNoLoss(t *testing.T) {
 func TestFailingService_DoesNotBlockNames(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.startFull()
-		world.locked(func() { world.odd = map[string]error{"s00": api.StatusError{Code: 503, Body: "upstream"}} })
-		world.put("s00", onNodes("2 n0 50"))
+		world.Change(func() {
+			world.Refusals = map[string]error{"s00": api.StatusError{Code: 503, Body: "upstream"}}
+			world.List("s00", "2 n0 50")
+		})
 		pass(time.Minute)
 		world.requireState(sources.Degraded)
-		world.remove("s18")
-		world.remove("s19")
+		world.Remove("s18")
+		world.Remove("s19")
 		pass(10 * time.Second)
 		world.change(local, twenty(20, 21, 50))
 		pass(time.Hour)
@@ -137,7 +139,7 @@ func TestLastMissingService_HeldAfterWipe(t *testing.T) {
 		"two are not back": 18, "one is not back": 19,
 	}, func(_ *testing.T, w *world, back int) {
 		w.startFull()
-		w.fail(errDown)
+		w.Fail(errDown)
 		pass(5 * time.Second)
 		w.wipe(500, twenty(0, back, 400))
 		pass(time.Minute)
@@ -152,19 +154,17 @@ func TestNodes_SecondLossRenewsHold(t *testing.T) {
 	s := &service{name: "web", scope: p, listed: true}
 	begin := time.Now()
 	var index uint64
-	answer := func(after time.Duration, i instances) {
+	answer := func(after time.Duration, texts ...string) {
 		index++
-		s.applyAnswer(reading{Answer: judge.Answer{Index: index, Confirmed: true}, instances: i}, begin.Add(after))
+		answer := judge.Answer{Index: index, Confirmed: true}
+		s.applyAnswer(reading{Answer: answer, instances: webInstances(texts...)}, begin.Add(after))
 	}
-	instancesCreatedAt := func(created uint64) instances {
-		return instanceOnNode("1", "n1", created).plus(instanceOnNode("2", "n2", created).list)
-	}
-	answer(0, instancesCreatedAt(10))
-	answer(time.Second, onNodes("1 n1 30"))
+	answer(0, "1 n1 10", "2 n2 10")
+	answer(time.Second, "1 n1 30")
 	require.Equal(t, begin.Add(61*time.Second), p.suspicion.End)
-	answer(20*time.Second, instancesCreatedAt(30))
+	answer(20*time.Second, "1 n1 30", "2 n2 30")
 	require.Equal(t, begin.Add(61*time.Second), p.suspicion.End, "nodes that come back are no second loss")
-	answer(50*time.Second, onNodes("1 n1 40"))
+	answer(50*time.Second, "1 n1 40")
 	require.Equal(t, begin.Add(110*time.Second), p.suspicion.End)
 	require.Len(t, s.instances.list, 2)
 }

@@ -17,14 +17,14 @@ func TestResetHold_OutageAcrossRestart(t *testing.T) {
 		world.change(local, twenty(0, 12, 3))
 		pass(10 * time.Second)
 		world.requireServed(0, 20)
-		world.fail(errDown)
+		world.Fail(errDown)
 		pass(30 * time.Second) // the source knows that Consul is down
 		world.stop()
 		time.Sleep(down)
 		world.start()
 		pass(time.Minute)
 		world.requireServed(0, 20)
-		world.fail(nil)
+		world.Fail(nil)
 		pass(2*time.Minute + 30*time.Second) // of resetHold, 5 minutes, at most 3:20 have passed with Consul
 		world.requireServed(0, 20)
 	})

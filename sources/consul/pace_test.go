@@ -19,7 +19,7 @@ func TestUnwatched_RegistrationsArriveSoon(t *testing.T) {
 				run := crowd(t, w, services)
 				random := rand.New(rand.NewPCG(1, 1))
 				var delays []time.Duration
-				before := w.totalReads
+				before := get(w, &w.totalReads)
 				for n := range 60 {
 					name := ""
 					for name == "" {
@@ -31,7 +31,7 @@ func TestUnwatched_RegistrationsArriveSoon(t *testing.T) {
 						run.mu.Unlock()
 					}
 					id := fmt.Sprint("new", n)
-					w.put(name, instanceOnNode(id, "n1", 50))
+					w.Put(name, instanceOnNode(id, "n1", 50)...)
 					start := time.Now()
 					for !slices.Contains(w.instancesOf(name), "/"+id) && time.Since(start) < time.Minute {
 						pass(50 * time.Millisecond)
@@ -42,7 +42,7 @@ func TestUnwatched_RegistrationsArriveSoon(t *testing.T) {
 					}
 				}
 				slices.Sort(delays)
-				t.Log(services, "services, a registration each", every, "p50", delays[30], "p95", delays[57], "reads", w.totalReads-before)
+				t.Log(services, "services, a registration each", every, "p50", delays[30], "p95", delays[57], "reads", get(w, &w.totalReads)-before)
 				if unwatched := services - 46; unwatched <= 60 { // two seconds of reads
 					require.LessOrEqual(t, delays[57], 1500*time.Millisecond)
 				}

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
-	"tributary/sources/consul/dial"
 )
 
 // A follower without a leader answers stale queries as usual.
@@ -21,12 +20,12 @@ func TestClusterWithoutLeader_Unhealthy(t *testing.T) {
 		run := world.start()
 		pass(20 * time.Second)
 		world.requireState(sources.Healthy)
-		world.change(local, func(f *fakeDomain) { f.pulse = dial.Pulse{LastContact: 3 * time.Second} })
+		world.Change(func() { world.Leaderless, world.LastContact = true, 3*time.Second })
 		pass(10 * time.Second)
 		world.requireState(sources.Unreachable, "no leader")
 		world.requireInstances("web", "1")
 		require.Zero(t, vital(t, run, "known_leader"))
-		world.change(local, func(f *fakeDomain) { f.pulse = dial.Pulse{KnownLeader: true} })
+		world.Change(func() { world.Leaderless = false })
 		pass(10 * time.Second)
 		world.requireState(sources.Healthy)
 		require.InDelta(t, 1, vital(t, run, "known_leader"), 0)
@@ -48,9 +47,9 @@ func TestElection_KeepsHealthy(t *testing.T) {
 		world.set("web", "1")
 		world.start()
 		pass(serverInterval - 500*time.Millisecond)
-		world.change(local, func(f *fakeDomain) { f.pulse = dial.Pulse{} })
+		world.Change(func() { world.Leaderless = true })
 		pass(time.Second)
-		world.change(local, func(f *fakeDomain) { f.pulse = dial.Pulse{KnownLeader: true} })
+		world.Change(func() { world.Leaderless = false })
 		for range 20 {
 			world.requireState(sources.Healthy)
 			pass(time.Second)
@@ -63,18 +62,16 @@ func TestStaleServer_ReplacedByLeader(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.set("web", "1")
 		run := world.start(Settings{MaxStale: 20 * time.Second})
-		world.change(local, func(f *fakeDomain) { f.pulse = dial.Pulse{KnownLeader: true, LastContact: 19 * time.Second} })
+		world.Change(func() { world.LastContact = 19 * time.Second })
 		pass(time.Minute)
 		world.requireState(sources.Healthy)
-		world.change(local, func(f *fakeDomain) { f.pulse = dial.Pulse{KnownLeader: true, LastContact: 21 * time.Second} })
+		world.Change(func() { world.LastContact = 21 * time.Second })
 		pass(time.Minute)
 		world.requireState(sources.Degraded, "21s")
 		require.InDelta(t, 21, vital(t, run, "last_contact_seconds"), 0)
 		world.set("api", "1")
 		pass(10 * time.Second)
-		world.mu.Lock()
-		require.Equal(t, leaders, world.level, "the first read of a new service")
-		world.mu.Unlock()
+		require.Equal(t, leaders, get(world, &world.level), "the first read of a new service")
 	})
 }
 
@@ -87,15 +84,15 @@ func TestHangingConsul_Unreachable(t *testing.T) {
 			world.start()
 			pass(time.Minute)
 			world.requireState(sources.Healthy)
-			world.change(local, func(f *fakeDomain) { f.hangs = true })
+			world.Change(func() { world.Hangs = true })
 			pass(40 * time.Second)
 			world.requireState(sources.Unreachable, "the server does not answer: no answer within 15s")
-			reads := world.totalReads
+			reads := get(world, &world.totalReads)
 			pass(5 * time.Minute)
 			world.requireState(sources.Unreachable)
-			require.Less(t, world.totalReads-reads, 50, "services wait for the names")
+			require.Less(t, get(world, &world.totalReads)-reads, 50, "services wait for the names")
 			world.requireServed(0, 20)
-			world.change(local, func(f *fakeDomain) { f.hangs = false; f.set("s00", instanceWithID("new")) })
+			world.Change(func() { world.Hangs = false; world.List("s00", "new") })
 			pass(10 * time.Second)
 			world.requireState(sources.Healthy)
 			world.requireInstances("s00", "new")
@@ -109,30 +106,29 @@ func TestHangingConsul_PulsesRefusedAfterwards(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		refused := api.StatusError{Code: 403, Body: "not allowed here"}
 		world.change(local, twenty(0, 20, 50))
-		world.change(local, func(f *fakeDomain) { f.pulseFails = refused })
+		world.pulseFails = refused
 		world.start()
 		pass(time.Minute)
 		world.requireState(sources.Healthy)
-		world.change(local, func(f *fakeDomain) { f.hangs = true })
+		world.Change(func() { world.Hangs = true })
 		pass(40 * time.Second)
 		world.requireState(sources.Unreachable)
-		world.change(local, func(f *fakeDomain) { f.hangs = false })
+		world.Change(func() { world.Hangs = false })
 		pass(time.Minute)
 		world.requireState(sources.Healthy)
 	})
 }
 
 func TestSlowOrBrieflyHangingConsul_KeepsHealthy(t *testing.T) {
-	eachWorld(t, map[string]func(*fakeDomain){
-		"slow": func(f *fakeDomain) { f.slow = 14 * time.Second }, "hangs": func(f *fakeDomain) { f.hangs = true },
-	}, func(t *testing.T, world *world, change func(*fakeDomain)) {
+	eachWorld(t, map[string]time.Duration{"slow": 14 * time.Second, "hangs": 0}, func(t *testing.T, world *world, slow time.Duration) {
 		world.change(local, twenty(0, 20, 50))
 		world.start()
 		pass(20 * time.Second)
-		world.change(local, change)
+		world.locked(func() { world.slowPulse = slow })
+		world.Change(func() { world.Hangs = slow == 0 })
 		for i := range 120 {
 			if i == 20 {
-				world.change(local, func(f *fakeDomain) { f.hangs = false })
+				world.Change(func() { world.Hangs = false })
 			}
 			world.requireState(sources.Healthy)
 			pass(time.Second)

@@ -9,16 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
+	"tributary/sources/consul/consultest"
 	"tributary/sources/consul/dial"
 	"tributary/sources/consul/judge"
 	"tributary/sources/presence"
 )
 
 // twenty fills a domain with services of the numbers from one to another, each on one of two nodes.
-func twenty(from, to int, index uint64) func(*fakeDomain) {
-	return func(f *fakeDomain) {
+func twenty(from, to int, index uint64) func(*datacenter) {
+	return func(f *datacenter) {
 		for i := from; i < to; i++ {
-			f.set(fmt.Sprintf("s%02d", i), instanceOnNode("1", fmt.Sprint("n", i%2), index+uint64(i%2)))
+			f.SetService(fmt.Sprintf("s%02d", i), instanceOnNode("1", fmt.Sprint("n", i%2), index+uint64(i%2)))
 		}
 	}
 }
@@ -29,31 +30,6 @@ func (w *world) requireServed(from, to int) {
 	for i := from; i < to; i++ {
 		require.Equal(w.t, []string{"/1"}, w.instancesOf(fmt.Sprintf("s%02d", i)), i)
 	}
-}
-
-func TestSuspicion_PersistsAcrossRestart(t *testing.T) {
-	testWorld(t, func(t *testing.T, world *world) {
-		world.startFull()
-		world.wipe(2)
-		pass(10 * time.Second)
-		world.change(local, twenty(0, 12, 3))
-		pass(10 * time.Second)
-		world.requireServed(0, 20)
-		for range 3 { // it is restarted again and again
-			world.stop()
-			world.start()
-			pass(time.Minute)
-			world.requireServed(0, 20)
-			world.requireState(sources.Degraded, "lost its data")
-			require.True(t, world.synced())
-		}
-		pass(5 * time.Minute)
-		world.requireServed(0, 12)
-		for i := 12; i < 20; i++ {
-			world.requireWithdrawn(fmt.Sprintf("s%02d", i)) // services that did not come back are removed
-		}
-		world.requireState(sources.Healthy)
-	})
 }
 
 // Consul loses its data while the source is stopped, and some agents register their services again before the start.
@@ -82,9 +58,9 @@ func TestChangedSettings_RaiseNoSuspicion(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.startFull()
 		world.stop()
-		world.change(local, func(f *fakeDomain) {
+		world.Change(func() {
 			for i := 2; i < 20; i++ {
-				f.remove(fmt.Sprintf("s%02d", i)) // as a filter does
+				world.RemoveService(fmt.Sprintf("s%02d", i)) // as a filter does
 			}
 		})
 		world.start(Settings{Filter: "ServiceMeta.mesh == yes"})
@@ -102,7 +78,7 @@ func TestWipeWithHigherIndex_Detected(t *testing.T) {
 	}, func(t *testing.T, world *world, outage bool) {
 		world.startFull()
 		if outage {
-			world.fail(errDown)
+			world.Fail(errDown)
 			pass(5 * time.Second)
 		}
 		world.wipe(500, twenty(0, 11, 400))
@@ -118,18 +94,14 @@ func TestWipeWithHigherIndex_Detected(t *testing.T) {
 // Of a service that is on several nodes one node is back, and the names are all there.
 func TestWipeWithCompleteNames_HoldsInstances(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
-		instancesCreatedAt := func(a, b uint64) instances {
-			return newInstances(append(instanceOnNode("1", "n0", a).list, instanceOnNode("2", "n1", b).list...))
-		}
-		world.put("web", instancesCreatedAt(50, 51))
-		world.put("api", onNodes("1 n0 50"))
+		world.set("web", "1 n0 50", "2 n1 51")
+		world.set("api", "1 n0 50")
 		world.start()
 		pass(10 * time.Second)
-		world.change(local, func(f *fakeDomain) {
-			f.wipe()
-			f.index = 500
-			f.set("web", onNodes("1 n0 400"))
-			f.set("api", onNodes("1 n0 400"))
+		world.Change(func() {
+			world.Lose(500)
+			world.List("web", "1 n0 400")
+			world.List("api", "1 n0 400")
 		})
 		pass(time.Minute)
 		require.Len(t, world.instancesOf("web"), 2)
@@ -142,36 +114,18 @@ func TestWipeWithCompleteNames_HoldsInstances(t *testing.T) {
 // A suspicion ends: its cause does not start the next one.
 func TestSuspicion_EndsOnce(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
-		world.put("web", onNodes("1 n0 50", "2 n0 50"))
+		world.set("web", "1 n0 50", "2 n0 50")
 		world.start()
 		pass(10 * time.Second)
-		world.mu.Lock() // the names do not change, and are not read again
-		f := world.domains[local]
-		f.services["web"], f.indexes["web"] = onNodes("1 n0 400"), 1000
-		close(world.changed)
-		world.changed = make(chan struct{})
-		world.mu.Unlock()
+		world.Edit(func() { // the names do not change, and are not read again
+			world.Services["web"], world.Indexes["web"] = consultest.Instances("1 n0 400"), 1000
+		})
 		pass(4 * time.Minute)
 		world.requireInstances("web", "1", "2")
 		world.requireState(sources.Degraded)
 		pass(2 * time.Minute)
 		world.requireInstances("web", "1")
 		world.requireState(sources.Healthy)
-	})
-}
-
-func TestSeveralRemovals_RaiseNoSuspicion(t *testing.T) {
-	testWorld(t, func(t *testing.T, world *world) {
-		world.startFull()
-		world.change(local, func(f *fakeDomain) {
-			for i := range 15 {
-				f.remove(fmt.Sprintf("s%02d", i))
-			}
-		})
-		pass(10 * time.Second)
-		world.requireState(sources.Healthy)
-		world.requireInstances("s00")
-		world.requireServed(15, 20)
 	})
 }
 
@@ -206,23 +160,6 @@ func TestSuspicionOfWrongClock_Ends(t *testing.T) {
 	})
 }
 
-// Consul lost its data and then was away for longer than resetHold: no agent could register meanwhile.
-func TestResetHold_PausesWhileConsulIsAway(t *testing.T) {
-	testWorld(t, func(t *testing.T, world *world) {
-		world.startFull()
-		world.wipe(2)
-		pass(10 * time.Second)
-		world.requireServed(0, 20)
-		world.requireState(sources.Degraded)
-		world.fail(errDown)
-		pass(10 * time.Minute)
-		world.requireServed(0, 20)
-		world.fail(nil)
-		pass(20 * time.Second) // the agents will be there within a minute
-		world.requireServed(0, 20)
-	})
-}
-
 // Consul is wiped just after the names were read at a restart, before the services are.
 func TestWipeDuringFirstReads_HoldsServices(t *testing.T) {
 	testWorld(t, func(t *testing.T, w *world) {
@@ -248,12 +185,11 @@ func TestWipeWithHigherIndexOfUnknownServices_Detected(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.startFull()
 		world.locked(func() { world.slowNames = 200 * time.Millisecond })
-		world.change(local, func(f *fakeDomain) {
-			f.wipe()
-			f.index = 500
-			twenty(0, 11, 400)(f)
+		world.Change(func() {
+			world.Lose(500)
+			twenty(0, 11, 400)(world.datacenter)
 			for i := 11; i < 20; i++ {
-				f.indexes[fmt.Sprintf("s%02d", i)] = 500
+				world.Indexes[fmt.Sprintf("s%02d", i)] = 500
 			}
 		})
 		pass(time.Minute)
@@ -284,14 +220,14 @@ func TestNamesBeforeWipe_ConfirmNoReads(t *testing.T) {
 		for i := range 20 {
 			shows[fmt.Sprintf("s%02d", i)] = true
 		}
-		world.change(local, func(f *fakeDomain) { f.shows = shows })
+		world.Change(func() { world.Shows = shows })
 		world.startWith(&slowRights{world, 2 * time.Second}, world)
 		pass(20 * time.Second)
 		world.requireServed(0, 20)
-		world.remove("s19")
+		world.Remove("s19")
 		pass(500 * time.Millisecond) // the names were answered, and whether s19 is hidden is being asked
 		world.locked(func() { world.slowNames = time.Second })
-		world.change(local, func(f *fakeDomain) { f.wipe(); f.shows = shows })
+		world.Change(func() { world.Lose(2); world.Shows = shows })
 		for range 60 {
 			pass(500 * time.Millisecond)
 			for i := range 19 {

@@ -1,11 +1,7 @@
 package consul
 
 import (
-	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/hashicorp/consul/api"
@@ -55,111 +51,42 @@ func TestMissingInstances_HeldAcrossReloadAndRestart(t *testing.T) {
 	})
 }
 
-func on(id, address, node string, created uint64) *api.ServiceEntry {
-	e := consultest.Instance("web", id, address, 80)
-	e.Node = &api.Node{ID: "0", Node: node, Address: address, Datacenter: "dc1", CreateIndex: created}
-	return e
-}
-
-// inFront puts f in front of a server; f reports whether it answered.
-func inFront(t *testing.T, server *consultest.Server, f func(w http.ResponseWriter, r *http.Request) bool) {
-	inner := server.HTTP
-	server.HTTP = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !f(w, r) {
-			server.ServeHTTP(w, r)
-		}
-	}))
-	t.Cleanup(inner.Close)
-}
-
-func consulHeaders(w http.ResponseWriter, index string) {
-	w.Header().Set("X-Consul-Index", index)
-	w.Header().Set("X-Consul-LastContact", "0")
-	w.Header().Set("X-Consul-KnownLeader", "true")
-}
-
 // A lagging server answers a stale query in part during a start: the missing instances need a confirmation.
 func TestMissingInstances_ConfirmedAfterRestart(t *testing.T) {
 	s, dir := consultest.New(t), t.TempDir()
-	first, second := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)
-	var lags, plain atomic.Bool
-	inFront(t, s, func(response http.ResponseWriter, request *http.Request) bool {
-		if lags.Load() && request.URL.Path == "/v1/health/service/web" && request.URL.Query().Has("stale") {
-			if request.URL.Query().Has("index") {
-				<-request.Context().Done() // a lagging server has no newer index
-				return true
-			}
-			consulHeaders(response, "11")
-			_, _ = response.Write(consultest.Marshal([]*api.ServiceEntry{first}))
-			return true
-		}
-		if request.URL.Path == "/v1/health/service/web" && request.URL.Query().Has("consistent") {
-			plain.Store(true)
-		}
-		return false
-	})
-	s.Put("web", first, second)
+	pair := consultest.Instances("1 n1 5", "2 n2 6")
+	s.Put("web", pair...)
 	lifetime(t, dir, s, func(r *running) { r.awaitEndpoints("web", 2) })
-	lags.Store(true)
+	s.Edit(func() { s.Lags = map[string][]*api.ServiceEntry{"web": pair[:1]} })
 	lifetime(t, dir, s, func(r *running) {
-		r.Await("it is read again", func() bool { return r.endpoints("web") == 1 || plain.Load() })
+		r.Await("it is read again", func() bool {
+			return r.endpoints("web") == 1 || len(s.Asked("/v1/health/service/web", "consistent=")) > 0
+		})
 		require.Equal(t, 2, r.endpoints("web"))
 	})
-}
-
-// narrowed puts a token in front of a server that shows one of web's instances alone once narrow says so. It counts how
-// often it did.
-func narrowed(t *testing.T, s *consultest.Server, narrow *atomic.Bool, shown *api.ServiceEntry) (hidden *atomic.Int64) {
-	hidden = new(atomic.Int64)
-	t.Setenv("CONSUL_HTTP_TOKEN", "x")
-	inFront(t, s, func(response http.ResponseWriter, request *http.Request) bool {
-		switch {
-		case strings.HasSuffix(request.URL.Path, "/acl/authorize"):
-			var questions []struct{ Resource, Segment string }
-			_ = json.NewDecoder(request.Body).Decode(&questions)
-			type answer struct{ Allow bool }
-			var answers []answer
-			for _, q := range questions {
-				answers = append(answers, answer{!(narrow.Load() && q.Resource == "node" && q.Segment != shown.Node.Node)})
-			}
-			_, _ = response.Write(consultest.Marshal(answers))
-			return true
-		case narrow.Load() && request.URL.Path == "/v1/health/service/web" && !request.URL.Query().Has("index"):
-			hidden.Add(1)
-			consulHeaders(response, "50")
-			response.Header().Set("X-Consul-Results-Filtered-By-ACLs", "true")
-			_, _ = response.Write(consultest.Marshal([]*api.ServiceEntry{shown}))
-			return true
-		}
-		return false
-	})
-	return hidden
 }
 
 // A token is narrowed to the nodes of one rack; the hidden instances stay, also across a reload and a restart, until
 // they are visible again.
 func TestNarrowedToken_KeepsHiddenInstances(t *testing.T) {
 	server, dir := consultest.New(t), t.TempDir()
-	var narrow atomic.Bool
-	first, second := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)
-	reads := narrowed(t, server, &narrow, first)
-	server.Put("web", first, second)
+	t.Setenv("CONSUL_HTTP_TOKEN", "x")
+	pair := consultest.Instances("1 n1 5", "2 n2 6")
+	server.Put("web", pair...)
 	const hidden = "no longer shows 1 of its instances"
 	lifetime(t, dir, server, func(r *running) {
 		r.awaitEndpoints("web", 2)
-		narrow.Store(true)
-		server.Put("web", first) // the stream shows less, in silence
+		server.Edit(func() { server.Nodes = map[string]bool{"n1": true} })
+		server.Put("web", pair[0]) // the stream shows less, in silence
 		r.AwaitState(sources.Denied, hidden)
 		require.Equal(t, 2, r.endpoints("web"))
-		before := reads.Load()
-		r.reload()
-		r.Await("it is read again, twice", func() bool { return reads.Load() > before+1 })
+		r.awaitRequests(server, 2, "/v1/health/service/web?consistent=", r.reload)
 		require.Equal(t, 2, r.endpoints("web"), "after a reload")
 	})
 	lifetime(t, dir, server, func(r *running) {
 		r.AwaitState(sources.Denied, hidden)
 		require.Equal(t, 2, r.endpoints("web"), "after a restart")
-		narrow.Store(false)
+		server.Restore()
 		r.awaitEndpoints("web", 1)
 		r.AwaitState(sources.Healthy)
 	})
@@ -169,16 +96,15 @@ func TestNarrowedToken_KeepsHiddenInstances(t *testing.T) {
 // instances.
 func TestWipeDuringRestart_WithCompleteNames(t *testing.T) {
 	server, dir := consultest.New(t), t.TempDir()
-	server.Put("api", on("1", "10.0.0.1", "n1", 5))
-	server.Put("web", on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6))
+	server.Put("api", consultest.Instances("1 n1 5")...)
+	server.Put("web", consultest.Instances("1 n1 5", "2 n2 6")...)
 	lifetime(t, dir, server, func(r *running) {
 		r.awaitEndpoints("web", 2)
 		r.awaitEndpoints("api", 1)
 	})
-	server.Wipe()
-	server.Change(func(uint64) { server.Index = 500 })
-	server.Put("api", on("1", "10.0.0.1", "n1", 400))
-	server.Put("web", on("1", "10.0.0.1", "n1", 400))
+	server.Edit(func() { server.Lose(500) })
+	server.Put("api", consultest.Instances("1 n1 400")...)
+	server.Put("web", consultest.Instances("1 n1 400")...)
 	for range 2 {
 		lifetime(t, dir, server, func(r *running) {
 			r.Await("it is suspected", func() bool { return strings.Contains(r.Status().Message, "lost its data") || r.endpoints("web") == 1 })
@@ -186,7 +112,7 @@ func TestWipeDuringRestart_WithCompleteNames(t *testing.T) {
 			require.Equal(t, 2, r.endpoints("web"))
 		})
 	}
-	server.Put("web", on("1", "10.0.0.1", "n1", 400), on("2", "10.0.0.2", "n2", 402), on("3", "10.0.0.3", "n3", 403))
+	server.Put("web", consultest.Instances("1 n1 400", "2 n2 402", "3 n3 403")...)
 	lifetime(t, dir, server, func(r *running) {
 		r.awaitEndpoints("web", 3)
 	})
@@ -194,17 +120,16 @@ func TestWipeDuringRestart_WithCompleteNames(t *testing.T) {
 
 // An instance deregistered while the source is stopped is removed without a hold.
 func TestDeregisteredInstance_RemovedAfterRestart(t *testing.T) {
-	for name, token := range map[string]string{"no ACLs": "", "a token": "x"} {
+	for name, nodes := range map[string]map[string]bool{"no ACLs": nil, "a token": {"n1": true, "n2": true}} {
 		t.Run(name, func(t *testing.T) {
 			s, dir := consultest.New(t), t.TempDir()
-			first, second := on("1", "10.0.0.1", "n1", 5), on("2", "10.0.0.2", "n2", 6)
-			if token != "" {
-				var narrow atomic.Bool // it is not
-				narrowed(t, s, &narrow, first)
+			pair := consultest.Instances("1 n1 5", "2 n2 6")
+			if s.Nodes = nodes; nodes != nil {
+				t.Setenv("CONSUL_HTTP_TOKEN", "x")
 			}
-			s.Put("web", first, second)
+			s.Put("web", pair...)
 			lifetime(t, dir, s, func(r *running) { r.awaitEndpoints("web", 2) })
-			s.Put("web", first)
+			s.Put("web", pair[0])
 			lifetime(t, dir, s, func(r *running) {
 				r.awaitEndpoints("web", 1)
 				r.AwaitState(sources.Healthy)

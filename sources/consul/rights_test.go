@@ -3,6 +3,7 @@ package consul
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -36,17 +37,17 @@ func TestLostToken_KeepsServices(t *testing.T) {
 				world.set("api", "2")
 				world.start()
 				pass(time.Minute)
-				world.change(local, func(f *fakeDomain) {
-					f.shows = c.shows
-					f.set("web", instanceWithID("1"))
-					f.set("api", instanceWithID("2"))
+				world.Change(func() {
+					world.Shows = c.shows
+					world.List("web", "1")
+					world.List("api", "2")
 				})
 				pass(time.Hour)
 				world.requireInstances("web", "1")
 				world.requireInstances("api", "2")
 				world.requireState(c.state, c.message)
 
-				world.change(local, func(f *fakeDomain) { f.shows = nil; f.set("web", instanceWithID("3")) })
+				world.Change(func() { world.Shows = nil; world.List("web", "3") })
 				pass(time.Hour)
 				world.requireInstances("web", "3")
 				world.requireState(sources.Healthy)
@@ -60,16 +61,16 @@ func TestRestartWithoutToken_KeepsServices(t *testing.T) {
 		"no service is shown": {}, "some is shown": {"api": true},
 	}, func(t *testing.T, world *world, shows map[string]bool) {
 		world.old = []string{"web", "api"}
-		world.change(local, func(f *fakeDomain) {
-			f.shows = shows
-			f.set("web", instanceWithID("1"))
-			f.set("api", instanceWithID("2"))
+		world.Change(func() {
+			world.Shows = shows
+			world.List("web", "1")
+			world.List("api", "2")
 		})
 		world.start()
 		pass(time.Hour)
 		require.NotContains(t, world.names(), "web", "the services of an earlier run stay")
 		require.Contains(t, world.health().Message, "no token is sent")
-		world.change(local, func(f *fakeDomain) { f.shows = nil })
+		world.Change(func() { world.Shows = nil })
 		pass(time.Hour)
 		world.requireInstances("web", "1")
 		world.requireState(sources.Healthy)
@@ -79,20 +80,20 @@ func TestRestartWithoutToken_KeepsServices(t *testing.T) {
 func TestAnonymousRightsToAll_ConfirmRemovals(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.old = []string{"older"}
-		world.change(local, func(f *fakeDomain) {
-			f.shows = map[string]bool{"": true, "web": true, "api": true, "older": true}
-			f.set("web", instanceWithID("1"))
-			f.set("api", instanceWithID("2"))
+		world.Change(func() {
+			world.Shows = map[string]bool{"": true, "web": true, "api": true, "older": true}
+			world.List("web", "1")
+			world.List("api", "2")
 		})
 		world.start()
 		pass(time.Minute)
 		world.requireWithdrawn("older") // it has gone while we were away
-		world.remove("web")
+		world.Remove("web")
 		pass(time.Hour)
 		world.requireInstances("web")
 		world.requireInstances("api", "2")
 		world.requireState(sources.Healthy)
-		world.remove("api")
+		world.Remove("api")
 		pass(time.Hour)
 		world.requireInstances("api")
 		world.requireState(sources.Healthy)
@@ -123,11 +124,22 @@ func TestEmptiedTokenFile_KeepsServices(t *testing.T) {
 	require.True(t, r.serves("web") && r.serves("api"))
 }
 
+// onlyGet is a proxy.
+func onlyGet(response http.ResponseWriter, request *http.Request) bool {
+	if request.Method == http.MethodGet {
+		return false
+	}
+	http.Error(response, "only GET", http.StatusMethodNotAllowed)
+	return true
+}
+
 func TestWithoutACLs_RemovalsCount(t *testing.T) {
 	for name, proxied := range map[string]bool{"plain": false, "through a proxy that is choosy": true} {
 		t.Run(name, func(t *testing.T) {
 			server := consultest.New(t)
-			server.Proxied = proxied
+			if proxied {
+				server.Proxy = onlyGet
+			}
 			server.Register("web", "1")
 			server.Register("api", "1")
 			running := runSource(t, server, Settings{Grace: time.Millisecond})
@@ -157,7 +169,7 @@ func TestMayRead_Anonymous(t *testing.T) {
 	allowed, err = catalog.mayRead(t.Context(), scope{}, true, rights)
 	require.NoError(t, err)
 	require.False(t, allowed, "the token is not sent with such questions")
-	server.Proxied = true
+	server.Edit(func() { server.Proxy = onlyGet })
 	_, err = catalog.mayRead(t.Context(), scope{}, true, rights)
 	require.ErrorContains(t, err, "only GET")
 	require.Equal(t, dial.Refused, dial.Classify(err).Kind)
@@ -174,7 +186,7 @@ func TestUnreadableRights_DegradeStatus(t *testing.T) {
 		w.set("api", "2")
 		run := w.start()
 		pass(time.Minute)
-		w.change(local, func(f *fakeDomain) { f.shows = map[string]bool{"web": true, "api": true}; f.set("web", instances{}) })
+		w.Change(func() { w.Shows = map[string]bool{"web": true, "api": true}; w.SetService("web", nil) })
 		pass(time.Hour)
 		w.requireInstances("web", "1")
 		w.requireState(sources.Degraded, "only GET")
@@ -189,23 +201,22 @@ func TestUnreadableRights_DegradeStatus(t *testing.T) {
 type regains struct{ *world }
 
 func (r *regains) mayRead(ctx context.Context, d scope, anonymous bool, rights []dial.Right) (bool, error) {
-	r.mu.Lock()
-	r.domains[d].shows, r.domains[d].hides, r.domains[d].nodes = nil, false, nil
-	r.mu.Unlock()
+	datacenter := r.scopes[d]
+	datacenter.Edit(func() { datacenter.Shows, datacenter.Nodes = nil, nil })
 	return r.world.mayRead(ctx, d, anonymous, rights)
 }
 
 // The rights come back between a filtered answer and the query about rights.
 func TestRegainedRights_ConfirmNoEarlierAnswer(t *testing.T) {
-	eachWorld(t, map[string]func(f *fakeDomain){
-		"anonymous": func(f *fakeDomain) { f.shows = map[string]bool{"web": false, "api": true} },
-		"by node":   func(f *fakeDomain) { f.nodes = map[string]bool{"n1": true} },
-	}, func(_ *testing.T, w *world, lose func(f *fakeDomain)) {
-		w.put("web", onNodes("1 n0 50"))
-		w.put("api", onNodes("1 n1 51"))
+	eachWorld(t, map[string]func(f *datacenter){
+		"anonymous": func(f *datacenter) { f.Shows = map[string]bool{"web": false, "api": true} },
+		"by node":   func(f *datacenter) { f.Nodes = map[string]bool{"n1": true} },
+	}, func(_ *testing.T, w *world, lose func(f *datacenter)) {
+		w.set("web", "1 n0 50")
+		w.set("api", "1 n1 51")
 		w.startWith(&regains{w}, w)
 		pass(10 * time.Second)
-		w.change(local, func(f *fakeDomain) { lose(f); f.indexes["web"] = f.index })
+		w.Change(func() { lose(w.datacenter); w.Indexes["web"] = w.Index })
 		for range 900 {
 			pass(time.Second)
 			w.requireInstances("web", "1")

@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
+	"tributary/sources/consul/consultest"
 	"tributary/sources/consul/dial"
 )
 
@@ -18,8 +18,8 @@ var (
 	east  = scope{datacenter: "east"}
 	west  = scope{datacenter: "west"}
 
-	errDown   = api.StatusError{Code: 500, Body: "No cluster leader"}
-	errDenied = api.StatusError{Code: 403, Body: "ACL not found"}
+	errDown   = consultest.NoLeader
+	errDenied = consultest.NoToken
 
 	errLimited = limitedFor(3 * time.Second)
 )
@@ -30,9 +30,9 @@ func limitedFor(d time.Duration) error {
 
 func TestChangeOfOneService_CostsOneRead(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
-		world.change(local, func(f *fakeDomain) {
+		world.Change(func() {
 			for i := range 1000 {
-				f.set(fmt.Sprintf("s%d", i), instanceWithID("1"))
+				world.List(fmt.Sprintf("s%d", i), "1")
 			}
 		})
 		world.start()
@@ -41,22 +41,11 @@ func TestChangeOfOneService_CostsOneRead(t *testing.T) {
 		pass(3 * time.Second)
 		require.True(t, world.synced())
 		require.Len(t, world.names(), 1000)
-		require.Equal(t, 2000, world.totalReads, "each was read once, and is being watched")
-		world.put("s7", sick("1"))
+		require.Equal(t, 2000, get(world, &world.totalReads), "each was read once, and is being watched")
+		world.Put("s7", sick("1")...)
 		pass(0)
 		require.Len(t, world.lastPublished("s7")[0].Entries[0].Checks, 1)
-		require.Equal(t, 2001, world.totalReads, "the next watch follows the one with the change")
-	})
-}
-
-func TestUnchangedContent_NotPublishedAgain(t *testing.T) {
-	testWorld(t, func(t *testing.T, world *world) {
-		world.set("web", "1")
-		world.start()
-		pass(time.Second)
-		world.set("web", "1") // a newer index, the same content
-		pass(time.Hour)
-		require.Equal(t, 1, world.times["web"])
+		require.Equal(t, 2001, get(world, &world.totalReads), "the next watch follows the one with the change")
 	})
 }
 
@@ -68,27 +57,30 @@ func TestDomains_FailIndependently(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			testWorld(t, func(t *testing.T, w *world) {
 				for _, d := range []scope{east, west} {
-					w.change(d, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
+					w.change(d, func(f *datacenter) { f.List("web", "1") })
 				}
 				w.start(Settings{Datacenters: []string{"east", "west"}})
 				pass(time.Second)
 				w.requireInstances("web", "east/1", "west/1")
 				w.requireState(sources.Healthy)
 
-				w.change(west, func(f *fakeDomain) {
-					f.fails, f.hides = c.err, c.hides
-					for name := range f.indexes {
-						f.indexes[name] = f.index // the watches end
+				w.change(west, func(f *datacenter) {
+					f.Fails, f.Hides = c.err, c.hides
+					for name := range f.Indexes {
+						f.Indexes[name] = f.Index // the watches end
 					}
 				})
 				pass(time.Minute)
 				w.requireState(sources.Degraded, "datacenter west: ")
-				w.change(east, func(f *fakeDomain) { f.set("web", instanceWithID("2")); f.set("api", instanceWithID("1")) })
+				w.change(east, func(f *datacenter) {
+					f.List("web", "2")
+					f.List("api", "1")
+				})
 				pass(time.Minute)
 				w.requireInstances("web", "east/2", "west/1") // west's instances stay, and east is followed
 				w.requireInstances("api", "east/1")
 
-				w.change(west, func(f *fakeDomain) { f.fails, f.hides = nil, false; f.set("web", instanceWithID("3")) })
+				w.change(west, func(f *datacenter) { f.Fails, f.Hides = nil, false; f.List("web", "3") })
 				pass(time.Minute)
 				w.requireInstances("web", "east/2", "west/3")
 				w.requireState(sources.Healthy)
@@ -101,13 +93,13 @@ func TestDomains_FailTogether(t *testing.T) {
 	for state, err := range map[sources.State]error{sources.Unreachable: errDown, sources.Denied: errDenied} {
 		testWorld(t, func(t *testing.T, world *world) {
 			world.set("web", "1")
-			world.fail(err)
+			world.Fail(err)
 			world.start()
 			pass(time.Hour)
 			world.requireState(state)
 			require.False(t, world.synced())
 			require.Empty(t, world.names())
-			world.fail(nil)
+			world.Fail(nil)
 			pass(lastNamesRetry * 2)
 			require.True(t, world.synced(), "it is tried every few seconds, however long it was down")
 			world.requireInstances("web", "1")
@@ -121,14 +113,14 @@ func TestRemovedService_WithdrawnAfterGrace(t *testing.T) {
 		world.set("api", "1")
 		world.start()
 		pass(time.Second)
-		world.remove("web")
+		world.Remove("web")
 		pass(20 * time.Second)
 		require.Len(t, world.lastPublished("web"), 1, "the service stays")
 		world.requireInstances("web") // without its endpoints
 		world.set("web", "2")
 		pass(20 * time.Second)
 		world.requireInstances("web", "2") // it was only redeployed
-		world.remove("web")
+		world.Remove("web")
 		pass(time.Minute)
 		world.requireWithdrawn("web")
 		world.requireInstances("api", "1")
@@ -147,7 +139,7 @@ func TestUnlistedService_RemovedDespiteInstances(t *testing.T) {
 		world.set("api", "1")
 		world.start()
 		pass(time.Second)
-		world.change(local, func(f *fakeDomain) { f.skips = "web" })
+		world.Change(func() { world.Unlisted = "web" })
 		pass(10 * time.Second)
 		world.requireInstances("web")
 		world.set("web", "2")
@@ -156,7 +148,7 @@ func TestUnlistedService_RemovedDespiteInstances(t *testing.T) {
 		pass(time.Minute)
 		world.requireWithdrawn("web")
 		world.requireInstances("api", "1")
-		world.change(local, func(f *fakeDomain) { f.skips = "" })
+		world.Change(func() { world.Unlisted = "" })
 		pass(10 * time.Second)
 		world.requireInstances("web", "2")
 	})
@@ -186,7 +178,7 @@ func TestWipedConsul_HoldsServices(t *testing.T) {
 		world.set("old", "1")
 		world.start()
 		pass(time.Second)
-		world.fail(errDown)
+		world.Fail(errDown)
 		pass(time.Minute)
 		world.wipe(2)
 		pass(time.Minute)
@@ -197,7 +189,7 @@ func TestWipedConsul_HoldsServices(t *testing.T) {
 		pass(10 * time.Second)
 		world.requireInstances("web", "1", "2") // an instance that is not back yet stays
 		require.Equal(t, []string{"api", "old", "web"}, world.notConfirmed())
-		require.Contains(t, world.unconfirmed["old"], "lost its data")
+		require.Contains(t, get(world, &world.unconfirmed)["old"], "lost its data")
 		require.Contains(t, world.health().Message, "(api, and 2 more services)")
 		world.set("api", "3")
 		pass(10 * time.Second)
@@ -217,9 +209,9 @@ func TestWipedConsul_HoldsServices(t *testing.T) {
 // A Consul that lost its data answers for one service before it answers with the names, which tell that it did.
 func TestWipedConsul_AnswersForServiceFirst(t *testing.T) {
 	eachWorld(t, map[string]func(w *world){
-		"its index goes back": func(w *world) { w.change(local, func(f *fakeDomain) { f.wipe() }) },
+		"its index goes back": func(w *world) { w.Change(func() { w.Lose(2) }) },
 		"after an outage, with a higher index": func(w *world) {
-			w.fail(errDown)
+			w.Fail(errDown)
 			pass(100 * time.Millisecond)
 			w.wipe(500)
 		},
@@ -244,17 +236,20 @@ func TestWipedConsul_AnswersForServiceFirst(t *testing.T) {
 func TestRestart_RemovesConfirmedLossesOnly(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.old = []string{"web", "api", "gone"}
-		world.change(east, func(f *fakeDomain) { f.set("web", instanceWithID("1")); f.set("api", instanceWithID("1")) })
-		world.change(west, func(f *fakeDomain) { f.set("web", instanceWithID("1")) })
-		world.change(west, func(f *fakeDomain) { f.fails = errDown })
+		world.change(east, func(f *datacenter) {
+			f.List("web", "1")
+			f.List("api", "1")
+		})
+		world.change(west, func(f *datacenter) { f.List("web", "1") })
+		world.change(west, func(f *datacenter) { f.Fails = errDown })
 		world.start(Settings{Datacenters: []string{"east", "west"}})
 		pass(10 * time.Minute)
 		require.False(t, world.synced())
 		require.Empty(t, world.names(), "the services of an earlier run may be west's, too")
-		world.change(east, func(f *fakeDomain) { f.set("new", instanceWithID("1")) })
+		world.change(east, func(f *datacenter) { f.List("new", "1") })
 		pass(10 * time.Second)
 		require.Equal(t, []string{"new"}, world.names(), "a new service is not west's")
-		world.change(west, func(f *fakeDomain) { f.fails = nil })
+		world.change(west, func(f *datacenter) { f.Fails = nil })
 		pass(time.Minute)
 		require.True(t, world.synced())
 		world.requireInstances("web", "east/1", "west/1")
@@ -267,10 +262,10 @@ func TestRestart_RemovesConfirmedLossesOnly(t *testing.T) {
 func TestRestart_RemovesUnselectedServices(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.old = []string{"web", "db"}
-		world.change(local, func(f *fakeDomain) {
-			f.set("web", instanceWithID("1"))
-			f.set("db", instanceWithID("1"))
-			f.skips = "db"
+		world.Change(func() {
+			world.List("web", "1")
+			world.List("db", "1")
+			world.Unlisted = "db"
 		})
 		world.start()
 		pass(time.Second)
@@ -283,7 +278,7 @@ func TestRestart_RemovesUnselectedServices(t *testing.T) {
 		before := world.readsOf("db")
 		pass(time.Hour)
 		require.Equal(t, before, world.readsOf("db"))
-		world.change(local, func(f *fakeDomain) { f.skips = "" })
+		world.Change(func() { world.Unlisted = "" })
 		pass(10 * time.Second)
 		world.requireInstances("db", "1")
 	})
@@ -303,28 +298,13 @@ func TestRestart_BesideEmptyConsulHolds(t *testing.T) {
 	})
 }
 
-func TestTokenWithFewerRights_KeepsServices(t *testing.T) {
-	testWorld(t, func(_ *testing.T, w *world) {
-		w.set("web", "1")
-		w.start()
-		pass(time.Second)
-		w.change(local, func(f *fakeDomain) { f.hides = true; f.indexes["web"] = f.index })
-		pass(time.Hour)
-		w.requireState(sources.Denied)
-		w.requireInstances("web", "1")
-		w.change(local, func(f *fakeDomain) { f.hides = false })
-		pass(30 * time.Second)
-		w.requireState(sources.Healthy)
-	})
-}
-
 func TestUnwatchedServices_ReadInTurn(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		const services, places = 100, 24 // three of them for the change queries, which fail
 		world.blind = true
-		world.change(local, func(f *fakeDomain) {
+		world.Change(func() {
 			for i := range services {
-				f.set(fmt.Sprintf("s%d", i), instanceWithID("1"))
+				world.List(fmt.Sprintf("s%d", i), "1")
 			}
 		})
 		world.places = places
@@ -347,18 +327,16 @@ func TestUnwatchedServices_ReadInTurn(t *testing.T) {
 			}
 		}
 		require.Equal(t, places-4, watched)
-		world.change(local, func(f *fakeDomain) {
+		world.Change(func() {
 			for i := range services {
-				f.set(fmt.Sprintf("s%d", i), instanceWithID("2"))
+				world.List(fmt.Sprintf("s%d", i), "2")
 			}
 		})
 		pass(10 * time.Second)
 		for i := range services {
 			world.requireInstances(fmt.Sprint("s", i), "2")
 		}
-		world.mu.Lock()
-		require.LessOrEqual(t, world.mostReads, places+maxConcurrentReads)
-		world.mu.Unlock()
+		require.LessOrEqual(t, get(world, &world.mostReads), places+maxConcurrentReads)
 		pass(2 * time.Hour)
 		least := services
 		for i := range services {
@@ -389,24 +367,24 @@ func TestBusyService_ReadLessOften(t *testing.T) {
 
 func TestRateLimit_PausesReads(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
-		world.change(local, func(f *fakeDomain) {
+		world.Change(func() {
 			for i := range 10 {
-				f.set(fmt.Sprint("s", i), instanceWithID("1"))
+				world.List(fmt.Sprint("s", i), "1")
 			}
 		})
 		run := world.start()
 		pass(10 * time.Second)
-		world.change(local, func(f *fakeDomain) {
-			f.fails = limitedFor(30 * time.Second)
-			f.indexes["s1"] = f.index
+		world.Change(func() {
+			world.Fails = limitedFor(30 * time.Second)
+			world.Indexes["s1"] = world.Index
 		})
 		pass(time.Second)
-		reads, names := world.totalReads, world.listed
+		reads, names := get(world, &world.totalReads), get(world, &world.listed)
 		pass(25 * time.Second)
-		require.Equal(t, reads, world.totalReads, "no read before the pause ends")
-		require.Equal(t, names, world.listed)
+		require.Equal(t, reads, get(world, &world.totalReads), "no read before the pause ends")
+		require.Equal(t, names, get(world, &world.listed))
 		require.NotZero(t, run.metrics.limited.Value())
-		world.fail(nil)
+		world.Fail(nil)
 		pass(30 * time.Second)
 		world.requireState(sources.Healthy)
 	})
@@ -419,9 +397,7 @@ func TestFullCompare_RepairsMissedChange(t *testing.T) {
 		world.set("api", "1")
 		run := world.start()
 		pass(time.Second)
-		world.mu.Lock()
-		world.domains[local].services["web"] = instanceWithID("2") // without a change of its index
-		world.mu.Unlock()
+		world.Edit(func() { world.Services["web"] = consultest.Instances("2") }) // without a change of its index
 		pass(12 * time.Minute)
 		world.requireInstances("web", "2")
 		require.EqualValues(t, 1, run.metrics.healed.Value())

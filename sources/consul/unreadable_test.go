@@ -21,7 +21,6 @@ func TestNamesUnreadableOverHTTP_Quarantined(t *testing.T) {
 				if withOther {
 					server.Register("web", "1")
 				}
-				server.Refuse(name)
 				r := runSource(t, server, Settings{})
 				r.Await("it is synced", func() bool { return r.Status().Synced && len(r.Status().Quarantined) == 1 })
 				require.Equal(t, withOther, r.serves("web"))
@@ -44,7 +43,7 @@ func TestUnreadableService_Quarantined(t *testing.T) {
 	server.Register("odd", "1")
 	running := runSource(t, server, Settings{})
 	running.awaitServed("odd")
-	server.Refuse("odd")
+	server.Edit(func() { server.Refusals = map[string]error{"odd": api.StatusError{Code: 400, Body: "no"}} })
 	running.Await("it is quarantined", func() bool { return len(running.Status().Quarantined) == 1 })
 	require.True(t, running.serves("odd"), "the last good")
 	require.Equal(t, "its last good version", running.Status().Quarantined[0].Serves())
@@ -53,7 +52,7 @@ func TestUnreadableService_Quarantined(t *testing.T) {
 	cold.awaitServed()
 	require.True(t, cold.serves("web") && !cold.serves("odd"))
 	require.Equal(t, "nothing", cold.Status().Quarantined[0].Serves())
-	server.Refuse()
+	server.Restore()
 	cold.Await("it is read", func() bool { return cold.serves("odd") && len(cold.Status().Quarantined) == 0 })
 }
 
@@ -62,9 +61,8 @@ func TestInvalidFilter_SettlesNoService(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.set("web", "1")
 		world.set("api", "1")
-		world.locked(func() {
-			world.refused = api.StatusError{Code: 400, Body: "Failed to create boolean expression evaluator"}
-		})
+		refused := api.StatusError{Code: 400, Body: "Failed to create boolean expression evaluator"}
+		world.Refusals = map[string]error{"web": refused, "api": refused}
 		world.start(Settings{HealthFilter: "!"})
 		pass(time.Hour)
 		require.False(t, world.synced())
@@ -81,7 +79,7 @@ func TestQuarantinedService_HidesNoDenial(t *testing.T) {
 		if odd {
 			w.set("..", "1")
 		}
-		w.odd = map[string]error{"web": errDenied, "..": api.StatusError{Code: 400, Body: "Missing service name"}}
+		w.Refusals = map[string]error{"web": errDenied, "..": api.StatusError{Code: 400, Body: "Missing service name"}}
 		w.start()
 		pass(time.Minute)
 		require.False(t, w.synced())
@@ -99,8 +97,8 @@ func TestRestoredUnreadableService_Removed(t *testing.T) {
 		world.start()
 		pass(time.Minute)
 		world.stop()
-		world.remove("s00")
-		world.odd = map[string]error{"s00": err}
+		world.Remove("s00")
+		world.Refusals = map[string]error{"s00": err}
 		run := world.start()
 		pass(24 * time.Hour)
 		run.mu.Lock()
@@ -117,7 +115,7 @@ func TestRefusedService_RemovedAfterSuspicion(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.change(local, twenty(0, 20, 50))
 		world.set("a//b", "1")
-		world.odd = map[string]error{"a//b": api.StatusError{Code: 400, Body: "no"}}
+		world.Refusals = map[string]error{"a//b": api.StatusError{Code: 400, Body: "no"}}
 		run := world.start()
 		pass(10 * time.Second)
 		world.wipe(2)

@@ -2,26 +2,25 @@ package consulkv
 
 import (
 	"fmt"
-	"net/http"
 	"testing"
 	"time"
 
 	"tributary/resource"
 	"tributary/sources"
-	"tributary/sources/consulkv/kvtest"
+	"tributary/sources/consul/consultest"
 	"tributary/sources/sourcetest"
 )
 
 func TestSource(t *testing.T) {
 	t.Parallel()
-	for name, unreachable := range map[string]func(*kvtest.Consul){
-		"hangs up":     (*kvtest.Consul).HangUp,
-		"no leader":    func(c *kvtest.Consul) { c.Answer(http.StatusInternalServerError, "No cluster leader") },
-		"rate limited": func(c *kvtest.Consul) { c.Answer(http.StatusTooManyRequests, "too many") },
+	for name, unreachable := range map[string]error{
+		"hangs up":     consultest.HungUp,
+		"no leader":    consultest.NoLeader,
+		"rate limited": consultest.Busy,
 	} {
 		t.Run(name, func(t *testing.T) {
 			sourcetest.Run(t, func(t *testing.T) sourcetest.Harness {
-				return &harness{t: t, consul: kvtest.New(t), unreachable: unreachable, deny: (*kvtest.Consul).Filter}
+				return &harness{t: t, consul: consultest.New(t), unreachable: unreachable}
 			})
 		})
 	}
@@ -29,10 +28,10 @@ func TestSource(t *testing.T) {
 
 // harness is a Consul with a service entry in each of some keys.
 type harness struct {
-	t                 *testing.T
-	consul            *kvtest.Consul
-	unreachable, deny func(*kvtest.Consul)
-	started           bool
+	t           *testing.T
+	consul      *consultest.Server
+	unreachable error
+	started     bool
 }
 
 func (h *harness) Source() sources.Source {
@@ -67,7 +66,7 @@ spec:
 }
 
 func (h *harness) Delete(name string) { h.consul.Delete("mesh/" + name + ".yaml") }
-func (h *harness) Unreachable()       { h.unreachable(h.consul) }
+func (h *harness) Unreachable()       { h.consul.Fail(h.unreachable) }
 func (h *harness) Restore()           { h.consul.Restore() }
-func (h *harness) Deny()              { h.deny(h.consul) }
+func (h *harness) Deny()              { h.consul.Hide() }
 func (h *harness) Break(name string)  { h.consul.Set("mesh/"+name+".yaml", entryText(name, 80000)) }

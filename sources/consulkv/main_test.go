@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"tributary/sources/consulkv/kvtest"
+	"tributary/sources/consul/consultest"
 )
 
 func TestMain(m *testing.M) {
@@ -28,22 +28,17 @@ func impatient(p *place) {
 	p.newBackOff = func() backoff.BackOff { return backoff.NewConstantBackOff(5 * time.Millisecond) }
 }
 
-func newSource(t *testing.T, c *kvtest.Consul, settings Settings) *Source {
+func newSource(t testing.TB, c *consultest.Server, settings Settings) *Source {
 	t.Helper()
-	return sourceAt(t, c.Addr(), settings)
-}
-
-func sourceAt(t *testing.T, address string, settings Settings) *Source {
-	t.Helper()
-	s, err := New("consul-kv://"+address+"/mesh", settings)
+	s, err := New("consul-kv://"+c.Address()+"/mesh", settings)
 	require.NoError(t, err)
 	impatient(s.place)
 	return s
 }
 
-func newStore(t *testing.T, c *kvtest.Consul) *Store {
+func newStore(t *testing.T, c *consultest.Server) *Store {
 	t.Helper()
-	store, err := Open("consul-kv://"+c.Addr()+"/mesh", Settings{})
+	store, err := Open("consul-kv://"+c.Address()+"/mesh", Settings{})
 	require.NoError(t, err)
 	impatient(store.place)
 	t.Cleanup(store.Close)

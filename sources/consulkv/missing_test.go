@@ -7,13 +7,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/sources/consulkv/kvtest"
+	"tributary/sources/consul/consultest"
 )
 
 // BenchmarkBelieved_KeysDeleted reads a prefix whose keys were all deleted.
 func BenchmarkBelieved_KeysDeleted(b *testing.B) {
-	c := kvtest.New(b)
-	place, err := newPlace("consul-kv://"+c.Addr()+"/mesh", Settings{})
+	c := consultest.New(b)
+	place, err := newPlace("consul-kv://"+c.Address()+"/mesh", Settings{})
 	require.NoError(b, err)
 	memory := newMemory(time.Minute)
 	memory.hasState = true

@@ -2,9 +2,6 @@ package consulkv
 
 import (
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,44 +10,32 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
-	"tributary/sources/consulkv/kvtest"
+	"tributary/sources/consul/consultest"
 )
 
-// front imitates the path handling of Consul: it redirects paths that are not clean and refuses some characters.
-// Requests that the proxy refuses do not arrive at all.
-func front(t *testing.T, consul *kvtest.Consul, proxy func(*http.Request) bool) (address string) {
-	serveMux := http.NewServeMux()
-	serveMux.Handle("/", consul)
-	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
-		switch {
-		case proxy(request):
-			http.Error(response, "<html>not allowed</html>", http.StatusMethodNotAllowed)
-		case strings.ContainsAny(request.URL.Path, "\t\n"):
-			http.Error(response, "contains invalid character", http.StatusBadRequest)
-		default:
-			serveMux.ServeHTTP(response, request)
-		}
-	}))
-	t.Cleanup(func() {
-		consul.Answer(http.StatusInternalServerError, "shutting down")
-		server.Close()
-	})
-	return server.Listener.Addr().String()
+// onlyKeys is a proxy in front of Consul that refuses all other requests.
+func onlyKeys(response http.ResponseWriter, request *http.Request) bool {
+	if strings.HasPrefix(request.URL.Path, "/v1/kv/") {
+		return false
+	}
+	http.Error(response, "<html>not allowed</html>", http.StatusMethodNotAllowed)
+	return true
 }
 
-func everything(*http.Request) bool { return false }
-func onlyKeys(r *http.Request) bool { return !strings.HasPrefix(r.URL.Path, "/v1/kv/") }
+func hideKeys(consul *consultest.Server, prefix string) {
+	consul.Edit(func() { consul.HiddenKeys = prefix })
+}
 
 // Consul takes any characters in keys, and does not let all of them be read by their names.
 func TestKeys_ThatNoPathCanExpress(t *testing.T) {
-	for operation, proxy := range map[string]func(*http.Request) bool{"by itself": everything, "behind a proxy": onlyKeys} {
+	for operation, proxy := range map[string]func(http.ResponseWriter, *http.Request) bool{"by itself": nil, "behind a proxy": onlyKeys} {
 		for _, key := range []string{"mesh/a//b", "mesh/a\tb", "mesh/../b"} {
 			t.Run(operation+" "+key, func(t *testing.T) {
-				consul := kvtest.New(t)
+				consul := consultest.New(t)
 				filled(consul, 0, 3)
 				consul.Set(key, entryText("odd", 80))
-				r := newRunning(t, consul)
-				r.runAt(front(t, consul, proxy), Settings{})
+				consul.Proxy = proxy
+				r := runSource(t, consul, Settings{})
 				r.Await("sync", func() bool { return r.table.Synced() && r.has("odd") })
 				consul.Delete(key)
 				consul.Set("mesh/r7", entryText("r7", 80))
@@ -63,12 +48,12 @@ func TestKeys_ThatNoPathCanExpress(t *testing.T) {
 
 // Where the question for rights does not arrive, the keys are asked for by their names.
 func TestHiddenBehindAProxy(t *testing.T) {
-	consul := kvtest.New(t)
+	consul := consultest.New(t)
 	filled(consul, 0, 3)
-	r := newRunning(t, consul)
-	r.runAt(front(t, consul, onlyKeys), Settings{})
+	consul.Proxy = onlyKeys
+	r := runSource(t, consul, Settings{})
 	r.AwaitSync()
-	consul.Hide("mesh/r1")
+	hideKeys(consul, "mesh/r1")
 	r.AwaitState(sources.Denied, "Permission denied", "policy")
 	require.Equal(t, 3, r.count(3))
 }
@@ -76,14 +61,11 @@ func TestHiddenBehindAProxy(t *testing.T) {
 // The token is lost while keys are held. At the end of the suspicion, their existence is unknown.
 func TestHeldKeys_AreReadBeforeTheyGo(t *testing.T) {
 	t.Parallel()
-	consul := kvtest.New(t)
-	filled(consul, 0, 9)
-	running := runSource(t, consul, Settings{ResetHold: time.Second})
-	running.AwaitSync()
+	consul, running := synced(t, 9, Settings{ResetHold: time.Second})
 	running.wipe()
 	running.AwaitState(sources.Degraded, "lost its data")
-	consul.Hide("mesh/r8") // no token is sent any more
-	filled(consul, 0, 9)   // all are back, and that one cannot be seen
+	hideKeys(consul, "mesh/r8") // no token is sent any more
+	filled(consul, 0, 9)        // all are back, and that one cannot be seen
 	running.AwaitState(sources.Denied, "no token is sent", "policy")
 	require.Equal(t, 9, running.count(9))
 	consul.Restore()
@@ -93,10 +75,7 @@ func TestHeldKeys_AreReadBeforeTheyGo(t *testing.T) {
 
 // An answer lacks the names of keys.
 func TestNullInAList(t *testing.T) {
-	c := kvtest.New(t)
-	filled(c, 0, 3)
-	running := runSource(t, c, Settings{})
-	running.AwaitSync()
+	c, running := synced(t, 3, Settings{})
 	c.Answer(http.StatusOK, "[null]", "X-Consul-Index", "50", "X-Consul-KnownLeader", "true", "X-Consul-LastContact", "0")
 	running.AwaitState(sources.Unreachable, "not Consul's")
 	require.Equal(t, 3, running.count(3))
@@ -104,30 +83,24 @@ func TestNullInAList(t *testing.T) {
 
 // The rights return between a list that hides keys and the check of the rights.
 func TestRights_ThatReturnProveNoEarlierList(t *testing.T) {
-	consul := kvtest.New(t)
+	consul := consultest.New(t)
 	filled(consul, 0, 3)
-	target, _ := url.Parse("http://" + consul.Addr())
-	proxy := httputil.NewSingleHostReverseProxy(target)
 	var armed atomic.Bool
 	var readsBefore atomic.Int64 // how many reads there were when the rights had come back; 0 before
-	front := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+	consul.Proxy = func(_ http.ResponseWriter, request *http.Request) bool {
 		if request.Method == http.MethodPost && armed.Load() {
-			consul.Hide("no existing key")
-			readsBefore.CompareAndSwap(0, int64(len(consul.Reads())))
+			hideKeys(consul, "no existing key")
+			readsBefore.CompareAndSwap(0, int64(len(reads(consul))))
 		}
-		proxy.ServeHTTP(response, request)
-	}))
-	defer front.Close()
-	r := newRunning(t, consul)
-	r.runAt(front.Listener.Addr().String(), Settings{Wait: 10 * time.Second})
+		return false
+	}
+	r := runSource(t, consul, Settings{Wait: 10 * time.Second})
 	r.AwaitSync()
 	armed.Store(true)
-	consul.Hide("mesh/r1")
-	least := 3
+	hideKeys(consul, "mesh/r1")
 	r.Await("it read twice more", func() bool {
-		least = min(least, r.count(3))
-		return readsBefore.Load() > 0 && int64(len(consul.Reads())) >= readsBefore.Load()+2
+		return readsBefore.Load() > 0 && int64(len(reads(consul))) >= readsBefore.Load()+2
 	})
-	require.Equal(t, 3, least)
+	require.Equal(t, 1, r.Status().Publishes, "no key goes, even for a moment")
 	require.Equal(t, 3, r.count(3))
 }

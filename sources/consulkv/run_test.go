@@ -13,7 +13,7 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/sources"
-	"tributary/sources/consulkv/kvtest"
+	"tributary/sources/consul/consultest"
 	"tributary/sources/sourcetest"
 )
 
@@ -21,54 +21,48 @@ import (
 type running struct {
 	*sourcetest.Running
 
-	t      *testing.T
-	consul *kvtest.Consul
+	consul *consultest.Server
 	table  *memstore.Table
 }
 
-// newRunning is one that does not run yet.
-func newRunning(t *testing.T, consul *kvtest.Consul) *running {
-	return &running{t: t, consul: consul, table: new(memstore.Table)}
-}
-
-func runSource(t *testing.T, consul *kvtest.Consul, settings Settings) *running {
+func runSource(t *testing.T, consul *consultest.Server, settings Settings) *running {
 	t.Helper()
-	r := newRunning(t, consul)
-	r.run(settings)
-	return r
+	return runThis(t, consul, newSource(t, consul, settings))
 }
 
-// run starts the source, on a table with the objects of an earlier run, if any.
-func (r *running) run(settings Settings) {
-	r.t.Helper()
-	r.runAt(r.consul.Addr(), settings)
+// synced runs a source of a Consul with a number of rules, and waits until they are served.
+func synced(t *testing.T, rules int, settings Settings) (*consultest.Server, *running) {
+	t.Helper()
+	consul := consultest.New(t)
+	filled(consul, 0, rules)
+	r := runSource(t, consul, settings)
+	r.AwaitSync()
+	return consul, r
 }
 
-// runAt starts it with an address in front of the server.
-func (r *running) runAt(address string, settings Settings) {
-	r.t.Helper()
-	r.runThis(sourceAt(r.t, address, settings))
-}
-
-func (r *running) runThis(source *Source) {
-	r.t.Helper()
-	r.Running = sourcetest.Start(r.t, sources.Spec{Name: "kv", Source: source, Table: r.table}, sources.Options{
+// runThis runs a source on the objects of an earlier run, if any.
+func runThis(t *testing.T, consul *consultest.Server, source *Source, objects ...*resource.Resource) *running {
+	t.Helper()
+	table := new(memstore.Table)
+	_, _ = table.Apply(objects, nil)
+	return &running{sourcetest.Start(t, sources.Spec{Name: "kv", Source: source, Table: table}, sources.Options{
 		NewBackOff: func() backoff.BackOff { return backoff.NewConstantBackOff(5 * time.Millisecond) },
-	})
+	}), consul, table}
 }
 
-func (r *running) has(name string) bool {
-	return r.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name}) != nil
-}
+func (r *running) has(name string) bool { return r.ServiceEntry("shop", name) != nil }
+
+// reads returns the lists that were requested.
+func reads(consul *consultest.Server) []string { return consul.Asked("recurse=") }
 
 func TestPlacesNameKeyAndLine(t *testing.T) {
-	c := kvtest.New(t)
+	c := consultest.New(t)
 	c.Set("mesh/all.yaml", "# comment\n"+entryText("a", 80)+"---\n"+entryText("b", 80000)+"---\nkind: [\n---\n"+entryText("d", 80))
 	c.Set("mesh/", "")            // the value that Consul's UI writes for a folder
 	c.Set("meshes/x", "not ours") // the prefix is a folder, not a beginning of names
 	running := runSource(t, c, Settings{})
 	running.AwaitSync()
-	shown := "consul-kv " + c.Addr() + " key mesh/all.yaml:"
+	shown := "consul-kv " + c.Address() + " key mesh/all.yaml:"
 	a := running.table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "a"})
 	require.Equal(t, shown+"2", a.Origin().Place)
 	require.True(t, running.has("d"), "bad neighbours do no harm")
@@ -81,7 +75,7 @@ func TestPlacesNameKeyAndLine(t *testing.T) {
 }
 
 func TestSource_WaitsWithOneQuery(t *testing.T) {
-	consul := kvtest.New(t)
+	consul := consultest.New(t)
 	for _, name := range []string{"a", "b", "c"} {
 		consul.Set("mesh/"+name, entryText(name, 80))
 	}
@@ -89,53 +83,36 @@ func TestSource_WaitsWithOneQuery(t *testing.T) {
 	r.AwaitSync()
 	consul.Set("mesh/d", entryText("d", 80))
 	r.Await("the new one", func() bool { return r.has("d") })
-	reads := consul.Reads()
-	require.Equal(t, "recurse=&wait=60000ms", reads[0])
+	reads := reads(consul)
+	require.Equal(t, "/v1/kv/mesh/?recurse=&wait=60000ms", reads[0])
 	require.LessOrEqual(t, len(reads), 3)
 	for _, q := range reads[1:] {
-		require.Regexp(t, `^index=\d+&recurse=&wait=60000ms$`, q)
+		require.Regexp(t, `\?index=\d+&recurse=&wait=60000ms$`, q)
 	}
-}
-
-func TestWipe_IsHeld(t *testing.T) {
-	consul := kvtest.New(t)
-	consul.Set("mesh/a", entryText("a", 80))
-	running := runSource(t, consul, Settings{ResetHold: time.Hour})
-	running.AwaitSync()
-	running.wipe()
-	running.AwaitState(sources.Degraded, "Consul seems to have lost its data", "mesh/")
-	consul.Set("other/x", "") // does not end it
-	consul.Set("mesh/b", entryText("b", 80))
-	running.Await("the present objects", func() bool { return running.has("b") })
-	require.True(t, running.has("a"))
 }
 
 func TestWipe_HoldEnds(t *testing.T) {
 	t.Parallel()
-	consul := kvtest.New(t)
-	consul.Set("mesh/a", entryText("a", 80))
-	consul.Set("mesh/b", entryText("b", 80))
-	r := runSource(t, consul, Settings{ResetHold: time.Millisecond})
-	r.AwaitSync()
-	r.wipe("mesh/b")
-	r.Await("the present objects", func() bool { return r.has("b") && !r.has("a") })
+	consul, r := synced(t, 2, Settings{ResetHold: time.Millisecond})
+	r.wipe("mesh/r1")
+	r.Await("the present objects", func() bool { return r.has("r1") && !r.has("r0") })
 	r.AwaitState(sources.Healthy)
 	// the last one is deleted: the source believes it
-	consul.Delete("mesh/b")
+	consul.Delete("mesh/r1")
 	r.Await("the guard hears that b is gone", func() bool { return r.Supervisor.Status()[0].Held != nil }) // after a, it is all there was
 }
 
 func TestIndexThatGoesBackwards_IsNoWipe(t *testing.T) {
-	consul := kvtest.New(t)
+	consul := consultest.New(t)
 	consul.Set("mesh/a", entryText("a", 80))
 	consul.Set("mesh/b", entryText("b", 80))
 	consul.Delete("mesh/b")
 	running := runSource(t, consul, Settings{Wait: time.Second})
 	running.AwaitSync()
-	consul.Forget() // the index of the prefix is that of a again
+	consul.Edit(func() { clear(consul.Tombstones) }) // the index of the prefix is that of a again
 	consul.Set("other/x", "")
-	reads := len(consul.Reads())
-	running.Await("it asks anew", func() bool { return len(consul.Reads()) > reads+1 })
+	before := len(reads(consul))
+	running.Await("it asks anew", func() bool { return len(reads(consul)) > before+1 })
 	require.True(t, running.has("a"))
 	consul.Set("mesh/c", entryText("c", 80))
 	running.Await("it follows", func() bool { return running.has("c") })
@@ -143,26 +120,23 @@ func TestIndexThatGoesBackwards_IsNoWipe(t *testing.T) {
 }
 
 func TestHealth_NamesFailure(t *testing.T) {
-	consul := kvtest.New(t)
-	consul.Set("mesh/a", entryText("a", 80))
-	running := runSource(t, consul, Settings{})
-	running.AwaitSync()
+	consul, running := synced(t, 1, Settings{})
 	consul.Answer(http.StatusForbidden, "Permission denied")
-	running.AwaitState(sources.Denied, "consul-kv "+consul.Addr()+": read mesh/: ", "Permission denied",
+	running.AwaitState(sources.Denied, "consul-kv "+consul.Address()+": read mesh/: ", "Permission denied",
 		`it needs key_prefix "mesh/" { policy = "read" }`)
-	consul.Filter()
+	consul.Hide()
 	running.AwaitState(sources.Denied, "the token sees only part of the keys under mesh/", "policy")
 	consul.Answer(http.StatusTooManyRequests, "too many", "Retry-After", "0")
 	running.AwaitState(sources.Unreachable, "rate limited by Consul")
-	consul.HangUp()
-	running.AwaitState(sources.Unreachable, consul.Addr(), "EOF")
+	consul.Fail(consultest.HungUp)
+	running.AwaitState(sources.Unreachable, consul.Address(), "EOF")
 	consul.Restore()
 	running.AwaitState(sources.Healthy)
-	require.True(t, running.has("a"))
+	require.True(t, running.has("r0"))
 }
 
 func TestClusterWithoutLeader_IsUnhealthy(t *testing.T) {
-	consul := kvtest.New(t)
+	consul := consultest.New(t)
 	consul.Set("mesh/a", entryText("a", 80))
 	metrics := prometheus.NewRegistry()
 	leader := func(want float64) func() bool {
@@ -176,7 +150,7 @@ func TestClusterWithoutLeader_IsUnhealthy(t *testing.T) {
 	running := runSource(t, consul, Settings{Registerer: metrics})
 	running.AwaitState(sources.Healthy)
 	running.Await("its leader", leader(1))
-	consul.Orphan()
+	consul.Edit(func() { consul.Leaderless = true })
 	running.AwaitState(sources.Unreachable, "no leader")
 	running.Await("no leader", leader(0))
 	require.True(t, running.has("a"))
@@ -184,39 +158,22 @@ func TestClusterWithoutLeader_IsUnhealthy(t *testing.T) {
 	running.AwaitState(sources.Healthy)
 }
 
-func TestEmptyAnswer_IsConfirmed(t *testing.T) {
-	consul := kvtest.New(t)
-	consul.Set("mesh/a", entryText("a", 80))
-	running := runSource(t, consul, Settings{})
-	running.AwaitSync()
-	consul.Deceive()
-	running.AwaitState(sources.Denied, "sees only part")
-	require.True(t, running.has("a"))
-	consul.Restore()
-	running.AwaitState(sources.Healthy)
-	require.Contains(t, consul.Reads(), "consistent=&recurse=")
-}
-
 func TestSilentlyHiddenKeys_Stay(t *testing.T) {
-	for _, hidden := range []string{"mesh/", "mesh/b"} {
+	for _, hidden := range []string{"mesh/", "mesh/r1"} {
 		t.Run(hidden, func(t *testing.T) {
-			consul := kvtest.New(t)
-			consul.Set("mesh/a", entryText("a", 80))
-			consul.Set("mesh/b", entryText("b", 80))
-			running := runSource(t, consul, Settings{})
-			running.AwaitSync()
-			consul.Hide(hidden)
+			consul, running := synced(t, 2, Settings{})
+			hideKeys(consul, hidden)
 			running.AwaitState(sources.Denied, "Permission denied", "policy")
-			require.True(t, running.has("a") && running.has("b"))
+			require.True(t, running.has("r0") && running.has("r1"))
 			consul.Restore()
 			running.AwaitState(sources.Healthy)
-			consul.Delete("mesh/b")
-			running.Await("b is gone", func() bool { return !running.has("b") })
+			consul.Delete("mesh/r1")
+			running.Await("b is gone", func() bool { return !running.has("r1") })
 		})
 	}
-	consul := kvtest.New(t)
-	consul.Set("mesh/a", entryText("a", 80))
-	consul.Hide("mesh/")
+	consul := consultest.New(t)
+	consul.Set("mesh/r0", entryText("r0", 80))
+	hideKeys(consul, "mesh/")
 	r := runSource(t, consul, Settings{})
 	r.AwaitState(sources.Denied, "Permission denied")
 	require.False(t, r.table.Synced())
@@ -224,7 +181,7 @@ func TestSilentlyHiddenKeys_Stay(t *testing.T) {
 }
 
 func TestRetryAfter_IsRespected(t *testing.T) {
-	consul := kvtest.New(t)
+	consul := consultest.New(t)
 	consul.Answer(http.StatusTooManyRequests, "too many", "Retry-After", "3600")
 	r := runSource(t, consul, Settings{})
 	r.AwaitState(sources.Unreachable, "to be asked again after 1m0s")

@@ -13,8 +13,8 @@ import (
 	"tributary/memstore"
 	"tributary/memstore/storetest"
 	"tributary/resource"
+	"tributary/sources/consul/consultest"
 	"tributary/sources/consul/dial"
-	"tributary/sources/consulkv/kvtest"
 )
 
 var keyA = resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "a"}
@@ -29,12 +29,12 @@ func decoded(t *testing.T, text string) *resource.Resource {
 
 func TestStore_WritesObjectsInTheirKeys(t *testing.T) {
 	before := "# by hand\n" + entryText("z", 1) + "\n--- # the one\n" + entryText("a", 80) + "---\n\n# kept\n" + entryText("c", 2)
-	consul := kvtest.New(t)
+	consul := consultest.New(t)
 	consul.Set("mesh/by-hand.yaml", before)
 	store := newStore(t, consul)
 	_, err := store.Update(decoded(t, entryText("a", 81)), "")
 	require.NoError(t, err)
-	after, _ := consul.Get("mesh/by-hand.yaml")
+	after := consul.Get("mesh/by-hand.yaml")
 	require.Contains(t, after, "number: 81")
 	parts, former := documents([]byte(after)), documents([]byte(before))
 	require.Equal(t, former[0], parts[0], "every byte of the others stays")
@@ -42,7 +42,7 @@ func TestStore_WritesObjectsInTheirKeys(t *testing.T) {
 	require.True(t, strings.HasPrefix(string(parts[1]), "--- # the one\n"))
 
 	require.NoError(t, store.Delete(keyA, ""))
-	after, _ = consul.Get("mesh/by-hand.yaml")
+	after = consul.Get("mesh/by-hand.yaml")
 	require.Equal(t, string(former[0])+string(former[2]), after)
 	for _, name := range []string{"z", "c"} {
 		require.NoError(t, store.Delete(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: name}, ""))
@@ -51,7 +51,7 @@ func TestStore_WritesObjectsInTheirKeys(t *testing.T) {
 }
 
 func TestStore_AddsObjectsBesideOthers(t *testing.T) {
-	consul := kvtest.New(t)
+	consul := consultest.New(t)
 	consul.Set("mesh/serviceentries/shop/a", strings.TrimSuffix(entryText("b", 80), "\n")) // an odd choice of a user
 	s := newStore(t, consul)
 	_, err := s.Create(decoded(t, entryText("a", 80)))
@@ -63,7 +63,7 @@ func TestStore_AddsObjectsBesideOthers(t *testing.T) {
 }
 
 func TestStore_RefusesPartialWrites(t *testing.T) {
-	consul := kvtest.New(t)
+	consul := consultest.New(t)
 	list := "apiVersion: v1\nkind: List\nitems:\n- " + strings.ReplaceAll(strings.TrimSpace(entryText("a", 80)), "\n", "\n  ") +
 		"\n- " + strings.ReplaceAll(strings.TrimSpace(entryText("b", 80)), "\n", "\n  ") + "\n"
 	consul.Set("mesh/list.yaml", list)
@@ -71,24 +71,24 @@ func TestStore_RefusesPartialWrites(t *testing.T) {
 	_, err := s.Update(decoded(t, entryText("a", 81)), "")
 	require.ErrorContains(t, err, "update ServiceEntry shop/a: key mesh/list.yaml has it in a list with others")
 	require.ErrorContains(t, s.Delete(keyA, ""), "in a list with others")
-	now, _ := consul.Get("mesh/list.yaml")
+	now := consul.Get("mesh/list.yaml")
 	require.Equal(t, list, now)
 }
 
 func TestBrokenNeighboursSurvive(t *testing.T) {
-	consul := kvtest.New(t)
+	consul := consultest.New(t)
 	consul.Set("mesh/x.yaml", entryText("a", 80)+"---\nkind: [\n")
 	store := newStore(t, consul)
 	_, err := store.Update(decoded(t, entryText("a", 81)), "")
 	require.NoError(t, err)
 	require.Len(t, store.Rejects(), 1)
 	require.NoError(t, store.Delete(keyA, ""))
-	now, _ := consul.Get("mesh/x.yaml")
+	now := consul.Get("mesh/x.yaml")
 	require.Equal(t, "---\nkind: [\n", now, "the store does not delete values that it cannot read")
 }
 
 func TestDeleteLeavesNoneBehind(t *testing.T) {
-	consul := kvtest.New(t)
+	consul := consultest.New(t)
 	consul.Set("mesh/1.yaml", entryText("a", 80)+"---\n"+entryText("a", 81)+"---\n"+entryText("b", 80))
 	consul.Set("mesh/2.yaml", entryText("a", 82))
 	s := newStore(t, consul)
@@ -98,7 +98,7 @@ func TestDeleteLeavesNoneBehind(t *testing.T) {
 }
 
 func TestVersions_AreConsulIndexes(t *testing.T) {
-	consul := kvtest.New(t)
+	consul := consultest.New(t)
 	store := newStore(t, consul)
 	v1, err := store.Create(decoded(t, entryText("a", 80)))
 	require.NoError(t, err)
@@ -191,24 +191,24 @@ func testContract(t *testing.T, open func(t *testing.T) *Store) {
 }
 
 func TestStore(t *testing.T) {
-	c := kvtest.New(t)
+	c := consultest.New(t)
 	testContract(t, func(t *testing.T) *Store { return newStore(t, c) })
 }
 
 func TestWritesFailClearly(t *testing.T) {
-	c := kvtest.New(t)
+	c := consultest.New(t)
 	store := newStore(t, c)
 	require.NoError(t, store.Refresh(t.Context()))
 	c.Answer(http.StatusForbidden, "Permission denied")
 	_, err := store.Create(decoded(t, entryText("a", 80)))
-	require.ErrorContains(t, err, "create ServiceEntry shop/a: consul-kv "+c.Addr()+": read key mesh/serviceentries/shop/a: ")
+	require.ErrorContains(t, err, "create ServiceEntry shop/a: consul-kv "+c.Address()+": read key mesh/serviceentries/shop/a: ")
 	require.ErrorContains(t, err, `it needs key_prefix "mesh/" { policy = "read" }`)
 	require.Equal(t, dial.Denied, dial.Classify(err).Kind)
-	c.HangUp()
+	c.Fail(consultest.HungUp)
 	_, err = store.Create(decoded(t, entryText("a", 80)))
-	require.ErrorContains(t, err, c.Addr())
+	require.ErrorContains(t, err, c.Address())
 	c.Restore()
-	c.DenyWrites()
+	c.Edit(func() { c.ReadOnly = true })
 	_, err = store.Create(decoded(t, entryText("a", 80)))
 	require.ErrorContains(t, err, `write key mesh/serviceentries/shop/a`)
 	require.ErrorContains(t, err, `policy = "write"`)
@@ -218,7 +218,7 @@ func TestWritesFailClearly(t *testing.T) {
 
 // Refresh gets the present objects, also after Consul lost its data.
 func TestRefreshAfterAWipe(t *testing.T) {
-	consul := kvtest.New(t)
+	consul := consultest.New(t)
 	filled(consul, 0, 9)
 	s := newStore(t, consul)
 	require.NoError(t, s.Refresh(t.Context()))

@@ -3,9 +3,7 @@ package dubbo
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/url"
-	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -278,12 +276,10 @@ func (applications) remove(s *zktest.Server, name string) { s.Delete("/services/
 func TestConformanceOfConsul(t *testing.T) {
 	t.Parallel()
 	for level, application := range map[string]bool{"interfaces": false, "applications": true} {
-		for _, denial := range []consultest.Misbehaviour{consultest.NoToken, consultest.Hidden} {
-			t.Run(level+", denied by "+string(denial), func(t *testing.T) {
+		for name, denial := range consultest.Denials {
+			t.Run(level+", denied by "+name, func(t *testing.T) {
 				sourcetest.Run(t, func(t *testing.T) sourcetest.Harness {
-					return &consulHarness{
-						t: t, server: consultest.New(t), application: application, denial: denial, names: map[string]bool{},
-					}
+					return &consulHarness{consultest.NewHarness(t, denial), application}
 				})
 			})
 		}
@@ -292,37 +288,17 @@ func TestConformanceOfConsul(t *testing.T) {
 
 // consulHarness is a Consul with a provider for each object.
 type consulHarness struct {
-	t           *testing.T
-	server      *consultest.Server
+	*consultest.Harness
+
 	application bool // providers register by application
-	denial      consultest.Misbehaviour
-	hold        time.Duration // zero for a short one
-	losses      uint64
-	names       map[string]bool
-}
-
-// manyIndexes is how far the index of a Consul goes back at a loss.
-const manyIndexes = 1000
-
-func (h *consulHarness) SetHold(hold time.Duration) {
-	h.hold = hold
-	h.server.Change(func(uint64) { h.server.Index = 1000 * manyIndexes })
-}
-
-func (h *consulHarness) Lose(names ...string) {
-	h.losses++
-	for _, name := range names {
-		delete(h.names, name)
-	}
-	h.server.WipeTo((1000-h.losses)*manyIndexes, slices.Collect(maps.Keys(h.names))...)
 }
 
 func (h *consulHarness) Source() sources.Source {
 	settings := quickly()
 	settings.Mapping.VIPs = "none"
-	reading := consul.Settings{ResetHold: cmp.Or(h.hold, 20*time.Millisecond)}
-	source, err := NewConsul("consul://"+h.server.Address(), reading, settings)
-	require.NoError(h.t, err)
+	reading := consul.Settings{ResetHold: cmp.Or(h.Hold, 20*time.Millisecond)}
+	source, err := NewConsul("consul://"+h.Address(), reading, settings)
+	require.NoError(h.T, err)
 	return source
 }
 
@@ -331,12 +307,11 @@ func (h *consulHarness) Key(name string) resource.Key {
 }
 
 func (h *consulHarness) Put(name string, revision int) {
-	h.names[name] = true
-	serviceEntry := inService(name, "10.0.1.1", "", "passing")
+	serviceEntry := inService(name + " 10.0.1.1 passing")
 	serviceEntry.Service.Meta["url"] += "&weight=" + strconv.Itoa(revision)
 	if h.application {
 		r := "r" + strconv.Itoa(revision)
-		h.server.Set(name+":"+r, fmt.Sprintf(
+		h.Set(name+":"+r, fmt.Sprintf(
 			`{"app":%q,"revision":%q,"services":{"%s:dubbo":{"name":%q,"protocol":"dubbo","port":20880,"path":%q,"params":{"weight":"%d"}}}}`,
 			name, r, name, name, name, revision))
 		serviceEntry.Service.Meta, serviceEntry.Service.Tags = nil, []string{
@@ -344,14 +319,5 @@ func (h *consulHarness) Put(name string, revision int) {
 			"dubbo.metadata.storage-type=remote",
 		}
 	}
-	h.server.Put(name, serviceEntry)
+	h.Server.Put(name, serviceEntry)
 }
-
-func (h *consulHarness) Delete(name string) {
-	delete(h.names, name)
-	h.server.Remove(name)
-}
-
-func (h *consulHarness) Unreachable() { h.server.Misbehave(consultest.NoLeader) }
-func (h *consulHarness) Deny()        { h.server.Misbehave(h.denial) }
-func (h *consulHarness) Restore()     { h.server.Misbehave(consultest.Fine) }

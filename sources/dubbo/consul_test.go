@@ -3,6 +3,7 @@ package dubbo
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,13 +38,13 @@ func startInConsul(t *testing.T, server *consultest.Server, settings Settings, c
 	return start(t, zktest.New(), settings, func(s *Source) { *s = *inConsul(t, server, settings, change...) })
 }
 
-// inService is an instance of an interface, as Java registers it.
-func inService(iface, host, version, status string) *api.ServiceEntry {
-	e := consultest.Instance(iface, host+version, host, 20880)
-	e.Service.Tags = []string{"dubbo"}
-	e.Service.Meta = map[string]string{"url": "dubbo://" + host + ":20880/" + iface + "?application=a&interface=" + iface + "&version=" +
-		version}
-	return checked(e, status, "")
+// inService is an instance of an interface, as text: interface, host, status, and version. The last may be missing. The
+// check may have an output.
+func inService(text string, output ...string) *api.ServiceEntry {
+	words := append(strings.Fields(text), "")
+	entry := consultest.Provider(words[0], words[1], "&version="+words[3])
+	entry.Service.ID += words[3]
+	return checked(entry, words[2], strings.Join(output, ""))
 }
 
 // checked is an instance with the check that Dubbo has it have.
@@ -57,15 +58,17 @@ func checked(serviceEntry *api.ServiceEntry, status, output string) *api.Service
 }
 
 // ofShop is an instance of an application, as Dubbo 3.3.6 for Java registered it by its extension for Consul, 3.2.0.
-func ofShop(id, host string, port int, revision, status, output string) *api.ServiceEntry {
-	serviceEntry := consultest.Instance("shop", id, host, port)
+// The text has its ID, host, revision and status; the check may have an output.
+func ofShop(text string, output ...string) *api.ServiceEntry {
+	words := strings.Fields(text)
+	serviceEntry := consultest.Instance("shop", words[0], words[1], 50051)
 	serviceEntry.Service.Tags = []string{
-		fmt.Sprintf(`dubbo.metadata-service.url-params={"prefer.serialization":"hessian2,fastjson2","version":"2.0.0","dubbo":"2.0.2",`+
-			`"release":"3.3.6","side":"provider","port":"%d","protocol":"tri"}`, port),
-		fmt.Sprintf(`dubbo.endpoints=[{"port":%d,"protocol":"tri"}]`, port),
-		"dubbo.metadata.revision=" + revision, "dubbo.metadata.storage-type=null", "meta-v=2.0.0", "timestamp=1795373296142",
+		`dubbo.metadata-service.url-params={"prefer.serialization":"hessian2,fastjson2","version":"2.0.0","dubbo":"2.0.2",` +
+			`"release":"3.3.6","side":"provider","port":"50051","protocol":"tri"}`,
+		`dubbo.endpoints=[{"port":50051,"protocol":"tri"}]`,
+		"dubbo.metadata.revision=" + words[2], "dubbo.metadata.storage-type=null", "meta-v=2.0.0", "timestamp=1795373296142",
 	}
-	return checked(serviceEntry, status, output)
+	return checked(serviceEntry, words[3], strings.Join(output, ""))
 }
 
 // metadataOfShop is the metadata of such an instance.
@@ -75,19 +78,19 @@ const metadataOfShop = `{"app":"shop","revision":"r1","services":{"g1/com.acme.D
 func TestInterfacesInConsul(t *testing.T) {
 	t.Parallel()
 	s := consultest.New(t)
-	first, second := inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"), inService("com.acme.Demo", "10.0.0.6", "2.0.0", "passing")
+	first, second := inService("com.acme.Demo 10.0.0.5 passing 1.0.0"), inService("com.acme.Demo 10.0.0.6 passing 2.0.0")
 	s.Put("com.acme.Demo", first, second)
 	s.Put("com.acme.Demo.Plain", consultest.Instance("com.acme.Demo.Plain", "p", "10.0.0.7", 80))
 	rig := startInConsul(t, s, patiently())
 	rig.AwaitSync()
 	rig.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
-	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "critical"), second)
+	s.Put("com.acme.Demo", inService("com.acme.Demo 10.0.0.5 critical 1.0.0"), second)
 	rig.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
 	rig.awaitMessage("1 endpoint is not listed and stays")
-	s.Put("com.acme.Demo", checked(inService("com.acme.Demo", "10.0.0.5", "1.0.0", ""), "critical", "TTL expired"), second)
+	s.Put("com.acme.Demo", inService("com.acme.Demo 10.0.0.5 critical 1.0.0", "TTL expired"), second)
 	rig.awaitAll("com-acme-demo-1-0-0", "com-acme-demo-2-0-0 10.0.0.6:20880*100")
-	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.8", "1.0.0", "critical"), second)
-	s.Put("com.acme.Last", inService("com.acme.Last", "10.0.0.9", "", "passing"))
+	s.Put("com.acme.Demo", inService("com.acme.Demo 10.0.0.8 critical 1.0.0"), second)
+	s.Put("com.acme.Last", inService("com.acme.Last 10.0.0.9 passing"))
 	rig.awaitAll("com-acme-demo-1-0-0", "com-acme-demo-2-0-0 10.0.0.6:20880*100", "com-acme-last 10.0.0.9:20880*100")
 	s.Remove("com.acme.Demo")
 	rig.awaitAll("com-acme-demo-1-0-0", "com-acme-demo-2-0-0", "com-acme-last 10.0.0.9:20880*100")
@@ -95,21 +98,21 @@ func TestInterfacesInConsul(t *testing.T) {
 
 func TestConfiguratorsInConsul(t *testing.T) {
 	s := consultest.New(t)
-	rule := inService("com.acme.Demo", "0.0.0.0", "", "passing")
+	rule := inService("com.acme.Demo 0.0.0.0 passing")
 	rule.Service.Meta["url"] = "override://0.0.0.0/com.acme.Demo?category=configurators&dynamic=false&enabled=true&version=1.0.0&weight=33"
-	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"), rule)
+	s.Put("com.acme.Demo", inService("com.acme.Demo 10.0.0.5 passing 1.0.0"), rule)
 	rig := startInConsul(t, s, patiently())
 	rig.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*33")
 	silent := *rule
-	s.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.6", "1.0.0", "passing"), checked(&silent, "critical", ""))
+	s.Put("com.acme.Demo", inService("com.acme.Demo 10.0.0.6 passing 1.0.0"), checked(&silent, "critical", ""))
 	rig.awaitAll("com-acme-demo-1-0-0 10.0.0.6:20880*33")
 }
 
 func TestConsulMalformedProvider_DoesNotBlockOthers(t *testing.T) {
 	server := consultest.New(t)
-	odd := inService("com.acme.Demo", "10.0.0.6", "1.0.0", "passing")
+	odd := inService("com.acme.Demo 10.0.0.6 passing 1.0.0")
 	odd.Service.Meta["url"] = "nothing"
-	server.Put("com.acme.Demo", odd, inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"))
+	server.Put("com.acme.Demo", odd, inService("com.acme.Demo 10.0.0.5 passing 1.0.0"))
 	b := startInConsul(t, server, patiently())
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100")
 	b.Await("warned", func() bool { return len(b.Status().Warnings) > 0 })
@@ -119,7 +122,7 @@ func TestConsulMalformedProvider_DoesNotBlockOthers(t *testing.T) {
 // check result.
 func TestConsulUnheardCheck_SavesNoOtherPort(t *testing.T) {
 	on := func(port int, status, output string) *api.ServiceEntry {
-		e := inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing")
+		e := inService("com.acme.Demo 10.0.0.5 passing 1.0.0")
 		e.Service.ID = fmt.Sprint(port)
 		e.Service.Meta["url"] = fmt.Sprintf("dubbo://10.0.0.5:%d/com.acme.Demo?application=a&interface=com.acme.Demo&version=1.0.0", port)
 		return checked(e, status, output)
@@ -138,7 +141,7 @@ func TestApplicationsInConsul(t *testing.T) {
 	t.Parallel()
 	server := consultest.New(t)
 	server.Set("shop:r1", metadataOfShop)
-	server.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "passing", ""))
+	server.Put("shop", ofShop("65992aa 10.0.0.5 r1 passing"))
 	server.Put("plain", consultest.Instance("plain", "p", "10.0.0.7", 80))
 	b := startInConsul(t, server, patiently())
 	b.AwaitSync()
@@ -146,13 +149,13 @@ func TestApplicationsInConsul(t *testing.T) {
 	require.Equal(t, "shop by the metadata report", b.Status().Message)
 	require.Empty(t, server.Asked("/v1/health/service/plain"), "others are not read")
 
-	serviceEntry := ofShop("77e9684e", "10.0.0.6", 50051, "r1", "passing", "")
-	server.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "passing", ""), serviceEntry)
+	serviceEntry := ofShop("77e9684e 10.0.0.6 r1 passing")
+	server.Put("shop", ofShop("65992aa 10.0.0.5 r1 passing"), serviceEntry)
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100")
-	server.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "critical", ""), serviceEntry)
+	server.Put("shop", ofShop("65992aa 10.0.0.5 r1 critical"), serviceEntry)
 	b.awaitMessage("1 endpoint is not listed and stays")
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100")
-	server.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "critical", "TTL expired"), serviceEntry)
+	server.Put("shop", ofShop("65992aa 10.0.0.5 r1 critical", "TTL expired"), serviceEntry)
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.6:50051*100")
 	server.Remove("shop")
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri")
@@ -163,10 +166,10 @@ func TestApplicationsInConsul(t *testing.T) {
 func TestConsulBothLevels_MakeOneEndpoint(t *testing.T) {
 	s := consultest.New(t)
 	s.Set("shop:r1", metadataOfShop)
-	e := inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing")
+	e := inService("com.acme.Demo 10.0.0.5 passing 1.0.0")
 	e.Service.Meta["url"] = "tri://10.0.0.5:50051/com.acme.Demo?application=shop&interface=com.acme.Demo&version=1.0.0&group=g1&weight=30"
 	s.Put("com.acme.Demo", e)
-	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""), ofShop("2", "10.0.0.6", 50051, "r1", "passing", ""))
+	s.Put("shop", ofShop("1 10.0.0.5 r1 passing"), ofShop("2 10.0.0.6 r1 passing"))
 	b := startInConsul(t, s, patiently())
 	b.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*30 10.0.0.6:50051*100")
 }
@@ -175,8 +178,8 @@ func TestConsulBothLevels_MakeOneEndpoint(t *testing.T) {
 func TestModesInConsul(t *testing.T) {
 	server := consultest.New(t)
 	server.Set("shop:r1", metadataOfShop)
-	server.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
-	server.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
+	server.Put("com.acme.Other", inService("com.acme.Other 10.0.0.7 passing"))
+	server.Put("shop", ofShop("1 10.0.0.5 r1 passing"))
 	for mode, want := range map[string]string{
 		modeInterface: "com-acme-other 10.0.0.7:20880*100",
 		modeInstance:  "com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100",
@@ -194,7 +197,7 @@ func TestModesInConsul(t *testing.T) {
 func TestConsulMapping_ServesWithoutMetadata(t *testing.T) {
 	s := consultest.New(t)
 	s.Set("dubbo:mapping:com.acme.Demo", "stock,shop")
-	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
+	s.Put("shop", ofShop("1 10.0.0.5 r1 passing"))
 	b := startInConsul(t, s, patiently())
 	b.awaitAll("com-acme-demo.tri 10.0.0.5:50051*100")
 	b.awaitMessage(`shop revision "r1" by the interfaces mapped to them, without group and version`)
@@ -205,8 +208,8 @@ func TestConsulMapping_ServesWithoutMetadata(t *testing.T) {
 func TestConsulUnresolvedApplication_DegradesStatus(t *testing.T) {
 	t.Parallel()
 	s := consultest.New(t)
-	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
-	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
+	s.Put("shop", ofShop("1 10.0.0.5 r1 passing"))
+	s.Put("com.acme.Other", inService("com.acme.Other 10.0.0.7 passing"))
 	rig := startInConsul(t, s, patiently())
 	rig.AwaitSync()
 	rig.awaitAll("com-acme-other 10.0.0.7:20880*100")
@@ -221,27 +224,27 @@ func TestConsulDataLoss_KeepsEndpoints(t *testing.T) {
 	t.Parallel()
 	s := consultest.New(t)
 	s.Set("shop:r1", metadataOfShop)
-	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
-	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
+	s.Put("shop", ofShop("1 10.0.0.5 r1 passing"))
+	s.Put("com.acme.Other", inService("com.acme.Other 10.0.0.7 passing"))
 	settings := patiently()
 	rig := startInConsul(t, s, settings)
 	served := []string{"com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100", "com-acme-other 10.0.0.7:20880*100"}
 	rig.AwaitSync()
 	rig.awaitAll(served...)
-	s.Wipe()
+	s.Wipe("shop:r1")
 	rig.awaitMessage("lost its data")
 	rig.requireAll(served...)
 	rig.restartInConsul(s, settings)
 	rig.awaitMessage("lost its data")
 	rig.requireAll(served...) // over a restart
-	s.Misbehave(consultest.NoLeader)
+	s.Fail(consultest.NoLeader)
 	rig.restartInConsul(s, settings)
 	rig.AwaitState(sources.Unreachable)
-	s.Misbehave(consultest.Fine)
+	s.Restore()
 	rig.restartInConsul(s, settings)
 	rig.awaitMessage("2 endpoints are not listed and stay")
 	rig.requireAll(served...) // over a restart after a run that read no names
-	s.Put("shop", ofShop("3", "10.0.0.5", 50051, "r1", "passing", ""), ofShop("4", "10.0.0.6", 50051, "r1", "passing", ""))
+	s.Put("shop", ofShop("3 10.0.0.5 r1 passing"), ofShop("4 10.0.0.6 r1 passing"))
 	rig.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100")
 }
 
@@ -251,20 +254,20 @@ func TestRestartInConsul(t *testing.T) {
 	t.Parallel()
 	server := consultest.New(t)
 	server.Set("shop:r1", metadataOfShop)
-	first, second := ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""), ofShop("2", "10.0.0.6", 50051, "r1", "passing", "")
+	first, second := ofShop("1 10.0.0.5 r1 passing"), ofShop("2 10.0.0.6 r1 passing")
 	server.Put("shop", first, second)
-	server.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
+	server.Put("com.acme.Other", inService("com.acme.Other 10.0.0.7 passing"))
 	settings := patiently()
 	rig := startInConsul(t, server, settings)
 	rig.AwaitSync()
 	served := []string{"com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100"}
 	rig.awaitAll(served...)
-	server.Misbehave(consultest.Hidden)
+	server.Hide()
 	rig.restartInConsul(server, settings)
 	rig.AwaitState(sources.Denied)
 	rig.requireAll(served...)
 	server.Put("shop", second)
-	server.Misbehave(consultest.Fine)
+	server.Restore()
 	rig.awaitAll("com-acme-demo-g1-1-0-0.tri 10.0.0.6:50051*100", "com-acme-other 10.0.0.7:20880*100")
 }
 
@@ -278,7 +281,7 @@ func (b *rig) restartInConsul(server *consultest.Server, settings Settings) {
 // protocol that its tags name.
 func TestConsulInstances_ServeTheirMetadata(t *testing.T) {
 	s := consultest.New(t)
-	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
+	s.Put("shop", ofShop("1 10.0.0.5 r1 passing"))
 	requests := make(chan provider.Instance, 1)
 	rig := startInConsul(t, s, patiently(), func(s *Source) {
 		s.asker = asks(func(_ context.Context, i provider.Instance) (provider.Metadata, string, error) {
@@ -331,8 +334,8 @@ func TestConsulStatus_ExplainsEmptyRegistry(t *testing.T) {
 	says("no Dubbo provider in consul, but 1 other services: Dubbo's interfaces have the tag dubbo, applications " +
 		"tags like dubbo.metadata.revision=…")
 
-	server.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"))
-	server.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
+	server.Put("com.acme.Demo", inService("com.acme.Demo 10.0.0.5 passing 1.0.0"))
+	server.Put("shop", ofShop("1 10.0.0.5 r1 passing"))
 	unselecting := patiently()
 	unselecting.Interfaces, unselecting.Applications = []string{"com.nothing.*"}, []string{"nobody"}
 	b = startInConsul(t, server, unselecting)

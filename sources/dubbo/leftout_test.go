@@ -32,12 +32,12 @@ func TestConsulFailingInstances_AreLeftOut(t *testing.T) {
 	server := consultest.New(t)
 	server.Set("shop:r1", metadataOfShop)
 	const over = "TTL expired"
-	odd := checked(inService("com.acme.Demo", "10.0.0.9", "1.0.0", ""), "critical", over)
+	odd := inService("com.acme.Demo 10.0.0.9 critical 1.0.0", over)
 	odd.Service.Meta["url"] = "nothing"
-	server.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"),
-		checked(inService("com.acme.Demo", "10.0.0.6", "1.0.0", ""), "critical", over), odd)
-	passing := ofShop("1", "10.0.0.7", 50051, "r1", "passing", "")
-	server.Put("shop", passing, ofShop("2", "10.0.0.8", 50051, "r1", "critical", over))
+	server.Put("com.acme.Demo", inService("com.acme.Demo 10.0.0.5 passing 1.0.0"),
+		inService("com.acme.Demo 10.0.0.6 critical 1.0.0", over), odd)
+	passing := ofShop("1 10.0.0.7 r1 passing")
+	server.Put("shop", passing, ofShop("2 10.0.0.8 r1 critical", over))
 	b := startInConsul(t, server, patiently())
 	b.AwaitSync()
 	b.awaitLeftOut(
@@ -48,8 +48,8 @@ func TestConsulFailingInstances_AreLeftOut(t *testing.T) {
 	)
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-g1-1-0-0.tri 10.0.0.7:50051*100")
 	require.Empty(t, b.Status().Warnings)
-	server.Put("shop", passing, ofShop("2", "10.0.0.8", 50051, "r1", "passing", ""))
-	server.Put("com.acme.Demo", inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"))
+	server.Put("shop", passing, ofShop("2 10.0.0.8 r1 passing"))
+	server.Put("com.acme.Demo", inService("com.acme.Demo 10.0.0.5 passing 1.0.0"))
 	b.awaitAll("com-acme-demo-1-0-0 10.0.0.5:20880*100", "com-acme-demo-g1-1-0-0.tri 10.0.0.7:50051*100 10.0.0.8:50051*100")
 	b.awaitLeftOut()
 }
@@ -81,9 +81,9 @@ func TestInstancesWithoutServices_AreLeftOut(t *testing.T) {
 	s := consultest.New(t)
 	s.Set("shop:r1", `{"app":"shop","revision":"r1","services":{"a":{"name":"com.acme.Demo","protocol":"tri"},"b":{"name":"com.acme.Bad",`+
 		`"protocol":"tri","port":99999},"y":{"name":"com.acme.Weird"}}}`)
-	odd := ofShop("odd", "10.0.0.6", 50051, "r1", "passing", "")
+	odd := ofShop("odd 10.0.0.6 r1 passing")
 	odd.Service.Tags = []string{"dubbo.endpoints=nonsense"}
-	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""), odd, ofShop("2", "10.0.0.7", 50051, "r2", "passing", ""))
+	s.Put("shop", ofShop("1 10.0.0.5 r1 passing"), odd, ofShop("2 10.0.0.7 r2 passing"))
 	rig := startInConsul(t, s, patiently())
 	rig.awaitAll("com-acme-demo.tri 10.0.0.5:50051*100")
 	rig.awaitLeftOut(
@@ -101,16 +101,16 @@ func TestInstancesWithoutServices_AreLeftOut(t *testing.T) {
 func TestConsulInstance_NotReplacedAtSharedAddress(t *testing.T) {
 	server := consultest.New(t)
 	server.Set("shop:r1", metadataOfShop)
-	odd := ofShop("odd", "10.0.0.5", 50051, "r1", "passing", "")
+	odd := ofShop("odd 10.0.0.5 r1 passing")
 	odd.Service.Tags = []string{"dubbo.endpoints=nonsense", "timestamp=1995373296142"}
 	spring := consultest.Instance("shop", "spring", "10.0.0.5", 50051)
-	server.Put("shop", ofShop("good", "10.0.0.5", 50051, "r1", "passing", ""), odd, spring)
+	server.Put("shop", ofShop("good 10.0.0.5 r1 passing"), odd, spring)
 	b := startInConsul(t, server, patiently())
 	const served = "com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100"
 	b.awaitAll(served)
 	b.awaitLeftOut(`10.0.0.5:50051 "odd" of shop (dubbo.endpoints: want a list in JSON of protocols and ports, got "nonsense")`)
-	server.Put("shop", ofShop("good", "10.0.0.5", 50051, "r1", "critical", ""), spring) // its agent restarted
-	server.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.9", "", "passing"))
+	server.Put("shop", ofShop("good 10.0.0.5 r1 critical"), spring) // its agent restarted
+	server.Put("com.acme.Other", inService("com.acme.Other 10.0.0.9 passing"))
 	b.awaitAll(served, "com-acme-other 10.0.0.9:20880*100")
 	b.awaitLeftOut()
 }

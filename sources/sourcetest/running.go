@@ -11,7 +11,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
 
+	"tributary/resource"
 	"tributary/sources"
 )
 
@@ -57,6 +59,18 @@ func (r *Running) Replace(source sources.Source, meanwhile func()) {
 
 // Status is that of the source.
 func (r *Running) Status() sources.Status { return r.Supervisor.Status()[0] }
+
+// ServiceEntry returns a published one; nil without.
+func (r *Running) ServiceEntry(namespace, name string) *networking.ServiceEntry {
+	r.T.Helper()
+	object := r.spec.Table.Snapshot().Get(resource.Key{Kind: resource.ServiceEntry, Namespace: namespace, Name: name})
+	if object == nil {
+		return nil
+	}
+	spec, err := object.Spec()
+	require.NoError(r.T, err)
+	return spec.(*networking.ServiceEntry)
+}
 
 // Await waits until ok holds.
 func (r *Running) Await(condition string, ok func() bool) {

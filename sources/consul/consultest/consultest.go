@@ -1,74 +1,71 @@
-// Package consultest is a Consul for tests, with the part of its HTTP API that sources need: blocking queries, indexes,
-// headers, unchanging keys, and its refusals.
+// Package consultest is a Consul for tests, with the part of its HTTP API that sources and stores need: the catalog,
+// health, rights, and keys with check-and-set. Datacenter is its state, with blocking queries and indexes as those of a
+// real one; Server answers by HTTP.
 package consultest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/hashicorp/consul/api"
 )
 
-// Server answers as Consul does. Its methods are safe for concurrent use; its fields are set before it is used, or by
-// Change.
+// Server answers for a datacenter as Consul does. Its fields are set before it is used, or by Edit.
 type Server struct {
+	*Datacenter
 	HTTP *httptest.Server
 
-	Index   uint64
-	Token   string // requests without it see no service, without a notice; empty without ACLs
-	Proxied bool   // something in front of it lets no POST through
-	Late    bool   // it has been without a leader for a minute; only the leader has newer answers
+	Token      string // requests without it see no service, without a notice; empty without ACLs
+	ReadOnly   bool   // keys may not be written
+	Headerless bool   // a proxy takes Consul's headers away
+	// Proxy stands in front of it, and reports whether it answered. It is nil for none.
+	Proxy func(response http.ResponseWriter, request *http.Request) bool
 
 	mu       sync.Mutex
-	services map[string]*entry
-	keys     map[string]string
-	changed  chan struct{} // closed at each change
-	trouble  Misbehaviour
-	removed  map[string]uint64 // index at which a service went
-	requests []string          // path and query
-	refused  []string          // services that cannot be read
+	requests []string // path and query
 }
 
-type entry struct {
-	instances []*api.ServiceEntry
-	index     uint64
+// Response is an answer to all requests, for Fail.
+type Response struct {
+	Status  int
+	Text    string
+	Headers []string // name and value, in turn
 }
 
-// Misbehaviour is how the server misbehaves.
-type Misbehaviour string
+// Error implements error.
+func (r *Response) Error() string { return r.Text }
 
-// The ways.
-const (
-	Fine     Misbehaviour = ""
-	NoLeader Misbehaviour = "500 No cluster leader"
-	NoToken  Misbehaviour = "403 ACL not found" //nolint:gosec // no token
-	// Hidden is the view of a token that lost its rights: no service. Plain answers are marked as filtered, those of the
-	// stream are not.
-	Hidden Misbehaviour = "hidden"
-	Busy   Misbehaviour = "429"
+// Failures of a whole Consul.
+var (
+	NoLeader = api.StatusError{Code: http.StatusInternalServerError, Body: "No cluster leader"}
+	NoToken  = api.StatusError{Code: http.StatusForbidden, Body: "ACL not found"}
+	Busy     = &Response{http.StatusTooManyRequests, "too many concurrent connections", []string{"Retry-After", "1"}}
+	HungUp   = errors.New("the connection is closed")
+
+	errRestarted = fmt.Errorf("a query waited during a restart: %w", NoLeader)
 )
 
 // New starts a server that ends with the test.
 func New(t testing.TB) *Server {
-	server := &Server{
-		Index: 10, services: map[string]*entry{}, keys: map[string]string{}, removed: map[string]uint64{},
-		changed: make(chan struct{}),
-	}
+	server := &Server{Datacenter: NewDatacenter()}
 	server.HTTP = httptest.NewServer(server)
 	t.Cleanup(func() {
 		if t.Failed() {
 			requests := server.Asked()
 			t.Log("asked:\n" + strings.Join(requests[:min(60, len(requests))], "\n"))
 		}
+		server.Fail(HungUp) // ends the queries that wait
 		server.HTTP.CloseClientConnections()
 		server.HTTP.Close()
 	})
@@ -76,229 +73,168 @@ func New(t testing.TB) *Server {
 }
 
 // Address is its host and port.
-func (s *Server) Address() string { return strings.TrimPrefix(s.HTTP.URL, "http://") }
+func (s *Server) Address() string { return s.HTTP.Listener.Addr().String() }
 
-// Change makes a change at a new index.
-func (s *Server) Change(change func(index uint64)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.Index++
-	change(s.Index)
-	close(s.changed)
-	s.changed = make(chan struct{})
-}
-
-// Put makes instances all that there are of a service.
-func (s *Server) Put(name string, instances ...*api.ServiceEntry) {
-	s.Change(func(index uint64) {
-		delete(s.removed, name)
-		s.services[name] = &entry{instances, index}
-	})
-}
-
-// Register makes instances with IDs all that there are of a service: 10.0.0.ID:80.
-func (s *Server) Register(name string, ids ...string) {
-	instances := make([]*api.ServiceEntry, len(ids))
-	for i, id := range ids {
-		instances[i] = Instance(name, id, "10.0.0."+id, 80)
-	}
-	s.Put(name, instances...)
-}
-
-// Remove removes a service.
-func (s *Server) Remove(name string) {
-	s.Change(func(index uint64) {
-		delete(s.services, name)
-		s.removed[name] = index
-	})
-}
-
-// Refuse makes it refuse to answer about services, as it does if their names cannot be expressed.
-func (s *Server) Refuse(names ...string) { s.Change(func(uint64) { s.refused = names }) }
-
-// Misbehave makes it answer all like this.
-func (s *Server) Misbehave(how Misbehaviour) { s.Change(func(uint64) { s.trouble = how }) }
-
-// Wipe restarts the server without its data, except for the services that have been registered again.
-func (s *Server) Wipe(but ...string) { s.WipeTo(3, but...) }
-
-// WipeTo is Wipe with the index that the server has then.
-func (s *Server) WipeTo(index uint64, but ...string) {
-	s.Change(func(uint64) {
-		s.Index = index
-		maps.DeleteFunc(s.services, func(name string, _ *entry) bool { return !slices.Contains(but, name) })
-		for _, e := range s.services {
-			e.index = s.Index
-		}
-		clear(s.removed)
-	})
-	s.HTTP.CloseClientConnections()
+// Answer makes it answer all requests with a status, text and headers.
+func (s *Server) Answer(status int, text string, headers ...string) {
+	s.Fail(&Response{status, text, headers})
 }
 
 // Asked returns the requests that contain each of parts in their path and query.
 func (s *Server) Asked(parts ...string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var matching []string
-next:
-	for _, request := range s.requests {
-		for _, p := range parts {
-			if !strings.Contains(request, p) {
-				continue next
-			}
-		}
-		matching = append(matching, request)
-	}
-	return matching
+	return slices.DeleteFunc(slices.Clone(s.requests), func(request string) bool {
+		return slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(request, part) })
+	})
 }
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(response http.ResponseWriter, request *http.Request) {
-	values := request.URL.Query()
-	index, _ := strconv.ParseUint(values.Get("index"), 10, 64)
-	wait, _ := time.ParseDuration(values.Get("wait"))
-	deadline := time.After(wait)
 	s.mu.Lock()
 	s.requests = append(s.requests, request.URL.Path+"?"+request.URL.RawQuery)
 	s.mu.Unlock()
-	if key, ok := strings.CutPrefix(request.URL.Path, "/v1/kv/"); ok {
-		s.answerKeys(response, key, values.Has("recurse"))
-		return
-	}
-	if strings.HasPrefix(request.URL.Path, "/v1/acl/") || strings.HasPrefix(request.URL.Path, "/v1/internal/acl/") {
-		s.acl(response, request)
-		return
-	}
-	for {
-		s.mu.Lock()
-		stranger := s.Token != "" && request.Header.Get("X-Consul-Token") != s.Token
-		misbehaviour, changed := s.trouble, s.changed
-		body, answerIndex := s.answer(request.URL.Path)
-		refused, late := s.refused, s.Late
-		s.mu.Unlock()
-		if stranger && misbehaviour == Fine {
-			misbehaviour = Hidden
-		}
-		switch {
-		case slices.Contains(refused, strings.TrimPrefix(request.URL.Path, "/v1/health/service/")):
-			if strings.Contains(request.URL.Path, "//") || strings.HasSuffix(request.URL.Path, ".") {
-				http.Redirect(response, request, "/ui/", http.StatusMovedPermanently)
-			} else {
-				http.Error(response, "Bad request: Valid characters are required in the path", http.StatusBadRequest)
-			}
-			return
-		case misbehaviour == Busy:
-			response.Header().Set("Retry-After", "1")
-			http.Error(response, "Your IP is issuing too many concurrent connections, please rate limit your calls",
-				http.StatusTooManyRequests)
-			return
-		case misbehaviour != Fine && misbehaviour != Hidden:
-			code, text, _ := strings.Cut(string(misbehaviour), " ")
-			n, _ := strconv.Atoi(code)
-			http.Error(response, text, n)
-			return
-		case misbehaviour == Hidden:
-			body, answerIndex = json.RawMessage("[]"), max(answerIndex, 1)
-			if strings.HasSuffix(request.URL.Path, "/services") {
-				body = json.RawMessage("{}")
-			}
-		}
-		if index == 0 || answerIndex > index || misbehaviour == Hidden && index > 0 {
-			if misbehaviour == Hidden && index == 0 && !stranger {
-				response.Header().Set("X-Consul-Results-Filtered-By-ACLs", "true")
-			}
-			response.Header().Set("X-Consul-Index", fmt.Sprint(answerIndex))
-			response.Header().Set("X-Consul-LastContact", "0")
-			if values.Has("stale") && late {
-				response.Header().Set("X-Consul-LastContact", "60000")
-			}
-			response.Header().Set("X-Consul-KnownLeader", fmt.Sprint(index == 0))
-			_, _ = response.Write(body)
-			return
-		}
-		select {
-		case <-changed:
-		case <-request.Context().Done():
-			return
-		case <-deadline:
-			index = 0
-		}
+	s.Datacenter.mu.Lock()
+	proxy, fails := s.Proxy, s.Fails
+	s.Datacenter.mu.Unlock()
+	url := request.URL
+	switch cleaned := path.Clean(url.Path); {
+	case proxy != nil && proxy(response, request):
+	case strings.ContainsFunc(url.Path, func(r rune) bool { return !unicode.IsPrint(r) }):
+		http.Error(response, "Bad request: Valid characters are required in the path", http.StatusBadRequest)
+	case cleaned != strings.TrimSuffix(url.Path, "/"):
+		http.Redirect(response, request, cleaned, http.StatusMovedPermanently)
+	case fails != nil:
+		refuse(response, fails)
+	case strings.Contains(url.Path, "/acl/"):
+		s.authorize(response, request)
+	case url.Path == "/v1/txn":
+		s.transact(response, request)
+	default:
+		s.read(response, request)
 	}
 }
 
-// Set sets a key.
-func (s *Server) Set(key, value string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.keys[key] = value
-}
-
-// answerKeys answers with a key, or with all of a prefix.
-func (s *Server) answerKeys(response http.ResponseWriter, prefix string, recurse bool) {
-	type pair struct {
-		Key   string
-		Value []byte
+func (s *Server) read(response http.ResponseWriter, request *http.Request) {
+	values := request.URL.Query()
+	s.Datacenter.mu.Lock()
+	token := s.Token
+	s.Datacenter.mu.Unlock()
+	query := Query{
+		Stale: values.Has("stale"), Consistent: values.Has("consistent"),
+		Stranger: token != "" && request.Header.Get("X-Consul-Token") != token,
+		Recurse:  values.Has("recurse"), Names: values.Has("keys"),
 	}
-	var pairs []pair
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key, value := range s.keys {
-		if key == prefix || recurse && strings.HasPrefix(key, prefix) {
-			pairs = append(pairs, pair{key, []byte(value)})
-		}
-	}
-	response.Header().Set("X-Consul-Index", fmt.Sprint(s.Index))
-	if len(pairs) == 0 {
-		response.WriteHeader(http.StatusNotFound)
+	query.Index, _ = strconv.ParseUint(values.Get("index"), 10, 64)
+	query.Wait, _ = time.ParseDuration(values.Get("wait"))
+	content, answer, err := s.Read(request.Context(), request.URL.Path, query)
+	if err != nil {
+		refuse(response, err)
 		return
 	}
-	_, _ = response.Write(Marshal(pairs))
+	s.Datacenter.mu.Lock()
+	headerless := s.Headerless
+	s.Datacenter.mu.Unlock()
+	header := response.Header()
+	header.Set("Content-Type", "application/json")
+	if !headerless {
+		header.Set("X-Consul-Index", fmt.Sprint(answer.Index))
+		header.Set("X-Consul-LastContact", fmt.Sprint(answer.LastContact.Milliseconds()))
+		header.Set("X-Consul-KnownLeader", fmt.Sprint(!answer.Leaderless))
+	}
+	if answer.Filtered && !query.Stranger {
+		header.Set("X-Consul-Results-Filtered-By-ACLs", "true")
+	}
+	switch list := content.(type) {
+	case map[string][]string:
+		list["consul"] = []string{}
+	case api.KVPairs:
+		if len(list) == 0 {
+			response.WriteHeader(http.StatusNotFound)
+			return
+		}
+	}
+	_, _ = response.Write(Marshal(content))
 }
 
-// acl answers questions about rights, all of them of strangers.
-func (s *Server) acl(response http.ResponseWriter, request *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var questions []struct{ Resource, Access, Segment string }
+// refuse answers with an error.
+func refuse(response http.ResponseWriter, err error) {
+	var fixed *Response
+	var status api.StatusError
 	switch {
-	case request.Header.Get("X-Consul-Token") != "":
+	case errors.As(err, &fixed):
+		for pair := range slices.Chunk(fixed.Headers, 2) {
+			response.Header().Set(pair[0], pair[1])
+		}
+		http.Error(response, fixed.Text, fixed.Status)
+	case errors.As(err, &status) && !errors.Is(err, errRestarted):
+		http.Error(response, status.Body, status.Code)
+	default:
+		panic(http.ErrAbortHandler) // the connection ends
+	}
+}
+
+// authorize answers questions about rights.
+func (s *Server) authorize(response http.ResponseWriter, request *http.Request) {
+	s.Datacenter.mu.Lock()
+	defer s.Datacenter.mu.Unlock()
+	var rights []Right
+	token := request.Header.Get("X-Consul-Token")
+	switch {
+	case s.Token != "" && token != "":
 		http.Error(response, "a token was sent", http.StatusTeapot)
-	case s.Proxied && request.Method != http.MethodGet:
-		http.Error(response, "only GET", http.StatusMethodNotAllowed)
-	case s.Token == "":
+	case s.Token == "" && !s.Hides && s.Nodes == nil && s.Shows == nil && s.HiddenKeys == "":
 		http.Error(response, "ACL support disabled", http.StatusUnauthorized)
 	case request.URL.Path == "/v1/acl/token/self":
 		http.Error(response, "Permission denied", http.StatusForbidden)
-	case json.NewDecoder(request.Body).Decode(&questions) != nil || len(questions) > 64:
+	case json.NewDecoder(request.Body).Decode(&rights) != nil || len(rights) > 64:
 		http.Error(response, "Refusing to process more than 64 authorizations at once", http.StatusBadRequest)
 	default:
-		type answer struct{ Allow bool }
-		_, _ = response.Write(Marshal(make([]answer, len(questions))))
+		answers := make([]struct{ Allow bool }, len(rights))
+		for i, right := range rights {
+			answers[i].Allow = s.Token == "" && right.Access == "read" && s.Allows(right)
+		}
+		_, _ = response.Write(Marshal(answers))
 	}
 }
 
-// answer returns the content at path, and its index. The caller holds mu.
-func (s *Server) answer(path string) (json.RawMessage, uint64) {
-	names, servicesIndex := map[string][]string{"consul": {}}, uint64(3)
-	for name, entry := range s.services {
-		names[name] = []string{}
-		for _, i := range entry.instances {
-			names[name] = append(names[name], i.Service.Tags...)
+// transact runs one operation of check-and-set.
+func (s *Server) transact(response http.ResponseWriter, request *http.Request) {
+	var operations []struct{ KV api.KVTxnOp }
+	if err := json.NewDecoder(request.Body).Decode(&operations); err != nil || len(operations) != 1 {
+		http.Error(response, fmt.Sprintf("want one operation, got %d: %v", len(operations), err), http.StatusBadRequest)
+		return
+	}
+	operation, failure := operations[0].KV, ""
+	var results []map[string]*api.KVPair
+	verb := map[api.KVOp]string{api.KVCAS: "set", api.KVDeleteCAS: "delete"}[operation.Verb]
+	s.Edit(func() {
+		index := uint64(0) // of a key that is not there
+		if pair := s.keys[operation.Key]; pair != nil {
+			index = pair.ModifyIndex
 		}
-		servicesIndex = max(servicesIndex, entry.index)
+		switch {
+		case s.ReadOnly:
+			failure = fmt.Sprintf("Permission denied: the token lacks permission 'key:write' on %q", operation.Key)
+		case verb == "":
+			failure = "unknown verb " + string(operation.Verb)
+		case index != operation.Index:
+			failure = fmt.Sprintf("failed to %s key %q, index is stale", verb, operation.Key)
+		case operation.Verb == api.KVCAS:
+			pair := *s.write(api.KVPair{Key: operation.Key, Value: operation.Value, Flags: operation.Flags})
+			pair.Value = nil // as Consul, which returns none for writes
+			results = append(results, map[string]*api.KVPair{"KV": &pair})
+		default:
+			s.remove(operation.Key)
+		}
+	})
+	response.Header().Set("Content-Type", "application/json")
+	var failures []api.TxnError
+	if failure != "" {
+		failures = append(failures, api.TxnError{What: failure})
+		response.WriteHeader(http.StatusConflict)
 	}
-	for _, i := range s.removed {
-		servicesIndex = max(servicesIndex, i)
-	}
-	servicesIndex = min(servicesIndex, s.Index)
-	name, ofService := strings.CutPrefix(path, "/v1/health/service/")
-	if !ofService {
-		return Marshal(names), servicesIndex
-	}
-	if e := s.services[name]; e != nil {
-		return Marshal(e.instances), min(e.index, s.Index)
-	}
-	return json.RawMessage("[]"), servicesIndex // an unknown service has the index of all services
+	_, _ = response.Write(Marshal(map[string]any{"Results": results, "Errors": failures}))
 }
 
 // Marshal returns JSON, as it answers with.
@@ -320,4 +256,27 @@ func Instance(service, id, address string, port int) *api.ServiceEntry {
 		},
 		Checks: api.HealthChecks{{Node: "n1", CheckID: "serfHealth", Status: api.HealthPassing}},
 	}
+}
+
+// Provider is a healthy instance of an interface of Dubbo, as Java registers it. Its URL has more parameters.
+func Provider(iface, host, parameters string) *api.ServiceEntry {
+	entry := Instance(iface, host, host, 20880)
+	entry.Service.Tags = []string{"dubbo"}
+	entry.Service.Meta = map[string]string{
+		"url": "dubbo://" + host + ":20880/" + iface + "?application=a&interface=" + iface + parameters,
+	}
+	return entry
+}
+
+// Instances are instances without checks, as texts: ID, node, and the index at which that was created. The last two may
+// be missing.
+func Instances(texts ...string) (entries []*api.ServiceEntry) {
+	for _, text := range texts {
+		id, node := "", &api.Node{Node: "n", Address: "10.0.0.1"}
+		_, _ = fmt.Sscan(text, &id, &node.Node, &node.CreateIndex)
+		entries = append(entries, &api.ServiceEntry{
+			Node: node, Service: &api.AgentService{ID: id, Address: id + ".test", Port: 80},
+		})
+	}
+	return entries
 }

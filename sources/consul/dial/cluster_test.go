@@ -1,13 +1,11 @@
 package dial
 
 import (
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"tributary/sources/consul/consultest"
 )
 
 func TestCluster(t *testing.T) {
@@ -29,22 +27,15 @@ func TestCluster(t *testing.T) {
 		"the datacenter is not there": {500, "No path to datacenter", "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
-				assert.Equal(t, "/v1/connect/ca/roots", r.URL.Path)
-				assert.True(t, r.URL.Query().Has("consistent"))
-				response.Header().Set("X-Consul-Index", "9")
-				response.Header().Set("X-Consul-LastContact", "0")
-				response.Header().Set("X-Consul-KnownLeader", "true")
-				response.WriteHeader(c.status)
-				_, _ = io.WriteString(response, c.body)
-			}))
-			defer server.Close()
-			client, err := New(Address{Host: server.Listener.Addr().String()}, Settings{})
+			server := consultest.New(t)
+			server.Answer(c.status, c.body, "X-Consul-Index", "9", "X-Consul-LastContact", "0", "X-Consul-KnownLeader", "true")
+			client, err := New(Address{Host: server.Address()}, Settings{})
 			require.NoError(t, err)
 			defer client.Close()
 			got, err := client.Cluster(t.Context(), "")
 			require.Equal(t, c.fails, err != nil, "%v", err)
 			require.Equal(t, c.want, got)
+			require.NotEmpty(t, server.Asked("/v1/connect/ca/roots?", "consistent="))
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/resource"
+	"tributary/sources/consul/consultest"
 	"tributary/sources/consul/mapping"
 	"tributary/sources/registry"
 	"tributary/sources/sourcetest"
@@ -25,14 +26,10 @@ func newMapper(t *testing.T, o mapping.Options) *mapping.Mapper {
 // http returns a service with an instance on each port.
 func http(name string, ports ...int) []mapping.Service {
 	service := mapping.Service{Name: name, Datacenter: "dc1"}
-	for _, p := range ports {
-		service.Entries = append(service.Entries, &api.ServiceEntry{
-			Node: &api.Node{Node: "n1"},
-			Service: &api.AgentService{
-				ID: name, Service: name, Address: "10.0.0.1", Port: p, Meta: map[string]string{"protocol": "http"},
-				Weights: api.AgentWeights{Passing: 1, Warning: 1},
-			},
-		})
+	for _, port := range ports {
+		entry := consultest.Instance(name, name, "10.0.0.1", port)
+		entry.Service.Meta = map[string]string{"protocol": "http"}
+		service.Entries = append(service.Entries, entry)
 	}
 	return []mapping.Service{service}
 }

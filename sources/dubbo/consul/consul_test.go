@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
+	"tributary/sources/consul/consultest"
 	"tributary/sources/dubbo/provider"
 )
 
@@ -41,14 +42,10 @@ func TestJava(t *testing.T) {
 
 // entry is an instance on node n1.
 func entry(status string, meta map[string]string, tags ...string) *api.ServiceEntry {
-	return &api.ServiceEntry{
-		Node:    &api.Node{Node: "n1", Address: "10.0.0.1"},
-		Service: &api.AgentService{ID: "x", Service: "com.acme.Demo", Address: "10.0.0.5", Port: 20880, Tags: tags, Meta: meta},
-		Checks: api.HealthChecks{
-			{Node: "n1", CheckID: "serfHealth", Status: api.HealthPassing},
-			{Node: "n1", ServiceID: "x", CheckID: "service:x", Status: status},
-		},
-	}
+	entry := consultest.Instance("com.acme.Demo", "x", "10.0.0.5", 20880)
+	entry.Service.Tags, entry.Service.Meta = tags, meta
+	entry.Checks = append(entry.Checks, &api.HealthCheck{Node: "n1", ServiceID: "x", CheckID: "service:x", Status: status})
+	return entry
 }
 
 // TestGo reads a registration of dubbo-go 1.5.6: parameters in its URL are escaped, those in its tags are not.
