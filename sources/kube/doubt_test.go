@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/derive"
 	"tributary/sources/kube/kubetest"
@@ -23,50 +22,50 @@ const apiGrants = "referencegrants.gateway.networking.k8s.io"
 // TestRestartDuringHold_FollowsListedObjects: each row begins a hold, some before the restart and some during it. A
 // route that is listed then is served at once.
 func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
-	var restarted any
+	var restarted int
 	for name, row := range map[string]struct {
-		before func(r *rig, saved any)
-		during func(server *kubetest.Server, saved any)
+		before func(r *rig, saved int)
+		during func(server *kubetest.Server, saved int)
 		says   string
 	}{
 		"a CRD is missing and comes back without its objects": {
-			before: func(r *rig, _ any) { r.server.Serve(apiRoutes, "") },
-			during: func(server *kubetest.Server, _ any) {
-				server.Serve(apiRoutes, "gateway.networking.k8s.io/v1/HTTPRoute")
+			before: func(r *rig, _ int) { r.server.Remove(apiRoutes) },
+			during: func(server *kubetest.Server, _ int) {
+				server.Serve(apiRoutes)
 			},
 			says: apiRoutes + ": 1 object is held until ",
 		},
 		"a restore loses a route": {
-			before: func(r *rig, saved any) { r.server.Restore(saved) },
+			before: func(r *rig, saved int) { r.server.Restore(saved) },
 			says:   "1 object is held until ",
 		},
 		"a restore during the restart loses no object": {
-			before: func(r *rig, _ any) {
+			before: func(r *rig, _ int) {
 				put(r.server, 1, "m")
-				restarted = r.server.Snapshot()
+				restarted = r.server.Version()
 				for i := range 9 {
 					put(r.server, i, "m")
 				}
 				r.Await("all changes", func() bool { return r.ports()["m"] == 88 })
 			},
-			during: func(server *kubetest.Server, _ any) { server.Restore(restarted) },
+			during: func(server *kubetest.Server, _ int) { server.Restore(restarted) },
 		},
 		"a restore during the restart brings an object back": {
-			during: func(server *kubetest.Server, saved any) {
+			during: func(server *kubetest.Server, saved int) {
 				server.Restore(saved)
 				putRoute(server, "web", "web.example.com")
 			},
 		},
 		"the CRD of a kind without objects goes during the restart": {
-			during: func(server *kubetest.Server, _ any) { server.Serve(apiGrants, "") },
+			during: func(server *kubetest.Server, _ int) { server.Remove(apiGrants) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := gatewayAPI(t)
-			server.Serve(apiGrants, "gateway.networking.k8s.io/v1beta1/ReferenceGrant")
-			server.Put(apiGrants, "edge", "g", nil, object("spec: {}"))
+			server.Serve(apiGrants)
+			server.Put(apiGrants, "edge", "g", "spec: {}")
 			server.Delete(apiRoutes, "edge", "web")
-			saved := server.Snapshot()
+			saved := server.Version()
 			server.Delete(apiGrants, "edge", "g")
 			putRoute(server, "web", "web.example.com")
 			source := func() *Source { return quick(t, server, Settings{Derive: &derive.Options{}, Hold: time.Hour}) }
@@ -78,14 +77,11 @@ func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
 			if row.says != "" {
 				r.AwaitState(sources.Degraded, row.says)
 			}
-			next := source()
-			ready := make(chan struct{})
-			next.cluster.url = served(t, server, ready)
-			r.Use(next)
-			if row.during != nil {
-				row.during(server, saved)
-			}
-			close(ready)
+			r.Replace(source(), func() {
+				if row.during != nil {
+					row.during(server, saved)
+				}
+			})
 			putRoute(server, "shop", "shop.example.com")
 			r.awaitVirtualServices(2)
 			r.requireNoDeletion()
@@ -96,35 +92,22 @@ func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
 // TestServicesOfOtherNamespaces are followed while a restored cluster lacks an EndpointSlice, and the status tells
 // which objects wait.
 func TestServicesOfOtherNamespaces(t *testing.T) {
-	objects := istio()
-	objects["services"], objects["nodes"], objects[apiSlices] = "v1/Service", "v1/Node", "discovery.k8s.io/v1/EndpointSlice"
-	server := kubetest.Start(t, objects)
+	server := istioServer(t, "services", "nodes", apiSlices)
 	service := func(namespace, name string) {
-		server.Put("services", namespace, name, nil, object("spec: {ports: [{port: 80}]}"))
+		server.Put("services", namespace, name, "spec: {ports: [{port: 80}]}")
 	}
 	service("bank", "web")
 	service("shop", "web")
-	saved := server.Snapshot()
+	saved := server.Version()
 	for range 5 { // so that the restored server is behind
-		server.Put("nodes", "", "n", nil, nil)
+		server.Put("nodes", "", "n", "")
 	}
-	server.Put(apiSlices, "bank", "web-1", object("labels: {kubernetes.io/service-name: web}"),
-		object("{addressType: IPv4, ports: [{port: 8080}], endpoints: [{addresses: ['10.0.0.1']}]}"))
+	putSlice(server, "bank", "web-1", "")
 	source := func() *Source { return quick(t, server, Settings{Hold: time.Hour, Services: new(Services)}) }
 	rig := start(t, server, source()).synced()
-	endpoints := func() int {
-		o := rig.table.Snapshot().Get(entryKey("bank", "web.bank.svc"))
-		text, err := resource.MarshalYAML(o)
-		require.NoError(t, err)
-		return strings.Count(string(text), "- address: ")
-	}
+	endpoints := func() int { return strings.Count(rig.text("bank", "web"), "- address: ") }
 	rig.Await("the endpoint", func() bool { return len(rig.served()) == 2 && endpoints() == 1 })
-	next := source()
-	ready := make(chan struct{})
-	next.cluster.url = served(t, server, ready)
-	rig.Use(next)
-	server.Restore(saved)
-	close(ready)
+	rig.Replace(source(), func() { server.Restore(saved) })
 	service("shop", "api")
 	rig.serves("ServiceEntry bank/web.bank.svc", "ServiceEntry shop/api.shop.svc", "ServiceEntry shop/web.shop.svc")
 	rig.AwaitState(sources.Degraded, apiSlices+": 1 object is held until ")
@@ -210,7 +193,7 @@ func TestTimeline(t *testing.T) {
 func TestRestore_ReusesAResourceVersion(t *testing.T) {
 	server := istioServer(t)
 	put(server, 1, "a")
-	saved := server.Snapshot()
+	saved := server.Version()
 	source := quick(t, server, Settings{Hold: time.Hour})
 	source.watchFor = time.Hour
 	var away atomic.Bool
@@ -227,7 +210,7 @@ func TestRestore_ReusesAResourceVersion(t *testing.T) {
 	server.Restore(saved)
 	put(server, 3, "a")
 	for i := range 5 {
-		server.Put(virtuals, "shop", fmt.Sprint("v", i), nil, virtual("a"))
+		server.Put(virtuals, "shop", fmt.Sprint("v", i), virtual("a"))
 	}
 	away.Store(false)
 	rig.Await("the change after the restore", func() bool { return rig.ports()["a"] == 83 })
@@ -238,14 +221,14 @@ func TestRestore_ReusesAResourceVersion(t *testing.T) {
 func TestRestore_SeenByOneBrokenWatch(t *testing.T) {
 	ahead := func(server *kubetest.Server) {
 		for i := range 5 {
-			server.Put(virtuals, "shop", fmt.Sprint("v", i), nil, virtual("a"))
+			server.Put(virtuals, "shop", fmt.Sprint("v", i), virtual("a"))
 		}
 	}
 	for _, watches := range []string{"break", "end early"} {
 		t.Run("an object comes back, watches "+watches, func(t *testing.T) {
 			server := istioServer(t)
 			put(server, 1, "a", "b")
-			saved := server.Snapshot()
+			saved := server.Version()
 			source := quick(t, server, Settings{Hold: time.Hour})
 			source.watchFor = time.Hour
 			var away atomic.Bool

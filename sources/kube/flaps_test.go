@@ -20,7 +20,7 @@ func TestHoldOfCRDEndsThoughServerFlaps(t *testing.T) {
 				settings := kube.Settings{Hold: 5 * time.Minute, Kinds: []string{"VirtualService", "ServiceEntry"}}
 				history.locked(func() {
 					history.lax = true
-					history.write(resource, "shop", "web", map[string]any{"spec": map[string]any{"hosts": []any{"web"}}})
+					history.Put(resource, "shop", "web", "spec: {hosts: [web]}")
 				})
 				history.run(settings)
 				served := func() (served bool) {
@@ -32,21 +32,20 @@ func TestHoldOfCRDEndsThoughServerFlaps(t *testing.T) {
 					t.Fatal("it is not served: ", history.out.groups)
 				}
 				history.locked(func() {
-					history.apis[resource] = nil
+					history.Remove(resource)
 					history.note()
-					history.endLocked()
 				})
 				time.Sleep(30 * time.Second)
 				began, up := time.Now(), 30*time.Second
 				for up < 20*time.Minute && served() {
-					history.locked(func() { history.down = true; history.endLocked() })
+					history.Down(true)
 					time.Sleep(5 * time.Second)
 					if restarts {
 						history.stop()
 						history.run(settings)
 						time.Sleep(5 * time.Second)
 					}
-					history.locked(func() { history.down = false })
+					history.Down(false)
 					time.Sleep(2 * time.Minute)
 					up += 2 * time.Minute
 				}

@@ -1,10 +1,9 @@
 package kube
 
 import (
-	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -87,7 +86,7 @@ func (r resets) Reset() { r.n.Add(1) }
 
 // TestQuietWatch_ResetsBackoff: the next failure is retried soon, although no object changed since the last one.
 func TestQuietWatch_ResetsBackoff(t *testing.T) {
-	server := kubetest.Start(t, map[string]string{entries: istio()[entries]})
+	server := kubetest.Start(t, entries)
 	source := quick(t, server, Settings{})
 	var n atomic.Int32
 	source.newBackOff = func() backoff.BackOff { return resets{backoff.NewConstantBackOff(5 * time.Millisecond), &n} }
@@ -101,11 +100,8 @@ func TestList_EverNewPages(t *testing.T) {
 	page := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		page++
-		meta := map[string]any{"namespace": "shop", "name": "a" + strconv.Itoa(page), "resourceVersion": "5"}
-		_ = json.NewEncoder(w).Encode(map[string]any{
-			"kind": "ServiceEntryList", "metadata": object("{resourceVersion: '7', continue: more}"),
-			"items": []any{map[string]any{"metadata": meta}},
-		})
+		_, _ = fmt.Fprintf(w, `{"kind": "ServiceEntryList", "metadata": {"resourceVersion": "7", "continue": "more"},
+			"items": [{"metadata": {"namespace": "shop", "name": "a%d", "resourceVersion": "5"}}]}`, page)
 	}))
 	defer server.Close()
 	r := newRun(quick(t, istioServer(t), Settings{}), nil)

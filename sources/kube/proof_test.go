@@ -2,7 +2,6 @@ package kube_test
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"tributary/sources/derive"
 	"tributary/sources/kube"
+	"tributary/sources/kube/kubetest"
 )
 
 // TestDiscovery_WrongAnswers are no proof that the cluster has no such kind, as of a proxy that answers {} to all.
@@ -24,7 +24,7 @@ func TestDiscovery_WrongAnswers(t *testing.T) {
 			history.run(kube.Settings{Hold: time.Minute, Derive: new(derive.Options)})
 			history.rest()
 			history.stop()
-			history.locked(func() { history.fault["discovery"] = fault{chance: 1, status: http.StatusOK, text: text} })
+			history.Fault(kubetest.Discovery, kubetest.Fault{Status: http.StatusOK, Text: text})
 			history.run(history.settings)
 			time.Sleep(10 * time.Minute)
 			history.rest()
@@ -43,21 +43,13 @@ func TestMissingKind_BeforeAndAfterOutage(t *testing.T) {
 		history.run(kube.Settings{Hold: 2 * time.Minute, Derive: new(derive.Options)})
 		history.rest()
 		for range 3 {
-			history.locked(func() {
-				for r := range kindOf {
-					history.hidden[r] = isCRD(r)
-				}
-				history.down = false
-				history.endLocked()
-			})
+			history.Hide(crds...)
+			history.Down(false)
 			time.Sleep(35 * time.Second) // it has looked
-			history.locked(func() {
-				history.down = true
-				history.endLocked()
-			})
+			history.Down(true)
 			time.Sleep(2 * time.Minute)
 		}
-		history.locked(func() { clear(history.hidden) })
+		history.Hide()
 		history.holds()
 		history.rest()
 	})
@@ -67,19 +59,17 @@ func TestMissingKind_BeforeAndAfterOutage(t *testing.T) {
 func TestHold_WithWrongClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHistory(t, 1)
-		h.locked(func() { h.write("serviceentries.networking.istio.io", "shop", "o0", content(h.ops, "ServiceEntry")) })
+		h.put(entries, "shop", "o0")
 		h.run(kube.Settings{Hold: 5 * time.Minute})
 		h.rest()
-		h.locked(func() {
-			h.hidden["serviceentries.networking.istio.io"] = true
-			h.endLocked()
-		})
+		h.Hide(entries)
+		h.Disconnect()
 		time.Sleep(time.Minute) // it has looked
 		h.stop()
 		h.locked(func() {
 			h.out.rewind(0)
-			clear(h.hidden)
-			h.write("serviceentries.networking.istio.io", "shop", "o0", nil)
+			h.Hide()
+			h.Delete(entries, "shop", "o0")
 			h.note()
 		})
 		h.run(h.settings)
@@ -102,15 +92,12 @@ func TestAnotherAddressOfServices(t *testing.T) {
 // TestOutage_LongAfterCRDWasDeleted delays no kind.
 func TestOutage_LongAfterCRDWasDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const grants = "referencegrants.gateway.networking.k8s.io"
 		history := newHistory(t, 1)
-		history.locked(func() { history.write(grants, "shop", "o0", content(history.ops, "ReferenceGrant")) })
+		history.put(grants, "shop", "o0")
 		history.run(kube.Settings{Derive: new(derive.Options)})
 		history.rest()
 		history.locked(func() {
-			history.write(grants, "shop", "o0", nil)
-			history.apis[grants] = nil
-			history.endLocked()
+			history.Remove(grants)
 			history.holds()
 		})
 		time.Sleep(10 * time.Minute)
@@ -122,7 +109,7 @@ func TestOutage_LongAfterCRDWasDeleted(t *testing.T) {
 		history.away(func() {
 			ingress := content(history.ops, "Ingress")
 			ingress["spec"].(object)["ingressClassName"] = "istio"
-			history.write("ingresses.networking.k8s.io", "shop", "o0", ingress)
+			history.Put("ingresses.networking.k8s.io", "shop", "o0", string(encode(ingress)))
 		})
 		history.rest()
 	})
@@ -137,10 +124,10 @@ func TestNotFoundForAll(t *testing.T) {
 		}
 		h.run(kube.Settings{Hold: time.Minute, Services: new(kube.Services), Derive: new(derive.Options)})
 		h.rest()
-		h.locked(func() {
-			h.fault["discovery"], h.fault[everything] = fault{chance: 1, status: http.StatusNotFound}, fault{chance: 1, status: http.StatusNotFound}
-			h.endLocked()
-		})
+		for _, resource := range []string{kubetest.Discovery, kubetest.Everything} {
+			h.Fault(resource, kubetest.Fault{Status: http.StatusNotFound})
+		}
+		h.Disconnect()
 		time.Sleep(10 * time.Minute)
 		h.rest()
 	})
@@ -157,11 +144,11 @@ func TestMissingKind_WithOtherNamespaces(t *testing.T) {
 		history.run(settings)
 		history.rest()
 		history.stop()
-		history.locked(func() { history.hidden["gateways.gateway.networking.k8s.io"] = true })
+		history.Hide("gateways.gateway.networking.k8s.io")
 		settings.Namespaces = []string{"bank", "other", "shop"}
 		history.run(settings)
 		time.Sleep(50 * time.Second)
-		history.locked(func() { clear(history.hidden) })
+		history.Hide()
 		history.holds()
 		history.rest()
 	})
@@ -173,16 +160,14 @@ func TestWatches_FailAtOnce(t *testing.T) {
 		history := newHistory(t, 1)
 		history.run(kube.Settings{Namespaces: []string{"bank", "shop"}})
 		history.rest()
-		history.locked(func() {
-			for r := range rules {
-				history.fault[r] = fault{chance: 1, event: http.StatusInternalServerError}
-			}
-			history.requests = 0
-			history.endLocked()
-		})
+		for r := range rules {
+			history.Fault(r, kubetest.Fault{Event: http.StatusInternalServerError})
+		}
+		history.Disconnect()
+		history.Requests()
 		time.Sleep(time.Minute)
+		require.Less(t, len(history.Requests()), 1000)
 		history.rest()
-		history.locked(func() { require.Less(t, history.requests, 1000) })
 	})
 }
 
@@ -198,21 +183,17 @@ func TestDiscoveryOfAStartingServer(t *testing.T) {
 				}
 				h.run(kube.Settings{Services: new(kube.Services), Derive: new(derive.Options)})
 				h.rest()
-				h.locked(func() {
-					for r := range kindOf {
-						h.hidden[r] = isCRD(r)
-					}
-					h.endLocked()
-				})
+				h.Hide(crds...)
+				h.Disconnect()
 				if restarts {
 					h.stop()
 					h.run(h.settings)
 				}
 				time.Sleep(moment)
 				h.locked(func() {
-					clear(h.hidden)
+					h.Hide()
 					for r := range rules {
-						h.write(r, "shop", "o9", content(h.ops, rules[r]))
+						h.put(r, "shop", "o9")
 					}
 					h.note()
 				})
@@ -228,21 +209,15 @@ func TestDiscoveryOfAStartingServer(t *testing.T) {
 func TestHold_EndsAtItsTime(t *testing.T) {
 	for _, restarts := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			const grants = "referencegrants.gateway.networking.k8s.io"
 			history := newHistory(t, 1)
 			for range 40 {
 				history.change()
 			}
-			history.locked(func() { history.write(grants, "shop", "o0", content(history.ops, "ReferenceGrant")) })
+			history.put(grants, "shop", "o0")
 			history.run(kube.Settings{Derive: new(derive.Options), Hold: 5 * time.Minute})
 			history.rest()
 			history.locked(func() {
-				for key := range history.at(grants, history.version) {
-					namespace, name, _ := strings.Cut(key, "/")
-					history.write(grants, namespace, name, nil)
-				}
-				history.apis[grants] = nil
-				history.endLocked()
+				history.Remove(grants)
 				history.note()
 			})
 			if restarts {

@@ -118,7 +118,7 @@ func (p *published) Keep(note []byte) {
 func (p *published) Synced() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.troubled || p.version != p.first || p.slack > time.Minute {
+	if p.first != [2]int{p.Version(), p.Troubles()} || p.slack > time.Minute {
 		return
 	}
 	has := p.all()

@@ -1,8 +1,8 @@
 package kube
 
 import (
-	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -28,21 +28,32 @@ const (
 
 // gatewayAPI starts a server with a Gateway and a route for it.
 func gatewayAPI(t *testing.T) *kubetest.Server {
-	served := istio()
-	served["namespaces"], served["gateways.networking.istio.io"] = "v1/Namespace", "networking.istio.io/v1/Gateway"
-	served[apiGateways], served[apiRoutes] = "gateway.networking.k8s.io/v1/Gateway", "gateway.networking.k8s.io/v1/HTTPRoute"
-	server := kubetest.Start(t, served)
-	server.Put(apiGateways, "edge", "public", nil, object("spec: {gatewayClassName: istio, "+
-		"listeners: [{name: http, port: 8080, protocol: HTTP}]}"))
+	server := istioServer(t, "namespaces", "gateways.networking.istio.io", apiGateways, apiRoutes)
+	server.Put(apiGateways, "edge", "public", "spec: {gatewayClassName: istio, listeners: [{name: http, port: 8080, protocol: HTTP}]}")
 	putRoute(server, "web", "web.example.com")
 	return server
 }
 
 func putRoute(server *kubetest.Server, name, host string) {
-	server.Put(apiRoutes, "edge", name, nil, map[string]any{"spec": map[string]any{
-		"parentRefs": []any{object("name: public")}, "hostnames": []string{host},
-		"rules": []any{object("backendRefs: [{name: web, port: 80}]")},
-	}})
+	server.Put(apiRoutes, "edge", name, "spec: {parentRefs: [{name: public}], hostnames: ["+host+
+		"], rules: [{backendRefs: [{name: web, port: 80}]}]}")
+}
+
+// putSlice puts the slice of the Service web, with an endpoint that also has the given fields.
+func putSlice(server *kubetest.Server, namespace, name, fields string) {
+	server.Put(apiSlices, namespace, name, "{metadata: {labels: {kubernetes.io/service-name: web}}, addressType: IPv4, "+
+		"ports: [{port: 8080}], endpoints: [{addresses: [10.0.0.1], "+fields+"}]}")
+}
+
+// text returns the served ServiceEntry of a Service as YAML, or "".
+func (r *rig) text(namespace, service string) string {
+	entry := r.table.Snapshot().Get(entryKey(namespace, service+"."+namespace+".svc"))
+	if entry == nil {
+		return ""
+	}
+	text, err := resource.MarshalYAML(entry)
+	require.NoError(r.T, err)
+	return string(text)
 }
 
 // virtualServices returns how many are served.
@@ -98,12 +109,9 @@ func TestRestart_CRDIsMissing(t *testing.T) {
 		r.awaitVirtualServices(0)
 	})
 	t.Run("exports", func(t *testing.T) {
-		served := istio()
-		served["services"], served[apiSlices] = "v1/Service", "discovery.k8s.io/v1/EndpointSlice"
-		served[apiExports] = "multicluster.x-k8s.io/v1/ServiceExport"
-		server := kubetest.Start(t, served)
-		server.Put("services", "shop", "web", nil, object("spec: {ports: [{port: 80}]}"))
-		server.Put(apiExports, "shop", "web", nil, nil)
+		server := istioServer(t, "services", apiSlices, apiExports)
+		server.Put("services", "shop", "web", "spec: {ports: [{port: 80}]}")
+		server.Put(apiExports, "shop", "web", "")
 		source := func() *Source {
 			return quick(t, server, Settings{Hold: time.Hour, Services: &Services{Options: mapping.Options{Export: mapping.ExportServiceExports}}})
 		}
@@ -119,7 +127,7 @@ func TestRestart_CRDIsMissing(t *testing.T) {
 // startWithout takes a resource away, and returns s.
 func startWithout(server *kubetest.Server, resource string, s *Source) *Source {
 	server.Requests()
-	server.Serve(resource, "")
+	server.Remove(resource)
 	return s
 }
 
@@ -136,60 +144,30 @@ func TestRestart_HoldOfMissingKindGoesOn(t *testing.T) {
 	source := func() *Source { return quick(t, server, Settings{Hold: time.Hour}) }
 	rig := start(t, server, source()).synced()
 	rig.serves("ServiceEntry shop/a")
-	server.Serve(entries, "")
+	server.Remove(entries)
 	rig.AwaitState(sources.Degraded, "1 object is held until ")
-	s := source()
-	ready := make(chan struct{})
-	s.cluster.url = served(t, server, ready)
-	rig.Use(s)
-	server.Serve(entries, istio()[entries])
-	close(ready)
-	server.Put(virtuals, "shop", "v", nil, virtual("a"))
+	rig.Replace(source(), func() { server.Serve(entries) })
+	server.Put(virtuals, "shop", "v", virtual("a"))
 	rig.awaitVirtualServices(1)
 	rig.AwaitState(sources.Degraded, "1 object is held until ")
 	rig.requireNoDeletion()
 }
 
-// served is a server in front of another that answers once it is ready.
-func served(t *testing.T, server *kubetest.Server, ready chan struct{}) string {
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		select {
-		case <-ready:
-			server.ServeHTTP(w, request)
-		case <-request.Context().Done():
-		}
-	}))
-	t.Cleanup(func() {
-		front.CloseClientConnections()
-		front.Close()
-	})
-	return front.URL
-}
-
 // TestRestart_NodesMayNotBeRead: regions stay, though no Service needs nodes.
 func TestRestart_NodesMayNotBeRead(t *testing.T) {
-	objects := istio()
-	objects["services"], objects["nodes"], objects[apiSlices] = "v1/Service", "v1/Node", "discovery.k8s.io/v1/EndpointSlice"
-	server := kubetest.Start(t, objects)
-	server.Put("services", "shop", "web", nil, object("spec: {ports: [{port: 80}]}"))
-	server.Put("nodes", "", "n", object("labels: {topology.kubernetes.io/region: west}"), nil)
-	server.Put(apiSlices, "shop", "web-1", object("labels: {kubernetes.io/service-name: web}"),
-		object("{addressType: IPv4, ports: [{port: 8080}], endpoints: [{addresses: ['10.0.0.1'], nodeName: 'n'}]}"))
+	server := istioServer(t, "services", "nodes", apiSlices)
+	server.Put("services", "shop", "web", "spec: {ports: [{port: 80}]}")
+	server.Put("nodes", "", "n", "metadata: {labels: {topology.kubernetes.io/region: west}}")
+	putSlice(server, "shop", "web-1", "nodeName: 'n'")
 	source := func() *Source { return quick(t, server, Settings{Services: &Services{Nodes: true}}) }
 	rig := start(t, server, source()).synced()
 	rig.serves("ServiceEntry shop/web.shop.svc")
-	west := func() bool {
-		o := rig.table.Snapshot().Get(entryKey("shop", "web.shop.svc"))
-		text, err := resource.MarshalYAML(o)
-		require.NoError(t, err)
-		return strings.Contains(string(text), "west")
-	}
-	require.True(t, west())
+	require.Contains(t, rig.text("shop", "web"), "west")
 	deny(server, "nodes")
 	rig.Use(source())
 	put(server, 1, "a")
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/web.shop.svc")
-	require.True(t, west())
+	require.Contains(t, rig.text("shop", "web"), "west")
 }
 
 // TestList_RepeatsFirstPage: something between that drops the token of the next page sends the first one again and again.
@@ -200,8 +178,8 @@ func TestList_RepeatsFirstPage(t *testing.T) {
 			response.WriteHeader(http.StatusTeapot)
 			return
 		}
-		_ = json.NewEncoder(response).Encode(object("{kind: ServiceEntryList, metadata: {resourceVersion: '7', " +
-			"continue: more}, items: [{metadata: {namespace: shop, name: a, resourceVersion: '5'}}]}"))
+		_, _ = io.WriteString(response, `{"kind": "ServiceEntryList", "metadata": {"resourceVersion": "7",
+			"continue": "more"}, "items": [{"metadata": {"namespace": "shop", "name": "a", "resourceVersion": "5"}}]}`)
 	}))
 	defer server.Close()
 	s := quick(t, istioServer(t), Settings{})
