@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -128,23 +125,20 @@ func TestFlood(t *testing.T) {
 			count.Store(0)
 			server := istioServer(t)
 			put(server, 1, "honest")
-			honest := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: server.Host()})
-			honest.FlushInterval = -1
 			var hostile atomic.Bool
 			hostile.Store(true)
-			front := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, req *http.Request) {
+			source := quick(t, server, Settings{})
+			source.cluster.url = front(t, server, func(response http.ResponseWriter, req *http.Request) bool {
 				if !hostile.Load() || !flood.applies(req) {
-					honest.ServeHTTP(response, req)
-					return
+					return false
 				}
 				response.Header().Set("Content-Encoding", "gzip")
 				packed := gzip.NewWriter(response)
 				flood.answer(packed, func() { _ = packed.Flush() })
 				_ = packed.Close()
-			}))
-			t.Cleanup(front.Close)
-			source := quick(t, server, Settings{})
-			source.cluster.url, source.shown = front.URL, "k8s://"+front.Listener.Addr().String()
+				return true
+			})
+			source.shown = strings.Replace(source.cluster.url, "http", "k8s", 1)
 			limits := intake.Limits{Answer: 4 << 20, Memory: 12 << 20, Objects: 2 << 20}
 			pool := intake.NewPool(limits)
 			ctx, cancel := context.WithCancel(pool.Source(t.Context()))

@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -93,18 +92,4 @@ func TestQuietWatch_ResetsBackoff(t *testing.T) {
 	source.lookEvery, source.watchFor = time.Hour, time.Second
 	r := start(t, server, source).synced()
 	r.Await("discovery and the watch start again", func() bool { return n.Load() > 1 })
-}
-
-// TestList_EverNewPages has ever new names on ever new pages.
-func TestList_EverNewPages(t *testing.T) {
-	page := 0
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		page++
-		_, _ = fmt.Fprintf(w, `{"kind": "ServiceEntryList", "metadata": {"resourceVersion": "7", "continue": "more"},
-			"items": [{"metadata": {"namespace": "shop", "name": "a%d", "resourceVersion": "5"}}]}`, page)
-	}))
-	defer server.Close()
-	r := newRun(quick(t, istioServer(t), Settings{}), nil)
-	err := r.streams[0].list(t.Context(), &api{client: server.Client(), base: server.URL}, "/x")
-	require.ErrorContains(t, err, "the list has more than 4000 pages")
 }

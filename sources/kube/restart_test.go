@@ -2,9 +2,7 @@ package kube
 
 import (
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -168,25 +166,6 @@ func TestRestart_NodesMayNotBeRead(t *testing.T) {
 	put(server, 1, "a")
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/web.shop.svc")
 	require.Contains(t, rig.text("shop", "web"), "west")
-}
-
-// TestList_RepeatsFirstPage: something between that drops the token of the next page sends the first one again and again.
-func TestList_RepeatsFirstPage(t *testing.T) {
-	requested := 0
-	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, req *http.Request) {
-		if requested++; requested > 100 {
-			response.WriteHeader(http.StatusTeapot)
-			return
-		}
-		_, _ = io.WriteString(response, `{"kind": "ServiceEntryList", "metadata": {"resourceVersion": "7",
-			"continue": "more"}, "items": [{"metadata": {"namespace": "shop", "name": "a", "resourceVersion": "5"}}]}`)
-	}))
-	defer server.Close()
-	s := quick(t, istioServer(t), Settings{})
-	r := newRun(s, nil)
-	err := r.streams[0].list(t.Context(), &api{client: server.Client(), base: server.URL}, "/x")
-	require.ErrorContains(t, err, "shop/a twice")
-	require.LessOrEqual(t, requested, 2)
 }
 
 // TestClient_IsKeptWhileItWorks after one did not.
