@@ -113,3 +113,10 @@ func (h *harness) Restore() {
 	h.server.Down(false)
 	allow(h.server)
 }
+
+// putVirtuals puts some VirtualServices, for later resource versions.
+func putVirtuals(server *kubetest.Server, n int) {
+	for i := range n {
+		server.Put(virtuals, "shop", fmt.Sprint("v", i), virtual("a"))
+	}
+}

@@ -1,11 +1,9 @@
 package kube
 
 import (
-	"fmt"
 	"maps"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -196,34 +194,20 @@ func TestRestore_ReusesAResourceVersion(t *testing.T) {
 	saved := server.Version()
 	source := quick(t, server, Settings{Hold: time.Hour})
 	source.watchFor = time.Hour
-	var away atomic.Bool
-	source.cluster.url = front(t, server, func(_ http.ResponseWriter, _ *http.Request) bool {
-		if away.Load() {
-			panic(http.ErrAbortHandler)
-		}
-		return false
-	})
 	rig := start(t, server, source).synced()
 	put(server, 2, "a")
 	rig.Await("the change", func() bool { return rig.ports()["a"] == 82 })
-	away.Store(true)
+	server.Down(true)
 	server.Restore(saved)
 	put(server, 3, "a")
-	for i := range 5 {
-		server.Put(virtuals, "shop", fmt.Sprint("v", i), virtual("a"))
-	}
-	away.Store(false)
+	putVirtuals(server, 5)
+	server.Down(false)
 	rig.Await("the change after the restore", func() bool { return rig.ports()["a"] == 83 })
 }
 
 // TestRestore_SeenByOneBrokenWatch: a restore adds or removes an object, and the server soon passes the version
 // that was seen before. Only one broken watch shows it.
 func TestRestore_SeenByOneBrokenWatch(t *testing.T) {
-	ahead := func(server *kubetest.Server) {
-		for i := range 5 {
-			server.Put(virtuals, "shop", fmt.Sprint("v", i), virtual("a"))
-		}
-	}
 	for _, watches := range []string{"break", "end early"} {
 		t.Run("an object comes back, watches "+watches, func(t *testing.T) {
 			server := istioServer(t)
@@ -231,20 +215,16 @@ func TestRestore_SeenByOneBrokenWatch(t *testing.T) {
 			saved := server.Version()
 			source := quick(t, server, Settings{Hold: time.Hour})
 			source.watchFor = time.Hour
-			var away atomic.Bool
-			source.cluster.url = front(t, server, func(_ http.ResponseWriter, _ *http.Request) bool {
-				if away.Load() {
-					panic(http.ErrAbortHandler)
-				}
-				return false
-			})
+			if watches == "end early" {
+				source.cluster.url = front(t, server, func(http.ResponseWriter, *http.Request) bool { return false })
+			}
 			rig := start(t, server, source).synced()
 			server.Delete(entries, "shop", "a")
 			rig.serves("ServiceEntry shop/b")
-			away.Store(watches == "break")
+			server.Down(watches == "break")
 			server.Restore(saved)
-			ahead(server)
-			away.Store(false)
+			putVirtuals(server, 5)
+			server.Down(false)
 			rig.awaitServed("shop/a")
 		})
 	}

@@ -458,7 +458,15 @@ func (h *history) restart() {
 
 // put puts an object with drawn content. mu is held.
 func (h *history) put(resource, namespace, name string) {
-	h.Put(resource, namespace, name, string(encode(content(h.ops, kubetest.KindOf(resource)))))
+	h.Put(resource, namespace, name, content(h.ops, kubetest.KindOf(resource)))
+}
+
+// write is put, with the expected objects.
+func (h *history) write(resource, namespace, name string) {
+	h.locked(func() {
+		h.put(resource, namespace, name)
+		h.note()
+	})
 }
 
 // change makes, changes or deletes an object.

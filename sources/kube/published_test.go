@@ -61,8 +61,8 @@ func (p *published) rewind(moments int) {
 		return
 	}
 	for _, n := range notes {
-		if deadline, err := time.Parse(time.RFC3339, fmt.Sprint(n["Until"])); err == nil && !deadline.IsZero() {
-			n["Until"] = deadline.AddDate(10, 0, 0)
+		if deadline, err := time.Parse(time.RFC3339, fmt.Sprint(n["until"])); err == nil && !deadline.IsZero() {
+			n["until"] = deadline.AddDate(10, 0, 0)
 		}
 	}
 	p.record = encode(notes)

@@ -24,9 +24,9 @@ const (
 	apiSlices   = "endpointslices.discovery.k8s.io"
 )
 
-// gatewayAPI starts a server with a Gateway and a route for it.
-func gatewayAPI(t *testing.T) *kubetest.Server {
-	server := istioServer(t, "namespaces", "gateways.networking.istio.io", apiGateways, apiRoutes)
+// gatewayAPI starts a server with a Gateway and a route for it, and other resources.
+func gatewayAPI(t *testing.T, others ...string) *kubetest.Server {
+	server := istioServer(t, append(others, "namespaces", "gateways.networking.istio.io", apiGateways, apiRoutes)...)
 	server.Put(apiGateways, "edge", "public", "spec: {gatewayClassName: istio, listeners: [{name: http, port: 8080, protocol: HTTP}]}")
 	putRoute(server, "web", "web.example.com")
 	return server
@@ -67,88 +67,23 @@ func (r *rig) awaitVirtualServices(n int) {
 	r.Await(fmt.Sprint(n, " VirtualServices"), func() bool { return r.virtualServices() == n })
 }
 
-// TestRestart_RightThatWasNeverGranted: Namespaces may not be read with Roles.
-func TestRestart_RightThatWasNeverGranted(t *testing.T) {
-	server := gatewayAPI(t)
-	deny(server, "namespaces")
-	source := func() *Source { return quick(t, server, Settings{Derive: &derive.Options{}}) }
-	rig := start(t, server, source()).synced()
-	rig.awaitVirtualServices(1)
-	rig.Use(source())
-	putRoute(server, "shop", "shop.example.com")
-	rig.awaitVirtualServices(2)
-	server.Delete(apiRoutes, "edge", "web")
-	rig.awaitVirtualServices(1)
-}
-
-// TestRestart_CRDIsMissing: the objects made of it stay for the hold, and go then.
+// TestRestart_CRDIsMissing: the objects made of it stay for the hold.
 func TestRestart_CRDIsMissing(t *testing.T) {
-	t.Run("derived", func(t *testing.T) {
-		server := gatewayAPI(t)
-		source := func(hold time.Duration) *Source {
-			return quick(t, server, Settings{Derive: &derive.Options{}, Hold: hold})
-		}
-		rig := start(t, server, source(time.Hour)).synced()
-		rig.awaitVirtualServices(1)
-		rig.Use(startWithout(server, apiRoutes, source(time.Hour)))
-		rig.Await("the new run has read", func() bool { return read(server, apiGateways) })
-		put(server, 1, "a")
-		rig.awaitServed("shop/a")
-		rig.requireNoDeletion()
-	})
-	t.Run("derived, and the hold ends", func(t *testing.T) {
-		server := gatewayAPI(t)
-		source := func() *Source {
-			return quick(t, server, Settings{Derive: &derive.Options{}, Hold: 300 * time.Millisecond})
-		}
-		r := start(t, server, source()).synced()
-		r.awaitVirtualServices(1)
-		r.Use(startWithout(server, apiRoutes, source()))
-		r.awaitVirtualServices(0)
-	})
-	t.Run("exports", func(t *testing.T) {
-		server := istioServer(t, "services", apiSlices, apiExports)
+	exports := &Services{Options: mapping.Options{Export: mapping.ExportServiceExports}}
+	for resource, settings := range map[string]Settings{
+		apiRoutes: {Derive: &derive.Options{}, Hold: time.Hour}, apiExports: {Services: exports, Hold: time.Hour},
+	} {
+		server := gatewayAPI(t, "services", apiSlices, apiExports)
 		server.Put("services", "shop", "web", "spec: {ports: [{port: 80}]}")
 		server.Put(apiExports, "shop", "web", "")
-		source := func() *Source {
-			return quick(t, server, Settings{Hold: time.Hour, Services: &Services{Options: mapping.Options{Export: mapping.ExportServiceExports}}})
-		}
-		rig := start(t, server, source()).synced()
-		rig.serves("ServiceEntry shop/web.shop.svc")
-		rig.Use(startWithout(server, apiExports, source()))
+		rig := startQuick(t, server, settings).synced()
+		rig.awaitServed("web")
+		server.Remove(resource)
+		rig.Use(quick(t, server, settings))
 		put(server, 1, "a")
 		rig.awaitServed("shop/a")
 		rig.requireNoDeletion()
-	})
-}
-
-// startWithout takes a resource away, and returns s.
-func startWithout(server *kubetest.Server, resource string, s *Source) *Source {
-	server.Requests()
-	server.Remove(resource)
-	return s
-}
-
-// read reports whether a resource was asked for since the last call.
-func read(server *kubetest.Server, resource string) bool {
-	plural, _, _ := strings.Cut(resource, ".")
-	return strings.Contains(strings.Join(server.Requests(), " "), "/"+plural+"?")
-}
-
-// TestRestart_HoldOfMissingKindGoesOn over a restart, though the CRD comes back in between, without the objects.
-func TestRestart_HoldOfMissingKindGoesOn(t *testing.T) {
-	server := istioServer(t)
-	put(server, 1, "a")
-	source := func() *Source { return quick(t, server, Settings{Hold: time.Hour}) }
-	rig := start(t, server, source()).synced()
-	rig.serves("ServiceEntry shop/a")
-	server.Remove(entries)
-	rig.AwaitState(sources.Degraded, "1 object is held until ")
-	rig.Replace(source(), func() { server.Serve(entries) })
-	server.Put(virtuals, "shop", "v", virtual("a"))
-	rig.awaitVirtualServices(1)
-	rig.AwaitState(sources.Degraded, "1 object is held until ")
-	rig.requireNoDeletion()
+	}
 }
 
 // TestRestart_NodesMayNotBeRead: regions stay, though no Service needs nodes.
