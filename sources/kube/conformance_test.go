@@ -35,7 +35,12 @@ type harness struct {
 // quick makes a source with short delays.
 func quick(t *testing.T, server *kubetest.Server, settings Settings) *Source {
 	settings.TLS = &adsc.TLS{Mode: adsc.TLSDisable}
-	s, err := New("k8s://"+server.Host(), settings)
+	return quickAt(t, "k8s://"+server.Host(), settings)
+}
+
+// quickAt is quick for an address.
+func quickAt(t *testing.T, address string, settings Settings) *Source {
+	s, err := New(address, settings)
 	require.NoError(t, err)
 	s.newBackOff = func() backoff.BackOff { return backoff.NewConstantBackOff(5 * time.Millisecond) }
 	s.lookEvery, s.settle, s.delay, s.pageSize = 20*time.Millisecond, 50*time.Millisecond, time.Millisecond, 2

@@ -246,11 +246,7 @@ func TestKubeconfig(t *testing.T) {
 		text := strings.Replace(server.Kubeconfig("{token: t}"), "current-context: x,", "", 1)
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
-	source, err := New("k8s://"+file+"?context=x", Settings{})
-	require.NoError(t, err)
-	q := quick(t, server, Settings{})
-	source.newBackOff, source.lookEvery, source.delay = q.newBackOff, q.lookEvery, q.delay
-	rig := start(t, server, source)
+	rig := start(t, server, quickAt(t, "k8s://"+file+"?context=x", Settings{}))
 	rig.AwaitState(sources.Unreachable, "read the kubeconfig: ")
 	write(away)
 	rig.AwaitState(sources.Unreachable, "look for the kinds: ")
@@ -271,11 +267,7 @@ func TestTokens(t *testing.T) {
 	text := server.Kubeconfig("{exec: {apiVersion: client.authentication.k8s.io/v1, command: cat, args: [" + dir +
 		"/token], interactiveMode: Never}}")
 	require.NoError(t, os.WriteFile(dir+"/kubeconfig", []byte(text), 0o600))
-	source, err := New("k8s://"+dir+"/kubeconfig", Settings{})
-	require.NoError(t, err)
-	q := quick(t, server, Settings{})
-	source.newBackOff, source.lookEvery, source.delay = q.newBackOff, q.lookEvery, q.delay
-	rig := start(t, server, source).synced()
+	rig := start(t, server, quickAt(t, "k8s://"+dir+"/kubeconfig", Settings{})).synced()
 	rig.serves("ServiceEntry shop/a")
 	server.Require("two")
 	put(server, 1, "b")
@@ -287,40 +279,26 @@ func TestTokens(t *testing.T) {
 
 func TestNew(t *testing.T) {
 	const form = "address: want k8s://, k8s:///path/to/kubeconfig?context=NAME or k8s://host:6443, without a user and other parameters, got \""
-	for address, want := range map[string]string{
-		"k8s://me:secret@h":            form + `k8s://h`,
-		"k8s://h?context=a":            form + `k8s://h?context=a`,
-		"k8s:///f?ctx=a":               form + `k8s:///f`,
-		"kube://h":                     form + `kube://h`,
-		"k8s://h:1 namespaces":         "namespaces: ",
-		"k8s://h:1 labelSelector":      "labelSelector: ",
-		"k8s://h:1 kinds":              `kinds: unknown kind "Pod"; want kinds of Istio that are objects in a cluster, or none alone`,
-		"k8s://h:1 unknownFields":      `unknownFields: want "error" or "warn", got "x"`,
-		"k8s:///f tokenFile":           "address: with tlsSettings or tokenFile, want one such as k8s://host:6443; a kubeconfig has its own",
-		"k8s://h:1 services":           "services.endpoints: ",
-		"k8s://h:1 hold":               "hold: ",
-		"k8s:///f?context=a&context=b": form + `k8s:///f?context=a&context=b`,
+	for _, row := range []struct {
+		address  string
+		settings Settings
+		want     string
+	}{
+		{"k8s://me:secret@h", Settings{}, form + "k8s://h"},
+		{"k8s://h?context=a", Settings{}, form + "k8s://h?context=a"},
+		{"k8s:///f?ctx=a", Settings{}, form + "k8s:///f"},
+		{"k8s:///f?context=a&context=b", Settings{}, form + "k8s:///f?context=a&context=b"},
+		{"kube://h", Settings{}, form + "kube://h"},
+		{"k8s://h:1", Settings{Namespaces: []string{"-"}}, "namespaces: "},
+		{"k8s://h:1", Settings{LabelSelector: "a in"}, "labelSelector: "},
+		{"k8s://h:1", Settings{Kinds: []string{"Pod"}}, `kinds: unknown kind "Pod"; want kinds of Istio that are objects in a cluster, or none alone`},
+		{"k8s://h:1", Settings{UnknownFields: "x"}, `unknownFields: want "error" or "warn", got "x"`},
+		{"k8s:///f", Settings{TokenFile: "t"}, "address: with tlsSettings or tokenFile, want one such as k8s://host:6443; a kubeconfig has its own"},
+		{"k8s://h:1", Settings{Services: &Services{Options: mapping.Options{Endpoints: "x"}}}, "services.endpoints: "},
+		{"k8s://h:1", Settings{Hold: -1}, "hold: "},
 	} {
-		address, setting, _ := strings.Cut(address, " ")
-		var settings Settings
-		switch setting {
-		case "namespaces":
-			settings.Namespaces = []string{"-"}
-		case "labelSelector":
-			settings.LabelSelector = "a in"
-		case "kinds":
-			settings.Kinds = []string{"Pod"}
-		case "unknownFields":
-			settings.UnknownFields = "x"
-		case "tokenFile":
-			settings.TokenFile = "t"
-		case "services":
-			settings.Services = &Services{Options: mapping.Options{Endpoints: "x"}}
-		case "hold":
-			settings.Hold = -1
-		}
-		_, err := New(address, settings)
-		require.ErrorContains(t, err, want, address)
+		_, err := New(row.address, row.settings)
+		require.ErrorContains(t, err, row.want)
 	}
 	for _, address := range []string{"k8s://", "k8s:///etc/kubeconfig", "k8s:///etc/kubeconfig?context=a", "k8s://h:6443", "k8s://h/prefix"} {
 		_, err := New(address, Settings{Kinds: []string{NoKinds}})

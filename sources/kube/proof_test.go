@@ -62,16 +62,13 @@ func TestHold_WithWrongClock(t *testing.T) {
 	atRest(t, 0, kube.Settings{Hold: 5 * time.Minute}, func(_ *testing.T, h *history) {
 		h.write(entries, "shop", "o0")
 		h.rest()
-		h.Hide(entries)
-		h.Disconnect()
-		time.Sleep(time.Minute) // it has looked
-		h.stop()
 		h.locked(func() {
-			h.out.rewind(0)
-			h.Hide()
-			h.Delete(entries, "shop", "o0")
+			h.Remove(entries)
 			h.note()
 		})
+		time.Sleep(time.Minute) // it has looked
+		h.stop()
+		h.locked(func() { h.out.rewind(0) })
 		h.run(h.settings)
 		h.holds()
 		h.rest()
