@@ -288,7 +288,7 @@ func (h *history) say(format string, args ...any) {
 func (h *history) rest() {
 	h.mu.Lock()
 	h.say("rest for %s", h.slack)
-	h.allWell()
+	h.endFaults()
 	h.note()
 	began := time.Now()
 	h.Requests()

@@ -56,7 +56,7 @@ func (t *table) went() []resource.Key {
 	return deleted
 }
 
-func start(t *testing.T, server *kubetest.Server, s *Source) *rig {
+func start(t *testing.T, server *kubetest.Server, s sources.Source) *rig {
 	t.Helper()
 	table := new(table)
 	running := sourcetest.Start(t, sources.Spec{Name: "k", Source: s, Table: table, Guard: guard.Settings{Off: true}})

@@ -85,8 +85,8 @@ func (h *history) draw() (s kube.Settings) {
 	return s
 }
 
-// allWell ends all faults. mu is held.
-func (h *history) allWell() {
+// endFaults ends all faults, and gives back the rights. mu is held.
+func (h *history) endFaults() {
 	h.Down(false)
 	h.Heal()
 	h.Allow()
@@ -282,7 +282,7 @@ func (h *history) quickly() {
 // inHold begins a hold, and restarts the source during it. Listed objects that depend on no object in doubt follow the
 // cluster.
 func (h *history) inHold() {
-	h.locked(h.allWell)
+	h.locked(h.endFaults)
 	restores, stale := h.ops.IntN(2) == 0, h.stale
 	if restores {
 		h.quickly()
@@ -461,7 +461,7 @@ func (h *history) put(resource, namespace, name string) {
 	h.Put(resource, namespace, name, content(h.ops, kubetest.KindOf(resource)))
 }
 
-// write is put, with the expected objects.
+// write puts an object, and notes the expected objects.
 func (h *history) write(resource, namespace, name string) {
 	h.locked(func() {
 		h.put(resource, namespace, name)

@@ -12,8 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/sources"
-	"tributary/sources/guard"
 	"tributary/sources/kube/kubetest"
 )
 
@@ -29,19 +27,12 @@ func TestHangingPlugin(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, source.SkipsVerification())
 
-	supervisor := sources.NewSupervisor(sources.Options{})
-	require.NoError(t, supervisor.Reconfigure([]sources.Spec{{
-		Name: "k", Source: source, Table: new(table), Guard: guard.Settings{Off: true},
-	}}))
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- supervisor.Run(ctx) }()
+	rig := start(t, server, source)
 	isRunning := func() bool { _, err := os.Stat(started); return err == nil }
-	require.Eventually(t, isRunning, time.Minute, time.Millisecond)
-	cancel()
-	require.NoError(t, <-ended) // although the plugin runs
+	rig.Await("the plugin runs", isRunning)
+	rig.Stop() // although the plugin runs
 	require.NoError(t, os.WriteFile(release, nil, 0o600))
-	require.Eventually(t, func() bool { return !isRunning() }, time.Minute, time.Millisecond)
+	rig.Await("the plugin ends", func() bool { return !isRunning() })
 }
 
 func TestPlugin_LimitsRequests(t *testing.T) {
