@@ -86,7 +86,7 @@ func TestRestart_CRDIsMissing(t *testing.T) {
 	}
 }
 
-// TestRestart_NodesMayNotBeRead: regions stay, though no Service needs nodes.
+// TestRestart_NodesMayNotBeRead: regions follow the nodes, and stay, though no Service needs nodes.
 func TestRestart_NodesMayNotBeRead(t *testing.T) {
 	server := istioServer(t, "services", "nodes", apiSlices)
 	server.Put("services", "shop", "web", "spec: {ports: [{port: 80}]}")
@@ -96,11 +96,14 @@ func TestRestart_NodesMayNotBeRead(t *testing.T) {
 	rig := start(t, server, source()).synced()
 	rig.serves("ServiceEntry shop/web.shop.svc")
 	require.Contains(t, rig.text("shop", "web"), "west")
+	server.Put("nodes", "", "n", "metadata: {labels: {topology.kubernetes.io/region: east}}")
+	east := func() bool { return strings.Contains(rig.text("shop", "web"), "east") }
+	rig.Await("the other region", east)
 	deny(server, "nodes")
 	rig.Use(source())
 	put(server, 1, "a")
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/web.shop.svc")
-	require.Contains(t, rig.text("shop", "web"), "west")
+	require.True(t, east())
 }
 
 // TestClient_IsKeptWhileItWorks after one did not.
