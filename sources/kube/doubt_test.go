@@ -117,73 +117,39 @@ func TestServicesOfOtherNamespaces(t *testing.T) {
 	require.Equal(t, 1, endpoints())
 }
 
-// TestTimeline: a version of the server that one kind knows counts for all kinds.
+// TestTimeline has a kind with an etcd of its own, and a deletion during a hold.
 func TestTimeline(t *testing.T) {
 	const settle, hold = 10 * time.Second, time.Minute
 	now := time.Now()
-	kinds := func() (services, rules *cache, kinds timeline) {
-		services = &cache{objects: presence.Set[uint64]{"kept": {Value: 900}, "lost": {Value: 960}}, isListed: true, note: note{Seen: 960}}
-		rules = &cache{objects: presence.Set[uint64]{"r": {Value: 1000}}, isListed: true, note: note{Seen: 1000}}
-		return services, rules, timeline{services, rules}
-	}
-	list := func(m *cache, kinds timeline, after time.Duration, from, version uint64, listed map[string]uint64) (int, error) {
-		missing, err := m.checkList(kinds, now.Add(after), from, version, maps.Clone(listed), settle, hold)
-		return len(missing), err
-	}
-	listed := map[string]uint64{"kept": 900}
-	t.Run("a restore that only the other kind can see", func(t *testing.T) {
-		services, _, both := kinds()
-		_, err := list(services, both, 0, 1000, 980, listed)
-		require.ErrorIs(t, err, errOlder)
-		missing, err := list(services, both, settle, 1000, 981, listed)
-		require.NoError(t, err)
-		require.Zero(t, missing)
-		require.Len(t, services.held(), 1)
-	})
-	t.Run("a restore that this kind cannot see any more", func(t *testing.T) {
-		services, rules, both := kinds()
-		restored := map[string]uint64{"r": 940}
-		_, err := list(rules, both, 0, 1000, 980, restored)
-		require.ErrorIs(t, err, errOlder)
-		_, err = list(rules, both, settle, 1000, 980, restored)
-		require.NoError(t, err)
-		missing, err := list(services, both, settle, 980, 990, listed)
-		require.NoError(t, err)
-		require.Zero(t, missing)
-		require.Len(t, services.held(), 1)
-		missing, err = list(services, both, settle+hold, 990, 995, listed)
-		require.NoError(t, err)
-		require.Equal(t, 1, missing)
-	})
-	t.Run("a list on its way while another kind hears of a later version", func(t *testing.T) {
-		services, rules, both := kinds()
-		rules.Seen = 1010
-		missing, err := list(services, both, 0, 1000, 1005, listed)
-		require.NoError(t, err)
-		require.Equal(t, 1, missing)
-	})
-	t.Run("a kind with an etcd of its own", func(t *testing.T) {
-		services, rules, both := kinds()
-		_, err := list(services, both, 0, 1000, 970, listed)
+	for _, apart := range []bool{false, true} {
+		services := &cache{objects: presence.Set[uint64]{"kept": {Value: 900}, "lost": {Value: 960}}, isListed: true, note: note{Seen: 960}}
+		rules := &cache{objects: presence.Set[uint64]{"r": {Value: 1000}}, isListed: true, note: note{Seen: 1000}}
+		kinds := timeline{services, rules}
+		list := func(after time.Duration, from, version uint64, listed map[string]uint64) (int, error) {
+			missing, err := services.checkList(kinds, now.Add(after), from, version, maps.Clone(listed), settle, hold)
+			return len(missing), err
+		}
+		listed := map[string]uint64{"kept": 900}
+		if !apart {
+			kinds.restored(rules, 970, now, hold)
+			missing, err := list(0, 970, 971, listed)
+			require.NoError(t, err)
+			require.Zero(t, missing, "lost is in doubt")
+			missing, err = list(0, 970, 972, nil)
+			require.NoError(t, err)
+			require.Equal(t, 1, missing, "kept was listed after the restore")
+			continue
+		}
+		_, err := list(0, 1000, 970, listed)
 		require.ErrorIs(t, err, errOlder)
 		rules.Seen, rules.confirmedAt = 1001, now.Add(time.Second)
-		missing, err := list(services, both, settle, 1001, 971, listed)
+		missing, err := list(settle, 1001, 971, listed)
 		require.NoError(t, err)
 		require.Equal(t, 1, missing)
 		require.EqualValues(t, 1001, rules.Seen)
-		_, err = list(services, both, settle, 2000, 972, listed)
+		_, err = list(settle, 2000, 972, listed)
 		require.NoError(t, err)
-	})
-	t.Run("a deletion during a hold", func(t *testing.T) {
-		services, rules, both := kinds()
-		both.restored(rules, 970, now, hold)
-		missing, err := list(services, both, 0, 970, 971, listed)
-		require.NoError(t, err)
-		require.Zero(t, missing, "lost is in doubt")
-		missing, err = list(services, both, 0, 970, 972, nil)
-		require.NoError(t, err)
-		require.Equal(t, 1, missing, "kept was listed after the restore")
-	})
+	}
 }
 
 // TestRestore_ReusesAResourceVersion restores a cluster that then gives the resource version of a lost change to
