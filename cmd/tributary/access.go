@@ -2,10 +2,8 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 
@@ -51,8 +49,8 @@ It exits with 3 if it is not allowed.`,
 				}
 				query.Content["kind"] = string(schema.Kind)
 			}
-			err = cmp.Or(amongThose("type", query.Content["type"], access.Types()),
-				amongThose("service", query.Content["service"], access.Services()))
+			err = cmp.Or(checkOneOf("type", query.Content["type"], access.Types()),
+				checkOneOf("service", query.Content["service"], access.Services()))
 			if err != nil {
 				return err
 			}
@@ -60,7 +58,7 @@ It exits with 3 if it is not allowed.`,
 			if err != nil {
 				return err
 			}
-			for _, doubt := range doubtsOf(cfg, query.Client) {
+			for _, doubt := range unverifiedConditions(cfg, query.Client) {
 				command.PrintErrf("warning: %s\n", doubt)
 			}
 			allowed, explanation := cfg.Rules().Check(query)
@@ -85,15 +83,15 @@ It exits with 3 if it is not allowed.`,
 	return command
 }
 
-func amongThose(flag, value string, values []string) error {
+func checkOneOf(flag, value string, values []string) error {
 	if value == "" || slices.Contains(values, value) {
 		return nil
 	}
 	return usage("--%s %s%s: want one of %s", flag, value, words.Suggestion(value, values), strings.Join(values, ", "))
 }
 
-// doubtsOf returns reasons for a surprising answer.
-func doubtsOf(cfg *config.Config, client *identity.Identity) (doubts []string) {
+// unverifiedConditions returns reasons for a surprising answer.
+func unverifiedConditions(cfg *config.Config, client *identity.Identity) (doubts []string) {
 	byNetwork := func(rule config.AccessRule) bool { return len(rule.Who.CIDR) > 0 }
 	if !client.Address.IsValid() && !client.Socket && slices.ContainsFunc(cfg.Access, byNetwork) {
 		doubts = append(doubts, "some rules match networks, and the client has no address: add --identity ip:ADDRESS")
@@ -111,65 +109,4 @@ func doubtsOf(cfg *config.Config, client *identity.Identity) (doubts []string) {
 			words.Suggestion(client.Token, names)))
 	}
 	return doubts
-}
-
-func newToken() *cobra.Command {
-	return group(&cobra.Command{Use: "token", Short: "Make tokens that prove the identity of clients"}, newTokenNew())
-}
-
-func newTokenNew() *cobra.Command {
-	var file string
-	command := &cobra.Command{
-		Use:   "new NAME --file FILE",
-		Short: "Make a token, and add its hash to a file of tokens",
-		Long: `New makes a token for the client of that name, prints it, and adds its hash to the file, which is the
-identity.tokens of the configuration. A server that runs reads the file again by itself. The token itself is kept
-nowhere.
-
-To replace a token, make another of the same name, and delete the old line when the client has the new one: that ends
-the streams that came with the old one.`,
-		Example: `  tributary token new ci --file /etc/tributary/tokens > ci.token`,
-		Args:    cobra.ExactArgs(1),
-		RunE: runCommand(func(command *cobra.Command, args []string) error {
-			token, line, err := identity.NewToken(args[0])
-			if err != nil {
-				return &failure{exitUsage, err}
-			}
-			if err := writable(file); err != nil {
-				return err
-			}
-			if _, err = fmt.Fprintln(command.OutOrStdout(), token); err != nil { // a token without a holder must not be accepted
-				return err
-			}
-			return appendTo(file, line)
-		}),
-	}
-	command.Flags().StringVar(&file, "file", "", "file of hashed tokens; it is made if there is none")
-	_ = command.MarkFlagRequired("file") // there is one
-	return command
-}
-
-// writable checks that a file can be written, and makes a missing one with rights for its owner only.
-func writable(file string) error {
-	opened, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	return opened.Close()
-}
-
-func appendTo(file, line string) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	if len(text) > 0 && text[len(text)-1] != '\n' {
-		line = "\n" + line
-	}
-	opened, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return err
-	}
-	_, err = opened.WriteString(line) // in one step, so that concurrent readers see the old or the new file
-	return errors.Join(err, opened.Close())
 }

@@ -41,7 +41,7 @@ instructions.`,
 				return usage("unknown client %q%s; known: %s", args[0], words.Suggestion(args[0], client.BootstrapClients()),
 					strings.Join(client.BootstrapClients(), ", "))
 			}
-			if err := forClient(command, args[0]); err != nil {
+			if err := checkFlagsOfClient(command, args[0]); err != nil {
 				return err
 			}
 			if opts.NodeID == "" {
@@ -67,7 +67,7 @@ instructions.`,
 	}
 	flagSet := command.Flags()
 	flagSet.Var(xdsServer{&opts.Server}, "server", "host:port of the server, as the client reaches it"+
-		orElse(envServer, "listen.xds", config.DefaultXDS))
+		defaultsHelp(envServer, "listen.xds", config.DefaultXDS))
 	flagSet.StringVar(&opts.NodeID, "node-id", "", "id of the client's node, for envoy and grpc (default: the host name)")
 	flagSet.StringToStringVar(&opts.Metadata, "metadata", nil,
 		"metadata of that node, such as GENERATOR=grpc, which istiod wants of a gRPC program")
@@ -105,8 +105,8 @@ func nodeMetadata(client string, metadata map[string]string, namespace, intercep
 	return metadata
 }
 
-// forClient refuses flags without a meaning for that kind of client.
-func forClient(command *cobra.Command, client string) error {
+// checkFlagsOfClient refuses flags without a meaning for that kind of client.
+func checkFlagsOfClient(command *cobra.Command, client string) error {
 	for _, flag := range []struct {
 		name    string
 		clients []string

@@ -17,6 +17,7 @@ import (
 
 // TestPages runs the console blocks of the pages that need only the program, and compares the output with the page.
 func TestPages(t *testing.T) {
+	t.Parallel()
 	blocks, err := pagetest.Of("../..", pagetest.Commands)
 	require.NoError(t, err)
 	for id, block := range blocks {
@@ -61,9 +62,9 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 			"'localhost:0'}\n")
 		s.Instead["127.0.0.1:16010"], s.Instead["127.0.0.1:16014"] = "127.0.0.1:0", "localhost:0"
 	},
-	"docs/history.md#history":   func(t *testing.T, s *pagetest.Sandbox) { remembered(t, s) },
-	"docs/history.md#history 2": func(t *testing.T, s *pagetest.Sandbox) { remembered(t, s) },
-	"docs/history.md#history 3": func(t *testing.T, s *pagetest.Sandbox) { remembered(t, s) },
+	"docs/history.md#history":   func(t *testing.T, s *pagetest.Sandbox) { servedSides(t, s) },
+	"docs/history.md#history 2": func(t *testing.T, s *pagetest.Sandbox) { servedSides(t, s) },
+	"docs/history.md#history 3": func(t *testing.T, s *pagetest.Sandbox) { servedSides(t, s) },
 
 	"docs/commands.md#tributary-access-check": func(t *testing.T, s *pagetest.Sandbox) {
 		write(t, s.Dir+"/tributary.yaml", "configSources: [{address: 'fs://./rules'}]\nlisten: {xdsTLS: {certificate: c.pem, key: k.pem, "+
@@ -273,8 +274,8 @@ spec:
 `, name, address)
 }
 
-// remembered has a server with the history that docs/history.md tells of.
-func remembered(t *testing.T, s *pagetest.Sandbox) {
+// servedSides has a server with the history that docs/history.md tells of.
+func servedSides(t *testing.T, s *pagetest.Sandbox) {
 	t.Helper()
 	rules := s.Dir + "/etc/tributary/rules/"
 	write(t, rules+"reviews.yaml", entry("reviews", 80))

@@ -123,7 +123,7 @@ func (f *diffFlags) sides(ctx context.Context, command *cobra.Command, paths []s
 	}
 	if !f.time.IsZero() {
 		f.adminSecure = len(servers) == 0 && f.secure.given() // otherwise the flags are for the xDS server
-		if sides, err = f.remembered(ctx, len(servers)+len(paths) == 0, warn); err != nil {
+		if sides, err = f.servedSides(ctx, len(servers)+len(paths) == 0, warn); err != nil {
 			return nil, unread, err
 		}
 	}
@@ -219,9 +219,9 @@ func (f *diffFlags) ask(ctx context.Context, server *client.XDS, warn func(error
 	return side, nil
 }
 
-// remembered returns the objects that were served at the requested time, and the present ones if they are the other
+// servedSides returns the objects that were served at the requested time, and the present ones if they are the other
 // side.
-func (f *diffFlags) remembered(ctx context.Context, withPresent bool, warn func(error)) (
+func (f *diffFlags) servedSides(ctx context.Context, withPresent bool, warn func(error)) (
 	sides []*output.Side, err error,
 ) {
 	if err := f.time.past("--at"); err != nil {

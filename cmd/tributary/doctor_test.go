@@ -147,6 +147,7 @@ func TestDoctor_Istiod(t *testing.T) {
 
 // TestDoctorThrough holds an idle stream open through a proxy, like one between an istiod and tributary.
 func TestDoctorThrough(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("a", 80))
 	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: 'off'\nconfigSources: [{address: 'fs://./rules'}]\n"

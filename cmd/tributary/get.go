@@ -1,133 +1,18 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
-	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"tributary/cmd/internal/client"
-	"tributary/config"
-	"tributary/internal/words"
 	"tributary/resource"
-	"tributary/server/admin"
 )
-
-type clientFlags struct {
-	server     string
-	timeout    time.Duration
-	namespace  string
-	everywhere bool
-	nodeID     string
-	metadata   map[string]string
-	secure     secureFlags
-	log        logFlags
-	admin      adminServer // of commands with addAdmin
-
-	version func(resource.Key) string // of the objects, where they have one; or nil
-}
-
-// ageTimeout bounds the wait of get for ages: they are not worth more.
-const ageTimeout = 2 * time.Second
-
-// addAdmin adds the flag of the admin server, which has the ages of objects without a time of creation.
-func (f *clientFlags) addAdmin(cmd *cobra.Command) {
-	f.admin.add(cmd, "address of the admin server, which knows when objects were first seen; by default it is "+
-		"asked only if --server is not given")
-}
-
-// namesAdmin reports whether a flag or variable names the admin server.
-func namesAdmin(cmd *cobra.Command) bool {
-	return cmd.Flags().Changed("admin") || os.Getenv(envAdmin) != ""
-}
-
-// date sets the times at which the server first saw the objects without a time of creation, if the admin server
-// answers.
-func (f *clientFlags) date(command *cobra.Command, schema *resource.Schema, resources []*resource.Resource) {
-	explicit := namesAdmin(command)
-	if !explicit && (command.Flags().Changed("server") || os.Getenv(envServer) != "" &&
-		!command.Flags().Changed("config")) ||
-		!slices.ContainsFunc(resources, func(r *resource.Resource) bool { return r.Own().IsZero() }) {
-		return
-	}
-	var seen admin.Seen
-	server := f.admin.client(f.secure.settings())
-	server.Timeout = ageTimeout
-	if _, err := server.Get(command.Context(), "/debug/seen", url.Values{"kind": {string(schema.Kind)}},
-		&seen); err != nil {
-		if explicit {
-			command.PrintErrf("warning: ages: %v\n", err)
-		}
-		return
-	}
-	for i, r := range resources {
-		resources[i] = r.WithSeen(seen[r.Key().FullName()])
-	}
-}
-
-// add adds the flags, with a default namespace; the empty one stands for each.
-func (f *clientFlags) add(command *cobra.Command, namespace string) {
-	command.Flags().Var(xdsServer{&f.server}, "server",
-		"host:port of a server of MCP over xDS, tributary or istiod, or of Envoy's types"+
-			orElse(envServer, "listen.xds", config.DefaultXDS))
-	command.Flags().DurationVar(&f.timeout, "timeout", answerTimeout, "how long to wait for the first answer")
-	command.Flags().StringVarP(&f.namespace, "namespace", "n", namespace, "namespace of the objects")
-	command.Flags().BoolVarP(&f.everywhere, "all-namespaces", "A", false, "objects of all namespaces")
-	command.Flags().StringVar(&f.nodeID, "node-id", "", "id of the node to ask as (default: one that istiod takes)")
-	command.Flags().StringToStringVar(&f.metadata,
-		"metadata", nil, "metadata of the node to ask as, such as ISTIO_REVISION=canary")
-	command.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
-	completeFlag(command, "namespace", f.completeNamespaces)
-	f.secure.add(command)
-	f.log.add(command)
-}
-
-func (f *clientFlags) client(cmd *cobra.Command) *client.XDS {
-	return &client.XDS{
-		Server: f.server, TLS: f.secure.settings(), TokenFile: f.secure.tokenFile(), Timeout: f.timeout,
-		NodeID: f.nodeID, Metadata: f.metadata, Log: f.log.logger(cmd.ErrOrStderr()),
-	}
-}
-
-// selects reports whether the flags select an object. Objects without a namespace are in all of them.
-func (f *clientFlags) selects(r *resource.Resource) bool {
-	return f.everywhere || f.namespace == "" || r.Key().Namespace == "" || r.Key().Namespace == f.namespace
-}
-
-func schemaNamed(name string) (*resource.Schema, error) {
-	if schema, ok := resource.SchemaByName(name); ok {
-		return schema, nil
-	}
-	return nil, usage("unknown kind %q%s; known: %s", name,
-		words.Suggestion(name, append(resource.KindNames(), envoyTypeNames()...)), strings.Join(kinds(), ", "))
-}
-
-// envoyTypeNames are the names of the types that get and watch accept in addition to kinds.
-func envoyTypeNames() []string {
-	return words.Each(client.EnvoyTypes(), func(t client.EnvoyType) string { return t.Name })
-}
-
-// kinds returns all kinds as arguments name them, such as "serviceentries (se)".
-func kinds() (names []string) {
-	for _, s := range resource.Schemas() {
-		name := s.Plural
-		singular := strings.ToLower(string(s.Kind))
-		short := slices.DeleteFunc(slices.Clone(s.ShortNames), func(n string) bool { return n == singular })
-		if len(short) > 0 {
-			name += " (" + strings.Join(short, ", ") + ")"
-		}
-		names = append(names, name)
-	}
-	return names
-}
 
 // getFlags are the flags of get.
 type getFlags struct {
@@ -241,7 +126,7 @@ func (f *getFlags) run(ctx context.Context, command *cobra.Command, args []strin
 		selections = append(selections, chosen)
 		excluded, selected = excluded+chosen.excluded, selected+len(chosen.objects)
 	}
-	p := printing{format: f.format.value, path: f.format.path, noHeaders: f.noHeaders, version: f.version}
+	p := printer{format: f.format.value, path: f.format.path, noHeaders: f.noHeaders, version: f.version}
 	p.list = len(requests) != 1 || len(requests[0].names) != 1
 	if selected > 0 || f.format.value == "json" && p.list {
 		if err := p.print(command.OutOrStdout(), &f.clientFlags, selections); err != nil {
@@ -265,9 +150,9 @@ func (f *getFlags) envoy(
 	case f.watched && len(names) > 0:
 		return usage("%s are watched all together: leave out NAME", envoyType.Name)
 	case f.watched:
-		return watchEnvoy(ctx, command, &f.clientFlags, f.format.value, envoyType)
+		return watchEnvoyResources(ctx, command, &f.clientFlags, f.format.value, envoyType)
 	}
-	return getEnvoy(ctx, command, &f.clientFlags, f.format.value, envoyType, strings.Join(names, ""))
+	return getEnvoyResources(ctx, command, &f.clientFlags, f.format.value, envoyType, strings.Join(names, ""))
 }
 
 func (f *getFlags) watchRequest(
@@ -335,147 +220,6 @@ func (f *getFlags) history(ctx context.Context, command *cobra.Command) objectRe
 		}
 		return resources, err
 	}
-}
-
-// request names objects of a kind.
-type request struct {
-	schema *resource.Schema
-	names  []resource.Key // without a kind; none for each object that the flags select
-}
-
-// selection has the requested objects of a kind.
-type selection struct {
-	schema   *resource.Schema
-	objects  []*resource.Resource
-	excluded int // objects that the flags exclude by their namespace
-}
-
-const allKinds = "all"
-
-// requests decodes KIND[,KIND…] [[NAMESPACE/]NAME…] or KIND/[NAMESPACE/]NAME….
-func (f *clientFlags) requests(args []string) (requests []request, err error) {
-	addNames := func(schema *resource.Schema, names ...resource.Key) {
-		i := slices.IndexFunc(requests, func(r request) bool { return r.schema == schema })
-		if i < 0 {
-			requests = append(requests, request{schema, names})
-		} else {
-			requests[i].names = append(requests[i].names, names...)
-		}
-	}
-	if kind, _, ok := strings.Cut(args[0], "/"); ok {
-		if _, exists := resource.SchemaByName(kind); exists {
-			for _, arg := range args {
-				kind, object, ok := strings.Cut(arg, "/")
-				if !ok {
-					return nil, usage("want KIND/[NAMESPACE/]NAME, as before it, got %q", arg)
-				}
-				schema, schemaErr := schemaNamed(kind)
-				key, err := f.named(object)
-				if err = cmp.Or(schemaErr, err); err != nil {
-					return nil, err
-				}
-				addNames(schema, key)
-			}
-			return requests, nil
-		}
-	}
-	var names []resource.Key
-	for _, object := range args[1:] {
-		key, err := f.named(object)
-		if err != nil {
-			return nil, err
-		}
-		names = append(names, key)
-	}
-	if args[0] == allKinds && len(names) > 0 {
-		return nil, usage("a NAME is of one kind, and not of %s", allKinds)
-	}
-	for kind := range strings.SplitSeq(args[0], ",") {
-		if envoyType, ok := envoyType(kind); ok {
-			return nil, usage("%s are of Envoy: ask for them alone", envoyType.Name)
-		}
-		if kind == "" {
-			return nil, usage("want KIND[,KIND...], got %q", args[0])
-		}
-		if kind == allKinds {
-			requests = nil
-			for _, schema := range resource.Schemas() {
-				addNames(schema)
-			}
-			return requests, nil
-		}
-		schema, err := schemaNamed(kind)
-		if err != nil {
-			return nil, err
-		}
-		if !slices.ContainsFunc(requests, func(r request) bool { return r.schema == schema }) {
-			addNames(schema, names...)
-		}
-	}
-	return requests, nil
-}
-
-// named reads [NAMESPACE/]NAME.
-func (f *clientFlags) named(object string) (resource.Key, error) {
-	if f.everywhere && !strings.Contains(object, "/") {
-		return resource.Key{}, usage("a NAME is of one namespace: give it with -n, not -A")
-	}
-	return namedIn(f.namespace, object)
-}
-
-// namedIn reads [NAMESPACE/]NAME, where namespace is meant if there is none.
-func namedIn(namespace, object string) (resource.Key, error) {
-	before, name, ok := strings.Cut(object, "/")
-	switch {
-	case !ok:
-		return resource.Key{Namespace: namespace, Name: object}, nil
-	case before == "" || name == "":
-		return resource.Key{}, usage("want NAMESPACE/NAME, got %q", object)
-	}
-	return resource.Key{Namespace: before, Name: name}, nil
-}
-
-// choose returns the requested objects of the kind. The error names the missing ones.
-func (r *request) choose(flags *clientFlags, selector labels.Selector, objects []*resource.Resource) (
-	chosen selection, err error,
-) {
-	chosen.schema = r.schema
-	if len(r.names) == 0 {
-		for _, object := range objects {
-			switch {
-			case !selector.Matches(labels.Set(object.Labels())):
-			case flags.selects(object):
-				chosen.objects = append(chosen.objects, object)
-			default:
-				chosen.excluded++
-			}
-		}
-		return chosen, nil
-	}
-	var missing []error
-	for _, name := range r.names {
-		var elsewhere []string
-		before := len(chosen.objects)
-		for _, object := range objects {
-			switch key := object.Key(); {
-			case key.Name != name.Name:
-			case key.Namespace == "" || name.Namespace == "" || key.Namespace == name.Namespace:
-				chosen.objects = append(chosen.objects, object)
-			default:
-				elsewhere = append(elsewhere, key.Namespace)
-			}
-		}
-		if len(chosen.objects) > before {
-			continue
-		}
-		hint := ""
-		if len(elsewhere) > 0 {
-			hint = "; there is one in namespace " + strings.Join(elsewhere, ", ")
-		}
-		missing = append(missing, fmt.Errorf("%s has no %s %s in namespace %s%s", flags.server, r.schema.Kind, name.Name,
-			name.Namespace, hint))
-	}
-	return chosen, errors.Join(missing...)
 }
 
 // reportNone prints that no object was selected.

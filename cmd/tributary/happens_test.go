@@ -31,6 +31,7 @@ func lines(t *testing.T, log interface{ String() string }, msg string) (matching
 
 // TestServe_LogsEvents looks in the log of a program for one line of each event, with its cause.
 func TestServe_LogsEvents(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	text := entry("e-0", 80)
 	for i := 1; i < 12; i++ {
@@ -84,17 +85,17 @@ func TestServe_LogsEvents(t *testing.T) {
 	write(t, dir+"/rules/many.yaml", entry("e-0", 80))
 	says("loss held: objects the source dropped stay served until the hold ends or is released", `"source":"rules"`)
 	require.Zero(t, command(t, "guard", "release", "rules", "--admin", server.admin).code)
-	says("hold ended", whoAmI(), "from 127.0.0.1:")
+	says("hold ended", userAtHost(), "from 127.0.0.1:")
 	says("source changed", `"deleted":11`, `"end_of_hold":"`, `-ServiceEntry shop/e-1`, `"more":6`)
 
 	// Reloads, with their callers.
 	require.Zero(t, command(t, "reload", "--admin", server.admin).code)
-	says("configuration reloaded", `"by":"`+whoAmI()+", from 127.0.0.1:", `"sources":"as they were"`)
+	says("configuration reloaded", `"by":"`+userAtHost()+", from 127.0.0.1:", `"sources":"as they were"`)
 	child.signal(t, syscall.SIGHUP)
 	says("configuration reloaded", `"by":"SIGHUP"`)
 	write(t, dir+"/tributary.yaml", "nothing: here\n")
 	require.Equal(t, 78, command(t, "reload", "--admin", server.admin).code)
-	says("configuration refused, the one in force stays", `"by":"`+whoAmI()+", from 127.0.0.1:")
+	says("configuration refused, the one in force stays", `"by":"`+userAtHost()+", from 127.0.0.1:")
 
 	// One line for each: no commit is logged twice.
 	matches := regexp.MustCompile(`~ServiceEntry shop/one`).FindAllString(server.log.String(), -1)

@@ -3,27 +3,22 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
 	"k8s.io/client-go/util/jsonpath"
 
 	"tributary/cmd/internal/check"
-	"tributary/cmd/internal/client"
 	"tributary/cmd/internal/output"
-	"tributary/internal/history"
 	"tributary/resource"
 )
 
-type printing struct {
+type printer struct {
 	format    string // table, wide, name, yaml or json
 	noHeaders bool
 	list      bool // there may be more than one
@@ -69,7 +64,7 @@ func decodedJSON(r *resource.Resource) (document any, err error) {
 }
 
 // selectFields prints the fields that the path selects, of one object or of a list.
-func (p *printing) selectFields(writer io.Writer, kinds []selection) error {
+func (p *printer) selectFields(writer io.Writer, kinds []selection) error {
 	items := []any{}
 	for _, f := range kinds {
 		for _, r := range f.objects {
@@ -87,7 +82,7 @@ func (p *printing) selectFields(writer io.Writer, kinds []selection) error {
 }
 
 // print prints objects, one kind after the other.
-func (p *printing) print(writer io.Writer, flags *clientFlags, selections []selection) error {
+func (p *printer) print(writer io.Writer, flags *clientFlags, selections []selection) error {
 	if p.path != nil {
 		return p.selectFields(writer, selections)
 	}
@@ -96,7 +91,7 @@ func (p *printing) print(writer io.Writer, flags *clientFlags, selections []sele
 	}
 	var buffer bytes.Buffer
 	options := output.TableOptions{
-		Namespaces: flags.everywhere && p.list || ofSeveralNamespaces(selections), Kinds: len(selections) > 1,
+		Namespaces: flags.everywhere && p.list || inSeveralNamespaces(selections), Kinds: len(selections) > 1,
 		Wide: p.format == "wide", NoHeaders: p.noHeaders,
 	}
 	for _, selected := range selections {
@@ -118,7 +113,7 @@ func (p *printing) print(writer io.Writer, flags *clientFlags, selections []sele
 	return err
 }
 
-func ofSeveralNamespaces(selections []selection) bool {
+func inSeveralNamespaces(selections []selection) bool {
 	namespaces := make(map[string]bool)
 	for _, f := range selections {
 		for _, r := range f.objects {
@@ -131,7 +126,7 @@ func ofSeveralNamespaces(selections []selection) bool {
 }
 
 // documents prints objects as documents, or as the names that get takes; as JSON in a list that kubectl apply takes.
-func (p *printing) documents(writer io.Writer, selections []selection) error {
+func (p *printer) documents(writer io.Writer, selections []selection) error {
 	var documents []document
 	for _, selected := range selections {
 		for _, object := range selected.objects {
@@ -201,15 +196,6 @@ func marshalled(object *resource.Resource, format string) ([]byte, error) {
 	return resource.MarshalYAML(object)
 }
 
-// choice is a flag with a fixed set of values. It implements pflag.Value.
-type choice struct {
-	value   string
-	allowed []string
-	path    *jsonpath.JSONPath // of jsonpath=EXPRESSION, if that is allowed
-}
-
-const jsonPathFormat = "jsonpath=EXPRESSION"
-
 // parsePath parses an expression as kubectl does.
 func parsePath(expression string) (*jsonpath.JSONPath, error) {
 	if !strings.Contains(expression, "{") {
@@ -219,100 +205,10 @@ func parsePath(expression string) (*jsonpath.JSONPath, error) {
 	return path, path.Parse(expression)
 }
 
-// outputs is the flag -o of a command; the first of its values is the default.
-func outputs(allowed ...string) *choice { return &choice{value: allowed[0], allowed: allowed} }
-
-func (c *choice) add(cmd *cobra.Command) {
-	cmd.Flags().VarP(c, "output", "o", "format of the output: "+strings.Join(c.allowed, ", "))
-	completeFlag(cmd, "output", cobra.FixedCompletions(c.allowed, cobra.ShellCompDirectiveNoFileComp))
-}
-
-func (c *choice) String() string { return c.value }
-func (c *choice) Type() string   { return "format" }
-func (c *choice) Set(value string) (err error) {
-	if expression, ok := strings.CutPrefix(value, "jsonpath="); ok && slices.Contains(c.allowed, jsonPathFormat) {
-		c.value, c.allowed = "jsonpath", append(c.allowed, "jsonpath")
-		c.path, err = parsePath(expression)
-		return err
-	}
-	if !slices.Contains(c.allowed, value) {
-		return fmt.Errorf("want one of %s", strings.Join(c.allowed, ", "))
-	}
-	c.value = value
-	return nil
-}
-
 // printJSON writes a value for people and programs alike.
 func printJSON(w io.Writer, v any) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
 	return encoder.Encode(v)
-}
-
-// moment is a flag with a time, as people write it. It implements pflag.Value.
-type moment struct {
-	time.Time
-	text string
-}
-
-func (m *moment) String() string { return m.text }
-func (m *moment) Type() string   { return "time" }
-
-// Set takes a time, in UTC unless it names another zone, or a duration before now.
-func (m *moment) Set(text string) error {
-	now := time.Now().UTC()
-	if ago, err := time.ParseDuration(strings.TrimPrefix(text, "-")); err == nil {
-		*m = moment{now.Add(-ago), text}
-		return nil
-	}
-	for _, form := range []string{
-		time.RFC3339Nano, time.DateTime, "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly,
-	} {
-		for _, full := range []string{text, now.Format("2006-01-02 ") + text} { // a time without a date is today's
-			if parsed, err := time.ParseInLocation(form, full, now.Location()); err == nil {
-				*m = moment{parsed, text}
-				return nil
-			}
-		}
-	}
-	return fmt.Errorf("want how long ago, such as 90s or 1h30m, or a time such as 15:04, 2006-01-02 15:04 or "+
-		"2006-01-02T15:04:05Z, got %q",
-		text)
-}
-
-// clocks bounds the difference between the clocks of two machines.
-const clocks = 5 * time.Second
-
-// past refuses a time in the future, which has no history.
-func (m *moment) past(flag string) error {
-	if m.After(time.Now().Add(clocks)) {
-		return usage("%s %s is in the future", flag, m.text)
-	}
-	return nil
-}
-
-// query returns the parameter for the admin server.
-func (m *moment) query() string { return m.UTC().Format(time.RFC3339Nano) }
-
-// servedAt asks an admin server for the objects of a kind, or of all, that were served at a time. The texts name
-// objects with an unknown state at that time.
-func servedAt(
-	ctx context.Context, server *client.Admin, moment *moment, kind resource.Kind,
-) (objects []*resource.Resource, unknown []string, err error) {
-	query := url.Values{"kind": {string(kind)}, "encoded": {"true"}}
-	if !moment.IsZero() {
-		query.Set("time", moment.query())
-	}
-	var state history.State
-	if _, err := server.Get(ctx, "/debug/history/at", query, &state); err != nil {
-		return nil, nil, err
-	}
-	for _, object := range state.Objects {
-		objects = append(objects, object.Resource())
-	}
-	for _, name := range state.Unknown {
-		unknown = append(unknown, name+": its state is unknown: it changed while no server was running")
-	}
-	return objects, unknown, nil
 }

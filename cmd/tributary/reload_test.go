@@ -52,6 +52,7 @@ func (s server) serves(t *testing.T, names ...string) {
 }
 
 func TestReload(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{"a", "b", "c"} {
 		write(t, dir+"/"+name+"/x.yaml", entry(name, 80))
@@ -185,6 +186,7 @@ func TestSIGHUPBeforeTheStart(t *testing.T) {
 
 // TestReload_NamesUnreadSources adds a source that cannot be read.
 func TestReload_NamesUnreadSources(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/a/x.yaml", entry("a", 80))
 	configured(t, dir, "first: ./a")

@@ -41,7 +41,7 @@ Exit codes: 0 done, 1 runtime error, 2 wrong usage, 3 findings or differences, 7
 		removedCommand("load", "run it from the source: go run -C bench ./load -server HOST:PORT -clients N"))
 	root.SetFlagErrorFunc(explainFlag)
 	root.SetHelpCommand(newHelp(root))
-	sayArguments(root)
+	describeArguments(root)
 	return root
 }
 
@@ -57,7 +57,7 @@ func removedCommand(name, instead string) *cobra.Command {
 
 // group makes a command of cmd that only has subcommands and prints its help.
 func group(cmd *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
-	cmd.Args, cmd.RunE = noCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.Args, cmd.RunE = unknownCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(subcommands...)
 	return cmd
 }
@@ -70,7 +70,7 @@ func newHelp(root *cobra.Command) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			command, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
-				return noCommand(command, append(rest, args...))
+				return unknownCommand(command, append(rest, args...))
 			}
 			command.InitDefaultHelpFlag()
 			return command.Help()
@@ -146,7 +146,7 @@ func runCommand(run func(command *cobra.Command, args []string) error) func(*cob
 	return func(command *cobra.Command, args []string) error {
 		err := findServer(command)
 		if err == nil {
-			err = inFlagsOfConnection(command, run(command, args), "")
+			err = explainConnection(command, run(command, args), "")
 		}
 		if _, exits := errors.AsType[*failure](err); exits || err == nil {
 			return err
@@ -183,7 +183,7 @@ func exitCode(err error, command *cobra.Command, stderr io.Writer) int {
 	}
 	failed, ok := errors.AsType[*failure](err)
 	if !ok {
-		failed = &failure{exitUsage, inFlags(err)}
+		failed = &failure{exitUsage, explainFlagGroups(err)}
 	}
 	_, listsPlaces := failed.err.(*config.Error) //nolint:errorlint // a wrapped one is a message
 	text := ""

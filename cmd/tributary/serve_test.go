@@ -236,6 +236,7 @@ func TestPortInUse(t *testing.T) {
 
 // TestShutdown holds the program to a clean end after SIGTERM, with clients connected that do not let go.
 func TestShutdown(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/a.yaml", entry("reviews", 80))
 	child := program(t, dir, append([]string{"serve", "--log-format", "json"}, served(dir)...)...)

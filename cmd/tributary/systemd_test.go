@@ -18,6 +18,7 @@ import (
 // The service manager gets all notifications, and the sockets that it holds are served: a client that connects while
 // the program restarts waits there.
 func TestUnderAServiceManager(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(dir+"/rules", 0o755))
 	write(t, dir+"/rules/reviews.yaml", entry("reviews", 80))

@@ -11,6 +11,7 @@ import (
 
 // TestTiers has a tributary read from another, and the first then told to read from the second.
 func TestTiers(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/reviews.yaml", entry("reviews", 80))
 	file := t.TempDir() + "/t.yaml"

@@ -61,6 +61,7 @@ spec: {selector: {matchLabels: {istio: ingressgateway}}}
 
 // TestInvalidPolicyDenies has a policy without any valid version: its gateways refuse all requests until it is valid.
 func TestInvalidPolicyDenies(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/gateway.yaml", `apiVersion: networking.istio.io/v1
 kind: Gateway

@@ -77,7 +77,7 @@ them. The Envoy's bootstrap is not compared. Verify does not register as a clien
 }
 
 func (f *verifyFlags) run(ctx context.Context, command *cobra.Command, _ []string) error {
-	find := func() ([]verify.Finding, int, error) { return f.ofIstiod(ctx, command) }
+	find := func() ([]verify.Finding, int, error) { return f.verifyIstiod(ctx, command) }
 	if f.envoy.Where == "" {
 		if err := f.istiod.check(ctx, command, &f.clientFlags); err != nil {
 			return err
@@ -90,9 +90,9 @@ func (f *verifyFlags) run(ctx context.Context, command *cobra.Command, _ []strin
 		if f.envoy.IsFile() {
 			f.settle = 0 // the file stays as it is
 		}
-		find = func() ([]verify.Finding, int, error) { return f.ofEnvoy(ctx) }
+		find = func() ([]verify.Finding, int, error) { return f.verifyEnvoys(ctx) }
 	}
-	findings, objects, err := settled(ctx, f.settle, find)
+	findings, objects, err := findUntilSettled(ctx, f.settle, find)
 	if err != nil {
 		return err
 	}
@@ -108,8 +108,8 @@ func (f *verifyFlags) run(ctx context.Context, command *cobra.Command, _ []strin
 	return nil
 }
 
-// ofIstiod returns the differences of an istiod from the server, and the number of compared objects.
-func (f *verifyFlags) ofIstiod(ctx context.Context, command *cobra.Command) ([]verify.Finding, int, error) {
+// verifyIstiod returns the differences of an istiod from the server, and the number of compared objects.
+func (f *verifyFlags) verifyIstiod(ctx context.Context, command *cobra.Command) ([]verify.Finding, int, error) {
 	served, err := f.served(ctx, command)
 	if err != nil {
 		return nil, 0, err
@@ -159,7 +159,7 @@ func (i *istiodFlags) stored(ctx context.Context, command *cobra.Command, flags 
 				"--istiod xds://HOST:15012 with a certificate or token of a service account in its root namespace "+
 				"(--istiod-tls-cert, --istiod-token-file)", err)
 		}
-		return stored, inWords(i.address, "the debug pages of an istiod", err)
+		return stored, describeFailure(i.address, "the debug pages of an istiod", err)
 	}
 	server := flags.client(command)
 	server.Server = strings.TrimPrefix(i.address, "xds://")
@@ -170,7 +170,7 @@ func (i *istiodFlags) stored(ctx context.Context, command *cobra.Command, flags 
 	}
 	page, err := server.Debug(ctx, "configz")
 	if err != nil {
-		return nil, inFlagsOfConnection(command, err, prefix)
+		return nil, explainConnection(command, err, prefix)
 	}
 	stored, err := verify.Parse(page)
 	if err != nil {
@@ -179,10 +179,10 @@ func (i *istiodFlags) stored(ctx context.Context, command *cobra.Command, flags 
 	return stored, nil
 }
 
-func (f *verifyFlags) ofEnvoy(ctx context.Context) ([]verify.Finding, int, error) {
+func (f *verifyFlags) verifyEnvoys(ctx context.Context) ([]verify.Finding, int, error) {
 	dump, err := f.envoy.Dump(ctx)
 	if err != nil {
-		return nil, 0, inWords(f.envoy.Where, "the admin server of an Envoy", err)
+		return nil, 0, describeFailure(f.envoy.Where, "the admin server of an Envoy", err)
 	}
 	node, err := protojson.Marshal(dump.Node)
 	if err != nil {
@@ -194,13 +194,13 @@ func (f *verifyFlags) ofEnvoy(ctx context.Context) ([]verify.Finding, int, error
 	}
 	expected := &verify.Expected{}
 	if _, err := f.admin.secured(&f.secure, f.timeout).Get(ctx, "/debug/expected", query, expected); err != nil {
-		return nil, 0, inWords(f.envoy.Where, "the admin server of an Envoy", err)
+		return nil, 0, describeFailure(f.envoy.Where, "the admin server of an Envoy", err)
 	}
 	return verify.CompareEnvoy(expected, dump)
 }
 
-// inWords returns the reason why a server does not answer.
-func inWords(where, meant string, err error) error {
+// describeFailure returns the reason why a server does not answer.
+func describeFailure(where, meant string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -215,8 +215,8 @@ func inWords(where, meant string, err error) error {
 
 const settleStep = 500 * time.Millisecond
 
-// settled repeats find until it finds no difference, or the time to settle is over.
-func settled(ctx context.Context, limit time.Duration, find func() ([]verify.Finding, int, error)) (
+// findUntilSettled repeats find until it finds no difference, or the time to settle is over.
+func findUntilSettled(ctx context.Context, limit time.Duration, find func() ([]verify.Finding, int, error)) (
 	[]verify.Finding, int, error,
 ) {
 	deadline := time.Now().Add(limit)
@@ -264,7 +264,7 @@ func (f *verifyFlags) served(ctx context.Context, command *cobra.Command) (serve
 	admin.Timeout = ageTimeout
 	clients, err := clientsOf(ctx, admin)
 	if err != nil {
-		if namesAdmin(command) {
+		if adminIsNamed(command) {
 			return served, err
 		}
 		return served, nil

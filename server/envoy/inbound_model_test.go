@@ -190,6 +190,7 @@ func randomNode(random *rand.Rand) *corev3.Node {
 // Clients that connect, disconnect and stay end up with the resources of a fresh catalog. Inbound chains and policies
 // that exist before and after a change also exist in between. ENVOY_MODEL_SEEDS sets the number of seeds.
 func TestInbound_ClientsComeAndGo(t *testing.T) {
+	t.Parallel()
 	few, steps := "2", 60
 	if testing.Short() {
 		few, steps = "1", 25

@@ -48,6 +48,7 @@ func TestRelevantAttributes_SeparateProfiles(t *testing.T) {
 // When an object names a client's namespace for the first time, the client keeps all resources that remain visible to
 // this namespace.
 func TestNewlyNamedNamespace_KeepsResources(t *testing.T) {
+	t.Parallel()
 	s := serve(t, decoded(t, shared)...)
 	likes := func(string, string, []byte) string { return "" }
 	named, unnamed := s.critic(node("named", "", ""), likes), s.critic(node("other", "", ""), likes)

@@ -141,6 +141,7 @@ func (w *roamer) matches(want map[string][]byte) bool {
 // Clients that reconnect as other nodes while the mesh changes, also simultaneously, end up with the resources of a
 // fresh catalog.
 func TestRoamingClients(t *testing.T) {
+	t.Parallel()
 	seeds, err := strconv.ParseUint(cmp.Or(os.Getenv("ENVOY_MODEL_SEEDS"), "1"), 10, 64)
 	require.NoError(t, err)
 	for seed := range seeds {

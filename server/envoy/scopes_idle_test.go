@@ -237,6 +237,7 @@ func TestChange_DoesNotWaitForReturningClients(t *testing.T) {
 
 // A scope gives way to changes for some time only.
 func TestScope_GivesWayForLimitedTime(t *testing.T) {
+	t.Parallel()
 	steps := newSteps(Options{})
 	giveWay := steps.c.givingWay()
 	steps.c.changing.Lock()

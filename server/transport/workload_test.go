@@ -48,6 +48,7 @@ func workload(p testutil.Pair) *tls.Config {
 }
 
 func TestWorkloadAPI_CertificateReplaced(t *testing.T) {
+	t.Parallel()
 	authority, foreign, api := testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
 	oldPair, newPair := spiffetest.Sign(authority, relayID, time.Time{}), spiffetest.Sign(authority, relayID, time.Time{})
 	api.Give(authority, spiffetest.Domains{"spiffe://other.test": foreign}, oldPair)
@@ -87,6 +88,7 @@ func TestWorkloadAPI_CertificateReplaced(t *testing.T) {
 }
 
 func TestWorkloadAPI_IdentityArrivesLater(t *testing.T) {
+	t.Parallel()
 	authority, api := testutil.NewAuthority(t), spiffetest.New(t)
 	c, log := fromAPI(t, api)
 	require.Contains(t, log.String(), "no certificate yet")
@@ -109,6 +111,7 @@ func TestWorkloadAPI_IdentityArrivesLater(t *testing.T) {
 }
 
 func TestWorkloadAPI_Unreachable(t *testing.T) {
+	t.Parallel()
 	authority, api := testutil.NewAuthority(t), spiffetest.New(t)
 	pair := spiffetest.Sign(authority, relayID, time.Time{})
 	api.Give(authority, nil, pair)

@@ -17,6 +17,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for _, denial := range []consultest.Misbehaviour{consultest.NoToken, consultest.Hidden} {
 		t.Run("denied by "+string(denial), func(t *testing.T) {
 			sourcetest.Run(t, func(t *testing.T) sourcetest.Harness {

@@ -13,6 +13,7 @@ import (
 )
 
 func TestSource(t *testing.T) {
+	t.Parallel()
 	for name, unreachable := range map[string]func(*kvtest.Consul){
 		"hangs up":     (*kvtest.Consul).HangUp,
 		"no leader":    func(c *kvtest.Consul) { c.Answer(http.StatusInternalServerError, "No cluster leader") },

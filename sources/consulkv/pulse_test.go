@@ -119,6 +119,7 @@ func (p *outagePauses) NextBackOff() time.Duration {
 
 // A pulse without an answer is no outage while lists are answered.
 func TestSilentPulses_KeepHealthy(t *testing.T) {
+	t.Parallel()
 	consul := kvtest.New(t)
 	consul.Set("mesh/a", entryText("a", 80))
 	target, err := url.Parse("http://" + consul.Addr())

@@ -134,6 +134,7 @@ func TestWipe_RulesAppliedAgain(t *testing.T) {
 }
 
 func TestWipe_RulesNotAppliedAgainGo(t *testing.T) {
+	t.Parallel()
 	consul := kvtest.New(t)
 	filled(consul, 0, 9)
 	running := runSource(t, consul, Settings{ResetHold: 2 * time.Second})

@@ -75,6 +75,7 @@ func TestHiddenBehindAProxy(t *testing.T) {
 
 // The token is lost while keys are held. At the end of the suspicion, their existence is unknown.
 func TestHeldKeys_AreReadBeforeTheyGo(t *testing.T) {
+	t.Parallel()
 	consul := kvtest.New(t)
 	filled(consul, 0, 9)
 	running := runSource(t, consul, Settings{ResetHold: time.Second})

@@ -111,6 +111,7 @@ func TestWipe_IsHeld(t *testing.T) {
 }
 
 func TestWipe_HoldEnds(t *testing.T) {
+	t.Parallel()
 	consul := kvtest.New(t)
 	consul.Set("mesh/a", entryText("a", 80))
 	consul.Set("mesh/b", entryText("b", 80))

@@ -25,6 +25,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for name, level := range map[string]level{"interfaces": interfaces{}, "applications": applications{}} {
 		for how, expire := range map[string]bool{"cut": false, "expired": true} {
 			t.Run(name+", sessions "+how, func(t *testing.T) {
@@ -60,6 +61,7 @@ func (h *harness) Lose(names ...string) {
 
 // TestConformanceOfNacos runs the suite at both levels on a Nacos that keeps its data, and on one that restarts empty.
 func TestConformanceOfNacos(t *testing.T) {
+	t.Parallel()
 	for level, application := range map[string]bool{"interfaces": false, "applications": true} {
 		for how, forgets := range map[string]bool{"restarts with its data": false, "restarts empty": true} {
 			t.Run(level+", "+how, func(t *testing.T) {
@@ -274,6 +276,7 @@ func (applications) remove(s *zktest.Server, name string) { s.Delete("/services/
 
 // TestConformanceOfConsul runs the suite at both levels on a Consul that refuses a token, and on one that hides everything from it.
 func TestConformanceOfConsul(t *testing.T) {
+	t.Parallel()
 	for level, application := range map[string]bool{"interfaces": false, "applications": true} {
 		for _, denial := range []consultest.Misbehaviour{consultest.NoToken, consultest.Hidden} {
 			t.Run(level+", denied by "+string(denial), func(t *testing.T) {

@@ -73,6 +73,7 @@ const metadataOfShop = `{"app":"shop","revision":"r1","services":{"g1/com.acme.D
 	`"version":"1.0.0","protocol":"tri","path":"com.acme.Demo","params":{}}}}`
 
 func TestInterfacesInConsul(t *testing.T) {
+	t.Parallel()
 	s := consultest.New(t)
 	first, second := inService("com.acme.Demo", "10.0.0.5", "1.0.0", "passing"), inService("com.acme.Demo", "10.0.0.6", "2.0.0", "passing")
 	s.Put("com.acme.Demo", first, second)
@@ -134,6 +135,7 @@ func TestConsulUnheardCheck_SavesNoOtherPort(t *testing.T) {
 // TestApplicationsInConsul has instances registered at application level only, with a metadata report as Dubbo's
 // extension writes it.
 func TestApplicationsInConsul(t *testing.T) {
+	t.Parallel()
 	server := consultest.New(t)
 	server.Set("shop:r1", metadataOfShop)
 	server.Put("shop", ofShop("65992aa", "10.0.0.5", 50051, "r1", "passing", ""))
@@ -201,6 +203,7 @@ func TestConsulMapping_ServesWithoutMetadata(t *testing.T) {
 // TestConsulUnresolvedApplication_DegradesStatus has an instance without readable metadata: the source is degraded, and
 // the other interface is served.
 func TestConsulUnresolvedApplication_DegradesStatus(t *testing.T) {
+	t.Parallel()
 	s := consultest.New(t)
 	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
 	s.Put("com.acme.Other", inService("com.acme.Other", "10.0.0.7", "", "passing"))
@@ -215,6 +218,7 @@ func TestConsulUnresolvedApplication_DegradesStatus(t *testing.T) {
 // TestConsulDataLoss_KeepsEndpoints wipes Consul's data, also across a restart of the source: endpoints of both levels
 // stay.
 func TestConsulDataLoss_KeepsEndpoints(t *testing.T) {
+	t.Parallel()
 	s := consultest.New(t)
 	s.Set("shop:r1", metadataOfShop)
 	s.Put("shop", ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""))
@@ -244,6 +248,7 @@ func TestConsulDataLoss_KeepsEndpoints(t *testing.T) {
 // TestRestartInConsul removes an instance while the token may not read: the endpoint stays until a read confirms its
 // removal.
 func TestRestartInConsul(t *testing.T) {
+	t.Parallel()
 	server := consultest.New(t)
 	server.Set("shop:r1", metadataOfShop)
 	first, second := ofShop("1", "10.0.0.5", 50051, "r1", "passing", ""), ofShop("2", "10.0.0.6", 50051, "r1", "passing", "")

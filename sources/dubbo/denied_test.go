@@ -29,6 +29,7 @@ func (b *rig) awaitDegraded(subject string) {
 
 // TestDeniedLevel_DoesNotBlockOther denies the names of applications, or those of interfaces, from the start.
 func TestDeniedLevel_DoesNotBlockOther(t *testing.T) {
+	t.Parallel()
 	for denied, served := range map[string]int{"/services": 0, "/dubbo": 1} {
 		server, asks, both := bothLevels()
 		server.Deny(denied)
@@ -63,6 +64,7 @@ func TestDeniedLevels_DoNotSync(t *testing.T) {
 
 // TestDeniedLevel_KeepsEndpoints has it hidden from us while we are away, and while we are there.
 func TestDeniedLevel_KeepsEndpoints(t *testing.T) {
+	t.Parallel()
 	for _, denied := range []string{"/services", "/dubbo"} {
 		server, asks, served := bothLevels()
 		rig := start(t, server, patiently(), asks)

@@ -69,6 +69,7 @@ var clusters = map[string]func(server *kubetest.Server){
 // registry's namespace keep the cluster's endpoints. The losing service is reported: by the registry if it may not name
 // hosts of clusters, otherwise as a conflict that names the order of sources.
 func TestDisplaced(t *testing.T) {
+	t.Parallel()
 	for kind, fill := range clusters {
 		for registry, register := range registrants {
 			for _, hosts := range []string{"", "any"} {

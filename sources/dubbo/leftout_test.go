@@ -77,6 +77,7 @@ func TestNacosUnhealthyInstances_AreLeftOut(t *testing.T) {
 // TestInstancesWithoutServices_AreLeftOut has an instance that cannot be read, one without metadata, and one with a
 // service that cannot be called or read.
 func TestInstancesWithoutServices_AreLeftOut(t *testing.T) {
+	t.Parallel()
 	s := consultest.New(t)
 	s.Set("shop:r1", `{"app":"shop","revision":"r1","services":{"a":{"name":"com.acme.Demo","protocol":"tri"},"b":{"name":"com.acme.Bad",`+
 		`"protocol":"tri","port":99999},"y":{"name":"com.acme.Weird"}}}`)

@@ -118,6 +118,7 @@ func TestRules_StayDuringHold(t *testing.T) {
 }
 
 func TestRefusedSession_Reconnects(t *testing.T) {
+	t.Parallel()
 	server := zktest.New()
 	register(server, "a 10.0.0.1")
 	rig := start(t, server, patiently())
@@ -160,6 +161,7 @@ func TestRestart_KeepsUnlistedEndpoints(t *testing.T) {
 }
 
 func TestRule10MissedWatch_HealedAndCounted(t *testing.T) {
+	t.Parallel()
 	server := zktest.New()
 	register(server, "a 10.0.0.1")
 	settings := patiently()
@@ -240,6 +242,7 @@ func TestUnreadableNodes_DoNotBlockOthers(t *testing.T) {
 // TestUnreadableNode_KeepsEndpoints turns an instance's node into no JSON, and denies an interface: the endpoints of
 // both stay, and other interfaces follow the registry.
 func TestUnreadableNode_KeepsEndpoints(t *testing.T) {
+	t.Parallel()
 	server := zktest.New()
 	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a")
 	register(server, "b 10.0.0.2", "c 10.0.0.3")
@@ -402,6 +405,7 @@ func TestFallback_StatusNamesReasonOfRevision(t *testing.T) {
 }
 
 func TestRestartWithoutMetadata_KeepsServices(t *testing.T) {
+	t.Parallel()
 	server := zktest.New()
 	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a")
 	rig := start(t, server, patiently())

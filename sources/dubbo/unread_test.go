@@ -46,6 +46,7 @@ func (b *rig) awaitUnresolved() {
 // TestDisabledProvider_RemovedWithoutMetadata has a configurator for a provider that is also an instance without
 // readable metadata.
 func TestDisabledProvider_RemovedWithoutMetadata(t *testing.T) {
+	t.Parallel()
 	s := zktest.New()
 	register(s, "a 10.0.0.1", "a 10.0.0.2")
 	instanceOf(s, "app", "10.0.0.1:20880", "r1")
@@ -71,6 +72,7 @@ func TestDisablingRule_AppliesDuringHold(t *testing.T) {
 
 // TestNacosDisabledInstance_RemovedDuringHold disables a provider in Nacos' console, at both levels.
 func TestNacosDisabledInstance_RemovedDuringHold(t *testing.T) {
+	t.Parallel()
 	for level, registration := range map[string]struct {
 		service string
 		meta    map[string]string

@@ -66,6 +66,7 @@ func TestChange_ReadsChangedFilesOnly(t *testing.T) {
 }
 
 func TestRewrittenFile_DeletesNoObject(t *testing.T) {
+	t.Parallel()
 	const quiet = 100 * time.Millisecond
 	twoSteps := func(l *live, first, second func()) {
 		began := time.Now()

@@ -16,6 +16,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	t.Run("one file each", func(t *testing.T) {
 		sourcetest.Run(t, func(t *testing.T) sourcetest.Harness { return &tree{t: t, root: emptyDir(t)} })
 	})

@@ -119,6 +119,7 @@ func TestSlowFiles_ServedAfterRelease(t *testing.T) {
 // A mount that hangs has more files that never come than workers may be replaced for: neither the end nor a reload
 // waits for them, others are read, and when the mount is back so are they.
 func TestHangingMount_DoesNotBlockSource(t *testing.T) {
+	t.Parallel()
 	hang := func(l *live) (release func()) {
 		l.patience = 20 * time.Millisecond
 		release = l.hampered("slow")

@@ -111,6 +111,7 @@ type torture struct {
 // those that an independent oracle reads in the tree; only objects in unreadable places may stay as they were. After a
 // repair they must equal the tree exactly, and the result of a start without state.
 func TestTorture(t *testing.T) {
+	t.Parallel()
 	operations, seeds := 120, []uint64{1, 2, 3}
 	if s := os.Getenv(tortures); s != "" {
 		n, err := strconv.Atoi(s)

@@ -19,6 +19,7 @@ import (
 // TestWatchesFollowTheTree checks, through random histories, that the watches equal those of a new watcher: none is
 // missing, and none is left over.
 func TestWatchesFollowTheTree(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		base, err := os.MkdirTemp(t.TempDir(), "") //nolint:usetesting // one for each check
 		require.NoError(rt, err)

@@ -20,6 +20,7 @@ const apiGrants = "referencegrants.gateway.networking.k8s.io"
 // TestRestartDuringHold_FollowsListedObjects: each row begins a hold, some before the restart and some during it. A
 // route that is listed then is served at once.
 func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
+	t.Parallel()
 	var restarted int
 	for name, row := range map[string]struct {
 		before func(r *rig, saved int)
@@ -198,6 +199,7 @@ func TestRestore_SeenByOneBrokenWatch(t *testing.T) {
 
 // TestResync: a list shows changes that the watches of a server never send.
 func TestResync(t *testing.T) {
+	t.Parallel()
 	server := istioServer(t)
 	put(server, 1, "a")
 	server.Fault(entries, kubetest.Fault{Silent: true})

@@ -85,6 +85,7 @@ func (r resets) Reset() { r.n.Add(1) }
 
 // TestQuietWatch_ResetsBackoff: the next failure is retried soon, although no object changed since the last one.
 func TestQuietWatch_ResetsBackoff(t *testing.T) {
+	t.Parallel()
 	server := kubetest.Start(t, entries)
 	source := quick(t, server, Settings{})
 	var n atomic.Int32

@@ -37,8 +37,10 @@ type Denier interface {
 	Deny()
 }
 
-// Run runs the suite. start makes a harness for one test, and registers its end with t.Cleanup.
+// Run runs the suite in parallel with other tests. start makes a harness for one test, and registers its end with
+// t.Cleanup. The package's TestMain has to find leaked goroutines.
 func Run(t *testing.T, start func(t *testing.T) Harness) {
+	t.Parallel()
 	for _, rule := range []struct {
 		name string
 		test func(*testing.T, *rig)
@@ -61,8 +63,12 @@ func Run(t *testing.T, start func(t *testing.T) Harness) {
 		{"ends a hold in spite of restarts and new connections", endsInTurmoil},
 	} {
 		t.Run(rule.name, func(t *testing.T) {
+			t.Parallel()
 			rule.test(t, newRig(t, start(t)))
 		})
 	}
-	t.Run("holds in any order", func(t *testing.T) { anyOrder(t, start) })
+	t.Run("holds in any order", func(t *testing.T) {
+		t.Parallel()
+		anyOrder(t, start)
+	})
 }

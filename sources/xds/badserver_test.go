@@ -68,6 +68,7 @@ func TestServer_FailsAfterGoodStream(t *testing.T) {
 // TestPort_WithoutGRPCServer has a port that accepts connections without a gRPC server, from the beginning or from some
 // time on.
 func TestPort_WithoutGRPCServer(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		serve func(net.Conn)

@@ -15,6 +15,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"delta", "sotw", "auto"} {
 		t.Run(mode, func(t *testing.T) {
 			sourcetest.Run(t, func(t *testing.T) sourcetest.Harness { return newUpstream(t, Settings{Mode: mode}) })
