@@ -45,11 +45,13 @@ const bomb = "takes more than 4194304 bytes of memory, decompressed and decoded 
 
 // floodRows has the servers of schemes. A scheme without a row gets httpBomb.
 var floodRows = map[string]floodRow{
-	"consul":              {"", httpBomb, func(t *testing.T) string { return consultest.New(t).Address() }},
-	"consul?kind=dubbo":   {"", httpBomb, func(t *testing.T) string { return consultest.New(t).Address() }},
-	"consul-kv":           {"", httpBomb, func(t *testing.T) string { return kvtest.New(t).Addr() }},
-	"eureka":              {"", httpBomb, func(t *testing.T) string { return eurekatest.Start(t).Host() }},
-	"k8s":                 {"", httpBomb, func(t *testing.T) string { return kubetest.Start(t, "serviceentries.networking.istio.io").Host() }},
+	"consul":            {"", httpBomb, func(t *testing.T) string { return consultest.New(t).Address() }},
+	"consul?kind=dubbo": {"", httpBomb, func(t *testing.T) string { return consultest.New(t).Address() }},
+	"consul-kv":         {"", httpBomb, func(t *testing.T) string { return kvtest.New(t).Addr() }},
+	"eureka":            {"", httpBomb, func(t *testing.T) string { return eurekatest.Start(t).Host() }},
+	"k8s": {"", httpBomb, func(t *testing.T) string {
+		return kubetest.Start(t, "serviceentries.networking.istio.io").Host()
+	}},
 	"nacos?kind=dubbo":    {"?kind=dubbo&grpcOffset=0", grpcBomb, honestNacos},
 	"nacos?kind=services": {"?kind=services&grpcOffset=0", grpcBomb, honestNacos},
 	"xds":                 {"", grpcBomb, honestXDS},

@@ -56,12 +56,14 @@ var registrants = map[string]func(t *testing.T, hosts string) sources.Source{
 var clusters = map[string]func(server *kubetest.Server){
 	"Service": func(server *kubetest.Server) {
 		server.Put("services", "prod", "payments", "spec: {ports: [{port: 80}]}")
-		server.Put("endpointslices.discovery.k8s.io", "prod", "payments-1", "{metadata: {labels: {kubernetes.io/service-name: payments}}, "+
-			"addressType: IPv4, ports: [{port: 8080}], endpoints: [{addresses: [10.0.0.1]}]}")
+		server.Put("endpointslices.discovery.k8s.io", "prod", "payments-1",
+			"{metadata: {labels: {kubernetes.io/service-name: payments}}, addressType: IPv4, "+
+				"ports: [{port: 8080}], endpoints: [{addresses: [10.0.0.1]}]}")
 	},
 	"ServiceEntry": func(server *kubetest.Server) {
-		server.Put("serviceentries.networking.istio.io", "prod", "payments", "{metadata: {creationTimestamp: '2026-01-02T03:04:05Z'}, "+
-			"spec: {hosts: ["+clusterHost+"], resolution: STATIC, ports: [{number: 80, name: http}], endpoints: [{address: 10.0.0.1}]}}")
+		server.Put("serviceentries.networking.istio.io", "prod", "payments",
+			"{metadata: {creationTimestamp: '2026-01-02T03:04:05Z'}, spec: {hosts: ["+clusterHost+"], resolution: STATIC, "+
+				"ports: [{number: 80, name: http}], endpoints: [{address: 10.0.0.1}]}}")
 	},
 }
 

@@ -123,7 +123,8 @@ func TestTimeline(t *testing.T) {
 	const settle, hold = 10 * time.Second, time.Minute
 	now := time.Now()
 	for _, apart := range []bool{false, true} {
-		services := &cache{objects: presence.Set[uint64]{"kept": {Value: 900}, "lost": {Value: 960}}, isListed: true, note: note{Seen: 960}}
+		services := &cache{isListed: true, note: note{Seen: 960}}
+		services.objects = presence.Set[uint64]{"kept": {Value: 900}, "lost": {Value: 960}}
 		rules := &cache{objects: presence.Set[uint64]{"r": {Value: 1000}}, isListed: true, note: note{Seen: 1000}}
 		kinds := timeline{services, rules}
 		list := func(after time.Duration, from, version uint64, listed map[string]uint64) (int, error) {

@@ -40,7 +40,8 @@ var (
 		"authorizationpolicies.security.istio.io": "AuthorizationPolicy",
 	}
 	clusterScoped = []string{"Node", "Namespace", "GatewayClass", "IngressClass"}
-	resources     = slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(rules)), "services", slicesAPI, "nodes", "namespaces",
+	resources     = slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(rules)),
+		"services", slicesAPI, "nodes", "namespaces",
 		"serviceexports.multicluster.x-k8s.io", "gateways.gateway.networking.k8s.io", routes, grants,
 		"gatewayclasses.gateway.networking.k8s.io", "ingresses.networking.k8s.io", "ingressclasses.networking.k8s.io")))
 	crds = slices.DeleteFunc(slices.Clone(resources), func(r string) bool { return !kubetest.IsCRD(r) })
@@ -173,7 +174,8 @@ func (h *history) expected() map[string]string {
 		inputs := make([][]map[string]any, len(derive.Kinds))
 		for i, k := range derive.Kinds {
 			r := strings.TrimSuffix(k.Plural+"."+k.Group, ".")
-			inputs[i] = slices.DeleteFunc(objects(slices.Contains(resources, r) && (k.Kind != "Service" || d.AllServices), r), func(o map[string]any) bool {
+			reads := slices.Contains(resources, r) && (k.Kind != "Service" || d.AllServices)
+			inputs[i] = slices.DeleteFunc(objects(reads, r), func(o object) bool {
 				return k.Kind == "ServiceEntry" && h.reads(k.Kind) && !h.selects(o)
 			})
 		}
@@ -337,7 +339,8 @@ func (h *history) lacks() (lacks []string) {
 
 func newHistory(t *testing.T, seed uint64) *history {
 	h := &history{
-		Server: kubetest.StartPiped(t, rand.New(rand.NewPCG(seed, 2)), resources...), t: t, started: time.Now(), ops: rand.New(rand.NewPCG(seed, 1)), now: map[string]string{},
+		Server: kubetest.StartPiped(t, rand.New(rand.NewPCG(seed, 2)), resources...), t: t, started: time.Now(),
+		ops: rand.New(rand.NewPCG(seed, 1)), now: map[string]string{},
 		wanted: map[string][]string{}, from: map[string]int{}, held: map[string]time.Time{}, memos: map[string]map[string]string{},
 		slack: time.Minute, config: filepath.Join(t.TempDir(), "kubeconfig"),
 	}

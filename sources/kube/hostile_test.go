@@ -41,17 +41,20 @@ func listPages(t *testing.T, run *run, item string) error {
 	page := 0
 	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) {
 		page++
-		_, _ = io.WriteString(response, `{"kind": "ServiceEntryList", "metadata": {"resourceVersion": "7", "continue": "more"},
-			"items": [`+strings.ReplaceAll(item, "PAGE", strconv.Itoa(page))+`]}`)
+		_, _ = io.WriteString(response, `{"kind": "ServiceEntryList",
+			"metadata": {"resourceVersion": "7", "continue": "more"}, "items": [`+
+			strings.ReplaceAll(item, "PAGE", strconv.Itoa(page))+`]}`)
 	}))
 	defer server.Close()
 	return run.streams[0].list(t.Context(), &api{client: server.Client(), base: server.URL}, "/x")
 }
 
-// TestList_WithoutEnd has ever new pages, or the first page again and again, as from a proxy that drops the token of the
-// next page.
+// TestList_WithoutEnd has ever new pages, or the first page again and again, as from a proxy that drops the token of
+// the next page.
 func TestList_WithoutEnd(t *testing.T) {
-	for name, want := range map[string]string{"a": "the list has shop/a twice", "aPAGE": "the list has more than 4000 pages"} {
+	for name, want := range map[string]string{
+		"a": "the list has shop/a twice", "aPAGE": "the list has more than 4000 pages",
+	} {
 		run := newRun(quick(t, istioServer(t), Settings{}), nil)
 		item := `{"metadata": {"namespace": "shop", "name": "` + name + `", "resourceVersion": "5"}}`
 		require.ErrorContains(t, listPages(t, run, item), want)

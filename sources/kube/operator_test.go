@@ -20,7 +20,8 @@ func faults(r *rand.Rand) (kubetest.Fault, time.Duration) {
 	f := kubetest.Fault{Chance: pick(r, 0.3, 0.7, 1)}
 	switch r.IntN(15) {
 	case 0:
-		f.Status = pick(r, http.StatusUnauthorized, http.StatusNotFound, http.StatusInternalServerError, http.StatusGatewayTimeout)
+		f.Status = pick(r, http.StatusUnauthorized, http.StatusNotFound, http.StatusInternalServerError,
+			http.StatusGatewayTimeout)
 	case 1:
 		f.Status, f.RetryAfter = http.StatusTooManyRequests, 1+r.IntN(30)
 		return f, 30 * time.Second
@@ -32,7 +33,8 @@ func faults(r *rand.Rand) (kubetest.Fault, time.Duration) {
 	case 5:
 		f.Expired = true
 	case 6, 7:
-		f.Event = pick(r, http.StatusGone, http.StatusInternalServerError, http.StatusGatewayTimeout, http.StatusTooManyRequests)
+		f.Event = pick(r, http.StatusGone, http.StatusInternalServerError, http.StatusGatewayTimeout,
+			http.StatusTooManyRequests)
 	case 8:
 		f.Silent = true
 		return f, 6 * time.Minute

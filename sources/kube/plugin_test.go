@@ -21,7 +21,8 @@ func TestHangingPlugin(t *testing.T) {
 	started, release := filepath.Join(dir, "started"), filepath.Join(dir, "release")
 	script := "#!/bin/sh\ntouch " + started + "\nwhile [ ! -e " + release + " ]; do sleep 0.05; done\nrm " + started + "\n"
 	require.NoError(t, os.WriteFile(dir+"/plugin", []byte(script), 0o700)) //nolint:gosec // a program
-	text := server.Kubeconfig("{exec: {apiVersion: client.authentication.k8s.io/v1, command: " + dir + "/plugin, interactiveMode: Never}}")
+	text := server.Kubeconfig("{exec: {apiVersion: client.authentication.k8s.io/v1, command: " + dir +
+		"/plugin, interactiveMode: Never}}")
 	require.NoError(t, os.WriteFile(dir+"/kubeconfig", []byte(text), 0o600))
 	source, err := New("k8s://"+dir+"/kubeconfig", Settings{})
 	require.NoError(t, err)

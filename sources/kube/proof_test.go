@@ -195,8 +195,8 @@ func TestHold_EndsAtItsTime(t *testing.T) {
 	}
 }
 
-// TestHold_EndsThoughServerFlaps has an API server without a CRD that is away for a few seconds, more often than the hold
-// lasts. The objects of the kind go after the hold, in which outages do not count.
+// TestHold_EndsThoughServerFlaps has an API server without a CRD that is away for a few seconds, more often than the
+// hold lasts. The objects of the kind go after the hold, in which outages do not count.
 func TestHold_EndsThoughServerFlaps(t *testing.T) {
 	settings := kube.Settings{Hold: 5 * time.Minute, Kinds: []string{"VirtualService", "ServiceEntry"}}
 	for _, restarts := range []bool{false, true} {

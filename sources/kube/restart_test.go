@@ -27,7 +27,8 @@ const (
 // gatewayAPI starts a server with a Gateway and a route for it, and other resources.
 func gatewayAPI(t *testing.T, others ...string) *kubetest.Server {
 	server := istioServer(t, append(others, "namespaces", "gateways.networking.istio.io", apiGateways, apiRoutes)...)
-	server.Put(apiGateways, "edge", "public", "spec: {gatewayClassName: istio, listeners: [{name: http, port: 8080, protocol: HTTP}]}")
+	server.Put(apiGateways, "edge", "public",
+		"spec: {gatewayClassName: istio, listeners: [{name: http, port: 8080, protocol: HTTP}]}")
 	putRoute(server, "web", "web.example.com")
 	return server
 }

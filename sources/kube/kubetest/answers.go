@@ -187,8 +187,8 @@ func typed(object Object, resource, version string) Object {
 	return object
 }
 
-// list answers with a page, which may be shorter than the client allows. The pages of a list are of one version. Items of
-// Kubernetes' own kinds have no kind.
+// list answers with a page, which may be shorter than the client allows. The pages of a list are of one version. Items
+// of Kubernetes' own kinds have no kind.
 func (s *Server) list(response http.ResponseWriter, r *request) {
 	s.mu.Lock()
 	limit, _ := strconv.Atoi(r.values.Get("limit"))

@@ -62,7 +62,8 @@ func Istio() []string {
 
 // IsCRD reports whether a resource may come and go.
 func IsCRD(resource string) bool {
-	return strings.Contains(resource, "istio.io") || strings.Contains(resource, "gateway.") || strings.Contains(resource, "x-k8s.io")
+	_, group, _ := strings.Cut(resource, ".")
+	return group != "" && group != "discovery.k8s.io" && group != "networking.k8s.io"
 }
 
 // VersionsOf returns the versions of a resource that a server has from the start.
@@ -79,8 +80,8 @@ type change struct {
 	deleted       bool
 }
 
-// Server is an API server with its etcd. It keeps each change, so that it can answer for any version, go back to one, or
-// answer that it was compacted. Its methods may be called at any time.
+// Server is an API server with its etcd. It keeps each change, so that it can answer for any version, go back to one,
+// or answer that it was compacted. Its methods may be called at any time.
 type Server struct {
 	t       testing.TB
 	http    *httptest.Server
@@ -214,7 +215,8 @@ func (s *Server) Kubeconfig(user string) string {
 	}
 	return fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: x,
 clusters: [{name: c, cluster: {%sserver: "%s://%s"}}],
-users: [{name: u, user: %s}], contexts: [{name: x, context: {cluster: c, user: u}}]}`, verification, scheme, s.Host(), user)
+users: [{name: u, user: %s}], contexts: [{name: x, context: {cluster: c, user: u}}]}`,
+		verification, scheme, s.Host(), user)
 }
 
 // Put makes an object or changes it. The text is its YAML; the server adds the name, the version and times.
@@ -462,7 +464,8 @@ func (s *Server) Troubles() int {
 	return s.troubles
 }
 
-// stormAt is the number of requests a second at which a server without a port stops to answer, so that its clock goes on.
+// stormAt is the number of requests a second at which a server without a port does not answer any more, so that its
+// clock goes on.
 const stormAt = 2000
 
 // count counts a request, and reports whether it belongs to a storm. The caller holds mu.
