@@ -265,7 +265,7 @@ func (h *history) run(settings kube.Settings) {
 	source, err := kube.New("k8s://"+h.config, settings)
 	require.NoError(h.t, err)
 	h.locked(func() {
-		h.settings, h.out.ended, h.first = settings, false, [2]int{h.Version(), h.Troubles()}
+		h.settings, h.out.ended, h.out.synced, h.first = settings, false, false, [2]int{h.Version(), h.Troubles()}
 		h.note()
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -330,6 +330,9 @@ func (h *history) lacks() (lacks []string) {
 		if _, exists := h.now[name]; !exists {
 			lacks = append(lacks, name+" is there, and should not be")
 		}
+	}
+	if !h.out.synced {
+		lacks = append(lacks, "the run is not synced")
 	}
 	if h.out.health.State != sources.Healthy && !h.roles {
 		lacks = append(lacks, fmt.Sprintf("it is %s: %s", h.out.health.State, h.out.health.Message))

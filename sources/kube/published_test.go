@@ -20,6 +20,7 @@ type published struct {
 	record  []byte
 	health  sources.Health
 	ended   bool
+	synced  bool        // the run has published all objects
 	earlier []published // earlier moments, the last ones
 }
 
@@ -118,6 +119,7 @@ func (p *published) Keep(note []byte) {
 func (p *published) Synced() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.synced = true
 	if p.first != [2]int{p.Version(), p.Troubles()} || p.slack > time.Minute {
 		return
 	}
