@@ -15,10 +15,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/test/bufconn"
 	"sigs.k8s.io/yaml"
 )
 
@@ -136,13 +136,12 @@ func StartTLS(t testing.TB, resources ...string) *Server {
 // StartPiped starts a server without a port, for the clock of testing/synctest. Clients with the transport
 // http.DefaultTransport reach it. It sends a bookmark once a minute, not after each change.
 func StartPiped(t testing.TB, random *rand.Rand, resources ...string) *Server {
-	s, listener := newServer(t, random, resources), bufconn.Listen(1<<16)
+	listener := &pipeListener{accepted: make(chan net.Conn), closed: make(chan struct{})}
+	s := newServer(t, random, resources)
 	s.piped = true
 	s.http = &httptest.Server{Listener: listener, Config: &http.Server{Handler: s, ReadHeaderTimeout: time.Hour}}
 	s.http.Start()
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return listener.DialContext(ctx)
-	}}
+	transport := &http.Transport{DialContext: listener.dial}
 	hookTransport()
 	pipes.Store(s.name(), transport)
 	t.Cleanup(func() {
@@ -166,6 +165,44 @@ func newServer(t testing.TB, random *rand.Rand, resources []string) *Server {
 		s.http.Close()
 	})
 	return s
+}
+
+// pipeListener is a listener without a port.
+type pipeListener struct {
+	accepted chan net.Conn
+	closed   chan struct{}
+	once     sync.Once
+}
+
+// Accept implements net.Listener.
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.accepted:
+		return conn, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{} }
+
+func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case l.accepted <- server:
+		return client, nil
+	case <-l.closed:
+		return nil, syscall.ECONNREFUSED
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // pipes has the transports of servers without a port, by name.
