@@ -49,7 +49,7 @@ var floodRows = map[string]floodRow{
 	"consul-kv":         {"", httpBomb, func(t *testing.T) string { return consultest.New(t).Address() }},
 	"eureka":            {"", httpBomb, func(t *testing.T) string { return eurekatest.Start(t).Host() }},
 	"k8s": {"", httpBomb, func(t *testing.T) string {
-		return kubetest.Start(t, map[string]string{"serviceentries.networking.istio.io": "networking.istio.io/v1/ServiceEntry"}).Host()
+		return kubetest.Start(t, "serviceentries.networking.istio.io").Host()
 	}},
 	"nacos?kind=dubbo":    {"?kind=dubbo&grpcOffset=0", grpcBomb, honestNacos},
 	"nacos?kind=services": {"?kind=services&grpcOffset=0", grpcBomb, honestNacos},

@@ -352,23 +352,8 @@ func zipped(text string, times int) []byte {
 
 func floodedKube(t *testing.T, applies func(*http.Request) bool, answer http.HandlerFunc) string {
 	t.Helper()
-	served := map[string]string{
-		"authorizationpolicies.security.istio.io":  "security.istio.io/v1/AuthorizationPolicy",
-		"peerauthentications.security.istio.io":    "security.istio.io/v1/PeerAuthentication",
-		"telemetries.telemetry.istio.io":           "telemetry.istio.io/v1/Telemetry",
-		"wasmplugins.extensions.istio.io":          "extensions.istio.io/v1alpha1/WasmPlugin",
-		"envoyfilters.networking.istio.io":         "networking.istio.io/v1alpha3/EnvoyFilter",
-		"proxyconfigs.networking.istio.io":         "networking.istio.io/v1beta1/ProxyConfig",
-		"requestauthentications.security.istio.io": "security.istio.io/v1/RequestAuthentication",
-	}
-	for plural, kind := range map[string]string{
-		"virtualservices": "VirtualService", "serviceentries": "ServiceEntry", "gateways": "Gateway", "sidecars": "Sidecar",
-		"destinationrules": "DestinationRule", "workloadentries": "WorkloadEntry",
-	} {
-		served[plural+".networking.istio.io"] = "networking.istio.io/v1/" + kind
-	}
 	return fmt.Sprintf("- {name: attack, address: %q, tlsSettings: {mode: DISABLE}}\n",
-		"k8s://"+front(t, kubetest.Start(t, served).Host(), applies, answer))
+		"k8s://"+front(t, kubetest.Start(t, kubetest.Istio()...).Host(), applies, answer))
 }
 
 func isWatch(r *http.Request) bool { return r.URL.Query().Has("watch") }

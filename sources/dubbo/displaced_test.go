@@ -55,19 +55,15 @@ var registrants = map[string]func(t *testing.T, hosts string) sources.Source{
 // clusters have something with the host at 10.0.0.1, and a time of creation.
 var clusters = map[string]func(server *kubetest.Server){
 	"Service": func(server *kubetest.Server) {
-		server.Put("services", "prod", "payments", nil, map[string]any{"spec": map[string]any{"ports": []any{map[string]any{"port": 80}}}})
+		server.Put("services", "prod", "payments", "spec: {ports: [{port: 80}]}")
 		server.Put("endpointslices.discovery.k8s.io", "prod", "payments-1",
-			map[string]any{"labels": map[string]string{"kubernetes.io/service-name": "payments"}}, map[string]any{
-				"addressType": "IPv4", "ports": []any{map[string]any{"port": 8080}},
-				"endpoints": []any{map[string]any{"addresses": []string{"10.0.0.1"}}},
-			})
+			"{metadata: {labels: {kubernetes.io/service-name: payments}}, addressType: IPv4, "+
+				"ports: [{port: 8080}], endpoints: [{addresses: [10.0.0.1]}]}")
 	},
 	"ServiceEntry": func(server *kubetest.Server) {
-		server.Put("serviceentries.networking.istio.io", "prod", "payments", map[string]any{"creationTimestamp": "2026-01-02T03:04:05Z"},
-			map[string]any{"spec": map[string]any{
-				"hosts": []string{clusterHost}, "resolution": "STATIC", "ports": []any{map[string]any{"number": 80, "name": "http"}},
-				"endpoints": []any{map[string]any{"address": "10.0.0.1"}},
-			}})
+		server.Put("serviceentries.networking.istio.io", "prod", "payments",
+			"{metadata: {creationTimestamp: '2026-01-02T03:04:05Z'}, spec: {hosts: ["+clusterHost+"], resolution: STATIC, "+
+				"ports: [{number: 80, name: http}], endpoints: [{address: 10.0.0.1}]}}")
 	},
 }
 
@@ -80,10 +76,7 @@ func TestDisplaced(t *testing.T) {
 		for registry, register := range registrants {
 			for _, hosts := range []string{"", "any"} {
 				t.Run(kind+", "+registry+" hosts: "+hosts, func(t *testing.T) {
-					server := kubetest.Start(t, map[string]string{
-						"services": "v1/Service", "endpointslices.discovery.k8s.io": "discovery.k8s.io/v1/EndpointSlice",
-						"serviceentries.networking.istio.io": "networking.istio.io/v1/ServiceEntry",
-					})
+					server := kubetest.Start(t, "services", "endpointslices.discovery.k8s.io", "serviceentries.networking.istio.io")
 					fill(server)
 					testDisplaced(t, server, register(t, hosts), hosts != "")
 				})

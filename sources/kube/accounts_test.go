@@ -6,26 +6,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/resource"
 	"tributary/sources"
-	"tributary/sources/kube/kubetest"
 )
 
 // TestServiceAccounts has Pods that may not be read at first, and one Pod that is added after its endpoint.
 func TestServiceAccounts(t *testing.T) {
-	served := istio()
-	served["services"], served["pods"], served[apiSlices] = "v1/Service", "v1/Pod", "discovery.k8s.io/v1/EndpointSlice"
-	server := kubetest.Start(t, served)
-	server.Put("services", "shop", "web", nil, object("spec: {ports: [{port: 80}]}"))
+	server := istioServer(t, "services", "pods", apiSlices)
+	server.Put("services", "shop", "web", "spec: {ports: [{port: 80}]}")
 	slice := func(kind, name string) {
-		server.Put(apiSlices, "shop", "web-1", object("labels: {kubernetes.io/service-name: web}"), map[string]any{
-			"addressType": "IPv4", "ports": []any{object("port: 8080")}, "endpoints": []any{map[string]any{
-				"addresses": []string{"10.0.0.1"}, "targetRef": map[string]any{"kind": kind, "namespace": "shop", "name": name},
-			}},
-		})
+		putSlice(server, "shop", "web-1", "targetRef: {kind: "+kind+", namespace: shop, name: "+name+"}")
 	}
 	pod := func(name, account string) {
-		server.Put("pods", "shop", name, nil, map[string]any{"spec": map[string]any{"serviceAccountName": account, "nodeName": "secret"}})
+		server.Put("pods", "shop", name, "spec: {nodeName: secret, serviceAccountName: "+account+"}")
 	}
 	slice("Pod", "web-x")
 	pod("web-x", "reviews")
@@ -35,15 +27,10 @@ func TestServiceAccounts(t *testing.T) {
 	awaitAccount := func(account string) {
 		t.Helper()
 		rig.Await("the account "+account, func() bool {
-			o := rig.table.Snapshot().Get(entryKey("shop", "web.shop.svc"))
-			if o == nil {
-				return false
-			}
-			text, err := resource.MarshalYAML(o)
-			require.NoError(t, err)
-			_, after, _ := strings.Cut(string(text), "serviceAccount: ")
-			condition, _, _ := strings.Cut(after, "\n")
-			return condition == account
+			text := rig.text("shop", "web")
+			_, after, _ := strings.Cut(text, "serviceAccount: ")
+			served, _, _ := strings.Cut(after, "\n")
+			return text != "" && served == account
 		})
 	}
 	awaitAccount("")
@@ -63,7 +50,7 @@ func TestServiceAccounts(t *testing.T) {
 	rig.Use(source())
 	rig.AwaitState(sources.Degraded, "no right to list and watch pods (403")
 	put(server, 1, "a")
-	rig.Await("the new run publishes", func() bool { return strings.Contains(strings.Join(rig.served(), " "), "shop/a") })
+	rig.awaitServed("shop/a")
 	awaitAccount("ratings")
 }
 

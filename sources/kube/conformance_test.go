@@ -2,13 +2,11 @@ package kube
 
 import (
 	"fmt"
-	"net/http"
 	"testing"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
 	"github.com/stretchr/testify/require"
-	"sigs.k8s.io/yaml"
 
 	"tributary/adsc"
 	"tributary/resource"
@@ -21,10 +19,6 @@ const (
 	entries  = "serviceentries.networking.istio.io"
 	virtuals = "virtualservices.networking.istio.io"
 )
-
-func istio() map[string]string {
-	return map[string]string{entries: "networking.istio.io/v1/ServiceEntry", virtuals: "networking.istio.io/v1beta1/VirtualService"}
-}
 
 func TestConformance(t *testing.T) {
 	sourcetest.Run(t, func(t *testing.T) sourcetest.Harness { return &harness{t: t, server: istioServer(t)} })
@@ -41,7 +35,12 @@ type harness struct {
 // quick makes a source with short delays.
 func quick(t *testing.T, server *kubetest.Server, settings Settings) *Source {
 	settings.TLS = &adsc.TLS{Mode: adsc.TLSDisable}
-	s, err := New("k8s://"+server.Host(), settings)
+	return quickAt(t, "k8s://"+server.Host(), settings)
+}
+
+// quickAt is quick for an address.
+func quickAt(t *testing.T, address string, settings Settings) *Source {
+	s, err := New(address, settings)
 	require.NoError(t, err)
 	s.newBackOff = func() backoff.BackOff { return backoff.NewConstantBackOff(5 * time.Millisecond) }
 	s.lookEvery, s.settle, s.delay, s.pageSize = 20*time.Millisecond, 50*time.Millisecond, time.Millisecond, 2
@@ -76,33 +75,35 @@ func (h *harness) Put(name string, revision int) { put(h.server, revision, name)
 // put makes a ServiceEntry whose content is its revision.
 func put(server *kubetest.Server, revision int, names ...string) {
 	for _, name := range names {
-		server.Put(entries, "shop", name, nil, object(fmt.Sprintf("spec: {hosts: [%s.example], resolution: STATIC, "+
-			"ports: [{number: %d, name: http}], endpoints: [{address: 10.0.0.1}]}", name, 80+revision)))
+		server.Put(entries, "shop", name, fmt.Sprintf("spec: {hosts: [%s.example], resolution: STATIC, "+
+			"ports: [{number: %d, name: http}], endpoints: [{address: 10.0.0.1}]}", name, 80+revision))
 	}
 }
 
-// object is one as YAML, or a part of it.
-func object(text string) (o kubetest.Object) {
-	if err := yaml.Unmarshal([]byte(text), &o); err != nil {
-		panic(text + ": " + err.Error())
+// istioServer starts a server that has two kinds of Istio, and other resources.
+func istioServer(t *testing.T, others ...string) *kubetest.Server {
+	return kubetest.Start(t, append(others, entries, virtuals)...)
+}
+
+func deny(server *kubetest.Server, resources ...string) {
+	for _, resource := range resources {
+		server.Deny(resource)
 	}
-	return o
+	server.Cut()
 }
 
-func istioServer(t *testing.T) *kubetest.Server { return kubetest.Start(t, istio()) }
-
-func deny(server *kubetest.Server, resource string) {
-	server.Fault(resource, kubetest.Fault{Status: http.StatusForbidden})
+// allow gives back all rights, or those to some resources.
+func allow(server *kubetest.Server, resources ...string) {
+	server.Allow(resources...)
+	server.Cut()
 }
-
-func allow(server *kubetest.Server, resource string) { server.Fault(resource, kubetest.Fault{}) }
 
 func entryKey(namespace, name string) resource.Key {
 	return resource.Key{Kind: resource.ServiceEntry, Namespace: namespace, Name: name}
 }
 
 func (h *harness) Break(name string) {
-	h.server.Put(entries, "shop", name, nil, object("spec: {hosts: 7}"))
+	h.server.Put(entries, "shop", name, "spec: {hosts: 7}")
 }
 
 func (h *harness) Delete(name string) { h.server.Delete(entries, "shop", name) }
@@ -110,12 +111,17 @@ func (h *harness) Delete(name string) { h.server.Delete(entries, "shop", name) }
 func (h *harness) Unreachable() { h.server.Down(true) }
 
 func (h *harness) Deny() {
-	deny(h.server, entries)
-	deny(h.server, virtuals)
+	deny(h.server, entries, virtuals)
 }
 
 func (h *harness) Restore() {
 	h.server.Down(false)
-	allow(h.server, entries)
-	allow(h.server, virtuals)
+	allow(h.server)
+}
+
+// putVirtuals puts some VirtualServices, for later resource versions.
+func putVirtuals(server *kubetest.Server, n int) {
+	for i := range n {
+		server.Put(virtuals, "shop", fmt.Sprint("v", i), virtual("a"))
+	}
 }

@@ -1,17 +1,14 @@
 package kube
 
 import (
-	"fmt"
 	"maps"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/resource"
 	"tributary/sources"
 	"tributary/sources/derive"
 	"tributary/sources/kube/kubetest"
@@ -24,50 +21,50 @@ const apiGrants = "referencegrants.gateway.networking.k8s.io"
 // route that is listed then is served at once.
 func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
 	t.Parallel()
-	var restarted any
+	var restarted int
 	for name, row := range map[string]struct {
-		before func(r *rig, saved any)
-		during func(server *kubetest.Server, saved any)
+		before func(r *rig, saved int)
+		during func(server *kubetest.Server, saved int)
 		says   string
 	}{
 		"a CRD is missing and comes back without its objects": {
-			before: func(r *rig, _ any) { r.server.Serve(apiRoutes, "") },
-			during: func(server *kubetest.Server, _ any) {
-				server.Serve(apiRoutes, "gateway.networking.k8s.io/v1/HTTPRoute")
+			before: func(r *rig, _ int) { r.server.Remove(apiRoutes) },
+			during: func(server *kubetest.Server, _ int) {
+				server.Serve(apiRoutes)
 			},
 			says: apiRoutes + ": 1 object is held until ",
 		},
 		"a restore loses a route": {
-			before: func(r *rig, saved any) { r.server.Restore(saved) },
+			before: func(r *rig, saved int) { r.server.Restore(saved) },
 			says:   "1 object is held until ",
 		},
 		"a restore during the restart loses no object": {
-			before: func(r *rig, _ any) {
+			before: func(r *rig, _ int) {
 				put(r.server, 1, "m")
-				restarted = r.server.Snapshot()
+				restarted = r.server.Version()
 				for i := range 9 {
 					put(r.server, i, "m")
 				}
 				r.Await("all changes", func() bool { return r.ports()["m"] == 88 })
 			},
-			during: func(server *kubetest.Server, _ any) { server.Restore(restarted) },
+			during: func(server *kubetest.Server, _ int) { server.Restore(restarted) },
 		},
 		"a restore during the restart brings an object back": {
-			during: func(server *kubetest.Server, saved any) {
+			during: func(server *kubetest.Server, saved int) {
 				server.Restore(saved)
 				putRoute(server, "web", "web.example.com")
 			},
 		},
 		"the CRD of a kind without objects goes during the restart": {
-			during: func(server *kubetest.Server, _ any) { server.Serve(apiGrants, "") },
+			during: func(server *kubetest.Server, _ int) { server.Remove(apiGrants) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := gatewayAPI(t)
-			server.Serve(apiGrants, "gateway.networking.k8s.io/v1beta1/ReferenceGrant")
-			server.Put(apiGrants, "edge", "g", nil, object("spec: {}"))
+			server.Serve(apiGrants)
+			server.Put(apiGrants, "edge", "g", "spec: {}")
 			server.Delete(apiRoutes, "edge", "web")
-			saved := server.Snapshot()
+			saved := server.Version()
 			server.Delete(apiGrants, "edge", "g")
 			putRoute(server, "web", "web.example.com")
 			source := func() *Source { return quick(t, server, Settings{Derive: &derive.Options{}, Hold: time.Hour}) }
@@ -79,14 +76,11 @@ func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
 			if row.says != "" {
 				r.AwaitState(sources.Degraded, row.says)
 			}
-			next := source()
-			ready := make(chan struct{})
-			next.cluster.url = served(t, server, ready)
-			r.Use(next)
-			if row.during != nil {
-				row.during(server, saved)
-			}
-			close(ready)
+			r.Replace(source(), func() {
+				if row.during != nil {
+					row.during(server, saved)
+				}
+			})
 			putRoute(server, "shop", "shop.example.com")
 			r.awaitVirtualServices(2)
 			r.requireNoDeletion()
@@ -97,35 +91,22 @@ func TestRestartDuringHold_FollowsListedObjects(t *testing.T) {
 // TestServicesOfOtherNamespaces are followed while a restored cluster lacks an EndpointSlice, and the status tells
 // which objects wait.
 func TestServicesOfOtherNamespaces(t *testing.T) {
-	objects := istio()
-	objects["services"], objects["nodes"], objects[apiSlices] = "v1/Service", "v1/Node", "discovery.k8s.io/v1/EndpointSlice"
-	server := kubetest.Start(t, objects)
+	server := istioServer(t, "services", "nodes", apiSlices)
 	service := func(namespace, name string) {
-		server.Put("services", namespace, name, nil, object("spec: {ports: [{port: 80}]}"))
+		server.Put("services", namespace, name, "spec: {ports: [{port: 80}]}")
 	}
 	service("bank", "web")
 	service("shop", "web")
-	saved := server.Snapshot()
+	saved := server.Version()
 	for range 5 { // so that the restored server is behind
-		server.Put("nodes", "", "n", nil, nil)
+		server.Put("nodes", "", "n", "")
 	}
-	server.Put(apiSlices, "bank", "web-1", object("labels: {kubernetes.io/service-name: web}"),
-		object("{addressType: IPv4, ports: [{port: 8080}], endpoints: [{addresses: ['10.0.0.1']}]}"))
+	putSlice(server, "bank", "web-1", "")
 	source := func() *Source { return quick(t, server, Settings{Hold: time.Hour, Services: new(Services)}) }
 	rig := start(t, server, source()).synced()
-	endpoints := func() int {
-		o := rig.table.Snapshot().Get(entryKey("bank", "web.bank.svc"))
-		text, err := resource.MarshalYAML(o)
-		require.NoError(t, err)
-		return strings.Count(string(text), "- address: ")
-	}
+	endpoints := func() int { return strings.Count(rig.text("bank", "web"), "- address: ") }
 	rig.Await("the endpoint", func() bool { return len(rig.served()) == 2 && endpoints() == 1 })
-	next := source()
-	ready := make(chan struct{})
-	next.cluster.url = served(t, server, ready)
-	rig.Use(next)
-	server.Restore(saved)
-	close(ready)
+	rig.Replace(source(), func() { server.Restore(saved) })
 	service("shop", "api")
 	rig.serves("ServiceEntry bank/web.bank.svc", "ServiceEntry shop/api.shop.svc", "ServiceEntry shop/web.shop.svc")
 	rig.AwaitState(sources.Degraded, apiSlices+": 1 object is held until ")
@@ -137,73 +118,40 @@ func TestServicesOfOtherNamespaces(t *testing.T) {
 	require.Equal(t, 1, endpoints())
 }
 
-// TestTimeline: a version of the server that one kind knows counts for all kinds.
+// TestTimeline has a kind with an etcd of its own, and a deletion during a hold.
 func TestTimeline(t *testing.T) {
 	const settle, hold = 10 * time.Second, time.Minute
 	now := time.Now()
-	kinds := func() (services, rules *cache, kinds timeline) {
-		services = &cache{objects: presence.Set[uint64]{"kept": {Value: 900}, "lost": {Value: 960}}, isListed: true, note: note{Seen: 960}}
-		rules = &cache{objects: presence.Set[uint64]{"r": {Value: 1000}}, isListed: true, note: note{Seen: 1000}}
-		return services, rules, timeline{services, rules}
-	}
-	list := func(m *cache, kinds timeline, after time.Duration, from, version uint64, listed map[string]uint64) (int, error) {
-		missing, err := m.checkList(kinds, now.Add(after), from, version, maps.Clone(listed), settle, hold)
-		return len(missing), err
-	}
-	listed := map[string]uint64{"kept": 900}
-	t.Run("a restore that only the other kind can see", func(t *testing.T) {
-		services, _, both := kinds()
-		_, err := list(services, both, 0, 1000, 980, listed)
-		require.ErrorIs(t, err, errOlder)
-		missing, err := list(services, both, settle, 1000, 981, listed)
-		require.NoError(t, err)
-		require.Zero(t, missing)
-		require.Len(t, services.held(), 1)
-	})
-	t.Run("a restore that this kind cannot see any more", func(t *testing.T) {
-		services, rules, both := kinds()
-		restored := map[string]uint64{"r": 940}
-		_, err := list(rules, both, 0, 1000, 980, restored)
-		require.ErrorIs(t, err, errOlder)
-		_, err = list(rules, both, settle, 1000, 980, restored)
-		require.NoError(t, err)
-		missing, err := list(services, both, settle, 980, 990, listed)
-		require.NoError(t, err)
-		require.Zero(t, missing)
-		require.Len(t, services.held(), 1)
-		missing, err = list(services, both, settle+hold, 990, 995, listed)
-		require.NoError(t, err)
-		require.Equal(t, 1, missing)
-	})
-	t.Run("a list on its way while another kind hears of a later version", func(t *testing.T) {
-		services, rules, both := kinds()
-		rules.Seen = 1010
-		missing, err := list(services, both, 0, 1000, 1005, listed)
-		require.NoError(t, err)
-		require.Equal(t, 1, missing)
-	})
-	t.Run("a kind with an etcd of its own", func(t *testing.T) {
-		services, rules, both := kinds()
-		_, err := list(services, both, 0, 1000, 970, listed)
+	for _, apart := range []bool{false, true} {
+		services := &cache{isListed: true, note: note{Seen: 960}}
+		services.objects = presence.Set[uint64]{"kept": {Value: 900}, "lost": {Value: 960}}
+		rules := &cache{objects: presence.Set[uint64]{"r": {Value: 1000}}, isListed: true, note: note{Seen: 1000}}
+		kinds := timeline{services, rules}
+		list := func(after time.Duration, from, version uint64, listed map[string]uint64) (int, error) {
+			missing, err := services.checkList(kinds, now.Add(after), from, version, maps.Clone(listed), settle, hold)
+			return len(missing), err
+		}
+		listed := map[string]uint64{"kept": 900}
+		if !apart {
+			kinds.restored(rules, 970, now, hold)
+			missing, err := list(0, 970, 971, listed)
+			require.NoError(t, err)
+			require.Zero(t, missing, "lost is in doubt")
+			missing, err = list(0, 970, 972, nil)
+			require.NoError(t, err)
+			require.Equal(t, 1, missing, "kept was listed after the restore")
+			continue
+		}
+		_, err := list(0, 1000, 970, listed)
 		require.ErrorIs(t, err, errOlder)
 		rules.Seen, rules.confirmedAt = 1001, now.Add(time.Second)
-		missing, err := list(services, both, settle, 1001, 971, listed)
+		missing, err := list(settle, 1001, 971, listed)
 		require.NoError(t, err)
 		require.Equal(t, 1, missing)
 		require.EqualValues(t, 1001, rules.Seen)
-		_, err = list(services, both, settle, 2000, 972, listed)
+		_, err = list(settle, 2000, 972, listed)
 		require.NoError(t, err)
-	})
-	t.Run("a deletion during a hold", func(t *testing.T) {
-		services, rules, both := kinds()
-		both.restored(rules, 970, now, hold)
-		missing, err := list(services, both, 0, 970, 971, listed)
-		require.NoError(t, err)
-		require.Zero(t, missing, "lost is in doubt")
-		missing, err = list(services, both, 0, 970, 972, nil)
-		require.NoError(t, err)
-		require.Equal(t, 1, missing, "kept was listed after the restore")
-	})
+	}
 }
 
 // TestRestore_ReusesAResourceVersion restores a cluster that then gives the resource version of a lost change to
@@ -211,58 +159,40 @@ func TestTimeline(t *testing.T) {
 func TestRestore_ReusesAResourceVersion(t *testing.T) {
 	server := istioServer(t)
 	put(server, 1, "a")
-	saved := server.Snapshot()
+	saved := server.Version()
 	source := quick(t, server, Settings{Hold: time.Hour})
 	source.watchFor = time.Hour
-	var away atomic.Bool
-	source.cluster.url = front(t, server, func(_ http.ResponseWriter, _ *http.Request) bool {
-		if away.Load() {
-			panic(http.ErrAbortHandler)
-		}
-		return false
-	})
 	rig := start(t, server, source).synced()
 	put(server, 2, "a")
 	rig.Await("the change", func() bool { return rig.ports()["a"] == 82 })
-	away.Store(true)
+	server.Down(true)
 	server.Restore(saved)
 	put(server, 3, "a")
-	for i := range 5 {
-		server.Put(virtuals, "shop", fmt.Sprint("v", i), nil, virtual("a"))
-	}
-	away.Store(false)
+	putVirtuals(server, 5)
+	server.Down(false)
 	rig.Await("the change after the restore", func() bool { return rig.ports()["a"] == 83 })
 }
 
 // TestRestore_SeenByOneBrokenWatch: a restore adds or removes an object, and the server soon passes the version
 // that was seen before. Only one broken watch shows it.
 func TestRestore_SeenByOneBrokenWatch(t *testing.T) {
-	ahead := func(server *kubetest.Server) {
-		for i := range 5 {
-			server.Put(virtuals, "shop", fmt.Sprint("v", i), nil, virtual("a"))
-		}
-	}
 	for _, watches := range []string{"break", "end early"} {
 		t.Run("an object comes back, watches "+watches, func(t *testing.T) {
 			server := istioServer(t)
 			put(server, 1, "a", "b")
-			saved := server.Snapshot()
+			saved := server.Version()
 			source := quick(t, server, Settings{Hold: time.Hour})
 			source.watchFor = time.Hour
-			var away atomic.Bool
-			source.cluster.url = front(t, server, func(_ http.ResponseWriter, _ *http.Request) bool {
-				if away.Load() {
-					panic(http.ErrAbortHandler)
-				}
-				return false
-			})
+			if watches == "end early" {
+				source.cluster.url = front(t, server, func(http.ResponseWriter, *http.Request) bool { return false })
+			}
 			rig := start(t, server, source).synced()
 			server.Delete(entries, "shop", "a")
 			rig.serves("ServiceEntry shop/b")
-			away.Store(watches == "break")
+			server.Down(watches == "break")
 			server.Restore(saved)
-			ahead(server)
-			away.Store(false)
+			putVirtuals(server, 5)
+			server.Down(false)
 			rig.awaitServed("shop/a")
 		})
 	}

@@ -25,7 +25,7 @@ func TestFailingKind_DelaysNoOther(t *testing.T) {
 // all requests would pass.
 func TestFailingPolicies_DelayAllObjects(t *testing.T) {
 	const policies = "authorizationpolicies.security.istio.io"
-	server := kubetest.Start(t, map[string]string{entries: istio()[entries], policies: "security.istio.io/v1/AuthorizationPolicy"})
+	server := kubetest.Start(t, entries, policies)
 	put(server, 1, "a")
 	server.Fault(policies, kubetest.Fault{Status: http.StatusInternalServerError})
 	rig := startQuick(t, server, Settings{})

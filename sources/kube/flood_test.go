@@ -6,60 +6,26 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
+	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"tributary/internal/intake"
-	"tributary/resource"
 	"tributary/sources"
 )
 
-// floodSink remembers the health and the objects.
-type floodSink struct {
-	mu      sync.Mutex
-	health  sources.Health
-	objects map[resource.Key]bool
+// pooled is a source whose memory a pool counts.
+type pooled struct {
+	*Source
+	pool *intake.Pool
 }
 
-func (s *floodSink) ReplaceAll(contents []sources.Content) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range contents {
-		for _, r := range c.Resources {
-			s.objects[r.Key()] = true
-		}
-	}
-	return nil
-}
-func (*floodSink) Groups() []string { return nil }
-func (*floodSink) Synced()          {}
-func (s *floodSink) Report(h sources.Health) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.health = h
-}
-
-func (s *floodSink) await(t *testing.T, holds func(sources.Health) bool) {
-	t.Helper()
-	var last sources.Health
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		s.mu.Lock()
-		last = s.health
-		isOver := holds(last)
-		s.mu.Unlock()
-		if isOver {
-			return
-		}
-		require.False(t, time.Now().After(end), "waited in vain: %+v", last)
-	}
+// Run implements sources.Source.
+func (p pooled) Run(ctx context.Context, sink sources.Sink) error {
+	return p.Source.Run(p.pool.Source(ctx), sink)
 }
 
 // TestFlood has an API server with endless lists, pages and watches: memory stays below the limits, published objects
@@ -71,23 +37,27 @@ func TestFlood(t *testing.T) {
 	}
 	var count atomic.Int64
 	isWatch := func(req *http.Request) bool { return req.URL.Query().Has("watch") }
+	isList := func(req *http.Request) bool { return !isWatch(req) && req.URL.Path != "/apis" }
+	endless := func(begin, repeated string) func(io.Writer, func()) {
+		return func(w io.Writer, _ func()) {
+			_, err := io.WriteString(w, begin)
+			for text := strings.Repeat(repeated, 10_000); err == nil; {
+				_, err = io.WriteString(w, text)
+			}
+		}
+	}
 	for name, flood := range map[string]struct {
 		applies func(req *http.Request) bool
 		answer  func(w io.Writer, flush func())
 		want    string
 	}{
 		"lists of all kinds that expand": {
-			func(req *http.Request) bool { return !isWatch(req) && req.URL.Path != "/apis" },
-			func(w io.Writer, _ func()) {
-				_, err := io.WriteString(w, `{"kind": "List", "items": [`)
-				for text := strings.Repeat("{},", 10_000); err == nil; {
-					_, err = io.WriteString(w, text)
-				}
-			},
+			isList,
+			endless(`{"kind": "List", "items": [`, "{},"),
 			"limits.answerBytes",
 		},
 		"pages without end": {
-			func(req *http.Request) bool { return !isWatch(req) && req.URL.Path != "/apis" },
+			isList,
 			func(w io.Writer, _ func()) {
 				_, _ = io.WriteString(w, `{"kind": "List", "metadata": {"resourceVersion": "100000000", "continue": "more"}, "items": [`+
 					object(count.Add(1), 100_000)+`]}`)
@@ -105,22 +75,12 @@ func TestFlood(t *testing.T) {
 		},
 		"an event without end": {
 			isWatch,
-			func(w io.Writer, _ func()) {
-				_, err := io.WriteString(w, `{"type": "`)
-				for text := strings.Repeat("x", 1<<20); err == nil; {
-					_, err = io.WriteString(w, text)
-				}
-			},
+			endless(`{"type": "`, strings.Repeat("x", 100)),
 			"limits.answerBytes",
 		},
 		"an event of many values": {
 			isWatch,
-			func(w io.Writer, _ func()) {
-				_, err := io.WriteString(w, `{"type": "ADDED", "object": {"a": [`)
-				for text := strings.Repeat("[],", 10_000); err == nil; {
-					_, err = io.WriteString(w, text)
-				}
-			},
+			endless(`{"type": "ADDED", "object": {"a": [`, "[],"),
 			"limits.answerBytes",
 		},
 	} {
@@ -128,43 +88,39 @@ func TestFlood(t *testing.T) {
 			count.Store(0)
 			server := istioServer(t)
 			put(server, 1, "honest")
-			honest := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: server.Host()})
-			honest.FlushInterval = -1
 			var hostile atomic.Bool
 			hostile.Store(true)
-			front := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, req *http.Request) {
+			source := quick(t, server, Settings{})
+			source.cluster.url = front(t, server, func(response http.ResponseWriter, req *http.Request) bool {
 				if !hostile.Load() || !flood.applies(req) {
-					honest.ServeHTTP(response, req)
-					return
+					return false
 				}
 				response.Header().Set("Content-Encoding", "gzip")
 				packed := gzip.NewWriter(response)
 				flood.answer(packed, func() { _ = packed.Flush() })
 				_ = packed.Close()
-			}))
-			t.Cleanup(front.Close)
-			source := quick(t, server, Settings{})
-			source.cluster.url, source.shown = front.URL, "k8s://"+front.Listener.Addr().String()
+				return true
+			})
+			source.shown = strings.Replace(source.cluster.url, "http", "k8s", 1)
 			limits := intake.Limits{Answer: 4 << 20, Memory: 12 << 20, Objects: 2 << 20}
 			pool := intake.NewPool(limits)
-			ctx, cancel := context.WithCancel(pool.Source(t.Context()))
-			sink, ended := &floodSink{objects: map[resource.Key]bool{}}, make(chan error, 1)
-			go func() { ended <- source.Run(ctx, sink) }()
+			rig := start(t, server, pooled{source, pool})
 			defer func() {
 				hostile.Store(false)
-				cancel()
-				require.ErrorIs(t, <-ended, context.Canceled)
+				rig.Stop()
 				require.Zero(t, pool.Taken())
 			}()
-			sink.await(t, func(h sources.Health) bool {
+			rig.Await("the limit", func() bool {
 				require.LessOrEqual(t, pool.Taken(), limits.Memory)
-				return strings.Contains(h.Message, flood.want) && strings.Contains(h.Message, source.shown)
+				message := rig.Status().Message
+				return strings.Contains(message, flood.want) && strings.Contains(message, source.shown)
 			})
 			hostile.Store(false)
-			sink.await(t, func(h sources.Health) bool {
+			rig.Await("the honest server", func() bool {
+				status := rig.Status()
 				// The cluster may have named objects that are held now, since it went back in time.
-				return (h.State == sources.Healthy || h.State == sources.Degraded) &&
-					!strings.Contains(h.Message, "limits.") && sink.objects[entryKey("shop", "honest")]
+				return (status.State == sources.Healthy || status.State == sources.Degraded) &&
+					!strings.Contains(status.Message, "limits.") && slices.Contains(rig.served(), "ServiceEntry shop/honest")
 			})
 		})
 	}

@@ -23,6 +23,7 @@ import (
 	"tributary/sources"
 	"tributary/sources/derive"
 	"tributary/sources/kube"
+	"tributary/sources/kube/kubetest"
 	"tributary/sources/kube/mapping"
 )
 
@@ -38,42 +39,26 @@ var (
 		"virtualservices.networking.istio.io": "VirtualService", "serviceentries.networking.istio.io": "ServiceEntry",
 		"authorizationpolicies.security.istio.io": "AuthorizationPolicy",
 	}
-	kindOf = map[string]string{
-		"services": "Service", "endpointslices.discovery.k8s.io": "EndpointSlice", "nodes": "Node", "namespaces": "Namespace",
-		"serviceexports.multicluster.x-k8s.io": "ServiceExport", "gateways.gateway.networking.k8s.io": "Gateway",
-		"httproutes.gateway.networking.k8s.io": "HTTPRoute", "referencegrants.gateway.networking.k8s.io": "ReferenceGrant",
-		"gatewayclasses.gateway.networking.k8s.io": "GatewayClass", "ingresses.networking.k8s.io": "Ingress",
-		"ingressclasses.networking.k8s.io": "IngressClass",
-	}
 	clusterScoped = []string{"Node", "Namespace", "GatewayClass", "IngressClass"}
-	resources     []string // all of them, in order
+	resources     = slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(rules)),
+		"services", slicesAPI, "nodes", "namespaces",
+		"serviceexports.multicluster.x-k8s.io", "gateways.gateway.networking.k8s.io", routes, grants,
+		"gatewayclasses.gateway.networking.k8s.io", "ingresses.networking.k8s.io", "ingressclasses.networking.k8s.io")))
+	crds = slices.DeleteFunc(slices.Clone(resources), func(r string) bool { return !kubetest.IsCRD(r) })
 )
 
-func init() {
-	maps.Copy(kindOf, rules)
-	resources = slices.Sorted(maps.Keys(kindOf))
-}
-
-// versionsOf are those that a cluster has of a resource.
-func versionsOf(resource string) []string {
-	switch {
-	case strings.HasSuffix(resource, ".istio.io"):
-		return []string{"v1", "v1beta1"}
-	case strings.HasPrefix(resource, "referencegrants"):
-		return []string{"v1beta1"}
-	}
-	return []string{"v1"}
-}
-
-// isCRD reports whether a resource may come and go.
-func isCRD(resource string) bool {
-	return strings.Contains(resource, "istio.io") || strings.Contains(resource, "gateway.") || strings.Contains(resource, "x-k8s.io")
-}
+const (
+	entries   = "serviceentries.networking.istio.io"
+	slicesAPI = "endpointslices.discovery.k8s.io"
+	routes    = "httproutes.gateway.networking.k8s.io"
+	grants    = "referencegrants.gateway.networking.k8s.io"
+)
 
 // history is a cluster, its source, and the expected published objects, over time.
 type history struct {
-	*cluster
+	*kubetest.Server
 	t        *testing.T
+	started  time.Time
 	ops      *rand.Rand
 	settings kube.Settings
 	out      *published
@@ -81,7 +66,7 @@ type history struct {
 	config   string   // the kubeconfig
 	steps    []string // for people, the last ones
 
-	// guarded by cluster.mu
+	mu     sync.Mutex                   // held while the cluster changes and the expected objects with it
 	now    map[string]string            // the expected objects, by name
 	wanted map[string][]string          // all objects that were ever expected; "" if absent
 	from   map[string]int               // where in wanted that is which is published, or later
@@ -91,7 +76,7 @@ type history struct {
 	slack  time.Duration                // until all is well once the faults are over
 	memos  map[string]map[string]string // see memo
 	calm   time.Time                    // the end of all holds
-	first  uint64                       // the version at the start of the run
+	first  [2]int                       // the version and the troubles at the start of the run
 	stale  bool                         // the source may have to find out that the cluster went back in time, or that a kind was missing
 }
 
@@ -118,15 +103,14 @@ func (h *history) note() {
 
 // has returns the objects of a kind that the source may read, in order.
 func (h *history) has(resource string) (all []map[string]any) {
-	if len(h.apis[resource]) == 0 || h.roles && slices.Contains(clusterScoped, kindOf[resource]) {
+	if len(h.Versions(resource)) == 0 || h.roles && slices.Contains(clusterScoped, kubetest.KindOf(resource)) {
 		return nil
 	}
-	objects := h.at(resource, h.version)
-	_, group, _ := strings.Cut(resource, ".")
+	objects := h.Objects(resource)
 	for _, key := range slices.Sorted(maps.Keys(objects)) {
 		namespace, _, _ := strings.Cut(key, "/")
 		if namespace == "" || len(h.settings.Namespaces) == 0 || slices.Contains(h.settings.Namespaces, namespace) {
-			all = append(all, typed(objects[key], resource, group+"/"+versionsOf(resource)[0], false))
+			all = append(all, objects[key])
 		}
 	}
 	return all
@@ -164,9 +148,9 @@ func (h *history) expected() map[string]string {
 			continue
 		}
 		for _, o := range h.has(r) {
-			set, _ := o["metadata"].(map[string]any)["labels"].(map[string]string)
+			set, _ := o["metadata"].(object)["labels"].(object)
 			rev := set["istio.io/rev"]
-			if selects(o, "", h.settings.LabelSelector) && (h.settings.Revision == "" || rev == "" || rev == h.settings.Revision) {
+			if h.selects(o) && (h.settings.Revision == "" || rev == nil || rev == h.settings.Revision) {
 				text := encode(o)
 				suffix := h.settings.DomainSuffix
 				maps.Copy(expected, h.memo(suffix+string(text), func() map[string]string { return ruleOf(kind, o, text, suffix) }))
@@ -190,14 +174,17 @@ func (h *history) expected() map[string]string {
 		inputs := make([][]map[string]any, len(derive.Kinds))
 		for i, k := range derive.Kinds {
 			r := strings.TrimSuffix(k.Plural+"."+k.Group, ".")
-			inputs[i] = slices.DeleteFunc(objects(kindOf[r] != "" && (k.Kind != "Service" || d.AllServices), r), func(o map[string]any) bool {
-				return k.Kind == "ServiceEntry" && h.reads(k.Kind) && !selects(o, "", h.settings.LabelSelector)
+			reads := slices.Contains(resources, r) && (k.Kind != "Service" || d.AllServices)
+			inputs[i] = slices.DeleteFunc(objects(reads, r), func(o object) bool {
+				return k.Kind == "ServiceEntry" && h.reads(k.Kind) && !h.selects(o)
 			})
 		}
 		maps.Copy(expected, h.memo(fmt.Sprint(string(encode(inputs)), d), func() map[string]string { return derived(*d, inputs) }))
 	}
 	return expected
 }
+
+func (h *history) selects(o object) bool { return kubetest.Selects(o, "", h.settings.LabelSelector) }
 
 // reads reports whether the objects of a kind are published as they are.
 func (h *history) reads(kind string) bool {
@@ -269,10 +256,7 @@ func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
 // writeKubeconfig says where the cluster is.
 func (h *history) writeKubeconfig() {
-	require.NoError(h.t, os.WriteFile(h.config, []byte(fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c,
-clusters: [{name: c, cluster: {server: "http://%s"}}], 
-contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {}}]}`,
-		h.host())), 0o600))
+	require.NoError(h.t, os.WriteFile(h.config, []byte(h.Kubeconfig("{}")), 0o600))
 }
 
 // run starts a run of the source, with other settings or the same.
@@ -281,7 +265,7 @@ func (h *history) run(settings kube.Settings) {
 	source, err := kube.New("k8s://"+h.config, settings)
 	require.NoError(h.t, err)
 	h.locked(func() {
-		h.settings, h.out.ended, h.troubled, h.first = settings, false, false, h.version
+		h.settings, h.out.ended, h.out.synced, h.first = settings, false, false, [2]int{h.Version(), h.Troubles()}
 		h.note()
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -299,19 +283,17 @@ func (h *history) run(settings kube.Settings) {
 }
 
 func (h *history) say(format string, args ...any) {
-	h.steps = append(h.steps, fmt.Sprintf("%-12s v%d ", time.Since(h.started), h.version)+fmt.Sprintf(format, args...))
+	h.steps = append(h.steps, fmt.Sprintf("%-12s v%d ", time.Since(h.started), h.Version())+fmt.Sprintf(format, args...))
 }
 
 // rest ends all faults, and waits until the published objects are those of the cluster.
 func (h *history) rest() {
 	h.mu.Lock()
 	h.say("rest for %s", h.slack)
-	h.down = false
-	clear(h.fault)
-	clear(h.denied)
-	h.deny()
+	h.endFaults()
 	h.note()
-	began, requests := time.Now(), h.requests
+	began := time.Now()
+	h.Requests()
 	h.mu.Unlock()
 	slack := max(h.slack, time.Until(h.calm))
 	h.calm = began.Add(slack) // equality before that time does not prove that no hold is left
@@ -325,7 +307,7 @@ func (h *history) rest() {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if n, most := h.requests-requests, 4000+int(time.Since(began)/time.Second)*30; n > most {
+	if n, most := len(h.Requests()), 4000+int(time.Since(began)/time.Second)*30; n > most {
 		h.fail("%d requests in %s", n, time.Since(began))
 	}
 	h.lax, h.slack = false, time.Minute
@@ -338,9 +320,6 @@ func (h *history) rest() {
 func (h *history) lacks() (lacks []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.storm != nil && !h.t.Failed() {
-		h.fail("2000 requests in a second: %s", strings.Join(h.storm, "\n"))
-	}
 	published := h.out.all()
 	for name, text := range h.now {
 		if published[name] != text {
@@ -352,6 +331,9 @@ func (h *history) lacks() (lacks []string) {
 			lacks = append(lacks, name+" is there, and should not be")
 		}
 	}
+	if !h.out.synced {
+		lacks = append(lacks, "the run is not synced")
+	}
 	if h.out.health.State != sources.Healthy && !h.roles {
 		lacks = append(lacks, fmt.Sprintf("it is %s: %s", h.out.health.State, h.out.health.Message))
 	}
@@ -360,14 +342,12 @@ func (h *history) lacks() (lacks []string) {
 
 func newHistory(t *testing.T, seed uint64) *history {
 	h := &history{
-		cluster: newCluster(t, rand.New(rand.NewPCG(seed, 2))), t: t, ops: rand.New(rand.NewPCG(seed, 1)), now: map[string]string{},
+		Server: kubetest.StartPiped(t, rand.New(rand.NewPCG(seed, 2)), resources...), t: t, started: time.Now(),
+		ops: rand.New(rand.NewPCG(seed, 1)), now: map[string]string{},
 		wanted: map[string][]string{}, from: map[string]int{}, held: map[string]time.Time{}, memos: map[string]map[string]string{},
 		slack: time.Minute, config: filepath.Join(t.TempDir(), "kubeconfig"),
 	}
 	h.out = &published{history: h, groups: make(map[string]map[string]string)}
-	for _, r := range resources {
-		h.apis[r] = versionsOf(r)
-	}
 	t.Cleanup(func() { h.stop() })
 	return h
 }
@@ -385,14 +365,16 @@ func TestHistory(t *testing.T) {
 				history.roles = history.ops.IntN(4) == 0
 				history.deny()
 				if history.ops.IntN(3) == 0 { // rights and discovery are missing at the first start
+					var hidden []string
 					for range 5 {
-						history.hidden[pick(history.ops, resources...)], history.denied[pick(history.ops, resources...)] = true, true
+						hidden = append(hidden, pick(history.ops, resources...))
+						history.Deny(pick(history.ops, resources...))
 					}
-					maps.DeleteFunc(history.hidden, func(r string, _ bool) bool { return !isCRD(r) })
+					history.Hide(slices.DeleteFunc(hidden, func(r string) bool { return !kubetest.IsCRD(r) })...)
 				}
 				history.run(history.draw())
 				time.Sleep(time.Duration(history.ops.IntN(60)) * time.Second)
-				history.locked(func() { clear(history.hidden) })
+				history.Hide()
 				history.rest()
 				for range *historySteps {
 					if history.step(); t.Failed() {

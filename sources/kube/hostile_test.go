@@ -1,10 +1,13 @@
 package kube
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,14 +26,39 @@ func TestToken_IsNotSentToRedirects(t *testing.T) {
 		http.Redirect(w, req, elsewhere.URL+req.URL.Path, http.StatusTemporaryRedirect)
 	}))
 	defer server.Close()
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, os.WriteFile(file, []byte("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: '"+server.URL+"'}}]\n"+
-		"users: [{name: u, user: {token: secret}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"), 0o600))
+	file, original := filepath.Join(t.TempDir(), "kubeconfig"), istioServer(t)
+	text := strings.Replace(original.Kubeconfig("{token: secret}"), "http://"+original.Host(), server.URL, 1)
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	client, err := cluster{kubeconfig: file}.connect()
 	require.NoError(t, err)
 	_, err = client.page(t.Context(), "/api/v1/services", nil)
 	require.ErrorContains(t, err, "307")
 	require.Empty(t, got)
+}
+
+// listPages lists pages without end. Each has the item, with the number of the page for PAGE.
+func listPages(t *testing.T, run *run, item string) error {
+	page := 0
+	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) {
+		page++
+		_, _ = io.WriteString(response, `{"kind": "ServiceEntryList",
+			"metadata": {"resourceVersion": "7", "continue": "more"}, "items": [`+
+			strings.ReplaceAll(item, "PAGE", strconv.Itoa(page))+`]}`)
+	}))
+	defer server.Close()
+	return run.streams[0].list(t.Context(), &api{client: server.Client(), base: server.URL}, "/x")
+}
+
+// TestList_WithoutEnd has ever new pages, or the first page again and again, as from a proxy that drops the token of
+// the next page.
+func TestList_WithoutEnd(t *testing.T) {
+	for name, want := range map[string]string{
+		"a": "the list has shop/a twice", "aPAGE": "the list has more than 4000 pages",
+	} {
+		run := newRun(quick(t, istioServer(t), Settings{}), nil)
+		item := `{"metadata": {"namespace": "shop", "name": "` + name + `", "resourceVersion": "5"}}`
+		require.ErrorContains(t, listPages(t, run, item), want)
+	}
 }
 
 // TestObjectsOfOthers: an answer with objects that were not requested, or with impossible names, is ignored.
@@ -40,11 +68,7 @@ func TestObjectsOfOthers(t *testing.T) {
 			run := newRun(quick(t, istioServer(t), Settings{Namespaces: []string{"shop"}}), nil)
 			stream := run.streams[0]
 			object := `{"metadata": {"namespace": "` + tt[0] + `", "name": "` + tt[1] + `", "resourceVersion": "5"}}`
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				_, _ = w.Write([]byte(`{"kind": "ServiceEntryList", "metadata": {"resourceVersion": "7"}, "items": [` + object + `]}`))
-			}))
-			defer server.Close()
-			require.Error(t, stream.list(t.Context(), &api{client: server.Client(), base: server.URL}, "/x"))
+			require.ErrorContains(t, listPages(t, run, object), "it cannot be one of ")
 			require.Error(t, stream.applyEvent("ADDED", []byte(object)))
 			require.Error(t, stream.applyEvent("DELETED", []byte(object)))
 			require.Empty(t, run.pending)

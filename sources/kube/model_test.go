@@ -30,12 +30,12 @@ func TestModel(t *testing.T) {
 		{Status: http.StatusNotFound},
 		{Status: http.StatusGone},
 		{Status: http.StatusInternalServerError},
-		{Status: http.StatusForbidden, NotTheWatch: true},
-		{Partial: true, GoneEvent: true},
-		{NoContinue: true, GoneEvent: true},
-		{GoneEvent: true},
+		{Status: http.StatusForbidden, ListsOnly: true},
+		{Partial: true, Event: http.StatusGone},
+		{Expired: true},
+		{Event: http.StatusGone},
 		{Silent: true},
-		{Behind: 4, GoneEvent: true},
+		{Behind: 4, Event: http.StatusGone},
 		{Behind: 2},
 	}
 	for seed := *modelFirst; seed < *modelFirst+*modelSeeds; seed++ {
@@ -65,11 +65,12 @@ func TestModel(t *testing.T) {
 					server.Delete(entries, "shop", name)
 				case n < 15:
 					server.Fault(entries, faults[random.IntN(len(faults))])
+					server.Cut()
 				case n == 15:
-					allow(server, entries)
+					server.Heal()
+					server.Cut()
 				case n == 16:
 					server.Compact()
-					server.Cut()
 				case n == 17:
 					server.Down(true)
 					time.Sleep(time.Duration(random.IntN(10)) * time.Millisecond)
@@ -81,14 +82,15 @@ func TestModel(t *testing.T) {
 					if random.IntN(2) == 0 {
 						r.Use(s())
 					}
-					server.Unlist("")
+					server.Unlist()
 				case n == 18:
 					r.Use(s())
 				default:
 					time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond)
 				}
 			}
-			allow(server, entries)
+			server.Heal()
+			server.Cut()
 			r.Await("it serves the objects of the cluster", func() bool { return fmt.Sprint(r.ports()) == fmt.Sprint(served) })
 			r.AwaitState(sources.Healthy, "")
 			for _, key := range r.table.went() {

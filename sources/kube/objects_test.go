@@ -2,104 +2,94 @@ package kube_test
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
+	"strings"
 )
 
-type (
-	object = map[string]any
-	list   = []any
-)
+type object = map[string]any
 
-// content draws an object.
-func content(r *rand.Rand, kind string) object {
+// content draws an object as YAML.
+func content(r *rand.Rand, kind string) string {
 	name, host := fmt.Sprint("o", r.IntN(4)), func() string { return fmt.Sprintf("h%d.example.com", r.IntN(4)) }
 	namespace := func() string { return pick(r, "shop", "bank", "other") }
-	meta, spec := object{}, object{}
-	o := object{"metadata": meta, "spec": spec}
-	if slices.Contains(slices.Collect(maps.Values(rules)), kind) {
-		meta["labels"] = map[string]string{"mesh": pick(r, "yes", "yes", "no"), "istio.io/rev": pick(r, "blue", "green")}
+	labels, text := "", ""
+	format := func(format string, values ...any) { text = fmt.Sprintf(format, values...) }
+	switch kind {
+	case "VirtualService", "ServiceEntry", "AuthorizationPolicy":
+		labels = fmt.Sprintf("mesh: %q, istio.io/rev: %s", pick(r, "yes", "yes", "no"), pick(r, "blue", "green"))
 		if r.IntN(2) == 0 {
-			meta["labels"] = map[string]string{"mesh": "yes"}
+			labels = "mesh: 'yes'"
 		}
+	case "EndpointSlice":
+		labels = "kubernetes.io/service-name: " + name
+	case "Node":
+		labels = "topology.kubernetes.io/region: " + pick(r, "west", "east")
+	case "Namespace":
+		labels = "team: " + pick(r, "a", "b")
 	}
 	switch kind {
 	case "VirtualService":
-		spec["hosts"] = list{fmt.Sprintf("v%d.example", r.IntN(1000))}
-		spec["http"] = list{object{"route": list{object{"destination": object{"host": "short"}}}}}
+		format("spec: {hosts: [v%d.example], http: [{route: [{destination: {host: short}}]}]}", r.IntN(1000))
 		if r.IntN(10) == 0 {
-			spec["hosts"] = 7
+			text = "spec: {hosts: 7}"
 		}
 	case "ServiceEntry":
-		spec["hosts"], spec["resolution"] = list{fmt.Sprintf("s%d.example", r.IntN(1000))}, "STATIC"
-		spec["ports"] = list{object{"number": 80, "name": "http"}}
+		format("spec: {hosts: [s%d.example], resolution: STATIC, ports: [{number: 80, name: http}]}", r.IntN(1000))
 	case "AuthorizationPolicy":
-		spec["action"] = "DENY"
-		spec["rules"] = list{object{"to": list{object{"operation": object{"paths": list{fmt.Sprint("/", r.IntN(1000))}}}}}}
+		format("spec: {action: DENY, rules: [{to: [{operation: {paths: [/%d]}}]}]}", r.IntN(1000))
 	case "Service":
-		spec["type"] = pick(r, "ClusterIP", "ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
-		spec["externalName"], spec["publishNotReadyAddresses"] = pick(r, "db.example.com", "o1.shop.svc.cluster.local"), r.IntN(4) == 0
-		ports := list{object{"port": 80 + r.IntN(3), "name": "http", "nodePort": 30000 + r.IntN(3), "protocol": "TCP"}}
+		format("type: %s, externalName: %s, publishNotReadyAddresses: %t, "+
+			"ports: [{name: http, port: %d, nodePort: %d, protocol: TCP}",
+			pick(r, "ClusterIP", "ClusterIP", "NodePort", "LoadBalancer", "ExternalName"),
+			pick(r, "db.example.com", "o1.shop.svc.cluster.local"), r.IntN(4) == 0, 80+r.IntN(3), 30000+r.IntN(3))
 		if r.IntN(2) == 0 {
-			ports = append(ports, object{"port": 53, "name": "dns", "nodePort": 30010, "protocol": pick(r, "UDP", "TCP")})
+			text += ", {port: 53, name: dns, nodePort: 30010, protocol: " + pick(r, "UDP", "TCP") + "}"
 		}
-		spec["ports"], o["status"] = ports, object{"loadBalancer": object{"ingress": list{object{"ip": fmt.Sprint("192.0.2.", r.IntN(3))}}}}
+		format("spec: {%s]}, status: {loadBalancer: {ingress: [{ip: 192.0.2.%d}]}}", text, r.IntN(3))
 	case "EndpointSlice":
-		meta["labels"] = map[string]string{"kubernetes.io/service-name": name}
-		var objects list
+		var endpoints []string
 		for range r.IntN(4) {
-			objects = append(objects, object{
-				"addresses": list{fmt.Sprint("10.0.0.", r.IntN(6))}, "nodeName": fmt.Sprint("o", r.IntN(4)),
-				"conditions": object{"ready": pick(r, nil, new(true), new(false)), "serving": r.IntN(2) == 0, "terminating": r.IntN(2) == 0},
-			})
+			endpoints = append(endpoints, fmt.Sprintf("{addresses: [10.0.0.%d], nodeName: o%d, "+
+				"conditions: {ready: %s, serving: %t, terminating: %t}}",
+				r.IntN(6), r.IntN(4), pick(r, "null", "true", "false"), r.IntN(2) == 0, r.IntN(2) == 0))
 		}
-		o["addressType"], o["endpoints"] = "IPv4", objects
-		o["ports"] = list{object{"name": "http", "port": 8080, "protocol": "TCP"}, object{"name": "dns", "port": 53, "protocol": "UDP"}}
-		delete(o, "spec")
+		format("addressType: IPv4, ports: [{name: http, port: 8080, protocol: TCP}, {name: dns, port: 53, protocol: UDP}], "+
+			"endpoints: [%s]", strings.Join(endpoints, ", "))
 	case "Node":
-		meta["labels"] = map[string]string{"topology.kubernetes.io/region": pick(r, "west", "east")}
-		o["status"] = object{
-			"addresses":  list{object{"type": "InternalIP", "address": fmt.Sprint("172.16.0.", r.IntN(4))}},
-			"conditions": list{object{"type": "Ready", "status": pick(r, "True", "True", "False"), "lastHeartbeatTime": r.IntN(1000)}},
-		}
-	case "Namespace":
-		meta["labels"] = map[string]string{"team": pick(r, "a", "b")}
+		format("status: {addresses: [{type: InternalIP, address: 172.16.0.%d}], "+
+			"conditions: [{type: Ready, status: %q, lastHeartbeatTime: %d}]}",
+			r.IntN(4), pick(r, "True", "True", "False"), r.IntN(1000))
 	case "GatewayClass":
-		spec["controllerName"] = pick(r, "istio.io/gateway-controller", "example.com/other")
+		format("spec: {controllerName: %s}", pick(r, "istio.io/gateway-controller", "example.com/other"))
 	case "Gateway":
-		var objects list
+		var listeners []string
 		for i := range 1 + r.IntN(2) {
-			from := pick(r, object{"from": "All"}, object{"from": "Same"},
-				object{"from": "Selector", "selector": object{"matchLabels": object{"team": "a"}}})
-			objects = append(objects, object{
-				"name": fmt.Sprint("l", i), "port": 8080 + i, "protocol": "HTTP", "hostname": pick(r, "*.example.com", host()),
-				"allowedRoutes": object{"namespaces": from},
-			})
+			from := pick(r, "from: All", "from: Same", "from: Selector, selector: {matchLabels: {team: a}}")
+			listeners = append(listeners, fmt.Sprintf("{name: l%d, port: %d, protocol: HTTP, hostname: %q, "+
+				"allowedRoutes: {namespaces: {%s}}}",
+				i, 8080+i, pick(r, "*.example.com", host()), from))
 		}
-		spec["gatewayClassName"], spec["listeners"] = pick(r, "istio", "istio", "ours"), objects
+		format("spec: {gatewayClassName: %s, listeners: [%s]}",
+			pick(r, "istio", "istio", "ours"), strings.Join(listeners, ", "))
 	case "HTTPRoute":
-		parent := object{"name": name, "namespace": namespace()}
+		parent := "name: " + name + ", namespace: " + namespace()
 		if r.IntN(5) == 0 {
-			parent["kind"], parent["group"] = "Service", ""
+			parent += ", kind: Service, group: ''"
 		} else if r.IntN(5) == 0 {
-			parent["kind"], parent["group"] = "ServiceEntry", "networking.istio.io"
+			parent += ", kind: ServiceEntry, group: networking.istio.io"
 		}
-		spec["parentRefs"], spec["hostnames"] = list{parent}, list{host(), host()}
-		spec["rules"] = list{object{
-			"matches":     list{object{"path": object{"type": "PathPrefix", "value": fmt.Sprint("/", r.IntN(3))}}},
-			"backendRefs": list{object{"name": fmt.Sprint("o", r.IntN(4)), "namespace": namespace(), "port": 80}},
-		}}
+		format("spec: {parentRefs: [{%s}], hostnames: [%s, %s], rules: [{matches: [{path: {type: PathPrefix, value: /%d}}], "+
+			"backendRefs: [{name: o%d, namespace: %s, port: 80}]}]}", parent, host(), host(), r.IntN(3), r.IntN(4), namespace())
 	case "ReferenceGrant":
-		spec["from"] = list{object{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "namespace": namespace()}}
-		spec["to"] = list{object{"group": "", "kind": "Service"}}
+		format("spec: {from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: %s}], "+
+			"to: [{group: '', kind: Service}]}", namespace())
 	case "Ingress":
-		spec["ingressClassName"] = pick(r, "istio", "other")
-		spec["rules"] = list{object{"host": host(), "http": object{"paths": list{object{
-			"path": "/", "pathType": "Prefix", "backend": object{"service": object{"name": name, "port": object{"number": 80}}},
-		}}}}}
+		format("spec: {ingressClassName: %s, rules: [{host: %s, http: {paths: [{path: /, pathType: Prefix, "+
+			"backend: {service: {name: %s, port: {number: 80}}}}]}}]}", pick(r, "istio", "other"), host(), name)
 	case "IngressClass":
-		spec["controller"] = pick(r, "istio.io/ingress-controller", "example.com/other")
+		format("spec: {controller: %s}", pick(r, "istio.io/ingress-controller", "example.com/other"))
+	case "Namespace":
+		text = "spec: {}"
 	}
-	return o
+	return fmt.Sprintf("{metadata: {labels: {%s}}, %s}", labels, text)
 }

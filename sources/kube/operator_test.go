@@ -11,44 +11,47 @@ import (
 
 	"tributary/sources/derive"
 	"tributary/sources/kube"
+	"tributary/sources/kube/kubetest"
 	"tributary/sources/kube/mapping"
 )
 
 // faults are wrong answers of a resource, and the longest delays that they cause.
-func faults(r *rand.Rand) (fault, time.Duration) {
-	f := fault{chance: pick(r, 0.3, 0.7, 1)}
+func faults(r *rand.Rand) (kubetest.Fault, time.Duration) {
+	f := kubetest.Fault{Chance: pick(r, 0.3, 0.7, 1)}
 	switch r.IntN(15) {
 	case 0:
-		f.status = pick(r, http.StatusUnauthorized, http.StatusNotFound, http.StatusInternalServerError, http.StatusGatewayTimeout)
+		f.Status = pick(r, http.StatusUnauthorized, http.StatusNotFound, http.StatusInternalServerError,
+			http.StatusGatewayTimeout)
 	case 1:
-		f.status, f.wait = http.StatusTooManyRequests, 1+r.IntN(30)
+		f.Status, f.RetryAfter = http.StatusTooManyRequests, 1+r.IntN(30)
 		return f, 30 * time.Second
 	case 2:
-		f.status, f.text = pick(r, http.StatusOK, http.StatusBadGateway), pick(r,
+		f.Status, f.Text = pick(r, http.StatusOK, http.StatusBadGateway), pick(r,
 			"upstream request timeout", "<html>", "{}", "null", `{"kind":"Status"}`)
 	case 3, 4:
-		f.cut = 1 + r.IntN(3000)
+		f.Truncate = 1 + r.IntN(3000)
 	case 5:
-		f.expired = true
+		f.Expired = true
 	case 6, 7:
-		f.event = pick(r, http.StatusGone, http.StatusInternalServerError, http.StatusGatewayTimeout, http.StatusTooManyRequests)
+		f.Event = pick(r, http.StatusGone, http.StatusInternalServerError, http.StatusGatewayTimeout,
+			http.StatusTooManyRequests)
 	case 8:
-		f.silent = true
+		f.Silent = true
 		return f, 6 * time.Minute
 	case 9:
-		f.hang = true
+		f.Hang = true
 		return f, 6 * time.Minute
 	case 10:
-		f.repeats = true
+		f.Repeats = true
 	case 11:
-		f.disorder = true
+		f.Disorder = true
 		return f, 12 * time.Minute // as after a restore
 	case 12:
-		f.backwards = true
+		f.Backwards = true
 	case 13:
-		f.nameless = true
+		f.Nameless = true
 	default:
-		f.status, f.listsOnly = http.StatusServiceUnavailable, true
+		f.Status, f.ListsOnly = http.StatusServiceUnavailable, true
 	}
 	return f, 0
 }
@@ -84,11 +87,19 @@ func (h *history) draw() (s kube.Settings) {
 	return s
 }
 
+// endFaults ends all faults, and gives back the rights. mu is held.
+func (h *history) endFaults() {
+	h.Down(false)
+	h.Heal()
+	h.Allow()
+	h.deny()
+}
+
 // deny has no rights but those of Roles, if there are those alone. mu is held.
 func (h *history) deny() {
-	for r, kind := range kindOf {
-		if h.roles && slices.Contains(clusterScoped, kind) {
-			h.denied[r] = true
+	for _, r := range resources {
+		if h.roles && slices.Contains(clusterScoped, kubetest.KindOf(r)) {
+			h.Deny(r)
 		}
 	}
 }
@@ -105,37 +116,41 @@ func (h *history) step() {
 		h.pass(time.Duration(r.IntN(8)) * time.Minute)
 	case n < 46:
 		h.locked(func() {
-			resource := pick(r, append(slices.Clone(resources), "discovery", everything)...)
+			resource := pick(r, append(slices.Clone(resources), kubetest.Discovery, kubetest.Everything)...)
 			fault, slack := faults(r)
-			if resource == "discovery" && fault.status == http.StatusNotFound {
+			if resource == kubetest.Discovery && fault.Status == http.StatusNotFound {
 				return // see hide
 			}
-			h.fault[resource], h.slack = fault, max(h.slack, time.Minute+slack)
+			h.Fault(resource, fault)
+			h.slack = max(h.slack, time.Minute+slack)
 			h.say("%s: %+v", resource, fault)
 			if r.IntN(2) == 0 {
-				h.endLocked()
+				h.Disconnect()
 			}
 		})
 	case n < 48:
 		h.locked(func() {
 			h.say("no faults")
-			clear(h.fault)
+			h.Heal()
 		})
 	case n < 50:
 		h.locked(func() {
-			resource := pick(r, pick(r, resources...)+pick(r, "", "/shop", "/bank"), pick(r, resources...), "discovery")
-			h.denied[resource] = !h.denied[resource]
+			resource := pick(r, pick(r, resources...)+pick(r, "", "/shop", "/bank"), pick(r, resources...), kubetest.Discovery)
+			if h.Denies(resource) {
+				h.Allow(resource)
+			} else {
+				h.Deny(resource)
+			}
 			h.deny()
-			h.say("%s denied: %v", resource, h.denied[resource])
+			h.say("%s denied: %v", resource, h.Denies(resource))
 			if r.IntN(2) == 0 {
-				h.endLocked()
+				h.Disconnect()
 			}
 		})
 	case n < 52:
 		h.locked(func() {
 			h.say("compact, or restart the API server")
-			h.oldest = h.version
-			h.endLocked()
+			h.Compact()
 		})
 	case n == 52:
 		h.away(func() {})
@@ -189,15 +204,14 @@ func (h *history) pass(d time.Duration) {
 func (h *history) away(meanwhile func()) {
 	h.locked(func() {
 		h.say("down")
-		h.down = true
-		h.endLocked()
+		h.Down(true)
 	})
 	time.Sleep(time.Duration(20+h.ops.IntN(100)) * time.Second)
 	h.locked(func() {
 		meanwhile()
 		h.say("up")
-		h.down = false
-		h.oldest = h.version
+		h.Down(false)
+		h.Compact()
 		h.note()
 	})
 }
@@ -210,20 +224,12 @@ func (h *history) goBack() {
 	}
 	before := maps.Clone(h.now)
 	h.away(func() {
-		to := h.version - min(uint64(1+h.ops.IntN(40)), h.version-1000)
-		h.say("restore v%d, quiet: %v", to, quiet)
-		h.restore(to)
-		for _, r := range resources {
-			h.apis[r] = versionsOf(r)
-		}
-		h.note()
-		h.lax = true
-		h.holds()
+		h.restore(40, fmt.Sprintf(", quiet: %v", quiet))
 		for name := range before {
 			key, _, _ := strings.Cut(name, " ")
 			kind, key, _ := strings.Cut(key, "/")
 			for r, resource := range rules {
-				if resource == kind && quiet && h.at(r, h.version)[key] == nil {
+				if resource == kind && quiet && h.Objects(r)[key] == nil {
 					h.held[name] = time.Now().Add(h.settings.Hold)
 				}
 			}
@@ -238,11 +244,9 @@ func (h *history) goBack() {
 // begin restarts the API server: for a moment, it does not list its CRDs. No hold begins for that.
 func (h *history) begin() {
 	h.locked(func() {
-		for _, r := range resources {
-			h.hidden[r] = isCRD(r)
-		}
+		h.Hide(crds...)
 		h.say("the API server starts")
-		h.endLocked()
+		h.Disconnect()
 	})
 	time.Sleep(time.Duration(h.ops.IntN(9000)) * time.Millisecond)
 	if h.ops.IntN(3) == 0 {
@@ -251,24 +255,27 @@ func (h *history) begin() {
 		h.run(h.settings)
 	}
 	h.locked(func() {
-		clear(h.hidden)
+		h.Hide()
 		h.slack = max(h.slack, time.Minute+15*time.Second)
 	})
 }
 
+// restore restores a version that was some changes ago. mu is held.
+func (h *history) restore(most int, how string) {
+	to := h.Version() - min(1+h.ops.IntN(most), h.Version()-1000)
+	h.say("restore v%d%s", to, how)
+	h.Restore(to)
+	for _, r := range resources {
+		h.Serve(r)
+	}
+	h.note()
+	h.lax = true
+	h.holds()
+}
+
 // quickly restores a snapshot of etcd, and is soon ahead of it.
 func (h *history) quickly() {
-	h.locked(func() {
-		to := h.version - min(uint64(1+h.ops.IntN(20)), h.version-1000)
-		h.say("restore v%d quickly", to)
-		h.restore(to)
-		for _, r := range resources {
-			h.apis[r] = versionsOf(r)
-		}
-		h.note()
-		h.lax = true
-		h.holds()
-	})
+	h.locked(func() { h.restore(20, " quickly") })
 	for range h.ops.IntN(30) {
 		h.change()
 	}
@@ -277,7 +284,7 @@ func (h *history) quickly() {
 // inHold begins a hold, and restarts the source during it. Listed objects that depend on no object in doubt follow the
 // cluster.
 func (h *history) inHold() {
-	h.locked(func() { h.down = false; clear(h.fault); clear(h.denied); h.deny() })
+	h.locked(h.endFaults)
 	restores, stale := h.ops.IntN(2) == 0, h.stale
 	if restores {
 		h.quickly()
@@ -324,64 +331,64 @@ func (h *history) follows(services bool) (lacks []string) {
 
 // lag has lists of a resource be old, for a while that is shorter than the hold.
 func (h *history) lag() {
-	resource := pick(h.ops, append(slices.Clone(resources), everything)...)
+	resource := pick(h.ops, append(slices.Clone(resources), kubetest.Everything)...)
 	h.locked(func() {
-		h.fault[resource] = fault{chance: pick(h.ops, 0.5, 1), behind: uint64(1 + h.ops.IntN(10))}
+		fault := kubetest.Fault{Chance: pick(h.ops, 0.5, 1), Behind: 1 + h.ops.IntN(10)}
+		h.Fault(resource, fault)
 		h.lax = true
 		h.holds()
-		h.say("%s: %+v", resource, h.fault[resource])
-		h.endLocked()
+		h.say("%s: %+v", resource, fault)
+		h.Disconnect()
 	})
 	h.pass(time.Duration(1+h.ops.IntN(40)) * time.Second)
-	h.locked(func() { delete(h.fault, resource) })
+	h.Fault(resource, kubetest.Fault{})
 }
 
 // crd deletes a CRD with its objects, or makes it again, or changes the versions that are served.
 func (h *history) crd() {
 	resource := pick(h.ops, resources...)
-	for !isCRD(resource) {
+	for !kubetest.IsCRD(resource) {
 		resource = pick(h.ops, resources...)
 	}
 	h.locked(func() {
-		switch versions := h.apis[resource]; {
+		switch versions := h.Versions(resource); {
 		case len(versions) == 0:
-			h.apis[resource] = versionsOf(resource)
+			h.Serve(resource)
 		case len(versions) == 2 && h.ops.IntN(2) == 0:
-			h.apis[resource] = []string{versions[1], versions[0]}
-			if h.ops.IntN(2) == 0 {
-				h.apis[resource] = []string{versions[1]}
+			if h.Serve(resource, versions[1], versions[0]); h.ops.IntN(2) == 0 {
+				h.Serve(resource, versions[1])
 			}
 		default:
-			for key := range h.at(resource, h.version) {
-				namespace, name, _ := strings.Cut(key, "/")
-				h.write(resource, namespace, name, nil)
-			}
-			h.apis[resource] = nil
+			h.Remove(resource)
 		}
 		h.note()
 		h.holds()
-		h.say("CRD of %s: %v", resource, h.apis[resource])
-		h.endLocked()
+		h.say("CRD of %s: %v", resource, h.Versions(resource))
+		h.Disconnect()
 	})
 }
 
 // hide makes a CRD missing, or not listed, for a time that is shorter than the hold, without a deletion.
 func (h *history) hide() {
 	resource := pick(h.ops, resources...)
-	var versions []string
 	h.locked(func() {
-		if versions = h.apis[resource]; isCRD(resource) && len(versions) > 0 {
-			pick(h.ops, h.hidden, h.unlisted)[resource] = true
+		if kubetest.IsCRD(resource) && len(h.Versions(resource)) > 0 {
+			hides := h.ops.IntN(2) == 0
+			if hides {
+				h.Hide(resource)
+			} else {
+				h.Unlist(resource)
+			}
 			h.holds()
-			h.say("%s is hidden: %v", resource, h.hidden[resource])
-			h.endLocked()
+			h.say("%s is hidden: %v", resource, hides)
+			h.Disconnect()
 		}
 	})
 	h.pass(h.settings.Hold * time.Duration(h.ops.IntN(90)) / 100)
 	h.locked(func() {
 		h.say("none is hidden")
-		clear(h.hidden)
-		clear(h.unlisted)
+		h.Hide()
+		h.Unlist()
 	})
 }
 
@@ -389,8 +396,7 @@ func (h *history) hide() {
 func (h *history) move() {
 	h.locked(func() {
 		h.say("another address")
-		h.moved++
-		h.endLocked()
+		h.Move()
 	})
 	h.pass(time.Duration(h.ops.IntN(4)) * time.Minute)
 	h.writeKubeconfig()
@@ -402,9 +408,9 @@ func (h *history) empty() {
 	h.locked(func() {
 		h.say("delete namespace %s", namespace)
 		for _, r := range resources {
-			for _, key := range slices.Sorted(maps.Keys(h.at(r, h.version))) {
+			for _, key := range slices.Sorted(maps.Keys(h.Objects(r))) {
 				if name, entry := strings.CutPrefix(key, namespace+"/"); entry {
-					h.write(r, namespace, name, nil)
+					h.Delete(r, namespace, name)
 					h.note()
 				}
 			}
@@ -440,17 +446,7 @@ func (h *history) restart() {
 		h.change()
 	}
 	if h.ops.IntN(6) == 0 {
-		h.locked(func() {
-			to := h.version - min(uint64(1+h.ops.IntN(40)), h.version-1000)
-			h.say("restore v%d", to)
-			h.restore(to)
-			for _, r := range resources {
-				h.apis[r] = versionsOf(r)
-			}
-			h.note()
-			h.lax = true
-			h.holds()
-		})
+		h.locked(func() { h.restore(40, "") })
 	}
 	if h.ops.IntN(3) > 0 {
 		h.say("start")
@@ -462,19 +458,32 @@ func (h *history) restart() {
 	h.run(s)
 }
 
+// put puts an object with drawn content. mu is held.
+func (h *history) put(resource, namespace, name string) {
+	h.Put(resource, namespace, name, content(h.ops, kubetest.KindOf(resource)))
+}
+
+// write puts an object, and notes the expected objects.
+func (h *history) write(resource, namespace, name string) {
+	h.locked(func() {
+		h.put(resource, namespace, name)
+		h.note()
+	})
+}
+
 // change makes, changes or deletes an object.
 func (h *history) change() {
 	random := h.ops
 	resource := pick(random, resources...)
 	if random.IntN(3) == 0 {
-		resource = pick(random, "services", "endpointslices.discovery.k8s.io", "httproutes.gateway.networking.k8s.io")
+		resource = pick(random, "services", slicesAPI, routes)
 	}
 	h.locked(func() {
-		if len(h.apis[resource]) == 0 {
+		if len(h.Versions(resource)) == 0 {
 			return
 		}
 		namespace, name := pick(random, "shop", "shop", "bank", "other"), fmt.Sprint("o", random.IntN(4))
-		switch kindOf[resource] {
+		switch kubetest.KindOf(resource) {
 		case "Namespace":
 			namespace, name = "", namespace
 		case "GatewayClass", "IngressClass":
@@ -484,10 +493,9 @@ func (h *history) change() {
 		}
 		if random.IntN(4) == 0 {
 			h.say("delete %s %s/%s", resource, namespace, name)
-			h.write(resource, namespace, name, nil)
+			h.Delete(resource, namespace, name)
 		} else {
-			o := content(random, kindOf[resource])
-			h.write(resource, namespace, name, o)
+			h.put(resource, namespace, name)
 			h.say("put %s %s/%s", resource, namespace, name)
 		}
 		h.note()

@@ -1,10 +1,8 @@
 package kube
 
 import (
-	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -88,28 +86,11 @@ func (r resets) Reset() { r.n.Add(1) }
 // TestQuietWatch_ResetsBackoff: the next failure is retried soon, although no object changed since the last one.
 func TestQuietWatch_ResetsBackoff(t *testing.T) {
 	t.Parallel()
-	server := kubetest.Start(t, map[string]string{entries: istio()[entries]})
+	server := kubetest.Start(t, entries)
 	source := quick(t, server, Settings{})
 	var n atomic.Int32
 	source.newBackOff = func() backoff.BackOff { return resets{backoff.NewConstantBackOff(5 * time.Millisecond), &n} }
 	source.lookEvery, source.watchFor = time.Hour, time.Second
 	r := start(t, server, source).synced()
 	r.Await("discovery and the watch start again", func() bool { return n.Load() > 1 })
-}
-
-// TestList_EverNewPages has ever new names on ever new pages.
-func TestList_EverNewPages(t *testing.T) {
-	page := 0
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		page++
-		meta := map[string]any{"namespace": "shop", "name": "a" + strconv.Itoa(page), "resourceVersion": "5"}
-		_ = json.NewEncoder(w).Encode(map[string]any{
-			"kind": "ServiceEntryList", "metadata": object("{resourceVersion: '7', continue: more}"),
-			"items": []any{map[string]any{"metadata": meta}},
-		})
-	}))
-	defer server.Close()
-	r := newRun(quick(t, istioServer(t), Settings{}), nil)
-	err := r.streams[0].list(t.Context(), &api{client: server.Client(), base: server.URL}, "/x")
-	require.ErrorContains(t, err, "the list has more than 4000 pages")
 }

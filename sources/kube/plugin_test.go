@@ -12,39 +12,28 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/sources"
-	"tributary/sources/guard"
 	"tributary/sources/kube/kubetest"
 )
 
 // TestHangingPlugin has an exec plugin that does not answer until the test lets it.
 func TestHangingPlugin(t *testing.T) {
-	server, dir := kubetest.StartTLS(t, istio()), t.TempDir()
+	server, dir := kubetest.StartTLS(t, entries), t.TempDir()
 	started, release := filepath.Join(dir, "started"), filepath.Join(dir, "release")
 	script := "#!/bin/sh\ntouch " + started + "\nwhile [ ! -e " + release + " ]; do sleep 0.05; done\nrm " + started + "\n"
 	require.NoError(t, os.WriteFile(dir+"/plugin", []byte(script), 0o700)) //nolint:gosec // a program
-	text := "apiVersion: v1\nkind: Config\ncurrent-context: x\n" +
-		"clusters: [{name: c, cluster: {insecure-skip-tls-verify: true, server: 'https://" + server.Host() + "'}}]\n" +
-		"users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: " + dir + "/plugin,\n" +
-		"  interactiveMode: Never}}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
+	text := server.Kubeconfig("{exec: {apiVersion: client.authentication.k8s.io/v1, command: " + dir +
+		"/plugin, interactiveMode: Never}}")
 	require.NoError(t, os.WriteFile(dir+"/kubeconfig", []byte(text), 0o600))
 	source, err := New("k8s://"+dir+"/kubeconfig", Settings{})
 	require.NoError(t, err)
 	require.True(t, source.SkipsVerification())
 
-	supervisor := sources.NewSupervisor(sources.Options{})
-	require.NoError(t, supervisor.Reconfigure([]sources.Spec{{
-		Name: "k", Source: source, Table: new(table), Guard: guard.Settings{Off: true},
-	}}))
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- supervisor.Run(ctx) }()
+	rig := start(t, server, source)
 	isRunning := func() bool { _, err := os.Stat(started); return err == nil }
-	require.Eventually(t, isRunning, time.Minute, time.Millisecond)
-	cancel()
-	require.NoError(t, <-ended) // although the plugin runs
+	rig.Await("the plugin runs", isRunning)
+	rig.Stop() // although the plugin runs
 	require.NoError(t, os.WriteFile(release, nil, 0o600))
-	require.Eventually(t, func() bool { return !isRunning() }, time.Minute, time.Millisecond)
+	rig.Await("the plugin ends", func() bool { return !isRunning() })
 }
 
 func TestPlugin_LimitsRequests(t *testing.T) {

@@ -20,6 +20,7 @@ type published struct {
 	record  []byte
 	health  sources.Health
 	ended   bool
+	synced  bool        // the run has published all objects
 	earlier []published // earlier moments, the last ones
 }
 
@@ -61,8 +62,8 @@ func (p *published) rewind(moments int) {
 		return
 	}
 	for _, n := range notes {
-		if deadline, err := time.Parse(time.RFC3339, fmt.Sprint(n["Until"])); err == nil && !deadline.IsZero() {
-			n["Until"] = deadline.AddDate(10, 0, 0)
+		if deadline, err := time.Parse(time.RFC3339, fmt.Sprint(n["until"])); err == nil && !deadline.IsZero() {
+			n["until"] = deadline.AddDate(10, 0, 0)
 		}
 	}
 	p.record = encode(notes)
@@ -118,7 +119,8 @@ func (p *published) Keep(note []byte) {
 func (p *published) Synced() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.troubled || p.version != p.first || p.slack > time.Minute {
+	p.synced = true
+	if p.first != [2]int{p.Version(), p.Troubles()} || p.slack > time.Minute {
 		return
 	}
 	has := p.all()

@@ -1,10 +1,8 @@
 package kube
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -26,23 +24,35 @@ const (
 	apiSlices   = "endpointslices.discovery.k8s.io"
 )
 
-// gatewayAPI starts a server with a Gateway and a route for it.
-func gatewayAPI(t *testing.T) *kubetest.Server {
-	served := istio()
-	served["namespaces"], served["gateways.networking.istio.io"] = "v1/Namespace", "networking.istio.io/v1/Gateway"
-	served[apiGateways], served[apiRoutes] = "gateway.networking.k8s.io/v1/Gateway", "gateway.networking.k8s.io/v1/HTTPRoute"
-	server := kubetest.Start(t, served)
-	server.Put(apiGateways, "edge", "public", nil, object("spec: {gatewayClassName: istio, "+
-		"listeners: [{name: http, port: 8080, protocol: HTTP}]}"))
+// gatewayAPI starts a server with a Gateway and a route for it, and other resources.
+func gatewayAPI(t *testing.T, others ...string) *kubetest.Server {
+	server := istioServer(t, append(others, "namespaces", "gateways.networking.istio.io", apiGateways, apiRoutes)...)
+	server.Put(apiGateways, "edge", "public",
+		"spec: {gatewayClassName: istio, listeners: [{name: http, port: 8080, protocol: HTTP}]}")
 	putRoute(server, "web", "web.example.com")
 	return server
 }
 
 func putRoute(server *kubetest.Server, name, host string) {
-	server.Put(apiRoutes, "edge", name, nil, map[string]any{"spec": map[string]any{
-		"parentRefs": []any{object("name: public")}, "hostnames": []string{host},
-		"rules": []any{object("backendRefs: [{name: web, port: 80}]")},
-	}})
+	server.Put(apiRoutes, "edge", name, "spec: {parentRefs: [{name: public}], hostnames: ["+host+
+		"], rules: [{backendRefs: [{name: web, port: 80}]}]}")
+}
+
+// putSlice puts the slice of the Service web, with an endpoint that also has the given fields.
+func putSlice(server *kubetest.Server, namespace, name, fields string) {
+	server.Put(apiSlices, namespace, name, "{metadata: {labels: {kubernetes.io/service-name: web}}, addressType: IPv4, "+
+		"ports: [{port: 8080}], endpoints: [{addresses: [10.0.0.1], "+fields+"}]}")
+}
+
+// text returns the served ServiceEntry of a Service as YAML, or "".
+func (r *rig) text(namespace, service string) string {
+	entry := r.table.Snapshot().Get(entryKey(namespace, service+"."+namespace+".svc"))
+	if entry == nil {
+		return ""
+	}
+	text, err := resource.MarshalYAML(entry)
+	require.NoError(r.T, err)
+	return string(text)
 }
 
 // virtualServices returns how many are served.
@@ -58,157 +68,43 @@ func (r *rig) awaitVirtualServices(n int) {
 	r.Await(fmt.Sprint(n, " VirtualServices"), func() bool { return r.virtualServices() == n })
 }
 
-// TestRestart_RightThatWasNeverGranted: Namespaces may not be read with Roles.
-func TestRestart_RightThatWasNeverGranted(t *testing.T) {
-	server := gatewayAPI(t)
-	deny(server, "namespaces")
-	source := func() *Source { return quick(t, server, Settings{Derive: &derive.Options{}}) }
-	rig := start(t, server, source()).synced()
-	rig.awaitVirtualServices(1)
-	rig.Use(source())
-	putRoute(server, "shop", "shop.example.com")
-	rig.awaitVirtualServices(2)
-	server.Delete(apiRoutes, "edge", "web")
-	rig.awaitVirtualServices(1)
-}
-
-// TestRestart_CRDIsMissing: the objects made of it stay for the hold, and go then.
+// TestRestart_CRDIsMissing: the objects made of it stay for the hold.
 func TestRestart_CRDIsMissing(t *testing.T) {
-	t.Run("derived", func(t *testing.T) {
-		server := gatewayAPI(t)
-		source := func(hold time.Duration) *Source {
-			return quick(t, server, Settings{Derive: &derive.Options{}, Hold: hold})
-		}
-		rig := start(t, server, source(time.Hour)).synced()
-		rig.awaitVirtualServices(1)
-		rig.Use(startWithout(server, apiRoutes, source(time.Hour)))
-		rig.Await("the new run has read", func() bool { return read(server, apiGateways) })
+	exports := &Services{Options: mapping.Options{Export: mapping.ExportServiceExports}}
+	for resource, settings := range map[string]Settings{
+		apiRoutes: {Derive: &derive.Options{}, Hold: time.Hour}, apiExports: {Services: exports, Hold: time.Hour},
+	} {
+		server := gatewayAPI(t, "services", apiSlices, apiExports)
+		server.Put("services", "shop", "web", "spec: {ports: [{port: 80}]}")
+		server.Put(apiExports, "shop", "web", "")
+		rig := startQuick(t, server, settings).synced()
+		rig.awaitServed("web")
+		server.Remove(resource)
+		rig.Use(quick(t, server, settings))
 		put(server, 1, "a")
 		rig.awaitServed("shop/a")
 		rig.requireNoDeletion()
-	})
-	t.Run("derived, and the hold ends", func(t *testing.T) {
-		server := gatewayAPI(t)
-		source := func() *Source {
-			return quick(t, server, Settings{Derive: &derive.Options{}, Hold: 300 * time.Millisecond})
-		}
-		r := start(t, server, source()).synced()
-		r.awaitVirtualServices(1)
-		r.Use(startWithout(server, apiRoutes, source()))
-		r.awaitVirtualServices(0)
-	})
-	t.Run("exports", func(t *testing.T) {
-		served := istio()
-		served["services"], served[apiSlices] = "v1/Service", "discovery.k8s.io/v1/EndpointSlice"
-		served[apiExports] = "multicluster.x-k8s.io/v1/ServiceExport"
-		server := kubetest.Start(t, served)
-		server.Put("services", "shop", "web", nil, object("spec: {ports: [{port: 80}]}"))
-		server.Put(apiExports, "shop", "web", nil, nil)
-		source := func() *Source {
-			return quick(t, server, Settings{Hold: time.Hour, Services: &Services{Options: mapping.Options{Export: mapping.ExportServiceExports}}})
-		}
-		rig := start(t, server, source()).synced()
-		rig.serves("ServiceEntry shop/web.shop.svc")
-		rig.Use(startWithout(server, apiExports, source()))
-		put(server, 1, "a")
-		rig.awaitServed("shop/a")
-		rig.requireNoDeletion()
-	})
+	}
 }
 
-// startWithout takes a resource away, and returns s.
-func startWithout(server *kubetest.Server, resource string, s *Source) *Source {
-	server.Requests()
-	server.Serve(resource, "")
-	return s
-}
-
-// read reports whether a resource was asked for since the last call.
-func read(server *kubetest.Server, resource string) bool {
-	plural, _, _ := strings.Cut(resource, ".")
-	return strings.Contains(strings.Join(server.Requests(), " "), "/"+plural+"?")
-}
-
-// TestRestart_HoldOfMissingKindGoesOn over a restart, though the CRD comes back in between, without the objects.
-func TestRestart_HoldOfMissingKindGoesOn(t *testing.T) {
-	server := istioServer(t)
-	put(server, 1, "a")
-	source := func() *Source { return quick(t, server, Settings{Hold: time.Hour}) }
-	rig := start(t, server, source()).synced()
-	rig.serves("ServiceEntry shop/a")
-	server.Serve(entries, "")
-	rig.AwaitState(sources.Degraded, "1 object is held until ")
-	s := source()
-	ready := make(chan struct{})
-	s.cluster.url = served(t, server, ready)
-	rig.Use(s)
-	server.Serve(entries, istio()[entries])
-	close(ready)
-	server.Put(virtuals, "shop", "v", nil, virtual("a"))
-	rig.awaitVirtualServices(1)
-	rig.AwaitState(sources.Degraded, "1 object is held until ")
-	rig.requireNoDeletion()
-}
-
-// served is a server in front of another that answers once it is ready.
-func served(t *testing.T, server *kubetest.Server, ready chan struct{}) string {
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		select {
-		case <-ready:
-			server.ServeHTTP(w, request)
-		case <-request.Context().Done():
-		}
-	}))
-	t.Cleanup(func() {
-		front.CloseClientConnections()
-		front.Close()
-	})
-	return front.URL
-}
-
-// TestRestart_NodesMayNotBeRead: regions stay, though no Service needs nodes.
+// TestRestart_NodesMayNotBeRead: regions follow the nodes, and stay, though no Service needs nodes.
 func TestRestart_NodesMayNotBeRead(t *testing.T) {
-	objects := istio()
-	objects["services"], objects["nodes"], objects[apiSlices] = "v1/Service", "v1/Node", "discovery.k8s.io/v1/EndpointSlice"
-	server := kubetest.Start(t, objects)
-	server.Put("services", "shop", "web", nil, object("spec: {ports: [{port: 80}]}"))
-	server.Put("nodes", "", "n", object("labels: {topology.kubernetes.io/region: west}"), nil)
-	server.Put(apiSlices, "shop", "web-1", object("labels: {kubernetes.io/service-name: web}"),
-		object("{addressType: IPv4, ports: [{port: 8080}], endpoints: [{addresses: ['10.0.0.1'], nodeName: 'n'}]}"))
+	server := istioServer(t, "services", "nodes", apiSlices)
+	server.Put("services", "shop", "web", "spec: {ports: [{port: 80}]}")
+	server.Put("nodes", "", "n", "metadata: {labels: {topology.kubernetes.io/region: west}}")
+	putSlice(server, "shop", "web-1", "nodeName: 'n'")
 	source := func() *Source { return quick(t, server, Settings{Services: &Services{Nodes: true}}) }
 	rig := start(t, server, source()).synced()
 	rig.serves("ServiceEntry shop/web.shop.svc")
-	west := func() bool {
-		o := rig.table.Snapshot().Get(entryKey("shop", "web.shop.svc"))
-		text, err := resource.MarshalYAML(o)
-		require.NoError(t, err)
-		return strings.Contains(string(text), "west")
-	}
-	require.True(t, west())
+	require.Contains(t, rig.text("shop", "web"), "west")
+	server.Put("nodes", "", "n", "metadata: {labels: {topology.kubernetes.io/region: east}}")
+	east := func() bool { return strings.Contains(rig.text("shop", "web"), "east") }
+	rig.Await("the other region", east)
 	deny(server, "nodes")
 	rig.Use(source())
 	put(server, 1, "a")
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/web.shop.svc")
-	require.True(t, west())
-}
-
-// TestList_RepeatsFirstPage: something between that drops the token of the next page sends the first one again and again.
-func TestList_RepeatsFirstPage(t *testing.T) {
-	requested := 0
-	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, req *http.Request) {
-		if requested++; requested > 100 {
-			response.WriteHeader(http.StatusTeapot)
-			return
-		}
-		_ = json.NewEncoder(response).Encode(object("{kind: ServiceEntryList, metadata: {resourceVersion: '7', " +
-			"continue: more}, items: [{metadata: {namespace: shop, name: a, resourceVersion: '5'}}]}"))
-	}))
-	defer server.Close()
-	s := quick(t, istioServer(t), Settings{})
-	r := newRun(s, nil)
-	err := r.streams[0].list(t.Context(), &api{client: server.Client(), base: server.URL}, "/x")
-	require.ErrorContains(t, err, "shop/a twice")
-	require.LessOrEqual(t, requested, 2)
+	require.True(t, east())
 }
 
 // TestClient_IsKeptWhileItWorks after one did not.

@@ -29,17 +29,7 @@ func TestDeletions_OfOneKindAreOneLoss(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, err := New("k8s://127.0.0.1:1", Settings{})
-				require.NoError(t, err)
-				run := newRun(s, nil)
-				run.started = true
-				var entries *stream
-				for _, stream := range run.streams {
-					if stream.resource() == "serviceentries.networking.istio.io" {
-						entries = stream
-					}
-					stream.isListed = true
-				}
+				run, deleted := startedRun(t, Settings{}, entries)
 				published := 0
 				parts := map[int]bool{}
 				gather := func() {
@@ -49,7 +39,7 @@ func TestDeletions_OfOneKindAreOneLoss(t *testing.T) {
 					}
 				}
 				for i := range row.objects {
-					require.NoError(t, entries.applyEvent("DELETED", deletedObject(i)))
+					require.NoError(t, deleted.applyEvent("DELETED", versionedObject(i, 1)))
 					for elapsed := time.Duration(0); elapsed < row.pause; elapsed += time.Millisecond {
 						gather()
 						time.Sleep(time.Millisecond)
@@ -67,16 +57,11 @@ func TestDeletions_OfOneKindAreOneLoss(t *testing.T) {
 // An object that comes back before its deletion is published is no loss, and other objects do not wait.
 func TestDeletion_TakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New("k8s://127.0.0.1:1", Settings{})
-		require.NoError(t, err)
-		run := newRun(s, nil)
-		run.started = true
-		stream := run.streams[0]
-		stream.isListed = true
-		require.NoError(t, stream.applyEvent("DELETED", deletedObject(1)))
+		run, stream := startedRun(t, Settings{}, entries)
+		require.NoError(t, stream.applyEvent("DELETED", versionedObject(1, 1)))
 		require.Empty(t, run.takePending(time.Now()).Contents)
 		require.LessOrEqual(t, run.takePending(time.Now()).Next, time.Second)
-		require.NoError(t, stream.applyEvent("ADDED", deletedObject(1)))
+		require.NoError(t, stream.applyEvent("ADDED", versionedObject(1, 1)))
 		require.Len(t, run.takePending(time.Now()).Contents, 1)
 		time.Sleep(time.Minute)
 		require.Empty(t, run.takePending(time.Now()).Contents)
@@ -87,9 +72,8 @@ func TestDeletion_TakenBack(t *testing.T) {
 // its end, also while other objects of the group change. A group without such objects does not wait.
 func TestSeries_EveryKind(t *testing.T) {
 	settings := Settings{Derive: &derive.Options{AllServices: true}, Services: &Services{}}
-	kinds, err := New("k8s://127.0.0.1:1", settings)
-	require.NoError(t, err)
-	for _, kind := range newRun(kinds, nil).kinds {
+	run, _ := startedRun(t, settings, entries)
+	for _, kind := range run.kinds {
 		published := kind.prefix != ""
 		derived := slices.ContainsFunc(derive.Kinds, func(k derive.Kind) bool { return k.Plural == kind.plural && k.Group == kind.group })
 		if !published && !derived {
@@ -97,19 +81,9 @@ func TestSeries_EveryKind(t *testing.T) {
 		}
 		t.Run(kind.resource(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, err := New("k8s://127.0.0.1:1", settings)
-				require.NoError(t, err)
-				r := newRun(s, nil)
-				r.started = true
-				var deleted *stream
-				for _, stream := range r.streams {
-					stream.isListed, stream.Seen = true, 1
-					if stream.resource() == kind.resource() {
-						deleted = stream
-					}
-				}
+				r, deleted := startedRun(t, settings, kind.resource())
 				for i := range 10 {
-					require.NoError(t, deleted.applyEvent("ADDED", deletedObject(i)))
+					require.NoError(t, deleted.applyEvent("ADDED", versionedObject(i, 1)))
 				}
 				r.pending = map[string]pending{}
 				parts := 0
@@ -122,7 +96,7 @@ func TestSeries_EveryKind(t *testing.T) {
 					}
 				}
 				for i := range 10 {
-					require.NoError(t, deleted.applyEvent("DELETED", laterObject(i)))
+					require.NoError(t, deleted.applyEvent("DELETED", versionedObject(i, 100)))
 					for range 4 {
 						gather()
 						require.Zero(t, parts, "published after %d deletions", i+1)
@@ -133,8 +107,8 @@ func TestSeries_EveryKind(t *testing.T) {
 				gather()
 				require.Positive(t, parts)
 				if published {
-					require.NoError(t, deleted.applyEvent("DELETED", laterObject(11)))
-					require.NoError(t, deleted.applyEvent("ADDED", laterObject(12)))
+					require.NoError(t, deleted.applyEvent("DELETED", versionedObject(11, 100)))
+					require.NoError(t, deleted.applyEvent("ADDED", versionedObject(12, 100)))
 					require.NotEmpty(t, r.takePending(time.Now()).Contents, "the object that was added waits for the deletion of another")
 				}
 			})
@@ -142,10 +116,21 @@ func TestSeries_EveryKind(t *testing.T) {
 	}
 }
 
-func laterObject(i int) []byte {
-	return fmt.Appendf(nil, `{"metadata": {"name": "o%d", "namespace": "shop", "resourceVersion": "%d"}}`, i, i+100)
+// versionedObject returns an object with the resource version i+version.
+func versionedObject(i, version int) []byte {
+	return fmt.Appendf(nil, `{"metadata": {"name": "o%d", "namespace": "shop", "resourceVersion": "%d"}}`, i, i+version)
 }
 
-func deletedObject(i int) []byte {
-	return fmt.Appendf(nil, `{"metadata": {"name": "o%d", "namespace": "shop", "resourceVersion": "%d"}}`, i, i+1)
+// startedRun returns a run that has listed all kinds, and the stream of a resource.
+func startedRun(t *testing.T, settings Settings, resource string) (r *run, selected *stream) {
+	s, err := New("k8s://127.0.0.1:1", settings)
+	require.NoError(t, err)
+	r = newRun(s, nil)
+	r.started = true
+	for _, stream := range r.streams {
+		if stream.isListed, stream.Seen = true, 1; stream.resource() == resource {
+			selected = stream
+		}
+	}
+	return r, selected
 }

@@ -23,7 +23,7 @@ func (r *rig) unreadKeys() (keys []string) {
 // If policies may not be read the first time, Envoys refuse all requests. The reason names the right. Once it is
 // granted, they refuse none.
 func TestPolicies_WithoutRightAreRefused(t *testing.T) {
-	server := kubetest.Start(t, map[string]string{entries: istio()[entries], policies: "security.istio.io/v1/AuthorizationPolicy"})
+	server := kubetest.Start(t, entries, policies)
 	put(server, 1, "a")
 	deny(server, policies)
 	rig := startQuick(t, server, Settings{Kinds: []string{"ServiceEntry", "AuthorizationPolicy"}})
@@ -41,7 +41,7 @@ func TestPolicies_WithoutRightAreRefused(t *testing.T) {
 
 // Kinds that the settings leave out are no kinds without a right.
 func TestPolicies_ExcludedAreNotRefused(t *testing.T) {
-	server := kubetest.Start(t, map[string]string{entries: istio()[entries], policies: "security.istio.io/v1/AuthorizationPolicy"})
+	server := kubetest.Start(t, entries, policies)
 	put(server, 1, "a")
 	deny(server, policies)
 	r := startQuick(t, server, Settings{Kinds: []string{"ServiceEntry"}})
@@ -51,7 +51,7 @@ func TestPolicies_ExcludedAreNotRefused(t *testing.T) {
 
 // A server that does not list the group of policies is looked at several times before it counts as one without.
 func TestPolicies_MissingAreConfirmed(t *testing.T) {
-	server := kubetest.Start(t, map[string]string{entries: istio()[entries]})
+	server := kubetest.Start(t, entries)
 	put(server, 1, "a")
 	rig := startQuick(t, server, Settings{Kinds: []string{"ServiceEntry", "AuthorizationPolicy"}})
 	rig.Await("a refusal, or its end", func() bool {

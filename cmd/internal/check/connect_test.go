@@ -3,7 +3,6 @@ package check
 import (
 	"context"
 	"errors"
-	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,13 +50,9 @@ func TestConnect(t *testing.T) {
 // other kinds.
 func TestConnect_MissingRights(t *testing.T) {
 	const entries, services = "serviceentries.networking.istio.io", "virtualservices.networking.istio.io"
-	server := kubetest.Start(t, map[string]string{
-		entries: "networking.istio.io/v1/ServiceEntry", services: "networking.istio.io/v1/VirtualService",
-	})
-	server.Put(entries, "shop", "a", nil, map[string]any{"spec": map[string]any{
-		"hosts": []string{"a.example"}, "resolution": "DNS", "ports": []any{map[string]any{"number": 80, "name": "http"}},
-	}})
-	server.Fault(services, kubetest.Fault{Status: http.StatusForbidden})
+	server := kubetest.Start(t, entries, services)
+	server.Put(entries, "shop", "a", "spec: {hosts: [a.example], resolution: DNS, ports: [{number: 80, name: http}]}")
+	server.Deny(services)
 	linter := Linter{Connect: func(s config.Source) (sources.Source, error) { return s.New(config.Parts{}) }}
 	_, err := linter.Text(t.Context(), "t.yaml", []byte("configSources:\n- {name: k, address: 'k8s://"+server.Host()+
 		"', tlsSettings: {mode: DISABLE}, namespaces: [shop]}\n"), false)

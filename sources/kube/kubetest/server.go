@@ -2,146 +2,331 @@
 package kubetest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
+	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
 )
 
 // Object is one in the store.
 type Object = map[string]any
 
-// change is an entry of the history that watches receive.
-type change struct {
-	version  int
-	resource string
-	kind     string // ADDED, MODIFIED, DELETED
-	object   Object
-	before   Object
+// kinds has the kind of each resource, after its versions, the preferred one first.
+var kinds = map[string]string{
+	"services": "v1 Service", "pods": "v1 Pod", "nodes": "v1 Node", "namespaces": "v1 Namespace",
+	"endpointslices.discovery.k8s.io": "v1 EndpointSlice", "serviceexports.multicluster.x-k8s.io": "v1 ServiceExport",
+	"ingresses.networking.k8s.io": "v1 Ingress", "ingressclasses.networking.k8s.io": "v1 IngressClass",
+	"gateways.gateway.networking.k8s.io": "v1 Gateway", "httproutes.gateway.networking.k8s.io": "v1 HTTPRoute",
+	"gatewayclasses.gateway.networking.k8s.io":  "v1 GatewayClass",
+	"referencegrants.gateway.networking.k8s.io": "v1beta1 ReferenceGrant",
+	"gateways.networking.istio.io":              "v1 v1beta1 Gateway",
+	"virtualservices.networking.istio.io":       "v1 v1beta1 VirtualService",
+	"serviceentries.networking.istio.io":        "v1 v1beta1 ServiceEntry",
+	"destinationrules.networking.istio.io":      "v1 v1beta1 DestinationRule",
+	"sidecars.networking.istio.io":              "v1 v1beta1 Sidecar",
+	"workloadentries.networking.istio.io":       "v1 v1beta1 WorkloadEntry",
+	"envoyfilters.networking.istio.io":          "v1alpha3 EnvoyFilter",
+	"proxyconfigs.networking.istio.io":          "v1beta1 ProxyConfig",
+	"authorizationpolicies.security.istio.io":   "v1 v1beta1 AuthorizationPolicy",
+	"peerauthentications.security.istio.io":     "v1 v1beta1 PeerAuthentication",
+	"requestauthentications.security.istio.io":  "v1 v1beta1 RequestAuthentication",
+	"telemetries.telemetry.istio.io":            "v1 Telemetry",
+	"wasmplugins.extensions.istio.io":           "v1alpha1 WasmPlugin",
 }
 
-// Server is an API server. Its methods may be called at any time.
+// KindOf returns the kind of a resource.
+func KindOf(resource string) string {
+	return kinds[resource][strings.LastIndexByte(kinds[resource], ' ')+1:]
+}
+
+// Istio returns the resources of Istio.
+func Istio() []string {
+	return slices.DeleteFunc(slices.Collect(maps.Keys(kinds)), func(resource string) bool {
+		return !strings.HasSuffix(resource, ".istio.io")
+	})
+}
+
+// IsCRD reports whether a resource may come and go.
+func IsCRD(resource string) bool {
+	_, group, _ := strings.Cut(resource, ".")
+	return group != "" && group != "discovery.k8s.io" && group != "networking.k8s.io"
+}
+
+// VersionsOf returns the versions of a resource that a server has from the start.
+func VersionsOf(resource string) []string {
+	words := strings.Fields(kinds[resource])
+	return words[:len(words)-1]
+}
+
+// change is an entry of the log. One of a deletion has the object as it was.
+type change struct {
+	version       int
+	resource, key string
+	object        Object
+	deleted       bool
+}
+
+// Server is an API server with its etcd. It keeps each change, so that it can answer for any version, go back to one,
+// or answer that it was compacted. Its methods may be called at any time.
 type Server struct {
-	http *httptest.Server
+	t       testing.TB
+	http    *httptest.Server
+	piped   bool
+	started time.Time
 
 	mu       sync.Mutex
+	random   *rand.Rand
 	version  int
-	oldest   int               // changes at or before it are compacted
-	served   map[string]string // resource to apiVersion/Kind
-	objects  map[string]map[string]Object
-	history  []change
+	oldest   int // changes before it are compacted
+	log      []change
+	served   map[string][]string // versions of a resource, the preferred one first
+	hidden   []string            // resources that the server does not have for a while
+	unlisted []string            // resources that discovery leaves out, though the server has them
+	denied   map[string]bool     // by resource, or by resource/namespace
+	faults   map[string]Fault
 	changed  chan struct{}
 	cut      chan struct{} // closed to end all watches
-	faults   map[string]Fault
-	unlisted string
+	settings int           // how often faults, rights and kinds changed
 	token    string
 	down     bool
+	moves    int
+	troubles int
 	requests []string
+	second   time.Duration // of the last request
+	recent   int           // requests of that second
 }
 
-// Fault is the fault of a resource's answers.
-type Fault struct {
-	Status      int           // answers with it
-	RetryAfter  int           // with a status
-	Partial     bool          // a list ends in the middle of its second page, or of its first if there is one
-	NoContinue  bool          // the token of the second page is expired
-	GoneEvent   bool          // a watch begins with an ERROR event of 410
-	Silent      bool          // a watch has no events
-	Behind      int           // a list is of so many changes ago
-	NotTheWatch bool          // the status is for lists alone
-	Delay       time.Duration // of an answer
-}
+const (
+	// Everything is the resource whose fault counts for all resources.
+	Everything = "everything"
+	// Discovery is the resource of discovery, for faults and rights.
+	Discovery = "discovery"
+)
 
-// Start starts a server that has resources, such as "virtualservices.networking.istio.io":
-// "networking.istio.io/v1/VirtualService".
-func Start(t testing.TB, served map[string]string) *Server { return start(t, served, false) }
+// Start starts a server that has resources, such as "virtualservices.networking.istio.io".
+func Start(t testing.TB, resources ...string) *Server {
+	s := newServer(t, rand.New(rand.NewPCG(1, 2)), resources) //nolint:gosec // the same answers each time
+	s.http = httptest.NewUnstartedServer(s)
+	s.http.Start()
+	return s
+}
 
 // StartTLS starts a server with a self-signed certificate: clients send no token without TLS.
-func StartTLS(t testing.TB, served map[string]string) *Server { return start(t, served, true) }
+func StartTLS(t testing.TB, resources ...string) *Server {
+	s := newServer(t, rand.New(rand.NewPCG(1, 2)), resources) //nolint:gosec // the same answers each time
+	s.http = httptest.NewUnstartedServer(s)
+	s.http.StartTLS()
+	return s
+}
 
-func start(t testing.TB, served map[string]string, secure bool) *Server {
-	server := &Server{
-		version: 100, served: maps.Clone(served), objects: make(map[string]map[string]Object), changed: make(chan struct{}),
-		cut: make(chan struct{}), faults: make(map[string]Fault),
+// StartPiped starts a server without a port, for the clock of testing/synctest. Clients with the transport
+// http.DefaultTransport reach it. It sends a bookmark once a minute, not after each change.
+func StartPiped(t testing.TB, random *rand.Rand, resources ...string) *Server {
+	listener := &pipeListener{accepted: make(chan net.Conn), closed: make(chan struct{})}
+	s := newServer(t, random, resources)
+	s.piped = true
+	s.http = &httptest.Server{Listener: listener, Config: &http.Server{Handler: s, ReadHeaderTimeout: time.Hour}}
+	s.http.Start()
+	transport := &http.Transport{DialContext: listener.dial}
+	hookTransport()
+	pipes.Store(s.name(), transport)
+	t.Cleanup(func() {
+		pipes.Delete(s.name())
+		transport.CloseIdleConnections()
+	})
+	return s
+}
+
+func newServer(t testing.TB, random *rand.Rand, resources []string) *Server {
+	s := &Server{
+		t: t, started: time.Now(), random: random, version: 1000, oldest: 1000, served: make(map[string][]string),
+		denied: make(map[string]bool), faults: make(map[string]Fault), changed: make(chan struct{}),
+		cut: make(chan struct{}),
 	}
-	server.http = httptest.NewUnstartedServer(server)
-	if secure {
-		server.http.StartTLS()
-	} else {
-		server.http.Start()
+	for _, resource := range resources {
+		s.served[resource] = VersionsOf(resource)
 	}
 	t.Cleanup(func() {
-		server.Cut()
-		server.http.CloseClientConnections()
-		server.http.Close()
+		s.Disconnect()
+		s.http.Close()
 	})
-	return server
+	return s
 }
+
+// pipeListener is a listener without a port.
+type pipeListener struct {
+	accepted chan net.Conn
+	closed   chan struct{}
+	once     sync.Once
+}
+
+// Accept implements net.Listener.
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.accepted:
+		return conn, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{} }
+
+func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case l.accepted <- server:
+		return client, nil
+	case <-l.closed:
+		return nil, syscall.ECONNREFUSED
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// pipes has the transports of servers without a port, by name.
+var pipes sync.Map
+
+// hookTransport has http.DefaultTransport reach the servers without a port.
+var hookTransport = sync.OnceFunc(func() {
+	transport := http.DefaultTransport
+	http.DefaultTransport = roundTrip(func(request *http.Request) (*http.Response, error) {
+		_, name, _ := strings.Cut(request.URL.Host, ".")
+		if pipe, ok := pipes.Load(name); ok {
+			return pipe.(*http.Transport).RoundTrip(request) //nolint:forcetypeassert // of StartPiped
+		}
+		return transport.RoundTrip(request)
+	})
+})
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (r roundTrip) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
+
+// CloseIdleConnections does nothing: a source does not own the transport.
+func (roundTrip) CloseIdleConnections() {}
+
+func (s *Server) name() string { return fmt.Sprintf("%p.test", s) }
 
 // Host is host:port of the server.
-func (s *Server) Host() string { return s.http.Listener.Addr().String() }
-
-// Put makes an object or changes it.
-func (s *Server) Put(resource, namespace, name string, metadata, content map[string]any) {
+func (s *Server) Host() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	api := strings.Split(s.served[resource], "/")
-	kind := api[len(api)-1]
-	s.version++
-	meta := map[string]any{"name": name, "namespace": namespace, "resourceVersion": strconv.Itoa(s.version), "uid": name}
-	maps.Copy(meta, metadata)
-	object := Object{"apiVersion": strings.Join(api[:len(api)-1], "/"), "kind": kind, "metadata": meta}
-	maps.Copy(object, content)
-	key, event := namespace+"/"+name, "ADDED"
-	before := s.objects[resource][key]
-	if before != nil {
-		event = "MODIFIED"
-	} else if s.objects[resource] == nil {
-		s.objects[resource] = make(map[string]Object)
-	}
-	s.objects[resource][key] = object
-	s.note(change{s.version, resource, event, object, before})
+	return s.host()
 }
 
-// Delete removes an object, if it is there.
+func (s *Server) host() string {
+	if s.piped {
+		return fmt.Sprintf("%d.%s", s.moves, s.name())
+	}
+	return s.http.Listener.Addr().String()
+}
+
+// Kubeconfig returns a kubeconfig of the server, with a user such as {token: t}.
+func (s *Server) Kubeconfig(user string) string {
+	scheme, verification := "http", ""
+	if s.http.TLS != nil {
+		scheme, verification = "https", "insecure-skip-tls-verify: true, "
+	}
+	return fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: x,
+clusters: [{name: c, cluster: {%sserver: "%s://%s"}}],
+users: [{name: u, user: %s}], contexts: [{name: x, context: {cluster: c, user: u}}]}`,
+		verification, scheme, s.Host(), user)
+}
+
+// Put makes an object or changes it. The text is its YAML; the server adds the name, the version and times.
+func (s *Server) Put(resource, namespace, name, text string) {
+	object := Object{}
+	if err := yaml.Unmarshal([]byte(text), &object); err != nil {
+		panic(text + ": " + err.Error())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.write(resource, namespace+"/"+name, object)
+}
+
+// Delete removes an object, if it exists.
 func (s *Server) Delete(resource, namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := namespace + "/" + name
-	object := s.objects[resource][key]
+	s.write(resource, namespace+"/"+name, nil)
+}
+
+// write puts an object, or deletes it if object is nil. The caller holds mu.
+func (s *Server) write(resource, key string, object Object) {
+	before, isDeletion := s.at(resource, s.version)[key], object == nil
+	if isDeletion {
+		object = maps.Clone(before)
+	}
 	if object == nil {
 		return
 	}
 	s.version++
-	delete(s.objects[resource], key)
-	deleted := maps.Clone(object)
-	meta := maps.Clone(deleted["metadata"].(map[string]any))
-	meta["resourceVersion"] = strconv.Itoa(s.version)
-	deleted["metadata"] = meta
-	s.note(change{s.version, resource, "DELETED", deleted, object})
-}
-
-// note adds to the history. The caller holds mu.
-func (s *Server) note(c change) {
-	s.history = append(s.history, c)
+	meta := Object{"creationTimestamp": time.Now().UTC().Format(time.RFC3339)}
+	if before != nil {
+		meta["creationTimestamp"] = metaOf(before)["creationTimestamp"]
+	}
+	maps.Copy(meta, metaOf(object))
+	namespace, name, _ := strings.Cut(key, "/")
+	if meta["name"], meta["uid"], meta["resourceVersion"] = name, key, strconv.Itoa(s.version); namespace != "" {
+		meta["namespace"] = namespace
+	}
+	object["metadata"] = meta
+	s.log = append(s.log, change{s.version, resource, key, object, isDeletion})
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// Keys returns namespace/name of the objects of a resource.
-func (s *Server) Keys(resource string) []string {
+func metaOf(object Object) Object {
+	meta, _ := object["metadata"].(Object)
+	return meta
+}
+
+// at returns the objects of a resource at a version. The caller holds mu.
+func (s *Server) at(resource string, version int) map[string]Object {
+	objects := make(map[string]Object)
+	for _, change := range s.log {
+		if change.resource != resource || change.version > version {
+			continue
+		}
+		if objects[change.key] = change.object; change.deleted {
+			delete(objects, change.key)
+		}
+	}
+	return objects
+}
+
+// Objects returns the objects of a resource by namespace/name, in its preferred version.
+func (s *Server) Objects(resource string) map[string]Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.objects[resource]))
+	objects := s.at(resource, s.version)
+	for key, object := range objects {
+		objects[key] = typed(object, resource, VersionsOf(resource)[0])
+	}
+	return objects
 }
 
 // Version returns the newest resource version.
@@ -151,133 +336,141 @@ func (s *Server) Version() int {
 	return s.version
 }
 
-// Serve makes the server have a resource, as a CRD does; an empty api takes it away, with its objects.
-func (s *Server) Serve(resource, api string) {
-	s.mu.Lock()
-	s.served[resource] = api
-	if api == "" {
-		delete(s.served, resource)
-		delete(s.objects, resource)
-	}
-	s.mu.Unlock()
-	s.Cut()
-}
-
-// Require has the server refuse whoever has another token. Watches end.
-func (s *Server) Require(token string) {
-	s.mu.Lock()
-	s.token = token
-	s.mu.Unlock()
-	s.Cut()
-}
-
-// Unlist hides a resource from discovery; it is still served.
-func (s *Server) Unlist(resource string) {
-	s.mu.Lock()
-	s.unlisted = resource
-	s.mu.Unlock()
-}
-
-// Looks counts the discovery requests since Requests was called.
-func (s *Server) Looks() (n int) {
+// set changes the settings. Lists that are not complete yet break off.
+func (s *Server) set(do func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range s.requests {
-		if r == "/apis" {
-			n++
-		}
+	do()
+	s.settings++
+}
+
+// Serve makes the server have a resource, as a CRD does. Without versions, it has the usual ones.
+func (s *Server) Serve(resource string, versions ...string) {
+	if len(versions) == 0 {
+		versions = VersionsOf(resource)
 	}
-	return n
+	s.set(func() { s.served[resource] = versions })
 }
 
-// Fault sets the fault of a resource; the zero Fault is no fault. Watches end.
-func (s *Server) Fault(resource string, f Fault) {
-	s.Quietly(resource, f)
-	s.Cut()
-}
-
-// Quietly sets it for requests from now on: watches stay as they are.
-func (s *Server) Quietly(resource string, f Fault) {
+// Versions returns the versions of a resource that the server has now.
+func (s *Server) Versions(resource string) []string {
 	s.mu.Lock()
-	s.faults[resource] = f
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	return s.served[resource]
+}
+
+// Hide hides resources, and shows all others again.
+func (s *Server) Hide(resources ...string) { s.set(func() { s.hidden = resources }) }
+
+// Unlist hides resources from discovery, and shows all others again; they are still served.
+func (s *Server) Unlist(resources ...string) { s.set(func() { s.unlisted = resources }) }
+
+// Deny removes the right to a resource, or to one in a namespace: resource/namespace.
+func (s *Server) Deny(resource string) { s.set(func() { s.denied[resource] = true }) }
+
+// Allow gives back the rights to resources, or all rights.
+func (s *Server) Allow(resources ...string) {
+	s.set(func() {
+		maps.DeleteFunc(s.denied, func(denied string, _ bool) bool {
+			return len(resources) == 0 || slices.Contains(resources, denied)
+		})
+	})
+}
+
+// Denies reports whether Deny removed a right.
+func (s *Server) Denies(resource string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.denied[resource]
+}
+
+// Heal ends all faults.
+func (s *Server) Heal() { s.set(func() { clear(s.faults) }) }
+
+// Fault sets the fault of a resource for requests from now on; the zero Fault is no fault.
+func (s *Server) Fault(resource string, fault Fault) {
+	s.set(func() {
+		if s.faults[resource] = fault; fault == (Fault{}) {
+			delete(s.faults, resource)
+		}
+	})
+}
+
+// Require refuses all requests with another token. Watches end.
+func (s *Server) Require(token string) {
+	s.set(func() { s.token = token })
+	s.Cut()
 }
 
 // Cut ends all watches.
-func (s *Server) Cut() {
-	s.mu.Lock()
-	close(s.cut)
-	s.cut = make(chan struct{})
-	s.mu.Unlock()
+func (s *Server) Cut() { s.interrupt(func() {}) }
+
+// Disconnect closes all connections.
+func (s *Server) Disconnect() { s.restart(func() {}) }
+
+// interrupt makes a change, and ends all watches before they show it.
+func (s *Server) interrupt(do func()) {
+	s.set(func() {
+		do()
+		close(s.cut)
+		s.cut = make(chan struct{})
+		s.troubles++
+	})
 }
 
-// Down makes the server cut each connection, or serve again.
+// restart makes a change, and closes all connections.
+func (s *Server) restart(do func()) {
+	s.interrupt(do)
+	s.http.CloseClientConnections()
+}
+
+// Down makes the server close each connection, or serve again.
 func (s *Server) Down(down bool) {
-	s.mu.Lock()
-	s.down = down
-	s.mu.Unlock()
-	s.Cut()
-	if down {
-		s.http.CloseClientConnections()
+	if s.set(func() { s.down = down }); down {
+		s.Disconnect()
 	}
+}
+
+// Move gives a server without a port another address.
+func (s *Server) Move() { s.restart(func() { s.moves++ }) }
+
+// Remove removes a resource with its objects, as the deletion of a CRD does.
+func (s *Server) Remove(resource string) {
+	s.restart(func() {
+		for _, key := range slices.Sorted(maps.Keys(s.at(resource, s.version))) {
+			s.write(resource, key, nil)
+		}
+		delete(s.served, resource)
+	})
 }
 
 // Compact forgets the history.
-func (s *Server) Compact() {
-	s.mu.Lock()
-	s.oldest, s.history = s.version, nil
-	s.mu.Unlock()
-}
+func (s *Server) Compact() { s.restart(func() { s.oldest = s.version }) }
 
-// Snapshot returns the state for Restore.
-func (s *Server) Snapshot() any {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	saved := snapshot{s.version, make(map[string]map[string]Object)}
-	for r, objects := range s.objects {
-		saved.objects[r] = maps.Clone(objects)
-	}
-	return saved
-}
-
-type snapshot struct {
-	version int
-	objects map[string]map[string]Object
-}
-
-// Restore goes back in time, as a restore of etcd does.
-func (s *Server) Restore(saved any) {
-	earlier := saved.(snapshot) //nolint:forcetypeassert // of Snapshot
-	s.mu.Lock()
-	s.version, s.history, s.oldest = earlier.version, nil, 0
-	s.objects = make(map[string]map[string]Object)
-	for r, objects := range earlier.objects {
-		s.objects[r] = maps.Clone(objects)
-	}
-	s.mu.Unlock()
-	s.Cut()
+// Restore goes back to a version, as a restore of etcd does.
+func (s *Server) Restore(version int) {
+	s.restart(func() {
+		s.log = slices.DeleteFunc(slices.Clone(s.log), func(c change) bool { return c.version > version })
+		s.version, s.oldest = version, version
+	})
 }
 
 // Renumber goes to a resource version, as a cluster does that is restored elsewhere: it makes all objects again but for
 // some keys.
 func (s *Server) Renumber(version int, omitted ...string) {
-	s.mu.Lock()
-	s.version, s.history = version, nil
-	for _, objects := range s.objects {
-		for key, object := range objects {
-			if slices.Contains(omitted, key) {
-				delete(objects, key)
-				continue
+	s.restart(func() {
+		old, objects := s.log, s.version
+		s.log, s.version = nil, version
+		for resource := range s.served {
+			before := &Server{log: old}
+			for key, object := range before.at(resource, objects) {
+				if !slices.Contains(omitted, key) {
+					s.write(resource, key, maps.Clone(object))
+				}
 			}
-			s.version++
-			object, meta := maps.Clone(object), maps.Clone(object["metadata"].(map[string]any))
-			meta["resourceVersion"] = strconv.Itoa(s.version)
-			object["metadata"], objects[key] = meta, object
 		}
-	}
-	s.oldest = s.version
-	s.mu.Unlock()
-	s.Cut()
+		s.oldest = s.version
+	})
 }
 
 // Requests returns the requests since the last call.
@@ -289,240 +482,55 @@ func (s *Server) Requests() []string {
 	return requests
 }
 
-// ServeHTTP answers a request.
-func (s *Server) ServeHTTP(response http.ResponseWriter, request *http.Request) {
+// Looks counts the discovery requests since Requests was called.
+func (s *Server) Looks() (n int) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, request := range s.requests {
+		if request == "/apis" {
+			n++
+		}
+	}
+	return n
+}
+
+// Troubles counts the requests that a server without faults answers in another way, and the interruptions.
+func (s *Server) Troubles() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.troubles
+}
+
+// stormAt is the number of requests a second at which a server without a port does not answer any more, so that its
+// clock goes on.
+const stormAt = 2000
+
+// count counts a request, and reports whether it belongs to a storm. The caller holds mu.
+func (s *Server) count(request *http.Request) (storm bool) {
+	if second := time.Since(s.started).Truncate(time.Second); second != s.second {
+		s.second, s.recent = second, 0
+	}
+	s.recent++
 	s.requests = append(s.requests, request.URL.RequestURI())
-	down, denied := s.down, s.token != "" && request.Header.Get("Authorization") != "Bearer "+s.token
-	s.mu.Unlock()
-	if denied {
-		fail(response, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
-		return
+	if s.piped && s.recent == stormAt {
+		s.t.Errorf("%d requests in a second: %s", stormAt, strings.Join(s.requests[max(0, len(s.requests)-50):], "\n"))
 	}
-	if down {
-		panic(http.ErrAbortHandler)
+	return s.piped && s.recent >= stormAt
+}
+
+func fail(response http.ResponseWriter, code int, reason string, wait int) {
+	if wait > 0 {
+		response.Header().Set("Retry-After", strconv.Itoa(wait))
 	}
-	parts := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
-	switch {
-	case request.URL.Path == "/version":
-		reply(response, map[string]any{})
-		return
-	case parts[0] == "api":
-		parts = append([]string{"", ""}, parts[1:]...) // as /apis//v1
-	case request.Method == http.MethodPost:
-		s.review(response, request)
-		return
-	case len(parts) == 1:
-		s.discovery(response)
-		return
-	}
-	namespace, plural := "", parts[len(parts)-1]
-	if len(parts) == 6 {
-		namespace = parts[4]
-	}
-	resource := strings.TrimSuffix(plural+"."+parts[1], ".")
-	s.mu.Lock()
-	api, fault, cut := s.served[resource], s.faults[resource], s.cut
-	s.mu.Unlock()
-	watch := request.URL.Query().Get("watch") != ""
-	time.Sleep(fault.Delay)
-	switch {
-	case fault.Status != 0 && !(fault.NotTheWatch && watch):
-		if fault.RetryAfter > 0 {
-			response.Header().Set("Retry-After", strconv.Itoa(fault.RetryAfter))
-		}
-		fail(response, fault.Status, http.StatusText(fault.Status), "as the test wants it")
-	case !strings.HasPrefix(api, strings.Trim(parts[1]+"/"+parts[2], "/")+"/"):
-		fail(response, http.StatusNotFound, "NotFound", "the server could not find the requested resource")
-	case watch:
-		s.watch(response, request, resource, namespace, fault, cut)
-	default:
-		s.list(response, request, resource, namespace, api, fault)
+	response.WriteHeader(code)
+	reply(response, status(code, reason))
+}
+
+func status(code int, reason string) Object {
+	return Object{
+		"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
+		"message": "as the test wants it", "metadata": Object{},
 	}
 }
 
-// review answers an access review: the right is missing for a resource with a fault of status 403.
-func (s *Server) review(response http.ResponseWriter, request *http.Request) {
-	var review struct {
-		Spec struct {
-			ResourceAttributes struct{ Group, Resource, Namespace, Verb string }
-		}
-	}
-	if err := json.NewDecoder(request.Body).Decode(&review); err != nil {
-		fail(response, http.StatusBadRequest, "BadRequest", err.Error())
-		return
-	}
-	a := review.Spec.ResourceAttributes
-	s.mu.Lock()
-	denied := s.faults[strings.TrimSuffix(a.Resource+"."+a.Group, ".")].Status == http.StatusForbidden
-	s.mu.Unlock()
-	reply(response, map[string]any{"status": map[string]any{"allowed": !denied}})
-}
-
-// discovery answers which resources there are.
-func (s *Server) discovery(response http.ResponseWriter) {
-	versions := make(map[string][]any) // by group
-	s.mu.Lock()
-	for resource, api := range s.served {
-		plural, group, _ := strings.Cut(resource, ".")
-		if parts := strings.Split(api, "/"); resource != s.unlisted && group != "" {
-			resources := []any{map[string]any{"resource": plural}}
-			versions[group] = append(versions[group], map[string]any{"version": parts[1], "resources": resources})
-		}
-	}
-	s.mu.Unlock()
-	groups := []any{}
-	for group, groupVersions := range versions {
-		groups = append(groups, map[string]any{"metadata": map[string]any{"name": group}, "versions": groupVersions})
-	}
-	reply(response, map[string]any{"kind": "APIGroupDiscoveryList", "items": groups})
-}
-
-// selects reports whether a list or watch has an object.
-func selects(object Object, namespace, selector string) bool {
-	if object == nil {
-		return false
-	}
-	meta := object["metadata"].(map[string]any) //nolint:forcetypeassert // of Put
-	set, _ := meta["labels"].(map[string]string)
-	parsed, err := labels.Parse(selector)
-	return err == nil && (namespace == "" || meta["namespace"] == namespace) && parsed.Matches(labels.Set(set))
-}
-
-func (s *Server) list(response http.ResponseWriter, req *http.Request, resource, namespace, api string, fault Fault) {
-	values := req.URL.Query()
-	from, version, token := 0, 0, values.Get("continue")
-	s.mu.Lock()
-	now := maps.Clone(s.objects[resource])
-	version = s.version
-	changed := s.faults[resource] != fault || s.served[resource] != api
-	wanted := version - fault.Behind
-	if token != "" {
-		_, _ = fmt.Sscanf(token, "%d-%d", &wanted, &from)
-	}
-	for i := len(s.history) - 1; i >= 0 && s.history[i].version > wanted; i-- { // back to the version of the first page
-		if change := s.history[i]; change.resource == resource {
-			meta := change.object["metadata"].(map[string]any) //nolint:forcetypeassert // of Put
-			key := fmt.Sprint(meta["namespace"], "/", meta["name"])
-			if delete(now, key); change.before != nil {
-				now[key] = change.before
-			}
-		}
-	}
-	expired := token != "" && (fault.NoContinue || wanted < s.oldest || wanted > s.version)
-	s.mu.Unlock()
-	if changed { // a change during the request makes this answer outdated
-		panic(http.ErrAbortHandler)
-	}
-	if expired {
-		fail(response, http.StatusGone, "Expired", "the provided continue parameter is too old")
-		return
-	}
-	var items []any
-	for _, key := range slices.Sorted(maps.Keys(now)) {
-		if selects(now[key], namespace, values.Get("labelSelector")) {
-			items = append(items, now[key])
-		}
-	}
-	meta := map[string]any{"resourceVersion": strconv.Itoa(wanted)}
-	items = items[min(from, len(items)):]
-	if limit, _ := strconv.Atoi(values.Get("limit")); limit > 0 && len(items) > limit {
-		items = items[:limit]
-		meta["continue"] = fmt.Sprintf("%d-%d", wanted, from+limit)
-	}
-	if items == nil {
-		items = []any{}
-	}
-	text, _ := json.Marshal(map[string]any{
-		"kind": api[strings.LastIndexByte(api, '/')+1:] + "List", "metadata": meta,
-		"items": items,
-	})
-	if fault.Partial && (from > 0 || meta["continue"] == nil) {
-		end := len(text) - 1 // all items, but not the end
-		if wanted%2 == 0 {
-			end /= 2
-		}
-		_, _ = response.Write(text[:end])
-		panic(http.ErrAbortHandler)
-	}
-	_, _ = response.Write(text)
-}
-
-func (s *Server) watch(response http.ResponseWriter, request *http.Request, resource, namespace string, fault Fault,
-	cut <-chan struct{},
-) {
-	values := request.URL.Query()
-	after, _ := strconv.Atoi(values.Get("resourceVersion"))
-	seconds, _ := strconv.Atoi(values.Get("timeoutSeconds"))
-	s.mu.Lock()
-	expired := after < s.oldest
-	s.mu.Unlock()
-	if expired && !fault.GoneEvent {
-		fail(response, http.StatusGone, "Expired", "too old resource version")
-		return
-	}
-	out := json.NewEncoder(response)
-	send := func(event string, object Object) {
-		_ = out.Encode(map[string]any{"type": event, "object": object})
-		response.(http.Flusher).Flush() //nolint:forcetypeassert // of net/http
-	}
-	response.(http.Flusher).Flush() //nolint:forcetypeassert // of net/http
-	if fault.GoneEvent {
-		send("ERROR", Object{"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"})
-		return
-	}
-	end := time.After(time.Duration(seconds) * time.Second)
-	selector := values.Get("labelSelector")
-	for sent := after; ; {
-		s.mu.Lock()
-		var news []change
-		for _, c := range s.history {
-			if c.version > sent {
-				news = append(news, c)
-			}
-		}
-		changed, ended := s.changed, sent < s.oldest || cut != s.cut
-		s.mu.Unlock()
-		if ended {
-			return // the unsent changes were compacted, or came after the cut
-		}
-		for _, change := range news {
-			if sent = change.version; fault.Silent || change.resource != resource {
-				continue
-			}
-			selected, selectedBefore := change.kind != "DELETED" && selects(change.object, namespace, selector),
-				selects(change.before, namespace, selector)
-			switch {
-			case selected && selectedBefore:
-				send("MODIFIED", change.object)
-			case selected:
-				send("ADDED", change.object)
-			case selectedBefore:
-				deleted := maps.Clone(change.before)
-				meta := maps.Clone(deleted["metadata"].(map[string]any)) //nolint:forcetypeassert // of Put
-				meta["resourceVersion"] = strconv.Itoa(change.version)
-				deleted["metadata"] = meta
-				send("DELETED", deleted)
-			}
-		}
-		if len(news) > 0 && !fault.Silent {
-			send("BOOKMARK", Object{"metadata": map[string]any{"resourceVersion": strconv.Itoa(sent)}})
-		}
-		select {
-		case <-changed:
-		case <-cut:
-			return
-		case <-end:
-			return
-		case <-request.Context().Done():
-			return
-		}
-	}
-}
-
-func fail(w http.ResponseWriter, code int, reason, message string) {
-	w.WriteHeader(code)
-	reply(w, map[string]any{"kind": "Status", "code": code, "reason": reason, "message": message})
-}
-
-func reply(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) }
+func reply(w io.Writer, v any) { _ = json.NewEncoder(w).Encode(v) }
