@@ -115,6 +115,21 @@ func TestConsulInstance_NotReplacedAtSharedAddress(t *testing.T) {
 	b.awaitLeftOut()
 }
 
+// The agent of a new instance has no heartbeat of it yet.
+func TestConsulInstance_AddedAfterHeartbeat(t *testing.T) {
+	server := consultest.New(t)
+	server.Set("shop:r1", metadataOfShop)
+	server.Put("shop", ofShop("good 10.0.0.5 r1 passing"))
+	b := startInConsul(t, server, patiently())
+	const served = "com-acme-demo-g1-1-0-0.tri 10.0.0.5:50051*100"
+	b.awaitAll(served)
+	server.Put("shop", ofShop("good 10.0.0.5 r1 passing"), ofShop("new 10.0.0.6 r1 critical"))
+	server.Put("com.acme.Other", inService("com.acme.Other 10.0.0.9 passing"))
+	b.awaitAll(served, "com-acme-other 10.0.0.9:20880*100")
+	server.Put("shop", ofShop("good 10.0.0.5 r1 passing"), ofShop("new 10.0.0.6 r1 passing"))
+	b.awaitAll(served+" 10.0.0.6:50051*100", "com-acme-other 10.0.0.9:20880*100")
+}
+
 // TestNacosInstance_NotReplacedAtSharedAddress has the same there: instances of another cluster at the ip and port of
 // one.
 func TestNacosInstance_NotReplacedAtSharedAddress(t *testing.T) {
