@@ -90,7 +90,7 @@ func checkOneOf(flag, value string, values []string) error {
 	return usage("--%s %s%s: want one of %s", flag, value, words.Suggestion(value, values), strings.Join(values, ", "))
 }
 
-// unverifiedConditions returns reasons for a surprising answer.
+// unverifiedConditions returns warnings about conditions that the given proofs of a client cannot meet.
 func unverifiedConditions(cfg *config.Config, client *identity.Identity) (doubts []string) {
 	byNetwork := func(rule config.AccessRule) bool { return len(rule.Who.CIDR) > 0 }
 	if !client.Address.IsValid() && !client.Socket && slices.ContainsFunc(cfg.Access, byNetwork) {

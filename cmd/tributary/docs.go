@@ -8,6 +8,8 @@ import (
 	"tributary/cmd/internal/output"
 )
 
+//go:generate go run . docs reference ../../docs/commands.md
+
 // newDocs writes documentation for packages, and for the reference of the commands.
 func newDocs() *cobra.Command {
 	command := &cobra.Command{

@@ -47,7 +47,7 @@ diff --at.`,
 			}
 			query := url.Values{"namespace": {namespace}, "source": {source}, "limit": {strconv.Itoa(limit)}}
 			named := len(args) == 2
-			if err := addSubject(query, args); err != nil {
+			if err := addObject(query, args); err != nil {
 				return err
 			}
 			if !from.IsZero() {
@@ -91,8 +91,8 @@ func (f *adminFlags) noSource(cmd *cobra.Command, name string) {
 	}
 }
 
-// addSubject adds the object, or the kind, of the arguments to a query.
-func addSubject(query url.Values, args []string) error {
+// addObject adds the object, or the kind, of the arguments to a query.
+func addObject(query url.Values, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}

@@ -1,9 +1,9 @@
 // Command tributary merges mesh configuration from many places and serves it over xDS. See `tributary help`.
 //
-// A command stands in the file of its name; apply.go, delete.go and edit.go use consul_kv.go. The flags of several
-// commands stand in admin_flags.go (the admin server), xds_flags.go (the xDS server), tls_flags.go (certificates and
-// tokens), config_flags.go and flag_values.go. Exit codes stand in root.go, messages about wrong flags in
-// flag_errors.go, completion in complete.go. The work of commands is in cmd/internal.
+// A command stands in the file of its name; apply.go, delete.go, edit.go and get.go use consul_kv.go. The flags of
+// several commands stand in admin_flags.go (the admin server), xds_flags.go (the xDS server), tls_flags.go
+// (certificates and tokens), config_flags.go and flag_values.go. Exit codes stand in root.go, messages about wrong
+// flags in flag_errors.go, completion in complete.go. The work of commands is in cmd/internal.
 package main
 
 import (

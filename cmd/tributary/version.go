@@ -73,5 +73,3 @@ func newVersion() *cobra.Command {
 	format.add(command)
 	return command
 }
-
-//go:generate go run . docs reference ../../docs/commands.md

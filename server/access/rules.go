@@ -69,7 +69,7 @@ type Rule struct {
 // with rules, a client without a match has no rights.
 type Rules []Rule
 
-// Find returns the rule of a client with a node ID, or nil. Without rules, it returns one that allows everything.
+// Find returns the rule of a client with a node ID, or nil. Nil rules have one that allows everything.
 func (rules Rules) Find(client *identity.Identity, node string) *Rule {
 	if rules == nil {
 		return &Rule{}

@@ -114,6 +114,31 @@ spec: {%segress: [{hosts: ["%s"]}]}
 	}
 }
 
+// Conditions of deleted objects go on dividing clients until all scopes have caught up with the change: a client that
+// connects meanwhile gets the scope of those before.
+func TestConditions_EndAfterCatchUp(t *testing.T) {
+	entry := serviceAt("db", 90, "{address: 10.0.0.2}")
+	steps := newSteps(Options{}, decoded(t, entry+`---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: v, namespace: odd}
+spec: {hosts: [db.internal], http: [{match: [{sourceLabels: {app: one}}], route: [{destination: {host: db.internal}}]}]}
+`)...)
+	narrowed := func() model.Profile {
+		profile := model.ProfileOf(node("odd", "", ""))
+		steps.c.mesh.Selectors.Narrow(&profile)
+		return profile
+	}
+	before := narrowed()
+	key := resource.Key{Kind: resource.VirtualService, Namespace: "odd", Name: "v"}
+	steps.table.Apply(nil, []resource.Key{key})
+	scopes := steps.c.changeMesh([]resource.Key{key}, steps.table.Snapshot(), true)
+	require.Equal(t, before, narrowed(), "while scopes catch up")
+	steps.c.catchUpAll(scopes)
+	steps.c.changeProfiles(steps.c.mesh.Selectors.Settle)
+	require.NotEqual(t, before, narrowed())
+}
+
 // A client that connects before the view is synced gets its own resources in the first response.
 func TestClientBeforeViewSync_GetsOwnResources(t *testing.T) {
 	var table memstore.Table

@@ -3,10 +3,10 @@ package envoy
 // changeProfiles changes the conditions that divide clients into profiles. If that has an effect, all clients request
 // their profile again: after it returns, a client gets no changes until it has the scope of its new profile.
 //
-// New conditions take effect before the mesh changes, and old ones end after all scopes have caught up. So a client
-// never loses resources by its old profile that its new profile has, and no client gets a scope without changes that
-// another one already has. A review after the change of the mesh would be too late: a client that connects in between
-// brings its scope up to date, also for the other clients of the scope.
+// The conditions of changed objects take effect before the mesh changes, and old ones end after all scopes have caught
+// up. So a client never loses resources by its old profile that its new profile has, and no client gets a scope without
+// changes that another one already has. A review after the change of the mesh would be too late: a client that connects
+// in between brings its scope up to date, also for the other clients of the scope.
 func (c *Catalog) changeProfiles(change func()) {
 	c.mu.Lock()
 	change()

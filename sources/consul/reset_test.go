@@ -129,6 +129,21 @@ func TestSuspicion_EndsOnce(t *testing.T) {
 	})
 }
 
+func TestSeveralRemovals_RaiseNoSuspicion(t *testing.T) {
+	testWorld(t, func(_ *testing.T, w *world) {
+		w.startFull()
+		w.change(local, func(d *datacenter) {
+			for i := range 15 {
+				d.RemoveService(fmt.Sprintf("s%02d", i))
+			}
+		})
+		pass(10 * time.Second)
+		w.requireState(sources.Healthy)
+		w.requireInstances("s00")
+		w.requireServed(15, 20)
+	})
+}
+
 // A datacenter that never had a service has lost none, either.
 func TestEmptyDatacenter_UnsuspectedAfterRestart(t *testing.T) {
 	testWorld(t, func(_ *testing.T, w *world) {

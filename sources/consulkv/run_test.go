@@ -91,6 +91,16 @@ func TestSource_WaitsWithOneQuery(t *testing.T) {
 	}
 }
 
+func TestWipe_OfOneKeyIsHeld(t *testing.T) {
+	consul, r := synced(t, 1, Settings{ResetHold: time.Hour})
+	r.wipe()
+	r.AwaitState(sources.Degraded, "Consul seems to have lost its data", "mesh/")
+	consul.Set("other/x", "") // does not end it
+	consul.Set("mesh/b", entryText("b", 80))
+	r.Await("the present objects", func() bool { return r.has("b") })
+	require.True(t, r.has("r0"))
+}
+
 func TestWipe_HoldEnds(t *testing.T) {
 	t.Parallel()
 	consul, r := synced(t, 2, Settings{ResetHold: time.Millisecond})
@@ -156,6 +166,28 @@ func TestClusterWithoutLeader_IsUnhealthy(t *testing.T) {
 	require.True(t, running.has("a"))
 	consul.Restore()
 	running.AwaitState(sources.Healthy)
+}
+
+// Watches have empty answers without the header that Consul sets if rights hide keys. Only the answer that confirms them
+// has the header.
+func TestEmptyAnswer_IsConfirmed(t *testing.T) {
+	consul := consultest.New(t)
+	filled(consul, 0, 1)
+	consul.Proxy = func(response http.ResponseWriter, request *http.Request) bool {
+		isWatch := request.URL.Query().Has("index")
+		if isWatch {
+			response.Header().Set("X-Consul-Index", "1000000")
+			response.WriteHeader(http.StatusNotFound)
+		} else if request.URL.Query().Has("consistent") {
+			response.Header().Set("X-Consul-Results-Filtered-By-ACLs", "true")
+		}
+		return isWatch
+	}
+	r := runSource(t, consul, Settings{})
+	r.AwaitState(sources.Denied, "sees only part")
+	require.True(t, r.has("r0"))
+	consul.Edit(func() { consul.Proxy = nil })
+	r.AwaitState(sources.Healthy)
 }
 
 func TestSilentlyHiddenKeys_Stay(t *testing.T) {

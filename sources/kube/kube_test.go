@@ -328,3 +328,17 @@ func TestWatch_OutweighsDiscovery(t *testing.T) {
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/b", "ServiceEntry shop/c")
 	rig.requireNoDeletion()
 }
+
+// A silent watch ends, and the next one sends the events that it withheld.
+func TestSilentWatch_Ends(t *testing.T) {
+	t.Parallel()
+	server := istioServer(t)
+	put(server, 1, "a")
+	server.Fault(entries, kubetest.Fault{Silent: true})
+	rig := startQuick(t, server, Settings{}).synced()
+	put(server, 1, "b")
+	server.Delete(entries, "shop", "a")
+	put(server, 1, "c")
+	server.Fault(entries, kubetest.Fault{})
+	rig.serves("ServiceEntry shop/b", "ServiceEntry shop/c")
+}
