@@ -97,8 +97,6 @@ func (w *world) wipe(index uint64, content ...func(*datacenter)) {
 	})
 }
 
-func (w *world) fail(err error) { w.change(local, func(d *datacenter) { d.Fails = err }) }
-
 // get reads a field under the lock of w.
 func get[T any](w *world, field *T) T {
 	w.mu.Lock()

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-
 	"os"
 	"slices"
 	"strconv"

@@ -14,7 +14,7 @@ import (
 func TestSource(t *testing.T) {
 	t.Parallel()
 	for name, unreachable := range map[string]error{
-		"hangs up":     consultest.HungUp,
+		"hangs up":     consultest.ErrHungUp,
 		"no leader":    consultest.NoLeader,
 		"rate limited": consultest.Busy,
 	} {

@@ -93,7 +93,7 @@ func TestWipe_RulesAppliedAgain(t *testing.T) {
 	for operation, overtaken := range map[string]uint64{"the index goes back": 0, "the index is higher": 1000} {
 		t.Run(operation, func(t *testing.T) {
 			consul, running := synced(t, 9, Settings{})
-			consul.Fail(consultest.HungUp)
+			consul.Fail(consultest.ErrHungUp)
 			running.AwaitState(sources.Unreachable)
 			consul.Wipe()
 			consul.Edit(func() { consul.Index += overtaken })
@@ -126,7 +126,7 @@ func TestRestoredSnapshot_NewerRulesStayForResetHold(t *testing.T) {
 	consul, running := synced(t, 5, Settings{})
 	filled(consul, 5, 9)
 	running.Await("all", func() bool { return running.count(9) == 9 })
-	consul.Fail(consultest.HungUp)
+	consul.Fail(consultest.ErrHungUp)
 	running.AwaitState(sources.Unreachable)
 	for i := 5; i < 9; i++ {
 		consul.Delete(fmt.Sprint("mesh/r", i))

@@ -138,7 +138,7 @@ func TestHealth_NamesFailure(t *testing.T) {
 	running.AwaitState(sources.Denied, "the token sees only part of the keys under mesh/", "policy")
 	consul.Answer(http.StatusTooManyRequests, "too many", "Retry-After", "0")
 	running.AwaitState(sources.Unreachable, "rate limited by Consul")
-	consul.Fail(consultest.HungUp)
+	consul.Fail(consultest.ErrHungUp)
 	running.AwaitState(sources.Unreachable, consul.Address(), "EOF")
 	consul.Restore()
 	running.AwaitState(sources.Healthy)

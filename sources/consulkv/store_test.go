@@ -204,7 +204,7 @@ func TestWritesFailClearly(t *testing.T) {
 	require.ErrorContains(t, err, "create ServiceEntry shop/a: consul-kv "+c.Address()+": read key mesh/serviceentries/shop/a: ")
 	require.ErrorContains(t, err, `it needs key_prefix "mesh/" { policy = "read" }`)
 	require.Equal(t, dial.Denied, dial.Classify(err).Kind)
-	c.Fail(consultest.HungUp)
+	c.Fail(consultest.ErrHungUp)
 	_, err = store.Create(decoded(t, entryText("a", 80)))
 	require.ErrorContains(t, err, c.Address())
 	c.Restore()

@@ -292,12 +292,14 @@ func TestNew(t *testing.T) {
 		{"k8s://h:1", Settings{Namespaces: []string{"-"}}, "namespaces: "},
 		{"k8s://h:1", Settings{LabelSelector: "a in"}, "labelSelector: "},
 		{
-			"k8s://h:1", Settings{Kinds: []string{"Pod"}},
+			"k8s://h:1",
+			Settings{Kinds: []string{"Pod"}},
 			`kinds: unknown kind "Pod"; want kinds of Istio that are objects in a cluster, or none alone`,
 		},
 		{"k8s://h:1", Settings{UnknownFields: "x"}, `unknownFields: want "error" or "warn", got "x"`},
 		{
-			"k8s:///f", Settings{TokenFile: "t"},
+			"k8s:///f",
+			Settings{TokenFile: "t"},
 			"address: with tlsSettings or tokenFile, want one such as k8s://host:6443; a kubeconfig has its own",
 		},
 		{"k8s://h:1", Settings{Services: &Services{Options: mapping.Options{Endpoints: "x"}}}, "services.endpoints: "},

@@ -48,10 +48,10 @@ func (r *Response) Error() string { return r.Text }
 
 // Failures of a whole Consul.
 var (
-	NoLeader = api.StatusError{Code: http.StatusInternalServerError, Body: "No cluster leader"}
-	NoToken  = api.StatusError{Code: http.StatusForbidden, Body: "ACL not found"}
-	Busy     = &Response{http.StatusTooManyRequests, "too many concurrent connections", []string{"Retry-After", "1"}}
-	HungUp   = errors.New("the connection is closed")
+	NoLeader  = api.StatusError{Code: http.StatusInternalServerError, Body: "No cluster leader"}
+	NoToken   = api.StatusError{Code: http.StatusForbidden, Body: "ACL not found"}
+	Busy      = &Response{http.StatusTooManyRequests, "too many concurrent connections", []string{"Retry-After", "1"}}
+	ErrHungUp = errors.New("the connection is closed")
 
 	errRestarted = fmt.Errorf("a query waited during a restart: %w", NoLeader)
 )
@@ -65,7 +65,7 @@ func New(t testing.TB) *Server {
 			requests := server.Asked()
 			t.Log("asked:\n" + strings.Join(requests[:min(60, len(requests))], "\n"))
 		}
-		server.Fail(HungUp) // ends the queries that wait
+		server.Fail(ErrHungUp) // ends the queries that wait
 		server.HTTP.CloseClientConnections()
 		server.HTTP.Close()
 	})
@@ -103,7 +103,7 @@ func (s *Server) ServeHTTP(response http.ResponseWriter, request *http.Request) 
 	case strings.ContainsFunc(url.Path, func(r rune) bool { return !unicode.IsPrint(r) }):
 		http.Error(response, "Bad request: Valid characters are required in the path", http.StatusBadRequest)
 	case cleaned != strings.TrimSuffix(url.Path, "/"):
-		http.Redirect(response, request, cleaned, http.StatusMovedPermanently)
+		http.Redirect(response, request, cleaned, http.StatusMovedPermanently) //nolint:gosec // as Consul does
 	case fails != nil:
 		refuse(response, fails)
 	case strings.Contains(url.Path, "/acl/"):
@@ -154,7 +154,7 @@ func (s *Server) read(response http.ResponseWriter, request *http.Request) {
 			return
 		}
 	}
-	_, _ = response.Write(Marshal(content))
+	_, _ = response.Write(Marshal(content)) //nolint:gosec // a test wrote it
 }
 
 // refuse answers with an error.
