@@ -57,11 +57,10 @@ type edit struct {
 	file    string // content of the editor's file
 }
 
-const editHelp = `# Please edit the object below. Lines beginning with a '#' are ignored, and an empty file ends the` +
-	` edit.
-# If the object is not right, this file is opened again.
-#
-`
+const editHelp = "" +
+	"# Please edit the object below. Lines beginning with a '#' are ignored, and an empty file ends the edit.\n" +
+	"# If the object is not right, this file is opened again.\n" +
+	"#\n"
 
 func (e *edit) run(ctx context.Context) error {
 	e.old, e.version = e.store.Get(e.key), e.store.Version(e.key)

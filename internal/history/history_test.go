@@ -242,7 +242,7 @@ func TestDirectory_SizeLimit(t *testing.T) {
 	require.Empty(t, history.Health().Damaged, "a reader may have a list of files that was made before")
 }
 
-// TestHistory_CountsLostChanges has the disk be full, and then not. Two commits at once are a merged one.
+// TestHistory_CountsLostChanges fills the disk, and then makes room. The history merges two commits that come at once.
 func TestHistory_CountsLostChanges(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
 	var logged bytes.Buffer

@@ -133,7 +133,10 @@ func (c *Credentials) SameTrust(second *Credentials) bool {
 
 // Equal reports whether both have the same identities and trusted authorities.
 func (c *Credentials) Equal(second *Credentials) bool {
-	return c.SameTrust(second) && (c == nil || slices.EqualFunc(c.SVIDs, second.SVIDs, func(a, b *x509svid.SVID) bool {
+	if c == nil || second == nil {
+		return c == second
+	}
+	return c.SameTrust(second) && slices.EqualFunc(c.SVIDs, second.SVIDs, func(a, b *x509svid.SVID) bool {
 		return a.ID == b.ID && a.Certificates[0].Equal(b.Certificates[0])
-	}))
+	})
 }

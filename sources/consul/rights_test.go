@@ -124,7 +124,7 @@ func TestEmptiedTokenFile_KeepsServices(t *testing.T) {
 	require.True(t, r.serves("web") && r.serves("api"))
 }
 
-// onlyGet is a proxy.
+// onlyGet is a proxy that refuses all methods but GET.
 func onlyGet(response http.ResponseWriter, request *http.Request) bool {
 	if request.Method == http.MethodGet {
 		return false
