@@ -284,10 +284,8 @@ func (s *Server) write(resource, key string, object Object) {
 		return
 	}
 	s.version++
-	meta := Object{"creationTimestamp": time.Now().UTC().Format(time.RFC3339)}
-	if before != nil {
-		meta["creationTimestamp"] = metaOf(before)["creationTimestamp"]
-	}
+	// An object that comes back has the time that it had: a loss and a restore change nothing else.
+	meta := Object{"creationTimestamp": s.started.UTC().Format(time.RFC3339)}
 	maps.Copy(meta, metaOf(object))
 	namespace, name, _ := strings.Cut(key, "/")
 	if meta["name"], meta["uid"], meta["resourceVersion"] = name, key, strconv.Itoa(s.version); namespace != "" {
