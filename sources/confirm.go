@@ -211,15 +211,15 @@ func (s *sink) Exact(group string) bool {
 // as whether the answers of their system can be trusted. Its note outlives a reload and, with a state directory, the
 // process.
 type Keeper interface {
-	// Kept returns the last note of this or an earlier run; nil without one.
-	Kept() []byte
+	// LastNote returns the last note of this or an earlier run; nil without one.
+	LastNote() []byte
 	// Keep stores a note for the next run. It does not block: a moment later, the note is on disk together with the
 	// objects that the source published until then, but not before the source was read as a whole once.
 	Keep(note []byte)
 }
 
-// Kept implements Keeper.
-func (s *sink) Kept() []byte {
+// LastNote implements Keeper.
+func (s *sink) LastNote() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return bytes.Clone(s.note)

@@ -416,7 +416,7 @@ func TestHolds_EndAndLog(t *testing.T) {
 		require.Equal(t, 1, strings.Count(buffer.String(), "level=ERROR"), buffer.String())
 		require.Contains(t, buffer.String(), "60 of 100 objects")
 		require.Contains(t, stateOf(sink), held().ID)
-		require.Equal(t, time.Now().Add(time.Hour), *held().Until)
+		require.Equal(t, time.Now().Add(time.Hour), *held().EndTime)
 
 		time.Sleep(time.Hour - time.Second)
 		synctest.Wait()

@@ -17,7 +17,7 @@ func TestNote_SurvivesReloadAndRestart(t *testing.T) {
 		source := func(note string) run {
 			return func(ctx context.Context, sink Sink) error {
 				keeper := sink.(Keeper)
-				notes <- string(keeper.Kept())
+				notes <- string(keeper.LastNote())
 				keeper.Keep([]byte(note))
 				return whole(map[string][]*resource.Resource{"g": many("g", 1)})(ctx, sink)
 			}

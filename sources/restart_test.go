@@ -173,9 +173,9 @@ func TestRestartKeepsTheHold(t *testing.T) {
 				require.Equal(t, []Serving{{Source: "a", Held: true}}, supervisor.Serving(keyed("g099")))
 				require.Empty(t, supervisor.Serving(keyed("x")))
 				if first.IsZero() {
-					first = held.Since
+					first = held.Begun
 				}
-				require.True(t, first.Equal(held.Since), "the hold goes on")
+				require.True(t, first.Equal(held.Begun), "the hold goes on")
 				require.Equal(t, "all 100 objects of kind ServiceEntry would go within 1m0s", held.Why)
 			})
 		}

@@ -328,7 +328,7 @@ func TestExplain_QuarantinedName(t *testing.T) {
 
 func TestExplain_HeldObject(t *testing.T) {
 	broken := sources.Quarantined{Group: "a.yaml", Place: "a.yaml:7", Reason: "not YAML", Keeps: []string{"ServiceEntry shop/gone"}}
-	hold := &guard.Status{Summary: admin.Hold{ID: "h1", Why: "60 of 100 objects", Since: noon}}
+	hold := &guard.Status{Summary: admin.Hold{ID: "h1", Why: "60 of 100 objects", Begun: noon}}
 	absent := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "gone"}
 	w := &world{
 		sources: []sources.Status{

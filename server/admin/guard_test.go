@@ -35,7 +35,7 @@ func (w *world) Release(name, hold, caller string) (objects, endpoints int, err 
 
 func TestGuard(t *testing.T) {
 	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	hold := &guard.Status{Summary: admin.Hold{ID: "h1", Since: begin, Why: "60 of 100 objects", Objects: 60, Endpoints: 120}}
+	hold := &guard.Status{Summary: admin.Hold{ID: "h1", Begun: begin, Why: "60 of 100 objects", Objects: 60, Endpoints: 120}}
 	w := &world{sources: []sources.Status{{Name: "a", Held: hold}, {Name: "b"}}}
 	server := newServer(w)
 

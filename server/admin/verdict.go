@@ -185,8 +185,8 @@ func (st *Status) addSource(list *troubles, source *SourceState) {
 	}
 	if hold := source.Hold; hold != nil {
 		ends := ""
-		if hold.Until != nil {
-			ends = " Without either, it ends at " + hold.Until.UTC().Format(time.RFC3339) + "."
+		if hold.EndTime != nil {
+			ends = " Without either, it ends at " + hold.EndTime.UTC().Format(time.RFC3339) + "."
 		}
 		trouble := list.add(AboutSource, HarmHeld,
 			"The previous objects are still served. If they are gone for good, release the hold; if not, bring them back, "+

@@ -191,13 +191,13 @@ func quarantinedRows(objects []admin.Quarantined) (rows []Lost) {
 // heldRows returns the listed losses, and the number of those that are not listed.
 func heldRows(sources []admin.Guarded) (rows []Lost, rest int) {
 	for _, source := range sources {
-		rest += source.More
+		rest += source.FurtherLosses
 		for _, held := range source.Held {
 			reason := "the source has less of it: " + words.Count(held.Endpoints, "endpoint", "endpoints") + " fewer"
-			if held.Gone {
+			if held.Missing {
 				reason = "the source no longer has it"
 			}
-			rows = append(rows, Lost{held.Key(), source.Source, "", reason, "the previous version", source.Since})
+			rows = append(rows, Lost{held.Key(), source.Source, "", reason, "the previous version", source.Begun})
 		}
 	}
 	return rows, rest

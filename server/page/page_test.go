@@ -409,8 +409,8 @@ func TestObjects(t *testing.T) {
 		Place: "s3.yaml:1", Reason: "hosts are missing", LastGoodServes: true,
 	}}}
 	program.guarded = []admin.Guarded{{Source: "rules", Status: guard.Status{Held: []guard.Held{{
-		Ref: resource.Ref(key("s2")), Gone: true,
-	}}, More: 4}}}
+		Ref: resource.Ref(key("s2")), Missing: true,
+	}}, FurtherLosses: 4}}}
 	program.speak = []resource.Key{key("s7")}
 	losers := map[resource.Key][]aggregate.Candidate{key("s1"): program.shadows[0].Losers}
 	names := func(address string) (matching []string, objects Objects) {

@@ -177,12 +177,12 @@ func (s *state) merge(entries []*Entry, changes []change) (merged []*Entry, chan
 			if before != nil {
 				former.version, former.entry = before.Version, before
 				s.sum = s.sum.minus(before.hash())
-				s.fingerprint = s.fingerprint.Without(before.Name, before.Version)
+				s.fingerprint = s.fingerprint.Minus(before.Name, before.Version)
 				s.len--
 			}
 			if edit.entry != nil {
 				s.sum = s.sum.plus(edit.entry.hash())
-				s.fingerprint = s.fingerprint.With(edit.entry.Name, edit.entry.Version)
+				s.fingerprint = s.fingerprint.Plus(edit.entry.Name, edit.entry.Version)
 				s.len++
 				merged = append(merged, edit.entry)
 			}

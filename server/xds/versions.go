@@ -76,7 +76,7 @@ func (c *clientState) compareAll(goal *state) (puts []*Entry, removed map[string
 	index := goal.index()
 	removed = make(map[string]string)
 	current := make([]bool, len(index.hashes)) // by slot: the client has this version
-	for entry := range c.brought.All() {
+	for entry := range c.brought.Entries() {
 		if slot, ok := index.find(entry); ok {
 			current[slot] = true
 			continue
@@ -129,7 +129,7 @@ func (c *clientState) replacedAmong(wanted *subscriptionNames, existing []*Entry
 ) {
 	var fingerprint wire.Fingerprint
 	for _, e := range existing {
-		fingerprint = fingerprint.With(e.Name, e.Version)
+		fingerprint = fingerprint.Plus(e.Name, e.Version)
 	}
 	for _, commit := range slices.Backward(goal.earlier) {
 		if fingerprint == c.brought.Fingerprint {
@@ -144,10 +144,10 @@ func (c *clientState) replacedAmong(wanted *subscriptionNames, existing []*Entry
 				version = e.Version
 			}
 			if version != "" {
-				fingerprint = fingerprint.Without(replacement.name, version)
+				fingerprint = fingerprint.Minus(replacement.name, version)
 			}
 			if replacement.version != "" {
-				fingerprint = fingerprint.With(replacement.name, replacement.version)
+				fingerprint = fingerprint.Plus(replacement.name, replacement.version)
 			}
 			put(&former, replacement.name, replacement.version)
 		}
@@ -163,7 +163,7 @@ func (c *clientState) compareNames(wanted *subscriptionNames, existing []*Entry,
 		return c.compareReplaced(former, goal)
 	}
 	held, removed := make(map[string]string), make(map[string]string)
-	for entry := range c.brought.All() {
+	for entry := range c.brought.Entries() {
 		name, version, _ := wire.MapEntry(entry)
 		_, notHeld := c.notHeld[string(name)]
 		if _, ok := wanted.names[string(name)]; ok && !notHeld {

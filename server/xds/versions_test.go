@@ -148,13 +148,13 @@ func TestResumingFromARecentState(t *testing.T) {
 		looked := client
 		initial := *brought
 		looked.brought = &initial
-		looked.brought.Fingerprint = wire.Fingerprint{}.With("?", "") // of no state
+		looked.brought.Fingerprint = wire.Fingerprint{}.Plus("?", "") // of no state
 		wantPuts, wantGone := looked.compareAll(to)
 		require.Equal(t, wantPuts, puts)
 		require.Equal(t, wantGone, removals)
 	}
 	_, matches := collection.current.Load().replacedSince(states[len(states)-2].fingerprint)
 	require.True(t, matches)
-	_, matches = collection.current.Load().replacedSince(wire.Fingerprint{}.With("?", ""))
+	_, matches = collection.current.Load().replacedSince(wire.Fingerprint{}.Plus("?", ""))
 	require.False(t, matches)
 }

@@ -272,7 +272,7 @@ func (w *world) notConfirmed() []string {
 	return slices.Sorted(maps.Keys(w.unconfirmed))
 }
 
-func (w *world) Kept() []byte     { return get(w, &w.note) }
+func (w *world) LastNote() []byte { return get(w, &w.note) }
 func (w *world) Keep(note []byte) { w.locked(func() { w.note = note }) }
 
 func (w *world) synced() bool { return get(w, &w.reportedSynced) }

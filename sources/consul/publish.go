@@ -370,12 +370,12 @@ func newSinkPublisher(sink sources.Sink, mapper Mapper) *sinkPublisher {
 	return publisher
 }
 
-// Kept implements sources.Keeper.
-func (p *sinkPublisher) Kept() []byte {
+// LastNote implements sources.Keeper.
+func (p *sinkPublisher) LastNote() []byte {
 	if p.keeper == nil {
 		return nil
 	}
-	return p.keeper.Kept()
+	return p.keeper.LastNote()
 }
 
 // Keep implements sources.Keeper.

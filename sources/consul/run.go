@@ -71,7 +71,7 @@ func newRun(settings Settings, publisher Publisher, c catalog, slots int, m *met
 }
 
 func (r *run) loop(ctx context.Context) error {
-	recorded, complete := r.restore(r.publisher.Kept(), time.Now())
+	recorded, complete := r.restore(r.publisher.LastNote(), time.Now())
 	for _, name := range r.publisher.Groups(recorded, complete) {
 		r.restored[name] = true
 	}

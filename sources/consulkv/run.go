@@ -91,7 +91,7 @@ func (r *run) report(health sources.Health) {
 func (r *run) recall() {
 	var record judge.Record
 	if k, ok := r.sink.(sources.Keeper); ok {
-		records, err := judge.Decode(k.Kept(), r.place.origin(r.place.prefix), time.Now(), r.place.resetHold)
+		records, err := judge.Decode(k.LastNote(), r.place.origin(r.place.prefix), time.Now(), r.place.resetHold)
 		if err == nil { // without a note, the run begins like the first one
 			record = records.Parts[r.place.prefix]
 		}

@@ -216,6 +216,6 @@ func (ignorer) Applications([]string, error)                             {}
 func (ignorer) Registered(registry.Part, []registry.Registration, error) {}
 func (ignorer) Instances(string, []string, error)                        {}
 func (ignorer) Instance(string, string, provider.Instance, bool, error)  {}
-func (ignorer) Others(int)                                               {}
+func (ignorer) CountOthers(int)                                          {}
 func (ignorer) Connection(registry.Connection)                           {}
 func (ignorer) Healed(string)                                            {}

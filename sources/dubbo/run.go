@@ -94,7 +94,7 @@ func (r *run) loop(ctx context.Context) error {
 	})
 	r.Endpoints(func(serviceID mapping.ID, restored core.Known) {
 		endpoint := restored.Value
-		wanted.Before = append(wanted.Before, registry.Known{
+		wanted.Before = append(wanted.Before, registry.PublishedProvider{
 			Interface: serviceID.Group(), Application: endpoint.Instance, Address: endpoint.Address, Port: int(endpoint.Port),
 		})
 	})
@@ -221,8 +221,8 @@ func (r *run) Instance(applicationName, instanceID string, content provider.Inst
 	}
 }
 
-// Others stores the number of services of other frameworks.
-func (r *run) Others(count int) {
+// CountOthers stores the number of services of other frameworks.
+func (r *run) CountOthers(count int) {
 	defer r.update()()
 	r.otherServices = count
 }

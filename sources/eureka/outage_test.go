@@ -28,7 +28,7 @@ func TestRestartsDuringOutage(t *testing.T) {
 			server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
 			put(server, "orders", "10.0.0.1", "10.0.0.2")
 			stop := s.runs(t, server)
-			s.awaits(t, "both", func() bool { return len(s.endpoints(t)["orders"]) == 2 && s.Kept() != nil })
+			s.awaits(t, "both", func() bool { return len(s.endpoints(t)["orders"]) == 2 && s.LastNote() != nil })
 			server.Stop()
 			server.Forget()
 			put(server, "orders", "10.0.0.1")

@@ -63,7 +63,7 @@ func (s *shelf) Synced() { s.mu.Lock(); s.synced = true; s.mu.Unlock() }
 
 func (s *shelf) Report(h sources.Health) { s.mu.Lock(); s.health = h; s.mu.Unlock() }
 
-func (s *shelf) Kept() []byte { s.mu.Lock(); defer s.mu.Unlock(); return s.note }
+func (s *shelf) LastNote() []byte { s.mu.Lock(); defer s.mu.Unlock(); return s.note }
 
 func (s *shelf) Keep(note []byte) { s.mu.Lock(); s.note = note; s.notes++; s.mu.Unlock() }
 
@@ -132,7 +132,7 @@ func TestRestarts(t *testing.T) {
 	put(server, "orders", "10.0.0.1", "10.0.0.2", "10.0.0.3")
 	stop := s.runs(t, server)
 	published := func(ips ...string) func() bool {
-		return func() bool { return slices.Equal(s.endpoints(t)["orders"], ips) && s.Kept() != nil }
+		return func() bool { return slices.Equal(s.endpoints(t)["orders"], ips) && s.LastNote() != nil }
 	}
 	s.awaits(t, "all", published("10.0.0.1", "10.0.0.2", "10.0.0.3"))
 	stop()

@@ -127,9 +127,9 @@ func TestMassLoss_IsHeldAndReleased(t *testing.T) {
 	require.Equal(t, 51, status.Objects)
 	require.Equal(t, 102, status.Endpoints)
 	require.Equal(t, "51 of 100 objects would go within 1m0s, which is more than 10 and more than 50 %", status.Why)
-	require.Equal(t, Held{Ref: resource.Ref(key(0)), Gone: true, Endpoints: 2}, status.Held[0])
+	require.Equal(t, Held{Ref: resource.Ref(key(0)), Missing: true, Endpoints: 2}, status.Held[0])
 	require.Len(t, status.Held, 50)
-	require.Equal(t, 1, status.More)
+	require.Equal(t, 1, status.FurtherLosses)
 	require.Contains(t, rig.held(), key(50))
 	require.NotContains(t, rig.held(), key(51))
 
@@ -159,9 +159,9 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, 18, rig.size())
 
 	rig.Configure(Settings{HoldFor: time.Hour})
-	require.Equal(t, rig.clock.Add(time.Minute), *rig.Status().Until, "by these settings it is little")
+	require.Equal(t, rig.clock.Add(time.Minute), *rig.Status().EndTime, "by these settings it is little")
 	rig.Configure(Settings{HoldFor: time.Second})
-	require.Equal(t, rig.clock.Add(time.Second), *rig.Status().Until)
+	require.Equal(t, rig.clock.Add(time.Second), *rig.Status().EndTime)
 
 	rig = newRig(Settings{Off: true}, 100, 0)
 	rig.Apply(nil, keys(0, 100))
@@ -203,7 +203,7 @@ func TestHundredThousandRemovedInOneGo(t *testing.T) {
 	rig.Apply(nil, keys(0, n))
 	require.Equal(t, n, rig.size())
 	require.Len(t, rig.Status().Held, 50)
-	require.Equal(t, n-50, rig.Status().More)
+	require.Equal(t, n-50, rig.Status().FurtherLosses)
 	_, _, _ = rig.Release("", "somebody")
 	require.Zero(t, rig.size())
 }

@@ -62,7 +62,7 @@ func TestHistories(t *testing.T) {
 				require.Nil(t, rig.Status())
 			case "wait":
 				rig.clock = rig.clock.Add(time.Minute)
-				ends := base != nil && base.Until != nil
+				ends := base != nil && base.EndTime != nil
 				rig.EndDue()
 				require.Equal(t, base != nil && !ends, rig.Status() != nil)
 			case "restart": // the source is read again, and compared with the table
@@ -75,7 +75,7 @@ func TestHistories(t *testing.T) {
 			exact = exact && !explained
 			check(t, rig, content, exact)
 			if base != nil && rig.Status() != nil && base.ID == rig.Status().ID {
-				require.Equal(t, base.Since, rig.Status().Since, "one hold")
+				require.Equal(t, base.Begun, rig.Status().Begun, "one hold")
 			}
 			if exact && base != nil && rig.Status() != nil && base.ID == rig.Status().ID {
 				for r := range before.All() {
@@ -105,13 +105,13 @@ func check(t *rapid.T, g *rig, content map[resource.Key]*resource.Resource, exac
 			held[key] = true
 			served := table.Snapshot().Get(key)
 			require.NotNil(t, served, "held objects are served")
-			require.Equal(t, h.Gone, content[key] == nil)
+			require.Equal(t, h.Missing, content[key] == nil)
 			if surplus := endpoints(served) - endpoints(content[key]); exact {
 				require.Equal(t, surplus, h.Endpoints)
 			} else { // others than it had before may make up for some
 				require.LessOrEqual(t, h.Endpoints, surplus)
 			}
-			if h.Gone {
+			if h.Missing {
 				objects++
 			}
 			ends += h.Endpoints

@@ -289,7 +289,7 @@ var rules = map[string]func(t *testing.T){
 		b.wait(time.Hour)
 		require.NotNil(t, b.Status())
 		b.Apply(entries(99, 1), nil)
-		require.Equal(t, b.clock.Add(time.Minute), *b.Status().Until)
+		require.Equal(t, b.clock.Add(time.Minute), *b.Status().EndTime)
 		b.wait(30 * time.Second)
 		b.Apply(nil, keys(0, 1))
 		require.Equal(t, 2, b.Status().Objects, "it joins, and goes with the rest")
@@ -306,7 +306,7 @@ var rules = map[string]func(t *testing.T){
 		b.Apply(nil, keys(0, 80))
 		b.wait(30 * time.Second)
 		require.Equal(t, 81, b.Status().Objects)
-		require.Nil(t, b.Status().Until)
+		require.Nil(t, b.Status().EndTime)
 	},
 	"the rest of a loss that began before": func(t *testing.T) {
 		b := newRig(Settings{}, 6, 0)
@@ -375,7 +375,7 @@ var rules = map[string]func(t *testing.T){
 		require.Equal(t, before, b.Status())
 		b.Apply(objects(keys(12, 20)), nil)
 		b.holds(t, 10, before.Why)
-		require.Equal(t, before.Since, b.Status().Since)
+		require.Equal(t, before.Begun, b.Status().Begun)
 		require.Equal(t, before.ID, b.Status().ID)
 		require.Equal(t, 2, b.Status().Objects)
 		b.restart(t)

@@ -36,8 +36,8 @@ func (panicking) FailNow() {}
 
 // due returns when the hold ends by itself; zero if there is none, or if it does not.
 func (s *simulated) due() time.Time {
-	if st := s.Status(); st != nil && st.Until != nil {
-		return *st.Until
+	if st := s.Status(); st != nil && st.EndTime != nil {
+		return *st.EndTime
 	}
 	return time.Time{}
 }

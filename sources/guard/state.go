@@ -22,7 +22,7 @@ type savedState struct {
 
 type savedHold struct {
 	ID    string    `json:"id"`
-	Since time.Time `json:"since"`
+	Begun time.Time `json:"since"`
 	Why   string    `json:"why"`
 	Below time.Time `json:"below,omitzero"` // since when it has been below the limits
 
@@ -84,7 +84,7 @@ func (g *Guard) resumeHold(moment Moment, saved *savedHold, held map[resource.Ke
 		id: holdID(moment.Now, g.last), begun: moment.Now, reason: "it was held before the restart", lastJoined: moment.Now,
 	}
 	if saved != nil {
-		hold.id, hold.begun, hold.reason, hold.belowSince, hold.lastJoined = saved.ID, saved.Since, saved.Why, saved.Below,
+		hold.id, hold.begun, hold.reason, hold.belowSince, hold.lastJoined = saved.ID, saved.Begun, saved.Why, saved.Below,
 			saved.Grew
 		if hold.belowSince.After(moment.Now) { // the clock stepped back
 			hold.belowSince = moment.Now

@@ -11,15 +11,15 @@ import (
 type Status struct {
 	Summary
 
-	Held []Held `json:"held"` // the first maxListed losses, by key
-	More int    `json:"more"` // further losses
+	Held          []Held `json:"held"` // the first maxListed losses, by key
+	FurtherLosses int    `json:"more"` // further losses
 }
 
 // Summary describes a hold without its keys.
 type Summary struct {
 	ID        string     `json:"id"` // stays the same over a restart
-	Since     time.Time  `json:"since"`
-	Until     *time.Time `json:"until,omitempty"` // when it ends by itself without further changes
+	Begun     time.Time  `json:"since"`
+	EndTime   *time.Time `json:"until,omitempty"` // when it ends by itself without further changes
 	Why       string     `json:"why"`
 	Objects   int        `json:"objects"`   // lost
 	Endpoints int        `json:"endpoints"` // lost, those of lost objects included
@@ -41,7 +41,7 @@ func (s *Summary) Loss() string {
 type Held struct {
 	resource.Ref
 
-	Gone      bool `json:"gone"`                // the source lacks it
+	Missing   bool `json:"gone"`                // the source lacks it
 	Endpoints int  `json:"endpoints,omitempty"` // lost
 }
 
@@ -55,15 +55,15 @@ func (g *Guard) Status() *Status {
 		return nil
 	}
 	status := &Status{Summary: Summary{
-		ID: hold.id, Since: hold.begun, Why: hold.reason, Objects: hold.sum.objects, Endpoints: hold.heldEndpoints,
+		ID: hold.id, Begun: hold.begun, Why: hold.reason, Objects: hold.sum.objects, Endpoints: hold.heldEndpoints,
 	}, Held: []Held{}}
 	if endTime, _ := g.EndTime(); !endTime.IsZero() {
-		status.Until = &endTime
+		status.EndTime = &endTime
 	}
 	for _, l := range hold.firstLosses(maxListed) {
 		status.Held = append(status.Held, Held{resource.Ref(l.key), l.desired == nil, l.held})
 	}
-	status.More = hold.size() - len(status.Held)
+	status.FurtherLosses = hold.size() - len(status.Held)
 	return status
 }
 

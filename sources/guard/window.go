@@ -38,7 +38,7 @@ type queueEntry struct {
 
 // lossSum is the sum of losses within a step of time, as it is saved for a restart.
 type lossSum struct {
-	At        time.Time     `json:"at"`
+	Time      time.Time     `json:"at"`
 	Kind      resource.Kind `json:"kind"`
 	Objects   int           `json:"objects,omitempty"`
 	Endpoints int           `json:"endpoints,omitempty"`
@@ -83,7 +83,7 @@ func (w *window) forget(before time.Time) {
 	}
 	w.queue = slices.Delete(w.queue, 0, n)
 	n = 0
-	for n < len(w.restored) && w.restored[n].At.Before(before) {
+	for n < len(w.restored) && w.restored[n].Time.Before(before) {
 		w.sum.add(w.restored[n].Kind, -w.restored[n].Objects, -w.restored[n].Endpoints)
 		n++
 	}
@@ -125,21 +125,21 @@ func (w *window) summary(step time.Duration) []lossSum {
 		bySlot[slot{lossTime, kind}] = lossSum{lossTime, kind, sum.Objects + objects, sum.Endpoints + endpoints}
 	}
 	for _, sum := range w.restored {
-		add(sum.At, sum.Kind, sum.Objects, sum.Endpoints)
+		add(sum.Time, sum.Kind, sum.Objects, sum.Endpoints)
 	}
 	for key, l := range w.byKey {
 		add(l.lastLoss, key.Kind, l.objects(), l.previous-l.present)
 	}
 	return slices.SortedFunc(maps.Values(bySlot), func(a, b lossSum) int {
-		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Kind, b.Kind))
+		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Kind, b.Kind))
 	})
 }
 
 // restore adds the losses of an earlier run. Those in the future, as the clock stepped back, count as of now.
 func (w *window) restore(sums []lossSum, now time.Time) {
 	for _, sum := range sums {
-		if sum.At.After(now) {
-			sum.At = now
+		if sum.Time.After(now) {
+			sum.Time = now
 		}
 		w.restored = append(w.restored, sum)
 		w.sum.add(sum.Kind, sum.Objects, sum.Endpoints)

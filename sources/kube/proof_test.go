@@ -169,7 +169,7 @@ func TestDiscoveryOfAStartingServer(t *testing.T) {
 				})
 				h.slack = max(moment, 2*time.Second) + 11*time.Second // until the next look, and the longest pause between lists
 				h.rest()
-				require.NotContains(t, string(h.out.Kept()), "missing", "a hold began")
+				require.NotContains(t, string(h.out.LastNote()), "missing", "a hold began")
 			})
 		}
 	}

@@ -106,7 +106,7 @@ func (p *published) Groups() []string {
 }
 
 func (p *published) Report(h sources.Health) { p.mu.Lock(); p.health = h; p.mu.Unlock() }
-func (p *published) Kept() []byte            { p.mu.Lock(); defer p.mu.Unlock(); return p.record }
+func (p *published) LastNote() []byte        { p.mu.Lock(); defer p.mu.Unlock(); return p.record }
 
 func (p *published) Keep(note []byte) {
 	p.mu.Lock()

@@ -114,7 +114,7 @@ func (r *run) run(ctx context.Context) error {
 func (r *run) recall() {
 	var notes map[string]note
 	if k, ok := r.sink.(sources.Keeper); ok {
-		_ = json.Unmarshal(k.Kept(), &notes) // without a note, the run begins like the first one
+		_ = json.Unmarshal(k.LastNote(), &notes) // without a note, the run begins like the first one
 	}
 	for _, stream := range r.streams {
 		saved, isSaved := notes[stream.where()]

@@ -194,7 +194,7 @@ type notebook struct {
 	note []byte
 }
 
-func (n *notebook) Kept() []byte     { return n.note }
+func (n *notebook) LastNote() []byte { return n.note }
 func (n *notebook) Keep(note []byte) { n.note = note }
 
 // TestHold_EndsDespiteRepeatedRestarts cuts the connection, restarts tributary, or both, each eight seconds. Whoever

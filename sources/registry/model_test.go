@@ -70,7 +70,7 @@ type notebook struct {
 	text []byte
 }
 
-func (n *notebook) Kept() []byte     { return n.text }
+func (n *notebook) LastNote() []byte { return n.text }
 func (n *notebook) Keep(note []byte) { n.text = note }
 
 var start = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)

@@ -25,7 +25,7 @@ type Batch struct {
 // RecallNote reads the note of an earlier run. Without one, note stays as it is.
 func RecallNote(sink sources.Sink, note any) {
 	if keeper, ok := sink.(sources.Keeper); ok {
-		_ = json.Unmarshal(keeper.Kept(), note) // without a note, the run begins like the first one
+		_ = json.Unmarshal(keeper.LastNote(), note) // without a note, the run begins like the first one
 	}
 }
 

@@ -199,9 +199,9 @@ func leftOut(instances []sources.LeftOut) []string {
 func (t *text) held(holds []admin.Held) (lines []string) {
 	for _, hold := range holds {
 		lines = append(lines, fmt.Sprintf("%s removed or shrank this; the change is on hold since %s", hold.Source,
-			t.timestamp(hold.Since)), "  why: "+singleLine(hold.Why))
-		if hold.Until != nil {
-			lines = append(lines, "  until: "+hold.Until.UTC().Format(time.RFC3339))
+			t.timestamp(hold.Begun)), "  why: "+singleLine(hold.Why))
+		if hold.EndTime != nil {
+			lines = append(lines, "  until: "+hold.EndTime.UTC().Format(time.RFC3339))
 		}
 		lines = append(lines, "  to let it through: tributary guard release "+hold.Source+" --hold "+hold.ID)
 	}
@@ -351,21 +351,21 @@ func Guard(writer io.Writer, guarded []admin.Guarded, now time.Time) error {
 		report.section("held", words.Count(hold.Objects, "object", "objects")+" and "+
 			words.Count(hold.Endpoints, "endpoint", "endpoints"))
 		report.section("hold", hold.ID)
-		report.section("since", report.timestamp(hold.Since))
-		if hold.Until != nil {
-			report.section("until", hold.Until.UTC().Format(time.RFC3339))
+		report.section("since", report.timestamp(hold.Begun))
+		if hold.EndTime != nil {
+			report.section("until", hold.EndTime.UTC().Format(time.RFC3339))
 		}
 		report.section("why", singleLine(hold.Why))
 		var changes []string
 		for _, object := range hold.Held {
 			change := object.Key().String()
-			if !object.Gone {
+			if !object.Missing {
 				change += ": " + words.Count(object.Endpoints, "endpoint", "endpoints")
 			}
 			changes = append(changes, change)
 		}
-		if hold.More > 0 {
-			changes = append(changes, fmt.Sprintf("and %d more", hold.More))
+		if hold.FurtherLosses > 0 {
+			changes = append(changes, fmt.Sprintf("and %d more", hold.FurtherLosses))
 		}
 		report.section("lost", changes...)
 		report.section("to let it go", "tributary guard release "+hold.Source+" --hold "+hold.ID)

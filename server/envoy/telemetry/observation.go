@@ -67,11 +67,11 @@ func AddLogs(observation *model.Observation, telemetries []*model.Telemetry, con
 	for _, name := range names {
 		settings, provider := providers[name], config.Provider(name)
 		if provider == nil {
-			observation.Findings.Note(settings.place, "no MeshConfig has a provider %s: it logs nothing", name)
+			observation.Findings.Note(settings.place, "no MeshConfig has a provider %s: this rule writes no log", name)
 			continue
 		}
 		if provider.GetEnvoyFileAccessLog() == nil {
-			observation.Findings.Note(settings.place, "the provider %s is none that Envoys log by: it logs nothing", name)
+			observation.Findings.Note(settings.place, "Envoys cannot log to the provider %s: this rule writes no log", name)
 			continue
 		}
 		logs++

@@ -94,7 +94,7 @@ func AddTracing(observation *model.Observation, telemetries []*model.Telemetry, 
 	default:
 		tracing, wrong := providerTracing(settings.provider, config, find)
 		if wrong != "" {
-			observation.Findings.Note(settings.providerPlace, "%s: nothing is traced", wrong)
+			observation.Findings.Note(settings.providerPlace, "%s: Envoys do not trace", wrong)
 			return
 		}
 		observation.Random, observation.Tracing = !settings.byID, tracing

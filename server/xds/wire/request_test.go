@@ -58,7 +58,7 @@ func FuzzRequest(f *testing.F) {
 			require.Equal(t, wantDelta.ResourceNamesUnsubscribe, gotDelta.Unsubscribe)
 			versions := map[string]string{}
 			if gotDelta.Initial != nil {
-				for entry := range gotDelta.Initial.All() {
+				for entry := range gotDelta.Initial.Entries() {
 					name, version, _ := MapEntry(entry)
 					versions[string(name)] = string(version)
 				}
@@ -106,7 +106,7 @@ func TestRequestInSmallParts_CopiedOnce(t *testing.T) {
 	require.Equal(t, len(m.InitialResourceVersions), request.VersionCount)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(len(b)*3/2))
 	clear(b)
-	for entry := range request.Initial.All() {
+	for entry := range request.Initial.Entries() {
 		_, version, err := MapEntry(entry)
 		require.NoError(t, err)
 		require.Equal(t, "0123456789", string(version), "it is ours")

@@ -79,7 +79,7 @@ func texts(t *testing.T, request *Request) []byte {
 	text := fmt.Appendf(nil, "%s %s %s %s %s %s %s %v", request.TypeURL, request.Version, request.Nonce, request.Names,
 		request.Subscribe, request.Unsubscribe, request.Err.GetMessage(), request.Node)
 	if request.Initial != nil {
-		for entry := range request.Initial.All() {
+		for entry := range request.Initial.Entries() {
 			name, version, _ := MapEntry(entry)
 			text = fmt.Appendf(text, " %s %s", name, version)
 		}

@@ -32,8 +32,8 @@ func (v *Versions) Size() (size int) {
 	return size
 }
 
-// All yields the encoded entries, for MapEntry. If a name occurs twice, the last one counts.
-func (v *Versions) All() iter.Seq[[]byte] {
+// Entries yields the encoded entries, for MapEntry. If a name occurs twice, the last one counts.
+func (v *Versions) Entries() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for _, b := range v.parts {
 			for len(b) > 0 {
@@ -91,13 +91,13 @@ func (f Fingerprint) plus(entry []byte) Fingerprint {
 	return Fingerprint{f.count + 1, f.sum + maphash.Bytes(fingerprintSeed, entry)}
 }
 
-// With returns the fingerprint with one more name and version.
-func (f Fingerprint) With(name, version string) Fingerprint {
+// Plus returns the fingerprint with one more name and version.
+func (f Fingerprint) Plus(name, version string) Fingerprint {
 	return f.plus(AppendMapEntry(make([]byte, 0, 128), name, version))
 }
 
-// Without returns the fingerprint without a name and version of the set.
-func (f Fingerprint) Without(name, version string) Fingerprint {
-	single := Fingerprint{}.With(name, version)
+// Minus returns the fingerprint without a name and version of the set.
+func (f Fingerprint) Minus(name, version string) Fingerprint {
+	single := Fingerprint{}.Plus(name, version)
 	return Fingerprint{f.count - single.count, f.sum - single.sum}
 }

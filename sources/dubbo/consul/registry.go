@@ -95,7 +95,7 @@ func (r *Registry) levelsOf(name string) provider.Levels {
 func (r *Registry) Watch(ctx context.Context, to registry.Listener, wanted registry.Wanted) error {
 	follower := &follower{
 		Notes: wanted.Notes, registry: r, to: to, services: map[string]provider.Levels{},
-		before: map[string][]registry.Known{},
+		before: map[string][]registry.PublishedProvider{},
 	}
 	for _, instance := range wanted.Before {
 		follower.before[instance.Interface] = append(follower.before[instance.Interface], instance)
@@ -139,7 +139,7 @@ type follower struct {
 
 	registry *Registry
 	to       registry.Listener
-	before   map[string][]registry.Known // by interface and by application
+	before   map[string][]registry.PublishedProvider // by interface and by application
 
 	// owned by the caller of Publish
 	services   map[string]provider.Levels // 0 if the levels are unknown
@@ -272,7 +272,7 @@ func (f *follower) leave(names []string) {
 			f.skipped[name] = levels
 		}
 	}
-	f.to.Others(count)
+	f.to.CountOthers(count)
 }
 
 // list delivers the names of interfaces and applications. A service with unknown levels may be either.

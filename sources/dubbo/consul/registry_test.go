@@ -29,7 +29,7 @@ func TestLost_CountsMissingProviders(t *testing.T) {
 	const service = "com.acme.Demo"
 	follower := &follower{
 		registry: &Registry{listed: map[string]provider.Levels{"shop": provider.OfApplications}},
-		before: map[string][]registry.Known{service: {
+		before: map[string][]registry.PublishedProvider{service: {
 			{Interface: service, Application: "bank", Address: "10.0.0.5", Port: 20880},
 			{Interface: service, Application: "bank", Address: "10.0.0.6", Port: 20880},
 			{Interface: service, Application: "shop", Address: "10.0.0.7", Port: 50051},

@@ -54,7 +54,7 @@ func (h *heard) Instance(application, id string, i provider.Instance, dubbo bool
 	h.instances[id] = i
 }
 func (h *heard) Connection(c registry.Connection) { h.say("connection %v %v", c.Up, c.Denied) }
-func (h *heard) Others(count int)                 { h.say("%d others", count) }
+func (h *heard) CountOthers(count int)            { h.say("%d others", count) }
 func (h *heard) Healed(path string)               { h.say("healed %s", path) }
 
 // newCalls returns the calls since the last newCalls.

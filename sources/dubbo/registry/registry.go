@@ -25,27 +25,27 @@ type Wanted struct {
 	Consumers bool // read consumers
 	// Notes keep the registry's own data for the next run. Before are the providers that an earlier run published.
 	Notes  Notes
-	Before []Known
+	Before []PublishedProvider
 }
 
 // Notes keep something for the next run.
 type Notes interface {
-	// Kept returns the last note, of this run or an earlier one; nil if there is none.
-	Kept() []byte
+	// LastNote returns the last note, of this run or an earlier one; nil if there is none.
+	LastNote() []byte
 	Keep(note []byte)
 }
 
 // NoNotes has no notes.
 type NoNotes struct{}
 
-// Kept implements Notes.
-func (NoNotes) Kept() []byte { return nil }
+// LastNote implements Notes.
+func (NoNotes) LastNote() []byte { return nil }
 
 // Keep implements Notes.
 func (NoNotes) Keep([]byte) {}
 
-// Known is a provider that an earlier run published.
-type Known struct {
+// PublishedProvider is a provider that an earlier run published.
+type PublishedProvider struct {
 	Interface, Application string
 	Address                string
 	Port                   int
@@ -64,8 +64,8 @@ type Listener interface {
 	// counts as unlisted.
 	Instances(application string, ids []string, err error)
 	Instance(application, id string, i provider.Instance, dubbo bool, err error)
-	// Others is the number of other services, which are not Dubbo's.
-	Others(count int)
+	// CountOthers is the number of other services, which are not Dubbo's.
+	CountOthers(count int)
 	// Connection tells whether the registry can be reached, at the start and whenever that changes.
 	Connection(c Connection)
 	// Healed tells that the resync compare found a change that no watch had reported.
