@@ -112,8 +112,7 @@ func (m *Mesh) merge(root *model.VirtualService, version string) (result mergedR
 			if route.GetDelegate() != nil {
 				continue
 			}
-			if route := delegated(completed(httpRoute, root.Key.Namespace),
-				completed(route, delegate.Key.Namespace)); route != nil {
+			if route := delegated(completed(httpRoute, root), completed(route, delegate)); route != nil {
 				rule.Spec.Http, rule.Places = append(rule.Spec.Http, route), append(rule.Places, delegate.HttpRoute(j))
 			} else {
 				result.findings.Note(delegate.HttpRoute(j),
@@ -126,11 +125,18 @@ func (m *Mesh) merge(root *model.VirtualService, version string) (result mergedR
 	return result
 }
 
-// completed returns a route with the full names of its destinations. Short names are relative to a namespace.
-func completed(route *networking.HTTPRoute, namespace string) *networking.HTTPRoute {
+// completed returns a route of a rule with the full names of its destinations and gateways.
+func completed(route *networking.HTTPRoute, rule *model.VirtualService) *networking.HTTPRoute {
 	route = proto.CloneOf(route)
 	for _, destination := range destinations(&networking.VirtualService{Http: []*networking.HTTPRoute{route}}) {
-		destination.Host = model.WholeName(destination.GetHost(), namespace)
+		destination.Host = rule.WholeName(destination.GetHost())
+	}
+	for _, match := range route.GetMatch() {
+		for i, name := range match.GetGateways() {
+			if name != model.MeshGateway {
+				match.Gateways[i] = rule.WholeGateway(name)
+			}
+		}
 	}
 	return route
 }

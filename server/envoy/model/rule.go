@@ -63,15 +63,35 @@ func (r *Rule[T]) WholeName(host string) string {
 // WholeGateways completes the names of gateways in the rule. It omits MeshGateway.
 func (r *Rule[T]) WholeGateways(names []string) (qualified []string) {
 	for _, name := range names {
-		if name == MeshGateway {
-			continue
+		if name != MeshGateway {
+			qualified = append(qualified, r.WholeGateway(name))
 		}
-		if r.Derived != DerivedGateway && !strings.Contains(name, "/") {
-			name = r.Key.Namespace + "/" + name
-		}
-		qualified = append(qualified, name)
 	}
 	return qualified
+}
+
+// WholeGateway returns the namespace/name of a gateway that the rule names. Routes of the Gateway API name it so.
+func (r *Rule[T]) WholeGateway(name string) string {
+	if r.Derived == DerivedGateway {
+		return name
+	}
+	return WholeGateway(name, r.Key.Namespace)
+}
+
+// WholeGateway returns the namespace/name of a gateway that an object in a namespace names. Istio knows four forms:
+// namespace/name, ./name, name, and name.namespace with any domain after it.
+func WholeGateway(name, namespace string) string {
+	if owner, short, isQualified := strings.Cut(name, "/"); isQualified {
+		if owner == "." {
+			return namespace + "/" + short
+		}
+		return name
+	}
+	short, domain, isHost := strings.Cut(name, ".")
+	if isHost {
+		namespace, _, _ = strings.Cut(domain, ".")
+	}
+	return namespace + "/" + short
 }
 
 // Precedence is the precedence of the rule for the clients in a namespace. Routes of the Gateway API come before other

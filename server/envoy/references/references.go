@@ -377,10 +377,7 @@ func (m *model) subset(object virtualService, target destination, entries []serv
 
 // gatewayKey returns the key of a Gateway that an object names.
 func gatewayKey(o virtualService, name string) resource.Key {
-	namespace, short, ok := strings.Cut(name, "/")
-	if !ok {
-		namespace, short = o.key.Namespace, name
-	}
+	namespace, short, _ := strings.Cut(envoymodel.WholeGateway(name, o.key.Namespace), "/")
 	return resource.Key{Kind: resource.Gateway, Namespace: namespace, Name: short}
 }
 
