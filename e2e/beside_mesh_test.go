@@ -249,9 +249,9 @@ func (r *randomMesh) texts(t *testing.T, seed int) (mark, now, before string) {
 		{"DestinationRule", "policy", "d", 0, 3, home},
 		{"VirtualService", "routes", "v", 0, 3, home},
 		{"Sidecar", "sidecar", "e", 0, 2, "<shop|shop|istio-system>"},
-		{"Gateway", "gateway", "g", 0, 2, home},
-		{"VirtualService", "bound", "gv", 0, 3, home},
-		{"VirtualService", "team", "team", 0, 1, home},
+		{"Gateway", "gateway", "g", 1, 2, home},
+		{"VirtualService", "bound", "gv", 1, 4, home},
+		{"VirtualService", "team", "team", 1, 1, home},
 		{"Telemetry", "telemetry", "t", 0, 3, "<istio-system|shop|shop|other>"},
 	} {
 		for i := range k.least + r.IntN(k.most-k.least+1) {
