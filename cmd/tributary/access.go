@@ -58,6 +58,13 @@ It exits with 3 if it is not allowed.`,
 			if err != nil {
 				return err
 			}
+			var sources []string
+			for _, source := range cfg.ConfigSources {
+				sources = append(sources, source.Name)
+			}
+			if err := checkOneOf("source", query.Content["source"], sources); err != nil {
+				return err
+			}
 			for _, doubt := range unverifiedConditions(cfg, query.Client) {
 				command.PrintErrf("warning: %s\n", doubt)
 			}

@@ -38,7 +38,7 @@ if the store still has that version.`,
 			for _, f := range files {
 				manifest, err := check.ReadManifest(ctx, &linter, f, namespace, command.InOrStdin())
 				if err != nil {
-					return fmt.Errorf("%s: %w", f, err)
+					return err
 				}
 				objects = append(objects, manifest...)
 			}

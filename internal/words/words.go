@@ -77,7 +77,7 @@ func connectionCause(address, text string) (cause, advice string) {
 		{"connection reset by peer", "it closed the connection at once", ""},
 		{"broken pipe", "it closed the connection at once", ""},
 		{"server preface: EOF", "it closed the connection at once, as one does that speaks TLS alone", "try --tls"},
-		{"use of closed network connection", "it accepts connections, but does not answer", ""},
+		{"server preface: read ", "it accepts connections, but does not answer", ""},
 		{"error reading server preface", "it does not answer as a server of gRPC does", ""},
 		{"client sent an HTTP request to an HTTPS server", "it speaks TLS alone", "give https://" + address},
 		{"malformed HTTP response", "it does not speak HTTP/1.1, as a port for xDS or another one for gRPC does not", ""},

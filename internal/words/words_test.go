@@ -48,6 +48,10 @@ func TestStream(t *testing.T) {
 		// what the server says is not said of its connection
 		`rpc error: code = Unavailable desc = /rules: no such file or directory`:        "/rules: no such file or directory",
 		`rpc error: code = Unavailable desc = error reading from server: EOF`:           "error reading from server: EOF",
+		`rpc error: code = Unavailable desc = error reading from server: read tcp 127.0.0.1:2->127.0.0.1:1: use of closed network ` +
+			`connection`: "error reading from server: read tcp 127.0.0.1:2->127.0.0.1:1: use of closed network connection",
+		`rpc error: code = Unavailable desc = connection error: desc = "error reading server preface: read tcp 127.0.0.1:2->127.0.0.1:1: ` +
+			`use of closed network connection"`: "it accepts connections, but does not answer",
 		`open: rpc error: code = Unavailable desc = connection error: desc = "strange"`: "open: strange",
 		`rpc error: code = Unavailable desc = connection error: desc = "transport: authentication handshake failed: tls: failed to verify ` +
 			`certificate: x509: certificate is valid for b, c, not a"`: "its certificate is for b, c, and not for a",
