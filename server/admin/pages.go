@@ -94,7 +94,8 @@ func (s *Server) allPages() (list []Page) {
 	addPage("/debug/no-effect", "settings of objects that Envoys and gRPC clients ignore", valuePage(s.noEffect))
 	addPage("/debug/guard", "losses on hold, until the objects are back or POST /-/guard/release",
 		valuePage(s.Guarded))
-	addPage("/debug/conflicts", "objects that are not served because another source has the same object",
+	addPage("/debug/conflicts",
+		"objects that several sources or places have, and entries that cannot be merged: which one is served",
 		valuePage(s.conflicts))
 	addPage("/debug/competing", "hosts and workloads claimed by several objects, and the effect in istiod",
 		valuePage(func() any { return append([]conflicts.Conflict{}, s.opts.View.Conflicts()...) }))
