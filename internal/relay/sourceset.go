@@ -124,8 +124,8 @@ func (s *sourceSet) configure(want []config.Source) (changes, error) {
 	return applied, nil
 }
 
-// prepare makes the sources of want. Most failures of a reload occur here. It changes only files of sources that are not
-// configured; Supervisor.Reconfigure may still refuse the sources, and then changes none.
+// prepare makes the sources of want. Most failures of a reload occur here. It changes only files of sources that are
+// not configured; Supervisor.Reconfigure may still refuse the sources, and then changes none.
 func (s *sourceSet) prepare(want []config.Source) ([]*activeSource, error) {
 	next := make([]*activeSource, len(want))
 	for i, source := range want {
