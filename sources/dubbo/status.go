@@ -30,7 +30,8 @@ func (r *run) health(now time.Time) sources.Health {
 		return sources.Health{State: sourceState, Message: r.connection.Message}
 	}
 	outcome := r.survey()
-	problems := append(outcome.problems, r.heldTexts(now)...)
+	held, unconfirmed, end := r.held(now)
+	problems := append(outcome.problems, held...)
 	if r.connection.Message != "" {
 		problems = slices.Insert(problems, 0, r.connection.Message)
 	}
@@ -45,7 +46,10 @@ func (r *run) health(now time.Time) sources.Health {
 	case outcome.unlisted:
 		sourceState = sources.Unreachable
 	}
-	return sources.Health{State: sourceState, Message: strings.Join(append(messages, r.metadataSources()...), "; ")}
+	return sources.Health{
+		State: sourceState, Message: strings.Join(append(messages, r.metadataSources()...), "; "),
+		Unconfirmed: unconfirmed, End: end,
+	}
 }
 
 // survey is the outcome of the reads of a registry.
@@ -122,25 +126,28 @@ func (s *state) unresolved(lookup *lookup) bool {
 	return false
 }
 
-// heldTexts counts the endpoints and rules that are not listed and stay.
-func (s *state) heldTexts(now time.Time) (messages []string) {
+// held counts the endpoints and rules that are not listed and stay, at most until end.
+func (s *state) held(now time.Time) (messages []string, count int, end time.Time) {
 	rules := 0
 	for _, dubboInterface := range s.interfaces {
 		rules += dubboInterface.heldRules
 	}
+	_, endpoints := s.Services()
+	count = endpoints + rules
 	deadline := ""
-	if s.Suspicion.Holds(now) {
-		deadline = ", those from before the connection until " + s.Suspicion.End.UTC().Format(time.TimeOnly) +
+	if count > 0 && s.Suspicion.Holds(now) {
+		end = s.Suspicion.End
+		deadline = ", those from before the connection until " + end.UTC().Format(time.TimeOnly) +
 			" UTC at the latest"
 	}
-	if _, endpoints := s.Services(); endpoints > 0 {
+	if endpoints > 0 {
 		messages = append(messages, core.HeldText(endpoints, s.HeldServices())+deadline)
 	}
 	if rules > 0 {
 		messages = append(messages,
 			words.Count(rules, "configurator is not listed and stays", "configurators are not listed and stay")+deadline)
 	}
-	return messages
+	return messages, count, end
 }
 
 // maxSources is the number of sources of metadata that the status names.

@@ -124,7 +124,7 @@ func (r *run) gather(now time.Time) (batch registry.Batch) {
 	state.Explained = r.down == nil && state.Suspicion.End.IsZero()
 	batch.Contents = state.Contents(now)
 	batch.Next = registry.Wait(state.Next(), now)
-	batch.Health, batch.Note = r.health(now), state.Note()
+	batch.Health, batch.Note, batch.Unconfirmed = r.health(now), state.Note(), state.Unconfirmed()
 	return batch
 }
 

@@ -517,6 +517,21 @@ func (m *Machine[ID]) HeldServices() (places []string) {
 	return unique(places)
 }
 
+// Unconfirmed returns the groups with unlisted endpoints that stay, and how many these are, for Batch.
+func (m *Machine[ID]) Unconfirmed() (reasons map[string]string) {
+	reasons = make(map[string]string)
+	for name, group := range m.groups {
+		held := 0
+		for _, service := range group.services {
+			held += service.held
+		}
+		if held > 0 {
+			reasons[name] = unlistedText(held)
+		}
+	}
+	return reasons
+}
+
 // Endpoints calls visit with each endpoint.
 func (m *Machine[ID]) Endpoints(visit func(ID, Known)) {
 	for _, g := range m.groups {

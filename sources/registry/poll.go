@@ -177,7 +177,7 @@ func (p *Poller[ID]) Poll(ctx context.Context, now time.Time) Batch {
 	now = now.Add(time.Since(begin))
 	switch {
 	case ctx.Err() != nil:
-		return Batch{Health: p.health, Next: time.Hour}
+		return Batch{Health: p.health, Next: time.Hour, Unconfirmed: p.Unconfirmed()}
 	case err != nil:
 		return p.fail(err, now)
 	}
@@ -199,7 +199,9 @@ func (p *Poller[ID]) fail(err error, now time.Time) Batch {
 	pause *= 0.75 + rand.Float64()/2 //nolint:gosec // no secret
 	p.failures++
 	p.health = sources.Health{State: StateOf(err, fetch.ErrDenied), Message: err.Error()}
-	return Batch{Health: p.health, Next: time.Duration(pause), Note: p.Note()}
+	return Batch{
+		Health: p.health, Next: time.Duration(pause), Note: p.Note(), Unconfirmed: p.Unconfirmed(),
+	}
 }
 
 // Apply takes a catalog, and returns the content to publish.
@@ -218,7 +220,7 @@ func (p *Poller[ID]) Apply(catalog Catalog[ID], now time.Time) Batch {
 	p.Explained = p.explained()
 	batch := Batch{Contents: p.Contents(now), Synced: !p.synced}
 	p.synced, p.health = true, p.healthNow()
-	batch.Health, batch.Note = p.health, p.Note()
+	batch.Health, batch.Note, batch.Unconfirmed = p.health, p.Note(), p.Unconfirmed()
 	batch.Next = min(p.Interval, Wait(p.Next(), now))
 	return batch
 }

@@ -20,6 +20,8 @@ type Batch struct {
 	Health   sources.Health
 	Next     time.Duration // until the next batch, if no wakeup comes first
 	Note     any           // for RecallNote of the next run; nil keeps the earlier one
+	// Unconfirmed has the groups of Health.Unconfirmed, with the reasons.
+	Unconfirmed map[string]string
 }
 
 // RecallNote reads the note of an earlier run. Without one, note stays as it is.
@@ -70,6 +72,9 @@ func Publish(ctx context.Context, sink sources.Sink, wakeup Wakeup, delay time.D
 		}
 		if now.Note != nil {
 			former = KeepNote(sink, now.Note, former)
+		}
+		if unconfirmed, ok := sink.(sources.UnconfirmedSink); ok {
+			unconfirmed.Unconfirmed(now.Unconfirmed)
 		}
 		sink.Report(now.Health)
 		if len(now.Contents) > 0 {

@@ -79,8 +79,11 @@ func First(texts []string, singular, plural string) []string {
 
 // HeldText says that endpoints of services are not listed and stay.
 func HeldText(endpoints int, services []string) string {
-	text := words.Count(endpoints, "endpoint is not listed and stays", "endpoints are not listed and stay")
-	return text + " (" + strings.Join(First(services, "service", "services"), "") + ")"
+	return unlistedText(endpoints) + " (" + strings.Join(First(services, "service", "services"), "") + ")"
+}
+
+func unlistedText(endpoints int) string {
+	return words.Count(endpoints, "endpoint is not listed and stays", "endpoints are not listed and stay")
 }
 
 // StateOf returns the state of a source that cannot read because of err: Denied if denied is among its causes.
