@@ -519,13 +519,15 @@ func (m *Machine[ID]) HeldServices() (places []string) {
 
 // Unconfirmed returns the groups with unlisted endpoints that stay, and how many these are, for Batch.
 func (m *Machine[ID]) Unconfirmed() (reasons map[string]string) {
-	reasons = make(map[string]string)
 	for name, group := range m.groups {
 		held := 0
 		for _, service := range group.services {
 			held += service.held
 		}
 		if held > 0 {
+			if reasons == nil {
+				reasons = make(map[string]string)
+			}
 			reasons[name] = unlistedText(held)
 		}
 	}
