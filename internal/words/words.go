@@ -55,6 +55,9 @@ func connectionCause(address, text string) (cause, advice string) {
 	if names := otherName.FindStringSubmatch(text); names != nil {
 		return "its certificate is for " + names[1] + ", and not for " + names[2], "give --tls-server-name"
 	}
+	if strings.Contains(text, "server preface") && strings.Contains(text, "use of closed network connection") {
+		return "it accepts connections, but does not answer", "" // grpc-go closed it after a timeout
+	}
 	for _, pattern := range []struct{ part, cause, advice string }{
 		{"connection refused", "nobody listens there", ""},
 		{"no such file or directory", "there is no such socket", ""},
@@ -77,7 +80,6 @@ func connectionCause(address, text string) (cause, advice string) {
 		{"connection reset by peer", "it closed the connection at once", ""},
 		{"broken pipe", "it closed the connection at once", ""},
 		{"server preface: EOF", "it closed the connection at once, as one does that speaks TLS alone", "try --tls"},
-		{"server preface: read ", "it accepts connections, but does not answer", ""},
 		{"error reading server preface", "it does not answer as a server of gRPC does", ""},
 		{"client sent an HTTP request to an HTTPS server", "it speaks TLS alone", "give https://" + address},
 		{"malformed HTTP response", "it does not speak HTTP/1.1, as a port for xDS or another one for gRPC does not", ""},

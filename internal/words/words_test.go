@@ -50,7 +50,7 @@ func TestStream(t *testing.T) {
 		`rpc error: code = Unavailable desc = error reading from server: EOF`:           "error reading from server: EOF",
 		`rpc error: code = Unavailable desc = error reading from server: read tcp 127.0.0.1:2->127.0.0.1:1: use of closed network ` +
 			`connection`: "error reading from server: read tcp 127.0.0.1:2->127.0.0.1:1: use of closed network connection",
-		`rpc error: code = Unavailable desc = connection error: desc = "error reading server preface: read tcp 127.0.0.1:2->127.0.0.1:1: ` +
+		`rpc error: code = Unavailable desc = connection error: desc = "error reading server preface: raw-read tcp 127.0.0.1:2->127.0.0.1:1: ` +
 			`use of closed network connection"`: "it accepts connections, but does not answer",
 		`open: rpc error: code = Unavailable desc = connection error: desc = "strange"`: "open: strange",
 		`rpc error: code = Unavailable desc = connection error: desc = "transport: authentication handshake failed: tls: failed to verify ` +
