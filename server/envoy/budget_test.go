@@ -14,6 +14,7 @@ import (
 	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/envoy/model"
+	"tributary/server/xds"
 )
 
 func multiplying(name string, hosts, ports int) string {
@@ -192,4 +193,36 @@ func TestBudget_OtherObjectsGrow(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A client keeps the resources that its new profile has, also when a change admits an object that the limit of
+// products refused before.
+func TestBudget_AdmittedObjectDividesClientsBeforeChange(t *testing.T) {
+	exported := func(to string, hosts, ports int) string {
+		return strings.Replace(multiplying("db", hosts, ports), "spec: {", "spec: {exportTo: "+to+", ", 1)
+	}
+	large := decoded(t, exported("[named]", 12, 6))[0]
+	limit := resource.Multiplied(large, func(resource.Key) *resource.Resource { return nil })
+	steps := newSteps(Options{ProductBytes: limit}, decoded(t, exported(`["*"]`, 1, 1)+multiplying("big", 10, 6))...)
+	key := resource.Key{Kind: resource.ServiceEntry, Namespace: "evil", Name: "db"}
+	require.Empty(t, steps.c.budget.refused)
+	n := node("named", "NONE", "")
+	clusters := func() *xds.Collection {
+		collection, release, err := steps.c.Collection(t.Context(), n, xds.ClusterURL)
+		require.NoError(t, err)
+		t.Cleanup(release)
+		return collection
+	}
+	name := "outbound|80||h0.db.example.com"
+	steps.change(t, exported("[named]", 12, 6))
+	require.Contains(t, steps.c.budget.refused, key)
+	held := clusters()
+	require.NotNil(t, held.Get(name), "the last good version")
+	steps.c.SetReview(func() {
+		require.NotNil(t, held.Get(name), "a review comes after the client lost a cluster that its new profile has")
+		held = clusters()
+	})
+	steps.apply(nil, resource.Key{Kind: resource.ServiceEntry, Namespace: "evil", Name: "big"})
+	require.Empty(t, steps.c.budget.refused)
+	require.NotNil(t, held.Get(name))
 }

@@ -120,11 +120,12 @@ func (c *Catalog) update(keys []resource.Key, snapshot memstore.Snapshot, increm
 	if !incremental {
 		keys = index.Differing(c.meshView(), snapshot)
 	}
+	admitted := c.admit(keys, snapshot)
 	if synced { // else clients have no content to lose
-		conditions := index.SelectorsIn(keys, snapshot)
+		conditions := index.SelectorsIn(admitted, snapshot)
 		c.changeProfiles(func() { c.mesh.Selectors.Expect(conditions) })
 	}
-	c.catchUpAll(c.changeMesh(keys, snapshot, synced))
+	c.catchUpAll(c.changeMesh(keys, admitted, snapshot, synced))
 	c.changeProfiles(c.mesh.Selectors.Settle)
 	if synced {
 		c.caughtUp.give()
@@ -187,15 +188,23 @@ func (c *Catalog) meshView() memstore.Snapshot {
 	return c.last
 }
 
-// changeMesh sets the objects of keys in the mesh to their versions in snapshot, and updates the objects without a
-// valid version. It returns the scopes with clients.
-func (c *Catalog) changeMesh(keys []resource.Key, snapshot memstore.Snapshot, synced bool) []*scope {
+// admit returns the keys of the objects that changeMesh sets, for changed keys: the budget refuses some of these, and
+// may admit others that it refused before.
+func (c *Catalog) admit(keys []resource.Key, snapshot memstore.Snapshot) []resource.Key {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.budget.admit(keys, snapshot, c.mesh.Contains)
+}
+
+// changeMesh sets the admitted objects in the mesh to their versions in snapshot, and updates the objects without a
+// valid version. It returns the scopes with clients. keys are the changed objects.
+func (c *Catalog) changeMesh(keys, admitted []resource.Key, snapshot memstore.Snapshot, synced bool) []*scope {
 	defer c.meshReady.give()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	changedSince := snapshot.Since(c.last.Revision())
 	c.last = snapshot
-	for _, key := range c.budget.admit(keys, c.last, c.mesh.Contains) {
+	for _, key := range admitted {
 		if c.synced {
 			c.changed.note(key, c.last.Revision())
 		}

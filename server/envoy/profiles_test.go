@@ -130,9 +130,9 @@ spec: {hosts: [db.internal], http: [{match: [{sourceLabels: {app: one}}], route:
 		return profile
 	}
 	before := narrowed()
-	key := resource.Key{Kind: resource.VirtualService, Namespace: "odd", Name: "v"}
-	steps.table.Apply(nil, []resource.Key{key})
-	scopes := steps.c.changeMesh([]resource.Key{key}, steps.table.Snapshot(), true)
+	keys := []resource.Key{{Kind: resource.VirtualService, Namespace: "odd", Name: "v"}}
+	steps.table.Apply(nil, keys)
+	scopes := steps.c.changeMesh(keys, keys, steps.table.Snapshot(), true)
 	require.Equal(t, before, narrowed(), "while scopes catch up")
 	steps.c.catchUpAll(scopes)
 	steps.c.changeProfiles(steps.c.mesh.Selectors.Settle)

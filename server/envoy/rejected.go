@@ -89,6 +89,9 @@ func (c *Catalog) ChangedSince(collection *xds.Collection, rejection xds.Rejecti
 		return nil, false
 	}
 	objects := owner.objectsOf(collection, rejection.Name)
+	if objects == nil {
+		return nil, false
+	}
 	extensions := owner.extensionsOf(collection, rejection.Name, len(objects) == 0)
 	for key := range extensions {
 		objects[key] = true
@@ -147,10 +150,13 @@ func (view *workloadView) extensionsOf(
 }
 
 // objectsOf returns the objects of the hosts that have a part in a resource of a collection, or of all hosts if the
-// name is empty.
+// name is empty. It returns nil for a collection that is not in use any more.
 func (view *workloadView) objectsOf(collection *xds.Collection, name string) map[resource.Key]bool {
 	view.catching.Lock()
 	defer view.catching.Unlock()
+	if view.dropped {
+		return nil
+	}
 	objects := make(map[resource.Key]bool)
 	for host, translation := range view.translations {
 		if (host == view.pseudoHost || view.workloadViews[host] == nil) &&

@@ -350,3 +350,19 @@ spec: {accessLogging: [{providers: [{name: envoy}], filter: {expression: 'respon
 	suspects, _ := steps.c.ChangedSince(listeners, xds.Rejection{Name: "virtualInbound"})
 	require.Equal(t, []resource.Key{{Kind: resource.Telemetry, Namespace: "shop", Name: "t"}}, suspects)
 }
+
+// The list of suspects is incomplete for a client that leaves while its rejection is explained.
+func TestChangedSince_WhileClientLeaves(t *testing.T) {
+	steps := newSteps(Options{}, decoded(t, rejectedBase)...)
+	clusters, release, err := steps.c.Collection(t.Context(), node("default", "NONE", ""), xds.ClusterURL)
+	require.NoError(t, err)
+	defer release()
+	rejection := xds.Rejection{Name: "outbound|80||a.example"}
+	_, complete := steps.c.ChangedSince(clusters, rejection)
+	require.True(t, complete)
+	for following := range steps.c.following {
+		following.dropped = true // the part of dropScope that can come after the scope was found
+	}
+	_, complete = steps.c.ChangedSince(clusters, rejection)
+	require.False(t, complete)
+}

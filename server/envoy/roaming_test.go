@@ -204,7 +204,7 @@ func TestRoamingClients(t *testing.T) {
 			for i, w := range roamers {
 				want := bodiesFor(t, fresh, w.node)
 				label := fmt.Sprintf("seed %d, step %d, client %d: %v", seed, step, i, w.node)
-				ok := assert.Eventually(t, func() bool { return w.matches(want) }, 20*time.Second, 5*time.Millisecond, label)
+				ok := assert.Eventually(t, func() bool { return w.matches(want) }, 4*time.Minute, 5*time.Millisecond, label)
 				w.mu.Lock()
 				if !ok {
 					require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(w.resources)))
