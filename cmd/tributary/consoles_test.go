@@ -15,6 +15,8 @@ import (
 	"tributary/internal/testutil"
 )
 
+var times = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+
 // TestPages runs the console blocks of the pages that need only the program, and compares the output with the page.
 func TestPages(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -129,6 +130,7 @@ func (c *child) signal(t *testing.T, s syscall.Signal) {
 type server struct {
 	xds, admin string
 	log        interface{ String() string }
+	stop       func() // ends it, once
 }
 
 // listening waits for the line of the log (in JSON) that names the ports.
@@ -139,7 +141,7 @@ func listening(t *testing.T, log interface{ String() string }) server {
 		for line := range strings.Lines(log.String()) {
 			var entry struct{ Msg, XDS, Admin string }
 			if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "listening" {
-				s = server{entry.XDS, entry.Admin, log}
+				s = server{xds: entry.XDS, admin: entry.Admin, log: log}
 				return nil
 			}
 		}
@@ -156,7 +158,7 @@ func serving(t *testing.T, args ...string) server {
 	ended := make(chan int, 1)
 	args = append([]string{"serve", "--log-format", "json"}, args...)
 	go func() { ended <- run(ctx, args, &buffer, &buffer) }()
-	t.Cleanup(func() {
+	stop := sync.OnceFunc(func() {
 		cancel()
 		select {
 		case code := <-ended:
@@ -165,7 +167,10 @@ func serving(t *testing.T, args ...string) server {
 			t.Error("serve did not end")
 		}
 	})
-	return listening(t, &buffer)
+	t.Cleanup(stop)
+	s := listening(t, &buffer)
+	s.stop = stop
+	return s
 }
 
 // page returns a page of the admin server.
