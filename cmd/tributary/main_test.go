@@ -128,9 +128,10 @@ func (c *child) signal(t *testing.T, s syscall.Signal) {
 
 // server is a running `tributary serve`.
 type server struct {
-	xds, admin string
-	log        interface{ String() string }
-	stop       func() // ends it, once
+	xds, xdsTLS, admin string
+
+	log  interface{ String() string }
+	stop func() // ends it, once
 }
 
 // listening waits for the line of the log (in JSON) that names the ports.
@@ -139,9 +140,9 @@ func listening(t *testing.T, log interface{ String() string }) server {
 	var s server
 	eventually(t, func() error {
 		for line := range strings.Lines(log.String()) {
-			var entry struct{ Msg, XDS, Admin string }
+			var entry struct{ Msg, XDS, XDSTLS, Admin string }
 			if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "listening" {
-				s = server{xds: entry.XDS, admin: entry.Admin, log: log}
+				s = server{xds: entry.XDS, xdsTLS: entry.XDSTLS, admin: entry.Admin, log: log}
 				return nil
 			}
 		}

@@ -34,8 +34,8 @@ var update = flag.Bool("update", false, "rewrite the files that scripts compare 
 //	awaits TEXT ARG...  runs the program until it says the text
 //	input FILE          has the program read a file as its standard input
 //	inits ARG...        runs `tributary init` on a machine without registries
-//	serves ARG...       starts `tributary serve`, without -c on free ports, for the rest of the script, and sets XDS
-//	                    and ADMIN
+//	serves ARG...       starts `tributary serve`, without -c on free ports, for the rest of the script, and sets XDS,
+//	                    XDSTLS and ADMIN
 //	starts ARG...       starts it, and does not wait until it is ready
 //	stops               ends the server that started last
 //	watches ARG...      runs the program in the background, for the rest of the script
@@ -252,6 +252,7 @@ func serveScripted(ts *testscript.TestScript, args []string) server {
 	s := serving(scriptTest(ts), args...)
 	stateOf(ts).server = s
 	ts.Setenv("XDS", s.xds)
+	ts.Setenv("XDSTLS", s.xdsTLS)
 	ts.Setenv("ADMIN", s.admin)
 	return s
 }
