@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"strings"
 	"syscall"
@@ -12,12 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-// post sends an empty request to the admin server.
-func (s server) post(t *testing.T, path string) (status int, body string) {
-	t.Helper()
-	return s.request(t, http.MethodPost, path)
-}
 
 // configured writes a configuration of sources, each "name: directory", that listens where it may.
 func configured(t *testing.T, dir string, sources ...string) {
