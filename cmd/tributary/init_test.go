@@ -13,7 +13,7 @@ import (
 	"tributary/config"
 )
 
-// TestInit_Registries has all registries, of which one does not answer. The rest of init is in testdata/script/init.txtar.
+// TestInit_Registries has all registries, one of which does not answer. The rest of init is in init.txtar.
 func TestInit_Registries(t *testing.T) {
 	registries := check.Registries()
 	var want []string

@@ -61,8 +61,9 @@ func marked(t require.TestingT, n int, kind resource.Kind, namespace, source str
 		host = "shared.example"
 	}
 	spec := map[resource.Kind]string{
-		resource.ServiceEntry: "{hosts: [HOST], ports: [{number: 80, name: http-NAME, protocol: HTTP}], resolution: STATIC, " +
-			"location: MESH_INTERNAL, endpoints: [{address: 10.0.0.N, labels: {app: NAME}, locality: NAME/z/s}]}",
+		resource.ServiceEntry: "{hosts: [HOST], ports: [{number: 80, name: http-NAME, protocol: HTTP}], " +
+			"resolution: STATIC, location: MESH_INTERNAL, " +
+			"endpoints: [{address: 10.0.0.N, labels: {app: NAME}, locality: NAME/z/s}]}",
 		resource.WorkloadEntry: "{address: 10.0.1.N, labels: {app: any}, locality: NAME/z/s}",
 		resource.VirtualService: "{hosts: [HOST], gateways: [mesh, NAME], " +
 			"http: [{name: NAME, route: [{destination: {host: HOST}, headers: {request: {set: {x: NAME}}}}]}]}",
@@ -73,11 +74,11 @@ func marked(t require.TestingT, n int, kind resource.Kind, namespace, source str
 	if kind == resource.ServiceEntry && n%3 == 0 {
 		spec = spec[:strings.Index(spec, "endpoints")] + "workloadSelector: {labels: {app: any}}}"
 	}
-	text := strings.NewReplacer("HOST", host, "NAME", mark(n), "10.0.0.N", fmt.Sprint("10.0.0.", n), "10.0.1.N", fmt.Sprint("10.0.1.", n))
 	schema, _ := resource.SchemaOf(kind)
-	document := resource.Decode("x.yaml", []byte(text.Replace(text.Replace(fmt.Sprintf(
-		"apiVersion: %s\nkind: %s\nmetadata: {namespace: %s, name: NAME}\nspec: %s\n", schema.APIVersion(), kind, namespace, spec)))),
-		resource.Options{})[0]
+	text := fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {namespace: %s, name: NAME}\nspec: %s\n", schema.APIVersion(),
+		kind, namespace, strings.ReplaceAll(spec, "HOST", host))
+	text = strings.NewReplacer("NAME", mark(n), "0.N", fmt.Sprint("0.", n), "1.N", fmt.Sprint("1.", n)).Replace(text)
+	document := resource.Decode("x.yaml", []byte(text), resource.Options{})[0]
 	require.NoError(t, document.Errors.Err())
 	return document.Resource.WithOrigin(resource.Origin{Source: source})
 }

@@ -91,8 +91,7 @@ func TestRightsChange_EndsTheStream(t *testing.T) {
 	const prod, everything = "- {who: {token: [prod]}, allow: {namespaces: [prod]}}\n", "- {who: {token: [all]}}\n"
 	restricted(t, dir, "access:\n"+prod+everything+"- {who: {cidr: [127.0.0.0/8], node: [reader-*]}, allow: {namespaces: [test], services: "+
 		"[reflection]}}\n")
-	r := start(t, dir)
-	r.awaitReady(t)
+	r := startReady(t, dir)
 
 	first, two, three, reader := subscribe(t, r, tokens[0], "a"), subscribe(t, r, tokens[1], "b"), subscribe(t, r, tokens[2], "c"),
 		subscribe(t, r, "", "reader-1")

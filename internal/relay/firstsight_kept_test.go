@@ -46,8 +46,7 @@ func TestFirstSight_OtherNamespace(t *testing.T) {
 			for file, text := range tt.before {
 				write(t, dir+"/rules/"+file, text)
 			}
-			rig := start(t, dir)
-			rig.awaitReady(t)
+			rig := startReady(t, dir)
 			require.False(t, refuses(t, rig, "other"))
 			for file, text := range tt.after {
 				if text == "" {

@@ -90,7 +90,9 @@ func sightWide(s string, offset, fill int) string {
 }
 
 // listeners returns the listeners of an Envoy, and its stream.
-func (r *rig) listeners(t *testing.T, token, role, namespace, metadata string) (*discovery.DiscoveryResponse, *subscriber) {
+func (r *rig) listeners(t *testing.T, token, role, namespace, metadata string) (
+	*discovery.DiscoveryResponse, *subscriber,
+) {
 	t.Helper()
 	node := &corev3.Node{Id: role + "~10.0.0.1~a." + namespace + "~x", Metadata: &structpb.Struct{}}
 	require.NoError(t, protojson.Unmarshal([]byte(metadata), node.GetMetadata()))
@@ -143,8 +145,7 @@ func sighted(t *testing.T, name, text string) *rig {
 	sightConfig(t, dir, "")
 	write(t, dir+"/rules/gateways.yaml", sightGateways())
 	write(t, dir+"/rules/"+name, text)
-	r := start(t, dir)
-	r.awaitReady(t)
+	r := startReady(t, dir)
 	return r
 }
 
@@ -198,20 +199,17 @@ func TestFirstSightOutlivesARestart(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			sightConfig(t, dir, "")
-			config, err := os.ReadFile(dir + "/tributary.yaml")
-			require.NoError(t, err)
-			write(t, dir+"/tributary.yaml", strings.Replace(string(config), "stateDir: 'off'", "stateDir: state", 1))
+			config := mustRead(t, dir+"/tributary.yaml")
+			write(t, dir+"/tributary.yaml", strings.Replace(config, "stateDir: 'off'", "stateDir: state", 1))
 			write(t, dir+"/rules/gateways.yaml", sightGateways())
 			write(t, dir+"/rules/deny.yaml", text)
-			rig := start(t, dir)
-			rig.awaitReady(t)
+			rig := startReady(t, dir)
 			require.True(t, refuses(t, rig, "shop"), text)
 			rig.stop()
 
 			require.NoError(t, os.Rename(dir+"/rules", dir+"/away"))
 			for range 2 { // also by a process that ended without a read
-				rig = start(t, dir)
-				rig.awaitReady(t)
+				rig = startReady(t, dir)
 				require.True(t, refuses(t, rig, "shop"), text)
 				require.Contains(t, rig.page(t, "/debug/quarantine"), "deny.yaml")
 				rig.stop()

@@ -43,8 +43,7 @@ spec: {action: DENY, rules: [{}], targetRefs: [{group: gateway.networking.k8s.io
 				dir := t.TempDir()
 				sightConfig(t, dir, ", derive: {}")
 				write(t, dir+"/rules/a.yaml", fmt.Sprintf(objects, listeners, namespace))
-				rig := start(t, dir)
-				rig.awaitReady(t)
+				rig := startReady(t, dir)
 				resp, _ := rig.listeners(t, "", "router", "shop", `{"LABELS": {"a": "b"}}`)
 				require.NotEmpty(t, resp.GetResources())
 				for _, listener := range resp.GetResources() {

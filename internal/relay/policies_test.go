@@ -54,8 +54,7 @@ func TestPolicies_ApplyOutsideNamespacesOfRule(t *testing.T) {
 			restricted(t, dir, envoys+"access: [{who: {token: [prod]}, allow: {namespaces: ["+namespaces+"]}}]\n")
 		}
 		configure("prod")
-		rig := start(t, dir)
-		rig.awaitReady(t)
+		rig := startReady(t, dir)
 		listeners := func(role, namespace string) (string, *subscriber) {
 			const metadata = `{"INTERCEPTION_MODE": "REDIRECT", "LABELS": {"gateway.networking.k8s.io/gateway-name": "front"}}`
 			resp, s := rig.listeners(t, token, role, namespace, metadata)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -71,8 +70,7 @@ func TestProblems_Unresolved(t *testing.T) {
 	write(t, dir+"/rules/a.yaml", entry("shop", "b", 80)+virtualService("host", "{host: gone.example}")+
 		virtualService("subset", "{host: b.example, subset: v9}")+virtualService("right", "{host: b.example}"))
 	configured(t, dir, "name: rules, address: 'fs://./rules'")
-	r := start(t, dir)
-	r.awaitReady(t)
+	r := startReady(t, dir)
 	r.awaitProblems(t, "VirtualService shop/host (rules: ", "VirtualService shop/subset (rules: ")
 
 	fill(t, dir, "rules/b.yaml: shop/gone")
@@ -118,8 +116,7 @@ spec: {gatewayClassName: %s, listeners: [{name: http, port: 80, protocol: HTTP, 
 	}
 	write(t, dir+"/rules/a.yaml", gateway("istio")+routes)
 	configured(t, dir, "name: rules, address: 'fs://./rules', derive: {}")
-	r := start(t, dir)
-	r.awaitReady(t)
+	r := startReady(t, dir)
 	r.awaitProblems(t, "HTTPRoute shop/gateway (rules: ", "HTTPRoute shop/listener (rules: ", "HTTPRoute shop/port (rules: ")
 	write(t, dir+"/rules/a.yaml", gateway("other")+route("right", "name: edge"))
 	r.awaitProblems(t) // a Gateway of another class
@@ -152,11 +149,8 @@ spec: {hosts: [%s], ports: [%s], resolution: DNS}
 `, object, strings.Join(hosts, ", "), strings.Join(ports, ", "))
 	}
 	write(t, dir+"/rules/a.yaml", text.String())
-	settings, err := os.ReadFile(dir + "/tributary.yaml")
-	require.NoError(t, err)
-	write(t, dir+"/tributary.yaml", string(settings)+"limits: {productBytes: 2500000}\n")
-	rig := start(t, dir)
-	rig.awaitReady(t)
+	write(t, dir+"/tributary.yaml", mustRead(t, dir+"/tributary.yaml")+"limits: {productBytes: 2500000}\n")
+	rig := startReady(t, dir)
 	rig.awaitProblems(t, "ServiceEntry shop/large2 (rules: ")
 	defer connectEnvoy(t, rig, &corev3.Node{Id: "sidecar~10.0.0.1~a.shop~shop.svc.cluster.local"})()
 	await(t, func() bool { return len(rig.admin.Status().Clients) != 0 })

@@ -88,12 +88,13 @@ func drawObjects(t *testing.T, random *rand.Rand) (resources []*resource.Resourc
 		}
 		kind, spec := "VirtualService", "http: [{name: %s, route: [{destination: {host: %s}}]}]"
 		if random.Intn(2) == 0 {
-			kind, spec = "ServiceEntry", "ports: [{number: 80, name: %s, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.%s}]"
+			kind = "ServiceEntry"
+			spec = "ports: [{number: 80, name: %s, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.%s}]"
 		}
 		host := fmt.Sprintf("%c.example", 'a'+rune(random.Intn(2)))
 		last := map[string]string{"VirtualService": host, "ServiceEntry": strconv.Itoa(random.Intn(9))}[kind]
-		text := fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: %s\nmetadata: {namespace: shop, name: %s%s}\nspec: {hosts: [%s], "+
-			spec+"}\n", kind, name, metadata, host, name, last)
+		text := fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: %s\nmetadata: {namespace: shop, name: %s%s}\n"+
+			"spec: {hosts: [%s], "+spec+"}\n", kind, name, metadata, host, name, last)
 		document := resource.Decode("x.yaml", []byte(text), resource.Options{})[0]
 		require.NoError(t, document.Errors.Err())
 		resources = append(resources, document.Resource.WithOrigin(resource.Origin{}).WithCreated(created))
@@ -264,8 +265,7 @@ func TestRanksPassThroughTiers(t *testing.T) {
 		write(t, dir+"/a/x.yaml", entry("shop", first, 80))
 		write(t, dir+"/b/x.yaml", entry("shop", second, 80)+dated)
 		configured(t, dir, "name: a, address: 'fs://./a'", "name: b, address: 'fs://./b'")
-		r := start(t, dir)
-		r.awaitReady(t)
+		r := startReady(t, dir)
 		return r
 	}
 	first, two := lower("sz", "sy"), lower("sx", "sw")
@@ -273,12 +273,10 @@ func TestRanksPassThroughTiers(t *testing.T) {
 	fill(t, dir, "own/x.yaml: shop/sv")
 	configured(t, dir, "name: one, address: 'xds://"+first.XDS().String()+"'", "name: own, address: 'fs://./own'",
 		"name: two, address: 'xds://"+two.XDS().String()+"'")
-	upper := start(t, dir)
-	upper.awaitReady(t)
+	upper := startReady(t, dir)
 	edge := t.TempDir()
 	configured(t, edge, "name: upper, address: 'xds://"+upper.XDS().String()+"'")
-	relay := start(t, edge)
-	relay.awaitReady(t)
+	relay := startReady(t, edge)
 
 	created := func(r *rig) map[string]time.Time {
 		node := &corev3.Node{Id: "istiod"}

@@ -23,8 +23,7 @@ func troubled(t *testing.T, dir string) (*rig, []string) {
 	fill(t, dir, "one/gone.txt: shop/gone")
 	require.NoError(t, os.Symlink("gone.txt", dir+"/one/gone.yaml"))
 	configured(t, dir, "name: a, address: 'fs://./one'")
-	r := start(t, dir)
-	r.awaitReady(t)
+	r := startReady(t, dir)
 	write(t, dir+"/one/broken.yaml", strings.Replace(entry("shop", "broken", 80), "hosts", "host", 1))
 	require.NoError(t, os.Remove(dir+"/one/gone.txt"))
 	await(t, func() bool {
@@ -196,7 +195,8 @@ func TestRereadIsNoLoss(t *testing.T) {
 				require.Nil(t, r.supervisor.Status()[0].Held)
 				if how == "reload" {
 					await(t, func() bool {
-						return strings.Contains(r.log.String(), "the reload removed objects") && strings.Contains(r.log.String(), "objects=40")
+						log := r.log.String()
+						return strings.Contains(log, "the reload removed objects") && strings.Contains(log, "objects=40")
 					})
 				}
 			})
@@ -233,8 +233,7 @@ func TestRereadByARestart(t *testing.T) {
 	rig.stop()
 	configured(t, dir, "name: a, address: 'fs://./one', transform: {labels: {add: {team: x}}}")
 	for range 2 {
-		rig = start(t, dir)
-		rig.awaitReady(t)
+		rig = startReady(t, dir)
 		clients := subscribeBoth(t, rig, never(t, names...))
 		see(t, clients, names...)
 		rig.awaitHeld(t, 40)
@@ -303,8 +302,7 @@ func TestReload_ReportsOrder(t *testing.T) {
 	fill(t, dir, "one/f.yaml: shop/x", "two/f.yaml: shop/x:81")
 	first, two := "name: a, address: 'fs://./one'", "name: b, address: 'fs://./two'"
 	configured(t, dir, first, two)
-	rig := start(t, dir)
-	rig.awaitReady(t)
+	rig := startReady(t, dir)
 	configured(t, dir, two, first)
 	result, err := rig.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)

@@ -75,8 +75,8 @@ type rig struct {
 	log  *testutil.Buffer
 }
 
-// configured writes the configuration: sources, each a mapping without braces, after the other settings. Changes of files
-// are read soon.
+// configured writes the configuration: sources, each a mapping without braces, after the other settings. Changes of
+// files are read soon.
 func configured(t *testing.T, dir string, sources ...string) {
 	t.Helper()
 	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: state\nconfigSources:\n"
@@ -116,8 +116,8 @@ func entries(namespace, prefix string, n int) string {
 	return text.String()
 }
 
-// fill writes files of ServiceEntries, each as "FILE: NAMESPACE/NAME:PORT...". Port 80 may be left out, and NAME*N stands
-// for N entries.
+// fill writes files of ServiceEntries, each as "FILE: NAMESPACE/NAME:PORT...". Port 80 may be left out, and NAME*N
+// stands for N entries.
 func fill(t *testing.T, dir string, files ...string) {
 	t.Helper()
 	for _, file := range files {
@@ -159,6 +159,14 @@ func serve(t *testing.T, files []string, sources ...string) *rig {
 
 // start runs a relay with the configuration in dir until the test ends.
 func start(t *testing.T, dir string) *rig { return startAt(t, dir, "127.0.0.1:0") }
+
+// startReady runs a relay, and waits until it is ready.
+func startReady(t *testing.T, dir string) *rig {
+	t.Helper()
+	r := start(t, dir)
+	r.awaitReady(t)
+	return r
+}
 
 func startAt(t *testing.T, dir, xds string) *rig { return startWith(t, dir, xds, nil) }
 

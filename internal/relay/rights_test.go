@@ -191,8 +191,7 @@ configSources:
 `+second)
 	}
 	configure(false)
-	rig := start(t, dir)
-	rig.awaitReady(t)
+	rig := startReady(t, dir)
 	for i := range 40 {
 		var subscribers []*subscriber
 		for range 3 {

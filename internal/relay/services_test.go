@@ -43,16 +43,14 @@ func TestServices_LimitConcurrentCalls(t *testing.T) {
 	fill(t, dir, "rules/all.yaml: prod/p*1")
 	write(t, dir+"/tokens", "")
 	restricted(t, dir, "limits: {streamsPerPeer: 1, refusalDelay: 1ms}\n")
-	r := start(t, dir)
-	r.awaitReady(t)
+	r := startReady(t, dir)
 	subscribe(t, r, "", "a").gets(t, 1) // the only stream that this address may have
 	for method, code := range callAll(t, r) {
 		require.Equal(t, codes.ResourceExhausted, code, method)
 	}
 
 	restricted(t, dir, "access: []\n")
-	secondDir := start(t, dir)
-	secondDir.awaitReady(t)
+	secondDir := startReady(t, dir)
 	called := callAll(t, secondDir)
 	for _, open := range []string{"Check", "List"} {
 		method := "/grpc.health.v1.Health/" + open

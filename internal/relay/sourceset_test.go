@@ -40,8 +40,7 @@ func TestLeftoversStayForAWeek(t *testing.T) {
 	lately, long := aside(6*day), aside(8*day)
 	write(t, path(lately), "x")
 	write(t, path(long), "x")
-	r := start(t, dir)
-	r.awaitReady(t)
+	startReady(t, dir)
 	removed := func(name string) bool {
 		_, err := os.Stat(path(name))
 		return os.IsNotExist(err)

@@ -71,8 +71,7 @@ func TestTakeover(t *testing.T) {
 
 	for range 2 { // the name identifies it: until it can be read, a restart serves what it last read
 		rig.stop()
-		rig = start(t, dir)
-		rig.awaitReady(t)
+		rig = startReady(t, dir)
 		clients = subscribeBoth(t, rig, nil)
 		see(t, clients, x)
 	}
@@ -89,14 +88,12 @@ func TestRemovedSource_KeepsStateOfItsTwin(t *testing.T) {
 		fill(t, dir, "one/f.yaml: shop/x")
 		a, b := "name: a, address: 'fs://./one'", "name: b, address: 'fs://./one'"
 		configured(t, dir, a, b)
-		rig := start(t, dir)
-		rig.awaitReady(t)
+		rig := startReady(t, dir)
 		rig.reload(t, map[string]string{"a": a, "b": b}[remaining])
 		await(t, func() bool { return len(glob(t, dir+"/state/sources/*.db")) == 1 }) // that of the other source is gone
 		rig.stop()
 		require.NoError(t, os.Rename(dir+"/one", dir+"/one.away"))
-		rig = start(t, dir)
-		rig.awaitReady(t)
+		rig = startReady(t, dir)
 		see(t, subscribeBoth(t, rig, nil), x)
 		rig.stop()
 	}
@@ -132,8 +129,7 @@ func TestTwoAlikeKeepTheirHolds(t *testing.T) {
 				now := time.Now()
 				require.NoError(t, os.Chtimes(files[min(last, len(files)-1)], now, now.Add(time.Hour)))
 				configured(t, dir, a, b)
-				rig = start(t, dir)
-				rig.awaitReady(t)
+				rig = startReady(t, dir)
 				held()
 				see(t, subscribeBoth(t, rig, nil), append(numbered(40), "ServiceEntry shop/well")...)
 				rig.stop()
@@ -155,7 +151,8 @@ func TestExcludedForAnAddedSource(t *testing.T) {
 	clients := subscribeBoth(t, r, never(t, x, w))
 	see(t, clients, x, w)
 	address := down(t)
-	r.reload(t, "name: a, address: 'fs://./all', transform: {exclude: [{names: [x]}]}", "name: up, address: 'xds://"+address+"'")
+	r.reload(t, "name: a, address: 'fs://./all', transform: {exclude: [{names: [x]}]}",
+		"name: up, address: 'xds://"+address+"'")
 	assert.Equal(t, http.StatusOK, r.ready(t), "all is served")
 	await(t, func() bool {
 		p := r.reloader.Status().Pending
@@ -182,8 +179,7 @@ func TestRestart_BeforeAddedSourceWasRead(t *testing.T) {
 	configured(t, above, "name: up, address: 'fs://./one'")
 	fill(t, dir, "all/f.yaml: shop/x")
 	configured(t, dir, "name: a, address: 'fs://./all'")
-	rig := start(t, dir)
-	rig.awaitReady(t)
+	rig := startReady(t, dir)
 	address := down(t)
 	rig.reload(t, "name: a, address: 'fs://./all'", "name: up, address: 'xds://"+address+"'")
 	require.Equal(t, http.StatusOK, rig.ready(t))
@@ -378,8 +374,8 @@ func TestReload_Name(t *testing.T) {
 // since the user edited the configuration. Both are logged in the same way.
 func TestReload_LogsRemovedObjects(t *testing.T) {
 	t.Parallel()
-	const line = `msg="the reload removed objects that no source of the new configuration has" objects=%d kinds=map[ServiceEntry:%[1]d] ` +
-		`of_sources=%s names="ServiceEntry shop/gone`
+	const line = `msg="the reload removed objects that no source of the new configuration has" objects=%d ` +
+		`kinds=map[ServiceEntry:%[1]d] of_sources=%s names="ServiceEntry shop/gone`
 	kept := "name: a, address: 'fs://./a'"
 	for name, c := range map[string]struct {
 		next    []string

@@ -268,7 +268,8 @@ func TestSourcesQuarantineAndConflicts(t *testing.T) {
 - name: rules
   since: "2026-01-02T03:04:05Z"
   quarantined:
-  - {kind: Gateway, namespace: shop, name: g, group: g.yaml, place: "g.yaml:3", reason: no servers, since: "2026-01-02T03:04:05Z"}
+  - {kind: Gateway, namespace: shop, name: g, group: g.yaml, place: "g.yaml:3", reason: no servers,
+     since: "2026-01-02T03:04:05Z"}
   conflicts: [{kind: Sidecar, namespace: shop, name: s, winner: "a.yaml:5", losers: ["c.yaml:2"]}]
 `),
 		shadows: []aggregate.Shadow{{

@@ -87,7 +87,8 @@ func shop(t *testing.T) *admin.Server {
   connected: "2026-01-02T12:00:00Z"
   types:
   - {typeURL: networking.istio.io/v1/ServiceEntry, wildcard: true, synced: true, responses: 1,
-     sentVersion: v1, sentNonce: "1", sentAt: "2026-01-02T12:00:00Z", ackedVersion: v1, ackedNonce: "1", ackedAt: "2026-01-02T12:00:00Z"}
+     sentVersion: v1, sentNonce: "1", sentAt: "2026-01-02T12:00:00Z",
+     ackedVersion: v1, ackedNonce: "1", ackedAt: "2026-01-02T12:00:00Z"}
   - {typeURL: networking.istio.io/v1/Gateway, wildcard: true, responses: 1, nacks: 1,
      sentVersion: v1, sentNonce: "2", sentAt: "2026-01-02T12:00:00Z",
      nackNonce: "2", nackError: no such port, nackAt: "2026-01-02T12:00:00Z"}
@@ -109,8 +110,8 @@ func shop(t *testing.T) *admin.Server {
   objects: {ServiceEntry: 2}
   lastPublish: "2026-01-02T11:59:00Z"
   quarantined:
-  - {kind: ServiceEntry, namespace: shop, name: ratings, group: ratings.yaml, place: "ratings.yaml:1", reason: port number 80000,
-     since: "2026-01-02T12:00:00Z", lastGoodServes: true}
+  - {kind: ServiceEntry, namespace: shop, name: ratings, group: ratings.yaml, place: "ratings.yaml:1",
+     reason: port number 80000, since: "2026-01-02T12:00:00Z", lastGoodServes: true}
   - {kind: Gateway, namespace: shop, name: front, group: front.yaml, place: "front.yaml:1", reason: no servers,
      since: "2026-01-02T12:00:00Z"}
   - {group: junk.yaml, place: "junk.yaml:3", reason: not YAML, since: "2026-01-02T12:00:00Z"}

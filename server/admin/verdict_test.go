@@ -68,7 +68,8 @@ func TestTroubles_Rejected(t *testing.T) {
 
 // TestTroubles_UnknownKind advises explain for objects of kinds that it knows, and the file for others.
 func TestTroubles_UnknownKind(t *testing.T) {
-	const unknown, known = "{source: rules, kind: ServiceEntri, namespace: shop, name: a, place: 'a.yaml:2:7', reason: bad}",
+	const unknown, known = "{source: rules, kind: ServiceEntri, namespace: shop, name: a, " +
+		"place: 'a.yaml:2:7', reason: bad}",
 		"{source: rules, kind: Sidecar, namespace: shop, name: a, place: 'b.yaml:1', reason: bad}"
 	for invalid, run := range map[string][]string{
 		unknown:                {"status"},
@@ -104,7 +105,9 @@ sources:
 - {name: d, state: degraded, synced: true, message: "a.yaml: permission denied"}
 - {name: e, state: healthy, synced: true, hold: {id: h, endpoints: 64, why: gone}}
 quarantined: 1
-unresolved: [{kind: VirtualService, namespace: shop, name: web, source: rules, place: "a.yaml:3", message: no ServiceEntry has the host b}]
+unresolved:
+- {kind: VirtualService, namespace: shop, name: web, source: rules, place: "a.yaml:3",
+   message: no ServiceEntry has the host b}
 refused: [{kind: VirtualService, namespace: shop, name: web, source: rules, message: too large}]
 refused_count: 2
 unresolved_count: 2

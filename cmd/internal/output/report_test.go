@@ -78,8 +78,8 @@ sources:
 - name: a
   state: healthy
   duplicates: [{kind: ServiceEntry, namespace: shop, name: b, winner: "a.yaml:1", losers: ["b.yaml:1", "c.yaml:2"]}]`,
-		"n at p rejects t: no; the client has acknowledged no version of it": "rejected: [{node: 'n', peer: p, type_url: t, " +
-			"error: 'no', clients: 1}]",
+		"n at p rejects t: no; the client has acknowledged no version of it": `
+rejected: [{node: "n", peer: p, type_url: t, error: "no", clients: 1}]`,
 		"the certificate of listen.xdsTLS has expired": "certificates: [{listener: listen.xdsTLS, expired: true}]",
 		"the certificate of listen.xdsTLS expires at 2026-05-04T03:00:00Z": "certificates: [{listener: listen.xdsTLS, " +
 			"notAfter: '2026-05-04T03:00:00Z', soon: true}]",
