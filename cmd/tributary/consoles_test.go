@@ -15,6 +15,8 @@ import (
 	"tributary/internal/testutil"
 )
 
+var times = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+
 // TestPages runs the console blocks of the pages that need only the program, and compares the output with the page.
 func TestPages(t *testing.T) {
 	t.Parallel()
@@ -62,9 +64,9 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 			"'localhost:0'}\n")
 		s.Instead["127.0.0.1:16010"], s.Instead["127.0.0.1:16014"] = "127.0.0.1:0", "localhost:0"
 	},
-	"docs/history.md#history":   func(t *testing.T, s *pagetest.Sandbox) { servedSides(t, s) },
-	"docs/history.md#history 2": func(t *testing.T, s *pagetest.Sandbox) { servedSides(t, s) },
-	"docs/history.md#history 3": func(t *testing.T, s *pagetest.Sandbox) { servedSides(t, s) },
+	"docs/history.md#history":   servedSides,
+	"docs/history.md#history 2": servedSides,
+	"docs/history.md#history 3": servedSides,
 
 	"docs/commands.md#tributary-access-check": func(t *testing.T, s *pagetest.Sandbox) {
 		write(t, s.Dir+"/tributary.yaml", "configSources: [{address: 'fs://./rules'}]\nlisten: {xdsTLS: {certificate: c.pem, key: k.pem, "+
@@ -80,8 +82,7 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 	"docs/clients/grpc.md#connect-it":      grpcClient,
 	"docs/clients/grpc.md#connect-it 2":    grpcClient,
 	"docs/commands.md#tributary-bundle": func(t *testing.T, s *pagetest.Sandbox) {
-		server := world(t, s)
-		ask(s, server)
+		server := askWorld(t, s)
 		s.Instead["tributary bundle -c"] = "tributary bundle --admin " + server.admin + " -c" // which has ports that were free
 		write(t, s.Dir+"/var/log/tributary.log", "{}\n")
 		s.Programs["journalctl"] = "echo a line"
@@ -97,8 +98,7 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 	},
 	"docs/commands.md#tributary-client-kick": func(t *testing.T, s *pagetest.Sandbox) {
 		const client = "sidecar~10.0.0.1~web.shop~shop.svc.cluster.local"
-		server := world(t, s)
-		ask(s, server)
+		server := askWorld(t, s)
 		var events testutil.Buffer
 		t.Cleanup(commandUntil(t, &events, "watch", "se", "--server", server.xds, "--node-id", client))
 		eventually(t, func() error {
@@ -111,21 +111,17 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 		write(t, s.Dir+"/tributary.yaml", anywhere+"configSources: [{name: rules, address: 'fs://./rules'}]\n")
 	},
 	"docs/commands.md#tributary-diff": func(t *testing.T, s *pagetest.Sandbox) {
-		server := world(t, s)
-		ask(s, server)
+		server := askWorld(t, s)
 		s.Instead["replica-1:16010"], s.Instead["replica-2:16010"] = server.xds, server.xds
 		s.Instead["--at 1h"], s.Instead["2026-05-04 03:00"] = "--at 0s", time.Now().UTC().Add(time.Second).Format("2006-01-02 15:04:05")
 		write(t, s.Dir+"/rules.old/a.yaml", entry("reviews", 80))
 		s.Ends["tributary diff rules.old/"], s.Ends["helm"] = []int{3}, []int{3}
 		s.Programs["helm"] = "cat rules.old/a.yaml"
 	},
-	"docs/commands.md#tributary-explain": func(t *testing.T, s *pagetest.Sandbox) {
-		ask(s, world(t, s))
-	},
-	"docs/commands.md#tributary-guard-list": func(t *testing.T, s *pagetest.Sandbox) { ask(s, world(t, s)) },
+	"docs/commands.md#tributary-explain":    asksWorld,
+	"docs/commands.md#tributary-guard-list": asksWorld,
 	"docs/commands.md#tributary-guard-release": func(t *testing.T, s *pagetest.Sandbox) {
-		server := world(t, s)
-		ask(s, server)
+		server := askWorld(t, s)
 		held := regexp.MustCompile(`(?m)^  hold +(\S+)$`)
 		s.Before = func(pagetest.Step) { // each releases a loss
 			many := ""
@@ -146,13 +142,13 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 			})
 		}
 	},
-	"docs/commands.md#tributary-history": func(t *testing.T, s *pagetest.Sandbox) { ask(s, world(t, s)) },
+	"docs/commands.md#tributary-history": asksWorld,
 	"docs/commands.md#tributary-init": func(t *testing.T, s *pagetest.Sandbox) {
 		write(t, s.Dir+"/etc/tributary/rules/a.yaml", entry("a", 80))
 		alone(s)
 	},
-	"docs/commands.md#tributary-log-level": func(t *testing.T, s *pagetest.Sandbox) { ask(s, world(t, s)) },
-	"docs/commands.md#tributary-reload":    func(t *testing.T, s *pagetest.Sandbox) { ask(s, world(t, s)) },
+	"docs/commands.md#tributary-log-level": asksWorld,
+	"docs/commands.md#tributary-reload":    asksWorld,
 	"docs/commands.md#tributary-schema": func(t *testing.T, s *pagetest.Sandbox) {
 		t.Cleanup(func() { // the output of the command
 			schema, err := os.ReadFile(s.Dir + "/tributary.schema.json")
@@ -166,11 +162,11 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 		s.Until["tributary serve"] = "synced"
 	},
 	"docs/commands.md#tributary-status": func(t *testing.T, s *pagetest.Sandbox) {
-		ask(s, world(t, s))
+		askWorld(t, s)
 		s.Instead["mesh-2.example:16014"] = s.Instead["mesh-1.example:16014"]
 		s.Programs["page-operator"] = "echo nobody is to be woken; exit 9"
 	},
-	"docs/commands.md#tributary-token-new": func(t *testing.T, s *pagetest.Sandbox) { configure(t, s) },
+	"docs/commands.md#tributary-token-new": configure,
 	"docs/commands.md#tributary-validate": func(t *testing.T, s *pagetest.Sandbox) {
 		configure(t, s)
 		write(t, s.Dir+"/tributary.yaml", "configSources: [{address: 'fs://./rules'}]\n"+anywhere)
@@ -181,7 +177,7 @@ var consoles = map[string]func(*testing.T, *pagetest.Sandbox){
 		require.NoError(t, os.WriteFile(envoy, []byte(program), 0o700)) //nolint:gosec // a program
 	},
 	"docs/commands.md#tributary-watch": func(t *testing.T, s *pagetest.Sandbox) {
-		ask(s, world(t, s))
+		askWorld(t, s)
 		s.Until["tributary watch"] = "reviews"
 	},
 }
@@ -255,6 +251,19 @@ func world(t *testing.T, s *pagetest.Sandbox) server {
 		return contains(got.stdout, "reviews")
 	})
 	return server
+}
+
+// askWorld serves these files, and has the commands of the sandbox ask that server.
+func askWorld(t *testing.T, s *pagetest.Sandbox) server {
+	t.Helper()
+	server := world(t, s)
+	ask(s, server)
+	return server
+}
+
+func asksWorld(t *testing.T, s *pagetest.Sandbox) {
+	t.Helper()
+	askWorld(t, s)
 }
 
 // named is a service with an endpoint.

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
@@ -48,16 +46,6 @@ func requireResult(t *testing.T, results map[string][]check.Result, check string
 	assert.Fail(t, "no such finding", "%s %s %s in %+v", check, severity, part, results[check])
 }
 
-func TestDoctor_NoConfiguration(t *testing.T) {
-	t.Chdir(t.TempDir())
-	if _, err := os.Stat("/etc/tributary/tributary.yaml"); err == nil {
-		t.Skip("this machine has a configuration")
-	}
-	code, results := examined(t)
-	assert.Equal(t, exitFindings, code)
-	requireResult(t, results, "configuration", check.Error, "no configuration file; tried ./tributary.yaml")
-}
-
 func TestDoctor_UnreadableFiles(t *testing.T) {
 	if os.Getuid() == 0 {
 		t.Skip("root may read everything")
@@ -73,76 +61,6 @@ func TestDoctor_UnreadableFiles(t *testing.T) {
 	require.NoError(t, os.Chmod(dir+"/tributary.yaml", 0))
 	_, results = examined(t, "-c", dir+"/tributary.yaml")
 	assert.Contains(t, results["configuration"][0].Fix, "the right to read it")
-}
-
-func TestDoctor_Errors(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is on this machine
-	require.NoError(t, err)
-	defer taken.Close() //nolint:errcheck // nobody came
-	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "Permission denied", http.StatusForbidden)
-	}))
-	defer refusing.Close()
-	dir := t.TempDir()
-	write(t, dir+"/rules/a.yaml", strings.Replace(entry("a", 80), "hosts", "host", 1))
-	write(t, dir+"/taken", "a file")
-	write(t, dir+"/tributary.yaml", "listen: {xds: '"+taken.Addr().String()+
-		"', admin: '127.0.0.1:0', xdsTLS: {address: '127.0.0.1:0', certificate: none.pem, key: none.pem}}\n"+
-		"stateDir: taken/state\nconfigSources:\n- {name: rules, address: 'fs://./rules'}\n- {name: dc1, address: 'consul://"+
-		strings.TrimPrefix(refusing.URL, "http://")+"'}\n"+
-		"- {name: far, address: 'xds://nowhere.invalid:15010'}\n")
-	code, results := examined(t, "-c", dir+"/tributary.yaml")
-	assert.Equal(t, 3, code)
-	requireResult(t, results, "sources", check.Error, "ServiceEntry shop/a")
-	requireResult(t, results, "sources", check.Error, "nowhere.invalid")
-	requireResult(t, results, "rights", check.Error, "source dc1")
-	requireResult(t, results, "tls", check.Error, "none.pem")
-	requireResult(t, results, "ports", check.Error, taken.Addr().String())
-	requireResult(t, results, "state", check.Error, "taken")
-}
-
-func TestDoctor_Istiod(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir+"/rules/a.yaml", entry("a", 80))
-	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:16010', admin: '127.0.0.1:0'}\nstateDir: 'off'\nconfigSources: [{address: "+
-		"'fs://./rules'}]\n")
-	for mesh, c := range map[string]struct {
-		severity check.Severity
-		part     string
-	}{
-		"configSources: [{address: 'xds://mesh-1:16010'}, {address: 'k8s://'}]": {
-			check.Fine,
-			"it reads Kubernetes, too",
-		},
-		"meshConfig: {configSources: [{address: 'xds://mesh-1:16010'}]}": {
-			check.Warning,
-			"without a line k8s://",
-		},
-		"configSources: [{address: 'xds://mesh-1:15010'}]": {
-			check.Error,
-			"no config source has our port",
-		},
-		"configSources: [{address: 'xds://mesh-1'}]": {check.Error, "has no port"},
-		"configSources: [{address: 'xds://mesh-1:16010', tlsSettings: {mode: SIMPLE}}]": {
-			check.Error,
-			"with TLS: true, and that port of ours with TLS: false",
-		},
-		`{"spec": {"meshConfig": {"configSources": [{"address": "xds://mesh-1:16010"}, {"address": "k8s://"}]}}}`: {
-			check.Fine,
-			"it reads Kubernetes, too",
-		},
-	} {
-		write(t, dir+"/mesh.yaml", mesh)
-		_, results := examined(t, "-c", dir+"/tributary.yaml", "--mesh-config", dir+"/mesh.yaml")
-		requireResult(t, results, "istiod", c.severity, c.part)
-		istiod := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			assert.Equal(t, "/debug/mesh", r.URL.Path)
-			_, _ = w.Write([]byte(mesh))
-		}))
-		_, results = examined(t, "-c", dir+"/tributary.yaml", "--istiod", istiod.URL)
-		requireResult(t, results, "istiod", c.severity, c.part)
-		istiod.Close()
-	}
 }
 
 // TestDoctorThrough holds an idle stream open through a proxy, like one between an istiod and tributary.

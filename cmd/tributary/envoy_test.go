@@ -3,19 +3,16 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"net"
 	"testing"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"tributary/internal/testutil"
+	"tributary/internal/xdstest"
 	"tributary/server/xds"
 )
 
@@ -28,8 +25,7 @@ func (e envoys) Collection(_ context.Context, _ *corev3.Node, typeURL string) (*
 
 func (e envoys) put(t *testing.T, name string, m proto.Message) {
 	t.Helper()
-	a, err := anypb.New(m)
-	require.NoError(t, err)
+	a := xdstest.Packed(t, m)
 	b, err := proto.Marshal(a)
 	require.NoError(t, err)
 	e[a.GetTypeUrl()].Apply(xds.Commit{Put: []*xds.Entry{{Name: name, Version: string(b), Any: b}}})
@@ -43,16 +39,9 @@ func newEnvoys(t *testing.T) (e envoys, address string) {
 		e[url] = xds.NewCollection(xds.TypeOf(url), xds.Debounce{})
 		e[url].MarkSynced()
 	}
-	e.put(t, "reviews", &clusterv3.Cluster{Name: "reviews", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}})
+	e.put(t, "reviews", xdstest.EDSCluster("reviews", ""))
 	e.put(t, "reviews", &endpointv3.ClusterLoadAssignment{ClusterName: "reviews"})
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	engine := xds.NewServer(e, xds.Options{})
-	g := grpc.NewServer(engine.ServerOptions()...)
-	engine.Register(g)
-	t.Cleanup(engine.Close)
-	testutil.ServeGRPC(t, listener, g)
-	return e, listener.Addr().String()
+	return e, xdstest.ServeEngine(t, xds.NewServer(e, xds.Options{}))
 }
 
 func TestGetAndWatchEnvoy(t *testing.T) {

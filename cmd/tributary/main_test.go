@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -127,8 +128,10 @@ func (c *child) signal(t *testing.T, s syscall.Signal) {
 
 // server is a running `tributary serve`.
 type server struct {
-	xds, admin string
-	log        interface{ String() string }
+	xds, xdsTLS, admin string
+
+	log  interface{ String() string }
+	stop func() // ends it, once
 }
 
 // listening waits for the line of the log (in JSON) that names the ports.
@@ -137,9 +140,9 @@ func listening(t *testing.T, log interface{ String() string }) server {
 	var s server
 	eventually(t, func() error {
 		for line := range strings.Lines(log.String()) {
-			var entry struct{ Msg, XDS, Admin string }
+			var entry struct{ Msg, XDS, XDSTLS, Admin string }
 			if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "listening" {
-				s = server{entry.XDS, entry.Admin, log}
+				s = server{xds: entry.XDS, xdsTLS: entry.XDSTLS, admin: entry.Admin, log: log}
 				return nil
 			}
 		}
@@ -156,7 +159,7 @@ func serving(t *testing.T, args ...string) server {
 	ended := make(chan int, 1)
 	args = append([]string{"serve", "--log-format", "json"}, args...)
 	go func() { ended <- run(ctx, args, &buffer, &buffer) }()
-	t.Cleanup(func() {
+	stop := sync.OnceFunc(func() {
 		cancel()
 		select {
 		case code := <-ended:
@@ -165,7 +168,10 @@ func serving(t *testing.T, args ...string) server {
 			t.Error("serve did not end")
 		}
 	})
-	return listening(t, &buffer)
+	t.Cleanup(stop)
+	s := listening(t, &buffer)
+	s.stop = stop
+	return s
 }
 
 // page returns a page of the admin server.

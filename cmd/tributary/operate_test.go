@@ -46,27 +46,3 @@ func TestClientKick_Reconnects(t *testing.T) {
 	require.Contains(t, got.stderr, "no client with this node ID is connected")
 	require.Contains(t, server.log.String(), "streams of a client ended on request")
 }
-
-// TestLogLevel_ChangesAtRunTime checks that the level takes effect at once.
-func TestLogLevel_ChangesAtRunTime(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir+"/reviews.yaml", entry("reviews", 80))
-	server := serving(t, served(dir)...)
-	server.awaitReady(t)
-	require.Equal(t, "log level ERROR, before INFO\n", command(t, "log-level", "error", "--admin", server.admin).stdout)
-	before := server.log.String()
-	require.Zero(t, command(t, "get", "se", "-A", "--server", server.xds).code)
-	require.Equal(t, before, server.log.String(), "clients that come and go are logged at level INFO")
-	require.Equal(t, "log level INFO, before ERROR\n", command(t, "log-level", "info", "--admin", server.admin).stdout)
-	eventually(t, func() error {
-		require.Zero(t, command(t, "get", "se", "-A", "--server", server.xds).code)
-		if server.log.String() == before {
-			return errors.New("no new line")
-		}
-		return nil
-	})
-	got := command(t, "log-level", "loud", "--admin", server.admin)
-	require.Equal(t, 2, got.code)
-	require.Contains(t, got.stderr, "log level loud: want debug, info, warn or error")
-}

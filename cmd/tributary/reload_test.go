@@ -3,25 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"tributary/internal/relay"
-	"tributary/internal/testutil"
 )
-
-// post sends an empty request to the admin server.
-func (s server) post(t *testing.T, path string) (status int, body string) {
-	t.Helper()
-	return s.request(t, http.MethodPost, path)
-}
 
 // configured writes a configuration of sources, each "name: directory", that listens where it may.
 func configured(t *testing.T, dir string, sources ...string) {
@@ -49,71 +38,6 @@ func (s server) serves(t *testing.T, names ...string) {
 		}
 		return nil
 	})
-}
-
-func TestReload(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for _, name := range []string{"a", "b", "c"} {
-		write(t, dir+"/"+name+"/x.yaml", entry(name, 80))
-	}
-	configured(t, dir, "first: ./a", "second: ./b")
-	server := serving(t, "-c", dir+"/tributary.yaml")
-	server.awaitReady(t)
-	server.serves(t, "a", "b")
-
-	var events testutil.Buffer
-	stop := commandUntil(t, &events, "watch", "se", "--server", server.xds)
-	eventually(t, func() error { return contains(events.String(), "added    ServiceEntry shop/b\n") })
-
-	// A source is added, another is changed, and one is not touched.
-	configured(t, dir, "first: ./a", "second: ./c", "third: ./b")
-	status, body := server.post(t, "/-/reload")
-	assert.Equal(t, http.StatusOK, status)
-	assert.Equal(t, dir+"/tributary.yaml is in force\nadded: third\nchanged: second\n", body)
-	server.serves(t, "a", "b", "c")
-	eventually(t, func() error { return contains(events.String(), "added    ServiceEntry shop/c\n") })
-
-	configured(t, dir, "third: ./b", "first: ./a")
-	_, body = server.post(t, "/-/reload")
-	assert.Equal(t, dir+"/tributary.yaml is in force\nremoved: second\nthe order of the sources is another: of what several have with the "+
-		"same precedence, that of the first is served\n", body)
-	server.serves(t, "a", "b")
-	eventually(t, func() error { return contains(events.String(), "deleted  ServiceEntry shop/c\n") })
-
-	_, body = server.post(t, "/-/reload")
-	assert.Equal(t, dir+"/tributary.yaml is in force\nno source is added, changed or removed\n", body)
-
-	// A wrong configuration changes no setting.
-	write(t, dir+"/tributary.yaml", "configSources: [{address: 'ftp://x'}]\n")
-	status, body = server.post(t, "/-/reload")
-	assert.Equal(t, http.StatusInternalServerError, status)
-	assert.Contains(t, body, dir+"/tributary.yaml is refused, and what was read at 20")
-	assert.Contains(t, body, dir+`/tributary.yaml:1:27: configSources[0].address: unknown scheme "ftp"`)
-	server.serves(t, "a", "b")
-	_, metrics := server.page(t, "/metrics")
-	assert.Contains(t, metrics, "tributary_config_last_reload_successful 0\n")
-
-	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:1'}\nconfigSources: [{name: first, address: 'fs://./a'}]\n")
-	status, body = server.post(t, "/-/reload")
-	assert.Equal(t, http.StatusOK, status)
-	assert.Contains(t, body, `listen stays {"xds":"127.0.0.1:0","admin":"127.0.0.1:0"} until a restart; the file says `+
-		`{"xds":"127.0.0.1:1","admin":"127.0.0.1:16014"}`)
-	server.serves(t, "a")
-	eventually(t, func() error { return contains(events.String(), "deleted  ServiceEntry shop/b\n") })
-	stop()
-
-	write(t, dir+"/tributary.yaml", "access: [{who: {cidr: [127.0.0.1/32]}}]\nconfigSources: [{name: first, address: 'fs://./a'}]\n")
-	_, body = server.post(t, "/-/reload")
-	assert.Contains(t, body, "changed settings: access\n")
-	// An update is another place of the source in the order, or another time at which a source had the object first.
-	withoutUpdates := regexp.MustCompile(`(?m)^\d\d:\d\d:\d\dZ (updated .*\n)?`).ReplaceAllString(events.String(), "")
-	assert.Equal(t, `added    ServiceEntry shop/a
-added    ServiceEntry shop/b
-added    ServiceEntry shop/c
-deleted  ServiceEntry shop/c
-deleted  ServiceEntry shop/b
-`, withoutUpdates, "no object is missing in between")
 }
 
 func TestReloadOnSIGHUP(t *testing.T) {
@@ -182,36 +106,4 @@ func TestSIGHUPBeforeTheStart(t *testing.T) {
 	})
 	child.signal(t, syscall.SIGTERM)
 	assert.Zero(t, child.await(t, patience))
-}
-
-// TestReload_NamesUnreadSources adds a source that cannot be read.
-func TestReload_NamesUnreadSources(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir+"/a/x.yaml", entry("a", 80))
-	configured(t, dir, "first: ./a")
-	server := serving(t, "-c", dir+"/tributary.yaml")
-	server.awaitReady(t)
-	for _, c := range []struct{ required, want string }{
-		{"true", "added: dead\nnot read yet: dead; a restart would wait for it before anything is served (required: false serves the others " +
-			"without it)\n"},
-		{"false", "changed: dead\n"},
-	} {
-		write(t, dir+"/tributary.yaml", anywhere+"configSources: [{name: first, address: 'fs://./a'}, {name: dead, address: "+
-			"'xds://127.0.0.1:1', "+
-			"required: "+c.required+"}]\n")
-		status, body := server.post(t, "/-/reload")
-		assert.Equal(t, http.StatusOK, status)
-		assert.True(t, strings.HasSuffix(body, c.want), body)
-	}
-}
-
-func TestReload_WithoutAFile(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir+"/x.yaml", entry("a", 80))
-	s := serving(t, served(dir)...)
-	status, body := s.post(t, "/-/reload")
-	assert.Equal(t, http.StatusInternalServerError, status)
-	assert.Equal(t, relay.ErrNoFile.Error()+"\n", body)
-	require.NotContains(t, body, "refused")
 }

@@ -34,40 +34,7 @@ func shop(t *testing.T) (consul *consultest.Server, store, dir string) {
 	return consul, "consul-kv://" + consul.Address() + "/mesh", t.TempDir()
 }
 
-// unchecked is the note about references without a running server.
-func unchecked(host string) string {
-	return "references to " + host + " were not checked, since the content of a server was not read\n"
-}
-
 const reviewsKey = "mesh/virtualservices/shop/reviews"
-
-func TestApplyRefusesAStaleVersion(t *testing.T) {
-	consul, store, dir := shop(t)
-	consul.Set(reviewsKey, route("reviews", "v1.example"))
-	mine := command(t, "get", "vs", "reviews", "-n", "shop", "-o", "yaml", "--store", store).stdout
-	consul.Set(reviewsKey, route("reviews", "theirs.example"))
-
-	write(t, dir+"/mine.yaml", strings.Replace(mine, "v1.example", "mine.example", 1)+"---\n"+route("ratings", "v1.example"))
-	got := command(t, "apply", "-f", dir+"/mine.yaml", "--store", store)
-	require.Equal(t, 1, got.code)
-	require.Equal(t, "virtualservice/ratings created\n", got.stdout, "one that is stale does not keep the others from being written")
-	require.Contains(t, got.stderr, "virtualservice/reviews in namespace shop was changed by another user: resource version is stale: it is ")
-	require.Contains(t, got.stderr, "apply again")
-	require.Contains(t, got.stderr, "1 of 2 objects were not written")
-	now := consul.Get(reviewsKey)
-	require.Contains(t, now, "theirs.example")
-
-	consul.Delete(reviewsKey)
-	got = command(t, "apply", "-f", dir+"/mine.yaml", "--store", store)
-	require.Equal(t, 1, got.code)
-	require.Contains(t, got.stderr, "was deleted")
-
-	consul.Set(reviewsKey, route("reviews", "v1.example"))
-	fresh := command(t, "get", "vs", "reviews", "-n", "shop", "-o", "yaml", "--store", store).stdout
-	write(t, dir+"/mine.yaml", strings.Replace(fresh, "v1.example", "mine.example", 1))
-	require.Equal(t, result{0, "virtualservice/reviews configured\n", unchecked("mine.example")},
-		command(t, "apply", "-f", dir+"/mine.yaml", "--store", store))
-}
 
 // editor makes a script the editor, which gets the name of the file as $1.
 func editor(t *testing.T, script string) {
@@ -88,67 +55,6 @@ func savedEdit(t *testing.T) string {
 	text, err := os.ReadFile(files[0])
 	require.NoError(t, err)
 	return string(text)
-}
-
-func noneKept(t *testing.T) {
-	t.Helper()
-	files, err := filepath.Glob(os.Getenv("TMPDIR") + "/tributary-edit-*")
-	require.NoError(t, err)
-	require.Empty(t, files)
-}
-
-func TestEdit(t *testing.T) {
-	consul, store, _ := shop(t)
-	consul.Set(reviewsKey, route("reviews", "v1.example"))
-	edit := func() result { return command(t, "edit", "vs", "reviews", "-n", "shop", "--store", store) }
-
-	editor(t, `sed -i s/v1.example/v2.example/ "$1"`)
-	require.Equal(t, result{0, "virtualservice/reviews edited\n", ""}, edit())
-	noneKept(t)
-	now := consul.Get(reviewsKey)
-	require.Contains(t, now, "v2.example")
-	require.NotContains(t, now, "resourceVersion", "which is the store's")
-
-	editor(t, "true")
-	require.Equal(t, result{0, "Edit cancelled, no changes made.\n", ""}, edit())
-	noneKept(t)
-	editor(t, `: > "$1"`)
-	require.Equal(t, result{0, "Edit cancelled, saved file was empty.\n", ""}, edit())
-	noneKept(t)
-
-	editor(t, "exit 5")
-	got := edit()
-	require.Equal(t, 1, got.code)
-	require.Contains(t, got.stderr, "exit status 5; no object was written, and the file is ")
-
-	got = command(t, "edit", "vs", "none", "-n", "shop", "--store", store)
-	require.Equal(t, 1, got.code)
-	require.Contains(t, got.stderr, "virtualservice/none not found in namespace shop")
-}
-
-func TestEdit_InvalidObjectOpensAgain(t *testing.T) {
-	consul, store, _ := shop(t)
-	consul.Set(reviewsKey, route("reviews", "v1.example"))
-	edit := func() result { return command(t, "edit", "vs", "reviews", "-n", "shop", "--store", store) }
-
-	// The first time something is misspelt; the second time, when the file says so, it is put right.
-	editor(t, `if grep -q '^# line .*unknown field "hots"' "$1"; then sed -i s/hots:/hosts:/ "$1"; else sed -i 's/hosts:/hots:/; `+
-		`s/v1.example/v2.example/' "$1"; fi`)
-	require.Equal(t, result{0, "virtualservice/reviews edited\n", ""}, edit())
-	now := consul.Get(reviewsKey)
-	require.Contains(t, now, "v2.example")
-
-	editor(t, `sed -i s/hosts:/hots:/ "$1"`)
-	got := edit()
-	require.Equal(t, 1, got.code)
-	require.Contains(t, got.stderr, "no valid changes were saved")
-	require.Contains(t, got.stderr, `unknown field "hots"`)
-	require.Contains(t, savedEdit(t), "hots:")
-
-	editor(t, `sed -i 's/name: reviews/name: other/' "$1"`)
-	got = edit()
-	require.Equal(t, 1, got.code)
-	require.Contains(t, got.stderr, "kind, namespace and name cannot be edited")
 }
 
 func TestEdit_ConcurrentEdits(t *testing.T) {
@@ -176,45 +82,4 @@ sed -i s/v1.example/first.example/ "$1"`)
 	require.Contains(t, savedEdit(t), "first.example")
 	now := consul.Get(reviewsKey)
 	require.Contains(t, now, "second.example")
-}
-
-// TestApplyChecksTheServer checks manifests together with the objects that a server serves, and so does validate.
-func TestApplyChecksTheServer(t *testing.T) {
-	consul, store, dir := shop(t)
-	write(t, dir+"/served/b.yaml", entry("b", 80)+"---\n"+`apiVersion: networking.istio.io/v1
-kind: DestinationRule
-metadata: {name: b, namespace: shop}
-spec: {host: b.example, subsets: [{name: v1, labels: {version: v1}}]}
-`)
-	server := serving(t, served(dir+"/served")...)
-	server.awaitReady(t)
-	for name, c := range map[string]struct {
-		destination, want string
-	}{
-		"right":           {"b.example, subset: v1", ""},
-		"host alone":      {"b.example", ""},
-		"missing host":    {"c.example", "no ServiceEntry has the host c.example"},
-		"missing subset":  {"b.example, subset: v2", `has no subset "v2" of b.example`},
-		"missing in both": {"c.example, subset: v1", "no DestinationRule of c.example for clients in shop has subsets"},
-		"host not served": {"b.example.org", "no ServiceEntry has the host b.example.org"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			consul.Delete(reviewsKey)
-			path := t.TempDir() + "/a.yaml"
-			write(t, path, route("reviews", c.destination))
-			checked := command(t, "validate", "--server", "--admin", server.admin, path)
-			applied := command(t, "apply", "-f", path, "--store", store, "--admin", server.admin)
-			if c.want == "" {
-				require.Equal(t, result{0, "virtualservice/reviews created\n", ""}, applied)
-				require.Zero(t, checked.code, checked.stdout)
-				return
-			}
-			require.Equal(t, 3, applied.code)
-			require.Contains(t, applied.stderr, c.want)
-			require.Equal(t, 3, checked.code)
-			require.Contains(t, checked.stdout, c.want)
-			require.Empty(t, consul.Keys())
-			require.Zero(t, command(t, "apply", "-f", path, "--store", store, "--admin", server.admin, "--force").code)
-		})
-	}
 }

@@ -26,7 +26,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
-	networking "istio.io/api/networking/v1alpha3"
 	"pgregory.net/rapid"
 
 	_ "tributary/internal/testutil" // of the property tests
@@ -57,49 +56,31 @@ func mark(n int) string { return fmt.Sprintf("mark%03dq", n) }
 
 // marked makes an object. Other objects may have the same host, and a rule may allow only one of them.
 func marked(t require.TestingT, n int, kind resource.Kind, namespace, source string, shared bool) *resource.Resource {
-	name, host := mark(n), mark(n)+".example"
+	host := "NAME.example"
 	if shared {
 		host = "shared.example"
 	}
-	var spec proto.Message
-	switch kind {
-	case resource.ServiceEntry:
-		spec = &networking.ServiceEntry{
-			Hosts: []string{host}, Ports: []*networking.ServicePort{{Number: 80, Name: "http-" + name, Protocol: "HTTP"}},
-			Resolution: networking.ServiceEntry_STATIC,
-			Endpoints: []*networking.WorkloadEntry{{
-				Address: fmt.Sprintf("10.0.0.%d", n), Labels: map[string]string{"app": name},
-				Locality: name + "/z/s",
-			}},
-			Location: networking.ServiceEntry_MESH_INTERNAL,
-		}
-		if n%3 == 0 {
-			spec.(*networking.ServiceEntry).Endpoints = nil
-			spec.(*networking.ServiceEntry).WorkloadSelector = &networking.WorkloadSelector{Labels: map[string]string{"app": "any"}}
-		}
-	case resource.WorkloadEntry:
-		spec = &networking.WorkloadEntry{Address: fmt.Sprintf("10.0.1.%d", n), Labels: map[string]string{"app": "any"}, Locality: name + "/z/s"}
-	case resource.VirtualService:
-		spec = &networking.VirtualService{Hosts: []string{host}, Gateways: []string{"mesh", name}, Http: []*networking.HTTPRoute{{
-			Name: name, Route: []*networking.HTTPRouteDestination{{
-				Destination: &networking.Destination{Host: host},
-				Headers:     &networking.Headers{Request: &networking.Headers_HeaderOperations{Set: map[string]string{"x": name}}},
-			}},
-		}}}
-	case resource.DestinationRule:
-		spec = &networking.DestinationRule{Host: host, Subsets: []*networking.Subset{{Name: name, Labels: map[string]string{"v": name}}}}
-	default:
-		spec = &networking.Gateway{
-			Selector: map[string]string{"istio": "g"},
-			Servers:  []*networking.Server{{Hosts: []string{"*"}, Name: name, Port: &networking.Port{Number: 80, Name: "http", Protocol: "HTTP"}}},
-		}
+	spec := map[resource.Kind]string{
+		resource.ServiceEntry: "{hosts: [HOST], ports: [{number: 80, name: http-NAME, protocol: HTTP}], " +
+			"resolution: STATIC, location: MESH_INTERNAL, " +
+			"endpoints: [{address: 10.0.0.N, labels: {app: NAME}, locality: NAME/z/s}]}",
+		resource.WorkloadEntry: "{address: 10.0.1.N, labels: {app: any}, locality: NAME/z/s}",
+		resource.VirtualService: "{hosts: [HOST], gateways: [mesh, NAME], " +
+			"http: [{name: NAME, route: [{destination: {host: HOST}, headers: {request: {set: {x: NAME}}}}]}]}",
+		resource.DestinationRule: "{host: HOST, subsets: [{name: NAME, labels: {v: NAME}}]}",
+		resource.Gateway: "{selector: {istio: g}, servers: [{hosts: ['*'], name: NAME, " +
+			"port: {number: 80, name: http, protocol: HTTP}}]}",
+	}[kind]
+	if kind == resource.ServiceEntry && n%3 == 0 {
+		spec = spec[:strings.Index(spec, "endpoints")] + "workloadSelector: {labels: {app: any}}}"
 	}
-	r, err := resource.New(resource.Meta{
-		Key:    resource.Key{Kind: kind, Namespace: namespace, Name: name},
-		Origin: resource.Origin{Source: source},
-	}, spec)
-	require.NoError(t, err)
-	return r
+	schema, _ := resource.SchemaOf(kind)
+	text := fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {namespace: %s, name: NAME}\nspec: %s\n", schema.APIVersion(),
+		kind, namespace, strings.ReplaceAll(spec, "HOST", host))
+	text = strings.NewReplacer("NAME", mark(n), "0.N", fmt.Sprint("0.", n), "1.N", fmt.Sprint("1.", n)).Replace(text)
+	document := resource.Decode("x.yaml", []byte(text), resource.Options{})[0]
+	require.NoError(t, document.Errors.Err())
+	return document.Resource.WithOrigin(resource.Origin{Source: source})
 }
 
 // simple is the model of a rule. The patterns that the test draws have a star only at their end.

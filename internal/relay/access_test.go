@@ -2,14 +2,11 @@ package relay
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -21,12 +18,13 @@ import (
 
 	"tributary/config"
 	"tributary/server/identity"
+	"tributary/sources"
 )
 
 // restricted writes a configuration with rules.
 func restricted(t *testing.T, dir, rules string) {
 	write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: 'off'\nidentity: {tokens: "+
-		"tokens}\nconfigSources: [{address: 'fs://"+dir+"/rules'}]\n"+rules)
+		"tokens}\nconfigSources: [{address: 'fs://./rules'}]\n"+rules)
 }
 
 // subscriber is a stream of one type.
@@ -64,22 +62,36 @@ func (s *subscriber) ends(t *testing.T) (code codes.Code, message string) {
 	}
 }
 
+// endsWith waits for the end of the stream, with this reason.
+func (s *subscriber) endsWith(t *testing.T, code codes.Code, part string) {
+	t.Helper()
+	ended, message := s.ends(t)
+	require.Equal(t, code, ended)
+	require.Contains(t, message, part)
+}
+
+// newToken returns a token, and the line of its hash.
+func newToken(t *testing.T, name string) (token, line string) {
+	t.Helper()
+	token, line, err := identity.NewToken(name)
+	require.NoError(t, err)
+	return token, line
+}
+
 func TestRightsChange_EndsTheStream(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2)+entries("test", "t", 3))
+	fill(t, dir, "rules/all.yaml: prod/p*2 test/t*3")
 	var tokens, lines []string
 	for _, name := range []string{"prod", "all", "prod"} {
-		token, line, err := identity.NewToken(name)
-		require.NoError(t, err)
+		token, line := newToken(t, name)
 		tokens, lines = append(tokens, token), append(lines, line)
 	}
 	write(t, dir+"/tokens", strings.Join(lines, ""))
 	const prod, everything = "- {who: {token: [prod]}, allow: {namespaces: [prod]}}\n", "- {who: {token: [all]}}\n"
 	restricted(t, dir, "access:\n"+prod+everything+"- {who: {cidr: [127.0.0.0/8], node: [reader-*]}, allow: {namespaces: [test], services: "+
 		"[reflection]}}\n")
-	r := start(t, dir)
-	r.awaitReady(t)
+	r := startReady(t, dir)
 
 	first, two, three, reader := subscribe(t, r, tokens[0], "a"), subscribe(t, r, tokens[1], "b"), subscribe(t, r, tokens[2], "c"),
 		subscribe(t, r, "", "reader-1")
@@ -95,50 +107,38 @@ func TestRightsChange_EndsTheStream(t *testing.T) {
 		{"", "writer", codes.PermissionDenied, "no access rule matches a client without certificate or token"},
 		{tokens[0] + "x", "a", codes.Unauthenticated, "the token is unknown or revoked"},
 	} {
-		code, message := subscribe(t, r, c.token, c.node).ends(t)
-		require.Equal(t, c.code, code)
-		require.Equal(t, c.message, message)
+		subscribe(t, r, c.token, c.node).endsWith(t, c.code, c.message)
 		require.Contains(t, r.log.String(), `msg="client refused" peer=127.0.0.1 identity="a client without certificate or token" err="`+
 			c.message+`"`)
 	}
 
 	// A token is revoked: the streams that came with it end, and no others.
 	write(t, dir+"/tokens", lines[0]+lines[1])
-	code, message := three.ends(t)
-	require.Equal(t, codes.Unauthenticated, code)
-	require.Equal(t, "the token is unknown or revoked", message)
+	three.endsWith(t, codes.Unauthenticated, "the token is unknown or revoked")
 	require.Equal(t, 1, strings.Count(r.log.String(), `msg="client refused" peer=127.0.0.1 identity=token:prod`))
 
 	// A reload ends the streams of clients whose rights it changes, and no other streams. These clients return with their
 	// new rights.
 	restricted(t, dir, "access:\n"+strings.Replace(prod, "[prod]}}", "[prod, more]}}", 1)+everything+
 		"- {who: {cidr: [127.0.0.0/8]}, allow: {namespaces: [test, prod], services: [reflection]}}\n")
-	_, err := r.reloader.Reload(t.Context(), "the test")
-	require.NoError(t, err)
+	r.reloadFile(t)
 	require.Empty(t, r.reloader.Status().Restart)
 	for _, changed := range []*subscriber{first, reader} {
-		code, message = changed.ends(t)
-		require.Equal(t, codes.Unavailable, code)
-		require.Equal(t, "the rights of this client have changed: connect again", message)
+		changed.endsWith(t, codes.Unavailable, "the rights of this client have changed: connect again")
 	}
 	first, reader = subscribe(t, r, tokens[0], "a"), subscribe(t, r, "", "reader-1")
 	first.gets(t, 2)
 	reader.gets(t, 5)
 	restricted(t, dir, "access:\n"+prod+strings.Replace(everything, "}}", "}, allow: {namespaces: [test]}}", 1))
-	_, err = r.reloader.Reload(t.Context(), "the test")
-	require.NoError(t, err)
-	code, message = two.ends(t)
-	require.Equal(t, codes.Unavailable, code, "it may come again")
-	require.Equal(t, "the rights of this client have changed: connect again", message)
-	code, _ = reader.ends(t)
-	require.Equal(t, codes.PermissionDenied, code)
+	r.reloadFile(t)
+	two.endsWith(t, codes.Unavailable, "the rights of this client have changed: connect again") // it may come again
+	reader.endsWith(t, codes.PermissionDenied, "")
 	returned := subscribe(t, r, tokens[1], "b")
 	returned.gets(t, 3)
-	code, _ = first.ends(t)
-	require.Equal(t, codes.Unavailable, code)
+	first.endsWith(t, codes.Unavailable, "")
 	first = subscribe(t, r, tokens[0], "a")
 	first.gets(t, 2)
-	write(t, dir+"/rules/more.yaml", entries("prod", "q", 1))
+	fill(t, dir, "rules/more.yaml: prod/q*1")
 	first.gets(t, 3)
 
 	// Each list of clients shows the identity that a client proved.
@@ -154,13 +154,11 @@ func TestRightsChange_EndsTheStream(t *testing.T) {
 	restricted(t, dir, "access: []\n")
 	text := strings.Replace(mustRead(t, dir+"/tributary.yaml"), "tokens: tokens", "tokens: nowhere", 1)
 	write(t, dir+"/tributary.yaml", text)
-	_, err = r.reloader.Reload(t.Context(), "the test")
+	_, err := r.reloader.Reload(t.Context(), "the test")
 	require.ErrorContains(t, err, "nowhere: no such file or directory")
 	restricted(t, dir, "access: []\n")
-	_, err = r.reloader.Reload(t.Context(), "the test")
-	require.NoError(t, err)
-	code, _ = first.ends(t)
-	require.Equal(t, codes.PermissionDenied, code)
+	r.reloadFile(t)
+	first.endsWith(t, codes.PermissionDenied, "")
 
 	// No page and no log shows a token or its hash.
 	for _, path := range []string{
@@ -180,20 +178,6 @@ func TestRightsChange_EndsTheStream(t *testing.T) {
 	require.Contains(t, r.page(t, "/metrics"), `tributary_access_refusals_total{reason="changed"} 4`)
 }
 
-// page returns the response of the admin server.
-func (r *rig) page(t *testing.T, path string) string {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.Admin().String()+path, nil)
-	require.NoError(t, err)
-	req.Close = true
-	resp, err := (&http.Client{Timeout: time.Minute}).Do(req)
-	require.NoError(t, err)
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	return string(text)
-}
-
 func mustRead(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -206,12 +190,11 @@ func TestSecrets_AppearOnNoPage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	const planted = "pl4nted"
-	token, line, err := identity.NewToken("ci")
-	require.NoError(t, err)
+	token, line := newToken(t, "ci")
 	write(t, dir+"/tokens", line)
 	write(t, dir+"/consul", planted+"consul")
 	write(t, dir+"/bad-tokens", "ci "+planted+"\n")
-	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1))
+	fill(t, dir, "rules/all.yaml: prod/p*1")
 	nowhere := down(t)
 	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: state\nidentity: {tokens: tokens}\nconfigSources:\n" +
 		"- {address: 'fs://" + dir + "/rules'}\n" +
@@ -220,19 +203,16 @@ func TestSecrets_AppearOnNoPage(t *testing.T) {
 		"- {name: ns, address: 'nacos://" + nowhere + "?kind=services&username=me&password=" + planted + "nacos'}\n"
 	write(t, dir+"/tributary.yaml", text)
 	rig := start(t, dir)
-	eventually(t, func() error {
-		for _, s := range rig.supervisor.Status() {
-			if s.Name != "rules" && s.Message == "" && s.LastError == "" {
-				return errNot
-			}
-		}
-		return nil
+	await(t, func() bool {
+		return !slices.ContainsFunc(rig.supervisor.Status(), func(s sources.Status) bool {
+			return s.Name != "rules" && s.Message == "" && s.LastError == ""
+		})
 	})
 	code, message := subscribe(t, rig, token+planted, "a").ends(t)
 	require.Equal(t, codes.Unauthenticated, code)
 	// A file with a token in place of its hash, and a configuration that is refused for it.
 	write(t, dir+"/tributary.yaml", strings.Replace(text, "tokens: tokens", "tokens: bad-tokens", 1))
-	_, err = rig.reloader.Reload(t.Context(), "the test")
+	_, err := rig.reloader.Reload(t.Context(), "the test")
 	require.Error(t, err)
 	seen := message + err.Error()
 	for _, path := range []string{

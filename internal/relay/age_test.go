@@ -99,9 +99,9 @@ func TestClientsMoveToJoiningReplica(t *testing.T) {
 	balancer := newBalancer(t)
 	replica := func() *rig {
 		dir := t.TempDir()
-		write(t, dir+"/rules/all.yaml", entries("prod", "p", 3))
+		fill(t, dir, "rules/all.yaml: prod/p*3")
 		write(t, dir+"/tributary.yaml", "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: 'off'\n"+
-			"limits: {connectionAge: 300ms}\nconfigSources: [{address: 'fs://"+dir+"/rules'}]\n")
+			"limits: {connectionAge: 300ms}\nconfigSources: [{address: 'fs://./rules'}]\n")
 		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		r := startWith(t, dir, "127.0.0.1:0", map[string]net.Listener{"xds": awayListener{listener}})
@@ -125,7 +125,7 @@ func TestClientsMoveToJoiningReplica(t *testing.T) {
 		return nil
 	})
 	for _, r := range []*rig{old, two} {
-		write(t, r.dir+"/rules/all.yaml", entries("prod", "p", 4))
+		fill(t, r.dir, "rules/all.yaml: prod/p*4")
 	}
 	for _, c := range clients {
 		c.sees(t, append(names, "ServiceEntry prod/p03")...)

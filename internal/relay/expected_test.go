@@ -2,8 +2,6 @@ package relay
 
 import (
 	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"testing"
@@ -19,34 +17,21 @@ import (
 // expected requests the resources of an Envoy with this node.
 func (r *rig) expected(t *testing.T, node string) (status int, text string) {
 	t.Helper()
-	page := "http://" + r.Admin().String() + "/debug/expected?node=" + url.QueryEscape(node)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, page, nil)
-	require.NoError(t, err)
-	req.Close = true
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, resp.Body.Close()) }()
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return resp.StatusCode, string(body)
+	return r.get(t, "/debug/expected?node="+url.QueryEscape(node))
 }
 
 // TestExpected_Node: access rules decide on the expected configuration of a node, so the node must be connected. The
 // question itself makes no client.
 func TestExpected_Node(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir+"/rules/a.yaml", entry("shop", "a", 80)+entry("other", "b", 80))
-	configured(t, dir, "name: rules, address: 'fs://"+dir+"/rules'")
-	rig := start(t, dir)
+	rig := serve(t, []string{"rules/a.yaml: shop/a other/b"}, "name: rules, address: 'fs://./rules'")
+	dir := rig.dir
 	rig.awaitReady(t)
 	var status int
 	var text string
-	eventually(t, func() error { // the translation of a changed view takes a moment
-		if status, text = rig.expected(t, `{"id": "web"}`); status != http.StatusOK {
-			return errors.New(text)
-		}
-		return nil
+	await(t, func() bool { // the translation of a changed view takes a moment
+		status, text = rig.expected(t, `{"id": "web"}`)
+		return status == http.StatusOK
 	})
 	var expected verify.Expected
 	require.NoError(t, json.Unmarshal([]byte(text), &expected))
@@ -60,8 +45,7 @@ func TestExpected_Node(t *testing.T) {
 
 	config := mustRead(t, dir+"/tributary.yaml")
 	write(t, dir+"/tributary.yaml", config+"access:\n- {who: {cidr: [127.0.0.0/8]}, allow: {namespaces: [shop]}}\n")
-	_, err := rig.reloader.Reload(t.Context(), "the test")
-	require.NoError(t, err)
+	rig.reloadFile(t)
 	status, text = rig.expected(t, `{"id": "web"}`)
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Contains(t, text, "decide by the identity")
@@ -70,11 +54,9 @@ func TestExpected_Node(t *testing.T) {
 	stream.Node = &corev3.Node{Id: "web"}
 	stream.Ask(xds.ClusterURL)
 	stream.Next()
-	eventually(t, func() error {
-		if status, text = rig.expected(t, `{"id": "web"}`); status != http.StatusOK {
-			return errors.New(text)
-		}
-		return nil
+	await(t, func() bool {
+		status, text = rig.expected(t, `{"id": "web"}`)
+		return status == http.StatusOK
 	})
 	require.Contains(t, text, "a.example")
 	require.NotContains(t, text, "b.example", "it may not see that")

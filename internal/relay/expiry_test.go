@@ -4,11 +4,10 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
-	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,42 +28,21 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"tributary/internal/testutil"
-	"tributary/server/identity"
 )
 
 // TestStream_EndsOnExpiry: a certificate or a JWT that expires during a stream, and the removal of an authority, end
 // that stream and no other.
 func TestStream_EndsOnExpiry(t *testing.T) {
 	t.Parallel()
-	dir, authority, second := t.TempDir(), testutil.NewAuthority(t), testutil.NewAuthority(t)
-	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
-	authority.Loopback(time.Time{}).Files(dir)
-	write(t, dir+"/ca.pem", authority.PEM+second.PEM)
+	authority, second := testutil.NewAuthority(t), testutil.NewAuthority(t)
 	public, key, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
 	jwks, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: public, KeyID: "1", Use: "sig", Algorithm: "EdDSA"}}})
 	require.NoError(t, err)
-	write(t, dir+"/jwks.json", string(jwks))
-	write(t, dir+"/tributary.yaml", `
-listen: {xds: 'off', admin: '127.0.0.1:0', xdsTLS: {address: '127.0.0.1:0', certificate: cert.pem, key: key.pem, clientCAs: ca.pem, `+
-		`clientAuth: optional}}
-stateDir: 'off'
-identity: {jwt: [{issuer: 'https://i', audiences: [tributary], jwks: jwks.json, clockSkew: 0s}]}
-access: [{who: {spiffe: ['spiffe://e/*']}}, {who: {jwt: {issuer: ['https://i']}}}]
-configSources: [{address: 'fs://`+dir+`/rules'}]
-`)
-	rig := startAt(t, dir, "off")
-	rig.awaitReady(t)
-
-	certificate := func(issuer *testutil.Authority, expires time.Time) *tls.Certificate {
-		id, err := url.Parse("spiffe://e/a")
-		require.NoError(t, err)
-		pair := issuer.Sign(&x509.Certificate{
-			URIs: []*url.URL{id}, NotAfter: expires,
-			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		}).TLS()
-		return &pair
-	}
+	file := testutil.WriteFile(t, t.TempDir(), "jwks.json", string(jwks))
+	rig := secured(t, authority, authority.PEM+second.PEM, strings.NewReplacer("require", "optional",
+		"access: [", "access: [{who: {jwt: {issuer: ['https://i']}}}, ").Replace(secureXDS)+`
+identity: {jwt: [{issuer: 'https://i', audiences: [tributary], jwks: `+file+`, clockSkew: 0s}]}`)
 	token := func(expires time.Time) string {
 		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.EdDSA, Key: jose.JSONWebKey{Key: key, KeyID: "1"}}, nil)
 		require.NoError(t, err)
@@ -75,34 +53,27 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 		require.NoError(t, err)
 		return raw
 	}
-	over := func(cert *tls.Certificate, bearer string) *subscriber {
-		config := &tls.Config{RootCAs: authority.Pool(), MinVersion: tls.VersionTLS12}
-		if cert != nil {
-			config.Certificates = []tls.Certificate{*cert}
-		}
-		return subscribeTo(t, rig.XDSTLS().String(), credentials.NewTLS(config), bearer, &corev3.Node{Id: "n"})
+	over := func(bearer string, certificates ...tls.Certificate) *subscriber {
+		creds := credentials.NewTLS(clientTLS(authority, certificates...))
+		return subscribeTo(t, rig.XDSTLS().String(), creds, bearer, &corev3.Node{Id: "n"})
 	}
 	forever := time.Now().Add(time.Hour)
-	stays, signed := over(certificate(authority, forever), ""), over(nil, token(forever))
-	untrusted := over(certificate(second, forever), "")
+	stays, signed := over("", certified(t, authority, forever)), over(token(forever))
+	untrusted := over("", certified(t, second, forever))
 	for _, s := range []*subscriber{stays, signed, untrusted} {
 		s.gets(t, 2)
 	}
 	soon := time.Now().Add(5 * time.Second) // a client that connects after the expiry gets another message
-	for _, s := range []*subscriber{over(certificate(authority, soon), ""), over(nil, token(soon))} {
-		code, message := s.ends(t)
-		require.Equal(t, codes.Unauthenticated, code)
-		require.Equal(t, "the certificate or token has expired", message)
+	for _, s := range []*subscriber{over("", certified(t, authority, soon)), over(token(soon))} {
+		s.endsWith(t, codes.Unauthenticated, "the certificate or token has expired")
 		require.WithinRange(t, time.Now(), soon.Truncate(time.Second), forever)
 	}
 	require.Contains(t, rig.log.String(), `identity=jwt:https://i|a err="the certificate or token has expired"`)
 	require.Contains(t, rig.log.String(), `identity=spiffe://e/a err="the certificate or token has expired"`)
 
-	write(t, dir+"/ca.pem", authority.PEM)
-	code, message := untrusted.ends(t)
-	require.Equal(t, codes.Unauthenticated, code)
-	require.Contains(t, message, "certificate signed by unknown authority")
-	write(t, dir+"/rules/all.yaml", entries("prod", "p", 3))
+	write(t, rig.dir+"/ca.pem", authority.PEM)
+	untrusted.endsWith(t, codes.Unauthenticated, "certificate signed by unknown authority")
+	fill(t, rig.dir, "rules/all.yaml: prod/p*3")
 	for _, s := range []*subscriber{stays, signed} {
 		s.gets(t, 3)
 	}
@@ -136,20 +107,16 @@ func TestServices_AllowedByName(t *testing.T) {
 	names := []string{"reflection", "channelz", "csds", "debug", "admin"}
 	tokens, lines, rules := make(map[string]string), "", "access:\n"
 	for _, name := range names {
-		token, line, err := identity.NewToken(name)
-		require.NoError(t, err)
+		token, line := newToken(t, name)
 		tokens[name] = token
 		lines += line
 		rules += "- {who: {token: [" + name + "]}, allow: {services: [" + name + "]}}\n"
 	}
-	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
+	fill(t, dir, "rules/all.yaml: prod/p*2")
 	write(t, dir+"/tokens", lines)
 	restricted(t, dir, rules+"- {who: {cidr: [127.0.0.1]}, allow: {kinds: [se]}}\n")
-	r := start(t, dir)
-	r.awaitReady(t)
-	conn, err := grpc.NewClient(r.XDS().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	defer func() { require.NoError(t, conn.Close()) }()
+	r := startReady(t, dir)
+	conn := dial(t, r.XDS())
 	within, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 
@@ -212,11 +179,10 @@ func once[Req, Resp any](s grpc.BidiStreamingClient[Req, Resp], err error) func(
 func TestNamespacesOfClient_WithinItsRule(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2)+entries("test", "t", 3)+entries("web", "w", 4))
+	fill(t, dir, "rules/all.yaml: prod/p*2 test/t*3 web/w*4")
 	write(t, dir+"/tokens", "")
 	restricted(t, dir, "access: [{who: {cidr: [127.0.0.1]}, allow: {namespaces: [prod, test]}}]\n")
-	rig := start(t, dir)
-	rig.awaitReady(t)
+	rig := startReady(t, dir)
 	watching := func(namespaces string) *subscriber {
 		metadata, err := structpb.NewStruct(map[string]any{"NAMESPACES": namespaces})
 		require.NoError(t, err)
@@ -229,13 +195,12 @@ func TestNamespacesOfClient_WithinItsRule(t *testing.T) {
 	// rights.
 	watcher := watching("prod,web")
 	watcher.gets(t, 2)
-	write(t, dir+"/rules/all.yaml", entries("prod", "p", 3)+entries("web", "w", 5))
+	fill(t, dir, "rules/all.yaml: prod/p*3 web/w*5")
 	watcher.gets(t, 3)
 	restricted(t, dir, "access: [{who: {cidr: [127.0.0.1]}, allow: {namespaces: [prod, test, web]}}]\n")
-	_, err := rig.reloader.Reload(t.Context(), "the test")
-	require.NoError(t, err)
+	rig.reloadFile(t)
 	allowed := watching("prod,web")
 	allowed.gets(t, 8)
-	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1)+entries("web", "w", 5))
+	fill(t, dir, "rules/all.yaml: prod/p*1 web/w*5")
 	allowed.gets(t, 6)
 }

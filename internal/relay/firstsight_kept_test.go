@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -47,8 +46,7 @@ func TestFirstSight_OtherNamespace(t *testing.T) {
 			for file, text := range tt.before {
 				write(t, dir+"/rules/"+file, text)
 			}
-			rig := start(t, dir)
-			rig.awaitReady(t)
+			rig := startReady(t, dir)
 			require.False(t, refuses(t, rig, "other"))
 			for file, text := range tt.after {
 				if text == "" {
@@ -57,18 +55,8 @@ func TestFirstSight_OtherNamespace(t *testing.T) {
 					write(t, dir+"/rules/"+file, text)
 				}
 			}
-			eventually(t, func() error {
-				if !strings.Contains(rig.page(t, "/debug/quarantine"), "metadata.name") {
-					return errors.New("not in quarantine yet: " + rig.page(t, "/debug/quarantine"))
-				}
-				return nil
-			})
-			eventually(t, func() error {
-				if !refuses(t, rig, "other") {
-					return errors.New("Envoys of the namespace do not refuse: " + rig.page(t, "/debug/quarantine"))
-				}
-				return nil
-			})
+			await(t, func() bool { return strings.Contains(rig.page(t, "/debug/quarantine"), "metadata.name") })
+			await(t, func() bool { return refuses(t, rig, "other") })
 		})
 	}
 }

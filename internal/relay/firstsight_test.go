@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"tributary/server/xds"
@@ -89,21 +89,37 @@ func sightWide(s string, offset, fill int) string {
 	return string(text)
 }
 
+// listeners returns the listeners of an Envoy, and its stream.
+func (r *rig) listeners(t *testing.T, token, role, namespace, metadata string) (
+	*discovery.DiscoveryResponse, *subscriber,
+) {
+	t.Helper()
+	node := &corev3.Node{Id: role + "~10.0.0.1~a." + namespace + "~x", Metadata: &structpb.Struct{}}
+	require.NoError(t, protojson.Unmarshal([]byte(metadata), node.GetMetadata()))
+	node.Metadata.Fields["NAMESPACE"] = structpb.NewStringValue(namespace)
+	s := subscribeTo(t, r.XDS().String(), insecure.NewCredentials(), token, node)
+	require.NoError(t, s.stream.Send(&discovery.DiscoveryRequest{TypeUrl: xds.ListenerURL}))
+	for {
+		resp, err := s.stream.Recv()
+		require.NoError(t, err)
+		if resp.GetTypeUrl() == xds.ListenerURL {
+			return resp, s
+		}
+	}
+}
+
+// refusal is part of a listener that denies all requests.
+const refusal = "http.rbac.v3.RBAC]:{rules:{}}"
+
+// spaceless returns a message as text that does not depend on its spaces.
+func spaceless(message fmt.Stringer) string { return strings.ReplaceAll(message.String(), " ", "") }
+
 // refuses reports whether the listeners of a gateway in a namespace deny everything.
 func refuses(t *testing.T, r *rig, namespace string) bool {
 	t.Helper()
-	metadata, err := structpb.NewStruct(map[string]any{"NAMESPACE": namespace, "LABELS": map[string]any{"a": "b"}})
-	require.NoError(t, err)
-	subscriber := subscribeTo(t, r.XDS().String(), insecure.NewCredentials(), "",
-		&corev3.Node{Id: "router~10.0.0.1~a." + namespace + "~x", Metadata: metadata})
-	require.NoError(t, subscriber.stream.Send(&discovery.DiscoveryRequest{TypeUrl: xds.ListenerURL}))
-	var resp *discovery.DiscoveryResponse
-	for resp.GetTypeUrl() != xds.ListenerURL {
-		resp, err = subscriber.stream.Recv()
-		require.NoError(t, err)
-	}
+	resp, _ := r.listeners(t, "", "router", namespace, `{"LABELS": {"a": "b"}}`)
 	require.Len(t, resp.GetResources(), 1, fmt.Sprint(resp))
-	return strings.Contains(strings.ReplaceAll(fmt.Sprint(resp), " ", ""), "http.rbac.v3.RBAC]:{rules:{}}")
+	return strings.Contains(spaceless(resp), refusal)
 }
 
 // sightGateways are gateways of two namespaces.
@@ -122,17 +138,24 @@ func sightConfig(t *testing.T, dir, settings string) {
 		dir+"/rules', defaultNamespace: shop"+settings+"}]\n")
 }
 
+// sighted runs a relay of gateways and another file.
+func sighted(t *testing.T, name, text string) *rig {
+	t.Helper()
+	dir := t.TempDir()
+	sightConfig(t, dir, "")
+	write(t, dir+"/rules/gateways.yaml", sightGateways())
+	write(t, dir+"/rules/"+name, text)
+	r := startReady(t, dir)
+	return r
+}
+
 // A valid MeshConfig, and a policy that is valid or removed, end the refusal. In warn mode, no request is refused.
 func TestRefusalOfAFirstSightEnds(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{sightHead + sightMeta + "spec: {action: AUDIT}\n", "", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " +
 		"AuthorizationPolicy}\n# security.istio.io\n"} {
-		dir := t.TempDir()
-		sightConfig(t, dir, "")
-		write(t, dir+"/rules/gateways.yaml", sightGateways())
-		write(t, dir+"/rules/deny.yaml", sights["no name"])
-		rig := start(t, dir)
-		rig.awaitReady(t)
+		rig := sighted(t, "deny.yaml", sights["no name"])
+		dir := rig.dir
 		require.True(t, refuses(t, rig, "shop"))
 		require.False(t, refuses(t, rig, "other"), "the namespace is known")
 		if end == "" {
@@ -140,31 +163,16 @@ func TestRefusalOfAFirstSightEnds(t *testing.T) {
 		} else {
 			write(t, dir+"/rules/deny.yaml", end)
 		}
-		eventually(t, func() error {
-			if refuses(t, rig, "shop") {
-				return errors.New("refused still")
-			}
-			return nil
-		})
+		await(t, func() bool { return !refuses(t, rig, "shop") })
 	}
 }
 
 // A policy that was valid once keeps its last good version, and no other request is refused.
 func TestFirstSight_LastGoodVersionServes(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	sightConfig(t, dir, "")
-	write(t, dir+"/rules/gateways.yaml", sightGateways())
-	write(t, dir+"/rules/deny.yaml", sightHead+sightMeta+"spec: {action: AUDIT}\n")
-	rig := start(t, dir)
-	rig.awaitReady(t)
-	write(t, dir+"/rules/deny.yaml", sights["UTF-16LE"])
-	eventually(t, func() error {
-		if !strings.Contains(rig.page(t, "/debug/quarantine"), "deny.yaml:") {
-			return errors.New("not in quarantine yet")
-		}
-		return nil
-	})
+	rig := sighted(t, "deny.yaml", sightHead+sightMeta+"spec: {action: AUDIT}\n")
+	write(t, rig.dir+"/rules/deny.yaml", sights["UTF-16LE"])
+	await(t, func() bool { return strings.Contains(rig.page(t, "/debug/quarantine"), "deny.yaml:") })
 	require.False(t, refuses(t, rig, "shop"))
 }
 
@@ -175,12 +183,7 @@ func TestFirstSightOfPolicies(t *testing.T) {
 	for name, text := range sights {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			sightConfig(t, dir, "")
-			write(t, dir+"/rules/gateways.yaml", sightGateways())
-			write(t, dir+"/rules/deny.yaml", text)
-			r := start(t, dir)
-			r.awaitReady(t)
+			r := sighted(t, "deny.yaml", text)
 			require.True(t, refuses(t, r, "shop"), text)
 			require.Contains(t, r.page(t, "/debug/quarantine"), "deny.yaml:")
 		})
@@ -196,20 +199,17 @@ func TestFirstSightOutlivesARestart(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			sightConfig(t, dir, "")
-			config, err := os.ReadFile(dir + "/tributary.yaml")
-			require.NoError(t, err)
-			write(t, dir+"/tributary.yaml", strings.Replace(string(config), "stateDir: 'off'", "stateDir: state", 1))
+			config := mustRead(t, dir+"/tributary.yaml")
+			write(t, dir+"/tributary.yaml", strings.Replace(config, "stateDir: 'off'", "stateDir: state", 1))
 			write(t, dir+"/rules/gateways.yaml", sightGateways())
 			write(t, dir+"/rules/deny.yaml", text)
-			rig := start(t, dir)
-			rig.awaitReady(t)
+			rig := startReady(t, dir)
 			require.True(t, refuses(t, rig, "shop"), text)
 			rig.stop()
 
 			require.NoError(t, os.Rename(dir+"/rules", dir+"/away"))
 			for range 2 { // also by a process that ended without a read
-				rig = start(t, dir)
-				rig.awaitReady(t)
+				rig = startReady(t, dir)
 				require.True(t, refuses(t, rig, "shop"), text)
 				require.Contains(t, rig.page(t, "/debug/quarantine"), "deny.yaml")
 				rig.stop()
@@ -217,12 +217,7 @@ func TestFirstSightOutlivesARestart(t *testing.T) {
 			rig = start(t, dir)
 			require.NoError(t, os.Remove(dir+"/away/deny.yaml"))
 			require.NoError(t, os.Rename(dir+"/away", dir+"/rules"))
-			eventually(t, func() error {
-				if refuses(t, rig, "shop") {
-					return errors.New("refused still")
-				}
-				return nil
-			})
+			await(t, func() bool { return !refuses(t, rig, "shop") })
 		})
 	}
 }

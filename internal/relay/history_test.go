@@ -17,8 +17,7 @@ func TestHistoryOutlivesARestart(t *testing.T) {
 	put := func(port int) { write(t, dir+"/rules/a.yaml", entry("prod", "a", port)) }
 	put(1)
 	configured(t, dir, "name: rules, address: 'fs://./rules'")
-	rig := start(t, dir)
-	rig.awaitReady(t)
+	rig := startReady(t, dir)
 	changes := func(want int) (events []string) {
 		eventually(t, func() error {
 			var answer history.Answer
@@ -45,8 +44,7 @@ func TestHistoryOutlivesARestart(t *testing.T) {
 	changes(1)
 	rig.stop()
 	put(3)
-	rig = start(t, dir)
-	rig.awaitReady(t)
+	rig = startReady(t, dir)
 	changes(2) // during a time when it was served, or by comparison with its last served version
 	put(4)
 	require.Len(t, changes(3), 3)

@@ -1,8 +1,6 @@
 package relay
 
 import (
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -49,13 +47,7 @@ func TestFiles_NonObjectsRefuseNothing(t *testing.T) {
 	for name, text := range honest {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			sightConfig(t, dir, "")
-			write(t, dir+"/rules/gateways.yaml", sightGateways())
-			require.NoError(t, os.MkdirAll(dir+"/rules/"+name[:max(strings.LastIndex(name, "/"), 0)], 0o750))
-			write(t, dir+"/rules/"+name, text)
-			r := start(t, dir)
-			r.awaitReady(t)
+			r := sighted(t, name, text)
 			require.False(t, refuses(t, r, "shop"), "shop: %s", r.page(t, "/debug/quarantine"))
 			require.False(t, refuses(t, r, "other"), "other: %s", r.page(t, "/debug/quarantine"))
 		})

@@ -2,16 +2,9 @@ package relay
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/types/known/structpb"
-
-	"tributary/server/xds"
 )
 
 // A policy that targets a Gateway applies to the listeners of its ListenerSets, also if a Service selects the Envoys.
@@ -50,21 +43,11 @@ spec: {action: DENY, rules: [{}], targetRefs: [{group: gateway.networking.k8s.io
 				dir := t.TempDir()
 				sightConfig(t, dir, ", derive: {}")
 				write(t, dir+"/rules/a.yaml", fmt.Sprintf(objects, listeners, namespace))
-				rig := start(t, dir)
-				rig.awaitReady(t)
-				metadata, err := structpb.NewStruct(map[string]any{"NAMESPACE": "shop", "LABELS": map[string]any{"a": "b"}})
-				require.NoError(t, err)
-				subscriber := subscribeTo(t, rig.XDS().String(), insecure.NewCredentials(), "",
-					&corev3.Node{Id: "router~10.0.0.1~a.shop~x", Metadata: metadata})
-				require.NoError(t, subscriber.stream.Send(&discovery.DiscoveryRequest{TypeUrl: xds.ListenerURL}))
-				var resp *discovery.DiscoveryResponse
-				for resp.GetTypeUrl() != xds.ListenerURL {
-					resp, err = subscriber.stream.Recv()
-					require.NoError(t, err)
-				}
+				rig := startReady(t, dir)
+				resp, _ := rig.listeners(t, "", "router", "shop", `{"LABELS": {"a": "b"}}`)
 				require.NotEmpty(t, resp.GetResources())
 				for _, listener := range resp.GetResources() {
-					require.Contains(t, strings.ReplaceAll(fmt.Sprint(listener), " ", ""), "http.rbac.v3.RBAC]")
+					require.Contains(t, spaceless(listener), "http.rbac.v3.RBAC]")
 				}
 			})
 		}

@@ -23,11 +23,11 @@ import (
 var update = flag.Bool("update", false, "write docs/metrics.md anew")
 
 // everySource has one of each.
-func everySource(dir string) (sources []string) {
+func everySource() (sources []string) {
 	for index, scheme := range config.Schemes() {
 		address := strings.ReplaceAll(scheme.Address, "%s", "127.0.0.1:1")
 		if scheme.Names[0] == file.Scheme {
-			address = "fs://" + dir + "/rules"
+			address = "fs://./rules"
 		}
 		sources = append(sources, fmt.Sprintf("name: s%d, address: '%s'", index, address))
 	}
@@ -81,10 +81,7 @@ func metricsOf(t *testing.T, registry *prometheus.Registry) []metric {
 // docs/metrics.md lists the metrics of a tributary that has all features.
 func TestMetricsPage(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir+"/rules/a.yaml", entry("default", "a", 80))
-	configured(t, dir, everySource(dir)...)
-	rig := start(t, dir)
+	rig := serve(t, []string{"rules/a.yaml: default/a"}, everySource()...)
 	registry, ok := rig.sources.metrics.(*prometheus.Registry)
 	require.True(t, ok)
 
@@ -98,12 +95,7 @@ func TestMetricsPage(t *testing.T) {
 		return nil
 	})
 	subscribe(t, rig, "", "metrics")
-	eventually(t, func() error {
-		if !strings.Contains(rig.page(t, "/metrics"), "tributary_xds_propagation_seconds") {
-			return errors.New("nobody has asked")
-		}
-		return nil
-	})
+	await(t, func() bool { return strings.Contains(rig.page(t, "/metrics"), "tributary_xds_propagation_seconds") })
 
 	var table strings.Builder
 	table.WriteString("| metric | type | labels | what it says |\n| --- | --- | --- | --- |\n")
@@ -128,16 +120,14 @@ func TestMetricsPage(t *testing.T) {
 // How long a change is on its way is counted from when the file was read to when the client has acknowledged it.
 func TestPropagationIsMeasured(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir+"/rules/a.yaml", entry("default", "a", 80))
-	configured(t, dir, "address: 'fs://"+dir+"/rules'")
-	rig := start(t, dir)
+	rig := serve(t, []string{"rules/a.yaml: default/a"}, "address: 'fs://./rules'")
+	dir := rig.dir
 	rig.awaitReady(t)
 	c := look(t, rig.XDS().String(), adsc.Delta, nil)
 	c.sees(t, "ServiceEntry default/a")
 	require.NotContains(t, rig.page(t, "/metrics"),
 		`tributary_xds_propagation_seconds_count{stage="sent",type_url="networking.istio.io/v1/ServiceEntry"} 1`)
-	write(t, dir+"/rules/b.yaml", entry("default", "b", 80))
+	fill(t, dir, "rules/b.yaml: default/b")
 	eventually(t, func() error {
 		page := rig.page(t, "/metrics")
 		for _, stage := range []string{"sent", "acknowledged"} {

@@ -5,14 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/types/known/structpb"
-
-	"tributary/server/identity"
-	"tributary/server/xds"
 )
 
 // policies are security objects of each kind, with a mark. The second RequestAuthentication is for a Gateway of their
@@ -55,63 +48,46 @@ func TestPolicies_ApplyOutsideNamespacesOfRule(t *testing.T) {
 		keys := policies("peers")
 		write(t, dir+"/rules/all.yaml", entries("prod", "p", 2)+gateways+policies("secret")+policies("istio-system")+
 			keys[strings.LastIndex(keys, "---"):])
-		token, line, err := identity.NewToken("prod")
-		require.NoError(t, err)
+		token, line := newToken(t, "prod")
 		write(t, dir+"/tokens", line)
 		configure := func(namespaces string) {
 			restricted(t, dir, envoys+"access: [{who: {token: [prod]}, allow: {namespaces: ["+namespaces+"]}}]\n")
 		}
 		configure("prod")
-		rig := start(t, dir)
-		rig.awaitReady(t)
-		// listeners returns the listeners of a client, and its stream.
+		rig := startReady(t, dir)
 		listeners := func(role, namespace string) (string, *subscriber) {
-			metadata, err := structpb.NewStruct(map[string]any{
-				"NAMESPACE": namespace, "INTERCEPTION_MODE": "REDIRECT",
-				"LABELS": map[string]any{"gateway.networking.k8s.io/gateway-name": "front"},
-			})
-			require.NoError(t, err)
-			s := subscribeTo(t, rig.XDS().String(), insecure.NewCredentials(), token,
-				&corev3.Node{Id: role + "~10.0.0.1~a." + namespace + "~x", Metadata: metadata})
-			require.NoError(t, s.stream.Send(&discovery.DiscoveryRequest{TypeUrl: xds.ListenerURL}))
-			for {
-				resp, err := s.stream.Recv()
-				require.NoError(t, err)
-				if resp.GetTypeUrl() == xds.ListenerURL {
-					return fmt.Sprint(resp), s
-				}
-			}
+			const metadata = `{"INTERCEPTION_MODE": "REDIRECT", "LABELS": {"gateway.networking.k8s.io/gateway-name": "front"}}`
+			resp, s := rig.listeners(t, token, role, namespace, metadata)
+			return spaceless(resp), s
 		}
-		const refuses, front = "http.rbac.v3.RBAC]:{rules:{}}", "mark-istio-system-front"
+		const front = "mark-istio-system-front"
 		for _, role := range []string{"sidecar", "router"} {
 			got, _ := listeners(role, "secret")
 			require.NotContains(t, got, "mark-", role)
-			require.Contains(t, strings.ReplaceAll(got, " ", ""), refuses, role)
+			require.Contains(t, got, refusal, role)
 
 			got, _ = listeners(role, "prod")
 			require.Contains(t, got, "mark-istio-system", role)
 			require.NotContains(t, got, "mark-secret", role)
-			require.NotContains(t, strings.ReplaceAll(got, " ", ""), refuses, role)
+			require.NotContains(t, got, refusal, role)
 
 			got, _ = listeners(role, "istio-system")
 			require.NotContains(t, got, front, "it is not for all namespaces")
 		}
 
 		got, _ := listeners("sidecar", "peers")
-		require.Contains(t, strings.ReplaceAll(got, " ", ""), refuses)
+		require.Contains(t, got, refusal)
 		got, _ = listeners("router", "peers")
-		require.NotContains(t, strings.ReplaceAll(got, " ", ""), refuses, "gateways do as their servers say")
+		require.NotContains(t, got, refusal, "gateways do as their servers say")
 
 		configure("prod, secret, istio-system")
-		_, err = rig.reloader.Reload(t.Context(), "the test")
-		require.NoError(t, err)
+		rig.reloadFile(t)
 		got, _ = listeners("router", "istio-system")
 		require.Contains(t, got, front)
 		got, s := listeners("router", "secret")
 		require.Contains(t, got, "mark-secret")
 		configure("prod")
-		_, err = rig.reloader.Reload(t.Context(), "the test")
-		require.NoError(t, err)
+		rig.reloadFile(t)
 		s.ends(t)
 		got, _ = listeners("router", "secret")
 		require.NotContains(t, got, "mark-")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -70,12 +69,11 @@ func TestProblems_Unresolved(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/rules/a.yaml", entry("shop", "b", 80)+virtualService("host", "{host: gone.example}")+
 		virtualService("subset", "{host: b.example, subset: v9}")+virtualService("right", "{host: b.example}"))
-	configured(t, dir, "name: rules, address: 'fs://"+dir+"/rules'")
-	r := start(t, dir)
-	r.awaitReady(t)
+	configured(t, dir, "name: rules, address: 'fs://./rules'")
+	r := startReady(t, dir)
 	r.awaitProblems(t, "VirtualService shop/host (rules: ", "VirtualService shop/subset (rules: ")
 
-	write(t, dir+"/rules/b.yaml", entry("shop", "gone", 80))
+	fill(t, dir, "rules/b.yaml: shop/gone")
 	r.awaitProblems(t, "VirtualService shop/subset (rules: ")
 
 	write(t, dir+"/rules/a.yaml", entry("shop", "b", 80)+virtualService("short", "{host: reviews}"))
@@ -87,7 +85,7 @@ func TestProblems_Unresolved(t *testing.T) {
 
 	write(t, dir+"/rules/a.yaml", entry("shop", "b", 80)+virtualService("host", "{host: lost.example}"))
 	r.awaitProblems(t, "VirtualService shop/host (rules: ")
-	r.reload(t, "name: rules, address: 'fs://"+dir+"/rules'", "name: dc1, address: 'consul://"+down(t)+"'")
+	r.reload(t, "name: rules, address: 'fs://./rules'", "name: dc1, address: 'consul://"+down(t)+"'")
 	r.awaitProblems(t, "source dc1 is unreachable", "1 reference cannot be checked, since a source was never read: lost.example")
 }
 
@@ -117,9 +115,8 @@ spec: {gatewayClassName: %s, listeners: [{name: http, port: 80, protocol: HTTP, 
 		write(t, fmt.Sprintf("%s/rules/%d.yaml", dir, i), entry("shop", fmt.Sprintf("b%d", i), 80))
 	}
 	write(t, dir+"/rules/a.yaml", gateway("istio")+routes)
-	configured(t, dir, "name: rules, address: 'fs://"+dir+"/rules', derive: {}")
-	r := start(t, dir)
-	r.awaitReady(t)
+	configured(t, dir, "name: rules, address: 'fs://./rules', derive: {}")
+	r := startReady(t, dir)
 	r.awaitProblems(t, "HTTPRoute shop/gateway (rules: ", "HTTPRoute shop/listener (rules: ", "HTTPRoute shop/port (rules: ")
 	write(t, dir+"/rules/a.yaml", gateway("other")+route("right", "name: edge"))
 	r.awaitProblems(t) // a Gateway of another class
@@ -136,7 +133,7 @@ spec: {gatewayClassName: %s, listeners: [{name: http, port: 80, protocol: HTTP, 
 func TestProblems_Refused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	configured(t, dir, "name: rules, address: 'fs://"+dir+"/rules'")
+	configured(t, dir, "name: rules, address: 'fs://./rules'")
 	var text strings.Builder
 	for object := range 3 {
 		var hosts, ports []string
@@ -152,18 +149,10 @@ spec: {hosts: [%s], ports: [%s], resolution: DNS}
 `, object, strings.Join(hosts, ", "), strings.Join(ports, ", "))
 	}
 	write(t, dir+"/rules/a.yaml", text.String())
-	settings, err := os.ReadFile(dir + "/tributary.yaml")
-	require.NoError(t, err)
-	write(t, dir+"/tributary.yaml", string(settings)+"limits: {productBytes: 2500000}\n")
-	rig := start(t, dir)
-	rig.awaitReady(t)
+	write(t, dir+"/tributary.yaml", mustRead(t, dir+"/tributary.yaml")+"limits: {productBytes: 2500000}\n")
+	rig := startReady(t, dir)
 	rig.awaitProblems(t, "ServiceEntry shop/large2 (rules: ")
 	defer connectEnvoy(t, rig, &corev3.Node{Id: "sidecar~10.0.0.1~a.shop~shop.svc.cluster.local"})()
-	eventually(t, func() error {
-		if len(rig.admin.Status().Clients) == 0 {
-			return fmt.Errorf("no client yet")
-		}
-		return nil
-	})
+	await(t, func() bool { return len(rig.admin.Status().Clients) != 0 })
 	rig.awaitProblems(t, "ServiceEntry shop/large2 (rules: ")
 }

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	networking "istio.io/api/networking/v1alpha3"
@@ -207,29 +206,12 @@ func (d *doubts) register(n int) {
 func (d *doubts) begin() {
 	d.relay = start(d.t, d.dir)
 	d.relay.awaitReady(d.t)
-	rig, ended := d.relay, make(chan struct{})
-	var looking sync.WaitGroup
-	looking.Go(func() {
-		for {
-			changed := rig.view.Changed()
-			if missing := absent(rig); len(missing) > 0 {
-				d.t.Errorf("missing: %v", missing)
-				return
-			}
-			select {
-			case <-ended:
-				return
-			case <-changed:
-			}
+	rig := d.relay
+	rig.onChange(d.t, func() {
+		if missing := absent(rig); len(missing) > 0 {
+			d.t.Errorf("missing: %v", missing)
 		}
 	})
-	stop := rig.stop
-	rig.stop = sync.OnceFunc(func() {
-		close(ended)
-		looking.Wait()
-		stop()
-	})
-	d.t.Cleanup(rig.stop)
 }
 
 // absent are the addresses that run and are not served.
@@ -297,8 +279,8 @@ func TestReload_AddressOfOtherScheme(t *testing.T) {
 			for _, instance := range running() {
 				registry.put(instance[0], instance[1])
 			}
-			write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
-			file, second := "name: r, address: 'fs://./one'"+quick, "name: r, address: '"+registry.address+"', guard: off"
+			fill(t, dir, "one/f.yaml: shop/x")
+			file, second := "name: r, address: 'fs://./one'", "name: r, address: '"+registry.address+"', guard: off"
 			if !strings.Contains(name, "consul") {
 				second += ", hold: 1s"
 			}

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"maps"
@@ -118,7 +117,7 @@ func newModel(t *testing.T, seed uint64) *model {
 		m.publish(p)
 		if i >= 4 {
 			p.at = down(t)
-			configured(t, m.dir+"/above-"+p.name, "name: all, address: 'fs://../"+p.name+"', guard: off"+quick)
+			configured(t, m.dir+"/above-"+p.name, "name: all, address: 'fs://../"+p.name+"', guard: off")
 			p.relay = startAt(t, m.dir+"/above-"+p.name, p.at)
 		}
 	}
@@ -237,12 +236,7 @@ func (m *model) servedWithout(places []*place) contents {
 	require.NoError(m.t, os.RemoveAll(dir))
 	configured(m.t, dir, texts...)
 	rig := start(m.t, dir)
-	eventually(m.t, func() error {
-		if !rig.view.Synced() {
-			return errNot
-		}
-		return nil
-	})
+	await(m.t, rig.view.Synced)
 	served := viewed(rig)
 	rig.stop()
 	m.fresh[id] = served
@@ -282,29 +276,37 @@ func viewed(r *rig) contents {
 // begin starts the relay, and has its view looked at.
 func (m *model) begin() {
 	m.relay = startAt(m.t, m.dir, m.address)
-	rig, ctx := m.relay, context.WithoutCancel(m.t.Context())
-	ctx, cancel := context.WithCancel(ctx)
+	rig := m.relay
+	rig.onChange(m.t, func() {
+		if rig.view.Synced() {
+			m.check("view", viewed(rig))
+		}
+	})
+}
+
+// onChange calls look now and after each change of the view, until the relay is stopped.
+func (r *rig) onChange(t *testing.T, look func()) {
+	t.Helper()
+	ended := make(chan struct{})
 	var looking sync.WaitGroup
 	looking.Go(func() {
 		for {
-			changed := rig.view.Changed()
-			if rig.view.Synced() {
-				m.check("view", viewed(rig))
-			}
+			changed := r.view.Changed()
+			look()
 			select {
-			case <-ctx.Done():
+			case <-ended:
 				return
 			case <-changed:
 			}
 		}
 	})
-	stop := rig.stop
-	rig.stop = func() {
-		cancel()
+	stop := r.stop
+	r.stop = sync.OnceFunc(func() {
+		close(ended)
 		looking.Wait()
-		stop() // once
-	}
-	m.t.Cleanup(rig.stop)
+		stop()
+	})
+	t.Cleanup(r.stop)
 }
 
 // reload changes the configuration in one to three respects.

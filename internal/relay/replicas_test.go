@@ -8,6 +8,7 @@ import (
 	"math/rand"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,7 +24,6 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	mcpapi "istio.io/api/mcp/v1alpha1"
-	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/aggregate"
 	"tributary/memstore"
@@ -78,30 +78,26 @@ func TestReplicasSendTheSameBytes(t *testing.T) {
 
 func drawObjects(t *testing.T, random *rand.Rand) (resources []*resource.Resource) {
 	for range random.Intn(4) {
-		meta := resource.Meta{Key: resource.Key{Namespace: "shop", Name: fmt.Sprint("x", random.Intn(6))}}
+		name, metadata := fmt.Sprint("x", random.Intn(6)), ""
 		if random.Intn(3) == 0 {
-			meta.Labels = map[string]string{"app": meta.Key.Name, "b": "c"}
+			metadata = fmt.Sprintf(", labels: {app: %s, b: c}", name)
 		}
+		var created time.Time
 		if random.Intn(3) == 0 {
-			meta.Created = time.Date(2026, 1, 1+random.Intn(4), 0, 0, 0, random.Intn(2), time.UTC)
+			created = time.Date(2026, 1, 1+random.Intn(4), 0, 0, 0, random.Intn(2), time.UTC)
+		}
+		kind, spec := "VirtualService", "http: [{name: %s, route: [{destination: {host: %s}}]}]"
+		if random.Intn(2) == 0 {
+			kind = "ServiceEntry"
+			spec = "ports: [{number: 80, name: %s, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.%s}]"
 		}
 		host := fmt.Sprintf("%c.example", 'a'+rune(random.Intn(2)))
-		var r *resource.Resource
-		var err error
-		if random.Intn(2) == 0 {
-			meta.Key.Kind = resource.VirtualService
-			r, err = resource.New(meta, &networking.VirtualService{Hosts: []string{host}, Http: []*networking.HTTPRoute{{
-				Name: meta.Key.Name, Route: []*networking.HTTPRouteDestination{{Destination: &networking.Destination{Host: host}}},
-			}}})
-		} else {
-			meta.Key.Kind = resource.ServiceEntry
-			r, err = resource.New(meta, &networking.ServiceEntry{
-				Hosts: []string{host}, Ports: []*networking.ServicePort{{Number: 80, Name: "http", Protocol: "HTTP"}},
-				Resolution: networking.ServiceEntry_STATIC, Endpoints: []*networking.WorkloadEntry{{Address: fmt.Sprint("10.0.0.", random.Intn(9))}},
-			})
-		}
-		require.NoError(t, err)
-		resources = append(resources, r)
+		last := map[string]string{"VirtualService": host, "ServiceEntry": strconv.Itoa(random.Intn(9))}[kind]
+		text := fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: %s\nmetadata: {namespace: shop, name: %s%s}\n"+
+			"spec: {hosts: [%s], "+spec+"}\n", kind, name, metadata, host, name, last)
+		document := resource.Decode("x.yaml", []byte(text), resource.Options{})[0]
+		require.NoError(t, document.Errors.Err())
+		resources = append(resources, document.Resource.WithOrigin(resource.Origin{}).WithCreated(created))
 	}
 	return resources
 }
@@ -269,32 +265,22 @@ func TestRanksPassThroughTiers(t *testing.T) {
 		write(t, dir+"/a/x.yaml", entry("shop", first, 80))
 		write(t, dir+"/b/x.yaml", entry("shop", second, 80)+dated)
 		configured(t, dir, "name: a, address: 'fs://./a'", "name: b, address: 'fs://./b'")
-		r := start(t, dir)
-		r.awaitReady(t)
+		r := startReady(t, dir)
 		return r
 	}
 	first, two := lower("sz", "sy"), lower("sx", "sw")
 	dir := t.TempDir()
-	write(t, dir+"/own/x.yaml", entry("shop", "sv", 80))
+	fill(t, dir, "own/x.yaml: shop/sv")
 	configured(t, dir, "name: one, address: 'xds://"+first.XDS().String()+"'", "name: own, address: 'fs://./own'",
 		"name: two, address: 'xds://"+two.XDS().String()+"'")
-	upper := start(t, dir)
-	upper.awaitReady(t)
+	upper := startReady(t, dir)
 	edge := t.TempDir()
 	configured(t, edge, "name: upper, address: 'xds://"+upper.XDS().String()+"'")
-	relay := start(t, edge)
-	relay.awaitReady(t)
+	relay := startReady(t, edge)
 
-	created := func(of *rig) map[string]time.Time {
-		conn, err := grpc.NewClient(of.XDS().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-		require.NoError(t, err)
-		defer func() { require.NoError(t, conn.Close()) }()
-		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, stream.Send(&discoveryv3.DiscoveryRequest{
-			Node:    &corev3.Node{Id: "istiod"},
-			TypeUrl: "networking.istio.io/v1/ServiceEntry",
-		}))
+	created := func(r *rig) map[string]time.Time {
+		node := &corev3.Node{Id: "istiod"}
+		stream := subscribeTo(t, r.XDS().String(), insecure.NewCredentials(), "", node).stream
 		answer, err := stream.Recv()
 		require.NoError(t, err)
 		times := make(map[string]time.Time)

@@ -3,7 +3,6 @@ package relay
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,24 +16,19 @@ import (
 
 // troubled makes a place that serves nearly all objects although it cannot be read: an invalid object, an object in an
 // unreadable file, and 40 held objects. It returns their names.
-func troubled(t *testing.T, dir, settings string) (*rig, []string) {
+func troubled(t *testing.T, dir string) (*rig, []string) {
 	t.Helper()
-	write(t, dir+"/one/many.yaml", entries("shop", "s", 40))
-	for _, name := range []string{"well", "broken"} {
-		write(t, dir+"/one/"+name+".yaml", entry("shop", name, 80))
-	}
-	write(t, dir+"/one/gone.txt", entry("shop", "gone", 80))
+	fill(t, dir, "one/many.yaml: shop/s*40")
+	fill(t, dir, "one/well.yaml: shop/well", "one/broken.yaml: shop/broken")
+	fill(t, dir, "one/gone.txt: shop/gone")
 	require.NoError(t, os.Symlink("gone.txt", dir+"/one/gone.yaml"))
-	configured(t, dir, "name: a, address: 'fs://./one'"+settings)
-	r := start(t, dir)
-	r.awaitReady(t)
+	configured(t, dir, "name: a, address: 'fs://./one'")
+	r := startReady(t, dir)
 	write(t, dir+"/one/broken.yaml", strings.Replace(entry("shop", "broken", 80), "hosts", "host", 1))
 	require.NoError(t, os.Remove(dir+"/one/gone.txt"))
-	eventually(t, func() error {
-		if st := r.supervisor.Status()[0]; len(st.Quarantined) != 1 || st.State != sources.Degraded {
-			return errNot
-		}
-		return nil
+	await(t, func() bool {
+		st := r.supervisor.Status()[0]
+		return len(st.Quarantined) == 1 && st.State == sources.Degraded
 	})
 	require.NoError(t, os.Remove(dir+"/one/many.yaml"))
 	r.awaitHeld(t, 40)
@@ -44,13 +38,12 @@ func troubled(t *testing.T, dir, settings string) (*rig, []string) {
 // awaitHeld waits until so many objects of the only source are held.
 func (r *rig) awaitHeld(t *testing.T, objects int) (why string) {
 	t.Helper()
-	eventually(t, func() error {
+	await(t, func() bool {
 		held := r.supervisor.Status()[0].Held
-		if held == nil || held.Objects != objects {
-			return errNot
+		if held != nil {
+			why = held.Why
 		}
-		why = held.Why
-		return nil
+		return held != nil && held.Objects == objects
 	})
 	return why
 }
@@ -60,7 +53,7 @@ func (r *rig) awaitHeld(t *testing.T, objects int) (why string) {
 func TestReread_UnrelatedSettings(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	rig, names := troubled(t, dir, quick)
+	rig, names := troubled(t, dir)
 	clients := subscribeBoth(t, rig, never(t, names...))
 	see(t, clients, names...)
 	table := rig.sources.active[0].table
@@ -68,10 +61,10 @@ func TestReread_UnrelatedSettings(t *testing.T) {
 		", defaultNamespace: default", ", unknownFields: error", ", validation: enforce", ", transform: {}", ", foreignKinds: warn",
 		", foreignKinds: error",
 	} {
-		rig.reload(t, "name: a, address: 'fs://./one'"+quick+settings)
+		rig.reload(t, "name: a, address: 'fs://./one'"+settings)
 		require.Same(t, table, rig.sources.active[0].table, settings)
 	}
-	rig.reload(t, "name: a, address: 'fs://"+dir+"/two/../one/'"+quick)
+	rig.reload(t, "name: a, address: 'fs://"+dir+"/two/../one/'")
 	require.Same(t, table, rig.sources.active[0].table)
 	rig.awaitHeld(t, 40)
 	see(t, clients, names...)
@@ -87,11 +80,11 @@ func TestReread(t *testing.T) {
 	} {
 		t.Run(settings, func(t *testing.T) {
 			dir := t.TempDir()
-			rig, names := troubled(t, dir, quick)
+			rig, names := troubled(t, dir)
 			clients := subscribeBoth(t, rig, never(t, names...))
 			see(t, clients, names...)
 			why := rig.awaitHeld(t, 40)
-			rig.reload(t, "name: a, address: 'fs://./one'"+quick+settings)
+			rig.reload(t, "name: a, address: 'fs://./one'"+settings)
 			assert.Equal(t, why, rig.awaitHeld(t, 40))
 			see(t, clients, names...)
 			eventually(t, func() error { // what can be read is labelled
@@ -113,14 +106,10 @@ func TestReread(t *testing.T) {
 				see(t, subscribeBoth(t, rig, nil), names...)
 				rig.awaitHeld(t, 40)
 			}
-			write(t, dir+"/one/many.yaml", entries("shop", "s", 40))
-			write(t, dir+"/one/broken.yaml", entry("shop", "broken", 80))
-			write(t, dir+"/one/gone.txt", entry("shop", "gone", 80))
-			eventually(t, func() error {
-				if st := rig.supervisor.Status()[0]; len(st.Quarantined) > 0 || st.Held != nil {
-					return errNot
-				}
-				return nil
+			fill(t, dir, "one/many.yaml: shop/s*40", "one/broken.yaml: shop/broken", "one/gone.txt: shop/gone")
+			await(t, func() bool {
+				st := rig.supervisor.Status()[0]
+				return len(st.Quarantined) <= 0 && st.Held == nil
 			})
 			require.NoError(t, os.Remove(dir+"/one/broken.yaml"))
 			see(t, subscribeBoth(t, rig, nil), append(numbered(40), "ServiceEntry shop/well", "ServiceEntry shop/gone")...)
@@ -150,7 +139,7 @@ func TestReread_BySettings(t *testing.T) {
 				dir := t.TempDir()
 				write(t, dir+"/one/f.yaml", c.text)
 				partial := ", partialStart: true" // of an invalid object before another object exists
-				configured(t, dir, "name: a, address: 'fs://./one'"+partial+quick)
+				configured(t, dir, "name: a, address: 'fs://./one'"+partial)
 				rig := start(t, dir)
 				serves := func(want string) {
 					t.Helper()
@@ -163,10 +152,10 @@ func TestReread_BySettings(t *testing.T) {
 				}
 				serves(c.before)
 				if how == "reload" {
-					rig.reload(t, "name: a, address: 'fs://./one', "+settings+partial+quick)
+					rig.reload(t, "name: a, address: 'fs://./one', "+settings+partial)
 				} else {
 					rig.stop()
-					configured(t, dir, "name: a, address: 'fs://./one', "+settings+partial+quick)
+					configured(t, dir, "name: a, address: 'fs://./one', "+settings+partial)
 					rig = start(t, dir)
 				}
 				serves(c.after)
@@ -184,19 +173,16 @@ func TestRereadIsNoLoss(t *testing.T) {
 		edit := func(t *testing.T, r *rig, settings string) *rig {
 			t.Helper()
 			if how == "reload" {
-				r.reload(t, "name: a, address: 'fs://./one'"+settings+quick)
+				r.reload(t, "name: a, address: 'fs://./one'"+settings)
 				return r
 			}
 			r.stop()
-			configured(t, r.dir, "name: a, address: 'fs://./one'"+settings+quick)
+			configured(t, r.dir, "name: a, address: 'fs://./one'"+settings)
 			return start(t, r.dir)
 		}
 		for settings, namespace := range map[string]string{moving: "other", leaving: ""} {
 			t.Run(how+settings, func(t *testing.T) {
-				dir := t.TempDir()
-				write(t, dir+"/one/f.yaml", entries("shop", "s", 40)+entry("mesh", "x", 80))
-				configured(t, dir, "name: a, address: 'fs://./one'"+quick)
-				r := start(t, dir)
+				r := serve(t, []string{"one/f.yaml: shop/s*40 mesh/x"}, "name: a, address: 'fs://./one'")
 				r.awaitReady(t)
 				r = edit(t, r, settings)
 				want := []string{"ServiceEntry mesh/x"}
@@ -208,17 +194,15 @@ func TestRereadIsNoLoss(t *testing.T) {
 				see(t, subscribeBoth(t, r, nil), want...)
 				require.Nil(t, r.supervisor.Status()[0].Held)
 				if how == "reload" {
-					eventually(t, func() error {
-						if !strings.Contains(r.log.String(), "the reload removed objects") || !strings.Contains(r.log.String(), "objects=40") {
-							return errNot
-						}
-						return nil
+					await(t, func() bool {
+						log := r.log.String()
+						return strings.Contains(log, "the reload removed objects") && strings.Contains(log, "objects=40")
 					})
 				}
 			})
 		}
 		t.Run(how+" while something is held", func(t *testing.T) {
-			r, names := troubled(t, t.TempDir(), quick)
+			r, names := troubled(t, t.TempDir())
 			r = edit(t, r, ", transform: {exclude: [{names: [well]}]}")
 			see(t, subscribeBoth(t, r, nil), slices.DeleteFunc(names, func(name string) bool { return name == "ServiceEntry shop/well" })...)
 			r.awaitHeld(t, 40)
@@ -245,25 +229,21 @@ func described(t *testing.T, r *rig) string {
 func TestRereadByARestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	rig, names := troubled(t, dir, quick)
+	rig, names := troubled(t, dir)
 	rig.stop()
-	configured(t, dir, "name: a, address: 'fs://./one', transform: {labels: {add: {team: x}}}"+quick)
+	configured(t, dir, "name: a, address: 'fs://./one', transform: {labels: {add: {team: x}}}")
 	for range 2 {
-		rig = start(t, dir)
-		rig.awaitReady(t)
+		rig = startReady(t, dir)
 		clients := subscribeBoth(t, rig, never(t, names...))
 		see(t, clients, names...)
 		rig.awaitHeld(t, 40)
 		rig.stop()
 	}
-	eventually(t, func() error { // the state of the former settings is removed later
+	await(t, func() bool { // the state of the former settings is removed later
 		rig = start(t, dir)
 		defer rig.stop()
 		rig.awaitReady(t)
-		if states, err := filepath.Glob(dir + "/state/sources/*.db"); err != nil || len(states) != 1 {
-			return errNot
-		}
-		return nil
+		return len(glob(t, dir+"/state/sources/*.db")) == 1
 	})
 }
 
@@ -273,10 +253,9 @@ func TestRereadThatMoves(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	broken := strings.Replace(entry("shop", "x", 80), "hosts", "host", 1)
-	write(t, dir+"/one/x.yaml", entry("shop", "x", 80))
-	write(t, dir+"/one/rest.yaml", entries("shop", "s", 40))
-	moving := "name: a, address: 'fs://./one', transform: {namespaces: {shop: other}}" + quick
-	staying := "name: a, address: 'fs://./one'" + quick
+	fill(t, dir, "one/x.yaml: shop/x", "one/rest.yaml: shop/s*40")
+	moving := "name: a, address: 'fs://./one', transform: {namespaces: {shop: other}}"
+	staying := "name: a, address: 'fs://./one'"
 	served := func(namespace string) (names []string) {
 		for _, name := range numbered(40) {
 			names = append(names, strings.Replace(name, "shop", namespace, 1))
@@ -288,16 +267,11 @@ func TestRereadThatMoves(t *testing.T) {
 	clients := subscribeBoth(t, rig, nil)
 	see(t, clients, append(served("shop"), x)...)
 	write(t, dir+"/one/x.yaml", broken)
-	eventually(t, func() error {
-		if len(rig.supervisor.Status()[0].Quarantined) != 1 {
-			return errNot
-		}
-		return nil
-	})
+	await(t, func() bool { return len(rig.supervisor.Status()[0].Quarantined) == 1 })
 	rig.reload(t, moving)
 	see(t, clients, append(served("other"), x)...)
 	write(t, dir+"/one/x.yaml", "# still\n"+broken)
-	write(t, dir+"/one/rest.yaml", entries("shop", "s", 39))
+	fill(t, dir, "one/rest.yaml: shop/s*39")
 	see(t, clients, append(served("other")[:39], x)...)
 	rig.stop()
 	rig = start(t, dir)
@@ -308,17 +282,12 @@ func TestRereadThatMoves(t *testing.T) {
 		write(t, dir+"/one/rest.yaml", entries("shop", "s", n))
 		see(t, clients, append(served("other")[:n], x)...)
 	}
-	write(t, dir+"/one/x.yaml", entry("shop", "x", 80))
+	fill(t, dir, "one/x.yaml: shop/x")
 	see(t, clients, append(served("other")[:39], "ServiceEntry other/x")...)
 
 	// An unreadable document may be any object, but not one that exists under another name.
 	write(t, dir+"/one/rest.yaml", entries("shop", "s", 39)+"a: [\n")
-	eventually(t, func() error {
-		if len(rig.supervisor.Status()[0].Quarantined) != 1 {
-			return errNot
-		}
-		return nil
-	})
+	await(t, func() bool { return len(rig.supervisor.Status()[0].Quarantined) == 1 })
 	rig.reload(t, staying)
 	see(t, clients, append(served("shop")[:39], x)...)
 	rig.stop()
@@ -330,12 +299,10 @@ func TestRereadThatMoves(t *testing.T) {
 func TestReload_ReportsOrder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
-	write(t, dir+"/two/f.yaml", entry("shop", "x", 81))
-	first, two := "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick
+	fill(t, dir, "one/f.yaml: shop/x", "two/f.yaml: shop/x:81")
+	first, two := "name: a, address: 'fs://./one'", "name: b, address: 'fs://./two'"
 	configured(t, dir, first, two)
-	rig := start(t, dir)
-	rig.awaitReady(t)
+	rig := startReady(t, dir)
 	configured(t, dir, two, first)
 	result, err := rig.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)

@@ -1,9 +1,11 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -23,6 +25,8 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/structpb"
 	mcp "istio.io/api/mcp/v1alpha1"
 
@@ -52,6 +56,17 @@ func eventually(t *testing.T, look func() error) {
 	require.NoError(t, err, "still after %s", patience)
 }
 
+// await waits until a condition holds.
+func await(t *testing.T, condition func() bool) {
+	t.Helper()
+	eventually(t, func() error {
+		if condition() {
+			return nil
+		}
+		return errors.New("the condition does not hold")
+	})
+}
+
 // rig is a relay that runs in this process.
 type rig struct {
 	*Relay
@@ -60,12 +75,16 @@ type rig struct {
 	log  *testutil.Buffer
 }
 
-// configured writes the configuration: sources, each a mapping without braces, after the other settings.
+// configured writes the configuration: sources, each a mapping without braces, after the other settings. Changes of
+// files are read soon.
 func configured(t *testing.T, dir string, sources ...string) {
 	t.Helper()
 	text := "listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstateDir: state\nconfigSources:\n"
-	for _, s := range sources {
-		text += "- {" + s + "}\n"
+	for _, source := range sources {
+		if strings.Contains(source, "'fs://") && !strings.Contains(source, "quietDelay") {
+			source += ", quietDelay: 1ms, rescanInterval: 100ms"
+		}
+		text += "- {" + source + "}\n"
 	}
 	write(t, dir+"/tributary.yaml", text)
 }
@@ -97,8 +116,57 @@ func entries(namespace, prefix string, n int) string {
 	return text.String()
 }
 
+// fill writes files of ServiceEntries, each as "FILE: NAMESPACE/NAME:PORT...". Port 80 may be left out, and NAME*N
+// stands for N entries.
+func fill(t *testing.T, dir string, files ...string) {
+	t.Helper()
+	for _, file := range files {
+		name, objects, _ := strings.Cut(file, ": ")
+		text := ""
+		for _, object := range strings.Fields(objects) {
+			namespace, object, _ := strings.Cut(object, "/")
+			object, port, _ := strings.Cut(object, ":")
+			number, _ := strconv.Atoi(port)
+			if prefix, n, ok := strings.Cut(object, "*"); ok {
+				count, err := strconv.Atoi(n)
+				require.NoError(t, err)
+				text += entries(namespace, prefix, count)
+				continue
+			}
+			text += entry(namespace, object, cmp.Or(number, 80))
+		}
+		write(t, dir+"/"+name, text)
+	}
+}
+
+// dial connects to a server without TLS.
+func dial(t *testing.T, address net.Addr) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(address.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	return conn
+}
+
+// serve writes files, as fill does, and runs a relay with these sources until the test ends.
+func serve(t *testing.T, files []string, sources ...string) *rig {
+	t.Helper()
+	dir := t.TempDir()
+	fill(t, dir, files...)
+	configured(t, dir, sources...)
+	return start(t, dir)
+}
+
 // start runs a relay with the configuration in dir until the test ends.
 func start(t *testing.T, dir string) *rig { return startAt(t, dir, "127.0.0.1:0") }
+
+// startReady runs a relay, and waits until it is ready.
+func startReady(t *testing.T, dir string) *rig {
+	t.Helper()
+	r := start(t, dir)
+	r.awaitReady(t)
+	return r
+}
 
 func startAt(t *testing.T, dir, xds string) *rig { return startWith(t, dir, xds, nil) }
 
@@ -140,20 +208,41 @@ func startWith(t *testing.T, dir, xds string, sockets map[string]net.Listener) *
 func (r *rig) reload(t *testing.T, sources ...string) {
 	t.Helper()
 	configured(t, r.dir, sources...)
+	r.reloadFile(t)
+}
+
+// reloadFile puts the configuration file in force.
+func (r *rig) reloadFile(t *testing.T) {
+	t.Helper()
 	_, err := r.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)
+}
+
+// get returns the response of the admin server.
+func (r *rig) get(t *testing.T, path string) (status int, text string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.Admin().String()+path, nil)
+	require.NoError(t, err)
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, errors.Join(err, resp.Body.Close()))
+	return resp.StatusCode, string(body)
+}
+
+// page returns the text of a page of the admin server.
+func (r *rig) page(t *testing.T, path string) string {
+	t.Helper()
+	_, text := r.get(t, path)
+	return text
 }
 
 // ready returns the status of /-/ready.
 func (r *rig) ready(t *testing.T) int {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.Admin().String()+"/-/ready", nil)
-	require.NoError(t, err)
-	req.Close = true
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	return resp.StatusCode
+	status, _ := r.get(t, "/-/ready")
+	return status
 }
 
 func (r *rig) awaitReady(t *testing.T) {
@@ -327,8 +416,6 @@ func TestDown_KeepsAddress(t *testing.T) {
 		require.NoError(t, listener.Close())
 	}
 }
-
-var errNot = errors.New("not yet")
 
 // keyOf is how a client names an object.
 func keyOf(r *resource.Resource) string { return string(r.Key().Kind) + " " + r.Key().FullName() }

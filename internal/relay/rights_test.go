@@ -2,17 +2,12 @@ package relay
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/url"
@@ -29,19 +24,52 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"tributary/internal/testutil"
-	"tributary/server/identity"
 )
 
 // An identity of a connection ends with the credential that proved it.
 
 // certified is a certificate of a client, of an authority.
-func certified(t *testing.T, authority *testutil.Authority) tls.Certificate {
-	id, err := url.Parse("spiffe://e/b")
+func certified(t *testing.T, authority *testutil.Authority, expires time.Time) tls.Certificate {
+	t.Helper()
+	id, err := url.Parse("spiffe://e/a")
 	require.NoError(t, err)
 	return authority.Sign(&x509.Certificate{
-		URIs: []*url.URL{id}, NotAfter: time.Now().Add(time.Hour),
+		URIs: []*url.URL{id}, NotAfter: expires,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}).TLS()
+}
+
+// secured runs a relay whose server has a certificate of an authority, and which trusts clients of these authorities.
+func secured(t *testing.T, authority *testutil.Authority, clients, settings string) *rig {
+	t.Helper()
+	dir := t.TempDir()
+	fill(t, dir, "rules/all.yaml: prod/p*2")
+	authority.Loopback(time.Time{}).Files(dir)
+	write(t, dir+"/ca.pem", clients)
+	write(t, dir+"/tributary.yaml", settings+"\nstateDir: 'off'\nconfigSources: [{address: 'fs://./rules'}]\n")
+	r := startAt(t, dir, "off")
+	r.awaitReady(t)
+	return r
+}
+
+// secureXDS has only a port with TLS, for clients of one trust domain.
+const secureXDS = `
+listen: {xds: 'off', admin: '127.0.0.1:0',
+  xdsTLS: {address: '127.0.0.1:0', certificate: cert.pem, key: key.pem, clientCAs: ca.pem, clientAuth: require}}
+access: [{who: {spiffe: ['spiffe://e/*']}}]`
+
+// clientTLS has the certificates of a client of an authority's servers.
+func clientTLS(authority *testutil.Authority, certificates ...tls.Certificate) *tls.Config {
+	return &tls.Config{RootCAs: authority.Pool(), MinVersion: tls.VersionTLS12, Certificates: certificates}
+}
+
+// dialTLS connects to the xDS port.
+func (r *rig) dialTLS(t *testing.T, config *tls.Config) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(r.XDSTLS().String(), grpc.WithTransportCredentials(credentials.NewTLS(config)))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
 }
 
 func open(t *testing.T, conn *grpc.ClientConn) *subscriber {
@@ -55,50 +83,30 @@ func open(t *testing.T, conn *grpc.ClientConn) *subscriber {
 
 func TestStream_RemovedAuthority(t *testing.T) {
 	t.Parallel()
-	dir, authority, second := t.TempDir(), testutil.NewAuthority(t), testutil.NewAuthority(t)
-	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
-	authority.Loopback(time.Time{}).Files(dir)
-	write(t, dir+"/ca.pem", authority.PEM+second.PEM)
-	write(t, dir+"/tributary.yaml", `
-listen: {xds: 'off', admin: '127.0.0.1:0', xdsTLS: {address: '127.0.0.1:0', certificate: cert.pem, key: key.pem, clientCAs: ca.pem, `+
-		`clientAuth: require}}
-stateDir: 'off'
-access: [{who: {spiffe: ['spiffe://e/*']}}]
-configSources: [{address: 'fs://`+dir+`/rules'}]
-`)
-	r := startAt(t, dir, "off")
-	r.awaitReady(t)
-	cfg := &tls.Config{RootCAs: authority.Pool(), MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certified(t, second)}}
-	conn, err := grpc.NewClient(r.XDSTLS().String(), grpc.WithTransportCredentials(credentials.NewTLS(cfg)))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
+	authority, second := testutil.NewAuthority(t), testutil.NewAuthority(t)
+	r := secured(t, authority, authority.PEM+second.PEM, secureXDS)
+	conn := r.dialTLS(t, clientTLS(authority, certified(t, second, time.Time{})))
 	first := open(t, conn)
 	first.gets(t, 2)
-	write(t, dir+"/ca.pem", authority.PEM)
-	code, _ := first.ends(t)
-	require.Equal(t, codes.Unauthenticated, code)
-	code, _ = open(t, conn).ends(t)
-	require.Equal(t, codes.Unauthenticated, code, "on the connection that is open")
+	write(t, r.dir+"/ca.pem", authority.PEM)
+	first.endsWith(t, codes.Unauthenticated, "")
+	open(t, conn).endsWith(t, codes.Unauthenticated, "") // on the connection that is open
 }
 
 func TestAdmin_RemovedAuthority(t *testing.T) {
 	t.Parallel()
 	dir, authority, second := t.TempDir(), testutil.NewAuthority(t), testutil.NewAuthority(t)
-	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
+	fill(t, dir, "rules/all.yaml: prod/p*2")
 	authority.Loopback(time.Time{}).Files(dir)
 	write(t, dir+"/ca.pem", authority.PEM+second.PEM)
 	write(t, dir+"/tributary.yaml", `
 listen: {xds: '127.0.0.1:0', admin: '127.0.0.1:0', adminTLS: {certificate: cert.pem, key: key.pem, clientCAs: ca.pem, clientAuth: require}}
 stateDir: 'off'
-configSources: [{address: 'fs://`+dir+`/rules'}]
+configSources: [{address: 'fs://./rules'}]
 `)
-	rig := startAt(t, dir, "127.0.0.1:0")
+	rig := start(t, dir)
 	client := &http.Client{Transport: &http.Transport{
-		MaxConnsPerHost: 1,
-		TLSClientConfig: &tls.Config{
-			RootCAs: authority.Pool(), MinVersion: tls.VersionTLS12,
-			Certificates: []tls.Certificate{certified(t, second)},
-		},
+		MaxConnsPerHost: 1, TLSClientConfig: clientTLS(authority, certified(t, second, time.Time{})),
 	}}
 	t.Cleanup(client.CloseIdleConnections)
 	post := func() int {
@@ -112,24 +120,19 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 	}
 	require.Equal(t, http.StatusOK, post())
 	write(t, dir+"/ca.pem", authority.PEM)
-	eventually(t, func() error {
-		if code := post(); code != http.StatusUnauthorized {
-			return fmt.Errorf("%d", code)
-		}
-		return nil
-	})
+	await(t, func() bool { return post() == http.StatusUnauthorized })
 }
 
 // A unix socket's other end is named as its owner likes.
 func TestAccess_UnixSocketHasNoAddress(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2)+entries("secret", "s", 3))
+	fill(t, dir, "rules/all.yaml: prod/p*2 secret/s*3")
 	write(t, dir+"/tributary.yaml", `
 listen: {xds: 'unix://`+dir+`/x.sock?mode=0666', admin: '127.0.0.1:0'}
 stateDir: 'off'
 access: [{who: {cidr: [10.1.0.0/16]}}, {who: {socket: true}, allow: {namespaces: [prod]}}]
-configSources: [{address: 'fs://`+dir+`/rules'}]
+configSources: [{address: 'fs://./rules'}]
 `)
 	r := startAt(t, dir, "unix://"+dir+"/x.sock?mode=0666")
 	r.awaitReady(t)
@@ -154,60 +157,15 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 // TestStream_EndsWithExpiredAuthority: the expiry of an authority ends the streams of its clients.
 func TestStream_EndsWithExpiredAuthority(t *testing.T) {
 	t.Parallel()
-	dir, authority := t.TempDir(), testutil.NewAuthority(t)
-	write(t, dir+"/rules/all.yaml", entries("prod", "p", 2))
-	authority.Loopback(time.Time{}).Files(dir)
-	sign := func(template, issuer *x509.Certificate, key, signer *ecdsa.PrivateKey) *x509.Certificate {
-		var err error
-		template.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<60))
-		require.NoError(t, err)
-		template.NotBefore = time.Now().Add(-time.Hour)
-		der, err := x509.CreateCertificate(rand.Reader, template, issuer, &key.PublicKey, signer)
-		require.NoError(t, err)
-		c, err := x509.ParseCertificate(der)
-		require.NoError(t, err)
-		return c
-	}
-	key := func() *ecdsa.PrivateKey {
-		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		require.NoError(t, err)
-		return k
-	}
-	parentKey, rootKey := key(), key()
-	short := &x509.Certificate{
+	authority := testutil.NewAuthority(t)
+	short := authority.Sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "short"}, NotAfter: time.Now().Add(5 * time.Second), IsCA: true,
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	short = sign(short, short, parentKey, parentKey)
-	id, err := url.Parse("spiffe://e/b")
-	require.NoError(t, err)
-	leaf := sign(&x509.Certificate{
-		URIs: []*url.URL{id}, NotAfter: time.Now().Add(time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, short, rootKey, parentKey)
-	write(t, dir+"/ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: short.Raw})))
-	write(t, dir+"/tributary.yaml", `
-listen: {xds: 'off', admin: '127.0.0.1:0', xdsTLS: {address: '127.0.0.1:0', certificate: cert.pem, key: key.pem, clientCAs: ca.pem, `+
-		`clientAuth: require}}
-stateDir: 'off'
-access: [{who: {spiffe: ['spiffe://e/*']}}]
-configSources: [{address: 'fs://`+dir+`/rules'}]
-`)
-	r := startAt(t, dir, "off")
-	r.awaitReady(t)
-	conn, err := grpc.NewClient(r.XDSTLS().String(), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
-		RootCAs: authority.Pool(), MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{
-			Certificate: [][]byte{leaf.Raw},
-			PrivateKey:  rootKey, Leaf: leaf,
-		}},
-	})))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	s := open(t, conn)
+	}).Authority()
+	r := secured(t, authority, short.PEM, secureXDS)
+	s := open(t, r.dialTLS(t, clientTLS(authority, certified(t, short, time.Time{}))))
 	s.gets(t, 2)
-	code, message := s.ends(t)
-	require.Equal(t, codes.Unauthenticated, code)
-	require.Contains(t, message, "expired")
+	s.endsWith(t, codes.Unauthenticated, "expired")
 }
 
 // One reload adds a source and the rule that hides it, or removes both: no client gets an object that one of the two
@@ -215,10 +173,8 @@ configSources: [{address: 'fs://`+dir+`/rules'}]
 func TestReload_SourcesWithRules(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	write(t, dir+"/one/all.yaml", entries("prod", "p", 2))
-	write(t, dir+"/two/all.yaml", entries("secret", "planted", 20))
-	token, line, err := identity.NewToken("web")
-	require.NoError(t, err)
+	fill(t, dir, "one/all.yaml: prod/p*2", "two/all.yaml: secret/planted*20")
+	token, line := newToken(t, "web")
 	write(t, dir+"/tokens", line)
 	configure := func(withSecret bool) {
 		allow, second := "", ""
@@ -235,8 +191,7 @@ configSources:
 `+second)
 	}
 	configure(false)
-	rig := start(t, dir)
-	rig.awaitReady(t)
+	rig := startReady(t, dir)
 	for i := range 40 {
 		var subscribers []*subscriber
 		for range 3 {
@@ -245,8 +200,7 @@ configSources:
 			subscribers = append(subscribers, s)
 		}
 		configure(i%2 == 0)
-		_, err := rig.reloader.Reload(t.Context(), "the test")
-		require.NoError(t, err)
+		rig.reloadFile(t)
 		for _, s := range subscribers {
 			if i%2 == 1 { // it may see more with its next stream, and goes on
 				continue

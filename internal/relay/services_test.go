@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -18,9 +17,7 @@ import (
 // callAll calls each method of each service that clients can reach, and returns the codes.
 func callAll(t *testing.T, r *rig) map[string]codes.Code {
 	t.Helper()
-	conn, err := grpc.NewClient(r.XDS().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	defer conn.Close() //nolint:errcheck // of a test
+	conn := dial(t, r.XDS())
 	codesByMethod := map[string]codes.Code{}
 	for service, info := range r.grpc.GetServiceInfo() {
 		for _, m := range info.Methods {
@@ -43,19 +40,17 @@ func callAll(t *testing.T, r *rig) map[string]codes.Code {
 func TestServices_LimitConcurrentCalls(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1))
+	fill(t, dir, "rules/all.yaml: prod/p*1")
 	write(t, dir+"/tokens", "")
 	restricted(t, dir, "limits: {streamsPerPeer: 1, refusalDelay: 1ms}\n")
-	r := start(t, dir)
-	r.awaitReady(t)
+	r := startReady(t, dir)
 	subscribe(t, r, "", "a").gets(t, 1) // the only stream that this address may have
 	for method, code := range callAll(t, r) {
 		require.Equal(t, codes.ResourceExhausted, code, method)
 	}
 
 	restricted(t, dir, "access: []\n")
-	secondDir := start(t, dir)
-	secondDir.awaitReady(t)
+	secondDir := startReady(t, dir)
 	called := callAll(t, secondDir)
 	for _, open := range []string{"Check", "List"} {
 		method := "/grpc.health.v1.Health/" + open
@@ -72,14 +67,9 @@ func TestServices_LimitConcurrentCalls(t *testing.T) {
 
 func TestHealth_UnknownServiceIsNotWatched(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1))
-	configured(t, dir, "address: 'fs://"+dir+"/rules'")
-	r := start(t, dir)
+	r := serve(t, []string{"rules/all.yaml: prod/p*1"}, "address: 'fs://./rules'")
 	r.awaitReady(t)
-	conn, err := grpc.NewClient(r.XDS().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	defer conn.Close() //nolint:errcheck // of a test
+	conn := dial(t, r.XDS())
 	watch := func(service string) healthpb.Health_WatchClient {
 		stream, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: service})
 		require.NoError(t, err)
@@ -91,20 +81,15 @@ func TestHealth_UnknownServiceIsNotWatched(t *testing.T) {
 		require.NoError(t, err)
 		state = got.GetStatus()
 	}
-	_, err = watch(strings.Repeat("x", 1<<20)).Recv()
+	_, err := watch(strings.Repeat("x", 1<<20)).Recv()
 	require.Equal(t, codes.NotFound, status.Code(err))
 }
 
 func TestAdminPort_RefusesLargeRequests(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir+"/rules/all.yaml", entries("prod", "p", 1))
-	configured(t, dir, "address: 'fs://"+dir+"/rules'")
-	r := start(t, dir)
+	r := serve(t, []string{"rules/all.yaml: prod/p*1"}, "address: 'fs://./rules'")
 	r.awaitReady(t)
-	conn, err := grpc.NewClient(r.Admin().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	defer conn.Close() //nolint:errcheck // of a test
+	conn := dial(t, r.Admin())
 	ask := func(size int) codes.Code {
 		_, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{Service: strings.Repeat("x", size)})
 		return status.Code(err)

@@ -22,8 +22,8 @@ func TestPrecedenceReachesTheView(t *testing.T) {
 func TestLeftoversStayForAWeek(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
-	configured(t, dir, "name: a, address: 'fs://./one'"+quick)
+	fill(t, dir, "one/f.yaml: shop/x")
+	configured(t, dir, "name: a, address: 'fs://./one'")
 	const day = 24 * time.Hour
 	path := func(name string) string { return filepath.Join(dir, "state", "sources", name) }
 	for name, duration := range map[string]time.Duration{
@@ -40,18 +40,12 @@ func TestLeftoversStayForAWeek(t *testing.T) {
 	lately, long := aside(6*day), aside(8*day)
 	write(t, path(lately), "x")
 	write(t, path(long), "x")
-	r := start(t, dir)
-	r.awaitReady(t)
+	startReady(t, dir)
 	removed := func(name string) bool {
 		_, err := os.Stat(path(name))
 		return os.IsNotExist(err)
 	}
-	eventually(t, func() error {
-		if !removed("long.db") || !removed(long) || !removed("old.db.new") {
-			return errNot
-		}
-		return nil
-	})
+	await(t, func() bool { return removed("long.db") && removed(long) && removed("old.db.new") })
 	for _, name := range []string{"lately.db", "half.db.new", lately} {
 		require.FileExists(t, path(name))
 	}

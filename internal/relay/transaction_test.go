@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -34,18 +33,15 @@ func see(t *testing.T, clients []*client, names ...string) {
 
 const x, w, z = "ServiceEntry shop/x", "ServiceEntry shop/w", "ServiceEntry shop/z"
 
-// quick are settings of files that change soon.
-const quick = ", quietDelay: 1ms, rescanInterval: 100ms"
+// oneAndTwo are the files of two places.
+var oneAndTwo = []string{"one/f.yaml: shop/x", "two/f.yaml: shop/w"}
 
 // TestTrade lets two sources trade directories while both cannot be read.
 func TestTrade(t *testing.T) {
 	t.Parallel()
 	for _, unreadable := range []bool{false, true} {
-		dir := t.TempDir()
-		write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
-		write(t, dir+"/two/f.yaml", entry("shop", "w", 80))
-		configured(t, dir, "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick)
-		rig := start(t, dir)
+		rig := serve(t, oneAndTwo, "name: a, address: 'fs://./one'", "name: b, address: 'fs://./two'")
+		dir := rig.dir
 		clients := subscribeBoth(t, rig, never(t, x, w))
 		see(t, clients, x, w)
 		if unreadable {
@@ -53,8 +49,8 @@ func TestTrade(t *testing.T) {
 			require.NoError(t, os.Rename(dir+"/two", dir+"/two.away"))
 		}
 		for range 5 {
-			rig.reload(t, "name: b, address: 'fs://./one'"+quick, "name: a, address: 'fs://./two'"+quick)
-			rig.reload(t, "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick)
+			rig.reload(t, "name: b, address: 'fs://./one'", "name: a, address: 'fs://./two'")
+			rig.reload(t, "name: a, address: 'fs://./one'", "name: b, address: 'fs://./two'")
 		}
 		assert.Equal(t, http.StatusOK, rig.ready(t))
 		see(t, clients, x, w)
@@ -64,22 +60,18 @@ func TestTrade(t *testing.T) {
 // TestTakeover lets a source replace another one that cannot be read any more.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
-	write(t, dir+"/two/f.yaml", entry("shop", "w", 80))
-	configured(t, dir, "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick)
-	rig := start(t, dir)
+	rig := serve(t, oneAndTwo, "name: a, address: 'fs://./one'", "name: b, address: 'fs://./two'")
+	dir := rig.dir
 	clients := subscribeBoth(t, rig, never(t, w))
 	see(t, clients, x, w)
 	require.NoError(t, os.Rename(dir+"/two", dir+"/two.away"))
-	rig.reload(t, "name: a, address: 'fs://./two'"+quick)
+	rig.reload(t, "name: a, address: 'fs://./two'")
 	see(t, clients, x, w)
 	assert.Equal(t, http.StatusOK, rig.ready(t))
 
 	for range 2 { // the name identifies it: until it can be read, a restart serves what it last read
 		rig.stop()
-		rig = start(t, dir)
-		rig.awaitReady(t)
+		rig = startReady(t, dir)
 		clients = subscribeBoth(t, rig, nil)
 		see(t, clients, x)
 	}
@@ -93,22 +85,15 @@ func TestRemovedSource_KeepsStateOfItsTwin(t *testing.T) {
 	t.Parallel()
 	for _, remaining := range []string{"a", "b"} {
 		dir := t.TempDir()
-		write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
-		a, b := "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./one'"+quick
+		fill(t, dir, "one/f.yaml: shop/x")
+		a, b := "name: a, address: 'fs://./one'", "name: b, address: 'fs://./one'"
 		configured(t, dir, a, b)
-		rig := start(t, dir)
-		rig.awaitReady(t)
+		rig := startReady(t, dir)
 		rig.reload(t, map[string]string{"a": a, "b": b}[remaining])
-		eventually(t, func() error { // the state of the removed source is gone
-			if states, err := filepath.Glob(dir + "/state/sources/*.db"); err != nil || len(states) != 1 {
-				return fmt.Errorf("%v, %w", states, err)
-			}
-			return nil
-		})
+		await(t, func() bool { return len(glob(t, dir+"/state/sources/*.db")) == 1 }) // that of the other source is gone
 		rig.stop()
 		require.NoError(t, os.Rename(dir+"/one", dir+"/one.away"))
-		rig = start(t, dir)
-		rig.awaitReady(t)
+		rig = startReady(t, dir)
 		see(t, subscribeBoth(t, rig, nil), x)
 		rig.stop()
 	}
@@ -118,15 +103,12 @@ func TestRemovedSource_KeepsStateOfItsTwin(t *testing.T) {
 // restart, whichever state was written last, and also if the other source was added while no process ran.
 func TestTwoAlikeKeepTheirHolds(t *testing.T) {
 	t.Parallel()
-	a, b := "name: a, address: 'fs://./one', guard: off"+quick, "name: b, address: 'fs://./one'"+quick
+	a, b := "name: a, address: 'fs://./one', guard: off", "name: b, address: 'fs://./one'"
 	for _, began := range [][]string{{a, b}, {b}} {
 		for _, last := range []int{0, 1} {
 			t.Run(fmt.Sprint(len(began), " sources, written last: ", last), func(t *testing.T) {
-				dir := t.TempDir()
-				write(t, dir+"/one/well.yaml", entry("shop", "well", 80))
-				write(t, dir+"/one/many.yaml", entries("shop", "s", 40))
-				configured(t, dir, began...)
-				rig := start(t, dir)
+				rig := serve(t, []string{"one/well.yaml: shop/well", "one/many.yaml: shop/s*40"}, began...)
+				dir := rig.dir
 				rig.awaitReady(t)
 				require.NoError(t, os.Remove(dir+"/one/many.yaml"))
 				held := func() {
@@ -142,14 +124,12 @@ func TestTwoAlikeKeepTheirHolds(t *testing.T) {
 				}
 				held()
 				rig.stop()
-				files, err := filepath.Glob(dir + "/state/sources/*.db")
-				require.NoError(t, err)
+				files := glob(t, dir+"/state/sources/*.db")
 				require.Len(t, files, len(began))
 				now := time.Now()
 				require.NoError(t, os.Chtimes(files[min(last, len(files)-1)], now, now.Add(time.Hour)))
 				configured(t, dir, a, b)
-				rig = start(t, dir)
-				rig.awaitReady(t)
+				rig = startReady(t, dir)
 				held()
 				see(t, subscribeBoth(t, rig, nil), append(numbered(40), "ServiceEntry shop/well")...)
 				rig.stop()
@@ -163,37 +143,30 @@ func TestTwoAlikeKeepTheirHolds(t *testing.T) {
 func TestExcludedForAnAddedSource(t *testing.T) {
 	t.Parallel()
 	above, dir := t.TempDir(), t.TempDir()
-	write(t, above+"/one/f.yaml", entry("shop", "x", 80))
-	configured(t, above, "name: up, address: 'fs://./one'"+quick)
-	write(t, dir+"/all/f.yaml", entry("shop", "x", 80)+entry("shop", "w", 80))
-	configured(t, dir, "name: a, address: 'fs://./all'"+quick)
+	fill(t, above, "one/f.yaml: shop/x")
+	configured(t, above, "name: up, address: 'fs://./one'")
+	fill(t, dir, "all/f.yaml: shop/x shop/w")
+	configured(t, dir, "name: a, address: 'fs://./all'")
 	r := start(t, dir)
 	clients := subscribeBoth(t, r, never(t, x, w))
 	see(t, clients, x, w)
 	address := down(t)
-	r.reload(t, "name: a, address: 'fs://./all', transform: {exclude: [{names: [x]}]}"+quick, "name: up, address: 'xds://"+address+"'")
+	r.reload(t, "name: a, address: 'fs://./all', transform: {exclude: [{names: [x]}]}",
+		"name: up, address: 'xds://"+address+"'")
 	assert.Equal(t, http.StatusOK, r.ready(t), "all is served")
-	eventually(t, func() error {
-		if p := r.reloader.Status().Pending; !strings.Contains(r.log.String(), "to=unreachable") || !slices.Equal(p, []string{"up"}) {
-			return errNot
-		}
-		return nil
+	await(t, func() bool {
+		p := r.reloader.Status().Pending
+		return strings.Contains(r.log.String(), "to=unreachable") && slices.Equal(p, []string{"up"})
 	})
 	see(t, clients, x, w)
 	startAt(t, above, address)
-	eventually(t, func() error { // it is that of the added source that is served in the end
-		for shadow := range r.view.Snapshot().All() {
-			if keyOf(shadow) == x && shadow.Origin().Source != "up" {
-				return errNot
+	await(t, func() bool { // it is that of the added source that is served in the end
+		for object := range r.view.Snapshot().All() {
+			if keyOf(object) == x && object.Origin().Source != "up" {
+				return false
 			}
 		}
-		return nil
-	})
-	eventually(t, func() error {
-		if p := r.reloader.Status().Pending; len(p) > 0 {
-			return fmt.Errorf("pending: %v", p)
-		}
-		return nil
+		return len(r.reloader.Status().Pending) == 0
 	})
 	see(t, clients, x, w)
 }
@@ -202,26 +175,22 @@ func TestExcludedForAnAddedSource(t *testing.T) {
 func TestRestart_BeforeAddedSourceWasRead(t *testing.T) {
 	t.Parallel()
 	above, dir := t.TempDir(), t.TempDir()
-	write(t, above+"/one/f.yaml", entry("shop", "w", 80))
-	configured(t, above, "name: up, address: 'fs://./one'"+quick)
-	write(t, dir+"/all/f.yaml", entry("shop", "x", 80))
-	configured(t, dir, "name: a, address: 'fs://./all'"+quick)
-	rig := start(t, dir)
-	rig.awaitReady(t)
+	fill(t, above, "one/f.yaml: shop/w")
+	configured(t, above, "name: up, address: 'fs://./one'")
+	fill(t, dir, "all/f.yaml: shop/x")
+	configured(t, dir, "name: a, address: 'fs://./all'")
+	rig := startReady(t, dir)
 	address := down(t)
-	rig.reload(t, "name: a, address: 'fs://./all'"+quick, "name: up, address: 'xds://"+address+"'")
+	rig.reload(t, "name: a, address: 'fs://./all'", "name: up, address: 'xds://"+address+"'")
 	require.Equal(t, http.StatusOK, rig.ready(t))
 	rig.stop()
 
 	rig = start(t, dir)
 	clients := subscribeBoth(t, rig, nil)
-	eventually(t, func() error {
-		for _, s := range rig.supervisor.Status() {
-			if s.Synced != (s.Name == "a") || s.Name == "up" && s.State != sources.Unreachable {
-				return errNot
-			}
-		}
-		return nil
+	await(t, func() bool {
+		return !slices.ContainsFunc(rig.supervisor.Status(), func(s sources.Status) bool {
+			return s.Synced != (s.Name == "a") || s.Name == "up" && s.State != sources.Unreachable
+		})
 	})
 	require.Equal(t, http.StatusServiceUnavailable, rig.ready(t))
 	for _, c := range clients {
@@ -236,15 +205,12 @@ func TestRestart_BeforeAddedSourceWasRead(t *testing.T) {
 // nothing.
 func TestReload_SourceThatCannotBeCreated(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
-	write(t, dir+"/two/f.yaml", entry("shop", "w", 80))
-	configured(t, dir, "name: a, address: 'fs://./one'"+quick)
-	rig := start(t, dir)
+	rig := serve(t, []string{"one/f.yaml: shop/x", "two/f.yaml: shop/w"}, "name: a, address: 'fs://./one'")
+	dir := rig.dir
 	clients := subscribeBoth(t, rig, never(t, x))
 	see(t, clients, x)
 	before := rig.sources.active
-	configured(t, dir, "name: b, address: 'fs://./two'"+quick)
+	configured(t, dir, "name: b, address: 'fs://./two'")
 	next, err := config.Load(dir + "/tributary.yaml")
 	require.NoError(t, err)
 	odd := next.ConfigSources[0]
@@ -254,7 +220,7 @@ func TestReload_SourceThatCannotBeCreated(t *testing.T) {
 	require.Equal(t, before, rig.sources.active)
 	require.Len(t, rig.supervisor.Status(), 1)
 	require.Equal(t, "a", rig.supervisor.Status()[0].Name)
-	rig.reload(t, "name: a, address: 'fs://./one'"+quick, "name: b, address: 'fs://./two'"+quick)
+	rig.reload(t, "name: a, address: 'fs://./one'", "name: b, address: 'fs://./two'")
 	see(t, clients, x, w)
 }
 
@@ -262,8 +228,8 @@ func TestReload_SourceThatCannotBeCreated(t *testing.T) {
 func TestTransformRemoved(t *testing.T) {
 	t.Parallel()
 	above, dir := t.TempDir(), t.TempDir()
-	write(t, above+"/one/f.yaml", entry("shop", "x", 80))
-	configured(t, above, "name: up, address: 'fs://./one'"+quick)
+	fill(t, above, "one/f.yaml: shop/x")
+	configured(t, above, "name: up, address: 'fs://./one'")
 	up := start(t, above)
 	address := "name: up, address: 'xds://" + up.XDS().String() + "'"
 	configured(t, dir, address+", transform: {namespaces: {shop: other}}")
@@ -284,14 +250,13 @@ func TestTransformRemoved(t *testing.T) {
 func TestReload_ForgetsOldState(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	write(t, dir+"/one/f.yaml", entries("shop", "s", 20))
-	write(t, dir+"/two/f.yaml", entry("shop", "old", 80))
-	two := "name: b, address: 'fs://./two'" + quick
-	configured(t, dir, "name: a, address: 'fs://./one'"+quick, two)
+	fill(t, dir, "one/f.yaml: shop/s*20", "two/f.yaml: shop/old")
+	two := "name: b, address: 'fs://./two'"
+	configured(t, dir, "name: a, address: 'fs://./one'", two)
 	rig := start(t, dir)
 	see(t, subscribeBoth(t, rig, nil), append(numbered(20), "ServiceEntry shop/old")...)
 	rig.stop()
-	configured(t, dir, "name: a, address: 'fs://./one'"+quick)
+	configured(t, dir, "name: a, address: 'fs://./one'")
 	rig = start(t, dir)
 	clients := subscribeBoth(t, rig, never(t, numbered(20)...))
 	see(t, clients, numbered(20)...)
@@ -301,10 +266,8 @@ func TestReload_ForgetsOldState(t *testing.T) {
 	rig.reload(t, two)
 	assert.Equal(t, http.StatusOK, rig.ready(t))
 	see(t, clients, numbered(20)...)
-	files, err := filepath.Glob(dir + "/state/sources/*.db")
-	require.NoError(t, err)
-	require.Empty(t, files, "a restart before two is read serves nothing of another time")
-	write(t, dir+"/two.new/f.yaml", entries("shop", "s", 20)+entry("shop", "z", 80))
+	require.Empty(t, glob(t, dir+"/state/sources/*.db"), "a restart before two is read serves nothing of another time")
+	fill(t, dir, "two.new/f.yaml: shop/s*20 shop/z")
 	require.NoError(t, os.Rename(dir+"/two.new", dir+"/two"))
 	see(t, clients, append(numbered(20), z)...)
 }
@@ -320,26 +283,15 @@ func numbered(n int) (names []string) {
 func TestReload_StateThatCannotBeRemoved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	write(t, dir+"/one/f.yaml", entry("shop", "x", 80))
-	write(t, dir+"/two/f.yaml", entry("shop", "w", 80))
-	write(t, dir+"/three/f.yaml", entry("shop", "z", 80))
-	first, two, three := "name: a, address: 'fs://./one'"+quick,
-		"name: b, address: 'fs://./two'"+quick, "name: c, address: 'fs://./three'"+quick
+	fill(t, dir, "one/f.yaml: shop/x", "two/f.yaml: shop/w", "three/f.yaml: shop/z")
+	first, two, three := "name: a, address: 'fs://./one'",
+		"name: b, address: 'fs://./two'", "name: c, address: 'fs://./three'"
 	configured(t, dir, first, two, three)
 	rig := start(t, dir)
 	clients := subscribeBoth(t, rig, never(t, x))
 	see(t, clients, x, w, z)
-	states := func() []string {
-		files, err := filepath.Glob(dir + "/state/sources/*.db")
-		require.NoError(t, err)
-		return files
-	}
-	eventually(t, func() error {
-		if len(states()) != 3 {
-			return errNot
-		}
-		return nil
-	})
+	states := func() []string { return glob(t, dir+"/state/sources/*.db") }
+	await(t, func() bool { return len(states()) == 3 })
 	for _, file := range states() { // directories, in the place of the files, that cannot be removed
 		eventually(t, func() error { return errors.Join(os.RemoveAll(file), os.MkdirAll(file+"/in/the/way", 0o700)) })
 	}
@@ -348,12 +300,7 @@ func TestReload_StateThatCannotBeRemoved(t *testing.T) {
 	warnings := func() int {
 		return strings.Count(rig.log.String(), `level=WARN msg="the files of a retired source cannot be removed"`)
 	}
-	eventually(t, func() error {
-		if warnings() == 0 {
-			return errNot
-		}
-		return nil
-	})
+	await(t, func() bool { return warnings() != 0 })
 	rig.reload(t, first, two, three)
 	see(t, clients, x, w, z)
 
@@ -363,12 +310,7 @@ func TestReload_StateThatCannotBeRemoved(t *testing.T) {
 		require.NoError(t, os.RemoveAll(file+"/in"))
 	}
 	rig.reload(t, first)
-	eventually(t, func() error {
-		if len(states()) > 1 {
-			return errNot
-		}
-		return nil
-	})
+	await(t, func() bool { return len(states()) <= 1 })
 }
 
 // TestReload_Address: a source whose address changes goes on, over restarts too: with a hold, and with all that it
@@ -376,12 +318,11 @@ func TestReload_StateThatCannotBeRemoved(t *testing.T) {
 func TestReload_Address(t *testing.T) {
 	t.Parallel()
 	above, dir := t.TempDir(), t.TempDir()
-	write(t, above+"/one/f.yaml", entry("shop", "x", 80))
-	configured(t, above, "name: up, address: 'fs://./one'"+quick)
+	fill(t, above, "one/f.yaml: shop/x")
+	configured(t, above, "name: up, address: 'fs://./one'")
 	address := down(t)
-	write(t, dir+"/one/f.yaml", entries("shop", "s", 40))
-	write(t, dir+"/one/g.yaml", entry("shop", "z", 80))
-	configured(t, dir, "name: a, address: 'fs://./one'"+quick)
+	fill(t, dir, "one/f.yaml: shop/s*40", "one/g.yaml: shop/z")
+	configured(t, dir, "name: a, address: 'fs://./one'")
 	rig := start(t, dir)
 	objects := append(numbered(40), z)
 	clients := subscribeBoth(t, rig, never(t, objects...))
@@ -391,7 +332,7 @@ func TestReload_Address(t *testing.T) {
 	require.NoError(t, os.CopyFS(dir+"/two", os.DirFS(dir+"/one")))
 	for _, next := range []string{
 		"name: a, address: 'fs://./one', quietDelay: 2ms, rescanInterval: 100ms, guard: {min: 11}, precedence: 3",
-		"name: a, address: 'fs://./two'" + quick,
+		"name: a, address: 'fs://./two'",
 		"name: a, address: 'xds://" + address + "'",
 	} {
 		rig.reload(t, next)
@@ -412,18 +353,15 @@ func TestReload_Address(t *testing.T) {
 // and nothing held.
 func TestReload_Name(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir+"/one/f.yaml", entries("shop", "s", 40))
-	write(t, dir+"/one/g.yaml", entry("shop", "z", 80))
-	configured(t, dir, "name: a, address: 'fs://./one'"+quick)
-	rig := start(t, dir)
+	rig := serve(t, []string{"one/f.yaml: shop/s*40", "one/g.yaml: shop/z"}, "name: a, address: 'fs://./one'")
+	dir := rig.dir
 	objects := append(numbered(40), z)
 	clients := subscribeBoth(t, rig, never(t, z))
 	see(t, clients, objects...)
 	require.NoError(t, os.Remove(dir+"/one/f.yaml"))
 	rig.awaitHeld(t, 40)
 	require.NoError(t, os.Rename(dir+"/one", dir+"/away"))
-	rig.reload(t, "name: b, address: 'fs://./one'"+quick)
+	rig.reload(t, "name: b, address: 'fs://./one'")
 	see(t, clients, objects...)
 	assert.Equal(t, http.StatusOK, rig.ready(t))
 	require.NoError(t, os.Rename(dir+"/away", dir+"/one"))
@@ -436,52 +374,44 @@ func TestReload_Name(t *testing.T) {
 // since the user edited the configuration. Both are logged in the same way.
 func TestReload_LogsRemovedObjects(t *testing.T) {
 	t.Parallel()
-	for name, next := range map[string]string{
-		"removed":               "",
-		"mistyped, and empty":   "name: b, address: 'fs://./c'",
-		"under another name":    "name: d, address: 'fs://./b'",
-		"another, with a share": "name: b, address: 'fs://./e'",
+	const line = `msg="the reload removed objects that no source of the new configuration has" objects=%d ` +
+		`kinds=map[ServiceEntry:%[1]d] of_sources=%s names="ServiceEntry shop/gone`
+	kept := "name: a, address: 'fs://./a'"
+	for name, c := range map[string]struct {
+		next    []string
+		removed int
+	}{
+		"removed":               {[]string{kept}, 3},
+		"mistyped, and empty":   {[]string{kept, "name: b, address: 'fs://./c'"}, 3},
+		"under another name":    {[]string{kept, "name: d, address: 'fs://./b'"}, 0},
+		"another, with a share": {[]string{kept, "name: b, address: 'fs://./e'"}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			write(t, dir+"/a/x.yaml", entry("shop", "kept", 80))
-			write(t, dir+"/b/x.yaml", entries("shop", "gone", 3))
-			write(t, dir+"/e/x.yaml", entries("shop", "gone", 1))
-			require.NoError(t, os.Mkdir(dir+"/c", 0o700))
-			configured(t, dir, "name: a, address: 'fs://./a'", "name: b, address: 'fs://./b'")
-			rig := start(t, dir)
+			files := []string{"a/x.yaml: shop/kept", "b/x.yaml: shop/gone*3", "e/x.yaml: shop/gone*1"}
+			rig := serve(t, files, kept, "name: b, address: 'fs://./b'")
+			require.NoError(t, os.Mkdir(rig.dir+"/c", 0o700))
 			rig.awaitReady(t)
-			all := []string{"name: a, address: 'fs://./a'"}
-			if next != "" {
-				all = append(all, next)
-			}
-			rig.reload(t, all...)
-			const line = `msg="the reload removed objects that no source of the new configuration has" objects=%d kinds=map[ServiceEntry:%[1]d] ` +
-				`of_sources=%s names="ServiceEntry shop/gone`
-			source, n := "b", map[string]int{"removed": 3, "mistyped, and empty": 3, "another, with a share": 2}[name]
-			eventually(t, func() error {
-				if rig.view.Snapshot().Len() != 4-n || len(rig.reloader.Status().Pending) > 0 {
-					return errNot
-				}
-				for res := range rig.view.Snapshot().All() {
-					if n == 0 && res.Origin().Source == source {
-						return errNot
+			rig.reload(t, c.next...)
+			await(t, func() bool {
+				return rig.view.Snapshot().Len() == 4-c.removed && len(rig.reloader.Status().Pending) == 0
+			})
+			source, removed := "b", c.removed
+			if removed == 0 {
+				await(t, func() bool {
+					for object := range rig.view.Snapshot().All() {
+						if object.Origin().Source == "b" {
+							return false
+						}
 					}
-				}
-				return nil
-			})
-			if n == 0 {
+					return true
+				})
 				require.NotContains(t, rig.log.String(), "the reload removed objects")
-				rig.reload(t, "name: a, address: 'fs://./a'") // so that there is something to tell
-				source, n = "d", 3
+				rig.reload(t, kept) // so that there is something to tell
+				source, removed = "d", 3
 			}
-			eventually(t, func() error {
-				if !strings.Contains(rig.log.String(), fmt.Sprintf(line, n, source)) {
-					return errNot
-				}
-				return nil
-			})
-			require.Equal(t, 1, strings.Count(rig.log.String(), fmt.Sprintf(line, n, source)))
+			want := fmt.Sprintf(line, removed, source)
+			await(t, func() bool { return strings.Contains(rig.log.String(), want) })
+			require.Equal(t, 1, strings.Count(rig.log.String(), want))
 		})
 	}
 }

@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	networking "istio.io/api/networking/v1alpha3"
+	"sigs.k8s.io/yaml"
 
 	"tributary/aggregate"
 	"tributary/aggregate/conflicts"
@@ -83,11 +83,48 @@ func (w *world) Shadows() iter.Seq[aggregate.Shadow] {
 	}
 }
 
-func newServer(w *world) *admin.Server {
-	return admin.New(admin.Options{
+// newServer returns a server of a world, with changed options.
+func newServer(w *world, changes ...func(*admin.Options)) *admin.Server {
+	options := admin.Options{
 		Version: "v1.2.3", View: w, Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"),
 		Log: slog.New(slog.DiscardHandler),
-	})
+	}
+	for _, change := range changes {
+		change(&options)
+	}
+	return admin.New(options)
+}
+
+// serving has a server look at the view of a source with these objects.
+func serving(t *testing.T, source string, objects ...*resource.Resource) func(*admin.Options) {
+	t.Helper()
+	return func(o *admin.Options) {
+		o.View = viewOf(t, aggregate.Source{Name: source, Reader: tableOf(objects...)})
+	}
+}
+
+// tableOf is a table that was read.
+func tableOf(objects ...*resource.Resource) *memstore.Table {
+	table := &memstore.Table{}
+	table.Apply(objects, nil)
+	table.MarkSynced()
+	return table
+}
+
+// parsed returns a value that is written as YAML.
+func parsed[T any](t *testing.T, text string) (value T) {
+	t.Helper()
+	require.NoError(t, yaml.UnmarshalStrict([]byte(text), &value))
+	return value
+}
+
+// page returns the content of a page.
+func page[T any](t *testing.T, server *admin.Server, path string) (content T) {
+	t.Helper()
+	status, body := get(t, server, path)
+	require.Equal(t, http.StatusOK, status, body)
+	require.NoError(t, json.Unmarshal([]byte(body), &content), body)
+	return content
 }
 
 func get(t *testing.T, s *admin.Server, path string) (status int, body string) {
@@ -110,10 +147,11 @@ func entry(t *testing.T, name, source, place string) *resource.Resource {
 }
 
 func TestReady_NamesUnreadSources(t *testing.T) {
-	w := &world{sources: []sources.Status{
-		{Name: "rules", Address: "fs:///rules", State: sources.Healthy, Synced: true},
-		{Name: "slow", Address: "fs:///slow", State: sources.Unreachable, Message: "/slow does not exist", Restarts: 2, LastError: "it panicked"},
-	}}
+	w := &world{sources: parsed[[]sources.Status](t, `
+- {name: rules, address: "fs:///rules", synced: true}
+- {name: slow, address: "fs:///slow", message: /slow does not exist, restarts: 2, lastError: it panicked}
+`)}
+	w.sources[1].State = sources.Unreachable
 	server := newServer(w)
 
 	status, body := get(t, server, "/-/ready")
@@ -178,9 +216,7 @@ func TestConfigz_FormatOfIstiod(t *testing.T) {
 
 	reviews := entry(t, "reviews", "rules", "a.yaml:1")
 	w.Apply([]*resource.Resource{reviews, entry(t, "ratings", "rules", "a.yaml:9")}, nil)
-	_, body = get(t, newServer(w), "/debug/configz")
-	var list []map[string]any
-	require.NoError(t, json.Unmarshal([]byte(body), &list))
+	list := page[[]map[string]any](t, newServer(w), "/debug/configz")
 	require.Len(t, list, 2)
 	assert.Equal(t, map[string]any{
 		"kind": "ServiceEntry", "apiVersion": "networking.istio.io/v1",
@@ -193,22 +229,22 @@ func TestConfigz_FormatOfIstiod(t *testing.T) {
 }
 
 func TestSyncz(t *testing.T) {
-	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	w := &world{}
 	_, body := get(t, newServer(w), "/debug/clients")
 	assert.JSONEq(t, "[]", body)
 
-	w.clients = []xds.ClientStatus{
-		{StreamID: 1, Peer: "127.0.0.1:5", Connected: begin}, // no client has subscribed yet
-		{
-			StreamID: 7, Node: &corev3.Node{Id: "router~1"}, Peer: "127.0.0.1:6", Connected: begin, Delta: true,
-			Types: []xds.TypeStatus{{
-				TypeURL: "a/v1/B", Wildcard: true, SentVersion: "v2", SentNonce: "2", SentAt: begin,
-				AckedVersion: "v1", AckedNonce: "1", AckedAt: begin, NackNonce: "2", NackError: "no <such> field", NackAt: begin,
-				Responses: 2, Nacks: 1,
-			}},
-		},
-	}
+	w.clients = parsed[[]xds.ClientStatus](t, `
+- {streamID: 1, peer: "127.0.0.1:5", connected: "2026-01-02T03:04:05Z"} # without a subscription
+- streamID: 7
+  node: {id: router~1}
+  peer: 127.0.0.1:6
+  connected: "2026-01-02T03:04:05Z"
+  delta: true
+  types:
+  - {typeURL: a/v1/B, wildcard: true, sentVersion: v2, sentNonce: "2", sentAt: "2026-01-02T03:04:05Z",
+     ackedVersion: v1, ackedNonce: "1", ackedAt: "2026-01-02T03:04:05Z", responses: 2,
+     nackNonce: "2", nackError: no <such> field, nackAt: "2026-01-02T03:04:05Z", nacks: 1}
+`)
 	_, body = get(t, newServer(w), "/debug/clients")
 	assert.JSONEq(t, `[
 		{"stream": 1, "node": "", "peer": "127.0.0.1:5", "connected": "2026-01-02T03:04:05Z", "delta": false, "types": []},
@@ -226,19 +262,16 @@ func TestSyncz(t *testing.T) {
 }
 
 func TestSourcesQuarantineAndConflicts(t *testing.T) {
-	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	first, second := entry(t, "reviews", "rules", "a.yaml:1"), entry(t, "reviews", "more", "b.yaml:1")
 	w := &world{
-		sources: []sources.Status{{
-			Name: "rules", Since: begin,
-			Quarantined: []sources.Quarantined{{
-				Ref:   resource.Ref{Kind: resource.Gateway, Namespace: "shop", Name: "g"},
-				Group: "g.yaml", Place: "g.yaml:3", Reason: "no servers", Since: begin,
-			}},
-			Conflicts: []sources.Conflict{{
-				Ref: resource.Ref{Kind: resource.Sidecar, Namespace: "shop", Name: "s"}, Winner: "a.yaml:5", Losers: []string{"c.yaml:2"},
-			}},
-		}},
+		sources: parsed[[]sources.Status](t, `
+- name: rules
+  since: "2026-01-02T03:04:05Z"
+  quarantined:
+  - {kind: Gateway, namespace: shop, name: g, group: g.yaml, place: "g.yaml:3", reason: no servers,
+     since: "2026-01-02T03:04:05Z"}
+  conflicts: [{kind: Sidecar, namespace: shop, name: s, winner: "a.yaml:5", losers: ["c.yaml:2"]}]
+`),
 		shadows: []aggregate.Shadow{{
 			Key: first.Key(), Winner: aggregate.Candidate{Source: "rules", Resource: first},
 			Losers: []aggregate.Candidate{{Source: "more", Resource: second}},
@@ -286,10 +319,7 @@ func TestPagesExist(t *testing.T) {
 
 func TestStatus_CountsCompetingHosts(t *testing.T) {
 	w := &world{competing: []conflicts.Conflict{{Host: "a", Subject: "a:80"}, {Host: "a", Subject: "a:81"}, {Host: "b"}}}
-	_, body := get(t, newServer(w), "/debug/status")
-	var st admin.Status
-	require.NoError(t, json.Unmarshal([]byte(body), &st))
-	assert.Equal(t, 2, st.Conflicts.Competing)
+	assert.Equal(t, 2, page[admin.Status](t, newServer(w), "/debug/status").Conflicts.Competing)
 }
 
 func TestMetrics(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -79,59 +78,50 @@ func shop(t *testing.T) *admin.Server {
 	table.MarkSynced()
 
 	view := viewOf(t, aggregate.Source{Name: "rules", Reader: rules}, aggregate.Source{Name: "dc1", Reader: table})
-	published := noon.Add(-time.Minute)
 	w := &world{
 		config: fakeConfig{status: admin.ConfigStatus{File: "tributary.yaml", Loaded: noon}},
-		clients: []xds.ClientStatus{
-			{
-				StreamID: 1, Node: &corev3.Node{Id: "istiod-1"}, Peer: "10.0.0.1:5", Connected: noon,
-				Types: []xds.TypeStatus{
-					{
-						TypeURL: "networking.istio.io/v1/ServiceEntry", Wildcard: true, Synced: true, Responses: 1,
-						SentVersion: "v1", SentNonce: "1", SentAt: noon, AckedVersion: "v1", AckedNonce: "1", AckedAt: noon,
-					},
-					{
-						TypeURL: "networking.istio.io/v1/Gateway", Wildcard: true, Responses: 1, Nacks: 1,
-						SentVersion: "v1", SentNonce: "2", SentAt: noon, NackNonce: "2", NackError: "no such port", NackAt: noon,
-					},
-				},
-			},
-			{
-				StreamID: 2, Node: &corev3.Node{Id: "istiod-canary"}, Peer: "10.0.0.2:5", Connected: noon, Delta: true,
-				Types: []xds.TypeStatus{{TypeURL: "networking.istio.io/v1beta1/ServiceEntry", Wildcard: true}},
-			},
-			{StreamID: 3, Peer: "10.0.0.3:5", Connected: noon},
-		},
-		sources: []sources.Status{
-			{
-				Name: "dc1", Address: "consul://dc1", State: sources.Unreachable, Message: "connection refused", Since: noon,
-				Synced: true, Objects: map[resource.Kind]int{resource.ServiceEntry: 1}, LastPublish: &published,
-			},
-			{
-				Name: "rules", Address: "fs:///rules", State: sources.Healthy, Since: noon, Synced: true,
-				Objects: map[resource.Kind]int{resource.ServiceEntry: 2}, LastPublish: &published,
-				Quarantined: []sources.Quarantined{
-					{
-						Ref: resource.Ref{Kind: resource.ServiceEntry, Namespace: "shop", Name: "ratings"}, Group: "ratings.yaml", Place: "ratings.yaml:1",
-						Reason: "port number 80000", Since: noon, LastGoodServes: true,
-					},
-					{
-						Ref: resource.Ref{Kind: resource.Gateway, Namespace: "shop", Name: "front"}, Group: "front.yaml", Place: "front.yaml:1",
-						Reason: "no servers", Since: noon,
-					},
-					{Group: "junk.yaml", Place: "junk.yaml:3", Reason: "not YAML", Since: noon},
-				},
-				Conflicts: []sources.Conflict{{
-					Ref:    resource.Ref{Kind: resource.ServiceEntry, Namespace: "shop", Name: "reviews"},
-					Winner: "reviews.yaml:1", Losers: []string{"z.yaml:9"},
-				}},
-			},
-		},
+		clients: parsed[[]xds.ClientStatus](t, `
+- streamID: 1
+  node: {id: istiod-1}
+  peer: 10.0.0.1:5
+  connected: "2026-01-02T12:00:00Z"
+  types:
+  - {typeURL: networking.istio.io/v1/ServiceEntry, wildcard: true, synced: true, responses: 1,
+     sentVersion: v1, sentNonce: "1", sentAt: "2026-01-02T12:00:00Z",
+     ackedVersion: v1, ackedNonce: "1", ackedAt: "2026-01-02T12:00:00Z"}
+  - {typeURL: networking.istio.io/v1/Gateway, wildcard: true, responses: 1, nacks: 1,
+     sentVersion: v1, sentNonce: "2", sentAt: "2026-01-02T12:00:00Z",
+     nackNonce: "2", nackError: no such port, nackAt: "2026-01-02T12:00:00Z"}
+- streamID: 2
+  node: {id: istiod-canary}
+  peer: 10.0.0.2:5
+  connected: "2026-01-02T12:00:00Z"
+  delta: true
+  types: [{typeURL: networking.istio.io/v1beta1/ServiceEntry, wildcard: true}]
+- {streamID: 3, peer: "10.0.0.3:5", connected: "2026-01-02T12:00:00Z"}
+`),
+		sources: parsed[[]sources.Status](t, `
+- {name: dc1, address: "consul://dc1", message: connection refused, since: "2026-01-02T12:00:00Z", synced: true,
+   objects: {ServiceEntry: 1}, lastPublish: "2026-01-02T11:59:00Z"}
+- name: rules
+  address: fs:///rules
+  since: "2026-01-02T12:00:00Z"
+  synced: true
+  objects: {ServiceEntry: 2}
+  lastPublish: "2026-01-02T11:59:00Z"
+  quarantined:
+  - {kind: ServiceEntry, namespace: shop, name: ratings, group: ratings.yaml, place: "ratings.yaml:1",
+     reason: port number 80000, since: "2026-01-02T12:00:00Z", lastGoodServes: true}
+  - {kind: Gateway, namespace: shop, name: front, group: front.yaml, place: "front.yaml:1", reason: no servers,
+     since: "2026-01-02T12:00:00Z"}
+  - {group: junk.yaml, place: "junk.yaml:3", reason: not YAML, since: "2026-01-02T12:00:00Z"}
+  conflicts: [{kind: ServiceEntry, namespace: shop, name: reviews, winner: "reviews.yaml:1", losers: ["z.yaml:9"]}]
+`),
 	}
-	return admin.New(admin.Options{
-		Version: "v1.2.3", View: view, Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"),
-		Visible: func(node *corev3.Node, _ *resource.Resource) bool { return node.GetId() != "istiod-canary" },
-		Log:     slog.New(slog.DiscardHandler),
+	w.sources[0].State, w.sources[1].State = sources.Unreachable, sources.Healthy
+	return newServer(w, func(o *admin.Options) {
+		o.View = view
+		o.Visible = func(node *corev3.Node, _ *resource.Resource) bool { return node.GetId() != "istiod-canary" }
 	})
 }
 
@@ -157,25 +147,10 @@ func TestExplain(t *testing.T) {
 
 // Settings without an effect on Envoys are counted, listed and explained.
 func TestWithoutEffect(t *testing.T) {
-	table := &memstore.Table{}
 	reviews := entry(t, "reviews", "rules", "reviews.yaml:1")
-	table.Apply([]*resource.Resource{reviews}, nil)
-	table.MarkSynced()
-	view := aggregate.New(aggregate.Source{Name: "rules", Reader: table})
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = view.Run(ctx)
-	}()
-	defer func() { stop(); <-ended }()
-	require.Eventually(t, view.Synced, 10*time.Second, time.Millisecond)
-	w := &world{}
-	server := admin.New(admin.Options{
-		Version: "v1.2.3", View: view, Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"),
-		Log:           slog.New(slog.DiscardHandler),
-		WithoutEffect: func(*resource.Resource) []string { return []string{"spec.x has no effect on Envoys: why"} },
-		Affected:      func() []resource.Key { return []resource.Key{reviews.Key(), {Kind: resource.Sidecar, Name: "gone"}} },
+	server := newServer(&world{}, serving(t, "rules", reviews), func(o *admin.Options) {
+		o.WithoutEffect = func(*resource.Resource) []string { return []string{"spec.x has no effect on Envoys: why"} }
+		o.Affected = func() []resource.Key { return []resource.Key{reviews.Key(), {Kind: resource.Sidecar, Name: "gone"}} }
 	})
 	_, body := get(t, server, "/debug/no-effect")
 	assert.JSONEq(t, `[{"kind": "ServiceEntry", "namespace": "shop", "name": "reviews", "origin": "rules: reviews.yaml:1", "what": `+
@@ -191,9 +166,6 @@ func TestRejected(t *testing.T) {
 	web := resource.Key{Kind: resource.VirtualService, Namespace: "shop", Name: "web"}
 	object, err := resource.New(resource.Meta{Key: web}, &networking.VirtualService{Hosts: []string{"web"}})
 	require.NoError(t, err)
-	table := &memstore.Table{}
-	table.Apply([]*resource.Resource{object}, nil)
-	table.MarkSynced()
 	rejects := func(id string, moment time.Time) xds.ClientStatus {
 		return xds.ClientStatus{Node: &corev3.Node{Id: id}, Peer: "10.0.0.1:5", Types: []xds.TypeStatus{
 			{TypeURL: xds.RouteURL, Rejected: []xds.Rejection{{
@@ -204,28 +176,12 @@ func TestRejected(t *testing.T) {
 		}}
 	}
 	w := &world{clients: []xds.ClientStatus{rejects("late", noon.Add(time.Hour)), rejects("early", noon)}}
-	view := aggregate.New(aggregate.Source{Name: "rules", Reader: table})
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = view.Run(ctx)
-	}()
-	defer func() {
-		stop()
-		<-ended
-	}()
-	require.Eventually(t, func() bool { return view.Snapshot().Len() == 1 }, 10*time.Second, time.Millisecond)
-	server := admin.New(admin.Options{
-		Version: "v1.2.3", View: view, Sources: w, Clients: w, Config: &w.config,
-		Registry: admin.NewRegistry("v1.2.3"), Log: slog.New(slog.DiscardHandler),
-		ChangedSince: func(_ *xds.Collection, r xds.Rejection) ([]resource.Key, bool) {
+	server := newServer(w, serving(t, "rules", object), func(o *admin.Options) {
+		o.ChangedSince = func(_ *xds.Collection, r xds.Rejection) ([]resource.Key, bool) {
 			return []resource.Key{web}, r.Revision == 7
-		},
+		}
 	})
-	_, body := get(t, server, "/debug/rejected")
-	var list []admin.Rejected
-	require.NoError(t, json.Unmarshal([]byte(body), &list))
+	list := page[[]admin.Rejected](t, server, "/debug/rejected")
 	require.Len(t, list, 3)
 	assert.Equal(t, []conflicts.Ref{{Kind: resource.ServiceEntry, Namespace: "shop", Name: "early"}}, list[0].Changed)
 	route := list[2] // after the rejections since the zero time
@@ -234,14 +190,12 @@ func TestRejected(t *testing.T) {
 		Clients: 2,
 		Changed: []conflicts.Ref{conflicts.Ref(web)},
 	}, route)
-	var status admin.Status
-	_, body = get(t, server, "/debug/status")
-	require.NoError(t, json.Unmarshal([]byte(body), &status))
+	status := page[admin.Status](t, server, "/debug/status")
 	assert.Equal(t, list, status.Rejected)
 	last := status.Troubles()[len(status.Troubles())-1]
 	assert.Equal(t, "early at 10.0.0.1:5 and 1 more reject RouteConfiguration 80: too large; "+
 		"changed since the client last acknowledged it: VirtualService shop/web", last.Text)
-	_, body = get(t, server, "/debug/explain?kind=vs&namespace=shop&name=web")
+	_, body := get(t, server, "/debug/explain?kind=vs&namespace=shop&name=web")
 	assert.Contains(t, body, "too large")
 }
 
@@ -270,10 +224,7 @@ func TestRejected_ClientsTakeTurns(t *testing.T) {
 		client("10.0.0.3:5", noon.Add(time.Hour), "common"),
 		client("[2001:db8::1]:5", noon.Add(2*time.Hour), "common"),
 	)
-	s := newServer(w)
-	_, body := get(t, s, "/debug/status")
-	var status admin.Status
-	require.NoError(t, json.Unmarshal([]byte(body), &status))
+	status := page[admin.Status](t, newServer(w), "/debug/status")
 	require.Len(t, status.Rejected, 100)
 	assert.Equal(t, 150+50+3-100, status.RejectedMore)
 	assert.Equal(t, "common", status.Rejected[0].Resource)
@@ -307,10 +258,8 @@ func TestCauses(t *testing.T) {
 
 func TestExplain_ExcludedByTransform(t *testing.T) {
 	w := &world{excluding: []sources.Excluded{{Source: "rules", Place: "rules/secret.yaml:3"}}}
-	_, body := get(t, newServer(w), "/debug/explain?kind=se&namespace=shop&name=secret")
-	var e admin.Explanation
-	require.NoError(t, json.Unmarshal([]byte(body), &e))
-	assert.Equal(t, w.excluding, e.Excluded)
+	explanation := page[admin.Explanation](t, newServer(w), "/debug/explain?kind=se&namespace=shop&name=secret")
+	assert.Equal(t, w.excluding, explanation.Excluded)
 }
 
 // TestExplain_QuarantinedName lists the invalid document with the name that is asked for, whatever its kind is.
@@ -343,11 +292,9 @@ func TestExplain_HeldObject(t *testing.T) {
 		}}},
 	}
 	check := func(query string) {
-		_, body := get(t, newServer(w), "/debug/explain?"+query)
-		var e admin.Explanation
-		require.NoError(t, json.Unmarshal([]byte(body), &e))
-		require.Len(t, e.Objects, 1)
-		x := e.Objects[0]
+		explanation := page[admin.Explanation](t, newServer(w), "/debug/explain?"+query)
+		require.Len(t, explanation.Objects, 1)
+		x := explanation.Objects[0]
 		require.Len(t, x.Unsure, 1)
 		assert.Equal(t, "a.yaml:7", x.Unsure[0].Place)
 		assert.Equal(t, []admin.Remark{{Source: "rules", Text: "permission denied"}}, x.NotRead)
@@ -359,22 +306,16 @@ func TestExplain_HeldObject(t *testing.T) {
 	w.merged = &aggregate.Merged{Members: []aggregate.Member{{Name: "gone"}, {Name: "gone"}}}
 	check("host=gone.example") // by their names in the sources
 	w.sources[0].Quarantined[0] = sources.Quarantined{Ref: resource.Ref(absent), Reason: "bad"}
-	_, body := get(t, newServer(w), "/debug/explain?host=gone.example")
-	var e admin.Explanation
-	require.NoError(t, json.Unmarshal([]byte(body), &e))
-	assert.Len(t, e.Objects[0].Quarantined, 1)
+	explanation := page[admin.Explanation](t, newServer(w), "/debug/explain?host=gone.example")
+	assert.Len(t, explanation.Objects[0].Quarantined, 1)
 
-	_, body = get(t, newServer(w), "/debug/status")
-	var st admin.Status
-	require.NoError(t, json.Unmarshal([]byte(body), &st))
-	assert.Equal(t, []int{1, 4, 1}, []int{st.Unsure, st.Unread, st.Warnings})
-	assert.Equal(t, 2, st.Sources[0].Foreign)
+	status := page[admin.Status](t, newServer(w), "/debug/status")
+	assert.Equal(t, []int{1, 4, 1}, []int{status.Unsure, status.Unread, status.Warnings})
+	assert.Equal(t, 2, status.Sources[0].Foreign)
 }
 
 func TestStatus(t *testing.T) {
-	_, body := get(t, shop(t), "/debug/status")
-	var status admin.Status
-	require.NoError(t, json.Unmarshal([]byte(body), &status))
+	status := page[admin.Status](t, shop(t), "/debug/status")
 	assert.WithinDuration(t, time.Now(), status.Started, time.Hour)
 	assert.NotEmpty(t, status.Uptime)
 	status.Started, status.Uptime = noon, "1m"

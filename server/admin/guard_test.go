@@ -1,7 +1,6 @@
 package admin_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"testing"
@@ -39,15 +38,9 @@ func TestGuard(t *testing.T) {
 	w := &world{sources: []sources.Status{{Name: "a", Held: hold}, {Name: "b"}}}
 	server := newServer(w)
 
-	status, body := get(t, server, "/debug/guard")
-	require.Equal(t, http.StatusOK, status)
-	var list []admin.Guarded
-	require.NoError(t, json.Unmarshal([]byte(body), &list))
-	require.Equal(t, []admin.Guarded{{Source: "a", Status: *hold}}, list)
+	require.Equal(t, []admin.Guarded{{Source: "a", Status: *hold}}, page[[]admin.Guarded](t, server, "/debug/guard"))
 
-	_, body = get(t, server, "/debug/status")
-	var st admin.Status
-	require.NoError(t, json.Unmarshal([]byte(body), &st))
+	st := page[admin.Status](t, server, "/debug/status")
 	assert.Equal(t, 1, st.Holds)
 	assert.Equal(t, &hold.Summary, st.Sources[0].Hold)
 
@@ -68,7 +61,7 @@ func TestGuard(t *testing.T) {
 	}
 	require.Len(t, w.released, 1)
 	assert.Regexp(t, `^anna@bastion, from 192\.0\.2\.1:\d+ on behalf of 10\.0\.0\.9$`, w.released[0])
-	_, body = get(t, server, "/debug/guard")
+	_, body := get(t, server, "/debug/guard")
 	require.Equal(t, "[]\n", body)
 }
 

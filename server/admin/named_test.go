@@ -1,9 +1,7 @@
 package admin_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"strings"
 	"testing"
@@ -14,8 +12,6 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 	security "istio.io/api/security/v1beta1"
 
-	"tributary/aggregate"
-	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/admin"
 	"tributary/sources"
@@ -24,7 +20,6 @@ import (
 // TestExplain_AddressOrRegistryName explains the objects with an address, or with a name in a registry, and the
 // instances that are left out.
 func TestExplain_AddressOrRegistryName(t *testing.T) {
-	table := &memstore.Table{}
 	newObject := func(kind resource.Kind, name string, annotations map[string]string, spec proto.Message) *resource.Resource {
 		r, err := resource.New(resource.Meta{
 			Key: resource.Key{Kind: kind, Namespace: "dubbo", Name: name}, Annotations: annotations,
@@ -33,7 +28,7 @@ func TestExplain_AddressOrRegistryName(t *testing.T) {
 		require.NoError(t, err)
 		return r
 	}
-	table.Apply([]*resource.Resource{
+	objects := []*resource.Resource{
 		newObject(resource.ServiceEntry, "demo", map[string]string{"tributary/dubbo-interface": "com.acme.Demo", "owner": "com.acme.Other"},
 			&networking.ServiceEntry{
 				Hosts: []string{"demo.rpc"}, Addresses: []string{"240.240.0.1"},
@@ -41,8 +36,7 @@ func TestExplain_AddressOrRegistryName(t *testing.T) {
 			}),
 		newObject(resource.WorkloadEntry, "vm", nil, &networking.WorkloadEntry{Address: "10.2.0.2"}),
 		newObject(resource.AuthorizationPolicy, "deny-all", nil, &security.AuthorizationPolicy{Action: security.AuthorizationPolicy_DENY}),
-	}, nil)
-	table.MarkSynced()
+	}
 	out := func(name string) []sources.LeftOut {
 		return []sources.LeftOut{{Source: "rpc", Group: "com.acme.Demo", What: name, Of: "com.acme.Demo", Why: "weight 0"}}
 	}
@@ -53,10 +47,7 @@ func TestExplain_AddressOrRegistryName(t *testing.T) {
 		},
 		sources: []sources.Status{{Name: "rpc", Quarantined: []sources.Quarantined{{Group: "g", Place: "vip bothsame (secure)", Reason: "no"}}}},
 	}
-	server := admin.New(admin.Options{
-		Version: "v1.2.3", View: viewOf(t, aggregate.Source{Name: "rpc", Reader: table}), Sources: w, Clients: w, Config: &w.config,
-		Registry: admin.NewRegistry("v1.2.3"), Log: slog.New(slog.DiscardHandler),
-	})
+	server := newServer(w, serving(t, "rpc", objects...))
 	for query, want := range map[string]struct {
 		why     string
 		objects []string
@@ -74,17 +65,15 @@ func TestExplain_AddressOrRegistryName(t *testing.T) {
 		"10.2.0.5":       {"no object references 10.2.0.5", nil, "10.2.0.5:20880", 0},
 		"10.2.0.20":      {"no object references 10.2.0.20", nil, "", 0},
 	} {
-		_, body := get(t, server, "/debug/explain?host="+url.QueryEscape(query))
-		var explanation admin.Explanation
-		require.NoError(t, json.Unmarshal([]byte(body), &explanation))
+		explanation := page[admin.Explanation](t, server, "/debug/explain?host="+url.QueryEscape(query))
 		assert.Equal(t, want.why, explanation.Why, query)
-		var objects []string
+		var names []string
 		for _, o := range explanation.Objects {
-			objects = append(objects, o.Object.Name)
+			names = append(names, o.Object.Name)
 			assert.Equal(t, o.Object.Kind == resource.AuthorizationPolicy, strings.Contains(o.Content, "action: DENY"),
 				"the content of a policy: %q", o.Content)
 		}
-		assert.ElementsMatch(t, want.objects, objects, query)
+		assert.ElementsMatch(t, want.objects, names, query)
 		omitted := ""
 		for _, l := range explanation.LeftOut {
 			omitted += l.What

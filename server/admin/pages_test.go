@@ -22,9 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"tributary/aggregate"
 	"tributary/internal/history"
-	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/admin"
 	"tributary/server/verify"
@@ -33,15 +31,8 @@ import (
 
 // indexed has the index of a server with all features.
 func indexed(t *testing.T) (*admin.Server, []admin.Page) {
-	w := &world{}
-	server := admin.New(admin.Options{
-		View: viewOf(t), Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"),
-	})
-	status, body := get(t, server, "/debug/")
-	require.Equal(t, http.StatusOK, status)
-	var index []admin.Page
-	require.NoError(t, json.Unmarshal([]byte(body), &index))
-	return server, index
+	server := newServer(&world{}, serving(t, "rules"))
+	return server, page[[]admin.Page](t, server, "/debug/")
 }
 
 // TestIndex: each page of the index exists, by its method only, and has the parameters that the package reads.
@@ -142,15 +133,8 @@ func getCompact(t *testing.T, s *admin.Server, path string) (status int, body st
 
 // TestHistory_JSON has people told specs as JSON, and programs as they are.
 func TestHistory_JSON(t *testing.T) {
-	table := &memstore.Table{}
-	r := entry(t, "reviews", "rules", "a.yaml:1")
-	table.Apply([]*resource.Resource{r}, nil)
-	table.MarkSynced()
-	w := &world{}
-	server := admin.New(admin.Options{
-		View: viewOf(t, aggregate.Source{Name: "rules", Reader: table}), Sources: w, Clients: w, Config: &w.config,
-		Registry: admin.NewRegistry("v1.2.3"), History: remembers{r},
-	})
+	reviews := entry(t, "reviews", "rules", "a.yaml:1")
+	server := newServer(&world{}, serving(t, "rules", reviews), func(o *admin.Options) { o.History = remembers{reviews} })
 	for path, part := range map[string]string{"/debug/history?details=true&": `"new":{`, "/debug/history/at?": `"objects":[{`} {
 		_, body := getCompact(t, server, path)
 		assert.Contains(t, body, part)
@@ -164,12 +148,10 @@ func TestHistory_JSON(t *testing.T) {
 
 // TestExpected_InvalidNode requests the expected configuration without a node, and with an invalid one.
 func TestExpected_InvalidNode(t *testing.T) {
-	w := &world{}
-	server := admin.New(admin.Options{
-		View: viewOf(t), Sources: w, Clients: w, Config: &w.config, Registry: admin.NewRegistry("v1.2.3"),
-		Expected: func(context.Context, *corev3.Node, bool) (*verify.Expected, []xds.Served, error) {
+	server := newServer(&world{}, serving(t, "rules"), func(o *admin.Options) {
+		o.Expected = func(context.Context, *corev3.Node, bool) (*verify.Expected, []xds.Served, error) {
 			return &verify.Expected{OnDemand: true, Refusals: []verify.Refusal{{Node: "\"dump\": null"}}}, nil, nil
-		},
+		}
 	})
 	const want = `want ?node= as the node of an Envoy's bootstrap, in JSON, such as {"id": "sidecar~10.0.0.7~web.shop~shop.svc.cluster.local"}`
 	for query, complaint := range map[string]string{"": want + "\n", "?node=x": want + ": syntax error (line 1:1): invalid value x\n"} {
@@ -177,10 +159,7 @@ func TestExpected_InvalidNode(t *testing.T) {
 		assert.Equal(t, http.StatusBadRequest, status)
 		assert.Equal(t, complaint, body)
 	}
-	status, body := get(t, server, "/debug/expected?node="+url.QueryEscape(`{"id": "a"}`))
-	assert.Equal(t, http.StatusOK, status)
-	var expected verify.Expected
-	require.NoError(t, json.Unmarshal([]byte(body), &expected), body)
+	expected := page[verify.Expected](t, server, "/debug/expected?node="+url.QueryEscape(`{"id": "a"}`))
 	assert.True(t, expected.OnDemand)
-	assert.NoError(t, protojson.Unmarshal(expected.Dump, &adminv3.ConfigDump{}), body)
+	assert.NoError(t, protojson.Unmarshal(expected.Dump, &adminv3.ConfigDump{}))
 }

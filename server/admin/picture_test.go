@@ -1,15 +1,12 @@
 package admin_test
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/aggregate"
 	"tributary/aggregate/conflicts"
-	"tributary/memstore"
 	"tributary/resource"
 	"tributary/server/admin"
 )
@@ -65,19 +62,12 @@ func pictureServer(t *testing.T) *admin.Server { return serverOf(t, pictureObjec
 // serverOf returns a server of objects, with problems of them.
 func serverOf(t *testing.T, yaml string, problems func() admin.ObjectProblems) *admin.Server {
 	t.Helper()
-	table := &memstore.Table{}
 	var objects []*resource.Resource
 	for _, document := range resource.Decode("a.yaml", []byte(yaml), resource.Options{}) {
 		require.NotNil(t, document.Resource, document)
 		objects = append(objects, document.Resource)
 	}
-	table.Apply(objects, nil)
-	table.MarkSynced()
-	w := &world{}
-	return admin.New(admin.Options{
-		View: viewOf(t, aggregate.Source{Name: "rules", Reader: table}), Sources: w, Clients: w, Config: &w.config,
-		Registry: admin.NewRegistry("v1.2.3"), Problems: problems,
-	})
+	return newServer(&world{}, serving(t, "rules", objects...), func(o *admin.Options) { o.Problems = problems })
 }
 
 // pictureRoutes have faults, mirrors, weights that are no percentages, and destinations that requests do not reach.
@@ -197,9 +187,7 @@ func TestExplain_DerivedObjects(t *testing.T) {
 		"kind=gateway&namespace=edge&name=public":     "1 object is derived from it",
 		"kind=HTTPRoute&namespace=shop&name=other":    "no source with derive has HTTPRoute shop/other, or no Gateway takes it",
 	} {
-		_, body := get(t, server, "/debug/explain?"+query)
-		var explanation admin.Explanation
-		require.NoError(t, json.Unmarshal([]byte(body), &explanation), body)
+		explanation := page[admin.Explanation](t, server, "/debug/explain?"+query)
 		require.Equal(t, want, explanation.Why, query)
 		require.Equal(t, strings.HasPrefix(want, "1 "), len(explanation.Objects) == 1, query)
 	}

@@ -1,35 +1,22 @@
 package admin_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/stretchr/testify/require"
 
-	"tributary/aggregate"
-	"tributary/memstore"
-	"tributary/resource"
 	"tributary/server/admin"
 	"tributary/server/xds"
 )
 
 // TestExplain_TranslatedClients has more Envoys than are named: those in trouble come first.
 func TestExplain_TranslatedClients(t *testing.T) {
-	table := &memstore.Table{}
-	table.Apply([]*resource.Resource{entry(t, "reviews", "rules", "a.yaml:1")}, nil)
-	table.MarkSynced()
 	w := &world{}
-	server := admin.New(admin.Options{
-		View: viewOf(t, aggregate.Source{Name: "rules", Reader: table}), Sources: w, Clients: w, Config: &w.config,
-		Registry: admin.NewRegistry("v1.2.3"),
-	})
+	server := newServer(w, serving(t, "rules", entry(t, "reviews", "rules", "a.yaml:1")))
 	explained := func(query string) *admin.Translated {
-		_, body := get(t, server, "/debug/explain?"+query)
-		var e admin.Explanation
-		require.NoError(t, json.Unmarshal([]byte(body), &e))
-		return e.Translated
+		return page[admin.Explanation](t, server, "/debug/explain?"+query).Translated
 	}
 	const query = "kind=se&namespace=shop&name=reviews"
 	client := func(node string, types ...xds.TypeStatus) {

@@ -1,61 +1,48 @@
 package admin_test
 
 import (
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 
-	"tributary/aggregate/conflicts"
-	"tributary/internal/history"
-	"tributary/resource"
 	"tributary/server/admin"
-	"tributary/server/transport"
-	"tributary/sources"
 )
 
 func TestVerdict(t *testing.T) {
-	healthy := admin.SourceState{Name: "rules", State: "healthy"}
-	away := admin.SourceState{Name: "consul", State: "unreachable", Message: "no route", Address: "consul://10.0.0.1:8500"}
-	lossy := admin.SourceState{Name: "eureka", State: "healthy", Hold: &admin.Hold{ID: "h1", Objects: 40, Why: "all are gone"}}
+	const healthy, away, lossy = "{name: rules, state: healthy}",
+		"{name: consul, state: unreachable, message: no route, address: 'consul://10.0.0.1:8500'}",
+		"{name: eureka, state: healthy, hold: {id: h1, objects: 40, why: all are gone}}"
 	for name, c := range map[string]struct {
-		st    admin.Status
-		want  string
-		well  bool
-		about []string
+		status, want string
+		about        []string
 	}{
-		"well": {admin.Status{Sources: []admin.SourceState{healthy}, Objects: 2}, "ok: 1 source, 2 objects, 0 clients", true, nil},
-		"one": {
-			admin.Status{Sources: []admin.SourceState{healthy, away}},
-			"source consul is unreachable: no route", false,
-			[]string{"consul"},
-		},
+		"well": {"{sources: [" + healthy + "], objects: 2}", "ok: 1 source, 2 objects, 0 clients", nil},
+		"one":  {"{sources: [" + healthy + ", " + away + "]}", "source consul is unreachable: no route", []string{"consul"}},
 		"several": {
-			admin.Status{Sources: []admin.SourceState{away, lossy}},
-			"source eureka lost 40 objects, which are held: all are gone; and 1 more", false,
+			"{sources: [" + away + ", " + lossy + "]}",
+			"source eureka lost 40 objects, which are held: all are gone; and 1 more",
 			[]string{"eureka", "consul"},
 		},
 		"not enforced": {
-			admin.Status{Unenforced: 2, NotEnforced: []admin.NotEnforced{{
-				Ref: conflicts.Ref{Kind: "AuthorizationPolicy", Namespace: "a", Name: "deny"}, Why: "web at 10.0.0.1:5: no request is denied",
-			}}},
+			`{unenforced: 2, not_enforced: [{kind: AuthorizationPolicy, namespace: a, name: deny,
+				why: "web at 10.0.0.1:5: no request is denied"}]}`,
 			"2 security objects are not enforced on Envoys and gRPC clients: AuthorizationPolicy a/deny " +
 				"(web at 10.0.0.1:5: no request is denied), and 1 more",
-			false,
 			[]string{""},
 		},
 		"not ready": {
-			admin.Status{Missing: []string{"source consul is not synced"}, Sources: []admin.SourceState{away}},
+			"{missing: [source consul is not synced], sources: [" + away + "]}",
 			"not ready: source consul is not synced",
-			false,
 			[]string{""},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			verdict := c.st.Verdict()
+			status := parsed[admin.Status](t, c.status)
+			verdict := status.Verdict()
 			assert.Equal(t, c.want, verdict.Sentence)
-			assert.Equal(t, c.well, verdict.Well)
-			assert.Equal(t, len(c.st.Missing) == 0, verdict.Ready)
+			assert.Equal(t, c.about == nil, verdict.Well)
+			assert.Equal(t, len(status.Missing) == 0, verdict.Ready)
 			var about []string
 			for _, trouble := range verdict.Troubles {
 				about = append(about, trouble.Source)
@@ -64,8 +51,8 @@ func TestVerdict(t *testing.T) {
 			assert.Equal(t, c.about, about)
 		})
 	}
-	st := admin.Status{Sources: []admin.SourceState{lossy}}
-	assert.Equal(t, []string{"guard", "release", "eureka", "--hold", "h1"}, st.Troubles()[0].Run)
+	status := parsed[admin.Status](t, "{sources: ["+lossy+"]}")
+	assert.Equal(t, []string{"guard", "release", "eureka", "--hold", "h1"}, status.Troubles()[0].Run)
 }
 
 // TestTroubles_Rejected checks the harm and the advice of a rejection by a client that may have no version.
@@ -81,20 +68,19 @@ func TestTroubles_Rejected(t *testing.T) {
 
 // TestTroubles_UnknownKind advises explain for objects of kinds that it knows, and the file for others.
 func TestTroubles_UnknownKind(t *testing.T) {
-	invalid := func(kind resource.Kind, place string) admin.Quarantined {
-		return admin.Quarantined{Source: "rules", Quarantined: sources.Quarantined{
-			Ref: resource.Ref{Kind: kind, Namespace: "shop", Name: "a"}, Place: place, Reason: "no",
-		}}
+	const unknown, known = "{source: rules, kind: ServiceEntri, namespace: shop, name: a, " +
+		"place: 'a.yaml:2:7', reason: bad}",
+		"{source: rules, kind: Sidecar, namespace: shop, name: a, place: 'b.yaml:1', reason: bad}"
+	for invalid, run := range map[string][]string{
+		unknown:                {"status"},
+		unknown + ", " + known: {"explain", "Sidecar", "shop/a"},
+		strings.ReplaceAll(known, "Sidecar", "HTTPRoute"): {"explain", "HTTPRoute", "shop/a"},
+	} {
+		status := parsed[admin.Status](t, "{quarantined: 2, invalid: ["+invalid+"]}")
+		trouble := status.Troubles()[0]
+		assert.Equal(t, run, trouble.Run, invalid)
+		assert.Equal(t, invalid == unknown, strings.Contains(trouble.Do, "a.yaml:2:7 of rules"), trouble.Do)
 	}
-	unknown, known := invalid("ServiceEntri", "a.yaml:2:7"), invalid(resource.Sidecar, "b.yaml:1")
-	status := admin.Status{Quarantined: 1, Invalid: []admin.Quarantined{unknown}}
-	trouble := status.Troubles()[0]
-	assert.Equal(t, []string{"status"}, trouble.Run)
-	assert.Contains(t, trouble.Do, "a.yaml:2:7 of rules")
-	status = admin.Status{Quarantined: 2, Invalid: []admin.Quarantined{unknown, known}}
-	assert.Equal(t, []string{"explain", "Sidecar", "shop/a"}, status.Troubles()[0].Run)
-	status = admin.Status{Quarantined: 1, Invalid: []admin.Quarantined{invalid("HTTPRoute", "c.yaml:1")}}
-	assert.Equal(t, []string{"explain", "HTTPRoute", "shop/a"}, status.Troubles()[0].Run)
 }
 
 // TestTroubles_Loop gives no advice about credentials if the server reads from this one.
@@ -109,27 +95,29 @@ func TestTroubles_Loop(t *testing.T) {
 
 // TestTroubles_Order checks the order by the harm to clients, and the advice for each state.
 func TestTroubles_Order(t *testing.T) {
-	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	ref := conflicts.Ref{Kind: "VirtualService", Namespace: "shop", Name: "web"}
-	status := admin.Status{
-		Config: admin.ConfigStatus{Failed: &now, Error: "unknown key"},
-		Sources: []admin.SourceState{
-			{Name: "a", State: "unreachable", Synced: true, NotKept: "disk full", Address: "consul://a"},
-			{Name: "b", State: "denied", Synced: true, Address: "consul://b"},
-			{
-				Name: "c", State: "degraded", Synced: true, Message: "Consul seems to have lost its data", Address: "consul://c",
-				Unconfirmed: 2, UnconfirmedUntil: &now,
-			},
-			{Name: "d", State: "degraded", Synced: true, Message: "a.yaml: permission denied"},
-			{Name: "e", State: "healthy", Synced: true, Hold: &admin.Hold{ID: "h", Endpoints: 64, Why: "gone"}},
-		},
-		Quarantined:  1,
-		Unresolved:   []admin.ObjectProblem{{Ref: ref, Source: "rules", Place: "a.yaml:3", Message: "no ServiceEntry has the host b"}},
-		Refused:      []admin.ObjectProblem{{Ref: ref, Source: "rules", Message: "too large"}},
-		RefusedCount: 2, UnresolvedCount: 2, UncheckedCount: 1, Unchecked: []string{"c.example"},
-		Certificates: []transport.Status{{Listener: "xdsTLS", Expired: true, NotAfter: now}, {Listener: "admin", Soon: true, NotAfter: now}},
-		History:      &history.Health{Error: "disk full"},
-	}
+	status := parsed[admin.Status](t, `
+config: {failed: "2026-01-02T12:00:00Z", error: unknown key}
+sources:
+- {name: a, state: unreachable, synced: true, notKept: disk full, address: "consul://a"}
+- {name: b, state: denied, synced: true, address: "consul://b"}
+- {name: c, state: degraded, synced: true, message: Consul seems to have lost its data, address: "consul://c",
+   unconfirmed: 2, unconfirmedUntil: "2026-01-02T12:00:00Z"}
+- {name: d, state: degraded, synced: true, message: "a.yaml: permission denied"}
+- {name: e, state: healthy, synced: true, hold: {id: h, endpoints: 64, why: gone}}
+quarantined: 1
+unresolved:
+- {kind: VirtualService, namespace: shop, name: web, source: rules, place: "a.yaml:3",
+   message: no ServiceEntry has the host b}
+refused: [{kind: VirtualService, namespace: shop, name: web, source: rules, message: too large}]
+refused_count: 2
+unresolved_count: 2
+unchecked_count: 1
+unchecked: [c.example]
+certificates:
+- {listener: xdsTLS, expired: true, notAfter: "2026-01-02T12:00:00Z"}
+- {listener: admin, soon: true, notAfter: "2026-01-02T12:00:00Z"}
+history: {error: disk full}
+`)
 	var texts []string
 	advice := make(map[string]string)
 	for _, trouble := range status.Troubles() {

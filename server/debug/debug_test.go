@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,7 +20,6 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
@@ -108,48 +108,33 @@ func TestMetadata_Escaped(t *testing.T) {
 }
 
 func TestCSDSMatchesNodes(t *testing.T) {
-	id := func(m *matcherv3.StringMatcher) []*matcherv3.NodeMatcher {
-		return []*matcherv3.NodeMatcher{{NodeId: m}}
-	}
-	exact := func(s string) *matcherv3.StringMatcher {
-		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}
-	}
 	csds := statusv3.NewClientStatusDiscoveryServiceClient(serve(t, crowd()))
-	for name, c := range map[string]struct {
-		matchers []*matcherv3.NodeMatcher
-		want     int
-	}{
-		"exact": {id(exact(first)), 1},
-		"prefix, any case": {
-			id(&matcherv3.StringMatcher{IgnoreCase: true, MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "SIDECAR~"}}),
-			2,
-		},
-		"suffix":     {id(&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Suffix{Suffix: ".svc"}}), 2},
-		"contains":   {id(&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Contains{Contains: "10.0.0.2"}}), 1},
-		"one of two": {append(id(exact("nobody")), id(exact(second))...), 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			answer, err := csds.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{NodeMatchers: c.matchers})
-			require.NoError(t, err)
-			require.Len(t, answer.GetConfig(), c.want)
-		})
+	matching := func(matchers string) (*statusv3.ClientStatusResponse, error) {
+		var request statusv3.ClientStatusRequest
+		require.NoError(t, protojson.Unmarshal([]byte(`{"nodeMatchers": [`+matchers+`]}`), &request))
+		return csds.FetchClientStatus(t.Context(), &request)
 	}
-	metadata := []*matcherv3.StructMatcher{{Value: &matcherv3.ValueMatcher{
-		MatchPattern: &matcherv3.ValueMatcher_PresentMatch{PresentMatch: true},
-	}}}
-	regex := &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: ".*"}}
-	for _, wrong := range [][]*matcherv3.NodeMatcher{
-		id(nil), id(&matcherv3.StringMatcher{}), id(&matcherv3.StringMatcher{MatchPattern: regex}),
-		{{NodeMetadatas: metadata}},
-		{{NodeId: exact(first), NodeMetadatas: metadata}},
+	for matchers, want := range map[string]int{
+		`{"nodeId": {"exact": "` + first + `"}}`:                                   1,
+		`{"nodeId": {"ignoreCase": true, "prefix": "SIDECAR~"}}`:                   2,
+		`{"nodeId": {"suffix": ".svc"}}`:                                           2,
+		`{"nodeId": {"contains": "10.0.0.2"}}`:                                     1,
+		`{"nodeId": {"exact": "nobody"}}, {"nodeId": {"exact": "` + second + `"}}`: 1,
 	} {
-		_, err := csds.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{NodeMatchers: wrong})
-		require.Equal(t, codes.InvalidArgument, status.Code(err))
-		require.ErrorContains(t, err, "nodes are selected by node_id")
+		answer, err := matching(matchers)
+		require.NoError(t, err, matchers)
+		require.Len(t, answer.GetConfig(), want, matchers)
 	}
-	_, err := csds.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{
-		NodeMatchers: slices.Repeat(id(exact(first)), 101),
-	})
+	for _, wrong := range []string{
+		`{}`, `{"nodeId": {}}`, `{"nodeId": {"safeRegex": {"regex": ".*"}}}`,
+		`{"nodeMetadatas": [{"value": {"presentMatch": true}}]}`,
+		`{"nodeId": {"exact": "` + first + `"}, "nodeMetadatas": [{"value": {"presentMatch": true}}]}`,
+	} {
+		_, err := matching(wrong)
+		require.Equal(t, codes.InvalidArgument, status.Code(err), wrong)
+		require.ErrorContains(t, err, "nodes are selected by node_id", wrong)
+	}
+	_, err := matching(strings.TrimSuffix(strings.Repeat(`{"nodeId": {"exact": "a"}},`, 101), ","))
 	require.Equal(t, codes.InvalidArgument, status.Code(err))
 	require.ErrorContains(t, err, "maxMatchers")
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	networking "istio.io/api/networking/v1alpha3"
+	"sigs.k8s.io/yaml"
 
 	"tributary/aggregate"
 	"tributary/aggregate/conflicts"
@@ -181,6 +182,13 @@ func get(t testing.TB, handler http.Handler, path string) *httptest.ResponseReco
 
 func newHandler(p *program) *Handler { return New(p, slog.New(slog.DiscardHandler)) }
 
+// parsed returns a value that is written as YAML.
+func parsed[T any](t *testing.T, text string) (value T) {
+	t.Helper()
+	require.NoError(t, yaml.UnmarshalStrict([]byte(strings.ReplaceAll(text, "\t", "  ")), &value))
+	return value
+}
+
 func golden(t *testing.T, name string, v any) {
 	t.Helper()
 	text, err := json.MarshalIndent(v, "", "  ")
@@ -198,12 +206,10 @@ func golden(t *testing.T, name string, v any) {
 func TestFlow(t *testing.T) {
 	status := shop(t, 3).status
 	status.Conflicts.Shadowed, status.Quarantined = 1, 2
-	status.Sources = append(status.Sources,
-		admin.SourceState{
-			Name: "a-source-with-a-name-that-is-long", State: "unreachable", Synced: true, Stale: true,
-			Objects: 4,
-		},
-		admin.SourceState{Name: "eureka", State: "healthy", Synced: true, Hold: &admin.Hold{Objects: 9}})
+	status.Sources = append(status.Sources, parsed[[]admin.SourceState](t, `
+- {name: a-source-with-a-name-that-is-long, state: unreachable, synced: true, stale: true, objects: 4}
+- {name: eureka, state: healthy, synced: true, hold: {objects: 9}}
+`)...)
 	golden(t, "flow", newFlow(&status, []xds.ClientStatus{
 		client("istiod~1", "", synced(entries)), client("sidecar~1", "envoy", synced(clusters)),
 		client("sidecar~2", "envoy", rejected(clusters, "no")),
@@ -278,66 +284,50 @@ func TestCommands_Quoted(t *testing.T) {
 }
 
 func TestCommands_NameTheServer(t *testing.T) {
-	for want, got := range map[string]string{
-		"tributary status --admin 127.0.0.1:16014": shellFor("127.0.0.1:16014", false,
-			"127.0.0.1:16010").Command("status"),
-		"tributary get all -A --server mesh-1:16010": shellFor("mesh-1:16014", false,
-			"0.0.0.0:16010").Command("get", "all", "-A"),
-		"tributary get all -A --server '[::1]:16010'": shellFor("[::1]:16014", false, ":16010").Command("get", "all",
-			"-A"),
-		"tributary get all -A --server unix:///run/xds": shellFor("h:1", false,
-			"unix:///run/xds?mode=0660").Command("get", "all", "-A"),
-		"tributary get all -A": shellFor("h:1", false, "127.0.0.1:0").Command("get", "all",
-			"-A"),
-		"tributary verify --istiod i --server a:2 --admin h:1": shellFor("h:1", false, "a:2").Command("verify", "--istiod",
-			"i"),
-		"tributary verify --envoy e --admin https://mesh.a": shellFor("mesh.a", true, "a:2").Command("verify", "--envoy",
-			"e"),
-		"tributary validate -c FILE": shellFor("h:1", false, "a:2").Command("validate", "-c",
-			"FILE"),
+	for want, c := range map[string]struct {
+		admin   string
+		secure  bool
+		xds     string
+		command string
+	}{
+		"tributary status --admin 127.0.0.1:16014":             {"127.0.0.1:16014", false, "127.0.0.1:16010", "status"},
+		"tributary get all -A --server mesh-1:16010":           {"mesh-1:16014", false, "0.0.0.0:16010", "get all -A"},
+		"tributary get all -A --server '[::1]:16010'":          {"[::1]:16014", false, ":16010", "get all -A"},
+		"tributary get all -A --server unix:///run/xds":        {"h:1", false, "unix:///run/xds?mode=0660", "get all -A"},
+		"tributary get all -A":                                 {"h:1", false, "127.0.0.1:0", "get all -A"},
+		"tributary verify --istiod i --server a:2 --admin h:1": {"h:1", false, "a:2", "verify --istiod i"},
+		"tributary verify --envoy e --admin https://mesh.a":    {"mesh.a", true, "a:2", "verify --envoy e"},
+		"tributary validate -c FILE":                           {"h:1", false, "a:2", "validate -c FILE"},
 	} {
-		assert.Equal(t, want, got)
+		assert.Equal(t, want, shellFor(c.admin, c.secure, c.xds).Command(strings.Fields(c.command)...))
 	}
 }
 
 // TestChanges checks the panel of changes.
 func TestChanges(t *testing.T) {
 	program := shop(t, 1)
-	show := func() string { return get(t, New(program, slog.New(slog.DiscardHandler)), "/").Body.String() }
+	show := func() string { return get(t, newHandler(program), "/").Body.String() }
 	assert.Contains(t, show(), "there is no history")
-	program.changed = []*history.Entry{
-		{
-			Time: noon, Event: "added", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"},
-			Source: "rules",
-		},
-		{
-			Time: noon, Event: "deleted", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "second"},
-			Source: "rules",
-		},
-		{Time: noon, Event: "reloaded", Text: "by SIGHUP"},
-	}
+	program.changed = parsed[[]*history.Entry](t, `
+- {at: "2026-01-02T12:00:00Z", event: added, kind: ServiceEntry, namespace: shop, name: first, source: rules}
+- {at: "2026-01-02T12:00:00Z", event: deleted, kind: ServiceEntry, namespace: shop, name: second, source: rules}
+- {at: "2026-01-02T12:00:00Z", event: reloaded, text: by SIGHUP}
+`)
 	got := show()
 	assert.Contains(t, got, `<th scope="row">by SIGHUP</th><td>reloaded `, "an event is about no object, and has no link")
 	assert.Contains(t, got, "3 earlier changes are not shown.")
 	assert.Less(t, strings.Index(got, ">shop/second</a></th>"), strings.Index(got, ">shop/first</a></th>"))
 
-	program.changed = []*history.Entry{{
-		Time: noon, Event: "updated", Ref: resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"},
-		Source: "rules",
-		Old: &history.Object{
-			Ref:    resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"},
-			Labels: map[string]string{"a": "1"},
-		},
-		New: &history.Object{
-			Ref:    resource.Ref{Kind: "ServiceEntry", Namespace: "shop", Name: "first"},
-			Labels: map[string]string{"a": "2"},
-		},
-	}}
-	got = get(t, New(program, slog.New(slog.DiscardHandler)), "/?since=24h").Body.String()
+	program.changed = parsed[[]*history.Entry](t, `
+- {at: "2026-01-02T12:00:00Z", event: updated, kind: ServiceEntry, namespace: shop, name: first, source: rules,
+   old: {kind: ServiceEntry, namespace: shop, name: first, labels: {a: "1"}},
+   new: {kind: ServiceEntry, namespace: shop, name: first, labels: {a: "2"}}}
+`)
+	got = get(t, newHandler(program), "/?since=24h").Body.String()
 	open := regexp.MustCompile(`<a href="(/[^"]*change=[^"]*)#changes" data-nav>updated`).FindStringSubmatch(got)
 	require.NotNil(t, open, got)
 	assert.NotContains(t, got, `<span class="ins">`)
-	got = get(t, New(program, slog.New(slog.DiscardHandler)), html.UnescapeString(open[1])).Body.String()
+	got = get(t, newHandler(program), html.UnescapeString(open[1])).Body.String()
 	assert.Contains(t, got, `a: &#34;2&#34;`)
 	assert.Contains(t, got, `aria-current="true">a day</a>`)
 	assert.Contains(t, got, "history --since 24h")
@@ -404,47 +394,44 @@ func TestObjects(t *testing.T) {
 		Key: key("s1"), Winner: aggregate.Candidate{Source: "rules"},
 		Losers: []aggregate.Candidate{{Source: "old", Resource: entry(t, "s1", "old")}},
 	}}
-	program.quarantined = []admin.Quarantined{{Source: "rules", Quarantined: sources.Quarantined{
-		Ref:   resource.Ref{Kind: resource.ServiceEntry, Namespace: "shop", Name: "s3"},
-		Place: "s3.yaml:1", Reason: "hosts are missing", LastGoodServes: true,
-	}}}
+	program.quarantined = parsed[[]admin.Quarantined](t, `[{source: rules, kind: ServiceEntry, namespace: shop, name: s3,
+		place: "s3.yaml:1", reason: hosts are missing, lastGoodServes: true}]`)
 	program.guarded = []admin.Guarded{{Source: "rules", Status: guard.Status{Held: []guard.Held{{
 		Ref: resource.Ref(key("s2")), Missing: true,
 	}}, FurtherLosses: 4}}}
 	program.speak = []resource.Key{key("s7")}
 	losers := map[resource.Key][]aggregate.Candidate{key("s1"): program.shadows[0].Losers}
-	names := func(address string) (matching []string, objects Objects) {
+	panel := func(address string) (objects Objects, names string) {
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 		objects = objectsPanel(&program.status, program, losers, parseQuery(req.URL.Query()))
-		for _, r := range objects.Rows {
-			matching = append(matching, r.Key().Name)
+		for _, row := range objects.Rows {
+			names += row.Key().Name + " "
 		}
-		for _, l := range objects.Lost {
-			matching = append(matching, l.Key.String())
+		for _, lost := range objects.Lost {
+			names += lost.Key.String() + " "
 		}
-		return matching, objects
+		return objects, names
 	}
-	matchingNames, objects := names("/")
-	assert.Len(t, matchingNames, rowsPerPage)
+	for address, want := range map[string]string{
+		"/?q=some.host": "s7 ", // the host is asked for
+		"/?q=shop/s77":  "s77 ", "/?show=shadowed": "s1 ", "/?show=quarantined&q=missing": "ServiceEntry shop/s3 ",
+		"/?show=held": "ServiceEntry shop/s2 ", "/?kind=gateway": "",
+	} {
+		_, names := panel(address)
+		assert.Equal(t, want, names, address)
+	}
+	objects, _ := panel("/")
+	assert.Len(t, objects.Rows, rowsPerPage)
 	assert.Equal(t, 120, objects.Pager.Total)
 	assert.Equal(t, Tab{"Held", "/?show=held#objects", 5, warns, false}, objects.Tabs[3], "losses, and no endpoints")
-	_, objects = names("/?q=S1+shop+rules")
+	objects, _ = panel("/?q=S1+shop+rules")
 	assert.Equal(t, 1+10+20, objects.Pager.Total, "s1, s10 to s19 and s100 to s119")
 	assert.Equal(t, []Mark{{idle, "wins over old"}}, objects.Rows[0].Marks)
-	matchingNames, _ = names("/?q=some.host")
-	assert.Equal(t, []string{"s7"}, matchingNames, "the host is asked for")
-	matchingNames, _ = names("/?q=shop/s77")
-	assert.Equal(t, []string{"s77"}, matchingNames)
-	matchingNames, _ = names("/?show=shadowed")
-	assert.Equal(t, []string{"s1"}, matchingNames)
-	matchingNames, objects = names("/?show=quarantined&q=missing")
-	assert.Equal(t, []string{"ServiceEntry shop/s3"}, matchingNames)
+	objects, _ = panel("/?show=quarantined&q=missing")
 	assert.Equal(t, "its last good version", objects.Lost[0].Serves)
-	matchingNames, objects = names("/?show=held")
-	assert.Equal(t, []string{"ServiceEntry shop/s2"}, matchingNames)
+	objects, _ = panel("/?show=held")
 	assert.Contains(t, objects.Remark, "4 more")
-	matchingNames, objects = names("/?kind=gateway")
-	assert.Empty(t, matchingNames)
+	objects, _ = panel("/?kind=gateway")
 	assert.Zero(t, objects.Pager.To)
 }
 

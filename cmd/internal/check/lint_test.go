@@ -53,43 +53,6 @@ func lines(l *check.Linter) []string {
 	return out
 }
 
-func TestFindings(t *testing.T) {
-	tree(t, map[string]string{
-		"rules/a.yaml":     good + "---\n" + badPort,
-		"rules/b.yaml":     "---\n" + badField + "---\nkind: [\n",
-		"rules/c.yaml":     good,
-		"rules/d.yaml":     "\x00\xff binary",
-		"rules/readme.txt": "not read",
-	})
-	var l check.Linter
-	require.NoError(t, l.Path(t.Context(), "rules"))
-	require.Equal(t, 1, l.Objects)
-	found := lines(&l)
-	for i, want := range []string{
-		"rules/a.yaml:9:47: ServiceEntry shop/bad: port number 80000 must be in the range 1..65535",
-		`rules/b.yaml:5:8: Gateway default/front: spec: unknown field "severs"; did you mean "servers"?`,
-		"rules/b.yaml:",
-		"rules/c.yaml:1: ServiceEntry shop/good: already defined at rules/a.yaml:1, which wins",
-		"rules/d.yaml:1",
-	} {
-		require.Greater(t, len(found), i, "missing: %s", want)
-		assert.Contains(t, found[i], want)
-		assert.NotContains(t, found[i], "\n")
-	}
-	assert.Len(t, found, 5)
-}
-
-func TestPath_DuplicatesInSeveralPaths(t *testing.T) {
-	tree(t, map[string]string{"a.yaml": good, "b.yaml": good})
-	var linter check.Linter
-	require.NoError(t, linter.Path(t.Context(), "a.yaml"))
-	assert.Empty(t, linter.Findings)
-	require.NoError(t, linter.Path(t.Context(), "b.yaml"))
-	require.NoError(t, linter.Path(t.Context(), filepath.Join(must(os.Getwd()), "a.yaml")))
-	assert.Equal(t, []string{"b.yaml:1: ServiceEntry shop/good: warning: also defined at a.yaml:1"}, lines(&linter))
-	assert.Equal(t, 1, linter.Objects)
-}
-
 func TestPath_ReservedCharacters(t *testing.T) {
 	tree(t, map[string]string{"100% sure?#/a.yaml": badPort})
 	var linter check.Linter

@@ -78,13 +78,19 @@ func envoyNames(a *client.EnvoyAnswer) (resources []string) {
 	return resources
 }
 
+// getEnvoy reads the resources of a type.
+func getEnvoy(t *testing.T, server *client.XDS, name string) *client.EnvoyAnswer {
+	t.Helper()
+	answer, err := server.GetEnvoy(t.Context(), typeNamed(t, name))
+	require.NoError(t, err)
+	return answer
+}
+
 func TestGetEnvoy(t *testing.T) {
 	control, requested := newControl(t)
 	get := func(name string) *client.EnvoyAnswer {
 		t.Helper()
-		answer, err := requested.GetEnvoy(t.Context(), typeNamed(t, name))
-		require.NoError(t, err)
-		return answer
+		return getEnvoy(t, requested, name)
 	}
 	for _, typ := range client.EnvoyTypes() {
 		assert.Empty(t, get(typ.Name), typ.Name)
@@ -118,9 +124,7 @@ func TestGetEnvoyNamesMissingResources(t *testing.T) {
 	c.put(t, "a", xdstest.Listener(t, "a", "here", "nowhere"))
 	c.put(t, "here", &routev3.RouteConfiguration{Name: "here"})
 	requested.Timeout = time.Second
-	answer, err := requested.GetEnvoy(t.Context(), typeNamed(t, "routes"))
-	require.NoError(t, err)
-	assert.Equal(t, []string{"nowhere"}, answer.Missing)
+	assert.Equal(t, []string{"nowhere"}, getEnvoy(t, requested, "routes").Missing)
 }
 
 func TestGetEnvoyFails(t *testing.T) {
@@ -141,9 +145,7 @@ func TestGetEnvoy_NamelessCluster(t *testing.T) {
 	c.put(t, "broken", xdstest.EDSCluster("", ""))
 	c.put(t, "a", xdstest.EDSCluster("a", ""))
 	c.put(t, "a", &endpointv3.ClusterLoadAssignment{ClusterName: "a"})
-	answer, err := requested.GetEnvoy(t.Context(), typeNamed(t, "endpoints"))
-	require.NoError(t, err)
-	assert.Equal(t, []string{"a"}, envoyNames(answer))
+	assert.Equal(t, []string{"a"}, envoyNames(getEnvoy(t, requested, "endpoints")))
 }
 
 func TestWatchEnvoy(t *testing.T) {

@@ -47,6 +47,14 @@ func (s *server) client() *client.XDS {
 	return &client.XDS{Server: s.address, Timeout: 5 * time.Second, Log: slog.New(slog.DiscardHandler)}
 }
 
+// get reads the ServiceEntries of the server.
+func (s *server) get(t *testing.T) *client.Answer {
+	t.Helper()
+	answer, err := s.client().Get(t.Context(), schema(t))
+	require.NoError(t, err)
+	return answer
+}
+
 // entry is a ServiceEntry as a server sends it.
 func entry(t *testing.T, name, host string) *anypb.Any {
 	t.Helper()
@@ -71,8 +79,7 @@ func names(rs []*resource.Resource) (objects []string) {
 
 func TestGet(t *testing.T) {
 	s := newServer(t, map[string][]*anypb.Any{v1: {entry(t, "b/x", "b"), entry(t, "a/y", "a"), entry(t, "nameless", "n")}})
-	answer, err := s.client().Get(t.Context(), schema(t))
-	require.NoError(t, err)
+	answer := s.get(t)
 	assert.Equal(t, []string{"a/y", "b/x"}, names(answer.Resources), "in order")
 	require.Len(t, answer.Rejects, 1)
 	assert.ErrorContains(t, answer.Rejects[0], `"nameless"`)
@@ -82,16 +89,14 @@ func TestGet(t *testing.T) {
 // TestGetFromIstiod reads a kind that istiod serves under one old version only, and objects of files without a namespace.
 func TestGetFromIstiod(t *testing.T) {
 	s := newServer(t, map[string][]*anypb.Any{v1: nil, v1beta1: nil, v1alpha3: {entry(t, "/reviews", "r")}})
-	answer, err := s.client().Get(t.Context(), schema(t))
-	require.NoError(t, err)
+	answer := s.get(t)
 	assert.Empty(t, answer.Rejects)
 	assert.Equal(t, []string{"default/reviews"}, names(answer.Resources))
 }
 
 func TestGetNothing(t *testing.T) {
 	s := newServer(t, map[string][]*anypb.Any{v1: nil, v1beta1: nil, v1alpha3: nil})
-	answer, err := s.client().Get(t.Context(), schema(t))
-	require.NoError(t, err)
+	answer := s.get(t)
 	assert.Empty(t, answer.Resources)
 }
 
