@@ -15,6 +15,7 @@ import (
 	"golang.org/x/tools/txtar"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"tributary/internal/testutil"
 	"tributary/internal/words"
 	"tributary/resource"
 )
@@ -23,8 +24,8 @@ var update = flag.Bool("update", false, "write the answers of testdata")
 
 const ap, vs = resource.AuthorizationPolicy, resource.VirtualService
 
-// scenario is a guard whose source follows a script: commands, each with its answer in indented lines. An answer ends
-// with the size of the table and the hold. The commands are:
+// scenario is a guard whose source follows a script. An answer ends with the size of the table and the hold. The
+// commands are:
 //
 //	guard [share=N] [min=N] [holdFor=D] [off]   a new guard of an empty table
 //	settings …                                  other settings
@@ -68,26 +69,10 @@ func TestRules_AreDocumented(t *testing.T) {
 // runScripts runs the scripts of an archive.
 func runScripts(t *testing.T, path string) {
 	t.Helper()
-	archive, err := txtar.ParseFile(path)
-	require.NoError(t, err)
-	for i, script := range archive.Files {
-		t.Run(script.Name, func(t *testing.T) {
-			scenario := scenario{T: t}
-			var lines strings.Builder
-			for line := range strings.Lines(string(script.Data)) {
-				if !strings.HasPrefix(line, "  ") {
-					lines.WriteString(line + scenario.answer(strings.TrimSpace(line)))
-				}
-			}
-			if *update {
-				archive.Files[i].Data = []byte(lines.String())
-			}
-			require.Equal(t, string(archive.Files[i].Data), lines.String())
-		})
-	}
-	if *update {
-		require.NoError(t, os.WriteFile(path, txtar.Format(archive), 0o600))
-	}
+	testutil.Scripts(t, *update, path, func(t *testing.T) func(command, want string) string {
+		scenario := scenario{T: t}
+		return func(command, _ string) string { return scenario.answer(command) }
+	})
 }
 
 // answer runs a command.
@@ -95,8 +80,6 @@ func (s *scenario) answer(command string) string {
 	name, text, _ := strings.Cut(command, " ")
 	result := ""
 	switch name {
-	case "", "#":
-		return ""
 	case "guard":
 		s.rig, s.holds = newRig(settingsOf(s.T, text), 0, 0), nil
 	case "settings":
@@ -116,7 +99,7 @@ func (s *scenario) answer(command string) string {
 	case "release":
 		result = s.released(text)
 	case "served":
-		return "  " + strings.Join(ranges(s.served()), " ") + "\n"
+		return strings.Join(ranges(s.served()), " ") + "\n"
 	case "changed":
 		_, keys := s.TakeEvents()
 		slices.SortFunc(keys, resource.Key.Compare)
@@ -126,7 +109,7 @@ func (s *scenario) answer(command string) string {
 			require.NoError(s, err)
 			names = append(names, strings.ToLower(string(key.Kind[:1]))+strconv.Itoa(number))
 		}
-		return "  " + strings.Join(ranges(names), " ") + "\n"
+		return strings.Join(ranges(names), " ") + "\n"
 	case "repeat":
 		return s.repeated(text)
 	default:
@@ -147,9 +130,9 @@ func (s *scenario) released(number string) string {
 		for i, id := range s.holds {
 			text = strings.ReplaceAll(text, id, fmt.Sprint("hold ", i+1))
 		}
-		return "  " + text + "\n"
+		return text + "\n"
 	}
-	return "  released: " + counted(objects, endpoints) + "\n"
+	return "released: " + counted(objects, endpoints) + "\n"
 }
 
 func counted(objects, endpoints int) string {
@@ -182,7 +165,7 @@ func (s *scenario) content() string {
 	}
 	require.Equal(s, total, s.counts.endpoints)
 	require.LessOrEqual(s, len(s.recent.queue), 2*s.size()+64, "the recorded losses are bounded")
-	text := "  " + counted(s.size(), total) + "\n"
+	text := counted(s.size(), total) + "\n"
 	status := s.Status()
 	if status == nil {
 		return text
@@ -194,7 +177,7 @@ func (s *scenario) content() string {
 		total -= held.Endpoints
 	}
 	require.True(s, status.More > 0 || total+status.Endpoints == s.counts.endpoints, "the sum of the list")
-	text += fmt.Sprintf("  hold %d for %s", slices.Index(s.holds, status.ID)+1, s.clock.Sub(status.Since))
+	text += fmt.Sprintf("hold %d for %s", slices.Index(s.holds, status.ID)+1, s.clock.Sub(status.Since))
 	if status.Until != nil {
 		text += fmt.Sprint(", ends in ", status.Until.Sub(s.clock))
 	}
