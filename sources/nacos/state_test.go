@@ -37,6 +37,12 @@ func newBook(t *testing.T) *book {
 	return b
 }
 
+// list has Nacos list orders with instances.
+func (s *state) list(instances ...client.Instance) {
+	s.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
+	s.takeInstances(orders, instances, nil, nil)
+}
+
 // healthyInstances are instances with these addresses.
 func healthyInstances(ips ...string) (instances []client.Instance) {
 	for _, ip := range ips {
@@ -61,22 +67,19 @@ func (b *book) believed(now time.Time) (addresses []string) {
 // published returns the resources that an earlier run published for these instances of orders.
 func published(t *testing.T, instances ...client.Instance) []*resource.Resource {
 	b := newBook(t)
-	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-	b.takeInstances(orders, instances, nil, nil)
+	b.list(instances...)
 	return b.Contents(timeAt(0))[0].Resources
 }
 
 func TestPartialLists_AfterOutageKeepEndpoints(t *testing.T) {
 	b := newBook(t)
-	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-	b.takeInstances(orders, healthyInstances("10.0.0.1", "10.0.0.2"), nil, nil)
+	b.list(healthyInstances("10.0.0.1", "10.0.0.2")...)
 	require.Equal(t, []string{"10.0.0.1", "10.0.0.2"}, b.believed(timeAt(0)))
 	later := 10 * time.Minute
 	b.Return(timeAt(later), time.Minute)
 	b.takeNames("DEFAULT_GROUP", nil, nil)
 	require.Equal(t, []string{"10.0.0.1", "10.0.0.2"}, b.believed(timeAt(later)), "no service is listed")
-	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-	b.takeInstances(orders, healthyInstances("10.0.0.3"), nil, nil)
+	b.list(healthyInstances("10.0.0.3")...)
 	require.Equal(t, []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}, b.believed(timeAt(later+time.Second)), "one that is new counts at once")
 	b.takeInstances(orders, healthyInstances("10.0.0.1"), nil, nil)
 	require.Equal(t, []string{"10.0.0.1", "10.0.0.2"}, b.believed(timeAt(later+2*time.Second)), "and goes at once")
@@ -105,8 +108,7 @@ func TestInDoubt(t *testing.T) {
 		"it is in another cluster": {change(func(i *client.Instance) { i.Cluster = "other" }), true},
 	} {
 		book := newBook(t)
-		book.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-		book.takeInstances(orders, []client.Instance{listed}, nil, nil)
+		book.list(listed)
 		book.believed(timeAt(0))
 		book.Return(timeAt(time.Minute), time.Minute)
 		book.takeInstances(orders, c.now, nil, nil)
@@ -139,8 +141,7 @@ func TestRestoredGroup_WithoutObjectsStays(t *testing.T) {
 	require.Len(t, book.Contents(timeAt(time.Minute)), 1)
 	book = newBook(t)
 	book.restore("DEFAULT_GROUP@@orders", nil, Settings{})
-	book.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-	book.takeInstances(orders, healthyInstances("10.0.0.1"), nil, nil)
+	book.list(healthyInstances("10.0.0.1")...)
 	require.Len(t, book.Contents(timeAt(0)), 1)
 }
 
@@ -176,8 +177,7 @@ func TestDubboInstances_Ignored(t *testing.T) {
 // TestHold_LastsThroughRepeatedOutage has Nacos away again before the held instances could register.
 func TestHold_LastsThroughRepeatedOutage(t *testing.T) {
 	book := newBook(t)
-	book.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-	book.takeInstances(orders, healthyInstances("10.0.0.1"), nil, nil)
+	book.list(healthyInstances("10.0.0.1")...)
 	require.Equal(t, []string{"10.0.0.1"}, book.believed(timeAt(0)))
 	book.Return(timeAt(time.Minute), time.Minute)
 	book.takeNames("DEFAULT_GROUP", nil, nil)
@@ -334,8 +334,7 @@ func TestReplicas_ServeSamePort(t *testing.T) {
 		return instances
 	}
 	port := func(b *book, now time.Time, listed []client.Instance) uint32 {
-		b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-		b.takeInstances(orders, listed, nil, nil)
+		b.list(listed...)
 		_, port, ok := registry.ReadEntry(b.Contents(now)[0].Resources[0])
 		require.True(t, ok)
 		return port.Number
@@ -370,8 +369,7 @@ func TestLeftOut_NamesInstances(t *testing.T) {
 		require.Equal(t, want, book.Contents(timeAt(time.Hour))[0].LeftOut)
 	}
 	book := newBook(t)
-	book.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-	book.takeInstances(orders, healthyInstances("10.0.0.1"), nil, nil)
+	book.list(healthyInstances("10.0.0.1")...)
 	book.believed(timeAt(time.Second))
 	book.Return(timeAt(time.Hour), time.Minute)
 	ill := healthyInstances("10.0.0.1")
