@@ -373,37 +373,6 @@ func TestRestoredGroup_WithoutObjectsStays(t *testing.T) {
 	}
 }
 
-// TestHolds_EndDespiteRestarts restarts tributary, the server, or both, more often than a hold, as the clock
-// goes or jumps back.
-func TestHolds_EndDespiteRestarts(t *testing.T) {
-	for name, test := range map[string]struct {
-		ours bool
-		jump time.Duration // of the clock, at our first restart
-	}{
-		"the server":                    {},
-		"both":                          {ours: true},
-		"both, and the clock":           {ours: true, jump: -time.Hour},
-		"both, and the clock, by a bit": {ours: true, jump: -5 * time.Second},
-	} {
-		book := newBook(t)
-		book.take(listing(up("10.0.0.1", "10.0.0.2"), switched), timeAt(0))
-		clock := time.Second
-		book.takes(timeAt(clock), listing(up("10.0.0.1"), outage), "10.0.0.1", "10.0.0.2")
-		for round := range 9 { // of eight seconds each: a hold and a bit
-			clock += 8 * time.Second
-			book.Leave(timeAt(clock))
-			if test.ours {
-				if round == 0 {
-					clock += test.jump
-				}
-				book = book.restarted(timeAt(clock))
-			}
-			book.take(listing(up("10.0.0.1"), outage), timeAt(clock))
-		}
-		require.Equal(t, []string{"10.0.0.1"}, book.served(orders), name)
-	}
-}
-
 // TestExpiredLease_OfReplacedInstanceIgnored has the lease of a killed instance expire at a server that does not know
 // the instance that was started in its place.
 func TestExpiredLease_OfReplacedInstanceIgnored(t *testing.T) {
