@@ -21,10 +21,10 @@ func TestRejects(t *testing.T) {
 	})
 }
 
-// replacing is a ledger, and the objects that it has a table serve. Each command replaces groups, a second after the
-// one before: "a x=1 y; b !x !" has in group a the objects x with the content 1, and y, and in group b a reject of x and
-// one without a key. "!Kind/x" is a reject of another kind, and "because" ends a group with the reason. The answer is
-// the place and the content of each object, with the changes of the quarantine.
+// replacing is a ledger, and the objects that a table would serve. Each command replaces groups, a second after the one
+// before. "a x=1 y; b !x !" has in group a the objects x with the content 1, and y, and in group b a reject of x and one
+// without a key. "!Kind/x" is a reject of another kind, and "because" ends a group with the reason. The answer is the
+// place and the content of each object, with the changes of the quarantine.
 type replacing struct {
 	ledger  *ledger
 	seconds int64
@@ -90,7 +90,8 @@ func contentOf(text string) Content {
 		if kind, name, isKind := strings.Cut(name, "/"); isKind {
 			key = resource.Key{Kind: resource.Kind(kind), Namespace: "default", Name: name}
 		}
-		content.Rejects = append(content.Rejects, Reject{Key: key, Err: errors.New(strings.TrimSpace("bad " + word + " " + reason))})
+		err := errors.New(strings.TrimSpace("bad " + word + " " + reason))
+		content.Rejects = append(content.Rejects, Reject{Key: key, Err: err})
 	}
 	return content
 }

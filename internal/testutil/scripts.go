@@ -10,7 +10,7 @@ import (
 )
 
 // Scripts runs the scripts of an archive. A script has commands, each with its answer in indented lines, and comments
-// that begin with "#". start makes the interpreter of one script: it returns the answer of a command, given the one that
+// that begin with "#". start makes the interpreter of a script: it returns the answer of a command, given the one that
 // the script has. With update, Scripts writes the answers.
 func Scripts(t *testing.T, update bool, path string, start func(t *testing.T) func(command, want string) string) {
 	t.Helper()

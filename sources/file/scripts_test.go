@@ -133,7 +133,8 @@ func (f *scriptedTree) deed(name, text string, words []string) {
 		require.NoError(f.t, err)
 		f.chmod(words[0], fs.FileMode(mode))
 	case "fail":
-		f.disk.fail(words[0], map[string]error{"denied": fs.ErrPermission, "io": syscall.EIO, "stale": syscall.ESTALE}[words[1]])
+		faults := map[string]error{"denied": fs.ErrPermission, "io": syscall.EIO, "stale": syscall.ESTALE}
+		f.disk.fail(words[0], faults[words[1]])
 	default:
 		require.Fail(f.t, "no such command", name)
 	}
