@@ -2,6 +2,7 @@ package sources
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,9 +14,11 @@ import (
 	"tributary/resource"
 )
 
+var _ = flag.Bool("update", false, "write the answers of testdata")
+
 // TestRejects runs the scripts of testdata/rejects.txtar: last good versions replace rejects.
 func TestRejects(t *testing.T) {
-	testutil.Scripts(t, false, "testdata/rejects.txtar", func(*testing.T) func(command, want string) string {
+	testutil.Scripts(t, "testdata/rejects.txtar", func(*testing.T) func(command, want string) string {
 		replacing := replacing{ledger: emptyLedger(), places: make(map[string]string)}
 		return func(command, _ string) string { return replacing.answer(t, command) }
 	})

@@ -1,6 +1,7 @@
 package testutil
 
 import (
+	"flag"
 	"os"
 	"strings"
 	"testing"
@@ -11,9 +12,11 @@ import (
 
 // Scripts runs the scripts of an archive. A script has commands, each with its answer in indented lines, and comments
 // that begin with "#". start makes the interpreter of a script: it returns the answer of a command, given the one that
-// the script has. With update, Scripts writes the answers.
-func Scripts(t *testing.T, update bool, path string, start func(t *testing.T) func(command, want string) string) {
+// the script has. With the flag -update, Scripts writes the answers.
+func Scripts(t *testing.T, path string, start func(t *testing.T) func(command, want string) string) {
 	t.Helper()
+	defined := flag.Lookup("update")
+	update := defined != nil && defined.Value.String() == "true"
 	archive, err := txtar.ParseFile(path)
 	require.NoError(t, err)
 	for i, script := range archive.Files {

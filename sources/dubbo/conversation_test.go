@@ -20,7 +20,7 @@ func TestConversations(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txtar")
 	require.NoError(t, err)
 	for _, path := range paths {
-		testutil.Scripts(t, false, path, func(t *testing.T) func(command, want string) string {
+		testutil.Scripts(t, path, func(t *testing.T) func(command, want string) string {
 			conversation := conversation{T: t, server: zktest.New()}
 			return conversation.answer
 		})

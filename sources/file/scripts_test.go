@@ -21,7 +21,7 @@ func TestTree(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txtar")
 	require.NoError(t, err)
 	for _, path := range paths {
-		testutil.Scripts(t, false, path, func(t *testing.T) func(command, want string) string {
+		testutil.Scripts(t, path, func(t *testing.T) func(command, want string) string {
 			tree := scriptedTree{live: prepare(t)}
 			return tree.answer
 		})

@@ -20,7 +20,7 @@ import (
 	"tributary/resource"
 )
 
-var update = flag.Bool("update", false, "write the answers of testdata")
+var _ = flag.Bool("update", false, "write the answers of testdata")
 
 const ap, vs = resource.AuthorizationPolicy, resource.VirtualService
 
@@ -69,7 +69,7 @@ func TestRules_AreDocumented(t *testing.T) {
 // runScripts runs the scripts of an archive.
 func runScripts(t *testing.T, path string) {
 	t.Helper()
-	testutil.Scripts(t, *update, path, func(t *testing.T) func(command, want string) string {
+	testutil.Scripts(t, path, func(t *testing.T) func(command, want string) string {
 		scenario := scenario{T: t}
 		return func(command, _ string) string { return scenario.answer(command) }
 	})
