@@ -25,9 +25,9 @@ func TestRejects(t *testing.T) {
 }
 
 // replacing is a ledger, and the objects that a table would serve. Each command replaces groups, a second after the one
-// before. "a x=1 y; b !x !" has in group a the objects x with the content 1, and y, and in group b a reject of x and one
-// without a key. "!Kind/x" is a reject of another kind, and "because" ends a group with the reason. The answer is the
-// place and the content of each object, with the changes of the quarantine.
+// before. "a x=1 y; b !x !" has in group a the objects x with the content 1, and y, and in group b a reject of x and
+// one without a key. "!Kind/x" is a reject of another kind, and "because" ends a group with the reason. A group in upper
+// case is not renamable. The answer is the place and the content of each object, with the changes of the quarantine.
 type replacing struct {
 	ledger  *ledger
 	seconds int64
@@ -78,7 +78,7 @@ func (r *replacing) answer(t *testing.T, command string) string {
 func contentOf(text string) Content {
 	text, reason, _ := strings.Cut(text, " because ")
 	words := strings.Fields(text)
-	content := Content{Group: words[0], Renamable: true}
+	content := Content{Group: words[0], Renamable: words[0] == strings.ToLower(words[0])}
 	for _, word := range words[1:] {
 		name, isReject := strings.CutPrefix(word, "!")
 		if !isReject {
