@@ -247,45 +247,6 @@ func checkCounts(t *rapid.T, l *ledger, winners int, m *model) {
 	require.Equal(t, has+repeated-winners, losers)
 }
 
-func TestQuarantineKeepsItsTime(t *testing.T) {
-	ledger := emptyLedger()
-	bad := func(reason string, key resource.Key) []admitted {
-		return []admitted{{Content: Content{Group: "g", Rejects: []Reject{{Key: key, Err: errors.New(reason)}}}}}
-	}
-	for _, key := range []resource.Key{keyed("x"), {}} {
-		change := ledger.replace(bad("one", key), time.Unix(1, 0))
-		require.Len(t, change.quarantined, 1)
-		change = ledger.replace(bad("one", key), time.Unix(2, 0))
-		require.Empty(t, change.quarantined, "known already")
-		change = ledger.replace(bad("two", key), time.Unix(3, 0))
-		require.Len(t, change.quarantined, 1, "for another reason")
-		require.Equal(t, time.Unix(1, 0), ledger.quarantineList()[0].Since)
-		change = replaceGroup(ledger, 4, Content{Group: "g"})
-		require.Len(t, change.recovered, 1)
-		require.Empty(t, ledger.groups)
-	}
-}
-
-func TestMistypedKindOrNameKeepsTheGroup(t *testing.T) {
-	for _, key := range []resource.Key{{}, {Kind: "ServiceEntri", Namespace: "default", Name: "x"}, {Kind: resource.ServiceEntry}} {
-		l := emptyLedger()
-		replaceGroup(l, 1, Content{Group: "g", Resources: objects(newObject("x"))})
-		c := replaceGroup(l, 2, Content{Group: "g", Rejects: []Reject{{Key: key, Err: errors.New("bad")}}})
-		require.Empty(t, c.Deletes, "%+v", key)
-		require.Len(t, l.winners, 1)
-	}
-}
-
-func TestMistypedKindKeepsItsNamesakesOnly(t *testing.T) {
-	ledger := emptyLedger()
-	old := objects(newObject("x"), newObject("y"))
-	replaceGroup(ledger, 1, Content{Group: "g", Resources: old})
-	reject := Reject{Key: resource.Key{Kind: "ServiceEntri", Namespace: "default", Name: "x"}, Err: errors.New("bad")}
-	c := replaceGroup(ledger, 2, Content{Group: "g", Rejects: []Reject{reject}})
-	require.Equal(t, []resource.Key{keyed("y")}, c.Deletes)
-	require.Equal(t, []string{"ServiceEntry default/x"}, ledger.quarantineList()[0].Keeps)
-}
-
 // TestForeignReject_RetainsNoObject shows a file with an object of ours beside one of another API. Ours is renamed.
 func TestForeignReject_RetainsNoObject(t *testing.T) {
 	text := func(name string) []byte {
@@ -347,23 +308,6 @@ func TestLimits_KeepLastGoodVersions(t *testing.T) {
 	}
 }
 
-// TestUnreadableDocument_NamesKeptObjects: a quarantined document names the objects that are served because they may be
-// in it.
-func TestUnreadableDocument_NamesKeptObjects(t *testing.T) {
-	ledger := emptyLedger()
-	old := objects(newObject("x"), newObject("y"), newObject("z"))
-	replaceGroup(ledger, 1, Content{Group: "g", Resources: old})
-	ledger.replace([]admitted{{Content: Content{
-		Group: "g", Resources: objects(newObject("x", "2")),
-		Rejects: []Reject{{Key: keyed("y"), Err: errors.New("bad")}, {Err: errors.New("too broken to tell")}},
-	}}}, time.Unix(2, 0))
-	require.Len(t, ledger.winners, 3)
-	identified, unknown := ledger.quarantineList()[0], ledger.quarantineList()[1]
-	require.True(t, identified.LastGoodServes)
-	require.Empty(t, identified.Keeps)
-	require.Equal(t, []string{"ServiceEntry default/z"}, unknown.Keeps)
-}
-
 // BenchmarkReplaceOne measures one changed group among many.
 func BenchmarkReplaceOne(b *testing.B) {
 	for _, n := range []int{1_000, 100_000} {
@@ -381,135 +325,6 @@ func BenchmarkReplaceOne(b *testing.B) {
 			for i := range b.N {
 				replaceGroup(ledger, 2, Content{Group: "e7", Resources: versions[i%2]})
 			}
-		})
-	}
-}
-
-// TestLastGood_AppliesAcrossGroups: last good versions replace rejects, wherever in the source these turn up.
-func TestLastGood_AppliesAcrossGroups(t *testing.T) {
-	bad := func(key resource.Key) Reject { return Reject{Key: key, Err: errors.New("bad")} }
-	group := func(name string, rejects []Reject, rs ...*resource.Resource) admitted {
-		return admitted{Content: Content{Group: name, Resources: rs, Rejects: rejects, Renamable: true}}
-	}
-	x, y := keyed("x"), keyed("y")
-	tooBroken := []Reject{bad(resource.Key{})}
-	for name, test := range map[string]struct {
-		steps [][]admitted
-		want  map[resource.Key]string // place
-		keeps []string
-	}{
-		"an object that moved out of a broken group is not shadowed by its version there": {
-			[][]admitted{
-				{group("a", nil, newObject("x", "1", "a"), newObject("y", "1", "a"))},
-				{group("a", tooBroken), group("b", nil, newObject("x", "2", "b"))},
-			},
-			map[resource.Key]string{x: "b", y: "a"},
-			[]string{y.String()},
-		},
-		"the same, if the group is known to have had it": {
-			[][]admitted{
-				{group("a", nil, newObject("x", "1", "a"))},
-				{group("a", []Reject{bad(x)})},
-				{group("b", nil, newObject("x", "2", "b"))},
-			},
-			map[resource.Key]string{x: "b"},
-			nil,
-		},
-		"renamed and broken at once": {
-			[][]admitted{
-				{group("a", nil, newObject("x", "1", "a"))},
-				{group("a", nil), group("b", []Reject{bad(x)})},
-			},
-			map[resource.Key]string{x: "a"},
-			nil,
-		},
-		"renamed and too broken to tell": {
-			[][]admitted{
-				{group("a", nil, newObject("x", "1", "a"))},
-				{group("a", nil), group("b", tooBroken)},
-			},
-			map[resource.Key]string{x: "a"},
-			[]string{x.String()},
-		},
-		"deleted, while another group has been too broken to tell for long": {
-			[][]admitted{
-				{group("a", nil, newObject("x", "1", "a")), group("b", tooBroken)},
-				{group("a", nil)},
-			},
-			map[resource.Key]string{},
-			nil,
-		},
-		"joined with another and too broken to tell in one moment": {
-			[][]admitted{
-				{group("a", nil, newObject("x", "1", "a")), group("b", nil, newObject("y", "1", "b"))},
-				{group("a", nil), group("b", tooBroken, newObject("y", "1", "b"))},
-			},
-			map[resource.Key]string{x: "a", y: "b"},
-			[]string{x.String()},
-		},
-		"joined with another document whose kind is mistyped": {
-			[][]admitted{
-				{group("a", nil, newObject("x", "1", "a"), newObject("z", "1", "a")), group("b", nil, newObject("y", "1", "b"))},
-				{group("a", nil), group("b", []Reject{bad(resource.Key{Kind: "ServiceEntri", Namespace: "default", Name: "x"})},
-					newObject("y", "1", "b"))},
-			},
-			map[resource.Key]string{x: "a", y: "b"},
-			[]string{x.String()},
-		},
-		"joined with one that has been too broken to tell for long": {
-			[][]admitted{
-				{group("a", nil, newObject("x", "1", "a")), group("b", tooBroken)},
-				{group("a", nil), group("b", tooBroken)},
-			},
-			map[resource.Key]string{x: "a"},
-			[]string{x.String()},
-		},
-		"the joined document is valid again": {
-			[][]admitted{
-				{group("a", nil, newObject("x", "1", "a")), group("b", nil, newObject("y", "1", "b"))},
-				{group("a", nil), group("b", tooBroken, newObject("y", "1", "b"))},
-				{group("b", nil, newObject("y", "1", "b"))},
-			},
-			map[resource.Key]string{y: "b"},
-			nil,
-		},
-		"the last good version is the newest": {
-			[][]admitted{
-				{group("a", nil, newObject("x", "1", "a"))},
-				{group("a", []Reject{bad(x)}), group("b", nil, newObject("x", "2", "b"))},
-				{group("b", nil)},
-			},
-			map[resource.Key]string{x: "b"},
-			nil,
-		},
-		"mended": {
-			[][]admitted{
-				{group("a", nil, newObject("x", "1", "a"), newObject("y", "1", "a"))},
-				{group("a", nil), group("b", tooBroken)},
-				{group("b", nil, newObject("x", "2", "b"))},
-			},
-			map[resource.Key]string{x: "b"},
-			nil,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ledger, store := emptyLedger(), make(map[resource.Key]string)
-			for i, step := range test.steps {
-				change := ledger.replace(step, time.Unix(int64(i), 0))
-				for _, key := range change.Deletes {
-					delete(store, key)
-				}
-				for _, r := range change.Puts {
-					store[r.Key()] = r.Origin().Place
-				}
-			}
-			require.Equal(t, test.want, store)
-			var keeps []string
-			for _, q := range ledger.quarantineList() {
-				keeps = append(keeps, q.Keeps...)
-			}
-			require.Equal(t, test.keeps, keeps)
-			require.Empty(t, ledger.conflictList())
 		})
 	}
 }

@@ -7,10 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/tools/txtar"
 
 	"tributary/internal/pagetest"
 )
@@ -54,7 +56,8 @@ func TestDocsNameTests(t *testing.T) {
 	}
 }
 
-// tests returns, by name of a test and by package, the text of all tests of that package.
+// tests returns, by name of a test and by package, the text of all tests of that package, with the quoted names of the
+// files in its archives.
 func tests(t *testing.T, root string) map[string]map[string]string {
 	t.Helper()
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
@@ -62,6 +65,15 @@ func tests(t *testing.T, root string) map[string]map[string]string {
 	require.NoError(t, filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != ".." {
 			return filepath.SkipDir
+		}
+		if folder, name := filepath.Split(path); strings.HasSuffix(name, ".txtar") && filepath.Base(folder) == "testdata" {
+			archive, err := txtar.ParseFile(path)
+			require.NoError(t, err)
+			pkg, err := filepath.Rel(root, filepath.Dir(filepath.Clean(folder)))
+			require.NoError(t, err)
+			for _, file := range archive.Files {
+				texts[filepath.ToSlash(pkg)] += strconv.Quote(file.Name)
+			}
 		}
 		if strings.HasSuffix(path, "_test.go") {
 			text, err := os.ReadFile(path)

@@ -12,40 +12,6 @@ import (
 	"tributary/sources/derive"
 )
 
-// TestBackendTLSPolicy_WithoutChecksRefused: a validation that lacks the hostname or the authorities, or has a field
-// that is not read, accepts no certificate.
-func TestBackendTLSPolicy_WithoutChecksRefused(t *testing.T) {
-	const ca = "caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]"
-	const system = "wellKnownCACertificates: System"
-	for validation, accepts := range map[string]bool{
-		"hostname: a.example.com, " + ca:                      true,
-		"hostname: a.example.com, subjectAltNames: [], " + ca: true,
-		"hostname: a.example.com, " + system:                  true,
-		ca:                                                    false,
-		system:                                                false,
-		"hostname: '', " + ca:                                 false,
-		"hostName: a.example.com, " + ca:                      false,
-		"subjectAltNames: [{hostname: b.example.com}], " + ca:                        false,
-		"hostname: a.example.com":                                                    false,
-		"hostname: a.example.com, caCertificateRefs: []":                             false,
-		"hostname: a.example.com, caCertificatesRefs: [{kind: ConfigMap, name: ca}]": false,
-		"hostname: a.example.com, crl: {name: x}, " + ca:                             false,
-	} {
-		t.Run(validation, func(t *testing.T) {
-			s := derive.NewSet(derive.Options{})
-			put(t, s, v1, "BackendTLSPolicy", "shop/p", "{targetRefs: [{group: '', kind: Service, name: a}], validation: {"+validation+"}}")
-			derived, problems := specs(t, s)
-			require.Len(t, derived, 1)
-			for _, spec := range derived {
-				tls := spec.(*networking.DestinationRule).GetTrafficPolicy().GetTls()
-				require.Equal(t, networking.ClientTLSSettings_SIMPLE, tls.GetMode())
-				require.Equal(t, accepts, tls.GetCredentialName() != "invalid://", "%v\n%v", tls, problems)
-			}
-			require.Equal(t, accepts, len(problems) == 0, problems)
-		})
-	}
-}
-
 // series is a YAML list of n elements, with the index in the place of each #.
 func series(n int, element string) string {
 	var list []string

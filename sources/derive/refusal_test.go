@@ -1,8 +1,6 @@
 package derive_test
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -113,63 +111,4 @@ func servedBy(routes []*networking.HTTPRoute, path string) string {
 		}
 	}
 	return "404"
-}
-
-// TestRefusedStreams_Closed holds that connections of a rule with refused backends are closed, by the backends'
-// weights.
-func TestRefusedStreams_Closed(t *testing.T) {
-	gateway := "{gatewayClassName: istio, listeners: [{name: tcp, port: 9000, protocol: TCP}, " +
-		"{name: tls, port: 9001, protocol: TLS, tls: {mode: Passthrough}}]}"
-	for backends, want := range map[string]string{
-		"[{name: a}]":                                   "internal.cluster.local:0",
-		"[{name: a, port: 80, namespace: bank}]":        "internal.cluster.local:0",
-		"[{group: x, kind: Bucket, name: a, port: 80}]": "internal.cluster.local:0",
-		"[]": "internal.cluster.local:0",
-		"[{name: a, port: 80, filters: [{type: ExtensionRef}]}]": "internal.cluster.local:0",
-		"[{name: a, weight: 3}, {name: b, port: 80}]":            "internal.cluster.local:3 b.shop.svc.cluster.local:1",
-	} {
-		for _, kind := range []string{"TCPRoute", "TLSRoute"} {
-			s := derive.NewSet(derive.Options{})
-			put(t, s, v1, "Gateway", "shop/public", gateway)
-			put(t, s, v1, kind, "shop/r", "{parentRefs: [{name: public}], rules: [{backendRefs: "+backends+"}]}")
-			spec := virtualService(t, s, "shop/")
-			var routes []*networking.RouteDestination
-			for _, r := range spec.GetTcp() {
-				routes = append(routes, r.GetRoute()...)
-			}
-			for _, r := range spec.GetTls() {
-				routes = append(routes, r.GetRoute()...)
-			}
-			var served []string
-			for _, r := range routes {
-				served = append(served, fmt.Sprintf("%s:%d", r.GetDestination().GetHost(), r.GetWeight()))
-			}
-			require.Equal(t, want, strings.Join(served, " "), "%s %s", kind, backends)
-		}
-	}
-}
-
-// TestRefusedCallsAnswer holds the same of gRPC: a rule keeps its service and method.
-func TestRefusedCallsAnswer(t *testing.T) {
-	for match, want := range map[string]string{
-		"method: {service: bank, method: Balance}":                      "/bank/Balance",
-		"method: {service: bank}":                                       "/bank/",
-		"method: {type: Glob, service: bank, method: B*}":               "/",
-		"method: {type: RegularExpression, service: bank, method: '('}": "/",
-		"method: {}": "/",
-		"method: {service: bank, method: Balance}, headers: [{type: Glob, name: a, value: b}]": "/bank/Balance",
-	} {
-		s := derive.NewSet(derive.Options{})
-		put(t, s, v1, "Gateway", "edge/public", simple)
-		put(t, s, v1, "GRPCRoute", "shop/a", "{parentRefs: [{name: public, namespace: edge}], rules: [{backendRefs: [{name: site, port: 80}]}, "+
-			"{matches: [{method: {service: bank}}], backendRefs: [{name: site, port: 80}]}]}")
-		put(t, s, v1, "GRPCRoute", "shop/b", "{parentRefs: [{name: public, namespace: edge}], rules: [{matches: [{"+match+"}], "+
-			"filters: [{type: ExtensionRef}], backendRefs: [{name: a, port: 80}]}]}")
-		rules := virtualService(t, s, "shop/").GetHttp()
-		require.Len(t, rules, 3)
-		i := slices.IndexFunc(rules, func(r *networking.HTTPRoute) bool { return r.GetDirectResponse() != nil })
-		uri := rules[i].GetMatch()[0].GetUri()
-		require.Equal(t, want, cmp.Or(uri.GetExact()+uri.GetPrefix(), "/"))
-		require.NotEmpty(t, rules[2].GetRoute(), "the rule without a match comes last: %s", match)
-	}
 }

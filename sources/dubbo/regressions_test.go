@@ -2,7 +2,6 @@ package dubbo
 
 import (
 	"context"
-	"net/url"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,31 +36,6 @@ func TestReady_WithoutTheRulesOfAnInterface(t *testing.T) {
 	run.Applications(nil, nil)
 	run.Registered(rules, nil, registry.ErrDenied)
 	require.True(t, run.gather(time.Now()).Synced, "each provider was read")
-}
-
-// TestSidecar_WithoutHostsGoesAtARestart has an application that called no served interface, and ends while the source
-// is stopped.
-func TestSidecar_WithoutHostsGoesAtARestart(t *testing.T) {
-	server := zktest.New()
-	register(server, "x.b 10.0.0.1")
-	server.Put(consumer("x.a", "shop", ""), leaf)
-	b := start(t, server, withSidecars(time.Hour))
-	b.awaitAll("x-b 10.0.0.1:20880*100", "shop sees ./*")
-	b.restart(withSidecars(time.Hour), func() { server.Delete("/dubbo/x.a/consumers") })
-	b.awaitAll("x-b 10.0.0.1:20880*100")
-}
-
-// TestGrace_WithoutANodeForProviders removes the node of an interface's providers alone.
-func TestGrace_WithoutANodeForProviders(t *testing.T) {
-	s := zktest.New()
-	register(s, "a 10.0.0.1")
-	s.Put("/dubbo/a/configurators/"+url.QueryEscape("override://10.0.0.1:20880/a?category=configurators&weight=7"), leaf)
-	settings := quickly()
-	settings.KeepEmpty = time.Hour
-	b := start(t, s, settings)
-	b.awaitAll("a 10.0.0.1:20880*7")
-	s.Delete("/dubbo/a/providers")
-	b.awaitAll()
 }
 
 // patientMethods has methods that take their time, as those of metadata.Client, and a last one that answers.

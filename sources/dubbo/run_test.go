@@ -18,148 +18,6 @@ import (
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
-func TestLastProvider_LeavesNoEndpoints(t *testing.T) {
-	server := zktest.New()
-	register(server, "a 10.0.0.1")
-	rig := start(t, server, patiently())
-	rig.awaitAll("a 10.0.0.1:20880*100")
-	register(server, "a 10.0.0.2") // of this connection, and so not in doubt
-	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
-	unregister(server, "a 10.0.0.2")
-	rig.awaitAll("a 10.0.0.1:20880*100")
-	unregister(server, "a 10.0.0.1")
-	rig.awaitAll("a")
-}
-
-func TestRule2InterfaceRequiresProviders(t *testing.T) {
-	s := zktest.New()
-	// Other nodes that Java 3.3.6 and dubbo-go 3.3.2 make.
-	s.Put("/dubbo/config/dubbo", "")
-	s.Put("/dubbo/config/DUBBO_SERVICEDISCOVERY_MIGRATION", "")
-	s.Put("/dubbo/metadata/demo.GreetService/1.0.0/g1/provider/rich-app", `{"annotations":[],"canonicalName":"demo.GreetService"}`)
-	s.Put("/dubbo/mapping/demo.GreetService", "s1")
-	s.Put("/dubbo/mapping/com.acme.Greeter", "go-all,go-remote,go-local")
-	s.Put("/dubbo/go-remote/6c47ce485ec3b58a6b18b8d0561efcff94e7a4490f747630dcbaba7d1d65fdb1"+
-		"d5bf644cc03d19d9a932ca586e3ad084b83d2714779d7ce8f8c36c6f7a917084", `{"app":"go-remote","services":{}}`)
-	s.Put("/dubbo/demo.GreetService/consumers/consumer%3A%2F%2F192.0.2.2%2Fdemo.GreetService%3Fapplication%3Dc-3.3.6-0%26interface"+
-		"%3Ddemo.GreetService%26side%3Dconsumer", leaf)
-	s.Put("/dubbo/later/configurators", leaf)
-	rig := start(t, s, patiently())
-	rig.AwaitSync()
-	require.Empty(t, rig.show())
-	register(s, "later 10.0.0.1")
-	rig.awaitAll("later 10.0.0.1:20880*100")
-}
-
-func TestRule10ExpiredSessions_KeepEndpoints(t *testing.T) {
-	for _, how := range []func(*zktest.Server){(*zktest.Server).Expire, (*zktest.Server).Cut} {
-		server := zktest.New()
-		first, second := "a 10.0.0.1", "a 10.0.0.2"
-		register(server, first, second)
-		settings := patiently()
-		b := start(t, server, settings)
-		b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
-		how(server)
-		b.AwaitState(sources.Unreachable)
-		unregister(server, first) // its session has ended, and the provider comes back later
-		server.Reconnect()
-		b.awaitPrefix("1 endpoint is not listed and stays")
-		unregister(server, second) // late: after it was seen in the new session
-		b.awaitPrefix("2 endpoints")
-		b.requireAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
-		register(server, "a 10.0.0.1 9", "a 10.0.0.2 9")
-		b.AwaitState(sources.Healthy)
-		b.requireAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
-		register(server, "a 10.0.0.3 9")
-		b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100 10.0.0.3:20880*100")
-		unregister(server, "a 10.0.0.3 9") // new since then: not in doubt
-		b.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
-	}
-}
-
-func TestDisabledProvider_RemovedDuringHold(t *testing.T) {
-	s := zktest.New()
-	register(s, "a 10.0.0.1", "a 10.0.0.2", "a 10.0.0.3")
-	rig := start(t, s, patiently())
-	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100 10.0.0.3:20880*100")
-	rig.restart(patiently(), func() { // then unlisted endpoints stay
-		unregister(s, "a 10.0.0.3")
-		register(s, "a 10.0.0.2 weight=0 2")
-	})
-	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.3:20880*100")
-	s.Put("/dubbo/a/configurators/"+url.QueryEscape("override://10.0.0.1:20880/a?category=configurators&disabled=true"), leaf)
-	rig.awaitAll("a 10.0.0.3:20880*100")
-}
-
-func TestRules_StayDuringHold(t *testing.T) {
-	server := zktest.New()
-	register(server, "a 10.0.0.1")
-	rule := "/dubbo/a/configurators/" + url.QueryEscape("override://0.0.0.0/a?category=configurators&dynamic=false&enabled=true&weight=7")
-	server.Put(rule, leaf)
-	b := start(t, server, patiently())
-	b.awaitAll("a 10.0.0.1:20880*7")
-	server.Expire()
-	server.Delete(rule) // with all that ZooKeeper had
-	server.Reconnect()
-	b.awaitPrefix("1 configurator is not listed and stays")
-	register(server, "a 10.0.0.2") // a mark
-	b.awaitAll("a 10.0.0.1:20880*7 10.0.0.2:20880*7")
-	server.Put(rule, leaf)
-	b.AwaitState(sources.Healthy)
-
-	settings := patiently()
-	settings.Hold = 50 * time.Millisecond
-	quick := start(t, server, settings)
-	quick.awaitAll("a 10.0.0.1:20880*7 10.0.0.2:20880*7")
-	server.Expire()
-	server.Delete(rule)
-	server.Reconnect()
-	quick.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
-}
-
-func TestRefusedSession_Reconnects(t *testing.T) {
-	t.Parallel()
-	server := zktest.New()
-	register(server, "a 10.0.0.1")
-	rig := start(t, server, patiently())
-	rig.awaitAll("a 10.0.0.1:20880*100")
-	server.Refuse()
-	server.Delete("/dubbo") // it lost its data
-	register(server, "b 10.0.0.2")
-	rig.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100")
-}
-
-func TestHeldEndpoint_RemovedAfterHold(t *testing.T) {
-	server := zktest.New()
-	first, second := "a 10.0.0.1", "a 10.0.0.2"
-	register(server, first, second)
-	settings := patiently()
-	settings.Hold = 50 * time.Millisecond
-	rig := start(t, server, settings)
-	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
-	server.Expire()
-	unregister(server, first)
-	server.Reconnect()
-	rig.awaitAll("a 10.0.0.2:20880*100")
-	rig.AwaitState(sources.Healthy)
-}
-
-func TestRestart_KeepsUnlistedEndpoints(t *testing.T) {
-	server := zktest.New()
-	weighted := "a 10.0.0.1 weight=7"
-	register(server, weighted, "b 10.0.0.1")
-	b := start(t, server, patiently())
-	b.awaitAll("a 10.0.0.1:20880*7", "b 10.0.0.1:20880*100")
-	b.restart(patiently(), func() {
-		server.Delete("/dubbo/a")
-		unregister(server, "b 10.0.0.1")
-	})
-	b.awaitPrefix("2 endpoints are not listed and stay")
-	b.requireAll("a 10.0.0.1:20880*7", "b 10.0.0.1:20880*100")
-	b.restart(quickly(), func() {})
-	b.awaitAll()
-}
-
 func TestRule10MissedWatch_HealedAndCounted(t *testing.T) {
 	t.Parallel()
 	server := zktest.New()
@@ -192,89 +50,6 @@ func TestResumedSession_ReadsAgain(t *testing.T) {
 	}
 }
 
-func TestRule3CrashedProvider_NewRegistrationCounts(t *testing.T) {
-	server := zktest.New()
-	register(server, "a 10.0.0.1 weight=50")
-	rig := start(t, server, patiently())
-	rig.awaitAll("a 10.0.0.1:20880*50")
-	register(server, "a 10.0.0.1 weight=70 2")
-	rig.awaitAll("a 10.0.0.1:20880*70")
-	unregister(server, "a 10.0.0.1 weight=50")
-	register(server, "a 10.0.0.2") // a mark
-	rig.awaitAll("a 10.0.0.1:20880*70 10.0.0.2:20880*100")
-}
-
-func TestRule5Configurators(t *testing.T) {
-	s := zktest.New()
-	register(s, "a 10.0.0.1")
-	rig := start(t, s, patiently())
-	rig.awaitAll("a 10.0.0.1:20880*100")
-	rule := "/dubbo/a/configurators/" + url.QueryEscape("override://0.0.0.0/a?category=configurators&weight=33")
-	s.Put(rule, leaf)
-	rig.awaitAll("a 10.0.0.1:20880*33")
-	s.Put("/dubbo/a/configurators/"+url.QueryEscape("override://10.0.0.1:20880/a?category=configurators&disabled=true"), leaf)
-	rig.awaitAll("a")
-	s.Delete("/dubbo/a/configurators")
-	rig.awaitAll("a 10.0.0.1:20880*100")
-}
-
-func TestUnreadableNodes_DoNotBlockOthers(t *testing.T) {
-	server := zktest.New()
-	register(server, "a 10.0.0.1")
-	server.Put("/dubbo/a/providers/%zz", leaf)
-	server.Put("/dubbo/a/providers/"+url.QueryEscape("dubbo://10.0.0.9:none/a"), leaf)
-	register(server, "denied 10.0.0.1")
-	server.Deny("/dubbo/denied")
-	server.Put("/services/app/10.0.0.1:20880", "no JSON")
-	server.Put("/services/empty", leaf)
-	rig := start(t, server, patiently())
-	rig.AwaitSync()
-	rig.awaitAll("a 10.0.0.1:20880*100")
-	status := rig.Status()
-	require.Equal(t, sources.Degraded, status.State)
-	require.Contains(t, status.Message, "/dubbo/denied/")
-	require.Contains(t, status.Message, "instance 10.0.0.1:20880 of app")
-	require.Len(t, status.Warnings, 2)
-	server.Allow("/dubbo/denied")
-	rig.awaitAll("a 10.0.0.1:20880*100", "denied 10.0.0.1:20880*100")
-}
-
-// TestUnreadableNode_KeepsEndpoints turns an instance's node into no JSON, and denies an interface: the endpoints of
-// both stay, and other interfaces follow the registry.
-func TestUnreadableNode_KeepsEndpoints(t *testing.T) {
-	t.Parallel()
-	server := zktest.New()
-	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a")
-	register(server, "b 10.0.0.2", "c 10.0.0.3")
-	b := start(t, server, patiently())
-	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100")
-	server.Put("/services/app/10.0.0.1:20880", "no JSON")
-	server.Deny("/dubbo/b")
-	register(server, "b 10.0.0.4", "c 10.0.0.5")
-	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100 10.0.0.5:20880*100")
-	b.Await("both are said", func() bool {
-		st := b.Status()
-		return st.State == sources.Degraded && strings.Contains(st.Message, "instance 10.0.0.1:20880 of app") &&
-			strings.Contains(st.Message, "/dubbo/b/")
-	})
-	b.requireAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100 10.0.0.5:20880*100")
-	server.Allow("/dubbo/b")
-	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100 10.0.0.4:20880*100", "c 10.0.0.3:20880*100 10.0.0.5:20880*100")
-}
-
-func TestRegisterModeAndNames_Select(t *testing.T) {
-	server := zktest.New()
-	register(server, "a 10.0.0.1", "x.b 10.0.0.1")
-	applicationOf(server, "app", "10.0.0.2:20880", "r1", "c")
-	settings := patiently()
-	settings.RegisterMode, settings.SkipInterfaces = modeInterface, []string{"x.*"}
-	server.Deny("/services") // which is of no matter then
-	start(t, server, settings).awaitAll("a 10.0.0.1:20880*100")
-	server.Allow("/services")
-	settings.RegisterMode = modeInstance
-	start(t, server, settings).awaitAll("c 10.0.0.2:20880*100")
-}
-
 // instanceOf writes an instance with metadata of that revision.
 func instanceOf(s *zktest.Server, app, address, revision string) {
 	host, port, _ := strings.Cut(address, ":")
@@ -292,45 +67,6 @@ func report(s *zktest.Server, root, app, revision string, services ...string) {
 		entries = append(entries, fmt.Sprintf(`"%s:dubbo":{"name":%q,"protocol":"dubbo","path":%q,"params":{}}`, name, name, name))
 	}
 	s.Put(root+"/"+app+"/"+revision, fmt.Sprintf(`{"app":%q,"revision":%q,"services":{%s}}`, app, revision, strings.Join(entries, ",")))
-}
-
-func TestBothLevels_MakeOneEndpoint(t *testing.T) {
-	s := zktest.New()
-	register(s, "a 10.0.0.1 weight=7 0") // a moment before its instance, and metadata without a weight
-	applicationOf(s, "app", "10.0.0.1:20880", "r1", "a")
-	b := start(t, s, patiently())
-	b.AwaitSync()
-	b.awaitAll("a 10.0.0.1:20880*7")
-	b.Await("the status names the method", func() bool { return b.Status().Message == "app by the metadata report" })
-}
-
-func TestRule11RevisionsChangeInPlace(t *testing.T) {
-	server := zktest.New()
-	instanceOf(server, "app", "10.0.0.1:20880", "r1")
-	applicationOf(server, "app", "10.0.0.2:20880", "r1", "a")
-	report(server, "/dubbo", "app", "r2", "a", "b") // where dubbo-go has it
-	rig := start(t, server, patiently())
-	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
-	instanceOf(server, "app", "10.0.0.2:20880", "r2")
-	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100")
-	instanceOf(server, "app", "10.0.0.2:20880", "r3") // its metadata come later, as Java writes them
-	rig.Await("unresolved", func() bool { return rig.source.counters.unresolved.Value() > 0 })
-	rig.requireAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100", "b 10.0.0.2:20880*100") // its earlier services stay meanwhile
-	report(server, "/dubbo/metadata", "app", "r3", "b")
-	rig.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100")
-	instanceOf(server, "app", "10.0.0.2:20880", "0") // it has no services any more
-	rig.awaitAll("a 10.0.0.1:20880*100", "b")
-}
-
-func TestRecreatedInstance_ServesNewRevision(t *testing.T) {
-	server := zktest.New()
-	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a")
-	report(server, "/dubbo/metadata", "app", "r2", "b")
-	rig := start(t, server, patiently())
-	rig.awaitAll("a 10.0.0.1:20880*100")
-	server.Delete("/services/app/10.0.0.1:20880")
-	instanceOf(server, "app", "10.0.0.1:20880", "r2")
-	rig.awaitAll("a", "b 10.0.0.1:20880*100")
 }
 
 // revisionAsker is an asker that knows some revisions.
@@ -352,15 +88,6 @@ func TestProviders_ServeTheirMetadata(t *testing.T) {
 	b := start(t, s, patiently(), func(s *Source) { s.asker = revisionAsker{"r1": {"a", "b"}} })
 	b.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100")
 	b.Await("the status names the method", func() bool { return b.Status().Message == "app by themselves" })
-}
-
-func TestMapping_ServesUnresolvedInstances(t *testing.T) {
-	s := zktest.New()
-	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	s.Put("/dubbo/mapping/a", "other,app")
-	b := start(t, s, patiently())
-	b.awaitAll("a 10.0.0.1:20880*100")
-	b.awaitMessage("mapped")
 }
 
 // TestUnresolvedInstance_StatusNamesReason has instances without readable metadata, until the metadata report has them.
@@ -402,19 +129,6 @@ func TestFallback_StatusNamesReasonOfRevision(t *testing.T) {
 		return strings.Contains(m, `app revision "r1", app revision "r2"`+fallback+"not found") &&
 			strings.Contains(m, `app revision "r3"`+fallback) && strings.Contains(m, "invalid character")
 	})
-}
-
-func TestRestartWithoutMetadata_KeepsServices(t *testing.T) {
-	t.Parallel()
-	server := zktest.New()
-	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a")
-	rig := start(t, server, patiently())
-	rig.awaitAll("a 10.0.0.1:20880*100")
-	rig.restart(quickly(), func() { server.Delete("/dubbo/metadata") }) // with settings with which no doubt lasts
-	rig.Await("unresolved", func() bool { return rig.source.counters.unresolved.Value() > 1 })
-	rig.requireAll("a 10.0.0.1:20880*100")
-	server.Delete("/services/app/10.0.0.1:20880")
-	rig.awaitAll()
 }
 
 func TestInterfaceNames_DifferByCase(t *testing.T) {

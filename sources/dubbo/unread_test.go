@@ -43,33 +43,6 @@ func (b *rig) awaitUnresolved() {
 	b.Await("unresolved", func() bool { return b.source.counters.unresolved.Value() > before })
 }
 
-// TestDisabledProvider_RemovedWithoutMetadata has a configurator for a provider that is also an instance without
-// readable metadata.
-func TestDisabledProvider_RemovedWithoutMetadata(t *testing.T) {
-	t.Parallel()
-	s := zktest.New()
-	register(s, "a 10.0.0.1", "a 10.0.0.2")
-	instanceOf(s, "app", "10.0.0.1:20880", "r1")
-	rig := start(t, s, quickly())
-	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
-	rig.awaitUnresolved()
-	s.Put("/dubbo/a/configurators/"+url.QueryEscape("override://10.0.0.1:20880/a?category=configurators&disabled=true"), leaf)
-	rig.awaitAll("a 10.0.0.2:20880*100")
-}
-
-// TestDisablingRule_AppliesDuringHold has a configurator while all that is not listed stays.
-func TestDisablingRule_AppliesDuringHold(t *testing.T) {
-	s := zktest.New()
-	register(s, "a 10.0.0.1", "a 10.0.0.2")
-	rig := start(t, s, patiently())
-	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
-	s.Expire()
-	s.Reconnect()
-	rig.Await("up again", func() bool { return rig.source.counters.sessions.Value() > 0 })
-	s.Put("/dubbo/a/configurators/"+url.QueryEscape("override://10.0.0.1:20880/a?category=configurators&disabled=true"), leaf)
-	rig.awaitAll("a 10.0.0.2:20880*100")
-}
-
 // TestNacosDisabledInstance_RemovedDuringHold disables a provider in Nacos' console, at both levels.
 func TestNacosDisabledInstance_RemovedDuringHold(t *testing.T) {
 	t.Parallel()
@@ -120,36 +93,6 @@ func TestUnresolvedInstance_DisabledStops(t *testing.T) {
 	rig.awaitAll("a")
 }
 
-// TestUnresolvedInstance_SavesNoOtherPort redeploys a provider on another port of its host, without readable metadata.
-func TestUnresolvedInstance_SavesNoOtherPort(t *testing.T) {
-	server := zktest.New()
-	register(server, "a 10.0.0.1")
-	instanceOf(server, "app", "10.0.0.1:20880", "r1")
-	rig := start(t, server, quickly())
-	rig.awaitAll("a 10.0.0.1:20880*100")
-	rig.awaitUnresolved()
-	unregister(server, "a 10.0.0.1")
-	server.Delete("/services/app/10.0.0.1:20880")
-	register(server, "a 10.0.0.1:20881 2")
-	instanceOf(server, "app", "10.0.0.1:20881", "r2")
-	rig.awaitAll("a 10.0.0.1:20881*100")
-}
-
-// TestUnresolvedInstance_SavesNoRemovedInterface has a provider that removes one of its interfaces, and an instance of
-// it without readable metadata.
-func TestUnresolvedInstance_SavesNoRemovedInterface(t *testing.T) {
-	server := zktest.New()
-	register(server, "a 10.0.0.1", "b 10.0.0.1")
-	instanceOf(server, "app", "10.0.0.1:20880", "r1")
-	settings := quickly()
-	settings.KeepEmpty, settings.Grace = time.Hour, time.Hour
-	rig := start(t, server, settings)
-	rig.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.1:20880*100")
-	rig.awaitUnresolved()
-	unregister(server, "a 10.0.0.1")
-	rig.awaitAll("a", "b 10.0.0.1:20880*100")
-}
-
 // TestUnresolvedInstance_KeepsServices has an address and a name that labels of endpoints cannot hold: an IPv6 address
 // as Java writes it in full, and an application with Chinese letters.
 func TestUnresolvedInstance_KeepsServices(t *testing.T) {
@@ -167,45 +110,6 @@ func TestUnresolvedInstance_KeepsServices(t *testing.T) {
 		rig.awaitHeld(1)
 		rig.requireAll(before...)
 	}
-}
-
-// TestDeniedNodes_KeepEndpointsAcrossRestart has applications and interfaces hidden from us while we are away.
-func TestDeniedNodes_KeepEndpointsAcrossRestart(t *testing.T) {
-	server := zktest.New()
-	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a")
-	applicationOf(server, "other", "10.0.0.2:20880", "r1", "b")
-	register(server, "c 10.0.0.3")
-	rig := start(t, server, patiently())
-	served := []string{"a 10.0.0.1:20880*100", "b 10.0.0.2:20880*100", "c 10.0.0.3:20880*100"}
-	rig.awaitAll(served...)
-	settings := quickly()
-	settings.KeepEmpty = time.Hour
-	rig.restart(settings, func() {
-		server.Deny("/services/app")
-		server.Deny("/dubbo/c")
-	})
-	rig.awaitHeld(2)
-	rig.requireAll(served...)
-	server.Delete("/services/app/10.0.0.1:20880")
-	unregister(server, "c 10.0.0.3")
-	server.Allow("/services/app")
-	server.Allow("/dubbo/c")
-	rig.awaitAll("a", "b 10.0.0.2:20880*100", "c")
-}
-
-// TestMalformedInstance_StaysAcrossRestart turns a node into no instance while the source is stopped.
-func TestMalformedInstance_StaysAcrossRestart(t *testing.T) {
-	server := zktest.New()
-	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a")
-	rig := start(t, server, patiently())
-	rig.awaitAll("a 10.0.0.1:20880*100")
-	settings := quickly()
-	settings.KeepEmpty = time.Hour
-	rig.restart(settings, func() { server.Put("/services/app/10.0.0.1:20880", "no JSON") })
-	rig.awaitHeld(1)
-	rig.requireAll("a 10.0.0.1:20880*100")
-	server.Delete("/services/app/10.0.0.1:20880")
-	rig.awaitAll("a")
 }
 
 // TestNacosRefusedApplication_StaysAcrossRestart has Nacos answer with an error.
@@ -276,16 +180,6 @@ func TestNacosRefusedVersion_DoesNotBlockOthers(t *testing.T) {
 	require.Equal(t, sources.Degraded, b.Status().State)
 }
 
-// TestDeniedInterface_ServedByInstances has its providers register at both levels.
-func TestDeniedInterface_ServedByInstances(t *testing.T) {
-	server := zktest.New()
-	register(server, "a 10.0.0.9", "other 10.0.0.9")
-	server.Deny("/dubbo/a")
-	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a")
-	b := start(t, server, quickly())
-	b.awaitAll("a 10.0.0.1:20880*100", "other 10.0.0.9:20880*100")
-}
-
 // odd is a connection on which one path has an error of the server's own.
 type odd struct {
 	zookeeper.Conn
@@ -340,21 +234,6 @@ func TestNodeSpelling_DoesNotRemoveProviders(t *testing.T) {
 	serves("10.0.0.1", "10.0.0.2", "10.0.0.3")
 	server.Delete("/dubbo/x.Demo%24Inner")
 	serves("10.0.0.3")
-}
-
-// TestSkippedInterface_NotServedAtAnyLevel has it registered at both, as Dubbo 3 does by default.
-func TestSkippedInterface_NotServedAtAnyLevel(t *testing.T) {
-	server := zktest.New()
-	register(server, "x.secret 10.0.0.1", "a 10.0.0.1")
-	applicationOf(server, "app", "10.0.0.1:20880", "r1", "a", "x.secret")
-	rig := start(t, server, patiently())
-	rig.awaitAll("a 10.0.0.1:20880*100", "x-secret 10.0.0.1:20880*100")
-	settings := patiently()
-	settings.SkipInterfaces = []string{"x.*"}
-	rig.restart(settings, func() {})
-	rig.awaitAll("a 10.0.0.1:20880*100")
-	register(server, "a 10.0.0.2") // a mark
-	rig.awaitAll("a 10.0.0.1:20880*100 10.0.0.2:20880*100")
 }
 
 // endpoints returns how many are believed.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/sources"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/wire"
 )
@@ -45,7 +44,7 @@ func many(number int) steady {
 func started(tb testing.TB, server steady) *state {
 	mapper, err := mapping.New(mapping.Options{}, nil)
 	require.NoError(tb, err)
-	current := begun(newSource(quickly(), server, mapper), &shelf{groups: map[string]sources.Content{}}, time.Now())
+	current := begun(newSource(quickly(), server, mapper), newShelf(), time.Now())
 	require.Len(tb, current.Poll(tb.Context(), time.Now()).Contents, len(server.reply.Instances)/10)
 	return current
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"tributary/sources"
 	"tributary/sources/eureka/mapping"
 	"tributary/sources/eureka/wire"
 	"tributary/sources/registry"
@@ -274,7 +273,7 @@ func TestModel(t *testing.T) {
 			t: t, random: rand.New(rand.NewPCG(seed, 1)),
 			living: map[string]bool{}, born: map[string]int{}, safe: map[string]bool{},
 			servers: []*modelServer{{name: "a"}, {name: "b"}}, history: []string{fmt.Sprint("seed ", seed)},
-			sink: &shelf{groups: map[string]sources.Content{}},
+			sink: newShelf(),
 		}
 		settings := Settings{PollSettings: registry.PollSettings{
 			Hold: modelHold * time.Second, KeepEmpty: time.Hour, Resync: time.Hour, Interval: time.Second,

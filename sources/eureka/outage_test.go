@@ -25,7 +25,7 @@ func (s *shelf) ages(t *testing.T, passed time.Duration) {
 func TestRestartsDuringOutage(t *testing.T) {
 	for name, forgets := range map[string]bool{"the server keeps its memory": false, "the server forgets": true} {
 		t.Run(name, func(t *testing.T) {
-			server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
+			server, s := eurekatest.Start(t), newShelf()
 			put(server, "orders", "10.0.0.1", "10.0.0.2")
 			stop := s.runs(t, server)
 			s.awaits(t, "both", func() bool { return len(s.endpoints(t)["orders"]) == 2 && s.LastNote() != nil })
@@ -50,7 +50,7 @@ func TestRestartsDuringOutage(t *testing.T) {
 			put(server, "carts", "10.0.0.7")
 			server.Restart()
 			s.runs(t, server)
-			s.awaits(t, "the server is read", func() bool { return len(s.endpoints(t)["carts"]) == 1 })
+			s.awaitEndpoints(t, "carts", 1)
 			require.True(t, slices.Equal(s.endpoints(t)["orders"], []string{"10.0.0.1", "10.0.0.2"}), "%v", s.endpoints(t))
 		})
 	}

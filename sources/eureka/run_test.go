@@ -30,6 +30,8 @@ type shelf struct {
 	health sources.Health
 }
 
+func newShelf() *shelf { return &shelf{groups: map[string]sources.Content{}} }
+
 func (s *shelf) Replace(group string, rs []*resource.Resource, rejects ...sources.Reject) error {
 	return s.ReplaceAll([]sources.Content{{Group: group, Resources: rs, Rejects: rejects}})
 }
@@ -120,6 +122,12 @@ func (s *shelf) awaits(t *testing.T, condition string, ok func() bool) {
 	}
 }
 
+// awaitEndpoints waits until a service has a number of endpoints.
+func (s *shelf) awaitEndpoints(t *testing.T, service string, count int) {
+	t.Helper()
+	s.awaits(t, service+" is read", func() bool { return len(s.endpoints(t)[service]) == count })
+}
+
 func put(server *eurekatest.Server, app string, ips ...string) {
 	for _, ip := range ips {
 		server.Put(app, eurekatest.Instance(ip, ip, 80, nil))
@@ -128,7 +136,7 @@ func put(server *eurekatest.Server, app string, ips ...string) {
 
 // TestRestarts has a run begin where an earlier one ended: with a server that goes on, and with one that is empty.
 func TestRestarts(t *testing.T) {
-	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
+	server, s := eurekatest.Start(t), newShelf()
 	put(server, "orders", "10.0.0.1", "10.0.0.2", "10.0.0.3")
 	stop := s.runs(t, server)
 	published := func(ips ...string) func() bool {
@@ -166,12 +174,12 @@ func TestMalformedNote_Ignored(t *testing.T) {
 	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}, note: []byte(`{"marks":5}`)}
 	put(server, "orders", "10.0.0.1")
 	s.runs(t, server)
-	s.awaits(t, "it is read", func() bool { return len(s.endpoints(t)["orders"]) == 1 })
+	s.awaitEndpoints(t, "orders", 1)
 }
 
 // TestMalformedInstance_DoesNotBlockOthers has one there from the start, and one that becomes so.
 func TestMalformedInstance_DoesNotBlockOthers(t *testing.T) {
-	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
+	server, s := eurekatest.Start(t), newShelf()
 	bad := func(id string) {
 		i := eurekatest.Instance(id, "", 80, nil)
 		i["ipAddr"] = []string{"odd"}
@@ -180,10 +188,10 @@ func TestMalformedInstance_DoesNotBlockOthers(t *testing.T) {
 	bad("10.0.0.9")
 	put(server, "orders", "10.0.0.1", "10.0.0.2")
 	s.runs(t, server)
-	s.awaits(t, "the others are there", func() bool { return len(s.endpoints(t)["orders"]) == 2 })
+	s.awaitEndpoints(t, "orders", 2)
 	bad("10.0.0.1")
 	put(server, "carts", "10.0.0.1")
-	s.awaits(t, "the service registered later is served", func() bool { return len(s.endpoints(t)["carts"]) == 1 })
+	s.awaitEndpoints(t, "carts", 1)
 	require.Len(t, s.endpoints(t)["orders"], 2, "the last readable version of the malformed instance counts")
 	s.awaits(t, "the status counts it", func() bool {
 		_, message := s.state()
@@ -198,12 +206,12 @@ func TestMalformedInstance_DoesNotBlockOthers(t *testing.T) {
 
 // TestTwoPortsWithOneNumber has the secure port of a service rejected by name, and serves the other.
 func TestTwoPortsWithOneNumber(t *testing.T) {
-	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
+	server, s := eurekatest.Start(t), newShelf()
 	i := eurekatest.Instance("a", "10.0.0.1", 80, nil)
 	i["securePort"] = map[string]any{"$": 80, "@enabled": "true"}
 	server.Put("orders", i)
 	s.runs(t, server)
-	s.awaits(t, "the plain one", func() bool { return len(s.endpoints(t)["orders"]) == 1 })
+	s.awaitEndpoints(t, "orders", 1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	require.Len(t, s.groups["orders"].Rejects, 1)
@@ -212,9 +220,9 @@ func TestTwoPortsWithOneNumber(t *testing.T) {
 }
 
 func TestEmptySelection_ReportedInStatus(t *testing.T) {
-	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
-	server.Put("orders", eurekatest.Instance("10.0.0.1", "10.0.0.1", 80, nil))
-	server.Put("carts", eurekatest.Instance("10.0.0.2", "10.0.0.2", 80, nil))
+	server, s := eurekatest.Start(t), newShelf()
+	put(server, "orders", "10.0.0.1")
+	put(server, "carts", "10.0.0.2")
 	stop := s.runs(t, server, func(settings *Settings) { settings.Apps = []string{"order"} })
 	s.awaits(t, "the status reports it", func() bool {
 		state, text := s.state()
@@ -224,7 +232,7 @@ func TestEmptySelection_ReportedInStatus(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
+	server, s := eurekatest.Start(t), newShelf()
 	server.Ask("me:word")
 	stop := s.runs(t, server)
 	s.awaits(t, "it is denied", func() bool { state, _ := s.state(); return state == sources.Denied })
@@ -262,7 +270,7 @@ func TestNew(t *testing.T) {
 
 // TestLeftOut_NamesInstances has instances that are not to be called, or cannot be.
 func TestLeftOut_NamesInstances(t *testing.T) {
-	server, s := eurekatest.Start(t), &shelf{groups: map[string]sources.Content{}}
+	server, s := eurekatest.Start(t), newShelf()
 	put(server, "orders", "10.0.0.1", "0.0.0.0")
 	for id, change := range map[string]func(map[string]any){
 		"10.0.0.2": func(i map[string]any) { i["status"] = "DOWN" },
@@ -300,8 +308,8 @@ func TestLeftOut_NamesInstances(t *testing.T) {
 	server.Delete("lonely", "lonely-1")
 	server.Delete("orders", "broken-1")
 	s.awaits(t, "the others only", func() bool { return len(leftOut()) == 4 })
-	server.Put("orders", eurekatest.Instance("10.0.0.2", "10.0.0.2", 80, nil))
-	server.Put("orders", eurekatest.Instance("10.0.0.3", "10.0.0.3", 80, nil))
+	put(server, "orders", "10.0.0.2")
+	put(server, "orders", "10.0.0.3")
 	s.awaits(t, "the others only", func() bool { return len(leftOut()) == 2 })
 	stop()
 }

@@ -30,7 +30,7 @@ func newCluster(t *testing.T, count int) *cluster {
 	}
 	source, err := New("eureka://"+strings.Join(hosts, ","), Settings{PollSettings: registry.PollSettings{Hold: time.Hour, Resync: time.Hour}})
 	require.NoError(t, err)
-	created.state = begun(source, &shelf{groups: map[string]sources.Content{}}, time.Now())
+	created.state = begun(source, newShelf(), time.Now())
 	return created
 }
 

@@ -3,7 +3,6 @@ package file
 import (
 	"bytes"
 	"fmt"
-	"io/fs"
 	"os"
 	"strings"
 	"syscall"
@@ -82,77 +81,6 @@ func TestLargeFiles(t *testing.T) {
 	live.startSynced()
 	require.Equal(t, 1100, live.table.Snapshot().Len())
 	require.Equal(t, "e1099.example.com", live.host("e1099"))
-}
-
-func TestFileTooLarge(t *testing.T) {
-	live := prepare(t, "a.yaml a=a1.example.com", "b.yaml b=b1.example.com")
-	live.startSynced(Settings{MaxFileBytes: 1000})
-	live.write("a.yaml", "a=a2.example.com", strings.Repeat("#", 1000))
-	q := live.awaitQuarantined(1)[0]
-	require.Contains(t, q.Reason, live.path("a.yaml")+": file too large: it has ")
-	require.Contains(t, q.Reason, "maxFileBytes is 1000")
-	require.Equal(t, "a1.example.com", live.host("a"))
-	live.change("a.yaml", "a=a3.example.com")
-	live.awaitQuarantined(0)
-	live.neverDeleted("a", "b")
-}
-
-func TestUnreadableFile_KeepsObjectsAndIsNamed(t *testing.T) {
-	live := prepare(t, "a.yaml a=a1.example.com", "b.yaml b=b1.example.com")
-	live.startSynced()
-	for _, err := range []error{fs.ErrPermission, syscall.EIO} {
-		live.disk.fail("a.yaml", err)
-		live.write("a.yaml", entry("a", err.Error()))
-		live.AwaitState(sources.Degraded, live.path("a.yaml"), err.Error())
-		require.Equal(t, "a.yaml", live.awaitQuarantined(1)[0].Group)
-		live.change("b.yaml", "b=b2.example.com")
-		live.AwaitState(sources.Degraded, live.path("a.yaml"))
-	}
-	live.disk.fail("a.yaml", nil)
-	live.chmod("a.yaml", 0o644)
-	live.AwaitState(sources.Healthy)
-	live.change("a.yaml", "a=a2.example.com")
-	live.neverDeleted("a", "b")
-}
-
-func TestUnreadableFileAtStart_ReadByRescan(t *testing.T) {
-	live := prepare(t, "a.yaml a=a1.example.com", "b.yaml b=b1.example.com")
-	live.disk.fail("a.yaml", fs.ErrPermission)
-	live.startWith(Settings{RescanInterval: 100 * time.Millisecond})
-	live.awaitHost("b", "b1.example.com")
-	live.AwaitState(sources.Degraded, live.path("a.yaml"))
-	live.disk.fail("a.yaml", nil)
-	live.awaitHost("a", "a1.example.com")
-	live.AwaitState(sources.Healthy)
-}
-
-func TestUnreadableDirectory_KeepsObjectsAndIsNamed(t *testing.T) {
-	live := prepare(t, "sub/deep/a.yaml a=a1.example.com", "b.yaml b=b1.example.com")
-	live.startSynced()
-	live.disk.fail("sub", fs.ErrPermission)
-	live.chmod("sub", 0o755)
-	live.AwaitState(sources.Degraded, live.path("sub"))
-	live.change("b.yaml", "b=b2.example.com")
-	require.Equal(t, "a1.example.com", live.host("a"))
-	live.disk.fail("sub", nil)
-	live.chmod("sub", 0o700)
-	live.AwaitState(sources.Healthy)
-	live.change("sub/deep/a.yaml", "a=a2.example.com")
-	live.neverDeleted("a", "b")
-}
-
-func TestUnreadableRoot_KeepsObjects(t *testing.T) {
-	live := prepare(t, "a.yaml a=a1.example.com", "sub/b.yaml b=b1.example.com")
-	live.startSynced()
-	for state, err := range map[sources.State]error{sources.Denied: fs.ErrPermission, sources.Unreachable: syscall.ESTALE} {
-		live.disk.fail("rules", err)
-		live.chmod(".", 0o755)
-		live.AwaitState(state, live.root)
-		live.disk.fail("rules", nil)
-		live.chmod(".", 0o700)
-		live.AwaitState(sources.Healthy)
-	}
-	live.neverDeleted("a", "b")
 }
 
 // TestPermissions is the same with a real file system; root may read everything.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/internal/testutil"
 	"tributary/resource"
@@ -303,17 +302,7 @@ func (d *day) make(key resource.Key, o object) *resource.Resource {
 	}
 	r := resource.FromBody(resource.Meta{Key: key}, nil)
 	if key.Kind == resource.ServiceEntry {
-		spec := &networking.ServiceEntry{
-			Hosts: []string{key.Name + ".example"}, Resolution: networking.ServiceEntry_STATIC,
-			Ports: []*networking.ServicePort{{Number: 80, Name: "http", Protocol: "HTTP"}},
-		}
-		for _, a := range o.endpoints {
-			spec.Endpoints = append(spec.Endpoints, &networking.WorkloadEntry{Address: a})
-		}
-		var err error
-		if r, err = resource.New(resource.Meta{Key: key}, spec); err != nil {
-			panic(err)
-		}
+		r = service(key, o.endpoints...)
 	}
 	d.deeds[key] = made{endpoints, r}
 	return r

@@ -33,7 +33,7 @@ func writeCommits(t testing.TB, n, objects, size int) (data []byte, tables []*me
 			}
 		}
 		store.SetPrint("g", Print{Sum: [16]byte{1}, Notes: fmt.Sprint(step)})
-		require.NoError(t, store.write(writer, table))
+		write(t, store, writer, table)
 		var resources []*resource.Resource
 		for r := range table.Snapshot().All() {
 			resources = append(resources, r)
@@ -53,7 +53,7 @@ func parseFile(data []byte) (*State, error) {
 
 // newDamagedStore returns a store with data in its file.
 func newDamagedStore(t *testing.T, data []byte) *Store {
-	s := newStore(filepath.Join(t.TempDir(), "rules.db"), "rules", nil)
+	s := testStore(t)
 	require.NoError(t, os.WriteFile(s.path, data, 0o600))
 	return s
 }
@@ -192,8 +192,7 @@ func TestDamagedFilesAreReplaced(t *testing.T) {
 	var buffer testutil.Buffer
 	store := newDamagedStore(t, data)
 	store.log = slog.New(slog.NewTextHandler(&buffer, nil))
-	state, err := store.Load()
-	require.NoError(t, err)
+	state := load(t, store)
 	require.Regexp(t, `a state file is damaged: the rest of it is used" file=\S+rules.db damages=1 first_at_byte=\d+\n$`,
 		buffer.String())
 	require.LessOrEqual(t, countOlder(t, state, tables), 1)
@@ -201,9 +200,8 @@ func TestDamagedFilesAreReplaced(t *testing.T) {
 	store.Continue(state, table.Snapshot().Revision())
 	w := store.writer()
 	defer w.close()
-	require.NoError(t, store.write(w, table))
-	state, err = store.Load()
-	require.NoError(t, err)
+	write(t, store, w, table)
+	state = load(t, store)
 	require.Zero(t, state.damagedParts)
 	requireState(t, table, state)
 }
@@ -215,18 +213,16 @@ func TestTornEndIsCutOff(t *testing.T) {
 		var buffer testutil.Buffer
 		store := newDamagedStore(t, torn)
 		store.log = slog.New(slog.NewTextHandler(&buffer, nil))
-		state, err := store.Load()
-		require.NoError(t, err)
+		state := load(t, store)
 		require.Contains(t, buffer.String(), fmt.Sprintf("is cut off\" file=%s at_byte=%d", store.path, state.committed))
 		table := syncedTable(state.Resources...)
 		store.Continue(state, table.Snapshot().Revision())
 		writer := store.writer()
 		require.True(t, writer.file.IsOpen())
-		table.Apply([]*resource.Resource{newObject(1, "new")}, nil)
-		require.NoError(t, store.write(writer, table))
+		put(table, 1, "new")
+		write(t, store, writer, table)
 		writer.close()
-		state, err = store.Load()
-		require.NoError(t, err)
+		state = load(t, store)
 		require.Zero(t, state.damagedParts)
 		requireState(t, table, state)
 	}

@@ -54,6 +54,37 @@ func runStore(t require.TestingT, path string, table memstore.Reader) {
 	require.Equal(t, table.Snapshot().Revision(), store.Status().Revision)
 }
 
+// testStore is a store of a new directory.
+func testStore(t testing.TB) *Store {
+	return newStore(filepath.Join(t.TempDir(), "rules.db"), "rules", nil)
+}
+
+func load(t require.TestingT, store *Store) *State {
+	state, err := store.Load()
+	require.NoError(t, err)
+	return state
+}
+
+func write(t require.TestingT, store *Store, output *writer, table memstore.Reader) {
+	require.NoError(t, store.write(output, table))
+}
+
+// put puts an object into a table.
+func put(table *memstore.Table, i int, body string) {
+	table.Apply([]*resource.Resource{newObject(i, body)}, nil)
+}
+
+// follow runs a store until stop.
+func follow(t testing.TB, store *Store, table memstore.Reader) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { store.Run(ctx, table); close(ended) }()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
 // requireState compares a loaded state with a table.
 func requireState(t require.TestingT, table memstore.Reader, state *State) {
 	require.NotNil(t, state)
@@ -74,14 +105,12 @@ func TestLoadReturnsSavedState(t *testing.T) {
 		Origin: resource.Origin{Source: "rules"},
 	}, []byte("before"))))
 	runStore(t, path, table)
-	state, err := newStore(path, "rules", nil).Load()
-	require.NoError(t, err)
+	state := load(t, newStore(path, "rules", nil))
 	requireState(t, table, state)
 	require.Nil(t, state.Guard)
 	require.WithinDuration(t, time.Now(), state.Stored, time.Minute)
 
-	state, err = newStore(path+".missing", "rules", nil).Load()
-	require.NoError(t, err)
+	state = load(t, newStore(path+".missing", "rules", nil))
 	require.Nil(t, state)
 }
 
@@ -96,9 +125,7 @@ func TestNotesSurviveRestart(t *testing.T) {
 				require.NoError(t, err)
 				store.SetNote(state.Note)
 			}
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan struct{})
-			go func() { store.Run(ctx, table); close(ended) }()
+			stop := follow(t, store, table)
 			for _, note := range notes {
 				time.Sleep(time.Minute)
 				store.SetNote([]byte(note))
@@ -106,10 +133,8 @@ func TestNotesSurviveRestart(t *testing.T) {
 				synctest.Wait()
 				require.Equal(t, time.Now(), *store.Status().Stored)
 			}
-			cancel()
-			<-ended
-			state, err := newStore(path, "rules", nil).Load()
-			require.NoError(t, err)
+			stop()
+			state := load(t, newStore(path, "rules", nil))
 			requireState(t, table, state)
 			return string(state.Note)
 		}
@@ -126,11 +151,9 @@ func TestFollowsInBatches(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "rules.db")
 		store := newStore(path, "rules", nil)
 		table := new(memstore.Table)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { store.Run(ctx, table); close(ended) }()
+		stop := follow(t, store, table)
 
-		table.Apply([]*resource.Resource{newObject(1, "one")}, nil)
+		put(table, 1, "one")
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.NoFileExists(t, path, "an unsynced table is not stored")
@@ -142,7 +165,7 @@ func TestFollowsInBatches(t *testing.T) {
 		stored := *store.Status().Stored
 
 		for i := range 100 {
-			table.Apply([]*resource.Resource{newObject(i, "two")}, nil)
+			put(table, i, "two")
 		}
 		time.Sleep(Delay - time.Millisecond)
 		synctest.Wait()
@@ -157,10 +180,8 @@ func TestFollowsInBatches(t *testing.T) {
 		time.Sleep(Delay)
 		synctest.Wait()
 		table.Apply(nil, []resource.Key{key(1)})
-		cancel()
-		<-ended
-		state, err := store.Load()
-		require.NoError(t, err)
+		stop()
+		state := load(t, store)
 		requireState(t, table, state)
 		require.Equal(t, "guarded", string(state.Guard))
 		require.NoError(t, store.Forget())
@@ -204,11 +225,11 @@ func TestRepair_StoresPolicyOrMark(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T, store *Store, output *writer, table *memstore.Table){
 		"new file": func(*testing.T, *Store, *writer, *memstore.Table) {},
 		"append": func(t *testing.T, store *Store, output *writer, table *memstore.Table) {
-			require.NoError(t, store.write(output, table))
+			write(t, store, output, table)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			store := newStore(filepath.Join(t.TempDir(), "rules.db"), "rules", nil)
+			store := testStore(t)
 			lock := new(fakeGuard)
 			store.SetGuard(lock)
 			table := syncedTable(newObject(1, "other"))
@@ -221,14 +242,13 @@ func TestRepair_StoresPolicyOrMark(t *testing.T) {
 				if !repaired && lock.TryLock() {
 					defer lock.Unlock()
 					repaired = true
-					table.Apply([]*resource.Resource{newObject(2, "policy")}, nil)
+					put(table, 2, "policy")
 					store.SetPrint("policy.yaml", Print{Sum: [16]byte{1}})
 				}
 			}
 			for range 3 {
 				require.NoError(t, store.write(output, changingTable{table, repair}))
-				state, err := newStore(store.path, "rules", nil).Load()
-				require.NoError(t, err)
+				state := load(t, newStore(store.path, "rules", nil))
 				marked := state.Prints["policy.yaml"].Notes == "mark"
 				require.NotEqual(t, marked, len(state.Resources) == 2, "either the policy or its mark")
 				repair()
@@ -246,21 +266,19 @@ func TestRestartAppendsToFile(t *testing.T) {
 	require.NoError(t, err)
 	for round := range 3 {
 		store := newStore(path, "rules", nil)
-		state, err := store.Load()
-		require.NoError(t, err)
+		state := load(t, store)
 		next := syncedTable(state.Resources...)
 		store.Continue(state, next.Snapshot().Revision())
 		writer := store.writer()
-		require.NoError(t, store.write(writer, next))
+		write(t, store, writer, next)
 		require.Nil(t, store.Status().Stored, "no change to write")
-		next.Apply([]*resource.Resource{newObject(1, fmt.Sprint("changed", round))}, nil)
-		require.NoError(t, store.write(writer, next))
+		put(next, 1, fmt.Sprint("changed", round))
+		write(t, store, writer, next)
 		writer.close()
 		info, err := os.Stat(path)
 		require.NoError(t, err)
 		require.True(t, os.SameFile(first, info))
-		state, err = store.Load()
-		require.NoError(t, err)
+		state = load(t, store)
 		requireState(t, next, state)
 	}
 }
@@ -273,12 +291,11 @@ func TestEachTransactionIsSynced(t *testing.T) {
 	store := newStore(path, "rules", nil)
 	for i := range 2 {
 		writer := store.writer()
-		table.Apply([]*resource.Resource{newObject(2, fmt.Sprint(i))}, nil)
-		require.NoError(t, store.write(writer, table))
+		put(table, 2, fmt.Sprint(i))
+		write(t, store, writer, table)
 		require.True(t, writer.file.Durable())
 		writer.close()
-		state, err := store.Load()
-		require.NoError(t, err)
+		state := load(t, store)
 		table = syncedTable(state.Resources...)
 		store.Continue(state, table.Snapshot().Revision())
 	}
@@ -291,23 +308,22 @@ func TestFilesDoNotGrowForEver(t *testing.T) {
 	store := newStore(path, "rules", nil)
 	writer := store.writer()
 	for i := range 200 {
-		table.Apply([]*resource.Resource{newObject(i, strings.Repeat("x", 1000))}, nil)
+		put(table, i, strings.Repeat("x", 1000))
 	}
-	require.NoError(t, store.write(writer, table))
+	write(t, store, writer, table)
 	for i := range 199 {
 		table.Apply(nil, []resource.Key{key(i)})
 	}
-	require.NoError(t, store.write(writer, table))
+	write(t, store, writer, table)
 	writer.close()
 	before, err := os.Stat(path)
 	require.NoError(t, err)
-	state, err := store.Load()
-	require.NoError(t, err)
+	state := load(t, store)
 	next := syncedTable(state.Resources...)
 	store.Continue(state, next.Snapshot().Revision())
 	writer = store.writer()
 	defer writer.close()
-	require.NoError(t, store.write(writer, next))
+	write(t, store, writer, next)
 	after, err := os.Stat(path)
 	require.NoError(t, err)
 	require.Less(t, after.Size(), before.Size())
@@ -320,11 +336,10 @@ func TestLastChangesAreWritten(t *testing.T) {
 		store, table := newStore(path, "rules", nil), syncedTable()
 		ctx, cancel := context.WithCancel(t.Context())
 		store.Run(ctx, changingTable{table, sync.OnceFunc(func() {
-			table.Apply([]*resource.Resource{newObject(i, "one")}, nil)
+			put(table, i, "one")
 			cancel()
 		})})
-		state, err := store.Load()
-		require.NoError(t, err)
+		state := load(t, store)
 		requireState(t, table, state)
 	}
 }
@@ -358,9 +373,7 @@ func TestDiskThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
 		store := newStore(filepath.Join(dir, "rules.db"), "rules", slog.New(slog.NewTextHandler(&buffer, nil)))
 		table := syncedTable(newObject(1, "one"))
 		tries := &countingTable{Table: table}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { store.Run(ctx, tries); close(ended) }()
+		stop := follow(t, store, tries)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Contains(t, store.Status().Error, "not a directory")
@@ -378,66 +391,58 @@ func TestDiskThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
 		require.Equal(t, 2, strings.Count(buffer.String(), "\n"), buffer.String())
 
 		require.NoError(t, os.RemoveAll(dir)) // a person cleans up
-		table.Apply([]*resource.Resource{newObject(2, "two")}, nil)
+		put(table, 2, "two")
 		time.Sleep(Delay)
 		synctest.Wait()
-		state, err := store.Load()
-		require.NoError(t, err)
+		state := load(t, store)
 		requireState(t, table, state)
-		cancel()
-		<-ended
+		stop()
 	})
 }
 
 func TestFullDisk(t *testing.T) {
-	store := newStore(filepath.Join(t.TempDir(), "rules.db"), "rules", nil)
+	store := testStore(t)
 	table := syncedTable(newObject(1, "one"))
 	store.maxSize = 64 << 10
 	writer := store.writer()
 	defer writer.close()
-	require.NoError(t, store.write(writer, table))
+	write(t, store, writer, table)
 	saved := syncedTable(newObject(1, "one"))
-	table.Apply([]*resource.Resource{newObject(2, strings.Repeat("x", 1<<20))}, nil)
+	put(table, 2, strings.Repeat("x", 1<<20))
 	for range 3 {
 		require.Error(t, store.write(writer, table))
 		require.Equal(t, memstore.Revision(1), store.Status().Revision)
-		state, err := store.Load()
-		require.NoError(t, err)
+		state := load(t, store)
 		requireState(t, saved, state)
 	}
 	restarted := store.writer()
 	require.Error(t, store.write(restarted, table), "nor can a new file be made")
 	require.NoFileExists(t, store.path+".new")
-	state, err := store.Load()
-	require.NoError(t, err)
+	state := load(t, store)
 	requireState(t, saved, state)
 
 	table.Apply(nil, []resource.Key{key(2)}) // there is room again
-	require.NoError(t, store.write(writer, table))
+	write(t, store, writer, table)
 	require.Equal(t, memstore.Revision(3), store.Status().Revision)
 }
 
 // TestFileDamagedWhileItIsWrittenTo checks that a fault in the mapped file is no crash.
 func TestFileDamagedWhileItIsWrittenTo(t *testing.T) {
-	store := newStore(filepath.Join(t.TempDir(), "rules.db"), "rules", nil)
+	store := testStore(t)
 	table := new(memstore.Table)
 	for i := range 1000 {
-		table.Apply([]*resource.Resource{newObject(i, strings.Repeat("x", 1000))}, nil)
+		put(table, i, strings.Repeat("x", 1000))
 	}
 	table.MarkSynced()
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { store.Run(ctx, table); close(ended) }()
+	stop := follow(t, store, table)
 	await(t, func() bool { return store.Status().Revision == 1000 })
 	require.NoError(t, os.Truncate(store.path, 0))
 	for i := range 1000 {
-		table.Apply([]*resource.Resource{newObject(i, "short")}, nil)
+		put(table, i, "short")
 	}
 	await(t, func() bool { return store.Status().Revision == 2000 })
-	cancel()
-	<-ended
-	state, err := store.Load()
-	require.NoError(t, err)
+	stop()
+	state := load(t, store)
 	requireState(t, table, state)
 }
 
@@ -509,9 +514,8 @@ func TestHistories(t *testing.T) {
 					prints[group] = p
 				}
 			case "write":
-				require.NoError(t, store.write(writer, table))
-				state, err := store.Load()
-				require.NoError(t, err)
+				write(t, store, writer, table)
+				state := load(t, store)
 				requireState(t, table, state)
 				require.Equal(t, fake.state, state.Guard)
 				for r := range table.Snapshot().All() {
@@ -523,8 +527,7 @@ func TestHistories(t *testing.T) {
 				require.Equal(t, prints, state.Prints)
 			case "restart":
 				writer.close()
-				state, err := store.Load()
-				require.NoError(t, err)
+				state := load(t, store)
 				table = syncedTable()
 				if state != nil {
 					_, now := table.Apply(state.Resources, nil)
@@ -575,15 +578,15 @@ func TestLockSurvivesDirectory(t *testing.T) {
 			store, table := first.Source("rules"), syncedTable(newObject(1, "one"))
 			writer := store.writer()
 			defer writer.close()
-			require.NoError(t, store.write(writer, table))
+			write(t, store, writer, table)
 
 			require.NoError(t, clear(path))
 			if name == "cleared" {
 				_, err := Open(path, nil)
 				require.ErrorContains(t, err, "is in use by another tributary")
 			}
-			table.Apply([]*resource.Resource{newObject(2, "two")}, nil)
-			require.NoError(t, store.write(writer, table))
+			put(table, 2, "two")
+			write(t, store, writer, table)
 			_, err = Open(path, nil)
 			require.EqualError(t, err, inUse, "the next write locks it again")
 
@@ -594,7 +597,7 @@ func TestLockSurvivesDirectory(t *testing.T) {
 			second, err := Open(path, nil)
 			require.NoError(t, err, "nobody can tell")
 			runStore(t, second.Source("rules").path, syncedTable(newObject(3, "three")))
-			table.Apply([]*resource.Resource{newObject(4, "four")}, nil)
+			put(table, 4, "four")
 			require.EqualError(t, store.write(writer, table), inUse)
 			require.EqualError(t, store.Forget(), "forget source rules: "+inUse)
 			require.EqualError(t, first.RemoveUnused(nil, time.Now().Add(time.Hour)), inUse)
@@ -602,7 +605,7 @@ func TestLockSurvivesDirectory(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, state.Resources, 1, "the state of the other process")
 			require.NoError(t, second.Close())
-			require.NoError(t, store.write(writer, table))
+			write(t, store, writer, table)
 		})
 	}
 }
@@ -614,13 +617,12 @@ func TestClockStepsBack(t *testing.T) {
 	store.now = func() time.Time { return clock }
 	table := syncedTable(newObject(1, "one"))
 	writer := store.writer()
-	require.NoError(t, store.write(writer, table))
+	write(t, store, writer, table)
 	clock = clock.Add(-time.Hour)
-	table.Apply([]*resource.Resource{newObject(1, "two")}, nil)
-	require.NoError(t, store.write(writer, table))
+	put(table, 1, "two")
+	write(t, store, writer, table)
 	writer.close()
-	state, err := store.Load()
-	require.NoError(t, err)
+	state := load(t, store)
 	requireState(t, table, state)
 	require.True(t, clock.Equal(state.Stored))
 }
@@ -639,8 +641,7 @@ func TestLoad_OtherReading(t *testing.T) {
 	load := func(reading string) (*Store, *State) {
 		store := newStore(path, "rules", nil)
 		store.SetReading(reading)
-		state, err := store.Load()
-		require.NoError(t, err)
+		state := load(t, store)
 		return store, state
 	}
 	write := func(s *Store, table memstore.Reader) {

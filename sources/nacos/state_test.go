@@ -37,6 +37,12 @@ func newBook(t *testing.T) *book {
 	return b
 }
 
+// list has Nacos list orders with instances.
+func (s *state) list(instances ...client.Instance) {
+	s.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
+	s.takeInstances(orders, instances, nil, nil)
+}
+
 // healthyInstances are instances with these addresses.
 func healthyInstances(ips ...string) (instances []client.Instance) {
 	for _, ip := range ips {
@@ -61,22 +67,19 @@ func (b *book) believed(now time.Time) (addresses []string) {
 // published returns the resources that an earlier run published for these instances of orders.
 func published(t *testing.T, instances ...client.Instance) []*resource.Resource {
 	b := newBook(t)
-	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-	b.takeInstances(orders, instances, nil, nil)
+	b.list(instances...)
 	return b.Contents(timeAt(0))[0].Resources
 }
 
 func TestPartialLists_AfterOutageKeepEndpoints(t *testing.T) {
 	b := newBook(t)
-	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-	b.takeInstances(orders, healthyInstances("10.0.0.1", "10.0.0.2"), nil, nil)
+	b.list(healthyInstances("10.0.0.1", "10.0.0.2")...)
 	require.Equal(t, []string{"10.0.0.1", "10.0.0.2"}, b.believed(timeAt(0)))
 	later := 10 * time.Minute
 	b.Return(timeAt(later), time.Minute)
 	b.takeNames("DEFAULT_GROUP", nil, nil)
 	require.Equal(t, []string{"10.0.0.1", "10.0.0.2"}, b.believed(timeAt(later)), "no service is listed")
-	b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-	b.takeInstances(orders, healthyInstances("10.0.0.3"), nil, nil)
+	b.list(healthyInstances("10.0.0.3")...)
 	require.Equal(t, []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}, b.believed(timeAt(later+time.Second)), "one that is new counts at once")
 	b.takeInstances(orders, healthyInstances("10.0.0.1"), nil, nil)
 	require.Equal(t, []string{"10.0.0.1", "10.0.0.2"}, b.believed(timeAt(later+2*time.Second)), "and goes at once")
@@ -105,8 +108,7 @@ func TestInDoubt(t *testing.T) {
 		"it is in another cluster": {change(func(i *client.Instance) { i.Cluster = "other" }), true},
 	} {
 		book := newBook(t)
-		book.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-		book.takeInstances(orders, []client.Instance{listed}, nil, nil)
+		book.list(listed)
 		book.believed(timeAt(0))
 		book.Return(timeAt(time.Minute), time.Minute)
 		book.takeInstances(orders, c.now, nil, nil)
@@ -127,21 +129,6 @@ func TestRestoredEndpoints_StayUntilRead(t *testing.T) {
 	require.Equal(t, registry.Port{Number: 8000, Protocol: "HTTP"}, port)
 	require.Equal(t, []string{"10.0.0.1"}, book.believed(timeAt(0)))
 	require.Equal(t, []string{}, book.believed(timeAt(time.Minute)))
-}
-
-// TestRestoredGroup_WithoutObjectsStays has an earlier run with transforms, so that only its groups are known.
-func TestRestoredGroup_WithoutObjectsStays(t *testing.T) {
-	book := newBook(t)
-	book.restore("DEFAULT_GROUP@@orders", nil, Settings{})
-	book.takeNames("DEFAULT_GROUP", nil, nil)
-	require.Empty(t, book.Contents(timeAt(0)))
-	require.Equal(t, timeAt(time.Minute), book.Next())
-	require.Len(t, book.Contents(timeAt(time.Minute)), 1)
-	book = newBook(t)
-	book.restore("DEFAULT_GROUP@@orders", nil, Settings{})
-	book.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-	book.takeInstances(orders, healthyInstances("10.0.0.1"), nil, nil)
-	require.Len(t, book.Contents(timeAt(0)), 1)
 }
 
 func TestSettled(t *testing.T) {
@@ -176,8 +163,7 @@ func TestDubboInstances_Ignored(t *testing.T) {
 // TestHold_LastsThroughRepeatedOutage has Nacos away again before the held instances could register.
 func TestHold_LastsThroughRepeatedOutage(t *testing.T) {
 	book := newBook(t)
-	book.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-	book.takeInstances(orders, healthyInstances("10.0.0.1"), nil, nil)
+	book.list(healthyInstances("10.0.0.1")...)
 	require.Equal(t, []string{"10.0.0.1"}, book.believed(timeAt(0)))
 	book.Return(timeAt(time.Minute), time.Minute)
 	book.takeNames("DEFAULT_GROUP", nil, nil)
@@ -186,76 +172,6 @@ func TestHold_LastsThroughRepeatedOutage(t *testing.T) {
 	book.Return(timeAt(time.Hour), time.Minute)
 	require.Equal(t, []string{"10.0.0.1"}, book.believed(timeAt(time.Hour)))
 	require.Equal(t, []string{}, book.believed(timeAt(time.Hour+time.Minute)))
-}
-
-// notebook is a sink that keeps notes.
-type notebook struct {
-	sources.Sink
-	note []byte
-}
-
-func (n *notebook) LastNote() []byte { return n.note }
-func (n *notebook) Keep(note []byte) { n.note = note }
-
-// TestHold_EndsDespiteRepeatedRestarts cuts the connection, restarts tributary, or both, each eight seconds. Whoever
-// left goes after a hold.
-func TestHold_EndsDespiteRepeatedRestarts(t *testing.T) {
-	for name, c := range map[string]struct {
-		cut, restart bool
-		jump         time.Duration // of the clock at the first restart
-	}{
-		"cut":                 {cut: true},
-		"restart":             {restart: true},
-		"both":                {cut: true, restart: true},
-		"the clock goes back": {restart: true, jump: -time.Hour},
-	} {
-		r, remaining, notes, clock := newRun(t, "", "DEFAULT_GROUP"), healthyInstances("10.0.0.2"), &notebook{}, time.Duration(0)
-		read := func(listed []client.Instance) []string {
-			r.state.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-			r.state.takeInstances(orders, listed, nil, nil)
-			b := r.gather(timeAt(clock))
-			notes.note = registry.KeepNote(notes, b.Note, notes.note)
-			var addresses []string
-			r.state.Endpoints(func(_ mapping.ID, k registry.Known) {
-				addresses = append(addresses, k.Value.Address)
-			})
-			return addresses
-		}
-		r.down = nil
-		require.Len(t, read(healthyInstances("10.0.0.1", "10.0.0.2")), 2, name)
-		clock = time.Second
-		r.state.Return(timeAt(clock), time.Minute)
-		require.Len(t, read(remaining), 2, name)
-		for n := range 9 {
-			require.NotEmpty(t, read(remaining), name)
-			clock += 8 * time.Second
-			if c.cut {
-				r.state.Leave(timeAt(clock))
-				notes.note = registry.KeepNote(notes, r.gather(timeAt(clock)).Note, notes.note)
-				clock += time.Second
-			}
-			if c.restart {
-				if n == 0 {
-					clock += c.jump
-				}
-				before := r.state
-				r = newRun(t, "", "DEFAULT_GROUP")
-				before.Endpoints(func(id mapping.ID, item registry.Known) {
-					r.state.services[orders] = &service{settled: true}
-					resources, _, err := r.mapper.Entries([]registry.Service[mapping.ID]{{
-						ID: id, Name: registry.Name{Host: "orders.test", Object: "orders"}, Port: registry.Port{Number: 80, Protocol: "HTTP"},
-						Endpoints: []registry.Endpoint{item.Value},
-					}})
-					require.NoError(t, err)
-					r.state.Restore("DEFAULT_GROUP@@orders", resources, func(registry.Service[mapping.ID]) bool { return true })
-				})
-				r.down = nil
-				r.state.Resume(notes, timeAt(clock))
-			}
-			r.state.Return(timeAt(clock), time.Minute)
-		}
-		require.Equal(t, []string{"10.0.0.2"}, read(remaining), name)
-	}
 }
 
 // newRun is a run of a source with such a host template and groups, connected at the start.
@@ -334,8 +250,7 @@ func TestReplicas_ServeSamePort(t *testing.T) {
 		return instances
 	}
 	port := func(b *book, now time.Time, listed []client.Instance) uint32 {
-		b.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-		b.takeInstances(orders, listed, nil, nil)
+		b.list(listed...)
 		_, port, ok := registry.ReadEntry(b.Contents(now)[0].Resources[0])
 		require.True(t, ok)
 		return port.Number
@@ -370,8 +285,7 @@ func TestLeftOut_NamesInstances(t *testing.T) {
 		require.Equal(t, want, book.Contents(timeAt(time.Hour))[0].LeftOut)
 	}
 	book := newBook(t)
-	book.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
-	book.takeInstances(orders, healthyInstances("10.0.0.1"), nil, nil)
+	book.list(healthyInstances("10.0.0.1")...)
 	book.believed(timeAt(time.Second))
 	book.Return(timeAt(time.Hour), time.Minute)
 	ill := healthyInstances("10.0.0.1")

@@ -113,6 +113,22 @@ func (l *listener) await(t *testing.T, condition string, ok func() bool) {
 	}
 }
 
+// awaitInstances waits until a service has a number of instances.
+func (l *listener) awaitInstances(t *testing.T, service string, count int) {
+	t.Helper()
+	l.await(t, fmt.Sprint(service, " has instances: ", count), func() bool { return len(l.instances[service]) == count })
+}
+
+func (l *listener) awaitConnection(t *testing.T) {
+	t.Helper()
+	l.await(t, "it is connected", func() bool { return len(l.conn) > 0 && l.conn[0] == nil })
+}
+
+// put registers an instance of a service in the default group.
+func put(server *nacostest.Server, service, id, ip string) {
+	server.Put("DEFAULT_GROUP", service, id, nacostest.Instance(ip, 80, nil))
+}
+
 // follow watches the Nacos at an address until the test ends.
 func follow(t *testing.T, address string, w client.Watched) (*client.Client, *listener) {
 	t.Helper()
@@ -154,15 +170,15 @@ func TestChanges_ArePushed(t *testing.T) {
 	server := nacostest.Start(t)
 	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, map[string]string{"a": "b"}))
 	_, listener := follow(t, server.Address(), client.Watched{})
-	listener.await(t, "it is read", func() bool { return len(listener.instances[orders]) == 1 })
+	listener.awaitInstances(t, orders, 1)
 	require.Equal(t, client.Instance{
 		IP: "10.0.0.1", Port: 80, Weight: 1, Healthy: true, Enabled: true, Cluster: "DEFAULT",
 		Metadata: map[string]string{"a": "b"},
 	}, listener.instances[orders][0])
-	server.Put("DEFAULT_GROUP", "orders", "2", nacostest.Instance("10.0.0.2", 80, nil))
-	listener.await(t, "there are two", func() bool { return len(listener.instances[orders]) == 2 })
-	server.Put("DEFAULT_GROUP", "carts", "1", nacostest.Instance("10.0.0.3", 80, nil))
-	listener.await(t, "there is another", func() bool { return len(listener.instances["DEFAULT_GROUP@@carts"]) == 1 })
+	put(server, "orders", "2", "10.0.0.2")
+	listener.awaitInstances(t, orders, 2)
+	put(server, "carts", "1", "10.0.0.3")
+	listener.awaitInstances(t, "DEFAULT_GROUP@@carts", 1)
 	server.Delete("DEFAULT_GROUP", "orders", "1")
 	server.Delete("DEFAULT_GROUP", "orders", "2")
 	listener.await(t, "there is none", func() bool {
@@ -174,14 +190,14 @@ func TestChanges_ArePushed(t *testing.T) {
 // TestUnlistedService_KeepsInstances has a service vanish from the list that has an instance still.
 func TestUnlistedService_KeepsInstances(t *testing.T) {
 	server := nacostest.Start(t)
-	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
-	server.Put("DEFAULT_GROUP", "carts", "1", nacostest.Instance("10.0.0.2", 80, nil))
+	put(server, "orders", "1", "10.0.0.1")
+	put(server, "carts", "1", "10.0.0.2")
 	_, l := follow(t, server.Address(), client.Watched{})
 	l.await(t, "both are read", func() bool { return len(l.instances) == 2 })
 	server.Hide("DEFAULT_GROUP", "orders")
 	before := server.Requests("SubscribeServiceRequest")
 	server.Unlist("DEFAULT_GROUP", "carts")
-	l.await(t, "the other is empty", func() bool { return len(l.instances["DEFAULT_GROUP@@carts"]) == 0 })
+	l.awaitInstances(t, "DEFAULT_GROUP@@carts", 0)
 	require.Greater(t, server.Requests("SubscribeServiceRequest"), before)
 	l.await(t, "and has gone", func() bool { return slices.Equal(l.names["DEFAULT_GROUP"], []string{"orders"}) })
 	require.Len(t, l.instances[orders], 1, "it says itself that it has one")
@@ -192,7 +208,7 @@ func TestUnlistedService_KeepsInstances(t *testing.T) {
 // TestMalformedInstances_DoNotBlockOthers has instances and a service that cannot be read.
 func TestMalformedInstances_DoNotBlockOthers(t *testing.T) {
 	server := nacostest.Start(t)
-	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	put(server, "orders", "1", "10.0.0.1")
 	for i, bad := range []any{
 		nil, 5, "text",
 		[]int{},
@@ -206,7 +222,7 @@ func TestMalformedInstances_DoNotBlockOthers(t *testing.T) {
 		"ip": "10.0.0.2", "port": 81,
 		"metadata": map[string]any{"n": 5, "o": map[string]any{}}, "new": []int{1},
 	})
-	server.Put("DEFAULT_GROUP", "refused", "1", nacostest.Instance("10.0.0.3", 80, nil))
+	put(server, "refused", "1", "10.0.0.3")
 	server.Refuse("DEFAULT_GROUP", "refused", "Param check failed")
 	_, l := follow(t, server.Address(), client.Watched{Resync: 20 * time.Millisecond})
 	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 2 && l.errs["DEFAULT_GROUP@@refused"] != nil })
@@ -214,16 +230,16 @@ func TestMalformedInstances_DoNotBlockOthers(t *testing.T) {
 	require.Equal(t, map[string]string{"n": "5", "o": "{}"}, l.instances[orders][1].Metadata)
 	require.ErrorContains(t, l.errs["DEFAULT_GROUP@@refused"], "service refused of group DEFAULT_GROUP: Param check failed")
 	server.Refuse("DEFAULT_GROUP", "refused", "")
-	l.await(t, "it can be read", func() bool { return len(l.instances["DEFAULT_GROUP@@refused"]) == 1 })
+	l.awaitInstances(t, "DEFAULT_GROUP@@refused", 1)
 }
 
 func TestResync_RepairsLostPush(t *testing.T) {
 	server := nacostest.Start(t)
-	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	put(server, "orders", "1", "10.0.0.1")
 	_, listener := follow(t, server.Address(), client.Watched{Resync: 20 * time.Millisecond})
-	listener.await(t, "it is read", func() bool { return len(listener.instances[orders]) == 1 })
+	listener.awaitInstances(t, orders, 1)
 	server.Silence(true)
-	server.Put("DEFAULT_GROUP", "orders", "2", nacostest.Instance("10.0.0.2", 80, nil))
+	put(server, "orders", "2", "10.0.0.2")
 	listener.await(t, "it is found", func() bool { return len(listener.instances[orders]) == 2 && listener.healed > 0 })
 }
 
@@ -232,12 +248,12 @@ func TestResync_RepairsLostPush(t *testing.T) {
 func TestServerClock_StepsBack(t *testing.T) {
 	server := nacostest.Start(t)
 	server.SetClock(3_600_000)
-	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	put(server, "orders", "1", "10.0.0.1")
 	_, l := follow(t, server.Address(), client.Watched{})
-	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
+	l.awaitInstances(t, orders, 1)
 	server.SetClock(0)
-	server.Put("DEFAULT_GROUP", "orders", "2", nacostest.Instance("10.0.0.2", 80, nil))
-	l.await(t, "a push has it read again", func() bool { return len(l.instances[orders]) == 2 })
+	put(server, "orders", "2", "10.0.0.2")
+	l.awaitInstances(t, orders, 2)
 	server.Delete("DEFAULT_GROUP", "orders", "1")
 	l.await(t, "the next push counts", func() bool { return len(l.instances[orders]) == 1 && l.instances[orders][0].IP == "10.0.0.2" })
 }
@@ -245,25 +261,25 @@ func TestServerClock_StepsBack(t *testing.T) {
 // TestLargeService_DoesNotBlockOthers has a service that is larger than an answer may be, and others.
 func TestLargeService_DoesNotBlockOthers(t *testing.T) {
 	s := nacostest.Start(t)
-	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	put(s, "orders", "1", "10.0.0.1")
 	const large = "DEFAULT_GROUP@@large"
 	s.Put("DEFAULT_GROUP", "large", "1", nacostest.Instance("10.0.1.1", 80, map[string]string{"a": strings.Repeat("x", 1<<20)}))
 	l := newListener()
 	l.follow(t, s.Address(), client.Watched{Resync: time.Second}, func(c *client.Client) { c.Limit(1 << 20) })
 	l.await(t, "others are read", func() bool { return l.errs[large] != nil && len(l.instances[orders]) == 1 })
 	require.ErrorContains(t, l.errs[large], "service large of group DEFAULT_GROUP: SubscribeServiceRequest: the answer is too large")
-	s.Put("DEFAULT_GROUP", "large", "more", nacostest.Instance("10.0.1.2", 80, nil)) // this is not pushed
-	s.Put("DEFAULT_GROUP", "orders", "2", nacostest.Instance("10.0.0.2", 80, nil))
-	l.await(t, "others are pushed", func() bool { return len(l.instances[orders]) == 2 })
+	put(s, "large", "more", "10.0.1.2") // this is not pushed
+	put(s, "orders", "2", "10.0.0.2")
+	l.awaitInstances(t, orders, 2)
 	s.Delete("DEFAULT_GROUP", "large", "1")
-	l.await(t, "it is read when it can be", func() bool { return len(l.instances[large]) == 1 })
+	l.awaitInstances(t, large, 1)
 	require.Equal(t, []error{nil}, l.conn, "all of it by one connection")
 }
 
 // TestInstancesOverLimit_Refused has services that fit the limit alone, and exceed it together.
 func TestInstancesOverLimit_Refused(t *testing.T) {
 	s := nacostest.Start(t)
-	s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	put(s, "orders", "1", "10.0.0.1")
 	const large = "DEFAULT_GROUP@@zzz" // it is read after the other one
 	s.Put("DEFAULT_GROUP", "zzz", "1", nacostest.Instance("10.0.1.1", 80, map[string]string{"a": strings.Repeat("x", 10_000)}))
 	l := newListener()
@@ -272,9 +288,9 @@ func TestInstancesOverLimit_Refused(t *testing.T) {
 	l.await(t, "the others are read", func() bool { return l.errs[large] != nil && len(l.instances[orders]) == 1 })
 	require.ErrorContains(t, l.errs[large], "service zzz of group DEFAULT_GROUP: its ")
 	require.ErrorContains(t, l.errs[large], "takes more than 5000 bytes (limits.objectBytes)")
-	s.Put("DEFAULT_GROUP", "orders", "2", nacostest.Instance("10.0.0.2", 80, nil))
-	l.await(t, "others are pushed", func() bool { return len(l.instances[orders]) == 2 })
-	s.Put("DEFAULT_GROUP", "zzz", "1", nacostest.Instance("10.0.1.1", 80, nil))
+	put(s, "orders", "2", "10.0.0.2")
+	l.awaitInstances(t, orders, 2)
+	put(s, "zzz", "1", "10.0.1.1")
 	l.await(t, "it is read when it can be", func() bool { return len(l.instances[large]) == 1 && l.errs[large] == nil })
 	require.Equal(t, []error{nil}, l.conn, "all of it by one connection")
 }
@@ -282,10 +298,10 @@ func TestInstancesOverLimit_Refused(t *testing.T) {
 func TestBackupServer_UsedAfterFailure(t *testing.T) {
 	down, up := nacostest.Start(t), nacostest.Start(t)
 	down.Stop()
-	up.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	put(up, "orders", "1", "10.0.0.1")
 	backup := strings.TrimSuffix(strings.TrimPrefix(up.Address(), "nacos://"), "?grpcOffset=0")
 	_, listener := follow(t, down.Address()+"&backup="+backup, client.Watched{})
-	listener.await(t, "it is read", func() bool { return len(listener.instances[orders]) == 1 })
+	listener.awaitInstances(t, orders, 1)
 	require.ErrorContains(t, listener.conn[0], " (gRPC, 0 above the port of "+
 		strings.TrimSuffix(strings.TrimPrefix(down.Address(), "nacos://"), "?grpcOffset=0")+"; grpcOffset in the address if it is another one): ")
 	require.NoError(t, listener.conn[len(listener.conn)-1])
@@ -295,7 +311,7 @@ func TestConfig(t *testing.T) {
 	s := nacostest.Start(t)
 	s.Config("app", "r1", "{}")
 	c, l := follow(t, s.Address(), client.Watched{})
-	l.await(t, "there is a connection", func() bool { return len(l.conn) > 0 && l.conn[0] == nil })
+	l.awaitConnection(t)
 	require.Eventually(t, func() bool {
 		text, err := c.Config(t.Context(), "app", "r1")
 		return err == nil && text == "{}"
@@ -307,7 +323,7 @@ func TestConfig(t *testing.T) {
 // TestLogin has a Nacos that wants a token, which is had over HTTP and then taken back.
 func TestLogin(t *testing.T) {
 	server := nacostest.Start(t)
-	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	put(server, "orders", "1", "10.0.0.1")
 	server.Demand("first")
 	var mu sync.Mutex
 	token := "first"
@@ -325,14 +341,14 @@ func TestLogin(t *testing.T) {
 	}))
 	t.Cleanup(web.Close)
 	_, l := follow(t, server.Beside(web, "me:p%40ss@"), client.Watched{})
-	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
+	l.awaitInstances(t, orders, 1)
 
 	mu.Lock()
 	token = "second"
 	mu.Unlock()
 	server.Demand("second")
-	server.Put("DEFAULT_GROUP", "carts", "1", nacostest.Instance("10.0.0.1", 80, nil))
-	l.await(t, "it goes on with another token", func() bool { return len(l.instances["DEFAULT_GROUP@@carts"]) == 1 })
+	put(server, "carts", "1", "10.0.0.1")
+	l.awaitInstances(t, "DEFAULT_GROUP@@carts", 1)
 
 	_, stranger := follow(t, server.Beside(web, "you:x@"), client.Watched{})
 	stranger.await(t, "it is denied", func() bool { return errors.Is(stranger.errs["DEFAULT_GROUP"], client.ErrDenied) })
@@ -389,9 +405,9 @@ func TestLoginWithoutToken_ReportedByDeniedRequest(t *testing.T) {
 			server := httptest.NewServer(c.login)
 			t.Cleanup(server.Close)
 			s := nacostest.Start(t)
-			s.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+			put(s, "orders", "1", "10.0.0.1")
 			_, listener := follow(t, s.Beside(server, "you:x@"), client.Watched{})
-			listener.await(t, "it is read", func() bool { return len(listener.instances[orders]) == 1 })
+			listener.awaitInstances(t, orders, 1)
 
 			s = nacostest.Start(t)
 			s.Demand("something")
@@ -413,7 +429,7 @@ func TestLoginWithoutToken_ReportedByDeniedRequest(t *testing.T) {
 // TestLogin_Retried has a user that is created after the first refusals, and counts the logins before.
 func TestLogin_Retried(t *testing.T) {
 	server := nacostest.Start(t)
-	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	put(server, "orders", "1", "10.0.0.1")
 	server.Demand("token")
 	var reported atomic.Bool
 	var logins atomic.Int64
@@ -435,7 +451,7 @@ func TestLogin_Retried(t *testing.T) {
 	l.follow(t, server.Beside(web, "me:x@"), client.Watched{}, func(c *client.Client) { c.LoginEvery(time.Millisecond) })
 	l.await(t, "it is refused", func() bool { return errors.Is(l.errs["DEFAULT_GROUP"], client.ErrDenied) })
 	reported.Store(true)
-	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
+	l.awaitInstances(t, orders, 1)
 }
 
 // TestConfigs lists texts of configuration, as Nacos 2.3.2 and 3.1.0 were seen to answer.
@@ -466,7 +482,7 @@ func TestConfigs(t *testing.T) {
 			}))
 			t.Cleanup(web.Close)
 			nacos, listener := follow(t, server.Beside(web, ""), client.Watched{})
-			listener.await(t, "it is connected", func() bool { return len(listener.conn) > 0 && listener.conn[0] == nil })
+			listener.awaitConnection(t)
 			var names []string
 			var err error
 			listener.await(t, "it can be asked", func() bool {
@@ -484,7 +500,7 @@ func TestConfigs(t *testing.T) {
 // TestSkippedServices_Reported has services that are not selected be named at each look.
 func TestSkippedServices_Reported(t *testing.T) {
 	server := nacostest.Start(t)
-	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	put(server, "orders", "1", "10.0.0.1")
 	server.Put("DEFAULT_GROUP", "providers:com.acme.Demo::", "1", nacostest.Instance("10.0.0.2", 20880, nil))
 	passed := make(chan []string, 1)
 	_, listener := follow(t, server.Address(), client.Watched{
@@ -496,7 +512,7 @@ func TestSkippedServices_Reported(t *testing.T) {
 			}
 		},
 	})
-	listener.await(t, "the selected service is read", func() bool { return len(listener.instances[orders]) == 1 })
+	listener.awaitInstances(t, orders, 1)
 	require.Equal(t, []string{"providers:com.acme.Demo::"}, <-passed)
 }
 
@@ -508,7 +524,7 @@ func TestConfigurationOverLimit_Refused(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page) }))
 	t.Cleanup(web.Close)
 	nacos, l := follow(t, server.Beside(web, ""), client.Watched{})
-	l.await(t, "it is connected", func() bool { return len(l.conn) > 0 && l.conn[0] == nil })
+	l.awaitConnection(t)
 	l.await(t, "it can be asked", func() bool {
 		_, err := nacos.Configs(t.Context(), "mapping")
 		return err == nil || !strings.Contains(err.Error(), "connect")

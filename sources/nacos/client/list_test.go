@@ -16,7 +16,7 @@ import (
 func TestServiceList_ReadsEveryPage(t *testing.T) {
 	s := nacostest.Start(t)
 	for i := range 1203 {
-		s.Put("DEFAULT_GROUP", fmt.Sprint("s", i), "1", nacostest.Instance("10.0.0.1", 80, nil))
+		put(s, fmt.Sprint("s", i), "1", "10.0.0.1")
 	}
 	_, l := follow(t, s.Address(), client.Watched{Selects: func(_, service string) bool { return strings.HasPrefix(service, "s120") }})
 	l.await(t, "they are read", func() bool { return len(l.names["DEFAULT_GROUP"]) == 4 && len(l.instances) == 4 })
@@ -29,7 +29,7 @@ func TestServiceRemovedBetweenPages_HidesNoOther(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := nacostest.Start(t)
 			for n := range 1000 {
-				s.Put("DEFAULT_GROUP", fmt.Sprintf("s%04d", n), "1", nacostest.Instance("10.0.0.1", 80, nil))
+				put(s, fmt.Sprintf("s%04d", n), "1", "10.0.0.1")
 			}
 			lists := 0
 			s.Listed = func(page int, services map[string]map[string]any) {
@@ -54,7 +54,7 @@ func TestServiceRemovedBetweenPages_HidesNoOther(t *testing.T) {
 // TestServiceListShorterThanCount_Fails has a server that counts more than it lists, and has the same on each page.
 func TestServiceListShorterThanCount_Fails(t *testing.T) {
 	server := nacostest.Start(t)
-	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	put(server, "orders", "1", "10.0.0.1")
 	server.More = 1
 	_, l := follow(t, server.Address(), client.Watched{Interval: time.Minute})
 	l.await(t, "the error is reported", func() bool { return l.errs["DEFAULT_GROUP"] != nil })
@@ -66,25 +66,25 @@ func TestServiceListShorterThanCount_Fails(t *testing.T) {
 // all the time.
 func TestRelistedService_WasNeverRemoved(t *testing.T) {
 	server := nacostest.Start(t)
-	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	put(server, "orders", "1", "10.0.0.1")
 	listener := newListener()
 	listener.onNames = func(names []string) { require.Contains(t, names, "orders") }
 	listener.follow(t, server.Address(), client.Watched{})
-	listener.await(t, "it is read", func() bool { return len(listener.instances[orders]) == 1 })
+	listener.awaitInstances(t, orders, 1)
 	before := server.Requests("SubscribeServiceRequest")
 	server.Hide("DEFAULT_GROUP", "orders")
 	listener.await(t, "it is asked", func() bool { return server.Requests("SubscribeServiceRequest") > before })
 	server.Show("DEFAULT_GROUP", "orders")
-	server.Put("DEFAULT_GROUP", "carts", "1", nacostest.Instance("10.0.0.2", 80, nil))
+	put(server, "carts", "1", "10.0.0.2")
 	listener.await(t, "another one is listed", func() bool { return len(listener.names["DEFAULT_GROUP"]) == 2 })
 }
 
 // TestNamesOverLimit_Refused has a server count or list more names than the limit: known services stay.
 func TestNamesOverLimit_Refused(t *testing.T) {
 	server := nacostest.Start(t)
-	server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+	put(server, "orders", "1", "10.0.0.1")
 	_, l := follow(t, server.Address(), client.Watched{})
-	l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
+	l.awaitInstances(t, orders, 1)
 	server.Count(100_000)
 	l.await(t, "the error is reported", func() bool { return l.errs["DEFAULT_GROUP"] != nil })
 	l.do(func() {

@@ -26,7 +26,7 @@ func TestRedirects_NotFollowed(t *testing.T) {
 		for _, redirected := range []string{"/nacos/v1/auth/login", "/nacos/v1/cs/configs"} {
 			t.Run(fmt.Sprint(redirected, status), func(t *testing.T) {
 				server := nacostest.Start(t)
-				server.Put("DEFAULT_GROUP", "orders", "1", nacostest.Instance("10.0.0.1", 80, nil))
+				put(server, "orders", "1", "10.0.0.1")
 				web := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, r *http.Request) {
 					switch r.URL.Path {
 					case redirected:
@@ -39,7 +39,7 @@ func TestRedirects_NotFollowed(t *testing.T) {
 				}))
 				t.Cleanup(web.Close)
 				c, l := follow(t, server.Beside(web, "me:p%40ss@"), client.Watched{})
-				l.await(t, "it is read", func() bool { return len(l.instances[orders]) == 1 })
+				l.awaitInstances(t, orders, 1)
 				var err error
 				require.Eventually(t, func() bool {
 					_, err = c.Configs(t.Context(), "DEFAULT_GROUP")
