@@ -66,13 +66,13 @@ func minusLost(original, previous, desired *resource.Resource) *resource.Resourc
 	if !ok || !isEntry {
 		return original
 	}
-	lost := identities(lostEntry)
+	lost := identities(lostEntry.Endpoints)
 	if desired != nil {
 		desiredEntry, isEntry := entryOf(desired)
 		if !isEntry {
 			return original
 		}
-		for id := range identities(desiredEntry) {
+		for id := range identities(desiredEntry.Endpoints) {
 			delete(lost, id)
 		}
 	}

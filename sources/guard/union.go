@@ -20,9 +20,10 @@ func (l loss) merge() (served *resource.Resource, held int) {
 	if !isEntry || !wasEntry {
 		return l.original, max(0, l.endpoints())
 	}
-	lost := dropIdentities(serviceEntry.Endpoints, identities(next))
+	lost := dropIdentities(serviceEntry.Endpoints, identities(next.Endpoints))
+	held = len(identities(lost))
 	if next.Resolution != serviceEntry.Resolution || next.WorkloadSelector != nil {
-		return l.original, len(lost)
+		return l.original, held
 	}
 	ports := make(map[string]bool, len(next.Ports))
 	for _, p := range next.Ports {
@@ -37,9 +38,9 @@ func (l loss) merge() (served *resource.Resource, held int) {
 		_, err = resource.LenientMetadata(resource.Validate(object))
 	}
 	if err != nil {
-		return l.original, len(lost)
+		return l.original, held
 	}
-	return object, len(lost)
+	return object, held
 }
 
 // dropIdentities returns the endpoints with other identities.
@@ -47,9 +48,9 @@ func dropIdentities(endpoints []*networking.WorkloadEntry, excluded map[string]b
 	return slices.DeleteFunc(endpoints, func(e *networking.WorkloadEntry) bool { return excluded[identity(e)] })
 }
 
-func identities(entry *networking.ServiceEntry) map[string]bool {
-	ids := make(map[string]bool, len(entry.Endpoints))
-	for _, e := range entry.Endpoints {
+func identities(endpoints []*networking.WorkloadEntry) map[string]bool {
+	ids := make(map[string]bool, len(endpoints))
+	for _, e := range endpoints {
 		ids[identity(e)] = true
 	}
 	return ids
