@@ -34,7 +34,7 @@ func (r *run) unwatched() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, s := range r.scopes[0].services {
-		if !s.watched {
+		if !s.hasSlot {
 			return name
 		}
 	}
@@ -46,7 +46,7 @@ func (r *run) unwatchedReads(w *world) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, s := range r.scopes[0].services {
-		if !s.watched {
+		if !s.hasSlot {
 			n += w.readsOf(name)
 		}
 	}

@@ -78,13 +78,13 @@ func (r *run) loop(ctx context.Context) error {
 	workers, ctx := worker.New(ctx)
 	defer workers.Stop()
 	r.workers = workers
-	for _, catalogScope := range r.scopes {
-		workers.Go(func() { r.watchNames(ctx, catalogScope) })
-		workers.Go(func() { r.resync(ctx, catalogScope) })
-		workers.Go(func() { r.watchServers(ctx, catalogScope) })
-		if r.hasQueries && catalogScope.peer == "" { // Consul answers none for peers
+	for _, scope := range r.scopes {
+		workers.Go(func() { r.watchNames(ctx, scope) })
+		workers.Go(func() { r.resync(ctx, scope) })
+		workers.Go(func() { r.watchServers(ctx, scope) })
+		if r.hasQueries && scope.peer == "" { // Consul answers none for peers
 			for _, query := range changeQueries {
-				workers.Go(func() { r.watchChanges(ctx, catalogScope, query) })
+				workers.Go(func() { r.watchChanges(ctx, scope, query) })
 			}
 		}
 	}
@@ -111,7 +111,7 @@ func (r *run) explain(err error) *trouble {
 func requestFault(f dial.Failure) bool { return f.Kind == dial.Refused || f.Kind == dial.Garbled }
 
 // A server that lost its leader answers stale reads and blocking queries with its old data, without an error. So the
-// source asks for its contact to the leader.
+// source asks the server when it last heard from the leader.
 
 const (
 	// serverInterval is the time between two requests. An election takes a second or two and is no outage: trouble
@@ -216,9 +216,9 @@ func (r *run) readCluster(ctx context.Context, scope *catalogScope) (string, err
 
 // identifyCluster adds the cluster to an answer that lacks instances. The answer comes first: it is then at least as
 // old as the identity.
-func (r *run) identifyCluster(ctx context.Context, service *service, answer *reading) (err error) {
+func (r *run) identifyCluster(ctx context.Context, service *service, answer *serviceAnswer) (err error) {
 	r.mu.Lock()
-	loses := service.loses(*answer, meaningOf(service.instances, service.wasRead, *answer))
+	loses := service.loses(*answer, service.verdictOn(*answer))
 	r.mu.Unlock()
 	if loses {
 		answer.Cluster, err = r.readCluster(ctx, service.scope)
@@ -226,16 +226,19 @@ func (r *run) identifyCluster(ctx context.Context, service *service, answer *rea
 	return err
 }
 
-// identifyClusterOfNames does the same for names, and for the first ones, which are compared with the record.
+// identifyClusterOfNames adds the cluster to a listing that lacks services, and to the first one, which is compared
+// with the record.
 func (r *run) identifyClusterOfNames(ctx context.Context, scope *catalogScope, listing *listing) (err error) {
 	r.mu.Lock()
-	first, loses := !scope.namesRead, listing.Confirmed && scope.compare(*listing).Missing > 0
+	first := !scope.namesRead
+	loses := listing.Confirmed && scope.compare(*listing).Missing > 0
 	r.mu.Unlock()
 	if !first && !loses {
 		return nil
 	}
-	if listing.Cluster, err = r.readCluster(ctx, scope); ctx.Err() == nil && !loses {
-		return nil // optional
+	listing.Cluster, err = r.readCluster(ctx, scope)
+	if ctx.Err() == nil && !loses {
+		return nil // a first listing needs no cluster
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package consul
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"tributary/internal/worker"
 	"tributary/sources/consul/dial"
+	"tributary/sources/consul/judge"
 	"tributary/sources/presence"
 )
 
@@ -22,13 +24,12 @@ type watcher struct {
 	pace    pacer
 	retry   backoff.BackOff
 	index   uint64
-	confirm bool // the next read is a confirmed one
+	confirm bool          // the next read is a confirmed one
+	last    judge.Verdict // on the last answer
 
-	doubted         bool      // the last read was doubtful
-	confirmedAbsent bool      // the last read found no instances; the names show when that changes
-	answered        bool      // a blocking query was answered, and its answer is not applied yet
-	polled          time.Time // of the last read without a slot
-	changeSeen      int       // change count at the last read from the leader; 0 after a read from another server
+	answered   bool      // a blocking query was answered, and its answer is not applied yet
+	polled     time.Time // when a service without a slot was last read
+	changeSeen int       // change count at the last read from the leader; 0 after a read from another server
 }
 
 func (r *run) watch(ctx context.Context, service *service) {
@@ -52,26 +53,28 @@ func (w *watcher) step(ctx context.Context) {
 		w.fail(ctx, err)
 		return
 	}
-	meaning, doubted := w.apply(answer), w.doubted
+	verdict := w.apply(answer)
+	wasDoubtful := w.last == judge.Doubtful
+	w.last = verdict
 	w.answered = w.answered || query.index > 0
-	w.confirm, w.doubted, w.confirmedAbsent = true, meaning == doubtful, meaning == absent
-	switch meaning {
-	case doubtful:
+	w.confirm = true
+	switch verdict {
+	case judge.Doubtful:
 		w.metrics.confirmations.Add(1)
 		return
-	case denied, partial:
+	case judge.Denied, judge.Partial:
 		w.metrics.denied.Add(1)
 		fallthrough
-	case foreign, unvouched, absent:
+	case judge.Foreign, judge.Unconfirmed, judge.Absent:
 		w.backOff(ctx)
 		return
-	case unchanged:
-		if doubted { // two answers contradict each other: an immediate retry could loop
+	case judge.Unchanged:
+		if wasDoubtful { // two answers contradict each other: an immediate retry could loop
 			w.backOff(ctx)
 		}
 	}
 	w.confirm = false
-	if !doubted {
+	if !wasDoubtful {
 		w.retry.Reset()
 	}
 	w.index = dial.NextIndex(query.index, answer.Index)
@@ -82,7 +85,7 @@ func (w *watcher) step(ctx context.Context) {
 }
 
 // examine completes an answer by the requests that it makes necessary.
-func (w *watcher) examine(ctx context.Context, answer *reading) error {
+func (w *watcher) examine(ctx context.Context, answer *serviceAnswer) error {
 	w.mu.Lock()
 	err := w.checkInstanceLimit(w.service, *answer)
 	w.mu.Unlock()
@@ -99,18 +102,18 @@ func (w *watcher) examine(ctx context.Context, answer *reading) error {
 func (w *watcher) choose() (query, *rate.Limiter) {
 	usual := w.usualLevel(w.service.scope)
 	switch {
-	case w.service.reread.Take() || w.confirm && !w.confirmedAbsent:
+	case w.service.reread.Take() || w.confirm && w.last != judge.Absent:
 		return query{level: confirmed}, w.gate.readLimiter
 	case w.confirm:
 		return query{level: confirmed}, w.gate.slowLimiter
 	case w.index == 0:
 		return query{level: usual}, w.gate.readLimiter
-	case w.service.watched:
+	case w.service.hasSlot:
 		return query{index: w.index, level: usual}, nil
 	case w.gate.takeSlot():
 		w.metrics.watches.Add(1)
 		w.mu.Lock()
-		w.service.watched = true
+		w.service.hasSlot = true
 		w.mu.Unlock()
 		return query{index: w.index, level: usual}, nil
 	}
@@ -121,24 +124,26 @@ func (w *watcher) choose() (query, *rate.Limiter) {
 }
 
 // readOnce reads a service without blocking.
-func (r *run) readOnce(ctx context.Context, scope *catalogScope, name string, consistency level) (reading, error) {
+func (r *run) readOnce(
+	ctx context.Context, scope *catalogScope, name string, consistency level,
+) (serviceAnswer, error) {
 	finish, ok := r.gate.begin(ctx, r.gate.readLimiter)
 	if !ok {
-		return reading{}, context.Canceled
+		return serviceAnswer{}, context.Canceled
 	}
 	defer finish()
 	r.metrics.reads.Add(1)
 	return r.catalog.service(ctx, scope.scope, name, query{level: consistency})
 }
 
-func (w *watcher) read(ctx context.Context, query query, limiter *rate.Limiter) (reading, error) {
+func (w *watcher) read(ctx context.Context, query query, limiter *rate.Limiter) (serviceAnswer, error) {
 	if limiter == w.gate.pollLimiter {
 		if !w.waitForChange(ctx) {
-			return reading{}, context.Canceled
+			return serviceAnswer{}, context.Canceled
 		}
 		interval := pollInterval
 		if w.allQueriesRunning() {
-			interval = notedPollInterval
+			interval = queriedPollInterval
 		}
 		w.service.reread.Pause(ctx, interval-time.Since(w.polled))
 		w.polled = time.Now()
@@ -152,7 +157,7 @@ func (w *watcher) read(ctx context.Context, query query, limiter *rate.Limiter) 
 		finish, ok = w.gate.begin(ctx, limiter)
 	}
 	if !ok {
-		return reading{}, context.Canceled
+		return serviceAnswer{}, context.Canceled
 	}
 	defer finish()
 	w.metrics.reads.Add(1)
@@ -168,32 +173,38 @@ func (w *watcher) read(ctx context.Context, query query, limiter *rate.Limiter) 
 }
 
 // apply applies an answer to the state.
-func (w *watcher) apply(answer reading) meaning {
+func (w *watcher) apply(answer serviceAnswer) judge.Verdict {
 	service := w.service
 	scope := service.scope
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	failure, settled, quarantine, restored, suspicion := service.trouble, service.settled, service.quarantine,
-		service.restored, scope.suspicion
-	meaning := service.applyAnswer(answer, time.Now())
-	settledRestored, readable := restored && !service.restored, quarantine != nil && service.quarantine == nil
-	if meaning == changed || meaning == emptied || meaning == partial || settledRestored || readable {
+	trouble := service.trouble
+	readState := service.readState
+	wasQuarantined := service.quarantine != nil
+	wasRestored := service.restored
+	suspicion := scope.suspicion
+	verdict := service.applyAnswer(answer, time.Now())
+	changed := verdict == judge.Changed || verdict == judge.Emptied
+	confirmed := wasRestored && !service.restored
+	readable := wasQuarantined && service.quarantine == nil
+	if changed || verdict == judge.Partial || confirmed || readable {
 		w.changedServices[service.name] = true
 	}
 	w.recordChanged = w.recordChanged || scope.suspicion != suspicion
-	if meaning != doubtful && meaning != unvouched && service.resyncing {
+	if service.resyncing && verdict != judge.Doubtful && verdict != judge.Unconfirmed {
 		service.resyncing = false
-		if meaning == changed || meaning == emptied {
+		if changed {
 			w.metrics.healed.Add(1)
 		}
 	}
-	if (meaning == denied || meaning == partial) && failure == nil {
+	if (verdict == judge.Denied || verdict == judge.Partial) && trouble == nil {
 		scope.reread.Raise() // other services may be hidden, too
 	}
-	if w.changedServices[service.name] || failure != service.trouble || settled != service.settled || w.recordChanged {
+	if w.changedServices[service.name] || trouble != service.trouble || readState != service.readState ||
+		w.recordChanged {
 		w.wakeup.Notify()
 	}
-	return meaning
+	return verdict
 }
 
 // fail stores a failed read, and waits before the next one.
@@ -208,7 +219,8 @@ func (w *watcher) fail(ctx context.Context, err error) {
 	}
 	w.mu.Unlock()
 	w.wakeup.Notify()
-	w.index, w.confirm = 0, false
+	w.index = 0
+	w.confirm = false
 	w.backOff(ctx)
 }
 
@@ -229,13 +241,13 @@ func (w *watcher) backOff(ctx context.Context) {
 }
 
 func (w *watcher) leave() {
-	if w.service.watched {
+	if w.service.hasSlot {
 		w.gate.releaseSlot()
 		w.metrics.watches.Add(-1)
 	}
 }
 
-// resync has the watchers read everything again from time to time, one after another.
+// resync makes the watchers read everything again from time to time, one after another.
 func (r *run) resync(ctx context.Context, scope *catalogScope) {
 	for {
 		// Tributaries that started together do not stay together.
@@ -248,9 +260,7 @@ func (r *run) resync(ctx context.Context, scope *catalogScope) {
 		var services []*service
 		if scope.recovered == nil && scope.namesRead {
 			scope.reread.Raise()
-			for _, s := range scope.services {
-				services = append(services, s)
-			}
+			services = slices.AppendSeq(services, maps.Values(scope.services))
 		}
 		r.mu.Unlock()
 		for _, service := range services {
@@ -258,7 +268,8 @@ func (r *run) resync(ctx context.Context, scope *catalogScope) {
 				return
 			}
 			r.mu.Lock()
-			if service.wasRead && service.trouble == nil && service.heldInstances == 0 && !service.delisted {
+			if service.readState == readApplied && service.trouble == nil && service.heldInstances == 0 &&
+				service.nameState != nameDelisted {
 				service.resyncing = true
 				service.reread.Raise()
 			}
@@ -281,9 +292,9 @@ func (r *run) watchNames(ctx context.Context, scope *catalogScope) {
 		if err == nil {
 			err = r.examineNames(ctx, scope, &listing)
 		}
-		meaning := foreign
+		verdict := judge.Foreign
 		if err == nil {
-			meaning = r.applyListing(ctx, scope, listing)
+			verdict = r.applyListing(ctx, scope, listing)
 		} else if t := r.explain(err); t != nil {
 			r.mu.Lock()
 			scope.fail(t, time.Now())
@@ -292,9 +303,10 @@ func (r *run) watchNames(ctx context.Context, scope *catalogScope) {
 		} else {
 			continue // interrupted
 		}
-		switch confirm = true; meaning {
-		case doubtful:
-		case denied, foreign:
+		confirm = true
+		switch verdict {
+		case judge.Doubtful:
+		case judge.Denied, judge.Foreign:
 			index = 0
 			scope.reread.Pause(ctx, retry.NextBackOff())
 		default:
@@ -313,8 +325,8 @@ func (r *run) readNames(ctx context.Context, scope *catalogScope, query query) (
 	confirmedRead := 0
 	if query.level == confirmed { // requests for another one do not interrupt it: else it might never end
 		r.mu.Lock()
-		scope.confirmedReadsStarted++
-		confirmedRead = scope.confirmedReadsStarted
+		confirmedRead = scope.confirmedReads.next()
+		scope.confirmedReads.started = confirmedRead
 		r.mu.Unlock()
 	} else {
 		var end func()
@@ -323,17 +335,17 @@ func (r *run) readNames(ctx context.Context, scope *catalogScope, query query) (
 	}
 	r.metrics.names.Add(1)
 	ctx, endQuery := scope.begin(ctx, query)
-	l, err := r.catalog.services(ctx, scope.scope, query)
-	l.confirmedRead = confirmedRead
-	return l, endQuery(err)
+	names, err := r.catalog.services(ctx, scope.scope, query)
+	names.confirmedRead = confirmedRead
+	return names, endQuery(err)
 }
 
 // begin ties a blocking query to the lifeline of the scope. Other queries have a short time limit.
-func (p *catalogScope) begin(ctx context.Context, query query) (context.Context, func(error) error) {
+func (s *catalogScope) begin(ctx context.Context, query query) (context.Context, func(error) error) {
 	if query.index == 0 {
 		return ctx, func(err error) error { return err }
 	}
-	return p.lifeline.Begin(ctx)
+	return s.lifeline.Begin(ctx)
 }
 
 // examineNames completes a listing by the requests that it makes necessary.
@@ -350,47 +362,52 @@ func (r *run) examineNames(ctx context.Context, scope *catalogScope, names *list
 }
 
 // applyListing applies a listing to the state, and starts watchers of new services.
-func (r *run) applyListing(ctx context.Context, scope *catalogScope, listing listing) meaning {
+func (r *run) applyListing(ctx context.Context, scope *catalogScope, listing listing) judge.Verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	read, index, unselected := scope.namesRead, scope.listing.Index, scope.listing.unselected
-	meaning, added, reread := scope.applyNames(listing, time.Now())
-	if meaning == doubtful {
+	wereRead := scope.namesRead
+	before := scope.listing
+	verdict, added, reread := scope.applyNames(listing, time.Now())
+	if verdict == judge.Doubtful {
 		r.metrics.confirmations.Add(1)
-		return meaning
+		return verdict
 	}
-	if meaning == denied {
+	if verdict == judge.Denied {
 		r.metrics.denied.Add(1)
 	}
-	if scope.listing.Index != index {
+	if scope.listing.Index != before.Index {
 		scope.changes.signal() // a registration of some service
 	}
-	first := !read && scope.namesRead
+	first := !wereRead && scope.namesRead
 	if first {
 		added = append(added, r.adopt(scope, time.Now())...)
 	}
-	r.unselectedChanged = r.unselectedChanged || first || !slices.Equal(scope.listing.unselected, unselected)
-	for _, s := range reread {
-		s.reread.Raise()
+	if first || !slices.Equal(scope.listing.unselected, before.unselected) {
+		r.unselectedChanged = true
+	}
+	for _, service := range reread {
+		service.reread.Raise()
 	}
 	for _, name := range added {
 		r.start(ctx, scope, name)
 	}
-	if meaning == changed || meaning == partial || first { // the first names may be those of the record
-		r.namesChanged, r.recordChanged = true, true
+	if verdict == judge.Changed || verdict == judge.Partial || first { // first names may equal those of the record
+		r.namesChanged = true
+		r.recordChanged = true
 	}
-	for name, s := range scope.services {
-		if s.delisted {
+	for name, service := range scope.services {
+		if service.nameState == nameDelisted {
 			r.changedServices[name] = true
 		}
 	}
 	r.wakeup.Notify()
-	return meaning
+	return verdict
 }
 
-// adopt returns the services of an earlier run that the names lack, which are withdrawn after a read only.
+// adopt returns the services of an earlier run that the first names lack. Each gets a watcher: a first listing alone
+// withdraws none.
 func (st *state) adopt(scope *catalogScope, now time.Time) (names []string) {
-	// With a record, the listing itself shows a loss.
+	// With a record, applyNames detects a loss of data.
 	if !scope.fromRecord && len(scope.listing.names) == 0 && len(st.restored) > 1 && !scope.suspicion.Holds(now) {
 		scope.suspicion = presence.Suspect(now, scope.resetHold, fmt.Sprintf(
 			"Consul has no services, where an earlier run found %d: it seems to have lost its data", len(st.restored)))
@@ -406,9 +423,9 @@ func (st *state) adopt(scope *catalogScope, now time.Time) (names []string) {
 // start starts the watcher of a service. The caller holds the mutex.
 func (r *run) start(ctx context.Context, scope *catalogScope, name string) {
 	ctx, cancel := context.WithCancel(ctx)
-	_, listed := scope.listing.names[name]
-	service := &service{
-		name: name, scope: scope, stop: cancel, listed: listed, adopted: !listed, restored: r.restored[name],
+	service := &service{name: name, scope: scope, stop: cancel, nameState: nameListed, restored: r.restored[name]}
+	if _, listed := scope.listing.names[name]; !listed {
+		service.nameState = nameAdopted
 	}
 	scope.services[name] = service
 	r.workers.Go(func() {

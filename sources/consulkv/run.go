@@ -93,7 +93,7 @@ func (r *run) recall() {
 	if k, ok := r.sink.(sources.Keeper); ok {
 		records, err := judge.Decode(k.LastNote(), r.place.origin(r.place.prefix), time.Now(), r.place.resetHold)
 		if err == nil { // without a note, the run begins like the first one
-			record = records.Parts[r.place.prefix]
+			record = records.Scopes[r.place.prefix]
 		}
 	}
 	r.memory.recall(r.sink.Groups(), record)
@@ -103,7 +103,7 @@ func (r *run) recall() {
 func (r *run) keep() {
 	if k, ok := r.sink.(sources.Keeper); ok {
 		k.Keep(judge.Records{
-			Settings: r.place.origin(r.place.prefix), Parts: map[string]judge.Record{r.place.prefix: r.memory.record()},
+			Settings: r.place.origin(r.place.prefix), Scopes: map[string]judge.Record{r.place.prefix: r.memory.record()},
 		}.Encode())
 	}
 }

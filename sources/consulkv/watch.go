@@ -86,7 +86,7 @@ func (r *run) believed(
 		switch {
 		case verdict == judge.Foreign:
 			return listing, compared, dial.ErrForeign
-		case verdict == judge.Doubt:
+		case verdict == judge.Doubtful:
 			// Before a removal, a plain query must have the same answer: it reveals a token that was deleted while the
 			// query waited, and a server that lags.
 		case compared.Missing == 0 && len(listing.pairs) > 0,
