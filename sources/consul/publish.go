@@ -278,7 +278,7 @@ func (st *state) health(now time.Time) (health sources.Health, unconfirmed map[s
 			}
 		}
 		if scope.suspicion.Holds(now) {
-			suspicion := scope.suspicion.Back(now)
+			suspicion := scope.suspicion.Return(now)
 			hold := fmt.Sprintf("%s%s; missing instances stay until %s UTC", scope.prefix(), suspicion.Why,
 				suspicion.End.UTC().Format(time.TimeOnly))
 			for _, name := range held {

@@ -197,7 +197,7 @@ func (s *catalogScope) suspend() {
 
 // recover ends trouble and doubt.
 func (s *catalogScope) recover(now time.Time) {
-	s.suspicion = s.suspicion.Back(now)
+	s.suspicion = s.suspicion.Return(now)
 	s.trouble = nil
 	if s.recovered != nil {
 		close(s.recovered)

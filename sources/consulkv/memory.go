@@ -89,7 +89,7 @@ func (m *memory) take(listing listing, compared judge.Compared) {
 		m.suspicion = presence.Suspect(now, m.resetHold, judge.Why(compared, listing.Answer, "keys"))
 	}
 	if !empty { // the keys are being written again
-		m.suspicion = m.suspicion.Back(now)
+		m.suspicion = m.suspicion.Return(now)
 	} else if reset && back { // they were not deleted: that would have moved the index forward
 		m.suspicion = m.suspicion.Leave(now)
 	}
