@@ -27,7 +27,7 @@ func keyOf(i int) string { return fmt.Sprintf("mesh/r%03d", i) }
 func (m *memory) see(l listing, outage bool, now time.Time) (held []string) {
 	l.read = now
 	c, _ := m.compare(l, outage)
-	m.take(l, c)
+	m.apply(l, c)
 	return m.keys.Held()
 }
 

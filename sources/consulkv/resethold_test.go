@@ -32,7 +32,7 @@ func TestResetHold_RaisedAfterWipe(t *testing.T) {
 	now = now.Add(time.Second)
 	held := memory.see(state(0, 0, 0, 3), false, now)
 	require.Len(t, held, 9)
-	p := &place{shown: "c", prefix: "mesh/", resetHold: raised}
+	p := &place{name: "c", prefix: "mesh/", resetHold: raised}
 	require.Contains(t, p.healthOf(memory).Message, "something is written there, and then for 10m0s")
 
 	now = now.Add(time.Second)
