@@ -36,21 +36,21 @@ var changeQueries = []string{api.HealthCritical, api.HealthWarning, nodesQuery}
 const nodesQuery = "nodes"
 
 // changeNotes are the results of the change queries of a scope.
-type changeNotes struct {
+type changeResults struct {
 	answers map[string]changeItems // by query, while it blocks
 	count   int                    // of changes that may concern any service
 	changed chan struct{}          // closed when count grows
 }
 
-func newChangeNotes() changeNotes {
-	return changeNotes{answers: make(map[string]changeItems), count: 1, changed: make(chan struct{})}
+func newChangeResults() changeResults {
+	return changeResults{answers: make(map[string]changeItems), count: 1, changed: make(chan struct{})}
 }
 
 // allRunning reports whether each query has an answer, so that the next change is noticed.
-func (n *changeNotes) allRunning() bool { return len(n.answers) == len(changeQueries) }
+func (n *changeResults) allRunning() bool { return len(n.answers) == len(changeQueries) }
 
 // signal requests a poll of every service without a slot.
-func (n *changeNotes) signal() {
+func (n *changeResults) signal() {
 	n.count++
 	close(n.changed)
 	n.changed = make(chan struct{})
@@ -129,11 +129,11 @@ func (w *watcher) waitForChange(ctx context.Context) bool {
 	ctx, end := w.service.reread.Begin(ctx)
 	defer end()
 	for {
-		w.mu.Lock()
-		notes := &w.service.scope.changes
-		unchanged := notes.allRunning() && w.changeSeen == notes.count
-		changed := notes.changed
-		w.mu.Unlock()
+		w.run.mu.Lock()
+		results := &w.service.scope.changes
+		unchanged := results.allRunning() && w.changeSeen == results.count
+		changed := results.changed
+		w.run.mu.Unlock()
 		if !unchanged {
 			return ctx.Err() == nil
 		}
@@ -146,8 +146,8 @@ func (w *watcher) waitForChange(ctx context.Context) bool {
 }
 
 func (w *watcher) allQueriesRunning() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.run.mu.Lock()
+	defer w.run.mu.Unlock()
 	return w.service.scope.changes.allRunning()
 }
 

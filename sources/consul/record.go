@@ -47,7 +47,7 @@ func (st *state) restore(record []byte, now time.Time) (names []string, complete
 			continue
 		}
 		scope.fromRecord = true
-		scope.cluster = saved.Cluster
+		scope.clusterID = saved.Cluster
 		scope.listing = listing{Answer: judge.Answer{Index: saved.Index}, names: make(map[string][]string)}
 		for _, name := range saved.Names {
 			scope.listing.names[name] = nil
@@ -65,7 +65,7 @@ func (st *state) record() []byte {
 		record := judge.Record{Suspicion: scope.suspicion}
 		if scope.namesRead || scope.fromRecord {
 			record.Index = scope.listing.Index
-			record.Cluster = scope.cluster
+			record.Cluster = scope.clusterID
 			record.CreateIndexes = scope.nodes.accepted
 			record.Names = slices.Sorted(maps.Keys(scope.listing.names))
 		}

@@ -15,19 +15,19 @@ import (
 	"tributary/sources/registry"
 )
 
-// run schedules the reads of one run: goroutines read, each of them applies its answers to the state under the mutex,
-// and one goroutine publishes.
+// run schedules the reads of one run. Each reading goroutine applies its answers to the state under the mutex. One
+// goroutine publishes.
 type run struct {
-	publisher  Publisher
-	catalog    catalog
-	gate       *gate
-	metrics    *metrics
-	hasQueries bool            // some watch slots are for change queries
-	wakeup     registry.Wakeup // there is something to publish or report
-	workers    *worker.Group
+	publisher        Publisher
+	catalog          catalog
+	gate             *gate
+	metrics          *metrics
+	hasChangeQueries bool            // some watch slots are for change queries
+	wakeup           registry.Wakeup // there is something to publish or report
+	workers          *worker.Group
 
-	mu sync.Mutex
-	state
+	mu    sync.Mutex
+	state // guarded by mu
 }
 
 // Run publishes the services of Consul until ctx ends.
@@ -46,9 +46,9 @@ func (s *Source) Read(ctx context.Context, publisher Publisher) error {
 	return newRun(s.settings, publisher, s.catalog, s.settings.MaxConcurrentWatches, s.metrics).loop(ctx)
 }
 
-func newRun(settings Settings, publisher Publisher, c catalog, slots int, m *metrics) *run {
+func newRun(settings Settings, publisher Publisher, catalog catalog, slots int, metrics *metrics) *run {
 	run := &run{
-		publisher: publisher, catalog: c, metrics: m, wakeup: registry.NewWakeup(),
+		publisher: publisher, catalog: catalog, metrics: metrics, wakeup: registry.NewWakeup(),
 		state: state{
 			settings: settings, limits: limits{maxServices, maxInstances},
 			restored: make(map[string]bool), changedServices: make(map[string]bool),
@@ -57,13 +57,14 @@ func newRun(settings Settings, publisher Publisher, c catalog, slots int, m *met
 	for _, scope := range settings.scopes() {
 		run.scopes = append(run.scopes, &catalogScope{
 			scope: scope, resetHold: settings.ResetHold, services: make(map[string]*service), nodes: newNodes(),
-			changes: newChangeNotes(),
+			changes: newChangeResults(),
 		})
 	}
 	if slots > 0 {
-		slots = max(1, slots-len(run.scopes)) // the names have theirs
+		slots = max(1, slots-len(run.scopes)) // each query for names takes one
 	}
-	if run.hasQueries = slots > 0 && slots >= minSlotsForQueries*len(run.scopes); run.hasQueries {
+	run.hasChangeQueries = slots > 0 && slots >= minSlotsForQueries*len(run.scopes)
+	if run.hasChangeQueries {
 		slots -= len(changeQueries) * len(run.scopes)
 	}
 	run.gate = newGate(settings, slots)
@@ -82,7 +83,7 @@ func (r *run) loop(ctx context.Context) error {
 		workers.Go(func() { r.watchNames(ctx, scope) })
 		workers.Go(func() { r.resync(ctx, scope) })
 		workers.Go(func() { r.watchServers(ctx, scope) })
-		if r.hasQueries && scope.peer == "" { // Consul answers none for peers
+		if r.hasChangeQueries && scope.peer == "" { // Consul answers none for peers
 			for _, query := range changeQueries {
 				workers.Go(func() { r.watchChanges(ctx, scope, query) })
 			}
@@ -155,14 +156,14 @@ func (r *run) watchServers(ctx context.Context, scope *catalogScope) {
 		if last = failure; err != nil {
 			continue
 		}
-		cluster, err := r.readCluster(ctx, scope)
+		cluster, err := r.readClusterID(ctx, scope)
 		if err != nil {
 			continue
 		}
 		r.mu.Lock()
-		if before := scope.cluster; scope.namesRead { // the first names are compared with the record
+		if before := scope.clusterID; scope.namesRead { // the first names are compared with the record
 			scope.observeCluster(cluster, time.Now())
-			if before != scope.cluster {
+			if before != scope.clusterID {
 				r.recordChanged = true
 				r.wakeup.Notify()
 			}
@@ -195,7 +196,7 @@ func (r *run) readServers(ctx context.Context, scope *catalogScope) (*trouble, e
 	return nil, nil
 }
 
-// usualLevel is the consistency of reads that prove no absence: the leader answers while servers lag behind.
+// usualLevel is the consistency of reads that prove no absence. While servers lag behind, the leader answers them.
 func (r *run) usualLevel(scope *catalogScope) level {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -205,7 +206,7 @@ func (r *run) usualLevel(scope *catalogScope) level {
 	return usual
 }
 
-func (r *run) readCluster(ctx context.Context, scope *catalogScope) (string, error) {
+func (r *run) readClusterID(ctx context.Context, scope *catalogScope) (string, error) {
 	if !r.gate.wait(ctx) {
 		return "", ctx.Err()
 	}
@@ -221,7 +222,7 @@ func (r *run) identifyCluster(ctx context.Context, service *service, answer *ser
 	loses := service.loses(*answer, service.verdictOn(*answer))
 	r.mu.Unlock()
 	if loses {
-		answer.Cluster, err = r.readCluster(ctx, service.scope)
+		answer.Cluster, err = r.readClusterID(ctx, service.scope)
 	}
 	return err
 }
@@ -236,7 +237,7 @@ func (r *run) identifyClusterOfNames(ctx context.Context, scope *catalogScope, l
 	if !first && !loses {
 		return nil
 	}
-	listing.Cluster, err = r.readCluster(ctx, scope)
+	listing.Cluster, err = r.readClusterID(ctx, scope)
 	if ctx.Err() == nil && !loses {
 		return nil // a first listing needs no cluster
 	}

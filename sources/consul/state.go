@@ -34,7 +34,7 @@ type catalogScope struct {
 	resetHold time.Duration
 	reread    dial.Interrupt // interrupts the watcher of its names
 	lifeline  dial.Lifeline  // ends its blocking queries
-	changes   changeNotes
+	changes   changeResults
 
 	// The names.
 	namesRead      bool          // this run read them
@@ -51,7 +51,7 @@ type catalogScope struct {
 
 	// The servers and their data.
 	serverTrouble *trouble           // no leader, or too long without contact to it
-	cluster       string             // identity of the last cluster; empty if unknown
+	clusterID     string             // identity of the last cluster; empty if unknown
 	suspicion     presence.Suspicion // that Consul lost its data; away while the names are in trouble
 	nodes         nodes
 }
@@ -148,7 +148,7 @@ func (s *catalogScope) applyNames(listing listing, now time.Time) (
 	wentBack := s.namesRead && listing.Index < s.listing.Index // earlier watches wait for indexes of the future
 	s.namesRead = true
 	s.listing = listing
-	s.cluster = cmp.Or(listing.Cluster, s.cluster)
+	s.clusterID = cmp.Or(listing.Cluster, s.clusterID)
 	if listing.Confirmed {
 		s.confirmedReads.applied = listing.confirmedRead
 	}
@@ -207,10 +207,10 @@ func (s *catalogScope) recover(now time.Time) {
 
 // observeCluster stores the identity of the cluster. Another cluster has lost its data.
 func (s *catalogScope) observeCluster(cluster string, now time.Time) {
-	if judge.IsOtherCluster(s.cluster, cluster) {
+	if judge.IsOtherCluster(s.clusterID, cluster) {
 		s.suspect("Consul seems to have lost its data: it is another cluster than before", now)
 	}
-	s.cluster = cmp.Or(cluster, s.cluster)
+	s.clusterID = cmp.Or(cluster, s.clusterID)
 }
 
 // servicesNamed returns the services of a name in all scopes.

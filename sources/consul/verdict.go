@@ -46,7 +46,7 @@ func (s *catalogScope) compare(names listing) judge.Compared {
 		Now:          len(names.names),
 		Outage:       s.trouble != nil || !s.namesRead,
 		OneByOne:     true,
-		OtherCluster: judge.IsOtherCluster(s.cluster, names.Cluster),
+		OtherCluster: judge.IsOtherCluster(s.clusterID, names.Cluster),
 	}
 	for name := range s.listing.names {
 		if _, listed := names.names[name]; !listed {

@@ -19,7 +19,7 @@ import (
 
 // watcher reads one service again and again.
 type watcher struct {
-	*run
+	run     *run
 	service *service
 	pace    pacer
 	retry   backoff.BackOff
@@ -27,7 +27,7 @@ type watcher struct {
 	confirm bool          // the next read is a confirmed one
 	last    judge.Verdict // on the last answer
 
-	answered   bool      // a blocking query was answered, and its answer is not applied yet
+	unpaced    bool      // a blocking query was answered since the last pause of pace
 	polled     time.Time // when a service without a slot was last read
 	changeSeen int       // change count at the last read from the leader; 0 after a read from another server
 }
@@ -56,14 +56,14 @@ func (w *watcher) step(ctx context.Context) {
 	verdict := w.apply(answer)
 	wasDoubtful := w.last == judge.Doubtful
 	w.last = verdict
-	w.answered = w.answered || query.index > 0
+	w.unpaced = w.unpaced || query.index > 0
 	w.confirm = true
 	switch verdict {
 	case judge.Doubtful:
-		w.metrics.confirmations.Add(1)
+		w.run.metrics.confirmations.Add(1)
 		return
 	case judge.Denied, judge.Partial:
-		w.metrics.denied.Add(1)
+		w.run.metrics.denied.Add(1)
 		fallthrough
 	case judge.Foreign, judge.Unconfirmed, judge.Absent:
 		w.backOff(ctx)
@@ -78,49 +78,49 @@ func (w *watcher) step(ctx context.Context) {
 		w.retry.Reset()
 	}
 	w.index = dial.NextIndex(query.index, answer.Index)
-	if w.answered {
-		w.answered = false
+	if w.unpaced {
+		w.unpaced = false
 		w.service.reread.Pause(ctx, w.pace.next(time.Now()))
 	}
 }
 
 // examine completes an answer by the requests that it makes necessary.
 func (w *watcher) examine(ctx context.Context, answer *serviceAnswer) error {
-	w.mu.Lock()
-	err := w.checkInstanceLimit(w.service, *answer)
-	w.mu.Unlock()
+	w.run.mu.Lock()
+	err := w.run.checkInstanceLimit(w.service, *answer)
+	w.run.mu.Unlock()
 	if err == nil {
-		err = w.checkRights(ctx, w.service, answer)
+		err = w.run.checkRights(ctx, w.service, answer)
 	}
 	if err == nil {
-		err = w.identifyCluster(ctx, w.service, answer)
+		err = w.run.identifyCluster(ctx, w.service, answer)
 	}
 	return err
 }
 
 // choose returns the next query, and the limiter for it; none for a blocking query.
 func (w *watcher) choose() (query, *rate.Limiter) {
-	usual := w.usualLevel(w.service.scope)
+	usual := w.run.usualLevel(w.service.scope)
 	switch {
 	case w.service.reread.Take() || w.confirm && w.last != judge.Absent:
-		return query{level: confirmed}, w.gate.readLimiter
+		return query{level: confirmed}, w.run.gate.readLimiter
 	case w.confirm:
-		return query{level: confirmed}, w.gate.slowLimiter
+		return query{level: confirmed}, w.run.gate.slowLimiter
 	case w.index == 0:
-		return query{level: usual}, w.gate.readLimiter
+		return query{level: usual}, w.run.gate.readLimiter
 	case w.service.hasSlot:
 		return query{index: w.index, level: usual}, nil
-	case w.gate.takeSlot():
-		w.metrics.watches.Add(1)
-		w.mu.Lock()
+	case w.run.gate.takeSlot():
+		w.run.metrics.watches.Add(1)
+		w.run.mu.Lock()
 		w.service.hasSlot = true
-		w.mu.Unlock()
+		w.run.mu.Unlock()
 		return query{index: w.index, level: usual}, nil
 	}
 	if w.allQueriesRunning() {
 		usual = max(usual, leaders)
 	}
-	return query{level: usual}, w.gate.pollLimiter
+	return query{level: usual}, w.run.gate.pollLimiter
 }
 
 // readOnce reads a service without blocking.
@@ -137,7 +137,7 @@ func (r *run) readOnce(
 }
 
 func (w *watcher) read(ctx context.Context, query query, limiter *rate.Limiter) (serviceAnswer, error) {
-	if limiter == w.gate.pollLimiter {
+	if limiter == w.run.gate.pollLimiter {
 		if !w.waitForChange(ctx) {
 			return serviceAnswer{}, context.Canceled
 		}
@@ -152,23 +152,23 @@ func (w *watcher) read(ctx context.Context, query query, limiter *rate.Limiter) 
 	defer end()
 	ok, finish := false, func() {}
 	if limiter == nil {
-		ok = w.gate.wait(ctx)
+		ok = w.run.gate.wait(ctx)
 	} else {
-		finish, ok = w.gate.begin(ctx, limiter)
+		finish, ok = w.run.gate.begin(ctx, limiter)
 	}
 	if !ok {
 		return serviceAnswer{}, context.Canceled
 	}
 	defer finish()
-	w.metrics.reads.Add(1)
+	w.run.metrics.reads.Add(1)
 	w.changeSeen = 0
 	if query.level >= leaders { // another server may lack the change, and no later signal would follow
-		w.mu.Lock()
+		w.run.mu.Lock()
 		w.changeSeen = w.service.scope.changes.count
-		w.mu.Unlock()
+		w.run.mu.Unlock()
 	}
 	ctx, endQuery := w.service.scope.begin(ctx, query)
-	answer, err := w.catalog.service(ctx, w.service.scope.scope, w.service.name, query)
+	answer, err := w.run.catalog.service(ctx, w.service.scope.scope, w.service.name, query)
 	return answer, endQuery(err)
 }
 
@@ -176,8 +176,8 @@ func (w *watcher) read(ctx context.Context, query query, limiter *rate.Limiter) 
 func (w *watcher) apply(answer serviceAnswer) judge.Verdict {
 	service := w.service
 	scope := service.scope
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.run.mu.Lock()
+	defer w.run.mu.Unlock()
 	trouble := service.trouble
 	readState := service.readState
 	wasQuarantined := service.quarantine != nil
@@ -188,37 +188,37 @@ func (w *watcher) apply(answer serviceAnswer) judge.Verdict {
 	confirmed := wasRestored && !service.restored
 	readable := wasQuarantined && service.quarantine == nil
 	if changed || verdict == judge.Partial || confirmed || readable {
-		w.changedServices[service.name] = true
+		w.run.changedServices[service.name] = true
 	}
-	w.recordChanged = w.recordChanged || scope.suspicion != suspicion
+	w.run.recordChanged = w.run.recordChanged || scope.suspicion != suspicion
 	if service.resyncing && verdict != judge.Doubtful && verdict != judge.Unconfirmed {
 		service.resyncing = false
 		if changed {
-			w.metrics.healed.Add(1)
+			w.run.metrics.healed.Add(1)
 		}
 	}
 	if (verdict == judge.Denied || verdict == judge.Partial) && trouble == nil {
 		scope.reread.Raise() // other services may be hidden, too
 	}
-	if w.changedServices[service.name] || trouble != service.trouble || readState != service.readState ||
-		w.recordChanged {
-		w.wakeup.Notify()
+	if w.run.changedServices[service.name] || trouble != service.trouble || readState != service.readState ||
+		w.run.recordChanged {
+		w.run.wakeup.Notify()
 	}
 	return verdict
 }
 
 // fail stores a failed read, and waits before the next one.
 func (w *watcher) fail(ctx context.Context, err error) {
-	trouble := w.explain(err)
+	trouble := w.run.explain(err)
 	if trouble == nil {
 		return // interrupted
 	}
-	w.mu.Lock()
+	w.run.mu.Lock()
 	if w.service.applyFailure(trouble) {
-		w.changedServices[w.service.name] = true
+		w.run.changedServices[w.service.name] = true
 	}
-	w.mu.Unlock()
-	w.wakeup.Notify()
+	w.run.mu.Unlock()
+	w.run.wakeup.Notify()
 	w.index = 0
 	w.confirm = false
 	w.backOff(ctx)
@@ -227,9 +227,9 @@ func (w *watcher) fail(ctx context.Context, err error) {
 // backOff waits before the next attempt. While the names cannot be read either, it waits for those.
 func (w *watcher) backOff(ctx context.Context) {
 	delay := w.retry.NextBackOff()
-	w.mu.Lock()
+	w.run.mu.Lock()
 	recovered := w.service.scope.recovered
-	w.mu.Unlock()
+	w.run.mu.Unlock()
 	if recovered == nil {
 		w.service.reread.Pause(ctx, delay)
 		return
@@ -242,8 +242,8 @@ func (w *watcher) backOff(ctx context.Context) {
 
 func (w *watcher) leave() {
 	if w.service.hasSlot {
-		w.gate.releaseSlot()
-		w.metrics.watches.Add(-1)
+		w.run.gate.releaseSlot()
+		w.run.metrics.watches.Add(-1)
 	}
 }
 
