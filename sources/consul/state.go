@@ -254,7 +254,7 @@ type limits struct{ services, instances int }
 
 func (st *state) checkServiceLimit(listing listing) error {
 	if count := len(listing.names); count > st.limits.services {
-		return fmt.Errorf("read the names of services: there are %d, of which %d at most are followed: %w", count,
+		return fmt.Errorf("read the names of services: there are %d, and at most %d are followed: %w", count,
 			st.limits.services, dial.ErrTooMuch)
 	}
 	return nil
@@ -267,7 +267,7 @@ func (st *state) checkInstanceLimit(service *service, answer serviceAnswer) erro
 		total += scope.instanceCount
 	}
 	if count > before && total > st.limits.instances {
-		return fmt.Errorf("read service %s: with its %d instances there would be %d, of which %d at most are kept: %w",
+		return fmt.Errorf("read service %s: with its %d instances there would be %d, and at most %d are kept: %w",
 			service.name, count, total, st.limits.instances, dial.ErrTooMuch)
 	}
 	return nil
