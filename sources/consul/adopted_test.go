@@ -20,12 +20,12 @@ func TestAdoptedService_ConfirmedAfterItsInstances(t *testing.T) {
 			require.NoError(t, settings.complete())
 			scope := newRun(settings, newSinkPublisher(fake, fake), fake, 0, newMetrics()).scopes[0]
 			scope.suspect("a test", now)
-			adopted := &service{name: "web", scope: scope, adopted: true, restored: true}
+			adopted := &service{name: "web", scope: scope, nameState: nameAdopted, restored: true}
 			scope.services["web"] = adopted
 			readNames := func(names ...string) {
-				scope.confirmedReadsStarted++
+				scope.confirmedReads.started++
 				answer := listing{
-					Answer: judge.Answer{Index: 10, Confirmed: true}, confirmedRead: scope.confirmedReadsStarted,
+					Answer: judge.Answer{Index: 10, Confirmed: true}, confirmedRead: scope.confirmedReads.started,
 					names: make(map[string][]string),
 				}
 				for _, listed := range names {
@@ -33,20 +33,20 @@ func TestAdoptedService_ConfirmedAfterItsInstances(t *testing.T) {
 				}
 				scope.applyNames(answer, now)
 			}
-			registered := reading{instances: webInstances("1"), Answer: judge.Answer{Index: 11, Confirmed: true}}
+			registered := serviceAnswer{instances: webInstances("1"), Answer: judge.Answer{Index: 11, Confirmed: true}}
 			adopted.applyFailure(&trouble{state: sources.Unreachable, message: "down"})
 			readNames()
-			require.Equal(t, unvouched, adopted.applyAnswer(registered, now))
-			require.False(t, adopted.delisted)
+			require.Equal(t, judge.Unconfirmed, adopted.applyAnswer(registered, now))
+			require.Equal(t, nameAdopted, adopted.nameState)
 			if selected {
 				readNames("web")
-				require.Equal(t, changed, adopted.applyAnswer(registered, now))
+				require.Equal(t, judge.Changed, adopted.applyAnswer(registered, now))
 				require.Len(t, adopted.instances.list, 1)
 				return
 			}
 			readNames()
-			require.Equal(t, emptied, adopted.applyAnswer(registered, now))
-			require.True(t, adopted.delisted)
+			require.Equal(t, judge.Emptied, adopted.applyAnswer(registered, now))
+			require.Equal(t, nameDelisted, adopted.nameState)
 		})
 	}
 }

@@ -37,7 +37,7 @@ func TestInstancesOverLimit_KeepEarlierOnes(t *testing.T) {
 		rejects := run.rejects("web")
 		run.mu.Unlock()
 		require.Len(t, rejects, 1)
-		require.ErrorContains(t, rejects[0].Err, "read service web: with its 16 instances there would be 21, of which 20 at most are kept: "+
+		require.ErrorContains(t, rejects[0].Err, "read service web: with its 16 instances there would be 21, and at most 20 are kept: "+
 			"that is more than is taken")
 		world.Put("api", manyInstances(4)...)
 		pass(10 * time.Minute)
@@ -65,7 +65,7 @@ func TestServicesOverLimit_NotFollowed(t *testing.T) {
 		})
 		pass(time.Minute)
 		require.Equal(t, []string{"web"}, w.names())
-		require.Contains(t, w.health().Message, "there are 4, of which 3 at most are followed: that is more than is taken")
+		require.Contains(t, w.health().Message, "there are 4, and at most 3 are followed: that is more than is taken")
 		w.Remove("s0")
 		pass(10 * time.Minute)
 		require.Equal(t, []string{"s1", "s2", "web"}, w.names())

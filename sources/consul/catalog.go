@@ -16,17 +16,17 @@ import (
 // catalog reads Consul. The scheduling does no HTTP itself.
 type catalog interface {
 	// services reads the names of the selected services.
-	services(ctx context.Context, d scope, q query) (listing, error)
+	services(ctx context.Context, scope scope, query query) (listing, error)
 	// service reads the instances of a service.
-	service(ctx context.Context, d scope, name string, q query) (reading, error)
+	service(ctx context.Context, scope scope, name string, query query) (serviceAnswer, error)
 	// mayRead reports whether the source, or anonymous clients, have all rights.
-	mayRead(ctx context.Context, d scope, anonymous bool, rights []dial.Right) (bool, error)
+	mayRead(ctx context.Context, scope scope, anonymous bool, rights []dial.Right) (bool, error)
 	// changeItems runs a change query, and returns the index of the answer.
-	changeItems(ctx context.Context, d scope, name string, q query) (changeItems, uint64, error)
+	changeItems(ctx context.Context, scope scope, name string, query query) (changeItems, uint64, error)
 	// cluster returns the identity of the cluster; empty if it is unknown.
-	cluster(ctx context.Context, d scope) (string, error)
+	cluster(ctx context.Context, scope scope) (string, error)
 	// pulse reads the contact of the server to its leader.
-	pulse(ctx context.Context, d scope) (dial.Pulse, error)
+	pulse(ctx context.Context, scope scope) (dial.Pulse, error)
 }
 
 type query struct {
@@ -57,7 +57,7 @@ const (
 	blockingGrace = 15 * time.Second
 )
 
-// ask sends a query. action is the begin of its errors.
+// ask sends a query. action is the prefix of its errors.
 func ask[T any](
 	ctx context.Context, client *client, scope scope, query query, filter, action string,
 	read func(*api.QueryOptions) (T, *api.QueryMeta, error),
@@ -106,16 +106,16 @@ func (c *client) services(ctx context.Context, scope scope, query query) (listin
 	return listing{Answer: answer, names: names, unselected: unselected}, nil
 }
 
-func (c *client) service(ctx context.Context, scope scope, name string, query query) (reading, error) {
+func (c *client) service(ctx context.Context, scope scope, name string, query query) (serviceAnswer, error) {
 	read := func(o *api.QueryOptions) ([]*api.ServiceEntry, *api.QueryMeta, error) {
 		entries, meta, err := c.Health().ServiceMultipleTags(name, c.selected.tags, false, o)
 		return entries, meta, cmp.Or(err, checkEntries(entries))
 	}
 	entries, answer, err := ask(ctx, c, scope, query, c.settings.HealthFilter, "read service "+name, read)
 	if err != nil {
-		return reading{}, err
+		return serviceAnswer{}, err
 	}
-	return reading{Answer: answer, instances: newInstances(entries)}, nil
+	return serviceAnswer{Answer: answer, instances: newInstances(entries)}, nil
 }
 
 // checkEntries returns an error for an instance without a node or service. To leave it out would look like its loss.
@@ -143,16 +143,16 @@ func (c *client) mayRead(ctx context.Context, scope scope, anonymous bool, right
 	return allowed, err
 }
 
-func (c *client) cluster(ctx context.Context, d scope) (string, error) {
-	cluster, err := c.Cluster(ctx, d.datacenter)
+func (c *client) cluster(ctx context.Context, scope scope) (string, error) {
+	cluster, err := c.Cluster(ctx, scope.datacenter)
 	if err != nil {
 		return "", fmt.Errorf("ask which cluster it is: %w", dial.Explain(ctx, err))
 	}
 	return cluster, nil
 }
 
-func (c *client) pulse(ctx context.Context, d scope) (dial.Pulse, error) {
-	return c.Pulse(ctx, d.datacenter)
+func (c *client) pulse(ctx context.Context, scope scope) (dial.Pulse, error) {
+	return c.Pulse(ctx, scope.datacenter)
 }
 
 // Consul's key-value store is read on demand, and not watched.

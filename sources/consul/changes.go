@@ -14,10 +14,9 @@ import (
 	"tributary/sources/consul/dial"
 )
 
-// Over plain HTTP, services without a watch slot are not polled for no reason: a few blocking queries show that there
-// is no change. That of the names, which runs anyway, changes with each registration, port and meta; those of the
-// failing checks name the service of each check that flips; that of the nodes has their addresses and meta. An idle
-// Consul has no cost.
+// Over plain HTTP, services without a watch slot are polled only after a change. Four blocking queries for each scope
+// report changes: the names, which are watched anyway (registrations, ports, meta); the critical and the warning checks
+// (services whose checks flip); and the nodes (addresses, meta). So an idle Consul has no cost.
 //
 // A single query of all checks (health/state/any) would show a little more, and return megabytes at each flip.
 
@@ -37,21 +36,21 @@ var changeQueries = []string{api.HealthCritical, api.HealthWarning, nodesQuery}
 const nodesQuery = "nodes"
 
 // changeNotes are the results of the change queries of a scope.
-type changeNotes struct {
+type changeResults struct {
 	answers map[string]changeItems // by query, while it blocks
 	count   int                    // of changes that may concern any service
 	changed chan struct{}          // closed when count grows
 }
 
-func newChangeNotes() changeNotes {
-	return changeNotes{answers: make(map[string]changeItems), count: 1, changed: make(chan struct{})}
+func newChangeResults() changeResults {
+	return changeResults{answers: make(map[string]changeItems), count: 1, changed: make(chan struct{})}
 }
 
-// allRunning reports whether each change is noticed.
-func (n *changeNotes) allRunning() bool { return len(n.answers) == len(changeQueries) }
+// allRunning reports whether each query has an answer, so that the next change is noticed.
+func (n *changeResults) allRunning() bool { return len(n.answers) == len(changeQueries) }
 
-// signal has all services without a slot polled.
-func (n *changeNotes) signal() {
+// signal requests a poll of every service without a slot.
+func (n *changeResults) signal() {
 	n.count++
 	close(n.changed)
 	n.changed = make(chan struct{})
@@ -60,7 +59,7 @@ func (n *changeNotes) signal() {
 // minSlotsForQueries is the number of slots for each scope above which some of them are for change queries.
 const minSlotsForQueries = 8
 
-// watchChanges runs one of the change queries, from the first service without a slot on.
+// watchChanges runs one of the change queries. It starts when the first service gets no slot.
 func (r *run) watchChanges(ctx context.Context, scope *catalogScope, name string) {
 	select {
 	case <-r.gate.full:
@@ -90,19 +89,20 @@ func (r *run) watchChanges(ctx context.Context, scope *catalogScope, name string
 	}
 }
 
-// applyChanges has the services without a slot read that changed. The first answer and a failure, which has no items,
-// may hide any change. After a failure, services are polled in turn.
-func (p *catalogScope) applyChanges(name string, items changeItems) {
-	before := p.changes.answers[name]
-	p.changes.answers[name] = items
+// applyChanges requests a read of each changed service without a slot. The first answer and a failure, which has no
+// items, may hide any change. After a failure, services are polled in turn.
+func (s *catalogScope) applyChanges(name string, items changeItems) {
+	before := s.changes.answers[name]
+	s.changes.answers[name] = items
 	if items == nil {
-		delete(p.changes.answers, name)
+		delete(s.changes.answers, name)
 	}
 	if before == nil || items == nil {
-		p.changes.signal()
+		s.changes.signal()
 		return
 	}
-	services, nodes := make(map[string]bool), make(map[string]bool)
+	services := make(map[string]bool)
+	nodes := make(map[string]bool)
 	for _, lists := range [][2]changeItems{{before, items}, {items, before}} {
 		for item := range lists[0] {
 			switch {
@@ -114,24 +114,26 @@ func (p *catalogScope) applyChanges(name string, items changeItems) {
 			}
 		}
 	}
-	onNode := func(e *api.ServiceEntry) bool { return nodes[strings.ToLower(e.Node.Node)] }
-	for name, service := range p.services {
-		changed := services[strings.ToLower(name)] || len(nodes) > 0 && slices.ContainsFunc(service.instances.list, onNode)
-		if changed && !service.watched {
+	onChangedNode := func(entry *api.ServiceEntry) bool { return nodes[strings.ToLower(entry.Node.Node)] }
+	for name, service := range s.services {
+		changed := services[strings.ToLower(name)] ||
+			len(nodes) > 0 && slices.ContainsFunc(service.instances.list, onChangedNode)
+		if changed && !service.hasSlot {
 			service.reread.Raise()
 		}
 	}
 }
 
-// waitForChange waits until a service without a slot may have changed. It fails when it is interrupted.
+// waitForChange waits until a service without a slot may have changed. It returns false if it is interrupted.
 func (w *watcher) waitForChange(ctx context.Context) bool {
 	ctx, end := w.service.reread.Begin(ctx)
 	defer end()
 	for {
-		w.mu.Lock()
-		notes := &w.service.scope.changes
-		unchanged, changed := notes.allRunning() && w.changeSeen == notes.count, notes.changed
-		w.mu.Unlock()
+		w.run.mu.Lock()
+		results := &w.service.scope.changes
+		unchanged := results.allRunning() && w.changeSeen == results.count
+		changed := results.changed
+		w.run.mu.Unlock()
 		if !unchanged {
 			return ctx.Err() == nil
 		}
@@ -144,8 +146,8 @@ func (w *watcher) waitForChange(ctx context.Context) bool {
 }
 
 func (w *watcher) allQueriesRunning() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.run.mu.Lock()
+	defer w.run.mu.Unlock()
 	return w.service.scope.changes.allRunning()
 }
 

@@ -34,7 +34,7 @@ func (r *run) unwatched() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, s := range r.scopes[0].services {
-		if !s.watched {
+		if !s.hasSlot {
 			return name
 		}
 	}
@@ -46,7 +46,7 @@ func (r *run) unwatchedReads(w *world) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, s := range r.scopes[0].services {
-		if !s.watched {
+		if !s.hasSlot {
 			n += w.readsOf(name)
 		}
 	}
@@ -97,7 +97,7 @@ func TestChangeQueries_CatchUpAfterOutage(t *testing.T) {
 
 func TestApplyChanges_FindsDifferences(t *testing.T) {
 	items := changeItems{{service: "a", content: "1"}: true, {service: "b", content: "2"}: true, {node: "n", content: "3"}: true}
-	p := &catalogScope{services: map[string]*service{}, changes: newChangeNotes()}
+	p := &catalogScope{services: map[string]*service{}, changes: newChangeResults()}
 	for _, name := range []string{"a", "b", "c", "d"} {
 		p.services[name] = &service{name: name, scope: p, instances: newInstances(consultest.Instances("1 n 5"))}
 	}
@@ -145,7 +145,7 @@ func TestChanges_MatchNamesWithoutCase(t *testing.T) {
 	items, _, err := dialed(t, server, Settings{}).changeItems(t.Context(), local, api.HealthCritical, query{})
 	require.NoError(t, err)
 	items.add("", "N2", "b")
-	p := &catalogScope{services: map[string]*service{}, changes: newChangeNotes()}
+	p := &catalogScope{services: map[string]*service{}, changes: newChangeResults()}
 	for name, node := range map[string]string{"web": "n", "WEB": "n", "other": "n2", "third": "n"} {
 		p.services[name] = &service{name: name, scope: p, instances: newInstances(instanceOnNode("1", node, 5))}
 	}

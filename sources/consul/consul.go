@@ -3,9 +3,39 @@
 // The group of the objects is the name of the service, with its instances in all datacenters, namespaces, partitions
 // and peers. README.md describes the behaviour in each situation.
 //
-// answer.go and package judge decide the meaning of an answer, and state.go applies it, all without I/O. run.go,
-// watch.go and changes.go schedule the reads that the state requests, through gate.go. publish.go passes changes to a
-// Publisher. docs/architecture.md has the reason why the state is not registry.Machine.
+// These files do no I/O: verdict.go, nodes.go and package judge give a verdict on an answer (instances.go). state.go
+// applies it to a scope, and service.go to a service. confirmation.go delays losses. record.go keeps the state over a
+// restart. The others schedule the reads that the state requests, within limits.go: run.go and watch.go read names and
+// services, changes.go finds changed services without a watch slot, and rights.go asks for rights. catalog.go sends the
+// queries, and publish.go passes changes to a Publisher. docs/architecture.md has the reason why the state is not
+// registry.Machine.
+//
+// # States of a service
+//
+// A service of a scope has two states:
+//
+//	nameState  names of the scope                   instances                         next
+//	listed     list it                              as read                           missing, delisted
+//	missing    listed it; lack it without a proof   as read, the last ones stay       listed, delisted
+//	adopted    lack it; an earlier run published it those of the earlier run stay     listed, delisted
+//	delisted   certainly lack it                    none, whatever is read            listed
+//
+//	readState  answers                              a start                           next
+//	pending    none that counts                     waits for it                      refused, applied
+//	refused    denied, failed, or held back         goes on without it                applied, pending
+//	applied    accepted                             goes on with it                   -
+//
+// Names prove an absence if the read was confirmed, Consul hides nothing, and no suspicion holds. A service without
+// instances is served without endpoints for Settings.Grace. Then it is withdrawn. Its watcher goes on only if it is
+// listed. In addition, restored says that endpoints of an earlier run may exist that no answer has shown: they stay.
+//
+// For example, the settings no longer select a service that an earlier run published:
+//
+//  1. The first names lack it: adopted, pending, restored. Its objects stay.
+//  2. An answer has instances. They may be new, so that the service requests confirmed names: judge.Unconfirmed.
+//  3. The confirmed names lack it: delisted, applied, no longer restored. It is served without endpoints.
+//  4. After Settings.Grace it is withdrawn, and its watcher stops. If names list it before that, it is listed, and is
+//     read again.
 package consul
 
 import (
@@ -32,10 +62,10 @@ const (
 	SecureScheme = "consul+https"
 )
 
-// Settings are the options of a Consul source. Zero values stand for the defaults. config.Consul describes those
-// without a comment here.
+// Settings are the options of a Consul source. Zero values stand for the defaults. See config.Consul for fields without
+// a comment.
 type Settings struct {
-	Datacenters, Namespaces, Partitions []string // each of them is read in each of the others
+	Datacenters, Namespaces, Partitions []string // the scopes are the product of the three lists
 	Peers                               []string
 	Services, Skip                      []string // names, or patterns with *
 	Tags                                []string
@@ -47,7 +77,7 @@ type Settings struct {
 
 	Stale                *bool
 	MaxStale             time.Duration
-	RequireConsistent    bool // it overrides Stale
+	RequireConsistent    bool // overrides Stale
 	Wait                 time.Duration
 	MaxConcurrentWatches int
 	RampRate             int
@@ -68,7 +98,7 @@ type Settings struct {
 	// Registerer registers the metrics of the source, and adds the label that names it. Default: none.
 	Registerer prometheus.Registerer
 
-	address string // of Consul
+	address string // address of Consul
 }
 
 // defaultWatches is the limit of blocking queries over plain HTTP. Consul allows 200 connections to one address.
@@ -87,7 +117,7 @@ type Source struct {
 
 var _ sources.Source = (*Source)(nil)
 
-// Mapper makes resources of services, as the one of package mapping does. Its methods are called one after another.
+// Mapper makes resources of services. Package mapping has one. Its methods are called one after another.
 type Mapper interface {
 	// Service makes the content of a service from its instances in each scope; without scopes the service is withdrawn.
 	Service(name string, scopes []mapping.Service) sources.Content
@@ -209,23 +239,23 @@ func (s scope) String() string {
 	return strings.Join(words, " ")
 }
 
-// scopes returns every namespace of every partition of every datacenter, and of every peer for the agent's own
-// datacenter, because Consul answers queries of peers for no other.
+// scopes returns the product of datacenters, partitions and namespaces. Peers are scopes of the agent's own datacenter
+// only, because Consul answers queries about peers nowhere else.
 func (s Settings) scopes() (scopes []scope) {
-	orDefault := func(names []string) []string { // of the agent
+	orDefault := func(names []string) []string { // an empty name stands for the agent's default
 		if len(names) == 0 {
 			return []string{""}
 		}
 		return names
 	}
-	var datacenters []scope
+	var bases []scope
 	for _, name := range orDefault(s.Datacenters) {
-		datacenters = append(datacenters, scope{datacenter: name})
+		bases = append(bases, scope{datacenter: name})
 	}
 	for _, peer := range s.Peers {
-		datacenters = append(datacenters, scope{peer: peer})
+		bases = append(bases, scope{peer: peer})
 	}
-	for _, scope := range datacenters {
+	for _, scope := range bases {
 		for _, scope.partition = range orDefault(s.Partitions) {
 			for _, scope.namespace = range orDefault(s.Namespaces) {
 				scopes = append(scopes, scope)
@@ -279,13 +309,12 @@ func newMetrics() *metrics {
 	metrics := &metrics{
 		reads:         counter("reads_total", "Reads of the instances of a service, by all means."),
 		names:         counter("name_reads_total", "Reads of the names of services."),
-		changeReads:   counter("notice_reads_total", "Queries that tell which services without a watch have to be read."),
-		confirmations: counter("confirmations_total", "Answers that were not believed before a second, certain one."),
-		denied:        counter("denied_reads_total", "Reads that Consul refused, or answered with less than there is."),
+		changeReads:   counter("notice_reads_total", "Queries that show which services without a watch changed."),
+		confirmations: counter("confirmations_total", "Answers that a confirming query had to verify."),
+		denied:        counter("denied_reads_total", "Reads that ACLs denied or filtered."),
 		limited:       counter("rate_limited_total", "Reads that Consul refused because there were too many."),
-		healed: counter("healed_total", "Services that the full compare found to be different from what the watch "+
-			"had told."),
-		watches: counter("watches", "Services that are watched by a query that waits."),
+		healed:        counter("healed_total", "Services whose watch missed a change that the periodic full read found."),
+		watches:       counter("watches", "Services with a blocking query."),
 	}
 	metrics.watches.Falls = true
 	metrics.CounterSet = sources.NewCounters("tributary_consul_",

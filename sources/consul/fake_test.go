@@ -135,7 +135,7 @@ func (w *world) services(ctx context.Context, scope scope, query query) (listing
 	return listing{names: names, Answer: answer}, err
 }
 
-func (w *world) service(ctx context.Context, scope scope, name string, query query) (reading, error) {
+func (w *world) service(ctx context.Context, scope scope, name string, query query) (serviceAnswer, error) {
 	w.mu.Lock()
 	w.reads[name]++
 	w.totalReads++
@@ -145,7 +145,7 @@ func (w *world) service(ctx context.Context, scope scope, name string, query que
 	w.mu.Unlock()
 	content, answer, err := w.read(ctx, scope, "/v1/health/service/"+name, query)
 	entries, _ := content.([]*api.ServiceEntry)
-	return reading{instances: newInstances(slices.Clone(entries)), Answer: answer}, err
+	return serviceAnswer{instances: newInstances(slices.Clone(entries)), Answer: answer}, err
 }
 
 func (w *world) changeItems(ctx context.Context, scope scope, name string, query query) (changeItems, uint64, error) {

@@ -11,19 +11,20 @@ import (
 
 // nodes has the CreateIndex of nodes that have instances.
 type nodes struct {
-	accepted judge.CreateIndexes    // as a Consul that kept its data has them
-	latest   map[string]nodeReading // as last read
-	limit    int                    // number of accepted nodes; above it, those without instances are forgotten
+	accepted judge.CreateIndexes  // the indexes that prove that Consul kept its data
+	latest   map[string]nodeIndex // the indexes as last read
+	limit    int                  // number of accepted nodes; above it, those without instances are forgotten
 }
 
-type nodeReading struct {
+// nodeIndex is the CreateIndex of a node.
+type nodeIndex struct {
 	created   uint64
-	firstRead time.Time // with this index
-	sinceLoss bool      // read since the last loss of data, which all of these nodes follow
+	firstRead time.Time // when the node was first read with this index
+	sinceLoss bool      // it was read since the last loss of data
 }
 
 func newNodes() nodes {
-	return nodes{accepted: make(judge.CreateIndexes), latest: make(map[string]nodeReading)}
+	return nodes{accepted: make(judge.CreateIndexes), latest: make(map[string]nodeIndex)}
 }
 
 // learn stores the nodes of an answer.
@@ -31,7 +32,7 @@ func (n *nodes) learn(created judge.CreateIndexes, now time.Time) {
 	for node, index := range created {
 		latest, seen := n.latest[node]
 		if !seen || latest.created != index {
-			latest = nodeReading{created: index, firstRead: now}
+			latest = nodeIndex{created: index, firstRead: now}
 		}
 		latest.sinceLoss = true
 		n.latest[node] = latest
@@ -41,8 +42,8 @@ func (n *nodes) learn(created judge.CreateIndexes, now time.Time) {
 	}
 }
 
-// accept accepts the nodes that did not change after a limit. A node that was created again stays a sign for a while:
-// services and names are read in any order.
+// accept makes the latest index of each node that did not change after limit the accepted one. A node that was created
+// again stays a sign of lost data for a while: services and names are read in any order.
 func (n *nodes) accept(limit time.Time) {
 	for node, latest := range n.latest {
 		if !latest.firstRead.After(limit) {
@@ -51,7 +52,7 @@ func (n *nodes) accept(limit time.Time) {
 	}
 }
 
-// reset accepts all nodes after a loss of data.
+// reset accepts all nodes as they are after a loss of data.
 func (n *nodes) reset(now time.Time) {
 	for node, latest := range n.latest {
 		latest.sinceLoss = latest.created != n.accepted[node]
@@ -74,44 +75,44 @@ func (n *nodes) compareSinceLoss(created judge.CreateIndexes) (compared judge.Co
 
 // forgetNodes forgets the nodes without instances when they may outnumber the others. The nodes of an earlier run stay
 // until it is settled which of its instances remain.
-func (p *catalogScope) forgetNodes() {
-	if len(p.nodes.accepted) <= p.nodes.limit {
+func (s *catalogScope) forgetNodes() {
+	if len(s.nodes.accepted) <= s.nodes.limit {
 		return
 	}
 	used := newNodes()
-	for _, service := range p.services {
+	for _, service := range s.services {
 		if service.restored {
 			return
 		}
 		for node := range service.instances.nodes() {
-			if index, seen := p.nodes.accepted[node]; seen {
+			if index, seen := s.nodes.accepted[node]; seen {
 				used.accepted[node] = index
 			}
-			if latest, seen := p.nodes.latest[node]; seen {
+			if latest, seen := s.nodes.latest[node]; seen {
 				used.latest[node] = latest
 			}
 		}
 	}
 	const margin = 16
 	used.limit = 2*len(used.accepted) + margin
-	p.nodes = used
+	s.nodes = used
 }
 
-// witnesses returns the services with nodes that can show a loss of data, in random order, those in
-// trouble last; none if no witness is needed. One service that goes in quiet times needs none.
-func (p *catalogScope) witnesses(listing listing) (names []string) {
-	c := p.compare(listing)
-	accepted := listing.Confirmed && judge.Judge(c, listing.Answer) == judge.Believe
-	needed := accepted && (c.Missing > 1 || c.Missing == 1 && c.Outage) && !judge.Reset(c, listing.Answer)
-	if !needed || len(p.nodes.accepted) == 0 {
+// witnesses returns the remaining services whose nodes can show a loss of data, in random order, those in trouble last.
+// It returns none if no witness is needed: a single service that is missing without an outage needs none.
+func (s *catalogScope) witnesses(listing listing) (names []string) {
+	compared := s.compare(listing)
+	accepted := listing.Confirmed && judge.Judge(compared, listing.Answer) == judge.Changed
+	suspicious := compared.Missing > 1 || compared.Missing == 1 && compared.Outage
+	if !accepted || !suspicious || judge.Reset(compared, listing.Answer) || len(s.nodes.accepted) == 0 {
 		return nil
 	}
-	var troubled []string // in an outage, all of them
-	for name := range p.listing.names {
+	var troubled []string // in an outage, all remaining services
+	for name := range s.listing.names {
 		_, listed := listing.names[name]
-		switch s := p.services[name]; {
-		case !listed || s != nil && s.quarantine != nil:
-		case s != nil && s.trouble != nil:
+		switch service := s.services[name]; {
+		case !listed || service != nil && service.quarantine != nil:
+		case service != nil && service.trouble != nil:
 			troubled = append(troubled, name)
 		default:
 			names = append(names, name)

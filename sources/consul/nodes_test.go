@@ -151,13 +151,13 @@ func TestLastMissingService_HeldAfterWipe(t *testing.T) {
 // TestNodes_SecondLossRenewsHold has Consul lose its data again during the hold of the first loss.
 func TestNodes_SecondLossRenewsHold(t *testing.T) {
 	p := &catalogScope{resetHold: time.Minute, nodes: newNodes()}
-	s := &service{name: "web", scope: p, listed: true}
+	s := &service{name: "web", scope: p, nameState: nameListed}
 	begin := time.Now()
 	var index uint64
 	answer := func(after time.Duration, texts ...string) {
 		index++
 		answer := judge.Answer{Index: index, Confirmed: true}
-		s.applyAnswer(reading{Answer: answer, instances: webInstances(texts...)}, begin.Add(after))
+		s.applyAnswer(serviceAnswer{Answer: answer, instances: webInstances(texts...)}, begin.Add(after))
 	}
 	answer(0, "1 n1 10", "2 n2 10")
 	answer(time.Second, "1 n1 30")

@@ -25,7 +25,7 @@ func TestUnwatched_RegistrationsArriveSoon(t *testing.T) {
 					for name == "" {
 						name = fmt.Sprint("s", random.IntN(services))
 						run.mu.Lock()
-						if run.scopes[0].services[name].watched {
+						if run.scopes[0].services[name].hasSlot {
 							name = ""
 						}
 						run.mu.Unlock()

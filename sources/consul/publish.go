@@ -23,8 +23,8 @@ import (
 type Publisher interface {
 	// Keeper stores the record for the next run.
 	sources.Keeper
-	// Groups returns the services that an earlier run published. Its record has the recorded ones, in all scopes if
-	// complete.
+	// Groups returns the services that an earlier run published. The saved record names the recorded services; complete
+	// says that the record covers all scopes.
 	Groups(recorded []string, complete bool) []string
 	// Lost returns the number of endpoints that an earlier run published for a service and that no instance has.
 	Lost(name string, scopes []mapping.Service) int
@@ -119,8 +119,8 @@ func (st *state) takeChanges(now time.Time) (changes Changes) {
 	if st.unselectedChanged {
 		st.unselectedChanged = false
 		var names []string
-		for _, p := range st.scopes {
-			names = append(names, p.listing.unselected...)
+		for _, scope := range st.scopes {
+			names = append(names, scope.listing.unselected...)
 		}
 		slices.Sort(names)
 		names = slices.Compact(names)
@@ -135,8 +135,10 @@ func (st *state) takeChanges(now time.Time) (changes Changes) {
 				})
 			}
 		}
-		if !st.synced && !slices.ContainsFunc(st.scopes, func(p *catalogScope) bool { return !p.complete() }) {
-			st.synced, changes.Synced, st.recordChanged = true, true, true
+		if !st.synced && !slices.ContainsFunc(st.scopes, func(scope *catalogScope) bool { return !scope.complete() }) {
+			st.synced = true
+			changes.Synced = true
+			st.recordChanged = true
 			for _, name := range slices.Sorted(maps.Keys(st.restored)) {
 				if _, ready := st.content(name, now); !ready {
 					changes.Services = append(changes.Services, Service{Name: name, Incomplete: true})
@@ -145,7 +147,8 @@ func (st *state) takeChanges(now time.Time) (changes Changes) {
 		}
 	}
 	if st.recordChanged || now.Sub(st.recordedAt) >= indexRecordInterval {
-		st.recordChanged, st.recordedAt = false, now
+		st.recordChanged = false
+		st.recordedAt = now
 		changes.record = st.record()
 	}
 	changes.Health, changes.unconfirmed = st.health(now)
@@ -162,26 +165,27 @@ func (st *state) expire(now time.Time) time.Duration {
 		}
 		return rest <= 0
 	}
-	for _, catalogScope := range st.scopes {
-		if end := catalogScope.suspicion.Next(); !end.IsZero() && passed(end) {
-			catalogScope.suspicion, st.recordChanged = presence.Suspicion{}, true
-			catalogScope.nodes.accept(now) // they are no reason for the next suspicion
-			catalogScope.reread.Raise()
-			for _, s := range catalogScope.services {
-				if s.heldInstances > 0 || !s.listed {
-					s.reread.Raise()
+	for _, scope := range st.scopes {
+		if end := scope.suspicion.Next(); !end.IsZero() && passed(end) {
+			scope.suspicion = presence.Suspicion{}
+			st.recordChanged = true
+			scope.nodes.accept(now) // they are no reason for the next suspicion
+			scope.reread.Raise()
+			for _, service := range scope.services {
+				if service.heldInstances > 0 || service.nameState != nameListed {
+					service.reread.Raise()
 				}
 			}
 		}
-		for name, service := range catalogScope.services {
+		for name, service := range scope.services {
 			if service.emptySince.IsZero() || !passed(service.emptySince.Add(st.settings.Grace)) {
 				continue
 			}
 			st.changedServices[name] = true
-			if !service.listed {
+			if service.nameState != nameListed {
 				service.stop()
 				service.replaceInstances(instances{})
-				delete(catalogScope.services, name)
+				delete(scope.services, name)
 				st.namesChanged = true
 			}
 		}
@@ -191,8 +195,8 @@ func (st *state) expire(now time.Time) time.Duration {
 
 func (st *state) names() []string {
 	names := make(map[string]bool)
-	for _, p := range st.scopes {
-		for name := range p.services {
+	for _, scope := range st.scopes {
+		for name := range scope.services {
 			names[name] = true
 		}
 	}
@@ -201,8 +205,8 @@ func (st *state) names() []string {
 
 // started reports whether each scope was read, or is in trouble. A start is one commit: it publishes only then.
 func (st *state) started() bool {
-	return st.synced || !slices.ContainsFunc(st.scopes, func(p *catalogScope) bool {
-		return p.trouble == nil && !p.complete() && len(p.tally().troubled) == 0
+	return st.synced || !slices.ContainsFunc(st.scopes, func(scope *catalogScope) bool {
+		return scope.trouble == nil && !scope.complete() && len(scope.tally().troubled) == 0
 	})
 }
 
@@ -211,11 +215,12 @@ func (st *state) started() bool {
 func (st *state) content(name string, now time.Time) (content []mapping.Service, ready bool) {
 	for _, scope := range st.scopes {
 		service := scope.services[name]
-		if st.restored[name] && (!scope.namesRead || service != nil && !service.wasRead) {
+		unread := service != nil && service.readState != readApplied
+		if st.restored[name] && (!scope.namesRead || unread) {
 			return nil, scope.namesRead && service.quarantine != nil // a quarantined service keeps its objects
 		}
-		if service == nil || !service.wasRead || !service.emptySince.IsZero() &&
-			now.Sub(service.emptySince) >= st.settings.Grace {
+		if service == nil || unread ||
+			!service.emptySince.IsZero() && now.Sub(service.emptySince) >= st.settings.Grace {
 			continue
 		}
 		content = append(content, mapping.Service{
@@ -228,17 +233,17 @@ func (st *state) content(name string, now time.Time) (content []mapping.Service,
 }
 
 // datacenterOf returns the datacenter of the instances where the scope names none.
-func (p *catalogScope) datacenterOf(service *service) string {
-	if p.datacenter != "" {
-		return p.datacenter
+func (s *catalogScope) datacenterOf(service *service) string {
+	if s.datacenter != "" {
+		return s.datacenter
 	}
 	for _, entry := range service.instances.list {
 		if entry.Node.Datacenter != "" {
-			p.datacenterSeen = entry.Node.Datacenter
+			s.datacenterSeen = entry.Node.Datacenter
 			break
 		}
 	}
-	return p.datacenterSeen
+	return s.datacenterSeen
 }
 
 // health returns the state of the source, and why services stay that are not confirmed.
@@ -247,33 +252,34 @@ func (st *state) health(now time.Time) (health sources.Health, unconfirmed map[s
 	down, starting := 0, false
 	health.State = sources.Unreachable
 	unconfirmed = make(map[string]string)
-	for _, catalogScope := range st.scopes {
-		failure, message := catalogScope.condition()
+	for _, scope := range st.scopes {
+		failure, message := scope.condition()
 		switch {
 		case failure != nil:
 			down++
 			if failure.state == sources.Denied {
 				health.State = sources.Denied
 			}
-			messages = append(messages, catalogScope.prefix()+failure.message)
+			messages = append(messages, scope.prefix()+failure.message)
 		case message != "":
-			messages = append(messages, catalogScope.prefix()+message)
-		case !catalogScope.complete():
+			messages = append(messages, scope.prefix()+message)
+		case !scope.complete():
 			starting = true
 		}
 		missing := 0 // services with instances that Consul does not list
 		var held []string
-		for name, service := range catalogScope.services {
-			if service.heldInstances > 0 || !service.listed && len(service.instances.list) > 0 {
+		for name, service := range scope.services {
+			listed := service.nameState == nameListed
+			if service.heldInstances > 0 || !listed && len(service.instances.list) > 0 {
 				missing++
 			}
-			if service.heldInstances > 0 || !service.listed && service.emptySince.IsZero() {
+			if service.heldInstances > 0 || !listed && service.emptySince.IsZero() {
 				held = append(held, name)
 			}
 		}
-		if catalogScope.suspicion.Holds(now) {
-			suspicion := catalogScope.suspicion.Back(now)
-			hold := fmt.Sprintf("%s%s; missing instances stay until %s UTC", catalogScope.prefix(), suspicion.Why,
+		if scope.suspicion.Holds(now) {
+			suspicion := scope.suspicion.Return(now)
+			hold := fmt.Sprintf("%s%s; missing instances stay until %s UTC", scope.prefix(), suspicion.Why,
 				suspicion.End.UTC().Format(time.TimeOnly))
 			for _, name := range held {
 				unconfirmed[name] = hold
@@ -287,8 +293,8 @@ func (st *state) health(now time.Time) (health sources.Health, unconfirmed map[s
 			if suspicion.End.After(health.End) {
 				health.End = suspicion.End
 			}
-		} else if missing > 0 && failure == nil && message == "" && catalogScope.complete() {
-			messages = append(messages, catalogScope.prefix()+"the hold has ended: "+
+		} else if missing > 0 && failure == nil && message == "" && scope.complete() {
+			messages = append(messages, scope.prefix()+"the hold has ended: "+
 				words.Count(missing, "service is", "services are")+" read again, with missing instances")
 			health.Unconfirmed += missing
 		}
@@ -308,22 +314,22 @@ func (st *state) health(now time.Time) (health sources.Health, unconfirmed map[s
 }
 
 // prefix names the scope in messages, if it has a name.
-func (p *catalogScope) prefix() string {
-	if name := p.String(); name != "" {
+func (s *catalogScope) prefix() string {
+	if name := s.String(); name != "" {
 		return name + ": "
 	}
 	return ""
 }
 
 // condition returns the failure of the whole scope, or a message about a part of it.
-func (p *catalogScope) condition() (failure *trouble, message string) {
-	tally := p.tally()
-	if p.trouble != nil {
-		return p.trouble, ""
+func (s *catalogScope) condition() (failure *trouble, message string) {
+	tally := s.tally()
+	if s.trouble != nil {
+		return s.trouble, ""
 	}
 	if len(tally.troubled) > 0 {
 		slices.Sort(tally.troubled)
-		message = p.services[tally.troubled[0]].trouble.message
+		message = s.services[tally.troubled[0]].trouble.message
 		if rest := len(tally.troubled) - 1; rest > 0 {
 			message += ", and " + words.Count(rest, "more service", "more services")
 		}
@@ -335,7 +341,7 @@ func (p *catalogScope) condition() (failure *trouble, message string) {
 			return failure, ""
 		}
 	}
-	if server := p.serverTrouble; server != nil {
+	if server := s.serverTrouble; server != nil {
 		message = server.message
 		if server.state != sources.Degraded {
 			return server, message
@@ -351,7 +357,7 @@ type sinkPublisher struct {
 	keeper sources.Keeper // nil without
 
 	mu     sync.Mutex
-	before map[string][]*resource.Resource // objects of an earlier run, while some of them may stay
+	before map[string][]*resource.Resource // objects of an earlier run by service, while some of them may stay
 }
 
 func newSinkPublisher(sink sources.Sink, mapper Mapper) *sinkPublisher {
@@ -385,7 +391,7 @@ func (p *sinkPublisher) Keep(record []byte) {
 	}
 }
 
-// Groups implements Publisher.
+// Groups implements Publisher. The sink knows the published services without the record.
 func (p *sinkPublisher) Groups([]string, bool) []string { return p.Sink.Groups() }
 
 // Lost implements Publisher.

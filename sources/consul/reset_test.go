@@ -164,7 +164,7 @@ func TestSuspicionOfWrongClock_Ends(t *testing.T) {
 		world.change(local, twenty(0, 2, 50))
 		s := Settings{}
 		require.NoError(t, s.complete())
-		world.note = judge.Records{Settings: s.identity(), Parts: map[string]judge.Record{"": {
+		world.note = judge.Records{Settings: s.identity(), Scopes: map[string]judge.Record{"": {
 			Index: 101, Names: []string{"s00", "s01"}, Suspicion: presence.Suspicion{End: time.Now().AddDate(20, 0, 0), Why: "lost its data"},
 		}}}.Encode()
 		world.start()

@@ -25,9 +25,9 @@ func (set rights) add(resource string, names ...string) {
 	}
 }
 
-// checkRights sets Filtered of an answer that lacks instances to whether the requester may not see them. With the
-// rights, it repeats the read, because the answer is older than the rights.
-func (r *run) checkRights(ctx context.Context, service *service, answer *reading) error {
+// checkRights asks Consul whether ACLs hide the instances that an answer lacks, and sets Filtered. If the requester has
+// the rights, it reads again: they may have been granted after the answer.
+func (r *run) checkRights(ctx context.Context, service *service, answer *serviceAnswer) error {
 	r.countLost(service, answer)
 	needed := func() rights { return service.rightsToMissing(*answer) }
 	allowed, err := r.requestRights(ctx, service.scope, &answer.Answer, needed)
@@ -38,7 +38,7 @@ func (r *run) checkRights(ctx context.Context, service *service, answer *reading
 	if err != nil {
 		return err
 	}
-	// The rights do not cover instances that went between the two reads.
+	// The rights that were asked for do not cover instances that went between the two reads.
 	second.Filtered = second.Anonymous != answer.Anonymous || len(second.instances.missing(answer.instances)) > 0
 	r.countLost(service, &second)
 	*answer = second
@@ -46,7 +46,7 @@ func (r *run) checkRights(ctx context.Context, service *service, answer *reading
 }
 
 // rightsToMissing returns the rights that show the missing instances; none if none is missing.
-func (s *service) rightsToMissing(answer reading) rights {
+func (s *service) rightsToMissing(answer serviceAnswer) rights {
 	missing := answer.instances.missing(s.instances)
 	if len(missing)+answer.lost == 0 && len(answer.instances.list) > 0 {
 		return nil
@@ -63,14 +63,14 @@ func (s *service) rightsToMissing(answer reading) rights {
 			needed.add("node", entry.Node.Node)
 		}
 	}
-	if len(missing) == 0 && len(needed) == 1 && s.listed {
+	if len(missing) == 0 && len(needed) == 1 && s.nameState == nameListed {
 		needed.add("node", "") // its instances may be on any node
 	}
 	return needed
 }
 
 // countLost counts the endpoints of an earlier run that neither the answer nor another scope has.
-func (r *run) countLost(service *service, answer *reading) {
+func (r *run) countLost(service *service, answer *serviceAnswer) {
 	r.mu.Lock()
 	restored := service.restored
 	scopes := []mapping.Service{{Entries: answer.instances.list}}
@@ -113,7 +113,7 @@ func (r *run) requestRights(
 	return allowed, nil
 }
 
-// checkRightsToNames does the same for names.
+// checkRightsToNames is checkRights for the names of services.
 func (r *run) checkRightsToNames(ctx context.Context, scope *catalogScope, listing *listing) error {
 	needed := func() rights { return scope.rightsToNames(*listing) }
 	allowed, err := r.requestRights(ctx, scope, &listing.Answer, needed)
@@ -136,30 +136,31 @@ func (r *run) checkRightsToNames(ctx context.Context, scope *catalogScope, listi
 
 // rightsToNames returns the rights that show the services that the listing lacks: Consul lists a service if the
 // token may read it and one of its nodes.
-func (p *catalogScope) rightsToNames(listing listing) rights {
+func (s *catalogScope) rightsToNames(listing listing) rights {
 	needed := rights{}
 	add := func(name string) {
 		if _, listed := listing.names[name]; listed {
 			return
 		}
 		needed.add("service", name)
-		nodes := p.nodes.accepted // its instances may be on any of them
-		if s := p.services[name]; s != nil && s.wasRead && !s.restored {
-			nodes = s.instances.nodes()
+		nodes := s.nodes.accepted // its instances may be on any of them
+		if service := s.services[name]; service != nil && service.readState == readApplied && !service.restored {
+			nodes = service.instances.nodes()
 		}
 		for node := range nodes {
 			needed.add("node", node)
 		}
 	}
-	for name := range p.listing.names {
+	for name := range s.listing.names {
 		add(name)
 	}
-	for name, s := range p.services { // held or unread ones
-		if !s.delisted && (!s.wasRead || len(s.instances.list) > 0) {
+	for name, service := range s.services {
+		unreadOrHeld := service.readState != readApplied || len(service.instances.list) > 0
+		if service.nameState != nameDelisted && unreadOrHeld {
 			add(name)
 		}
 	}
-	if len(listing.names) == 0 && len(needed) == 0 || p.peer != "" && len(needed) > 0 {
+	if len(listing.names) == 0 && len(needed) == 0 || s.peer != "" && len(needed) > 0 {
 		return rights{{Resource: "service"}: true} // any service
 	}
 	return needed

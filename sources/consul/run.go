@@ -15,19 +15,19 @@ import (
 	"tributary/sources/registry"
 )
 
-// run schedules the reads of one run: goroutines read, each of them applies its answers to the state under the mutex,
-// and one goroutine publishes.
+// run schedules the reads of one run. Each reading goroutine applies its answers to the state under the mutex. One
+// goroutine publishes.
 type run struct {
-	publisher  Publisher
-	catalog    catalog
-	gate       *gate
-	metrics    *metrics
-	hasQueries bool            // some watch slots are for change queries
-	wakeup     registry.Wakeup // there is something to publish or report
-	workers    *worker.Group
+	publisher        Publisher
+	catalog          catalog
+	gate             *gate
+	metrics          *metrics
+	hasChangeQueries bool            // some watch slots are for change queries
+	wakeup           registry.Wakeup // there is something to publish or report
+	workers          *worker.Group
 
-	mu sync.Mutex
-	state
+	mu    sync.Mutex
+	state // guarded by mu
 }
 
 // Run publishes the services of Consul until ctx ends.
@@ -46,9 +46,9 @@ func (s *Source) Read(ctx context.Context, publisher Publisher) error {
 	return newRun(s.settings, publisher, s.catalog, s.settings.MaxConcurrentWatches, s.metrics).loop(ctx)
 }
 
-func newRun(settings Settings, publisher Publisher, c catalog, slots int, m *metrics) *run {
+func newRun(settings Settings, publisher Publisher, catalog catalog, slots int, metrics *metrics) *run {
 	run := &run{
-		publisher: publisher, catalog: c, metrics: m, wakeup: registry.NewWakeup(),
+		publisher: publisher, catalog: catalog, metrics: metrics, wakeup: registry.NewWakeup(),
 		state: state{
 			settings: settings, limits: limits{maxServices, maxInstances},
 			restored: make(map[string]bool), changedServices: make(map[string]bool),
@@ -57,13 +57,14 @@ func newRun(settings Settings, publisher Publisher, c catalog, slots int, m *met
 	for _, scope := range settings.scopes() {
 		run.scopes = append(run.scopes, &catalogScope{
 			scope: scope, resetHold: settings.ResetHold, services: make(map[string]*service), nodes: newNodes(),
-			changes: newChangeNotes(),
+			changes: newChangeResults(),
 		})
 	}
 	if slots > 0 {
-		slots = max(1, slots-len(run.scopes)) // the names have theirs
+		slots = max(1, slots-len(run.scopes)) // each query for names takes one
 	}
-	if run.hasQueries = slots > 0 && slots >= minSlotsForQueries*len(run.scopes); run.hasQueries {
+	run.hasChangeQueries = slots > 0 && slots >= minSlotsForQueries*len(run.scopes)
+	if run.hasChangeQueries {
 		slots -= len(changeQueries) * len(run.scopes)
 	}
 	run.gate = newGate(settings, slots)
@@ -78,13 +79,13 @@ func (r *run) loop(ctx context.Context) error {
 	workers, ctx := worker.New(ctx)
 	defer workers.Stop()
 	r.workers = workers
-	for _, catalogScope := range r.scopes {
-		workers.Go(func() { r.watchNames(ctx, catalogScope) })
-		workers.Go(func() { r.resync(ctx, catalogScope) })
-		workers.Go(func() { r.watchServers(ctx, catalogScope) })
-		if r.hasQueries && catalogScope.peer == "" { // Consul answers none for peers
+	for _, scope := range r.scopes {
+		workers.Go(func() { r.watchNames(ctx, scope) })
+		workers.Go(func() { r.resync(ctx, scope) })
+		workers.Go(func() { r.watchServers(ctx, scope) })
+		if r.hasChangeQueries && scope.peer == "" { // Consul answers none for peers
 			for _, query := range changeQueries {
-				workers.Go(func() { r.watchChanges(ctx, catalogScope, query) })
+				workers.Go(func() { r.watchChanges(ctx, scope, query) })
 			}
 		}
 	}
@@ -111,7 +112,7 @@ func (r *run) explain(err error) *trouble {
 func requestFault(f dial.Failure) bool { return f.Kind == dial.Refused || f.Kind == dial.Garbled }
 
 // A server that lost its leader answers stale reads and blocking queries with its old data, without an error. So the
-// source asks for its contact to the leader.
+// source asks the server when it last heard from the leader.
 
 const (
 	// serverInterval is the time between two requests. An election takes a second or two and is no outage: trouble
@@ -155,14 +156,14 @@ func (r *run) watchServers(ctx context.Context, scope *catalogScope) {
 		if last = failure; err != nil {
 			continue
 		}
-		cluster, err := r.readCluster(ctx, scope)
+		cluster, err := r.readClusterID(ctx, scope)
 		if err != nil {
 			continue
 		}
 		r.mu.Lock()
-		if before := scope.cluster; scope.namesRead { // the first names are compared with the record
+		if before := scope.clusterID; scope.namesRead { // the first names are compared with the record
 			scope.observeCluster(cluster, time.Now())
-			if before != scope.cluster {
+			if before != scope.clusterID {
 				r.recordChanged = true
 				r.wakeup.Notify()
 			}
@@ -195,7 +196,7 @@ func (r *run) readServers(ctx context.Context, scope *catalogScope) (*trouble, e
 	return nil, nil
 }
 
-// usualLevel is the consistency of reads that prove no absence: the leader answers while servers lag behind.
+// usualLevel is the consistency of reads that prove no absence. While servers lag behind, the leader answers them.
 func (r *run) usualLevel(scope *catalogScope) level {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -205,7 +206,7 @@ func (r *run) usualLevel(scope *catalogScope) level {
 	return usual
 }
 
-func (r *run) readCluster(ctx context.Context, scope *catalogScope) (string, error) {
+func (r *run) readClusterID(ctx context.Context, scope *catalogScope) (string, error) {
 	if !r.gate.wait(ctx) {
 		return "", ctx.Err()
 	}
@@ -216,26 +217,29 @@ func (r *run) readCluster(ctx context.Context, scope *catalogScope) (string, err
 
 // identifyCluster adds the cluster to an answer that lacks instances. The answer comes first: it is then at least as
 // old as the identity.
-func (r *run) identifyCluster(ctx context.Context, service *service, answer *reading) (err error) {
+func (r *run) identifyCluster(ctx context.Context, service *service, answer *serviceAnswer) (err error) {
 	r.mu.Lock()
-	loses := service.loses(*answer, meaningOf(service.instances, service.wasRead, *answer))
+	loses := service.loses(*answer, service.verdictOn(*answer))
 	r.mu.Unlock()
 	if loses {
-		answer.Cluster, err = r.readCluster(ctx, service.scope)
+		answer.Cluster, err = r.readClusterID(ctx, service.scope)
 	}
 	return err
 }
 
-// identifyClusterOfNames does the same for names, and for the first ones, which are compared with the record.
+// identifyClusterOfNames adds the cluster to a listing that lacks services, and to the first one, which is compared
+// with the record.
 func (r *run) identifyClusterOfNames(ctx context.Context, scope *catalogScope, listing *listing) (err error) {
 	r.mu.Lock()
-	first, loses := !scope.namesRead, listing.Confirmed && scope.compare(*listing).Missing > 0
+	first := !scope.namesRead
+	loses := listing.Confirmed && scope.compare(*listing).Missing > 0
 	r.mu.Unlock()
 	if !first && !loses {
 		return nil
 	}
-	if listing.Cluster, err = r.readCluster(ctx, scope); ctx.Err() == nil && !loses {
-		return nil // optional
+	listing.Cluster, err = r.readClusterID(ctx, scope)
+	if ctx.Err() == nil && !loses {
+		return nil // a first listing needs no cluster
 	}
 	return err
 }

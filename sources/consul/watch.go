@@ -3,6 +3,7 @@ package consul
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -12,23 +13,23 @@ import (
 
 	"tributary/internal/worker"
 	"tributary/sources/consul/dial"
+	"tributary/sources/consul/judge"
 	"tributary/sources/presence"
 )
 
 // watcher reads one service again and again.
 type watcher struct {
-	*run
+	run     *run
 	service *service
 	pace    pacer
 	retry   backoff.BackOff
 	index   uint64
-	confirm bool // the next read is a confirmed one
+	confirm bool          // the next read is a confirmed one
+	last    judge.Verdict // on the last answer
 
-	doubted         bool      // the last read was doubtful
-	confirmedAbsent bool      // the last read found no instances; the names show when that changes
-	answered        bool      // a blocking query was answered, and its answer is not applied yet
-	polled          time.Time // of the last read without a slot
-	changeSeen      int       // change count at the last read from the leader; 0 after a read from another server
+	unpaced    bool      // a blocking query was answered since the last pause of pace
+	polled     time.Time // when a service without a slot was last read
+	changeSeen int       // change count at the last read from the leader; 0 after a read from another server
 }
 
 func (r *run) watch(ctx context.Context, service *service) {
@@ -52,93 +53,97 @@ func (w *watcher) step(ctx context.Context) {
 		w.fail(ctx, err)
 		return
 	}
-	meaning, doubted := w.apply(answer), w.doubted
-	w.answered = w.answered || query.index > 0
-	w.confirm, w.doubted, w.confirmedAbsent = true, meaning == doubtful, meaning == absent
-	switch meaning {
-	case doubtful:
-		w.metrics.confirmations.Add(1)
+	verdict := w.apply(answer)
+	wasDoubtful := w.last == judge.Doubtful
+	w.last = verdict
+	w.unpaced = w.unpaced || query.index > 0
+	w.confirm = true
+	switch verdict {
+	case judge.Doubtful:
+		w.run.metrics.confirmations.Add(1)
 		return
-	case denied, partial:
-		w.metrics.denied.Add(1)
+	case judge.Denied, judge.Partial:
+		w.run.metrics.denied.Add(1)
 		fallthrough
-	case foreign, unvouched, absent:
+	case judge.Foreign, judge.Unconfirmed, judge.Absent:
 		w.backOff(ctx)
 		return
-	case unchanged:
-		if doubted { // two answers contradict each other: an immediate retry could loop
+	case judge.Unchanged:
+		if wasDoubtful { // two answers contradict each other: an immediate retry could loop
 			w.backOff(ctx)
 		}
 	}
 	w.confirm = false
-	if !doubted {
+	if !wasDoubtful {
 		w.retry.Reset()
 	}
 	w.index = dial.NextIndex(query.index, answer.Index)
-	if w.answered {
-		w.answered = false
+	if w.unpaced {
+		w.unpaced = false
 		w.service.reread.Pause(ctx, w.pace.next(time.Now()))
 	}
 }
 
 // examine completes an answer by the requests that it makes necessary.
-func (w *watcher) examine(ctx context.Context, answer *reading) error {
-	w.mu.Lock()
-	err := w.checkInstanceLimit(w.service, *answer)
-	w.mu.Unlock()
+func (w *watcher) examine(ctx context.Context, answer *serviceAnswer) error {
+	w.run.mu.Lock()
+	err := w.run.checkInstanceLimit(w.service, *answer)
+	w.run.mu.Unlock()
 	if err == nil {
-		err = w.checkRights(ctx, w.service, answer)
+		err = w.run.checkRights(ctx, w.service, answer)
 	}
 	if err == nil {
-		err = w.identifyCluster(ctx, w.service, answer)
+		err = w.run.identifyCluster(ctx, w.service, answer)
 	}
 	return err
 }
 
 // choose returns the next query, and the limiter for it; none for a blocking query.
 func (w *watcher) choose() (query, *rate.Limiter) {
-	usual := w.usualLevel(w.service.scope)
+	usual := w.run.usualLevel(w.service.scope)
 	switch {
-	case w.service.reread.Take() || w.confirm && !w.confirmedAbsent:
-		return query{level: confirmed}, w.gate.readLimiter
+	case w.service.reread.Take() || w.confirm && w.last != judge.Absent:
+		return query{level: confirmed}, w.run.gate.readLimiter
 	case w.confirm:
-		return query{level: confirmed}, w.gate.slowLimiter
+		return query{level: confirmed}, w.run.gate.slowLimiter
 	case w.index == 0:
-		return query{level: usual}, w.gate.readLimiter
-	case w.service.watched:
+		return query{level: usual}, w.run.gate.readLimiter
+	case w.service.hasSlot:
 		return query{index: w.index, level: usual}, nil
-	case w.gate.takeSlot():
-		w.metrics.watches.Add(1)
-		w.mu.Lock()
-		w.service.watched = true
-		w.mu.Unlock()
+	case w.run.gate.takeSlot():
+		w.run.metrics.watches.Add(1)
+		w.run.mu.Lock()
+		w.service.hasSlot = true
+		w.run.mu.Unlock()
 		return query{index: w.index, level: usual}, nil
 	}
 	if w.allQueriesRunning() {
 		usual = max(usual, leaders)
 	}
-	return query{level: usual}, w.gate.pollLimiter
+	return query{level: usual}, w.run.gate.pollLimiter
 }
 
 // readOnce reads a service without blocking.
-func (r *run) readOnce(ctx context.Context, scope *catalogScope, name string, consistency level) (reading, error) {
+func (r *run) readOnce(
+	ctx context.Context, scope *catalogScope, name string, consistency level,
+) (serviceAnswer, error) {
 	finish, ok := r.gate.begin(ctx, r.gate.readLimiter)
 	if !ok {
-		return reading{}, context.Canceled
+		return serviceAnswer{}, context.Canceled
 	}
 	defer finish()
 	r.metrics.reads.Add(1)
 	return r.catalog.service(ctx, scope.scope, name, query{level: consistency})
 }
 
-func (w *watcher) read(ctx context.Context, query query, limiter *rate.Limiter) (reading, error) {
-	if limiter == w.gate.pollLimiter {
+func (w *watcher) read(ctx context.Context, query query, limiter *rate.Limiter) (serviceAnswer, error) {
+	if limiter == w.run.gate.pollLimiter {
 		if !w.waitForChange(ctx) {
-			return reading{}, context.Canceled
+			return serviceAnswer{}, context.Canceled
 		}
 		interval := pollInterval
 		if w.allQueriesRunning() {
-			interval = notedPollInterval
+			interval = queriedPollInterval
 		}
 		w.service.reread.Pause(ctx, interval-time.Since(w.polled))
 		w.polled = time.Now()
@@ -147,77 +152,84 @@ func (w *watcher) read(ctx context.Context, query query, limiter *rate.Limiter) 
 	defer end()
 	ok, finish := false, func() {}
 	if limiter == nil {
-		ok = w.gate.wait(ctx)
+		ok = w.run.gate.wait(ctx)
 	} else {
-		finish, ok = w.gate.begin(ctx, limiter)
+		finish, ok = w.run.gate.begin(ctx, limiter)
 	}
 	if !ok {
-		return reading{}, context.Canceled
+		return serviceAnswer{}, context.Canceled
 	}
 	defer finish()
-	w.metrics.reads.Add(1)
+	w.run.metrics.reads.Add(1)
 	w.changeSeen = 0
 	if query.level >= leaders { // another server may lack the change, and no later signal would follow
-		w.mu.Lock()
+		w.run.mu.Lock()
 		w.changeSeen = w.service.scope.changes.count
-		w.mu.Unlock()
+		w.run.mu.Unlock()
 	}
 	ctx, endQuery := w.service.scope.begin(ctx, query)
-	answer, err := w.catalog.service(ctx, w.service.scope.scope, w.service.name, query)
+	answer, err := w.run.catalog.service(ctx, w.service.scope.scope, w.service.name, query)
 	return answer, endQuery(err)
 }
 
 // apply applies an answer to the state.
-func (w *watcher) apply(answer reading) meaning {
+func (w *watcher) apply(answer serviceAnswer) judge.Verdict {
 	service := w.service
 	scope := service.scope
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	failure, settled, quarantine, restored, suspicion := service.trouble, service.settled, service.quarantine,
-		service.restored, scope.suspicion
-	meaning := service.applyAnswer(answer, time.Now())
-	settledRestored, readable := restored && !service.restored, quarantine != nil && service.quarantine == nil
-	if meaning == changed || meaning == emptied || meaning == partial || settledRestored || readable {
-		w.changedServices[service.name] = true
+	w.run.mu.Lock()
+	defer w.run.mu.Unlock()
+	trouble := service.trouble
+	readState := service.readState
+	wasQuarantined := service.quarantine != nil
+	wasRestored := service.restored
+	suspicion := scope.suspicion
+	verdict := service.applyAnswer(answer, time.Now())
+	changed := verdict == judge.Changed || verdict == judge.Emptied
+	confirmed := wasRestored && !service.restored
+	readable := wasQuarantined && service.quarantine == nil
+	if changed || verdict == judge.Partial || confirmed || readable {
+		w.run.changedServices[service.name] = true
 	}
-	w.recordChanged = w.recordChanged || scope.suspicion != suspicion
-	if meaning != doubtful && meaning != unvouched && service.resyncing {
+	w.run.recordChanged = w.run.recordChanged || scope.suspicion != suspicion
+	if service.resyncing && verdict != judge.Doubtful && verdict != judge.Unconfirmed {
 		service.resyncing = false
-		if meaning == changed || meaning == emptied {
-			w.metrics.healed.Add(1)
+		if changed {
+			w.run.metrics.healed.Add(1)
 		}
 	}
-	if (meaning == denied || meaning == partial) && failure == nil {
+	if (verdict == judge.Denied || verdict == judge.Partial) && trouble == nil {
 		scope.reread.Raise() // other services may be hidden, too
 	}
-	if w.changedServices[service.name] || failure != service.trouble || settled != service.settled || w.recordChanged {
-		w.wakeup.Notify()
+	if w.run.changedServices[service.name] || trouble != service.trouble || readState != service.readState ||
+		w.run.recordChanged {
+		w.run.wakeup.Notify()
 	}
-	return meaning
+	return verdict
 }
 
 // fail stores a failed read, and waits before the next one.
 func (w *watcher) fail(ctx context.Context, err error) {
-	trouble := w.explain(err)
+	trouble := w.run.explain(err)
 	if trouble == nil {
 		return // interrupted
 	}
-	w.mu.Lock()
+	w.run.mu.Lock()
 	if w.service.applyFailure(trouble) {
-		w.changedServices[w.service.name] = true
+		w.run.changedServices[w.service.name] = true
 	}
-	w.mu.Unlock()
-	w.wakeup.Notify()
-	w.index, w.confirm = 0, false
+	w.run.mu.Unlock()
+	w.run.wakeup.Notify()
+	w.index = 0
+	w.confirm = false
 	w.backOff(ctx)
 }
 
 // backOff waits before the next attempt. While the names cannot be read either, it waits for those.
 func (w *watcher) backOff(ctx context.Context) {
 	delay := w.retry.NextBackOff()
-	w.mu.Lock()
+	w.run.mu.Lock()
 	recovered := w.service.scope.recovered
-	w.mu.Unlock()
+	w.run.mu.Unlock()
 	if recovered == nil {
 		w.service.reread.Pause(ctx, delay)
 		return
@@ -229,13 +241,13 @@ func (w *watcher) backOff(ctx context.Context) {
 }
 
 func (w *watcher) leave() {
-	if w.service.watched {
-		w.gate.releaseSlot()
-		w.metrics.watches.Add(-1)
+	if w.service.hasSlot {
+		w.run.gate.releaseSlot()
+		w.run.metrics.watches.Add(-1)
 	}
 }
 
-// resync has the watchers read everything again from time to time, one after another.
+// resync makes the watchers read everything again from time to time, one after another.
 func (r *run) resync(ctx context.Context, scope *catalogScope) {
 	for {
 		// Tributaries that started together do not stay together.
@@ -248,9 +260,7 @@ func (r *run) resync(ctx context.Context, scope *catalogScope) {
 		var services []*service
 		if scope.recovered == nil && scope.namesRead {
 			scope.reread.Raise()
-			for _, s := range scope.services {
-				services = append(services, s)
-			}
+			services = slices.AppendSeq(services, maps.Values(scope.services))
 		}
 		r.mu.Unlock()
 		for _, service := range services {
@@ -258,7 +268,8 @@ func (r *run) resync(ctx context.Context, scope *catalogScope) {
 				return
 			}
 			r.mu.Lock()
-			if service.wasRead && service.trouble == nil && service.heldInstances == 0 && !service.delisted {
+			if service.readState == readApplied && service.trouble == nil && service.heldInstances == 0 &&
+				service.nameState != nameDelisted {
 				service.resyncing = true
 				service.reread.Raise()
 			}
@@ -281,9 +292,9 @@ func (r *run) watchNames(ctx context.Context, scope *catalogScope) {
 		if err == nil {
 			err = r.examineNames(ctx, scope, &listing)
 		}
-		meaning := foreign
+		verdict := judge.Foreign
 		if err == nil {
-			meaning = r.applyListing(ctx, scope, listing)
+			verdict = r.applyListing(ctx, scope, listing)
 		} else if t := r.explain(err); t != nil {
 			r.mu.Lock()
 			scope.fail(t, time.Now())
@@ -292,9 +303,10 @@ func (r *run) watchNames(ctx context.Context, scope *catalogScope) {
 		} else {
 			continue // interrupted
 		}
-		switch confirm = true; meaning {
-		case doubtful:
-		case denied, foreign:
+		confirm = true
+		switch verdict {
+		case judge.Doubtful:
+		case judge.Denied, judge.Foreign:
 			index = 0
 			scope.reread.Pause(ctx, retry.NextBackOff())
 		default:
@@ -313,8 +325,8 @@ func (r *run) readNames(ctx context.Context, scope *catalogScope, query query) (
 	confirmedRead := 0
 	if query.level == confirmed { // requests for another one do not interrupt it: else it might never end
 		r.mu.Lock()
-		scope.confirmedReadsStarted++
-		confirmedRead = scope.confirmedReadsStarted
+		confirmedRead = scope.confirmedReads.next()
+		scope.confirmedReads.started = confirmedRead
 		r.mu.Unlock()
 	} else {
 		var end func()
@@ -323,17 +335,17 @@ func (r *run) readNames(ctx context.Context, scope *catalogScope, query query) (
 	}
 	r.metrics.names.Add(1)
 	ctx, endQuery := scope.begin(ctx, query)
-	l, err := r.catalog.services(ctx, scope.scope, query)
-	l.confirmedRead = confirmedRead
-	return l, endQuery(err)
+	names, err := r.catalog.services(ctx, scope.scope, query)
+	names.confirmedRead = confirmedRead
+	return names, endQuery(err)
 }
 
 // begin ties a blocking query to the lifeline of the scope. Other queries have a short time limit.
-func (p *catalogScope) begin(ctx context.Context, query query) (context.Context, func(error) error) {
+func (s *catalogScope) begin(ctx context.Context, query query) (context.Context, func(error) error) {
 	if query.index == 0 {
 		return ctx, func(err error) error { return err }
 	}
-	return p.lifeline.Begin(ctx)
+	return s.lifeline.Begin(ctx)
 }
 
 // examineNames completes a listing by the requests that it makes necessary.
@@ -350,47 +362,52 @@ func (r *run) examineNames(ctx context.Context, scope *catalogScope, names *list
 }
 
 // applyListing applies a listing to the state, and starts watchers of new services.
-func (r *run) applyListing(ctx context.Context, scope *catalogScope, listing listing) meaning {
+func (r *run) applyListing(ctx context.Context, scope *catalogScope, listing listing) judge.Verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	read, index, unselected := scope.namesRead, scope.listing.Index, scope.listing.unselected
-	meaning, added, reread := scope.applyNames(listing, time.Now())
-	if meaning == doubtful {
+	wereRead := scope.namesRead
+	before := scope.listing
+	verdict, added, reread := scope.applyNames(listing, time.Now())
+	if verdict == judge.Doubtful {
 		r.metrics.confirmations.Add(1)
-		return meaning
+		return verdict
 	}
-	if meaning == denied {
+	if verdict == judge.Denied {
 		r.metrics.denied.Add(1)
 	}
-	if scope.listing.Index != index {
+	if scope.listing.Index != before.Index {
 		scope.changes.signal() // a registration of some service
 	}
-	first := !read && scope.namesRead
+	first := !wereRead && scope.namesRead
 	if first {
 		added = append(added, r.adopt(scope, time.Now())...)
 	}
-	r.unselectedChanged = r.unselectedChanged || first || !slices.Equal(scope.listing.unselected, unselected)
-	for _, s := range reread {
-		s.reread.Raise()
+	if first || !slices.Equal(scope.listing.unselected, before.unselected) {
+		r.unselectedChanged = true
+	}
+	for _, service := range reread {
+		service.reread.Raise()
 	}
 	for _, name := range added {
 		r.start(ctx, scope, name)
 	}
-	if meaning == changed || meaning == partial || first { // the first names may be those of the record
-		r.namesChanged, r.recordChanged = true, true
+	if verdict == judge.Changed || verdict == judge.Partial || first { // first names may equal those of the record
+		r.namesChanged = true
+		r.recordChanged = true
 	}
-	for name, s := range scope.services {
-		if s.delisted {
+	for name, service := range scope.services {
+		if service.nameState == nameDelisted {
 			r.changedServices[name] = true
 		}
 	}
 	r.wakeup.Notify()
-	return meaning
+	return verdict
 }
 
-// adopt returns the services of an earlier run that the names lack, which are withdrawn after a read only.
+// adopt returns the services of an earlier run that the first names lack. Each gets a watcher: a first listing alone
+// withdraws none.
 func (st *state) adopt(scope *catalogScope, now time.Time) (names []string) {
-	// With a record, the listing itself shows a loss.
+	// With a record, applyNames detects a loss of data.
 	if !scope.fromRecord && len(scope.listing.names) == 0 && len(st.restored) > 1 && !scope.suspicion.Holds(now) {
 		scope.suspicion = presence.Suspect(now, scope.resetHold, fmt.Sprintf(
 			"Consul has no services, where an earlier run found %d: it seems to have lost its data", len(st.restored)))
@@ -406,9 +423,9 @@ func (st *state) adopt(scope *catalogScope, now time.Time) (names []string) {
 // start starts the watcher of a service. The caller holds the mutex.
 func (r *run) start(ctx context.Context, scope *catalogScope, name string) {
 	ctx, cancel := context.WithCancel(ctx)
-	_, listed := scope.listing.names[name]
-	service := &service{
-		name: name, scope: scope, stop: cancel, listed: listed, adopted: !listed, restored: r.restored[name],
+	service := &service{name: name, scope: scope, stop: cancel, nameState: nameListed, restored: r.restored[name]}
+	if _, listed := scope.listing.names[name]; !listed {
+		service.nameState = nameAdopted
 	}
 	scope.services[name] = service
 	r.workers.Go(func() {

@@ -1,8 +1,10 @@
 // Package consulkv stores mesh configuration in the key-value store of Consul: a source that watches a prefix, and a
 // config store that writes to it with check-and-set.
 //
-// The group of a resource is its key in the store. README.md has the layout, and the behaviour
-// in each situation.
+// The group of a resource is its key in the store. README.md has the layout, and the behaviour in each situation.
+//
+// watch.go reads the prefix until an answer can be trusted. memory.go is pure, and judges the answers. run.go
+// publishes. store.go is the config store, write.go its check-and-set, and document.go changes one document of a value.
 package consulkv
 
 import (
@@ -32,8 +34,8 @@ type Settings struct {
 	sources.Texts
 	// Wait is the longest wait of a blocking query. Default: 5m.
 	Wait time.Duration
-	// ResetHold is the time that missing keys stay after Consul lost its data, since the first key that was written
-	// afterwards. Default: 5m.
+	// ResetHold is the time that missing keys stay after Consul lost its data. It begins with the first key that is
+	// written afterwards. Default: 5m.
 	ResetHold time.Duration
 	// Registerer registers the metrics of a source with its name. Default: none.
 	Registerer prometheus.Registerer
@@ -43,14 +45,14 @@ type Settings struct {
 type place struct {
 	client    *dial.Client
 	prefix    string // ends with a slash
-	shown     string // the beginning of messages and origins: "consul-kv 127.0.0.1:8500"
+	name      string // the beginning of messages and origins: "consul-kv 127.0.0.1:8500"
 	decode    resource.Options
 	wait      time.Duration
 	resetHold time.Duration
 
-	newBackOff func() backoff.BackOff
-	pulseEvery time.Duration // interval of questions for the leader
-	gap        time.Duration // least time between reads of a prefix that changes all the time
+	newBackOff    func() backoff.BackOff
+	pulseInterval time.Duration // interval of requests for the contact to the leader
+	minInterval   time.Duration // shortest time between reads of a prefix that changes all the time
 
 	requestTimeout time.Duration // limit of a request, without the requested wait
 }
@@ -75,8 +77,13 @@ func newPlace(address string, settings Settings) (*place, error) {
 		return nil, err
 	}
 	place := &place{
-		prefix: prefix + "/", shown: Scheme + " " + parsed.String(), wait: settings.Wait, resetHold: settings.ResetHold,
-		gap: 100 * time.Millisecond, pulseEvery: 5 * time.Second, requestTimeout: 10 * time.Second,
+		prefix:         prefix + "/",
+		name:           Scheme + " " + parsed.String(),
+		wait:           settings.Wait,
+		resetHold:      settings.ResetHold,
+		minInterval:    100 * time.Millisecond,
+		pulseInterval:  5 * time.Second,
+		requestTimeout: 10 * time.Second,
 	}
 	place.newBackOff = func() backoff.BackOff {
 		return backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond),
@@ -91,7 +98,7 @@ func newPlace(address string, settings Settings) (*place, error) {
 	return place, nil
 }
 
-// filtered says that the token only sees a part of the keys. The others were not deleted.
+// filtered returns the error that the token sees only a part of the keys: missing ones count as hidden.
 func (p *place) filtered(format string) error {
 	return &dial.Error{Failure: dial.Failure{Kind: dial.Denied}, Err: fmt.Errorf(format, p.prefix)}
 }
@@ -99,7 +106,7 @@ func (p *place) filtered(format string) error {
 // stateOf returns the state of a source or store after err, and its message.
 func (p *place) stateOf(err error) sources.Health {
 	health := sources.Health{
-		State: dial.Classify(err).State(), Message: fmt.Sprintf("%s: read %s: %v", p.shown, p.prefix, err),
+		State: dial.Classify(err).State(), Message: fmt.Sprintf("%s: read %s: %v", p.name, p.prefix, err),
 	}
 	if health.State == sources.Denied {
 		health.Message += fmt.Sprintf(`; it needs key_prefix "%s" { policy = "read" }`, p.prefix)

@@ -20,8 +20,9 @@ func (p *place) keyOf(key resource.Key) (string, error) {
 	return p.prefix + path.Join(schema.Plural, key.Namespace, key.Name), nil
 }
 
-// replace returns the value of a key with object instead of the one with that key, or appended. Without object, it
-// deletes the object, and returns nil if no document remains. All other documents keep every byte.
+// replace returns the value of kvKey with object in the place of the first object with its key, or else at the end.
+// Without object, it deletes that first object, and returns nil if no document remains. All other documents keep every
+// byte.
 func (p *place) replace(kvKey string, value []byte, key resource.Key, object *resource.Resource) ([]byte, error) {
 	docs := resource.Decode(kvKey, value, p.decode)
 	var text []byte
@@ -59,7 +60,8 @@ func (p *place) replace(kvKey string, value []byte, key resource.Key, object *re
 
 // find splits a value into documents, and returns the index of the document with an object; -1 without one.
 func (p *place) find(kvKey string, value []byte, key resource.Key) (parts [][]byte, index int, err error) {
-	parts, index = documents(value), -1
+	parts = documents(value)
+	index = -1
 	for i, part := range parts {
 		docs := resource.Decode(kvKey, part, p.decode)
 		for _, doc := range docs {
@@ -78,13 +80,13 @@ func (p *place) find(kvKey string, value []byte, key resource.Key) (parts [][]by
 	return parts, index, nil
 }
 
-// verified returns the new value if it has object, or no object, instead of the first object with key, and all others
-// unchanged: a value that was split at the wrong place is not written.
+// verified returns the new value after a check: it has object in the place of the first object with key, or no such
+// object, and all others are unchanged. A value that was split at the wrong place is not written.
 func (p *place) verified(
 	kvKey string, before, after []byte, key resource.Key, object *resource.Resource,
 ) ([]byte, error) {
-	_, versions := p.look(kvKey, before, key)
-	decoded, rest := p.look(kvKey, after, key)
+	_, versions := p.inspect(kvKey, before, key)
+	decoded, rest := p.inspect(kvKey, after, key)
 	if object == nil && decoded != nil { // the next object with that key counts now
 		if i := slices.Index(versions, decoded.Version()); i >= 0 {
 			versions = slices.Delete(versions, i, i+1)
@@ -97,8 +99,8 @@ func (p *place) verified(
 	return after, nil
 }
 
-// look returns the first object with key in a value, and the versions of all others; broken ones have none.
-func (p *place) look(kvKey string, value []byte, key resource.Key) (object *resource.Resource, versions []string) {
+// inspect returns the first object with key in a value, and the versions of all others; broken ones have none.
+func (p *place) inspect(kvKey string, value []byte, key resource.Key) (object *resource.Resource, versions []string) {
 	for _, document := range resource.Decode(kvKey, value, p.decode) {
 		switch {
 		case document.Resource == nil:
@@ -128,7 +130,7 @@ func documents(value []byte) [][]byte {
 	return parts
 }
 
-// markOf returns the line that begins a document, if part starts with a plain one.
+// markOf returns the line --- that begins a part, with its comment; nil if there is none, or it has content.
 func markOf(part []byte) []byte {
 	line, _, _ := bytes.Cut(part, []byte("\n"))
 	rest, ok := bytes.CutPrefix(line, []byte("---"))

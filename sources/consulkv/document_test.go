@@ -50,12 +50,12 @@ func checkDocuments(t require.TestingT, key string, value []byte) {
 	p := &place{}
 	r := storetest.New(keyA.Kind, keyA.Namespace, keyA.Name, "new")
 	before := slices.Clone(value)
-	old, others := p.look(key, value, keyA)
+	old, others := p.inspect(key, value, keyA)
 	if docs := resource.Decode(key, value, p.decode); strings.EqualFold(path.Ext(key), ".json") && len(docs) == 1 && docs[0].Key == keyA {
 		others = nil // a broken object is repaired by the one that replaces it
 	}
 	if after, err := p.replace(key, value, keyA, r); err == nil {
-		got, rest := p.look(key, after, keyA)
+		got, rest := p.inspect(key, after, keyA)
 		require.True(t, resource.Equal(r, got), "%q", after)
 		require.Equal(t, others, rest, "%q", after)
 	}
@@ -63,7 +63,7 @@ func checkDocuments(t require.TestingT, key string, value []byte) {
 		return // there is no object to delete
 	}
 	if after, err := p.replace(key, value, keyA, nil); err == nil {
-		got, rest := p.look(key, after, keyA)
+		got, rest := p.inspect(key, after, keyA)
 		if got != nil { // the second of several with one key is the first now
 			i := slices.Index(others, got.Version())
 			require.GreaterOrEqual(t, i, 0, "%q", after)

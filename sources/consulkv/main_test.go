@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 
 // impatient makes a place that loses no time.
 func impatient(p *place) {
-	p.gap, p.pulseEvery = time.Millisecond, 5*time.Millisecond
+	p.minInterval, p.pulseInterval = time.Millisecond, 5*time.Millisecond
 	p.newBackOff = func() backoff.BackOff { return backoff.NewConstantBackOff(5 * time.Millisecond) }
 }
 

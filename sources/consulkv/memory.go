@@ -14,7 +14,7 @@ import (
 type memory struct {
 	resetHold time.Duration
 
-	hasState    bool // it has a state to compare with
+	hasBaseline bool // there is a state to compare answers with
 	isFirstRead bool // this run has no answer of Consul yet
 	index       uint64
 	keys        presence.Set[indexes]
@@ -30,13 +30,14 @@ func newMemory(resetHold time.Duration) *memory {
 
 // recall restores the published keys and the note of an earlier run.
 func (m *memory) recall(published []string, record judge.Record) {
-	m.hasState = len(published) > 0 || record.Index > 0
-	m.index, m.suspicion = record.Index, record.Suspicion
+	m.hasBaseline = len(published) > 0 || record.Index > 0
+	m.index = record.Index
+	m.suspicion = record.Suspicion
 	for _, key := range published {
 		m.keys.Put(key, indexes{created: record.CreateIndexes[key]})
 	}
 	m.keys.Hold(record.Held...)
-	if away := m.suspicion.Away; !away.IsZero() { // the hold begins with the first key
+	if away := m.suspicion.Away; !away.IsZero() { // the hold begins when the first key is written again
 		m.suspicion.End = away.Add(m.resetHold)
 	}
 }
@@ -44,9 +45,9 @@ func (m *memory) recall(published []string, record judge.Record) {
 // record returns the note for the next run.
 func (m *memory) record() judge.Record {
 	created := make(judge.CreateIndexes, len(m.keys))
-	for key, mark := range m.keys {
-		if !mark.Held {
-			created[key] = mark.Value.created
+	for key, entry := range m.keys {
+		if !entry.Held {
+			created[key] = entry.Value.created
 		}
 	}
 	return judge.Record{Index: m.index, CreateIndexes: created, Held: m.keys.Held(), Suspicion: m.suspicion}
@@ -56,41 +57,43 @@ func (m *memory) record() judge.Record {
 // the suspicion is over.
 func (m *memory) compare(listing listing, outage bool) (compared judge.Compared, missing []string) {
 	compared = judge.Compared{
-		HasBaseline: m.hasState, Index: m.index, Now: len(listing.pairs), Outage: outage || m.isFirstRead,
+		HasBaseline: m.hasBaseline, Index: m.index, Now: len(listing.pairs), Outage: outage || m.isFirstRead,
 	}
-	before, after := make(judge.CreateIndexes, len(m.keys)), make(judge.CreateIndexes, len(listing.pairs))
+	before := make(judge.CreateIndexes, len(m.keys))
+	after := make(judge.CreateIndexes, len(listing.pairs))
 	for _, pair := range listing.pairs {
 		after[pair.Key] = pair.CreateIndex
 		compared.Older = compared.Older || pair.ModifyIndex < m.keys[pair.Key].Value.modified
 	}
 	holds := m.suspicion.Holds(listing.read)
-	for key, mark := range m.keys {
-		if mark.Held && holds {
+	for key, entry := range m.keys {
+		if entry.Held && holds {
 			continue
 		}
-		before[key] = mark.Value.created
+		before[key] = entry.Value.created
 		if _, exists := after[key]; !exists {
 			missing = append(missing, key)
 		}
 	}
 	slices.Sort(missing)
-	compared.Before, compared.Missing = len(before), len(missing)
+	compared.Before = len(before)
+	compared.Missing = len(missing)
 	before.Compare(after, m.index, &compared)
 	return compared, missing
 }
 
-// take makes a listing the trusted state, given the result of compare.
-func (m *memory) take(listing listing, compared judge.Compared) {
+// apply makes a listing the trusted state. compared is the result of compare.
+func (m *memory) apply(listing listing, compared judge.Compared) {
 	now := listing.read // the time of compare: no hold may end between the two
-	reset, back, empty := judge.Reset(compared, listing.Answer), compared.HasBaseline && listing.Index < m.index,
-		len(listing.pairs) == 0
+	reset := judge.Reset(compared, listing.Answer)
+	wentBack := compared.HasBaseline && listing.Index < m.index
 	if reset { // each reset begins the hold again: all keys may come back
 		m.keys.Hold(slices.Collect(maps.Keys(m.keys))...)
 		m.suspicion = presence.Suspect(now, m.resetHold, judge.Why(compared, listing.Answer, "keys"))
 	}
-	if !empty { // the keys are being written again
-		m.suspicion = m.suspicion.Back(now)
-	} else if reset && back { // they were not deleted: that would have moved the index forward
+	if len(listing.pairs) > 0 { // the keys are being written again
+		m.suspicion = m.suspicion.Return(now)
+	} else if reset && wentBack { // they were not deleted: that would have moved the index forward
 		m.suspicion = m.suspicion.Leave(now)
 	}
 	listed := make(map[string]indexes, len(listing.pairs))
@@ -99,7 +102,9 @@ func (m *memory) take(listing listing, compared judge.Compared) {
 	}
 	m.suspicion = m.suspicion.Expire(now)
 	m.keys.Fold(listed, m.suspicion.Holds(now))
-	m.hasState, m.isFirstRead, m.index = true, false, listing.Index
+	m.hasBaseline = true
+	m.isFirstRead = false
+	m.index = listing.Index
 }
 
 // wait returns the wait of a query: not beyond the end of a suspicion.

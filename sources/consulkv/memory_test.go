@@ -27,7 +27,7 @@ func keyOf(i int) string { return fmt.Sprintf("mesh/r%03d", i) }
 func (m *memory) see(l listing, outage bool, now time.Time) (held []string) {
 	l.read = now
 	c, _ := m.compare(l, outage)
-	m.take(l, c)
+	m.apply(l, c)
 	return m.keys.Held()
 }
 
@@ -37,11 +37,11 @@ func (m *memory) restarted(t *testing.T, settings string, now time.Time) *memory
 	for key := range m.keys {
 		groups = append(groups, key)
 	}
-	text := judge.Records{Settings: "before", Parts: map[string]judge.Record{"mesh/": m.record()}}.Encode()
+	text := judge.Records{Settings: "before", Scopes: map[string]judge.Record{"mesh/": m.record()}}.Encode()
 	rs, err := judge.Decode(text, settings, now, m.resetHold)
 	require.NoError(t, err)
 	next := newMemory(m.resetHold)
-	next.recall(groups, rs.Parts["mesh/"])
+	next.recall(groups, rs.Scopes["mesh/"])
 	return next
 }
 

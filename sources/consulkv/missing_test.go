@@ -16,13 +16,13 @@ func BenchmarkBelieved_KeysDeleted(b *testing.B) {
 	place, err := newPlace("consul-kv://"+c.Address()+"/mesh", Settings{})
 	require.NoError(b, err)
 	memory := newMemory(time.Minute)
-	memory.hasState = true
+	memory.hasBaseline = true
 	for i := range 50_000 {
 		memory.keys.Put(fmt.Sprintf("mesh/destinationrules/production/rule-%05d", i), indexes{1, 1})
 	}
 	r := &run{Source: &Source{place: place}, memory: memory}
 	for b.Loop() {
-		_, _, err := r.believed(b.Context(), 0, false)
+		_, _, err := r.trustedListing(b.Context(), 0, false)
 		require.NoError(b, err)
 	}
 	place.client.Close()

@@ -17,7 +17,7 @@ func TestResetHold_RaisedAfterWipe(t *testing.T) {
 	memory.see(state(0, 9, 100, 500), false, now)
 	require.Len(t, memory.see(state(0, 0, 0, 3), true, now), 9)
 
-	text := judge.Records{Settings: "x", Parts: map[string]judge.Record{"mesh/": memory.record()}}.Encode()
+	text := judge.Records{Settings: "x", Scopes: map[string]judge.Record{"mesh/": memory.record()}}.Encode()
 	const raised = 10 * time.Minute
 	var groups []string
 	for key := range memory.keys {
@@ -27,12 +27,12 @@ func TestResetHold_RaisedAfterWipe(t *testing.T) {
 	records, err := judge.Decode(text, "x", now, raised)
 	require.NoError(t, err)
 	memory = newMemory(raised)
-	memory.recall(groups, records.Parts["mesh/"])
+	memory.recall(groups, records.Scopes["mesh/"])
 
 	now = now.Add(time.Second)
 	held := memory.see(state(0, 0, 0, 3), false, now)
 	require.Len(t, held, 9)
-	p := &place{shown: "c", prefix: "mesh/", resetHold: raised}
+	p := &place{name: "c", prefix: "mesh/", resetHold: raised}
 	require.Contains(t, p.healthOf(memory).Message, "something is written there, and then for 10m0s")
 
 	now = now.Add(time.Second)

@@ -55,33 +55,38 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 }
 
 // applyPulse notes whether Consul has a leader.
-func (r *run) applyPulse(now dial.Pulse) {
-	r.vitals.Set(r.place.prefix, now)
+func (r *run) applyPulse(pulse dial.Pulse) {
+	r.vitals.Set(r.place.prefix, pulse)
 	r.mu.Lock()
-	former := r.missedPulses > 1
-	if r.missedPulses++; now.KnownLeader {
-		r.missedPulses = 0
+	wasLeaderless := r.isLeaderless()
+	r.leaderlessPulses++
+	if pulse.KnownLeader {
+		r.leaderlessPulses = 0
 	}
-	r.contact = now.LastContact
-	health, changed := r.health, former != (r.missedPulses > 1)
+	r.contact = pulse.LastContact
+	health := r.health
+	changed := wasLeaderless != r.isLeaderless()
 	r.mu.Unlock()
 	if changed && health.State != sources.Starting {
 		r.report(health)
 	}
 }
 
-// report reports the health, by the last read and the leader. An election is no outage: only two pulses in a row
-// without a leader count.
+// isLeaderless reports whether Consul has no leader. An election is no outage: only two pulses in a row without a
+// leader count. mu is held.
+func (r *run) isLeaderless() bool { return r.leaderlessPulses > 1 }
+
+// report reports the health after a read, or that Consul has no leader.
 func (r *run) report(health sources.Health) {
 	r.mu.Lock()
 	r.health = health
-	leaderless, contact := r.missedPulses > 1, r.contact
+	leaderless, contact := r.isLeaderless(), r.contact
 	r.mu.Unlock()
 	if leaderless && health.State != sources.Denied && health.State != sources.Unreachable {
 		health = sources.Health{
 			State: sources.Unreachable,
 			Message: fmt.Sprintf("%s: Consul has no leader: what it answers is as old as that, %s "+
-				"or more", r.place.shown, contact),
+				"or more", r.place.name, contact),
 		}
 	}
 	r.sink.Report(health)
@@ -90,20 +95,21 @@ func (r *run) report(health sources.Health) {
 // recall restores the state of an earlier run.
 func (r *run) recall() {
 	var record judge.Record
-	if k, ok := r.sink.(sources.Keeper); ok {
-		records, err := judge.Decode(k.LastNote(), r.place.origin(r.place.prefix), time.Now(), r.place.resetHold)
-		if err == nil { // without a note, the run begins like the first one
-			record = records.Parts[r.place.prefix]
+	if keeper, ok := r.sink.(sources.Keeper); ok {
+		records, err := judge.Decode(keeper.LastNote(), r.place.origin(r.place.prefix), time.Now(), r.place.resetHold)
+		if err == nil { // without a record, the run begins like the first one
+			record = records.Scopes[r.place.prefix]
 		}
 	}
 	r.memory.recall(r.sink.Groups(), record)
 }
 
-// keep stores the note for the next run.
-func (r *run) keep() {
-	if k, ok := r.sink.(sources.Keeper); ok {
-		k.Keep(judge.Records{
-			Settings: r.place.origin(r.place.prefix), Parts: map[string]judge.Record{r.place.prefix: r.memory.record()},
+// saveRecord stores the record for the next run.
+func (r *run) saveRecord() {
+	if keeper, ok := r.sink.(sources.Keeper); ok {
+		keeper.Keep(judge.Records{
+			Settings: r.place.origin(r.place.prefix),
+			Scopes:   map[string]judge.Record{r.place.prefix: r.memory.record()},
 		}.Encode())
 	}
 }
@@ -111,22 +117,22 @@ func (r *run) keep() {
 // run is the state of one run.
 type run struct {
 	*Source
-	sink   sources.Sink
-	sums   map[string]uint64 // sums of published values; 0 for those of an earlier run
-	seed   maphash.Seed
-	synced bool
-	memory *memory
-	query  blockingQuery
+	sink     sources.Sink
+	sums     map[string]uint64 // digests of published values by key; 0 for those of an earlier run
+	seed     maphash.Seed
+	synced   bool
+	memory   *memory
+	blocking blockingQuery
 
-	mu           sync.Mutex
-	health       sources.Health // of the last read
-	missedPulses int            // pulses in a row without a leader
-	contact      time.Duration  // since the last contact with a leader
+	mu               sync.Mutex
+	health           sources.Health // after the last read
+	leaderlessPulses int            // pulses in a row without a leader
+	contact          time.Duration  // time between the last pulse and the last contact with a leader
 }
 
 // publish publishes the changes in one commit.
 func (r *run) publish(listing listing) {
-	r.keep() // before the changes that it explains
+	r.saveRecord() // before the changes that it explains
 	var contents []sources.Content
 	for _, pair := range listing.pairs {
 		sum := maphash.Bytes(r.seed, pair.Value) | 1 // so that it is not zero
@@ -165,7 +171,7 @@ func (p *place) healthOf(memory *memory) sources.Health {
 	}
 	return sources.Health{
 		State: sources.Degraded, Unconfirmed: held, End: end,
-		Message: fmt.Sprintf("%s: read %s: %s; %s until %s", p.shown, p.prefix, memory.suspicion.Why,
+		Message: fmt.Sprintf("%s: read %s: %s; %s until %s", p.name, p.prefix, memory.suspicion.Why,
 			words.Count(held, "key that is missing stays", "keys that are missing stay"), deadline),
 	}
 }
@@ -176,4 +182,4 @@ func (p *place) parse(key string, value []byte) sources.Content {
 }
 
 // origin returns the name of a key for people, without a line.
-func (p *place) origin(key string) string { return p.shown + " key " + key }
+func (p *place) origin(key string) string { return p.name + " key " + key }

@@ -168,8 +168,8 @@ func TestClusterWithoutLeader_IsUnhealthy(t *testing.T) {
 	running.AwaitState(sources.Healthy)
 }
 
-// Watches have empty answers without the header that Consul sets if rights hide keys. Only the answer that confirms them
-// has the header.
+// Watches have empty answers without the header that Consul sets if rights hide keys. Only the answer that confirms
+// them has the header.
 func TestEmptyAnswer_IsConfirmed(t *testing.T) {
 	consul := consultest.New(t)
 	filled(consul, 0, 1)
@@ -236,5 +236,5 @@ func TestNew_NamesWrongSetting(t *testing.T) {
 	s, err := New("consul-kv://h:8500/a/b/?dc=dc2", Settings{})
 	require.NoError(t, err)
 	require.Equal(t, "a/b/", s.place.prefix)
-	require.Equal(t, "consul-kv h:8500 dc dc2", s.place.shown)
+	require.Equal(t, "consul-kv h:8500 dc dc2", s.place.name)
 }

@@ -18,11 +18,10 @@ import (
 // Store has objects in Consul, where several programs can write at the same time: the slower one gets a conflict. The
 // version of an object is the ModifyIndex of its key. A store is not safe for concurrent use.
 //
-// Reads use a local copy: that of the last Refresh, and of later reads and writes of mutators. Mutators read and write
-// Consul itself.
+// Reads use a local copy, which Refresh and mutators update. Mutators read and write Consul itself.
 type Store struct {
 	place   *place
-	entries map[string]entry          // by key in Consul; nil before the first Refresh
+	entries map[string]entry          // the local copy, by key in Consul; nil before the first Refresh
 	holders map[resource.Key][]string // keys with an object, in order: the first one counts
 }
 
@@ -44,7 +43,7 @@ func Open(address string, settings Settings) (*Store, error) {
 }
 
 // String names the store in messages.
-func (s *Store) String() string { return s.place.shown + " prefix " + s.place.prefix }
+func (s *Store) String() string { return s.place.name + " prefix " + s.place.prefix }
 
 // Close closes idle connections.
 func (s *Store) Close() { s.place.client.Close() }
@@ -62,14 +61,15 @@ func (s *Store) Refresh(ctx context.Context) error {
 	if err != nil {
 		return errors.New(s.place.stateOf(err).Message)
 	}
-	s.entries, s.holders = make(map[string]entry), make(map[resource.Key][]string)
+	s.entries = make(map[string]entry)
+	s.holders = make(map[resource.Key][]string)
 	for _, pair := range listing.pairs {
 		s.set(pair)
 	}
 	return nil
 }
 
-// set decodes the value of a key. A key without index does not exist.
+// set stores the decoded value of a key in the local copy. A key without index does not exist.
 func (s *Store) set(pair *api.KVPair) {
 	for object := range s.entries[pair.Key].objects {
 		s.holders[object] = slices.DeleteFunc(s.holders[object], func(key string) bool { return key == pair.Key })
@@ -91,7 +91,7 @@ func (s *Store) set(pair *api.KVPair) {
 	s.entries[pair.Key] = entry{strconv.FormatUint(pair.ModifyIndex, 10), objects, content.Rejects}
 }
 
-// keyWith returns the key of an object; empty without one.
+// keyWith returns the key in Consul that has an object; empty if none has it.
 func (s *Store) keyWith(object resource.Key) string {
 	if holders := s.holders[object]; len(holders) > 0 {
 		return holders[0]
@@ -123,7 +123,7 @@ func (s *Store) Rejects() (rejects []sources.Reject) {
 	return rejects
 }
 
-// Version returns the version of an object, for Update and Delete; empty without one.
+// Version returns the version of an object, for Update and Delete; empty if there is no such object.
 func (s *Store) Version(key resource.Key) string { return s.entries[s.keyWith(key)].version }
 
 // Create adds object, and fails with ErrExists if its key is taken. It returns the version stored.
@@ -139,16 +139,16 @@ func (s *Store) Create(object *resource.Resource) (string, error) {
 	})
 }
 
-// Update replaces the resource of r's key, and fails with ErrNotFound if there is none and with ErrConflict if its
-// version is not ifVersion. An equal resource is not written.
+// Update replaces the resource with the key of r. It fails with ErrNotFound if there is none, and with ErrConflict if
+// its version is not ifVersion. An equal resource is not written.
 func (s *Store) Update(r *resource.Resource, ifVersion string) (string, error) {
 	return s.change("update", r.Key(), func(old *resource.Resource, version string) (*resource.Resource, error) {
 		return r, memstore.Expect(old, version, ifVersion)
 	})
 }
 
-// Delete removes the resource of key, under the same conditions as Update, from all keys of Consul: a hidden one with
-// that key must not replace it.
+// Delete removes the resource of key, under the same conditions as Update. It removes it from all keys of Consul: else
+// the next one in order would take its place.
 func (s *Store) Delete(key resource.Key, ifVersion string) error {
 	for {
 		_, err := s.change("delete", key, func(old *resource.Resource, version string) (*resource.Resource, error) {

@@ -18,7 +18,7 @@ import (
 // listing has all keys under the prefix at one moment.
 type listing struct {
 	judge.Answer
-	read  time.Time   // when
+	read  time.Time   // when it was read
 	pairs api.KVPairs // in order of keys
 }
 
@@ -42,19 +42,20 @@ func (r *run) read(ctx context.Context) error {
 	retry := r.place.newBackOff()
 	outage := false
 	for index := uint64(0); ; {
-		r.query.index.Store(index)
-		queryContext, end := r.query.Begin(ctx)
-		listing, compared, err := r.believed(queryContext, index, outage)
+		r.blocking.index.Store(index)
+		queryContext, end := r.blocking.Begin(ctx)
+		listing, compared, err := r.trustedListing(queryContext, index, outage)
 		end()
-		interrupted, wait := r.query.Take(), r.place.gap
-		index = 0 // after a failure, so that the next query returns at once when it is over
+		interrupted := r.blocking.Take()
+		wait := r.place.minInterval
+		index = 0 // after a failure, the next query does not block
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err == nil:
 			retry.Reset()
 			outage = false
-			r.memory.take(listing, compared)
+			r.memory.apply(listing, compared)
 			r.publish(listing)
 			index = dial.NextIndex(0, listing.Index)
 		case !interrupted:
@@ -62,16 +63,17 @@ func (r *run) read(ctx context.Context) error {
 			outage = true
 			wait = max(retry.NextBackOff(), dial.Classify(err).RetryAfter)
 		}
-		r.query.Pause(ctx, wait)
+		r.blocking.Pause(ctx, wait)
 	}
 }
 
-// believed waits until the prefix has changed since index, or for some minutes, and returns a trusted listing, and its
-// difference from the last trusted state.
-func (r *run) believed(
+// trustedListing waits until the prefix has changed since index, or for some minutes. It returns a trusted listing, and
+// its difference from the last trusted state.
+func (r *run) trustedListing(
 	ctx context.Context, index uint64, outage bool,
 ) (listing listing, compared judge.Compared, err error) {
-	var missing, readable []string // missing keys, and those that are certainly not hidden, in order
+	var missing []string  // missing keys, in order
+	var readable []string // missing keys that are certainly not hidden, in order
 	queryOptions := &api.QueryOptions{WaitIndex: index, WaitTime: r.memory.wait(r.place.wait, time.Now())}
 	for checked, anonymous := false, false; ; {
 		if listing, err = r.place.list(ctx, queryOptions); err != nil {
@@ -86,7 +88,7 @@ func (r *run) believed(
 		switch {
 		case verdict == judge.Foreign:
 			return listing, compared, dial.ErrForeign
-		case verdict == judge.Doubt:
+		case verdict == judge.Doubtful:
 			// Before a removal, a plain query must have the same answer: it reveals a token that was deleted while the
 			// query waited, and a server that lags.
 		case compared.Missing == 0 && len(listing.pairs) > 0,
@@ -98,7 +100,9 @@ func (r *run) believed(
 			if err = r.place.mayRead(ctx, listing.Anonymous, missing); err != nil || checked {
 				return listing, compared, err
 			}
-			checked, anonymous, readable = true, listing.Anonymous, missing
+			checked = true
+			anonymous = listing.Anonymous
+			readable = missing
 		}
 		queryOptions = confirmed
 	}
@@ -161,32 +165,35 @@ func (p *place) list(ctx context.Context, queryOptions *api.QueryOptions) (listi
 	return listing{Answer: answer, read: time.Now(), pairs: pairs}, err
 }
 
-// watchPulse ends a blocking query if Consul is behind its index twice in a row: a server that lags may be once. A
-// blocking query does not reveal a failing Consul: without a leader it goes on waiting, and a wiped Consul waits for an
-// index beyond its own. A proxy or a slow connection may hold the query meanwhile. Nor does it reveal a Consul that
-// hangs: without an answer to a pulse, a query that does not block shows whether Consul answers. The first answer after
-// that ends a pause.
+// watchPulse ends the blocking query in two cases that the query itself does not reveal:
+//
+//   - Consul is behind the index of the query twice in a row; a server that lags may be once. A wiped Consul would wait
+//     for an index beyond its own.
+//   - Consul does not answer a pulse. The next query does not block, and shows whether Consul hangs. The first answer
+//     to a pulse after that ends a pause of the reads.
+//
+// It also notes whether Consul has a leader: without one, a blocking query goes on waiting.
 func (r *run) watchPulse(ctx context.Context) {
 	silent := false
 	behind := uint64(0) // the index of the query that Consul was behind at the last pulse
-	for worker.Wait(ctx, nil, r.place.pulseEvery) == nil {
+	for worker.Wait(ctx, nil, r.place.pulseInterval) == nil {
 		pulse, index, err := r.place.pulse(ctx)
 		wasSilent := silent
 		silent = dial.IsSilent(err)
-		if silent && r.query.index.Load() > 0 || wasSilent && !silent {
-			r.query.Raise()
+		if silent && r.blocking.index.Load() > 0 || wasSilent && !silent {
+			r.blocking.Raise()
 		}
 		if err != nil {
 			continue // the reads report the same failure
 		}
-		switch queried := r.query.index.Load(); {
+		switch queried := r.blocking.index.Load(); {
 		case !pulse.KnownLeader || index >= queried:
 			behind = 0
 		case behind != queried:
 			behind = queried
 		default:
 			behind = 0
-			r.query.Raise()
+			r.blocking.Raise()
 		}
 		r.applyPulse(pulse)
 	}

@@ -39,7 +39,7 @@ func TestWatch_DoesNotWaitForWipedConsul(t *testing.T) {
 				return !wipe.cut
 			}
 			source := newSource(t, consul, Settings{Wait: 10 * time.Minute})
-			source.place.pulseEvery = wipe.pulse
+			source.place.pulseInterval = wipe.pulse
 			r := runThis(t, consul, source)
 			r.Await("it waits", func() bool { return waiting.Load() > 0 })
 			consul.Wipe()

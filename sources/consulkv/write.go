@@ -18,16 +18,15 @@ import (
 // writeTimeout limits a mutator. Mutators of a config store have no context.
 const writeTimeout = 15 * time.Second
 
-// change replaces the object of key by the result of edit (nil deletes) for the object (nil without one) and its
-// version. After another write, it starts over with the newer object. An error begins with the operation.
+// change replaces the object of key by the result of edit; nil deletes it. edit receives the object, or nil, and its
+// version. After another write, change starts over with the newer object. An error begins with the operation.
 func (s *Store) change(
 	operation string, key resource.Key, edit func(old *resource.Resource, version string) (*resource.Resource, error),
-) (
-	version string, err error,
-) {
+) (version string, err error) {
 	defer func() {
 		if err != nil {
-			version, err = "", fmt.Errorf("%s %s: %w", operation, key, err)
+			version = ""
+			err = fmt.Errorf("%s %s: %w", operation, key, err)
 		}
 	}()
 	ctx, cancel := dial.Within(context.Background(), writeTimeout)
@@ -38,11 +37,12 @@ func (s *Store) change(
 		}
 	}
 	for {
-		pair, err := s.open(ctx, key)
+		pair, err := s.readKeyOf(ctx, key)
 		if err != nil {
 			return "", err
 		}
-		old, version := s.entries[pair.Key].objects[key], ""
+		old := s.entries[pair.Key].objects[key]
+		version := ""
 		if old != nil {
 			version = s.entries[pair.Key].version
 		}
@@ -64,8 +64,8 @@ func (s *Store) change(
 	}
 }
 
-// open reads the key of an object, or the key for a new one. A missing key has no index.
-func (s *Store) open(ctx context.Context, object resource.Key) (*api.KVPair, error) {
+// readKeyOf reads the key that has an object, or the key for a new object. A missing key has no index.
+func (s *Store) readKeyOf(ctx context.Context, object resource.Key) (*api.KVPair, error) {
 	for {
 		before := s.keyWith(object)
 		key := before
@@ -98,7 +98,7 @@ func (s *Store) write(ctx context.Context, pair *api.KVPair, key resource.Key, r
 	if err != nil {
 		return err
 	}
-	// flags of another program stay
+	// Flags of another program stay.
 	kvTxnOp := &api.KVTxnOp{Verb: api.KVCAS, Key: pair.Key, Value: text, Index: pair.ModifyIndex, Flags: pair.Flags}
 	if text == nil {
 		kvTxnOp = &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: pair.Key, Index: pair.ModifyIndex}
@@ -142,7 +142,7 @@ func (s *Store) failed(ctx context.Context, operation, key string, err error) er
 	if errors.Is(err, errStale) {
 		return err
 	}
-	wrapped := fmt.Errorf("%s: %s key %s: %w", s.place.shown, operation, key, dial.Explain(ctx, err))
+	wrapped := fmt.Errorf("%s: %s key %s: %w", s.place.name, operation, key, dial.Explain(ctx, err))
 	if dial.Classify(err).State() == sources.Denied {
 		wrapped = fmt.Errorf(`%w; it needs key_prefix "%s" { policy = "%s" }`, wrapped, s.place.prefix, operation)
 	}

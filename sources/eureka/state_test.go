@@ -156,7 +156,7 @@ func (b *book) restarted(now time.Time) *book {
 		next.Restore(id.Group(), []*resource.Resource{object}, next.selects)
 	}
 	next.Recall(note.Missing, now)
-	next.Suspicion.Away = presence.Recalled(note.Away, now)
+	next.Suspicion.Away = presence.RestoredTime(note.Away, now)
 	if note.Away.IsZero() {
 		next.Suspicion.Away = now
 	}

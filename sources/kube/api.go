@@ -26,15 +26,15 @@ import (
 	"tributary/sources"
 )
 
-// Scheme is that of addresses of clusters.
+// Scheme is the scheme of addresses of clusters.
 const Scheme = "k8s"
 
-// cluster is the address and the login of a cluster: a kubeconfig, the usual one if it has no name, or the url of the
-// API server.
+// cluster is the address and the login of a cluster: a kubeconfig or the url of the API server. Without both, the usual
+// kubeconfig counts.
 type cluster struct {
 	kubeconfig, context string
 	url, tokenFile      string
-	tls                 *adsc.TLS // of the url
+	tls                 *adsc.TLS // for the url
 }
 
 // parseAddress parses an address.
@@ -73,14 +73,15 @@ type api struct {
 	client *http.Client
 	base   string
 
-	// decode is held while an answer is decoded: large lists of many kinds take one processor, so that changes of
-	// other sources do not wait behind all of them.
+	// decode is held while an answer is decoded: large lists of many kinds then take one processor, and other sources
+	// have the rest.
 	decode sync.Mutex
 }
 
 // restConfig reads the kubeconfig, or uses the configuration of a Pod.
 func (c cluster) restConfig() (config *rest.Config, err error) {
-	config, step := &rest.Config{Host: c.url, BearerTokenFile: c.tokenFile}, "tlsSettings"
+	config = &rest.Config{Host: c.url, BearerTokenFile: c.tokenFile}
+	step := "tlsSettings"
 	if c.url != "" {
 		transport := new(http.Transport)
 		if c.tls.Secure() {
@@ -88,9 +89,9 @@ func (c cluster) restConfig() (config *rest.Config, err error) {
 		}
 		config.Transport = utilnet.SetTransportDefaults(transport) // HTTP/2 notices dead connections
 	} else {
-		rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(),
-			&clientcmd.ConfigOverrides{CurrentContext: c.context}
-		rules.ExplicitPath = c.kubeconfig // the usual ones, if empty
+		rules := clientcmd.NewDefaultClientConfigLoadingRules()
+		rules.ExplicitPath = c.kubeconfig // the usual files, if empty
+		overrides := &clientcmd.ConfigOverrides{CurrentContext: c.context}
 		step = "read the kubeconfig"
 		config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	}
@@ -134,21 +135,21 @@ func (a *api) close() {
 }
 
 const (
-	askTimeout = time.Minute // as the server has it
-	maxAnswer  = 256 << 20   // bytes, such as of a page of a list
+	askTimeout = time.Minute // the server's own limit
+	maxAnswer  = 256 << 20   // bytes, as in a page of a list
 	maxError   = 64 << 10    // bytes
 
-	// accept requests all kinds of the server in one answer of /apis, as Kubernetes 1.26 and newer give it. The first two
-	// media types exist there only.
+	// accept requests all kinds of the server in one answer of /apis, which exists since Kubernetes 1.26. Other paths do
+	// not have the first two media types.
 	accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
 		"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
 )
 
-// refusal is an error of the API server, a Status of the API.
+// refusal is an error that the API server answers: a Status of the API.
 type refusal struct {
 	Code            int
 	Reason, Message string
-	RetryAfter      int `json:"-"` // seconds; 0 without one
+	RetryAfter      int `json:"-"` // seconds; 0 for none
 }
 
 // Error implements error.
@@ -160,7 +161,7 @@ func (r *refusal) Error() string {
 // isExpired reports whether the server no longer has the history since a resource version.
 func (r *refusal) isExpired() bool { return r.Code == http.StatusGone || r.Reason == "Expired" }
 
-// refused returns the refusal in an error; empty without one.
+// refused returns the refusal in an error; the zero value if it has none.
 func refused(err error) *refusal {
 	r, _ := errors.AsType[*refusal](err)
 	return cmp.Or(r, new(refusal))
@@ -174,9 +175,10 @@ func stateOf(err error) sources.State {
 	return sources.Unreachable
 }
 
-// do sends a request, a POST if it has content. The caller closes the body of the answer, whose status is 200 or 201.
+// do sends a request, a POST if it has content. The answer has status 200 or 201. The caller closes its body.
 func (a *api) do(ctx context.Context, path string, query url.Values, content string) (*http.Response, error) {
-	method, address := http.MethodGet, strings.TrimSuffix(a.base+path+"?"+query.Encode(), "?")
+	address := strings.TrimSuffix(a.base+path+"?"+query.Encode(), "?")
+	method := http.MethodGet
 	if content != "" {
 		method = http.MethodPost
 	}
@@ -201,7 +203,7 @@ func (a *api) do(ctx context.Context, path string, query url.Values, content str
 	return nil, refusal
 }
 
-// ask reads an answer that is one value.
+// ask sends a request, and decodes the answer into target.
 func (a *api) ask(ctx context.Context, path string, query url.Values, content string, target any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -239,8 +241,9 @@ func (a *api) page(ctx context.Context, path string, query url.Values) (page pag
 	return page, err
 }
 
-// lookAt returns the versions of kinds at the server: of those that the source understands, the first that it names.
-func (a *api) lookAt(ctx context.Context, kinds []*kind) (map[*kind]string, error) {
+// discover returns the versions of kinds at the server: the first one in its answer that the source reads. A missing
+// kind has no version.
+func (a *api) discover(ctx context.Context, kinds []*kind) (map[*kind]string, error) {
 	var served struct {
 		Kind  string
 		Items []struct {
@@ -252,13 +255,13 @@ func (a *api) lookAt(ctx context.Context, kinds []*kind) (map[*kind]string, erro
 		}
 	}
 	err := a.ask(ctx, "/apis", nil, "", &served)
-	if err == nil && served.Kind != "APIGroupDiscoveryList" { // such an answer, perhaps of a proxy, is no list of kinds
+	if err == nil && served.Kind != "APIGroupDiscoveryList" { // perhaps the answer of a proxy
 		err = fmt.Errorf("the answer for /apis is of kind %q, want APIGroupDiscoveryList", served.Kind)
 	}
 	versions := make(map[*kind]string)
 	for _, kind := range kinds {
 		if kind.group == "" {
-			versions[kind] = kind.versions[0] // Kubernetes' own
+			versions[kind] = kind.versions[0] // each Kubernetes has it
 		}
 		for _, group := range served.Items {
 			for _, version := range group.Versions {

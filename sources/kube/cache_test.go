@@ -18,16 +18,16 @@ func TestList_RestoredClusterThatGoesOn(t *testing.T) {
 	now := time.Now()
 	m := &cache{objects: presence.Set[uint64]{"earlier": {Value: 1}}}
 	kinds := timeline{m}
-	_, err := m.checkList(kinds, now, 0, 10, map[string]uint64{"earlier": 3, "old": 5}, settle, hold)
+	_, err := m.checkList(kinds, now, list{0, 10, map[string]uint64{"earlier": 3, "old": 5}}, settle, hold)
 	require.NoError(t, err, "an object that an earlier run did not have is no sign of a restore")
 	delete(m.objects, "old")
-	m.Seen = 12
+	m.seen = 12
 	m.objects.Put("new", 12)
 
 	restored := map[string]uint64{"earlier": 3, "old": 5}
-	_, err = m.checkList(kinds, now, 12, 40, maps.Clone(restored), settle, hold)
+	_, err = m.checkList(kinds, now, list{12, 40, maps.Clone(restored)}, settle, hold)
 	require.ErrorIs(t, err, errOlder)
-	missing, err := m.checkList(kinds, now.Add(settle), 12, 41, maps.Clone(restored), settle, hold)
+	missing, err := m.checkList(kinds, now.Add(settle), list{12, 41, maps.Clone(restored)}, settle, hold)
 	require.NoError(t, err)
 	require.Empty(t, missing)
 	require.Equal(t, []string{"new"}, m.held())

@@ -43,8 +43,8 @@ func quickAt(t *testing.T, address string, settings Settings) *Source {
 	s, err := New(address, settings)
 	require.NoError(t, err)
 	s.newBackOff = func() backoff.BackOff { return backoff.NewConstantBackOff(5 * time.Millisecond) }
-	s.lookEvery, s.settle, s.delay, s.pageSize = 20*time.Millisecond, 50*time.Millisecond, time.Millisecond, 2
-	s.watchFor = 2 * time.Second
+	s.discoveryInterval, s.settleTime, s.collectTime, s.pageSize = 20*time.Millisecond, 50*time.Millisecond, time.Millisecond, 2
+	s.maxWatch = 2 * time.Second
 	return s
 }
 

@@ -110,7 +110,7 @@ func TestServicesOfOtherNamespaces(t *testing.T) {
 	service("shop", "api")
 	rig.serves("ServiceEntry bank/web.bank.svc", "ServiceEntry shop/api.shop.svc", "ServiceEntry shop/web.shop.svc")
 	rig.AwaitState(sources.Degraded, apiSlices+": 1 object is held until ")
-	rig.AwaitState(sources.Degraded, "until then, what an earlier run made of 1 of them waits")
+	rig.AwaitState(sources.Degraded, "until then, objects made from 1 of them are not updated")
 	require.Equal(t, 1, endpoints())
 	service("bank", "new")
 	service("shop", "last")
@@ -123,33 +123,34 @@ func TestTimeline(t *testing.T) {
 	const settle, hold = 10 * time.Second, time.Minute
 	now := time.Now()
 	for _, apart := range []bool{false, true} {
-		services := &cache{isListed: true, note: note{Seen: 960}}
+		services := &cache{hasList: true, seen: 960}
 		services.objects = presence.Set[uint64]{"kept": {Value: 900}, "lost": {Value: 960}}
-		rules := &cache{objects: presence.Set[uint64]{"r": {Value: 1000}}, isListed: true, note: note{Seen: 1000}}
+		rules := &cache{objects: presence.Set[uint64]{"r": {Value: 1000}}, hasList: true, seen: 1000}
 		kinds := timeline{services, rules}
-		list := func(after time.Duration, from, version uint64, listed map[string]uint64) (int, error) {
-			missing, err := services.checkList(kinds, now.Add(after), from, version, maps.Clone(listed), settle, hold)
+		apply := func(after time.Duration, from, version uint64, listed map[string]uint64) (int, error) {
+			answer := list{from, version, maps.Clone(listed)}
+			missing, err := services.checkList(kinds, now.Add(after), answer, settle, hold)
 			return len(missing), err
 		}
 		listed := map[string]uint64{"kept": 900}
 		if !apart {
-			kinds.restored(rules, 970, now, hold)
-			missing, err := list(0, 970, 971, listed)
+			kinds.holdRestored(rules, 970, now, hold)
+			missing, err := apply(0, 970, 971, listed)
 			require.NoError(t, err)
 			require.Zero(t, missing, "lost is in doubt")
-			missing, err = list(0, 970, 972, nil)
+			missing, err = apply(0, 970, 972, nil)
 			require.NoError(t, err)
 			require.Equal(t, 1, missing, "kept was listed after the restore")
 			continue
 		}
-		_, err := list(0, 1000, 970, listed)
+		_, err := apply(0, 1000, 970, listed)
 		require.ErrorIs(t, err, errOlder)
-		rules.Seen, rules.confirmedAt = 1001, now.Add(time.Second)
-		missing, err := list(settle, 1001, 971, listed)
+		rules.seen, rules.confirmedAt = 1001, now.Add(time.Second)
+		missing, err := apply(settle, 1001, 971, listed)
 		require.NoError(t, err)
 		require.Equal(t, 1, missing)
-		require.EqualValues(t, 1001, rules.Seen)
-		_, err = list(settle, 2000, 972, listed)
+		require.EqualValues(t, 1001, rules.seen)
+		_, err = apply(settle, 2000, 972, listed)
 		require.NoError(t, err)
 	}
 }
@@ -161,7 +162,7 @@ func TestRestore_ReusesAResourceVersion(t *testing.T) {
 	put(server, 1, "a")
 	saved := server.Version()
 	source := quick(t, server, Settings{Hold: time.Hour})
-	source.watchFor = time.Hour
+	source.maxWatch = time.Hour
 	rig := start(t, server, source).synced()
 	put(server, 2, "a")
 	rig.Await("the change", func() bool { return rig.ports()["a"] == 82 })
@@ -182,7 +183,7 @@ func TestRestore_SeenByOneBrokenWatch(t *testing.T) {
 			put(server, 1, "a", "b")
 			saved := server.Version()
 			source := quick(t, server, Settings{Hold: time.Hour})
-			source.watchFor = time.Hour
+			source.maxWatch = time.Hour
 			if watches == "end early" {
 				source.cluster.url = front(t, server, func(http.ResponseWriter, *http.Request) bool { return false })
 			}
@@ -205,7 +206,7 @@ func TestResync(t *testing.T) {
 	put(server, 1, "a")
 	server.Fault(entries, kubetest.Fault{Silent: true})
 	s := quick(t, server, Settings{})
-	s.watchFor = time.Second
+	s.maxWatch = time.Second
 	r := start(t, server, s).synced()
 	require.Equal(t, map[string]int{"a": 81}, r.ports())
 	put(server, 2, "a")

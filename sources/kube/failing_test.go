@@ -21,8 +21,8 @@ func TestFailingKind_DelaysNoOther(t *testing.T) {
 	r.serves("ServiceEntry shop/a")
 }
 
-// TestFailingPolicies_DelayAllObjects: the server fails to read policies that deny requests. The source publishes no object, since
-// all requests would pass.
+// TestFailingPolicies_DelayAllObjects: the server fails to read policies that deny requests. The source publishes no
+// object, since all requests would pass.
 func TestFailingPolicies_DelayAllObjects(t *testing.T) {
 	const policies = "authorizationpolicies.security.istio.io"
 	server := kubetest.Start(t, entries, policies)
@@ -36,7 +36,7 @@ func TestFailingPolicies_DelayAllObjects(t *testing.T) {
 				n++
 			}
 		}
-		return n > 2*patience
+		return n > 2*maxFailuresAtStart
 	})
 	require.Empty(t, slices.Collect(rig.table.Snapshot().All()))
 }

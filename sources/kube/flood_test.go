@@ -101,7 +101,7 @@ func TestFlood(t *testing.T) {
 				_ = packed.Close()
 				return true
 			})
-			source.shown = strings.Replace(source.cluster.url, "http", "k8s", 1)
+			source.shownAddress = strings.Replace(source.cluster.url, "http", "k8s", 1)
 			limits := intake.Limits{Answer: 4 << 20, Memory: 12 << 20, Objects: 2 << 20}
 			pool := intake.NewPool(limits)
 			rig := start(t, server, pooled{source, pool})
@@ -113,7 +113,7 @@ func TestFlood(t *testing.T) {
 			rig.Await("the limit", func() bool {
 				require.LessOrEqual(t, pool.Taken(), limits.Memory)
 				message := rig.Status().Message
-				return strings.Contains(message, flood.want) && strings.Contains(message, source.shown)
+				return strings.Contains(message, flood.want) && strings.Contains(message, source.shownAddress)
 			})
 			hostile.Store(false)
 			rig.Await("the honest server", func() bool {

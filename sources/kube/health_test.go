@@ -10,7 +10,7 @@ import (
 // TestLostConnection_ShownOnce has no connection for any request, and then one kind that the server refuses.
 func TestLostConnection_ShownOnce(t *testing.T) {
 	away := errors.New("no connection")
-	r := &run{Source: &Source{shown: "k8s://c"}, down: away}
+	r := &run{Source: &Source{shownAddress: "k8s://c"}, discoveryErr: away}
 	for _, plural := range []string{"gateways", "sidecars"} {
 		r.streams = append(r.streams, &stream{run: r, kind: &kind{plural: plural}, err: away})
 	}

@@ -1,10 +1,13 @@
-// Package kube reads the objects of a Kubernetes cluster from outside: those of Istio's kinds as they are.
+// Package kube reads the objects of a Kubernetes cluster from outside. It publishes objects of Istio's kinds as they
+// are, and converts Services, Ingresses and objects of the Gateway API.
 //
-// The group of what it publishes is Kind/namespace/name. README.md describes the behaviour in each situation.
+// The group of an object is Kind/namespace/name; derived objects have one group. README.md describes the behaviour in
+// each situation.
 //
-// api.go is the client of the API server. cache.go is pure, and decides which answers are trusted. stream.go lists and
-// watches one kind in one namespace. run.go discovers the kinds and publishes changes. handlers.go has the handlers of
-// the kinds, and rights.go the permissions.
+// api.go is the client of the API server; exec_plugin.go bounds the requests that wait for a plugin of the kubeconfig.
+// cache.go is pure, and decides which answers are trusted. stream.go lists and watches one kind in one namespace.
+// run.go discovers the kinds and publishes changes. conversion.go has the handlers of the kinds, unread_policies.go the
+// reports of policies that were never read, and rights.go the permissions.
 package kube
 
 import (
@@ -32,32 +35,32 @@ const NoKinds = "none"
 // Settings are the options of a source; see README.md. Zero values stand for the defaults.
 type Settings struct {
 	Namespaces, Kinds       []string
-	LabelSelector, Revision string // of objects of Istio
-	// that of sources.Texts. Default: warn, since the API server has checked the fields already
+	LabelSelector, Revision string // select objects of Istio
+	// UnknownFields is as in sources.Texts. Default: warn, since the API server has checked the fields already.
 	UnknownFields string
 	DomainSuffix  string
 	Hold          time.Duration
 	Services      *Services       // nil for none
-	VIPs          registry.VIPs   // of Services; nil for none
+	VIPs          registry.VIPs   // for Services; nil for none
 	Derive        *derive.Options // nil without derived objects
-	TLS           *adsc.TLS       // for addresses with a host, as TokenFile
-	TokenFile     string
+	TLS           *adsc.TLS       // for addresses with a host
+	TokenFile     string          // for addresses with a host
 }
 
 // Source is a sources.Source of a cluster.
 type Source struct {
-	settings Settings
-	cluster  cluster
-	decode   resource.Options
-	mapper   *mapping.Mapper // nil without Services
-	shown    string
+	settings     Settings
+	cluster      cluster
+	decode       resource.Options
+	mapper       *mapping.Mapper // nil without Services
+	shownAddress string
 
-	newBackOff func() backoff.BackOff
-	settle     time.Duration // time after which older lists mean a restored cluster
-	lookEvery  time.Duration // interval of discovery
-	watchFor   time.Duration // longest duration of a watch; the shortest is half of it
-	delay      time.Duration // time of collecting changes after a publish
-	pageSize   int
+	newBackOff        func() backoff.BackOff
+	settleTime        time.Duration // time after which older lists mean a restored cluster
+	discoveryInterval time.Duration // interval of discovery
+	maxWatch          time.Duration // longest duration of a watch; the shortest is half of it
+	collectTime       time.Duration // time of collecting changes after a publish
+	pageSize          int
 }
 
 // New returns a source of the cluster at address. An error begins with the key at fault.
@@ -81,21 +84,28 @@ func New(address string, settings Settings) (*Source, error) {
 		}
 	}
 	return &Source{
-		settings: settings, cluster: cluster, decode: decode, mapper: mapper, shown: addresses.Shown(address),
+		settings:     settings,
+		cluster:      cluster,
+		decode:       decode,
+		mapper:       mapper,
+		shownAddress: addresses.Shown(address),
 		newBackOff: func() backoff.BackOff {
 			return backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond),
 				backoff.WithMaxInterval(10*time.Second), backoff.WithMaxElapsedTime(0))
 		},
-		settle: 10 * time.Second, lookEvery: 30 * time.Second, watchFor: 5 * time.Minute, delay: 100 * time.Millisecond,
-		pageSize: 500,
+		settleTime:        10 * time.Second,
+		discoveryInterval: 30 * time.Second,
+		maxWatch:          5 * time.Minute,
+		collectTime:       100 * time.Millisecond,
+		pageSize:          500,
 	}, nil
 }
 
 // complete checks the settings and fills in the defaults.
 func (s *Settings) complete() error {
 	s.Namespaces = slices.Compact(slices.Sorted(slices.Values(s.Namespaces)))
-	for _, n := range s.Namespaces {
-		if err := resource.CheckNamespace(n); err != nil {
+	for _, namespace := range s.Namespaces {
+		if err := resource.CheckNamespace(namespace); err != nil {
 			return fmt.Errorf("namespaces: %w", err)
 		}
 	}
@@ -105,13 +115,13 @@ func (s *Settings) complete() error {
 	if _, err := labels.Parse(s.LabelSelector); err != nil {
 		return fmt.Errorf("labelSelector: %w", err)
 	}
-	s.Kinds = slices.Clone(s.Kinds) // the configuration owns the given ones
+	s.Kinds = slices.Clone(s.Kinds) // the configuration owns the other list
 	for i, name := range s.Kinds {
 		if name == NoKinds && len(s.Kinds) == 1 {
 			continue
 		}
-		schema, known := resource.SchemaByName(name)
-		if !known || schema.Bare {
+		schema, exists := resource.SchemaByName(name)
+		if !exists || schema.Bare {
 			return fmt.Errorf("kinds: unknown kind %q; want kinds of Istio that are objects in a cluster, or %s alone", name,
 				NoKinds)
 		}

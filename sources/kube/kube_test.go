@@ -319,7 +319,7 @@ func TestWatch_OutweighsDiscovery(t *testing.T) {
 	server := istioServer(t)
 	put(server, 1, "a")
 	s := quick(t, server, Settings{Hold: time.Millisecond})
-	s.watchFor = time.Hour
+	s.maxWatch = time.Hour
 	rig := start(t, server, s).synced()
 	put(server, 1, "b")
 	rig.serves("ServiceEntry shop/a", "ServiceEntry shop/b")

@@ -46,7 +46,7 @@ func TestModel(t *testing.T) {
 			served, deleted, revision := make(map[string]int), make(map[string]int), 0
 			s := func() *Source {
 				s := quick(t, server, Settings{Hold: time.Hour})
-				s.settle = time.Hour // an older revision is ignored
+				s.settleTime = time.Hour // an older revision is ignored
 				return s
 			}
 			r := start(t, server, s()).synced()

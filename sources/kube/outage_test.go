@@ -29,13 +29,14 @@ func front(t *testing.T, to *kubetest.Server, do func(http.ResponseWriter, *http
 	return server.URL
 }
 
-// TestDeadServer_IsUnreachableAtOnce is unreachable at once, although the next discovery is far away and one connection stays open.
+// TestDeadServer_IsUnreachableAtOnce is unreachable at once, although the next discovery is far away and one connection
+// stays open.
 func TestDeadServer_IsUnreachableAtOnce(t *testing.T) {
 	server := istioServer(t)
 	put(server, 1, "a")
 	var dead atomic.Bool
 	source := quick(t, server, Settings{Kinds: []string{"ServiceEntry", "VirtualService"}})
-	source.lookEvery, source.watchFor = time.Hour, time.Hour
+	source.discoveryInterval, source.maxWatch = time.Hour, time.Hour
 	source.cluster.url = front(t, server, func(response http.ResponseWriter, request *http.Request) bool {
 		if dead.Load() {
 			panic(http.ErrAbortHandler)
@@ -56,15 +57,15 @@ func TestDeadServer_IsUnreachableAtOnce(t *testing.T) {
 	rig.AwaitState(sources.Healthy, "")
 }
 
-// TestStartingServer_GrantsRightsLater: a server that starts refuses all requests at first. Kinds that it allows then are
-// part of the first read.
+// TestStartingServer_GrantsRightsLater: a server that starts refuses all requests at first. Kinds that it allows then
+// are part of the first read.
 func TestStartingServer_GrantsRightsLater(t *testing.T) {
 	server := istioServer(t)
 	put(server, 1, "a")
 	refused := 0
 	source := quick(t, server, Settings{})
 	source.cluster.url = front(t, server, func(response http.ResponseWriter, req *http.Request) bool {
-		refuses := strings.HasSuffix(req.URL.Path, "/serviceentries") && refused < patience-1
+		refuses := strings.HasSuffix(req.URL.Path, "/serviceentries") && refused < maxFailuresAtStart-1
 		if refuses {
 			refused++
 			response.WriteHeader(http.StatusForbidden)
@@ -90,7 +91,7 @@ func TestQuietWatch_ResetsBackoff(t *testing.T) {
 	source := quick(t, server, Settings{})
 	var n atomic.Int32
 	source.newBackOff = func() backoff.BackOff { return resets{backoff.NewConstantBackOff(5 * time.Millisecond), &n} }
-	source.lookEvery, source.watchFor = time.Hour, time.Second
+	source.discoveryInterval, source.maxWatch = time.Hour, time.Second
 	r := start(t, server, source).synced()
 	r.Await("discovery and the watch start again", func() bool { return n.Load() > 1 })
 }

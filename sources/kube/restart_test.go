@@ -128,7 +128,7 @@ func TestClient_IsKeptWhileItWorks(t *testing.T) {
 				require.Fail(t, "it does not look")
 			}
 			run.mu.Lock()
-			if run.down == nil {
+			if run.discoveryErr == nil {
 				clients[run.client] = true
 			}
 			run.mu.Unlock()

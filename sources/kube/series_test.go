@@ -12,8 +12,8 @@ import (
 	"tributary/sources/derive"
 )
 
-// With a CRD, the server deletes the objects one by one. The source publishes these deletions together, so that the guard
-// judges one loss, however slow the server is. A series without an end is published in parts.
+// With a CRD, the server deletes the objects one by one. The source publishes these deletions together, so that the
+// guard judges one loss, however slow the server is. A series without an end is published in parts.
 func TestDeletions_OfOneKindAreOneLoss(t *testing.T) {
 	for name, row := range map[string]struct {
 		objects  int
@@ -91,7 +91,7 @@ func TestSeries_EveryKind(t *testing.T) {
 					for _, content := range r.takePending(time.Now()).Contents {
 						require.Empty(t, content.Resources)
 						if parts++; derived {
-							require.NotEqual(t, 1, len(deleted.objects), "a part of the loss was published")
+							require.NotEqual(t, 1, len(deleted.cache.objects), "a part of the loss was published")
 						}
 					}
 				}
@@ -128,7 +128,7 @@ func startedRun(t *testing.T, settings Settings, resource string) (r *run, selec
 	r = newRun(s, nil)
 	r.started = true
 	for _, stream := range r.streams {
-		if stream.isListed, stream.Seen = true, 1; stream.resource() == resource {
+		if stream.cache.hasList, stream.cache.seen = true, 1; stream.kind.resource() == resource {
 			selected = stream
 		}
 	}

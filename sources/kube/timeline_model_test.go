@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -47,13 +46,14 @@ const modelSettle, modelHold = 10 * time.Second, time.Minute
 // list has a kind listed. since is the version at the time of the request.
 func (m *timelineModel) list(kind int, from, version uint64, objects map[string]uint64) {
 	cache := m.memories[kind]
-	if m.absent[kind] != cache.Absent || m.absent[kind] {
+	if m.absent[kind] != cache.absent || m.absent[kind] {
 		m.went(kind, cache.setAbsent(m.now, m.absent[kind], modelHold))
 	}
 	if m.absent[kind] {
 		return
 	}
-	missing, err := cache.checkList(m.memories, m.now, from, version, maps.Clone(objects), modelSettle, modelHold)
+	answer := list{from, version, maps.Clone(objects)}
+	missing, err := cache.checkList(m.memories, m.now, answer, modelSettle, modelHold)
 	if m.went(kind, missing); err == nil {
 		for name, version := range objects {
 			require.Equal(m.t, version, cache.objects[name].Value, "a listed object is followed")
@@ -76,7 +76,7 @@ func (m *timelineModel) step(random *rand.Rand) {
 	switch n := random.IntN(20); {
 	case n < 6 && !m.absent[kind]: // a change, and its event
 		m.version++
-		cache, delivered := m.memories[kind], random.IntN(2) == 0 && m.memories[kind].Seen == m.version-1
+		cache, delivered := m.memories[kind], random.IntN(2) == 0 && m.memories[kind].seen == m.version-1
 		if delete(m.lost[kind], name); random.IntN(3) > 0 {
 			if m.kinds[kind][name] = m.version; delivered {
 				cache.objects.Put(name, m.version)
@@ -85,7 +85,7 @@ func (m *timelineModel) step(random *rand.Rand) {
 			cache.forget(name)
 		}
 		if delivered {
-			cache.Seen, cache.confirmedAt = m.version, m.now
+			cache.seen, cache.confirmedAt = m.version, m.now
 		}
 	case n < 12:
 		m.list(kind, m.memories.seen(), m.version, m.kinds[kind])
@@ -125,8 +125,8 @@ func (m *timelineModel) step(random *rand.Rand) {
 		m.list(kind, m.memories.seen(), m.version, m.kinds[kind])
 	case n == 16: // another run of ours
 		for i, of := range m.memories {
-			n := of.note
-			n.Names, n.Held = slices.Sorted(maps.Keys(of.objects)), map[string]json.RawMessage{}
+			n := of.note()
+			n.Held = map[string]json.RawMessage{}
 			for _, name := range of.objects.Held() {
 				n.Held[name] = nil
 			}
@@ -134,9 +134,9 @@ func (m *timelineModel) step(random *rand.Rand) {
 			require.NoError(m.t, err)
 			next := note{}
 			require.NoError(m.t, json.Unmarshal(text, &next))
-			s := &stream{kind: &anyKind, cache: cache{objects: presence.Set[uint64]{}, unread: map[string]string{}}}
+			s := &stream{kind: &anyKind, cache: newCache()}
 			s.recall(next)
-			s.note, s.Names, s.Held = next, nil, nil
+			s.cache.restore(next)
 			m.memories[i] = &s.cache
 		}
 	default:
@@ -156,7 +156,8 @@ func TestTimelineModel(t *testing.T) {
 			for range 3 {
 				m.kinds, m.lost = append(m.kinds, map[string]uint64{}), append(m.lost, map[string]time.Time{})
 				m.absent = append(m.absent, false)
-				m.memories = append(m.memories, &cache{objects: presence.Set[uint64]{}, unread: map[string]string{}})
+				started := newCache()
+				m.memories = append(m.memories, &started)
 			}
 			for range 300 {
 				m.step(random)
@@ -172,7 +173,7 @@ func TestTimelineModel(t *testing.T) {
 				want := presence.Set[uint64]{}
 				want.Fold(m.kinds[i], false)
 				require.Equal(t, want, m.memories[i].objects)
-				require.Empty(t, m.memories[i].unread)
+				require.Empty(t, m.memories[i].contentUnknown)
 			}
 		})
 	}

@@ -3,13 +3,13 @@
 // A listed item is there at once. An item that a complete list lacks is gone, unless a Suspicion holds it: the source
 // lost data, or was away. There are two kinds of sources:
 //
-//   - A source of sessions lists an item while it hears from it. After an outage it lists too little until all have
-//     registered again, so that each earlier item may be missing for a while: Fold.
-//   - A source that stores its items proves an absence by a complete list, but not that of items that it lost: these
-//     stay until they are listed again, or until the suspicion ends: Set.
+//   - Fold is for a source of sessions, which lists an item while it hears from it. After an outage it lists too little
+//     until all items have registered again. So each earlier item may be missing for a while.
+//   - Set is for a source that stores its items. Its complete list proves an absence, apart from items that it lost:
+//     these stay until they are listed again, or until the suspicion ends.
 //
-// Whether a list is complete, and whether the source lost data, follows from its versions, nodes or sessions. The
-// sources decide that, and read again before they take a list.
+// Whether a list is complete, and whether the source lost data, follows from its versions, nodes or sessions. Each
+// source decides that, and reads again in doubt before it applies a list.
 package presence
 
 import (
@@ -31,8 +31,8 @@ type State int
 // The states.
 const (
 	Listed     State = iota + 1 // it is there
-	Disabled                    // it is there, but is to have no calls
-	Unreadable                  // it may be there, in a part that cannot be read; an earlier one stays
+	Disabled                    // it is there, but must not be called
+	Unreadable                  // it may be there, in a part that cannot be read; it stays if it was there before
 	Unlisted                    // it counts as if the source did not name it
 )
 
@@ -42,17 +42,16 @@ type Report[T any] struct {
 	State State
 }
 
-// Fold returns the items after an answer with reports of all items, in any order. An item may have several: of the
-// listed ones the first counts. An item that is not listed is gone if its deadline is not in the future. before and
-// after are sorted by compare, without duplicates. held counts the unlisted items that stay, and next is when the first
-// of their holds ends; zero if none does.
+// Fold returns the items after an answer. reports has the reports of the answer, in any order. If an item has several
+// listed reports, the first counts. An item that is not listed is gone if its deadline is not in the future. before and
+// after are sorted by compare, without duplicates. held counts the unlisted items that stay. next is when the first of
+// their holds ends; zero if none does.
 func Fold[T any](before []Item[T], reports []Report[T], compare func(a, b T) int,
 	deadline func(Item[T]) time.Time, now time.Time,
 ) (after []Item[T], held int, next time.Time) {
 	reports = slices.Clone(reports)
 	slices.SortStableFunc(reports, func(a, b Report[T]) int {
-		return cmp.Or(compare(a.Value, b.Value),
-			cmp.Compare(a.State, b.State))
+		return cmp.Or(compare(a.Value, b.Value), cmp.Compare(a.State, b.State))
 	})
 	reports = slices.CompactFunc(reports, func(a, b Report[T]) bool { return compare(a.Value, b.Value) == 0 })
 	unlisted := func(item Item[T], state State) {
@@ -82,17 +81,18 @@ func Fold[T any](before []Item[T], reports []Report[T], compare func(a, b T) int
 			unlisted(before[0], Unlisted)
 			before = before[1:]
 		}
-		var former *Item[T]
+		var previous *Item[T]
 		if len(before) > 0 && compare(before[0].Value, report.Value) == 0 {
-			former, before = &before[0], before[1:]
+			previous = &before[0]
+			before = before[1:]
 		}
 		switch {
-		case report.State == Listed && former == nil:
+		case report.State == Listed && previous == nil:
 			after = append(after, Item[T]{Value: report.Value, FirstListed: now})
 		case report.State == Listed:
-			after = append(after, Item[T]{Value: report.Value, FirstListed: former.FirstListed})
-		case former != nil:
-			unlisted(*former, report.State)
+			after = append(after, Item[T]{Value: report.Value, FirstListed: previous.FirstListed})
+		case previous != nil:
+			unlisted(*previous, report.State)
 		}
 	}
 	for _, item := range before {

@@ -148,7 +148,7 @@ func (s *sessions) pass(elapsed time.Duration) {
 }
 
 func (s *sessions) back() {
-	Postpone(s.items, s.suspicion.Pause(s.now))
+	Postpone(s.items, s.suspicion.AwayFor(s.now))
 	s.up, s.suspicion, s.returned = true, Suspect(s.now, modelHold, ""), 0
 	for _, item := range s.items {
 		s.earlier[item.Value] = true
@@ -161,11 +161,11 @@ func (s *sessions) restart() {
 	if away.IsZero() {
 		away = s.now
 	}
-	s.suspicion = Suspicion{Away: Recalled(away, s.now)}
+	s.suspicion = Suspicion{Away: RestoredTime(away, s.now)}
 	for index, item := range s.items {
 		restored := Item[int]{Value: item.Value}
 		if !item.Missing.IsZero() {
-			restored.Missing = Recalled(store(s, item.Missing), s.now)
+			restored.Missing = RestoredTime(store(s, item.Missing), s.now)
 		}
 		s.items[index] = restored
 	}
@@ -291,7 +291,7 @@ func TestModel_Database(t *testing.T) {
 			case "away":
 				d.up, d.suspicion = false, d.suspicion.Leave(d.now)
 			case "back":
-				d.up, d.suspicion = true, d.suspicion.Back(d.now)
+				d.up, d.suspicion = true, d.suspicion.Return(d.now)
 			case "restart":
 				d.restart()
 			case "clock":
@@ -304,7 +304,7 @@ func TestModel_Database(t *testing.T) {
 				}
 			}
 		}
-		d.up, d.suspicion = true, d.suspicion.Back(d.now)
+		d.up, d.suspicion = true, d.suspicion.Return(d.now)
 		d.list()
 		d.pass(modelHold)
 		d.list()
@@ -364,7 +364,7 @@ func (d *database) list() {
 	d.suspicion = d.suspicion.Expire(d.now)
 	gone := d.set.Fold(d.stored, d.suspicion.Holds(d.now))
 	for name, version := range d.stored {
-		require.Equal(d, Mark[int]{Value: version}, d.set[name], "%s is listed", name)
+		require.Equal(d, Entry[int]{Value: version}, d.set[name], "%s is listed", name)
 		delete(d.running, name)
 	}
 	var held []string

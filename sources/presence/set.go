@@ -3,28 +3,28 @@ package presence
 import "slices"
 
 // Set has the items of a source by name.
-type Set[T any] map[string]Mark[T]
+type Set[T any] map[string]Entry[T]
 
-// Mark is the state of an item of a set.
-type Mark[T any] struct {
-	Value T    // of a listed item, such as its version
-	Held  bool // it is in doubt: it stays until it is listed, or missing after the suspicion
+// Entry is an item of a set.
+type Entry[T any] struct {
+	Value T    // a fact about a listed item, such as its version
+	Held  bool // it is in doubt: it stays until it is listed, or until a list after the suspicion lacks it
 }
 
 // Put notes a listed item.
-func (s Set[T]) Put(name string, value T) { s[name] = Mark[T]{Value: value} }
+func (s Set[T]) Put(name string, value T) { s[name] = Entry[T]{Value: value} }
 
 // Hold puts items in doubt: the source lost data.
 func (s Set[T]) Hold(names ...string) {
 	for _, name := range names {
-		s[name] = Mark[T]{Held: true}
+		s[name] = Entry[T]{Held: true}
 	}
 }
 
 // Held returns the items in doubt, in order.
 func (s Set[T]) Held() (names []string) {
-	for name, mark := range s {
-		if mark.Held {
+	for name, entry := range s {
+		if entry.Held {
 			names = append(names, name)
 		}
 	}
@@ -32,10 +32,12 @@ func (s Set[T]) Held() (names []string) {
 	return names
 }
 
-// Fold takes a complete list, and returns the items that are gone. Items in doubt stay if a suspicion holds.
+// Fold applies a complete list, and returns the items that are gone. Items in doubt stay while a suspicion holds.
 func (s Set[T]) Fold(listed map[string]T, holds bool) (gone []string) {
-	for name, mark := range s {
-		if _, isListed := listed[name]; !isListed && !(holds && mark.Held) {
+	for name, entry := range s {
+		_, isListed := listed[name]
+		stays := holds && entry.Held
+		if !isListed && !stays {
 			gone = append(gone, name)
 			delete(s, name)
 		}

@@ -29,11 +29,11 @@ func TestSuspicion_Away(t *testing.T) {
 	away := suspicion.Leave(after(6)).Leave(after(8))
 	assert.True(t, away.Holds(after(9)), "no hold runs")
 	assert.Zero(t, away.Next())
-	assert.Equal(t, 3*time.Minute, away.Pause(after(9)), "since it left first")
-	assert.Zero(t, away.Pause(after(1)), "a clock that goes back")
-	assert.Equal(t, after(10), away.Back(after(9)).Next(), "a minute was left")
-	assert.Equal(t, away.Back(after(9)), away.Back(after(9)).Back(after(20)))
-	assert.Zero(t, Suspicion{}.Leave(after(1)).Back(after(9)))
+	assert.Equal(t, 3*time.Minute, away.AwayFor(after(9)), "since it left first")
+	assert.Zero(t, away.AwayFor(after(1)), "a clock that goes back")
+	assert.Equal(t, after(10), away.Return(after(9)).Next(), "a minute was left")
+	assert.Equal(t, away.Return(after(9)), away.Return(after(9)).Return(after(20)))
+	assert.Zero(t, Suspicion{}.Leave(after(1)).Return(after(9)))
 }
 
 func TestSuspicion_Expire(t *testing.T) {
@@ -58,11 +58,11 @@ func TestSuspicion_Restored(t *testing.T) {
 	assert.False(t, stored(s).Restored(after(9), hold).Holds(after(9)), "it ended between the runs")
 	away := stored(s.Leave(after(6))).Restored(after(20), hold)
 	assert.True(t, away.Holds(after(30)))
-	assert.Equal(t, after(31), away.Back(after(30)).End, "a minute was left")
+	assert.Equal(t, after(31), away.Return(after(30)).End, "a minute was left")
 	assert.Zero(t, stored(Suspicion{}).Restored(after(6), hold))
 	endless := Suspicion{Why: "as earlier versions stored it"}.Restored(after(6), hold)
 	assert.Zero(t, endless.Next())
-	assert.Equal(t, after(11), endless.Back(after(9)).End)
+	assert.Equal(t, after(11), endless.Return(after(9)).End)
 }
 
 func TestEarlier(t *testing.T) {

@@ -206,7 +206,7 @@ func (m *Machine[ID]) Leave(now time.Time) { m.Suspicion = m.Suspicion.Leave(now
 // Return begins a suspicion: the registry is back, and instances may still register again. All holds end later by the
 // pause, since no instance could register meanwhile.
 func (m *Machine[ID]) Return(now time.Time, hold time.Duration) (pause time.Duration) {
-	pause = m.Suspicion.Pause(now)
+	pause = m.Suspicion.AwayFor(now)
 	m.Suspicion = presence.Suspect(now, hold, "")
 	for _, group := range m.groups {
 		if group.unknown != nil && !group.unknown.Missing.IsZero() {
@@ -258,12 +258,12 @@ func (m *Machine[ID]) Recall(absences []Absence[ID], now time.Time) {
 		switch {
 		case group == nil:
 		case absence.Endpoint == "" && group.unknown != nil:
-			group.unknown.Missing = presence.Recalled(absence.Missing, now)
+			group.unknown.Missing = presence.RestoredTime(absence.Missing, now)
 		case group.services[absence.Service] != nil:
 			service := group.services[absence.Service]
 			for n, k := range service.endpoints {
 				if k.Value.String() == absence.Endpoint && k.Missing.IsZero() {
-					service.endpoints[n].Missing = presence.Recalled(absence.Missing, now)
+					service.endpoints[n].Missing = presence.RestoredTime(absence.Missing, now)
 					service.held++
 				}
 			}
@@ -285,7 +285,7 @@ func (m *Machine[ID]) Resume(sink sources.Sink, now time.Time) {
 	var note Note[ID]
 	RecallNote(sink, &note)
 	m.Recall(note.Missing, now)
-	m.Suspicion.Away = presence.Recalled(cmp.Or(note.Away, now), now)
+	m.Suspicion.Away = presence.RestoredTime(cmp.Or(note.Away, now), now)
 }
 
 // Contents updates the groups that changed or are due, and returns those to publish.

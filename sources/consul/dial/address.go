@@ -17,8 +17,8 @@ type Address struct {
 	Host      string // host:port, or the path of a unix socket
 	Unix      bool   // Host is a socket
 	Secure    bool   // the address asks for TLS; the settings can do so, too
-	Prefix    string // of every path, for a Consul behind a reverse proxy; "/…" or empty
-	Path      string // of the address, without its leading slash
+	Prefix    string // precedes every path, for a Consul behind a reverse proxy; "/…" or empty
+	Path      string // path in the address, without its leading slash
 	dc        string
 	namespace string
 	partition string
@@ -28,8 +28,8 @@ type Address struct {
 var credentials = regexp.MustCompile(`^([^/]*://)?[^/]*@`)
 
 // Parse reads an address: "SCHEME://host:port/path" or "SCHEME+https://host:port/path". Without host:port, as in
-// "SCHEME:///path", it is CONSUL_HTTP_ADDR, in all forms that the official client takes, and without that
-// localhost:8500. A query can name dc, ns and partition, as in Consul's own HTTP API.
+// "SCHEME:///path", CONSUL_HTTP_ADDR counts, in all forms that the official client takes, or else localhost:8500. A
+// query can name dc, ns and partition, as in Consul's own HTTP API.
 func Parse(scheme, address string) (Address, error) {
 	parsed, err := parse(scheme, address)
 	if err != nil {
@@ -66,7 +66,7 @@ func parse(scheme, address string) (parsed Address, err error) {
 			parsed.namespace = value
 		case "partition":
 			parsed.partition = value
-		default: // it would be silently without effect
+		default: // to ignore it would hide a mistake
 			return parsed, fmt.Errorf("unknown parameter %q; known: dc, ns, partition", name)
 		}
 	}
@@ -87,13 +87,15 @@ const addrVariable = "CONSUL_HTTP_ADDR"
 func (a *Address) fromEnvironment(value string) error {
 	scheme, rest, ok := strings.Cut(value, "://")
 	if !ok {
-		scheme, rest = "http", value
+		scheme = "http"
+		rest = value
 	}
 	switch scheme {
 	case "unix":
-		a.Host, a.Unix = rest, true
+		a.Host = rest
+		a.Unix = true
 		if a.Secure {
-			return errors.New("it is a unix socket, which +https is not for")
+			return errors.New("it is a unix socket, which has no +https")
 		}
 		return nil
 	case "https":
@@ -103,7 +105,8 @@ func (a *Address) fromEnvironment(value string) error {
 		return fmt.Errorf("want http, https or unix, got %q", scheme)
 	}
 	host, prefix, _ := strings.Cut(rest, "/")
-	if a.Host = host; prefix != "" {
+	a.Host = host
+	if prefix != "" {
 		a.Prefix = "/" + strings.TrimSuffix(prefix, "/")
 	}
 	return checkHostPort(host)

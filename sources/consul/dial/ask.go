@@ -28,7 +28,7 @@ type Right struct {
 	Name     string // empty for any
 }
 
-// maxRights is how many rights Consul takes at once.
+// maxRights is the limit of rights in one request.
 const maxRights = 64
 
 // Expressible reports whether a path can be requested. Consul accepts any characters in the names of services and keys,
@@ -48,7 +48,7 @@ func (c *Client) MayRead(
 		if aclsDisabled(err) {
 			return true, nil
 		}
-		// It may be the answer of a proxy that filters requests, or of an old Consul.
+		// A proxy that filters requests, or an old Consul, may have answered.
 		if code := statusOf(err).Code; code >= 400 && code < 500 && code != http.StatusTooManyRequests {
 			_, _, err := c.ACL().TokenReadSelf((&api.QueryOptions{Token: noToken}).WithContext(ctx))
 			if aclsDisabled(err) {
@@ -69,7 +69,7 @@ func aclsDisabled(err error) bool {
 
 const authorizePath = "/v1/internal/acl/authorize"
 
-// authorize sends the request by which Consul's own UI learns its rights.
+// authorize sends the request with which Consul's own UI asks for its rights.
 func (c *Client) authorize(
 	ctx context.Context, datacenter, namespace, partition string, anonymous bool, rights []Right,
 ) (bool, error) {
@@ -127,7 +127,7 @@ func (c *Client) Cluster(ctx context.Context, datacenter string) (string, error)
 	return "", err
 }
 
-// Pulse is the contact of the server that answers stale reads to its leader.
+// Pulse tells when the server that answers stale reads last heard from its leader.
 type Pulse struct {
 	// KnownLeader says that there is a leader. Without one, answers do not change any more.
 	KnownLeader bool
@@ -135,8 +135,8 @@ type Pulse struct {
 	LastContact time.Duration
 }
 
-// Pulse reads it from the headers of a cheap answer: the list of servers, which needs no rights because its content
-// does not matter.
+// Pulse reads the headers of a cheap answer: the list of servers. It needs no rights, because the content does not
+// matter.
 func (c *Client) Pulse(ctx context.Context, datacenter string) (Pulse, error) {
 	o := &api.QueryOptions{AllowStale: true, Datacenter: datacenter}
 	_, meta, err := c.Health().Service("consul", "", false, o.WithContext(ctx))
@@ -146,8 +146,8 @@ func (c *Client) Pulse(ctx context.Context, datacenter string) (Pulse, error) {
 	return Pulse{KnownLeader: meta.KnownLeader, LastContact: meta.LastContact}, nil
 }
 
-// Vitals are metrics of the last Pulse of each scope: the worst one. There are none before the first Pulse. They are
-// safe for concurrent use.
+// Vitals are metrics: the worst of the last Pulses of all scopes. There are none before the first Pulse. They are safe
+// for concurrent use.
 type Vitals struct {
 	mu   sync.Mutex
 	last map[string]Pulse // by scope
@@ -183,7 +183,8 @@ func (v *Vitals) Collect(ch chan<- prometheus.Metric) {
 	if len(v.last) == 0 {
 		return
 	}
-	leader, contact := 1.0, time.Duration(0)
+	leader := 1.0
+	contact := time.Duration(0)
 	for _, pulse := range v.last {
 		if !pulse.KnownLeader {
 			leader = 0

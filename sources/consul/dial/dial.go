@@ -1,6 +1,6 @@
-// Package dial makes clients of Consul: the official one, which reads the usual variables, on a transport for many
-// blocking queries that reads tokens and certificates again when they change, and keeps the Retry-After of Consul's
-// rate limits.
+// Package dial makes clients of Consul. The official client reads the usual variables. Its transport is for many
+// blocking queries, reads tokens and certificates again when they change, and keeps the Retry-After of Consul's rate
+// limits.
 package dial
 
 import (
@@ -38,12 +38,11 @@ func (s Settings) Doubts() []string {
 type Client struct {
 	*api.Client
 	Address Address
-	// Secure says that queries go over https, where Consul speaks HTTP/2 and does not limit how many wait at the same
-	// time.
+	// Secure says that queries go over https, where Consul speaks HTTP/2 and does not limit the blocking queries.
 	Secure bool
 
 	transport *transport
-	// namespace and partition are those of queries that name none.
+	// namespace and partition are for queries that name none.
 	namespace, partition string
 }
 
@@ -81,7 +80,8 @@ func New(address Address, settings Settings) (*Client, error) {
 	}
 	switch {
 	case address.Unix:
-		config.Address, base.Proxy = "localhost", nil
+		config.Address = "localhost"
+		base.Proxy = nil
 		base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "unix", address.Host)
 		}

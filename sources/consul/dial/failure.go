@@ -22,7 +22,7 @@ type Kind int
 const (
 	Success     Kind = iota
 	Canceled         // the caller gave up
-	Unreachable      // no answer, or that of a Consul that cannot answer: no connection, a timeout, no leader, 5xx
+	Unreachable      // no answer, or an error of Consul itself: no connection, a timeout, no leader, 5xx
 	Denied           // the token does not allow it, or is missing
 	RateLimited      // too many requests
 	Refused          // the request is at fault, such as a filter that does not parse, or an inexpressible name
@@ -32,7 +32,7 @@ const (
 // Failure is the meaning of an error of a query.
 type Failure struct {
 	Kind       Kind
-	RetryAfter time.Duration // the pause that Consul asks for; 0 without
+	RetryAfter time.Duration // the pause that Consul asks for; 0 for none
 }
 
 // State returns the state of a source with the failure.
@@ -88,7 +88,7 @@ func Classify(err error) Failure {
 		return Failure{Kind: Garbled}
 	case errors.Is(err, context.Canceled): // a deadline is Consul's fault, a cancellation is not
 		return Failure{Kind: Canceled}
-	default: // of the network, TLS, or an answer that broke off
+	default: // the network, TLS, or an answer that broke off
 		return Failure{Kind: Unreachable}
 	}
 }
@@ -117,10 +117,10 @@ func kindOf(status api.StatusError) Kind {
 	}
 }
 
-// rateLimitBody is in the answers of Consul's rate limiter, which are 503 where only the leader could have done better.
+// rateLimitBody is in the answers of Consul's rate limiter. Their status is 503 if only the leader can answer.
 const rateLimitBody = "rate limit exceeded"
 
-// limited returns the error of a rate limit; after is the pause that Consul asks for, 0 without.
+// limited returns the error of a rate limit; after is the pause that Consul asks for, 0 for none.
 func limited(after time.Duration, body string) error {
 	text := "rate limited by Consul"
 	if after > 0 {
@@ -146,8 +146,8 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return min(max(0, wait), longestPause)
 }
 
-// NextIndex returns the index of the next blocking query after an answer. An index that goes back is that of a Consul
-// that was restored or wiped: the next query does not block. Index 0 would never block.
+// NextIndex returns the index of the next blocking query after an answer. The index goes back if Consul was restored or
+// wiped: the next query then does not block, as its index is 0.
 func NextIndex(before, answer uint64) uint64 {
 	if answer < before {
 		return 0

@@ -11,7 +11,7 @@ import (
 type Interrupt struct {
 	mu      sync.Mutex
 	pending bool
-	cancel  context.CancelFunc // of the current wait; nil between waits
+	cancel  context.CancelFunc // ends the current wait; nil between waits
 }
 
 // Raise ends the current wait, or else the next one.
@@ -50,7 +50,7 @@ func (i *Interrupt) Take() bool {
 	return pending
 }
 
-// Pause waits, or until Raise is called.
+// Pause waits for delay, or until Raise is called.
 func (i *Interrupt) Pause(ctx context.Context, delay time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, delay)
 	defer cancel()

@@ -12,7 +12,7 @@ type Lifeline struct {
 	queries map[*context.CancelCauseFunc]bool
 }
 
-// Begin returns the context of a query. end ends the query, and returns its error, or that of Cut.
+// Begin returns the context of a query. end ends the query, and returns its error, or the cause of Cut.
 func (l *Lifeline) Begin(ctx context.Context) (query context.Context, end func(error) error) {
 	query, cancel := context.WithCancelCause(ctx)
 	l.mu.Lock()

@@ -32,7 +32,7 @@ func secured(address Address, settings *adsc.TLS) (*security, error) {
 		}
 		switch {
 		case address.Unix && settings.Secure():
-			return nil, fmt.Errorf("tlsSettings.mode: %s is a unix socket, which %s is not for", address, settings.Mode)
+			return nil, fmt.Errorf("tlsSettings.mode: %s is a unix socket, which has no %s", address, settings.Mode)
 		case settings.Secure():
 			return &security{host: address.Host, settings: settings}, nil
 		case address.Secure:
@@ -83,7 +83,7 @@ func (s *security) config() (*tls.Config, error) {
 		from := api.DefaultNonPooledConfig().TLSConfig
 		from.InsecureSkipVerify = s.skip
 		if config, err = api.SetupTLSConfig(&from); err != nil {
-			var variables []string // the official code does not tell which of them it read
+			var variables []string // the official code does not name the one at fault
 			for _, name := range []string{
 				api.HTTPCAFile, api.HTTPCAPath, api.HTTPClientCert, api.HTTPClientKey, api.HTTPTLSServerName,
 			} {
@@ -96,11 +96,11 @@ func (s *security) config() (*tls.Config, error) {
 		config.ServerName = cmp.Or(config.ServerName, host)
 	}
 	config.MinVersion = tls.VersionTLS12
-	config.NextProtos = []string{"h2", "http/1.1"} // HTTP/2 has all watches on a few connections
+	config.NextProtos = []string{"h2", "http/1.1"} // with HTTP/2, all watches share a few connections
 	return config, nil
 }
 
-// dialer returns a function that makes encrypted connections by means of d.
+// dialer returns a function that makes encrypted connections on those of a dialer.
 func (s *security) dialer(dialer *net.Dialer) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		config, err := s.config()

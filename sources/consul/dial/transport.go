@@ -30,12 +30,12 @@ const (
 
 const tokenHeader = "X-Consul-Token" //nolint:gosec // the name, not a token
 
-// transport gives each request its token, and turns rate limits into errors with their pause.
+// transport adds the token to each request, and turns rate limits into errors that have the pause.
 type transport struct {
 	base    *http.Transport
 	tokens  tokens
 	secure  bool
-	longest int // in bytes, of an answer
+	longest int // limit of an answer in bytes
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -65,16 +65,16 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.base.RoundTrip(request)
 	if err != nil {
-		if t.secure { // without TLS, an ended connection is no hint: blocking queries end like that with Consul
+		if t.secure { // without TLS, an ended connection is no hint: a stopping Consul ends blocking queries like that
 			err = address.Hint(err, true)
 		}
 		return nil, err
 	}
 	resp.Body = t.bound(intake.Bound(resp))
 	after := resp.Header.Get("Retry-After")
-	patience := resp.StatusCode == http.StatusTooManyRequests ||
+	mustPause := resp.StatusCode == http.StatusTooManyRequests ||
 		resp.StatusCode == http.StatusServiceUnavailable && after != ""
-	if !patience && (resp.StatusCode != http.StatusBadRequest || t.secure) {
+	if !mustPause && (resp.StatusCode != http.StatusBadRequest || t.secure) {
 		return resp, nil
 	}
 	defer resp.Body.Close() //nolint:errcheck // only read
@@ -82,7 +82,7 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	switch text := strings.TrimSpace(string(body)); {
 	case err != nil:
 		return nil, fmt.Errorf("read an answer of status %d: %w", resp.StatusCode, err)
-	case patience:
+	case mustPause:
 		return nil, limited(retryAfter(after, time.Now()), text)
 	case strings.Contains(text, "HTTP request to an HTTPS server"):
 		return nil, fmt.Errorf("%s (it speaks TLS alone: write +https behind the scheme of the address, or see tlsSettings)",
@@ -92,16 +92,16 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// anonymousKey is the key of a flag in the context of a request, which is set if the request had no token.
+// anonymousKey is the key of a flag in the context of a request. RoundTrip sets it if it sends no token.
 type anonymousKey struct{}
 
-// Ask sends a query that takes no longer than limit, in addition to the time that it blocks. Answers from servers
-// without contact to their leader for more than maxStale are Late.
+// Ask sends a query. limit is its time limit, in addition to the time that it blocks. An answer is Late if the server
+// has not heard of its leader for more than maxStale.
 func Ask[T any](
 	ctx context.Context, limit, maxStale time.Duration, queryOptions *api.QueryOptions,
 	read func(*api.QueryOptions) (T, *api.QueryMeta, error),
 ) (items T, answer judge.Answer, err error) {
-	if queryOptions.WaitIndex > 0 { // Consul blocks for up to a sixteenth longer, to spread the ends
+	if queryOptions.WaitIndex > 0 { // Consul blocks for up to a sixteenth longer, so that queries end at different times
 		limit += queryOptions.WaitTime + queryOptions.WaitTime/16
 		ctx = once(ctx)
 	}
@@ -114,8 +114,12 @@ func Ask[T any](
 		return items, answer, Explain(ctx, err)
 	}
 	return items, judge.Answer{
-		Index: meta.LastIndex, Filtered: meta.ResultsFilteredByACLs, Confirmed: queryOptions.RequireConsistent,
-		Leaderless: !meta.KnownLeader, Late: meta.LastContact > maxStale, Anonymous: anonymous.Load(),
+		Index:      meta.LastIndex,
+		Filtered:   meta.ResultsFilteredByACLs,
+		Confirmed:  queryOptions.RequireConsistent,
+		Leaderless: !meta.KnownLeader,
+		Late:       meta.LastContact > maxStale,
+		Anonymous:  anonymous.Load(),
 	}, nil
 }
 
@@ -139,8 +143,7 @@ func Within(ctx context.Context, d time.Duration) (context.Context, context.Canc
 	return context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %s: %w", d, context.DeadlineExceeded))
 }
 
-// Explain replaces the error of a request by the cause of the end of its context, if that is its time limit or its
-// connection.
+// Explain returns the cause of the end of a context, if that is the time limit or the connection; else err.
 func Explain(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if err != nil && (errors.Is(cause, ErrBrokenOff) || errors.Is(cause, context.DeadlineExceeded)) {
@@ -158,7 +161,7 @@ const (
 	longestError = 4 << 10
 )
 
-// bound limits the body of an answer. That of an error is cut, and any other fails.
+// bound limits the body of an answer. A longer body of an error is cut; any other longer body fails.
 func (t *transport) bound(resp *http.Response) io.ReadCloser {
 	if resp.StatusCode == http.StatusOK {
 		tooLong := fmt.Errorf("the answer is longer than %d MiB: %w", t.longest>>20, errNotConsul)
@@ -167,7 +170,7 @@ func (t *transport) bound(resp *http.Response) io.ReadCloser {
 	return &bounded{resp.Body, longestError, io.EOF}
 }
 
-// bounded is a body that ends with last after a number of bytes.
+// bounded is a body that ends with the error last after a number of bytes.
 type bounded struct {
 	io.ReadCloser
 	remaining int
@@ -184,18 +187,19 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// tokens is the origin of the ACL token.
+// tokens tells where the ACL token is read.
 type tokens struct {
 	key, file string      // the file, and the key or variable that names it
 	fixed     secret.Text // if there is no file, or it is empty
 }
 
-// newTokens finds the token in the order of the official client: the setting, the file of the environment, the token of
-// the environment.
+// newTokens looks for the token in the order of the official client: the setting, the file of the environment, the
+// token of the environment.
 func newTokens(file string) tokens {
 	tokens := tokens{key: "tokenFile", file: file, fixed: secret.New(os.Getenv("CONSUL_HTTP_TOKEN"))}
 	if file == "" {
-		tokens.key, tokens.file = "CONSUL_HTTP_TOKEN_FILE", os.Getenv("CONSUL_HTTP_TOKEN_FILE")
+		tokens.key = "CONSUL_HTTP_TOKEN_FILE"
+		tokens.file = os.Getenv(tokens.key)
 	}
 	return tokens
 }

@@ -38,8 +38,8 @@ type Answer struct {
 
 // Compared is the difference between the items of an answer and the baseline: the last ones accepted.
 type Compared struct {
-	HasBaseline bool   // from this run, or from the Record of an earlier one
-	Index       uint64 // of the baseline; 0 if indexes cannot be compared
+	HasBaseline bool   // an answer of this run was accepted, or the Record of an earlier one has it
+	Index       uint64 // index of the baseline; 0 if indexes cannot be compared
 	Before      int    // number of items in the baseline
 	Now         int    // number of items in the answer
 	Missing     int    // number of items of the baseline that the answer lacks
@@ -62,20 +62,30 @@ type Compared struct {
 // Verdict is the meaning of an answer.
 type Verdict int
 
-// The verdicts.
+// The verdicts of Judge.
 const (
-	// Same: there is no change.
-	Same Verdict = iota
-	// Believe: the answer is the current state, including the absence of other items.
-	Believe
-	// Doubt: items are missing, or may be older, and the answer cannot prove it. Send a confirming query.
-	Doubt
+	// Unchanged: the answer has the items of the baseline.
+	Unchanged Verdict = iota
+	// Changed: the answer is the current state, including the absence of other items.
+	Changed
+	// Doubtful: items are missing, or may be older, and the answer cannot prove it. Send a confirming query.
+	Doubtful
 	// Partial: the listed items count. The missing ones may be hidden, and stay.
 	Partial
 	// Denied: all items may be hidden, and stay.
 	Denied
 	// Foreign: another server answered, or a proxy changed the answer. All items stay.
 	Foreign
+)
+
+// The verdicts on the instances of a service that package consul derives from Unchanged and Changed.
+const (
+	// Emptied: the service certainly has no instances.
+	Emptied = Foreign + 1 + iota
+	// Absent: there is nothing to apply. The service already had no instances, or its earlier ones stay in a suspicion.
+	Absent
+	// Unconfirmed: instances are missing. A confirmed read of the names must show first that Consul kept its data.
+	Unconfirmed
 )
 
 // Judge returns the verdict on an answer.
@@ -86,7 +96,7 @@ func Judge(compared Compared, answer Answer) Verdict {
 	case answer.Index == 0: // Consul gives every answer an index, and never 0
 		return Foreign
 	case (doubtful || answer.Late) && !answer.Confirmed:
-		return Doubt
+		return Doubtful
 	case doubtful && answer.Leaderless:
 		return Foreign
 	case answer.Filtered && empty:
@@ -94,9 +104,9 @@ func Judge(compared Compared, answer Answer) Verdict {
 	case answer.Filtered && compared.Missing > 0:
 		return Partial
 	case compared.HasBaseline && compared.Same:
-		return Same
+		return Unchanged
 	default:
-		return Believe
+		return Changed
 	}
 }
 
@@ -162,9 +172,9 @@ func (before CreateIndexes) Compare(now CreateIndexes, index uint64, compared *C
 // Record is the state that outlives a run and the process, so that the first answer after it is judged like any other:
 // without it, a restart would take items that a Consul without its data lacks for deleted.
 type Record struct {
-	Index   uint64 `json:"index"`             // of the last accepted answer
-	Cluster string `json:"cluster,omitempty"` // that gave it, if known
-	// Names are the names of the items, and CreateIndexes those of some of them, or of their nodes.
+	Index   uint64 `json:"index"`             // index of the last accepted answer
+	Cluster string `json:"cluster,omitempty"` // identity of the cluster that gave it; empty if unknown
+	// Names are the names of the items. CreateIndexes has the indexes of some items, or of their nodes.
 	Names         []string      `json:"names,omitempty"`
 	CreateIndexes CreateIndexes `json:"made,omitempty"`
 	// Held are the names of the items that stay although Consul lacks them, because of the suspicion.
@@ -176,7 +186,7 @@ type Record struct {
 type Records struct {
 	// Settings identifies the settings that select the items. With others, only suspicions and held items count.
 	Settings string            `json:"of"`
-	Parts    map[string]Record `json:"parts"`
+	Scopes   map[string]Record `json:"parts"`
 }
 
 // Encode returns the stored form of the records.
@@ -191,20 +201,20 @@ func (r Records) Encode() []byte {
 // Decode decodes records for a source with these settings; no text stands for no records. No suspicion lasts longer
 // than hold from now: the clock may have been wrong when it was stored, or the setting another one.
 func Decode(text []byte, settings string, now time.Time, hold time.Duration) (Records, error) {
-	records := Records{Settings: settings, Parts: make(map[string]Record)}
+	records := Records{Settings: settings, Scopes: make(map[string]Record)}
 	if len(text) == 0 {
 		return records, nil
 	}
 	var stored Records
 	if err := json.Unmarshal(text, &stored); err != nil {
-		return records, fmt.Errorf("what was kept of an earlier run: %w", err)
+		return records, fmt.Errorf("the record of an earlier run: %w", err)
 	}
-	for name, record := range stored.Parts {
+	for name, record := range stored.Scopes {
 		if stored.Settings != settings {
 			record = Record{Held: record.Held, Suspicion: record.Suspicion}
 		}
 		record.Suspicion = record.Restored(now, hold)
-		records.Parts[name] = record
+		records.Scopes[name] = record
 	}
 	return records, nil
 }

@@ -42,46 +42,46 @@ func TestPresenceAndAbsence(t *testing.T) {
 		want  Verdict
 		reset bool
 	}{
-		"the same, by a watch":                                    {c: same, a: watch, want: Same},
-		"the same, to a token that does not show all":             {c: same, a: filtered, want: Same},
-		"the same, without headers":                               {c: same, a: withIndex(9, leaderless), want: Same},
-		"something else, by a watch":                              {c: baseline, a: watch, want: Believe},
-		"something else, by a server that lags behind":            {c: baseline, a: late, want: Doubt},
-		"the same, by a server that lags behind":                  {c: same, a: late, want: Doubt},
-		"the first time, by a server that lags behind":            {c: first, a: late, want: Doubt},
-		"one less, by a watch":                                    {c: fewer(1), a: watch, want: Doubt},
-		"one less, for certain":                                   {c: fewer(1), a: certain, want: Believe},
-		"one in the place of another, by a watch":                 {c: replaced, a: watch, want: Doubt},
+		"the same, by a watch":                                    {c: same, a: watch, want: Unchanged},
+		"the same, to a token that does not show all":             {c: same, a: filtered, want: Unchanged},
+		"the same, without headers":                               {c: same, a: withIndex(9, leaderless), want: Unchanged},
+		"something else, by a watch":                              {c: baseline, a: watch, want: Changed},
+		"something else, by a server that lags behind":            {c: baseline, a: late, want: Doubtful},
+		"the same, by a server that lags behind":                  {c: same, a: late, want: Doubtful},
+		"the first time, by a server that lags behind":            {c: first, a: late, want: Doubtful},
+		"one less, by a watch":                                    {c: fewer(1), a: watch, want: Doubtful},
+		"one less, for certain":                                   {c: fewer(1), a: certain, want: Changed},
+		"one in the place of another, by a watch":                 {c: replaced, a: watch, want: Doubtful},
 		"one in the place of another, filtered":                   {c: replaced, a: filtered, want: Partial},
 		"one less, filtered":                                      {c: fewer(1), a: filtered, want: Partial},
 		"one less, without a leader":                              {c: fewer(1), a: leaderless, want: Foreign},
-		"none, by a watch":                                        {c: fewer(3), a: watch, want: Doubt},
-		"none, for certain":                                       {c: fewer(3), a: certain, want: Believe},
+		"none, by a watch":                                        {c: fewer(3), a: watch, want: Doubtful},
+		"none, for certain":                                       {c: fewer(3), a: certain, want: Changed},
 		"none, filtered":                                          {c: fewer(3), a: filtered, want: Denied},
 		"none, without a leader":                                  {c: fewer(3), a: leaderless, want: Foreign},
 		"none, without an index":                                  {c: fewer(3), a: strange, want: Foreign},
 		"none, without an index, by a watch":                      {c: fewer(3), a: Answer{}, want: Foreign},
-		"an older thing, by a watch":                              {c: older, a: watch, want: Doubt},
-		"an older thing, for certain":                             {c: older, a: certain, want: Believe},
-		"at an older index, by a watch":                           {c: same, a: withIndex(4, watch), want: Doubt},
-		"at an older index, for certain":                          {c: same, a: withIndex(4, certain), want: Same, reset: true},
-		"one less at an older index, for certain":                 {c: fewer(1), a: withIndex(4, certain), want: Believe, reset: true},
-		"one less where indexes cannot be compared":               {c: unordered, a: withIndex(1, certain), want: Believe},
-		"the first time, by a watch":                              {c: first, a: watch, want: Believe},
-		"the first time, filtered":                                {c: first, a: filtered, want: Believe},
-		"less than an earlier run published, by a watch":          {c: restart, a: watch, want: Doubt},
-		"less than an earlier run published, for certain":         {c: restart, a: certain, want: Believe},
+		"an older thing, by a watch":                              {c: older, a: watch, want: Doubtful},
+		"an older thing, for certain":                             {c: older, a: certain, want: Changed},
+		"at an older index, by a watch":                           {c: same, a: withIndex(4, watch), want: Doubtful},
+		"at an older index, for certain":                          {c: same, a: withIndex(4, certain), want: Unchanged, reset: true},
+		"one less at an older index, for certain":                 {c: fewer(1), a: withIndex(4, certain), want: Changed, reset: true},
+		"one less where indexes cannot be compared":               {c: unordered, a: withIndex(1, certain), want: Changed},
+		"the first time, by a watch":                              {c: first, a: watch, want: Changed},
+		"the first time, filtered":                                {c: first, a: filtered, want: Changed},
+		"less than an earlier run published, by a watch":          {c: restart, a: watch, want: Doubtful},
+		"less than an earlier run published, for certain":         {c: restart, a: certain, want: Changed},
 		"less than an earlier run published, filtered":            {c: restart, a: filtered, want: Partial},
 		"less than an earlier run published, without a leader":    {c: restart, a: leaderless, want: Foreign},
-		"less than an earlier run published, by one that is late": {c: restart, a: late, want: Doubt},
-		"the first time, none, by a watch":                        {c: Compared{}, a: watch, want: Doubt},
-		"the first time, none, for certain":                       {c: Compared{}, a: certain, want: Believe},
+		"less than an earlier run published, by one that is late": {c: restart, a: late, want: Doubtful},
+		"the first time, none, by a watch":                        {c: Compared{}, a: watch, want: Doubtful},
+		"the first time, none, for certain":                       {c: Compared{}, a: certain, want: Changed},
 		"the first time, none, filtered":                          {c: Compared{}, a: filtered, want: Denied},
 		"the first time, none, without a leader":                  {c: Compared{}, a: leaderless, want: Foreign},
 		"the first time, none, and it has no index":               {c: Compared{}, a: strange, want: Foreign},
 	} {
 		assert.Equal(t, c.want, Judge(c.c, c.a), name)
-		if c.want == Same || c.want == Believe || c.want == Partial { // other verdicts do not use it
+		if c.want == Unchanged || c.want == Changed || c.want == Partial { // other verdicts do not use it
 			assert.Equal(t, c.reset, Reset(c.c, c.a), name)
 		}
 	}
@@ -163,7 +163,7 @@ func TestWhy(t *testing.T) {
 func TestRecords_Persist(t *testing.T) {
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	suspicion := presence.Suspicion{End: now.Add(time.Minute), Why: "why"}
-	records := Records{Settings: "these", Parts: map[string]Record{"": {
+	records := Records{Settings: "these", Scopes: map[string]Record{"": {
 		Index: 7, Cluster: "c", Names: []string{"a"}, CreateIndexes: CreateIndexes{"n": 3},
 		Held: []string{"b"}, Suspicion: suspicion,
 	}}}
@@ -172,19 +172,19 @@ func TestRecords_Persist(t *testing.T) {
 	assert.Equal(t, records, got)
 	got, err = Decode(records.Encode(), "others", now, time.Minute)
 	require.NoError(t, err)
-	assert.Equal(t, Records{Settings: "others", Parts: map[string]Record{"": {Held: []string{"b"}, Suspicion: suspicion}}}, got,
+	assert.Equal(t, Records{Settings: "others", Scopes: map[string]Record{"": {Held: []string{"b"}, Suspicion: suspicion}}}, got,
 		"records of other settings cannot be compared")
 	got, err = Decode(records.Encode(), "these", now.AddDate(-20, 0, 0), time.Minute)
 	require.NoError(t, err)
-	assert.Equal(t, now.AddDate(-20, 0, 0).Add(time.Minute), got.Parts[""].End, "the clock was wrong when it was kept, or is now")
-	records.Parts[""] = Record{Suspicion: presence.Suspicion{Why: "why"}}
+	assert.Equal(t, now.AddDate(-20, 0, 0).Add(time.Minute), got.Scopes[""].End, "the clock was wrong when it was kept, or is now")
+	records.Scopes[""] = Record{Suspicion: presence.Suspicion{Why: "why"}}
 	got, err = Decode(records.Encode(), "these", now, time.Minute)
 	require.NoError(t, err)
-	assert.True(t, got.Parts[""].Holds(now.Add(time.Hour)), "until something happens")
+	assert.True(t, got.Scopes[""].Holds(now.Add(time.Hour)), "until something happens")
 	got, err = Decode(nil, "these", now, time.Minute)
 	require.NoError(t, err)
-	assert.Empty(t, got.Parts)
+	assert.Empty(t, got.Scopes)
 	got, err = Decode([]byte("{"), "these", now, time.Minute)
 	require.Error(t, err)
-	assert.NotNil(t, got.Parts)
+	assert.NotNil(t, got.Scopes)
 }

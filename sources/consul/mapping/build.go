@@ -31,14 +31,14 @@ func (m *Mapper) mapFamily(family *family, warner *warner) ([]*resource.Resource
 	if !names.IsHost(family.host) {
 		return nil, fmt.Errorf("%s: %q is no host (hostTemplate)", warner.place, family.host)
 	}
-	_, mapped := m.hosts[family.service.Name] // even if it had no objects
+	_, wasMapped := m.hosts[family.service.Name] // even if it had no objects
 	shape := m.shapeOf(family.host, instances, m.shapes[family.host], warner)
 	switch {
 	case len(shape) > 0:
 	case len(instances) > 0:
 		warner.add("no instance has a port: there is nothing to call")
 		return nil, nil
-	case mapped:
+	case wasMapped:
 		return nil, nil // a sidecar, or without ports
 	default:
 		return nil, fmt.Errorf("%s: it has no instance, and no ports are remembered", warner.place)
@@ -46,7 +46,11 @@ func (m *Mapper) mapFamily(family *family, warner *warner) ([]*resource.Resource
 	m.shapes[family.host] = shape
 
 	builder := builder{
-		mapper: m, family: family, warner: warner, shape: shape, workloads: m.options.Endpoints == endpointsWorkloads,
+		mapper:    m,
+		family:    family,
+		warner:    warner,
+		shape:     shape,
+		workloads: m.options.Endpoints == endpointsWorkloads,
 	}
 	if builder.workloads && len(shape) > 1 {
 		// istiod merges ServiceEntries of one host only if they select the same workloads, which then have every port.
@@ -89,19 +93,19 @@ type builder struct {
 	family    *family
 	shape     shape
 	hostless  bool // some protocol does not carry the host of a request
-	workloads bool
+	workloads bool // endpoints are WorkloadEntries
 
 	objects []*resource.Resource
 	err     error
 }
 
-// serviceEntries makes the ServiceEntries of hosts. A datacenter makes them those of its alias.
+// serviceEntries makes the ServiceEntries of hosts. With a datacenter, hosts has the alias of that datacenter.
 func (b *builder) serviceEntries(name string, hosts []string, instances []*instance, datacenter string) {
 	options := b.mapper.options
 	addresses, warnings := registry.Address(b.mapper.vips, options.VIPs, hosts[0], b.place, b.hostless)
 	b.general = append(b.general, warnings...)
 	// istiod merges the ServiceEntries of a host only if they have one resolution. DNS accepts IP addresses.
-	hasNames, hasPorts, someServed := false, false, false
+	var hasNames, hasPorts, someServed bool
 	for _, i := range instances {
 		if len(i.ports) > 0 {
 			hasPorts = true
@@ -181,7 +185,8 @@ func (b *builder) endpoints(
 			continue
 		}
 		seen[id] = true
-		serving, endpoints = append(serving, i), append(endpoints, endpoint)
+		serving = append(serving, i)
+		endpoints = append(endpoints, endpoint)
 	}
 	return serving, endpoints
 }
@@ -197,7 +202,7 @@ func (b *builder) workloadLabels(datacenter string) map[string]string {
 
 // workloadEntries makes an object for each endpoint of the service.
 func (b *builder) workloadEntries(instances []*instance) {
-	aliased := map[string]string{} // labels of the datacenters that have an alias
+	aliased := map[string]string{} // labels by name of the datacenters that have an alias
 	for _, d := range b.family.datacenters {
 		aliased[d.name] = d.identity.datacenter
 	}
@@ -254,7 +259,8 @@ func (w *warner) list() []string {
 	warnings := w.general
 	for reason, instances := range w.instances {
 		slices.Sort(instances)
-		instances, rest := slices.Compact(instances), ""
+		instances := slices.Compact(instances)
+		rest := ""
 		if len(instances) > maxNamed {
 			rest = fmt.Sprintf(" and %d more", len(instances)-maxNamed)
 			instances = instances[:maxNamed]

@@ -8,8 +8,8 @@ import (
 	"tributary/internal/names"
 )
 
-// family is one service of the mesh: the services with one name, namespace, partition and peer, in all datacenters or,
-// if the host names the datacenter, in one.
+// family is one service of the mesh: the services with one name, namespace, partition and peer, in all datacenters. If
+// the host names the datacenter, each datacenter has a family.
 type family struct {
 	service     Service // without entries; with a datacenter if the host names it
 	identity    identity
@@ -20,7 +20,7 @@ type family struct {
 type datacenter struct {
 	name      string
 	identity  identity
-	alias     string // host; empty without
+	alias     string // a further host; empty for none
 	instances []*instance
 }
 
@@ -62,7 +62,7 @@ func (m *Mapper) families(name, label string, scopes []Service) (families []*fam
 		}
 	}
 	slices.SortStableFunc(scopes, func(a, b Service) int { return slices.Compare(a.fields(), b.fields()) })
-	var labels [4]map[string]string // of the fields
+	var labels [4]map[string]string // DNS labels by value, for each of the fields
 	for i := range labels {
 		var values []string
 		for _, s := range scopes {
@@ -130,7 +130,7 @@ func (m *Mapper) host(id identity) string {
 		default:
 			qualifiers = append(qualifiers, label, kind)
 		}
-		if label == defaultLabel { // which stands for an empty field
+		if label == defaultLabel { // the default label stands for an empty field
 			label = names.Hashed(label, label, names.MaxLabel)
 		}
 		replacements = append(replacements, placeholder, cmp.Or(label, defaultLabel))
@@ -184,7 +184,9 @@ func (m *Mapper) Names(services []string) (relabeled []string) {
 			spellings := slices.DeleteFunc(slices.Clone(claimants), func(claimant string) bool {
 				return !strings.EqualFold(claimant, name)
 			})
-			best, claim, place := slices.MinFunc(spellings, compareFit), claim{}, "consul service "+name+": "
+			best := slices.MinFunc(spellings, compareFit)
+			place := "consul service " + name + ": "
+			claim := claim{}
 			switch name {
 			case first:
 				claim.label = label
@@ -228,15 +230,17 @@ func compareFit(first, second string) int {
 	return cmp.Or(changes(first)-changes(second), strings.Compare(first, second))
 }
 
-// distinct gives each text a DNS label of its own, in any order: all but one of several with the same label get a hash.
+// distinct gives each text a DNS label of its own. If several have the same label, all but one get a hash.
 func distinct(texts []string) map[string]string {
-	labels, taken := make(map[string]string, len(texts)), make(map[string]bool, len(texts))
+	labels := make(map[string]string, len(texts))
+	taken := make(map[string]bool, len(texts))
 	for _, text := range slices.SortedFunc(slices.Values(texts), compareFit) {
 		label := labelOf(text)
 		if taken[label] {
 			label = names.Hashed(label, text, names.MaxLabel)
 		}
-		labels[text], taken[label] = label, true
+		labels[text] = label
+		taken[label] = true
 	}
 	return labels
 }

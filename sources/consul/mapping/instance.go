@@ -21,7 +21,7 @@ type instance struct {
 	node, id   string
 	endpoint   string   // address and port in Consul
 	reason     string   // why it is not served; empty if it is
-	warnings   []string // about omitted parts
+	warnings   []string // name omitted parts
 	address    string   // an IP address or a host
 	weight     uint32
 	ports      []instancePort
@@ -63,7 +63,7 @@ func compareInstances(first, second *instance) int {
 		cmp.Compare(fmt.Sprint(first.labels), fmt.Sprint(second.labels)))
 }
 
-// instanceOf converts an entry, or returns nil if it is not one of a service to call.
+// instanceOf converts an entry; nil if it belongs to a sidecar or gateway.
 func (m *Mapper) instanceOf(datacenter string, serviceEntry *api.ServiceEntry) *instance {
 	agentService, node := serviceEntry.Service, serviceEntry.Node
 	if agentService.Kind != api.ServiceKindTypical {
@@ -79,7 +79,8 @@ func (m *Mapper) instanceOf(datacenter string, serviceEntry *api.ServiceEntry) *
 	if port := cmp.Or(taggedPort, agentService.Port); port != 0 {
 		i.endpoint = net.JoinHostPort(strings.Trim(address, "[]"), strconv.Itoa(port))
 	}
-	i.address, i.ports = parseAddress(address), m.portsOf(agentService, taggedPort, i)
+	i.address = parseAddress(address)
+	i.ports = m.portsOf(agentService, taggedPort, i)
 	switch {
 	case i.address == "":
 		i.reason = fmt.Sprintf("%q is no address that can be called", address)
@@ -92,9 +93,10 @@ func (m *Mapper) instanceOf(datacenter string, serviceEntry *api.ServiceEntry) *
 	case !slices.Contains(m.options.StrictChecks, status):
 		i.reason = "checks are " + status
 	}
-	if v := agentService.Meta[m.options.ServicePortMeta]; v != "" {
-		if i.wantsPort = m.options.WantedPort(agentService.Meta); i.wantsPort == 0 {
-			i.warn("meta %s: %q is not a port", m.options.ServicePortMeta, v)
+	if wanted := agentService.Meta[m.options.ServicePortMeta]; wanted != "" {
+		i.wantsPort = m.options.WantedPort(agentService.Meta)
+		if i.wantsPort == 0 {
+			i.warn("meta %s: %q is not a port", m.options.ServicePortMeta, wanted)
 		}
 	}
 	i.labels = m.labelsOf(agentService)
@@ -102,8 +104,8 @@ func (m *Mapper) instanceOf(datacenter string, serviceEntry *api.ServiceEntry) *
 	return i
 }
 
-// weightOf returns the weight of an instance by its status. Instances of weight 0 are not served: Istio would take it
-// for 1. Agents default to 1; both at 0 come from old versions of Consul without weights.
+// weightOf returns the weight of an instance by its status. Instances of weight 0 are not served: Istio would read 0
+// as 1. Agents default to 1; only old versions of Consul, without weights, have 0 for both.
 func weightOf(agentWeights api.AgentWeights, status string) uint32 {
 	if agentWeights.Passing == 0 && agentWeights.Warning == 0 {
 		return 1
@@ -112,7 +114,7 @@ func weightOf(agentWeights api.AgentWeights, status string) uint32 {
 	if status == api.HealthPassing {
 		weight = agentWeights.Passing
 	}
-	return uint32(min(max(weight, 0), 65535)) // Consul's maximum; a larger sum than 32 bits would not do for Envoy
+	return uint32(min(max(weight, 0), 65535)) // Consul's maximum; Envoy limits the sum to 32 bits
 }
 
 // addressOf returns the address to call, in Consul's own order of address translation, and the port of a tagged
@@ -178,13 +180,14 @@ func (m *Mapper) portsOf(agentService *api.AgentService, taggedPort int, i *inst
 
 // protocolOf infers the protocol of a port. A declared protocol that Istio does not know is TCP: with the default,
 // Envoy could parse it as HTTP.
-func (m *Mapper) protocolOf(scope *api.AgentService, port string, isDefault bool, i *instance) protocol.Instance {
-	key, prefix := m.options.ProtocolMeta+"-"+port, protocolPrefix(port)
-	specific := port != "" && scope.Meta[key] != ""
+func (m *Mapper) protocolOf(service *api.AgentService, port string, isDefault bool, i *instance) protocol.Instance {
+	key := m.options.ProtocolMeta + "-" + port
+	prefix := protocolPrefix(port)
+	specific := port != "" && service.Meta[key] != ""
 	if !specific {
 		key = m.options.ProtocolMeta
 	}
-	declared := scope.Meta[key]
+	declared := service.Meta[key]
 	switch parsed := protocol.Parse(declared); {
 	case !specific && !isDefault && !prefix.IsUnsupported(), declared == "" && !prefix.IsUnsupported():
 		return prefix
@@ -296,7 +299,8 @@ func (m *Mapper) localityOf(agentService *api.AgentService, node *api.Node, data
 	return ""
 }
 
-// joinLocality ends where a part is missing, as Istio's hierarchy does. istiod makes labels of the parts.
+// joinLocality joins the parts up to the first missing one, since Istio's localities are a hierarchy. istiod makes
+// labels of the parts.
 func joinLocality(parts []string) string {
 	var valid []string
 	for _, part := range parts {

@@ -19,22 +19,22 @@ type Service struct {
 	Name       string
 	Datacenter string
 	Namespace  string // empty or "default" in the community edition
-	Partition  string // the same
+	Partition  string // empty or "default" in the community edition
 	Peer       string // empty if not imported from a peer
 	Entries    []*api.ServiceEntry
 }
 
 // Mapper maps services.
 //
-// The ports of a service have numbers of their own, and the ports of the endpoints map to them. The number is
-// Options.ServicePort, or the one in the meta of most instances, or the previous one, or the port of most instances,
-// healthy or not. So instances with other ports may come and go without an effect on clients. The mapper remembers
-// numbers until the service is withdrawn; Restore fills its memory after a restart.
+// Each port of a service has a number, to which the ports of the endpoints map. The number is the first one of:
+// Options.ServicePort, the meta of most instances, the previous number, and the port of most instances, healthy or not.
+// So instances with other ports may come and go without an effect on clients. The mapper remembers numbers until the
+// service is withdrawn; Restore sets them after a restart.
 type Mapper struct {
 	options Options
 	vips    registry.VIPs
-	shapes  map[string]shape    // by host: the last ones published
-	hosts   map[string][]string // by service that was mapped: its hosts in shapes
+	shapes  map[string]shape    // the last ones published, by host
+	hosts   map[string][]string // hosts in shapes, by service; a service without hosts was mapped, too
 	claims  map[string]claim    // by service
 }
 
@@ -107,7 +107,7 @@ func (m *Mapper) forget(name string, except []string) {
 	}
 }
 
-// Restore remembers the ports of ServiceEntries of an earlier run. The mapper's own ones take precedence.
+// Restore remembers the ports of ServiceEntries of an earlier run. Ports that this mapper chose take precedence.
 func (m *Mapper) Restore(objects []*resource.Resource) {
 	for host, restored := range shapesOf(objects) {
 		if _, mapped := m.shapes[host]; !mapped {

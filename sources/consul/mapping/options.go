@@ -10,24 +10,25 @@ import (
 	"tributary/sources/registry"
 )
 
-// Options are the settings of the mapping. The zero value is the default of each; config.Consul describes them.
+// Options are the settings of the mapping. The zero value of each is its default; config.Consul describes them.
 //
 // HostTemplate may have {service}, {datacenter}, {namespace}, {partition} and {peer}; "default" and "local" stand for
-// empty fields. Services of a namespace, partition or peer that the template does not name get a host of their own, as
-// in Consul's DNS: reviews.service.team.ns.consul. Those of several datacenters that it does not name are one service.
+// empty fields. If the template does not name a namespace, partition or peer, its services get a host of their own, as
+// in Consul's DNS: reviews.service.team.ns.consul. If it does not name the datacenter, the services of all datacenters
+// with one name are one service.
 // ProtocolMeta, followed by "-" and the name of a port, is the key of the protocol of that port. LabelMeta has no
 // effect.
 type Options struct {
 	registry.MappingOptions
 	Aliases       string   // datacenter, for a further host with the instances of each datacenter, or none
-	TagSeparators []string // that cut a tag into the key and the value of a label, at the first of them in the tag
-	Tags          []string // that become a label with the value "true", though they have no separator
-	LabelPrefix   string   // of the keys of labels made of tags and meta
-	// LocalityFrom lists where a locality is looked for, in order: locality (Consul's own, of the service, then of its
-	// node), meta (of the node: region, zone, subzone), datacenter; or none.
+	TagSeparators []string // the first one in a tag cuts it into the key and the value of a label
+	Tags          []string // tags without a separator that become a label with the value "true"
+	LabelPrefix   string   // begins the keys of labels made of tags and meta
+	// LocalityFrom lists where a locality is looked for, in order: locality (Consul's own, of the service, then of the
+	// node), meta (region, zone and subzone of the node), datacenter; or none.
 	LocalityFrom  []string
-	TaggedAddress string   // the one to use where there is one: wan, lan_ipv6
-	StrictChecks  []string // the statuses that are served
+	TaggedAddress string   // the tagged address to use, if an instance has it: wan, lan_ipv6
+	StrictChecks  []string // statuses of served instances
 	Endpoints     string   // inline or workloadEntries
 }
 

@@ -14,7 +14,8 @@ import (
 
 // Lost returns how many endpoints of the objects of an earlier run have no instance.
 func Lost(before []*resource.Resource, scopes []Service) int {
-	addresses, lost := addressesOf(scopes), make(map[string]bool)
+	addresses := addressesOf(scopes)
+	lost := make(map[string]bool)
 	for _, object := range before {
 		var endpoints []*networking.WorkloadEntry
 		spec, _ := object.Spec() // an object that cannot be decoded cannot be retained either
@@ -33,9 +34,9 @@ func Lost(before []*resource.Resource, scopes []Service) int {
 	return len(lost)
 }
 
-// Retain returns the objects of a service, with the objects and endpoints of an earlier run that have no instance:
-// Consul may hide those, or may have lost them while its agents register again. The new objects decide about all
-// others, healthy or not.
+// Retain returns the objects of a service, and adds the objects and endpoints of an earlier run that have no instance:
+// Consul may hide those, or may have lost them while its agents register again. An endpoint that has an instance is as
+// in the new objects, healthy or not.
 func Retain(objects, before []*resource.Resource, scopes []Service) ([]*resource.Resource, error) {
 	addresses := addressesOf(scopes)
 	retained := slices.Clone(objects)
@@ -94,12 +95,14 @@ func addressesOf(scopes []Service) addresses {
 	addresses := addresses{}
 	for _, s := range scopes {
 		for _, entry := range s.Entries {
-			ports, hosts := []int{entry.Service.Port}, []string{cmp.Or(entry.Service.Address, entry.Node.Address)}
+			ports := []int{entry.Service.Port}
+			hosts := []string{cmp.Or(entry.Service.Address, entry.Node.Address)}
 			for _, p := range entry.Service.Ports {
 				ports = append(ports, p.Port)
 			}
 			for _, tagged := range entry.Service.TaggedAddresses {
-				ports, hosts = append(ports, tagged.Port), append(hosts, tagged.Address)
+				ports = append(ports, tagged.Port)
+				hosts = append(hosts, tagged.Address)
 			}
 			for _, host := range slices.AppendSeq(hosts, maps.Values(entry.Node.TaggedAddresses)) {
 				for _, port := range ports {

@@ -14,9 +14,9 @@ import (
 	"tributary/resource"
 )
 
-// shape has the ports of each ServiceEntry of a host. It depends on all instances and not on their health, so that a
-// failing check only changes endpoints. An instance with one port of a group has all of them: Istio would give an
-// endpoint that lacks a port the number of the service.
+// shape has the groups of ports of a host, one for each ServiceEntry. It depends on all instances and not on their
+// health, so that a failing check only changes endpoints. An instance with one port of a group has all of them: Istio
+// would give an endpoint that lacks a port the number of the service.
 type shape [][]servicePort
 
 type servicePort struct {
@@ -28,9 +28,10 @@ type servicePort struct {
 
 // portUse is how instances use a port.
 type portUse struct {
-	holders         []int // indexes of the instances that have it, in order
-	numbers, wanted map[uint32]int
-	isDefault       bool
+	holders   []int          // indexes of the instances that have it, in order
+	numbers   map[uint32]int // counts of its numbers
+	wanted    map[uint32]int // counts of the service ports that meta asks for
+	isDefault bool
 }
 
 // defaultCount sorts the default port of most instances first.
@@ -96,21 +97,23 @@ func (m *Mapper) assignNumbers(
 		if _, used := taken[number]; used || number == 0 || port.number != 0 {
 			return false
 		}
-		port.number, taken[number] = number, port.portKey
+		port.number = number
+		taken[number] = port.portKey
 		return true
 	}
 	first := &ports[0]
 	if first.isDefault {
 		assign(first, cmp.Or(uint32(m.options.ServicePort), mostFrequent(uses[first.portKey].wanted)))
 	}
-	// By label: Restore has no more.
+	// The label identifies a port: Restore has no more of it.
 	previous := map[portKey]uint32{}
 	for _, p := range slices.Concat(before...) {
 		previous[portKey{p.label, p.protocol}] = p.number
 	}
 	for i := range ports {
 		p := &ports[i]
-		if number := previous[portKey{p.label, p.protocol}]; number != hashPort(host, p.label, 0) { // an invented one
+		number := previous[portKey{p.label, p.protocol}]
+		if number != hashPort(host, p.label, 0) { // a hash stands for a number that was taken
 			assign(p, number)
 		}
 	}
@@ -143,7 +146,7 @@ func hashPort(host, port string, after uint32) uint32 {
 	if after != 0 {
 		return low + (after+1-low)%(high-low+1)
 	}
-	number, _ := strconv.ParseUint(hash(host, port)[:8], 16, 32) // of a hash in hexadecimal
+	number, _ := strconv.ParseUint(hash(host, port)[:8], 16, 32) // a hash has hexadecimal digits
 	return low + uint32(number)%(high-low+1)
 }
 

@@ -21,11 +21,11 @@ import (
 // Options say which Services become ServiceEntries, and how: see README.md of package kube. Zero values stand for the
 // defaults.
 type Options struct {
-	Export, Endpoints string // of the values below; all, and pods
-	HostTemplate      string // made of {service} and {namespace}
-	Region            string // of endpoints without a region of their node
-	// the Services that get a virtual address: registry.VIPsTCP, the default, or another of its values
-	VIPs string
+	Export       string // ExportAll, the default, or ExportServiceExports
+	Endpoints    string // EndpointsPods, the default, or another of these values
+	HostTemplate string // contains {service} and {namespace}
+	Region       string // region of endpoints whose node has none
+	VIPs         string // the Services that get a virtual address: registry.VIPsTCP, the default, or another value of it
 }
 
 // The values of options.
@@ -70,7 +70,7 @@ type Mapper struct {
 	cluster string
 }
 
-// New returns a mapper of a cluster, with its name for users. Without vips no Service gets a virtual address. An error
+// New returns a mapper. cluster names the cluster in messages. Without vips no Service gets a virtual address. An error
 // begins with the key at fault.
 func New(o Options, vips registry.VIPs, cluster string) (*Mapper, error) {
 	o = o.WithDefaults()
@@ -80,13 +80,13 @@ func New(o Options, vips registry.VIPs, cluster string) (*Mapper, error) {
 // Input is a Service with the other objects that its ServiceEntries are made of.
 type Input struct {
 	Service  *Service
-	Slices   []*Slice          // of the Service
-	Nodes    map[string]*Node  // by name. Endpoints nodePorts needs them; otherwise they give localities, and may be nil
-	Accounts map[string]string // of Pods, by namespace/name; may be nil
-	Exported bool              // by a ServiceExport
+	Slices   []*Slice          // EndpointSlices of the Service
+	Nodes    map[string]*Node  // by name. EndpointsNodePorts needs them; otherwise they give localities, and may be nil
+	Accounts map[string]string // service accounts of Pods, by namespace/name; may be nil
+	Exported bool              // the Service has a ServiceExport
 }
 
-// Lacks reports whether the account of a Pod is not known.
+// Lacks reports whether the input lacks the account of a Pod.
 func (input Input) Lacks() bool {
 	for _, slice := range input.Slices {
 		if slices.ContainsFunc(slice.Endpoints.Pods,
@@ -111,9 +111,12 @@ func (m *Mapper) Map(input Input) (content sources.Content) {
 	origin := resource.Origin{Place: strings.TrimSpace(m.cluster + " " + name)}
 	host := strings.NewReplacer("{service}", meta.Name, "{namespace}", meta.Namespace).Replace(m.HostTemplate)
 	host = names.FitHost(host, name)
-	least := map[bool]state{true: ready}[input.Service.Spec.PublishNotReadyAddresses]
-	builder := entryBuilder{m.Options, input, &content, map[string]*endpoint{}, least}
-	ports, endpoints := builder.servicePorts(), builder.endpoints()
+	builder := entryBuilder{options: m.Options, input: input, content: &content, byAddress: map[string]*endpoint{}}
+	if input.Service.Spec.PublishNotReadyAddresses {
+		builder.leastState = ready
+	}
+	ports := builder.servicePorts()
+	endpoints := builder.endpoints()
 	if reason := builder.unreachable(ports, endpoints); reason != "" {
 		builder.leaveOut(host, reason)
 		return content
@@ -124,7 +127,9 @@ func (m *Mapper) Map(input Input) (content sources.Content) {
 	addresses, warnings := registry.Address(m.vips, m.VIPs, host, name, hostless)
 	content.Warnings = warnings
 	for i, entry := range entries(host, ports, endpoints) {
-		if entry.ExportTo, entry.Addresses = exportTo, addresses; input.Service.Spec.Type == typeExternalName {
+		entry.ExportTo = exportTo
+		entry.Addresses = addresses
+		if input.Service.Spec.Type == typeExternalName {
 			entry.Location = networking.ServiceEntry_MESH_EXTERNAL
 		}
 		object := meta.Name + "." + meta.Namespace + ".svc"
@@ -146,9 +151,10 @@ func (m *Mapper) Map(input Input) (content sources.Content) {
 func entries(host string, ports []*networking.ServicePort, endpoints []*endpoint) (entries []*networking.ServiceEntry) {
 	for _, port := range ports {
 		var members []registry.Endpoint
-		for _, e := range endpoints {
-			if member := e.Endpoint; e.ports[port.Name] != 0 {
-				member.Port = e.ports[port.Name]
+		for _, endpoint := range endpoints {
+			member := endpoint.Endpoint
+			member.Port = endpoint.ports[port.Name]
+			if member.Port != 0 {
 				members = append(members, member)
 			}
 		}
@@ -162,8 +168,8 @@ func entries(host string, ports []*networking.ServicePort, endpoints []*endpoint
 			continue
 		}
 		entries[i].Ports = append(entries[i].Ports, port)
-		for j, e := range entry.Endpoints {
-			entries[i].Endpoints[j].Ports[port.Name] = e.Ports[port.Name]
+		for j, endpoint := range entry.Endpoints {
+			entries[i].Endpoints[j].Ports[port.Name] = endpoint.Ports[port.Name]
 		}
 	}
 	return entries
@@ -199,12 +205,11 @@ func protocolOf(servicePort ServicePort) string {
 
 // entryBuilder makes the ports and endpoints of a Service.
 type entryBuilder struct {
-	Options
-	Input
-
+	options    Options
+	input      Input
 	content    *sources.Content
 	byAddress  map[string]*endpoint
-	leastState state // of endpoints, at least; by the Service's publishNotReadyAddresses
+	leastState state // an endpoint has this state or a higher one; ready with publishNotReadyAddresses
 }
 
 // endpoint is an address with its ports, by their names in the ServiceEntry.
@@ -214,7 +219,7 @@ type endpoint struct {
 	ports map[string]uint32
 }
 
-// state says whether an endpoint gets requests. The highest state counts if an address is in several slices.
+// state says whether an endpoint gets requests. If an address is in several slices, the highest state counts.
 type state uint8
 
 const (
@@ -224,18 +229,17 @@ const (
 )
 
 func (b *entryBuilder) leaveOut(address, reason string) {
-	meta := b.Service.Meta
+	meta := b.input.Service.Meta
 	b.content.LeftOut = append(b.content.LeftOut, sources.LeftOut{
-		What: address, Of: meta.Namespace + "/" + meta.Name,
-		Why: reason,
+		What: address, Of: meta.Namespace + "/" + meta.Name, Why: reason,
 	})
 }
 
-// servicePorts returns the ports of the Service. A number has a single protocol in a ServiceEntry: it leaves out UDP,
-// which comes last.
+// servicePorts returns the ports of the Service. In a ServiceEntry a number has a single protocol. If it has several in
+// the Service, UDP is left out, which sorts last.
 func (b *entryBuilder) servicePorts() (ports []*networking.ServicePort) {
 	byProtocol := func(x, y ServicePort) int { return strings.Compare(x.Protocol, y.Protocol) }
-	for _, port := range slices.SortedStableFunc(slices.Values(b.Service.Spec.Ports), byProtocol) {
+	for _, port := range slices.SortedStableFunc(slices.Values(b.input.Service.Spec.Ports), byProtocol) {
 		if slices.ContainsFunc(ports, func(earlier *networking.ServicePort) bool { return earlier.Number == port.Port }) {
 			b.leaveOut(fmt.Sprintf("%s port %d", port.Protocol, port.Port), "the port has another protocol, too")
 		} else {
@@ -252,14 +256,14 @@ func portName(p ServicePort) string { return cmp.Or(p.Name, "port") }
 func (b *entryBuilder) endpoints() (endpoints []*endpoint) {
 	samePort := func(p ServicePort) uint32 { return p.Port }
 	switch {
-	case b.Service.Spec.Type == typeExternalName:
-		b.add(registry.Endpoint{Address: b.Service.Spec.ExternalName}, ready, samePort)
-	case b.Endpoints == EndpointsPods:
+	case b.input.Service.Spec.Type == typeExternalName:
+		b.add(registry.Endpoint{Address: b.input.Service.Spec.ExternalName}, ready, samePort)
+	case b.options.Endpoints == EndpointsPods:
 		b.pods()
-	case b.Endpoints == EndpointsNodePorts:
+	case b.options.Endpoints == EndpointsNodePorts:
 		b.nodePorts()
 	default:
-		for _, ingress := range b.Service.Status.LoadBalancer.Ingress {
+		for _, ingress := range b.input.Service.Status.LoadBalancer.Ingress {
 			b.add(registry.Endpoint{Address: cmp.Or(ingress.IP, ingress.Hostname)}, ready, samePort)
 		}
 	}
@@ -280,7 +284,8 @@ func (b *entryBuilder) endpoints() (endpoints []*endpoint) {
 
 // unreachable returns the reason that clients outside the cluster cannot call the Service; empty if they can.
 func (b *entryBuilder) unreachable(ports []*networking.ServicePort, endpoints []*endpoint) string {
-	kind, external, access := b.Service.Spec.Type, b.Service.Spec.ExternalName, b.Endpoints
+	kind, external := b.input.Service.Spec.Type, b.input.Service.Spec.ExternalName
+	access := b.options.Endpoints
 	switch {
 	case len(ports) == 0:
 		return "it has no ports"
@@ -296,47 +301,49 @@ func (b *entryBuilder) unreachable(ports []*networking.ServicePort, endpoints []
 // pods adds the endpoints of the slices. If a Service has two IP families, each pod is in two slices, and the first
 // family counts.
 func (b *entryBuilder) pods() {
-	families := b.Service.Spec.IPFamilies
+	families := b.input.Service.Spec.IPFamilies
 	byName := func(x, y *Slice) int { return cmp.Compare(x.Meta.Name, y.Meta.Name) }
-	for _, slice := range slices.SortedFunc(slices.Values(b.Slices), byName) {
+	for _, slice := range slices.SortedFunc(slices.Values(b.input.Slices), byName) {
 		addresses := strings.Split(slice.Endpoints.addresses, ",")
 		for i, handle := range slice.Endpoints.places {
 			if addresses[i] == "" || len(families) > 1 && slice.AddressType != families[0] {
 				continue
 			}
-			position := handle.Value()
+			place := handle.Value()
 			endpoint := registry.Endpoint{
 				Address:  addresses[i],
-				Locality: b.Nodes[position.NodeName].locality(b.Region, position.Zone),
+				Locality: b.input.Nodes[place.NodeName].locality(b.options.Region, place.Zone),
 			}
-			if b.Accounts != nil {
-				endpoint.ServiceAccount = b.Accounts[slice.Endpoints.Pods[i]]
+			if b.input.Accounts != nil {
+				endpoint.ServiceAccount = b.input.Accounts[slice.Endpoints.Pods[i]]
 			}
-			b.add(endpoint, max(position.state, b.leastState), slice.portOf)
+			b.add(endpoint, max(place.state, b.leastState), slice.portOf)
 		}
 	}
 }
 
-// nodePorts adds the nodes. With externalTrafficPolicy Local only those with an endpoint that is ready answer.
+// nodePorts adds the nodes. With externalTrafficPolicy Local, only nodes with a ready endpoint answer.
 func (b *entryBuilder) nodePorts() {
 	answering := map[string]bool{}
-	for _, slice := range b.Slices {
-		for _, e := range slice.Endpoints.places {
-			position := e.Value()
-			answering[position.NodeName] = answering[position.NodeName] || max(position.state, b.leastState) == ready
+	for _, slice := range b.input.Slices {
+		for _, handle := range slice.Endpoints.places {
+			place := handle.Value()
+			if max(place.state, b.leastState) == ready {
+				answering[place.NodeName] = true
+			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(b.Nodes)) {
-		node := b.Nodes[name]
-		if node.callable() && (answering[name] || b.Service.Spec.ExternalTrafficPolicy != "Local") {
-			endpoint := registry.Endpoint{Address: node.address(), Locality: node.locality(b.Region, "")}
+	for _, name := range slices.Sorted(maps.Keys(b.input.Nodes)) {
+		node := b.input.Nodes[name]
+		if node.callable() && (answering[name] || b.input.Service.Spec.ExternalTrafficPolicy != "Local") {
+			endpoint := registry.Endpoint{Address: node.address(), Locality: node.locality(b.options.Region, "")}
 			b.add(endpoint, ready, func(p ServicePort) uint32 { return p.NodePort })
 		}
 	}
 }
 
-// add adds an endpoint with the ports that number returns. The best state of an address counts; the ports of equal
-// states are joined.
+// add adds an endpoint. number returns the number of a port of the Service there; 0 for none. The highest state of an
+// address counts. If endpoints of an address have the same state, it has the ports of all of them.
 func (b *entryBuilder) add(added registry.Endpoint, state state, number func(ServicePort) uint32) {
 	address, err := names.Address(added.Address)
 	if err != nil {
@@ -349,9 +356,13 @@ func (b *entryBuilder) add(added registry.Endpoint, state state, number func(Ser
 		existing = &endpoint{added, state, map[string]uint32{}}
 		b.byAddress[address] = existing
 	}
-	for _, p := range b.Service.Spec.Ports {
-		if n := number(p); state == existing.state && n != 0 && existing.ports[portName(p)] == 0 {
-			existing.ports[portName(p)] = n
+	if state < existing.state {
+		return
+	}
+	for _, port := range b.input.Service.Spec.Ports {
+		name := portName(port)
+		if n := number(port); n != 0 && existing.ports[name] == 0 {
+			existing.ports[name] = n
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"unique"
 )
 
-// These types have only the fields of Kubernetes' objects that the mapping reads. Those of k8s.io/api take several
+// These types have only the fields of Kubernetes' objects that the mapping reads. The types of k8s.io/api take several
 // times as much memory.
 
 // Service is a Service of v1.
@@ -35,11 +35,14 @@ type Service struct {
 
 // Intern shares equal texts with other Services, and drops a single IP family, which has no effect.
 func (s *Service) Intern() {
-	if s.Spec.Type = unique.Make(s.Spec.Type).Value(); len(s.Spec.IPFamilies) == 1 {
+	s.Spec.Type = unique.Make(s.Spec.Type).Value()
+	if len(s.Spec.IPFamilies) == 1 {
 		s.Spec.IPFamilies = nil
 	}
-	for i, p := range s.Spec.Ports {
-		s.Spec.Ports[i].Name, s.Spec.Ports[i].Protocol = unique.Make(p.Name).Value(), unique.Make(p.Protocol).Value()
+	for i := range s.Spec.Ports {
+		port := &s.Spec.Ports[i]
+		port.Name = unique.Make(port.Name).Value()
+		port.Protocol = unique.Make(port.Protocol).Value()
 	}
 }
 
@@ -66,7 +69,8 @@ type Slice struct {
 // Endpoints are the endpoints of a Slice, in a compact form: clusters have many.
 type Endpoints struct {
 	Pods []string // namespace/name by index; empty if an endpoint is not a Pod. Nil without service accounts
-	// the first of each endpoint, between commas: an endpoint's addresses are equivalent, and kube-proxy calls the first
+	// addresses has the first address of each endpoint, joined by commas. The addresses of an endpoint are equivalent,
+	// and kube-proxy calls the first one.
 	addresses string
 	places    []unique.Handle[place]
 }
@@ -89,7 +93,7 @@ func (endpoints *Endpoints) UnmarshalJSON(text []byte) error {
 	addresses := make([]string, len(decoded))
 	*endpoints = Endpoints{Pods: make([]string, len(decoded)), places: make([]unique.Handle[place], len(decoded))}
 	for i, endpoint := range decoded {
-		addresses[i] = strings.ReplaceAll(append(endpoint.Addresses, "")[0], ",", " ") // invalid as well
+		addresses[i] = strings.ReplaceAll(append(endpoint.Addresses, "")[0], ",", " ") // invalid with a comma, too
 		if endpoint.TargetRef.Kind == "Pod" {
 			endpoints.Pods[i] = endpoint.TargetRef.Namespace + "/" + endpoint.TargetRef.Name
 		}
@@ -145,9 +149,9 @@ func (n *Node) callable() bool {
 // address returns the first external address of a node, else the first internal one.
 func (n *Node) address() string {
 	for _, kind := range []string{"ExternalIP", "InternalIP"} {
-		for _, a := range n.Status.Addresses {
-			if a.Type == kind {
-				return a.Address
+		for _, address := range n.Status.Addresses {
+			if address.Type == kind {
+				return address.Address
 			}
 		}
 	}
@@ -159,7 +163,9 @@ func (n *Node) address() string {
 func (n *Node) locality(region, zone string) string {
 	subzone := ""
 	if n != nil {
-		region, zone, subzone = cmp.Or(n.Meta.Labels.Region, region), cmp.Or(n.Meta.Labels.Zone, zone), n.Meta.Labels.Subzone
+		region = cmp.Or(n.Meta.Labels.Region, region)
+		zone = cmp.Or(n.Meta.Labels.Zone, zone)
+		subzone = n.Meta.Labels.Subzone
 	}
 	levels, _, _ := strings.Cut("/"+region+"/"+zone+"/"+subzone+"/", "//")
 	return strings.Trim(levels, "/")

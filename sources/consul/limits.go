@@ -37,8 +37,8 @@ const (
 	maxConcurrentReads = 16
 	// pollInterval is the least time between two polls of a service.
 	pollInterval = 5 * time.Second
-	// notedPollInterval is the same while the change queries show when to poll.
-	notedPollInterval = time.Second
+	// queriedPollInterval is pollInterval while the change queries run.
+	queriedPollInterval = time.Second
 )
 
 func newGate(settings Settings, slots int) *gate {
@@ -128,7 +128,8 @@ func (p *pacer) next(now time.Time) time.Duration {
 	if !p.updated.IsZero() {
 		p.level = max(0, p.level-float64(now.Sub(p.updated))/float64(paceLeak))
 	}
-	p.level, p.updated = min(p.level+1, paceFull), now
+	p.level = min(p.level+1, paceFull)
+	p.updated = now
 	if p.level <= paceBurst {
 		return 0
 	}
@@ -140,7 +141,7 @@ func (p *pacer) next(now time.Time) time.Duration {
 // The times between attempts after errors.
 const (
 	firstRetry = 500 * time.Millisecond
-	lastRetry  = 15 * time.Second // of one service
+	lastRetry  = 15 * time.Second // for one service
 	// lastNamesRetry is shorter: this read detects for all services that Consul is back.
 	lastNamesRetry = 5 * time.Second
 )

@@ -16,41 +16,45 @@ import (
 func webInstances(ids ...string) instances { return newInstances(consultest.Instances(ids...)) }
 
 // answer is about instances, with flags of judge.Answer.
-func answer(index uint64, i instances, flags ...string) reading {
+func answer(index uint64, i instances, flags ...string) serviceAnswer {
 	has := func(flag string) bool { return len(flags) > 0 && strings.Contains(flags[0], flag) }
-	return reading{instances: i, Answer: judge.Answer{
+	return serviceAnswer{instances: i, Answer: judge.Answer{
 		Index: index, Confirmed: has("confirmed"), Filtered: has("filtered"),
 	}}
 }
 
-func TestMeaning(t *testing.T) {
+func TestVerdictOn(t *testing.T) {
 	none, empty, single, pair := instances{}, webInstances(), webInstances("1"), webInstances("1", "2")
 	moved := webInstances("another")
 	moved.list[0].Service.Address = "1.test"
 	for name, c := range map[string]struct {
 		before instances
 		new    bool
-		r      reading
-		want   meaning
+		r      serviceAnswer
+		want   judge.Verdict
 	}{
-		"the same":                          {before: single, r: answer(9, single), want: unchanged},
-		"one more":                          {before: single, r: answer(9, pair), want: changed},
-		"another health":                    {before: single, r: answer(9, newInstances(sick("1"))), want: changed},
-		"another ID at the same address":    {before: single, r: answer(9, moved), want: changed},
-		"at an older index":                 {before: single, r: answer(1, pair), want: changed},
-		"a watch lists one less":            {before: pair, r: answer(9, single), want: doubtful},
-		"there is one less":                 {before: pair, r: answer(9, single, "confirmed"), want: changed},
-		"there is none":                     {before: single, r: answer(9, none, "confirmed"), want: emptied},
-		"there is still none":               {before: empty, r: answer(9, none, "confirmed"), want: emptied},
-		"none, but the token hides":         {before: single, r: answer(9, none, "confirmed filtered"), want: denied},
-		"the first read":                    {new: true, r: answer(9, single), want: changed},
-		"the first read finds none, surely": {new: true, r: answer(9, none, "confirmed"), want: emptied},
+		"the same":                          {before: single, r: answer(9, single), want: judge.Unchanged},
+		"one more":                          {before: single, r: answer(9, pair), want: judge.Changed},
+		"another health":                    {before: single, r: answer(9, newInstances(sick("1"))), want: judge.Changed},
+		"another ID at the same address":    {before: single, r: answer(9, moved), want: judge.Changed},
+		"at an older index":                 {before: single, r: answer(1, pair), want: judge.Changed},
+		"a watch lists one less":            {before: pair, r: answer(9, single), want: judge.Doubtful},
+		"there is one less":                 {before: pair, r: answer(9, single, "confirmed"), want: judge.Changed},
+		"there is none":                     {before: single, r: answer(9, none, "confirmed"), want: judge.Emptied},
+		"there is still none":               {before: empty, r: answer(9, none, "confirmed"), want: judge.Emptied},
+		"none, but the token hides":         {before: single, r: answer(9, none, "confirmed filtered"), want: judge.Denied},
+		"the first read":                    {new: true, r: answer(9, single), want: judge.Changed},
+		"the first read finds none, surely": {new: true, r: answer(9, none, "confirmed"), want: judge.Emptied},
 	} {
-		assert.Equal(t, c.want, meaningOf(c.before, !c.new, c.r), name)
+		service := &service{instances: c.before, readState: readApplied}
+		if c.new {
+			service.readState = readPending
+		}
+		assert.Equal(t, c.want, service.verdictOn(c.r), name)
 	}
 }
 
-func TestMeaningOfNames(t *testing.T) {
+func TestVerdictOnNames(t *testing.T) {
 	list := func(index uint64, names ...string) listing {
 		l := listing{names: map[string][]string{}, Answer: judge.Answer{Index: index}}
 		for _, n := range names {
@@ -65,26 +69,30 @@ func TestMeaningOfNames(t *testing.T) {
 		new    bool
 		outage bool
 		l      listing
-		want   meaning
+		want   judge.Verdict
 		wiped  bool
 	}{
-		"the same":           {before: list(5, "a"), l: list(6, "a"), want: unchanged},
-		"one more":           {before: list(5, "a"), l: list(6, "a", "b"), want: changed},
-		"one less":           {before: list(5, "a", "b"), l: list(6, "a"), want: doubtful},
-		"certainly one less": {before: list(5, "a", "b"), l: certainly(list(6, "a")), want: changed},
-		"all at once":        {before: list(5, "a", "b"), l: certainly(list(6)), want: changed, wiped: true},
+		"the same":           {before: list(5, "a"), l: list(6, "a"), want: judge.Unchanged},
+		"one more":           {before: list(5, "a"), l: list(6, "a", "b"), want: judge.Changed},
+		"one less":           {before: list(5, "a", "b"), l: list(6, "a"), want: judge.Doubtful},
+		"certainly one less": {before: list(5, "a", "b"), l: certainly(list(6, "a")), want: judge.Changed},
+		"all at once":        {before: list(5, "a", "b"), l: certainly(list(6)), want: judge.Changed, wiped: true},
 		"most, after an outage": {
-			before: list(5, "a", "b", "c"), outage: true, l: certainly(list(6, "a")), want: changed,
+			before: list(5, "a", "b", "c"), outage: true, l: certainly(list(6, "a")), want: judge.Changed,
 			wiped: true,
 		},
-		"an older index, certainly": {before: list(5, "a"), l: certainly(list(4, "a")), want: changed, wiped: true},
+		"an older index, certainly": {before: list(5, "a"), l: certainly(list(4, "a")), want: judge.Changed, wiped: true},
 		"most, after an outage, and the token hides": {
-			before: list(5, "a", "b", "c"), outage: true, l: certainly(filtered(list(6, "a"))), want: partial,
+			before: list(5, "a", "b", "c"), outage: true, l: certainly(filtered(list(6, "a"))), want: judge.Partial,
 		},
-		"the first read": {new: true, l: list(5, "a"), want: changed},
+		"the first read": {new: true, l: list(5, "a"), want: judge.Changed},
 	} {
-		m, wiped := meaningOfNames(c.l.compare(c.before, !c.new, c.outage), c.l)
-		assert.Equal(t, c.want, m, name)
+		scope := &catalogScope{listing: c.before, namesRead: !c.new}
+		if c.outage {
+			scope.trouble = new(trouble)
+		}
+		verdict, wiped := verdictOnNames(scope.compare(c.l), c.l.Answer)
+		assert.Equal(t, c.want, verdict, name)
 		assert.Equal(t, c.wiped, wiped, name)
 	}
 }

@@ -15,7 +15,7 @@ const maxPluginRequests = 100
 // plugin without a context, so the request itself goes on until the plugin ends.
 type pluginTransport struct {
 	transport http.RoundTripper
-	command   string        // the plugin
+	command   string        // starts the plugin
 	waiting   chan struct{} // has one element for each request without an answer
 }
 
@@ -40,7 +40,8 @@ func (t *pluginTransport) RoundTrip(request *http.Request) (*http.Response, erro
 	group, ctx := worker.New(request.Context())
 	answers := make(chan answer)
 	group.Go(func() {
-		response, err := t.transport.RoundTrip(request) //nolint:bodyclose // the caller closes the body, or the code below does
+		//nolint:bodyclose // the caller closes the body, or the code below does
+		response, err := t.transport.RoundTrip(request)
 		<-t.waiting
 		select {
 		case answers <- answer{response, err}:
@@ -51,8 +52,8 @@ func (t *pluginTransport) RoundTrip(request *http.Request) (*http.Response, erro
 		}
 	})
 	select {
-	case got := <-answers:
-		return got.response, got.err
+	case answer := <-answers:
+		return answer.response, answer.err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("no answer, or the exec plugin %s of the kubeconfig hangs: %w", t.command, context.Cause(ctx))
 	}

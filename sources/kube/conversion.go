@@ -15,8 +15,8 @@ import (
 	"tributary/sources/kube/mapping"
 )
 
-// readRules adds the kinds of Istio. Their objects are published unchanged.
-func (r *run) readRules() {
+// addIstioKinds adds the kinds of Istio. Their objects are published unchanged.
+func (r *run) addIstioKinds() {
 	for _, schema := range resource.Schemas() {
 		if schema.Bare || len(r.settings.Kinds) > 0 && !slices.Contains(r.settings.Kinds, string(schema.Kind)) {
 			continue
@@ -28,26 +28,29 @@ func (r *run) readRules() {
 		}
 		wanted.policies = resource.Restricts(schema.Kind)
 		var kinds []*kind
-		kinds = []*kind{r.read(wanted, func(m meta, object json.RawMessage) {
-			c := r.rule(schema.Kind, m, object)
-			r.pending[prefix+m.key] = func() (sources.Content, bool) { return c, object != nil || r.known(kinds, m.key) }
+		kinds = []*kind{r.addKind(wanted, func(meta meta, object json.RawMessage) {
+			content := r.istioContent(schema.Kind, meta, object)
+			r.pending[prefix+meta.key] = func() (sources.Content, bool) {
+				return content, object != nil || r.areComplete(kinds, meta.key)
+			}
 		})}
 	}
 }
 
-// rule decodes an object, if there is one.
-func (r *run) rule(kind resource.Kind, meta meta, object json.RawMessage) (content sources.Content) {
+// istioContent decodes an object, if there is one.
+func (r *run) istioContent(kind resource.Kind, meta meta, object json.RawMessage) (content sources.Content) {
 	var docs []resource.Document
-	rev, origin := meta.Labels[resource.RevisionLabel], r.origin(string(kind), meta)
-	if object != nil && (r.settings.Revision == "" || rev == "" || rev == r.settings.Revision) {
+	origin := r.origin(string(kind), meta)
+	revision := meta.Labels[resource.RevisionLabel]
+	if object != nil && (r.settings.Revision == "" || revision == "" || revision == r.settings.Revision) {
 		docs = resource.Decode(".json", object, r.decode)
 	}
 	for _, document := range docs {
-		for _, e := range slices.Concat(document.Errors, document.Warnings) {
-			e.Origin = origin
+		for _, problem := range slices.Concat(document.Errors, document.Warnings) {
+			problem.Origin = origin
 		}
-		for _, w := range document.Warnings {
-			content.Warnings = append(content.Warnings, w.Error())
+		for _, warning := range document.Warnings {
+			content.Warnings = append(content.Warnings, warning.Error())
 		}
 		if len(document.Errors) > 0 {
 			key := resource.Key{Kind: kind, Namespace: meta.Namespace, Name: meta.Name}
@@ -59,22 +62,23 @@ func (r *run) rule(kind resource.Kind, meta meta, object json.RawMessage) (conte
 	return content
 }
 
-// origin returns the place of an object, for people.
+// origin returns the place of an object in messages.
 func (r *run) origin(kind string, m meta) resource.Origin {
-	return resource.Origin{Place: fmt.Sprintf("%s %s %s", r.shown, kind, m.key)}
+	return resource.Origin{Place: fmt.Sprintf("%s %s %s", r.shownAddress, kind, m.key)}
 }
 
-// readDerived adds the kinds of other APIs that are converted to Istio's. After a change, all is derived again once all
-// objects are known. The derived objects of an earlier run stay until then.
-func (r *run) readDerived() {
+// addDerivedKinds adds the kinds of other APIs that are converted to Istio's. After a change, all objects are derived
+// again once all were read. The derived objects of an earlier run stay until then.
+func (r *run) addDerivedKinds() {
 	r.derived = derive.NewSet(*r.settings.Derive)
 	var kinds []*kind
-	wrong := make(map[resource.Key]string) // objects that cannot be decoded
+	wrong := make(map[resource.Key]string) // messages about objects that cannot be decoded
 	content := func() (result sources.Content, changed bool) {
-		if !r.known(kinds, "") {
+		if !r.areComplete(kinds, allKeys) {
 			return result, false
 		}
-		if result, changed = r.derived.Content(func() string { return "" }); changed {
+		result, changed = r.derived.Content(func() string { return "" })
+		if changed {
 			result.Warnings = slices.Sorted(slices.Values(slices.AppendSeq(result.Warnings, maps.Values(wrong))))
 		}
 		return result, changed
@@ -95,18 +99,22 @@ func (r *run) readDerived() {
 				r.derived.Remove(key.String())
 				return
 			}
-			other := resource.Other{APIVersion: derived.Versions[0], JSON: object} // only known versions are requested
-			c := sources.Content{Others: []sources.Other{{Other: other, Key: key, Origin: r.origin(derived.Kind, meta)}}}
-			r.derived.Replace(key.String(), &c)
-			for _, reject := range c.Rejects {
+			document := resource.Other{APIVersion: derived.Versions[0], JSON: object} // only these versions are requested
+			content := sources.Content{Others: []sources.Other{
+				{Other: document, Key: key, Origin: r.origin(derived.Kind, meta)},
+			}}
+			r.derived.Replace(key.String(), &content)
+			for _, reject := range content.Rejects {
 				wrong[key] = reject.Err.Error() + ": the version before it counts"
 			}
 		}
-		read := r.read(kind{
+		read := r.addKind(kind{
 			group: derived.Group, plural: derived.Plural, versions: derived.Versions, cluster: !derived.Namespaced,
 		}, take)
-		if kinds = append(kinds, read); derived.Kind != "Service" { // other handlers add it
-			read.reuse, read.text = take, func(m meta) json.RawMessage { return r.derived.Text(named(m).String()) }
+		kinds = append(kinds, read)
+		if derived.Kind != "Service" { // other handlers add it
+			read.reuse = take
+			read.savedObject = func(m meta) json.RawMessage { return r.derived.Text(named(m).String()) }
 		}
 	}
 }
@@ -122,55 +130,59 @@ type Services struct {
 
 // services has the inputs of ServiceEntries. run.mu guards it.
 type services struct {
-	*run
+	run      *run
 	kinds    []*kind
 	inputs   map[string]*mapping.Input // by namespace/name of the Service, which may be missing
 	slices   map[string]*mapping.Slice // by namespace/name
 	nodes    map[string]*mapping.Node
-	accounts map[string]string // of Pods, by namespace/name; nil without ServiceAccounts
-	lacking  map[string]bool   // Services with an unknown account
+	accounts map[string]string // accounts of Pods, by namespace/name; nil without ServiceAccounts
+	lacking  map[string]bool   // Services that have an endpoint with an unread account
 }
 
-// readServices adds the kinds for ServiceEntries.
-func (r *run) readServices() {
+// addServiceKinds adds the kinds for ServiceEntries.
+func (r *run) addServiceKinds() {
 	services := &services{
 		run: r, inputs: make(map[string]*mapping.Input), slices: make(map[string]*mapping.Slice),
 		nodes: make(map[string]*mapping.Node), lacking: make(map[string]bool),
 	}
 	options := r.settings.Services
-	coreAPI, byNode := []string{"v1"}, options.Endpoints == mapping.EndpointsNodePorts
-	read := func(k kind, u handler) { services.kinds = append(services.kinds, r.read(k, u)) }
-	read(kind{plural: "services", versions: coreAPI, prefix: "Service/", alike: true}, decoded(services.service))
+	coreAPI := []string{"v1"}
+	byNode := options.Endpoints == mapping.EndpointsNodePorts
+	read := func(added kind, handler handler) {
+		services.kinds = append(services.kinds, r.addKind(added, handler))
+	}
+	read(kind{plural: "services", versions: coreAPI, prefix: "Service/", sameName: true}, decoded(services.handleService))
 	if options.Endpoints != mapping.EndpointsLoadBalancer {
-		service := func(m meta) (text json.RawMessage) {
+		serviceOf := func(m meta) string {
 			if slice := services.slices[m.key]; slice != nil {
-				text, _ = json.Marshal(m.Namespace + "/" + slice.Meta.Labels.Service)
+				return m.Namespace + "/" + slice.Meta.Labels.Service
 			}
-			return text
+			return ""
 		}
-		slices := kind{group: "discovery.k8s.io", plural: "endpointslices", versions: coreAPI, required: true, text: service}
-		read(slices, decoded(services.slice))
+		read(kind{
+			group: "discovery.k8s.io", plural: "endpointslices", versions: coreAPI, required: true, serviceOf: serviceOf,
+		}, decoded(services.handleSlice))
 	}
 	if byNode || options.Nodes {
-		read(kind{plural: "nodes", versions: coreAPI, cluster: true, required: byNode}, decoded(services.node))
+		read(kind{plural: "nodes", versions: coreAPI, cluster: true, required: byNode}, decoded(services.handleNode))
 	}
 	if options.ServiceAccounts && r.mapper.Endpoints == mapping.EndpointsPods {
 		services.accounts = make(map[string]string)
-		read(kind{plural: "pods", versions: coreAPI, trim: trimmed[mapping.Pod]}, decoded(services.pod))
+		read(kind{plural: "pods", versions: coreAPI, trim: trimmed[mapping.Pod]}, decoded(services.handlePod))
 	}
 	if options.Export == mapping.ExportServiceExports {
 		versions := []string{"v1", "v1beta1", "v1alpha1"}
-		exports := kind{group: "multicluster.x-k8s.io", plural: "serviceexports", versions: versions, alike: true}
-		read(exports, decoded(services.export))
+		exports := kind{group: "multicluster.x-k8s.io", plural: "serviceexports", versions: versions, sameName: true}
+		read(exports, decoded(services.handleExport))
 	}
 }
 
 // decoded decodes objects as T for a handler; nil means a deletion. Objects of the API server always decode.
-func decoded[T any](hand func(key string, object *T)) handler {
+func decoded[T any](handle func(key string, object *T)) handler {
 	return func(meta meta, object json.RawMessage) {
-		var made *T
-		if object == nil || json.Unmarshal(object, &made) == nil {
-			hand(meta.key, made)
+		var decoded *T
+		if object == nil || json.Unmarshal(object, &decoded) == nil {
+			handle(meta.key, decoded)
 		}
 	}
 }
@@ -179,14 +191,15 @@ func decoded[T any](hand func(key string, object *T)) handler {
 func trimmed[T any](object json.RawMessage) json.RawMessage {
 	var read T
 	_ = json.Unmarshal(object, &read)
-	text, _ := json.Marshal(read) // texts
+	text, _ := json.Marshal(read) // plain data: it cannot fail
 	return text
 }
 
-// inputToChange returns the inputs of a Service, for a change.
+// inputToChange returns the input of a Service, which the caller changes. The Service is published again.
 func (s *services) inputToChange(key string) *mapping.Input {
-	s.pending["Service/"+key] = func() (content sources.Content, ready bool) {
-		if ready = s.known(s.kinds, key); ready {
+	s.run.pending["Service/"+key] = func() (content sources.Content, ready bool) {
+		ready = s.run.areComplete(s.kinds, key)
+		if ready {
 			content = s.content(key)
 		}
 		return content, ready
@@ -197,17 +210,18 @@ func (s *services) inputToChange(key string) *mapping.Input {
 	return s.inputs[key]
 }
 
-func (s *services) service(key string, object *mapping.Service) {
-	if s.inputToChange(key).Service = object; object != nil {
+func (s *services) handleService(key string, object *mapping.Service) {
+	s.inputToChange(key).Service = object
+	if object != nil {
 		object.Intern()
 	}
 }
 
-func (s *services) export(key string, object *struct{}) {
+func (s *services) handleExport(key string, object *struct{}) {
 	s.inputToChange(key).Exported = object != nil
 }
 
-func (s *services) slice(key string, object *mapping.Slice) {
+func (s *services) handleSlice(key string, object *mapping.Slice) {
 	namespace, _, _ := strings.Cut(key, "/")
 	if old := s.slices[key]; old != nil {
 		input := s.inputToChange(namespace + "/" + old.Meta.Labels.Service)
@@ -219,17 +233,19 @@ func (s *services) slice(key string, object *mapping.Slice) {
 			object.Endpoints.Pods = nil
 		}
 		input := s.inputToChange(namespace + "/" + object.Meta.Labels.Service)
-		input.Slices, s.slices[key] = append(input.Slices, object), object
+		input.Slices = append(input.Slices, object)
+		s.slices[key] = object
 	}
 }
 
-// node handles a node. Most changes are of its status, and are ignored.
-func (s *services) node(key string, object *mapping.Node) {
+// handleNode handles a node. Most events change only its status, and are ignored.
+func (s *services) handleNode(key string, object *mapping.Node) {
 	name := strings.TrimPrefix(key, "/")
 	if object != nil && reflect.DeepEqual(object, s.nodes[name]) {
 		return
 	}
-	if s.nodes[name] = object; object == nil {
+	s.nodes[name] = object
+	if object == nil {
 		delete(s.nodes, name)
 	}
 	for service := range s.inputs {
@@ -237,8 +253,8 @@ func (s *services) node(key string, object *mapping.Node) {
 	}
 }
 
-// pod handles the account of a Pod. Most changes are of its status, and are ignored.
-func (s *services) pod(key string, object *mapping.Pod) {
+// handlePod handles the account of a Pod. Most events change only its status, and are ignored.
+func (s *services) handlePod(key string, object *mapping.Pod) {
 	if object == nil {
 		delete(s.accounts, key)
 	} else if account := object.Spec.ServiceAccountName; account != s.accounts[key] {
@@ -257,7 +273,7 @@ func (s *services) content(key string) (content sources.Content) {
 		s.lacking[key] = true
 	}
 	if input.Service != nil {
-		return s.mapper.Map(*input)
+		return s.run.mapper.Map(*input)
 	}
 	if len(input.Slices) == 0 && !input.Exported {
 		delete(s.inputs, key)
