@@ -37,7 +37,8 @@ func openStream(t *testing.T, admission *Admission, method, token string) contex
 	return ctx
 }
 
-// TestGuard_RightChanges: a stream ends when its client gets other rights than those that the stream uses, and only then.
+// TestGuard_RightChanges: a stream ends when its client gets other rights than those that the stream uses, and only
+// then.
 func TestGuard_RightChanges(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	token, line, err := identity.NewToken("ci")

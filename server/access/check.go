@@ -30,12 +30,12 @@ func (rules Rules) Check(query Query) (allowed bool, explanation string) {
 	p := rule.Rights.get()
 	patterns := map[string][]string{"kind": p.Kinds, "namespace": p.Namespaces, "source": p.Sources, "type": p.Types}
 	for _, property := range []string{"kind", "namespace", "source", "type", "service"} {
-		value, asked := query.Content[property]
+		value, isQueried := query.Content[property]
 		permitted := admits(patterns[property], value)
 		if property == "service" {
 			permitted = rule.Rights.AllowsService(value)
 		}
-		if asked && !permitted {
+		if isQueried && !permitted {
 			return false, fmt.Sprintf("not allowed: %s decides, which does not have %s %q", rule.Place, property, value)
 		}
 	}

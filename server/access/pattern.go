@@ -38,8 +38,8 @@ func matcher(property string) func(pattern, value string) bool {
 	return matches
 }
 
-// matches compares a pattern with a text or another pattern. A valid pattern has a * only at one end, so that the * of the
-// other pattern is compared as text.
+// matches compares a pattern with a text or another pattern. A valid pattern has a * only at one end, so that the * of
+// the other pattern is compared as text.
 func matches(pattern, text string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(text, prefix)
