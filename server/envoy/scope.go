@@ -31,11 +31,11 @@ type scope struct {
 
 	// State of the mesh that the scope has or lacks. It changes under Catalog.mu, or under catching together with
 	// Catalog.mu for reading; with the latter, hosts are only removed from stale.
-	stale               map[string]bool    // hosts that changed since the scope was brought up to date
-	allStale            bool               // all hosts of the mesh and of the scope are stale
-	complete            bool               // it had all hosts once; before that, changes do not wait for it
-	staleSince          time.Time          // the arrival of the first change that made hosts stale, or zero
-	sidecar             *index.SidecarRule // that selects the hosts
+	stale               map[string]bool // hosts that changed since the scope was brought up to date
+	allStale            bool            // all hosts of the mesh and of the scope are stale
+	complete            bool            // it had all hosts once; before that, changes do not wait for it
+	staleSince          time.Time       // the arrival of the first change that made hosts stale, or zero
+	sidecar             *index.Sidecar  // that selects the hosts
 	nextListenerOptions translate.ListenerOptions
 	clusterPatches      *model.Extension // the part of nextListenerOptions.Extension that patches clusters
 	extensionChanges    uint64           // the state of the mesh that nextListenerOptions reflects

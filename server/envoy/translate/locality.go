@@ -49,7 +49,7 @@ func (p placement) priority(endpoint *model.Endpoint) int {
 	labels := 0 // the number of preferred labels, from the first one that differs on
 	wanted := p.setting.GetFailoverPriority()
 	labelMap := p.client.LabelMap()
-	if len(wanted) > 0 && p.client.Labelled {
+	if len(wanted) > 0 && p.client.LabelsMatter {
 		for i, label := range wanted {
 			name, value, given := strings.Cut(label, "=")
 			if !given {
