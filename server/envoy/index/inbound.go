@@ -186,7 +186,8 @@ func addIngress(
 			workport.Endpoint = net.JoinHostPort(address, port)
 		}
 		if position := slices.IndexFunc(ports, func(p model.ServicePort) bool { return p.Target == number }); position >= 0 {
-			workport.Hosts, workport.External = []string{ports[position].Host}, ports[position].External
+			workport.Hosts = []string{ports[position].Host}
+			workport.External = ports[position].External
 		}
 		inbound.Ports = append(inbound.Ports, workport)
 	}
