@@ -25,7 +25,8 @@ type Merge struct {
 	Priority int
 }
 
-// groupKey is equal for ServiceEntries that may be merged. It has the namespace, as each may be visible to others.
+// groupKey is equal for ServiceEntries that may be merged. It has the namespace, since entries of several namespaces
+// may be visible to different clients.
 type groupKey struct {
 	namespace string
 	hosts     string // in order, separated by commas
@@ -56,9 +57,9 @@ func (g groupKey) String() string { return cmp.Or(g.hosts, g.name+", which names
 // nameLimit leaves room for a port and a hash in the 253 characters of a name.
 const nameLimit = 253 - len("-65535-01234567")
 
-// key returns the key of the group's service with this first port. It does not depend on the sources, so that it
-// stays when they come and go. Unless the host alone is unique, a hash follows the port: names of plain hosts end with
-// a port, which is shorter.
+// key returns the key of the group's merged entry with this first port. It does not depend on the sources, so that it
+// stays when they come and go. Unless the host alone is unique, a hash follows the port: it is longer than any port, so
+// that no name of a plain host equals it.
 func (g groupKey) key(first uint32) resource.Key {
 	if g.hosts == "" {
 		return resource.Key{Kind: resource.ServiceEntry, Namespace: g.namespace, Name: g.name}
@@ -74,76 +75,78 @@ func (g groupKey) key(first uint32) resource.Key {
 	return resource.Key{Kind: resource.ServiceEntry, Namespace: g.namespace, Name: name}
 }
 
-// gather collects the members' endpoints and those that are served, in order of address, so that the outcome does not
+// gatherEndpoints collects the members' endpoints and those that are served, in order of address: the result does not
 // depend on the sources that list them.
-func (s *service) gather() {
-	listings := make(map[string]*listing)
-	for _, m := range s.members {
-		for _, e := range m.endpoints() {
-			listing := &listing{member: m, endpoint: e}
-			id := listing.identity()
-			if first := listings[id]; first == nil {
-				listings[id] = listing
+func (m *mergedEntry) gatherEndpoints() {
+	byIdentity := make(map[string]*memberEndpoint)
+	for _, member := range m.members {
+		for _, workloadEntry := range member.endpoints() {
+			endpoint := &memberEndpoint{member: member, endpoint: workloadEntry}
+			identity := endpoint.identity()
+			if first := byIdentity[identity]; first == nil {
+				byIdentity[identity] = endpoint
 			} else {
-				first.addDuplicate(listing)
+				first.addDuplicate(endpoint)
 			}
 		}
 	}
-	first := math.MaxInt
-	for _, l := range listings {
-		first = min(first, l.from.merge.Priority)
+	lowest := math.MaxInt
+	for _, endpoint := range byIdentity {
+		lowest = min(lowest, endpoint.from.merge.Priority)
 	}
-	s.listed, s.served = nil, nil
-	for _, id := range slices.Sorted(maps.Keys(listings)) {
-		listing := listings[id]
-		listing.standby = listing.from.merge.Priority > first
-		s.listed = append(s.listed, listing)
-		if !listing.standby {
-			s.served = append(s.served, listing)
+	m.listed = nil
+	m.served = nil
+	for _, identity := range slices.Sorted(maps.Keys(byIdentity)) {
+		endpoint := byIdentity[identity]
+		endpoint.standby = endpoint.from.merge.Priority > lowest
+		m.listed = append(m.listed, endpoint)
+		if !endpoint.standby {
+			m.served = append(m.served, endpoint)
 		}
 	}
 }
 
-// entry returns the ServiceEntry of the service. Everything but resolution and endpoints comes from the leading member.
-func (s *service) entry() *resource.Resource {
-	lead := s.members[0]
+// object returns the merged ServiceEntry. All but resolution and endpoints comes from the leading member.
+func (m *mergedEntry) object() *resource.Resource {
+	lead := m.members[0]
 	if lead.spec == nil {
 		return lead.res
 	}
 	spec := proto.CloneOf(lead.spec)
-	spec.Resolution, spec.Endpoints = s.resolution, nil
-	for _, l := range s.served {
+	spec.Resolution = m.resolution
+	spec.Endpoints = nil
+	for _, l := range m.served {
 		spec.Endpoints = append(spec.Endpoints, l.adaptTo(lead.spec))
 	}
-	if len(s.served) == 1 && leftToDNS(s.served[0].spec) && proto.Equal(spec.Endpoints[0], s.served[0].endpoint) {
+	if len(m.served) == 1 && resolvesHost(m.served[0].spec) && proto.Equal(spec.Endpoints[0], m.served[0].endpoint) {
 		spec.Endpoints = nil // as its source has it
 	}
-	object, err := resource.New(s.meta(), spec)
+	object, err := resource.New(m.meta(), spec)
 	if err != nil {
 		return lead.res // unreachable: all parts come from decoded objects
 	}
 	return object
 }
 
-// provenance describes the endpoints of the service and their sources.
-func (s *service) provenance() (endpoints []Endpoint) {
-	for _, l := range s.listed {
+// provenance describes the endpoints of the entry and their sources.
+func (m *mergedEntry) provenance() (endpoints []Endpoint) {
+	for _, l := range m.listed {
 		endpoints = append(endpoints, l.provenance())
 	}
 	return endpoints
 }
 
-// key returns the key of the service.
-func (s *service) key() resource.Key {
-	return s.group.key(slices.Min(portNumbers(s.members[0].spec)))
+// key returns the key of the merged ServiceEntry.
+func (m *mergedEntry) key() resource.Key {
+	return m.group.key(slices.Min(portNumbers(m.members[0].spec)))
 }
 
 // meta returns the metadata of the leading member, with the sources and places of all members.
-func (s *service) meta() resource.Meta {
-	meta := s.members[0].res.Meta()
-	meta.Key = s.key()
+func (m *mergedEntry) meta() resource.Meta {
+	meta := m.members[0].res.Meta()
+	meta.Key = m.key()
 	var names, places []string
-	for i, member := range s.members {
+	for i, member := range m.members {
 		if !slices.Contains(names, member.from.name) {
 			names = append(names, member.from.name)
 		}
@@ -156,54 +159,56 @@ func (s *service) meta() resource.Meta {
 	return meta
 }
 
-// listing is an endpoint of a member.
-type listing struct {
+// memberEndpoint is an endpoint that a member lists, and the members that list it, too.
+type memberEndpoint struct {
 	*member
-	endpoint *networking.WorkloadEntry
-	also     []*member
-	standby  bool // not served while sources of a lower priority number list any
+	endpoint   *networking.WorkloadEntry
+	duplicates []*member
+	standby    bool // not served while sources of a lower priority number list any
 }
 
-// addDuplicate adds another listing of the same endpoint. The lower priority number counts, then the order of members:
+// addDuplicate adds the same endpoint of another member. The lower priority number counts, then the order of members:
 // an endpoint that one source uses is served although another one has it in reserve.
-func (l *listing) addDuplicate(second *listing) {
+func (e *memberEndpoint) addDuplicate(second *memberEndpoint) {
 	duplicate := second.member
-	if second.from.merge.Priority < l.from.merge.Priority {
-		duplicate, l.member, l.endpoint = l.member, second.member, second.endpoint
+	if second.from.merge.Priority < e.from.merge.Priority {
+		duplicate = e.member
+		e.member = second.member
+		e.endpoint = second.endpoint
 	}
-	if duplicate.from != l.from {
-		l.also = append(l.also, duplicate)
+	if duplicate.from != e.from {
+		e.duplicates = append(e.duplicates, duplicate)
 	}
 }
 
 // identity is equal for endpoints of the same network, address and ports.
-func (l *listing) identity() string {
-	address := strings.ToLower(l.endpoint.Address)
+func (e *memberEndpoint) identity() string {
+	address := strings.ToLower(e.endpoint.Address)
 	if ip, err := netip.ParseAddr(address); err == nil {
 		address = ip.String()
 	}
-	return fmt.Sprint(address, l.ports(), l.endpoint.Network)
+	return fmt.Sprint(address, e.ports(), e.endpoint.Network)
 }
 
 // ports returns the port of the endpoint for each port of the service: its own, else the target port, else the
 // service's.
-func (l *listing) ports() map[uint32]uint32 {
-	if strings.HasPrefix(l.endpoint.Address, "unix://") {
+func (e *memberEndpoint) ports() map[uint32]uint32 {
+	if strings.HasPrefix(e.endpoint.Address, "unix://") {
 		return nil
 	}
 	ports := make(map[uint32]uint32)
-	for _, p := range l.spec.Ports {
-		ports[p.Number] = cmp.Or(l.endpoint.Ports[p.Name], targetPort(p))
+	for _, p := range e.spec.Ports {
+		ports[p.Number] = cmp.Or(e.endpoint.Ports[p.Name], targetPort(p))
 	}
 	return ports
 }
 
 // adaptTo returns the endpoint for an entry that may have other port names and target ports.
-func (l *listing) adaptTo(lead *networking.ServiceEntry) *networking.WorkloadEntry {
-	workloadEntry := proto.CloneOf(l.endpoint)
-	workloadEntry.Locality = cmp.Or(l.from.merge.Locality, workloadEntry.Locality)
+func (e *memberEndpoint) adaptTo(lead *networking.ServiceEntry) *networking.WorkloadEntry {
+	workloadEntry := proto.CloneOf(e.endpoint)
+	workloadEntry.Locality = cmp.Or(e.from.merge.Locality, workloadEntry.Locality)
 	workloadEntry.Ports = nil
-	ports := l.ports()
+	ports := e.ports()
 	for _, servicePort := range lead.Ports {
 		if port, ok := ports[servicePort.Number]; ok && port != targetPort(servicePort) {
 			if workloadEntry.Ports == nil {

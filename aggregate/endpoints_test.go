@@ -64,8 +64,8 @@ type outcome struct {
 // divided merges the entries of sources, given in order of precedence.
 func divided(t *testing.T, members []*member) (outcomes []outcome) {
 	t.Helper()
-	for _, service := range divide(groupKeyOf(members[0].res), members) {
-		res := service.entry()
+	for _, service := range joinMembers(groupKeyOf(members[0].res), members) {
+		res := service.object()
 		_, err := resource.Validate(res)
 		require.NoError(t, err)
 		spec, err := res.Spec()
@@ -222,7 +222,7 @@ func TestMergeConflicts(t *testing.T) {
 		},
 		{lead(), nil, "it cannot be decoded"},
 	} {
-		s := newService(groupKey{}, &member{spec: c.lead})
+		s := newMergedEntry(groupKey{}, &member{spec: c.lead})
 		require.Equal(t, c.want, s.mergeProblem(&member{spec: c.second}))
 	}
 }
@@ -277,9 +277,9 @@ func TestEndpointMove_ChangesNoByte(t *testing.T) {
 		{entry("10.0.0.2"), entry("10.0.0.1", "10.0.0.1")},
 	} {
 		members := []*member{memberOf(t, "a", "x", lists[0]), memberOf(t, "b", "y", lists[1])}
-		services := divide(groupKeyOf(members[0].res), members)
+		services := joinMembers(groupKeyOf(members[0].res), members)
 		require.Len(t, services, 1)
-		res := services[0].entry()
+		res := services[0].object()
 		versions = append(versions, res.Version())
 	}
 	require.Len(t, slices.Compact(versions), 1)

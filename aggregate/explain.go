@@ -44,8 +44,8 @@ type Statement struct {
 	Version    string     `json:"version"`
 	Created    *time.Time `json:"created,omitempty"` // the creation time that the source states
 	FirstSeen  *time.Time `json:"firstSeen,omitempty"`
-	// Retiring: the source was removed, and is served until all new sources are synced.
-	Retiring bool `json:"retiring,omitempty"`
+	// Retired: the source was removed, and is served until all new sources are synced.
+	Retired bool `json:"retiring,omitempty"`
 
 	fromPool bool // it is merged from several sources
 }
@@ -167,7 +167,7 @@ func why(explanation Explanation, s *state) string {
 	if explanation.Winner == nil {
 		var unread []string
 		for _, source := range s.sources {
-			if !source.Synced && !source.Retiring {
+			if !source.Synced && !source.Retired {
 				unread = append(unread, source.Name)
 			}
 		}
@@ -178,7 +178,7 @@ func why(explanation Explanation, s *state) string {
 	}
 	var text strings.Builder
 	switch first := explanation.Winner; {
-	case first.Retiring:
+	case first.Retired:
 		fmt.Fprintf(&text, "%s was removed from the configuration; its last content is served until the new sources are read",
 			first.Source)
 	case len(explanation.Shadowed) == 0 && first.fromPool:
@@ -230,8 +230,8 @@ type SourceStatus struct {
 	Precedence int    `json:"precedence"`
 	Optional   bool   `json:"optional,omitempty"`
 	Synced     bool   `json:"synced"`
-	// Retiring: the source was removed, and is served until all new sources are synced.
-	Retiring bool              `json:"retiring,omitempty"`
+	// Retired: the source was removed, and is served until all new sources are synced.
+	Retired  bool              `json:"retiring,omitempty"`
 	Revision memstore.Revision `json:"revision"` // the merged revision of the source's store
 	Objects  int               `json:"objects"`
 }
@@ -244,7 +244,7 @@ func (v *View) status() (statuses []SourceStatus) {
 	for _, sourceState := range v.withRetired() {
 		statuses = append(statuses, SourceStatus{
 			Name: sourceState.Name, Precedence: sourceState.Precedence, Optional: sourceState.Optional,
-			Synced: sourceState.synced, Retiring: sourceState.retired,
+			Synced: sourceState.synced, Retired: sourceState.retired,
 			Revision: sourceState.snapshot.Revision(), Objects: sourceState.snapshot.Len(),
 		})
 	}

@@ -72,7 +72,8 @@ func TestExplain(t *testing.T) {
 	})
 }
 
-// TestExplain_ShowsObjectBeforeTransforms checks that winners and losers are explained with the object before its transforms.
+// TestExplain_ShowsObjectBeforeTransforms checks that winners and losers are explained with the object before its
+// transforms.
 func TestExplain_ShowsObjectBeforeTransforms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store := memstore.New(), memstore.New()

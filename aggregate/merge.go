@@ -2,7 +2,6 @@ package aggregate
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	"tributary/internal/recent"
@@ -16,48 +15,55 @@ func (v *View) merge() (changes []<-chan struct{}) {
 	dirty := v.reconcile()
 	changedAt := time.Time{}
 	for i, source := range v.sources {
-		changes = append(changes, source.Reader.Changed()) // before the read, so that no commit slips between
-		synced := source.Reader.Synced()                   // before the read, too: it then has all of the first content
+		// Both before the read: so no commit slips between, and a synced source is read with all of its first content.
+		changes = append(changes, source.Reader.Changed())
+		synced := source.Reader.Synced()
 		before := source.snapshot
 		keys := source.pull()
 		changedAt = recent.Earlier(changedAt, source.snapshot.Since(before.Revision()))
 		v.pool.update(source, keys)
-		v.updateEarlier(before, source, v.rankOf(i), keys)
+		v.transition.followSource(before, source, v.rankAt(i), keys)
 		dirty = append(dirty, keys...)
 		if synced && !source.synced {
 			source.synced = true
-			if v.earlier != nil { // the winner of these keys may change now that the source is read
-				dirty = append(append(dirty, keysOf(v.earlier.Snapshot())...), source.keys()...)
+			if v.transition.frozen != nil { // these keys may get another winner now that the source is read
+				dirty = append(dirty, keysOf(v.transition.frozen.Snapshot())...)
+				dirty = append(dirty, source.keys()...)
 			}
 		}
 	}
 	complete := v.complete()
 	if complete {
-		dirty = append(dirty, v.forgetEarlier()...)
+		dirty = append(dirty, v.transition.end(&v.pool)...)
 	}
 	dirty = append(dirty, v.pool.commit()...)
 	v.layers = v.stack()
 	v.commit(dirty, recent.Earlier(changedAt, time.Now()))
 	if complete {
 		v.table.MarkSynced()
-		v.switchOnce.Do(func() { close(v.configured.switched) })
+		v.configured.markSwitched()
 	}
 	return changes
 }
 
-// reconcile switches to the wanted sources, and returns the keys that may get another winner by that.
+// reconcile switches to the sources of the last SetSources, and returns the keys that may get another winner.
 func (v *View) reconcile() []resource.Key {
 	wanted := v.wanted.Load()
 	if wanted == v.configured {
 		return nil
 	}
-	v.configured, v.switchOnce = wanted, new(sync.Once)
+	v.configured = wanted
 
 	var keys []resource.Key
 	for _, s := range v.withRetired() {
 		keys = append(keys, s.keys()...)
 	}
-	remaining := v.states()
+	remaining := v.unreplaced()
+	for _, s := range v.sources {
+		if s.synced { // it replaced retired sources of its name
+			delete(v.transition.namesRetired, s.Name)
+		}
+	}
 	v.sources = nil
 	for _, source := range wanted.sources {
 		next := &sourceState{Source: source}
@@ -68,7 +74,7 @@ func (v *View) reconcile() []resource.Key {
 		next.synced = source.Reader.Synced() // before the source is read, as in merge
 		v.sources = append(v.sources, next)
 	}
-	v.retire(remaining)
+	v.transition.retire(remaining)
 	keys = append(keys, v.freezeServed()...)
 	keys = append(keys, keysOf(v.pool.snapshot)...) // the pool's rank may change
 	v.pool.restart(v.withRetired())
@@ -78,69 +84,18 @@ func (v *View) reconcile() []resource.Key {
 	return keys
 }
 
-// freezeServed keeps the served content until all new sources are read, and returns the affected keys. If sources are
-// still merged, the pool serves its own entries and pooled only fills gaps.
-func (v *View) freezeServed() (keys []resource.Key) {
-	if v.earlier != nil {
-		keys = append(keysOf(v.earlier.Snapshot()), keysOf(v.pooled)...)
-	}
-	v.earlier, v.pooled = nil, memstore.Snapshot{}
+// freezeServed keeps the served content until all new sources are read, and returns the affected keys.
+func (v *View) freezeServed() []resource.Key {
+	keys := v.transition.keys()
+	v.transition.unfreeze()
 	if v.complete() {
 		return keys
 	}
-	pooled := slices.ContainsFunc(v.sources, func(s *sourceState) bool { return s.Merge != nil })
-	var puts []*resource.Resource
-	for object := range v.table.Snapshot().All() {
-		if pooled && servedAs(v.pool.snapshot.Get(object.Key()), object) {
-			continue
-		}
-		puts = append(puts, object)
+	var pool memstore.Snapshot
+	if slices.ContainsFunc(v.sources, func(s *sourceState) bool { return s.Merge != nil }) {
+		pool = v.pool.snapshot
 	}
-	if pooled {
-		v.pooled = v.pool.snapshot
-	}
-	v.earlier = new(memstore.Table)
-	v.earlier.Apply(puts, nil)
-	return append(keys, keysOf(v.earlier.Snapshot())...)
-}
-
-// updateEarlier applies the changes of a source to earlier objects that came from it; they get its present rank. The
-// first read of a source changes none: an object that it lacks may be in a source that is not read yet.
-func (v *View) updateEarlier(before memstore.Snapshot, source *sourceState, rank int, keys []resource.Key) {
-	if v.earlier == nil || !source.synced {
-		return
-	}
-	served := v.earlier.Snapshot()
-	var next batch
-	for _, key := range keys {
-		if !servedAs(before.Get(key), served.Get(key)) {
-			continue
-		}
-		next.set(key, ranked(source.snapshot.Get(key), rank))
-	}
-	v.earlier.Apply(next.puts, next.deletes)
-}
-
-// servedAs reports whether object, of a source or of the pool, is the served object, apart from the rank. A rank may
-// shorten the object's time.
-func servedAs(r, served *resource.Resource) bool {
-	return r != nil && served != nil && resource.Equal(r.Ranked(0).Unranked(), served.Ranked(0).Unranked()) &&
-		resource.SameOrigin(r, served)
-}
-
-// forgetEarlier drops earlier, pooled and the retired sources, and returns their keys.
-func (v *View) forgetEarlier() (keys []resource.Key) {
-	if v.earlier != nil {
-		keys = append(keysOf(v.earlier.Snapshot()), keysOf(v.pooled)...)
-		v.earlier, v.pooled = nil, memstore.Snapshot{}
-	}
-	for _, f := range v.retired {
-		v.pool.drop(f)
-		keys = append(keys, f.keys()...)
-	}
-	v.retired = nil
-	clear(v.hadObjects)
-	return keys
+	return append(keys, v.transition.freeze(v.table.Snapshot(), pool)...)
 }
 
 // complete reports whether all sources are ready.
@@ -190,7 +145,7 @@ func (v *View) invalid() (keys []resource.Key) {
 		keys = append(keys, s.snapshot.Invalid()...)
 		read[s.Name] = s.synced
 	}
-	for _, s := range v.retired {
+	for _, s := range v.transition.retired {
 		if !read[s.Name] {
 			keys = append(keys, s.snapshot.Invalid()...)
 		}

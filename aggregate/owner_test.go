@@ -102,7 +102,7 @@ func TestServiceName_HasOneOwner(t *testing.T) {
 		defer view.pool.mu.Unlock()
 		require.Empty(t, view.pool.claims)
 		require.Empty(t, view.pool.groups)
-		require.Empty(t, view.pool.disputed)
+		require.Empty(t, view.pool.hasRefusals)
 	})
 }
 
@@ -116,8 +116,8 @@ func TestMergeOfManyEntries_Memory(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		for _, s := range divide(groupKeyOf(members[0].res), members) {
-			s.entry()
+		for _, s := range joinMembers(groupKeyOf(members[0].res), members) {
+			s.object()
 		}
 		runtime.ReadMemStats(&after)
 		return after.TotalAlloc - before.TotalAlloc

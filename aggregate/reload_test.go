@@ -88,7 +88,7 @@ func TestReplacedSource_KeepsObjects(t *testing.T) {
 				require.True(t, view.Synced())
 				require.Subset(t, slices.Collect(maps.Keys(contents(view.Snapshot()))), []string{"ns/kept", "ns/gone", "ns/other"})
 				for _, s := range view.Sources() {
-					require.Equal(t, s.Name == "registry" && s.Objects == 2, s.Retiring, "%+v", s)
+					require.Equal(t, s.Name == "registry" && s.Objects == 2, s.Retired, "%+v", s)
 				}
 
 				put(fresh, gateway("kept", "2"))
@@ -122,7 +122,7 @@ func TestRemovedSourceComesBack(t *testing.T) {
 		view.SetSources(source)
 		synctest.Wait()
 		require.Equal(t, map[string]string{"ns/a": "2", "ns/b": "2"}, contents(view.Snapshot()))
-		require.False(t, view.Sources()[0].Retiring)
+		require.False(t, view.Sources()[0].Retired)
 	})
 }
 

@@ -83,9 +83,9 @@ func TestAnyValidEntries_MergeIntoValidOnes(t *testing.T) {
 			return
 		}
 		heard := make(map[*member]int)
-		services := divide(groupKeyOf(members[0].res), members)
+		services := joinMembers(groupKeyOf(members[0].res), members)
 		for _, s := range services {
-			merged := s.entry()
+			merged := s.object()
 			_, err := resource.Validate(merged)
 			require.NoError(t, err, "%v", decoded(merged))
 			for _, m := range s.members {
@@ -112,40 +112,41 @@ func TestAnyValidEntries_MergeIntoValidOnes(t *testing.T) {
 }
 
 // checkEndpointsOf checks that the endpoints of a member of the service are served, unless others go first by priority.
-func (s *service) checkEndpointsOf(t *rapid.T, m *member, merged *networking.ServiceEntry) {
+func (m *mergedEntry) checkEndpointsOf(t *rapid.T, part *member, merged *networking.ServiceEntry) {
 	first := 2
-	for _, m := range s.members {
-		if len(m.spec.Endpoints) > 0 || leftToDNS(m.spec) && hostOf(m.spec) != "" {
-			first = min(first, m.from.merge.Priority)
+	for _, member := range m.members {
+		if len(member.spec.Endpoints) > 0 || resolvesHost(member.spec) && hostOf(member.spec) != "" {
+			first = min(first, member.from.merge.Priority)
 		}
 	}
-	if m.from.merge.Priority > first {
+	if part.from.merge.Priority > first {
 		return
 	}
 	served := &member{spec: merged}
 	identities := make(map[string]bool)
 	for _, e := range served.endpoints() {
-		identities[(&listing{member: served, endpoint: e}).identity()] = true
+		identities[(&memberEndpoint{member: served, endpoint: e}).identity()] = true
 	}
-	for _, e := range m.endpoints() {
-		require.True(t, identities[(&listing{member: m, endpoint: e}).identity()], "%v of %v is missing in %v", e, m.spec, merged)
+	for _, e := range part.endpoints() {
+		identity := (&memberEndpoint{member: part, endpoint: e}).identity()
+		require.True(t, identities[identity], "%v of %v is missing in %v", e, part.spec, merged)
 	}
 }
 
 // together reports whether two entries can be merged: the model.
 func together(a, b *networking.ServiceEntry) bool {
 	plain := func(se *networking.ServiceEntry) bool {
-		return se.WorkloadSelector == nil && se.Resolution != networking.ServiceEntry_NONE && notForDNS(se) == "" &&
+		return se.WorkloadSelector == nil && se.Resolution != networking.ServiceEntry_NONE && excludesDNS(se) == "" &&
 			(len(se.Endpoints) > 0 || len(se.Hosts) == 1 || idle(se))
 	}
 	return plain(a) && plain(b) && slices.Equal(portList(a), portList(b)) && a.Location == b.Location && slices.Equal(exports(a), exports(b))
 }
 
 // checkJoined checks that istiod can join all services that it would join if their resolution were the same.
-func checkJoined(t *rapid.T, services []*service) {
+func checkJoined(t *rapid.T, services []*mergedEntry) {
 	for _, a := range services {
 		for _, b := range services {
-			if a.mayJoin(b) && b.mayJoin(a) && a.resolution != networking.ServiceEntry_NONE && b.resolution != networking.ServiceEntry_NONE &&
+			if a.istiodMayJoin(b) && b.istiodMayJoin(a) && a.resolution != networking.ServiceEntry_NONE && b.resolution != networking.ServiceEntry_NONE &&
 				(a.resolution == networking.ServiceEntry_DNS || b.resolution == networking.ServiceEntry_DNS) && len(a.served) > 0 && len(b.served) > 0 {
 				require.Equal(t, a.resolution, b.resolution)
 			}
@@ -169,7 +170,7 @@ func anyEntry(t *rapid.T, hosts []string) *networking.ServiceEntry {
 		})
 	}
 	names := []string{"10.0.0.1", "10.0.0.2", "fd00::1"}
-	if byName(se) {
+	if allowsNames(se) {
 		names = append(names, "one.internal", "two.internal", "a.example")
 	} else {
 		names = append(names, "unix:///run/a")
@@ -201,7 +202,7 @@ func TestEntryWithSelector_DoesNotBlockResolution(t *testing.T) {
 		memberOf(t, "second", "addresses", withEndpoints(entry(443, networking.ServiceEntry_STATIC), workload("10.0.0.1"))),
 		memberOf(t, "second", "names", entry(9090, networking.ServiceEntry_DNS)),
 	}
-	for _, s := range divide(groupKeyOf(members[0].res), members) {
+	for _, s := range joinMembers(groupKeyOf(members[0].res), members) {
 		require.Equal(t, networking.ServiceEntry_DNS, s.resolution, "%v", s.members[0].spec)
 	}
 }

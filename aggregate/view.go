@@ -34,11 +34,11 @@ type Source struct {
 // It is synced when every required source has been read once and is merged. It stays so when a source is added later:
 // the content from before stays served until that source is read.
 //
-// One commit of the view has whole commits of the sources, as many as there are at the time.
+// A commit of the view never splits a commit of a source.
 type View struct {
 	memstore.Reader // table
 
-	wanted       atomic.Pointer[configuration] // by the last SetSources
+	wanted       atomic.Pointer[configuration] // of the last SetSources
 	reconfigured chan struct{}                 // wakes the loop for wanted; holds one
 	beats        memstore.Beat                 // answered by the loop
 
@@ -51,52 +51,50 @@ type View struct {
 	index   conflicts.Index // guarded by indexMu; updated from table before each use
 
 	// Owned by the loop.
-	configured *configuration    // of sources
-	switchOnce *sync.Once        // closes configured.switched
-	sources    []*sourceState    // in order of precedence
-	retired    []*sourceState    // removed, and not yet replaced
-	hadObjects map[string]bool   // names of retired sources that had any, even if others have all of them since
-	earlier    *memstore.Table   // served when sources changed; nil once all of these are read
-	pooled     memstore.Snapshot // the pool's part of that
-	layers     []layer           // of all of them
-	pool       pool              // of the sources with Merge; it also guards the data of explanations
+	configured *configuration // the one in use
+	sources    []*sourceState // of configured, in order of precedence
+	transition transition     // from the sources before configured
+	layers     []layer        // see stack
+	pool       pool           // of the sources with Merge; it also guards the data of explanations
 }
 
 // configuration is a set of sources.
 type configuration struct {
-	sources  []Source      // in order of precedence
-	switched chan struct{} // the loop closes it once no content of an earlier set is served
+	sources      []Source // in order of precedence
+	markSwitched func()   // closes the channel that SetSources returned
 }
 
 // state is the result of a round of the loop. It is at least as new as the merged table.
 type state struct {
 	sources  []SourceStatus // in order of precedence
-	layers   []layer        // the same
+	layers   []layer        // see View.stack
 	shadowed memstore.Snapshot
 }
 
 // New returns a view of sources, empty until Run.
 func New(sources ...Source) *View {
-	view := &View{reconfigured: make(chan struct{}, 1), beats: make(memstore.Beat), hadObjects: make(map[string]bool)}
+	view := &View{reconfigured: make(chan struct{}, 1), beats: make(memstore.Beat)}
+	view.transition.namesRetired = make(map[string]bool)
 	view.Reader = &view.table
 	view.published.Store(new(state))
 	view.SetSources(sources...)
 	return view
 }
 
-// SetSources replaces the sources. A source in both sets (by Reader) continues undisturbed. While a required source is
-// unsynced, a key keeps its old value unless a synced source above it has the key. It returns at once; Run applies the
-// change in one commit and closes switched when no content of an earlier set is served; a later SetSources may leave it
-// open.
+// SetSources replaces the sources, and returns at once. Run applies the change in one commit. A source in both sets, by
+// its Reader, goes on undisturbed. While a required source is unsynced, a key keeps its old value unless a synced
+// source above it has the key. Run closes switched when it serves no content of an earlier set; after another
+// SetSources, it may stay open.
 func (v *View) SetSources(sources ...Source) (switched <-chan struct{}) {
-	next := &configuration{slices.Clone(sources), make(chan struct{})}
+	closed := make(chan struct{})
+	next := &configuration{slices.Clone(sources), sync.OnceFunc(func() { close(closed) })}
 	slices.SortStableFunc(next.sources, func(a, b Source) int { return cmp.Compare(b.Precedence, a.Precedence) })
 	v.wanted.Store(next)
 	select {
 	case v.reconfigured <- struct{}{}:
 	default: // already woken
 	}
-	return next.switched
+	return closed
 }
 
 // Run merges until ctx ends, and returns ctx's error. It may be called once.

@@ -104,7 +104,7 @@ func simple(permissions access.Permissions, r *resource.Resource) bool {
 // guardedServer is a server behind a guard.
 type guardedServer struct {
 	store   *memstore.Store
-	guard   *access.Guard
+	guard   *access.Admission
 	address string
 	tokens  []string
 	stop    func()
@@ -127,7 +127,7 @@ func guardServer(t require.TestingT, dir string, rules access.Rules) *guardedSer
 	log := slog.New(slog.DiscardHandler)
 	proofs, err := identity.NewAuthenticator(identity.Settings{Tokens: file}, log)
 	require.NoError(t, err)
-	s.guard = access.NewGuard(access.Policy{Rules: rules, Authenticator: proofs}, log, nil)
+	s.guard = access.NewAdmission(access.Policy{Rules: rules, Authenticator: proofs}, log, nil)
 	hops := mcp.NewHops("test")
 	var engine *xds.Server
 	c := catalogs{

@@ -20,12 +20,12 @@ import (
 // newGuard returns the guard of the xDS port, with the access rules and credentials of a configuration.
 func newGuard(
 	cfg *config.Config, listeners *listeners, log *slog.Logger, metrics prometheus.Registerer,
-) (*access.Guard, error) {
+) (*access.Admission, error) {
 	proofs, err := authenticator(cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	guard := access.NewGuard(access.Policy{
+	guard := access.NewAdmission(access.Policy{
 		Rules: cfg.Rules(), Authenticator: proofs, Trust: listeners.xdsTLS.Trusts, AdminTrust: listeners.adminTLS.Trusts,
 	}, log, metrics)
 	if listeners.xdsTLS != nil {
@@ -55,7 +55,7 @@ func authenticator(cfg *config.Config, log *slog.Logger) (*identity.Authenticato
 
 // changeRules ends the streams of clients with other rights by the next rules, and refuses these clients while the
 // sources change. The caller calls undo if the reload fails, or else setCredentials.
-func changeRules(guard *access.Guard, next access.Rules) (undo func()) {
+func changeRules(guard *access.Admission, next access.Rules) (undo func()) {
 	previous := guard.Policy()
 	changing := previous
 	changing.Rules, changing.Previous = next, &previous.Rules
@@ -64,7 +64,7 @@ func changeRules(guard *access.Guard, next access.Rules) (undo func()) {
 }
 
 // setCredentials puts the access rules and credentials of a configuration in force. Reloads call it one at a time.
-func setCredentials(guard *access.Guard, cfg *config.Config, proofs *identity.Authenticator) {
+func setCredentials(guard *access.Admission, cfg *config.Config, proofs *identity.Authenticator) {
 	policy := guard.Policy()
 	policy.Rules, policy.Previous, policy.Authenticator = cfg.Rules(), nil, proofs
 	guard.Set(policy)

@@ -63,7 +63,7 @@ type Relay struct {
 	manager    *process.Manager
 
 	listeners   listeners
-	clientGuard *access.Guard
+	clientGuard *access.Admission
 }
 
 // Options are the dependencies of a relay that the configuration does not have.

@@ -32,7 +32,7 @@ type reloader struct {
 	Origin
 	manager            *process.Manager
 	sources            *sourceSet
-	clientGuard        *access.Guard
+	clientGuard        *access.Admission
 	log                *slog.Logger
 	successful, loaded prometheus.Gauge
 	noteEvent          func(event, source, text string)
@@ -55,7 +55,7 @@ type Origin struct {
 var ErrNoFile = errors.New("the configuration is that of the command line; there is no file to read again")
 
 func newReloader(cfg *config.Config, from Origin, manager *process.Manager, sources *sourceSet,
-	clientGuard *access.Guard,
+	clientGuard *access.Admission,
 	log *slog.Logger, metrics prometheus.Registerer,
 ) *reloader {
 	reloader := &reloader{

@@ -454,7 +454,7 @@ func (m *model) settled() bool {
 		return false
 	}
 	for _, s := range statuses {
-		if !s.Synced || s.Retiring || !slices.ContainsFunc(m.config, func(c modelled) bool { return c.name == s.Name }) {
+		if !s.Synced || s.Retired || !slices.ContainsFunc(m.config, func(c modelled) bool { return c.name == s.Name }) {
 			return false
 		}
 	}

@@ -156,7 +156,7 @@ func (r *replica) start() {
 	catalog := mcp.New(view, mcp.Options{Hops: hops, Log: log})
 	engine := xds.NewServer(catalog, xds.Options{Identifier: identifier("test"), Namespace: "tributary", Log: log})
 	server := newGRPC(engine, transport.NewLimiter(engine, transport.Limits{}, slog.Default()), insecure.NewCredentials(),
-		access.NewGuard(access.Policy{}, log, nil), hops, health.NewServer())
+		access.NewAdmission(access.Policy{}, log, nil), hops, health.NewServer())
 	r.address = bufconn.Listen(1 << 20)
 
 	ctx, cancel := context.WithCancel(context.Background())

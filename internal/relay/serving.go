@@ -97,7 +97,7 @@ func identifier(version string) string {
 
 // newGRPC makes the gRPC server, with xDS and the services for grpcurl, grpcdebug and load balancers.
 func newGRPC(engine *xds.Server, limiter *transport.Limiter, creds credentials.TransportCredentials,
-	guard *access.Guard, hops *mcp.Hops,
+	guard *access.Admission, hops *mcp.Hops,
 	healthServer *health.Server,
 ) *grpc.Server {
 	server := grpc.NewServer(append(append(engine.ServerOptions(), limiter.ServerOptions(creds)...),

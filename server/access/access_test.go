@@ -281,7 +281,8 @@ func TestKey_EqualKeysGiveEqualRights(t *testing.T) {
 	})
 }
 
-// TestPolicy_DuringReload: while the sources change, only clients with the same rights by the rules before and after are served.
+// TestPolicy_DuringReload: while the sources change, only clients with the same rights by the rules before and after
+// are served.
 func TestPolicy_DuringReload(t *testing.T) {
 	prod, wider := NewRights(Permissions{Namespaces: []string{"prod"}}), NewRights(Permissions{Namespaces: []string{"prod", "test"}})
 	rules := func(rights *Rights) Rules { return Rules{{Match: Match{Node: {"web"}}, Rights: rights}} }

@@ -30,12 +30,12 @@ func (rules Rules) Check(query Query) (allowed bool, explanation string) {
 	p := rule.Rights.get()
 	patterns := map[string][]string{"kind": p.Kinds, "namespace": p.Namespaces, "source": p.Sources, "type": p.Types}
 	for _, property := range []string{"kind", "namespace", "source", "type", "service"} {
-		value, checked := query.Content[property]
+		value, isQueried := query.Content[property]
 		permitted := admits(patterns[property], value)
 		if property == "service" {
 			permitted = rule.Rights.AllowsService(value)
 		}
-		if checked && !permitted {
+		if isQueried && !permitted {
 			return false, fmt.Sprintf("not allowed: %s decides, which does not have %s %q", rule.Place, property, value)
 		}
 	}
@@ -47,11 +47,13 @@ func (rules Rules) Check(query Query) (allowed bool, explanation string) {
 func (rules Rules) findByAudience(query Query) *Rule {
 	client := query.Client
 	if client.JWT != nil && len(client.JWT.Audience) == 0 {
-		copied, token := *client, *client.JWT
+		token := *client.JWT
 		for _, rule := range rules {
 			token.Audience = append(token.Audience, rule.Match[JWTAudience]...)
 		}
-		copied.JWT, client = &token, &copied
+		withAudiences := *client
+		withAudiences.JWT = &token
+		client = &withAudiences
 	}
 	return rules.Find(client, query.Node)
 }

@@ -19,7 +19,7 @@ import (
 // client is a stream or call.
 type client struct {
 	// read-only
-	guard      *Guard
+	admission  *Admission
 	connection *identity.Identity
 	headers    []string // Authorization; secret
 	cancel     context.CancelCauseFunc
@@ -33,12 +33,15 @@ type client struct {
 
 type clientKey struct{}
 
-// admit authenticates a client. A client without rights by any node ID is refused. The context ends with a gRPC status
-// as its cause when the client gets another identity or other rights. The caller calls leave after the stream.
-func (g *Guard) admit(ctx context.Context) (context.Context, *client, error) {
+// admit authenticates a client, and refuses it if no rule matches. The returned context ends when the identity or the
+// rights of the client change; its cause is a gRPC status. The caller calls leave after the stream.
+func (a *Admission) admit(ctx context.Context) (context.Context, *client, error) {
 	newClient := &client{
-		guard: g, connection: &identity.Identity{}, headers: metadata.ValueFromIncomingContext(ctx, "authorization"),
-		ended: make(chan struct{}), rights: make(map[string]*Rights),
+		admission:  a,
+		connection: &identity.Identity{},
+		headers:    metadata.ValueFromIncomingContext(ctx, "authorization"),
+		ended:      make(chan struct{}),
+		rights:     make(map[string]*Rights),
 	}
 	if remote, ok := peer.FromContext(ctx); ok {
 		var state *tls.ConnectionState
@@ -48,30 +51,31 @@ func (g *Guard) admit(ctx context.Context) (context.Context, *client, error) {
 		newClient.connection = identity.FromConnection(remote.Addr, state)
 	}
 	ctx, newClient.cancel = context.WithCancelCause(context.WithValue(ctx, clientKey{}, newClient))
-	newClient.mu.Lock() // a policy change waits until the client is admitted, and then rechecks it
+	newClient.mu.Lock() // Recheck waits until the client is admitted
 	defer newClient.mu.Unlock()
-	g.mu.Lock()
-	g.clients[newClient] = struct{}{}
-	g.mu.Unlock()
-	admitted, err := g.policy.Load().admit(newClient.connection, newClient.headers)
+	a.mu.Lock()
+	a.clients[newClient] = struct{}{}
+	a.mu.Unlock()
+	admitted, err := a.policy.Load().admit(newClient.connection, newClient.headers)
 	if err != nil {
 		newClient.leave()
-		return nil, nil, g.refuse(newClient.connection, err)
+		return nil, nil, a.refuse(newClient.connection, err)
 	}
-	if newClient.identity = admitted; !admitted.Expires.IsZero() {
+	newClient.identity = admitted
+	if !admitted.Expires.IsZero() {
 		newClient.expiry = time.AfterFunc(time.Until(admitted.Expires), func() { newClient.end(errExpired) })
 	}
 	return ctx, newClient, nil
 }
 
-// leave releases the client after its stream.
+// leave forgets the client after its stream.
 func (c *client) leave() {
 	if c.expiry != nil {
 		c.expiry.Stop()
 	}
-	c.guard.mu.Lock()
-	delete(c.guard.clients, c)
-	c.guard.mu.Unlock()
+	c.admission.mu.Lock()
+	delete(c.admission.clients, c)
+	c.admission.mu.Unlock()
 	c.cancel(nil)
 	close(c.ended)
 }
@@ -79,14 +83,14 @@ func (c *client) leave() {
 var errExpired = status.Error(codes.Unauthenticated, identity.ErrExpired.Error())
 
 // end ends the stream of an admitted client.
-func (c *client) end(reason error) { c.cancel(c.guard.refuse(c.identity, reason)) }
+func (c *client) end(reason error) { c.cancel(c.admission.refuse(c.identity, reason)) }
 
 // recheck returns an error if a policy gives the client another identity or other rights.
 func (c *client) recheck(policy *Policy) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.identity == nil {
-		return nil // it was refused
+		return nil // it was not admitted
 	}
 	admitted, err := policy.admit(c.connection, c.headers)
 	if err != nil {
@@ -105,27 +109,26 @@ func (c *client) recheck(policy *Policy) error {
 	return nil
 }
 
-// use returns the rights of the client with a node ID. Its stream ends when they change.
-func (c *client) use(node string) (*Rights, error) {
+// rightsFor returns the rights of the client with a node ID. From now on, the stream ends when they change.
+func (c *client) rightsFor(node string) (*Rights, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	rights, used := c.rights[node]
-	if used {
+	if rights, used := c.rights[node]; used {
 		return rights, nil
 	}
-	rights, err := c.guard.policy.Load().rights(c.identity, node)
+	rights, err := c.admission.policy.Load().rights(c.identity, node)
 	if err != nil {
-		return nil, c.guard.refuse(c.identity, err)
+		return nil, c.admission.refuse(c.identity, err)
 	}
 	c.rights[node] = rights
 	return rights, nil
 }
 
 // RightsOf returns the rights of the client of a stream by its identity and node ID. An error is a gRPC status that
-// ends the stream. Without a guard, everything is allowed.
+// ends the stream. Without an admission, everything is allowed.
 func RightsOf(ctx context.Context, node *corev3.Node) (*Rights, error) {
 	if c, ok := ctx.Value(clientKey{}).(*client); ok {
-		return c.use(node.GetId())
+		return c.rightsFor(node.GetId())
 	}
 	return nil, nil //nolint:nilnil // nil allows everything
 }
@@ -137,9 +140,9 @@ func RequireService(ctx context.Context, name string) error {
 	if !ok {
 		return nil
 	}
-	rights, err := c.use("")
+	rights, err := c.rightsFor("")
 	if err == nil {
-		err = c.guard.refuse(c.identity, rights.checkService(c.identity, name))
+		err = c.admission.refuse(c.identity, rights.checkService(c.identity, name))
 	}
 	return err
 }

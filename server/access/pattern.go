@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// CheckPattern returns an error for an invalid pattern of a property. Patterns are texts, or abc*, *abc or *, as in
-// Istio. Those of subjects have names, and those of CIDR are networks or IP addresses.
+// CheckPattern returns an error for an invalid pattern of a property. A pattern of Subject is a list of names, and one
+// of CIDR a network or an IP address. The others are texts, or abc*, *abc or *, as in Istio.
 func CheckPattern(property, pattern string) error {
 	switch {
 	case property == Subject:
@@ -38,8 +38,8 @@ func matcher(property string) func(pattern, value string) bool {
 	return matches
 }
 
-// matches compares a pattern with a text. A valid pattern has a * only at one end, so that the rest of another pattern
-// is compared as a text.
+// matches compares a pattern with a text or another pattern. A valid pattern has a * only at one end, so that the * of
+// the other pattern is compared as text.
 func matches(pattern, text string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(text, prefix)
@@ -69,26 +69,30 @@ func parseNetwork(text string) (netip.Prefix, error) {
 	return network, err
 }
 
-// admits reports whether one of the patterns matches a text. No patterns admit each text.
+// admits reports whether one of the patterns matches a text, or there are no patterns.
 func admits(patterns []string, text string) bool {
 	return compare(patterns, []string{text}, matches, anyValue)
 }
 
-// quantifier is the number of values that patterns have to match.
+// quantifier says how many values of a list have to match.
 type quantifier bool
 
 const (
 	anyValue  quantifier = false // at least one value, such as one of a client's names
-	allValues quantifier = true  // each value, and there is one, such as each pattern of a subsumed rule
+	allValues quantifier = true  // each value of a list that has any, such as each pattern of a subsumed rule
 )
 
-// compare reports whether values match patterns. No patterns match each list of values.
+// compare reports whether as many values as required match one of the patterns. Without patterns there is no condition:
+// it returns true, even without values.
 func compare(patterns, values []string, match func(pattern, value string) bool, required quantifier) bool {
+	if len(patterns) == 0 {
+		return true
+	}
 	matched := 0
 	for _, value := range values {
 		if slices.ContainsFunc(patterns, func(pattern string) bool { return match(pattern, value) }) {
 			matched++
 		}
 	}
-	return len(patterns) == 0 || matched > 0 && (required == anyValue || matched == len(values))
+	return matched > 0 && (required == anyValue || matched == len(values))
 }

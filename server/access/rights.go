@@ -1,5 +1,3 @@
-// Package access decides which objects, Envoy types and services a client may read. The first access rule of the
-// configuration that matches the client decides. For the client, all other objects do not exist.
 package access
 
 import (
@@ -22,10 +20,10 @@ type Permissions struct {
 	Namespaces []string // of objects; the empty string stands for objects without a namespace
 	Sources    []string // of objects, by name
 	Types      []string // of Envoy, by the short names of Types
-	Services   []string // of gRPC and the admin server, by the names of Services
+	Services   []string // of this server, by the names of Services
 }
 
-// The services that permissions name.
+// The services of this server that permissions name. They are no services of a mesh.
 const (
 	Reflection = "reflection" // gRPC reflection
 	Channelz   = "channelz"   // gRPC channelz: all connections
@@ -55,83 +53,82 @@ func Types() (names []string) {
 	return names
 }
 
-// Rights are normalized permissions, which are not modified. Nil allows everything.
+// Rights are permissions with sorted lists, and are never modified. Nil allows everything.
 type Rights struct {
 	permissions Permissions
 	key         string
 }
 
-// NewRights normalizes permissions. It returns nil if they have no limit.
+// NewRights returns the rights of permissions. It is nil if no list has entries.
 func NewRights(permissions Permissions) *Rights {
+	p := &permissions
 	limited := false
-	for _, list := range []*[]string{
-		&permissions.Kinds, &permissions.Namespaces, &permissions.Sources, &permissions.Types,
-		&permissions.Services,
-	} {
+	for _, list := range []*[]string{&p.Kinds, &p.Namespaces, &p.Sources, &p.Types, &p.Services} {
 		*list = slices.Compact(slices.Sorted(slices.Values(*list)))
 		limited = limited || len(*list) > 0
 	}
 	if !limited {
 		return nil
 	}
-	return &Rights{permissions, fmt.Sprintf("%q",
-		[][]string{permissions.Kinds, permissions.Namespaces, permissions.Sources, permissions.Types, permissions.Services})}
+	return &Rights{permissions, fmt.Sprintf("%q", [][]string{p.Kinds, p.Namespaces, p.Sources, p.Types, p.Services})}
 }
 
 // Key returns a key that differs for different rights. It is empty for nil.
-func (a *Rights) Key() string {
-	if a == nil {
+func (rights *Rights) Key() string {
+	if rights == nil {
 		return ""
 	}
-	return a.key
+	return rights.key
 }
 
 // get returns the permissions; nil rights have no limits.
-func (a *Rights) get() Permissions {
-	if a == nil {
+func (rights *Rights) get() Permissions {
+	if rights == nil {
 		return Permissions{}
 	}
-	return a.permissions
+	return rights.permissions
 }
 
-// Objects returns the rights without types and services. It is nil if all objects may be read.
-func (a *Rights) Objects() *Rights {
-	p := a.get()
+// Objects returns the part of the rights that concerns objects. It is nil if all objects may be read.
+func (rights *Rights) Objects() *Rights {
+	p := rights.get()
 	return NewRights(Permissions{Kinds: p.Kinds, Namespaces: p.Namespaces, Sources: p.Sources})
 }
 
 // AllowsObject reports whether an object may be read. An object merged from several sources needs each of them.
-func (a *Rights) AllowsObject(r *resource.Resource) bool {
-	return a == nil || a.allowsKey(r.Key(), r.Origin().Source)
+func (rights *Rights) AllowsObject(r *resource.Resource) bool {
+	return rights == nil || rights.allowsKey(r.Key(), r.Origin().Source)
 }
 
-func (a *Rights) allowsKey(key resource.Key, source string) bool {
-	p := a.get()
-	return admits(p.Kinds, string(key.Kind)) && admits(p.Namespaces, key.Namespace) &&
-		(len(p.Sources) == 0 || compare(p.Sources, strings.Split(source, ", "), matches, allValues))
+func (rights *Rights) allowsKey(key resource.Key, source string) bool {
+	p := rights.get()
+	if !admits(p.Kinds, string(key.Kind)) || !admits(p.Namespaces, key.Namespace) {
+		return false
+	}
+	return len(p.Sources) == 0 || compare(p.Sources, strings.Split(source, ", "), matches, allValues)
 }
 
 // AllowsNamespace reports whether objects of a namespace may be read.
-func (a *Rights) AllowsNamespace(name string) bool { return admits(a.get().Namespaces, name) }
+func (rights *Rights) AllowsNamespace(name string) bool { return admits(rights.get().Namespaces, name) }
 
 // AllowsType reports whether one of Envoy's types may be read. A type without a short name needs the pattern *.
-func (a *Rights) AllowsType(typeURL string) bool {
+func (rights *Rights) AllowsType(typeURL string) bool {
 	name := ""
 	for _, envoyType := range envoyTypes {
 		if envoyType[1] == typeURL {
 			name = envoyType[0]
 		}
 	}
-	return admits(a.get().Types, name)
+	return admits(rights.get().Types, name)
 }
 
-// AllowsService reports whether a service may be used.
-func (a *Rights) AllowsService(name string) bool {
-	return a == nil || len(a.permissions.Services) > 0 && admits(a.permissions.Services, name)
+// AllowsService reports whether a service may be used. Rights without a list of services allow none.
+func (rights *Rights) AllowsService(name string) bool {
+	return rights == nil || len(rights.permissions.Services) > 0 && admits(rights.permissions.Services, name)
 }
 
-func (a *Rights) checkService(client *identity.Identity, name string) error {
-	if a.AllowsService(name) {
+func (rights *Rights) checkService(client *identity.Identity, name string) error {
+	if rights.AllowsService(name) {
 		return nil
 	}
 	return status.Errorf(codes.PermissionDenied, "no access rule allows %s to %s", name, client)

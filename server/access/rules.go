@@ -25,9 +25,9 @@ const (
 // without patterns matches all clients.
 type Match map[string][]string
 
-// properties returns the properties of a client with a node ID, or with all node IDs that some patterns match.
-func properties(client *identity.Identity, node ...string) Match {
-	values := Match{SPIFFE: client.URIs, DNS: client.DNS, Node: node}
+// properties returns the properties that the identity of a client has: all but the node ID.
+func properties(client *identity.Identity) Match {
+	values := Match{SPIFFE: client.URIs, DNS: client.DNS}
 	for property, value := range map[string]string{Subject: client.Subject, Token: client.Token} {
 		if value != "" {
 			values[property] = []string{value}
@@ -40,15 +40,18 @@ func properties(client *identity.Identity, node ...string) Match {
 		values[CIDR] = []string{client.Address.String()}
 	}
 	if token := client.JWT; token != nil {
-		values[JWT], values[JWTIssuer], values[JWTSubject] = []string{""}, []string{token.Issuer}, []string{token.Subject}
+		values[JWT] = []string{""}
+		values[JWTIssuer] = []string{token.Issuer}
+		values[JWTSubject] = []string{token.Subject}
 		values[JWTAudience] = token.Audience
 	}
 	return values
 }
 
-// Subsumes reports whether m matches each client that second matches: after m, a rule for second decides no client.
+// Subsumes reports whether m matches each client that second matches: a rule with second, after one with m, is dead.
 func (m Match) Subsumes(second Match) bool { return m.covers(second, allValues) }
 
+// covers reports whether the values of each property match the patterns of m.
 func (m Match) covers(values Match, required quantifier) bool {
 	for property, patterns := range m {
 		if !compare(patterns, values[property], matcher(property), required) {
@@ -74,7 +77,8 @@ func (rules Rules) Find(client *identity.Identity, node string) *Rule {
 	if rules == nil {
 		return &Rule{}
 	}
-	values := properties(client, node)
+	values := properties(client)
+	values[Node] = []string{node}
 	for i := range rules {
 		if rules[i].Match.covers(values, anyValue) {
 			return &rules[i]
@@ -85,7 +89,12 @@ func (rules Rules) Find(client *identity.Identity, node string) *Rule {
 
 // admit reports whether a rule matches the client with some node ID.
 func (rules Rules) admit(client *identity.Identity) bool {
-	return rules == nil || slices.ContainsFunc(rules, func(rule Rule) bool {
-		return rule.Match.covers(properties(client, rule.Match[Node]...), anyValue)
+	if rules == nil {
+		return true
+	}
+	values := properties(client)
+	return slices.ContainsFunc(rules, func(rule Rule) bool {
+		values[Node] = rule.Match[Node] // each pattern matches itself
+		return rule.Match.covers(values, anyValue)
 	})
 }

@@ -86,17 +86,17 @@ var (
 
 const (
 	anyNames           = "*"
-	attributeValue     = "?*" // a non-empty value as a pattern of path.Match
+	anyAttributeValue  = "?*" // a non-empty value as a pattern of path.Match
 	attributeSeparator = "/"  // the wildcards of path.Match do not match it
 )
 
-// parseSubject decodes the names of a subject or of a subject pattern. In a name, types are object identifiers, and
-// values are hexadecimal, as in 2.5.4.3=6162/2.5.4.11=?*. Its attributes are sorted. Blanks around separators are
-// ignored.
+// parseSubject decodes the names of a subject or of a subject pattern. In a name, types are object identifiers, values
+// are hexadecimal, and attributes are sorted, as in 2.5.4.3=6162/2.5.4.11=?*. Blanks around separators are ignored.
 func parseSubject(subject string) (names []string, err error) {
 	names = split(subject, ',')
 	for i, name := range names {
-		if names[i] = strings.Trim(name, " "); names[i] == anyNames {
+		names[i] = strings.Trim(name, " ")
+		if names[i] == anyNames {
 			continue
 		}
 		attributes := split(name, '+')
@@ -113,11 +113,13 @@ func parseSubject(subject string) (names []string, err error) {
 					"such as 2.5.4.3", attribute)
 			}
 			if strings.Trim(value, " ") == "*" {
-				value = attributeValue
-			} else if value, err = parseValue(value); err != nil {
-				return nil, fmt.Errorf("%q: %w", attribute, err)
+				value = anyAttributeValue
 			} else {
-				value = hex.EncodeToString([]byte(value))
+				decoded, err := parseValue(value)
+				if err != nil {
+					return nil, fmt.Errorf("%q: %w", attribute, err)
+				}
+				value = hex.EncodeToString([]byte(decoded))
 			}
 			attributes[index] = kind + "=" + value
 		}

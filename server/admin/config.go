@@ -54,7 +54,7 @@ func (s *Server) unread(ctx context.Context) (names []string) {
 		merged := s.opts.View.Sources()
 		for _, source := range s.opts.Sources.Status() {
 			i := slices.IndexFunc(merged, func(current aggregate.SourceStatus) bool {
-				return current.Name == source.Name && !current.Retiring
+				return current.Name == source.Name && !current.Retired
 			})
 			if i < 0 || !merged[i].Synced && !merged[i].Optional {
 				names = append(names, source.Name)

@@ -16,8 +16,8 @@ import (
 	"tributary/server/xds"
 )
 
-// bodies lets scopes share translations, and equal entries of shared routes and listeners: the routes of a port are
-// large, and most clients see the same. It is safe for concurrent use.
+// bodies lets scopes share translations, and equal entries of routes and listeners: the routes of a port are large, and
+// most clients see the same. It is safe for concurrent use.
 type bodies struct {
 	translations weakMap[model.Key, translate.Translation] // by view
 	entries      weakMap[string, xds.Entry]                // by version
@@ -40,16 +40,16 @@ type encodedRoutes struct {
 	findings model.Findings
 }
 
-// encode returns the entry of the patched routes of a port, and findings, for example of domains that belong to another
-// host. Scopes with equal virtual hosts and patches share both, and do not modify them; only the first scope encodes
-// the routes.
+// encode returns the entry of the patched routes of a port, with findings, for example of domains that belong to
+// another host. Scopes with equal virtual hosts and patches share both: the first scope encodes them, and no scope
+// modifies them.
 func (b *bodies) encode(routes *sharedRoutes, name string, role model.Role, restricted bool, patches *model.Extension,
 ) *encodedRoutes {
 	key := routesKey{name: name, role: role, restricted: restricted, hosts: routes.digest()}
 	if patches != nil {
 		key.patches = patches.From
 	}
-	return b.routes.get(key, func() *encodedRoutes {
+	return b.routes.getOrCreate(key, func() *encodedRoutes {
 		body, findings := routes.encode(name, role, restricted)
 		if patches != nil {
 			body = patchRoutes(body, role, patches, &findings)
@@ -67,17 +67,17 @@ func patchRoutes(body []byte, role model.Role, patches *model.Extension, finding
 	return model.MustMarshal(extend.New(patches, extend.ContextOf(role), findings).Routes(routes))
 }
 
-// sharing shares the bodies of the virtual hosts of a view with other views.
-func (b *bodies) sharing(v *model.View) translate.Sharing {
+// bodyCache shares the bodies of the virtual hosts of a view with other views.
+func (b *bodies) bodyCache(v *model.View) translate.BodyCache {
 	base := sync.OnceValue(func() model.Digest { return index.RoutesKey(v) })
 	return func(part model.Digest, build func() *translate.Body) *translate.Body {
-		return b.hosts.get(sha256.Sum256(slices.Concat(base(), part)), build)
+		return b.hosts.getOrCreate(sha256.Sum256(slices.Concat(base(), part)), build)
 	}
 }
 
 // intern returns the shared entry that is equal to the argument, and shares the argument if it is the first.
 func (b *bodies) intern(entry *xds.Entry) *xds.Entry {
-	shared := b.entries.get(entry.Version, func() *xds.Entry { return entry })
+	shared := b.entries.getOrCreate(entry.Version, func() *xds.Entry { return entry })
 	if shared.Name == entry.Name && bytes.Equal(shared.Any, entry.Any) {
 		return shared
 	}

@@ -12,8 +12,8 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// budget bounds the memory that the objects of a namespace multiply into together, see resource.Multiplied. It refuses
-// the largest objects. The choice depends on the objects alone, not on their order. Catalog.mu guards it.
+// budget limits the memory that the objects of a namespace take after they are multiplied: see resource.Multiplied. It
+// refuses the largest objects. The choice depends on the objects alone, not on their order. Catalog.mu guards it.
 type budget struct {
 	limit     int64 // bytes of a namespace; negative for no limit
 	log       *slog.Logger
@@ -27,10 +27,14 @@ type budget struct {
 
 func newBudget(limit int64, log *slog.Logger) *budget {
 	return &budget{
-		limit: cmp.Or(limit, resource.MaxProducts), log: log, sizes: make(map[string]map[resource.Key]int64),
+		limit:     cmp.Or(limit, resource.MaxProducts),
+		log:       log,
+		sizes:     make(map[string]map[resource.Key]int64),
 		delegates: make(map[resource.Key][]resource.Key),
-		selecting: make(map[string]map[resource.Key]selection), workloads: make(map[string]map[resource.Key]selection),
-		refused: make(map[resource.Key]int64), lastGood: make(map[resource.Key]int64),
+		selecting: make(map[string]map[resource.Key]selection),
+		workloads: make(map[string]map[resource.Key]selection),
+		refused:   make(map[resource.Key]int64),
+		lastGood:  make(map[resource.Key]int64),
 	}
 }
 
@@ -40,8 +44,9 @@ func (b *budget) admit(keys []resource.Key, view memstore.Snapshot, inMesh func(
 	if b.limit < 0 {
 		return keys
 	}
-	changed, before := make(map[string]bool), make(map[resource.Key]int64)
-	dependent := make(map[resource.Key]bool)
+	changed := make(map[string]bool) // namespaces
+	before := make(map[resource.Key]int64)
+	dependent := make(map[resource.Key]bool) // objects that multiply by others
 	noteDependent := func(keys []resource.Key) {
 		for _, key := range keys {
 			_, selects := b.selecting[key.Namespace][key]
@@ -52,18 +57,21 @@ func (b *budget) admit(keys []resource.Key, view memstore.Snapshot, inMesh func(
 	concerned := b.withSelecting(b.withRoots(keys, view), view)
 	noteDependent(concerned)
 	for _, key := range concerned {
-		size, space := resource.Multiplied(view.Get(key), view.Get), b.sizes[key.Namespace]
+		sizes := b.sizes[key.Namespace]
 		selection := b.selecting[key.Namespace][key]
-		size += selection.endpoints * selection.bytes
-		if before[key] = space[key]; size == 0 && space[key] == 0 {
+		size := resource.Multiplied(view.Get(key), view.Get) + selection.endpoints*selection.bytes
+		before[key] = sizes[key]
+		if size == 0 && sizes[key] == 0 {
 			continue
 		}
-		if changed[key.Namespace] = true; space == nil {
-			space = make(map[resource.Key]int64)
-			b.sizes[key.Namespace] = space
+		changed[key.Namespace] = true
+		if sizes == nil {
+			sizes = make(map[resource.Key]int64)
+			b.sizes[key.Namespace] = sizes
 		}
-		if space[key] = size; size == 0 {
-			delete(space, key)
+		sizes[key] = size
+		if size == 0 {
+			delete(sizes, key)
 			delete(b.refused, key)
 			delete(b.lastGood, key)
 		}
@@ -108,11 +116,11 @@ func (b *budget) withRoots(keys []resource.Key, view memstore.Snapshot) []resour
 	return result
 }
 
-// selection has the labels for workloads of a ServiceEntry, the endpoints that it makes of each, and the bytes
-// of one endpoint of all. That of a WorkloadEntry has its own labels and bytes.
+// selection is the part of a ServiceEntry with a workload selector that counts, or that of a WorkloadEntry.
 type selection struct {
-	labels           map[string]string
-	endpoints, bytes int64
+	labels    map[string]string // of the selector; of the workload
+	endpoints int64             // that the ServiceEntry makes of each workload; 0 for a WorkloadEntry
+	bytes     int64             // of one endpoint of each selected workload, together; of one endpoint of the workload
 }
 
 // withSelecting takes over workloads and the ServiceEntries that select them. It returns keys and those of the
@@ -120,7 +128,8 @@ type selection struct {
 func (b *budget) withSelecting(keys []resource.Key, view memstore.Snapshot) []resource.Key {
 	result := slices.Clone(keys)
 	replace := func(spaces map[string]map[resource.Key]selection, key resource.Key, selected selection) {
-		if delete(spaces[key.Namespace], key); selected.labels == nil {
+		delete(spaces[key.Namespace], key)
+		if selected.labels == nil {
 			return
 		}
 		if spaces[key.Namespace] == nil {
@@ -138,7 +147,8 @@ func (b *budget) withSelecting(keys []resource.Key, view memstore.Snapshot) []re
 			for entry, selected := range b.selecting[key.Namespace] {
 				if change := selected.bytesOf(after) - selected.bytesOf(before); change != 0 {
 					selected.bytes += change
-					b.selecting[key.Namespace][entry], result = selected, append(result, entry)
+					b.selecting[key.Namespace][entry] = selected
+					result = append(result, entry)
 				}
 			}
 		case resource.ServiceEntry:
@@ -175,7 +185,8 @@ func (b *budget) refuseLargest(
 		return cmp.Or(cmp.Compare(sizes[x], sizes[y]), x.Compare(y))
 	}) {
 		_, refused := b.refused[key]
-		if fitting += sizes[key]; fitting <= b.limit {
+		fitting += sizes[key]
+		if fitting <= b.limit {
 			toSet[key] = toSet[key] || refused
 			delete(b.refused, key)
 			delete(b.lastGood, key)
@@ -188,8 +199,10 @@ func (b *budget) refuseLargest(
 		if refused {
 			lastGoodSize = b.lastGood[key]
 		}
-		if b.refused[key] = total; inMesh(key) && lastGood+lastGoodSize <= b.limit {
-			lastGood, b.lastGood[key] = lastGood+lastGoodSize, lastGoodSize
+		b.refused[key] = total
+		if inMesh(key) && lastGood+lastGoodSize <= b.limit {
+			lastGood += lastGoodSize
+			b.lastGood[key] = lastGoodSize
 			delete(toSet, key)
 		} else {
 			toSet[key] = true

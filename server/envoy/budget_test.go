@@ -46,13 +46,13 @@ func TestBudget_CountsDelegates(t *testing.T) {
 		for _, i := range order {
 			objects := decoded(t, texts[i])
 			table.Apply(objects, nil)
-			catalog.update([]resource.Key{objects[0].Key()}, table.Snapshot(), false, true)
+			catalog.reset(table.Snapshot(), true)
 		}
 		require.Equal(t, []resource.Key{root}, slices.Collect(maps.Keys(catalog.budget.refused)))
 		require.GreaterOrEqual(t, catalog.budget.refused[root], int64(hosts*roots*routes)<<11)
 		objects := decoded(t, delegate("d", 1))
 		table.Apply(objects, nil)
-		catalog.update([]resource.Key{objects[0].Key()}, table.Snapshot(), false, true)
+		catalog.reset(table.Snapshot(), true)
 		require.Empty(t, catalog.budget.refused, "a smaller delegate fits")
 		require.True(t, catalog.mesh.Contains(root))
 	}
@@ -68,7 +68,7 @@ func TestBudget_DependsOnObjectsAlone(t *testing.T) {
 		random := rand.New(rand.NewPCG(history, 1)) //nolint:gosec // a test
 		var table memstore.Table
 		catalog := New(&table, options)
-		catalog.update(nil, table.Snapshot(), false, true)
+		catalog.reset(table.Snapshot(), true)
 		for range 15 {
 			key := resource.Key{Kind: resource.ServiceEntry, Namespace: "evil", Name: fmt.Sprintf("o%d", random.IntN(6))}
 			text := multiplying(key.Name, 1+random.IntN(30), 1+random.IntN(6))
@@ -87,7 +87,7 @@ func TestBudget_DependsOnObjectsAlone(t *testing.T) {
 			}
 			catalog.update([]resource.Key{key}, table.Snapshot(), random.IntN(2) == 0, true)
 			fresh := New(&table, options)
-			fresh.update(nil, table.Snapshot(), false, true)
+			fresh.reset(table.Snapshot(), true)
 			require.Equal(t, fresh.budget.refused, catalog.budget.refused)
 			sum := int64(0)
 			for _, size := range catalog.budget.lastGood {
@@ -119,7 +119,7 @@ func TestBudget_KeepsLastVersion(t *testing.T) {
 	put(multiplying("a", 80, 3) + multiplying("b", 20, 3) + productBase)
 	c := New(&table, Options{ProductBytes: 3 << 20, Log: slog.New(slog.DiscardHandler)})
 	update := func() []string {
-		c.update(nil, table.Snapshot(), false, true)
+		c.reset(table.Snapshot(), true)
 		return slices.Sorted(func(yield func(string) bool) {
 			for host := range maps.Keys(c.mesh.Hosts) {
 				if slices.Contains([]string{"h0.a.example.com", "h25.b.example.com", "h0.b.example.com", "base.example.com"}, host) && !yield(host) {
@@ -176,7 +176,7 @@ func TestBudget_OtherObjectsGrow(t *testing.T) {
 					for _, r := range objects {
 						keys = append(keys, r.Key())
 					}
-					catalog.update(keys, table.Snapshot(), false, true)
+					catalog.reset(table.Snapshot(), true)
 				}
 				require.NotEmpty(t, catalog.budget.why(key))
 				require.False(t, catalog.mesh.Contains(key))
@@ -187,7 +187,7 @@ func TestBudget_OtherObjectsGrow(t *testing.T) {
 					}
 				}
 				table.Apply(nil, deleted)
-				catalog.update(deleted, table.Snapshot(), false, true)
+				catalog.reset(table.Snapshot(), true)
 				require.Empty(t, catalog.budget.refused)
 				require.True(t, catalog.mesh.Contains(key))
 			}

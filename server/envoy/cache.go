@@ -6,14 +6,14 @@ import (
 	"weak"
 )
 
-// weakMap has values as long as they are in use elsewhere. The zero value is empty. It is safe for concurrent use.
+// weakMap has a value as long as it is in use elsewhere. The zero value is empty. It is safe for concurrent use.
 type weakMap[K comparable, V any] struct {
 	mu     sync.Mutex
 	values map[K]weak.Pointer[V]
 }
 
-// get returns the value of a key. Without one it returns that of create, and keeps it.
-func (m *weakMap[K, V]) get(key K, create func() *V) *V {
+// getOrCreate returns the value of a key. Without a value, it stores and returns that of create.
+func (m *weakMap[K, V]) getOrCreate(key K, create func() *V) *V {
 	m.mu.Lock()
 	value := m.values[key].Value()
 	m.mu.Unlock()
@@ -23,8 +23,8 @@ func (m *weakMap[K, V]) get(key K, create func() *V) *V {
 	created := create()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if value := m.values[key].Value(); value != nil { // of a concurrent call
-		return value
+	if value := m.values[key].Value(); value != nil {
+		return value // of a concurrent call
 	}
 	if m.values == nil {
 		m.values = make(map[K]weak.Pointer[V])

@@ -43,6 +43,12 @@ type Options struct {
 }
 
 // Catalog keeps the resources of Envoys and gRPC clients in step with a view, from the first client on.
+//
+// Its locks, in the order of locking:
+//   - changing: held for writing while scopes catch up with a change; new scopes give way to it (givingWay).
+//   - scope.catching, one of each scope: held during an update of the scope. It guards the translations and options.
+//   - mu: guards the mesh and the fields after it, and the stale hosts of scopes (see scope). It is held for reading
+//     while hosts are translated, and briefly for writing.
 type Catalog struct {
 	// read-only
 	view          memstore.Reader
@@ -51,23 +57,22 @@ type Catalog struct {
 	beats         memstore.Beat
 	scopes        *families.Set[model.Profile, *scope]        // by profile without Inbound
 	workloadViews *families.Set[model.Profile, *workloadView] // of scopes in use
-	// selectProfile takes turns: the mesh cannot change while it finds services
-	profileTurns *turns.Turns
-	firstClient  signal // there was a client
-	meshReady    signal // the mesh has a view
-	firstScope   signal // there was a scope
-	caughtUp     signal // all scopes have a synced view
+	profileTurns  *turns.Turns                                // of selectProfile, which keeps the mesh from changing
+	firstClient   signal                                      // there was a client
+	meshReady     signal                                      // the mesh has a view
+	firstScope    signal                                      // there was a scope
+	caughtUp      signal                                      // all scopes have a synced view
 
-	changing sync.RWMutex // held for writing while scopes catch up with a change
+	changing sync.RWMutex
 
-	mu             sync.RWMutex // held for reading while hosts are translated, and briefly for writing to change the mesh
+	mu             sync.RWMutex
 	mesh           *index.Mesh
 	last           memstore.Snapshot     // the content of the mesh
 	following      map[*scope]bool       // the scopes that follow the view
 	synced         bool                  // all sources were read
 	undecodable    map[resource.Key]bool // objects of last
 	budget         *budget
-	changed        changedObjects    // after the first view that was complete
+	recentChanges  changedObjects    // since the first synced view; ChangedSince reads it for rejections
 	review         func()            // see SetReview; nil before that
 	warned         []resource.Key    // the unenforced objects that the log has
 	warnedRevision memstore.Revision // the view that warnUnenforced checked
@@ -83,15 +88,23 @@ type Catalog struct {
 // New returns a catalog of view. Clients get no answer until Run has read a view that is synced.
 func New(view memstore.Reader, options Options) *Catalog {
 	catalog := &Catalog{
-		view: view, options: options, log: cmp.Or(options.Log, slog.Default()), beats: make(memstore.Beat),
-		mesh:      index.NewMesh(),
-		following: make(map[*scope]bool), undecodable: make(map[resource.Key]bool),
+		view:         view,
+		options:      options,
+		log:          cmp.Or(options.Log, slog.Default()),
+		beats:        make(memstore.Beat),
+		mesh:         index.NewMesh(),
+		following:    make(map[*scope]bool),
+		undecodable:  make(map[resource.Key]bool),
 		budget:       newBudget(options.ProductBytes, cmp.Or(options.Log, slog.Default())),
-		profileTurns: turns.New(1), firstClient: newSignal(), meshReady: newSignal(), firstScope: newSignal(),
-		caughtUp: newSignal(),
+		profileTurns: turns.New(1),
+		firstClient:  newSignal(),
+		meshReady:    newSignal(),
+		firstScope:   newSignal(),
+		caughtUp:     newSignal(),
 	}
-	catalog.mesh.Warn, catalog.mesh.GuardFilters, catalog.mesh.Sees = options.WarnUnenforced, options.GuardFilters,
-		options.Sees
+	catalog.mesh.Warn = options.WarnUnenforced
+	catalog.mesh.GuardFilters = options.GuardFilters
+	catalog.mesh.Sees = options.Sees
 	catalog.scopes = families.New[model.Profile]("profiles of clients", families.Limits{
 		Max: model.MaxScopes, MaxOfHost: model.MaxOfHost, MaxCost: model.MaxCost, MaxCostOfHost: model.MaxHostCost,
 		MaxIdleCost: model.MaxIdleCost,
@@ -114,12 +127,22 @@ func (c *Catalog) SetReview(review func()) {
 // Alive returns at the next sign of life of Run, or with the error of ctx.
 func (c *Catalog) Alive(ctx context.Context) error { return c.beats.Await(ctx) }
 
-// update brings all scopes with clients to a snapshot. Unless incremental, it compares all objects, since keys does not
-// list the changes.
+// update is the callback of memstore.Follow.
 func (c *Catalog) update(keys []resource.Key, snapshot memstore.Snapshot, incremental, synced bool) {
-	if !incremental {
-		keys = index.Differing(c.meshView(), snapshot)
+	if incremental {
+		c.apply(keys, snapshot, synced)
+	} else {
+		c.reset(snapshot, synced)
 	}
+}
+
+// reset brings all scopes with clients to a snapshot: it compares all objects. synced: all sources were read.
+func (c *Catalog) reset(snapshot memstore.Snapshot, synced bool) {
+	c.apply(index.Differing(c.meshView(), snapshot), snapshot, synced)
+}
+
+// apply brings all scopes with clients to a snapshot that differs from the last one in the objects of keys.
+func (c *Catalog) apply(keys []resource.Key, snapshot memstore.Snapshot, synced bool) {
 	admitted := c.admit(keys, snapshot)
 	if synced { // else clients have no content to lose
 		conditions := index.SelectorsIn(admitted, snapshot)
@@ -134,8 +157,8 @@ func (c *Catalog) update(keys []resource.Key, snapshot memstore.Snapshot, increm
 	c.warnUnenforced()
 }
 
-// catchUpAll brings scopes up to date, in the order of byCost. It leaves a processor to connections, because Go polls
-// them only on an idle one. For the same reason, new scopes wait meanwhile.
+// catchUpAll brings scopes up to date, in the order of byCost. It leaves one processor idle, because Go polls
+// connections only on an idle one. For the same reason, new scopes wait meanwhile.
 func (c *Catalog) catchUpAll(scopes []*scope) {
 	c.changing.Lock()
 	defer c.changing.Unlock()
@@ -153,9 +176,9 @@ func (c *Catalog) catchUpAll(scopes []*scope) {
 // byCost sorts scopes by the duration of their last update divided by their clients, so that expensive scopes do not
 // delay cheap ones. Scopes with equal costs are sorted by clients.
 func byCost(scopes []*scope) []*scope {
-	costs := make(map[*scope][2]int64, len(scopes)) // which may change meanwhile
+	costs := make(map[*scope][2]int64, len(scopes)) // read once: they may change during the sort
 	for _, s := range scopes {
-		clients := s.users.Load()
+		clients := s.clients.Load()
 		costs[s] = [2]int64{s.duration.Load() / max(clients, 1), -clients}
 	}
 	return slices.SortedFunc(maps.Keys(costs), func(a, b *scope) int {
@@ -167,7 +190,7 @@ func byCost(scopes []*scope) []*scope {
 // it.
 const maxGivingWay = time.Second
 
-// givingWay returns a function that waits while scopes catch up with changes. The waits add up to maxGivingWay at most.
+// givingWay returns a function that waits while scopes catch up with changes: maxGivingWay in all its calls together.
 func (c *Catalog) givingWay() func() {
 	var waited time.Duration
 	return func() {
@@ -206,7 +229,7 @@ func (c *Catalog) changeMesh(keys, admitted []resource.Key, snapshot memstore.Sn
 	c.last = snapshot
 	for _, key := range admitted {
 		if c.synced {
-			c.changed.note(key, c.last.Revision())
+			c.recentChanges.note(key, c.last.Revision())
 		}
 		object := c.last.Get(key)
 		if c.budget.refused[key] > 0 {
@@ -228,8 +251,8 @@ func (c *Catalog) changeMesh(keys, admitted []resource.Key, snapshot memstore.Sn
 		follower.follow(c.mesh, touched)
 		switch {
 		case !follower.complete:
-		case follower.users.Load() == 0, follower.behind.Load(): // the next client, or a waiting client, brings it up to date
-			follower.behind.Store(true)
+		case follower.clients.Load() == 0, follower.behind.Load():
+			follower.behind.Store(true) // the next client, or a waiting one, brings it up to date
 		default:
 			follower.staleSince = recent.Earlier(follower.staleSince, changedSince)
 			scopes = append(scopes, follower)
@@ -247,7 +270,8 @@ func (c *Catalog) catchUp(ctx context.Context, profileScope *scope, pause func()
 	if profileScope.dropped {
 		return nil
 	}
-	translated, behind := make(map[string]*translate.Translation), profileScope.behind.Load()
+	translated := make(map[string]*translate.Translation)
+	behind := profileScope.behind.Load()
 	for {
 		pause()
 		if err := ctx.Err(); err != nil {
@@ -262,7 +286,7 @@ func (c *Catalog) catchUp(ctx context.Context, profileScope *scope, pause func()
 		if unfinished {
 			continue
 		}
-		if len(translated) > 0 || !options.Equal(profileScope.options) {
+		if len(translated) > 0 || !options.Equal(profileScope.listenerOptions) {
 			profileScope.update(translated, options)
 		}
 		if behind {
@@ -303,9 +327,11 @@ func (c *Catalog) translatePart(profileScope *scope, translated map[string]*tran
 		return true, options, false
 	}
 	profileScope.behind.Store(false)
-	profileScope.dueSince, profileScope.staleSince, profileScope.complete, profileScope.revision = profileScope.staleSince,
-		time.Time{}, true, c.last.Revision()
-	return false, profileScope.nextOptions, c.synced
+	profileScope.dueSince = profileScope.staleSince
+	profileScope.staleSince = time.Time{}
+	profileScope.complete = true
+	profileScope.viewRevision = c.last.Revision()
+	return false, profileScope.nextListenerOptions, c.synced
 }
 
 // translate returns the translation of a host for a scope, or nil; c.mu is held.
@@ -313,7 +339,8 @@ func (c *Catalog) translate(host string, profileScope *scope) *translate.Transla
 	profile := profileScope.profile
 	profile.Inbound = sampleInbound
 	if view := profileScope.workloadViews[host]; view != nil {
-		host, profile.Inbound = model.InboundPseudoHost, view.inbound
+		host = model.InboundPseudoHost
+		profile.Inbound = view.inbound
 	}
 	if host == model.InboundPseudoHost && profileScope.security == nil {
 		profileScope.security = c.mesh.Security(profile, profileScope.sidecar)
@@ -322,11 +349,12 @@ func (c *Catalog) translate(host string, profileScope *scope) *translate.Transla
 	if hostView == nil {
 		return nil
 	}
-	if hostView.Patches = profileScope.clusterPatches; model.IsPseudoHost(host) {
-		hostView.Patches = profileScope.nextOptions.Extension
+	hostView.Patches = profileScope.clusterPatches
+	if model.IsPseudoHost(host) {
+		hostView.Patches = profileScope.nextListenerOptions.Extension
 	}
-	return c.bodies.translations.get(index.Key(hostView), func() *translate.Translation {
-		return translate.View(hostView, c.bodies.sharing(hostView))
+	return c.bodies.translations.getOrCreate(index.Key(hostView), func() *translate.Translation {
+		return translate.View(hostView, c.bodies.bodyCache(hostView))
 	})
 }
 
@@ -355,8 +383,8 @@ func (c *Catalog) acquire(ctx context.Context, profile model.Profile, node *core
 	view *workloadView, release func(), err error,
 ) {
 	var unwatch func()
-	if c.profileTurns.Do(ctx, xds.HostOf(ctx),
-		func() { unwatch = c.selectProfile(&profile, node, xds.ReviewerOf(ctx)) }) != nil {
+	selectProfile := func() { unwatch = c.selectProfile(&profile, node, xds.ReviewerOf(ctx)) }
+	if c.profileTurns.Do(ctx, xds.HostOf(ctx), selectProfile) != nil {
 		return nil, nil, status.FromContextError(ctx.Err()).Err()
 	}
 	outbound := profile
@@ -369,12 +397,12 @@ func (c *Catalog) acquire(ctx context.Context, profile model.Profile, node *core
 		unwatch()
 		return nil, nil, err
 	}
-	if profileScope.users.Add(1) == 1 {
+	if profileScope.clients.Add(1) == 1 {
 		c.visits.Add(1)
 	}
 	leaveScope := sync.OnceFunc(func() {
 		unwatch()
-		profileScope.users.Add(-1)
+		profileScope.clients.Add(-1)
 		leave()
 	})
 	if c.isBehind(profileScope) {
@@ -388,10 +416,10 @@ func (c *Catalog) acquire(ctx context.Context, profile model.Profile, node *core
 		return nil, nil, status.FromContextError(ctx.Err()).Err()
 	}
 	created := newWorkloadView(profileScope, profile)
-	view, leaveVariant, err := c.workloadViews.Acquire(ctx, profile, xds.HostOf(ctx), families.Maker[*workloadView]{
-		Estimate: created.cost, Make: func(ctx context.Context) (*workloadView, error) {
-			return created,
-				c.makeWorkloadView(ctx, created)
+	view, leaveView, err := c.workloadViews.Acquire(ctx, profile, xds.HostOf(ctx), families.Maker[*workloadView]{
+		Estimate: created.cost,
+		Make: func(ctx context.Context) (*workloadView, error) {
+			return created, c.makeWorkloadView(ctx, created)
 		},
 	})
 	if err != nil {
@@ -400,11 +428,11 @@ func (c *Catalog) acquire(ctx context.Context, profile model.Profile, node *core
 	}
 	profileScope.awaitUpdate()
 	c.warnUnenforced()
-	return view, func() { leaveVariant(); leaveScope() }, nil
+	return view, func() { leaveView(); leaveScope() }, nil
 }
 
-// isBehind reports whether a scope lacks changes from a time without clients. It waits for a change that does not count
-// the client of the caller yet.
+// isBehind reports whether a scope lacks changes from a time without clients. By mu, it waits for a change of the mesh
+// that began before the caller was counted as a client.
 func (c *Catalog) isBehind(s *scope) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -424,7 +452,8 @@ func (c *Catalog) selectProfile(profile *model.Profile, node *corev3.Node, revie
 func (c *Catalog) estimate(profile model.Profile) int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	cost, sidecar := model.ScopeCost, c.mesh.SidecarFor(profile)
+	cost := model.ScopeCost
+	sidecar := c.mesh.SidecarFor(profile)
 	for _, entry := range c.mesh.Entries {
 		if !entry.VisibleTo(profile.Namespace) {
 			continue
@@ -441,7 +470,7 @@ func (c *Catalog) estimate(profile model.Profile) int {
 // newScope creates the scope and the workload view of a profile, as if it had a client.
 func (c *Catalog) newScope(profile model.Profile) *workloadView {
 	s, _ := c.makeScope(context.Background(), profile) // without errors, since the context never ends
-	s.users.Add(1)
+	s.clients.Add(1)
 	view := newWorkloadView(s, profile)
 	_ = c.makeWorkloadView(context.Background(), view)
 	return view

@@ -20,7 +20,7 @@ func TestGoldenCases_AsChanges(t *testing.T) {
 		apply := func(puts []*resource.Resource, deletes ...resource.Key) {
 			s.apply(puts, deletes...)
 			fresh := New(&s.table, Options{Log: s.c.log, WarnUnenforced: c.Has("options")})
-			fresh.update(nil, s.table.Snapshot(), false, true)
+			fresh.reset(s.table.Snapshot(), true)
 			want, got := dump(c.T, fresh, c.Node()), dump(c.T, s.c, c.Node())
 			require.True(c, maps.EqualFunc(want, got, func(a, b proto.Message) bool { return proto.Equal(a, b) }),
 				"%v, without %v\n%v\n%v", puts, deletes, want, got)

@@ -27,8 +27,10 @@ func canOnDemand(ctx context.Context) bool {
 // collectionsOnDemand returns the collections that differ for on-demand clients. They request clusters and virtual
 // hosts by name only, and a route needs no interim version for new clusters, since its traffic requests them.
 func collectionsOnDemand(g *xds.Group) (clusters, routes, virtualHosts *xds.Collection) {
-	cluster, route := TypeOf(xds.ClusterURL), TypeOf(xds.RouteURL)
-	cluster.NoWildcard, route.Preannounce = true, nil
+	cluster := TypeOf(xds.ClusterURL)
+	cluster.NoWildcard = true
+	route := TypeOf(xds.RouteURL)
+	route.Preannounce = nil
 	return g.Collection(cluster), g.Collection(route), g.Collection(xds.TypeOf(xds.VHostURL))
 }
 
@@ -106,13 +108,13 @@ func (c *change) noteDemand(route string, domains []string, virtualHost *transla
 // many.
 type fullRoutes struct{ names sync.Map }
 
-// include reports whether routes are sent in full. complete makes them so from now on.
-func (f *fullRoutes) include(route string, complete bool) bool {
-	if complete {
-		f.names.Store(route, true)
-	}
-	_, included := f.names.Load(route)
-	return included
+// add makes routes sent in full from now on.
+func (f *fullRoutes) add(route string) { f.names.Store(route, true) }
+
+// contains reports whether routes are sent in full.
+func (f *fullRoutes) contains(route string) bool {
+	_, contains := f.names.Load(route)
+	return contains
 }
 
 // includeFullRoutes re-encodes routes that another scope began to send in full: its clients may move to this scope.
@@ -121,7 +123,7 @@ func (c *change) includeFullRoutes() {
 		return
 	}
 	for route, routes := range c.shared {
-		if !routes.inFull && c.fullRoutes.include(route, false) {
+		if !routes.inFull && c.fullRoutes.contains(route) {
 			c.routes[route] = true
 		}
 	}
@@ -132,11 +134,14 @@ func (c *change) includeFullRoutes() {
 // request the hosts that it covers. They stay so in all scopes, since Envoy does not forget its requests. Patched
 // routes and routes with repeated bodies are sent in full, too.
 func (c *change) shareOnDemand(route string, routes *sharedRoutes) (complete bool) {
-	wild := c.routePatches != nil || len(routes.repeated()) > 0
+	needFull := c.routePatches != nil || len(routes.repeated()) > 0
 	for domain := range c.domains[route] {
-		wild = wild || model.IsWildcard(domain) && routes.domains[domain] > 0
+		needFull = needFull || model.IsWildcard(domain) && routes.domains[domain] > 0
 	}
-	if !routes.inFull && c.fullRoutes.include(route, wild) {
+	if needFull {
+		c.fullRoutes.add(route)
+	}
+	if !routes.inFull && c.fullRoutes.contains(route) {
 		routes.inFull = true
 		c.noteDemand(route, slices.Collect(maps.Keys(routes.domains)), nil)
 	}

@@ -33,7 +33,7 @@ spec: {hosts: [two.internal], addresses: [240.0.0.1], resolution: NONE, ports: [
 	require.Equal(t, 1, workloadView.shared["80"].duplicates)
 	key := resource.Key{Kind: resource.ServiceEntry, Namespace: "ns", Name: "two"}
 	table.Apply(nil, []resource.Key{key})
-	catalog.update([]resource.Key{key}, table.Snapshot(), true, true)
+	catalog.apply([]resource.Key{key}, table.Snapshot(), true)
 	require.Zero(t, workloadView.shared["80"].duplicates)
 	require.False(t, workloadView.shared["80"].inFull)
 	require.Eventually(t, func() bool {

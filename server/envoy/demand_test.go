@@ -80,7 +80,7 @@ func TestOnDemandHistory(t *testing.T) {
 				config := message(t, encoded).(*routev3.RouteConfiguration)
 				require.True(t, config.GetVhds() == nil || !complete[name] && !wild, "%s: the routes are complete, and stay complete: %v", name, config)
 				if complete[name] = config.GetVhds() == nil; complete[name] {
-					require.True(t, catalog.fullRoutes.include(name, false))
+					require.True(t, catalog.fullRoutes.contains(name))
 					for _, v := range full.GetVirtualHosts() {
 						nowhere += leadNowhere(v, clusters)
 					}
@@ -190,7 +190,7 @@ func TestOnDemandListeners(t *testing.T) {
 	require.NotNil(t, tcp.(*tcpv3.TcpProxy).GetOnDemand().GetOdcdsConfig())
 
 	catalog := New(&memstore.Table{}, Options{Log: slog.New(slog.DiscardHandler)})
-	catalog.update(nil, memstore.Snapshot{}, false, false)
+	catalog.reset(memstore.Snapshot{}, false)
 	router := demandingNode("shop")
 	router.Id = "router~127.0.0.1~gateway.shop~shop.svc.cluster.local"
 	for _, tt := range []struct {

@@ -14,9 +14,12 @@
 // security builds the filters that enforce security objects, and package extend applies EnvoyFilters. Package coverage
 // declares which fields have an effect.
 //
-// This package connects them with the engine: catalog.go has a scope for each profile, selectors.go divides clients
-// into profiles, workload_view.go those of a profile by the ports that they serve, scope.go has the collections of a
-// profile, shared.go the routes that hosts share, demand.go the resources that clients request one by one, and cache.go
-// the translations that profiles share. rejected.go finds the objects behind a rejected resource, unenforced.go names
-// security objects without an effect, and effect.go reports findings.
+// This package connects them with the engine:
+//   - catalog.go has a scope for each profile, and run.go follows the view. profile_review.go moves clients to other
+//     profiles.
+//   - scope.go has the collections of a profile, and workload_view.go those of its clients that serve the same ports.
+//   - shared.go has the routes that hosts share, and demand.go the resources that clients request one by one. bodies.go
+//     and cache.go have the translations that profiles share.
+//   - rejected.go finds the objects behind a rejected resource, unenforced.go names security objects without an effect,
+//     and effect.go reports findings. budget.go refuses objects that take too much memory.
 package envoy

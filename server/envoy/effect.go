@@ -35,7 +35,7 @@ func WithoutEffect(object *resource.Resource) []string {
 // behavior instead: fields that are not translated, and findings of the translation. Before the first client it returns
 // only a missing target.
 func (c *Catalog) WithoutEffect(object *resource.Resource) []string {
-	scopes := c.current()
+	scopes := c.currentScopes()
 	if len(scopes) == 0 {
 		if why := index.WhyUnattached(object, c.view.Snapshot()); why != "" {
 			return []string{"spec.targetRefs: " + why}
@@ -43,14 +43,14 @@ func (c *Catalog) WithoutEffect(object *resource.Resource) []string {
 		return nil
 	}
 	problems := WithoutEffect(object)
-	for _, finding := range append(c.dangling(object.Key()), c.unmatched(object.Key(), scopes)...) {
+	for _, finding := range append(c.danglingReferences(object.Key()), c.unmatchedPatches(object.Key(), scopes)...) {
 		problems = append(problems, finding.String())
 	}
 	scopesOf := make(map[model.Role]int)
 	profiles := make(map[model.Finding][]model.Profile)
 	for _, s := range scopes {
 		scopesOf[s.profile.Role]++
-		for _, finding := range s.findings.withReason(object.Key()) {
+		for _, finding := range s.findings.noEffect(object.Key()) {
 			profiles[finding] = append(profiles[finding], s.profile)
 		}
 	}
@@ -60,9 +60,9 @@ func (c *Catalog) WithoutEffect(object *resource.Resource) []string {
 	return problems
 }
 
-// current returns the scopes with all changes of the view, in order: those with clients, and those that lost their last
-// client after the last change.
-func (c *Catalog) current() []*scope {
+// currentScopes returns the scopes with all changes of the view, in order: those with clients, and those that lost
+// their last client after the last change.
+func (c *Catalog) currentScopes() []*scope {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	scopes := slices.DeleteFunc(slices.Collect(maps.Keys(c.following)), func(s *scope) bool { return s.behind.Load() })
@@ -92,8 +92,9 @@ func limitedTo(profiles []model.Profile, scopesOf map[model.Role]int) string {
 	return " (" + strings.Join(names, ", ") + ")"
 }
 
-// dangling returns the references of an object to hosts, delegates, gateways and targets that exist for no client.
-func (c *Catalog) dangling(key resource.Key) (findings model.Findings) {
+// danglingReferences returns the references of an object to hosts, delegates, gateways and targets that exist for no
+// client.
+func (c *Catalog) danglingReferences(key resource.Key) (findings model.Findings) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if why := c.budget.why(key); why != "" {
@@ -137,8 +138,8 @@ func (c *Catalog) dangling(key resource.Key) (findings model.Findings) {
 	return findings
 }
 
-// unmatched returns the patches of an EnvoyFilter that have no effect on any client and no other finding.
-func (c *Catalog) unmatched(key resource.Key, scopes []*scope) (findings model.Findings) {
+// unmatchedPatches returns the patches of an EnvoyFilter that have no effect on any client and no other finding.
+func (c *Catalog) unmatchedPatches(key resource.Key, scopes []*scope) (findings model.Findings) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, p := range c.mesh.PatchesOf(key) {
@@ -152,17 +153,17 @@ func (c *Catalog) unmatched(key resource.Key, scopes []*scope) (findings model.F
 // Affected returns the objects with a part that has no effect on clients, in order. It is empty before the first
 // client.
 func (c *Catalog) Affected() []resource.Key {
-	scopes := c.current()
+	scopes := c.currentScopes()
 	if len(scopes) == 0 {
 		return nil
 	}
 	affected := make(map[resource.Key]bool)
 	for _, s := range scopes {
-		s.findings.addObjects(affected)
+		s.findings.addAffected(affected)
 	}
 	for object := range c.view.Snapshot().All() {
 		if key := object.Key(); !affected[key] &&
-			(c.coverage.affected(object) || len(c.dangling(key)) > 0 || len(c.unmatched(key, scopes)) > 0) {
+			(c.coverage.affected(object) || len(c.danglingReferences(key)) > 0 || len(c.unmatchedPatches(key, scopes)) > 0) {
 			affected[key] = true
 		}
 	}
@@ -185,7 +186,7 @@ func Findings(view memstore.Reader) (func(object *resource.Resource) []string, e
 func translateAll(view memstore.Reader) (catalog *Catalog, scopes []*workloadView, err error) {
 	catalog = New(view, Options{Log: slog.New(slog.DiscardHandler)})
 	snapshot := view.Snapshot()
-	catalog.update(nil, snapshot, false, true)
+	catalog.reset(snapshot, true)
 	profiles, err := profilesIn(snapshot)
 	for profile := range profiles {
 		scopes = append(scopes, catalog.newScope(profile))
@@ -198,8 +199,9 @@ func profilesIn(snapshot memstore.Snapshot) (map[model.Profile]bool, error) {
 	profiles := make(map[model.Profile]bool)
 	for object := range snapshot.All() {
 		addProfile := func(profile model.Profile, labels map[string]string) {
-			profile.Namespace, profile.Labels, profile.Credentials = object.Key().Namespace, model.LabelText(labels),
-				model.DefaultCredentials
+			profile.Namespace = object.Key().Namespace
+			profile.Labels = model.LabelText(labels)
+			profile.Credentials = model.DefaultCredentials
 			profiles[profile] = true
 		}
 		addProfile(model.Profile{Inbound: sampleInbound}, nil)

@@ -23,7 +23,8 @@ func (f *findingIndex) set(source string, list model.Findings) {
 	defer f.mu.Unlock()
 	for _, finding := range f.bySource[source] {
 		counts := f.byObject[finding.Object]
-		if counts[finding]--; counts[finding] == 0 {
+		counts[finding]--
+		if counts[finding] == 0 {
 			delete(counts, finding)
 		}
 		if len(counts) == 0 {
@@ -35,7 +36,8 @@ func (f *findingIndex) set(source string, list model.Findings) {
 		return
 	}
 	if f.bySource == nil {
-		f.bySource, f.byObject = make(map[string]model.Findings), make(map[resource.Key]map[model.Finding]int)
+		f.bySource = make(map[string]model.Findings)
+		f.byObject = make(map[resource.Key]map[model.Finding]int)
 	}
 	f.bySource[source] = list
 	for _, finding := range list {
@@ -46,8 +48,8 @@ func (f *findingIndex) set(source string, list model.Findings) {
 	}
 }
 
-// withReason returns the findings of an object that have a reason.
-func (f *findingIndex) withReason(key resource.Key) []model.Finding {
+// noEffect returns the findings of an object that have a reason.
+func (f *findingIndex) noEffect(key resource.Key) []model.Finding {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.DeleteFunc(slices.Collect(maps.Keys(f.byObject[key])),
@@ -78,8 +80,8 @@ func (f *findingIndex) contains(place model.Place) bool {
 	return false
 }
 
-// addObjects adds the objects that have findings with a reason.
-func (f *findingIndex) addObjects(objects map[resource.Key]bool) {
+// addAffected adds the objects that have findings with a reason.
+func (f *findingIndex) addAffected(objects map[resource.Key]bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for key, findings := range f.byObject {

@@ -50,7 +50,7 @@ func catalogOf(t *testing.T, text string) *Catalog {
 
 func catalogOfTable(table *memstore.Table) *Catalog {
 	c := New(table, Options{Log: slog.New(slog.DiscardHandler)})
-	c.update(nil, table.Snapshot(), false, true)
+	c.reset(table.Snapshot(), true)
 	return c
 }
 
@@ -103,7 +103,7 @@ func TestFindingsFollow(t *testing.T) {
 	})
 	keys, snap, ok := table.Changes(first.Revision())
 	require.True(t, ok)
-	catalog.update(keys, snap, true, true)
+	catalog.apply(keys, snap, true)
 	require.Empty(t, catalog.WithoutEffect(database))
 	require.NotContains(t, catalog.Affected(), database.Key())
 }

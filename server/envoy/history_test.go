@@ -122,7 +122,7 @@ func TestHistory(t *testing.T) {
 				}
 				revision = snap.Revision()
 				fresh := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
-				fresh.update(nil, snap, false, true)
+				fresh.reset(snap, true)
 				for i, n := range nodes {
 					got, want := dumpOf(t, stay.collections[i]), dumpOf(t, fresh.newScope(model.ProfileOf(n)).byType())
 					require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got)), "seed %d, step %d, node %d", seed, step, i)

@@ -223,7 +223,7 @@ func TestInbound_ClientsComeAndGo(t *testing.T) {
 			snap := served.follow(&mesh.Table, revision)
 			revision = snap.Revision()
 			fresh := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
-			fresh.update(nil, snap, false, true)
+			fresh.reset(snap, true)
 			for i, w := range watchers {
 				want := bodiesFor(t, fresh, w.node)
 				label := fmt.Sprintf("seed %d, step %d, client %d: %v", seed, step, i, w.node)

@@ -83,7 +83,7 @@ func TestServedPortsFollowTheMesh(t *testing.T) {
 			catalog.update(keys, snap, ok, true)
 			revision = snap.Revision()
 			fresh := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
-			fresh.update(nil, snap, false, true)
+			fresh.reset(snap, true)
 			for i := range nodes {
 				want, _ := inbound(fresh, i, &countingReviewer{})
 				got, leaveAgain := inbound(catalog, i, reviewers[i])
@@ -153,7 +153,7 @@ spec: {ingress: [{port: {number: 80, protocol: HTTP, name: a}, bind: 127.0.0.1, 
 	s.change(t, sidecar)
 	require.Equal(t, corev3.TrafficDirection_INBOUND, direction())
 	web := resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "web"}
-	require.NotEmpty(t, s.c.current()[0].findings.withReason(web))
+	require.NotEmpty(t, s.c.currentScopes()[0].findings.noEffect(web))
 	s.change(t, "", web)
 	require.Equal(t, corev3.TrafficDirection_INBOUND, direction())
 	s.change(t, serviceAt("web", 80, "{address: 10.0.0.1}"))

@@ -40,7 +40,7 @@ func TestInvalidSecurityObjectsDeny(t *testing.T) {
 		catalog := New(table, Options{
 			Log: slog.New(slog.NewTextHandler(&buffer, nil)), WarnUnenforced: warn,
 		})
-		catalog.update(nil, table.Snapshot(), false, true)
+		catalog.reset(table.Snapshot(), true)
 		for _, n := range nodes { // the clients stay
 			for _, url := range dumped {
 				_, release, err := catalog.Collection(t.Context(), n, url)
@@ -59,7 +59,7 @@ func TestInvalidSecurityObjectsDeny(t *testing.T) {
 
 		setInvalid := func(keys ...resource.Key) {
 			table.SetInvalid(keys)
-			catalog.update(nil, table.Snapshot(), true, true)
+			catalog.apply(nil, table.Snapshot(), true)
 		}
 		setInvalid(deny)
 		require.Equal(t, !warn, refusing("shop"))
@@ -68,7 +68,7 @@ func TestInvalidSecurityObjectsDeny(t *testing.T) {
 
 		table.Apply(decoded(t, "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: deny, namespace: shop}\n"+
 			"spec: {action: AUDIT}\n"), nil)
-		catalog.update(nil, table.Snapshot(), false, true)
+		catalog.reset(table.Snapshot(), true)
 		require.False(t, refusing("shop"), "another source has it")
 
 		setInvalid(deny, root)
@@ -93,7 +93,7 @@ func TestCatalog_ManyInvalidObjects(t *testing.T) {
 	table.SetInvalid(keys)
 	catalog := New(&table, Options{Log: slog.New(slog.NewTextHandler(&logged, nil))})
 	for range 4 {
-		catalog.update(nil, table.Snapshot(), true, true)
+		catalog.apply(nil, table.Snapshot(), true)
 	}
 	require.Len(t, catalog.mesh.Invalid, 15_000)
 	require.True(t, slices.IsSortedFunc(catalog.mesh.Invalid, resource.Key.Compare))

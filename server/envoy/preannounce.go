@@ -27,7 +27,8 @@ func TypeOf(typeURL string) xds.Type {
 	case xds.ClusterURL:
 		rules.Needs = aggregatedClusters
 	case xds.ListenerURL:
-		rules.Preannounce, rules.Fallback = preannounceListener, fallbackListener
+		rules.Preannounce = preannounceListener
+		rules.Fallback = fallbackListener
 	case xds.RouteURL:
 		rules.Preannounce = preannounceRoutes
 	}
@@ -40,7 +41,8 @@ func preannounceRoutes(current, next *xds.Entry) (interim *xds.Entry, dependenci
 	if !decode(current, &from) || !decode(next, &routeConfiguration) {
 		return nil, nil
 	}
-	if dependencies = preannounceClusters(&from, &routeConfiguration); len(dependencies) == 0 {
+	dependencies = preannounceClusters(&from, &routeConfiguration)
+	if len(dependencies) == 0 {
 		return nil, nil
 	}
 	return withMessage(next, &from), dependencies
@@ -53,7 +55,8 @@ func preannounceListener(current, next *xds.Entry) (interim *xds.Entry, dependen
 	if from == nil || to == nil {
 		return nil, nil
 	}
-	if dependencies = preannounceClusters(fromHTTP.GetRouteConfig(), toHTTP.GetRouteConfig()); len(dependencies) == 0 {
+	dependencies = preannounceClusters(fromHTTP.GetRouteConfig(), toHTTP.GetRouteConfig())
+	if len(dependencies) == 0 {
 		return nil, nil
 	}
 	inner := from.ApiListener.ApiListener
@@ -97,7 +100,8 @@ func withMessage(entry *xds.Entry, message proto.Message) *xds.Entry {
 	if err != nil {
 		return nil
 	}
-	changed.Name, changed.Child = entry.Name, entry.Child
+	changed.Name = entry.Name
+	changed.Child = entry.Child
 	return changed
 }
 
@@ -105,7 +109,7 @@ func withMessage(entry *xds.Entry, message proto.Message) *xds.Entry {
 // configuration to, and do not use yet. No request matches these routes.
 func preannounceClusters(from, to *routev3.RouteConfiguration) (dependencies []xds.Dependency) {
 	hosts, next := indexHosts(from), indexHosts(to)
-	// the virtual hosts that will serve the clients of the key
+	// by virtual host of from: those of to that will serve its clients
 	successors := make(map[*routev3.VirtualHost][]*routev3.VirtualHost)
 	for domain, host := range hosts.domains {
 		successors[host] = append(successors[host], next.find(domain))

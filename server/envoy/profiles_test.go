@@ -143,16 +143,16 @@ spec: {hosts: [db.internal], http: [{match: [{sourceLabels: {app: one}}], route:
 func TestClientBeforeViewSync_GetsOwnResources(t *testing.T) {
 	var table memstore.Table
 	catalog := New(&table, Options{Log: slog.New(slog.DiscardHandler)})
-	catalog.update(nil, table.Snapshot(), false, false)
+	catalog.reset(table.Snapshot(), false)
 	sight := see(t, catalog, []*corev3.Node{node("shop", "", "")})
 	first := sight.collections[0][xds.RouteURL]
 	table.Apply(decoded(t, shared), nil)
 	sight.collections = nil // the earlier collections belong to no view
-	catalog.update(nil, table.Snapshot(), false, true)
+	catalog.reset(table.Snapshot(), true)
 	require.NotSame(t, first, sight.collections[0][xds.RouteURL])
 	scope := catalog.newScope(model.ProfileOf(sight.nodes[0]))
 	require.Equal(t, versionsIn(scope.routes), versionsIn(sight.collections[0][xds.RouteURL]))
-	require.Contains(t, catalog.current(), scope.scope)
+	require.Contains(t, catalog.currentScopes(), scope.scope)
 	_, release, err := catalog.Collection(context.Background(), sight.nodes[0], xds.RouteURL)
 	require.NoError(t, err)
 	release()

@@ -74,13 +74,14 @@ func (c *Catalog) ChangedSince(collection *xds.Collection, rejection xds.Rejecti
 	complete bool,
 ) {
 	c.mu.RLock()
-	changed, complete := c.changed.changedAfter(memstore.Revision(rejection.Revision))
+	changed, complete := c.recentChanges.changedAfter(memstore.Revision(rejection.Revision))
 	var owner *workloadView
-	var ofNoHost []resource.Key
+	var meshWide []resource.Key
 	for s := range c.following {
 		for _, view := range append(slices.Collect(maps.Values(s.workloadViews)), newWorkloadView(s, s.profile)) {
 			if slices.Contains(view.list(), collection) {
-				owner, ofNoHost = view, c.mesh.MeshWideObjects(s.profile)
+				owner = view
+				meshWide = c.mesh.MeshWideObjects(s.profile)
 			}
 		}
 	}
@@ -96,9 +97,8 @@ func (c *Catalog) ChangedSince(collection *xds.Collection, rejection xds.Rejecti
 	for key := range extensions {
 		objects[key] = true
 	}
-	for _, key := range ofNoHost {
-		extending := []resource.Kind{resource.EnvoyFilter, resource.WasmPlugin, resource.Telemetry}
-		isExtension := slices.Contains(extending, key.Kind)
+	for _, key := range meshWide {
+		isExtension := key.Kind == resource.EnvoyFilter || key.Kind == resource.WasmPlugin || key.Kind == resource.Telemetry
 		if changed[key] && (!isExtension || rejection.Name == "") {
 			objects[key] = true
 		}
@@ -124,7 +124,7 @@ func (view *workloadView) extensionsOf(
 	collection *xds.Collection, name string, withoutHosts bool,
 ) map[resource.Key]bool {
 	view.catching.Lock()
-	options := view.options
+	options := view.listenerOptions
 	view.catching.Unlock()
 	var keys []resource.Key
 	route, _, _ := strings.Cut(name, "/")

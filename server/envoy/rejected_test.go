@@ -209,7 +209,7 @@ func serviceEntry(t *testing.T, name string) *resource.Resource {
 
 func versionsSeen(c *Catalog) map[string]string {
 	versions := make(map[string]string)
-	for _, s := range c.current() {
+	for _, s := range c.currentScopes() {
 		for _, coll := range s.list() {
 			for name, version := range versionsIn(coll) {
 				versions[s.profile.String()+" "+name] = version

@@ -21,10 +21,10 @@ func TestResources_MatchClient(t *testing.T) {
 			mesh.Change()
 		}
 		catalog := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
-		catalog.update(nil, mesh.Table.Snapshot(), false, false)
+		catalog.reset(mesh.Table.Snapshot(), false)
 		_, _, err := catalog.Resources(t.Context(), node("shop", "NONE", ""), true)
 		require.ErrorIs(t, err, errNotSynced)
-		catalog.update(nil, mesh.Table.Snapshot(), false, true)
+		catalog.reset(mesh.Table.Snapshot(), true)
 		for name, n := range map[string]*corev3.Node{
 			"all": node("shop", "NONE", ""), "gateway": {Id: "router~1.1.1.1~a.shop~x"},
 			"on demand": demandingNode("shop"),

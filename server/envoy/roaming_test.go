@@ -200,7 +200,7 @@ func TestRoamingClients(t *testing.T) {
 				continue
 			}
 			fresh := New(&mesh.Table, Options{Log: slog.New(slog.DiscardHandler)})
-			fresh.update(nil, snap, false, true)
+			fresh.reset(snap, true)
 			for i, w := range roamers {
 				want := bodiesFor(t, fresh, w.node)
 				label := fmt.Sprintf("seed %d, step %d, client %d: %v", seed, step, i, w.node)
@@ -221,7 +221,7 @@ func TestRoamingClients(t *testing.T) {
 			served.catalog.mu.RLock()
 			defer served.catalog.mu.RUnlock()
 			for followed := range served.catalog.following {
-				if followed.users.Load() > 0 || len(followed.workloadViews) > 0 {
+				if followed.clients.Load() > 0 || len(followed.workloadViews) > 0 {
 					return false
 				}
 			}

@@ -10,9 +10,11 @@ import (
 	"tributary/memstore"
 )
 
-// Clients of an earlier process return within returnTime. The first scope is complete within firstScopeTime.
 const (
-	returnTime     = 2 * time.Minute
+	// returnTime is the time after the start in which clients of an earlier process return. If the first client comes in
+	// it, the first scope begins with the content from the disk.
+	returnTime = 2 * time.Minute
+	// firstScopeTime limits the wait for that scope.
 	firstScopeTime = 2 * time.Second
 )
 
@@ -22,10 +24,11 @@ const (
 func (c *Catalog) Run(ctx context.Context) error {
 	var former memstore.Snapshot
 	var expired <-chan time.Time
-	for wanted := false; !wanted; {
+	for hasClient := false; !hasClient; {
 		changed := c.view.Changed()
 		if expired == nil && c.view.Synced() {
-			former, expired = c.view.Snapshot(), time.After(returnTime)
+			former = c.view.Snapshot()
+			expired = time.After(returnTime)
 		}
 		select {
 		case <-ctx.Done():
@@ -35,11 +38,11 @@ func (c *Catalog) Run(ctx context.Context) error {
 		case <-expired:
 			former = memstore.Snapshot{}
 		case <-c.firstClient.given:
-			wanted = true
+			hasClient = true
 		}
 	}
 	if former.Revision() != 0 && former.Revision() != c.view.Snapshot().Revision() {
-		c.update(nil, former, false, false)
+		c.reset(former, false) // not synced: clients wait for the present content
 		select {
 		case <-ctx.Done():
 		case <-c.firstScope.given:

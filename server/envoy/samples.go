@@ -34,8 +34,7 @@ func ServedOf(view memstore.Reader) (served []Served, err error) {
 		sample := Served{scope: scope}
 		before := len(seen)
 		for _, collection := range []*xds.Collection{
-			sample.scope.clusters, sample.scope.endpoints, sample.scope.listeners,
-			sample.scope.routes,
+			sample.scope.clusters, sample.scope.endpoints, sample.scope.listeners, sample.scope.routes,
 		} {
 			for entry := range collection.All() {
 				seen[string(entry.Any)] = true

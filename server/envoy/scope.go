@@ -26,38 +26,36 @@ type scope struct {
 	fullRoutes  *fullRoutes   // of all scopes
 	bodies      *bodies       // of all scopes
 
-	// by pseudo-host; hold Catalog.mu and catching to change it, and either to read it
+	// The view of each pseudo-host. It changes under Catalog.mu and catching; either is enough to read it.
 	workloadViews map[string]*workloadView
 
-	// stale are hosts that changed since the scope was brought up to date. To add hosts, hold Catalog.mu; to remove hosts,
-	// hold it for reading, and hold catching.
-	stale          map[string]bool
-	allStale       bool               // all hosts of the mesh and of the scope are stale
-	complete       bool               // it had all hosts once; before that, changes do not wait for it
-	staleSince     time.Time          // the arrival of the first change that made hosts stale, or zero
-	sidecar        *index.SidecarRule // that selects the hosts
-	nextOptions    translate.ListenerOptions
-	clusterPatches *model.Extension // the part of nextOptions.Extension that patches clusters
-	extendsState   uint64           // the state of the mesh that nextOptions reflects
-	// security has the rules of security objects for inbound listeners, in the state of the mesh; nil until used. To set
-	// it, hold Catalog.mu for reading, and catching.
-	security *model.Security
+	// State of the mesh that the scope has or lacks. It changes under Catalog.mu, or under catching together with
+	// Catalog.mu for reading; with the latter, hosts are only removed from stale.
+	stale               map[string]bool // hosts that changed since the scope was brought up to date
+	allStale            bool            // all hosts of the mesh and of the scope are stale
+	complete            bool            // it had all hosts once; before that, changes do not wait for it
+	staleSince          time.Time       // the arrival of the first change that made hosts stale, or zero
+	sidecar             *index.Sidecar  // that selects the hosts
+	nextListenerOptions translate.ListenerOptions
+	clusterPatches      *model.Extension // the part of nextListenerOptions.Extension that patches clusters
+	extensionChanges    uint64           // the state of the mesh that nextListenerOptions reflects
+	security            *model.Security  // the rules for inbound listeners, in the state of the mesh; nil until used
 
 	duration atomic.Int64 // nanoseconds, for the last change
-	users    atomic.Int64 // clients; while there are none, changes of the view only make it behind
+	clients  atomic.Int64 // while there are none, changes of the view only make it behind
 	behind   atomic.Bool  // it lacks changes, and the next client waits for them
 
 	secretRetries sync.Map // secretTries by the names of rejected secrets
 
-	catching     sync.Mutex                        // held during an update; guards the following fields
-	translations map[string]*translate.Translation // by host
-	shared       map[string]*sharedRoutes          // by the name of the routes
-	bindings     map[model.Binding]*translate.Claimants
-	secretUsers  map[string]int            // how many hosts need a secret
-	options      translate.ListenerOptions // of its listeners
-	dueSince     time.Time                 // the arrival of the first change in the update, or zero
-	revision     memstore.Revision         // of the view, after the update
-	dropped      bool
+	catching        sync.Mutex                        // held during an update; guards the following fields
+	translations    map[string]*translate.Translation // by host
+	shared          map[string]*sharedRoutes          // by the name of the routes
+	bindings        map[model.Binding]*translate.Claimants
+	secretUsers     map[string]int            // how many hosts need a secret
+	listenerOptions translate.ListenerOptions // of the served listeners
+	dueSince        time.Time                 // the arrival of the first change in the update, or zero
+	viewRevision    memstore.Revision         // of the view, after the update
+	dropped         bool
 
 	addedByPatches map[string][]*xds.Entry // clusters and listeners that patches add, by type
 	routePatches   *model.Extension        // the part of the options that patches routes
@@ -65,11 +63,16 @@ type scope struct {
 	findings findingIndex // safe for concurrent use
 }
 
-func newScope(profile model.Profile, debounce xds.Debounce, wholes *fullRoutes, bodies *bodies) *scope {
+func newScope(profile model.Profile, debounce xds.Debounce, full *fullRoutes, bodies *bodies) *scope {
 	created := &scope{
-		profile: profile, group: xds.NewGroup(debounce), fullRoutes: wholes, bodies: bodies,
-		translations: make(map[string]*translate.Translation), shared: make(map[string]*sharedRoutes),
-		bindings: make(map[model.Binding]*translate.Claimants), secretUsers: make(map[string]int),
+		profile:       profile,
+		group:         xds.NewGroup(debounce),
+		fullRoutes:    full,
+		bodies:        bodies,
+		translations:  make(map[string]*translate.Translation),
+		shared:        make(map[string]*sharedRoutes),
+		bindings:      make(map[model.Binding]*translate.Claimants),
+		secretUsers:   make(map[string]int),
 		workloadViews: make(map[string]*workloadView),
 	}
 	created.endpoints = created.group.Collection(xds.TypeOf(xds.EndpointURL))
@@ -80,8 +83,8 @@ func newScope(profile model.Profile, debounce xds.Debounce, wholes *fullRoutes, 
 	if profile.OnDemand {
 		created.clusters, created.routes, created.virtualHosts = collectionsOnDemand(created.group)
 	} else {
-		created.clusters, created.routes = created.group.Collection(TypeOf(xds.ClusterURL)),
-			created.group.Collection(TypeOf(xds.RouteURL))
+		created.clusters = created.group.Collection(TypeOf(xds.ClusterURL))
+		created.routes = created.group.Collection(TypeOf(xds.RouteURL))
 	}
 	if profile.Role == model.Proxyless {
 		return created
@@ -97,9 +100,11 @@ func newScope(profile model.Profile, debounce xds.Debounce, wholes *fullRoutes, 
 			initial.put(created.secrets, translate.EntryOf(translate.SecretOf(name)))
 		}
 	}
-	created.options.Captures, created.options.Transparent = profile.Captures, profile.Transparent
-	if created.nextOptions = created.options; profile.Captures {
-		initial.put(created.listeners, translate.EntryOf(created.options.VirtualOutbound()))
+	created.listenerOptions.Captures = profile.Captures
+	created.listenerOptions.Transparent = profile.Transparent
+	created.nextListenerOptions = created.listenerOptions
+	if profile.Captures {
+		initial.put(created.listeners, translate.EntryOf(created.listenerOptions.VirtualOutbound()))
 	}
 	if profile.Resolves {
 		listener, _ := translate.Resolver(nil)
@@ -185,12 +190,13 @@ func (s *scope) follow(mesh *index.Mesh, touched map[string]bool) {
 	if sidecar.Same(s.sidecar) {
 		sidecar = s.sidecar
 	}
-	if sidecar != s.sidecar || s.extendsState != mesh.ExtensionChanges {
-		s.nextOptions.Extension, s.extendsState = mesh.Extension(s.profile, sidecar), mesh.ExtensionChanges
+	if sidecar != s.sidecar || s.extensionChanges != mesh.ExtensionChanges {
+		s.nextListenerOptions.Extension = mesh.Extension(s.profile, sidecar)
+		s.extensionChanges = mesh.ExtensionChanges
 		if s.profile.Role != model.Ingress {
-			s.nextOptions.Observation = mesh.Observation(s.profile, sidecar)
+			s.nextListenerOptions.Observation = mesh.Observation(s.profile, sidecar)
 		}
-		if part := extend.Only(s.nextOptions.Extension, extend.ClusterPhases); !part.Equal(s.clusterPatches) {
+		if part := extend.Only(s.nextListenerOptions.Extension, extend.ClusterPhases); !part.Equal(s.clusterPatches) {
 			s.clusterPatches = part
 			maps.Copy(s.stale, mesh.AllHosts())
 		}
@@ -199,7 +205,7 @@ func (s *scope) follow(mesh *index.Mesh, touched map[string]bool) {
 		s.sidecar = sidecar
 		maps.Copy(s.stale, mesh.AllHosts())
 	}
-	s.nextOptions.Restricted = mesh.Restricts(s.sidecar)
+	s.nextListenerOptions.Restricted = mesh.Restricts(s.sidecar)
 	maps.Copy(s.stale, touched)
 	for pseudoHost, view := range s.workloadViews {
 		if slices.ContainsFunc(view.servedPorts, func(p model.ServicePort) bool { return touched[p.Host] }) {
@@ -220,7 +226,8 @@ func (s *scope) listStale(mesh *index.Mesh, translated map[string]*translate.Tra
 	if !s.allStale {
 		return
 	}
-	s.allStale, s.stale = false, mesh.AllHosts()
+	s.allStale = false
+	s.stale = mesh.AllHosts()
 	for host := range s.translations {
 		s.stale[host] = true
 	}
@@ -257,13 +264,14 @@ func (s *scope) update(translated map[string]*translate.Translation, options tra
 	for host, translation := range translated {
 		pending.replace(host, translation)
 	}
-	if !options.Equal(s.options) {
+	if !options.Equal(s.listenerOptions) {
 		pending.setOptions(options)
 	}
 	pending.includeFullRoutes()
 	pending.share()
 	for _, commit := range pending.commits {
-		commit.Since, commit.Revision = s.dueSince, uint64(s.revision)
+		commit.Since = s.dueSince
+		commit.Revision = uint64(s.viewRevision)
 	}
 	s.group.Apply(pending.commits)
 }
@@ -272,10 +280,10 @@ func (s *scope) update(translated map[string]*translate.Translation, options tra
 type change struct {
 	*scope
 	commits
-	routes   map[string]bool // the names of shared routes that change
-	bindings map[model.Binding]bool
-	domains  map[string]map[string]*translate.VirtualHost // by route: see demand
-	resolver bool                                         // the addresses of a host changed
+	routes           map[string]bool // the names of shared routes that change
+	bindings         map[model.Binding]bool
+	domains          map[string]map[string]*translate.VirtualHost // by route: see demand
+	addressesChanged bool                                         // the addresses of a host changed
 }
 
 // replace sets the translation of a host.
@@ -297,10 +305,10 @@ func (c *change) replace(host string, translation *translate.Translation) {
 	if view := c.workloadViews[host]; view != nil {
 		target = view.collections
 	}
-	c.entries(c.endpoints, previous.Endpoints, translation.Endpoints)
+	c.replaceEntries(c.endpoints, previous.Endpoints, translation.Endpoints)
 	if host != model.InboundPseudoHost {
-		c.entries(target.clusters, previous.Clusters, translation.Clusters)
-		c.entries(target.listeners, previous.Listeners, translation.Listeners)
+		c.replaceEntries(target.clusters, previous.Clusters, translation.Clusters)
+		c.replaceEntries(target.listeners, previous.Listeners, translation.Listeners)
 	} else { // its listeners, which workload views have, replace those of services
 		inbound := slices.Concat(previous.Listeners, translation.Listeners)
 		for binding := range c.scope.bindings {
@@ -310,64 +318,71 @@ func (c *change) replace(host string, translation *translate.Translation) {
 			}
 		}
 	}
-	c.entries(c.scope.routes, previous.Routes, translation.Routes)
-	c.need(previous.Secrets, translation.Secrets)
+	c.replaceEntries(c.scope.routes, previous.Routes, translation.Routes)
+	c.replaceSecrets(previous.Secrets, translation.Secrets)
 	c.findings.set("host "+host, translation.Findings)
-	c.resolver = c.resolver || c.profile.Resolves && !slices.Equal(previous.Addresses, translation.Addresses)
+	if c.profile.Resolves && !slices.Equal(previous.Addresses, translation.Addresses) {
+		c.addressesChanged = true
+	}
 	for route := range previous.Hosts {
 		if translation.Hosts[route] == nil {
-			c.host(route, host, nil)
+			c.replaceHost(route, host, nil)
 		}
 	}
 	for route, virtualHost := range translation.Hosts {
 		if !previous.Hosts[route].Equal(virtualHost) {
-			c.host(route, host, virtualHost)
+			c.replaceHost(route, host, virtualHost)
 		}
 	}
-	claimed, claims := previous.ClaimsByBinding(), translation.ClaimsByBinding()
-	for binding, claim := range claimed {
-		if claimNow, claimedNow := claims[binding]; !claimedNow || previous.Compare(translation.Precedence) != 0 ||
-			!claimNow.Equal(claim) {
-			c.bindings[binding] = true
-			c.scope.bindings[binding].Remove(previous.ClaimPrecedence(claim), host)
-		}
-	}
-	for binding, claimNow := range claims {
-		if claim, claimedBefore := claimed[binding]; claimedBefore && previous.Compare(translation.Precedence) == 0 &&
-			claimNow.Equal(claim) {
+	c.replaceClaims(host, previous, translation)
+}
+
+// replaceClaims replaces the claims of a host.
+func (c *change) replaceClaims(host string, previous, next *translate.Translation) {
+	samePrecedence := previous.Compare(next.Precedence) == 0
+	before, after := previous.ClaimsByBinding(), next.ClaimsByBinding()
+	for binding, claim := range before {
+		if nextClaim, remains := after[binding]; remains && samePrecedence && nextClaim.Equal(claim) {
+			delete(after, binding)
 			continue
 		}
+		c.bindings[binding] = true
+		c.scope.bindings[binding].Remove(previous.ClaimPrecedence(claim), host)
+	}
+	for binding, claim := range after {
 		c.bindings[binding] = true
 		if c.scope.bindings[binding] == nil {
 			c.scope.bindings[binding] = new(translate.Claimants)
 		}
-		c.scope.bindings[binding].Set(translation.ClaimPrecedence(claimNow), host, claimNow)
+		c.scope.bindings[binding].Set(next.ClaimPrecedence(claim), host, claim)
 	}
 }
 
-// entries replaces entries of a collection.
-func (c *change) entries(collection *xds.Collection, entries, now []*xds.Entry) {
-	names := make(map[string]bool, len(now))
-	for _, entry := range now {
+// replaceEntries replaces entries of a collection.
+func (c *change) replaceEntries(collection *xds.Collection, previous, next []*xds.Entry) {
+	names := make(map[string]bool, len(next))
+	for _, entry := range next {
 		names[entry.Name] = true
 		c.put(collection, entry)
 	}
-	for _, entry := range entries {
+	for _, entry := range previous {
 		if !names[entry.Name] {
 			c.remove(collection, entry.Name)
 		}
 	}
 }
 
-// need replaces the secrets of a host.
-func (c *change) need(previous, next []string) {
+// replaceSecrets replaces the secrets of a host.
+func (c *change) replaceSecrets(previous, next []string) {
 	for _, name := range next {
-		if c.secretUsers[name]++; c.secretUsers[name] == 1 {
+		c.secretUsers[name]++
+		if c.secretUsers[name] == 1 {
 			c.put(c.secrets, translate.EntryOf(translate.SecretOf(name)))
 		}
 	}
 	for _, name := range previous {
-		if c.secretUsers[name]--; c.secretUsers[name] == 0 {
+		c.secretUsers[name]--
+		if c.secretUsers[name] == 0 {
 			delete(c.secretUsers, name)
 		}
 	}
@@ -378,8 +393,8 @@ func (c *change) need(previous, next []string) {
 	}
 }
 
-// host replaces the virtual host of a host among some routes.
-func (c *change) host(route, host string, virtualHost *translate.VirtualHost) {
+// replaceHost replaces the virtual host of a host among some routes.
+func (c *change) replaceHost(route, host string, virtualHost *translate.VirtualHost) {
 	if c.shared[route] == nil {
 		c.shared[route] = new(sharedRoutes)
 	}
@@ -395,15 +410,15 @@ func (c *change) host(route, host string, virtualHost *translate.VirtualHost) {
 
 // setOptions changes the options of all listeners.
 func (c *change) setOptions(options translate.ListenerOptions) {
-	if options.Restricted != c.options.Restricted {
+	if options.Restricted != c.listenerOptions.Restricted {
 		for route := range c.shared {
 			c.routes[route] = true
 		}
 	}
-	if !options.Extension.Equal(c.options.Extension) {
+	if !options.Extension.Equal(c.listenerOptions.Extension) {
 		c.setExtension(options.Extension)
 	}
-	c.options = options
+	c.listenerOptions = options
 	if options.Observation != nil {
 		c.findings.set("logs and traces", options.Observation.Findings)
 	}
@@ -429,7 +444,7 @@ func (c *change) share() {
 			c.findings.set("routes "+route, nil)
 			continue
 		}
-		encoded := c.bodies.encode(routes, route, c.profile.Role, c.options.Restricted, c.routePatches)
+		encoded := c.bodies.encode(routes, route, c.profile.Role, c.listenerOptions.Restricted, c.routePatches)
 		c.findings.set("routes "+route, encoded.findings)
 		if c.profile.OnDemand && !routes.inFull {
 			continue
@@ -438,20 +453,21 @@ func (c *change) share() {
 		c.put(c.scope.routes, encoded.entry)
 	}
 	c.shareHosts()
-	if c.resolver {
+	if c.addressesChanged {
 		listener, findings := translate.Resolver(c.translations)
 		c.findings.set("listener "+listener.GetName(), findings.Sorted())
 		c.put(c.listeners, c.bodies.intern(translate.EntryOf(listener)))
 	}
 	for binding := range c.bindings {
-		claimants, name := c.scope.bindings[binding].Sorted(), model.ListenerName(binding.Address, binding.Port)
+		claimants := c.scope.bindings[binding].Sorted()
+		name := model.ListenerName(binding.Address, binding.Port)
 		if len(claimants) == 0 {
 			delete(c.scope.bindings, binding)
 			c.remove(c.listeners, name)
 			c.findings.set("listener "+name, nil)
 			continue
 		}
-		listener, findings := translate.Listener(binding, claimants, c.options)
+		listener, findings := translate.Listener(binding, claimants, c.listenerOptions)
 		if c.isInbound(name) { // workload views have the inbound listener instead
 			findings = translate.Taken(claimants, "the ingress of a Sidecar has "+model.HostPort(binding.Address, binding.Port))
 		}
@@ -466,7 +482,7 @@ func (c *change) isInbound(name string) bool {
 		func(entry *xds.Entry) bool { return entry.Name == name })
 }
 
-// commits are the commits of collections in the making.
+// commits are the commits of an update that is being built, by collection.
 type commits map[*xds.Collection]*xds.Commit
 
 func (c commits) commit(collection *xds.Collection) *xds.Commit {

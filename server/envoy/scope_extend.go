@@ -20,7 +20,7 @@ func (c *change) putListener(
 	listener *listenerv3.Listener, context networking.EnvoyFilter_PatchContext, findings model.Findings,
 ) {
 	name := listener.GetName()
-	listener, keep := extend.New(c.options.Extension, context, &findings).Listener(listener)
+	listener, keep := extend.New(c.listenerOptions.Extension, context, &findings).Listener(listener)
 	c.findings.set("listener "+name, findings.Sorted())
 	// Envoy requires a filter chain
 	if !keep || len(listener.GetFilterChains()) == 0 && listener.GetDefaultFilterChain() == nil {
@@ -57,8 +57,8 @@ func (c *change) setExtension(extension *model.Extension) {
 	for _, message := range extend.Added(extension, c.profile.Role, &findings) {
 		additions[model.TypeURL(message)] = append(additions[model.TypeURL(message)], translate.EntryOf(message))
 	}
-	c.entries(c.clusters, c.addedByPatches[xds.ClusterURL], additions[xds.ClusterURL])
-	c.entries(c.listeners, c.addedByPatches[xds.ListenerURL], additions[xds.ListenerURL])
+	c.replaceEntries(c.clusters, c.addedByPatches[xds.ClusterURL], additions[xds.ClusterURL])
+	c.replaceEntries(c.listeners, c.addedByPatches[xds.ListenerURL], additions[xds.ListenerURL])
 	c.addedByPatches = additions
 	c.findings.set(extensionFindings, findings.Sorted())
 }

@@ -54,7 +54,7 @@ func newSteps(opts Options, first ...*resource.Resource) *steps {
 	s.table.Apply(first, nil)
 	opts.Log = slog.New(slog.NewTextHandler(&s.log, nil))
 	s.c = New(&s.table, opts)
-	s.c.update(nil, s.table.Snapshot(), false, true)
+	s.c.reset(s.table.Snapshot(), true)
 	return s
 }
 
@@ -183,7 +183,7 @@ func hasClients(c *Catalog) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for s := range c.following {
-		if s.users.Load() > 0 {
+		if s.clients.Load() > 0 {
 			return true
 		}
 	}
@@ -212,7 +212,7 @@ func TestReturningClient_DoesNotWaitForDebounce(t *testing.T) {
 	}
 	require.Contains(t, string(ask()), "10.0.0.1")
 	served.table.Apply(services(t, 1, "10.0.0.2"), nil)
-	served.eventually(func() bool { return len(served.catalog.current()) == 0 }, "the scope is behind")
+	served.eventually(func() bool { return len(served.catalog.currentScopes()) == 0 }, "the scope is behind")
 	require.Contains(t, string(ask()), "10.0.0.2")
 }
 
@@ -226,7 +226,7 @@ func TestChange_DoesNotWaitForReturningClients(t *testing.T) {
 	steps.apply(services(t, 3, "10.0.0.2"))
 	for followed := range steps.c.following {
 		if followed.behind.Load() {
-			followed.users.Add(1) // as a client does that waits for its turn
+			followed.clients.Add(1) // as a client does that waits for its turn
 			followed.catching.Lock()
 			defer followed.catching.Unlock()
 		}

@@ -65,7 +65,7 @@ func TestScopeWithoutClients_UpdatedForNextClient(t *testing.T) {
 	c := catalogOfTable(&table)
 	_, release, err := c.Collection(t.Context(), nodes[0], xds.ClusterURL)
 	require.NoError(t, err)
-	clusters := c.current()[0].clusters
+	clusters := c.currentScopes()[0].clusters
 	release()
 	release() // does no harm
 	before := clusters.Len()
@@ -74,7 +74,7 @@ func TestScopeWithoutClients_UpdatedForNextClient(t *testing.T) {
 	keys, snap, ok := table.Changes(revision)
 	c.update(keys, snap, ok, true)
 	require.Equal(t, before, clusters.Len(), "the scope has no client")
-	require.Empty(t, c.current(), "an outdated scope causes no findings")
+	require.Empty(t, c.currentScopes(), "an outdated scope causes no findings")
 
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -83,10 +83,10 @@ func TestScopeWithoutClients_UpdatedForNextClient(t *testing.T) {
 	updated, release, err := c.Collection(t.Context(), nodes[0], xds.ClusterURL)
 	require.NoError(t, err)
 	defer release()
-	require.Same(t, clusters, c.current()[0].clusters)
+	require.Same(t, clusters, c.currentScopes()[0].clusters)
 	require.Less(t, updated.Len(), before)
-	require.Len(t, c.current(), 1)
-	require.Equal(t, dumpOf(t, c.newScope(model.ProfileOf(nodes[0])).byType()), dumpOf(t, c.current()[0].byType()))
+	require.Len(t, c.currentScopes(), 1)
+	require.Equal(t, dumpOf(t, c.newScope(model.ProfileOf(nodes[0])).byType()), dumpOf(t, c.currentScopes()[0].byType()))
 }
 
 // TestCatalog_CheapScopesFirst checks the order of scopes in a change: by the time for each client, then by clients.
@@ -94,7 +94,7 @@ func TestCatalog_CheapScopesFirst(t *testing.T) {
 	var scopes []*scope
 	for _, cost := range []struct{ users, took int64 }{{1, 0}, {7, 0}, {3, 0}, {0, 0}, {1, 500}, {100, 5000}, {0, 400}} {
 		s := new(scope)
-		s.users.Store(cost.users)
+		s.clients.Store(cost.users)
 		s.duration.Store(cost.took)
 		scopes = append(scopes, s)
 	}

@@ -23,10 +23,11 @@ type sharedRoutes struct {
 func (routes *sharedRoutes) set(host string, virtualHost *translate.VirtualHost) {
 	if old, ok := routes.hosts.Delete(host); ok {
 		for _, domain := range old.Domains {
-			if routes.domains[domain]--; routes.domains[domain] == 1 {
+			routes.domains[domain]--
+			switch routes.domains[domain] {
+			case 1:
 				routes.duplicates--
-			}
-			if routes.domains[domain] == 0 {
+			case 0:
 				delete(routes.domains, domain)
 			}
 		}
@@ -39,7 +40,8 @@ func (routes *sharedRoutes) set(host string, virtualHost *translate.VirtualHost)
 		if routes.domains == nil {
 			routes.domains = make(map[string]int)
 		}
-		if routes.domains[domain]++; routes.domains[domain] == 2 {
+		routes.domains[domain]++
+		if routes.domains[domain] == 2 {
 			routes.duplicates++
 		}
 	}
@@ -59,18 +61,19 @@ func (routes *sharedRoutes) digest() (key model.Key) {
 	return key
 }
 
-// repeatedMost limits the bytes of repeated bodies of virtual hosts. Beyond it, the virtual hosts are merged into one
-// with all domains, as istiod does for gateways: each Envoy would hold as many copies of the routes.
-const repeatedMost = 1 << 20
+// maxRepeated limits the bytes that equal bodies of virtual hosts take together. Beyond it, the virtual hosts are
+// merged into one with all domains, as istiod does for gateways: each Envoy would hold as many copies of the routes.
+const maxRepeated = 1 << 20
 
 // repeated returns the keys of the bodies that are merged into one virtual host.
 func (routes *sharedRoutes) repeated() map[model.Key]bool {
-	sizes, repeated := make(map[model.Key]int), make(map[model.Key]bool)
+	sizes := make(map[model.Key]int)
+	repeated := make(map[model.Key]bool)
 	routes.hosts.Scan(func(_ string, virtualHost *translate.VirtualHost) bool {
-		if virtualHost.Body != nil {
-			size := sizes[virtualHost.Body.Key] + len(virtualHost.Body.Bytes)
-			if sizes[virtualHost.Body.Key] = size; size > repeatedMost && size > len(virtualHost.Body.Bytes) {
-				repeated[virtualHost.Body.Key] = true
+		if body := virtualHost.Body; body != nil {
+			sizes[body.Key] += len(body.Bytes)
+			if size := sizes[body.Key]; size > maxRepeated && size > len(body.Bytes) {
+				repeated[body.Key] = true
 			}
 		}
 		return true
@@ -89,7 +92,10 @@ func (routes *sharedRoutes) encode(name string, role model.Role, restricted bool
 		host    *translate.VirtualHost
 		domains []string
 	}
-	parts, first, repeated, size := make([]part, 0, routes.hosts.Len()), make(map[model.Key]int), routes.repeated(), 0
+	parts := make([]part, 0, routes.hosts.Len())
+	repeated := routes.repeated()
+	mergedParts := make(map[model.Key]int) // to the position of the part with a repeated body
+	size := 0
 	routes.hosts.Scan(func(host string, virtualHost *translate.VirtualHost) bool {
 		domains := virtualHost.Domains
 		if routes.duplicates > 0 {
@@ -108,11 +114,12 @@ func (routes *sharedRoutes) encode(name string, role model.Role, restricted bool
 		}
 		size += len(virtualHost.Rest) + 2*len(host) + 16
 		if virtualHost.Body != nil && repeated[virtualHost.Body.Key] {
-			if position, merged := first[virtualHost.Body.Key]; merged {
+			if position, merged := mergedParts[virtualHost.Body.Key]; merged {
 				parts[position].domains = append(parts[position].domains, domains...)
 				return true
 			}
-			first[virtualHost.Body.Key], domains = len(parts), slices.Clone(domains)
+			mergedParts[virtualHost.Body.Key] = len(parts)
+			domains = slices.Clone(domains)
 		}
 		size += len(virtualHost.Routes())
 		parts = append(parts, part{virtualHost, domains})
@@ -129,7 +136,6 @@ func (routes *sharedRoutes) encode(name string, role model.Role, restricted bool
 	case role == model.Ingress:
 		last = translate.NotFoundHost(name)
 	}
-	return last.Append(encoded, slices.DeleteFunc(last.Domains,
-			func(domain string) bool { return routes.domains[domain] > 0 })),
-		findings
+	last.Domains = slices.DeleteFunc(last.Domains, func(domain string) bool { return routes.domains[domain] > 0 })
+	return last.Append(encoded, last.Domains), findings
 }

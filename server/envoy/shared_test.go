@@ -74,6 +74,6 @@ func BenchmarkManyRoutes(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		changed := decoded(b, target(81+i%100))
 		table.Apply(changed, nil)
-		catalog.update(nil, table.Snapshot(), false, true)
+		catalog.reset(table.Snapshot(), true)
 	}
 }

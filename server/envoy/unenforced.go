@@ -14,7 +14,7 @@ import (
 // without inbound listeners, do not. Traffic that requires mutual TLS is refused at a client without an identity. The
 // log and status name the objects.
 
-// effectOfUnenforced returns the effect of clients that do not enforce an object.
+// effectOfUnenforced returns a sentence about the clients that do not enforce an object.
 func (c *Catalog) effectOfUnenforced(key resource.Key) string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -40,7 +40,7 @@ func (c *Catalog) WhyUnenforced(key resource.Key) (effect string, served []*xds.
 	defer c.mu.RUnlock()
 	for s := range c.following {
 		mutual := key.Kind == resource.DestinationRule && s.profile.Identity == ""
-		if s.users.Load() > 0 && (mutual || slices.Contains(c.mesh.Unenforced(s.profile), key)) {
+		if s.clients.Load() > 0 && (mutual || slices.Contains(c.mesh.Unenforced(s.profile), key)) {
 			served = append(served, s.list()...)
 		}
 	}
@@ -85,7 +85,7 @@ func (c *Catalog) unenforced() (keys []resource.Key, snapshot memstore.Snapshot)
 // profiles returns the profiles of connected clients, without the ports that they serve; c.mu is held.
 func (c *Catalog) profiles() (profiles []model.Profile) {
 	for s := range c.following {
-		if s.users.Load() > 0 {
+		if s.clients.Load() > 0 {
 			profiles = append(profiles, s.profile)
 		}
 	}
@@ -130,7 +130,8 @@ func (c *Catalog) warningDue() bool {
 	c.mu.RUnlock()
 	if due {
 		c.mu.Lock()
-		c.warnedRevision, c.warnedVisits = c.last.Revision(), c.visits.Load()
+		c.warnedRevision = c.last.Revision()
+		c.warnedVisits = c.visits.Load()
 		c.mu.Unlock()
 	}
 	return due

@@ -72,7 +72,7 @@ func TestUnenforcedSecurityObjects_Named(t *testing.T) {
 		table.Apply(decoded(t, secured), nil)
 		var buffer bytes.Buffer
 		c := New(table, Options{Log: slog.New(slog.NewTextHandler(&buffer, nil)), WarnUnenforced: allowed})
-		c.update(nil, table.Snapshot(), false, true)
+		c.reset(table.Snapshot(), true)
 		require.Empty(t, c.Unenforced(), "there are no clients")
 		require.Empty(t, buffer.String())
 		for _, n := range nodes {
@@ -112,7 +112,7 @@ func TestUnenforcedSecurityObjects_Named(t *testing.T) {
 			continue
 		}
 		require.Equal(t, []string{"deny", "mutual", "strict", "tokens"}, names)
-		c.update(nil, table.Snapshot(), false, true)
+		c.reset(table.Snapshot(), true)
 		for _, name := range names {
 			require.Equal(t, 1, strings.Count(buffer.String(), "default/"+name+`"`), "%s in %s", name, buffer.String())
 		}
@@ -126,7 +126,7 @@ func TestMutualTLS_ReportedForClientWithoutIdentity(t *testing.T) {
 	table := new(memstore.Table)
 	table.Apply(decoded(t, secured), nil)
 	catalog := New(table, Options{Log: slog.New(slog.NewTextHandler(&buffer, nil))})
-	catalog.update(nil, table.Snapshot(), false, true)
+	catalog.reset(table.Snapshot(), true)
 	dump(t, catalog, nodeAs(node("default", "REDIRECT", ""), model.IdentitySPIRE))
 	dump(t, catalog, nodeAs(gatewayNode("default"), model.IdentitySPIRE))
 	require.Empty(t, buffer.String(), "all is enforced")

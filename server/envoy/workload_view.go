@@ -8,10 +8,10 @@ import (
 	"tributary/server/envoy/translate"
 )
 
-// workloadView holds the collections of clients of a scope with workloads on the same ports: those of the scope,
-// for sidecars with overlays of inbound listeners and their clusters. It is a pseudo-host of the scope, so that it
-// changes in one commit with the hosts. model.InboundPseudoHost is the common part of all workload views: while it is
-// unchanged, only a change of a service that clients serve concerns their view.
+// workloadView holds the collections of the clients of a scope whose workloads serve the same ports. They are those of
+// the scope; for sidecars, overlays add the inbound listeners and their clusters. A view is a pseudo-host of its scope,
+// so that it changes in one commit with the hosts. model.InboundPseudoHost is the common part of all views: while it is
+// unchanged, only a change of a service that the clients serve concerns a view.
 type workloadView struct {
 	*scope
 	collections
@@ -40,10 +40,12 @@ func (c *Catalog) makeWorkloadView(ctx context.Context, view *workloadView) erro
 		return nil
 	}
 	scope.catching.Lock()
-	view.clusters, view.listeners = scope.group.Overlay(scope.clusters), scope.group.Overlay(scope.listeners)
+	view.clusters = scope.group.Overlay(scope.clusters)
+	view.listeners = scope.group.Overlay(scope.listeners)
 	view.pseudoHost = fmt.Sprintf("%s/%p", model.InboundPseudoHost, view)
 	c.mu.Lock()
-	scope.workloadViews[view.pseudoHost], scope.stale[view.pseudoHost] = view, true
+	scope.workloadViews[view.pseudoHost] = view
+	scope.stale[view.pseudoHost] = true
 	c.mu.Unlock()
 	scope.catching.Unlock()
 	err := c.catchUp(ctx, scope, func() {})
@@ -61,7 +63,7 @@ func (c *Catalog) dropWorkloadView(view *workloadView) {
 	}
 	scope.catching.Lock()
 	defer scope.catching.Unlock()
-	scope.update(map[string]*translate.Translation{view.pseudoHost: nil}, scope.options)
+	scope.update(map[string]*translate.Translation{view.pseudoHost: nil}, scope.listenerOptions)
 	c.mu.Lock()
 	delete(scope.workloadViews, view.pseudoHost)
 	delete(scope.stale, view.pseudoHost)

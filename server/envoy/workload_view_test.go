@@ -101,7 +101,7 @@ spec: {ingress: [{port: {number: 9080, protocol: HTTP, name: a}, defaultEndpoint
 	require.Len(t, s.c.following, 1)
 	for followed := range s.c.following {
 		require.Len(t, followed.workloadViews, model.MaxWorkloadViewsOfHost)
-		require.Equal(t, int64(model.MaxWorkloadViewsOfHost), followed.users.Load(), "the one that is refused has left")
+		require.Equal(t, int64(model.MaxWorkloadViewsOfHost), followed.clients.Load(), "the one that is refused has left")
 	}
 }
 

@@ -107,13 +107,15 @@ func (c *Certificates) read() (*pair, error) {
 		if file.name == "" || spiffe.Named(file.name) {
 			continue
 		}
-		if *file.content, err = os.ReadFile(file.name); err != nil {
+		*file.content, err = os.ReadFile(file.name)
+		if err != nil {
 			return nil, err
 		}
 	}
 	var away error
 	if c.api != nil {
-		if loaded.identities, away = c.api.Last(); loaded.identities == nil {
+		loaded.identities, away = c.api.Last()
+		if loaded.identities == nil {
 			return nil, away
 		}
 	}
@@ -214,7 +216,7 @@ func (c *Certificates) Run(ctx context.Context) error {
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for {
-		if c.check(time.Now()) && c.changed != nil {
+		if c.refresh(time.Now()) && c.changed != nil {
 			c.changed()
 		}
 		select {
@@ -240,9 +242,9 @@ func verifyURIs(state tls.ConnectionState) error {
 	return nil
 }
 
-// check reads the files, uses changed ones, and reports whether the authorities of clients' certificates changed. It
+// refresh reads the files, uses changed ones, and reports whether the authorities of clients' certificates changed. It
 // logs an error when two checks in a row fail: a key may be written before its certificate.
-func (c *Certificates) check(now time.Time) (otherAuthorities bool) {
+func (c *Certificates) refresh(now time.Time) (otherAuthorities bool) {
 	previous := c.current.Load()
 	current, err := c.read()
 	c.mu.Lock()
@@ -320,7 +322,8 @@ func (c *Certificates) Status() Status {
 		status.Trouble = cmp.Or(status.Trouble, noCertificate)
 		return status
 	}
-	status.Subject, status.NotAfter = subject(current.leaf), current.leaf.NotAfter
+	status.Subject = subject(current.leaf)
+	status.NotAfter = current.leaf.NotAfter
 	remaining := time.Until(status.NotAfter)
 	status.Expired = remaining <= 0
 	status.Soon = !status.Expired && remaining < renewalWarning(current.leaf)

@@ -79,20 +79,20 @@ func TestCertificate_Replaced(t *testing.T) {
 	for name, exchange := range map[string]func(t *testing.T, c *Certificates, dir string){
 		"files are renamed": func(t *testing.T, c *Certificates, dir string) {
 			newPair.Files(dir)
-			c.check(time.Now())
+			c.refresh(time.Now())
 		},
 		"files are written in place": func(t *testing.T, c *Certificates, dir string) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "cert.pem"), []byte(newPair.Certificate), 0o600))
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "key.pem"), []byte(newPair.Key), 0o600))
-			c.check(time.Now())
+			c.refresh(time.Now())
 		},
 		"the key comes first": func(t *testing.T, certificates *Certificates, dir string) {
 			testutil.WriteFile(t, dir, "key.pem", newPair.Key)
-			certificates.check(time.Now())
+			certificates.refresh(time.Now())
 			require.Empty(t, certificates.Status().Trouble, "the certificate may be on its way")
 			require.Equal(t, oldPair.Leaf.SerialNumber, served(t, certificates, authority).SerialNumber)
 			testutil.WriteFile(t, dir, "cert.pem", newPair.Certificate)
-			certificates.check(time.Now())
+			certificates.refresh(time.Now())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestMountedCertificate_Replaced(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink("..2", filepath.Join(dir, "..next")))
 	require.NoError(t, os.Rename(filepath.Join(dir, "..next"), filepath.Join(dir, "..data")))
-	certificates.check(time.Now())
+	certificates.refresh(time.Now())
 	require.Equal(t, newPair.Leaf.SerialNumber, served(t, certificates, authority).SerialNumber)
 }
 
@@ -152,7 +152,7 @@ func TestMismatchedCertificate_NotUsed(t *testing.T) {
 			require.NoError(t, err)
 			bad.spoil(t, dir)
 			for range 3 {
-				certificates.check(time.Now())
+				certificates.refresh(time.Now())
 			}
 			require.Equal(t, oldPair.Leaf.SerialNumber, served(t, certificates, authority).SerialNumber)
 			require.Contains(t, certificates.Status().Trouble, bad.want)
@@ -170,7 +170,7 @@ tributary_certificate_trouble{listener="listen.xdsTLS"} 1
 
 			oldPair.Files(dir)
 			testutil.WriteFile(t, dir, "ca.pem", authority.PEM)
-			certificates.check(time.Now())
+			certificates.refresh(time.Now())
 			require.Empty(t, certificates.Status().Trouble)
 			require.Contains(t, buffer.String(), "valid again")
 		})
@@ -181,10 +181,10 @@ func TestExpiringCertificate_Warned(t *testing.T) {
 	authority := testutil.NewAuthority(t)
 	now := time.Now()
 	certificates, _, buffer := loaded(t, authority.Loopback(now.Add(20*24*time.Hour)), Files{})
-	certificates.check(now)
+	certificates.refresh(now)
 	require.Empty(t, buffer.String())
 	for hour := range 48 {
-		certificates.check(now.Add(16*24*time.Hour + time.Duration(hour)*time.Hour))
+		certificates.refresh(now.Add(16*24*time.Hour + time.Duration(hour)*time.Hour))
 	}
 	require.Equal(t, 2, bytes.Count([]byte(buffer.String()), []byte("it expires soon")), "once a day: %s", buffer)
 	require.NoError(t, promtest.CollectAndCompare(Metrics{certificates}, strings.NewReader(fmt.Sprintf(`
@@ -194,7 +194,7 @@ tributary_certificate_expiry_timestamp_seconds{listener="listen.xdsTLS"} %d
 `, certificates.Status().NotAfter.Unix())), "tributary_certificate_expiry_timestamp_seconds"))
 
 	expired, _, buffer := loaded(t, authority.Loopback(now.Add(-time.Minute)), Files{})
-	expired.check(now)
+	expired.refresh(now)
 	require.Contains(t, buffer.String(), "it has expired")
 	require.True(t, expired.Status().Expired)
 	require.False(t, expired.Status().Soon, "it has")
@@ -221,7 +221,7 @@ func TestHandshakes_DuringCertificateReplacement(t *testing.T) {
 				return
 			default:
 				pairs[i%2].Files(dir)
-				certificates.check(time.Now())
+				certificates.refresh(time.Now())
 			}
 		}
 	})

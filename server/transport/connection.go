@@ -33,7 +33,8 @@ type connection struct {
 	reservation *reservation // nil while incoming is small
 }
 
-// newConnection waits for the preface of HTTP/2 with the header of SETTINGS. gRPC would allocate buffers before.
+// newConnection waits for the preface of HTTP/2 with the header of SETTINGS. grpc-go allocates its buffers before it
+// reads the preface, so that a silent connection would be expensive.
 func newConnection(inner net.Conn, limiter *Limiter) (*connection, error) {
 	const preface = len(http2.ClientPreface)
 	created := &connection{
@@ -84,7 +85,7 @@ func (c *connection) Read(data []byte) (n int, err error) {
 // countPayload waits for the memory of the requests in data, which was read.
 func (c *connection) countPayload(data []byte) error {
 	if payload := c.payload.count(data); payload > 0 {
-		return c.receive(int64(payload))
+		return c.reserve(int64(payload))
 	}
 	return nil
 }
@@ -96,8 +97,8 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// complain logs and counts that the connection exceeds a limit.
-func (c *connection) complain(reason string, cause error) {
+// reportExceeded logs and counts that the connection exceeds a limit.
+func (c *connection) reportExceeded(reason string, cause error) {
 	if c.limiter.logLines.Allow() {
 		client := address.Peer(c.Conn.RemoteAddr())
 		c.limiter.log.Warn("connection exceeds a limit", "peer", client, "limit", reason, "err", cause)
@@ -107,20 +108,22 @@ func (c *connection) complain(reason string, cause error) {
 
 var errFull = errors.New("limits.streamsPerConnection streams are open: further ones wait, or are refused")
 
-// statistics learns from gRPC when a stream and a request begin and end.
-type statistics struct{ limit int64 } // limits.streamsPerConnection
+// streamStatistics learns from gRPC when a stream and a request begin and end.
+type streamStatistics struct{ limit int64 } // limits.streamsPerConnection
 
 // TagConn implements stats.Handler.
-func (statistics) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (streamStatistics) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return ctx
+}
 
 // HandleConn implements stats.Handler.
-func (statistics) HandleConn(context.Context, stats.ConnStats) {}
+func (streamStatistics) HandleConn(context.Context, stats.ConnStats) {}
 
 // TagRPC implements stats.Handler.
-func (statistics) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (streamStatistics) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
 // HandleRPC implements stats.Handler.
-func (s statistics) HandleRPC(ctx context.Context, event stats.RPCStats) {
+func (s streamStatistics) HandleRPC(ctx context.Context, event stats.RPCStats) {
 	connection := connectionOf(ctx)
 	if connection == nil {
 		return
@@ -128,10 +131,10 @@ func (s statistics) HandleRPC(ctx context.Context, event stats.RPCStats) {
 	switch event := event.(type) {
 	case *stats.Begin:
 		if connection.streams.Add(1) == s.limit {
-			connection.complain(refusedPerConnection, errFull)
+			connection.reportExceeded(refusedPerConnection, errFull)
 		}
 	case *stats.InPayload:
-		connection.received(int64(event.WireLength))
+		connection.noteComplete(int64(event.WireLength))
 	case *stats.End:
 		if connection.streams.Add(-1) == 0 {
 			connection.releaseMemory()

@@ -87,7 +87,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		if reason == "" {
 			return &countedConn{conn, sync.OnceFunc(func() { l.limit.leave(host) })}, nil
 		}
-		_ = conn.Close() // its error changes nothing
+		_ = conn.Close() // the error does not matter
 		l.limit.refusals.WithLabelValues(reason).Inc()
 		if l.limit.logLines.Allow() {
 			l.limit.log.Warn("a connection was cut off", "peer", host, "limit", reason, "open", open)
@@ -114,7 +114,8 @@ func (l *ConnectionLimit) leave(host string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open--
-	if l.hosts[host]--; l.hosts[host] == 0 {
+	l.hosts[host]--
+	if l.hosts[host] == 0 {
 		delete(l.hosts, host)
 	}
 }

@@ -46,8 +46,14 @@ type Limiter struct {
 func NewLimiter(engine Engine, limits Limits, log *slog.Logger) *Limiter {
 	limits.setDefaults()
 	limiter := &Limiter{
-		engine: engine, limits: limits, log: log, logLines: rate.NewLimiter(10, 100), memory: newRequestMemory(&limits),
-		perPeer: make(map[string]int), otherStreams: make(map[string]int), rates: make(map[rateLimit]*rate.Limiter),
+		engine:       engine,
+		limits:       limits,
+		log:          log,
+		logLines:     rate.NewLimiter(10, 100),
+		memory:       newRequestMemory(&limits),
+		perPeer:      make(map[string]int),
+		otherStreams: make(map[string]int),
+		rates:        make(map[rateLimit]*rate.Limiter),
 	}
 	limiter.ctx, limiter.close = context.WithCancel(context.Background())
 	return limiter
@@ -71,14 +77,14 @@ func (l *Limiter) ServerOptions(creds credentials.TransportCredentials) []grpc.S
 		streams = uint32(min(l.limits.StreamsPerConnection, math.MaxUint32)) //nolint:gosec // it is bounded
 	}
 	return append(l.Interceptors(),
-		grpc.Creds(limitedCredentials{creds, l}), grpc.StatsHandler(statistics{int64(l.limits.StreamsPerConnection)}),
+		grpc.Creds(limitedCredentials{creds, l}), grpc.StatsHandler(streamStatistics{int64(l.limits.StreamsPerConnection)}),
 		grpc.RPCDecompressor(boundedGzip{l}), //nolint:staticcheck // others are for all servers and clients
 		grpc.MaxRecvMsgSize(l.limits.RequestBytes),
 		grpc.MaxHeaderListSize(uint32(l.limits.HeaderBytes)), //nolint:gosec // it is bounded
-		grpc.MaxConcurrentStreams(streams), grpc.ConnectionTimeout(orForever(l.limits.HandshakeTimeout)),
+		grpc.MaxConcurrentStreams(streams), grpc.ConnectionTimeout(orUnlimited(l.limits.HandshakeTimeout)),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionIdle: orForever(l.limits.IdleConnection),
-			MaxConnectionAge:  orForever(l.limits.ConnectionAge), MaxConnectionAgeGrace: ageGrace,
+			MaxConnectionIdle: orUnlimited(l.limits.IdleConnection),
+			MaxConnectionAge:  orUnlimited(l.limits.ConnectionAge), MaxConnectionAgeGrace: ageGrace,
 			Time: keepaliveTime, Timeout: keepaliveTimeout,
 		}),
 	)
@@ -140,10 +146,12 @@ func (l *Limiter) enter(host string, otherStream bool) (leave func(), err error)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.streams--
-		if l.perPeer[host]--; l.perPeer[host] == 0 {
+		l.perPeer[host]--
+		if l.perPeer[host] == 0 {
 			delete(l.perPeer, host)
 		}
-		if l.otherStreams[host] -= otherServices; l.otherStreams[host] == 0 {
+		l.otherStreams[host] -= otherServices
+		if l.otherStreams[host] == 0 {
 			delete(l.otherStreams, host)
 		}
 	}, nil

@@ -43,17 +43,20 @@ const (
 func (l *Limits) setDefaults() {
 	l.Streams = cmp.Or(l.Streams, 10_000)
 	l.StreamsPerPeer = cmp.Or(l.StreamsPerPeer, 5000)
-	if l.RequestBytes = cmp.Or(l.RequestBytes, 16<<20); l.RequestBytes < 0 || l.RequestBytes > hugeRequest {
+	l.RequestBytes = cmp.Or(l.RequestBytes, 16<<20)
+	if l.RequestBytes < 0 || l.RequestBytes > hugeRequest {
 		l.RequestBytes = hugeRequest
 	}
-	if l.RequestMemory = cmp.Or(l.RequestMemory, 64<<20); l.RequestMemory < 0 {
+	l.RequestMemory = cmp.Or(l.RequestMemory, 64<<20)
+	if l.RequestMemory < 0 {
 		l.RequestMemory = math.MaxInt
 	}
 	l.RequestMemory = max(l.RequestMemory, l.RequestBytes)
 	l.RefusalDelay = cmp.Or(l.RefusalDelay, time.Second)
 	l.StreamsPerConnection = cmp.Or(l.StreamsPerConnection, 100)
 	l.StreamsPerSecond = cmp.Or(l.StreamsPerSecond, 500)
-	if l.HeaderBytes = cmp.Or(l.HeaderBytes, 64<<10); l.HeaderBytes < 0 || l.HeaderBytes > hugeHeaders {
+	l.HeaderBytes = cmp.Or(l.HeaderBytes, 64<<10)
+	if l.HeaderBytes < 0 || l.HeaderBytes > hugeHeaders {
 		l.HeaderBytes = hugeHeaders
 	}
 	l.HandshakeTimeout = cmp.Or(l.HandshakeTimeout, 10*time.Second)
@@ -61,8 +64,8 @@ func (l *Limits) setDefaults() {
 	l.ConnectionAge = cmp.Or(l.ConnectionAge, 30*time.Minute)
 }
 
-// orForever returns a duration, or the longest one if it is negative.
-func orForever(duration time.Duration) time.Duration {
+// orUnlimited returns a duration, or the longest one if it is negative.
+func orUnlimited(duration time.Duration) time.Duration {
 	if duration < 0 {
 		return math.MaxInt64
 	}

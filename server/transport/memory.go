@@ -13,23 +13,24 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 )
 
-// requestMemory bounds the memory of large requests of all clients: of incomplete ones, and of resume versions that the
-// engine retains. A connection reserves the largest size of a request before it reads more than a small one.
+// requestMemory bounds the memory of the large requests of all clients: of incomplete requests, and of the resume
+// versions that the engine retains. A connection reserves the largest size of a request before it reads more than a
+// small one.
 type requestMemory struct {
-	capacity *semaphore.Weighted
-	largest  int64 // bytes of one request
-	small    int64 // payload of incomplete requests that a connection may have without a reservation
-	patience time.Duration
-	waiting  atomic.Int64 // connections
+	capacity         *semaphore.Weighted
+	largest          int64 // bytes of one request
+	small            int64 // payload of incomplete requests that a connection may have without a reservation
+	reservationLimit time.Duration
+	waiting          atomic.Int64 // connections
 }
 
 const (
 	// smallRequests are larger than the first requests of an Envoy, which list all of its extensions.
 	smallRequests = 64 << 10
-	// memoryPatience is the time that a reservation may last while other connections wait.
-	memoryPatience = 15 * time.Second
-	// memoryWait is the time that a connection waits for a reservation. It is less than keepalives allow.
-	memoryWait = 20 * time.Second
+	// reservationLimit is the time that a reservation may last while other connections wait.
+	reservationLimit = 15 * time.Second
+	// reservationWait is the time that a connection waits for a reservation. It is less than keepalives allow.
+	reservationWait = 20 * time.Second
 )
 
 var (
@@ -40,8 +41,10 @@ var (
 
 func newRequestMemory(limits *Limits) *requestMemory {
 	return &requestMemory{
-		capacity: semaphore.NewWeighted(int64(limits.RequestMemory)), largest: int64(limits.RequestBytes),
-		small: smallRequests, patience: memoryPatience,
+		capacity:         semaphore.NewWeighted(int64(limits.RequestMemory)),
+		largest:          int64(limits.RequestBytes),
+		small:            smallRequests,
+		reservationLimit: reservationLimit,
 	}
 }
 
@@ -52,7 +55,7 @@ func (m *requestMemory) acquire(ctx context.Context) error {
 	}
 	m.waiting.Add(1)
 	defer m.waiting.Add(-1)
-	ctx, cancel := context.WithTimeoutCause(ctx, memoryWait, errNoMemory)
+	ctx, cancel := context.WithTimeoutCause(ctx, reservationWait, errNoMemory)
 	defer cancel()
 	if m.capacity.Acquire(ctx, m.largest) != nil {
 		return context.Cause(ctx)
@@ -71,25 +74,25 @@ type reservation struct {
 func (c *connection) newReservation(size int64) *reservation {
 	created := &reservation{connection: c}
 	created.size.Store(size)
-	created.timer = time.AfterFunc(time.Hour, created.check)
-	created.timer.Reset(c.limiter.memory.patience)
+	created.timer = time.AfterFunc(time.Hour, created.endIfOverdue)
+	created.timer.Reset(c.limiter.memory.reservationLimit)
 	return created
 }
 
-func (r *reservation) check() {
+func (r *reservation) endIfOverdue() {
 	connection := r.connection
 	switch {
 	case r.size.Load() == 0:
 	case connection.limiter.memory.waiting.Load() > 0:
-		connection.complain(refusedStalled, errHeldMemory)
+		connection.reportExceeded(refusedStalled, errHeldMemory)
 		_ = connection.Close()
 	default:
-		r.timer.Reset(connection.limiter.memory.patience)
+		r.timer.Reset(connection.limiter.memory.reservationLimit)
 	}
 }
 
-// split moves size bytes to a reservation of its own.
-func (r *reservation) split(size int64) *reservation {
+// splitOff moves size bytes to a reservation of its own.
+func (r *reservation) splitOff(size int64) *reservation {
 	size = min(size, r.size.Load())
 	r.size.Add(-size)
 	return r.connection.newReservation(size)
@@ -101,8 +104,8 @@ func (r *reservation) release() {
 	r.connection.limiter.memory.capacity.Release(r.size.Swap(0))
 }
 
-// receive counts payload of incomplete requests. It waits for a reservation when they are large.
-func (c *connection) receive(payload int64) error {
+// reserve counts payload of incomplete requests. It waits for a reservation if they are large.
+func (c *connection) reserve(payload int64) error {
 	memory := c.limiter.memory
 	c.mu.Lock()
 	c.incoming += payload
@@ -117,7 +120,7 @@ func (c *connection) receive(payload int64) error {
 	}
 	if err := memory.acquire(c.ctx); err != nil {
 		if errors.Is(err, errNoMemory) {
-			c.complain(refusedRequestMemory, err)
+			c.reportExceeded(refusedRequestMemory, err)
 		}
 		return err
 	}
@@ -134,16 +137,16 @@ func (c *connection) receive(payload int64) error {
 	return nil
 }
 
-// received notes that a request of so many bytes is complete.
-func (c *connection) received(wireLength int64) {
+// noteComplete subtracts a complete request from the incomplete ones.
+func (c *connection) noteComplete(wireLength int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.incoming = max(c.incoming-wireLength, 0)
 }
 
-// settle returns the memory of a complete request that the engine may retain, or nil for a small one, and frees the
-// reservation if no other large request is incomplete. c may be nil.
-func (c *connection) settle(retained int) *reservation {
+// finishRequest frees the reservation after a complete request, unless another large request is incomplete. It returns
+// the part that the engine may retain, or nil. c may be nil.
+func (c *connection) finishRequest(retained int) *reservation {
 	if c == nil {
 		return nil
 	}
@@ -154,7 +157,7 @@ func (c *connection) settle(retained int) *reservation {
 	}
 	var part *reservation
 	if retained > 0 {
-		part = c.reservation.split(int64(retained))
+		part = c.reservation.splitOff(int64(retained))
 	}
 	if c.incoming <= c.limiter.memory.small {
 		c.reservation.release()
@@ -179,34 +182,37 @@ func (c *connection) releaseMemory() {
 type payloadCounter struct {
 	header       [frameHeader]byte
 	headerLength int
-	missing      int // bytes of the frame
+	frameRest    int // bytes of the frame that are still to come
 }
 
 const frameHeader, frameType = 9, 3
 
 func (p *payloadCounter) count(data []byte) (payload int) {
 	for len(data) > 0 {
-		size := min(p.missing, len(data))
-		if p.missing -= size; http2.FrameType(p.header[frameType]) == http2.FrameData {
+		size := min(p.frameRest, len(data))
+		p.frameRest -= size
+		if http2.FrameType(p.header[frameType]) == http2.FrameData {
 			payload += size
 		}
-		if data = data[size:]; p.missing > 0 || len(data) == 0 {
+		data = data[size:]
+		if p.frameRest > 0 || len(data) == 0 {
 			break
 		}
 		size = copy(p.header[p.headerLength:], data)
 		data = data[size:]
-		if p.headerLength += size; p.headerLength == frameHeader {
+		p.headerLength += size
+		if p.headerLength == frameHeader {
 			p.headerLength = 0
-			p.missing = int(p.header[0])<<16 | int(p.header[1])<<8 | int(p.header[2])
+			p.frameRest = int(p.header[0])<<16 | int(p.header[1])<<8 | int(p.header[2])
 		}
 	}
 	return payload
 }
 
-// boundedGzip decompresses small requests. Honest clients compress none, and a large one would need a reservation.
+// boundedGzip decompresses small requests. Clients in use compress none, and a large one would need a reservation.
 type boundedGzip struct{ limiter *Limiter }
 
-// largestDecompressed is the size of a compressed request, decompressed.
+// largestDecompressed limits the size of a request after its decompression.
 const largestDecompressed = 1 << 20
 
 // Type implements grpc.Decompressor.

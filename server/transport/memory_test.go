@@ -45,7 +45,7 @@ func (w *fixture) waiting() int64 { return w.limiter.memory.waiting.Load() }
 // newGatedFixture has memory for one large request.
 func newGatedFixture(t *testing.T, patience time.Duration) *fixture {
 	w := newFixture(t, Limits{RequestBytes: 1 << 20, RequestMemory: 1 << 20, RefusalDelay: -1})
-	w.limiter.memory.small, w.limiter.memory.patience = 1<<10, patience
+	w.limiter.memory.small, w.limiter.memory.reservationLimit = 1<<10, patience
 	return w
 }
 
@@ -94,7 +94,7 @@ func TestStalledRequest_LosesMemory(t *testing.T) {
 	rawClient := w.raw()
 	rawClient.Data(rawClient.Open(true), append(testutil.MessagePrefix(900_000), make([]byte, 2000)...))
 	eventually(t, w.full)
-	require.Never(t, w.empty, 3*w.limiter.memory.patience, quiet) // while no other request waits for the memory, it keeps it
+	require.Never(t, w.empty, 3*w.limiter.memory.reservationLimit, quiet) // while no other request waits for the memory, it keeps it
 	c := w.delta()
 	c.Send(resuming(testType, 900_000))
 	require.Len(t, c.Next().Removed, 900)
@@ -151,25 +151,25 @@ func TestRequestsOfConnection_FreedSeparately(t *testing.T) {
 	connection, err := newConnection(ours, w.limiter)
 	require.NoError(t, err)
 	const large = 600_000
-	require.NoError(t, connection.receive(smallRequests))
+	require.NoError(t, connection.reserve(smallRequests))
 	require.True(t, w.empty(), "small requests need none")
-	require.NoError(t, connection.receive(2*large-smallRequests))
+	require.NoError(t, connection.reserve(2*large-smallRequests))
 	require.EqualValues(t, 2<<20, w.free(), "it has memory for one")
-	require.NoError(t, connection.receive(large))
+	require.NoError(t, connection.reserve(large))
 	require.EqualValues(t, 1<<20, w.free(), "it needs memory for another one")
-	connection.received(large)
-	first := connection.settle(large)
+	connection.noteComplete(large)
+	first := connection.finishRequest(large)
 	require.EqualValues(t, 1<<20, w.free(), "the others are incomplete")
-	connection.received(large)
-	require.Nil(t, connection.settle(0), "the engine does not retain it")
-	connection.received(large)
-	last := connection.settle(large)
+	connection.noteComplete(large)
+	require.Nil(t, connection.finishRequest(0), "the engine does not retain it")
+	connection.noteComplete(large)
+	last := connection.finishRequest(large)
 	require.EqualValues(t, (3<<20-2*large)>>10, w.free()>>10)
 	last.release()
 	last.release()
 	first.release()
 	require.True(t, w.empty())
-	require.NoError(t, connection.receive(2*large))
+	require.NoError(t, connection.reserve(2*large))
 	require.False(t, w.empty())
 	require.NoError(t, connection.Close())
 	require.True(t, w.empty())
@@ -200,7 +200,7 @@ func TestUnsyncedType_YieldsMemory(t *testing.T) {
 	keeps := fixture.delta()
 	keeps.Send(resuming("never synced", 900_000))
 	eventually(t, func() bool { return fixture.asking() == 1 })
-	require.Never(t, fixture.empty, 10*fixture.limiter.memory.patience, quiet) // while no other request waits for it
+	require.Never(t, fixture.empty, 10*fixture.limiter.memory.reservationLimit, quiet) // while no other request waits for it
 	c := fixture.delta()
 	c.Send(resuming(testType, 900_000))
 	require.Len(t, c.Next().Removed, 900)

@@ -58,9 +58,12 @@ func (r *socketReader) next(size int, pool mem.BufferPool) (buffer *[]byte, n in
 	if r.read == nil {
 		r.read = r.tryRead
 	}
-	r.size, r.pool, r.buffer = size, pool, nil
+	r.size = size
+	r.pool = pool
+	r.buffer = nil
 	err = r.socket.Read(r.read)
-	switch buffer = r.buffer; {
+	buffer = r.buffer
+	switch {
 	case err != nil: // the connection is closed, or its deadline has passed
 	case r.err != nil:
 		err = r.err
@@ -79,7 +82,8 @@ func (r *socketReader) next(size int, pool mem.BufferPool) (buffer *[]byte, n in
 func (r *socketReader) tryRead(fd uintptr) (ready bool) {
 	r.buffer = r.pool.Get(r.size)
 	r.n, r.err = syscall.Read(int(fd), *r.buffer) //nolint:gosec // a file descriptor
-	if ready = r.err != syscall.EAGAIN; !ready {  //nolint:errorlint // it is not wrapped
+	ready = r.err != syscall.EAGAIN               //nolint:errorlint // it is not wrapped
+	if !ready {
 		r.pool.Put(r.buffer)
 		r.buffer = nil
 	}

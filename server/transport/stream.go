@@ -66,8 +66,8 @@ type limitedStream struct {
 	counted      bool // the first request, with its stream
 }
 
-// request is one that the engine may retain longer than until the next one.
-type request interface {
+// retainable is one that the engine may retain longer than until the next one.
+type retainable interface {
 	RetainedSize() int
 	OnRelease(release func()) // release is called when the engine retains no part of the request
 }
@@ -80,9 +80,9 @@ func (s *limitedStream) RecvMsg(message any) error {
 		}
 		return err
 	}
-	if r, ok := message.(request); !ok {
-		s.conn.settle(0)
-	} else if memory := s.conn.settle(r.RetainedSize()); memory != nil {
+	if r, ok := message.(retainable); !ok {
+		s.conn.finishRequest(0)
+	} else if memory := s.conn.finishRequest(r.RetainedSize()); memory != nil {
 		r.OnRelease(memory.release)
 	}
 	if s.otherService && s.counted {
@@ -95,7 +95,7 @@ func (s *limitedStream) RecvMsg(message any) error {
 func (l *Limiter) interceptCall(
 	ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (any, error) {
-	connectionOf(ctx).settle(0)
+	connectionOf(ctx).finishRequest(0)
 	host, _ := clientOf(ctx)
 	leave, err := l.enter(host, false)
 	if err != nil {

@@ -146,7 +146,7 @@ func TestWorkloadAPI_ExpiringCertificateWarned(t *testing.T) {
 	api.Give(authority, nil, expiring)
 	c, buffer := fromAPI(t, api)
 	for minute := range 180 {
-		c.check(time.Now().Add(time.Duration(minute) * time.Minute))
+		c.refresh(time.Now().Add(time.Duration(minute) * time.Minute))
 		if minute == 50 {
 			require.Empty(t, buffer.String())
 		}

@@ -141,8 +141,8 @@ func (c *clientState) answersRequest() bool {
 	return c.mustRespond || c.mentionAll || c.brought != nil || len(c.resend) > 0
 }
 
-// keepOnly forgets all that the client has but names.
-func (c *clientState) keepOnly(names map[string]struct{}) { c.state = c.state.only(names) }
+// forgetAllExcept forgets all that the client has but names.
+func (c *clientState) forgetAllExcept(names map[string]struct{}) { c.state = c.state.only(names) }
 
 // get returns the client's entry of name, if it wants it, or nil.
 func (c *clientState) get(name string) *Entry {

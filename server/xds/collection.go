@@ -95,19 +95,29 @@ func TypeOf(url string) Type {
 	rules := Type{URL: url}
 	switch url {
 	case ClusterURL:
-		rules.Rank, rules.ChildURL = 1, EndpointURL
+		rules.Rank = 1
+		rules.ChildURL = EndpointURL
 	case EndpointURL:
-		rules.Rank, rules.Partial = 2, true
+		rules.Rank = 2
+		rules.Partial = true
 	case ListenerURL:
-		rules.Rank, rules.DependencyURL = 3, ClusterURL
+		rules.Rank = 3
+		rules.DependencyURL = ClusterURL
 	case ScopedURL:
 		rules.Rank = 4
 	case RouteURL:
-		rules.Rank, rules.Partial, rules.OnePerResponse, rules.DependencyURL = 5, true, true, ClusterURL
+		rules.Rank = 5
+		rules.Partial = true
+		rules.OnePerResponse = true
+		rules.DependencyURL = ClusterURL
 	case VHostURL:
-		rules.Rank, rules.Partial, rules.NoWildcard, rules.Aliases = 6, true, true, true
+		rules.Rank = 6
+		rules.Partial = true
+		rules.NoWildcard = true
+		rules.Aliases = true
 	case SecretURL:
-		rules.Partial, rules.OnePerResponse = true, true
+		rules.Partial = true
+		rules.OnePerResponse = true
 	case ExtURL, RuntimeURL:
 		rules.Partial = true
 	}
@@ -165,12 +175,14 @@ func (c *Collection) after(previous *state, commit *Commit) *state {
 				len: previous.len, pages: previous.pages,
 			}
 		}
-		next.version, next.given = commit.Version, true
+		next.version = commit.Version
+		next.given = true
 	}
 	if next != previous {
 		next.commitRevision = commit.Revision
 		keepEntries := c.typ.ChildURL+c.typ.DependencyURL != ""
-		next.earlier, next.replaced = previous.earlier.appendCommit(previous, next.replaced, keepEntries), nil
+		next.earlier = previous.earlier.appendCommit(previous, next.replaced, keepEntries)
+		next.replaced = nil
 		next.times = previous.times.With(next.revision, commit.Since)
 	}
 	return next
@@ -251,7 +263,8 @@ type reuse struct {
 func (c *Collection) reused(commit *Commit, previous, next *state) (result reuse) {
 	result.typeURL = c.typ.URL
 	if previous.given && next.given && previous.version == next.version && previous.sum != next.sum {
-		result.version, result.count = next.version, 1
+		result.version = next.version
+		result.count = 1
 	}
 	if previous.len == 0 {
 		return result
@@ -262,7 +275,8 @@ func (c *Collection) reused(commit *Commit, previous, next *state) (result reuse
 		}
 		if former := previous.get(entry.Name); former != nil && former != entry && former.Version == entry.Version &&
 			!bytes.Equal(former.Content(), entry.Content()) {
-			result.name, result.version = entry.Name, entry.Version
+			result.name = entry.Name
+			result.version = entry.Version
 			result.count++
 		}
 	}

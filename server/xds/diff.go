@@ -101,7 +101,8 @@ func compare(from, to *state) (puts, removed []*Entry) {
 	older, newer := cursor{pages: from.pages}, cursor{pages: to.pages}
 	for {
 		for older.position == 0 && newer.position == 0 && !older.end() && !newer.end() && older.pages[0] == newer.pages[0] {
-			older.pages, newer.pages = older.pages[1:], newer.pages[1:]
+			older.pages = older.pages[1:]
+			newer.pages = newer.pages[1:]
 		}
 		switch {
 		case older.end() && newer.end():
@@ -133,7 +134,8 @@ func (c *cursor) entry() *Entry { return c.pages[0].entries[c.position] }
 func (c *cursor) next() *Entry {
 	entry := c.entry()
 	if c.position++; c.position == len(c.pages[0].entries) {
-		c.pages, c.position = c.pages[1:], 0
+		c.pages = c.pages[1:]
+		c.position = 0
 	}
 	return entry
 }

@@ -11,10 +11,13 @@ func (s *subscription) fallBack(rejection *Rejection, entry *Entry, now time.Tim
 		return
 	}
 	if !entry.fallback {
-		rejection.Version, rejection.rejected, rejection.instead = entry.Version, entry, nil
+		rejection.Version = entry.Version
+		rejection.rejected = entry
+		rejection.instead = nil
 	}
-	if s.unanswered != 0 || rejection.held == nil && s.cameBack {
-		rejection.held, rejection.unknown = nil, true
+	if s.unanswered != 0 || rejection.held == nil && s.returned {
+		rejection.held = nil
+		rejection.unknown = true
 	}
 	if fallback == nil || entry.Name == "" || rejection.held == nil && !rejection.unknown {
 		return
@@ -24,7 +27,8 @@ func (s *subscription) fallBack(rejection *Rejection, entry *Entry, now time.Tim
 		return
 	}
 	instead.fallback = true
-	rejection.instead, rejection.Fallback = instead, description
+	rejection.instead = instead
+	rejection.Fallback = description
 	s.pace.changed = time.Time{} // it does not wait
 	if rejection.UnenforcedSince.IsZero() {
 		rejection.UnenforcedSince = now
@@ -48,7 +52,8 @@ func (s *subscription) withFallbacks(goal *state) *state {
 				delete(answers.rejected, name)
 			}
 		}
-		answers.fallbackGoal, answers.fallbackState = goal, goal.withPuts(fallbacks)
+		answers.fallbackGoal = goal
+		answers.fallbackState = goal.withPuts(fallbacks)
 	}
 	return answers.fallbackState
 }

@@ -181,7 +181,8 @@ func (g *Group) overlay(next map[*Collection]*state, commits map[*Collection]*Co
 	changed := make(map[*Collection]bool)
 	for collection, successor := range next {
 		if collection.base != nil {
-			collection.ownEntries, changed[collection] = successor, true
+			collection.ownEntries = successor
+			changed[collection] = true
 		}
 		for overlay := range collection.overlays {
 			changed[overlay] = true

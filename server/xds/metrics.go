@@ -118,7 +118,9 @@ func (s *subscription) setGoal(goal *state) {
 // begin notes that a response begins, which leads to the goal if entire.
 func (c *changeTimes) begin(entire bool) {
 	if entire {
-		c.unacked, c.sending, c.due = recent.Earlier(c.unacked, c.due), c.due, time.Time{}
+		c.unacked = recent.Earlier(c.unacked, c.due)
+		c.sending = c.due
+		c.due = time.Time{}
 	}
 }
 

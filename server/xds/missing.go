@@ -35,8 +35,8 @@ func (m *missing) add(name string) {
 	}
 }
 
-// drop removes a name that exists now, or that the client no longer wants.
-func (m *missing) drop(name string) {
+// remove removes a name that exists now, or that the client no longer wants.
+func (m *missing) remove(name string) {
 	if e := m.names[name]; e != nil {
 		m.order.Remove(e)
 		delete(m.names, name)
@@ -54,12 +54,12 @@ func (s *subscription) exists(name string) bool {
 	return s.coll.shown.Load().get(name) != nil || s.client.state.get(name) != nil
 }
 
-// forget forgets nonexistent names, the oldest first, until the rest costs no more than most, and returns the cost of
-// the forgotten names.
-func (s *subscription) forget(most int) (cost int) {
+// forgetOldest forgets nonexistent names, the oldest first, until the rest costs no more than most, and returns the
+// cost of the forgotten names.
+func (s *subscription) forgetOldest(most int) (cost int) {
 	for len(s.missing.names) > 0 && s.missing.cost > most {
 		name := s.missing.oldest()
-		s.missing.drop(name)
+		s.missing.remove(name)
 		if s.exists(name) {
 			continue
 		}
@@ -74,7 +74,7 @@ func (s *subscription) forget(most int) (cost int) {
 // forgetMissing forgets nonexistent names beyond the limit; s.mu is held.
 func (s *stream) forgetMissing(sub *subscription) {
 	if sub.missing != nil {
-		_ = s.charge(-sub.forget(sub.missing.limit)) // a negative charge is never refused
+		_ = s.charge(-sub.forgetOldest(sub.missing.limit)) // a negative charge is never refused
 	}
 }
 
@@ -82,7 +82,7 @@ func (s *stream) forgetMissing(sub *subscription) {
 func (s *stream) chargeFor(sub *subscription, added int) error {
 	limit := s.server.opts.Limits.NamesPerStream
 	if beyond := s.cost + added - limit; limit >= 0 && beyond > 0 && sub.missing != nil && sub.coll.Synced() {
-		added -= sub.forget(max(sub.missing.cost-beyond, 0))
+		added -= sub.forgetOldest(max(sub.missing.cost-beyond, 0))
 	}
 	return s.charge(added)
 }
@@ -90,7 +90,8 @@ func (s *stream) chargeFor(sub *subscription, added int) error {
 // reduce drops from a request with too many names the nonexistent ones beyond half the limit (NoWildcard only).
 func (s *stream) reduce(sub *subscription, request *wire.Request) error {
 	if coll := s.collection(sub); request.TooMany() && sub.missing != nil && coll.Synced() {
-		present, cost := coll.shown.Load(), 0
+		present := coll.shown.Load()
+		cost := 0
 		if err := request.DecodeFiltered(func(name []byte) bool {
 			if present.get(string(name)) != nil {
 				return true

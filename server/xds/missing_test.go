@@ -58,13 +58,13 @@ func TestMissingNames_RepeatedNameIsNewest(t *testing.T) {
 		missing.add(fmt.Sprint(i))
 	}
 	for i := range 40 {
-		missing.drop(fmt.Sprint(i))
+		missing.remove(fmt.Sprint(i))
 		missing.add(fmt.Sprint(i))
 	}
 	for i := range 50 {
 		name := fmt.Sprint((i + 40) % 50)
 		require.Equal(t, name, missing.oldest())
-		missing.drop(name)
+		missing.remove(name)
 	}
 }
 

@@ -27,7 +27,8 @@ func newNoopThrottle() noopThrottle {
 
 // delay returns how long to wait after a no-op. Each sent response may be answered once without delay.
 func (n *noopThrottle) delay(responses uint64, now time.Time) time.Duration {
-	if n.answers++; n.answers <= responses {
+	n.answers++
+	if n.answers <= responses {
 		return 0
 	}
 	n.answers--

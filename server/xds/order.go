@@ -21,12 +21,12 @@ import (
 //
 // Types of children (Type.ChildURL) go ahead of the cut: the newest endpoints of a cluster are never wrong.
 
-// inOrder returns the subscription that is sent next and its response. The subscriptions depend on each other and are
-// in order of rank.
-func (s *stream) inOrder(subs []*subscription, now time.Time) (next *subscription, response responsePlan) {
-	isUncut := s.cuts == nil
+// nextOrdered returns the subscription that is sent next and its response. The subscriptions depend on each other and
+// are in order of rank.
+func (s *stream) nextOrdered(subs []*subscription, now time.Time) (next *subscription, response responsePlan) {
+	hasNoCut := s.cuts == nil
 	for _, sub := range subs {
-		if sub.coll.Synced() && (isUncut || sub.goal == initialState) {
+		if sub.coll.Synced() && (hasNoCut || sub.goal == initialState) {
 			s.followCut(sub)
 		}
 	}
@@ -47,11 +47,11 @@ func (s *stream) inOrder(subs []*subscription, now time.Time) (next *subscriptio
 		if parent == nil || !sub.coll.Synced() {
 			continue
 		}
-		if response := parent.plan(true); response.adds {
-			continue // it is about to be sent
+		if response := parent.planAdditions(); response.adds {
+			continue // the parents are about to be sent
 		}
 		s.followChildren(sub)
-		if response := sub.plan(true); response.adds && s.maySend(sub, now) {
+		if response := sub.planAdditions(); response.adds && s.maySend(sub, now) {
 			return sub, response
 		}
 	}
@@ -59,11 +59,11 @@ func (s *stream) inOrder(subs []*subscription, now time.Time) (next *subscriptio
 }
 
 // additions returns the next addition. If none can be sent now, pending reports that one waits, and unanswered that the
-// client has yet to acknowledge children.
+// client still has to acknowledge children.
 func (s *stream) additions(subs []*subscription, now time.Time) (next *subscription, response responsePlan, pending,
 	unanswered bool,
 ) {
-	var waiting *subscription // for the client's answer, before more is added
+	var waiting *subscription // it waits for the client's answer before more is added
 	for _, sub := range subs {
 		if !sub.coll.Synced() {
 			continue
@@ -72,9 +72,10 @@ func (s *stream) additions(subs []*subscription, now time.Time) (next *subscript
 		ahead := unanswered && parent == nil ||
 			waiting != nil && (parent == nil || parent == waiting && !sub.client.answersRequest())
 		awaiting := s.awaitsDependencies(sub, now)
-		switch response := sub.plan(true); {
+		response := sub.planAdditions()
+		switch {
 		case !response.adds && !awaiting:
-			sub.settle(&response)
+			sub.adoptGoal(&response)
 			sub.preannounced = nil
 		case response.adds && (ahead || s.awaitsResumption(sub, &response, now)):
 			pending = true
@@ -86,29 +87,30 @@ func (s *stream) additions(subs []*subscription, now time.Time) (next *subscript
 				waiting = sub
 			}
 		}
-		unanswered = s.expecting(sub, now) || unanswered
+		unanswered = s.parentsMustWait(sub, now) || unanswered
 	}
 	return nil, responsePlan{}, pending, unanswered
 }
 
-// removals returns the next removal. If none can be sent now, pending reports that one waits for the client's answer,
-// and not only for the end of the client's time to switch.
-func (s *stream) removals(
-	subs []*subscription, now time.Time,
-) (next *subscription, response responsePlan, pending bool) {
-	unanswered := false         // whether a parent is unanswered
-	var following time.Duration // the rest of the client's time to switch after a change of a parent
-	hasRoutes := s.ofCollections(RouteURL) != nil
+// removals returns the next removal. If none can be sent now, pending reports that one waits for an acknowledgement,
+// and not merely for the client's time to switch (AckTimeout).
+func (s *stream) removals(subs []*subscription, now time.Time) (
+	next *subscription, response responsePlan, pending bool,
+) {
+	unanswered := false              // whether a parent is unanswered
+	var switchTimeLeft time.Duration // the rest of the client's time to switch after a change of a parent
+	hasRoutes := s.subscriptionTo(RouteURL) != nil
 	for _, sub := range slices.Backward(subs) {
 		if !sub.coll.Synced() {
 			continue
 		}
 		parent := s.parent(sub)
-		switch response := sub.plan(false); {
+		response := sub.planAll()
+		switch {
 		case !response.removes:
-			sub.settle(&response)
+			sub.adoptGoal(&response)
 			sub.removes = time.Time{}
-		case s.dueIn(cmp.Or(parent, sub).keepFor(following, s.server.opts.AckTimeout, now, hasRoutes)):
+		case s.dueIn(cmp.Or(parent, sub).keepFor(switchTimeLeft, s.server.opts.AckTimeout, now, hasRoutes)):
 			if sub.removes.IsZero() {
 				sub.removes = now
 			}
@@ -119,26 +121,26 @@ func (s *stream) removals(
 		}
 		if parent == nil {
 			unanswered = !s.maySend(sub, now) || unanswered
-			following = max(following, sub.lastMoved.Add(s.server.opts.AckTimeout).Sub(now))
+			switchTimeLeft = max(switchTimeLeft, sub.lastMoved.Add(s.server.opts.AckTimeout).Sub(now))
 		}
 	}
 	return nil, responsePlan{}, false
 }
 
-// keepFor returns for how long a subscription with children, and its children, must not lose a resource, although the
-// parents are acknowledged. A client that subscribes by name has time to switch: following. A resumed client has yet to
-// name its other resources, until it subscribes to routes, which come last in delta.
-func (s *subscription) keepFor(following, timeout time.Duration, now time.Time, hasRoutes bool) time.Duration {
+// keepFor returns how long a subscription with children, and its children, must keep all resources, although the client
+// has acknowledged the parents. A client that subscribes by name has switchTimeLeft. A resumed client still has to name
+// some of its resources, until it subscribes to routes, which come last in delta.
+func (s *subscription) keepFor(switchTimeLeft, timeout time.Duration, now time.Time, hasRoutes bool) time.Duration {
 	if s.coll.typ.ChildURL == "" {
 		return 0
 	}
 	if s.selection.wildcard {
-		following = 0
+		switchTimeLeft = 0
 	}
 	if hasRoutes && s.delta {
-		return following
+		return switchTimeLeft
 	}
-	return max(following, s.resumed.Add(timeout).Sub(now))
+	return max(switchTimeLeft, s.resumed.Add(timeout).Sub(now))
 }
 
 // removalTimeouts is the number of AckTimeouts after which a waiting removal stops the stream from taking a newer cut.
@@ -151,8 +153,10 @@ func (s *stream) cut(subs []*subscription, now time.Time) bool {
 		if !sub.removes.IsZero() && now.Sub(sub.removes) >= removalTimeouts*s.server.opts.AckTimeout {
 			return false
 		}
-		if sub.behind { // the client has the routes of this cut already, and needs their clusters
-			if sub.behind = sub.client.deletesGone(&sub.selection, sub.goal) || s.expecting(sub, now); sub.behind {
+		if sub.childrenBehind { // the client has the routes of this cut already, and needs their clusters
+			deletesGone := sub.client.deletesGone(&sub.selection, sub.goal)
+			sub.childrenBehind = deletesGone || s.parentsMustWait(sub, now)
+			if sub.childrenBehind {
 				return false
 			}
 		}
@@ -174,10 +178,10 @@ func (s *stream) cut(subs []*subscription, now time.Time) bool {
 }
 
 // followCut makes the state in the last cut the goal of sub.
-func (s *stream) followCut(sub *subscription) { sub.setGoal(sub.withFallbacks(s.ofCut(sub))) }
+func (s *stream) followCut(sub *subscription) { sub.setGoal(sub.withFallbacks(s.stateInCut(sub))) }
 
-// ofCut returns the state of sub in the last cut; it takes a cut if there is none.
-func (s *stream) ofCut(sub *subscription) *state {
+// stateInCut returns the state of sub in the last cut; it takes a cut if there is none.
+func (s *stream) stateInCut(sub *subscription) *state {
 	group := sub.coll.group
 	if s.cuts[group] == nil {
 		put(&s.cuts, group, *group.shown.Load())
@@ -189,7 +193,7 @@ func (s *stream) ofCut(sub *subscription) *state {
 // cut has: they are still in use.
 func (s *stream) followChildren(sub *subscription) {
 	shown := sub.coll.shown.Load()
-	goal, _ := shown.differenceFrom(s.ofCut(sub)).additionsFirst(shown)
+	goal, _ := shown.differenceFrom(s.stateInCut(sub)).additionsFirst(shown)
 	sub.setGoal(goal)
 }
 
@@ -203,8 +207,8 @@ func (s *stream) parent(sub *subscription) *subscription {
 	return nil
 }
 
-// ofCollections returns the subscription to the collections of a type, or nil.
-func (s *stream) ofCollections(url string) *subscription {
+// subscriptionTo returns the subscription to a type, or nil.
+func (s *stream) subscriptionTo(url string) *subscription {
 	for _, sub := range s.subs {
 		if sub.coll.typ.URL == url {
 			return sub
@@ -228,7 +232,8 @@ func (s *stream) expect(sub *subscription, response *responsePlan, now time.Time
 	if childURL == "" {
 		return
 	}
-	child, fresh := s.ofCollections(childURL), sub.client.fresh()
+	child := s.subscriptionTo(childURL)
+	fresh := sub.client.fresh()
 	for _, entry := range response.changed() {
 		if entry.Child == "" {
 			continue
@@ -245,8 +250,8 @@ func (s *stream) expect(sub *subscription, response *responsePlan, now time.Time
 	sub.expects = now
 }
 
-// answered notes that the client answered the last response of sub.
-func (s *stream) answered(sub *subscription) {
+// noteAnswer notes that the client answered the last response of sub.
+func (s *stream) noteAnswer(sub *subscription) {
 	if len(sub.mentionedChildren) == 0 {
 		return
 	}
@@ -258,14 +263,14 @@ func (s *stream) answered(sub *subscription) {
 	sub.mentionedChildren = nil
 }
 
-// expecting reports whether parents must wait: until the client acknowledges a subscription with children, or has its
-// new children.
-func (s *stream) expecting(sub *subscription, now time.Time) bool {
+// parentsMustWait reports whether parents must wait: until the client acknowledges a subscription with children, or has
+// its new children.
+func (s *stream) parentsMustWait(sub *subscription, now time.Time) bool {
 	childURL := sub.coll.typ.ChildURL
 	if childURL == "" {
 		return false
 	}
-	child := s.ofCollections(childURL)
+	child := s.subscriptionTo(childURL)
 	if child != nil && child.goal != initialState {
 		for name := range sub.children {
 			if child.goal.get(name) == nil {

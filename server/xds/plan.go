@@ -47,17 +47,28 @@ const (
 	contentState                // the whole state
 )
 
+// planExtent says which changes a plan has.
+type planExtent bool
+
+const (
+	allChanges    planExtent = false
+	additionsOnly planExtent = true // it leads to the goal, and to all other entries of the client
+)
+
 func (p *responsePlan) due() bool { return p.adds || p.removes }
 
-// plan returns the response that brings a client from its state to goal, for the wanted names. If additionsOnly, it
-// removes no entry: it leads to the goal and all other entries of the client. It changes neither client nor wanted.
-func plan(mode variant, client *clientState, wanted *subscriptionNames, goal *state, additionsOnly bool) responsePlan {
+// plan returns the response that brings a client from its state to goal, for the wanted names. It changes neither
+// client nor wanted.
+func plan(
+	mode variant, client *clientState, wanted *subscriptionNames, goal *state, extent planExtent,
+) responsePlan {
+	adding := extent == additionsOnly
 	switch {
 	case client.version != "" && client.version == goal.version && !goal.given && wanted.wildcard:
 		return responsePlan{to: goal, client: clientState{state: goal}} // the client has it from an earlier stream
 	case client.brought != nil:
-		return planResumed(mode, client, wanted, goal, additionsOnly)
-	case additionsOnly && !mode.delta && client.deletesGone(wanted, goal):
+		return planResumed(mode, client, wanted, goal, extent)
+	case adding && !mode.delta && client.deletesGone(wanted, goal):
 		return responsePlan{diff: noDiff}
 	}
 	response := responsePlan{to: goal, goal: goal, diff: noDiff}
@@ -68,14 +79,14 @@ func plan(mode variant, client *clientState, wanted *subscriptionNames, goal *st
 	switch {
 	case client.resendAll && wanted.wildcard:
 		removed := response.diff.removed
-		if additionsOnly { // the client has the named entries; it may lack the others
+		if adding { // the client has the named entries; it may lack the others
 			var retained []*Entry
 			retained, removed = client.split(wanted, removed)
 			response.to = goal.withPuts(retained)
 			absent = client.stillGone(goal, func(name string) bool { _, ok := wanted.names[name]; return ok })
 		}
 		response.diff = goal.differenceFrom(initialState).withRemoved(removed)
-	case additionsOnly && mode.canRemove(wanted):
+	case adding && mode.canRemove(wanted):
 		response.to, response.diff = response.diff.additionsFirst(goal)
 		if mode.delta {
 			absent = client.stillGone(goal, wanted.includes)
@@ -85,13 +96,14 @@ func plan(mode variant, client *clientState, wanted *subscriptionNames, goal *st
 	switch {
 	case mode.delta && wanted.wildcard && !client.mentionAll &&
 		len(client.removed)+len(client.notHeld)+len(client.resend) == 0:
-		response.content, response.adds, response.removes = contentDiff, len(response.diff.puts) > 0,
-			len(response.diff.removed) > 0
+		response.content = contentDiff
+		response.adds = len(response.diff.puts) > 0
+		response.removes = len(response.diff.removed) > 0
 	case !mode.delta && wanted.wildcard:
-		response.content, response.removes = contentState, len(response.diff.removed) > 0
-		response.adds = len(response.diff.puts) > 0 || response.to == goal && response.to.version != client.state.version &&
-			!response.removes ||
-			!hasNoEntries(client.mandatory(goal))
+		response.content = contentState
+		response.removes = len(response.diff.removed) > 0
+		isNewVersion := response.to == goal && response.to.version != client.state.version && !response.removes
+		response.adds = len(response.diff.puts) > 0 || isNewVersion || !hasNoEntries(client.mandatory(goal))
 	default:
 		response.list(mode, client, wanted, goal)
 	}
@@ -107,18 +119,21 @@ func (p *responsePlan) list(mode variant, client *clientState, wanted *subscript
 	if mode.canRemove(wanted) {
 		for _, entry := range p.diff.removed {
 			if !client.lacks(entry.Name) && wanted.includes(entry.Name) {
-				p.removed, p.removes = append(p.removed, entry.Name), true
+				p.removed = append(p.removed, entry.Name)
+				p.removes = true
 			}
 		}
 		for name := range client.removed {
 			_, isRemoved := p.client.removed[name]
 			if !isRemoved && !client.lacks(name) && wanted.includes(name) && goal.get(name) == nil {
-				p.removed, p.removes = append(p.removed, name), true
+				p.removed = append(p.removed, name)
+				p.removes = true
 			}
 		}
 	}
 	if !mode.delta {
-		if p.removed = nil; mode.inFull(wanted) && (p.due() || client.mustRespond) {
+		p.removed = nil
+		if mode.inFull(wanted) && (p.due() || client.mustRespond) {
 			p.listAll(client, wanted, goal)
 		}
 		return
@@ -153,7 +168,8 @@ func (p *responsePlan) reportAbsent(v variant, names []string) {
 	case !v.aliases:
 		p.removed = append(p.removed, names...)
 	default:
-		p.puts, p.spans = slices.Clip(p.puts), nil
+		p.puts = slices.Clip(p.puts)
+		p.spans = nil
 		for _, name := range names {
 			p.puts = append(p.puts, &Entry{Name: name, unknown: true})
 		}
@@ -196,7 +212,8 @@ func (p *responsePlan) listPuts(client *clientState, wanted *subscriptionNames, 
 
 // listAll lists all resources of a client that subscribes by name, as it has them after the response.
 func (p *responsePlan) listAll(client *clientState, wanted *subscriptionNames, goal *state) {
-	p.puts, p.spans = make([]*Entry, 0, min(len(wanted.names), p.to.len+len(client.notHeld))), nil
+	p.puts = make([]*Entry, 0, min(len(wanted.names), p.to.len+len(client.notHeld)))
+	p.spans = nil
 	if p.to == goal {
 		p.puts = slices.AppendSeq(p.puts, wanted.entriesIn(goal))
 	} else {
@@ -230,7 +247,7 @@ func (c *clientState) stillAbsent(interim, goal *state) map[string]absenceSent {
 
 // planResumed plans the first response to a client that sent its versions.
 func planResumed(
-	mode variant, client *clientState, wanted *subscriptionNames, goal *state, additionsOnly bool,
+	mode variant, client *clientState, wanted *subscriptionNames, goal *state, extent planExtent,
 ) responsePlan {
 	response := responsePlan{to: goal, goal: goal, client: clientState{state: goal}, diff: noDiff}
 	var absent map[string]string
@@ -244,27 +261,28 @@ func planResumed(
 	}
 	response.newer = response.puts
 	var missing []string
-	look := func(name string) {
+	checkMissing := func(name string) {
 		if _, brought := absent[name]; !brought && goal.get(name) == nil {
 			missing = append(missing, name)
 		}
 	}
 	if !allExist {
 		for name := range wanted.names {
-			look(name)
+			checkMissing(name)
 		}
 	}
 	for name := range client.notHeld {
 		if _, named := wanted.names[name]; !named {
-			look(name)
+			checkMissing(name)
 		}
 	}
 	response.reportAbsent(mode, missing)
 	response.adds = len(response.puts) > 0 || len(response.removed) > 0 || client.mustRespond
-	if len(absent) > 0 && additionsOnly {
+	if len(absent) > 0 && extent == additionsOnly {
 		response.client.removed = absent
 	} else if len(absent) > 0 {
-		response.removed, response.removes = slices.AppendSeq(response.removed, maps.Keys(absent)), true
+		response.removed = slices.AppendSeq(response.removed, maps.Keys(absent))
+		response.removes = true
 	}
 	slices.Sort(response.removed)
 	return response

@@ -42,12 +42,14 @@ func (d *diff) preannounce(from, to *state, hook func(held, next *Entry) (*Entry
 			if interim.Version == held.Version || interim.Version == next.Version { // clients could not tell them apart
 				continue
 			}
-			interims, toFinal.puts = append(interims, interim), append(toFinal.puts, next)
+			interims = append(interims, interim)
+			toFinal.puts = append(toFinal.puts, next)
 			announced.dependencies[next.Name] = dependencies
 		}
 		if len(interims) > 0 {
 			announced.state = to.withPuts(interims)
-			announced.state.final, announced.state.toFinal = to, toFinal
+			announced.state.final = to
+			announced.state.toFinal = toFinal
 		}
 	})
 	return announced
@@ -92,7 +94,7 @@ func (s *stream) preannounceFirst(sub *subscription, response responsePlan) resp
 		!sub.client.moves(&response) {
 		return response
 	}
-	dependency := s.ofCollections(sub.coll.typ.DependencyURL)
+	dependency := s.subscriptionTo(sub.coll.typ.DependencyURL)
 	if dependency == nil || dependency.selection.wildcard {
 		return response
 	}
@@ -115,7 +117,7 @@ func (s *stream) preannounceFirst(sub *subscription, response responsePlan) resp
 	if len(interim.names) == 0 {
 		return response
 	}
-	first := plan(sub.variant, &sub.client, &sub.selection, announced.state, true)
+	first := sub.planTo(announced.state, additionsOnly)
 	first.preannounced = interim
 	return first
 }
@@ -127,7 +129,8 @@ func (s *subscription) notePreannounced(interim *preannounced, now time.Time) {
 		interim.since = now
 		s.preannounced = interim
 	case s.preannounced != nil && s.preannounced.ready:
-		s.preannounced, s.pace.lastPreannounced = nil, now
+		s.preannounced = nil
+		s.pace.lastPreannounced = now
 	}
 }
 
@@ -138,7 +141,7 @@ func (s *stream) awaitsDependencies(sub *subscription, now time.Time) bool {
 	if preannounced == nil || preannounced.ready {
 		return false
 	}
-	dependency := s.ofCollections(sub.coll.typ.DependencyURL)
+	dependency := s.subscriptionTo(sub.coll.typ.DependencyURL)
 	preannounced.names = preannounced.missingAt(dependency)
 	switch {
 	case sub.rejected:

@@ -62,7 +62,9 @@ func (s *subscription) sentWith(nonce uint64) []*Entry {
 // begin notes a response to a client, in chunks.
 func (a *answers) begin(client *clientState, p *responsePlan, chunks []*body, v variant) {
 	before := clientState{state: client.state, removed: client.removed, notHeld: client.notHeld}
-	a.before, a.sent, a.ends = before, p.changed(), nil
+	a.before = before
+	a.sent = p.changed()
+	a.ends = nil
 	if len(chunks) == 1 || v.aliases { // aliases are among the entries, and chunks do not match
 		return
 	}
@@ -73,8 +75,12 @@ func (a *answers) begin(client *clientState, p *responsePlan, chunks []*body, v 
 	}
 }
 
-// answered forgets the response, after its answer.
-func (a *answers) answered() { a.before, a.sent, a.ends = clientState{}, nil, nil }
+// forgetResponse forgets the response, after its answer.
+func (a *answers) forgetResponse() {
+	a.before = clientState{}
+	a.sent = nil
+	a.ends = nil
+}
 
 // isTruncated reports whether a reason may lack names of rejected resources. Envoy cuts a reason after 4,096 bytes.
 func isTruncated(reason string) bool {
@@ -134,7 +140,9 @@ func (s *subscription) accept(nonce uint64) {
 		if r := answers.rejected[entry.Name]; r == nil || r.instead != entry {
 			delete(answers.rejected, entry.Name)
 		} else {
-			r.held, r.unknown, r.UnenforcedSince = entry, false, time.Time{}
+			r.held = entry
+			r.unknown = false
+			r.UnenforcedSince = time.Time{}
 		}
 	}
 	maps.DeleteFunc(answers.rejected, func(name string, r *Rejection) bool {

@@ -46,7 +46,7 @@ func (r *rejecting) set(revision uint64, version string, names ...string) (first
 	}
 	require.True(r, r.coll.Apply(commit))
 	r.sub.goal = r.coll.shown.Load()
-	responsePlan := r.sub.plan(false)
+	responsePlan := r.sub.planAll()
 	bodies := responsePlan.bodies(r.sub.variant)
 	n := len(bodies)
 	r.sub.answers.begin(&r.sub.client, &responsePlan, bodies, r.sub.variant)

@@ -7,7 +7,8 @@ import "time"
 // are gone.
 func (s *subscription) resumeSotW() {
 	former := s.goal.former(s.formerVersion)
-	s.client.state, s.formerVersion = former, ""
+	s.client.state = former
+	s.formerVersion = ""
 	for name := range s.selection.names {
 		delete(s.client.notHeld, name)
 		switch {
@@ -15,7 +16,7 @@ func (s *subscription) resumeSotW() {
 			s.client.mustResend(name)
 		case !s.selection.wildcard && s.inFull(&s.selection) && s.coll.typ.ChildURL != "":
 			put(&s.client.removed, name, "")
-			s.behind = true
+			s.childrenBehind = true
 		default:
 			s.client.mustAnswer(name)
 		}
@@ -55,6 +56,6 @@ const resumptionTime = time.Second
 func (s *stream) awaitsResumption(sub *subscription, response *responsePlan, now time.Time) bool {
 	typ := &sub.coll.typ
 	return typ.Preannounce != nil && !sub.delta && sub.client.state.len > 0 &&
-		s.ofCollections(typ.DependencyURL) == nil && sub.client.moves(response) &&
+		s.subscriptionTo(typ.DependencyURL) == nil && sub.client.moves(response) &&
 		s.dueIn(sub.resumed.Add(resumptionTime).Sub(now))
 }

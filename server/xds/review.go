@@ -127,8 +127,10 @@ func (s *stream) applyReview(count uint64, choices []choice) {
 
 // switchTo switches the subscription to another collection and returns the old one.
 func (s *subscription) switchTo(coll *Collection) (former *Collection) {
-	former, s.coll = s.coll, coll
-	s.goal, s.preannounced = initialState, nil
+	former = s.coll
+	s.coll = coll
+	s.goal = initialState
+	s.preannounced = nil
 	s.client.state = s.client.state.detached()
 	return former
 }

@@ -23,7 +23,6 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 	for {
 		var response *frame
 		var wait time.Duration
-		wakeup := s.wakeup
 		if ctx.Err() != nil { // its identity or its access may have ended
 			return ended(ctx)
 		}
@@ -43,13 +42,8 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			}
 			s.freeCompared()
 			start.slot.wait()
-		case start.queued == nil && s.due():
-			if start.request() {
-				continue
-			}
-		}
-		if start.queued != nil {
-			wakeup = nil // changes are sent when the stream starts
+		case start.queued == nil && s.due() && start.request():
+			continue
 		}
 		if wait > 0 {
 			retry.Reset(wait)
@@ -60,9 +54,10 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 			}
 			select { // more may be due
 			case err := <-received:
-				if s.halfClosed = err == nil; !s.halfClosed {
+				if err != nil {
 					return err
 				}
+				s.halfClosed = true
 			case <-s.drain:
 				return s.drained
 			case <-ctx.Done():
@@ -74,20 +69,22 @@ func (s *stream) send(ctx context.Context, received <-chan error) error {
 		start.pause()
 		select {
 		case err := <-received:
-			if s.halfClosed = err == nil; !s.halfClosed {
+			if err != nil {
 				return err
 			}
+			s.halfClosed = true
 		case <-s.drain:
 			return s.drained
 		case <-ctx.Done():
 			return ended(ctx)
 		case err := <-reviewing:
-			if reviewing = nil; err != nil && ctx.Err() == nil {
+			reviewing = nil
+			if err != nil && ctx.Err() == nil {
 				return err
 			}
 		case <-start.queued:
 			start.begin()
-		case <-wakeup:
+		case <-start.changes(s.wakeup):
 		case <-retry.C:
 		}
 	}
@@ -104,13 +101,27 @@ type streamStart struct {
 
 // request starts the stream if a slot is free, and reports whether it did; else it queues the stream.
 func (s *streamStart) request() (started bool) {
-	if s.queued = s.limiter.turns.Queue(s.host); s.queued == nil {
+	s.queued = s.limiter.turns.Queue(s.host)
+	if s.queued == nil {
 		s.begin()
 	}
 	return s.started
 }
 
-func (s *streamStart) begin() { s.slot, s.started, s.queued = s.limiter.newSlot(), true, nil }
+// changes returns the wakeup of the stream. It is nil while the stream is in the queue: changes are sent when it
+// starts.
+func (s *streamStart) changes(wakeup wakeup) wakeup {
+	if s.queued != nil {
+		return nil
+	}
+	return wakeup
+}
+
+func (s *streamStart) begin() {
+	s.slot = s.limiter.newSlot()
+	s.started = true
+	s.queued = nil
+}
 
 // giveUp leaves the queue.
 func (s *streamStart) giveUp() {
@@ -187,10 +198,10 @@ func (s *stream) next(now time.Time) (out *frame, wait time.Duration) {
 	if s.outdated() {
 		return nil, 0
 	}
-	free, ordered := s.split()
-	subscription, responsePlan := s.anyOf(free, now)
+	free, ordered := s.byOrder()
+	subscription, responsePlan := s.nextUnordered(free, now)
 	if subscription == nil {
-		subscription, responsePlan = s.inOrder(ordered, now)
+		subscription, responsePlan = s.nextOrdered(ordered, now)
 	}
 	if subscription != nil {
 		s.begin(subscription, &responsePlan, now)
@@ -199,8 +210,8 @@ func (s *stream) next(now time.Time) (out *frame, wait time.Duration) {
 	return nil, s.nextLook
 }
 
-// anyOf returns the subscription that is sent next and its response. The subscriptions have no order.
-func (s *stream) anyOf(subs []*subscription, now time.Time) (next *subscription, response responsePlan) {
+// nextUnordered returns the subscription that is sent next and its response. The subscriptions have no order.
+func (s *stream) nextUnordered(subs []*subscription, now time.Time) (next *subscription, response responsePlan) {
 	for _, sub := range subs {
 		if !sub.coll.Synced() {
 			continue
@@ -209,8 +220,9 @@ func (s *stream) anyOf(subs []*subscription, now time.Time) (next *subscription,
 			continue // the usual case
 		}
 		s.dueIn(sub.followCollection(now, s.server.opts.Pacing))
-		if response := sub.plan(false); !response.due() {
-			sub.settle(&response)
+		response := sub.planAll()
+		if !response.due() {
+			sub.adoptGoal(&response)
 		} else if s.maySend(sub, now) {
 			return sub, response
 		}
@@ -252,7 +264,8 @@ func (s *stream) begin(sub *subscription, response *responsePlan, now time.Time)
 	sub.changeTimes.begin(sub.client.state == sub.goal)
 	s.forgetMissing(sub)
 	sub.notePreannounced(response.preannounced, now)
-	sub.firstNonce, sub.rejected = s.sent+1, false
+	sub.firstNonce = s.sent + 1
+	sub.rejected = false
 }
 
 // nonceBase is the base of nonces, which are numbers, counted on each stream.
@@ -261,14 +274,16 @@ const nonceBase = 36
 // emit returns the next chunk of a subscription, with its header.
 func (s *stream) emit(sub *subscription, now time.Time) *frame {
 	body := sub.chunks[0]
-	if sub.chunks = sub.chunks[1:]; len(sub.chunks) == 0 {
+	sub.chunks = sub.chunks[1:]
+	if len(sub.chunks) == 0 {
 		sub.chunks = nil // for the garbage collector
 	}
 	s.sent++
 	typeStatus := &sub.status
 	sub.lastNonce = s.sent
-	typeStatus.SentVersion, typeStatus.SentNonce, typeStatus.SentAt = sub.sentVersion(),
-		strconv.FormatUint(s.sent, nonceBase), now
+	typeStatus.SentVersion = sub.sentVersion()
+	typeStatus.SentNonce = strconv.FormatUint(s.sent, nonceBase)
+	typeStatus.SentAt = now
 	typeStatus.Responses++
 	control := s.server.sotwControl
 	if s.delta {

@@ -192,7 +192,8 @@ func (s *Server) serve(serverStream grpc.ServerStream, delta bool, fixedType str
 		wakeup: make(wakeup, 1), drain: make(chan struct{}), noops: newNoopThrottle(),
 	}
 	if p, ok := peer.FromContext(ctx); ok {
-		newStream.peer, newStream.host = address.Peer(p.Addr), address.Host(p.Addr)
+		newStream.peer = address.Peer(p.Addr)
+		newStream.host = address.Host(p.Addr)
 	}
 	if identity := s.opts.Identity; identity != nil {
 		newStream.identity = identity(ctx)

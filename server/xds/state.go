@@ -175,7 +175,8 @@ func (s *state) merge(entries []*Entry, changes []change) (merged []*Entry, chan
 			changed = true
 			former := replaced{name: edit.name}
 			if before != nil {
-				former.version, former.entry = before.Version, before
+				former.version = before.Version
+				former.entry = before
 				s.sum = s.sum.minus(before.hash())
 				s.fingerprint = s.fingerprint.Minus(before.Name, before.Version)
 				s.len--

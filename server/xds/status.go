@@ -93,8 +93,11 @@ func (s *stream) status() ClientStatus {
 	outdated := s.outdated()
 	for _, sub := range s.subs {
 		t := sub.status
-		t.Collection, t.Wildcard, t.Names = sub.coll, sub.selection.wildcard, len(sub.selection.names)
-		t.Synced, t.Rejected = sub.synced() && !outdated, sub.rejections()
+		t.Collection = sub.coll
+		t.Wildcard = sub.selection.wildcard
+		t.Names = len(sub.selection.names)
+		t.Synced = sub.synced() && !outdated
+		t.Rejected = sub.rejections()
 		clientStatus.Types = append(clientStatus.Types, t)
 	}
 	return clientStatus

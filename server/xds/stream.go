@@ -198,7 +198,9 @@ func (s *stream) handle(request *wire.Request, now time.Time) error {
 		s.releaseSubscription(subscription)
 		return io.ErrClosedPipe
 	}
-	nacks, rejected, cost := subscription.status.Nacks, subscription.rejected, subscription.cost+subscription.droppedCost
+	nacks := subscription.status.Nacks
+	rejected := subscription.rejected
+	cost := subscription.cost + subscription.droppedCost
 	s.apply(subscription, request, first, now)
 	err = s.chargeFor(subscription, subscription.cost+subscription.droppedCost-cost)
 	nacked := subscription.status.Nacks > nacks
@@ -225,7 +227,7 @@ func (s *stream) apply(sub *subscription, req *wire.Request, first bool, now tim
 		return
 	}
 	if !first {
-		s.answered(sub)
+		s.noteAnswer(sub)
 		return
 	}
 	after, _ := slices.BinarySearchFunc(s.subs, sub.coll.typ.Rank+1, compareRank)
@@ -239,8 +241,8 @@ func (s *stream) apply(sub *subscription, req *wire.Request, first bool, now tim
 	delete(s.awaited, sub.typeURL)
 }
 
-// split returns the subscriptions without an order, and those that depend on each other, in order of rank.
-func (s *stream) split() (free, ordered []*subscription) {
+// byOrder returns the subscriptions without an order, and those that depend on each other, in order of rank.
+func (s *stream) byOrder() (free, ordered []*subscription) {
 	i, _ := slices.BinarySearchFunc(s.subs, 1, compareRank)
 	if len(s.subs)-i == 1 && s.subs[i].resumed.IsZero() { // no dependencies
 		i = len(s.subs)
@@ -298,14 +300,22 @@ func (s *stream) open(req *wire.Request, typeURL string) (*subscription, error) 
 		absent = newMissing(&s.server.opts.Limits)
 	}
 	return &subscription{
-		typeURL: typeURL, coll: coll, release: release, reviewed: reviewed,
+		typeURL:  typeURL,
+		coll:     coll,
+		release:  release,
+		reviewed: reviewed,
 		variant: variant{
-			delta: s.delta, partial: !s.delta && coll.typ.Partial, onePerResponse: s.delta && coll.typ.OnePerResponse,
-			noWildcard: coll.typ.NoWildcard, aliases: s.delta && coll.typ.Aliases,
+			delta:          s.delta,
+			partial:        !s.delta && coll.typ.Partial,
+			onePerResponse: s.delta && coll.typ.OnePerResponse,
+			noWildcard:     coll.typ.NoWildcard,
+			aliases:        s.delta && coll.typ.Aliases,
 		},
-		metrics: s.server.metrics.forType(coll.typ.URL), missing: absent, client: clientState{state: initialState},
-		goal:   initialState,
-		status: TypeStatus{TypeURL: typeURL},
+		metrics: s.server.metrics.forType(coll.typ.URL),
+		missing: absent,
+		client:  clientState{state: initialState},
+		goal:    initialState,
+		status:  TypeStatus{TypeURL: typeURL},
 	}, nil
 }
 

@@ -16,8 +16,8 @@ import (
 // subscription is one type on one stream: the client's selection, its state, and the response on its way. It does no
 // I/O and is guarded by the stream's mutex.
 type subscription struct {
-	typeURL string // as the client wrote it
-	variant
+	typeURL  string // as the client wrote it
+	variant         // the form of the responses
 	coll     *Collection
 	release  func() // gives the collection back
 	reviewed uint64 // the number of reviews when the catalog chose coll
@@ -26,7 +26,7 @@ type subscription struct {
 	selection     subscriptionNames
 	client        clientState
 	retained      retained // of the versions in client.brought
-	named         bool     // SotW: a request had a name, so that no names no longer means all
+	named         bool     // SotW: a request had a name; since then, a request without names asks for none, not for all
 	staleNamesSum uint64   // SotW: a sum of the names of the last stale request, if they differ from the selection
 	cost          int      // of the names in selection: see wire.NameCost
 	// lastQuery has the names that Type.Query was last called with; used by receive
@@ -34,19 +34,20 @@ type subscription struct {
 	missing     *missing // delta: of a type with NoWildcard, else nil
 	droppedCost int      // delta: cost of the names unsubscribed under a wildcard that the next response must mention
 
-	goal   *state  // goal of the client
-	chunks []*body // of the response that is being sent, yet unsent; client already includes all of it
+	goal   *state  // the state that responses lead the client to
+	chunks []*body // the unsent ones of the present response; client already includes all of it
 
 	pace pace
 
-	cameBack bool      // with versions of an earlier stream
+	returned bool      // with versions of an earlier stream
 	resumed  time.Time // when the client came back; zero if it began without resources
 	// formerVersion is the version of the last response on an earlier stream. SotW; empty once the first goal is set.
 	formerVersion string
-	// behind reports that parents went first, since a response would have deleted gone resources: see deletesGone.
-	behind    bool
-	lastMoved time.Time // when a change was last sent after which the client may use other children
-	removes   time.Time // since when a removal waits because the client may still use the resource; zero if none does
+	// childrenBehind: the parents of this cut were sent before it, since a response would have deleted gone resources that
+	// the client may use: see deletesGone.
+	childrenBehind bool
+	lastMoved      time.Time // when a change was last sent after which the client may use other children
+	removes        time.Time // since when a removal waits because the client may still use the resource; zero if none does
 
 	preannounced *preannounced // the interim state of the client; nil if there is none
 
@@ -91,7 +92,9 @@ func (s *subscription) ack(request *wire.Request, now time.Time) (current bool) 
 		s.rejected = true
 		s.nacked(request, now)
 	case current:
-		s.status.AckedNonce, s.status.AckedVersion, s.status.AckedAt = request.Nonce, s.status.SentVersion, now
+		s.status.AckedNonce = request.Nonce
+		s.status.AckedVersion = s.status.SentVersion
+		s.status.AckedAt = now
 		s.accept(nonce)
 		if !s.rejected {
 			s.metrics.acknowledged(&s.changeTimes, now)
@@ -100,7 +103,7 @@ func (s *subscription) ack(request *wire.Request, now time.Time) (current bool) 
 		s.accept(nonce)
 	}
 	if current {
-		s.answers.answered()
+		s.answers.forgetResponse()
 		s.pace.ackTime = now.Sub(s.status.SentAt)
 		s.unanswered = 0
 	}
@@ -108,7 +111,9 @@ func (s *subscription) ack(request *wire.Request, now time.Time) (current bool) 
 }
 
 func (s *subscription) nacked(r *wire.Request, now time.Time) {
-	s.status.NackNonce, s.status.NackError, s.status.NackAt = r.Nonce, r.Err.GetMessage(), now
+	s.status.NackNonce = r.Nonce
+	s.status.NackError = r.Err.GetMessage()
+	s.status.NackAt = now
 	s.status.Nacks++
 }
 
@@ -175,7 +180,8 @@ func (s *subscription) applyStale(request *wire.Request) {
 	if dropped || len(requested) != len(s.selection.names) {
 		sum = sumOf(requested)
 	}
-	request.ChangesSubscription, s.staleNamesSum = sum != s.staleNamesSum, sum
+	request.ChangesSubscription = sum != s.staleNamesSum
+	s.staleNamesSum = sum
 }
 
 // sumSeed makes sums unpredictable.
@@ -208,8 +214,9 @@ func (s *subscription) applySotW(request *wire.Request, first bool, now time.Tim
 	}
 	s.named = s.named || len(request.Names) > 0
 	wanted := subscriptionNames{wildcard: wildcard, names: make(map[string]struct{}, len(request.Names))}
-	hadAll := wildcard && s.selection.wildcard && s.client.state != initialState // among all resources
-	added, present := false, s.coll.current.Load()
+	hadAll := wildcard && s.selection.wildcard && s.client.state != initialState // so it had each named one, too
+	added := false
+	present := s.coll.current.Load()
 	for _, name := range request.Names {
 		if name == "*" {
 			continue
@@ -229,7 +236,9 @@ func (s *subscription) applySotW(request *wire.Request, first bool, now time.Tim
 		}
 	}
 	if first && request.Version != "" {
-		s.resumed, s.cameBack, s.formerVersion = now, true, request.Version
+		s.resumed = now
+		s.returned = true
+		s.formerVersion = request.Version
 	}
 	if first && wildcard {
 		s.client.version = request.Version
@@ -237,16 +246,19 @@ func (s *subscription) applySotW(request *wire.Request, first bool, now time.Tim
 		s.client.version = "" // it is the version of everything
 	}
 	if widens {
-		s.client.keepOnly(answered)
+		s.client.forgetAllExcept(answered)
 	}
 	// A response in full answers for all names at once; a partial one, for those that must be answered.
-	switch narrows := s.selection.wildcard && !wildcard; {
+	narrows := s.selection.wildcard && !wildcard
+	switch {
 	case !wildcard && len(wanted.names) == 0:
 		s.client.mustRespond = first && s.noWildcard && s.wildcard(request)
 	case widens, !s.partial && (first || added || narrows):
 		s.client.mustRespond = true
 	}
-	s.selection, s.cost, s.staleNamesSum = wanted, request.Cost, 0
+	s.selection = wanted
+	s.cost = request.Cost
+	s.staleNamesSum = 0
 }
 
 // answeredNames returns the names that the client wants and that responses have mentioned.
@@ -263,11 +275,14 @@ func (s *subscription) answeredNames() map[string]struct{} {
 // applyDelta applies the names that a request subscribes to and unsubscribes from.
 func (s *subscription) applyDelta(request *wire.Request, first bool, now time.Time) {
 	if first {
-		if s.client.brought = request.Initial; request.Initial != nil {
-			s.resumed, s.cameBack = now, true
+		s.client.brought = request.Initial
+		if request.Initial != nil {
+			s.resumed = now
+			s.returned = true
 		}
 		if len(request.Subscribe) == 0 {
-			s.selection.wildcard, s.client.mustRespond = !s.noWildcard, true
+			s.selection.wildcard = !s.noWildcard
+			s.client.mustRespond = true
 		}
 	}
 	if len(s.client.notHeld) == 0 {
@@ -277,7 +292,9 @@ func (s *subscription) applyDelta(request *wire.Request, first bool, now time.Ti
 	for _, name := range request.Subscribe {
 		if name == "*" {
 			if !s.selection.wildcard {
-				s.selection.wildcard, s.client.mustRespond, s.client.resendAll = !s.noWildcard, true, !first && !s.noWildcard
+				s.selection.wildcard = !s.noWildcard
+				s.client.mustRespond = true
+				s.client.resendAll = !first && !s.noWildcard
 			}
 			continue
 		}
@@ -304,7 +321,7 @@ func (s *subscription) applyDelta(request *wire.Request, first bool, now time.Ti
 		}
 		delete(s.selection.names, name)
 		if s.missing != nil {
-			s.missing.drop(name)
+			s.missing.remove(name)
 		}
 		if s.selection.wildcard {
 			s.client.mustAnswer(name) // the client dropped the resource, but still wants it
@@ -325,7 +342,8 @@ func (s *subscription) followCollection(now time.Time, pacing Pacing) (wait time
 	if s.goal == shown {
 		return 0
 	}
-	if wait = s.paceWait(now, pacing); wait == 0 {
+	wait = s.paceWait(now, pacing)
+	if wait == 0 {
 		s.setGoal(shown)
 	}
 	return wait
@@ -342,17 +360,25 @@ func (s *subscription) paceWait(now time.Time, pacing Pacing) time.Duration {
 	return s.pace.preannounceWait(now, pacing)
 }
 
-// plan plans the response that leads to the goal, or to the interim state while there is one.
-func (s *subscription) plan(additionsOnly bool) responsePlan {
-	goal := s.goal
+// planAll plans the response that leads to the goal, or to the interim state while there is one.
+func (s *subscription) planAll() responsePlan { return s.planTo(s.nextGoal(), allChanges) }
+
+// planAdditions is planAll without removals.
+func (s *subscription) planAdditions() responsePlan { return s.planTo(s.nextGoal(), additionsOnly) }
+
+func (s *subscription) nextGoal() *state {
 	if s.preannounced != nil && !s.preannounced.ready {
-		goal = s.preannounced.state
+		return s.preannounced.state
 	}
-	return plan(s.variant, &s.client, &s.selection, goal, additionsOnly)
+	return s.goal
 }
 
-// settle applies a plan that needs no response.
-func (s *subscription) settle(p *responsePlan) {
+func (s *subscription) planTo(goal *state, extent planExtent) responsePlan {
+	return plan(s.variant, &s.client, &s.selection, goal, extent)
+}
+
+// adoptGoal applies a plan that needs no response: the client has the goal already.
+func (s *subscription) adoptGoal(p *responsePlan) {
 	if p.to == s.goal || p.to != nil && s.client.brought != nil { // the versions in brought must be freed
 		s.client = p.client
 		if p.to == s.goal {
@@ -378,7 +404,9 @@ func (s *subscription) answerQuery(query func([]string) error, request *wire.Req
 		return status.Errorf(codes.InvalidArgument, "a query of %d bytes: the limit is %d", request.Size, heavyBytes)
 	}
 	names := slices.Concat(request.Names, request.Subscribe)
-	request.Names, request.Subscribe, request.Unsubscribe = nil, nil, nil
+	request.Names = nil
+	request.Subscribe = nil
+	request.Unsubscribe = nil
 	if !first && request.Nonce != "" && !s.isNewQuery(names) {
 		return nil
 	}

@@ -37,8 +37,8 @@ func (s *state) index() *index {
 				i = (i + 1) & uint64(size-1)
 			}
 			result.hashes[i] = hash
-			result.entries, result.slots = append(result.entries, entry),
-				append(result.slots, int32(i)) //nolint:gosec // there is no memory for so many
+			result.entries = append(result.entries, entry)
+			result.slots = append(result.slots, int32(i)) //nolint:gosec // there is no memory for so many
 		}
 		return result
 	})

@@ -17,15 +17,15 @@ import (
 // delegatePrefix marks the name of a delegate VirtualService among the targets of routes.
 const delegatePrefix = "~delegate/"
 
-// delegates returns the VirtualServices that a rule delegates to.
+// delegates returns the VirtualServices that another one delegates to.
 func (m *Mesh) delegates(
-	rule *model.VirtualService,
+	virtualService *model.VirtualService,
 ) (rules []*model.VirtualService) {
-	if !hasDelegates(rule) {
+	if !hasDelegates(virtualService) {
 		return nil
 	}
-	for _, route := range rule.Spec.GetHttp() {
-		if d := m.Delegate(route.GetDelegate(), rule.Key.Namespace); d != nil && !slices.Contains(rules, d) {
+	for _, route := range virtualService.Spec.GetHttp() {
+		if d := m.Delegate(route.GetDelegate(), virtualService.Key.Namespace); d != nil && !slices.Contains(rules, d) {
 			rules = append(rules, d)
 		}
 	}
@@ -34,57 +34,58 @@ func (m *Mesh) delegates(
 
 // Delegate returns the VirtualService that a route delegates to, or nil.
 func (m *Mesh) Delegate(delegate *networking.Delegate, namespace string) *model.VirtualService {
-	rule := m.Virtuals.ByKey[resource.DelegateKey(delegate, namespace)]
-	if delegate == nil || rule == nil || len(rule.Spec.GetHosts()) > 0 ||
-		!model.VisibleTo(rule.ExportTo, rule.Key.Namespace, namespace) {
+	virtualService := m.Virtuals.ByKey[resource.DelegateKey(delegate, namespace)]
+	if delegate == nil || virtualService == nil || len(virtualService.Spec.GetHosts()) > 0 ||
+		!model.VisibleTo(virtualService.ExportTo, virtualService.Key.Namespace, namespace) {
 		return nil
 	}
-	return rule
+	return virtualService
 }
 
-func hasDelegates(rule *model.VirtualService) bool {
-	return slices.ContainsFunc(rule.LeadsTo, func(host string) bool { return strings.HasPrefix(host, delegatePrefix) })
+func hasDelegates(virtualService *model.VirtualService) bool {
+	return slices.ContainsFunc(virtualService.DependsOn,
+		func(host string) bool { return strings.HasPrefix(host, delegatePrefix) })
 }
 
-// mergedRule is a VirtualService with the routes of its delegates.
-type mergedRule struct {
-	rule     *model.VirtualService
-	findings model.Findings
+// mergedVirtualService is a VirtualService with the routes of its delegates.
+type mergedVirtualService struct {
+	virtualService *model.VirtualService
+	findings       model.Findings
 }
 
-// mergedRules caches the merged VirtualServices by key. All hosts of a VirtualService share its result.
-type mergedRules struct {
+// mergedVirtualServices caches the merged VirtualServices by key. All hosts of a VirtualService share its result.
+type mergedVirtualServices struct {
 	mu    sync.Mutex
-	byKey map[resource.Key]mergedRule
+	byKey map[resource.Key]mergedVirtualService
 }
 
 // withDelegates returns the VirtualService with the routes of its delegates in place of the routes that delegate. As
 // with istiod, a delegate does not delegate any further, so that there are no circles. A route without its delegate,
 // and a route of a delegate with a condition that no delegated request can meet, are left out.
 func (m *Mesh) withDelegates(
-	rule *model.VirtualService, findings *model.Findings,
+	virtualService *model.VirtualService, findings *model.Findings,
 ) *model.VirtualService {
-	if !hasDelegates(rule) {
-		return rule
+	if !hasDelegates(virtualService) {
+		return virtualService
 	}
-	version := m.mergedVersion(rule)
+	version := m.mergedVersion(virtualService)
 	m.merged.mu.Lock()
 	defer m.merged.mu.Unlock()
-	result, cached := m.merged.byKey[rule.Key]
-	if !cached || result.rule.Version != version {
-		result = m.merge(rule, version)
-		m.merged.byKey[rule.Key] = result
+	result, cached := m.merged.byKey[virtualService.Key]
+	if !cached || result.virtualService.Version != version {
+		result = m.mergeDelegates(virtualService, version)
+		m.merged.byKey[virtualService.Key] = result
 	}
 	*findings = append(*findings, result.findings...)
-	return result.rule
+	return result.virtualService
 }
 
 // mergedVersion identifies a VirtualService and its delegates.
-func (m *Mesh) mergedVersion(rule *model.VirtualService) string {
+func (m *Mesh) mergedVersion(virtualService *model.VirtualService) string {
 	var version model.Digest
-	version.Text(rule.Version)
-	for i, route := range rule.Spec.GetHttp() {
-		if d := m.Delegate(route.GetDelegate(), rule.Key.Namespace); d != nil {
+	version.Text(virtualService.Version)
+	for i, route := range virtualService.Spec.GetHttp() {
+		if d := m.Delegate(route.GetDelegate(), virtualService.Key.Namespace); d != nil {
 			version.Number(int64(i))
 			version.Object(d.Key)
 			version.Text(d.Version)
@@ -94,14 +95,15 @@ func (m *Mesh) mergedVersion(rule *model.VirtualService) string {
 	return string(sum[:])
 }
 
-func (m *Mesh) merge(root *model.VirtualService, version string) (result mergedRule) {
-	rule := *root
-	rule.Version = version
-	rule.Spec = proto.CloneOf(root.Spec)
-	rule.Spec.Http = nil
+func (m *Mesh) mergeDelegates(root *model.VirtualService, version string) (result mergedVirtualService) {
+	merged := *root
+	merged.Version = version
+	merged.Spec = proto.CloneOf(root.Spec)
+	merged.Spec.Http = nil
 	for i, httpRoute := range root.Spec.GetHttp() {
 		if httpRoute.GetDelegate() == nil {
-			rule.Spec.Http, rule.Places = append(rule.Spec.Http, httpRoute), append(rule.Places, root.HttpRoute(i))
+			merged.Spec.Http = append(merged.Spec.Http, httpRoute)
+			merged.Places = append(merged.Places, root.HttpRoute(i))
 			continue
 		}
 		delegate := m.Delegate(httpRoute.GetDelegate(), root.Key.Namespace)
@@ -112,40 +114,42 @@ func (m *Mesh) merge(root *model.VirtualService, version string) (result mergedR
 			if route.GetDelegate() != nil {
 				continue
 			}
-			if route := delegated(completed(httpRoute, root), completed(route, delegate)); route != nil {
-				rule.Spec.Http, rule.Places = append(rule.Spec.Http, route), append(rule.Places, delegate.HttpRoute(j))
+			if route := mergeDelegate(withWholeNames(httpRoute, root), withWholeNames(route, delegate)); route != nil {
+				merged.Spec.Http = append(merged.Spec.Http, route)
+				merged.Places = append(merged.Places, delegate.HttpRoute(j))
 			} else {
 				result.findings.Note(delegate.HttpRoute(j),
 					"some match of it is none of the route of VirtualService %s that delegates to it", root.Key.FullName())
 			}
 		}
 	}
-	rule.Uniform = !model.DependsOnClient(rule.Spec)
-	result.rule = &rule
+	merged.Uniform = !model.DependsOnClient(merged.Spec)
+	result.virtualService = &merged
 	return result
 }
 
-// completed returns a route of a rule with the full names of its destinations and gateways.
-func completed(route *networking.HTTPRoute, rule *model.VirtualService) *networking.HTTPRoute {
+// withWholeNames returns a route of a VirtualService with the full names of its destinations and gateways.
+func withWholeNames(route *networking.HTTPRoute, virtualService *model.VirtualService) *networking.HTTPRoute {
 	route = proto.CloneOf(route)
 	for _, destination := range destinations(&networking.VirtualService{Http: []*networking.HTTPRoute{route}}) {
-		destination.Host = rule.WholeName(destination.GetHost())
+		destination.Host = virtualService.WholeName(destination.GetHost())
 	}
 	for _, match := range route.GetMatch() {
 		for i, name := range match.GetGateways() {
 			if name != model.MeshGateway {
-				match.Gateways[i] = rule.WholeGateway(name)
+				match.Gateways[i] = virtualService.WholeGateway(name)
 			}
 		}
 	}
 	return route
 }
 
-// delegated merges a route of a delegate into root, the route that delegates to it. It returns nil if a match of the
-// delegate contradicts each match of root. The delegate's settings for requests take precedence over those of root.
-func delegated(root, delegate *networking.HTTPRoute) *networking.HTTPRoute {
+// mergeDelegate merges a route of a delegate into root, the route that delegates to it. It returns nil if a match of
+// the delegate contradicts each match of root. The delegate's settings for requests take precedence over those of root.
+func mergeDelegate(root, delegate *networking.HTTPRoute) *networking.HTTPRoute {
 	result := proto.CloneOf(root)
-	result.Delegate, result.Match = nil, nil
+	result.Delegate = nil
+	result.Match = nil
 	override(result, delegate, "redirect", "directResponse", "rewrite", "timeout", "retries", "fault", "mirror", "mirrors",
 		"mirrorPercent", "mirrorPercentage", "corsPolicy", "headers", "route")
 	result.Name = joinedName(root, delegate)
@@ -160,7 +164,7 @@ func delegated(root, delegate *networking.HTTPRoute) *networking.HTTPRoute {
 	for _, b := range delegate.GetMatch() {
 		before := len(result.GetMatch())
 		for _, a := range root.GetMatch() {
-			if merged := narrowed(a, b); merged != nil {
+			if merged := narrowedMatch(a, b); merged != nil {
 				result.Match = append(result.Match, merged)
 			}
 		}
@@ -189,8 +193,9 @@ func joinedName(root, delegate interface{ GetName() string }) string {
 	return strings.TrimPrefix(root.GetName()+"-"+delegate.GetName(), "-")
 }
 
-// narrowed returns the match of a delegate with the conditions of root added, or nil if they contradict each other.
-func narrowed(root, delegate *networking.HTTPMatchRequest) *networking.HTTPMatchRequest {
+// narrowedMatch returns the match of a delegate with the conditions of root added, or nil if they contradict each
+// other.
+func narrowedMatch(root, delegate *networking.HTTPMatchRequest) *networking.HTTPMatchRequest {
 	ports := root.GetPort() != 0 && delegate.GetPort() != 0 && root.GetPort() != delegate.GetPort()
 	namespaces := root.GetSourceNamespace() != "" && delegate.GetSourceNamespace() != "" &&
 		root.GetSourceNamespace() != delegate.GetSourceNamespace()
@@ -216,14 +221,14 @@ func narrowed(root, delegate *networking.HTTPMatchRequest) *networking.HTTPMatch
 	result := proto.CloneOf(root)
 	override(result, delegate, "uri", "scheme", "method", "authority", "port", "sourceNamespace", "gateways", "statPrefix")
 	result.Name = joinedName(root, delegate)
-	result.Headers = joined(root.GetHeaders(), delegate.GetHeaders())
-	result.WithoutHeaders = joined(root.GetWithoutHeaders(), delegate.GetWithoutHeaders())
-	result.QueryParams, result.SourceLabels = joined(root.GetQueryParams(), delegate.GetQueryParams()),
-		joined(root.GetSourceLabels(), delegate.GetSourceLabels())
+	result.Headers = union(root.GetHeaders(), delegate.GetHeaders())
+	result.WithoutHeaders = union(root.GetWithoutHeaders(), delegate.GetWithoutHeaders())
+	result.QueryParams = union(root.GetQueryParams(), delegate.GetQueryParams())
+	result.SourceLabels = union(root.GetSourceLabels(), delegate.GetSourceLabels())
 	return result
 }
 
-func joined[V any](root, delegate map[string]V) map[string]V {
+func union[V any](root, delegate map[string]V) map[string]V {
 	result := maps.Clone(root)
 	if result == nil {
 		return delegate

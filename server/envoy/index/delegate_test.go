@@ -17,7 +17,7 @@ func TestNarrowed(t *testing.T) {
 	}
 	root := prefix("/a")
 	root.Headers, root.Name = map[string]*networking.StringMatch{"x": exact("1")}, "root"
-	merged := narrowed(root, &networking.HTTPMatchRequest{
+	merged := narrowedMatch(root, &networking.HTTPMatchRequest{
 		Name: "of", Uri: exact("/a/b"),
 		Headers: map[string]*networking.StringMatch{"y": exact("2")}, Port: 80,
 	})
@@ -25,9 +25,9 @@ func TestNarrowed(t *testing.T) {
 	require.Len(t, merged.GetHeaders(), 2)
 	require.Equal(t, "root-of", merged.GetName())
 	require.Equal(t, uint32(80), merged.GetPort())
-	require.Nil(t, narrowed(root, &networking.HTTPMatchRequest{Uri: exact("/b")}))
-	require.Nil(t, narrowed(root, &networking.HTTPMatchRequest{Headers: map[string]*networking.StringMatch{"x": exact("2")}}))
-	require.Nil(t, narrowed(root, &networking.HTTPMatchRequest{IgnoreUriCase: true}))
-	require.NotNil(t, narrowed(root, prefix("/a/c")))
+	require.Nil(t, narrowedMatch(root, &networking.HTTPMatchRequest{Uri: exact("/b")}))
+	require.Nil(t, narrowedMatch(root, &networking.HTTPMatchRequest{Headers: map[string]*networking.StringMatch{"x": exact("2")}}))
+	require.Nil(t, narrowedMatch(root, &networking.HTTPMatchRequest{IgnoreUriCase: true}))
+	require.NotNil(t, narrowedMatch(root, prefix("/a/c")))
 	require.Len(t, root.GetHeaders(), 1, "it was not changed")
 }

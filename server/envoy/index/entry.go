@@ -58,7 +58,8 @@ func decodeEntry(object *resource.Resource) (*networking.ServiceEntry, []listedE
 		if len(endpoints) > 0 && bytes.Equal(rest, last) {
 			endpoint.spec = endpoints[len(endpoints)-1].spec
 		} else {
-			last, endpoint.spec = rest, new(networking.WorkloadEntry)
+			last = rest
+			endpoint.spec = new(networking.WorkloadEntry)
 			if err := proto.Unmarshal(rest, endpoint.spec); err != nil {
 				return nil, nil, err
 			}

@@ -26,7 +26,7 @@ func (m *Mesh) extensionsChanged() {
 }
 
 // Extension returns the changes of EnvoyFilters and WasmPlugins for the clients of a profile, or nil.
-func (m *Mesh) Extension(profile model.Profile, sidecar *SidecarRule) *model.Extension {
+func (m *Mesh) Extension(profile model.Profile, sidecar *Sidecar) *model.Extension {
 	if profile.Role == model.Proxyless {
 		return nil
 	}

@@ -22,8 +22,7 @@ func (m *Mesh) servers(profile model.Profile, findings *model.Findings) (servers
 		}
 	}
 	slices.SortFunc(gateways, func(a, b *model.Gateway) int {
-		return cmp.Or(a.Created.Compare(b.Created),
-			a.Key.Compare(b.Key))
+		return cmp.Or(a.Created.Compare(b.Created), a.Key.Compare(b.Key))
 	})
 	byBinding := make(map[model.Binding]model.Server)
 	ports := make(map[uint32]model.Server)
@@ -107,7 +106,8 @@ func (m *Mesh) setGateway(key resource.Key, object *resource.Resource, spec *net
 // countNames adds delta to the counts of the hosts of a Gateway's servers.
 func (m *Mesh) countNames(gateway *model.Gateway, delta int) {
 	for name := range gateway.Names() {
-		if m.gatewayHosts[name] += delta; m.gatewayHosts[name] == 0 {
+		m.gatewayHosts[name] += delta
+		if m.gatewayHosts[name] == 0 {
 			delete(m.gatewayHosts, name)
 		}
 	}
@@ -136,7 +136,8 @@ func (m *Mesh) touchPorts(gateway *model.Gateway) {
 // with the highest precedence first.
 func (m *Mesh) onGateways(host string, profile model.Profile) *model.View {
 	view := &model.View{Host: host, RouteTargets: make(map[string]model.Target)}
-	if view.Servers = m.servers(profile, &view.Findings); host != model.GatewayPseudoHost {
+	view.Servers = m.servers(profile, &view.Findings)
+	if host != model.GatewayPseudoHost {
 		view.Findings = nil
 	}
 	for _, s := range view.Servers {
@@ -153,8 +154,8 @@ func (m *Mesh) onGateways(host string, profile model.Profile) *model.View {
 	bound := slices.Clone(m.Virtuals.exact[model.GatewayPseudoHost])
 	if host != model.GatewayPseudoHost {
 		bound = nil
-		for _, rule := range m.Virtuals.forHost(host) {
-			bound = append(bound, rule)
+		for _, virtualService := range m.Virtuals.forHost(host) {
+			bound = append(bound, virtualService)
 		}
 		view.Service = m.service(host, profile, nil)
 		m.applyPolicy(view, profile)
@@ -162,11 +163,11 @@ func (m *Mesh) onGateways(host string, profile model.Profile) *model.View {
 	slices.SortFunc(bound, func(a, b *model.VirtualService) int {
 		return cmp.Or(a.Precedence(profile.Namespace).Compare(b.Precedence(profile.Namespace)), model.OlderRule(a, b))
 	})
-	for _, rule := range slices.Compact(bound) {
+	for _, virtualService := range slices.Compact(bound) {
 		if slices.ContainsFunc(view.Servers, func(s model.Server) bool {
-			return s.Bound(rule, profile) && (host == model.GatewayPseudoHost || s.Serves(rule, host))
+			return s.Bound(virtualService, profile) && (host == model.GatewayPseudoHost || s.Serves(virtualService, host))
 		}) {
-			view.BoundVirtualServices = append(view.BoundVirtualServices, m.follow(view, rule, profile, nil))
+			view.BoundVirtualServices = append(view.BoundVirtualServices, m.follow(view, virtualService, profile, nil))
 		}
 	}
 	redirects := slices.ContainsFunc(view.Servers, func(s model.Server) bool { return s.Redirects(host) })

@@ -22,7 +22,8 @@ type group struct {
 // setGroup replaces a WorkloadGroup. It touches only hosts with a workload that is, or was, in the group.
 func (m *Mesh) setGroup(key resource.Key, object *resource.Resource, spec *networking.WorkloadGroup) {
 	m.editNamespace(key.Namespace, func(namespace *space) {
-		if delete(namespace.groups, key.Name); spec != nil {
+		delete(namespace.groups, key.Name)
+		if spec != nil {
 			labels := make(map[string]string)
 			maps.Copy(labels, spec.GetTemplate().GetLabels())
 			maps.Copy(labels, spec.GetMetadata().GetLabels())
@@ -33,7 +34,8 @@ func (m *Mesh) setGroup(key resource.Key, object *resource.Resource, spec *netwo
 		}
 		for _, workload := range namespace.workloads {
 			previous := workload.group
-			if workload.group = namespace.groupOf(workload); workload.group == previous {
+			workload.group = namespace.groupOf(workload)
+			if workload.group == previous {
 				continue
 			}
 			for _, entry := range namespace.selectors {

@@ -17,7 +17,7 @@ import (
 )
 
 // ingress returns the ingress listeners of a Sidecar, which may be nil.
-func (s *SidecarRule) ingress() []*networking.IstioIngressListener {
+func (s *Sidecar) ingress() []*networking.IstioIngressListener {
 	if s == nil {
 		return nil
 	}
@@ -62,7 +62,7 @@ func (m *Mesh) touchIngress(hosts []string) {
 }
 
 // hasInbound reports whether clients of a profile have inbound listeners.
-func hasInbound(profile model.Profile, sidecar *SidecarRule) bool {
+func hasInbound(profile model.Profile, sidecar *Sidecar) bool {
 	return profile.Role == model.Sidecar &&
 		(profile.Captures || slices.ContainsFunc(sidecar.ingress(), func(i *networking.IstioIngressListener) bool {
 			return isBound(i, profile.Captures) // an unbound listener gets no connections
@@ -70,7 +70,7 @@ func hasInbound(profile model.Profile, sidecar *SidecarRule) bool {
 }
 
 // inbound returns the view of the inbound traffic of the clients of a profile, or nil.
-func (m *Mesh) inbound(profile model.Profile, sidecar *SidecarRule, secured *model.Security) *model.View {
+func (m *Mesh) inbound(profile model.Profile, sidecar *Sidecar, secured *model.Security) *model.View {
 	if !hasInbound(profile, sidecar) {
 		return nil
 	}
@@ -145,7 +145,7 @@ func addServices(inbound *model.Inbound, ports []model.ServicePort) {
 
 // addIngress adds the ingress listeners of a Sidecar. They replace all ports of services.
 func addIngress(
-	view *model.View, inbound *model.Inbound, profile model.Profile, sidecar *SidecarRule,
+	view *model.View, inbound *model.Inbound, profile model.Profile, sidecar *Sidecar,
 	addresses []string, ports []model.ServicePort,
 ) {
 	for i, spec := range sidecar.ingress() {
@@ -186,7 +186,8 @@ func addIngress(
 			workport.Endpoint = net.JoinHostPort(address, port)
 		}
 		if position := slices.IndexFunc(ports, func(p model.ServicePort) bool { return p.Target == number }); position >= 0 {
-			workport.Hosts, workport.External = []string{ports[position].Host}, ports[position].External
+			workport.Hosts = []string{ports[position].Host}
+			workport.External = ports[position].External
 		}
 		inbound.Ports = append(inbound.Ports, workport)
 	}

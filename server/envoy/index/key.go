@@ -20,9 +20,9 @@ func Key(view *model.View) model.Key {
 	digest.Number(int64(len(view.RoutesByListener)))
 	for _, part := range slices.Sorted(maps.Keys(view.RoutesByListener)) {
 		digest.Number(int64(part))
-		rule(&digest, view.RoutesByListener[part])
+		digestVirtualService(&digest, view.RoutesByListener[part])
 	}
-	rule(&digest, view.UnregisteredRoutes)
+	digestVirtualService(&digest, view.UnregisteredRoutes)
 	digest.Number(int64(len(view.Servers)))
 	for _, s := range view.Servers {
 		digest.Object(s.Gateway.Key)
@@ -31,7 +31,7 @@ func Key(view *model.View) model.Key {
 	}
 	digest.Number(int64(len(view.BoundVirtualServices)))
 	for _, r := range view.BoundVirtualServices {
-		rule(&digest, r)
+		digestVirtualService(&digest, r)
 	}
 	part(&digest, view.Observability, func(o *model.Observation) string { return o.From })
 	part(&digest, view.Security, func(s *model.Security) string { return s.From })
@@ -53,7 +53,8 @@ func RoutesKey(view *model.View) (digest model.Digest) {
 
 // part adds a part of the view. It may be nil.
 func part[T any](digest *model.Digest, p *T, from func(*T) string) {
-	if digest.Flag(p != nil); p != nil {
+	digest.Flag(p != nil)
+	if p != nil {
 		digest.Text(from(p))
 	}
 }
@@ -61,7 +62,7 @@ func part[T any](digest *model.Digest, p *T, from func(*T) string) {
 func client(digest *model.Digest, profile *model.Profile) {
 	digest.Number(int64(profile.Role))
 	digest.Flag(profile.Captures)
-	digest.Flag(profile.Labelled)
+	digest.Flag(profile.LabelsMatter)
 	digest.Flag(profile.OnDemand)
 	digest.Flag(profile.Large)
 	digest.Flag(profile.Transparent)
@@ -82,8 +83,9 @@ func port(digest *model.Digest, servicePort *model.Port) {
 
 func policy(digest *model.Digest, p *model.Policy) { digest.Text(p.Namespace, p.Name, p.From) }
 
-func rule(digest *model.Digest, r *model.VirtualService) {
-	if digest.Flag(r != nil); r != nil {
+func digestVirtualService(digest *model.Digest, r *model.VirtualService) {
+	digest.Flag(r != nil)
+	if r != nil {
 		digest.Object(r.Key)
 		digest.Text(r.Version)
 	}
@@ -104,24 +106,27 @@ func reduceClient(view *model.View, profile model.Profile) {
 	view.Client = model.Profile{Role: profile.Role, Captures: profile.Captures}
 	if view.Inbound != nil {
 		view.Client = profile
-		view.Client.Labels, view.Client.Labelled, view.Client.Locality, view.Client.Large = "", false, model.Locality{}, false
+		view.Client.Labels = ""
+		view.Client.LabelsMatter = false
+		view.Client.Locality = model.Locality{}
+		view.Client.Large = false
 		return
 	}
 	reads := make(Selectors)
 	readsLabels := reads.failoverPriorities(&view.Policy)
-	for _, rule := range allRules(view) {
+	for _, virtualService := range allVirtualServices(view) {
 		view.Client.Large = profile.Large
 		view.Client.OnDemand = profile.OnDemand // routes to missing clusters
-		if rule.Uniform {
+		if virtualService.Uniform {
 			continue
 		}
-		reads.routes(rule.Spec)
-		if model.DependsOnClient(rule.Spec) {
+		reads.routes(virtualService.Spec)
+		if model.DependsOnClient(virtualService.Spec) {
 			view.Client.Namespace = profile.Namespace
 		}
 	}
 	view.Client.Labels = filterLabels(&profile, func(s Selector) bool { return reads[s] })
-	view.Client.Labelled = profile.Labelled && readsLabels
+	view.Client.LabelsMatter = profile.LabelsMatter && readsLabels
 	if dependsOnLocality(&view.Policy) {
 		view.Client.Locality = profile.Locality
 	}
@@ -137,8 +142,8 @@ func reduceClient(view *model.View, profile model.Profile) {
 	}
 }
 
-// allRules returns the VirtualServices of the view.
-func allRules(view *model.View) []*model.VirtualService {
+// allVirtualServices returns the VirtualServices of the view.
+func allVirtualServices(view *model.View) []*model.VirtualService {
 	rules := slices.Clone(view.BoundVirtualServices)
 	for _, rule := range view.RoutesByListener {
 		rules = append(rules, rule)

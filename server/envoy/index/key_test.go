@@ -53,7 +53,7 @@ func TestKey_CoversAllViewFields(t *testing.T) {
 	}
 	for field, profile := range map[string]model.Profile{
 		"role": {Role: model.Proxyless}, "namespace": {Namespace: "a"}, "captures": {Captures: true}, "labels": {Labels: "a"},
-		"labelled":  {Labelled: true},
+		"labelled":  {LabelsMatter: true},
 		"on demand": {OnDemand: true}, "large": {Large: true}, "region": {Locality: model.Locality{Region: "a"}},
 		"zone": {Locality: model.Locality{Zone: "a"}}, "sub-zone": {Locality: model.Locality{SubZone: "a"}}, "credentials": {Credentials: "a"},
 		"transparent": {Transparent: true}, "inbound": {Inbound: "a"}, "identity": {Identity: "a"},

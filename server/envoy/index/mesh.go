@@ -35,7 +35,7 @@ type Mesh struct {
 
 	Gateways     map[resource.Key]*model.Gateway
 	gatewayHosts map[string]int // the number of gateways of each host
-	sidecars     map[resource.Key]*SidecarRule
+	sidecars     map[resource.Key]*Sidecar
 	configs      map[resource.Key]*model.MeshConfig
 
 	telemetries      objects[*telemetryv1alpha1.Telemetry]
@@ -50,7 +50,7 @@ type Mesh struct {
 	ExtensionChanges uint64 // the number of calls of extensionsChanged
 	Policies         *rules[*networking.DestinationRule]
 	Virtuals         *rules[*networking.VirtualService]
-	merged           mergedRules
+	merged           mergedVirtualServices
 
 	Selectors *SelectorIndex
 }
@@ -90,7 +90,7 @@ func NewMesh() *Mesh {
 		Hosts:   make(map[string]map[resource.Key]*entry),
 		touched: make(map[string]bool), moved: make(map[string]bool),
 		Gateways: make(map[resource.Key]*model.Gateway), gatewayHosts: make(map[string]int),
-		sidecars:       make(map[resource.Key]*SidecarRule),
+		sidecars:       make(map[resource.Key]*Sidecar),
 		configs:        make(map[resource.Key]*model.MeshConfig),
 		telemetries:    make(objects[*telemetryv1alpha1.Telemetry]),
 		authorizations: make(objects[*securityv1beta1.AuthorizationPolicy]),
@@ -98,7 +98,7 @@ func NewMesh() *Mesh {
 		peers:          make(objects[*securityv1beta1.PeerAuthentication]),
 		serving:        serving{places: make(map[place]*placePorts)},
 		filters:        make(objects[*extend.Decoded]), plugins: make(objects[*extensionsv1alpha1.WasmPlugin]),
-		merged:   mergedRules{byKey: make(map[resource.Key]mergedRule)},
+		merged:   mergedVirtualServices{byKey: make(map[resource.Key]mergedVirtualService)},
 		Policies: newRules[*networking.DestinationRule](), Virtuals: newRules[*networking.VirtualService](),
 		Selectors: newSelectorIndex(),
 	}
@@ -168,13 +168,13 @@ func (m *Mesh) Set(key resource.Key, object *resource.Resource) error {
 	case resource.EnvoyFilter, resource.WasmPlugin:
 		m.setExtension(key, object, spec)
 	case resource.DestinationRule:
-		hosts := m.Policies.set(key, destinationRule(object, specAs[*networking.DestinationRule](spec)))
+		hosts := m.Policies.set(key, newDestinationRule(object, specAs[*networking.DestinationRule](spec)))
 		m.touch(hosts, true)
 		m.touchIngress(hosts)
 	case resource.VirtualService:
 		delete(m.merged.byKey, key)
 		m.touchTargets(key)
-		m.touch(m.Virtuals.set(key, virtualService(object, specAs[*networking.VirtualService](spec))), true)
+		m.touch(m.Virtuals.set(key, newVirtualService(object, specAs[*networking.VirtualService](spec))), true)
 		m.touchTargets(key)
 		m.touched[delegatePrefix+key.FullName()] = true
 	}
@@ -190,10 +190,10 @@ func specAs[T any](spec any) T {
 // touchTargets adds the hosts that a VirtualService routes to: clients with a Sidecar may see them only by these
 // routes.
 func (m *Mesh) touchTargets(key resource.Key) {
-	if rule := m.Virtuals.ByKey[key]; rule != nil && len(m.sidecars) > 0 {
-		m.touch(rule.LeadsTo, true)
-		for _, d := range m.delegates(rule) {
-			m.touch(d.LeadsTo, true)
+	if virtualService := m.Virtuals.ByKey[key]; virtualService != nil && len(m.sidecars) > 0 {
+		m.touch(virtualService.DependsOn, true)
+		for _, d := range m.delegates(virtualService) {
+			m.touch(d.DependsOn, true)
 		}
 	}
 }
@@ -207,10 +207,10 @@ func (m *Mesh) touch(hosts []string, services bool) {
 			continue
 		}
 		if services {
-			touchMatching(host, m.Hosts, m.touched)
+			touchMatches(host, m.Hosts, m.touched)
 		}
-		touchMatching(host, m.Virtuals.exact, m.touched)
-		touchMatching(host, m.gatewayHosts, m.touched)
+		touchMatches(host, m.Virtuals.exact, m.touched)
+		touchMatches(host, m.gatewayHosts, m.touched)
 	}
 }
 
@@ -221,9 +221,9 @@ func (m *Mesh) touch(hosts []string, services bool) {
 func (m *Mesh) Touched() map[string]bool {
 	m.touchReferencedHosts()
 	for _, host := range slices.Collect(maps.Keys(m.touched)) {
-		for _, rule := range m.Virtuals.byDestination[host] {
-			m.touch(rule.Hosts, forMesh(rule.Spec))
-			for _, root := range m.Virtuals.byDestination[delegatePrefix+rule.Key.FullName()] {
+		for _, virtualService := range m.Virtuals.byDestination[host] {
+			m.touch(virtualService.Hosts, forMesh(virtualService.Spec))
+			for _, root := range m.Virtuals.byDestination[delegatePrefix+virtualService.Key.FullName()] {
 				m.touch(root.Hosts, forMesh(root.Spec))
 			}
 		}
@@ -233,11 +233,12 @@ func (m *Mesh) Touched() map[string]bool {
 	}
 	touched := m.touched
 	maps.Copy(touched, m.moved)
-	m.touched, m.moved = make(map[string]bool), make(map[string]bool)
+	m.touched = make(map[string]bool)
+	m.moved = make(map[string]bool)
 	return touched
 }
 
-func touchMatching[V any](wildcard string, hosts map[string]V, touched map[string]bool) {
+func touchMatches[V any](wildcard string, hosts map[string]V, touched map[string]bool) {
 	for host := range hosts {
 		if model.Matches(wildcard, host) {
 			touched[host] = true

@@ -21,7 +21,7 @@ func (m *Mesh) mutual(service *model.Service, policy *model.Policy, profile mode
 		peers[namespace] = slices.Clone(m.peers[namespace]) // the mesh may change
 	}
 	modes := func(namespace string, labels map[string]string) (model.MutualTLS, map[uint32]model.MutualTLS) {
-		return security.Compose(peers.selecting(namespace, func(o *model.PeerAuthentication) bool {
+		return security.Compose(peers.selectingObjects(namespace, func(o *model.PeerAuthentication) bool {
 			return model.SelectsLabels(o.Spec.GetSelector().GetMatchLabels(), labels)
 		}))
 	}
@@ -33,7 +33,7 @@ func (m *Mesh) mutual(service *model.Service, policy *model.Policy, profile mode
 	}
 	var from model.Digest
 	from.Flag(auto)
-	for _, o := range peers.selecting(service.Namespace, func(*model.PeerAuthentication) bool { return true }) {
+	for _, o := range peers.selectingObjects(service.Namespace, func(*model.PeerAuthentication) bool { return true }) {
 		from.Object(o.Key)
 		from.Text(o.Version, o.Created.String())
 	}

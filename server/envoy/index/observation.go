@@ -9,13 +9,13 @@ import (
 )
 
 // Observation returns the logs and traces of the outbound traffic of clients of a profile.
-func (m *Mesh) Observation(profile model.Profile, sidecar *SidecarRule) *model.Observation {
+func (m *Mesh) Observation(profile model.Profile, sidecar *Sidecar) *model.Observation {
 	return m.observationOf(profile, sidecar, telemetryv1alpha1.WorkloadMode_CLIENT)
 }
 
 // observationOf returns the logs and traces of the traffic of clients of a profile, as clients or as servers.
 func (m *Mesh) observationOf(
-	profile model.Profile, sidecar *SidecarRule, mode telemetryv1alpha1.WorkloadMode,
+	profile model.Profile, sidecar *Sidecar, mode telemetryv1alpha1.WorkloadMode,
 ) *model.Observation {
 	if profile.Role == model.Proxyless {
 		return nil

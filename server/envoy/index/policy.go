@@ -13,34 +13,34 @@ import (
 // with the same exports are merged: the subsets of all, and the policy of the oldest rule that has one. A rule with
 // other exports discards the earlier ones, so that, as with istiod, the last group applies.
 func (m *Mesh) policy(service *model.Service, namespace string) model.Policy {
-	for _, ruleNamespace := range []string{namespace, service.Namespace, model.RootNamespace} {
+	for _, owner := range []string{namespace, service.Namespace, model.RootNamespace} {
 		var policy model.Policy
 		var from model.Digest
 		narrowest := ""
 		var exportedTo []string // the exports of the first rule of the group
-		for host, rule := range m.Policies.forHost(service.Host) {
-			if rule.Key.Namespace != ruleNamespace || !model.VisibleTo(rule.ExportTo, ruleNamespace, namespace) ||
-				len(rule.Spec.GetWorkloadSelector().GetMatchLabels()) > 0 {
+		for host, destinationRule := range m.Policies.forHost(service.Host) {
+			if destinationRule.Key.Namespace != owner || !model.VisibleTo(destinationRule.ExportTo, owner, namespace) ||
+				len(destinationRule.Spec.GetWorkloadSelector().GetMatchLabels()) > 0 {
 				continue
 			}
 			if narrowest != "" && host != narrowest {
 				break
 			}
-			if narrowest == "" || !extends(rule.ExportTo, exportedTo) {
-				exportedTo, policy = rule.ExportTo, model.Policy{
-					Namespace: rule.Key.Namespace, Name: rule.Key.Name,
-					Plaintext: m.Warn,
+			if narrowest == "" || !extends(destinationRule.ExportTo, exportedTo) {
+				exportedTo = destinationRule.ExportTo
+				policy = model.Policy{
+					Namespace: destinationRule.Key.Namespace, Name: destinationRule.Key.Name, Plaintext: m.Warn,
 				}
 				from = nil
 			}
 			narrowest = host
-			from.Object(rule.Key)
-			from.Text(rule.Version)
-			policy.Objects = append(policy.Objects, rule.Key)
+			from.Object(destinationRule.Key)
+			from.Text(destinationRule.Version)
+			policy.Objects = append(policy.Objects, destinationRule.Key)
 			if policy.Traffic == nil {
-				policy.Traffic = rule.Spec.GetTrafficPolicy()
+				policy.Traffic = destinationRule.Spec.GetTrafficPolicy()
 			}
-			for _, subset := range rule.Spec.GetSubsets() {
+			for _, subset := range destinationRule.Spec.GetSubsets() {
 				if !slices.ContainsFunc(policy.Subsets, func(existing *networking.Subset) bool {
 					return existing.GetName() == subset.GetName()
 				}) {

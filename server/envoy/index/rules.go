@@ -12,7 +12,7 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// rules indexes the rules of a kind by their hosts.
+// rules indexes the DestinationRules or VirtualServices by their hosts.
 type rules[T any] struct {
 	ByKey         map[resource.Key]*model.Rule[T]
 	exact         map[string][]*model.Rule[T] // the oldest first, as in the other lists
@@ -36,7 +36,7 @@ func newRules[T any]() *rules[T] {
 func (rs *rules[T]) set(key resource.Key, rule *model.Rule[T]) (hosts []string) {
 	if old := rs.ByKey[key]; old != nil {
 		hosts = append(hosts, old.Hosts...)
-		rs.eachList(old, func(list []*model.Rule[T]) []*model.Rule[T] {
+		rs.editLists(old, func(list []*model.Rule[T]) []*model.Rule[T] {
 			return slices.DeleteFunc(slices.Clone(list), func(rule *model.Rule[T]) bool { return rule == old })
 		})
 		delete(rs.ByKey, key)
@@ -45,17 +45,18 @@ func (rs *rules[T]) set(key resource.Key, rule *model.Rule[T]) (hosts []string) 
 		return hosts
 	}
 	rs.ByKey[key] = rule
-	rs.eachList(rule, func(list []*model.Rule[T]) []*model.Rule[T] {
+	rs.editLists(rule, func(list []*model.Rule[T]) []*model.Rule[T] {
 		i, _ := slices.BinarySearchFunc(list, rule, model.OlderRule)
 		return slices.Insert(slices.Clone(list), i, rule)
 	})
 	return append(hosts, rule.Hosts...)
 }
 
-// eachList edits each list that a rule belongs to.
-func (rs *rules[T]) eachList(rule *model.Rule[T], edit func([]*model.Rule[T]) []*model.Rule[T]) {
+// editLists edits each list that a rule belongs to.
+func (rs *rules[T]) editLists(rule *model.Rule[T], edit func([]*model.Rule[T]) []*model.Rule[T]) {
 	editList := func(lists map[string][]*model.Rule[T], host string) {
-		if lists[host] = edit(lists[host]); len(lists[host]) == 0 {
+		lists[host] = edit(lists[host])
+		if len(lists[host]) == 0 {
 			delete(lists, host)
 		}
 	}
@@ -68,7 +69,7 @@ func (rs *rules[T]) eachList(rule *model.Rule[T], edit func([]*model.Rule[T]) []
 			editList(rs.exact, host)
 		}
 	}
-	for _, host := range rule.LeadsTo {
+	for _, host := range rule.DependsOn {
 		editList(rs.byDestination, host)
 	}
 }
@@ -78,7 +79,8 @@ func (rs *rules[T]) count(length, delta int) {
 	if delta == 0 {
 		return
 	}
-	if rs.lengthCounts[length] += delta; rs.lengthCounts[length] == 0 {
+	rs.lengthCounts[length] += delta
+	if rs.lengthCounts[length] == 0 {
 		delete(rs.lengthCounts, length)
 	}
 	rs.lengths = slices.SortedFunc(maps.Keys(rs.lengthCounts), func(a, b int) int { return b - a })
@@ -108,9 +110,7 @@ func (rs *rules[T]) forHost(host string) iter.Seq2[string, *model.Rule[T]] {
 	}
 }
 
-func destinationRule(
-	object *resource.Resource, spec *networking.DestinationRule,
-) *model.DestinationRule {
+func newDestinationRule(object *resource.Resource, spec *networking.DestinationRule) *model.DestinationRule {
 	if spec == nil {
 		return nil
 	}
@@ -120,41 +120,39 @@ func destinationRule(
 	}
 }
 
-func virtualService(
-	object *resource.Resource, spec *networking.VirtualService,
-) *model.VirtualService {
+func newVirtualService(object *resource.Resource, spec *networking.VirtualService) *model.VirtualService {
 	if spec == nil {
 		return nil
 	}
 	namespace := object.Key().Namespace
-	rule := &model.VirtualService{
+	created := &model.VirtualService{
 		Key: object.Key(), Created: object.Created(), Version: object.Version(), Spec: spec,
 		ExportTo: spec.GetExportTo(), Derived: model.Derived(object.Annotations()[resource.RouteSemantics]),
 		Uniform: !model.DependsOnClient(spec),
 	}
 	for _, host := range spec.GetHosts() {
-		rule.Hosts = append(rule.Hosts, rule.WholeName(host))
+		created.Hosts = append(created.Hosts, created.WholeName(host))
 	}
-	slices.Sort(rule.Hosts)
-	rule.Hosts = slices.Compact(rule.Hosts)
+	slices.Sort(created.Hosts)
+	created.Hosts = slices.Compact(created.Hosts)
 	for _, destination := range destinations(spec) {
-		rule.LeadsTo = append(rule.LeadsTo, rule.WholeName(destination.GetHost()))
+		created.DependsOn = append(created.DependsOn, created.WholeName(destination.GetHost()))
 	}
 	for _, route := range spec.GetHttp() {
 		if delegate := route.GetDelegate(); delegate != nil {
-			rule.LeadsTo = append(rule.LeadsTo, delegatePrefix+resource.DelegateKey(delegate, namespace).FullName())
+			created.DependsOn = append(created.DependsOn, delegatePrefix+resource.DelegateKey(delegate, namespace).FullName())
 		}
 	}
-	gateways := rule.WholeGateways(spec.GetGateways())
+	gateways := created.WholeGateways(spec.GetGateways())
 	for _, name := range gateways {
-		rule.LeadsTo = append(rule.LeadsTo, model.GatewayPrefix+name)
+		created.DependsOn = append(created.DependsOn, model.GatewayPrefix+name)
 	}
 	if len(gateways) > 0 && len(spec.GetTls())+len(spec.GetTcp()) > 0 {
-		rule.Hosts = append(rule.Hosts, model.GatewayPseudoHost) // it has a part in the listeners
+		created.Hosts = append(created.Hosts, model.GatewayPseudoHost) // it has a part in the listeners
 	}
-	slices.Sort(rule.LeadsTo)
-	rule.LeadsTo = slices.Compact(rule.LeadsTo)
-	return rule
+	slices.Sort(created.DependsOn)
+	created.DependsOn = slices.Compact(created.DependsOn)
+	return created
 }
 
 // destinations returns all destinations of a VirtualService.

@@ -26,7 +26,8 @@ func (o objects[T]) set(key resource.Key, object *resource.Resource, spec any) {
 		i, _ := slices.BinarySearchFunc(list, added, (*model.Object[T]).Compare)
 		list = slices.Insert(list, i, added)
 	}
-	if o[key.Namespace] = list; len(list) == 0 {
+	o[key.Namespace] = list
+	if len(list) == 0 {
 		delete(o, key.Namespace)
 	}
 }
@@ -42,8 +43,8 @@ func (o objects[T]) each(yield func(*model.Object[T]) bool) {
 	}
 }
 
-// selecting returns the objects of a namespace, and then those of the root namespace, that select a client.
-func (o objects[T]) selecting(namespace string, selects func(*model.Object[T]) bool) (list []*model.Object[T]) {
+// selectingObjects returns the objects of a namespace, and then those of the root namespace, that select a client.
+func (o objects[T]) selectingObjects(namespace string, selects func(*model.Object[T]) bool) (list []*model.Object[T]) {
 	for _, objectNamespace := range slices.Compact([]string{namespace, model.RootNamespace}) {
 		for _, object := range o[objectNamespace] {
 			if selects(object) {
@@ -56,7 +57,8 @@ func (o objects[T]) selecting(namespace string, selects func(*model.Object[T]) b
 
 // securityChanged makes all clients evaluate security objects again.
 func (m *Mesh) securityChanged() {
-	m.touched[model.GatewayPseudoHost], m.touched[model.InboundPseudoHost] = true, true
+	m.touched[model.GatewayPseudoHost] = true
+	m.touched[model.InboundPseudoHost] = true
 }
 
 // SetInvalid sets the security objects without a valid version, in order. Their content and the clients that they
@@ -107,7 +109,7 @@ func (m *Mesh) touchReferencedHosts() {
 }
 
 // Security returns the rules of security objects for the listeners of clients of a profile.
-func (m *Mesh) Security(profile model.Profile, sidecar *SidecarRule) *model.Security {
+func (m *Mesh) Security(profile model.Profile, sidecar *Sidecar) *model.Security {
 	if profile.Role == model.Proxyless {
 		return nil
 	}
@@ -176,7 +178,7 @@ func forClient[T interface {
 }](m *Mesh, list objects[T], profile model.Profile) []*model.Object[T] {
 	labels := profile.LabelMap()
 	served := m.servedGateways(profile, labels)
-	return list.selecting(profile.Namespace, func(o *model.Object[T]) bool {
+	return list.selectingObjects(profile.Namespace, func(o *model.Object[T]) bool {
 		return policyTargetOf(o.Key.Namespace, o.Spec).attaches(profile, labels, served)
 	})
 }

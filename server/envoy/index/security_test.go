@@ -114,7 +114,7 @@ func TestObjectsInOrder(t *testing.T) {
 		put(t, mesh, resource.EnvoyFilter, o.namespace, o.name, o.age, &networking.EnvoyFilter{})
 	}
 	var names []string
-	for _, o := range mesh.filters.selecting("a", func(*extend.Filter) bool { return true }) {
+	for _, o := range mesh.filters.selectingObjects("a", func(*extend.Filter) bool { return true }) {
 		names = append(names, o.Key.Name)
 	}
 	require.Equal(t, []string{"old", "a", "b", "young", "root"}, names)

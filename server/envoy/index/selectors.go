@@ -249,7 +249,8 @@ func (i *SelectorIndex) Expect(conditions Selectors) {
 
 func (i *SelectorIndex) add(conditions Selectors) {
 	for s := range conditions {
-		if i.count[s]++; i.count[s] == 1 {
+		i.count[s]++
+		if i.count[s] == 1 {
 			i.kinds[s.attribute]++
 			i.changed = true
 		}
@@ -262,7 +263,8 @@ func (i *SelectorIndex) end(conditions Selectors) { i.ending = append(i.ending, 
 func (i *SelectorIndex) Settle() {
 	for _, conditions := range i.ending {
 		for selector := range conditions {
-			if i.count[selector]--; i.count[selector] == 0 {
+			i.count[selector]--
+			if i.count[selector] == 0 {
 				i.kinds[selector.attribute]--
 				i.changed = true
 				delete(i.count, selector)
@@ -283,7 +285,7 @@ func (i *SelectorIndex) Changed() bool {
 // object.
 func (i *SelectorIndex) Narrow(profile *model.Profile) {
 	profile.Labels = filterLabels(profile, func(s Selector) bool { return i.count[s] > 0 })
-	profile.Labelled = profile.Labelled && i.kinds[labelAttribute] > 0
+	profile.LabelsMatter = profile.LabelsMatter && i.kinds[labelAttribute] > 0
 	if i.count[Selector{attribute: namespaceAttribute, name: profile.Namespace}] == 0 {
 		profile.Namespace = otherNamespaces
 	}

@@ -18,7 +18,7 @@ import (
 //
 // With a Sidecar, the service consists of imported entries. Without any, it has the ports that imported routes lead to,
 // of the clients' namespace or else of the first namespace by name.
-func (m *Mesh) service(host string, profile model.Profile, sidecar *SidecarRule) *model.Service {
+func (m *Mesh) service(host string, profile model.Profile, sidecar *Sidecar) *model.Service {
 	namespace := profile.Namespace
 	var visible []*entry
 	for _, member := range m.Hosts[host] {
@@ -71,7 +71,8 @@ func (m *Mesh) service(host string, profile model.Profile, sidecar *SidecarRule)
 			digest.Text(name, workload.version)
 			service.Objects = append(service.Objects,
 				resource.Key{Kind: resource.WorkloadEntry, Namespace: member.Key.Namespace, Name: name})
-			if digest.Flag(workload.group != nil); workload.group != nil {
+			digest.Flag(workload.group != nil)
+			if workload.group != nil {
 				digest.Text(workload.group.Key.Name, workload.group.Version)
 				digest.Number(workload.group.Created.UnixNano())
 				service.Objects = append(service.Objects, workload.group.Key)

@@ -81,7 +81,7 @@ func (m *Mesh) serveAt(location place, reviewer Reviewer) []model.ServicePort {
 				state.set(key, e.servedPorts(func(address string) bool { return address == location.address })[location.address])
 			}
 		}
-		state.order()
+		state.updateOrder()
 	}
 	state.clients[reviewer]++
 	return state.ordered
@@ -92,7 +92,8 @@ func (s *serving) leave(location place, reviewer Reviewer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clients := s.places[location].clients
-	if clients[reviewer]--; clients[reviewer] == 0 {
+	clients[reviewer]--
+	if clients[reviewer] == 0 {
 		delete(clients, reviewer)
 	}
 	if len(clients) == 0 {
@@ -105,16 +106,20 @@ func (p *placePorts) set(key resource.Key, ports []model.ServicePort) {
 	if slices.Equal(p.ports[key], ports) {
 		return
 	}
-	if p.ports[key], p.changed = ports, true; len(ports) == 0 {
+	p.ports[key] = ports
+	p.changed = true
+	if len(ports) == 0 {
 		delete(p.ports, key)
 	}
 }
 
-// order updates ordered, and reports whether it changed.
-func (p *placePorts) order() (changed bool) {
-	ports, previous := slices.Concat(slices.Collect(maps.Values(p.ports))...), p.ordered
+// updateOrder updates ordered, and reports whether it changed.
+func (p *placePorts) updateOrder() (changed bool) {
+	previous := p.ordered
+	ports := slices.Concat(slices.Collect(maps.Values(p.ports))...)
 	slices.SortStableFunc(ports, model.ServicePort.Compare)
-	p.ordered, p.changed = ports, false
+	p.ordered = ports
+	p.changed = false
 	return !slices.Equal(ports, previous) // the ages count: they order the ports of several addresses
 }
 
@@ -139,7 +144,7 @@ func (m *Mesh) Moved() map[Reviewer]bool {
 	defer m.serving.mu.Unlock()
 	reviewers := make(map[Reviewer]bool)
 	for _, state := range m.serving.places {
-		if state.changed && state.order() {
+		if state.changed && state.updateOrder() {
 			for reviewer := range state.clients {
 				reviewers[reviewer] = true
 			}

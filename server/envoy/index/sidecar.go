@@ -14,8 +14,8 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// SidecarRule is a Sidecar: the services that its clients see, and the policy for other destinations.
-type SidecarRule struct {
+// Sidecar is a Sidecar: the services that its clients see, and the policy for other destinations.
+type Sidecar struct {
 	key     resource.Key
 	created time.Time
 	version string
@@ -35,8 +35,8 @@ type egress struct {
 // imported is a namespace and a host; both may be wildcards. The namespace "." is that of the client.
 type imported struct{ namespace, host string }
 
-func sidecarOf(object *resource.Resource, spec *networking.Sidecar) *SidecarRule {
-	sidecarRule := &SidecarRule{key: object.Key(), created: object.Created(), version: object.Version(), spec: spec}
+func sidecarOf(object *resource.Resource, spec *networking.Sidecar) *Sidecar {
+	sidecar := &Sidecar{key: object.Key(), created: object.Created(), version: object.Version(), spec: spec}
 	for _, egressListener := range spec.GetEgress() {
 		listener := &egress{port: egressListener.GetPort().GetNumber(), bind: model.AddressOf(egressListener.GetBind())}
 		if listener.protocol = egressListener.GetPort().GetProtocol(); strings.EqualFold(listener.protocol, model.HTTPProxy) {
@@ -56,12 +56,12 @@ func sidecarOf(object *resource.Resource, spec *networking.Sidecar) *SidecarRule
 				listener.imports = append(listener.imports, imported{namespace, host})
 			}
 		}
-		sidecarRule.egress = append(sidecarRule.egress, listener)
+		sidecar.egress = append(sidecar.egress, listener)
 	}
-	if len(sidecarRule.egress) == 0 {
-		sidecarRule.egress = []*egress{{imports: []imported{{"*", "*"}}}}
+	if len(sidecar.egress) == 0 {
+		sidecar.egress = []*egress{{imports: []imported{{"*", "*"}}}}
 	}
-	return sidecarRule
+	return sidecar
 }
 
 // inNamespace reports whether the import covers a namespace.
@@ -80,19 +80,19 @@ func (e *egress) importsService(host, namespace, client string) bool {
 
 // importsRoutes reports whether a client uses the routes of a VirtualService: those of an imported host, or of a
 // wildcard that matches one. Routes of the Gateway API have no such wildcard.
-func (e *egress) importsRoutes(rule *model.VirtualService, client string) bool {
-	return e == nil || slices.ContainsFunc(rule.Hosts, func(host string) bool {
+func (e *egress) importsRoutes(virtualService *model.VirtualService, client string) bool {
+	return e == nil || slices.ContainsFunc(virtualService.Hosts, func(host string) bool {
 		return slices.ContainsFunc(e.imports, func(i imported) bool {
-			return i.inNamespace(rule.Key.Namespace, client) &&
-				(model.Matches(i.host, host) || rule.Derived != model.DerivedGateway && model.Matches(host, i.host))
+			return i.inNamespace(virtualService.Key.Namespace, client) &&
+				(model.Matches(i.host, host) || virtualService.Derived != model.DerivedGateway && model.Matches(host, i.host))
 		}) && !slices.ContainsFunc(e.excludes, func(i imported) bool {
-			return i.inNamespace(rule.Key.Namespace, client) && model.Matches(i.host, host)
+			return i.inNamespace(virtualService.Key.Namespace, client) && model.Matches(i.host, host)
 		})
 	})
 }
 
 // egressListeners returns the egress listeners; without a Sidecar the only one is nil, and imports all.
-func (s *SidecarRule) egressListeners() []*egress {
+func (s *Sidecar) egressListeners() []*egress {
 	if s == nil {
 		return []*egress{nil}
 	}
@@ -100,12 +100,12 @@ func (s *SidecarRule) egressListeners() []*egress {
 }
 
 // listenerIndex returns the index of the first egress listener for a port, or -1.
-func (s *SidecarRule) listenerIndex(port uint32) int {
+func (s *Sidecar) listenerIndex(port uint32) int {
 	return slices.IndexFunc(s.egressListeners(), func(e *egress) bool { return e == nil || e.port == 0 || e.port == port })
 }
 
 // Imports reports whether clients see a service of a namespace.
-func (s *SidecarRule) Imports(host, namespace, client string) bool {
+func (s *Sidecar) Imports(host, namespace, client string) bool {
 	return slices.ContainsFunc(s.egressListeners(),
 		func(e *egress) bool { return e.importsService(host, namespace, client) })
 }
@@ -113,7 +113,7 @@ func (s *SidecarRule) Imports(host, namespace, client string) bool {
 // assign sets the egress listener of a service's port, if the client reaches it by a listener, and reports whether the
 // client sees the port. If the listener for the port does not import the service, the one for all ports may: the port
 // comes last in it.
-func (s *SidecarRule) assign(host, namespace, client string, port *model.Port) (visible bool) {
+func (s *Sidecar) assign(host, namespace, client string, port *model.Port) (visible bool) {
 	if s == nil {
 		return true
 	}
@@ -128,7 +128,8 @@ func (s *SidecarRule) assign(host, namespace, client string, port *model.Port) (
 			return listener.port == 0 && listener.importsService(host, namespace, client)
 		})
 	}
-	if port.Unreached = port.Part < 0; port.Unreached {
+	port.Unreached = port.Part < 0
+	if port.Unreached {
 		return visible
 	}
 	listener := s.egress[port.Part]
@@ -141,12 +142,12 @@ func (s *SidecarRule) assign(host, namespace, client string, port *model.Port) (
 
 // SidecarFor returns the Sidecar of a profile, or nil: the oldest in its namespace that selects its labels, else the
 // oldest there without a selector, else the oldest without a selector in the root namespace.
-func (m *Mesh) SidecarFor(profile model.Profile) (first *SidecarRule) {
+func (m *Mesh) SidecarFor(profile model.Profile) (first *Sidecar) {
 	if profile.Role == model.Ingress || len(m.sidecars) == 0 {
 		return nil
 	}
 	labels := profile.LabelMap()
-	rank := func(candidate *SidecarRule) int {
+	rank := func(candidate *Sidecar) int {
 		switch {
 		case candidate.key.Namespace == model.RootNamespace && profile.Namespace != model.RootNamespace:
 			return 3
@@ -184,7 +185,7 @@ func (m *Mesh) MeshWideObjects(profile model.Profile) []resource.Key {
 }
 
 // Restricts reports whether clients reach only services that they see.
-func (m *Mesh) Restricts(s *SidecarRule) bool {
+func (m *Mesh) Restricts(s *Sidecar) bool {
 	if s != nil && s.spec.GetOutboundTrafficPolicy() != nil {
 		return s.spec.GetOutboundTrafficPolicy().GetMode() == networking.OutboundTrafficPolicy_REGISTRY_ONLY
 	}
@@ -203,16 +204,17 @@ func (m *Mesh) config() *model.MeshConfig {
 	return first
 }
 
-// Same reports whether two rules come from the same version of an object.
-func (s *SidecarRule) Same(rule *SidecarRule) bool {
-	if s == nil || rule == nil {
-		return s == rule
+// Same reports whether both come from the same version of an object.
+func (s *Sidecar) Same(next *Sidecar) bool {
+	if s == nil || next == nil {
+		return s == next
 	}
-	return s.key == rule.key && s.version == rule.version && s.created.Equal(rule.created)
+	return s.key == next.key && s.version == next.version && s.created.Equal(next.created)
 }
 
 func (m *Mesh) setSidecar(key resource.Key, object *resource.Resource, spec *networking.Sidecar) {
-	if delete(m.sidecars, key); spec != nil {
+	delete(m.sidecars, key)
+	if spec != nil {
 		m.sidecars[key] = sidecarOf(object, spec)
 	}
 }
@@ -233,14 +235,14 @@ func (m *Mesh) setConfig(key resource.Key, object *resource.Resource, spec *mesh
 
 // routedPorts returns the ports of a host that a client's VirtualServices route to, 0 for all ports. Routes of an
 // egress listener with a port lead to that port.
-func (m *Mesh) routedPorts(host string, profile model.Profile, sidecar *SidecarRule) map[uint32]bool {
+func (m *Mesh) routedPorts(host string, profile model.Profile, sidecar *Sidecar) map[uint32]bool {
 	ports := make(map[uint32]bool)
-	addRoutes := func(root, rule *model.VirtualService) {
+	addRoutes := func(root, virtualService *model.VirtualService) {
 		if !model.VisibleTo(root.ExportTo, root.Key.Namespace, profile.Namespace) || !forMesh(root.Spec) {
 			return
 		}
-		for _, destination := range destinations(forRequestsFrom(profile.Namespace, rule.Spec)) {
-			if rule.WholeName(destination.GetHost()) != host {
+		for _, destination := range destinations(forRequestsFrom(profile.Namespace, virtualService.Spec)) {
+			if virtualService.WholeName(destination.GetHost()) != host {
 				continue
 			}
 			for _, listener := range sidecar.egressListeners() {
@@ -250,14 +252,14 @@ func (m *Mesh) routedPorts(host string, profile model.Profile, sidecar *SidecarR
 			}
 		}
 	}
-	for _, rule := range m.Virtuals.byDestination[host] {
-		if len(rule.Spec.GetHosts()) > 0 {
-			addRoutes(rule, rule)
+	for _, virtualService := range m.Virtuals.byDestination[host] {
+		if len(virtualService.Spec.GetHosts()) > 0 {
+			addRoutes(virtualService, virtualService)
 			continue
 		}
-		for _, root := range m.Virtuals.byDestination[delegatePrefix+rule.Key.FullName()] {
-			if slices.Contains(m.delegates(root), rule) {
-				addRoutes(root, rule)
+		for _, root := range m.Virtuals.byDestination[delegatePrefix+virtualService.Key.FullName()] {
+			if slices.Contains(m.delegates(root), virtualService) {
+				addRoutes(root, virtualService)
 			}
 		}
 	}

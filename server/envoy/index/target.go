@@ -55,7 +55,8 @@ func policyTargetOf(namespace string, spec selectable) policyTarget {
 	}); ok && single.GetTargetRef() != nil && len(references) == 0 {
 		references = append(references, single.GetTargetRef())
 	}
-	if target.refers = len(references) > 0; !target.refers {
+	target.refers = len(references) > 0
+	if !target.refers {
 		target.labels = spec.GetSelector().GetMatchLabels()
 	}
 	for _, reference := range references {
@@ -105,7 +106,8 @@ func (s Selectors) targets(namespace string, spec selectable) {
 		s[Selector{attribute: targetAttribute, name: key.FullName()}] = true
 	}
 	if target.class {
-		s[Selector{name: derivedName, any: true}], s[Selector{name: gatewayAPIName, any: true}] = true, true
+		s[Selector{name: derivedName, any: true}] = true
+		s[Selector{name: gatewayAPIName, any: true}] = true
 	}
 }
 

@@ -39,7 +39,7 @@ func splitService(service string) (namespace, host string) {
 
 // clusterTo returns the host and the cluster of a service's port, or the reason why there is none. Without a namespace
 // in the name, the host must belong to a single one.
-func (m *Mesh) clusterTo(service string, number uint32, client model.Profile, sidecar *SidecarRule) (host, cluster,
+func (m *Mesh) clusterTo(service string, number uint32, client model.Profile, sidecar *Sidecar) (host, cluster,
 	why string,
 ) {
 	namespace, host := splitService(service)

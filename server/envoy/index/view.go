@@ -10,7 +10,7 @@ import (
 )
 
 // View returns the view of a host for the clients of a profile, or nil. secured is the result of Security for them.
-func (m *Mesh) View(host string, profile model.Profile, sidecar *SidecarRule, secured *model.Security) *model.View {
+func (m *Mesh) View(host string, profile model.Profile, sidecar *Sidecar, secured *model.Security) *model.View {
 	if profile.Role == model.Ingress {
 		return m.onGateways(host, profile)
 	}
@@ -26,12 +26,12 @@ func (m *Mesh) View(host string, profile model.Profile, sidecar *SidecarRule, se
 	}
 	view.RoutesByListener = make(map[int]*model.VirtualService)
 	for i, listener := range sidecar.egressListeners() {
-		if rule := m.virtual(view, profile, listener); rule != nil {
-			view.RoutesByListener[i] = rule
+		if virtualService := m.virtualServiceFor(view, profile, listener); virtualService != nil {
+			view.RoutesByListener[i] = virtualService
 		}
 	}
-	if view.UnregisteredRoutes = m.unregistered(view, profile, sidecar); view.UnregisteredRoutes == nil &&
-		view.Service == nil {
+	view.UnregisteredRoutes = m.unregistered(view, profile, sidecar)
+	if view.UnregisteredRoutes == nil && view.Service == nil {
 		return nil
 	}
 	if sidecar != nil {
@@ -40,14 +40,14 @@ func (m *Mesh) View(host string, profile model.Profile, sidecar *SidecarRule, se
 	m.applyPolicy(view, profile)
 	followed := make(map[*model.VirtualService]*model.VirtualService)
 	for i := range sidecar.egressListeners() {
-		rule := view.RoutesByListener[i]
-		if rule == nil {
+		virtualService := view.RoutesByListener[i]
+		if virtualService == nil {
 			continue
 		}
-		if followed[rule] == nil {
-			followed[rule] = m.follow(view, rule, profile, sidecar)
+		if followed[virtualService] == nil {
+			followed[virtualService] = m.follow(view, virtualService, profile, sidecar)
 		}
-		view.RoutesByListener[i] = followed[rule]
+		view.RoutesByListener[i] = followed[virtualService]
 	}
 	if view.UnregisteredRoutes != nil {
 		view.UnregisteredRoutes = followed[view.UnregisteredRoutes]
@@ -66,16 +66,16 @@ func (m *Mesh) applyPolicy(view *model.View, profile model.Profile) {
 }
 
 // follow returns a VirtualService with the routes of its delegates, and adds the services that it leads to.
-func (m *Mesh) follow(view *model.View, rule *model.VirtualService, profile model.Profile,
-	sidecar *SidecarRule,
+func (m *Mesh) follow(
+	view *model.View, virtualService *model.VirtualService, profile model.Profile, sidecar *Sidecar,
 ) *model.VirtualService {
-	leadsTo := rule.LeadsTo
-	view.Objects = append(view.Objects, rule.Key)
-	for _, delegate := range m.delegates(rule) {
+	dependsOn := virtualService.DependsOn
+	view.Objects = append(view.Objects, virtualService.Key)
+	for _, delegate := range m.delegates(virtualService) {
 		view.Objects = append(view.Objects, delegate.Key)
-		leadsTo = append(slices.Clip(leadsTo), delegate.LeadsTo...)
+		dependsOn = append(slices.Clip(dependsOn), delegate.DependsOn...)
 	}
-	for _, destination := range leadsTo {
+	for _, destination := range dependsOn {
 		service := m.service(destination, profile, sidecar)
 		if service == nil {
 			continue
@@ -87,36 +87,34 @@ func (m *Mesh) follow(view *model.View, rule *model.VirtualService, profile mode
 		view.RouteTargets[destination] = target
 		view.Objects = append(view.Objects, target.Policy.Objects...)
 	}
-	return m.withDelegates(rule, &view.Findings)
+	return m.withDelegates(virtualService, &view.Findings)
 }
 
 // unregistered returns the VirtualService with routes of the view's host if no service has the host, or nil. The
 // services that a wildcard stands for have its routes.
-func (m *Mesh) unregistered(
-	view *model.View, profile model.Profile, sidecar *SidecarRule,
-) *model.VirtualService {
-	rule := view.RoutesByListener[sidecar.listenerIndex(model.UnregisteredPort)]
-	if rule == nil || !slices.Contains(rule.Hosts, view.Host) {
+func (m *Mesh) unregistered(view *model.View, profile model.Profile, sidecar *Sidecar) *model.VirtualService {
+	virtualService := view.RoutesByListener[sidecar.listenerIndex(model.UnregisteredPort)]
+	if virtualService == nil || !slices.Contains(virtualService.Hosts, view.Host) {
 		return nil
 	}
 	if sidecar == nil {
 		if view.Service != nil || m.matchesVisible(view.Host, profile.Namespace) {
 			return nil
 		}
-		return rule
+		return virtualService
 	}
 	if view.Service.IsReached(model.UnregisteredPort) {
 		return nil
 	}
 	if !model.IsWildcard(view.Host) {
-		return rule
+		return virtualService
 	}
 	for registered := range m.Hosts {
 		if model.Matches(view.Host, registered) && m.service(registered, profile, sidecar).IsReached(model.UnregisteredPort) {
 			return nil
 		}
 	}
-	return rule
+	return virtualService
 }
 
 // matchesVisible reports whether a wildcard stands for a host that clients in a namespace see: that host has its
@@ -151,35 +149,38 @@ func MatchesAny(host string, hosts map[string]map[resource.Key]*entry) bool {
 	return false
 }
 
-// virtual returns the VirtualService with the routes of the view's host for the clients of a profile, or nil: the one
-// with the highest precedence that names the host, else that of the narrowest wildcard. Routes of the Gateway API apply
-// to a service that they name, in the namespace of the service, and elsewhere only to clients of their own namespace.
-func (m *Mesh) virtual(
+// virtualServiceFor returns the VirtualService with the routes of the view's host for the clients of a profile, or nil:
+// the one with the highest precedence that names the host, else that of the narrowest wildcard. Routes of the Gateway
+// API apply to a service that they name, in the namespace of the service, and elsewhere only to clients of their own
+// namespace.
+func (m *Mesh) virtualServiceFor(
 	view *model.View, profile model.Profile, listener *egress,
 ) (first *model.VirtualService) {
 	namespace := profile.Namespace
 	var matched string
 	var candidates []*model.VirtualService
-	for name, rule := range m.Virtuals.forHost(view.Host) {
+	for name, virtualService := range m.Virtuals.forHost(view.Host) {
 		if first != nil && name != matched {
 			break
 		}
-		if !model.VisibleTo(rule.ExportTo, rule.Key.Namespace, namespace) || !forMesh(rule.Spec) ||
-			!listener.importsRoutes(rule, namespace) {
+		owner := virtualService.Key.Namespace
+		if !model.VisibleTo(virtualService.ExportTo, owner, namespace) || !forMesh(virtualService.Spec) ||
+			!listener.importsRoutes(virtualService, namespace) {
 			continue
 		}
-		if owner := rule.Key.Namespace; rule.Derived == model.DerivedGateway &&
+		if virtualService.Derived == model.DerivedGateway &&
 			(model.IsWildcard(name) || view.Service == nil || owner != view.Service.Namespace && owner != namespace) {
 			continue
 		}
-		if candidates, matched = append(candidates, rule), name; first == nil ||
-			rule.Precedence(namespace).Compare(first.Precedence(namespace)) < 0 {
-			first = rule
+		matched = name
+		candidates = append(candidates, virtualService)
+		if first == nil || virtualService.Precedence(namespace).Compare(first.Precedence(namespace)) < 0 {
+			first = virtualService
 		}
 	}
-	for _, rule := range candidates {
-		if rule != first {
-			view.Findings.Note(model.PlaceIn(rule.Key, "spec.hosts"), "VirtualService %s comes first for %s",
+	for _, virtualService := range candidates {
+		if virtualService != first {
+			view.Findings.Note(model.PlaceIn(virtualService.Key, "spec.hosts"), "VirtualService %s comes first for %s",
 				first.Key.FullName(), view.Host)
 		}
 	}

@@ -58,7 +58,7 @@ func (f *Findings) Note(place Place, why string, args ...any) {
 	*f = append(*f, Finding{Place: place, Why: fmt.Sprintf(why, args...)})
 }
 
-// Warn adds a finding about something that has its effect.
+// Warn adds a finding about a part that has its effect, but needs attention.
 func (f *Findings) Warn(place Place, why string, args ...any) {
 	*f = append(*f, Finding{Place: place, Why: fmt.Sprintf(why, args...), Effective: true})
 }

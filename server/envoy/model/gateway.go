@@ -150,8 +150,9 @@ func (s *Server) Meets(host, namespace string) bool {
 }
 
 // Serves reports whether a server serves a VirtualService that is bound to it under a domain.
-func (s *Server) Serves(rule *VirtualService, domain string) bool {
-	return slices.ContainsFunc(rule.Hosts, func(h string) bool { return s.admits(h, domain, rule.Key.Namespace) })
+func (s *Server) Serves(virtualService *VirtualService, domain string) bool {
+	return slices.ContainsFunc(virtualService.Hosts,
+		func(host string) bool { return s.admits(host, domain, virtualService.Key.Namespace) })
 }
 
 // Redirects reports whether a server redirects all requests for a domain.
@@ -173,9 +174,9 @@ func (s *Server) Names() (names []string) {
 }
 
 // Bound reports whether a VirtualService is bound to the gateway of a server, and visible there.
-func (s *Server) Bound(rule *VirtualService, p Profile) bool {
-	return VisibleTo(rule.ExportTo, rule.Key.Namespace, p.Namespace) &&
-		slices.Contains(rule.WholeGateways(rule.Spec.GetGateways()), s.Gateway.Key.FullName())
+func (s *Server) Bound(virtualService *VirtualService, p Profile) bool {
+	return VisibleTo(virtualService.ExportTo, virtualService.Key.Namespace, p.Namespace) &&
+		slices.Contains(virtualService.WholeGateways(virtualService.Spec.GetGateways()), s.Gateway.Key.FullName())
 }
 
 // Touch adds the pseudo-host of the Gateway, and the hosts of its servers.

@@ -25,8 +25,8 @@ func IsDirectory(identity string) bool { return strings.HasPrefix(identity, "/")
 
 // identityOf returns the identity of a node, or "" if it names no supported one.
 func identityOf(fields map[string]*structpb.Value) string {
-	if identity := strings.TrimRight(fields[MetadataIdentity].GetStringValue(), "/"); identity == IdentitySPIRE ||
-		IsDirectory(identity) {
+	identity := strings.TrimRight(fields[MetadataIdentity].GetStringValue(), "/")
+	if identity == IdentitySPIRE || IsDirectory(identity) {
 		return identity
 	}
 	return ""
@@ -46,7 +46,7 @@ func IsMutual(tls *networking.ClientTLSSettings) bool {
 
 // Mutual describes the mutual TLS of clients with the endpoints of a service. It is immutable.
 type Mutual struct {
-	// without TLS settings in a policy, clients use mutual TLS with the endpoints that accept it
+	// Auto: without TLS settings in a policy, clients use mutual TLS with the endpoints that accept it.
 	Auto    bool
 	Accepts func(e *Endpoint, port uint32) bool // false if a PeerAuthentication restricts an endpoint to plaintext
 	From    string                              // equal for equal content

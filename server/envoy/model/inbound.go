@@ -54,7 +54,8 @@ func InboundText(address string, ports []ServicePort) string {
 	for _, p := range ports {
 		fields := []string{p.Host, RouteName(p.Number), p.Protocol, RouteName(p.Target), strconv.FormatBool(p.External)}
 		if text := keys.Join(fields...); !listed[text] {
-			listed[text], parts = true, append(parts, fields...)
+			listed[text] = true
+			parts = append(parts, fields...)
 		}
 	}
 	return keys.Join(parts...)

@@ -51,13 +51,13 @@ const (
 
 // Profile has the attributes of a client that decide about its resources. Clients with equal profiles share them.
 type Profile struct {
-	Role        Role
-	Namespace   string
-	Captures    bool   // connections are redirected to a sidecar, so that listeners can have the addresses of services
-	Transparent bool   // redirection keeps the original addresses
-	Resolves    bool   // a sidecar answers DNS queries of its workload
-	Labels      string // of the client's workload, as far as objects select by them; see LabelMap
-	Labelled    bool   // it has labels, and objects select by labels
+	Role         Role
+	Namespace    string
+	Captures     bool   // connections are redirected to a sidecar, so that listeners can have the addresses of services
+	Transparent  bool   // redirection keeps the original addresses
+	Resolves     bool   // a sidecar answers DNS queries of its workload
+	Labels       string // of the client's workload, as far as objects select by them; see LabelMap
+	LabelsMatter bool   // it has labels, and objects select by labels
 
 	Locality    Locality
 	Credentials string // the folder that credentials are in
@@ -176,17 +176,18 @@ func ProfileOf(node *corev3.Node) Profile {
 	for name, value := range labels {
 		labelTexts[name] = value.GetStringValue()
 	}
-	profile.Labels, profile.Labelled = LabelText(labelTexts), len(labelTexts) > 0
+	profile.Labels = LabelText(labelTexts)
+	profile.LabelsMatter = len(labelTexts) > 0
 	texts := make(map[string]string)
 	for name, value := range fields {
 		if text, ok := value.GetKind().(*structpb.Value_StringValue); ok {
 			texts[name] = text.StringValue
 		}
 	}
-	profile.Version, profile.Metadata = texts[MetadataIstio], LabelText(texts)
+	profile.Version = texts[MetadataIstio]
+	profile.Metadata = LabelText(texts)
 	profile.Locality = Locality{
-		node.GetLocality().GetRegion(), node.GetLocality().GetZone(),
-		node.GetLocality().GetSubZone(),
+		node.GetLocality().GetRegion(), node.GetLocality().GetZone(), node.GetLocality().GetSubZone(),
 	}
 	if profile.Locality == (Locality{}) {
 		profile.Locality = LocalityOf(strings.ReplaceAll(labels[localityLabel].GetStringValue(), ".", "/"))

@@ -72,7 +72,8 @@ func roughSize(expression *syntax.Regexp) int {
 		size += len(string(expression.Rune))
 	case syntax.OpCharClass:
 		for i := 0; i < len(expression.Rune); i += 2 {
-			if size++; expression.Rune[i+1] > unicode.MaxASCII {
+			size++
+			if expression.Rune[i+1] > unicode.MaxASCII {
 				size += rangeCost - 1
 			}
 		}
@@ -91,7 +92,8 @@ func withoutAnchors(regexp *syntax.Regexp) (middle *syntax.Regexp, begins bool) 
 		return regexp, false
 	}
 	parts := regexp.Sub
-	if begins = parts[0].Op == syntax.OpBeginText; begins {
+	begins = parts[0].Op == syntax.OpBeginText
+	if begins {
 		parts = parts[1:]
 	}
 	if len(parts) > 0 && parts[len(parts)-1].Op == syntax.OpEndText {

@@ -13,16 +13,16 @@ import (
 
 // Rule is an object about hosts: a DestinationRule or a VirtualService.
 type Rule[T any] struct {
-	Key      resource.Key
-	Created  time.Time
-	Version  string
-	Spec     T
-	Hosts    []string // whole names, in lower case; they may be wildcards
-	ExportTo []string
-	LeadsTo  []string // other hosts that it depends on
-	Derived  Derived  // of its routes
-	Places   []Place  // of its HTTP routes, if some come from delegates
-	Uniform  bool     // its routes are the same for all clients
+	Key       resource.Key
+	Created   time.Time
+	Version   string
+	Spec      T
+	Hosts     []string // whole names, in lower case; they may be wildcards
+	ExportTo  []string
+	DependsOn []string // other hosts that it depends on
+	Derived   Derived  // of its routes
+	Places    []Place  // of its HTTP routes, if some come from delegates
+	Uniform   bool     // its routes are the same for all clients
 }
 
 // DestinationRule is a DestinationRule.

@@ -18,7 +18,7 @@ type View struct {
 	Service *Service // nil for a host that only has routes
 	Policy  Policy
 	Mutual  *Mutual // of clients with an identity; nil without mutual TLS
-	// by the index of the egress listener in the clients' Sidecar
+	// RoutesByListener has the VirtualService of each egress listener, by the listener's index in the clients' Sidecar.
 	RoutesByListener   map[int]*VirtualService
 	UnregisteredRoutes *VirtualService   // where no service has the host; or nil
 	RouteTargets       map[string]Target // by the name of the host
@@ -29,7 +29,7 @@ type View struct {
 	Security             *Security         // of the listeners
 	Inbound              *Inbound          // of a sidecar; nil elsewhere
 
-	Patches *Extension // with the listeners of a gateway or sidecar: all; else those of clusters
+	Patches *Extension // all patches for views with listeners; only patches of clusters for views of hosts
 
 	Client   Profile        // only the attributes that affect the view
 	Objects  []resource.Key // behind it

@@ -34,22 +34,26 @@ const HTTPOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 func (t *Translation) cluster(
 	view *model.View, port *model.Port, subset *networking.Subset, placed placement,
 ) *clusterv3.Cluster {
-	service, policies := view.Service, &view.Policy
+	service := view.Service
+	policies := &view.Policy
 	policy := policies.On(port.Number, subset)
-	client, role := placed.client, placed.client.Role
+	role := placed.client.Role
 	name := model.ClusterName(port.Number, subset.GetName(), service.Host)
 	cluster := &clusterv3.Cluster{
-		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout),
-		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{},
-		LbPolicy:       clusterv3.Cluster_LEAST_REQUEST, CircuitBreakers: unlimited(),
-		Metadata: metadata(service, subset, policies),
+		Name:            name,
+		AltStatName:     model.StatName(name),
+		ConnectTimeout:  durationpb.New(connectTimeout),
+		CommonLbConfig:  &clusterv3.Cluster_CommonLbConfig{},
+		LbPolicy:        clusterv3.Cluster_LEAST_REQUEST,
+		CircuitBreakers: unlimited(),
+		Metadata:        metadata(service, subset, policies),
 	}
 	kind := discoveryType(port, subset, role)
 	if role != model.Proxyless && subset != nil &&
 		(isPassthrough(subset.GetTrafficPolicy()) || isPassthrough(policies.On(port.Number, nil))) {
 		kind = clusterv3.Cluster_ORIGINAL_DST
 	}
-	setDiscovery(service, cluster, kind, port, subset, placed, &t.Findings)
+	t.setDiscovery(cluster, kind, view, port, subset, placed)
 	if role == model.Proxyless {
 		cluster.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
 	}
@@ -60,31 +64,34 @@ func (t *Translation) cluster(
 	case port.Protocol == model.ProtocolDetected && role == model.Sidecar:
 		options = &httpv3.HttpProtocolOptions{UpstreamProtocolOptions: asDownstream()}
 	}
-	options = apply(policy, cluster, options)
-	options = t.upstreamTLS(policy.GetTls(), cluster, options, client, service)
-	authenticate(view, port, subset, cluster, options)
+	options = applyTrafficPolicy(policy, cluster, options)
+	options = t.upstreamTLS(policy.GetTls(), cluster, options, placed.client, service)
+	setMutualTLS(view, port, subset, cluster, options)
 	sendProxyProtocol(policy.GetProxyProtocol(), cluster)
-	placed.apply(cluster)
-	placed.health.apply(cluster, policy, &t.Findings)
+	placed.enableLocalityWeights(cluster)
+	placed.health.addTo(cluster, policy, &t.Findings)
 	if options != nil {
 		cluster.TypedExtensionProtocolOptions = map[string]*anypb.Any{HTTPOptions: model.ToAny(options)}
 	}
 	if role == model.Proxyless {
-		return proxylessCluster(cluster)
+		return grpcCluster(cluster)
 	}
 	return cluster
 }
 
-// proxylessCluster returns the part of a cluster that gRPC clients read.
-func proxylessCluster(cluster *clusterv3.Cluster) *clusterv3.Cluster {
+// grpcCluster returns the part of a cluster that gRPC clients read.
+func grpcCluster(cluster *clusterv3.Cluster) *clusterv3.Cluster {
 	proxyless := &clusterv3.Cluster{
-		Name: cluster.GetName(), AltStatName: cluster.GetAltStatName(),
+		Name:                 cluster.GetName(),
+		AltStatName:          cluster.GetAltStatName(),
 		ClusterDiscoveryType: cluster.GetClusterDiscoveryType(),
 		EdsClusterConfig:     cluster.GetEdsClusterConfig(),
-		LoadAssignment:       cluster.GetLoadAssignment(), OutlierDetection: cluster.GetOutlierDetection(),
+		LoadAssignment:       cluster.GetLoadAssignment(),
+		OutlierDetection:     cluster.GetOutlierDetection(),
 	}
 	if cluster.GetLbPolicy() == clusterv3.Cluster_RING_HASH || cluster.GetLbPolicy() == clusterv3.Cluster_LEAST_REQUEST {
-		proxyless.LbPolicy, proxyless.LbConfig = cluster.GetLbPolicy(), cluster.GetLbConfig()
+		proxyless.LbPolicy = cluster.GetLbPolicy()
+		proxyless.LbConfig = cluster.GetLbConfig()
 	}
 	requests := cluster.GetCircuitBreakers().GetThresholds()[0].GetMaxRequests()
 	if requests.GetValue() != math.MaxUint32 {
@@ -101,20 +108,20 @@ func isPassthrough(p *networking.TrafficPolicy) bool {
 }
 
 // setDiscovery sets the cluster's discovery type, and its endpoints or their source.
-func setDiscovery(
-	service *model.Service, cluster *clusterv3.Cluster, kind clusterv3.Cluster_DiscoveryType, port *model.Port,
-	subset *networking.Subset, placed placement, findings *model.Findings,
+func (t *Translation) setDiscovery(
+	cluster *clusterv3.Cluster, kind clusterv3.Cluster_DiscoveryType, view *model.View, port *model.Port,
+	subset *networking.Subset, placed placement,
 ) {
-	role := placed.client.Role
 	switch kind {
 	case clusterv3.Cluster_STRICT_DNS, clusterv3.Cluster_LOGICAL_DNS:
 		cluster.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
-		cluster.LoadAssignment = decodedAssignment(assignment(port, cluster.GetName(), subset, kind, placed, findings))
+		encoded := assignment(port, cluster.GetName(), subset, kind, placed, &t.Findings)
+		cluster.LoadAssignment = decodedAssignment(encoded)
 		if len(cluster.GetLoadAssignment().GetEndpoints()) == 0 {
 			// LOGICAL_DNS needs exactly one.
 			cluster.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
 		}
-		if role != model.Proxyless {
+		if placed.client.Role != model.Proxyless {
 			cluster.DnsLookupFamily = clusterv3.Cluster_V4_ONLY
 			cluster.DnsRefreshRate = durationpb.New(dnsRefreshRate) //nolint:staticcheck // as istiod does
 			cluster.RespectDnsTtl = true                            //nolint:staticcheck // as istiod does
@@ -127,8 +134,8 @@ func setDiscovery(
 	case clusterv3.Cluster_ORIGINAL_DST:
 		cluster.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
 		cluster.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
-		// Passthrough by a rule keeps the original port.
-		if port.Target != 0 && service.Resolution == networking.ServiceEntry_NONE {
+		// Passthrough by a DestinationRule keeps the original port.
+		if port.Target != 0 && view.Service.Resolution == networking.ServiceEntry_NONE {
 			cluster.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{
 				OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{
 					UpstreamPortOverride: wrapperspb.UInt32(port.Target),

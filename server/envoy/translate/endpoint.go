@@ -79,7 +79,7 @@ func assignment(
 				byTier[localityTier] = new(localityHosts)
 			}
 			last, members = endpoint.Spec, byTier[localityTier]
-			details = appendDetails(details[:0], endpoint, placed.authenticated != nil && placed.authenticated(endpoint))
+			details = appendDetails(details[:0], endpoint, placed.isMutual != nil && placed.isMutual(endpoint))
 		}
 		members.weight += uint64(weight(endpoint))
 		members.encoded = appendMessage(members.encoded, localityMembers, func(b []byte) []byte {

@@ -40,8 +40,9 @@ type probe struct {
 	host  string // empty for the address
 }
 
-// healthOf returns the health check of the cluster of a port or subset.
-func (t *Translation) healthOf(
+// buildHealthCheck returns the health check of the cluster of a port or subset, and adds findings about probes that it
+// leaves out.
+func (t *Translation) buildHealthCheck(
 	port *model.Port, subset *networking.Subset, policy *networking.TrafficPolicy, client model.Profile,
 ) (result *health) {
 	if client.Role == model.Proxyless {
@@ -69,14 +70,16 @@ func (t *Translation) healthOf(
 		case check.tls && model.IsMutual(policy.GetTls()):
 			reason = port.Owner.FullName() + " is reached by mutual TLS, within which Envoy cannot probe by HTTPS"
 		case check.check != nil && result != nil && (check.tls != result.tls || !proto.Equal(check.check, result.check)):
-			field, reason = "", port.Owner.FullName()+" is checked as WorkloadGroup "+first+" says, which is older"
+			field = ""
+			reason = port.Owner.FullName() + " is checked as WorkloadGroup " + first + " says, which is older"
 		}
 		switch {
 		case reason != "":
 			t.Findings.Note(model.PlaceIn(object.Key, "spec.probe%s", field), "%s: its workloads are not checked", reason)
 		case check.check == nil: // package coverage reports it
 		case result == nil:
-			result, first = &health{check, map[*model.WorkloadGroup]probe{object: check}}, object.Key.FullName()
+			result = &health{check, map[*model.WorkloadGroup]probe{object: check}}
+			first = object.Key.FullName()
 		default:
 			result.groups[object] = check
 		}
@@ -99,18 +102,21 @@ func probeOf(spec *networking.ReadinessProbe) (result probe, field, reason strin
 	seconds := func(n, unset int32) *durationpb.Duration {
 		return &durationpb.Duration{Seconds: int64(cmp.Or(n, unset))}
 	}
-	times := func(n int32) *wrapperspb.UInt32Value {
-		return wrapperspb.UInt32(uint32(cmp.Or(n,
-			1)))
-	} //nolint:gosec // not negative
+	thresholdOr1 := func(n int32) *wrapperspb.UInt32Value {
+		return wrapperspb.UInt32(uint32(cmp.Or(n, 1))) //nolint:gosec // not negative
+	}
 	result.check = &corev3.HealthCheck{
-		Timeout: seconds(spec.GetTimeoutSeconds(), 1), Interval: seconds(spec.GetPeriodSeconds(), 10),
-		NoTrafficInterval: seconds(spec.GetPeriodSeconds(), 10), // Envoy's own is a minute
-		HealthyThreshold:  times(spec.GetSuccessThreshold()), UnhealthyThreshold: times(spec.GetFailureThreshold()),
+		Timeout:            seconds(spec.GetTimeoutSeconds(), 1),
+		Interval:           seconds(spec.GetPeriodSeconds(), 10),
+		NoTrafficInterval:  seconds(spec.GetPeriodSeconds(), 10), // Envoy's own is a minute
+		HealthyThreshold:   thresholdOr1(spec.GetSuccessThreshold()),
+		UnhealthyThreshold: thresholdOr1(spec.GetFailureThreshold()),
 	}
 	switch method := spec.GetHealthCheckMethod().(type) {
 	case *networking.ReadinessProbe_HttpGet:
-		field, result.port, result.tls = ".httpGet", method.HttpGet.GetPort(), method.HttpGet.GetScheme() == "HTTPS"
+		field = ".httpGet"
+		result.port = method.HttpGet.GetPort()
+		result.tls = method.HttpGet.GetScheme() == "HTTPS"
 		check := &corev3.HealthCheck_HttpHealthCheck{
 			Path: "/" + strings.TrimPrefix(method.HttpGet.GetPath(), "/"),
 			// Istio takes statuses below 400. Envoy counts failures only for retriable statuses.
@@ -133,10 +139,12 @@ func probeOf(spec *networking.ReadinessProbe) (result probe, field, reason strin
 		check.Host = result.host // only for the validation: endpoints have the host
 		defer func() { check.Host = "" }()
 	case *networking.ReadinessProbe_TcpSocket:
-		field, result.port = ".tcpSocket", method.TcpSocket.GetPort()
+		field = ".tcpSocket"
+		result.port = method.TcpSocket.GetPort()
 		result.check.HealthChecker = &corev3.HealthCheck_TcpHealthCheck_{TcpHealthCheck: &corev3.HealthCheck_TcpHealthCheck{}}
 	case *networking.ReadinessProbe_Grpc:
-		field, result.port = ".grpc", method.Grpc.GetPort()
+		field = ".grpc"
+		result.port = method.Grpc.GetPort()
 		result.check.HealthChecker = &corev3.HealthCheck_GrpcHealthCheck_{
 			GrpcHealthCheck: &corev3.HealthCheck_GrpcHealthCheck{ServiceName: method.Grpc.GetService()},
 		}
@@ -149,10 +157,10 @@ func probeOf(spec *networking.ReadinessProbe) (result probe, field, reason strin
 	return result, field, model.Refused(result.check)
 }
 
-// apply adds the health check to a cluster. Probes use the transport socket of requests only if it has mutual TLS of
+// addTo adds the health check to a cluster. Probes use the transport socket of requests only if it has mutual TLS of
 // the mesh, which workloads may require. It is the last change of a cluster: the probes' transport socket must be the
 // first.
-func (h *health) apply(cluster *clusterv3.Cluster, policy *networking.TrafficPolicy, findings *model.Findings) {
+func (h *health) addTo(cluster *clusterv3.Cluster, policy *networking.TrafficPolicy, findings *model.Findings) {
 	if h == nil {
 		return
 	}

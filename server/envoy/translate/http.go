@@ -21,8 +21,9 @@ import (
 // routes returns the routes of the VirtualService for these clients. Envoy tries routes in order, so routes after a
 // match of all requests are left out. A route that Envoy refuses answers 500.
 func (r routeContext) routes() (list []*routev3.Route) {
-	for i, httpRoute := range r.rule.Spec.GetHttp() {
-		matches, place := httpRoute.GetMatch(), r.rule.HttpRoute(i)
+	for i, httpRoute := range r.virtualService.Spec.GetHttp() {
+		matches := httpRoute.GetMatch()
+		place := r.virtualService.HttpRoute(i)
 		if len(matches) == 0 {
 			matches = []*networking.HTTPMatchRequest{nil}
 		}
@@ -31,7 +32,7 @@ func (r routeContext) routes() (list []*routev3.Route) {
 				continue
 			}
 			var route *routev3.Route
-			usable := r.matchUsable(httpRoute, httpMatchRequest, place)
+			usable := r.checkMatch(httpRoute, httpMatchRequest, place)
 			if usable {
 				route = r.route(httpRoute, httpMatchRequest, place)
 				if reason := model.Refused(route); reason != "" {
@@ -42,7 +43,8 @@ func (r routeContext) routes() (list []*routev3.Route) {
 			if !usable {
 				route = r.refusedRoute(httpRoute, httpMatchRequest)
 			}
-			if list = append(list, route); httpMatchRequest == nil || matchesAll(route.GetMatch()) {
+			list = append(list, route)
+			if httpMatchRequest == nil || matchesAllRequests(route.GetMatch()) {
 				return list
 			}
 		}
@@ -50,7 +52,7 @@ func (r routeContext) routes() (list []*routev3.Route) {
 	return list
 }
 
-func matchesAll(m *routev3.RouteMatch) bool {
+func matchesAllRequests(m *routev3.RouteMatch) bool {
 	return m.GetPrefix() == "/" && len(m.GetHeaders())+len(m.GetQueryParameters())+len(m.GetDynamicMetadata()) == 0
 }
 
@@ -58,17 +60,20 @@ func (r routeContext) route(
 	httpRoute *networking.HTTPRoute, match *networking.HTTPMatchRequest, place model.Place,
 ) *routev3.Route {
 	route := &routev3.Route{
-		Name: httpRoute.GetName(), Match: routeMatch(match, r.view.Client.Role == model.Ingress, r.rule.Derived.BySegment()),
+		Name:       httpRoute.GetName(),
+		Match:      routeMatch(match, r.matchOptions()),
 		StatPrefix: match.GetStatPrefix(),
-		Metadata:   virtualServiceMetadata(r.rule.Key),
+		Metadata:   virtualServiceMetadata(r.virtualService.Key),
 	}
 	r.noteClaims(match, place)
 	if match.GetName() != "" {
 		route.Name += "." + match.GetName()
 	}
 	operations := headerOperations(httpRoute.GetHeaders())
-	route.RequestHeadersToAdd, route.RequestHeadersToRemove = operations.requestAdd, operations.requestRemove
-	route.ResponseHeadersToAdd, route.ResponseHeadersToRemove = operations.responseAdd, operations.responseRemove
+	route.RequestHeadersToAdd = operations.requestAdd
+	route.RequestHeadersToRemove = operations.requestRemove
+	route.ResponseHeadersToAdd = operations.responseAdd
+	route.ResponseHeadersToRemove = operations.responseRemove
 	switch {
 	case httpRoute.GetRedirect() != nil:
 		route.Action = r.redirect(httpRoute.GetRedirect(), route.GetMatch())
@@ -124,7 +129,7 @@ func (r routeContext) forward(
 ) {
 	action := &routev3.RouteAction{}
 	setTimeout(action, httpRoute.GetTimeout(), r.view.Client.Role)
-	if r.rule.Derived == model.DerivedGateway {
+	if r.virtualService.Derived == model.DerivedGateway {
 		action.ClusterNotFoundResponseCode = routev3.RouteAction_INTERNAL_SERVER_ERROR
 	}
 	route.Action = &routev3.Route_Route{Route: action}
@@ -133,7 +138,7 @@ func (r routeContext) forward(
 			action.RegexRewrite = &matcherv3.RegexMatchAndSubstitute{
 				Pattern: &matcherv3.RegexMatcher{Regex: regex.GetMatch()}, Substitution: regex.GetRewrite(),
 			}
-		} else if r.rule.Derived == model.DerivedGateway && httpRewrite.GetUri() == "/" {
+		} else if r.virtualService.Derived == model.DerivedGateway && httpRewrite.GetUri() == "/" {
 			action.RegexRewrite = withoutPrefix(route.GetMatch())
 		} else {
 			action.PrefixRewrite = httpRewrite.GetUri()
@@ -164,8 +169,8 @@ func (r routeContext) forward(
 	}
 	if len(httpRoute.GetRoute()) == 1 {
 		destination := httpRoute.GetRoute()[0]
-		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: r.clusterName(destination.GetDestination(),
-			place.Subfield("route[0].destination"))}
+		cluster := r.clusterName(destination.GetDestination(), place.Subfield("route[0].destination"))
+		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: cluster}
 		operations := headerOperations(destination.GetHeaders())
 		route.RequestHeadersToAdd = append(route.RequestHeadersToAdd, operations.requestAdd...)
 		route.RequestHeadersToRemove = append(route.RequestHeadersToRemove, operations.requestRemove...)
@@ -243,7 +248,7 @@ func (r routeContext) operation(route *routev3.Route) string {
 	if parts := strings.Split(route.GetRoute().GetCluster(), "|"); len(parts) == 4 {
 		return parts[3] + ":" + parts[1] + path
 	}
-	return r.rule.Key.Name + ":" + model.RouteName(r.port) + path
+	return r.virtualService.Key.Name + ":" + model.RouteName(r.port) + path
 }
 
 // retries returns the retry policy of a route, with Istio's defaults; nil for none. With a hash policy and a single
@@ -298,12 +303,12 @@ type operations struct {
 }
 
 func headerOperations(settings *networking.Headers) (result operations) {
-	result.requestAdd = append(addHeaders(settings.GetRequest().GetSet(),
-		corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD),
-		addHeaders(settings.GetRequest().GetAdd(), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)...)
-	result.responseAdd = append(addHeaders(settings.GetResponse().GetSet(),
-		corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD),
-		addHeaders(settings.GetResponse().GetAdd(), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)...)
+	additions := func(operations *networking.Headers_HeaderOperations) []*corev3.HeaderValueOption {
+		return append(addHeaders(operations.GetSet(), corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD),
+			addHeaders(operations.GetAdd(), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)...)
+	}
+	result.requestAdd = additions(settings.GetRequest())
+	result.responseAdd = additions(settings.GetResponse())
 	result.requestRemove = slices.DeleteFunc(slices.Clone(settings.GetRequest().GetRemove()), isInternal)
 	result.responseRemove = slices.DeleteFunc(slices.Clone(settings.GetResponse().GetRemove()), isInternal)
 	for _, headers := range []map[string]string{settings.GetRequest().GetAdd(), settings.GetRequest().GetSet()} {

@@ -71,8 +71,8 @@ func (t *Translation) addInbound(view *model.View) {
 			chains = t.portChains(view, port)
 		}
 		if port.Bound {
-			addListener(inboundListener(model.ListenerName(port.Address, port.Target), socket(port.Address, port.Target),
-				chains))
+			name := model.ListenerName(port.Address, port.Target)
+			addListener(inboundListener(name, socket(port.Address, port.Target), chains))
 		} else {
 			captured = append(captured, chains...)
 		}
@@ -81,9 +81,10 @@ func (t *Translation) addInbound(view *model.View) {
 		return
 	}
 	listener := inboundListener(virtualInbound, socket(model.Wildcard, model.InboundCapturePort),
-		append(t.passChains(view), captured...))
-	redirected := []*listenerv3.ListenerFilter{listenerFilter("envoy.filters.listener.original_dst",
-		&originaldstv3.OriginalDst{})}
+		append(t.passthroughChains(view), captured...))
+	redirected := []*listenerv3.ListenerFilter{
+		listenerFilter("envoy.filters.listener.original_dst", &originaldstv3.OriginalDst{}),
+	}
 	if view.Inbound.Transparent {
 		listener.Transparent = wrapperspb.Bool(true)
 		redirected = append(redirected,
@@ -91,16 +92,17 @@ func (t *Translation) addInbound(view *model.View) {
 	}
 	listener.ListenerFilters = append(redirected, listener.GetListenerFilters()...)
 	addListener(listener)
-	through := passthrough()
-	through.Name, through.UpstreamBindConfig = model.InboundPassthrough, fromLoop()
-	addCluster(through)
+	cluster := passthrough()
+	cluster.Name = model.InboundPassthrough
+	cluster.UpstreamBindConfig = fromLoop()
+	addCluster(cluster)
 }
 
 // inboundChain selects the connections of a filter chain.
 type inboundChain struct {
 	http       bool
-	protocols  []string // of HTTP, or those that Istio's proxies name in TLS
-	transport  string   // tls or raw_buffer
+	transport  string   // transportTLS or transportPlain
+	protocols  []string // of HTTP, or those that Istio's proxies name in TLS; nil for all
 	terminates bool     // TLS ends here
 }
 
@@ -112,53 +114,67 @@ var (
 	mutualAll  = append([]string{"istio", "istio-peer-exchange"}, mutualHTTP...)
 )
 
+// The transport protocols in the matches of chains.
 const (
-	overTLS = "tls"
-	inClear = "raw_buffer"
+	transportTLS   = "tls"
+	transportPlain = "raw_buffer"
 )
 
 // inboundChains are the filter chains for HTTP, for other protocols, and for protocols that Envoy detects, with the
 // matches and in the order of istiod.
-var inboundChains = map[model.MutualTLS]struct{ http, tcp, unknown []inboundChain }{
+var inboundChains = map[model.MutualTLS]struct{ http, tcp, detected []inboundChain }{
 	model.Strict: {
-		http:    []inboundChain{{true, nil, overTLS, true}},
-		tcp:     []inboundChain{{false, nil, overTLS, true}},
-		unknown: []inboundChain{{true, mutualHTTP, overTLS, true}, {false, nil, overTLS, true}},
+		http: []inboundChain{{http: true, transport: transportTLS, terminates: true}},
+		tcp:  []inboundChain{{transport: transportTLS, terminates: true}},
+		detected: []inboundChain{
+			{http: true, transport: transportTLS, protocols: mutualHTTP, terminates: true},
+			{transport: transportTLS, terminates: true},
+		},
 	},
 	model.Permissive: {
-		http: []inboundChain{{true, mutualAll, overTLS, true}, {true, nil, inClear, false}},
-		tcp:  []inboundChain{{false, mutualAll, overTLS, true}, {false, nil, overTLS, false}, {false, nil, inClear, false}},
-		unknown: []inboundChain{
-			{true, mutualHTTP, overTLS, true},
-			{true, plainHTTP, inClear, false},
-			{false, mutualTCP, overTLS, true},
-			{false, nil, inClear, false},
-			{false, nil, overTLS, false},
+		http: []inboundChain{
+			{http: true, transport: transportTLS, protocols: mutualAll, terminates: true},
+			{http: true, transport: transportPlain},
+		},
+		tcp: []inboundChain{
+			{transport: transportTLS, protocols: mutualAll, terminates: true},
+			{transport: transportTLS},
+			{transport: transportPlain},
+		},
+		detected: []inboundChain{
+			{http: true, transport: transportTLS, protocols: mutualHTTP, terminates: true},
+			{http: true, transport: transportPlain, protocols: plainHTTP},
+			{transport: transportTLS, protocols: mutualTCP, terminates: true},
+			{transport: transportPlain},
+			{transport: transportTLS},
 		},
 	},
 	model.Disabled: {
-		http:    []inboundChain{{true, nil, inClear, false}},
-		tcp:     []inboundChain{{false, nil, inClear, false}},
-		unknown: []inboundChain{{true, plainHTTP, inClear, false}, {false, nil, inClear, false}},
+		http: []inboundChain{{http: true, transport: transportPlain}},
+		tcp:  []inboundChain{{transport: transportPlain}},
+		detected: []inboundChain{
+			{http: true, transport: transportPlain, protocols: plainHTTP},
+			{transport: transportPlain},
+		},
 	},
 }
 
-// portChains returns the filter chains of a port, 0 for all ports without chains. If TLS is required and has no
-// certificate, connections are refused.
+// portChains returns the filter chains of port.Target; 0 stands for the ports that have no chains of their own. If TLS
+// is required and has no certificate, connections are refused.
 func (t *Translation) portChains(view *model.View, port *model.WorkloadPort) (filterChains []*listenerv3.FilterChain) {
 	mode := view.Security.Mutual
 	if portMode, isSet := view.Security.MutualByPort[port.Target]; isSet {
 		mode = portMode
 	}
-	var http, transportSocket *corev3.TransportSocket
+	var httpSocket, tcpSocket *corev3.TransportSocket
 	if mode != model.Disabled {
-		http = inboundMutual(view.Client, view.Security, "h2", "http/1.1")
-		transportSocket = inboundMutual(view.Client, view.Security, "istio-peer-exchange", "h2", "http/1.1")
+		httpSocket = inboundMutual(view.Client, view.Security, "h2", "http/1.1")
+		tcpSocket = inboundMutual(view.Client, view.Security, "istio-peer-exchange", "h2", "http/1.1")
 	}
-	if http == nil && (mode == model.Permissive || view.Security.Plaintext) {
+	if httpSocket == nil && (mode == model.Permissive || view.Security.Plaintext) {
 		mode = model.Disabled
 	}
-	matches := inboundChains[mode].unknown
+	matches := inboundChains[mode].detected
 	switch port.Protocol {
 	case "":
 	case "tcp":
@@ -166,8 +182,9 @@ func (t *Translation) portChains(view *model.View, port *model.WorkloadPort) (fi
 	default:
 		matches = inboundChains[mode].http
 	}
-	switch serverTLSSettings := port.Ingress.GetTls(); {
-	case mode == model.Strict && http == nil:
+	serverTLSSettings := port.Ingress.GetTls()
+	switch {
+	case mode == model.Strict && httpSocket == nil:
 		return []*listenerv3.FilterChain{refusing("refused", port.Target)}
 	case serverTLSSettings == nil:
 	case mode != model.Disabled:
@@ -176,15 +193,17 @@ func (t *Translation) portChains(view *model.View, port *model.WorkloadPort) (fi
 		t.Findings.Note(port.Place.Subfield("tls"), "there is no certificate for it: connections are refused")
 		return []*listenerv3.FilterChain{refusing("refused", port.Target)}
 	default:
-		http = t.downstreamTLS(serverTLSSettings, view.Client, view.Security.Domains, []string{"h2", "http/1.1"})
-		transportSocket, matches = http, []inboundChain{{port.Protocol != "tcp", nil, overTLS, true}}
+		httpSocket = t.downstreamTLS(serverTLSSettings, view.Client, view.Security.Domains, []string{"h2", "http/1.1"})
+		tcpSocket = httpSocket
+		matches = []inboundChain{{http: port.Protocol != "tcp", transport: transportTLS, terminates: true}}
 	}
 	for _, match := range matches {
 		filterChain := inboundFilters(view, match, port)
-		if match.terminates {
-			if filterChain.TransportSocket = transportSocket; match.http {
-				filterChain.TransportSocket = http
-			}
+		switch {
+		case match.terminates && match.http:
+			filterChain.TransportSocket = httpSocket
+		case match.terminates:
+			filterChain.TransportSocket = tcpSocket
 		}
 		filterChains = append(filterChains, filterChain)
 	}
@@ -197,9 +216,9 @@ func canTerminate(tls *networking.ServerTLSSettings) bool {
 	return kind == model.ServerTLS && tls.GetMode() != networking.ServerTLSSettings_ISTIO_MUTUAL
 }
 
-// passChains returns the filter chains of redirected connections to other ports than the workload's: they pass to their
-// original address, except for the port of the listener itself, which would loop.
-func (t *Translation) passChains(view *model.View) []*listenerv3.FilterChain {
+// passthroughChains returns the filter chains of redirected connections to other ports than the workload's. They pass
+// to their original address, except for those to the port of the listener itself, which would loop.
+func (t *Translation) passthroughChains(view *model.View) []*listenerv3.FilterChain {
 	filterChains := []*listenerv3.FilterChain{refusing(virtualInbound+"-blackhole", model.InboundCapturePort)}
 	for _, port := range append([]uint32{0}, slices.Sorted(maps.Keys(view.Security.MutualByPort))...) {
 		hasChains := slices.ContainsFunc(view.Inbound.Ports,
@@ -229,11 +248,13 @@ func inboundFilters(view *model.View, match inboundChain, port *model.WorkloadPo
 	if port.Target != 0 {
 		filterChain.FilterChainMatch.DestinationPort = wrapperspb.UInt32(port.Target)
 	}
-	cluster, stats := model.InboundPassthrough, model.InboundPassthrough
+	cluster := model.InboundPassthrough
+	stats := cluster
 	switch {
 	case port.Address != "":
 		filterChain.Name = model.ListenerName(port.Address, port.Target)
-		cluster, stats = model.InboundName(port.Target), "inbound_"+filterChain.GetName()
+		cluster = model.InboundName(port.Target)
+		stats = "inbound_" + filterChain.GetName()
 		if port.Ingress != nil {
 			filterChain.Metadata = istioMetadata(map[string]*structpb.Value{"config": configValue("sidecar", port.Place.Object)})
 		}
@@ -262,9 +283,8 @@ func inboundManager(view *model.View, stats, cluster string, port *model.Workloa
 		manager.Http2ProtocolOptions = &corev3.Http2ProtocolOptions{}
 	}
 	if port.Protocol == "grpc-web" {
-		manager.HttpFilters = append([]*hcmv3.HttpFilter{model.HTTPFilter("envoy.filters.http.grpc_web",
-			&grpcwebv3.GrpcWeb{})},
-			manager.GetHttpFilters()...)
+		grpcWeb := model.HTTPFilter("envoy.filters.http.grpc_web", &grpcwebv3.GrpcWeb{})
+		manager.HttpFilters = append([]*hcmv3.HttpFilter{grpcWeb}, manager.GetHttpFilters()...)
 	}
 	secureHTTP(view, manager, typev1beta1.WorkloadMode_SERVER, port.Target)
 	return manager
@@ -300,9 +320,14 @@ func inboundRoutes(cluster string, workloadPort *model.WorkloadPort) *routev3.Ro
 // inboundListener returns a listener of the workload, with the listener filters that its chains need.
 func inboundListener(name string, address *corev3.Address, chains []*listenerv3.FilterChain) *listenerv3.Listener {
 	return &listenerv3.Listener{
-		Name: name, Address: address, TrafficDirection: corev3.TrafficDirection_INBOUND,
-		ContinueOnListenerFiltersTimeout: true, ListenerFiltersTimeout: durationpb.New(0),
-		MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1), FilterChains: chains, ListenerFilters: inspectors(chains),
+		Name:                                 name,
+		Address:                              address,
+		TrafficDirection:                     corev3.TrafficDirection_INBOUND,
+		ContinueOnListenerFiltersTimeout:     true,
+		ListenerFiltersTimeout:               durationpb.New(0),
+		MaxConnectionsToAcceptPerSocketEvent: wrapperspb.UInt32(1),
+		FilterChains:                         chains,
+		ListenerFilters:                      inspectors(chains),
 	}
 }
 
@@ -344,7 +369,9 @@ func inspectors(chains []*listenerv3.FilterChain) (filters []*listenerv3.Listene
 		}
 		filters = append(filters, filter)
 	}
-	add(inspectTLS(), func(match *listenerv3.FilterChainMatch) bool { return match.GetTransportProtocol() == overTLS })
+	add(inspectTLS(), func(match *listenerv3.FilterChainMatch) bool {
+		return match.GetTransportProtocol() == transportTLS
+	})
 	add(inspectHTTP(), func(match *listenerv3.FilterChainMatch) bool {
 		return slices.Equal(match.GetApplicationProtocols(), plainHTTP)
 	})
@@ -358,9 +385,12 @@ const neverCleaned = time.Duration((math.MaxInt64-999999999)/(1000*1000*1000)) *
 func inboundCluster(view *model.View, port *model.WorkloadPort) *clusterv3.Cluster {
 	name := model.InboundName(port.Target)
 	cluster := &clusterv3.Cluster{
-		Name: name, AltStatName: model.StatName(name), ConnectTimeout: durationpb.New(connectTimeout),
+		Name:            name,
+		AltStatName:     model.StatName(name),
+		ConnectTimeout:  durationpb.New(connectTimeout),
 		CircuitBreakers: unlimited(),
-		CommonLbConfig:  &clusterv3.Cluster_CommonLbConfig{}, Metadata: inboundMetadata(view, port),
+		CommonLbConfig:  &clusterv3.Cluster_CommonLbConfig{},
+		Metadata:        inboundMetadata(view, port),
 	}
 	endpoint := port.Endpoint
 	if port.Ingress == nil && view.Inbound.Localhost {
@@ -369,7 +399,8 @@ func inboundCluster(view *model.View, port *model.WorkloadPort) *clusterv3.Clust
 	host, address := inboundAddress(endpoint)
 	if address == nil {
 		cluster.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
-		cluster.LbPolicy, cluster.CleanupInterval = clusterv3.Cluster_CLUSTER_PROVIDED, durationpb.New(neverCleaned)
+		cluster.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
+		cluster.CleanupInterval = durationpb.New(neverCleaned)
 	} else {
 		cluster.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
 		cluster.LoadAssignment = &endpointv3.ClusterLoadAssignment{
@@ -401,7 +432,8 @@ func inboundCluster(view *model.View, port *model.WorkloadPort) *clusterv3.Clust
 		// The setting is for clients.
 		policy.ConnectionPool.Http.H2UpgradePolicy = networking.ConnectionPoolSettings_HTTPSettings_DEFAULT
 	}
-	if options = apply(policy, cluster, options); options != nil {
+	options = applyTrafficPolicy(policy, cluster, options)
+	if options != nil {
 		cluster.TypedExtensionProtocolOptions = map[string]*anypb.Any{HTTPOptions: model.ToAny(options)}
 	}
 	return cluster
@@ -413,7 +445,8 @@ func inboundAddress(endpoint string) (host string, address *corev3.Address) {
 		return "", &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: path}}}
 	}
 	addrPort, err := netip.ParseAddrPort(endpoint)
-	if host = addrPort.Addr().String(); err != nil || !resource.IsAddress(host) {
+	host = addrPort.Addr().String()
+	if err != nil || !resource.IsAddress(host) {
 		return "", nil
 	}
 	return host, socket(host, uint32(addrPort.Port()))
@@ -427,7 +460,7 @@ func fromLoop() *corev3.BindConfig {
 	}}
 }
 
-// inboundMetadata names the services of a port, and the rule of its first service.
+// inboundMetadata names the services of a port, and the DestinationRule of its first service.
 func inboundMetadata(view *model.View, port *model.WorkloadPort) *corev3.Metadata {
 	fields := make(map[string]*structpb.Value)
 	if len(port.Hosts) > 0 && !port.External {

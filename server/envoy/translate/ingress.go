@@ -44,8 +44,8 @@ func (t *Translation) addIngress(view *model.View) {
 	}
 }
 
-// gatewayBody returns the routes of a domain that servers of one port share. The oldest VirtualService's come first,
-// but routes that match all come last.
+// gatewayBody returns the routes of a domain that servers of one port share. Those of the oldest VirtualService come
+// first, but routes that match all requests come last.
 func (t *Translation) gatewayBody(view *model.View, servers []*model.Server) *Body {
 	var key model.Digest
 	for _, server := range servers {
@@ -53,9 +53,9 @@ func (t *Translation) gatewayBody(view *model.View, servers []*model.Server) *Bo
 		key.Text(server.Gateway.Version, server.Place.Field)
 		key.Flag(server.Denial != nil)
 		key.Flag(server.Redirects(view.Host))
-		for _, r := range view.BoundVirtualServices {
-			key.Flag(server.Bound(r, view.Client) && server.Serves(r, view.Host))
-			key = append(key, ruleKey(r, server.GetPort().GetNumber())...)
+		for _, virtualService := range view.BoundVirtualServices {
+			key.Flag(server.Bound(virtualService, view.Client) && server.Serves(virtualService, view.Host))
+			key = append(key, virtualServiceKey(virtualService, server.GetPort().GetNumber())...)
 		}
 	}
 	return t.body(key, func(findings *model.Findings) *routev3.VirtualHost {
@@ -66,7 +66,7 @@ func (t *Translation) gatewayBody(view *model.View, servers []*model.Server) *Bo
 			gateway.add(view, s, findings)
 		}
 		slices.SortStableFunc(gateway.host.GetRoutes(), func(a, b *routev3.Route) int {
-			return cmp.Compare(last(a), last(b))
+			return cmp.Compare(sortsLast(a), sortsLast(b))
 		})
 		return gateway.host
 	})
@@ -83,13 +83,17 @@ func (g *gatewayHost) add(view *model.View, server *model.Server, findings *mode
 	if server.Redirects(view.Host) {
 		g.host.RequireTls = routev3.VirtualHost_ALL
 	}
-	for _, rule := range view.BoundVirtualServices {
-		if !server.Bound(rule, view.Client) || !server.Serves(rule, view.Host) {
+	for _, virtualService := range view.BoundVirtualServices {
+		if !server.Bound(virtualService, view.Client) || !server.Serves(virtualService, view.Host) {
 			continue
 		}
 		context := routeContext{
-			view: view, rule: rule, port: server.GetPort().GetNumber(), gateway: server.Gateway.Key.FullName(),
-			findings: findings, tls: server.GetTls() != nil,
+			view:           view,
+			virtualService: virtualService,
+			port:           server.GetPort().GetNumber(),
+			gateway:        server.Gateway.Key.FullName(),
+			findings:       findings,
+			tls:            server.GetTls() != nil,
 		}
 		routes := context.routes()
 		if len(routes) == 0 {
@@ -102,17 +106,20 @@ func (g *gatewayHost) add(view *model.View, server *model.Server, findings *mode
 		}
 		// Skip routes that another server of the port has added already.
 		routes = slices.DeleteFunc(routes, func(next *routev3.Route) bool {
-			return slices.ContainsFunc(g.routesOf[rule], func(added *routev3.Route) bool { return proto.Equal(added, next) })
+			return slices.ContainsFunc(g.routesOf[virtualService],
+				func(added *routev3.Route) bool { return proto.Equal(added, next) })
 		})
-		g.routesOf[rule], g.host.Routes = append(g.routesOf[rule], routes...), append(g.host.Routes, routes...)
+		g.routesOf[virtualService] = append(g.routesOf[virtualService], routes...)
+		g.host.Routes = append(g.host.Routes, routes...)
 		if server.GetTls().GetHttpsRedirect() {
 			g.host.RequireTls = routev3.VirtualHost_ALL
 		}
 	}
 }
 
-func last(r *routev3.Route) int {
-	if matchesAll(r.GetMatch()) {
+// sortsLast returns 1 for a route that matches all requests: it comes after all others. For others it returns 0.
+func sortsLast(r *routev3.Route) int {
+	if matchesAllRequests(r.GetMatch()) {
 		return 1
 	}
 	return 0
@@ -129,7 +136,8 @@ func NotFoundHost(route string) *VirtualHost {
 // listener that have no routes stay 404, even if a wider name of another listener covers them.
 func misdirected(server *model.Server, servers []model.Server) *VirtualHost {
 	var domains, narrower, covered []string
-	names, port := server.Names(), server.GetPort().GetNumber()
+	names := server.Names()
+	port := server.GetPort().GetNumber()
 	for _, sibling := range servers {
 		if server.Gateway.Derived && server.Kind == model.ServerHTTPS && sibling.Kind == model.ServerHTTPS &&
 			sibling.Bind == server.Bind && sibling.GetPort().GetNumber() == port {
@@ -245,7 +253,7 @@ func (t *Translation) serverChains(
 				[]string{"h2", "http/1.1"})
 			return []*listenerv3.FilterChain{connection}
 		}
-		route := l4Route{stats: model.BlackHole, to: []share{{model.BlackHole, 1}}}
+		route := l4Route{stats: model.BlackHole, clusters: []weightedCluster{{model.BlackHole, 1}}}
 		if routes := connections(server, view, &t.Findings, routeContext.tcpRoutes); len(routes) > 0 {
 			route = routes[0]
 			for _, ignored := range routes[1:] {
@@ -276,17 +284,20 @@ func (t *Translation) serverChains(
 func connections(server *model.Server, view *model.View, findings *model.Findings,
 	routesOf func(routeContext) []l4Route,
 ) (routes []l4Route) {
-	for _, rule := range view.BoundVirtualServices {
-		if !server.Bound(rule, view.Client) {
+	for _, virtualService := range view.BoundVirtualServices {
+		if !server.Bound(virtualService, view.Client) {
 			continue
 		}
-		admitted := slices.ContainsFunc(rule.Hosts, func(host string) bool {
-			return !model.IsPseudoHost(host) && server.Meets(host, rule.Key.Namespace)
+		admitted := slices.ContainsFunc(virtualService.Hosts, func(host string) bool {
+			return !model.IsPseudoHost(host) && server.Meets(host, virtualService.Key.Namespace)
 		})
 		if admitted {
 			routes = append(routes, routesOf(routeContext{
-				view: view, rule: rule, port: server.GetPort().GetNumber(), gateway: server.Gateway.Key.FullName(),
-				findings: findings,
+				view:           view,
+				virtualService: virtualService,
+				port:           server.GetPort().GetNumber(),
+				gateway:        server.Gateway.Key.FullName(),
+				findings:       findings,
 			})...)
 		}
 	}
@@ -294,17 +305,15 @@ func connections(server *model.Server, view *model.View, findings *model.Finding
 }
 
 func httpChain(server *model.Server, view *model.View) *listenerv3.FilterChain {
-	manager := httpManager(model.StatName("outbound_"+model.ListenerName(server.Bind, server.GetPort().GetNumber())),
-		server.Route,
-		view.Observability)
+	stats := model.StatName("outbound_" + model.ListenerName(server.Bind, server.GetPort().GetNumber()))
+	manager := httpManager(stats, server.Route, view.Observability)
 	secureHTTP(view, manager, typev1beta1.WorkloadMode_CLIENT, server.GetPort().GetNumber())
 	manager.UseRemoteAddress = wrapperspb.Bool(true)
 	manager.HttpProtocolOptions = &corev3.Http1ProtocolOptions{}
 	manager.ServerName = "istio-envoy"
 	manager.ForwardClientCertDetails = hcmv3.HttpConnectionManager_SANITIZE_SET
 	manager.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{
-		Subject: wrapperspb.Bool(true), Cert: true,
-		Dns: true, Uri: true,
+		Subject: wrapperspb.Bool(true), Cert: true, Dns: true, Uri: true,
 	}
 	return managed(manager)
 }

@@ -22,54 +22,55 @@ import (
 
 // l4Route routes connections for some server names or to some addresses, or all if it has neither.
 type l4Route struct {
-	place    model.Place // of its definition
-	servers  []string    // of a TLS handshake; *. in front matches all subdomains
-	subnets  []string
-	stats    string
-	to       []share
-	options  tcpOptions
-	fromRule bool // of a VirtualService, which the metadata names, as istiod does at sidecars
+	place              model.Place // of its definition
+	servers            []string    // of a TLS handshake; *. in front matches all subdomains
+	subnets            []string
+	stats              string
+	clusters           []weightedCluster
+	options            tcpOptions
+	fromVirtualService bool // of a VirtualService, which the metadata names, as istiod does at sidecars
 }
 
 // tcpOptions are a policy's settings for TCP connections.
 type tcpOptions struct {
-	idle, maxDuration time.Duration // 0 for Envoy's own default
-	bySource          bool          // connections of one address go to one endpoint
+	idleTimeout, maxDuration time.Duration // 0 for Envoy's own default
+	bySource                 bool          // connections of one address go to one endpoint
 }
 
 func tcpOptionsOf(trafficPolicy *networking.TrafficPolicy) tcpOptions {
 	tcp := trafficPolicy.GetConnectionPool().GetTcp()
 	return tcpOptions{
-		idle: tcp.GetIdleTimeout().AsDuration(), maxDuration: tcp.GetMaxConnectionDuration().AsDuration(),
+		idleTimeout: tcp.GetIdleTimeout().AsDuration(), maxDuration: tcp.GetMaxConnectionDuration().AsDuration(),
 		bySource: trafficPolicy.GetLoadBalancer().GetConsistentHash().GetUseSourceIp(),
 	}
 }
 
-// share is a cluster and its share of the connections.
-type share struct {
+// weightedCluster is a cluster and its share of the connections.
+type weightedCluster struct {
 	cluster string
 	weight  uint32
 }
 
 func (r l4Route) equal(o l4Route) bool {
-	return r.place == o.place && r.fromRule == o.fromRule && r.stats == o.stats && r.options == o.options &&
-		slices.Equal(r.servers, o.servers) && slices.Equal(r.subnets, o.subnets) && slices.Equal(r.to, o.to)
+	return r.place == o.place && r.stats == o.stats && r.options == o.options &&
+		r.fromVirtualService == o.fromVirtualService &&
+		slices.Equal(r.servers, o.servers) && slices.Equal(r.subnets, o.subnets) && slices.Equal(r.clusters, o.clusters)
 }
 
 func (r l4Route) proxy(seen *model.Observation) *listenerv3.Filter {
 	proxy := &tcpv3.TcpProxy{StatPrefix: r.stats, AccessLog: telemetry.ConnectionLogs(seen)}
-	if len(r.to) == 1 {
-		proxy.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: r.to[0].cluster}
+	if len(r.clusters) == 1 {
+		proxy.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: r.clusters[0].cluster}
 	} else {
 		weighted := &tcpv3.TcpProxy_WeightedCluster{}
-		for _, target := range r.to {
+		for _, target := range r.clusters {
 			weighted.Clusters = append(weighted.Clusters,
 				&tcpv3.TcpProxy_WeightedCluster_ClusterWeight{Name: target.cluster, Weight: target.weight})
 		}
 		proxy.ClusterSpecifier = &tcpv3.TcpProxy_WeightedClusters{WeightedClusters: weighted}
 	}
-	if r.options.idle > 0 {
-		proxy.IdleTimeout = durationpb.New(r.options.idle)
+	if r.options.idleTimeout > 0 {
+		proxy.IdleTimeout = durationpb.New(r.options.idleTimeout)
 	}
 	if r.options.maxDuration > 0 {
 		proxy.MaxDownstreamConnectionDuration = durationpb.New(r.options.maxDuration)
@@ -151,7 +152,7 @@ func (r l4Route) filterChain(m usedMatches, seen *model.Observation, findings *m
 	if len(match.GetServerNames())+len(match.GetPrefixRanges()) > 0 {
 		filterChain.FilterChainMatch = match
 	}
-	if r.fromRule {
+	if r.fromVirtualService {
 		filterChain.Metadata = virtualServiceMetadata(r.place.Object)
 	}
 	return filterChain
@@ -162,32 +163,33 @@ func (r routeContext) l4Route(routes []*networking.RouteDestination, place model
 	route := l4Route{place: place}
 	for i, destination := range routes {
 		if destination.GetDestination() != nil && (destination.GetWeight() > 0 || len(routes) == 1) {
-			if len(route.to) == 0 {
+			if len(route.clusters) == 0 {
 				route.options = tcpOptionsOf(r.policyOf(destination.GetDestination()))
 			}
-			route.to = append(route.to, share{
+			route.clusters = append(route.clusters, weightedCluster{
 				r.clusterName(destination.GetDestination(), place.Subfield("route[%d].destination", i)),
 				uint32(max(destination.GetWeight(), 1)),
 			})
 		}
 	}
-	switch len(route.to) {
+	switch len(route.clusters) {
 	case 0:
-		route.to, route.stats = []share{{model.BlackHole, 1}}, model.BlackHole
+		route.clusters = []weightedCluster{{model.BlackHole, 1}}
+		route.stats = model.BlackHole
 	case 1:
-		route.stats = route.to[0].cluster
+		route.stats = route.clusters[0].cluster
 	default:
-		route.stats = fmt.Sprintf("%s.%s", r.rule.Key.Name, r.rule.Key.Namespace)
+		route.stats = fmt.Sprintf("%s.%s", r.virtualService.Key.Name, r.virtualService.Key.Namespace)
 	}
 	return route
 }
 
 // tlsRoutes returns the VirtualService's routes of TLS connections, by server name.
 func (r routeContext) tlsRoutes() (routes []l4Route) {
-	for i, tlsRoute := range r.rule.Spec.GetTls() {
+	for i, tlsRoute := range r.virtualService.Spec.GetTls() {
 		for _, match := range tlsRoute.GetMatch() {
 			if r.applies(match) {
-				route := r.l4Route(tlsRoute.GetRoute(), model.PlaceIn(r.rule.Key, "spec.tls[%d]", i))
+				route := r.l4Route(tlsRoute.GetRoute(), model.PlaceIn(r.virtualService.Key, "spec.tls[%d]", i))
 				for _, serverName := range match.GetSniHosts() {
 					route.servers = append(route.servers, strings.ToLower(serverName))
 				}
@@ -201,8 +203,8 @@ func (r routeContext) tlsRoutes() (routes []l4Route) {
 
 // tcpRoutes returns the VirtualService's routes of TCP connections.
 func (r routeContext) tcpRoutes() (routes []l4Route) {
-	for i, tcpRoute := range r.rule.Spec.GetTcp() {
-		place := model.PlaceIn(r.rule.Key, "spec.tcp[%d]", i)
+	for i, tcpRoute := range r.virtualService.Spec.GetTcp() {
+		place := model.PlaceIn(r.virtualService.Key, "spec.tcp[%d]", i)
 		if len(tcpRoute.GetMatch()) == 0 {
 			return append(routes, r.l4Route(tcpRoute.GetRoute(), place))
 		}
@@ -221,23 +223,22 @@ func (r routeContext) tcpRoutes() (routes []l4Route) {
 func l4Routes(view *model.View, port *model.Port, findings *model.Findings) (routes []l4Route) {
 	cluster := model.ClusterName(port.Number, "", view.Service.Host)
 	byDefault := l4Route{
-		place: port.Place(), stats: cluster, to: []share{{cluster, 1}},
+		place: port.Place(), stats: cluster, clusters: []weightedCluster{{cluster, 1}},
 		options: tcpOptionsOf(view.Policy.On(port.Number, nil)),
 	}
 	context := routeContext{
-		view: view, rule: view.RoutesByListener[port.Part], port: port.Number,
-		findings: findings,
+		view: view, virtualService: view.RoutesByListener[port.Part], port: port.Number, findings: findings,
 	}
-	markRule := func(routes []l4Route) []l4Route {
+	mark := func(routes []l4Route) []l4Route {
 		for i := range routes {
-			routes[i].fromRule = true
+			routes[i].fromVirtualService = true
 		}
 		return routes
 	}
 	switch {
 	case port.Spoken == model.ProtocolTLS:
-		if context.rule != nil {
-			routes = markRule(context.tlsRoutes())
+		if context.virtualService != nil {
+			routes = mark(context.tlsRoutes())
 		}
 		if len(routes) == 0 {
 			// A captured address identifies the service without a server name.
@@ -248,8 +249,8 @@ func l4Routes(view *model.View, port *model.Port, findings *model.Findings) (rou
 		}
 	case port.Spoken.HTTP():
 	default:
-		if context.rule != nil {
-			routes = markRule(context.tcpRoutes())
+		if context.virtualService != nil {
+			routes = mark(context.tcpRoutes())
 		}
 		if !slices.ContainsFunc(routes, func(route l4Route) bool { return len(route.subnets) == 0 }) {
 			routes = append(routes, byDefault)

@@ -16,74 +16,10 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	typev1beta1 "istio.io/api/type/v1beta1"
 
-	"tributary/resource"
 	"tributary/server/envoy/extend"
 	"tributary/server/envoy/model"
 	"tributary/server/envoy/telemetry"
 )
-
-// claim is a service's need of a listener at a binding.
-type claim struct {
-	place    model.Place // of the port
-	late     bool        // served only where no other claim holds the binding
-	protocol model.Protocol
-	routes   []l4Route // none for HTTP
-}
-
-func (c claim) Equal(o claim) bool {
-	return c.place == o.place && c.late == o.late && c.protocol == o.protocol &&
-		slices.EqualFunc(c.routes, o.routes, l4Route.equal)
-}
-
-// isLimited reports whether the claim is for some ranges of addresses only.
-func (c claim) isLimited() bool {
-	return !slices.ContainsFunc(c.routes, func(r l4Route) bool { return len(r.subnets) == 0 })
-}
-
-// limitedTo returns the claim limited to some ranges of addresses, except for routes that have their own.
-func (c claim) limitedTo(ranges []string) claim {
-	c.routes = slices.Clone(c.routes)
-	for i := range c.routes {
-		if len(c.routes[i].subnets) == 0 {
-			c.routes[i].subnets = ranges
-		}
-	}
-	return c
-}
-
-// claimsOf returns the claims of a port of the service for sidecars of the profile. HTTP has a listener a port for all
-// services, which its routes distinguish by host. Without interception all listeners are on the loopback interface;
-// with it, listeners of other protocols have the addresses of the service, if it has any.
-func claimsOf(
-	view *model.View, port *model.Port, findings *model.Findings,
-) map[model.Binding]claim {
-	service, portClaim := view.Service, claim{
-		place: port.Place(), late: port.Late, protocol: port.Spoken,
-		routes: l4Routes(view, port, findings),
-	}
-	if portClaim.protocol == model.ProtocolTLS && !slices.ContainsFunc(portClaim.routes,
-		func(route l4Route) bool { return len(route.servers) > 0 }) {
-		portClaim.protocol = model.ProtocolTCP
-	}
-	switch {
-	case port.Bind != "":
-		return map[model.Binding]claim{{Address: port.Bind, Port: port.Number}: portClaim}
-	case !view.Client.Captures:
-		return map[model.Binding]claim{{Address: model.Localhost, Port: port.Number}: portClaim}
-	case port.Spoken.HTTP():
-		return map[model.Binding]claim{{Address: model.Wildcard, Port: port.Number}: portClaim}
-	}
-	claims := make(map[model.Binding]claim)
-	for _, address := range service.Addresses {
-		if resource.IsAddress(address) {
-			claims[model.Binding{Address: address, Port: port.Number}] = portClaim
-		}
-	}
-	if len(claims) == 0 {
-		claims[model.Binding{Address: model.Wildcard, Port: port.Number}] = portClaim.limitedTo(service.Ranges())
-	}
-	return claims
-}
 
 // Listener builds the listener of a binding from its claims, highest precedence first, and returns findings
 // for the claims that it does not serve.
@@ -101,7 +37,8 @@ func Listener(binding model.Binding, claims []claimant, opts ListenerOptions) (l
 	merged, used := mergeClaims(binding, claims), make(usedMatches)
 	for i, c := range merged.connections {
 		routes := c.claim.routes
-		if i == 0 && c.claim.protocol == model.ProtocolTLS && binding.Address != model.Wildcard && !routes[0].fromRule {
+		if i == 0 && c.claim.protocol == model.ProtocolTLS && binding.Address != model.Wildcard &&
+			!routes[0].fromVirtualService {
 			routes = slices.Clone(routes) // no server name, or an unknown one: the first service, as with istiod
 			routes[0].servers = nil
 		}
@@ -116,7 +53,9 @@ func Listener(binding model.Binding, claims []claimant, opts ListenerOptions) (l
 		chain := HTTPChain(binding, merged.routes, opts)
 		if merged.detects {
 			listener.ListenerFilters = append(listener.ListenerFilters, inspectHTTP())
-			chain.FilterChainMatch = &listenerv3.FilterChainMatch{TransportProtocol: inClear, ApplicationProtocols: plainHTTP}
+			chain.FilterChainMatch = &listenerv3.FilterChainMatch{
+				TransportProtocol: transportPlain, ApplicationProtocols: plainHTTP,
+			}
 		}
 		listener.FilterChains = append(listener.FilterChains, chain)
 	}
@@ -140,43 +79,6 @@ func Listener(binding model.Binding, claims []claimant, opts ListenerOptions) (l
 	return listener, findings
 }
 
-// mergedClaims are the claims of a binding as one listener serves them.
-type mergedClaims struct {
-	routes      string // the name of the routes of HTTP; empty if no claim has HTTP
-	detects     bool   // HTTP is recognized by its first bytes; else all connections have HTTP
-	connections []claimant
-	refused     []claimant
-}
-
-// mergeClaims merges claims as istiod does. At the wildcard address, HTTP is detected beside all other protocols. At
-// another address, a first claim with HTTP has all connections; after other claims, only detected HTTP has a place.
-// Ranges of addresses distinguish TCP connections; the first claim without ranges has the others.
-func mergeClaims(binding model.Binding, claims []claimant) (merged mergedClaims) {
-	shared, rest := binding.Address == model.Wildcard, false
-	for i, candidate := range claims {
-		protocol := candidate.claim.protocol
-		switch onlyHTTP := merged.routes != "" && !merged.detects; {
-		case candidate.claim.late != claims[0].claim.late:
-			merged.refused = append(merged.refused, candidate)
-		case protocol.HTTP() && (shared || i == 0 || onlyHTTP):
-			merged.routes, merged.detects = model.RouteName(binding.Port), shared
-		case protocol.HTTP(), onlyHTTP, protocol == model.ProtocolDetected && merged.routes != "",
-			protocol != model.ProtocolTLS && rest && !candidate.claim.isLimited():
-			merged.refused = append(merged.refused, candidate)
-		default:
-			merged.connections = append(merged.connections, candidate)
-			rest = rest || protocol != model.ProtocolTLS && !candidate.claim.isLimited()
-		}
-		if protocol == model.ProtocolDetected && merged.routes == "" && candidate.claim.late == claims[0].claim.late {
-			merged.detects, merged.routes = true, detectedRoutes(candidate.host, binding.Port)
-			if shared {
-				merged.routes = model.RouteName(binding.Port)
-			}
-		}
-	}
-	return merged
-}
-
 // chainTimeout, in seconds, bounds the transport handshake.
 const chainTimeout = 15
 
@@ -192,7 +94,7 @@ func filterChains(routes []l4Route, used usedMatches, seen *model.Observation,
 }
 
 func tcpProxy(cluster string, seen *model.Observation) *listenerv3.Filter {
-	return l4Route{stats: cluster, to: []share{{cluster, 1}}}.proxy(seen)
+	return l4Route{stats: cluster, clusters: []weightedCluster{{cluster, 1}}}.proxy(seen)
 }
 
 // ListenerOptions are the settings all listeners of a scope share.

@@ -17,18 +17,18 @@ import (
 // placement is the preference of clients for endpoints by locality. As in istiod, priorities need outlier detection,
 // and exclude locality weights.
 type placement struct {
-	client   model.Profile
-	setting  *networking.LocalityLoadBalancerSetting // nil if there is none
-	failover bool                                    // to other priorities
-	health   *health
+	client    model.Profile
+	setting   *networking.LocalityLoadBalancerSetting // nil if there is none
+	failsOver bool                                    // to endpoints of other priorities
+	health    *health
 
-	authenticated func(*model.Endpoint) bool // reports whether connections to an endpoint are mutual TLS; nil for none
+	isMutual func(*model.Endpoint) bool // reports whether connections to an endpoint are mutual TLS; nil for none
 }
 
 func placementOf(client model.Profile, policy *networking.TrafficPolicy) placement {
 	placed := placement{client: client, setting: policy.GetLoadBalancer().GetLocalityLbSetting()}
 	off := placed.setting.GetEnabled() != nil && !placed.setting.GetEnabled().GetValue()
-	placed.failover = !off && policy.GetOutlierDetection() != nil && len(placed.setting.GetDistribute()) == 0
+	placed.failsOver = !off && policy.GetOutlierDetection() != nil && len(placed.setting.GetDistribute()) == 0
 	if off {
 		placed.setting = nil
 	}
@@ -38,17 +38,18 @@ func placementOf(client model.Profile, policy *networking.TrafficPolicy) placeme
 // localityWeighted reports whether the weights of localities count in a cluster.
 func (p placement) localityWeighted() bool {
 	return len(p.setting.GetDistribute()) > 0 ||
-		p.failover && len(p.setting.GetFailover())+len(p.setting.GetFailoverPriority()) > 0
+		p.failsOver && len(p.setting.GetFailover())+len(p.setting.GetFailoverPriority()) > 0
 }
 
 // priority returns the distance of an endpoint. Only the order counts.
 func (p placement) priority(endpoint *model.Endpoint) int {
-	if !p.failover {
+	if !p.failsOver {
 		return 0
 	}
-	labels := 0
-	wanted, labelMap := p.setting.GetFailoverPriority(), p.client.LabelMap()
-	if len(wanted) > 0 && p.client.Labelled {
+	labels := 0 // the number of preferred labels, from the first one that differs on
+	wanted := p.setting.GetFailoverPriority()
+	labelMap := p.client.LabelMap()
+	if len(wanted) > 0 && p.client.LabelsMatter {
 		for i, label := range wanted {
 			name, value, given := strings.Cut(label, "=")
 			if !given {
@@ -122,7 +123,8 @@ func (p placement) distribute(assignment *endpointv3.ClusterLoadAssignment) {
 				}
 			}
 			for _, group := range members {
-				weight, part := group.GetLoadBalancingWeight().GetValue(), distribution.GetTo()[target]
+				weight := group.GetLoadBalancingWeight().GetValue()
+				part := distribution.GetTo()[target]
 				share := math.Ceil(float64(weight) * float64(part) / float64(total))
 				if share > 0 {
 					group.LoadBalancingWeight = wrapperspb.UInt32(uint32(min(share, math.MaxUint32)))
@@ -136,8 +138,8 @@ func (p placement) distribute(assignment *endpointv3.ClusterLoadAssignment) {
 	}
 }
 
-// apply turns on locality weights in a cluster if they count.
-func (p placement) apply(c *clusterv3.Cluster) {
+// enableLocalityWeights turns on locality weights in a cluster if they count.
+func (p placement) enableLocalityWeights(c *clusterv3.Cluster) {
 	if p.localityWeighted() && c.GetLbPolicy() != clusterv3.Cluster_CLUSTER_PROVIDED {
 		c.CommonLbConfig.LocalityConfigSpecifier = &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig_{
 			LocalityWeightedLbConfig: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig{},

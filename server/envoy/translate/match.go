@@ -16,22 +16,28 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// routeMatch converts a match; nil matches all requests. With claims, headers may stand for claims of verified tokens.
-// Prefixes are of whole segments if bySegment is true.
-func routeMatch(request *networking.HTTPMatchRequest, claims, bySegment bool) *routev3.RouteMatch {
+// matchOptions are the parts of a match's meaning that depend on the client and on the origin of the VirtualService.
+type matchOptions struct {
+	tokenClaims   bool // headers may stand for claims of verified tokens: at gateways
+	wholeSegments bool // prefixes match whole segments of a path
+}
+
+// routeMatch converts a match; nil matches all requests.
+func routeMatch(request *networking.HTTPMatchRequest, options matchOptions) *routev3.RouteMatch {
 	result := model.AnyPath()
 	if request == nil {
 		return result
 	}
 	addMatchers := func(headers map[string]*networking.StringMatch, inverted bool) {
 		for _, name := range slices.Sorted(maps.Keys(headers)) {
-			if claim := claimMatch(name, headers[name]); claim != nil && claims {
+			if claim := claimMatch(name, headers[name]); claim != nil && options.tokenClaims {
 				claim.Invert = inverted
 				result.DynamicMetadata = append(result.DynamicMetadata, claim)
 				continue
 			}
 			header := headerMatch(name, headers[name])
-			header.InvertMatch, header.TreatMissingHeaderAsEmpty = inverted, inverted && !isPresence(headers[name])
+			header.InvertMatch = inverted
+			header.TreatMissingHeaderAsEmpty = inverted && !isPresence(headers[name])
 			result.Headers = append(result.Headers, header)
 		}
 	}
@@ -45,7 +51,7 @@ func routeMatch(request *networking.HTTPMatchRequest, claims, bySegment bool) *r
 		result.PathSpecifier = &routev3.RouteMatch_Path{Path: uri.Exact}
 	case *networking.StringMatch_Prefix:
 		result.PathSpecifier = &routev3.RouteMatch_Prefix{Prefix: uri.Prefix}
-		if bySegment && uri.Prefix != "/" {
+		if options.wholeSegments && uri.Prefix != "/" {
 			prefix := strings.TrimSuffix(uri.Prefix, "/")
 			result.PathSpecifier = &routev3.RouteMatch_PathSeparatedPrefix{PathSeparatedPrefix: prefix}
 		}
@@ -73,8 +79,8 @@ func routeMatch(request *networking.HTTPMatchRequest, claims, bySegment bool) *r
 	return result
 }
 
-// claimMatch matches a claim of a token that the filters of a gateway have verified, or returns nil for a header that
-// stands for none.
+// claimMatch returns the condition of a header that stands for a claim of a token, or nil for other headers. The
+// filters of a gateway have verified the token.
 func claimMatch(name string, match *networking.StringMatch) *matcherv3.MetadataMatcher {
 	claim := jwt.ToRoutingClaim(name)
 	if !claim.Match {

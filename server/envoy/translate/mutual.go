@@ -41,29 +41,31 @@ func inboundMutual(client model.Profile, secured *model.Security, protocols ...s
 	if len(common.GetTlsParams().GetCipherSuites()) == 0 {
 		common.TlsParams.CipherSuites = mutualCiphers
 	}
-	identify(common, client, ofDomains(secured.Domains), secured.Domains)
+	authenticatePeers(common, client, spiffePatterns(secured.Domains), secured.Domains)
 	return transportSocket(&tlsv3.DownstreamTlsContext{
 		CommonTlsContext:         common,
 		RequireClientCertificate: wrapperspb.Bool(true),
 	})
 }
 
-// identify sets the certificate of a connection to the client's, and the verification of the peer to the client's roots
-// and to names: the peer's certificate must have one of them. Without names, any certificate of the roots is accepted,
-// as with istiod.
+// authenticatePeers sets the certificate of the client for a connection, and the verification of the peer by the
+// client's roots and by names: the peer's certificate must have one of them. Without names, any certificate of the
+// roots is accepted, as with istiod.
 //
 // SPIRE's agent has the roots of its own trust domain under ROOTCA, and under ALL those of all federated trust domains,
 // each for its own identities. A mesh with several trust domains uses ALL.
-func identify(common *tlsv3.CommonTlsContext, client model.Profile, names, domains []string) {
-	certificate, roots := spireConfig("default"), spireConfig("ROOTCA")
+func authenticatePeers(common *tlsv3.CommonTlsContext, client model.Profile, names, domains []string) {
+	certificate := spireConfig("default")
+	roots := spireConfig("ROOTCA")
 	switch {
 	case client.Identity != model.IdentitySPIRE:
-		files, trusted := model.IdentitySecrets(client.Identity)
-		certificate, roots = sdsConfig(files), sdsConfig(trusted)
+		certificateName, rootsName := model.IdentitySecrets(client.Identity)
+		certificate = sdsConfig(certificateName)
+		roots = sdsConfig(rootsName)
 	case len(domains) > 1:
 		roots.Name = "ALL"
 		if len(names) == 0 {
-			names = ofDomains(domains)
+			names = spiffePatterns(domains)
 		}
 	}
 	common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{certificate}
@@ -85,8 +87,8 @@ func spireConfig(name string) *tlsv3.SdsSecretConfig {
 
 const spiffeScheme = "spiffe://"
 
-// ofDomains returns patterns of all SPIFFE IDs of trust domains.
-func ofDomains(domains []string) (names []string) {
+// spiffePatterns returns patterns of all SPIFFE IDs of trust domains.
+func spiffePatterns(domains []string) (names []string) {
 	for _, d := range domains {
 		names = append(names, spiffeScheme+d+"/*")
 	}
@@ -136,11 +138,11 @@ var socketMatch = model.MustMarshal(&corev3.Metadata{
 	FilterMetadata: map[string]*structpb.Struct{matchedMetadata: mutualFields()},
 })
 
-// authenticated returns a function that reports whether connections to an endpoint of a port or subset are mutual TLS,
-// or nil for none: all if the policy requires it, and without a setting in the policy, those to endpoints that accept
-// it. As with istiod, PeerAuthentications of the mesh and of workloads do not concern single endpoints of services with
-// DNS resolution.
-func authenticated(view *model.View, port *model.Port, subset *networking.Subset) func(*model.Endpoint) bool {
+// mutualEndpoints returns a function that reports whether connections to an endpoint of a port or subset are mutual
+// TLS: all if the policy requires it, and without a setting in the policy, those to endpoints that accept it. It is nil
+// if no connections are. As with istiod, PeerAuthentications of the mesh and of workloads do not concern single
+// endpoints of services with DNS resolution.
+func mutualEndpoints(view *model.View, port *model.Port, subset *networking.Subset) func(*model.Endpoint) bool {
 	if view.Mutual == nil {
 		return nil
 	}
@@ -151,9 +153,9 @@ func authenticated(view *model.View, port *model.Port, subset *networking.Subset
 	}
 }
 
-// authenticate sets connections to a cluster to mutual TLS between identities: all if the policy requires it, and
-// without a setting in the policy, those to endpoints that accept it.
-func authenticate(
+// setMutualTLS gives a cluster the transport sockets for mutual TLS: for all connections if the policy requires it, and
+// without a setting in the policy, for those to endpoints that accept it.
+func setMutualTLS(
 	view *model.View, port *model.Port, subset *networking.Subset, cluster *clusterv3.Cluster,
 	options *httpv3.HttpProtocolOptions,
 ) {
@@ -161,8 +163,10 @@ func authenticate(
 		return
 	}
 	tls := view.Policy.On(port.Number, subset).GetTls()
-	passed := cluster.GetType() == clusterv3.Cluster_ORIGINAL_DST // endpoints are not known when connections are made
-	if tls == nil && (!view.Mutual.Auto || passed && !allMutual(port)) || tls != nil && !model.IsMutual(tls) {
+	passthrough := cluster.GetType() == clusterv3.Cluster_ORIGINAL_DST // no endpoint decides a connection
+	switch {
+	case tls != nil && !model.IsMutual(tls), tls == nil && !view.Mutual.Auto,
+		tls == nil && passthrough && !allMutual(port):
 		return
 	}
 	sni := cmp.Or(tls.GetSni(), "outbound_."+model.RouteName(port.Number)+"_."+subset.GetName()+"_."+view.Service.Host)
@@ -176,9 +180,9 @@ func authenticate(
 	if options.GetExplicitHttpConfig().GetHttp2ProtocolOptions() != nil {
 		common.AlpnProtocols = append(common.AlpnProtocols, "h2")
 	}
-	identify(common, view.Client, subjectsOf(view.Service, tls), view.Service.Domains)
+	authenticatePeers(common, view.Client, subjectsOf(view.Service, tls), view.Service.Domains)
 	socket := transportSocket(&tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: sni})
-	if tls != nil || passed {
+	if tls != nil || passthrough {
 		cluster.TransportSocket = socket
 		return
 	}

@@ -38,9 +38,9 @@ func MatchProblems(request *networking.HTTPMatchRequest, maxInstructions int) ma
 	return problems
 }
 
-// matchUsable reports whether these Envoys accept the match and rewrite. It notes problems of these Envoys only:
-// package coverage reports problems of all Envoys with the object.
-func (r routeContext) matchUsable(
+// checkMatch reports whether these Envoys accept the match and rewrite. It adds findings only for limits of these
+// clients: package coverage reports patterns that no Envoy accepts.
+func (r routeContext) checkMatch(
 	route *networking.HTTPRoute, match *networking.HTTPMatchRequest, place model.Place,
 ) bool {
 	rewrite := route.GetRewrite().GetUriRegexRewrite()
@@ -63,13 +63,15 @@ func (r routeContext) matchUsable(
 // mean: the next route, which may allow more, must not get them. A regular expression that Envoy refuses stands for all
 // paths with its literal prefix.
 func (r routeContext) refusedRoute(httpRoute *networking.HTTPRoute, match *networking.HTTPMatchRequest) *routev3.Route {
-	readable, bySegment := proto.CloneOf(match), r.rule.Derived.BySegment()
+	readable := proto.CloneOf(match)
+	options := r.matchOptions()
 	for field := range MatchProblems(match, min(model.LargeProgram, r.view.Client.LargestProgram())) {
 		condition, name, _ := strings.Cut(strings.TrimSuffix(field, "]"), "[")
 		switch condition {
 		case "uri":
 			prefix := literalPrefix(match.GetUri().GetRegex())
-			readable.Uri, bySegment = &networking.StringMatch{MatchType: &networking.StringMatch_Prefix{Prefix: prefix}}, false
+			readable.Uri = &networking.StringMatch{MatchType: &networking.StringMatch_Prefix{Prefix: prefix}}
+			options.wholeSegments = false
 		case "method":
 			readable.Method = nil
 		case "authority":
@@ -85,12 +87,14 @@ func (r routeContext) refusedRoute(httpRoute *networking.HTTPRoute, match *netwo
 		}
 	}
 	route := &routev3.Route{
-		Name: httpRoute.GetName(), Match: routeMatch(readable, r.view.Client.Role == model.Ingress, bySegment),
-		Metadata: virtualServiceMetadata(r.rule.Key),
+		Name:     httpRoute.GetName(),
+		Match:    routeMatch(readable, options),
+		Metadata: virtualServiceMetadata(r.virtualService.Key),
 		Action:   directResponse(&networking.HTTPDirectResponse{Status: http.StatusInternalServerError}),
 	}
 	if model.Refused(route) != "" {
-		route.Name, route.Match = "", routeMatch(nil, false, false)
+		route.Name = ""
+		route.Match = routeMatch(nil, matchOptions{})
 	}
 	return route
 }

@@ -17,8 +17,8 @@ import (
 	"tributary/server/xds"
 )
 
-// VirtualHost is a service's part of the routes of a port. Its domains are apart from the rest: routes may have a
-// domain only once, and which services share one is known only when the routes are put together.
+// VirtualHost is a service's part of the routes of a port. Its domains are stored separately: Envoy allows a domain
+// once in a RouteConfiguration, and duplicates show only when all hosts are assembled.
 type VirtualHost struct {
 	Place   model.Place // of its definition
 	Domains []string
@@ -26,7 +26,7 @@ type VirtualHost struct {
 	Body    *Body     // nil if Rest has the routes
 	Key     model.Key // of its content and place
 
-	OnDemand struct { // caches, per domain, the entries for clients that ask for it
+	OnDemand struct { // a cache of the entries for clients that request the virtual host by domain
 		Mu      sync.Mutex
 		Entries map[string][]*xds.Entry
 	}
@@ -40,29 +40,30 @@ type Body struct {
 	findings model.Findings
 }
 
-// Sharing returns the body of a key, and builds it if no other host has it.
-type Sharing func(key model.Digest, build func() *Body) *Body
+// BodyCache returns the body of a key: that of another host, or else that of build.
+type BodyCache func(key model.Digest, build func() *Body) *Body
 
 // body returns the body that build makes of VirtualServices, which key identifies, and notes its findings.
 func (t *Translation) body(key model.Digest, build func(findings *model.Findings) *routev3.VirtualHost) *Body {
-	body := t.share(key, func() *Body {
+	body := t.bodies(key, func() *Body {
 		result := &Body{}
 		host := build(&result.findings)
 		if len(host.GetRoutes()) > 0 || host.GetRequireTls() == routev3.VirtualHost_ALL {
 			host.IncludeRequestAttemptCount = true
 			result.Bytes = model.MustMarshal(host)
 		}
-		result.findings, result.Key = result.findings.Sorted(), sha256.Sum256(result.Bytes)
+		result.findings = result.findings.Sorted()
+		result.Key = sha256.Sum256(result.Bytes)
 		return result
 	})
 	t.Findings = append(t.Findings, body.findings...)
 	return body
 }
 
-// ruleKey identifies a VirtualService on a port.
-func ruleKey(rule *model.VirtualService, port uint32) (digest model.Digest) {
-	digest.Object(rule.Key)
-	digest.Text(rule.Version)
+// virtualServiceKey identifies a VirtualService on a port.
+func virtualServiceKey(virtualService *model.VirtualService, port uint32) (digest model.Digest) {
+	digest.Object(virtualService.Key)
+	digest.Text(virtualService.Version)
 	digest.Number(int64(port))
 	return digest
 }
@@ -122,15 +123,13 @@ const (
 func detectedRoutes(host string, port uint32) string { return host + ":" + model.RouteName(port) }
 
 // virtualHost returns the service's virtual host of a port, with the service's names unless others are given.
-func (t *Translation) virtualHost(
-	view *model.View, port *model.Port, names []string,
-) *VirtualHost {
+func (t *Translation) virtualHost(view *model.View, port *model.Port, names []string) *VirtualHost {
 	if names == nil {
 		names = domains(view.Service, port, view.Client)
 	}
 	host := &routev3.VirtualHost{Name: model.HostPort(view.Host, port.Number)}
-	if rule := view.RoutesByListener[port.Part]; rule != nil {
-		if body := t.routesOf(view, rule, port.Number); len(body.Bytes) > 0 {
+	if virtualService := view.RoutesByListener[port.Part]; virtualService != nil {
+		if body := t.routesOf(view, virtualService, port.Number); len(body.Bytes) > 0 {
 			return newVirtualHost(port.Place(), names, host, body)
 		}
 	}
@@ -140,17 +139,15 @@ func (t *Translation) virtualHost(
 }
 
 // routesOf returns the routes of a VirtualService on a port, which are equal for all of its hosts.
-func (t *Translation) routesOf(
-	v *model.View, r *model.VirtualService, port uint32,
-) *Body {
-	return t.body(ruleKey(r, port), func(findings *model.Findings) *routev3.VirtualHost {
-		context := routeContext{view: v, rule: r, port: port, findings: findings}
+func (t *Translation) routesOf(view *model.View, virtualService *model.VirtualService, port uint32) *Body {
+	return t.body(virtualServiceKey(virtualService, port), func(findings *model.Findings) *routev3.VirtualHost {
+		context := routeContext{view: view, virtualService: virtualService, port: port, findings: findings}
 		return &routev3.VirtualHost{Routes: context.routes()}
 	})
 }
 
-// unregistered returns the virtual host of a host that is not a service, or nil.
-func (t *Translation) unregistered(view *model.View) *VirtualHost {
+// unregisteredHost returns the virtual host of a host that is not a service, or nil.
+func (t *Translation) unregisteredHost(view *model.View) *VirtualHost {
 	body := t.routesOf(view, view.UnregisteredRoutes, model.UnregisteredPort)
 	if len(body.Bytes) == 0 {
 		return nil
@@ -202,7 +199,7 @@ func defaultRoute(view *model.View, port *model.Port) *routev3.Route {
 	hash := HashPolicy(view.Policy.On(port.Number, nil).GetLoadBalancer().GetConsistentHash())
 	route := &routev3.RouteAction{
 		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: model.ClusterName(port.Number, "", view.Host)},
-		RetryPolicy:      retries(nil, false),
+		RetryPolicy:      defaultRetries(),
 	}
 	setTimeout(route, nil, view.Client.Role)
 	if hash != nil {
@@ -216,9 +213,9 @@ func defaultRoute(view *model.View, port *model.Port) *routev3.Route {
 	}
 }
 
-// setTimeout sets how long a route waits for a response; nil is for ever. Envoy starts to count when it has the whole
-// request, and a timeout counts against the endpoint. The deadline of a gRPC request shortens it. Only gRPC clients get
-// max_stream_duration: in Envoy it would cut uploads and websockets.
+// setTimeout sets how long a route waits for a response; nil is no limit. Envoy starts the timer when it has the whole
+// request; a timeout counts as an error of the endpoint; the deadline of a gRPC request shortens it. Only gRPC clients
+// get max_stream_duration: in Envoy it would cut uploads and websockets.
 func setTimeout(route *routev3.RouteAction, timeout *durationpb.Duration, role model.Role) {
 	if timeout == nil {
 		timeout = durationpb.New(0)
@@ -277,6 +274,7 @@ func CatchAllHost(restricted bool) *VirtualHost {
 
 // grpcRoutes returns the RouteConfiguration of one port of a service, and its name, for clients that dial it by name.
 func (t *Translation) grpcRoutes(v *model.View, p *model.Port) ([]byte, string) {
-	name, host := model.ClusterName(p.Number, "", v.Host), t.virtualHost(v, p, nil)
+	name := model.ClusterName(p.Number, "", v.Host)
+	host := t.virtualHost(v, p, nil)
 	return host.Append(model.MustMarshal(RoutesHead(name, model.Proxyless)), host.Domains), name
 }

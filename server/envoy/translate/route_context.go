@@ -10,12 +10,19 @@ import (
 
 // routeContext has the inputs of a VirtualService's routes: the view, port and gateway.
 type routeContext struct {
-	view     *model.View
-	rule     *model.VirtualService
-	port     uint32
-	gateway  string // namespace/name, if the client is a gateway
-	tls      bool   // of the gateway's server
-	findings *model.Findings
+	view           *model.View
+	virtualService *model.VirtualService
+	port           uint32
+	gateway        string // namespace/name, if the client is a gateway
+	tls            bool   // of the gateway's server
+	findings       *model.Findings
+}
+
+func (r routeContext) matchOptions() matchOptions {
+	return matchOptions{
+		tokenClaims:   r.view.Client.Role == model.Ingress,
+		wholeSegments: r.virtualService.Derived.BySegment(),
+	}
 }
 
 // applies reports whether a match is for these clients and this port.
@@ -27,7 +34,7 @@ func (r routeContext) applies(attributes model.Attributes) bool {
 		if r.gateway == "" {
 			return slices.Contains(attributes.GetGateways(), model.MeshGateway)
 		}
-		return slices.Contains(r.rule.WholeGateways(attributes.GetGateways()), r.gateway)
+		return slices.Contains(r.virtualService.WholeGateways(attributes.GetGateways()), r.gateway)
 	}
 	if attributes.GetSourceNamespace() != "" && attributes.GetSourceNamespace() != r.view.Client.Namespace {
 		return false
@@ -47,7 +54,7 @@ func (r routeContext) portOf(destination *networking.Destination) uint32 {
 }
 
 func (r routeContext) hostOf(d *networking.Destination) string {
-	return r.rule.WholeName(d.GetHost())
+	return r.virtualService.WholeName(d.GetHost())
 }
 
 // noBackend is the cluster of a destination without a host, which only objects of Gateway API have. There is no such
@@ -61,7 +68,7 @@ func (r routeContext) clusterName(destination *networking.Destination, place mod
 	host, port := r.hostOf(destination), r.portOf(destination)
 	target, exists := r.view.RouteTargets[host]
 	effect := "requests get 503, connections are closed"
-	if r.rule.Derived == model.DerivedGateway && !r.view.Client.OnDemand {
+	if r.virtualService.Derived == model.DerivedGateway && !r.view.Client.OnDemand {
 		effect = "requests get 500, connections are closed"
 	}
 	switch {

@@ -12,7 +12,8 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// A secret has the files of its name, whatever these are called. Istio's agent uses the same name if they have no tilde.
+// A secret has the files of its name, whatever these are called. Istio's agent uses the same name if they have no
+// tilde.
 func TestSecretsNameTheirFiles(t *testing.T) {
 	for _, want := range [][2]string{
 		{"/c.pem", "/k.pem"},

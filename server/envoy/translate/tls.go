@@ -60,7 +60,7 @@ func (t *Translation) downstreamTLS(
 		common.TlsParams = nil
 	}
 	if tls.GetMode() == networking.ServerTLSSettings_ISTIO_MUTUAL {
-		identify(common, client, tls.GetSubjectAltNames(), domains)
+		authenticatePeers(common, client, tls.GetSubjectAltNames(), domains)
 		return transportSocket(&tlsv3.DownstreamTlsContext{
 			CommonTlsContext:         common,
 			RequireClientCertificate: wrapperspb.Bool(true),

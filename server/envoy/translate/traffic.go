@@ -1,6 +1,8 @@
 package translate
 
 import (
+	"cmp"
+
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	proxyprotocolv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/proxy_protocol/v3"
@@ -12,16 +14,17 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// apply applies a policy to a cluster, and returns its options for HTTP, which may be nil before and after.
-func apply(
+// applyTrafficPolicy applies a policy to a cluster, and returns its options for HTTP, which may be nil before and
+// after.
+func applyTrafficPolicy(
 	policy *networking.TrafficPolicy, cluster *clusterv3.Cluster, options *httpv3.HttpProtocolOptions,
 ) *httpv3.HttpProtocolOptions {
 	if policy == nil {
 		return options
 	}
-	options = applyConnections(policy.GetConnectionPool(), cluster, options)
-	applyOutliers(policy.GetOutlierDetection(), cluster)
-	applyBalancing(policy.GetLoadBalancer(), cluster)
+	options = applyConnectionPool(policy.GetConnectionPool(), cluster, options)
+	applyOutlierDetection(policy.GetOutlierDetection(), cluster)
+	applyLoadBalancer(policy.GetLoadBalancer(), cluster)
 	if retryBudget := policy.GetRetryBudget(); retryBudget != nil {
 		budget := &clusterv3.CircuitBreakers_Thresholds_RetryBudget{
 			BudgetPercent: &typev3.Percent{Value: 20}, MinRetryConcurrency: wrapperspb.UInt32(3),
@@ -40,10 +43,11 @@ func apply(
 	return options
 }
 
-func applyConnections(pool *networking.ConnectionPoolSettings, cluster *clusterv3.Cluster,
+func applyConnectionPool(pool *networking.ConnectionPoolSettings, cluster *clusterv3.Cluster,
 	httpOptions *httpv3.HttpProtocolOptions,
 ) *httpv3.HttpProtocolOptions {
-	tcp, http := pool.GetTcp(), pool.GetHttp()
+	tcp := pool.GetTcp()
+	http := pool.GetHttp()
 	limits := cluster.GetCircuitBreakers().GetThresholds()[0]
 	limit := func(field **wrapperspb.UInt32Value, n int32) {
 		if n > 0 {
@@ -103,7 +107,7 @@ func applyConnections(pool *networking.ConnectionPoolSettings, cluster *clusterv
 	return httpOptions
 }
 
-func applyOutliers(settings *networking.OutlierDetection, cluster *clusterv3.Cluster) {
+func applyOutlierDetection(settings *networking.OutlierDetection, cluster *clusterv3.Cluster) {
 	if settings == nil {
 		return
 	}
@@ -119,17 +123,20 @@ func applyOutliers(settings *networking.OutlierDetection, cluster *clusterv3.Clu
 		return wrapperspb.UInt32(0)
 	}
 	if n := settings.GetConsecutive_5XxErrors(); n != nil {
-		detection.Consecutive_5Xx, detection.EnforcingConsecutive_5Xx = n, enforce(n)
+		detection.Consecutive_5Xx = n
+		detection.EnforcingConsecutive_5Xx = enforce(n)
 	}
 	if n := settings.GetConsecutiveGatewayErrors(); n != nil {
-		detection.ConsecutiveGatewayFailure, detection.EnforcingConsecutiveGatewayFailure = n, enforce(n)
+		detection.ConsecutiveGatewayFailure = n
+		detection.EnforcingConsecutiveGatewayFailure = enforce(n)
 	}
 	if n := settings.GetMaxEjectionPercent(); n > 0 {
 		detection.MaxEjectionPercent = wrapperspb.UInt32(uint32(n))
 	}
 	if detection.GetSplitExternalLocalOriginErrors() {
 		if n := settings.GetConsecutiveLocalOriginFailures(); n.GetValue() > 0 {
-			detection.ConsecutiveLocalOriginFailure, detection.EnforcingConsecutiveLocalOriginFailure = n, enforce(n)
+			detection.ConsecutiveLocalOriginFailure = n
+			detection.EnforcingConsecutiveLocalOriginFailure = enforce(n)
 		}
 		detection.EnforcingLocalOriginSuccessRate = wrapperspb.UInt32(0)
 	}
@@ -137,7 +144,7 @@ func applyOutliers(settings *networking.OutlierDetection, cluster *clusterv3.Clu
 	cluster.CommonLbConfig.HealthyPanicThreshold = &typev3.Percent{Value: float64(max(settings.GetMinHealthPercent(), 0))}
 }
 
-func applyBalancing(balancer *networking.LoadBalancerSettings, cluster *clusterv3.Cluster) {
+func applyLoadBalancer(balancer *networking.LoadBalancerSettings, cluster *clusterv3.Cluster) {
 	if cluster.GetType() == clusterv3.Cluster_ORIGINAL_DST {
 		return
 	}
@@ -153,7 +160,9 @@ func applyBalancing(balancer *networking.LoadBalancerSettings, cluster *clusterv
 			}
 		}
 	case networking.LoadBalancerSettings_PASSTHROUGH:
-		cluster.LbPolicy, cluster.LoadAssignment, cluster.EdsClusterConfig = clusterv3.Cluster_CLUSTER_PROVIDED, nil, nil
+		cluster.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
+		cluster.LoadAssignment = nil
+		cluster.EdsClusterConfig = nil
 		cluster.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
 	default:
 		if slow != nil {
@@ -167,7 +176,8 @@ func applyBalancing(balancer *networking.LoadBalancerSettings, cluster *clusterv
 		return
 	}
 	if maglev := hash.GetMaglev(); maglev != nil {
-		cluster.LbPolicy, cluster.LbConfig = clusterv3.Cluster_MAGLEV, nil
+		cluster.LbPolicy = clusterv3.Cluster_MAGLEV
+		cluster.LbConfig = nil
 		if maglev.GetTableSize() != 0 {
 			cluster.LbConfig = &clusterv3.Cluster_MaglevLbConfig_{
 				MaglevLbConfig: &clusterv3.Cluster_MaglevLbConfig{TableSize: wrapperspb.UInt64(maglev.GetTableSize())},
@@ -175,12 +185,11 @@ func applyBalancing(balancer *networking.LoadBalancerSettings, cluster *clusterv
 		}
 		return
 	}
-	cluster.LbPolicy, cluster.LbConfig = clusterv3.Cluster_RING_HASH, nil
+	cluster.LbPolicy = clusterv3.Cluster_RING_HASH
+	cluster.LbConfig = nil
 	size := hash.GetRingHash().GetMinimumRingSize()
 	if hash.GetRingHash() == nil {
-		if size = hash.GetMinimumRingSize(); size == 0 { //nolint:staticcheck // the older way to say it
-			size = 1024
-		}
+		size = cmp.Or(hash.GetMinimumRingSize(), 1024) //nolint:staticcheck // the older way to say it
 	}
 	if size != 0 {
 		cluster.LbConfig = &clusterv3.Cluster_RingHashLbConfig_{

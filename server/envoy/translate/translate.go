@@ -27,33 +27,27 @@ type Translation struct {
 
 	// Parts of routes and sidecar listeners that several hosts share.
 	Hosts  map[string]*VirtualHost // by the name of the routes
-	Claims []claimed
+	Claims []Claim                 // most hosts have one: a map would take more memory
 
 	Addresses []string // of its name
 
 	Objects  []resource.Key // it was made of
 	Findings model.Findings // in Objects
 
-	share Sharing // while it is made
-}
-
-// claimed is a claim of a binding. Most hosts have a single one: a map would take more memory.
-type claimed struct {
-	model.Binding
-	claim
+	bodies BodyCache // nil after View
 }
 
 // ClaimsByBinding returns the claims of the host.
-func (t *Translation) ClaimsByBinding() map[model.Binding]claim {
-	claims := make(map[model.Binding]claim, len(t.Claims))
-	for _, c := range t.Claims {
-		claims[c.Binding] = c.claim
+func (t *Translation) ClaimsByBinding() map[model.Binding]Claim {
+	claims := make(map[model.Binding]Claim, len(t.Claims))
+	for _, claim := range t.Claims {
+		claims[claim.Binding] = claim
 	}
 	return claims
 }
 
 // ClaimPrecedence returns the precedence of a claim of the host; late claims come after all others.
-func (t *Translation) ClaimPrecedence(c claim) model.Precedence {
+func (t *Translation) ClaimPrecedence(c Claim) model.Precedence {
 	precedence := t.Precedence
 	if c.late {
 		precedence.Audience += lateAudience
@@ -64,16 +58,16 @@ func (t *Translation) ClaimPrecedence(c claim) model.Precedence {
 // lateAudience exceeds any Audience.
 const lateAudience = 10
 
-// View translates a view. It is a pure function, with the bodies of virtual hosts that other views share.
-func View(view *model.View, share Sharing) *Translation {
+// View translates a view. It reads and fills the cache of bodies, which does not change the result.
+func View(view *model.View, bodies BodyCache) *Translation {
 	translation := &Translation{
-		Hosts: make(map[string]*VirtualHost), Objects: view.Objects, Findings: slices.Clone(view.Findings), share: share,
+		Hosts: make(map[string]*VirtualHost), Objects: view.Objects, Findings: slices.Clone(view.Findings), bodies: bodies,
 	}
 	if view.Patches != nil && model.IsPseudoHost(view.Host) {
 		translation.Objects = append(slices.Clip(translation.Objects), view.Patches.Objects...)
 	}
 	translation.add(view)
-	translation.share = nil
+	translation.bodies = nil
 	translation.Findings = translation.Findings.Sorted()
 	var last resource.Key
 	for _, f := range translation.Findings {
@@ -93,7 +87,7 @@ func (t *Translation) add(view *model.View) {
 		t.addInbound(view)
 	}
 	if view.Client.Role == model.Sidecar && view.UnregisteredRoutes != nil {
-		if host := t.unregistered(view); host != nil {
+		if host := t.unregisteredHost(view); host != nil {
 			t.Hosts[model.RouteName(model.UnregisteredPort)] = host
 		}
 	}
@@ -103,19 +97,19 @@ func (t *Translation) add(view *model.View) {
 	service := view.Service
 	t.Precedence = service.Precedence
 	t.Addresses = slices.DeleteFunc(slices.Clone(service.Addresses), func(a string) bool { return !resource.IsAddress(a) })
-	claims := make(map[model.Binding]claim)
+	claims := make(map[model.Binding]Claim) // of several claims for a binding, the last one counts
 	patches := extend.New(view.Patches, extend.ContextOf(view.Client.Role), &t.Findings)
 	for i := range service.Ports {
 		port := &service.Ports[i]
 		for _, subset := range append([]*networking.Subset{nil}, view.Policy.Subsets...) {
 			policy := view.Policy.On(port.Number, subset)
 			placed := placementOf(view.Client, policy)
-			placed.authenticated = authenticated(view, port, subset)
-			placed.health = t.healthOf(port, subset, policy, view.Client)
+			placed.isMutual = mutualEndpoints(view, port, subset)
+			placed.health = t.buildHealthCheck(port, subset, policy, view.Client)
 			cluster := t.cluster(view, port, subset, placed)
-			withheld := t.withholds(view, port, subset)
+			withheld := t.checkWithheld(view, port, subset)
 			if withheld {
-				withhold(cluster)
+				withholdEndpoints(cluster)
 			}
 			if reason := model.Refused(cluster); reason != "" {
 				t.Findings.Note(view.PlaceOf(port), "%s: there is no cluster %s", reason, cluster.GetName())
@@ -150,13 +144,12 @@ func (t *Translation) add(view *model.View) {
 			if port.Spoken == model.ProtocolDetected {
 				t.Hosts[detectedRoutes(service.Host, port.Number)] = t.virtualHost(view, port, []string{"*"})
 			}
-			maps.Copy(claims, claimsOf(view, port, &t.Findings))
+			for _, claim := range claimsOf(view, port, &t.Findings) {
+				claims[claim.Binding] = claim
+			}
 		}
 	}
-	for b, c := range claims {
-		t.Claims = append(t.Claims, claimed{b, c})
-	}
-	t.Claims = slices.Clip(t.Claims)
+	t.Claims = slices.Clip(slices.Collect(maps.Values(claims)))
 }
 
 // addProxyless adds the resources for clients that dial the service with the port or, for the default port, by name

@@ -30,13 +30,16 @@ func (r routeContext) redirect(redirect *networking.HTTPRedirect, match *routev3
 		HostRedirect:         redirect.GetAuthority(),
 		PathRewriteSpecifier: &routev3.RedirectAction_PathRedirect{PathRedirect: redirect.GetUri()},
 	}
-	prefix, replaces := redirect.GetPrefixRewrite(), redirect.GetPrefixRewrite() != ""
-	if derived, ok := strings.CutPrefix(redirect.GetUri(), replacesPrefix); ok && r.rule.Derived == model.DerivedGateway {
-		prefix, replaces = derived, true
+	prefix := redirect.GetPrefixRewrite()
+	replaces := prefix != ""
+	derived, ok := strings.CutPrefix(redirect.GetUri(), replacesPrefix)
+	if ok && r.virtualService.Derived == model.DerivedGateway {
+		prefix = derived
+		replaces = true
 	}
 	if replaces {
 		action.PathRewriteSpecifier = &routev3.RedirectAction_PrefixRewrite{PrefixRewrite: prefix}
-		if prefix == "/" && r.rule.Derived == model.DerivedGateway {
+		if prefix == "/" && r.virtualService.Derived == model.DerivedGateway {
 			action.PathRewriteSpecifier = &routev3.RedirectAction_RegexRewrite{RegexRewrite: withoutPrefix(match)}
 		}
 	}

@@ -8,10 +8,10 @@ import (
 	"tributary/internal/address"
 )
 
-// FairListener bounds the connections to the admin server: in total, from one address of another machine to half of
-// them, and from other machines to all but one, so that this machine always has one left. A new connection beyond a
-// bound takes the place of the oldest one of the host that has most. All users of this machine share a host.
-// It is safe for concurrent use.
+// FairListener limits the connections to the admin server: to limit in all, to half of it from each remote address, and
+// to limit-1 from all remote addresses together, so that this machine always has one left. A new connection beyond a
+// limit ends the oldest one of the host with the most connections. All users of this machine share a host. It is safe
+// for concurrent use.
 type FairListener struct {
 	net.Listener
 
@@ -40,7 +40,7 @@ func (l *FairListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	accepted := &fairConnection{Conn: conn, listener: l, host: localOr(conn.RemoteAddr())}
+	accepted := &fairConnection{Conn: conn, listener: l, host: hostOf(conn.RemoteAddr())}
 	if replaced := l.admit(accepted); replaced != nil {
 		_ = replaced.Close() // its requests are canceled
 	}
@@ -50,7 +50,7 @@ func (l *FairListener) Accept() (net.Conn, error) {
 // thisMachine is the host of all connections from loopback and over unix sockets.
 const thisMachine = "this machine"
 
-func localOr(addr net.Addr) string {
+func hostOf(addr net.Addr) string {
 	host := address.Host(addr)
 	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() || host == "unix" {
 		return thisMachine
@@ -62,17 +62,24 @@ func localOr(addr net.Addr) string {
 func (l *FairListener) admit(added *fairConnection) (replaced *fairConnection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	perHost, remote := map[string]int{added.host: 1}, added.host != thisMachine
+	total := len(l.connections) + 1
+	perHost := map[string]int{added.host: 1}
 	for _, c := range l.connections {
 		perHost[c.host]++
 	}
-	total := len(l.connections) + 1
-	tooMany := remote && perHost[added.host] > l.limit/2
-	tooManyRemote := remote && total-perHost[thisMachine] >= l.limit
-	if tooMany || tooManyRemote || total > l.limit {
+	isRemote := added.host != thisMachine
+	var mayEnd func(host string) bool // a connection of a host; nil if none has to
+	switch {
+	case isRemote && perHost[added.host] > l.limit/2:
+		mayEnd = func(host string) bool { return host == added.host }
+	case isRemote && total-perHost[thisMachine] >= l.limit:
+		mayEnd = func(host string) bool { return host != thisMachine }
+	case total > l.limit:
+		mayEnd = func(string) bool { return true }
+	}
+	if mayEnd != nil {
 		for _, c := range l.connections {
-			candidate := !tooMany && !tooManyRemote || !tooMany && c.host != thisMachine || c.host == added.host
-			if candidate && (replaced == nil || perHost[c.host] > perHost[replaced.host]) {
+			if mayEnd(c.host) && (replaced == nil || perHost[c.host] > perHost[replaced.host]) {
 				replaced = c
 			}
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // pool merges the ServiceEntries of the sources with Merge, and is one more layer of the view, before the first of
-// them. A change costs as much as the entries of its hosts.
+// them. A changed entry costs as much as all entries of its hosts.
 type pool struct {
 	table    memstore.Table // the merged entries; written by the loop
 	snapshot memstore.Snapshot
@@ -22,7 +22,7 @@ type pool struct {
 	groups       map[groupKey]*hostGroup
 	entries      map[entry]groupKey          // the group of each entry
 	claims       map[resource.Key][]groupKey // the groups with a result of the key, in order: the first owns it
-	disputed     map[groupKey]bool           // groups with refusals
+	hasRefusals  map[groupKey]bool           // groups that refuse entries, of their own or of other groups
 	dirty        map[groupKey]bool           // groups that changed since the last commit
 }
 
@@ -43,9 +43,9 @@ type entry struct {
 
 // hostGroup has the entries of a group and their results.
 type hostGroup struct {
-	entries map[entry]*resource.Resource
-	results map[resource.Key]*resource.Resource // served if the group owns the key
-	refuses bool                                // it refuses some of the entries
+	entries     map[entry]*resource.Resource
+	results     map[resource.Key]*resource.Resource // served if the group owns the key
+	hasRefusals bool                                // it refuses some of the entries
 }
 
 // restart takes over a new set of sources, in order of precedence.
@@ -55,9 +55,11 @@ func (p *pool) restart(sources []*sourceState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.groups == nil {
-		p.groups, p.entries = make(map[groupKey]*hostGroup), make(map[entry]groupKey)
-		p.claims, p.disputed, p.dirty = make(map[resource.Key][]groupKey), make(map[groupKey]bool),
-			make(map[groupKey]bool)
+		p.groups = make(map[groupKey]*hostGroup)
+		p.entries = make(map[entry]groupKey)
+		p.claims = make(map[resource.Key][]groupKey)
+		p.hasRefusals = make(map[groupKey]bool)
+		p.dirty = make(map[groupKey]bool)
 	}
 	for s, c := range contributors {
 		p.forget(c, s)
@@ -132,7 +134,7 @@ func (p *pool) set(entryKey entry, object *resource.Resource) {
 
 // commit merges changed groups again, and returns the keys of merged entries that changed.
 func (p *pool) commit() (changed []resource.Key) {
-	next := p.remerge()
+	next := p.mergeDirty()
 	changes, now := p.table.Apply(next.puts, next.deletes)
 	for _, c := range changes {
 		changed = append(changed, c.Key())
@@ -141,12 +143,12 @@ func (p *pool) commit() (changed []resource.Key) {
 	return changed
 }
 
-func (p *pool) remerge() (next batch) {
+func (p *pool) mergeDirty() (next batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	touched := make(map[resource.Key]bool)
 	for g := range p.dirty {
-		p.remake(g, touched)
+		p.mergeGroup(g, touched)
 	}
 	for key := range touched {
 		claims := p.claims[key]
@@ -157,81 +159,85 @@ func (p *pool) remerge() (next batch) {
 		}
 		next.set(key, p.groups[claims[0]].results[key])
 		for _, g := range claims {
-			p.updateDisputed(g)
+			p.updateRefusals(g)
 		}
 	}
 	clear(p.dirty)
 	return next
 }
 
-// remake merges the entries of a group again. It adds the keys of its old and new results to touched. The caller holds
-// mu.
-func (p *pool) remake(groupID groupKey, touched map[resource.Key]bool) {
+// mergeGroup merges the entries of a group again. It adds the keys of its old and new results to
+// touched. The caller holds mu.
+func (p *pool) mergeGroup(groupID groupKey, touched map[resource.Key]bool) {
 	group := p.groups[groupID]
 	for key := range group.results {
 		touched[key] = true
 		p.claims[key] = slices.DeleteFunc(p.claims[key], func(o groupKey) bool { return o == groupID })
 	}
-	group.results, group.refuses = make(map[resource.Key]*resource.Resource), false
-	for _, service := range p.split(groupID) {
-		object := service.entry()
+	group.results = make(map[resource.Key]*resource.Resource)
+	group.hasRefusals = false
+	for _, merged := range p.mergedEntries(groupID) {
+		object := merged.object()
 		key := object.Key()
 		touched[key] = true
 		group.results[key] = object
-		group.refuses = group.refuses || len(service.refused) > 0
+		group.hasRefusals = group.hasRefusals || len(merged.refused) > 0
 		i, _ := slices.BinarySearchFunc(p.claims[key], groupID, groupKey.compare)
 		p.claims[key] = slices.Insert(p.claims[key], i, groupID)
 	}
 	if len(group.entries) == 0 {
 		delete(p.groups, groupID)
-		delete(p.disputed, groupID)
+		delete(p.hasRefusals, groupID)
 	}
 }
 
-// updateDisputed records whether a group refuses entries, or owns a key that other groups claim. The caller holds mu.
-func (p *pool) updateDisputed(groupKey groupKey) {
+// updateRefusals records whether a group refuses entries: of its own, or of other groups that claim a key that it owns.
+// The caller holds mu.
+func (p *pool) updateRefusals(groupKey groupKey) {
 	group := p.groups[groupKey]
-	disputed := group.refuses
+	refuses := group.hasRefusals
 	for key := range group.results {
-		disputed = disputed || p.claims[key][0] == groupKey && len(p.claims[key]) > 1
+		refuses = refuses || p.claims[key][0] == groupKey && len(p.claims[key]) > 1
 	}
-	if disputed {
-		p.disputed[groupKey] = true
+	if refuses {
+		p.hasRefusals[groupKey] = true
 	} else {
-		delete(p.disputed, groupKey)
+		delete(p.hasRefusals, groupKey)
 	}
 }
 
-// services returns the services of a group with keys that the group owns. They have the refusals of other groups that
-// claim these keys. The caller holds mu.
-func (p *pool) services(groupKey groupKey) (owned []*service) {
-	for _, service := range p.split(groupKey) {
-		claims := p.claims[service.key()]
+// ownedEntries returns the merged entries of a group with keys that the group owns. They also refuse the members of
+// other groups that claim these keys. The caller holds mu.
+func (p *pool) ownedEntries(groupKey groupKey) (owned []*mergedEntry) {
+	for _, merged := range p.mergedEntries(groupKey) {
+		claims := p.claims[merged.key()]
 		if len(claims) == 0 || claims[0] == groupKey {
-			owned = append(owned, service)
+			owned = append(owned, merged)
 		}
-		for i, o := range claims {
+		for i, claimant := range claims {
 			if i > 0 && claims[0] == groupKey {
-				service.refuseOthers(p.split(o))
+				merged.refuseOthers(p.mergedEntries(claimant))
 			}
 		}
 	}
 	return owned
 }
 
-// related returns the services of a group, and those of other groups that own keys of its results. The caller holds mu.
-func (p *pool) related(groupKey groupKey) []*service {
-	services := p.services(groupKey)
+// relatedEntries returns the merged entries of a group, and those of other groups that own keys of its results. The
+// caller holds mu.
+func (p *pool) relatedEntries(groupKey groupKey) []*mergedEntry {
+	related := p.ownedEntries(groupKey)
 	for key := range p.groups[groupKey].results {
 		if owner := p.claims[key][0]; owner != groupKey {
-			services = append(services, slices.DeleteFunc(p.services(owner), func(s *service) bool { return s.key() != key })...)
+			hasOtherKey := func(merged *mergedEntry) bool { return merged.key() != key }
+			related = append(related, slices.DeleteFunc(p.ownedEntries(owner), hasOtherKey)...)
 		}
 	}
-	return services
+	return related
 }
 
-// split returns the services of a group, regardless of other groups. The caller holds mu.
-func (p *pool) split(groupKey groupKey) []*service {
+// mergedEntries merges the entries of a group, regardless of other groups. The caller holds mu.
+func (p *pool) mergedEntries(groupKey groupKey) []*mergedEntry {
 	var members []*member
 	for e, r := range p.groups[groupKey].entries {
 		members = append(members, &member{from: e.from, res: r, spec: decoded(r)})
@@ -239,5 +245,5 @@ func (p *pool) split(groupKey groupKey) []*service {
 	slices.SortFunc(members, func(a, b *member) int {
 		return cmp.Or(cmp.Compare(a.from.rank, b.from.rank), a.res.Key().Compare(b.res.Key()))
 	})
-	return divide(groupKey, members)
+	return joinMembers(groupKey, members)
 }

@@ -24,6 +24,7 @@ func secureHTTP(view *model.View, manager *hcmv3.HttpConnectionManager, mode typ
 	case meshv1alpha1.MeshConfig_ProxyPathNormalization_MERGE_SLASHES:
 		manager.MergeSlashes = true
 	default: // DECODE_AND_MERGE_SLASHES, and values of newer versions
-		manager.MergeSlashes, manager.PathWithEscapedSlashesAction = true, hcmv3.HttpConnectionManager_UNESCAPE_AND_FORWARD
+		manager.MergeSlashes = true
+		manager.PathWithEscapedSlashesAction = hcmv3.HttpConnectionManager_UNESCAPE_AND_FORWARD
 	}
 }

@@ -183,7 +183,7 @@ func TestFairListener_LocalConnectionsShareAHost(t *testing.T) {
 		&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, &net.TCPAddr{IP: net.IPv6loopback},
 		&net.UnixAddr{Name: "@", Net: "unix"},
 	} {
-		require.Equal(t, thisMachine, localOr(address))
+		require.Equal(t, thisMachine, hostOf(address))
 	}
-	require.Equal(t, "10.0.0.1", localOr(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}))
+	require.Equal(t, "10.0.0.1", hostOf(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}))
 }

@@ -25,19 +25,20 @@ import (
 const adsMethod = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
 
 // openStream opens a stream from loopback with a token.
-func openStream(t *testing.T, guard *Guard, method, token string) context.Context {
+func openStream(t *testing.T, admission *Admission, method, token string) context.Context {
 	t.Helper()
 	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}})
 	if token != "" {
 		ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("authorization", "Bearer "+token))
 	}
-	ctx, leave, err := guard.enter(ctx, method)
+	ctx, leave, err := admission.enter(ctx, method)
 	require.NoError(t, err)
 	context.AfterFunc(ctx, leave)
 	return ctx
 }
 
-// TestGuard_RightChanges: a stream ends when its client gets other rights than those that the stream uses, and only then.
+// TestGuard_RightChanges: a stream ends when its client gets other rights than those that the stream uses, and only
+// then.
 func TestGuard_RightChanges(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	token, line, err := identity.NewToken("ci")
@@ -66,8 +67,8 @@ func TestGuard_RightChanges(t *testing.T) {
 		proofs, err := identity.NewAuthenticator(identity.Settings{Tokens: file}, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		policy := Policy{Rules: rules(before), Authenticator: proofs}
-		guard := NewGuard(policy, slog.New(slog.DiscardHandler), nil)
-		ctx := openStream(t, guard, c.method, token)
+		admission := NewAdmission(policy, slog.New(slog.DiscardHandler), nil)
+		ctx := openStream(t, admission, c.method, token)
 		if c.service != "" {
 			require.NoError(t, RequireService(ctx, c.service), name)
 		}
@@ -75,10 +76,10 @@ func TestGuard_RightChanges(t *testing.T) {
 			_, err := RightsOf(ctx, &corev3.Node{Id: "a"})
 			require.NoError(t, err, name)
 		}
-		guard.Recheck()
+		admission.Recheck()
 		require.NoError(t, context.Cause(ctx), name)
 		policy.Rules = rules(c.after)
-		guard.Set(policy)
+		admission.Set(policy)
 		require.Equal(t, c.want, status.Code(context.Cause(ctx)), name)
 	}
 }
@@ -103,14 +104,14 @@ func TestGuard_ProofChanges(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(line), 0o600))
 		proofs, err := identity.NewAuthenticator(identity.Settings{Tokens: file}, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
-		guard := NewGuard(Policy{Rules: everyone, Authenticator: proofs}, slog.New(slog.DiscardHandler), nil)
-		ctx := openStream(t, guard, adsMethod, token)
-		rejected := openStream(t, guard, adsMethod, "")
+		admission := NewAdmission(Policy{Rules: everyone, Authenticator: proofs}, slog.New(slog.DiscardHandler), nil)
+		ctx := openStream(t, admission, adsMethod, token)
+		rejected := openStream(t, admission, adsMethod, "")
 		require.NoError(t, os.WriteFile(file, []byte(c.file), 0o600))
 		if c.removed {
-			guard.Set(Policy{Rules: everyone})
+			admission.Set(Policy{Rules: everyone})
 		} else if proofs.Refresh() {
-			guard.Recheck()
+			admission.Recheck()
 		}
 		require.Equal(t, c.want, status.Code(context.Cause(ctx)), name)
 		require.NoError(t, context.Cause(rejected), "%s: a client without a token goes on", name)
@@ -132,7 +133,7 @@ func TestGuard_Methods(t *testing.T) {
 		adsMethod[1:]:           {denied, unknown, unknown},
 	} {
 		for i, rules := range []Rules{{}, nil, limited} {
-			g := NewGuard(Policy{Rules: rules}, slog.New(slog.DiscardHandler), nil)
+			g := NewAdmission(Policy{Rules: rules}, slog.New(slog.DiscardHandler), nil)
 			_, leave, err := g.enter(t.Context(), method)
 			require.Equal(t, want[i], status.Code(err), method)
 			if err == nil {
@@ -146,10 +147,10 @@ func TestGuard_Methods(t *testing.T) {
 // TestAuthorizeAdmin_ExpiredProof: a client of the admin server is refused after the expiry of its certificate, whose
 // connection may be older.
 func TestAuthorizeAdmin_ExpiredProof(t *testing.T) {
-	guard := NewGuard(Policy{}, slog.New(slog.DiscardHandler), nil)
+	admission := NewAdmission(Policy{}, slog.New(slog.DiscardHandler), nil)
 	for age, want := range map[time.Duration]codes.Code{time.Second: codes.Unauthenticated, -time.Hour: codes.OK} {
 		client := &identity.Identity{Expires: time.Now().Add(-age)}
-		require.Equal(t, want, status.Code(guard.AuthorizeAdmin(client, nil, false)), age)
+		require.Equal(t, want, status.Code(admission.AuthorizeAdmin(client, nil, false)), age)
 	}
 }
 
@@ -162,7 +163,7 @@ func (request) RecvMsg(any) error { return nil }
 // no further request.
 func TestGuardedStream_ReceivesNoRequestAfterItsEnd(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	stream := &guardedStream{request{}, ctx}
+	stream := &admittedStream{request{}, ctx}
 	require.NoError(t, stream.RecvMsg(nil))
 	cancel(io.ErrClosedPipe)
 	require.ErrorIs(t, stream.RecvMsg(nil), io.ErrClosedPipe)
@@ -170,13 +171,13 @@ func TestGuardedStream_ReceivesNoRequestAfterItsEnd(t *testing.T) {
 
 // TestAllowedForNode_DifferentRights: of clients with the same node ID and different rights, none decides.
 func TestAllowedForNode_DifferentRights(t *testing.T) {
-	guard := NewGuard(Policy{Rules: Rules{}}, slog.New(slog.DiscardHandler), nil)
+	admission := NewAdmission(Policy{Rules: Rules{}}, slog.New(slog.DiscardHandler), nil)
 	for connected, namespace := range []string{"prod", "prod", "test"} {
 		rights := NewRights(Permissions{Namespaces: []string{namespace}})
-		guard.clients[&client{rights: map[string]*Rights{"n": rights}}] = struct{}{}
-		_, decided := guard.AllowedForNode("n")
+		admission.clients[&client{rights: map[string]*Rights{"n": rights}}] = struct{}{}
+		_, decided := admission.AllowedForNode("n")
 		require.Equal(t, connected < 2, decided)
 	}
-	_, decided := guard.AllowedForNode("other")
+	_, decided := admission.AllowedForNode("other")
 	require.False(t, decided, "no client is connected")
 }

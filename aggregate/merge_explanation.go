@@ -37,16 +37,16 @@ type Endpoint struct {
 	Standby  bool              `json:"standby,omitempty"` // not served while sources of a lower priority number list any
 }
 
-func (l *listing) provenance() Endpoint {
+func (e *memberEndpoint) provenance() Endpoint {
 	endpoint := Endpoint{
-		Address: l.endpoint.Address, Ports: l.ports(), Network: l.endpoint.Network, Locality: l.endpoint.Locality,
-		Source: l.from.name, Place: l.res.Origin().Place, Standby: l.standby,
+		Address: e.endpoint.Address, Ports: e.ports(), Network: e.endpoint.Network, Locality: e.endpoint.Locality,
+		Source: e.from.name, Place: e.res.Origin().Place, Standby: e.standby,
 	}
-	if locality := l.from.merge.Locality; locality != "" {
+	if locality := e.from.merge.Locality; locality != "" {
 		endpoint.Locality = locality
 	}
-	for _, m := range l.also {
-		if m.from.name != l.from.name && !slices.Contains(endpoint.Also, m.from.name) {
+	for _, m := range e.duplicates {
+		if m.from.name != e.from.name && !slices.Contains(endpoint.Also, m.from.name) {
 			endpoint.Also = append(endpoint.Also, m.from.name)
 		}
 	}
@@ -59,7 +59,7 @@ func (p *pool) explain(explanation *Explanation) {
 	defer p.mu.Unlock()
 	key := explanation.Object.Key()
 	if groups := p.claims[key]; len(groups) > 0 && explanation.Winner != nil && explanation.Winner.fromPool {
-		for _, s := range p.services(groups[0]) {
+		for _, s := range p.ownedEntries(groups[0]) {
 			if s.key() == key {
 				explanation.addMerged(s)
 			}
@@ -70,7 +70,7 @@ func (p *pool) explain(explanation *Explanation) {
 	}
 	var texts []string
 	for _, from := range p.holders(key) {
-		for _, s := range p.related(p.entries[entry{from, key}]) {
+		for _, s := range p.relatedEntries(p.entries[entry{from, key}]) {
 			texts = append(texts, s.outcomes(from, key)...)
 		}
 	}
@@ -81,9 +81,9 @@ func (p *pool) explain(explanation *Explanation) {
 
 // describe describes object, of the source, for explanations.
 func (c *contributor) describe(r *resource.Resource) Statement {
-	st := statement(c.name, c.precedence, r)
-	st.Retiring = c.retired
-	return st
+	description := statement(c.name, c.precedence, r)
+	description.Retired = c.retired
+	return description
 }
 
 // holders returns the sources with an entry of key, in order of precedence. The caller holds mu.
@@ -96,55 +96,57 @@ func (p *pool) holders(key resource.Key) (contributors []*contributor) {
 	return contributors
 }
 
-// outcomes tells whether an entry is merged into the service or refused by it.
-func (s *service) outcomes(from *contributor, key resource.Key) (texts []string) {
+// outcomes returns sentences that tell whether a source's entry of key is a member, or was refused.
+func (m *mergedEntry) outcomes(from *contributor, key resource.Key) (texts []string) {
 	match := func(m *member) bool { return m.from == from && m.res.Key() == key }
-	if slices.ContainsFunc(s.members, match) {
-		texts = append(texts, fmt.Sprintf("the entry of %s is merged into %s", from.name, s.key().FullName()))
+	if slices.ContainsFunc(m.members, match) {
+		texts = append(texts, fmt.Sprintf("the entry of %s is merged into %s", from.name, m.key().FullName()))
 	}
-	for _, refusal := range s.refused {
+	for _, refusal := range m.refused {
 		if match(refusal.member) {
-			texts = append(texts, fmt.Sprintf("the entry of %s cannot be merged into %s: %s", from.name, s.key().FullName(),
+			texts = append(texts, fmt.Sprintf("the entry of %s cannot be merged into %s: %s", from.name, m.key().FullName(),
 				refusal.reason))
 		}
 	}
 	return texts
 }
 
-// addMerged adds the parts of a merged service.
-func (e *Explanation) addMerged(service *service) {
+// addMerged adds the parts of a merged merged.
+func (e *Explanation) addMerged(merged *mergedEntry) {
 	e.Merged = &Merged{}
 	var names []string
-	for _, member := range service.members {
+	for _, member := range merged.members {
 		e.Merged.Members = append(e.Merged.Members, member.member(""))
 		if !slices.Contains(names, member.from.name) {
 			names = append(names, member.from.name)
 		}
 	}
-	for _, r := range service.refused {
+	for _, r := range merged.refused {
 		e.Merged.Refused = append(e.Merged.Refused, r.member.member(r.reason))
 	}
-	e.Merged.Resolution, e.Merged.Endpoints = service.resolution.String(), service.provenance()
-	if c, ok := service.conflict(); ok {
+	e.Merged.Resolution = merged.resolution.String()
+	e.Merged.Endpoints = merged.provenance()
+	if c, ok := merged.conflict(); ok {
 		e.Conflicts = append(e.Conflicts, c)
 		slices.SortFunc(e.Conflicts, conflicts.Compare)
 	}
-	e.Why = strings.Join(append(append([]string{"endpoints are merged from " + strings.Join(names, ", ")},
-		service.whyResolution()...), e.Why), "; ")
+	sentences := []string{"endpoints are merged from " + strings.Join(names, ", ")}
+	sentences = append(sentences, merged.whyResolution()...)
+	e.Why = strings.Join(append(sentences, e.Why), "; ")
 }
 
 // whyResolution returns why the resolution is not that of the leading member.
-func (s *service) whyResolution() []string {
-	lead := s.members[0]
+func (m *mergedEntry) whyResolution() []string {
+	lead := m.members[0]
 	switch {
-	case s.resolution == lead.spec.GetResolution():
+	case m.resolution == lead.spec.GetResolution():
 		return nil
 	case idle(lead.spec):
-		return []string{fmt.Sprintf("resolution is %s, by the endpoints of the others: %s has none", s.resolution,
+		return []string{fmt.Sprintf("resolution is %s, by the endpoints of the others: %s has none", m.resolution,
 			lead.from.name)}
 	default:
 		return []string{fmt.Sprintf("resolution is %s, not %s as in %s: addresses and names are mixed",
-			s.resolution, lead.spec.GetResolution(), lead.from.name)}
+			m.resolution, lead.spec.GetResolution(), lead.from.name)}
 	}
 }
 
@@ -152,12 +154,12 @@ func (m *member) member(reason string) Member {
 	return Member{Statement: m.from.describe(m.res), Name: m.res.Key().Name, Reason: reason}
 }
 
-// conflicts returns the services with refusals.
+// conflicts returns the conflicts of all merged entries with the members that they refused.
 func (p *pool) conflicts() (disputes []conflicts.Conflict) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for g := range p.disputed {
-		for _, s := range p.services(g) {
+	for g := range p.hasRefusals {
+		for _, s := range p.ownedEntries(g) {
 			if c, ok := s.conflict(); ok {
 				disputes = append(disputes, c)
 			}
@@ -166,20 +168,20 @@ func (p *pool) conflicts() (disputes []conflicts.Conflict) {
 	return disputes
 }
 
-// conflict returns the conflict of a service with the members that it refused, or false if there are none.
-func (s *service) conflict() (conflicts.Conflict, bool) {
-	if len(s.refused) == 0 {
+// conflict returns the conflict of a merged entry with the members that it refused, or false if there are none.
+func (m *mergedEntry) conflict() (conflicts.Conflict, bool) {
+	if len(m.refused) == 0 {
 		return conflicts.Conflict{}, false
 	}
-	lead := s.members[0]
-	host, _, _ := strings.Cut(s.group.hosts, ",")
+	lead := m.members[0]
+	host, _, _ := strings.Cut(m.group.hosts, ",")
 	conflict := conflicts.Conflict{
-		Rule: conflicts.MergeEndpoints, Host: host, Subject: s.key().FullName(),
+		Rule: conflicts.MergeEndpoints, Host: host, Subject: m.key().FullName(),
 		Objects: []conflicts.Ref{conflicts.Ref(lead.res.Key())},
 	}
 	var reasons []string
 	named := map[conflicts.Ref]bool{conflict.Objects[0]: true}
-	for _, refusal := range s.refused {
+	for _, refusal := range m.refused {
 		if ref := conflicts.Ref(refusal.res.Key()); !named[ref] { // the sources may have it under one key
 			named[ref] = true
 			conflict.Objects = append(conflict.Objects, ref)
@@ -188,7 +190,7 @@ func (s *service) conflict() (conflicts.Conflict, bool) {
 			fmt.Sprintf("%s of %s (%s)", refusal.res.Key().FullName(), refusal.from.name, refusal.reason))
 	}
 	reason := "which comes first in precedence"
-	if first := s.refused[0]; first.from.rank < lead.from.rank {
+	if first := m.refused[0]; first.from.rank < lead.from.rank {
 		reason = "the first in precedence that has endpoints"
 	}
 	conflict.Message = fmt.Sprintf("%s of %s is served, %s; refused, as they cannot be merged with it: %s",
@@ -208,9 +210,9 @@ type Refusal struct {
 func (v *View) Refusals() (refusals []Refusal) {
 	v.pool.mu.Lock()
 	defer v.pool.mu.Unlock()
-	for g := range v.pool.disputed {
-		for _, s := range v.pool.services(g) {
-			winner := s.entry()
+	for g := range v.pool.hasRefusals {
+		for _, s := range v.pool.ownedEntries(g) {
+			winner := s.object()
 			for _, refusal := range s.refused {
 				refusals = append(refusals, Refusal{
 					Key: refusal.res.Key(), Winner: Candidate{winner.Origin().Source, winner},

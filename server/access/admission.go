@@ -1,3 +1,5 @@
+// Package access decides which objects, Envoy types and services a client may read. The first access rule of the
+// configuration that matches the client decides. For the client, all other objects do not exist.
 package access
 
 import (
@@ -22,8 +24,8 @@ import (
 // Policy decides the identities and rights of clients.
 type Policy struct {
 	Rules Rules // nil allows everything
-	// Previous are the rules before a reload, while the sources change; nil at other times. Meanwhile only clients with
-	// the same rights by both rules are served.
+	// Previous are the rules before a reload, until the reload ends; nil at other times. A client is served only if Rules
+	// and Previous give it the same rights.
 	Previous      *Rules
 	Authenticator *identity.Authenticator // nil accepts no tokens
 	// Trust and AdminTrust verify a certificate of an xDS or admin client again; nil accepts each certificate.
@@ -45,7 +47,7 @@ func (p *Policy) authenticate(
 	return client, nil
 }
 
-// admit returns the identity of a client of the xDS port. A client without rights by any node ID is an error.
+// admit returns the identity of a client of the xDS port. It returns an error if no rule matches, whatever the node ID.
 func (p *Policy) admit(connection *identity.Identity, headers []string) (*identity.Identity, error) {
 	client, err := p.authenticate(connection, headers, p.Trust)
 	if err == nil && !p.Rules.admit(client) {
@@ -54,7 +56,7 @@ func (p *Policy) admit(connection *identity.Identity, headers []string) (*identi
 	return client, err
 }
 
-// errNoRights refuses a client without a rule. Its identity is no secret from itself, and helps to find the reason.
+// errNoRights refuses a client that no rule matches. The message has the identity, which the client may know.
 func errNoRights(client *identity.Identity) error {
 	return status.Errorf(codes.PermissionDenied, "no access rule matches %s", client)
 }
@@ -81,9 +83,9 @@ func (rules Rules) rights(client *identity.Identity, node string) (*Rights, erro
 	return nil, errNoRights(client)
 }
 
-// Guard admits clients of a gRPC server that have at least one right. It ends streams after the client's identity or
-// rights changed, and the client connects again. It is safe for concurrent use.
-type Guard struct {
+// Admission admits the clients of a gRPC server that an access rule matches. It ends the streams of clients whose
+// identity or rights change; these connect again. It is safe for concurrent use.
+type Admission struct {
 	// read-only
 	log        *slog.Logger
 	logLimiter *rate.Limiter
@@ -95,7 +97,7 @@ type Guard struct {
 	clients map[*client]struct{}
 }
 
-// logRate is the limit of logged refusals in a second. The metric counts all.
+// logRate limits the refusals that are logged in a second. The metric counts all.
 const logRate = 10
 
 // refusalReasons are the reasons of the metric by gRPC status.
@@ -105,42 +107,44 @@ var refusalReasons = map[codes.Code]string{
 	codes.Unavailable:      "changed",
 }
 
-// NewGuard returns a guard with a policy.
-func NewGuard(policy Policy, log *slog.Logger, metrics prometheus.Registerer) *Guard {
-	guard := &Guard{
-		log: log, logLimiter: rate.NewLimiter(logRate, 10*logRate), clients: make(map[*client]struct{}),
+// NewAdmission returns an admission with a policy.
+func NewAdmission(policy Policy, log *slog.Logger, metrics prometheus.Registerer) *Admission {
+	admission := &Admission{
+		log:        log,
+		logLimiter: rate.NewLimiter(logRate, 10*logRate),
+		clients:    make(map[*client]struct{}),
 		refusals: promauto.With(metrics).NewCounterVec(prometheus.CounterOpts{
 			Name: "tributary_access_refusals_total",
 			Help: "Streams and calls that were refused or ended: the certificate or token of the client is invalid " +
-				"(identity), " +
-				"no rule allows the request (access), or the rights of the client have changed since it connected (changed).",
+				"(identity), no rule allows the request (access), or the rights of the client have changed since it connected " +
+				"(changed).",
 		}, []string{"reason"}),
 	}
 	for _, reason := range refusalReasons {
-		guard.refusals.WithLabelValues(reason)
+		admission.refusals.WithLabelValues(reason)
 	}
-	guard.policy.Store(&policy)
-	return guard
+	admission.policy.Store(&policy)
+	return admission
 }
 
 // endTimeout limits the wait for streams that end. A stream that is sending ends after its message.
 const endTimeout = time.Second
 
-// Set puts another policy in force: see Recheck.
-func (g *Guard) Set(policy Policy) {
-	g.policy.Store(&policy)
-	g.Recheck()
+// Set replaces the policy, and rechecks all clients: see Recheck.
+func (a *Admission) Set(policy Policy) {
+	a.policy.Store(&policy)
+	a.Recheck()
 }
 
-// Policy returns the policy in force.
-func (g *Guard) Policy() Policy { return *g.policy.Load() }
+// Policy returns the policy of the last Set.
+func (a *Admission) Policy() Policy { return *a.policy.Load() }
 
 // Recheck ends the streams of clients with another identity or other rights, and waits for their end, at most until
 // endTimeout. Call it after a change of trust.
-func (g *Guard) Recheck() {
+func (a *Admission) Recheck() {
 	var ending []*client
-	for _, c := range g.snapshot() {
-		if err := c.recheck(g.policy.Load()); err != nil {
+	for _, c := range a.snapshot() {
+		if err := c.recheck(a.policy.Load()); err != nil {
 			c.end(err)
 			ending = append(ending, c)
 		}
@@ -159,12 +163,12 @@ func (g *Guard) Recheck() {
 const refreshInterval = time.Second
 
 // Run reads the files of tokens and keys again when they change, until ctx ends.
-func (g *Guard) Run(ctx context.Context) error {
+func (a *Admission) Run(ctx context.Context) error {
 	ticker := time.NewTicker(refreshInterval)
 	defer ticker.Stop()
 	for {
-		if g.policy.Load().Authenticator.Refresh() {
-			g.Recheck()
+		if a.policy.Load().Authenticator.Refresh() {
+			a.Recheck()
 		}
 		select {
 		case <-ctx.Done():
@@ -174,36 +178,36 @@ func (g *Guard) Run(ctx context.Context) error {
 	}
 }
 
-func (g *Guard) snapshot() []*client {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return slices.Collect(maps.Keys(g.clients))
+func (a *Admission) snapshot() []*client {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Keys(a.clients))
 }
 
 // refuse logs and counts a refusal, and returns its error.
-func (g *Guard) refuse(client *identity.Identity, err error) error {
+func (a *Admission) refuse(client *identity.Identity, err error) error {
 	reason := refusalReasons[status.Code(err)]
 	if reason == "" {
 		return err
 	}
-	g.refusals.WithLabelValues(reason).Inc()
-	if g.logLimiter.Allow() {
+	a.refusals.WithLabelValues(reason).Inc()
+	if a.logLimiter.Allow() {
 		address := client.Address.String()
 		if client.Socket {
 			address = "a unix socket"
 		}
-		g.log.Warn("client refused", "peer", address, "identity", client.String(), "err", status.Convert(err).Message())
+		a.log.Warn("client refused", "peer", address, "identity", client.String(), "err", status.Convert(err).Message())
 	}
 	return err
 }
 
 // AllowedForNode returns the rights of the connected clients with a node ID. decided is false if no client with this
 // node ID is connected, or if several have different rights.
-func (g *Guard) AllowedForNode(node string) (rights *Rights, decided bool) {
-	if g.policy.Load().Rules == nil {
+func (a *Admission) AllowedForNode(node string) (rights *Rights, decided bool) {
+	if a.policy.Load().Rules == nil {
 		return nil, true
 	}
-	for _, c := range g.snapshot() {
+	for _, c := range a.snapshot() {
 		c.mu.Lock()
 		current, matches := c.rights[node]
 		c.mu.Unlock()
@@ -218,9 +222,10 @@ func (g *Guard) AllowedForNode(node string) (rights *Rights, decided bool) {
 }
 
 // AuthorizeAdmin returns an error with a gRPC status if a client of the admin server may not send a request. Its
-// certificate must be trusted. A change needs a proof and, with access rules, the right to change.
-func (g *Guard) AuthorizeAdmin(connection *identity.Identity, headers []string, changes bool) error {
-	policy := g.policy.Load()
+// certificate must be trusted. A request that changes something needs an identity and, with access rules, the right to
+// use the service Admin. A request that only reads needs no token: an invalid one does not refuse it.
+func (a *Admission) AuthorizeAdmin(connection *identity.Identity, headers []string, changes bool) error {
+	policy := a.policy.Load()
 	if !changes {
 		headers = nil
 	}
@@ -235,5 +240,5 @@ func (g *Guard) AuthorizeAdmin(connection *identity.Identity, headers []string, 
 			err = rights.checkService(client, Admin)
 		}
 	}
-	return g.refuse(connection, err)
+	return a.refuse(connection, err)
 }
