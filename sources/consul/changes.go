@@ -35,7 +35,7 @@ var changeQueries = []string{api.HealthCritical, api.HealthWarning, nodesQuery}
 
 const nodesQuery = "nodes"
 
-// changeNotes are the results of the change queries of a scope.
+// changeResults are the results of the change queries of a scope.
 type changeResults struct {
 	answers map[string]changeItems // by query, while it blocks
 	count   int                    // of changes that may concern any service
