@@ -47,7 +47,7 @@ func TestUnreadableService_Quarantined(t *testing.T) {
 	running.Await("it is quarantined", func() bool { return len(running.Status().Quarantined) == 1 })
 	require.True(t, running.serves("odd"), "the last good")
 	require.Equal(t, "its last good version", running.Status().Quarantined[0].Serves())
-	require.Equal(t, sources.Healthy, running.Status().State, running.Status().Message)
+	running.AwaitState(sources.Healthy) // the report follows the quarantine
 	cold := runSource(t, server, Settings{})
 	cold.awaitServed()
 	require.True(t, cold.serves("web") && !cold.serves("odd"))
