@@ -41,7 +41,8 @@ type Changes struct {
 	Synced     bool      // with these changes, the first full read is complete
 	Health     sources.Health
 
-	unconfirmed map[string]string // reasons, by service
+	// Unconfirmed has the reason of each service that Consul lists no longer, or in part, and that stays.
+	Unconfirmed map[string]string
 
 	record []byte        // for the next run; nil without a change
 	wait   time.Duration // until the state changes without an answer
@@ -151,7 +152,7 @@ func (st *state) takeChanges(now time.Time) (changes Changes) {
 		st.recordedAt = now
 		changes.record = st.record()
 	}
-	changes.Health, changes.unconfirmed = st.health(now)
+	changes.Health, changes.Unconfirmed = st.health(now)
 	return changes
 }
 
@@ -439,7 +440,7 @@ func (p *sinkPublisher) Publish(changes Changes) {
 		p.Synced()
 	}
 	if sink, ok := p.Sink.(sources.UnconfirmedSink); ok {
-		sink.Unconfirmed(changes.unconfirmed)
+		sink.Unconfirmed(changes.Unconfirmed)
 	}
 	p.Report(changes.Health)
 }

@@ -155,7 +155,15 @@ func (r *run) publish(listing listing) {
 		r.synced = true
 		r.sink.Synced()
 	}
-	r.report(r.place.healthOf(r.memory))
+	health := r.place.healthOf(r.memory)
+	if sink, ok := r.sink.(sources.UnconfirmedSink); ok {
+		reasons := make(map[string]string)
+		for _, key := range r.memory.keys.Held() {
+			reasons[key] = health.Message
+		}
+		sink.Unconfirmed(reasons)
+	}
+	r.report(health)
 }
 
 // healthOf returns the health of a source after a listing.

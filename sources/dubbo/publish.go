@@ -31,7 +31,7 @@ func (r *run) gather(now time.Time) core.Batch {
 		due := presence.Earlier(r.rulesDue(), presence.Earlier(r.Next(), r.sidecars.Next()))
 		batch.Next = min(batch.Next, core.Wait(due, now))
 	}
-	batch.Health, batch.Unconfirmed = r.health(now), r.Unconfirmed()
+	batch.Health, batch.Unconfirmed = r.health(now), r.unconfirmed()
 	if !r.keepsNotes() {
 		batch.Note = r.Note()
 	}

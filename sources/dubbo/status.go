@@ -31,6 +31,10 @@ func (r *run) health(now time.Time) sources.Health {
 	}
 	outcome := r.survey()
 	held, unconfirmed, end := r.held(now)
+	if count := len(r.connection.Unconfirmed); count > 0 {
+		unconfirmed += count
+		end = r.connection.HoldEnd
+	}
 	problems := append(outcome.problems, held...)
 	if r.connection.Message != "" {
 		problems = slices.Insert(problems, 0, r.connection.Message)
@@ -148,6 +152,25 @@ func (s *state) held(now time.Time) (messages []string, count int, end time.Time
 			words.Count(rules, "configurator is not listed and stays", "configurators are not listed and stay")+deadline)
 	}
 	return messages, count, end
+}
+
+// unconfirmed returns the groups that the registry lists no longer, or in part, and that stay, with the reasons.
+func (r *run) unconfirmed() map[string]string {
+	reasons := make(map[string]string)
+	for name, reason := range r.connection.Unconfirmed {
+		if r.interfaces[name] != nil {
+			reasons[name] = reason
+		}
+		if application := r.applications[name]; application != nil {
+			for _, instance := range application.instances {
+				for interfaceName := range instance.providers {
+					reasons[interfaceName] = reason
+				}
+			}
+		}
+	}
+	maps.Copy(reasons, r.Unconfirmed())
+	return reasons
 }
 
 // maxSources is the number of sources of metadata that the status names.

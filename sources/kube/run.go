@@ -304,7 +304,7 @@ func (r *run) takePending(now time.Time) (batch registry.Batch) {
 	defer r.mu.Unlock()
 	batch.Synced = !r.started && r.settled()
 	r.started = r.started || batch.Synced
-	batch.Health = r.health()
+	batch.Health, batch.Unconfirmed = r.health(), r.unconfirmed()
 	if r.started {
 		r.reportNeverRead()
 		for _, group := range slices.Sorted(maps.Keys(r.pending)) {
@@ -423,6 +423,27 @@ func (r *run) health() sources.Health {
 		}
 	}
 	return health
+}
+
+// unconfirmed returns the groups of held objects, with the reasons. run.mu is held.
+func (r *run) unconfirmed() map[string]string {
+	reasons := make(map[string]string)
+	for _, stream := range r.streams {
+		suspicion := stream.cache.suspicion
+		reason := fmt.Sprintf("%s; missing objects stay until %s UTC", suspicion.Why,
+			suspicion.End.UTC().Format(time.TimeOnly))
+		for _, key := range stream.cache.held() {
+			switch kind := stream.kind; {
+			case kind.prefix != "":
+				reasons[kind.prefix+key] = reason
+			case kind.serviceOf != nil:
+				reasons["Service/"+kind.serviceOf(metaNamed(key))] = reason
+			case kind.reuse != nil:
+				reasons[derive.Group] = reason
+			}
+		}
+	}
+	return reasons
 }
 
 // missingRights returns the text about missing permissions.

@@ -82,6 +82,10 @@ func (b *rig) awaitHeld(objects ...string) {
 	b.t.Helper()
 	for _, object := range objects {
 		b.await("the status names "+object, func() bool { return b.holds(object) })
+		b.await(object+" is unconfirmed", func() bool {
+			servings := b.supervisor.Serving(b.Key(object))
+			return b.status().Unconfirmed > 0 && len(servings) == 1 && servings[0].Unconfirmed != ""
+		})
 		require.NotEmpty(b.t, b.version(object), "%s is held", object)
 	}
 }

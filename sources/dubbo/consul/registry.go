@@ -3,6 +3,7 @@ package consul
 import (
 	"context"
 	"maps"
+	"reflect"
 	"net"
 	"slices"
 	"strconv"
@@ -211,7 +212,7 @@ func entries(services []mapping.Service) (entries []*api.ServiceEntry) {
 
 // Publish implements consul.Publisher.
 func (f *follower) Publish(now consul.Changes) {
-	f.connect(now.Health)
+	f.connect(now.Health, now.Unconfirmed)
 	changed := now.Synced && !f.synced || !f.listed && (len(now.Services) > 0 || now.Health.State == sources.Degraded)
 	f.synced = f.synced || now.Synced
 	if now.Unselected != nil {
@@ -243,8 +244,8 @@ func (f *follower) Publish(now consul.Changes) {
 }
 
 // connect reports the state of Consul if it has changed.
-func (f *follower) connect(h sources.Health) {
-	connection := registry.Connection{Certain: true, Message: h.Message}
+func (f *follower) connect(h sources.Health, unconfirmed map[string]string) {
+	connection := registry.Connection{Certain: true, Message: h.Message, Unconfirmed: unconfirmed, HoldEnd: h.End}
 	switch h.State {
 	case sources.Denied:
 		connection.Denied = true
@@ -254,7 +255,7 @@ func (f *follower) connect(h sources.Health) {
 	default:
 		connection.Up, connection.Message = true, ""
 	}
-	if connection != f.connection {
+	if !reflect.DeepEqual(connection, f.connection) {
 		f.connection = connection
 		f.to.Connection(connection)
 	}

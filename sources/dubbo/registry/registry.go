@@ -4,6 +4,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"time"
 
 	"tributary/sources/dubbo/provider"
 )
@@ -135,6 +136,11 @@ type Connection struct {
 	Denied  bool   // not Up: the registry refuses our credentials
 	Message string // for people: why it is not up, or a problem of one that is
 	Certain bool   // the registry itself confirms removals, so none is in doubt after an outage
+
+	// Unconfirmed has the reason of each interface or application that the registry lists no longer, or in part, and that
+	// stays, at most until HoldEnd.
+	Unconfirmed map[string]string
+	HoldEnd     time.Time
 }
 
 // Sync makes names the keys of items: it adds missing ones and drops others.
