@@ -326,7 +326,7 @@ func unifyResolutions(entries []*mergedEntry) []*mergedEntry {
 	})
 }
 
-// istiodMayJoin reports whether istiod would join the ports of the services if their resolution were the same.
+// istiodMayJoin reports whether istiod would join the ports of both entries if their resolution were the same.
 func (m *mergedEntry) istiodMayJoin(o *mergedEntry) bool {
 	a, b := m.members[0], o.members[0]
 	return maps.Equal(a.res.Labels(), b.res.Labels()) && slices.Equal(exports(a.spec), exports(b.spec)) &&

@@ -44,8 +44,9 @@ type Options struct {
 
 // Catalog keeps the resources of Envoys and gRPC clients in step with a view, from the first client on.
 //
-// Its locks, in the order of locking:
-//   - changing: held for writing while scopes catch up with a change; new scopes give way to it (givingWay).
+// Its locks (catching is locked before mu):
+//   - changing: held for writing while scopes catch up with a change. New scopes give way to it (givingWay); no change
+//     waits for them.
 //   - scope.catching, one of each scope: held during an update of the scope. It guards the translations and options.
 //   - mu: guards the mesh and the fields after it, and the stale hosts of scopes (see scope). It is held for reading
 //     while hosts are translated, and briefly for writing.
