@@ -14,7 +14,7 @@ package envoy
 func (c *Catalog) changeProfiles(change func()) {
 	c.mu.Lock()
 	change()
-	changed := c.mesh.Selectors.Changed()
+	changed := c.mesh.Selectors.TakeChanged()
 	review := c.review
 	c.mu.Unlock()
 	if changed && review != nil {

@@ -12,7 +12,8 @@
 //   - There are no queues. A change wakes a stream; when the stream has sent its current response, it looks at the
 //     newest state. A client that reads slowly, or does not acknowledge, misses intermediate states and delays no other
 //     client.
-//   - A rejected response is not sent again. The client keeps its former version until the resource changes.
+//   - A rejected response is not sent again. The client keeps its former version until the resource changes. A type may
+//     have another resource for this client (Type.Fallback); the Envoy catalog offers a rejected secret once more.
 //
 // Where things are:
 //

@@ -252,7 +252,7 @@ func (m *Mesh) setEntry(key resource.Key, object *resource.Resource, spec *netwo
 		m.Selectors.add(selectorsOfEntry(key.Namespace, spec.GetExportTo()))
 	}
 	if previous := m.Entries[key]; previous != nil {
-		m.Selectors.end(selectorsOfEntry(key.Namespace, previous.Spec.GetExportTo()))
+		m.Selectors.removeAtSettle(selectorsOfEntry(key.Namespace, previous.Spec.GetExportTo()))
 		if spec != nil && previous.created.Equal(object.Created()) && proto.Equal(previous.Spec, spec) {
 			touched = m.moved
 		}

@@ -102,8 +102,7 @@ func SelectorsIn(keys []resource.Key, view memstore.Snapshot) Selectors {
 		switch {
 		case object == nil:
 		case key.Kind == resource.ServiceEntry:
-			conditions.namespaces(key.Namespace)
-			conditions.namespaces(exportedTo(object.Body())...)
+			maps.Copy(conditions, selectorsOfEntry(key.Namespace, exportedTo(object.Body())))
 		case slices.Contains(selectingKinds, key.Kind):
 			if spec, err := object.Spec(); err == nil { // else it is not served
 				maps.Copy(conditions, SelectorsOf(object, spec))
@@ -219,13 +218,14 @@ func trafficPolicies(policy *model.Policy) (list []trafficPolicy) {
 	return list
 }
 
-// SelectorIndex counts the objects with each condition. It is not safe for concurrent use.
+// SelectorIndex counts the objects with each condition: until Settle, former and expected versions of objects, too. It
+// is not safe for concurrent use.
 type SelectorIndex struct {
 	byObject map[resource.Key]Selectors
 	count    map[Selector]int
 	kinds    [attributes]int // conditions of each attribute
 	ending   []Selectors     // that count until Settle
-	changed  bool            // a condition got its first object, or lost its last, after the last call of Changed
+	changed  bool            // a condition got its first object, or lost its last, after the last call of TakeChanged
 }
 
 func newSelectorIndex() *SelectorIndex {
@@ -235,16 +235,18 @@ func newSelectorIndex() *SelectorIndex {
 // set replaces the conditions of an object. The old ones count until Settle.
 func (i *SelectorIndex) set(key resource.Key, conditions Selectors) {
 	i.add(conditions)
-	i.end(i.byObject[key])
-	if i.byObject[key] = conditions; len(conditions) == 0 {
+	i.removeAtSettle(i.byObject[key])
+	if len(conditions) == 0 {
 		delete(i.byObject, key)
+		return
 	}
+	i.byObject[key] = conditions
 }
 
 // Expect adds the conditions of objects that the mesh is about to get. They count until Settle.
 func (i *SelectorIndex) Expect(conditions Selectors) {
 	i.add(conditions)
-	i.end(conditions)
+	i.removeAtSettle(conditions)
 }
 
 func (i *SelectorIndex) add(conditions Selectors) {
@@ -257,7 +259,11 @@ func (i *SelectorIndex) add(conditions Selectors) {
 	}
 }
 
-func (i *SelectorIndex) end(conditions Selectors) { i.ending = append(i.ending, conditions) }
+func (i *SelectorIndex) removeAtSettle(conditions Selectors) {
+	if len(conditions) > 0 {
+		i.ending = append(i.ending, conditions)
+	}
+}
 
 // Settle removes the conditions of replaced objects, and those of Expect.
 func (i *SelectorIndex) Settle() {
@@ -274,8 +280,8 @@ func (i *SelectorIndex) Settle() {
 	i.ending = nil
 }
 
-// Changed reports whether the conditions that divide clients changed after the last call.
-func (i *SelectorIndex) Changed() bool {
+// TakeChanged reports whether the conditions that divide clients changed after the last call.
+func (i *SelectorIndex) TakeChanged() bool {
 	changed := i.changed
 	i.changed = false
 	return changed
