@@ -125,3 +125,24 @@ func TestDocs_BeginWithTheName(t *testing.T) {
 		}
 	}
 }
+
+// TestDocsNameFiles holds that the Go files exist that documents name, also in folders of other modules.
+func TestDocsNameFiles(t *testing.T) {
+	names := make(map[string]bool)
+	require.NoError(t, filepath.WalkDir(top, func(path string, entry os.DirEntry, err error) error {
+		names[entry.Name()] = true
+		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && path != top {
+			return filepath.SkipDir
+		}
+		return err
+	}))
+	pages, err := pagetest.Pages(top)
+	require.NoError(t, err)
+	for _, page := range pages {
+		text, err := os.ReadFile(filepath.Join(top, page))
+		require.NoError(t, err)
+		for _, name := range regexp.MustCompile(`\b\w+\.go\b`).FindAllString(string(text), -1) {
+			require.True(t, names[name], "%s names %s", page, name)
+		}
+	}
+}
