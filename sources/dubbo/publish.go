@@ -79,7 +79,7 @@ func (r *run) contents(now time.Time) []sources.Content {
 	if len(leftOut)+r.leftOutCount > 0 {
 		r.Take(leftOutGroup, registry.Offers[mapping.ID]{LeftOut: leftOut})
 	}
-	r.leftOutCount, r.Explained = len(leftOut), r.Suspicion.End.IsZero()
+	r.leftOutCount, r.RemovalsObserved = len(leftOut), r.Suspicion.End.IsZero()
 	contents := r.Contents(now)
 	r.callAddresses = nil
 	r.forgetInterfaces()

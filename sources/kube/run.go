@@ -282,7 +282,7 @@ func (r *run) takePending(now time.Time) (batch registry.Batch) {
 		r.tellUnread()
 		for _, group := range slices.Sorted(maps.Keys(r.pending)) {
 			if c, ready := r.pending[group](); ready {
-				c.Group, c.Explained = group, !batch.Synced && batch.Health.State == sources.Healthy
+				c.Group, c.RemovalsObserved = group, !batch.Synced && batch.Health.State == sources.Healthy
 				batch.Contents = append(batch.Contents, c)
 				delete(r.pending, group)
 			}
