@@ -14,27 +14,27 @@ import (
 
 // Confirmer is an optional interface of a Sink, for sources that recognise an unchanged input without decoding it.
 type Confirmer interface {
-	// Confirm reports whether the group holds exactly the content that was published with this mark, by any run of the
-	// source, also in an earlier process, and that today's rules find valid. Then the source need not publish it.
-	Confirm(group, mark string) bool
+	// Confirm reports whether the group holds exactly the content that was published with this fingerprint, by any run of
+	// the source, also in an earlier process, and that today's rules find valid. Then the source need not publish it.
+	Confirm(group, fingerprint string) bool
 }
 
 // Confirm implements Confirmer.
-func (s *sink) Confirm(group, mark string) bool {
+func (s *sink) Confirm(group, fingerprint string) bool {
 	s.mu.Lock()
 	current := s.ledger.groups[group]
 	if current == nil || current.print.Sum == noPrint.Sum {
 		s.mu.Unlock()
 		return false
 	}
-	resources, print, j := current.resources, current.print, s.rules
+	resources, print, rules := current.resources, current.print, s.rules
 	s.mu.Unlock()
-	if sumOf(mark, j, resources, print.Notes) != print.Sum {
+	if sumOf(fingerprint, rules, resources, print.Notes) != print.Sum {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ledger.groups[group] != current || current.print != print || s.rules != j { // another publish came between
+	if s.ledger.groups[group] != current || current.print != print || s.rules != rules { // another publish came between
 		return false
 	}
 	if current.restored { // this program found it valid when it made the print
@@ -43,27 +43,27 @@ func (s *sink) Confirm(group, mark string) bool {
 	return true
 }
 
-// fingerprint returns the print that confirms the content later. Content with rejects or repeated keys has none: such a
+// newPrint returns the print that confirms the content later. Content with rejects or repeated keys has none: such a
 // group may hold other objects than its content.
-func (a *admitted) fingerprint(j admissionRules) lastgood.Print {
+func (a *admitted) newPrint(rules admissionRules) lastgood.Print {
 	first, repeated := split(a.Resources)
-	if a.Mark == "" || len(repeated)+len(a.Rejects) > 0 {
+	if a.Fingerprint == "" || len(repeated)+len(a.Rejects) > 0 {
 		return lastgood.Print{}
 	}
 	notes := a.notes()
-	return lastgood.Print{Sum: sumOf(a.Mark, j, first, notes), Notes: notes}
+	return lastgood.Print{Sum: sumOf(a.Fingerprint, rules, first, notes), Notes: notes}
 }
 
 // sumOf identifies resources in order of their keys, with their notes and all that they depend on: the input, the
 // settings of the source, and the program's rules of decoding and validation. It is zero if one of these is unknown.
-func sumOf(mark string, j admissionRules, resources []*resource.Resource, notes string) (sum [16]byte) {
+func sumOf(fingerprint string, rules admissionRules, resources []*resource.Resource, notes string) (sum [16]byte) {
 	program := resource.Rules()
-	if mark == "" || program == "" {
+	if fingerprint == "" || program == "" {
 		return sum
 	}
 	hash := sha256.New()
 	add := func(texts ...string) { hash.Write([]byte(names.Join(texts...))) }
-	add(program, mark, j.transform.Identity(), strconv.FormatBool(j.lenient), notes)
+	add(program, fingerprint, rules.transform.Identity(), strconv.FormatBool(rules.lenient), notes)
 	for _, r := range resources {
 		key, origin := r.Key(), r.Origin()
 		add(string(key.Kind), key.Namespace, key.Name, r.Version(), origin.Place, origin.Rules)
@@ -193,7 +193,7 @@ func (s *sink) Published(group string) []*resource.Resource {
 		return nil
 	}
 	published := slices.Clip(current.resources)
-	for key := range current.lastGood {
+	for key := range current.lastGoodNamed {
 		published = append(published, s.ledger.winners[key].resource)
 	}
 	return published
@@ -229,7 +229,7 @@ func (s *sink) LastNote() []byte {
 func (s *sink) Keep(note []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.note = bytes.Clone(note); s.memory != nil {
-		s.memory.SetNote(s.note)
+	if s.note = bytes.Clone(note); s.lastGood != nil {
+		s.lastGood.SetNote(s.note)
 	}
 }

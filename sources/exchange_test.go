@@ -22,7 +22,7 @@ type configuredSource struct {
 func specsOf(state *lastgood.Dir, configured []configuredSource) (specs []Spec) {
 	for _, c := range configured {
 		specs = append(specs, Spec{
-			Name: c.name, Source: c.source, Table: new(memstore.Table), Memory: state.Source(c.name), Reading: c.reading,
+			Name: c.name, Source: c.source, Table: new(memstore.Table), LastGood: state.Source(c.name), Reading: c.reading,
 		})
 	}
 	return specs

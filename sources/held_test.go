@@ -40,7 +40,7 @@ func handed(t *testing.T, s *Supervisor) (*memstore.Table, Sink) {
 // sinkOf makes a sink as a runner does, with a table and its stored state.
 func sinkOf(table Table, memory *lastgood.Store) *sink {
 	opts := Options{Validate: allValid, Log: slog.New(slog.DiscardHandler)}
-	return newRunner(Spec{Name: "s", Table: table, Memory: memory}, opts, true).sink
+	return newRunner(Spec{Name: "s", Table: table, LastGood: memory}, opts, true).sink
 }
 
 // stateOf returns the state of the guard as it is stored.
@@ -337,7 +337,7 @@ func TestReconfigure_OtherNameIsOtherSource(t *testing.T) {
 // TestConfirmation_CountsOnce has a source that is reloaded to `validation: warn` and back while it cannot be read.
 func TestConfirmation_CountsOnce(t *testing.T) {
 	sink := sinkOf(new(memstore.Table), nil)
-	c := Content{Group: "g", Mark: "mark", Resources: objects(newObject("x", "1", "g:1")), Warnings: []string{"w"}, Foreign: 1}
+	c := Content{Group: "g", Fingerprint: "mark", Resources: objects(newObject("x", "1", "g:1")), Warnings: []string{"w"}, Foreign: 1}
 	require.NoError(t, sink.ReplaceAll([]Content{c}))
 	sink.Synced()
 	sink.configure(Spec{Name: "s", Lenient: true})
@@ -353,7 +353,7 @@ func TestConfirmation_CountsOnce(t *testing.T) {
 // rules.
 func TestConfirmation_NotByOtherVersionOfProgram(t *testing.T) {
 	s := sinkOf(new(memstore.Table), nil)
-	require.NoError(t, s.ReplaceAll([]Content{{Group: "g", Mark: "mark", Resources: objects(newObject("x", "1", "g:1"))}}))
+	require.NoError(t, s.ReplaceAll([]Content{{Group: "g", Fingerprint: "mark", Resources: objects(newObject("x", "1", "g:1"))}}))
 	require.True(t, s.Confirm("g", "mark"))
 	require.False(t, s.Confirm("g", "of another text"))
 	rules := resource.Rules
@@ -378,7 +378,7 @@ func TestExplainedLoss_DoesNotJoinHold(t *testing.T) {
 		require.NoError(t, sink.ReplaceAll(full))
 		require.NoError(t, sink.ReplaceAll(empty[:20]))
 		time.Sleep(guard.DefaultWindow)
-		empty[20].Explained = true
+		empty[20].RemovalsObserved = true
 		require.NoError(t, sink.ReplaceAll(empty[20:21]))
 		require.NoError(t, sink.ReplaceAll(empty[21:22]))
 		require.Nil(t, get(sink.table, "x20"))

@@ -36,7 +36,7 @@ type ledger struct {
 	repeatedCount    int                   // repeated resources of all groups
 	warningCount     int                   // warnings of all groups
 	foreignCount     int                   // ignored objects of other APIs, of all groups
-	uncertainCount   int                   // last good versions kept for rejects that name no object
+	uncertainCount   int                   // last good versions kept for rejects that do not name them
 }
 
 // group is the state of one group. Its slices are never changed, only replaced, so that they may be read without the
@@ -52,19 +52,20 @@ type group struct {
 
 // remarks have all about a group but its resources. ownRemarks makes a copy before a change.
 type remarks struct {
-	repeated   []*resource.Resource // resources with the key of another one of the group
-	rejects    rejects
-	lastGood   map[resource.Key]bool // last good versions in force for its rejects; true if a reject names it
-	quarantine []Quarantined
-	warnings   []string
-	unserved   []Unserved
-	warned     map[resource.Key][]string // the warnings of validation
-	excluded   []Excluded                // objects that the transforms exclude
-	foreign    int                       // ignored objects of other APIs
-	textID     string                    // see admitted.textID
-	neverValid int                       // see noteNeverValid
+	repeated      []*resource.Resource // resources with the key of another one of the group
+	rejects       rejects
+	lastGoodNamed map[resource.Key]bool // last good versions in force for its rejects: true if a reject names the key
+	quarantine    []Quarantined
+	warnings      []string
+	unserved      []Unserved
+	warned        map[resource.Key][]string // the warnings of validation
+	excluded      []Excluded                // objects that the transforms exclude
+	foreign       int                       // ignored objects of other APIs
+	textID        string                    // see admitted.textID
+	neverValid    int                       // see group.countNeverValid
 
-	restrictingRejects, restrictingKept int // rejects that may restrict traffic, and kept policies
+	restrictingRejects int // rejects that may restrict traffic, at the last count of neverValid
+	restrictingKept    int // kept policies, likewise
 }
 
 var (
@@ -81,7 +82,7 @@ func (g *group) ownRemarks() *remarks {
 // isEmpty reports whether there are no remarks.
 func (r *remarks) isEmpty() bool {
 	rejects := len(r.rejects.keys) + len(r.rejects.keysWithoutKind) + len(r.quarantine)
-	return len(r.repeated)+rejects+len(r.lastGood)+len(r.warnings)+len(r.excluded)+r.foreign+len(r.textID) == 0 &&
+	return len(r.repeated)+rejects+len(r.lastGoodNamed)+len(r.warnings)+len(r.excluded)+r.foreign+len(r.textID) == 0 &&
 		!r.rejects.unidentified
 }
 
@@ -112,7 +113,7 @@ type change struct {
 	quarantined []Quarantined // new, or with a new reason
 	recovered   []Quarantined // no longer quarantined
 	warnings    []string      // new ones
-	conflicts   []Conflict    // new ones
+	duplicates  []Duplicate   // new ones
 
 	holds  []guard.Event
 	served []memstore.Change // the changes that the guard let through
@@ -124,7 +125,7 @@ func (l *ledger) commit(contents []admitted, moment guard.Moment) (change, guard
 	if len(change.Puts)+len(change.Deletes)+len(change.Withdrawn) == 0 {
 		return change, guard.Change{}
 	}
-	change.Explained = !slices.ContainsFunc(contents, func(a admitted) bool { return !a.Explained })
+	change.RemovalsObserved = !slices.ContainsFunc(contents, func(a admitted) bool { return !a.RemovalsObserved })
 	return change, l.guard.Judge(moment, change.Commit)
 }
 
@@ -194,12 +195,12 @@ func (l *ledger) replace(contents []admitted, now time.Time) change {
 		}
 		if candidates := l.contenders[key]; candidates != nil && !previous.contended {
 			second, _ := candidates.GetAt(1)
-			change.conflicts = append(change.conflicts, conflict(key, candidate.resource, second.resource))
+			change.duplicates = append(change.duplicates, newDuplicate(key, candidate.resource, second.resource))
 		}
 	}
 	for _, content := range contents {
 		if g := l.groups[content.Group]; g != nil {
-			g.noteNeverValid()
+			g.countNeverValid()
 		}
 	}
 	l.fillServing(change.quarantined)
@@ -216,13 +217,17 @@ func (l *ledger) replaceGroup(content admitted, now time.Time, before *previousS
 	l.releaseLastGood(current, before)
 	l.replaceRejects(current, content.Rejects)
 	resources, repeated := split(content.Resources)
-	current.repeated, current.warnings, current.warned, current.excluded = repeated, content.Warnings, content.warned,
-		content.excluded
+	current.repeated = repeated
+	current.warnings = content.Warnings
+	current.warned = content.warned
+	current.excluded = content.excluded
 	current.unserved = content.Unserved
-	current.foreign, current.print = content.Foreign, cmp.Or(content.print, noPrint)
+	current.foreign = content.Foreign
+	current.print = cmp.Or(content.print, noPrint)
 	current.quarantine = quarantinedRejects(content, old.quarantine, now)
 	current.resources = l.updateWinners(current, old.resources, resources, before)
-	current.restored, current.outdated = false, false
+	current.restored = false
+	current.outdated = false
 	if l.groupByTextID[old.textID] == current {
 		delete(l.groupByTextID, old.textID)
 	}
@@ -250,7 +255,7 @@ func (l *ledger) replaceGroup(content admitted, now time.Time, before *previousS
 		missingFrom(old.warnings, current.warnings, func(w string) string { return w })...)
 	for _, r := range missingFrom(old.repeated, current.repeated, (*resource.Resource).Key) {
 		first, _ := find(current.resources, r.Key())
-		change.conflicts = append(change.conflicts, conflict(r.Key(), first, r))
+		change.duplicates = append(change.duplicates, newDuplicate(r.Key(), first, r))
 	}
 	return current
 }
@@ -353,7 +358,9 @@ func (l *ledger) removeCandidate(group *group, key resource.Key, before *previou
 func (p *previousStates) noteWinner(key resource.Key, winner candidate, contended bool) {
 	previous := keyState{winner: winner.resource, contended: contended}
 	if winner.group != nil {
-		previous.group, previous.restored, previous.textID = winner.group.name, winner.group.restored, winner.group.textID
+		previous.group = winner.group.name
+		previous.restored = winner.group.restored
+		previous.textID = winner.group.textID
 		previous.outdated = winner.group.outdated || winner.namespaceChanged
 	}
 	p.note(key, previous)
@@ -370,7 +377,9 @@ func (p *previousStates) note(key resource.Key, previous keyState) {
 func (l *ledger) markOutdated() {
 	l.guard.Reread()
 	for _, g := range l.groups {
-		g.restored, g.outdated, g.print = true, true, noPrint
+		g.restored = true
+		g.outdated = true
+		g.print = noPrint
 	}
 }
 
@@ -432,8 +441,8 @@ func (l *ledger) unservedList() (parts []Unserved) {
 	return parts
 }
 
-// conflictList returns the keys that occur more than once, by key.
-func (l *ledger) conflictList() []Conflict {
+// duplicateList returns the keys that occur more than once, by key.
+func (l *ledger) duplicateList() []Duplicate {
 	if len(l.contenders) == 0 && l.repeatedCount == 0 {
 		return nil
 	}
@@ -453,18 +462,18 @@ func (l *ledger) conflictList() []Conflict {
 			}
 		}
 	}
-	conflicts := make([]Conflict, 0, len(losers))
+	duplicates := make([]Duplicate, 0, len(losers))
 	for key, places := range losers {
-		c := conflict(key, l.winners[key].resource)
+		c := newDuplicate(key, l.winners[key].resource)
 		c.Losers = places
-		conflicts = append(conflicts, c)
+		duplicates = append(duplicates, c)
 	}
-	slices.SortFunc(conflicts, func(a, b Conflict) int { return a.Key().Compare(b.Key()) })
-	return conflicts
+	slices.SortFunc(duplicates, func(a, b Duplicate) int { return a.Key().Compare(b.Key()) })
+	return duplicates
 }
 
-// conflicts counts the resources that lost their key to another.
-func (l *ledger) conflicts() int {
+// countDuplicates counts the resources that lost their key to another.
+func (l *ledger) countDuplicates() int {
 	n := l.repeatedCount
 	for _, candidates := range l.contenders {
 		n += candidates.Len() - 1
@@ -488,13 +497,13 @@ func find(objects []*resource.Resource, key resource.Key) (*resource.Resource, b
 	return objects[i], true
 }
 
-// conflict returns the conflict of resources with one key.
-func conflict(key resource.Key, winner *resource.Resource, losers ...*resource.Resource) Conflict {
-	conflict := Conflict{Ref: resource.Ref(key), Winner: winner.Origin().Place}
+// newDuplicate returns the duplicate of resources with one key.
+func newDuplicate(key resource.Key, winner *resource.Resource, losers ...*resource.Resource) Duplicate {
+	duplicate := Duplicate{Ref: resource.Ref(key), Winner: winner.Origin().Place}
 	for _, r := range losers {
-		conflict.Losers = append(conflict.Losers, r.Origin().Place)
+		duplicate.Losers = append(duplicate.Losers, r.Origin().Place)
 	}
-	return conflict
+	return duplicate
 }
 
 // missingFrom returns the elements of list that former lacks, compared by id.

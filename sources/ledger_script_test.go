@@ -70,7 +70,7 @@ func (r *replacing) answer(t *testing.T, command string) string {
 	if changes := len(change.recovered); changes > 0 {
 		fmt.Fprintln(&lines, "recovered:", changes)
 	}
-	require.Empty(t, r.ledger.conflictList())
+	require.Empty(t, r.ledger.duplicateList())
 	return lines.String()
 }
 

@@ -224,14 +224,14 @@ func checkCounts(t *rapid.T, l *ledger, winners int, m *model) {
 	require.Equal(t, winners, l.winnerCounts[resource.ServiceEntry])
 	require.Len(t, l.quarantineList(), l.quarantinedCount)
 	losers := 0
-	for _, c := range l.conflictList() {
+	for _, c := range l.duplicateList() {
 		losers += len(c.Losers)
 	}
-	require.Equal(t, losers, l.conflicts())
+	require.Equal(t, losers, l.countDuplicates())
 	unsure := 0
 	for _, g := range l.groups {
-		for _, sure := range g.lastGood {
-			if !sure {
+		for _, isNamed := range g.lastGoodNamed {
+			if !isNamed {
 				unsure++
 			}
 		}

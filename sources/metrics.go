@@ -88,8 +88,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(syncedDesc, truth(status.Synced))
 		gauge(staleDesc, truth(status.Stale))
-		if status.Kept != nil {
-			gauge(storedDesc, truth(status.Kept.Error == ""))
+		if status.Stored != nil {
+			gauge(storedDesc, truth(status.Stored.Error == ""))
 		}
 		gauge(heldObjectsDesc, float64(held.Objects))
 		gauge(heldEndpointsDesc, float64(held.Endpoints))
@@ -98,7 +98,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			gauge(objectsDesc, float64(n), string(kind))
 		}
 		gauge(quarantinedDesc, float64(status.quarantined))
-		gauge(conflictsDesc, float64(status.conflicts))
+		gauge(conflictsDesc, float64(status.duplicates))
 		gauge(foreignDesc, float64(status.Foreign))
 		gauge(warningsDesc, float64(status.warnings))
 		gauge(leftOutDesc, float64(status.LeftOutCount))

@@ -22,9 +22,9 @@ func TestNeverValid_BesideABrokenList(t *testing.T) {
 		return Reject{Err: errors.New("bad"), Origin: resource.Origin{Source: "s", Place: place}, MayRestrict: true}
 	}
 	_ = sink.ReplaceAll([]Content{{Group: "f", Resources: []*resource.Resource{policy("a"), policy("b")}}})
-	require.Empty(t, sink.unenforced())
+	require.Empty(t, sink.invalidPolicyKeys())
 	_ = sink.ReplaceAll([]Content{{Group: "f", Rejects: []Reject{broken("f:1")}}})
-	require.Empty(t, sink.unenforced(), "a and b keep their last versions")
+	require.Empty(t, sink.invalidPolicyKeys(), "a and b keep their last versions")
 	_ = sink.ReplaceAll([]Content{{Group: "f", Rejects: []Reject{broken("f:1"), broken("f:9")}}})
-	require.NotEmpty(t, sink.unenforced(), "the new document at f:9 was never valid")
+	require.NotEmpty(t, sink.invalidPolicyKeys(), "the new document at f:9 was never valid")
 }

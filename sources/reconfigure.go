@@ -38,8 +38,8 @@ func (s *Supervisor) Reconfigure(specs []Spec) error {
 		if predecessor := former[runner.name]; predecessor != nil && predecessor != runner {
 			predecessor.stopBackground()
 			successors[predecessor] = runner
-			if runner.memory != nil {
-				stores = append(stores, runner.memory)
+			if runner.lastGood != nil {
+				stores = append(stores, runner.lastGood)
 			}
 		}
 		delete(former, runner.name)
@@ -77,9 +77,9 @@ func (s *Supervisor) reassignStored(specs []Spec, former map[string]*runner) {
 	s.mu.Unlock()
 	var stores []*lastgood.Store
 	for _, spec := range specs {
-		if spec.Memory != nil && !isRunning && former[spec.Name] == nil {
-			spec.Memory.SetReading(spec.Reading)
-			stores = append(stores, spec.Memory)
+		if spec.LastGood != nil && !isRunning && former[spec.Name] == nil {
+			spec.LastGood.SetReading(spec.Reading)
+			stores = append(stores, spec.LastGood)
 		}
 	}
 	s.reassign(stores)
@@ -109,7 +109,8 @@ func (s *Supervisor) plan(specs []Spec, former map[string]*runner) (next, ending
 		predecessor := former[spec.Name]
 		runner := predecessor
 		if predecessor == nil || predecessor.table != spec.Table {
-			runner = newRunner(spec, s.opts, predecessor == nil && !isRunning)
+			restore := predecessor == nil && !isRunning
+			runner = newRunner(spec, s.opts, restore)
 			runner.isReread = runner.isReread || predecessor != nil
 		}
 		stays[runner] = isSameSource(runner.source, spec.Source)
@@ -136,7 +137,8 @@ func isSameSource(a, b Source) bool {
 
 // remove ends the background work of a removed source that has ended.
 func (r *runner) remove() {
-	if held := r.status(false).Held; held != nil { // the removal is meant, but its effect may not be known
+	// The user removed the source, but may not know that its held objects go, too.
+	if held := r.status(withoutLists).Held; held != nil {
 		r.log.Warn("the source is removed, and its held loss is released",
 			"hold", held.ID, "objects", held.Objects, "endpoints", held.Endpoints)
 	}

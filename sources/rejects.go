@@ -98,19 +98,19 @@ func (l *ledger) replaceRejects(current *group, rejects []Reject) {
 
 // releaseLastGood removes the last good versions that group keeps for its rejects, before group gets other rejects.
 func (l *ledger) releaseLastGood(group *group, before *previousStates) {
-	for key := range group.lastGood {
+	for key := range group.lastGoodNamed {
 		before.noteWinner(key, l.winners[key], false)
 		delete(l.winners, key)
 		l.removeLastGood(group, key)
 	}
-	group.lastGood = nil
+	group.lastGoodNamed = nil
 }
 
 func (l *ledger) removeLastGood(group *group, key resource.Key) {
-	if sure, keeps := group.lastGood[key]; keeps && !sure {
+	if isNamed, keeps := group.lastGoodNamed[key]; keeps && !isNamed {
 		l.uncertainCount--
 	}
-	delete(group.lastGood, key)
+	delete(group.lastGoodNamed, key)
 }
 
 // unidentifiedRejects are the groups of a call with unidentified rejects. An object that another group loses in the
@@ -180,38 +180,39 @@ func (l *ledger) restoreLastGood(
 	if object == nil {
 		return false
 	}
-	keeper, sure := l.replacementFor(key, previous, suspects, names)
+	keeper, isNamed := l.replacementFor(key, previous, suspects, names)
 	if keeper == nil {
 		return false
 	}
-	fromEarlierRun := previous.restored || previous.held != nil // certainly, or possibly for a held object
-	if sure && fromEarlierRun && l.incomplete && slices.Contains(resource.SecurityKinds, key.Kind) {
+	fromEarlierRun := previous.restored || previous.held != nil // a held object may be from an earlier run
+	if isNamed && fromEarlierRun && l.incomplete && slices.Contains(resource.SecurityKinds, key.Kind) {
 		return true
 	}
-	if !sure {
+	if !isNamed {
 		l.uncertainCount++
 	}
 	if o := object.Origin(); o.Group != keeper.name { // for the next restart
 		o.Group = keeper.name
 		object = object.WithOrigin(o)
 	}
-	if keeper.lastGood == nil {
-		keeper.ownRemarks().lastGood = make(map[resource.Key]bool)
+	if keeper.lastGoodNamed == nil {
+		keeper.ownRemarks().lastGoodNamed = make(map[resource.Key]bool)
 	}
-	keeper.lastGood[key] = sure
+	keeper.lastGoodNamed[key] = isNamed
 	// A reject in another namespace keeps it. After a restart, the next call has to know that.
-	moved := previous.outdated || previous.restored && !sure && keeper.rejects.keysWithoutNamespace[withoutNamespace(key)]
+	moved := previous.outdated ||
+		previous.restored && !isNamed && keeper.rejects.keysWithoutNamespace[withoutNamespace(key)]
 	l.winners[key] = candidate{group: keeper, resource: object, isLastGood: true, namespaceChanged: moved}
 	return false
 }
 
-// replacementFor returns the group with a reject that may be a new version of key, or nil, and whether it certainly is
-// one. Other settings of the source may have given the object another namespace: then a reject counts in any namespace,
-// unless the group now has or excludes an object of this kind and name. After a restart, the settings that made an
-// object are unknown.
+// replacementFor returns the group with a reject that may be a new version of key, or nil, and whether the reject names
+// the key. Other settings of the source may have given the object another namespace: then a reject counts in any
+// namespace, unless the group now has or excludes an object of this kind and name. After a restart, the settings that
+// made an object are unknown.
 func (l *ledger) replacementFor(
 	key resource.Key, previous keyState, suspects unidentifiedRejects, names sameNameIndex,
-) (keeper *group, sure bool) {
+) (keeper *group, isNamed bool) {
 	if rejecting := l.groupsByReject[key]; rejecting != nil {
 		first, _ := rejecting.Min()
 		return first, true
@@ -279,7 +280,7 @@ func (l *ledger) fillServing(quarantine []Quarantined) {
 		case group == nil || quarantined.foreign:
 		case reject.isIdentified():
 			quarantined.LastGoodServes = l.winners[quarantined.Key()].isLastGood
-		case len(group.lastGood) == 0:
+		case len(group.lastGoodNamed) == 0:
 		default:
 			if byName == nil { // the rejects of a group share the lists
 				uncertain, byName = group.uncertainKept()
@@ -301,9 +302,9 @@ type keptNames struct {
 
 // uncertainKept lists the objects that the group keeps for unidentified rejects: all of them, and by withoutKind.
 func (g *group) uncertainKept() (uncertain keptNames, byName map[resource.Key]keptNames) {
-	keys := make([]resource.Key, 0, len(g.lastGood))
-	for key, sure := range g.lastGood {
-		if !sure {
+	keys := make([]resource.Key, 0, len(g.lastGoodNamed))
+	for key, isNamed := range g.lastGoodNamed {
+		if !isNamed {
 			keys = append(keys, key)
 		}
 	}
@@ -329,7 +330,7 @@ func (g *group) uncertainKept() (uncertain keptNames, byName map[resource.Key]ke
 func (l *ledger) whyKept(key resource.Key) (quarantine []Quarantined) {
 	const enough = 5
 	candidate := l.winners[key]
-	if !candidate.isLastGood || candidate.group.lastGood[key] {
+	if !candidate.isLastGood || candidate.group.lastGoodNamed[key] {
 		return nil
 	}
 	for _, quarantined := range candidate.group.quarantine {

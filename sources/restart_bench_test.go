@@ -34,7 +34,7 @@ func BenchmarkRestart(b *testing.B) {
 			for b.Loop() {
 				restored := new(memstore.Table)
 				s := NewSupervisor(Options{})
-				require.NoError(b, s.Reconfigure([]Spec{{Name: "a", Table: restored, Memory: state.Source("a")}}))
+				require.NoError(b, s.Reconfigure([]Spec{{Name: "a", Table: restored, LastGood: state.Source("a")}}))
 				require.Equal(b, n, restored.Snapshot().Len())
 			}
 		})

@@ -76,13 +76,13 @@ type restartable struct {
 
 func (w *restartable) start() {
 	w.table = new(memstore.Table)
-	spec := Spec{Name: w.name, Table: w.table, Memory: w.memory, Guard: guard.Settings{Off: true}}
+	spec := Spec{Name: w.name, Table: w.table, LastGood: w.memory, Guard: guard.Settings{Off: true}}
 	w.sink = newRunner(spec, Options{Validate: allValid, Log: slog.New(slog.DiscardHandler)}, true).sink
 }
 
 func (w *restartable) publish(content Content) {
 	w.marks++
-	content.Mark = fmt.Sprint(w.marks)
+	content.Fingerprint = fmt.Sprint(w.marks)
 	_ = w.sink.ReplaceAll([]Content{content})
 	w.published[content.Group] = content
 	w.model.replace([]admitted{{Content: content}})
@@ -108,7 +108,7 @@ func (w *restartable) restart(t *rapid.T) {
 		}
 		content.Group = name
 		require.False(t, w.sink.Confirm(name, "other"))
-		if w.sink.Confirm(name, content.Mark) {
+		if w.sink.Confirm(name, content.Fingerprint) {
 			require.Empty(t, content.Rejects)
 			w.confirmed++
 		} else {

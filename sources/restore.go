@@ -19,7 +19,7 @@ type Restored struct {
 // restore fills the table with the stored objects, which are served until the source has been read. After an error the
 // source begins without objects, as it does the first time.
 func (r *runner) restore() *lastgood.State {
-	lastGood, err := r.memory.Load()
+	lastGood, err := r.lastGood.Load()
 	if err != nil {
 		r.log.Error("the last published objects cannot be restored", "err", err)
 	}
@@ -29,7 +29,7 @@ func (r *runner) restore() *lastgood.State {
 	r.isReread = lastGood.Outdated
 	isEmpty := r.table.Snapshot().Len() == 0
 	if _, now := r.table.Apply(lastGood.Resources, nil); isEmpty && !lastGood.Outdated {
-		r.memory.Continue(lastGood, now.Revision())
+		r.lastGood.Continue(lastGood, now.Revision())
 	}
 	r.table.MarkSynced()
 	r.log.Info("the last published objects are served until the source has been read",

@@ -19,7 +19,7 @@ type runner struct {
 	name       string
 	sink       *sink
 	table      Table
-	memory     *lastgood.Store // or nil
+	lastGood   *lastgood.Store // or nil
 	log        *slog.Logger
 	newBackOff func() backoff.BackOff
 	pool       *intake.Pool
@@ -37,20 +37,20 @@ type runner struct {
 	lastError string
 }
 
-// newRunner makes the runner of a source that does not run yet. It may begin with the stored objects.
+// newRunner makes the runner of a source that does not run yet. With restore, it begins with the stored objects.
 func newRunner(spec Spec, opts Options, restore bool) *runner {
 	runner := &runner{
-		name: spec.Name, source: spec.Source, table: spec.Table, memory: spec.Memory,
+		name: spec.Name, source: spec.Source, table: spec.Table, lastGood: spec.LastGood,
 		newBackOff: opts.NewBackOff, pool: opts.pool, stopping: true, log: opts.Log.With("source", spec.Name),
 	}
-	var lastGood *lastgood.State
-	if spec.Memory != nil {
-		spec.Memory.SetReading(spec.Reading)
+	var restored *lastgood.State
+	if spec.LastGood != nil {
+		spec.LastGood.SetReading(spec.Reading)
 		if restore {
-			lastGood = runner.restore()
+			restored = runner.restore()
 		}
 	}
-	runner.sink = newSink(spec, opts, lastGood, runner.log)
+	runner.sink = newSink(spec, opts, restored, runner.log)
 	return runner
 }
 
@@ -75,7 +75,7 @@ func (r *runner) stop() {
 func (r *runner) startBackground(ctx context.Context) {
 	r.background, ctx = worker.New(ctx)
 	r.background.Go(func() { r.runBackground(ctx, "guard", func() { r.sink.endHolds(ctx) }) })
-	if r.memory != nil {
+	if r.lastGood != nil {
 		r.background.Go(func() { r.runBackground(ctx, "memory", func() { r.saveChanges(ctx) }) })
 	}
 }
@@ -84,11 +84,11 @@ func (r *runner) startBackground(ctx context.Context) {
 // these, without the losses that were released meanwhile.
 func (r *runner) saveChanges(ctx context.Context) {
 	if r.isReread {
-		if r.memory.RunUnread(ctx, r.table, r.sink.firstRead); ctx.Err() != nil {
+		if r.lastGood.RunUnread(ctx, r.table, r.sink.firstRead); ctx.Err() != nil {
 			return
 		}
 	}
-	r.memory.Run(ctx, r.table)
+	r.lastGood.Run(ctx, r.table)
 }
 
 // runBackground runs a background duty until ctx ends, and restarts it after a panic.
@@ -173,7 +173,7 @@ func (r *runner) noteFailure(err error, wait time.Duration) {
 	r.mu.Unlock()
 
 	var status Status
-	r.sink.fillStatus(&status, false)
+	r.sink.fillStatus(&status, withoutLists)
 	level := slog.LevelDebug
 	if !isRepeated {
 		level = slog.LevelWarn
@@ -185,6 +185,12 @@ func (r *runner) noteFailure(err error, wait time.Duration) {
 	r.sink.Report(Health{State: status.State, Message: err.Error()})
 }
 
+// The statuses with and without their lists.
+const (
+	withLists    = true
+	withoutLists = false
+)
+
 // status returns the status, with or without lists.
 func (r *runner) status(lists bool) Status {
 	status := Status{Name: r.name}
@@ -192,9 +198,9 @@ func (r *runner) status(lists bool) Status {
 	status.Address, status.Restarts, status.LastError = r.address, r.restarts, r.lastError
 	r.mu.Unlock()
 	r.sink.fillStatus(&status, lists)
-	if r.memory != nil {
-		memoryStatus := r.memory.Status()
-		status.Kept = &memoryStatus
+	if r.lastGood != nil {
+		stored := r.lastGood.Status()
+		status.Stored = &stored
 	}
 	return status
 }

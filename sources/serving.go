@@ -116,7 +116,7 @@ func (s *sink) countUnread() (n int) {
 	}
 	for name, g := range s.ledger.groups {
 		if s.unreadable(name) != "" {
-			n += len(g.resources) + len(g.lastGood)
+			n += len(g.resources) + len(g.lastGoodNamed)
 		}
 	}
 	return n

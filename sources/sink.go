@@ -33,7 +33,7 @@ type Table interface {
 type sink struct {
 	source    string // its name
 	table     Table
-	memory    *lastgood.Store // or nil
+	lastGood  *lastgood.Store // or nil
 	log       *slog.Logger
 	commitLog *changeLog
 	validate  func(*resource.Resource) (warnings resource.Errors, err error)
@@ -63,9 +63,9 @@ type sink struct {
 }
 
 // newSink makes the sink of a source. It begins with the objects of the table and their last good state, or nil.
-func newSink(spec Spec, opts Options, lastGood *lastgood.State, log *slog.Logger) *sink {
+func newSink(spec Spec, opts Options, restored *lastgood.State, log *slog.Logger) *sink {
 	sink := &sink{
-		source: spec.Name, table: spec.Table, memory: spec.Memory, log: log, validate: opts.Validate,
+		source: spec.Name, table: spec.Table, lastGood: spec.LastGood, log: log, validate: opts.Validate,
 		onEvent: func(event, text string) {
 			if opts.Happened != nil {
 				opts.Happened(event, spec.Name, text)
@@ -77,13 +77,13 @@ func newSink(spec Spec, opts Options, lastGood *lastgood.State, log *slog.Logger
 		commitLog: newChangeLog(), leftOutByGroup: map[string][]LeftOut{},
 		absentInvalid: map[resource.Key]string{},
 	}
-	if sink.memory != nil {
-		sink.memory.SetGuard(sink)
+	if sink.lastGood != nil {
+		sink.lastGood.SetGuard(sink)
 	}
-	sink.ledger.restore(spec.Table.Snapshot(), lastGood)
+	sink.ledger.restore(spec.Table.Snapshot(), restored)
 	sink.updateInvalid()
-	if lastGood != nil {
-		sink.resume(lastGood)
+	if restored != nil {
+		sink.resume(restored)
 	}
 	return sink
 }
@@ -140,20 +140,25 @@ func (s *sink) Synced() {
 		close(s.firstRead)
 		s.log.Info("source synced")
 	}
-	s.report(Health{State: Healthy}, true)
+	s.report(Health{State: Healthy}, onlyWhileStarting)
 }
 
 // Report implements Sink.
 func (s *sink) Report(h Health) {
-	s.report(h, false)
+	s.report(h, inAnyState)
 }
 
-// report changes the health. With isFirst, it does so only for a source that starts. It logs a change of the state, but
-// not of the message.
-func (s *sink) report(health Health, isFirst bool) {
+// The states in which report changes the health.
+const (
+	inAnyState        = false
+	onlyWhileStarting = true
+)
+
+// report changes the health. It logs a change of the state, but not of the message.
+func (s *sink) report(health Health, whileStarting bool) {
 	s.mu.Lock()
 	old := s.health
-	if isFirst && old.State != Starting {
+	if whileStarting && old.State != Starting {
 		s.mu.Unlock()
 		return
 	}
@@ -316,7 +321,7 @@ func (s *sink) admitGroup(
 			admitted.Warnings = append(admitted.Warnings, verdict.warnings...)
 		}
 	}
-	if print := admitted.fingerprint(rules); print != *noPrint {
+	if print := admitted.newPrint(rules); print != *noPrint {
 		admitted.print = &print
 	}
 	return admitted
@@ -330,7 +335,7 @@ func (s *sink) commit(contents []admitted) change {
 	before := make(map[string][]resource.Key)
 	for _, content := range contents {
 		if g := s.ledger.quarantines[content.Group]; g != nil {
-			before[content.Group] = s.unenforcedIn(g)
+			before[content.Group] = s.groupInvalidPolicyKeys(g)
 		}
 	}
 	change, passes := s.ledger.commit(contents, moment)
@@ -339,9 +344,9 @@ func (s *sink) commit(contents []admitted) change {
 	if change.served, change.holds = s.apply(moment, passes); len(change.served) > 0 {
 		s.publishes++
 	}
-	if s.memory != nil {
+	if s.lastGood != nil {
 		for _, content := range contents { // after the table changed: a print confirms only stored objects
-			s.memory.SetPrint(content.Group, s.printOf(content))
+			s.lastGood.SetPrint(content.Group, s.printOf(content))
 		}
 	}
 	return change
@@ -350,7 +355,7 @@ func (s *sink) commit(contents []admitted) change {
 // apply makes the changes of the table that the guard lets through. The caller holds mu.
 func (s *sink) apply(moment guard.Moment, change guard.Change) ([]memstore.Change, []guard.Event) {
 	// While the table changes, objects are invalid that were so before or are so afterwards.
-	s.table.SetInvalid(append(s.unenforced(), moment.Served.Invalid()...))
+	s.table.SetInvalid(append(s.invalidPolicyKeys(), moment.Served.Invalid()...))
 	changes, _ := s.table.Apply(change.Puts, change.Deletes)
 	s.updateInvalid()
 	if len(changes) > 0 {
@@ -358,8 +363,8 @@ func (s *sink) apply(moment guard.Moment, change guard.Change) ([]memstore.Chang
 	}
 	events, held := s.ledger.guard.TakeEvents()
 	if len(events) > 0 || s.ledger.guard.IsHolding() {
-		if s.memory != nil {
-			s.memory.SetHeld(held)
+		if s.lastGood != nil {
+			s.lastGood.SetHeld(held)
 		}
 		select {
 		case s.wake <- struct{}{}: // the hold may end at another time
@@ -411,8 +416,8 @@ func (s *sink) release(hold, caller string) (objects, endpoints int, err error) 
 		unread = !s.synced
 		return losses
 	})
-	if s.memory != nil && unread { // else it follows the table
-		s.memory.SetReleased(losses.Keys())
+	if s.lastGood != nil && unread { // else it follows the table
+		s.lastGood.SetReleased(losses.Keys())
 	}
 	return objects, endpoints, err
 }
@@ -460,7 +465,7 @@ func (s *sink) logCommit(change change) {
 	logFirst(s, change.warnings, "warnings", func(w string) {
 		s.log.Warn("resource read with a warning", "warning", w)
 	})
-	logFirst(s, change.conflicts, "conflicts", func(c Conflict) {
+	logFirst(s, change.duplicates, "conflicts", func(c Duplicate) {
 		s.log.Warn("resource is there more than once", "resource", c.Key().String(), "winner", c.Winner, "loser", c.Losers[0])
 	})
 }
@@ -517,11 +522,13 @@ func (s *sink) fillStatus(status *Status, lists bool) {
 	status.Foreign = s.ledger.foreignCount
 	status.Unsure = s.ledger.uncertainCount
 	status.LeftOutCount = s.leftOutCount
-	status.quarantined, status.warnings = s.ledger.quarantinedCount, s.ledger.warningCount
-	status.conflicts, status.holds = s.ledger.conflicts(), s.ledger.guard.Holds()
+	status.quarantined = s.ledger.quarantinedCount
+	status.warnings = s.ledger.warningCount
+	status.duplicates = s.ledger.countDuplicates()
+	status.holds = s.ledger.guard.Holds()
 	if lists {
 		status.Quarantined = s.ledger.quarantineList()
-		status.Conflicts = s.ledger.conflictList()
+		status.Duplicates = s.ledger.duplicateList()
 		status.Warnings = s.ledger.warningList()
 		status.Unserved = s.ledger.unservedList()
 		status.LeftOut = s.leftOutIf(func(LeftOut) bool { return true })

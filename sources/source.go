@@ -44,9 +44,8 @@ type Sink interface {
 // Content is the whole of one group.
 type Content struct {
 	Group string
-	// Mark identifies the input and the options of the content, such as by a hash; empty without such a hash. See
-	// Confirmer.
-	Mark string
+	// Fingerprint identifies the input and the options of the content, such as by a hash; may be empty. See Confirmer.
+	Fingerprint string
 	// Text identifies the text itself, independent of its path and of options; may be empty. With it, the objects of a
 	// broken text are found after a restart, even if it was renamed meanwhile.
 	Text      string
@@ -55,12 +54,13 @@ type Content struct {
 	Warnings  []string // for people, each with place and reason; the objects were published
 	// LeftOut lists instances that are not served, with the reason, for explain. It does not keep a group alive.
 	LeftOut []LeftOut
-	// Renamable says that the group may have the objects of another group, since it was renamed or joined, as files are.
+	// Renamable says that the group is a file or the like: its objects may come from another group that was renamed to it
+	// or joined with it.
 	Renamable bool
-	// Explained says that the source itself observed each removal: its registry has answered for a while, and each
-	// missing entry is certainly gone. Such losses rarely join a hold.
-	Explained bool
-	Foreign   int // objects of other APIs, which are ignored
+	// RemovalsObserved says that the registry answered throughout and reported each removal, so that each missing entry
+	// is certainly gone. Such losses rarely join a hold.
+	RemovalsObserved bool
+	Foreign          int // objects of other APIs, which are ignored
 	// Others are objects of other APIs that the source itself converts. The sink ignores them.
 	Others []Other
 	// Unserved are parts of the Others that are not served, so that their requests fail. Warnings has them, too.
@@ -88,14 +88,13 @@ type Other struct {
 // group lost stay, and, if the group is Renamable, all objects that another group loses in the same commit. If the kind
 // does not exist, it is mistyped, and objects of any kind with that namespace and name stay.
 type Reject struct {
-	Key     resource.Key // zero if unknown
-	Foreign bool         // it is of another API, and is no version of any object of the group
-	// Derives says that it is foreign, and that the source converts such objects; LastGood, that the source itself still
-	// publishes its last good version.
-	Derives, LastGood bool
-	// MayRestrict says that it may be an unknown object that restricts traffic (resource.Restricts). Unread says that the
-	// whole group could not be read, so that it may be such an object, too, unless the group was read before.
-	MayRestrict, Unread bool
+	Key         resource.Key // zero if unknown
+	Foreign     bool         // it is of another API, and is no version of any object of the group
+	Derives     bool         // it is foreign, and the source converts such objects
+	LastGood    bool         // the source itself still publishes its last good version
+	MayRestrict bool         // it may be an unknown object that restricts traffic (resource.Restricts)
+	// Unread says that the whole group could not be read. Unless the group was read before, it may restrict traffic, too.
+	Unread bool
 
 	Origin resource.Origin
 	Err    error // names the place, field and reason

@@ -35,8 +35,8 @@ type Status struct {
 	Publishes   int        `json:"publishes"` // publishes that changed the served objects
 	LastPublish *time.Time `json:"lastPublish,omitempty"`
 
-	Held *guard.Status    `json:"held,omitempty"` // the loss that is held back, if there is one
-	Kept *lastgood.Status `json:"kept,omitempty"` // the state on disk, if there is one
+	Held   *guard.Status    `json:"held,omitempty"` // the loss that is held back, if there is one
+	Stored *lastgood.Status `json:"kept,omitempty"` // the state on disk, if there is one
 
 	Groups      int                   `json:"groups"`
 	Objects     map[resource.Kind]int `json:"objects"`           // in force, by kind, without held ones
@@ -44,15 +44,15 @@ type Status struct {
 	Unsure      int                   `json:"unsure,omitempty"`  // objects in force for unidentified rejects
 	Unread      int                   `json:"unread,omitempty"`  // objects of unreadable groups, as they were read before
 	Quarantined []Quarantined         `json:"quarantined,omitempty"`
-	Conflicts   []Conflict            `json:"conflicts,omitempty"`
+	Duplicates  []Duplicate           `json:"conflicts,omitempty"`
 	Warnings    []string              `json:"warnings,omitempty"`
 	Unserved    []Unserved            `json:"-"`
 	// LeftOut has the first of LeftOutCount instances that are not served.
 	LeftOut      []LeftOut `json:"leftOut,omitempty"`
 	LeftOutCount int       `json:"leftOutCount,omitempty"`
 
-	quarantined, conflicts, warnings int // the lengths of the lists
-	holds                            int // number of holds that began
+	quarantined, duplicates, warnings int // the lengths of the lists
+	holds                             int // number of holds that began
 }
 
 // Quarantined is an invalid object or document of a source, which is not served. Ref is empty if the text names no
@@ -104,8 +104,8 @@ type Excluded struct {
 	Place  string       `json:"place"`
 }
 
-// Conflict is a key that a source has more than once.
-type Conflict struct {
+// Duplicate is a key that a source has more than once.
+type Duplicate struct {
 	resource.Ref
 
 	Winner string   `json:"winner"` // the place of the resource in force

@@ -42,9 +42,9 @@ type Spec struct {
 	Source  Source
 	// Table has the objects of this source only. With another one, a source of the same name is read again; see
 	// Supervisor.Reconfigure.
-	Table  Table
-	Guard  guard.Settings  // the zero value has the defaults
-	Memory *lastgood.Store // stores published objects for the next process; may be nil
+	Table    Table
+	Guard    guard.Settings  // the zero value has the defaults
+	LastGood *lastgood.Store // stores published objects for the next process; may be nil
 	// Reading identifies the settings that decide which objects are published. Stored objects of another reading are
 	// served until the source was read.
 	Reading string
@@ -193,7 +193,7 @@ func (s *Supervisor) Release(name, hold, caller string) (objects, endpoints int,
 func (s *Supervisor) Status() []Status {
 	var statuses []Status
 	for _, r := range s.list() {
-		statuses = append(statuses, r.status(true))
+		statuses = append(statuses, r.status(withLists))
 	}
 	return statuses
 }

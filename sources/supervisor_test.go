@@ -446,9 +446,9 @@ func TestConflict_IsLoggedOnce(t *testing.T) {
 			return ctx.Err()
 		})})
 		synctest.Wait()
-		require.Equal(t, []Conflict{{
+		require.Equal(t, []Duplicate{{
 			Ref: resource.Ref{Kind: resource.ServiceEntry, Namespace: "default", Name: "x"}, Winner: "a:1", Losers: []string{"b:1", "a:2"},
-		}}, s.Status()[0].Conflicts)
+		}}, s.Status()[0].Duplicates)
 	})
 	require.Equal(t, 1, strings.Count(buffer.String(), "winner=a:1 loser=a:2"), buffer.String())
 	require.Equal(t, 1, strings.Count(buffer.String(), "winner=a:1 loser=b:1"), buffer.String())

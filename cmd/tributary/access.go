@@ -26,11 +26,11 @@ func newAccessCheck() *cobra.Command {
 	var query access.Query
 	command := &cobra.Command{
 		Use:   "check [-c FILE] --identity PROOF... [--kind KIND] [--namespace NAMESPACE]",
-		Short: "Say which rule decides the rights of a client",
-		Long: `Check reads the access rules of a configuration file, and says which of them decides whether a client may
-see something. A client is given as the log writes it: by its URI, such as a SPIFFE ID, dns:NAME, subject:NAME,
-token:NAME, jwt:ISSUER|SUBJECT (with audience:NAME if rules name audiences), ip:ADDRESS or socket; --identity may be
-repeated. No server is asked.
+		Short: "Show the access rule that decides the rights of a client",
+		Long: `Check reads the access rules of a configuration file, and prints the rule that allows or denies a client
+the objects, type or service that the flags select. A client is given as the log writes it: by its URI, such as a
+SPIFFE ID, dns:NAME, subject:NAME, token:NAME, jwt:ISSUER|SUBJECT (with audience:NAME if rules name audiences),
+ip:ADDRESS or socket; --identity may be repeated. No server is asked.
 
 It exits with 3 if it is not allowed.`,
 		Example: `  tributary access check -c tributary.yaml --identity spiffe://cluster.local/ns/prod/sa/web --kind se --namespace prod
@@ -65,8 +65,8 @@ It exits with 3 if it is not allowed.`,
 			if err := checkOneOf("source", query.Content["source"], sources); err != nil {
 				return err
 			}
-			for _, doubt := range unverifiedConditions(cfg, query.Client) {
-				command.PrintErrf("warning: %s\n", doubt)
+			for _, warning := range unverifiedConditions(cfg, query.Client) {
+				command.PrintErrf("warning: %s\n", warning)
 			}
 			allowed, explanation := cfg.Rules().Check(query)
 			if _, err := fmt.Fprintln(command.OutOrStdout(), explanation); err != nil || allowed {
@@ -82,8 +82,8 @@ It exits with 3 if it is not allowed.`,
 	flagSet.String("kind", "", "kind of the objects")
 	flagSet.StringP("namespace", "n", "", "namespace of the objects")
 	flagSet.String("source", "", "source of the objects")
-	flagSet.String("type", "", "type of Envoy: "+strings.Join(access.Types(), ", "))
-	flagSet.String("service", "", "other services than xDS: "+strings.Join(access.Services(), ", "))
+	flagSet.String("type", "", "type of Envoy resources: "+strings.Join(access.Types(), ", "))
+	flagSet.String("service", "", "a service other than xDS: "+strings.Join(access.Services(), ", "))
 	completeFlag(command, "type", cobra.FixedCompletions(access.Types(), noFiles))
 	completeFlag(command, "service", cobra.FixedCompletions(access.Services(), noFiles))
 	completeFlag(command, "kind", cobra.FixedCompletions(offeredKinds(), noFiles))
@@ -98,22 +98,22 @@ func checkOneOf(flag, value string, values []string) error {
 }
 
 // unverifiedConditions returns warnings about conditions that the given proofs of a client cannot meet.
-func unverifiedConditions(cfg *config.Config, client *identity.Identity) (doubts []string) {
+func unverifiedConditions(cfg *config.Config, client *identity.Identity) (warnings []string) {
 	byNetwork := func(rule config.AccessRule) bool { return len(rule.Who.CIDR) > 0 }
 	if !client.Address.IsValid() && !client.Socket && slices.ContainsFunc(cfg.Access, byNetwork) {
-		doubts = append(doubts, "some rules match networks, and the client has no address: add --identity ip:ADDRESS")
+		warnings = append(warnings, "some rules match networks, and the client has no address: add --identity ip:ADDRESS")
 	}
 	settings := cfg.Identity.Settings()
 	if client.Token == "" || settings == nil {
-		return doubts
+		return warnings
 	}
 	proofs, err := identity.NewAuthenticator(identity.Settings{Tokens: settings.Tokens}, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return append(doubts, err.Error())
+		return append(warnings, err.Error())
 	}
 	if names := proofs.Tokens(); !slices.Contains(names, client.Token) {
-		doubts = append(doubts, fmt.Sprintf("there is no token of the name %q in %s%s", client.Token, settings.Tokens,
+		warnings = append(warnings, fmt.Sprintf("there is no token of the name %q in %s%s", client.Token, settings.Tokens,
 			words.Suggestion(client.Token, names)))
 	}
-	return doubts
+	return warnings
 }

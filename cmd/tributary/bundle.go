@@ -39,7 +39,7 @@ errors.txt.`,
 			bundle := bundleContents{}
 			bundle.try("version", bundle.program())
 			bundle.try("configuration", bundle.configuration(ctx, flags.config))
-			silent := bundle.server(ctx, &flags)
+			missing := bundle.server(ctx, &flags)
 			if log != "" {
 				bundle.try("log", bundle.log(log))
 			}
@@ -60,16 +60,18 @@ errors.txt.`,
 				command.PrintErrf("warning: %s\n", bundle.secrets.Hide([]byte(text)))
 			}
 			if _, err := fmt.Fprintf(command.OutOrStdout(),
-				"%s is written: look into it before you give it away\n", archivePath); err != nil || silent == nil {
+				"%s is written: look into it before you give it away\n", archivePath); err != nil || missing == nil {
 				return err
 			}
-			return fmt.Errorf("%s lacks the data of the server: %w", archivePath, silent)
+			// The archive is written, so even an address that cannot be used is no wrong usage.
+			reason := explainConnection(command, missing, "").Error()
+			return &failure{exitFailed, fmt.Errorf("%s lacks the data of the server: %s", archivePath, reason)}
 		}),
 	}
 	flags.add(command)
 	command.Flags().StringVar(&log, "log", "", "file with the log of the server")
 	command.Flags().StringVar(&archivePath, "file", "",
-		"archive to write; one that is there is left as it is (default: tributary-TIME.tar.gz)")
+		"archive to write; an existing file is not overwritten (default: tributary-TIME.tar.gz)")
 	return command
 }
 
@@ -148,7 +150,7 @@ func (b *bundleContents) configuration(ctx context.Context, file string) (err er
 			return running(ctx, cfg, &secureFlags{})
 		},
 	}
-	b.try("doctor", doctor.Look(ctx))
+	b.try("doctor", doctor.Run(ctx))
 	var report bytes.Buffer
 	err = check.WriteResults(&report, doctor.Findings)
 	b.add("doctor.txt", report.Bytes())
@@ -156,13 +158,13 @@ func (b *bundleContents) configuration(ctx context.Context, file string) (err er
 }
 
 // server adds the pages of the admin server. The error is the reason if it added none.
-func (b *bundleContents) server(ctx context.Context, flags *adminFlags) (silent error) {
+func (b *bundleContents) server(ctx context.Context, flags *adminFlags) (missing error) {
 	server, before := flags.client(), len(b.files)
 	for _, page := range bundledPages {
 		text, err := server.Page(ctx, page.path)
 		if err != nil {
 			b.try(page.path, err)
-			silent = err
+			missing = err
 			continue
 		}
 		b.add(page.name, text)
@@ -170,7 +172,7 @@ func (b *bundleContents) server(ctx context.Context, flags *adminFlags) (silent 
 	if len(b.files) > before {
 		return nil
 	}
-	return silent
+	return missing
 }
 
 // log adds the end of a log without secrets.

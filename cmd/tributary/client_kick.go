@@ -14,6 +14,7 @@ request. It exits with 1 if no such client is connected.`,
 		Example: `  tributary client kick sidecar~10.0.0.1~web.shop~shop.svc.cluster.local`,
 	})
 	return group(&cobra.Command{
-		Use: "client", Short: "Act on a connected client", Long: "Clients are listed by tributary status and /debug/clients.",
+		Use: "client", Short: "End the streams of a client",
+		Long: "Client has commands for a connected client. tributary status and /debug/clients list the clients.",
 	}, kick)
 }

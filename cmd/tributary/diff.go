@@ -69,7 +69,7 @@ It exits with 3 if there is a difference.`,
 	flagSet := command.Flags()
 	flagSet.StringArrayVar(&flags.servers, "server", nil, "host:port of a server of MCP over xDS; may be given twice")
 	addServerConfig(command)
-	flagSet.Var(&flags.time, "at", "one side has the objects that were served at a time, or so long ago, such as 1h, by "+
+	flagSet.Var(&flags.time, "at", "one side has the objects that were served at a time, or at an age such as 1h, by "+
 		"the admin server (--admin)")
 	flags.admin.add(command, "address of the admin server that is asked for --at")
 	flagSet.StringArrayVar(&flags.kinds, "kind", nil, "compare only this kind; may be repeated")

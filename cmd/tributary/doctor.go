@@ -57,7 +57,7 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 					Holding: func() { command.PrintErrf("an idle stream is held through %s for %s\n", through, idle) },
 				}
 			}
-			err := doctor.Look(ctx)
+			err := doctor.Run(ctx)
 			switch {
 			case err != nil:
 			case format.value == "json":
@@ -83,12 +83,12 @@ It exits with 3 if there is an error; with --strict also if there is a warning.`
 	flagSet := command.Flags()
 	addConfig(command, &doctor.File, "")
 	flagSet.StringVar(&doctor.Istiod, "istiod", "",
-		"http://HOST:PORT of the debug pages of an istiod that is to read from us, by default port 8080")
+		"http://HOST:PORT of the debug pages of the istiod that reads from this server, by default port 8080")
 	flagSet.StringVar(&doctor.MeshConfig, "mesh-config", "",
 		"file with the mesh configuration of that istiod, or values of its Helm chart")
 	flagSet.StringVar(&through, "through", "",
 		"HOST:PORT of this server in the configSources of istiod: hold an idle stream through it")
-	flagSet.DurationVar(&idle, "idle", idleFor, "for how long that stream is to stand")
+	flagSet.DurationVar(&idle, "idle", idleFor, "how long to hold that stream")
 	flagSet.BoolVar(&doctor.Offline, "offline", false, "do not use the network: only sources of files are read")
 	flagSet.BoolVar(&strict, "strict", false, "exit with 3 for warnings, too")
 	secure.add(command)

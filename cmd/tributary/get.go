@@ -71,7 +71,7 @@ Kinds: ` + strings.Join(kinds(), ", ") + ".",
 	command.Flags().StringVar(&flags.sortBy, "sort-by", "",
 		"sort the objects of a kind by a field, such as .metadata.name")
 	command.Flags().BoolVar(&flags.noHeaders, "no-headers", false, "leave out the titles of tables")
-	command.Flags().Var(&flags.time, "at", "show the objects that were served at a time, or so long ago, such as 1h, "+
+	command.Flags().Var(&flags.time, "at", "show the objects that were served at a time, or at an age such as 1h, "+
 		"by the admin server (--admin)")
 	command.Flags().BoolVarP(&flags.watched, "watch",
 		"w", false, "print them, and then each change, as tributary watch does")

@@ -73,10 +73,10 @@ diff --at.`,
 		}),
 	}
 	flags.add(command)
-	command.Flags().Var(&from, "since", "only changes since a time, or within so long, such as 1h")
+	command.Flags().Var(&from, "since", "only changes since a time, or of the last period, such as 1h")
 	command.Flags().StringVarP(&namespace, "namespace", "n", "", "only objects of this namespace")
 	command.Flags().StringVar(&source, "source", "", "only changes of this source")
-	command.Flags().IntVar(&limit, "limit", 1000, "only the newest so many changes")
+	command.Flags().IntVar(&limit, "limit", 1000, "how many of the newest changes")
 	command.Flags().BoolVar(&details, "diff", false, "show the changed fields (default for a named object)")
 	format.add(command)
 	completeFlag(command, "source", flags.completeSources)

@@ -88,7 +88,7 @@ func (f *secureFlags) addTLS(command *cobra.Command) {
 		}
 		return f.checkToken(command)
 	}
-	command.Flags().BoolVar(&f.on, "tls", false, "use TLS; it is also used if one of the other flags of TLS is given")
+	command.Flags().BoolVar(&f.on, "tls", false, "use TLS; any other TLS flag turns it on, too")
 	command.Flags().StringVar(&f.ca, "tls-ca", "",
 		"file with the trusted certificates, or spiffe:// for those that the SPIFFE "+
 			"Workload API knows (default: $"+envCA+", else those of the system)")

@@ -20,11 +20,11 @@ func newTokenNew() *cobra.Command {
 		Use:   "new NAME --file FILE",
 		Short: "Make a token, and add its hash to a file of tokens",
 		Long: `New makes a token for the client of that name, prints it, and adds its hash to the file, which is the
-identity.tokens of the configuration. A server that runs reads the file again by itself. The token itself is kept
-nowhere.
+identity.tokens of the configuration. A running server notices the change of the file. The token itself is not
+stored.
 
-To replace a token, make another of the same name, and delete the old line when the client has the new one: that ends
-the streams that came with the old one.`,
+To replace a token, make another of the same name. When the client has the new one, delete the old line: that ends the
+streams of clients with the old token.`,
 		Example: `  tributary token new ci --file /etc/tributary/tokens > ci.token`,
 		Args:    cobra.ExactArgs(1),
 		RunE: runCommand(func(command *cobra.Command, args []string) error {
@@ -35,13 +35,14 @@ the streams that came with the old one.`,
 			if err := writable(file); err != nil {
 				return err
 			}
-			if _, err = fmt.Fprintln(command.OutOrStdout(), token); err != nil { // a token without a holder must not be accepted
+			// A token that was not printed must not be accepted.
+			if _, err = fmt.Fprintln(command.OutOrStdout(), token); err != nil {
 				return err
 			}
 			return appendTo(file, line)
 		}),
 	}
-	command.Flags().StringVar(&file, "file", "", "file of hashed tokens; it is made if there is none")
+	command.Flags().StringVar(&file, "file", "", "file of hashed tokens; created if it is missing")
 	_ = command.MarkFlagRequired("file") // there is one
 	return command
 }

@@ -115,17 +115,17 @@ func (f *validateFlags) run(ctx context.Context, command *cobra.Command, args []
 	if err := f.readInputs(ctx, command, &linter, args); err != nil {
 		return err
 	}
-	if err := linter.Compete(ctx); err != nil {
+	if err := linter.CheckConflicts(ctx); err != nil {
 		return err
 	}
-	linter.Analyze()
+	linter.CheckReferences()
 	if f.client == "envoy" {
-		if err := linter.Check(check.WithoutEffect, envoy.Findings); err != nil {
+		if err := linter.CheckObjects(check.WithoutEffect, envoy.Findings); err != nil {
 			return err
 		}
 	}
 	if f.binary != "" {
-		if err := linter.Accepted(ctx, f.binary); err != nil {
+		if err := linter.CheckByEnvoy(ctx, f.binary); err != nil {
 			return err
 		}
 	}

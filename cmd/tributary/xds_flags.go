@@ -41,7 +41,7 @@ func (f *clientFlags) add(command *cobra.Command, namespace string) {
 	command.Flags().DurationVar(&f.timeout, "timeout", answerTimeout, "how long to wait for the first answer")
 	command.Flags().StringVarP(&f.namespace, "namespace", "n", namespace, "namespace of the objects")
 	command.Flags().BoolVarP(&f.everywhere, "all-namespaces", "A", false, "objects of all namespaces")
-	command.Flags().StringVar(&f.nodeID, "node-id", "", "id of the node to ask as (default: one that istiod takes)")
+	command.Flags().StringVar(&f.nodeID, "node-id", "", "id of the node to ask as (default: one that istiod accepts)")
 	command.Flags().StringToStringVar(&f.metadata,
 		"metadata", nil, "metadata of the node to ask as, such as ISTIO_REVISION=canary")
 	command.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")

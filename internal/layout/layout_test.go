@@ -61,17 +61,17 @@ var arrows = map[string][]string{
 	},
 	"sources/dubbo/provider": {},
 	"sources/dubbo/mapping":  {"resource", "sources/registry", "sources/dubbo/provider"},
-	"sources/dubbo/registry": {"sources/dubbo/provider"},
+	"sources/dubbo/backend":  {"sources/dubbo/provider"},
 	"sources/dubbo/metadata": {"sources/dubbo/provider"},
 
 	"sources/consul/consultest": {},
 	"sources/dubbo/consul": {
-		"sources", "sources/consul", "sources/consul/mapping", "sources/dubbo/registry",
+		"sources", "sources/consul", "sources/consul/mapping", "sources/dubbo/backend",
 		"sources/dubbo/provider",
 	},
-	"sources/dubbo/nacos":            {"sources/dubbo/registry", "sources/dubbo/provider", "sources/nacos/client"},
-	"sources/dubbo/zookeeper":        {"sources/dubbo/registry", "sources/dubbo/provider"},
-	"sources/dubbo/zookeeper/zktest": {"sources/dubbo/registry", "sources/dubbo/zookeeper"},
+	"sources/dubbo/nacos":            {"sources/dubbo/backend", "sources/dubbo/provider", "sources/nacos/client"},
+	"sources/dubbo/zookeeper":        {"sources/dubbo/backend", "sources/dubbo/provider"},
+	"sources/dubbo/zookeeper/zktest": {"sources/dubbo/backend", "sources/dubbo/zookeeper"},
 
 	"sources/nacos/client": {"sources/nacos/wire"},
 	"sources/nacos/wire":   {},

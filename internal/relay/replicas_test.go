@@ -135,7 +135,7 @@ func (r *replica) start() {
 	for i, name := range r.names {
 		table := new(memstore.Table)
 		specs = append(specs, sources.Spec{
-			Name: name, Table: table, Guard: guard.Settings{Off: true}, Memory: r.dir.Source(name),
+			Name: name, Table: table, Guard: guard.Settings{Off: true}, LastGood: r.dir.Source(name),
 			Source: runs(func(ctx context.Context, sink sources.Sink) error {
 				mu.Lock()
 				r.sinks[name] = sink

@@ -75,7 +75,7 @@ func newSourceSet(p parts) *sourceSet {
 func (a *activeSource) spec() sources.Spec {
 	spec := sources.Spec{
 		Name: a.config.Name, Address: a.config.Shown(), Source: a.source, Table: a.table,
-		Guard: a.config.Guard.Settings(), Memory: a.lastGood, Reading: a.reading, Transform: a.rules,
+		Guard: a.config.Guard.Settings(), LastGood: a.lastGood, Reading: a.reading, Transform: a.rules,
 		Lenient: a.config.Validation == config.ValidationWarn, Partial: a.config.PartialStart(),
 	}
 	_, spec.LenientMetadata = a.config.Settings.(*config.XDS)

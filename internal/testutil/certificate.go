@@ -94,7 +94,9 @@ func (p Pair) TLS() tls.Certificate {
 }
 
 // Authority returns the authority whose certificate the pair is.
-func (p Pair) Authority() *Authority { return &Authority{t: p.t, cert: p.Leaf, key: p.key, PEM: p.Certificate} }
+func (p Pair) Authority() *Authority {
+	return &Authority{t: p.t, cert: p.Leaf, key: p.key, PEM: p.Certificate}
+}
 
 // Files writes the pair into dir.
 func (p Pair) Files(dir string) (certificate, key string) {

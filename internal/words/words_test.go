@@ -46,8 +46,8 @@ func TestStream(t *testing.T) {
 			`not look like a TLS handshake"`: "it does not speak TLS",
 		`rpc error: code = Unavailable desc = server is shutting down`: "server is shutting down",
 		// what the server says is not said of its connection
-		`rpc error: code = Unavailable desc = /rules: no such file or directory`:        "/rules: no such file or directory",
-		`rpc error: code = Unavailable desc = error reading from server: EOF`:           "error reading from server: EOF",
+		`rpc error: code = Unavailable desc = /rules: no such file or directory`: "/rules: no such file or directory",
+		`rpc error: code = Unavailable desc = error reading from server: EOF`:    "error reading from server: EOF",
 		`rpc error: code = Unavailable desc = error reading from server: read tcp 127.0.0.1:2->127.0.0.1:1: use of closed network ` +
 			`connection`: "error reading from server: read tcp 127.0.0.1:2->127.0.0.1:1: use of closed network connection",
 		`rpc error: code = Unavailable desc = connection error: desc = "error reading server preface: raw-read tcp 127.0.0.1:2->127.0.0.1:1: ` +

@@ -105,9 +105,9 @@ func writeList(writer io.Writer, elements iter.Seq[any]) error {
 	return err
 }
 
-// conflict is an entry of /debug/conflicts: a key in several sources, or several times in one, or a ServiceEntry that
-// cannot be merged into that of its host.
-type conflict struct {
+// contestedKey is an entry of /debug/conflicts: a key in several sources, or several times in one, or a ServiceEntry
+// that cannot be merged into that of its host.
+type contestedKey struct {
 	resource.Ref
 
 	Winner place   `json:"winner"`
@@ -120,21 +120,21 @@ type place struct {
 	Place  string `json:"place"`
 }
 
-func (s *Server) conflicts() []conflict {
-	list := []conflict{}
-	addConflict := func(ref resource.Ref, winner place, reason string, losers ...place) {
-		list = append(list, conflict{ref, winner, losers, reason})
+func (s *Server) contestedKeys() []contestedKey {
+	list := []contestedKey{}
+	addKey := func(ref resource.Ref, winner place, reason string, losers ...place) {
+		list = append(list, contestedKey{ref, winner, losers, reason})
 	}
 	for shadow := range s.opts.View.Shadows() {
-		addConflict(resource.Ref(shadow.Key), placeOf(shadow.Winner), "", words.Each(shadow.Losers, placeOf)...)
+		addKey(resource.Ref(shadow.Key), placeOf(shadow.Winner), "", words.Each(shadow.Losers, placeOf)...)
 	}
 	for _, refusal := range s.opts.View.Refusals() {
-		addConflict(resource.Ref(refusal.Key), placeOf(refusal.Winner), refusal.Reason, placeOf(refusal.Loser))
+		addKey(resource.Ref(refusal.Key), placeOf(refusal.Winner), refusal.Reason, placeOf(refusal.Loser))
 	}
 	for _, source := range s.opts.Sources.Status() {
 		placeIn := func(text string) place { return place{source.Name, text} }
-		for _, duplicate := range source.Conflicts {
-			addConflict(duplicate.Ref, placeIn(duplicate.Winner), "", words.Each(duplicate.Losers, placeIn)...)
+		for _, duplicate := range source.Duplicates {
+			addKey(duplicate.Ref, placeIn(duplicate.Winner), "", words.Each(duplicate.Losers, placeIn)...)
 		}
 	}
 	return list

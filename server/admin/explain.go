@@ -228,7 +228,7 @@ func (s *Server) explained(explanation aggregate.Explanation) Explained {
 	holds := make(map[string]*guard.Status)
 	for _, source := range s.opts.Sources.Status() {
 		holds[source.Name] = source.Held
-		for _, duplicate := range source.Conflicts {
+		for _, duplicate := range source.Duplicates {
 			if slices.Contains(keys, duplicate.Key()) {
 				result.Duplicates = append(result.Duplicates, Duplicate{source.Name, duplicate.Winner, duplicate.Losers})
 			}

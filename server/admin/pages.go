@@ -96,7 +96,7 @@ func (s *Server) allPages() (list []Page) {
 		valuePage(s.Guarded))
 	addPage("/debug/conflicts",
 		"objects that several sources or places have, and entries that cannot be merged: which one is served",
-		valuePage(s.conflicts))
+		valuePage(s.contestedKeys))
 	addPage("/debug/competing", "hosts and workloads claimed by several objects, and the effect in istiod",
 		valuePage(func() any { return append([]conflicts.Conflict{}, s.opts.View.Conflicts()...) }))
 	addPage("/debug/expected", "the configuration that an Envoy should have now, in the format of its config_dump, and "+

@@ -82,8 +82,8 @@ type SourceState struct {
 	LeftOut int `json:"leftOut,omitempty"`
 	Foreign int `json:"foreign,omitempty"` // objects of other APIs, which were passed over
 	// Duplicates are the first few of the keys that it has several times, of which it serves one each.
-	Duplicates []sources.Conflict `json:"duplicates,omitempty"`
-	Hold       *Hold              `json:"hold,omitempty"`
+	Duplicates []sources.Duplicate `json:"duplicates,omitempty"`
+	Hold       *Hold               `json:"hold,omitempty"`
 	// Restored is the state of an earlier run; NotKept is why the present state is not stored for the next.
 	Restored *sources.Restored `json:"restored,omitempty"`
 	NotKept  string            `json:"notKept,omitempty"`
@@ -140,7 +140,7 @@ func (s *Server) Status() Status {
 	}
 	status.Conflicts.Shadowed, status.Conflicts.Competing = shadowed(s.opts.View), competing(s.opts.View)
 	for _, source := range sourceList {
-		status.Conflicts.Duplicates += len(source.Conflicts)
+		status.Conflicts.Duplicates += len(source.Duplicates)
 	}
 	if status.Quarantined > 0 {
 		status.Invalid = firstOf(s.Quarantined())
@@ -201,13 +201,13 @@ func (s *Server) sourceStates(list []sources.Status) []SourceState {
 			LastPublish: source.LastPublish, Restarts: source.Restarts, LastError: source.LastError,
 			Restored: source.Restored, Foreign: source.Foreign, Unsure: source.Unsure, Unread: source.Unread,
 			Warnings: len(source.Warnings), LeftOut: source.LeftOutCount, Unconfirmed: source.Unconfirmed,
-			UnconfirmedUntil: source.UnconfirmedUntil, Duplicates: firstOf(source.Conflicts),
+			UnconfirmedUntil: source.UnconfirmedUntil, Duplicates: firstOf(source.Duplicates),
 		}
 		if source.Held != nil {
 			state.Hold = &source.Held.Summary
 		}
-		if source.Kept != nil {
-			state.NotKept = source.Kept.Error
+		if source.Stored != nil {
+			state.NotKept = source.Stored.Error
 		}
 		if i := position(source.Name); i < len(order) {
 			state.Precedence = order[i].Precedence

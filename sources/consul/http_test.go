@@ -140,7 +140,7 @@ func runSourceAt(t *testing.T, address string, settings Settings, memory *lastgo
 		return source
 	}
 	r := sourcetest.Start(t, sources.Spec{
-		Name: "consul", Source: source(), Table: new(memstore.Table), Partial: true, Memory: memory,
+		Name: "consul", Source: source(), Table: new(memstore.Table), Partial: true, LastGood: memory,
 	})
 	return &running{r, func() { r.Use(source()) }}
 }

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"tributary/sources/dubbo/backend"
 	"tributary/sources/dubbo/provider"
-	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
@@ -21,7 +21,7 @@ func BenchmarkKnows(b *testing.B) {
 	run.Parts(partsOf(names...), nil)
 	var instances []*instance
 	for n, name := range names {
-		var registrations []registry.Registration
+		var registrations []backend.Registration
 		for p := range providersEach {
 			host := fmt.Sprintf("10.%d.%d.%d", n/250, n%250, p+1)
 			app := fmt.Sprintf("app%d", n)
@@ -29,13 +29,13 @@ func BenchmarkKnows(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			registrations = append(registrations, registry.Registration{URL: url})
+			registrations = append(registrations, backend.Registration{URL: url})
 			instances = append(instances, &instance{
 				application: app, readResult: readResult{succeeded: true},
 				Instance: provider.Instance{Application: app, Host: host, Port: 20880},
 			})
 		}
-		run.Registered(registry.Part{Interface: name, Category: registry.Providers, Node: name}, registrations, nil)
+		run.Registered(backend.Part{Interface: name, Category: backend.Providers, Node: name}, registrations, nil)
 	}
 	for b.Loop() {
 		for _, i := range instances {

@@ -24,7 +24,7 @@ import (
 	"tributary/sources/guard"
 	"tributary/sources/kube"
 	"tributary/sources/kube/kubetest"
-	core "tributary/sources/registry"
+	"tributary/sources/registry"
 )
 
 // clusterHost is the host of a Service in the cluster of TestDisplaced.
@@ -44,7 +44,7 @@ var registrants = map[string]func(t *testing.T, hosts string) sources.Source{
 		instance := eurekatest.Instance("evil", "10.0.0.2", 80, nil)
 		instance["vipAddress"] = clusterHost
 		server.Put("evil", instance)
-		settings := eureka.Settings{PollSettings: core.PollSettings{Interval: 5 * time.Millisecond}}
+		settings := eureka.Settings{PollSettings: registry.PollSettings{Interval: 5 * time.Millisecond}}
 		settings.Mapping.HostTemplate, settings.Mapping.Hosts = "{vip}", hosts
 		source, err := eureka.New(server.Address(), settings)
 		require.NoError(t, err)

@@ -5,7 +5,7 @@
 // behaviour in each situation.
 //
 // Package provider parses registrations, and package mapping makes ServiceEntries of providers; both are pure. Packages
-// zookeeper, nacos and consul read a registry, behind the interface of package registry. Here, run.go listens to it,
+// zookeeper, nacos and consul read a registry, behind the interface of package backend. Here, run.go listens to it,
 // state.go stores its content, lookup.go finds the metadata of applications, and offers.go derives offers
 // from it. The machine of package sources/registry decides which endpoints are served; sidecars.go has one for the
 // hosts that applications call. publish.go passes the results to the sink, and status.go reports problems.
@@ -25,13 +25,13 @@ import (
 	"tributary/internal/words"
 	"tributary/sources"
 	"tributary/sources/consul"
+	"tributary/sources/dubbo/backend"
 	dubboconsul "tributary/sources/dubbo/consul"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/metadata"
 	"tributary/sources/dubbo/nacos"
-	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper"
-	core "tributary/sources/registry"
+	"tributary/sources/registry"
 )
 
 // The schemes of addresses: of ZooKeeper, Nacos and Consul. Kind is the value of their parameter kind.
@@ -72,7 +72,7 @@ type Settings struct {
 
 	// Mapping are the options of the objects of services. VIPs gives services virtual addresses; nil for none.
 	Mapping mapping.Options
-	VIPs    core.VIPs
+	VIPs    registry.VIPs
 
 	// Registerer takes the metrics of the source, with its label. Default: none.
 	Registerer prometheus.Registerer
@@ -88,7 +88,7 @@ const (
 // Source is a sources.Source of a Dubbo registry. Between runs it keeps its counters.
 type Source struct {
 	settings     Settings
-	registry     registry.Registry
+	registry     backend.Registry
 	mapper       *mapping.Mapper
 	asker        asker
 	place        string // precedes the name of an interface in messages
@@ -152,7 +152,7 @@ func NewConsul(address string, reading consul.Settings, settings Settings) (*Sou
 	return newSource(registryClient, consulPlace, settings, metadata.New())
 }
 
-func newSource(client registry.Registry, registryPlace string, settings Settings, asker asker) (*Source, error) {
+func newSource(client backend.Registry, registryPlace string, settings Settings, asker asker) (*Source, error) {
 	mapper, err := mapping.New(settings.Mapping, registryPlace, settings.VIPs)
 	if err != nil {
 		return nil, err
@@ -183,16 +183,16 @@ func Doubts(options mapping.Options) (doubts []string) {
 // complete checks the settings and fills in the defaults.
 func (s *Settings) complete() error {
 	if err := cmp.Or(
-		core.CheckPatterns("interfaces", s.Interfaces),
-		core.CheckPatterns("applications", s.Applications),
-		core.CheckPatterns("skipInterfaces", s.SkipInterfaces),
-		core.CheckPatterns("skipApplications", s.SkipApplications),
-		core.Time("delay", &s.Delay, time.Second, time.Millisecond, 10*time.Second),
-		core.Time("resync", &s.Resync, 10*time.Minute, time.Second, 24*time.Hour),
-		core.Time("hold", &s.Hold, 2*time.Minute, time.Millisecond, 24*time.Hour),
-		core.Time("keepEmpty", &s.KeepEmpty, 24*time.Hour, time.Millisecond, 365*24*time.Hour),
-		core.Time("grace", &s.Grace, 30*time.Second, time.Millisecond, 24*time.Hour),
-		core.Time("sidecars.grace", &s.SidecarGrace, 10*time.Minute, time.Millisecond, 365*24*time.Hour),
+		registry.CheckPatterns("interfaces", s.Interfaces),
+		registry.CheckPatterns("applications", s.Applications),
+		registry.CheckPatterns("skipInterfaces", s.SkipInterfaces),
+		registry.CheckPatterns("skipApplications", s.SkipApplications),
+		registry.Time("delay", &s.Delay, time.Second, time.Millisecond, 10*time.Second),
+		registry.Time("resync", &s.Resync, 10*time.Minute, time.Second, 24*time.Hour),
+		registry.Time("hold", &s.Hold, 2*time.Minute, time.Millisecond, 24*time.Hour),
+		registry.Time("keepEmpty", &s.KeepEmpty, 24*time.Hour, time.Millisecond, 365*24*time.Hour),
+		registry.Time("grace", &s.Grace, 30*time.Second, time.Millisecond, 24*time.Hour),
+		registry.Time("sidecars.grace", &s.SidecarGrace, 10*time.Minute, time.Millisecond, 365*24*time.Hour),
 	); err != nil {
 		return err
 	}
@@ -222,10 +222,10 @@ func (s *Settings) complete() error {
 
 // serves reports whether an interface is to be served.
 func (s *Settings) serves(interfaceName string) bool {
-	return core.Selection{Wanted: s.Interfaces, Skipped: s.SkipInterfaces}.Has(interfaceName)
+	return registry.Selection{Wanted: s.Interfaces, Skipped: s.SkipInterfaces}.Has(interfaceName)
 }
 
 // reads reports whether the instances of an application are to be read.
 func (s *Settings) reads(applicationName string) bool {
-	return core.Selection{Wanted: s.Applications, Skipped: s.SkipApplications}.Has(applicationName)
+	return registry.Selection{Wanted: s.Applications, Skipped: s.SkipApplications}.Has(applicationName)
 }

@@ -110,7 +110,7 @@ func (r *run) resolve(lookup *lookup) {
 		answer, pause := r.find(lookup), r.confirmAfter
 		if answer.failure != nil && previous == nil && r.needsMapping(lookup) {
 			var err error
-			answer.mapped, err = r.mapping.InterfacesOf(lookup.ctx, lookup.application, first)
+			answer.mapped, err = r.mapping.Interfaces(lookup.ctx, lookup.application, first)
 			if first = false; err != nil {
 				answer.failure = fmt.Errorf("%w; nor can the mapping be read: %w", answer.failure, err)
 			}

@@ -11,22 +11,22 @@ import (
 
 	"tributary/internal/names"
 	"tributary/sources"
+	"tributary/sources/dubbo/backend"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
-	"tributary/sources/dubbo/registry"
 	"tributary/sources/presence"
-	core "tributary/sources/registry"
+	"tributary/sources/registry"
 )
 
 // offers updates the rules of an interface, and returns its offers.
-func (s *state) offers(interfaceName string, now time.Time) (offers core.Offers[mapping.ID]) {
+func (s *state) offers(interfaceName string, now time.Time) (offers registry.Offers[mapping.ID]) {
 	dubboInterface := s.entry(interfaceName)
 	s.settleRules(dubboInterface, now)
 	leaveOut := func(instance, service, why string) {
 		offers.LeftOut = append(offers.LeftOut, sources.LeftOut{What: instance, Of: service, Why: why})
 	}
 	var providers []provider.Provider
-	for _, part := range dubboInterface.partsOf(registry.Providers) {
+	for _, part := range dubboInterface.partsOf(backend.Providers) {
 		for _, registration := range part.registrations {
 			listed, isProvider, err := parseProvider(interfaceName, registration)
 			switch {
@@ -53,7 +53,7 @@ func (s *state) offers(interfaceName string, now time.Time) (offers core.Offers[
 		rules = append(rules, configurator.Value)
 	}
 	for _, merged := range provider.Configure(provider.Merge(providers), rules) {
-		offer := core.Offer[mapping.ID]{
+		offer := registry.Offer[mapping.ID]{
 			ID:    mapping.ID{Service: s.mapper.ServiceOf(merged.ID), Protocol: merged.Protocol},
 			Owner: merged.String(), State: presence.Listed,
 		}
@@ -77,7 +77,7 @@ func (s *state) offers(interfaceName string, now time.Time) (offers core.Offers[
 
 // parseProvider returns the provider of a registration for an interface. isProvider is false for
 // other registrations.
-func parseProvider(interfaceName string, registration registry.Registration) (
+func parseProvider(interfaceName string, registration backend.Registration) (
 	listed provider.Provider, isProvider bool, err error,
 ) {
 	if registration.Err != nil {
@@ -99,11 +99,11 @@ func addressOf(listed provider.Provider) string {
 // providers would have another weight, or take calls that they must not take.
 func (s *state) settleRules(dubboInterface *interfaceState, now time.Time) {
 	unlisted := presence.Unlisted
-	if dubboInterface.unreadable(registry.Configurators) {
+	if dubboInterface.unreadable(backend.Configurators) {
 		unlisted = presence.Unreadable
 	}
 	var reports []presence.Report[provider.Configurator]
-	for _, part := range dubboInterface.partsOf(registry.Configurators) {
+	for _, part := range dubboInterface.partsOf(backend.Configurators) {
 		for _, registration := range part.registrations {
 			if rule, ok := registration.Configurator(); ok && registration.Failing == "" {
 				reports = append(reports, presence.Report[provider.Configurator]{Value: rule, State: presence.Listed})
@@ -152,7 +152,7 @@ func (s *state) forgetInterfaces() {
 			return false
 		}
 		unused := true
-		s.Hosts(interfaceName, func(mapping.ID, core.Name) { unused = false })
+		s.Hosts(interfaceName, func(mapping.ID, registry.Name) { unused = false })
 		return unused
 	})
 }
@@ -198,7 +198,7 @@ func (s *state) unreadScopes() map[scope]presence.State {
 		}
 	}
 	for interfaceName, dubboInterface := range s.interfaces {
-		if dubboInterface.unreadable(registry.Providers) {
+		if dubboInterface.unreadable(backend.Providers) {
 			scopes[scope{level: provider.OfInterfaces, name: interfaceName}] = presence.Unreadable
 		}
 	}
@@ -224,7 +224,7 @@ func (s *state) unreadScopes() map[scope]presence.State {
 
 // unlistedState returns the state of an unlisted endpoint of an interface. Content of an earlier run that cannot be
 // parsed has no address, and may be in any scope.
-func (s *state) unlistedState(interfaceName string, endpoint core.Endpoint) presence.State {
+func (s *state) unlistedState(interfaceName string, endpoint registry.Endpoint) presence.State {
 	if endpoint.Address == "" && len(s.unread) > 0 {
 		return presence.Unreadable
 	}
@@ -255,7 +255,7 @@ func (s *state) addresses() map[scope]bool {
 				}
 			}
 		}
-		s.Endpoints(func(_ mapping.ID, served core.Known) {
+		s.Endpoints(func(_ mapping.ID, served registry.Known) {
 			endpoint := served.Value
 			s.callAddresses[scope{provider.OfApplications, endpoint.Instance, endpoint.Address, endpoint.Port}] = true
 		})

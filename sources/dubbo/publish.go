@@ -9,17 +9,17 @@ import (
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
 	"tributary/sources/presence"
-	core "tributary/sources/registry"
+	"tributary/sources/registry"
 )
 
-// patience is the time that a start waits for the lookups of instances after the registry was read.
-const patience = 5 * time.Second
+// lookupWait is the time that a start waits for the lookups of instances after the registry was read.
+const lookupWait = 5 * time.Second
 
 // gather returns the next batch to publish.
-func (r *run) gather(now time.Time) core.Batch {
+func (r *run) gather(now time.Time) registry.Batch {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	batch, ready := core.Batch{Next: time.Hour}, r.synced
+	batch, ready := registry.Batch{Next: time.Hour}, r.synced
 	if !ready {
 		batch.Next, ready = r.ready(now)
 	}
@@ -29,7 +29,7 @@ func (r *run) gather(now time.Time) core.Batch {
 		r.synced = r.synced || batch.Synced
 		batch.Contents = r.contents(now)
 		due := presence.Earlier(r.rulesDue(), presence.Earlier(r.Next(), r.sidecars.Next()))
-		batch.Next = min(batch.Next, core.Wait(due, now))
+		batch.Next = min(batch.Next, registry.Wait(due, now))
 	}
 	batch.Health, batch.Unconfirmed = r.health(now), r.unconfirmed()
 	if !r.keepsNotes() {
@@ -47,7 +47,7 @@ func (r *run) ready(now time.Time) (remaining time.Duration, ready bool) {
 	if r.lookupsSince.IsZero() {
 		r.lookupsSince = now
 	}
-	remaining = patience - now.Sub(r.lookupsSince)
+	remaining = lookupWait - now.Sub(r.lookupsSince)
 	for _, lookup := range r.lookups {
 		if remaining > 0 && lookup.metadata == nil && lookup.failures == 0 {
 			return remaining, false
@@ -77,9 +77,9 @@ func (r *run) contents(now time.Time) []sources.Content {
 	}
 	leftOut := r.leftOutInstances()
 	if len(leftOut)+r.leftOutCount > 0 {
-		r.Take(leftOutGroup, core.Offers[mapping.ID]{LeftOut: leftOut})
+		r.Take(leftOutGroup, registry.Offers[mapping.ID]{LeftOut: leftOut})
 	}
-	r.leftOutCount, r.Explained = len(leftOut), r.Suspicion.End.IsZero()
+	r.leftOutCount, r.RemovalsObserved = len(leftOut), r.Suspicion.End.IsZero()
 	contents := r.Contents(now)
 	r.callAddresses = nil
 	r.forgetInterfaces()

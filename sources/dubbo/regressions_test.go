@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tributary/sources/dubbo/backend"
 	"tributary/sources/dubbo/provider"
-	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
@@ -20,8 +20,8 @@ func TestHasServices_IgnoresFailingRegistration(t *testing.T) {
 	u, err := provider.ParseURL("dubbo://10.0.0.1:20880/a?application=app")
 	require.NoError(t, err)
 	run.Parts(partsOf("a"), nil)
-	run.Registered(registry.Part{Interface: "a", Category: registry.Providers, Node: "a"},
-		[]registry.Registration{{URL: u, Failing: "its check is critical"}}, nil)
+	run.Registered(backend.Part{Interface: "a", Category: backend.Providers, Node: "a"},
+		[]backend.Registration{{URL: u, Failing: "its check is critical"}}, nil)
 	server := &instance{application: "app", readResult: readResult{succeeded: true}}
 	server.Instance = provider.Instance{Application: "app", Host: "10.0.0.1", Port: 20880}
 	require.False(t, run.hasServices(server), "a failing registration counts as unlisted")
@@ -30,11 +30,11 @@ func TestHasServices_IgnoresFailingRegistration(t *testing.T) {
 // TestReady_WithoutTheRulesOfAnInterface has configurators that cannot be read, of an interface without providers.
 func TestReady_WithoutTheRulesOfAnInterface(t *testing.T) {
 	run := newRun(sourceOf(t, zktest.New(), patiently()), nil)
-	run.Connection(registry.Connection{Up: true, Fresh: true})
-	rules := registry.Part{Interface: "a", Category: registry.Configurators, Node: "a"}
-	run.Parts([]registry.Part{rules}, nil)
+	run.Connection(backend.Connection{Up: true, Fresh: true})
+	rules := backend.Part{Interface: "a", Category: backend.Configurators, Node: "a"}
+	run.Parts([]backend.Part{rules}, nil)
 	run.Applications(nil, nil)
-	run.Registered(rules, nil, registry.ErrDenied)
+	run.Registered(rules, nil, backend.ErrDenied)
 	require.True(t, run.gather(time.Now()).Synced, "each provider was read")
 }
 
@@ -86,11 +86,11 @@ func TestFind_AMuteInstanceCostsLessThanAStart(t *testing.T) {
 // read again.
 func TestReady_WithInstanceRemovedBeforeRead(t *testing.T) {
 	run := newRun(sourceOf(t, zktest.New(), patiently()), nil)
-	run.Connection(registry.Connection{Up: true, Fresh: true})
+	run.Connection(backend.Connection{Up: true, Fresh: true})
 	run.Parts(nil, nil)
 	run.Applications([]string{"app"}, nil)
 	run.Instances("app", []string{"10.0.0.1:20880"}, nil)
-	run.Instance("app", "10.0.0.1:20880", provider.Instance{}, false, registry.ErrAbsent)
-	run.Instances("app", nil, registry.ErrDenied)
+	run.Instance("app", "10.0.0.1:20880", provider.Instance{}, false, backend.ErrAbsent)
+	run.Instances("app", nil, backend.ErrDenied)
 	require.True(t, run.gather(time.Now()).Synced)
 }

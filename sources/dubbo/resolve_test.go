@@ -15,13 +15,14 @@ import (
 	"tributary/internal/intake"
 	"tributary/internal/worker"
 	"tributary/sources"
+	"tributary/sources/dubbo/backend"
 	"tributary/sources/dubbo/provider"
-	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper"
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
-// TestMapping_ReadForUnresolvedInstancesOnly has an instance that cannot be asked, and registers its interfaces as well.
+// TestMapping_ReadForUnresolvedInstancesOnly has an instance that cannot be asked, and registers its interfaces as
+// well.
 func TestMapping_ReadForUnresolvedInstancesOnly(t *testing.T) {
 	server := zktest.New()
 	for n := range 200 {
@@ -147,15 +148,15 @@ func TestMalformedInstance_ReportedOnce(t *testing.T) {
 }
 
 // silentRegistry is one that cannot say anything yet.
-type silentRegistry struct{ registry.Registry }
+type silentRegistry struct{ backend.Registry }
 
-func (silentRegistry) Watch(ctx context.Context, _ registry.Listener, _ registry.Wanted) error {
+func (silentRegistry) Watch(ctx context.Context, _ backend.Listener, _ backend.Wanted) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
 func (silentRegistry) Metadata(context.Context, string, string) ([]byte, error) {
-	return nil, registry.ErrAbsent
+	return nil, backend.ErrAbsent
 }
 
 // TestStatus_StartingBeforeConnection shows that a registry that was not tried yet is not said to be unreachable.
@@ -184,7 +185,7 @@ func TestLookup_DroppedWithItsLastInstance(t *testing.T) {
 // TestMappingOverLimit_ReturnsError has a ZooKeeper with more interfaces in its mapping than the limit.
 func TestMappingOverLimit_ReturnsError(t *testing.T) {
 	server := zktest.New()
-	for n := range registry.MaxMapped + 1 {
+	for n := range backend.MaxMapped + 1 {
 		server.Put(fmt.Sprintf("/dubbo/mapping/com.acme.I%d", n), "app")
 	}
 	a, err := zookeeper.ParseAddress("zookeeper://zk:2181")
@@ -194,7 +195,7 @@ func TestMappingOverLimit_ReturnsError(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = r.Watch(watching, ignorer{}, registry.Wanted{})
+		_ = r.Watch(watching, ignorer{}, backend.Wanted{})
 	}()
 	var mapped map[string][]string
 	require.Eventually(t, func() bool {
@@ -203,19 +204,19 @@ func TestMappingOverLimit_ReturnsError(t *testing.T) {
 	}, 20*time.Second, time.Millisecond)
 	require.Nil(t, mapped)
 	require.EqualError(t, err, "ZooKeeper's /dubbo/mapping on zk:2181 has at least 20001 interfaces (limit 20000, MaxMapped): "+
-		"delete those that nobody serves")
+		"delete those without a provider")
 	stop()
 	<-ended
 }
 
 // ignorer ignores every event.
-type ignorer struct{ registry.Listener }
+type ignorer struct{ backend.Listener }
 
-func (ignorer) Parts([]registry.Part, error)                             {}
-func (ignorer) Applications([]string, error)                             {}
-func (ignorer) Registered(registry.Part, []registry.Registration, error) {}
-func (ignorer) Instances(string, []string, error)                        {}
-func (ignorer) Instance(string, string, provider.Instance, bool, error)  {}
-func (ignorer) CountOthers(int)                                          {}
-func (ignorer) Connection(registry.Connection)                           {}
-func (ignorer) Healed(string)                                            {}
+func (ignorer) Parts([]backend.Part, error)                             {}
+func (ignorer) Applications([]string, error)                            {}
+func (ignorer) Registered(backend.Part, []backend.Registration, error)  {}
+func (ignorer) Instances(string, []string, error)                       {}
+func (ignorer) Instance(string, string, provider.Instance, bool, error) {}
+func (ignorer) CountOthers(int)                                         {}
+func (ignorer) Connection(backend.Connection)                           {}
+func (ignorer) Healed(string)                                           {}

@@ -16,7 +16,7 @@ import (
 	"tributary/internal/intake"
 	"tributary/memstore"
 	"tributary/sources"
-	"tributary/sources/dubbo/registry"
+	"tributary/sources/dubbo/backend"
 	"tributary/sources/dubbo/zookeeper/zktest"
 	"tributary/sources/guard"
 	"tributary/sources/sourcetest"
@@ -169,10 +169,10 @@ func applicationOf(server *zktest.Server, name, address, revision string, servic
 func emptyRun(t *testing.T) *run { return newRun(sourceOf(t, zktest.New(), quickly()), nil) }
 
 // partsOf are the parts of interfaces, as ZooKeeper has them: providers and configurators of each.
-func partsOf(interfaces ...string) (parts []registry.Part) {
+func partsOf(interfaces ...string) (parts []backend.Part) {
 	for _, name := range interfaces {
-		for _, c := range []registry.Category{registry.Providers, registry.Configurators} {
-			parts = append(parts, registry.Part{Interface: name, Category: c, Node: name})
+		for _, c := range []backend.Category{backend.Providers, backend.Configurators} {
+			parts = append(parts, backend.Part{Interface: name, Category: c, Node: name})
 		}
 	}
 	return parts

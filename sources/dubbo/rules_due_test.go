@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tributary/sources/dubbo/backend"
 	"tributary/sources/dubbo/provider"
-	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
 
@@ -19,23 +19,23 @@ func TestRule_GoesAfterItsOwnHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		run := newRun(sourceOf(t, zktest.New(), patiently()), nil)
 		hold := run.settings.Hold
-		run.Connection(registry.Connection{Up: true, Fresh: true})
-		providers := registry.Part{Interface: "a", Category: registry.Providers, Node: "a"}
-		rules := registry.Part{Interface: "a", Category: registry.Configurators, Node: "a"}
-		run.Parts([]registry.Part{providers, rules}, nil)
+		run.Connection(backend.Connection{Up: true, Fresh: true})
+		providers := backend.Part{Interface: "a", Category: backend.Providers, Node: "a"}
+		rules := backend.Part{Interface: "a", Category: backend.Configurators, Node: "a"}
+		run.Parts([]backend.Part{providers, rules}, nil)
 		run.Applications(nil, nil)
 		url, err := provider.ParseURL("dubbo://10.0.0.1:20880/a?application=app")
 		require.NoError(t, err)
 		rule, err := provider.ParseURL("override://10.0.0.1:20880/a?category=configurators&weight=7")
 		require.NoError(t, err)
-		run.Registered(providers, []registry.Registration{{URL: url}}, nil)
-		run.Registered(rules, []registry.Registration{{URL: rule}}, nil)
+		run.Registered(providers, []backend.Registration{{URL: url}}, nil)
+		run.Registered(rules, []backend.Registration{{URL: rule}}, nil)
 		require.True(t, run.gather(time.Now()).Synced)
 		require.Len(t, run.interfaces["a"].rules, 1)
 		reconnect := func() {
-			run.Connection(registry.Connection{})
+			run.Connection(backend.Connection{})
 			time.Sleep(time.Millisecond)
-			run.Connection(registry.Connection{Up: true, Fresh: true})
+			run.Connection(backend.Connection{Up: true, Fresh: true})
 		}
 		time.Sleep(10 * hold)
 		run.gather(time.Now())

@@ -12,10 +12,10 @@ import (
 	"tributary/internal/worker"
 	"tributary/resource"
 	"tributary/sources"
+	"tributary/sources/dubbo/backend"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
-	"tributary/sources/dubbo/registry"
-	core "tributary/sources/registry"
+	"tributary/sources/registry"
 )
 
 // counts are the counters of a source. They continue from one run to the next.
@@ -41,20 +41,20 @@ func newCounts() *counts {
 	return counters
 }
 
-// run is one run of a source. It is the registry.Listener.
+// run is one run of a source. It is the backend.Listener.
 type run struct {
 	*state
 
 	// read-only
 	sink    sources.Sink
-	wakeup  core.Wakeup
+	wakeup  registry.Wakeup
 	ctx     context.Context //nolint:containedctx // of the lookups
 	workers *worker.Group
 
-	mapping *registry.MappingCache
+	mapping *backend.MappingCache
 
 	mu           sync.Mutex
-	connection   registry.Connection
+	connection   backend.Connection
 	reached      bool      // at some time
 	lookupsSince time.Time // since then only lookups are missing for the first publication
 	started      bool      // something was published
@@ -77,24 +77,24 @@ const notConnected = "not connected yet"
 
 func newRun(source *Source, sink sources.Sink) *run {
 	started := &run{
-		state: newState(source), sink: sink, wakeup: core.NewWakeup(), mapping: registry.NewMappingCache(source.registry),
+		state: newState(source), sink: sink, wakeup: registry.NewWakeup(), mapping: backend.NewMappingCache(source.registry),
 	}
 	started.connection.Message = notConnected
 	return started
 }
 
 func (r *run) loop(ctx context.Context) error {
-	wanted := registry.Wanted{Consumers: r.settings.Mapping.Sidecars != nil, Notes: registry.NoNotes{}}
-	core.Restore(r.sink, func(group string, published []*resource.Resource) {
+	wanted := backend.Wanted{Consumers: r.settings.Mapping.Sidecars != nil, Notes: backend.NoNotes{}}
+	registry.Restore(r.sink, func(group string, published []*resource.Resource) {
 		if strings.HasPrefix(group, sidecarGroup) {
 			r.sidecars.Restore(group, published, nil)
 		} else {
 			r.restore(group, published)
 		}
 	})
-	r.Endpoints(func(serviceID mapping.ID, restored core.Known) {
+	r.Endpoints(func(serviceID mapping.ID, restored registry.Known) {
 		endpoint := restored.Value
-		wanted.Before = append(wanted.Before, registry.PublishedProvider{
+		wanted.Before = append(wanted.Before, backend.PublishedProvider{
 			Interface: serviceID.Group(), Application: endpoint.Instance, Address: endpoint.Address, Port: int(endpoint.Port),
 		})
 	})
@@ -108,18 +108,18 @@ func (r *run) loop(ctx context.Context) error {
 	r.workers, r.ctx = worker.New(ctx)
 	defer r.workers.Stop()
 	r.workers.Go(func() { r.workers.Fail(r.registry.Watch(r.ctx, r, wanted)) }) // its error ends the run
-	core.Publish(r.ctx, r.sink, r.wakeup, r.settings.Delay, r.gather)
+	registry.Publish(r.ctx, r.sink, r.wakeup, r.settings.Delay, r.gather)
 	return r.workers.Wait()
 }
 
 // Parts stores the list of the parts of interfaces.
-func (r *run) Parts(parts []registry.Part, err error) {
+func (r *run) Parts(parts []backend.Part, err error) {
 	defer r.update()()
 	nameList := &r.lists[interfaceNames]
 	if nameList.ignored || !nameList.take(err) {
 		return
 	}
-	distinct, listed := map[string]bool{}, map[registry.Part]bool{}
+	distinct, listed := map[string]bool{}, map[backend.Part]bool{}
 	for _, partKey := range parts {
 		distinct[partKey.Interface] = true
 		if !r.settings.serves(partKey.Interface) {
@@ -143,14 +143,14 @@ func (r *run) Parts(parts []registry.Part, err error) {
 }
 
 // Registered stores the registrations of a part.
-func (r *run) Registered(partKey registry.Part, registrations []registry.Registration, err error) {
+func (r *run) Registered(partKey backend.Part, registrations []backend.Registration, err error) {
 	defer r.update()()
 	dubboInterface := r.interfaces[partKey.Interface]
 	if dubboInterface == nil || dubboInterface.parts[partKey] == nil {
 		return
 	}
 	r.markChanged(partKey)
-	absent := errors.Is(err, registry.ErrAbsent)
+	absent := errors.Is(err, backend.ErrAbsent)
 	if absent {
 		registrations, err = nil, nil
 	}
@@ -176,7 +176,7 @@ func (r *run) Applications(names []string, err error) {
 	}
 	selected := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !r.settings.reads(name) })
 	nameList.total = len(names)
-	registry.Sync(r.applications, selected, func(string) *application {
+	backend.Sync(r.applications, selected, func(string) *application {
 		return &application{instances: map[string]*instance{}}
 	}, func(removed *application) {
 		for _, instance := range removed.instances {
@@ -192,7 +192,7 @@ func (r *run) Instances(applicationName string, instanceIDs []string, err error)
 		create := func(instanceID string) *instance {
 			return &instance{id: instanceID, application: applicationName}
 		}
-		registry.Sync(listed.instances, instanceIDs, create, r.drop)
+		backend.Sync(listed.instances, instanceIDs, create, r.drop)
 	}
 }
 
@@ -204,7 +204,7 @@ func (r *run) Instance(applicationName, instanceID string, content provider.Inst
 		return
 	}
 	stored := listed.instances[instanceID]
-	if errors.Is(err, registry.ErrAbsent) && stored.settled() {
+	if errors.Is(err, backend.ErrAbsent) && stored.settled() {
 		return // the list of instances drops it
 	}
 	if !stored.take(err) {
@@ -228,7 +228,7 @@ func (r *run) CountOthers(count int) {
 }
 
 // Connection stores the state of the connection. A new one casts doubt on unlisted content.
-func (r *run) Connection(connection registry.Connection) {
+func (r *run) Connection(connection backend.Connection) {
 	defer r.update()()
 	previous := r.connection
 	r.connection = connection

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"tributary/sources"
+	"tributary/sources/dubbo/backend"
 	"tributary/sources/dubbo/provider"
-	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper"
 	"tributary/sources/dubbo/zookeeper/zktest"
 )
@@ -176,7 +176,7 @@ func TestRule12GroupMovesEveryPath(t *testing.T) {
 	rig.awaitAll("a 10.0.0.1:20880*100", "b 10.0.0.3:20880*100")
 }
 
-func inGroup(s *zktest.Server, group string) registry.Registry {
+func inGroup(s *zktest.Server, group string) backend.Registry {
 	return zookeeper.WithDial(s.Dial, zookeeper.Address{Group: group}, time.Minute)
 }
 
@@ -193,20 +193,20 @@ func TestHold_LastsThroughRepeatedOutage(t *testing.T) {
 		run.gather(now) // deferred work
 		return run.endpoints()
 	}
-	run.Connection(registry.Connection{Up: true, Fresh: true})
+	run.Connection(backend.Connection{Up: true, Fresh: true})
 	run.Parts(partsOf("com.acme.Demo"), nil)
 	run.Applications(nil, nil)
 	run.Registered(partsOf("com.acme.Demo")[1], nil, nil)
-	run.Registered(partsOf("com.acme.Demo")[0], []registry.Registration{{URL: u}}, nil)
+	run.Registered(partsOf("com.acme.Demo")[0], []backend.Registration{{URL: u}}, nil)
 	now := time.Now()
 	require.Equal(t, 1, endpoints(now))
-	run.Connection(registry.Connection{Message: "away"})
-	run.Connection(registry.Connection{Up: true, Fresh: true})
+	run.Connection(backend.Connection{Message: "away"})
+	run.Connection(backend.Connection{Up: true, Fresh: true})
 	run.Registered(partsOf("com.acme.Demo")[0], nil, nil)
 	require.Equal(t, 1, endpoints(now), "it is not listed, and in doubt")
-	run.Connection(registry.Connection{Message: "away again"})
+	run.Connection(backend.Connection{Message: "away again"})
 	require.Equal(t, 1, endpoints(now.Add(time.Hour)))
-	run.Connection(registry.Connection{Up: true, Fresh: true})
+	run.Connection(backend.Connection{Up: true, Fresh: true})
 	require.Equal(t, 1, endpoints(now.Add(30*time.Second)))
 	require.Zero(t, endpoints(now.Add(2*time.Minute)))
 }
@@ -228,9 +228,9 @@ func TestInterfaceOverLimit_DoesNotBlockOthers(t *testing.T) {
 // TestSynced_WaitsForNewApplications completes the list of applications after the first publication.
 func TestSynced_WaitsForNewApplications(t *testing.T) {
 	run := emptyRun(t)
-	run.Connection(registry.Connection{Up: true, Fresh: true})
+	run.Connection(backend.Connection{Up: true, Fresh: true})
 	run.Parts(nil, nil)
-	run.Applications(nil, &registry.Incomplete{})
+	run.Applications(nil, &backend.Incomplete{})
 	now := time.Now()
 	require.False(t, run.gather(now).Synced, "the list is incomplete")
 	run.Applications([]string{"app"}, nil)

@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"tributary/resource"
+	"tributary/sources/dubbo/backend"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
-	"tributary/sources/dubbo/registry"
 	"tributary/sources/presence"
-	core "tributary/sources/registry"
+	"tributary/sources/registry"
 )
 
 // sidecarGroup precedes the name of an application in the group of its Sidecar. Names of interfaces have no blanks.
@@ -29,11 +29,11 @@ func newSidecars(source *Source) *machine {
 	if source.settings.Mapping.Sidecars == nil { // those of an earlier run go
 		grace = 0
 	}
-	return core.NewMachine(sidecarMapping{source.mapper}, func(mapping.ID) time.Duration { return 0 },
-		func(_ mapping.ID, missingHost core.Known) time.Time { return missingHost.Missing.Add(grace) })
+	return registry.NewMachine(sidecarMapping{source.mapper}, func(mapping.ID) time.Duration { return 0 },
+		func(_ mapping.ID, missingHost registry.Known) time.Time { return missingHost.Missing.Add(grace) })
 }
 
-// Entries implements core.Mapping.
+// Entries implements registry.Mapping.
 func (sidecars sidecarMapping) Entries(services []service) ([]*resource.Resource, []string, error) {
 	var hosts []string
 	for _, endpoint := range services[0].Endpoints {
@@ -46,12 +46,12 @@ func (sidecars sidecarMapping) Entries(services []service) ([]*resource.Resource
 	return []*resource.Resource{sidecar}, nil, nil
 }
 
-// Restore implements core.Mapping.
+// Restore implements registry.Mapping.
 func (sidecars sidecarMapping) Restore(published []*resource.Resource) (services []service) {
 	for application, hosts := range sidecars.Consumed(published) {
 		restored := service{ID: sidecarID(application)}
 		for _, hostName := range hosts {
-			restored.Endpoints = append(restored.Endpoints, core.Endpoint{Address: hostName})
+			restored.Endpoints = append(restored.Endpoints, registry.Endpoint{Address: hostName})
 		}
 		services = append(services, restored)
 	}
@@ -60,24 +60,24 @@ func (sidecars sidecarMapping) Restore(published []*resource.Resource) (services
 
 // consumerOffers returns the hosts that applications call now, by group. An offer without a host keeps the Sidecar of
 // an application that calls no served host.
-func (s *state) consumerOffers() map[string]core.Offers[mapping.ID] {
-	offers := map[string]core.Offers[mapping.ID]{}
+func (s *state) consumerOffers() map[string]registry.Offers[mapping.ID] {
+	offers := map[string]registry.Offers[mapping.ID]{}
 	for interfaceName, dubboInterface := range s.interfaces {
-		for _, part := range dubboInterface.partsOf(registry.Consumers) {
+		for _, part := range dubboInterface.partsOf(backend.Consumers) {
 			for _, registration := range part.registrations {
 				consumer, ok := registration.Consumer()
 				if !ok || registration.Failing != "" || consumer.Interface != interfaceName {
 					continue
 				}
-				offer := core.Offer[mapping.ID]{ID: sidecarID(consumer.Application), State: presence.Listed}
+				offer := registry.Offer[mapping.ID]{ID: sidecarID(consumer.Application), State: presence.Listed}
 				calls := append(offers[offer.ID.Group()].All, offer)
 				consumer.ID = s.mapper.ServiceOf(consumer.ID)
-				s.Hosts(interfaceName, func(serviceID mapping.ID, hostName core.Name) {
+				s.Hosts(interfaceName, func(serviceID mapping.ID, hostName registry.Name) {
 					if offer.Endpoint.Address = hostName.Host; consumer.Consumes(serviceID.Service) {
 						calls = append(calls, offer)
 					}
 				})
-				offers[offer.ID.Group()] = core.Offers[mapping.ID]{All: calls}
+				offers[offer.ID.Group()] = registry.Offers[mapping.ID]{All: calls}
 			}
 		}
 	}

@@ -9,16 +9,16 @@ import (
 	"time"
 
 	"tributary/resource"
+	"tributary/sources/dubbo/backend"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
-	"tributary/sources/dubbo/registry"
 	"tributary/sources/presence"
-	core "tributary/sources/registry"
+	"tributary/sources/registry"
 )
 
 type (
-	machine   = core.Machine[mapping.ID]
-	service   = core.Service[mapping.ID]
+	machine   = registry.Machine[mapping.ID]
+	service   = registry.Service[mapping.ID]
 	knownRule = presence.Item[provider.Configurator]
 )
 
@@ -34,7 +34,7 @@ type state struct {
 	lookups          map[revision]*lookup
 	serviceCount     int // services of all instances
 	maxServices      int
-	otherServices    int // services of other frameworks, see registry.Listener
+	otherServices    int // services of other frameworks, see backend.Listener
 	changed          map[string]bool
 	unread           map[scope]presence.State // at the last publication
 	callAddresses    map[scope]bool           // see addresses; nil after a change
@@ -66,7 +66,7 @@ type readResult struct {
 
 // take stores the error of a read, and reports whether the read brought content.
 func (r *readResult) take(err error) (content bool) {
-	var incomplete *registry.Incomplete
+	var incomplete *backend.Incomplete
 	if err != nil && !errors.As(err, &incomplete) {
 		r.failure = err
 		return false
@@ -86,7 +86,7 @@ func (r readResult) unreadable() bool { return !r.succeeded || r.incomplete }
 
 // interfaceState has the registrations of an interface at both levels.
 type interfaceState struct {
-	parts     map[registry.Part]*part
+	parts     map[backend.Part]*part
 	instances map[*instance]bool // of applications, that serve the interface
 	listed    bool               // the registry listed a part at some time
 	rules     []knownRule
@@ -99,13 +99,13 @@ type part struct {
 	readResult
 
 	absent        bool // the registry has no place for it
-	registrations []registry.Registration
+	registrations []backend.Registration
 	addresses     []scope // of providers
 }
 
 // partsOf returns the parts of one category. Their order is stable.
-func (i *interfaceState) partsOf(category registry.Category) (parts []*part) {
-	for _, partKey := range slices.SortedFunc(maps.Keys(i.parts), func(a, b registry.Part) int {
+func (i *interfaceState) partsOf(category backend.Category) (parts []*part) {
+	for _, partKey := range slices.SortedFunc(maps.Keys(i.parts), func(a, b backend.Part) int {
 		return cmp.Compare(a.Node, b.Node)
 	}) {
 		if partKey.Category == category {
@@ -118,7 +118,7 @@ func (i *interfaceState) partsOf(category registry.Category) (parts []*part) {
 // settled reports whether the first reads of providers and rules are over.
 func (i *interfaceState) settled() bool {
 	for partKey, part := range i.parts {
-		if partKey.Category != registry.Consumers && !part.settled() {
+		if partKey.Category != backend.Consumers && !part.settled() {
 			return false
 		}
 	}
@@ -127,12 +127,12 @@ func (i *interfaceState) settled() bool {
 
 // removed reports whether the registry no longer has a place for providers of the interface, and no instance serves it.
 func (i *interfaceState) removed() bool {
-	present := slices.ContainsFunc(i.partsOf(registry.Providers), func(p *part) bool { return !p.absent })
+	present := slices.ContainsFunc(i.partsOf(backend.Providers), func(p *part) bool { return !p.absent })
 	return i.listed && !present && len(i.instances) == 0
 }
 
 // unreadable reports whether the registry may have more registrations of a category than the content.
-func (i *interfaceState) unreadable(category registry.Category) bool {
+func (i *interfaceState) unreadable(category backend.Category) bool {
 	return slices.ContainsFunc(i.partsOf(category), func(p *part) bool { return p.unreadable() })
 }
 
@@ -171,12 +171,12 @@ func newState(source *Source) *state {
 		},
 		sidecars: newSidecars(source), consumersChanged: true,
 	}
-	state.machine = core.NewMachine(source.mapper, func(serviceID mapping.ID) time.Duration {
+	state.machine = registry.NewMachine(source.mapper, func(serviceID mapping.ID) time.Duration {
 		if state.entry(serviceID.Group()).removed() {
 			return state.settings.Grace
 		}
 		return state.settings.KeepEmpty
-	}, func(serviceID mapping.ID, unlisted core.Known) time.Time {
+	}, func(serviceID mapping.ID, unlisted registry.Known) time.Time {
 		return state.holdUntil(state.unlistedState(serviceID.Group(), unlisted.Value), unlisted.FirstListed, unlisted.Missing)
 	})
 	return state
@@ -191,13 +191,13 @@ func (s *state) restore(interfaceName string, published []*resource.Resource) {
 // entry returns the state of an interface, which it adds if it is new.
 func (s *state) entry(interfaceName string) *interfaceState {
 	if s.interfaces[interfaceName] == nil {
-		s.interfaces[interfaceName] = &interfaceState{parts: map[registry.Part]*part{}, instances: map[*instance]bool{}}
+		s.interfaces[interfaceName] = &interfaceState{parts: map[backend.Part]*part{}, instances: map[*instance]bool{}}
 	}
 	return s.interfaces[interfaceName]
 }
 
 // markChanged notes that the content of a part changed.
-func (s *state) markChanged(changed registry.Part) {
+func (s *state) markChanged(changed backend.Part) {
 	s.changed[changed.Interface], s.consumersChanged, s.callAddresses = true, true, nil
 }
 

@@ -11,10 +11,10 @@ import (
 
 	"tributary/internal/words"
 	"tributary/sources"
+	"tributary/sources/dubbo/backend"
 	dubboconsul "tributary/sources/dubbo/consul"
 	"tributary/sources/dubbo/provider"
-	"tributary/sources/dubbo/registry"
-	core "tributary/sources/registry"
+	"tributary/sources/registry"
 )
 
 // health returns the status of the source. The caller holds mu.
@@ -76,7 +76,7 @@ func (s *state) survey() survey {
 	note := func(result readResult, problems *[]string) {
 		outcome.settled = outcome.settled && result.settled()
 		if result.failure != nil {
-			outcome.denied = outcome.denied || errors.Is(result.failure, registry.ErrDenied)
+			outcome.denied = outcome.denied || errors.Is(result.failure, backend.ErrDenied)
 			*problems = append(*problems, result.failure.Error())
 		}
 	}
@@ -90,7 +90,7 @@ func (s *state) survey() survey {
 	for _, dubboInterface := range s.interfaces {
 		for partKey, part := range dubboInterface.parts {
 			note(part.readResult, &interfaces)
-			if partKey.Category == registry.Providers {
+			if partKey.Category == backend.Providers {
 				outcome.unread = outcome.unread || part.failed()
 				outcome.readable = outcome.readable || part.succeeded
 			}
@@ -115,8 +115,8 @@ func (s *state) survey() survey {
 	}
 	slices.Sort(interfaces)
 	slices.Sort(applications)
-	outcome.problems = slices.Concat(slices.Compact(lists), core.First(interfaces, "interface", "interfaces"),
-		core.First(applications, "of applications", "of applications"))
+	outcome.problems = slices.Concat(slices.Compact(lists), registry.First(interfaces, "interface", "interfaces"),
+		registry.First(applications, "of applications", "of applications"))
 	return outcome
 }
 
@@ -145,7 +145,7 @@ func (s *state) held(now time.Time) (messages []string, count int, end time.Time
 			" UTC at the latest"
 	}
 	if endpoints > 0 {
-		messages = append(messages, core.HeldText(endpoints, s.HeldServices())+deadline)
+		messages = append(messages, registry.HeldText(endpoints, s.HeldServices())+deadline)
 	}
 	if rules > 0 {
 		messages = append(messages,

@@ -14,13 +14,13 @@ import (
 
 	"tributary/internal/words"
 	"tributary/sources"
+	"tributary/sources/dubbo/backend"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
-	"tributary/sources/dubbo/registry"
 	"tributary/sources/dubbo/zookeeper"
 	"tributary/sources/dubbo/zookeeper/zktest"
 	"tributary/sources/nacos/nacostest"
-	core "tributary/sources/registry"
+	"tributary/sources/registry"
 )
 
 // The tests here have an unreadable part of the registry, or a node with unknown content. Its last known endpoints
@@ -197,7 +197,7 @@ func (o odd) ChildrenW(path string) ([]string, *zk.Stat, <-chan zk.Event, error)
 func TestNodeWithError_DoesNotBlockOthers(t *testing.T) {
 	server := zktest.New()
 	register(server, "a 10.0.0.1", "b 10.0.0.1")
-	dial := func(ctx context.Context, state func(registry.Connection)) (zookeeper.Conn, error) {
+	dial := func(ctx context.Context, state func(backend.Connection)) (zookeeper.Conn, error) {
 		c, err := server.Dial(ctx, state)
 		return odd{c, "/dubbo/b/providers"}, err
 	}
@@ -238,7 +238,7 @@ func TestNodeSpelling_DoesNotRemoveProviders(t *testing.T) {
 
 // endpoints returns how many are believed.
 func (s *state) endpoints() (n int) {
-	s.Endpoints(func(mapping.ID, core.Known) { n++ })
+	s.Endpoints(func(mapping.ID, registry.Known) { n++ })
 	return n
 }
 
@@ -247,15 +247,15 @@ func TestRules_RemovedWithInterface(t *testing.T) {
 	run := emptyRun(t)
 	rule, err := provider.ParseURL("override://0.0.0.0/b?category=configurators&disabled=true")
 	require.NoError(t, err)
-	run.Connection(registry.Connection{Up: true, Fresh: true})
+	run.Connection(backend.Connection{Up: true, Fresh: true})
 	run.Applications(nil, nil)
 	parts := partsOf("b")
 	run.Parts(parts, nil)
 	run.Registered(parts[0], nil, nil)
-	run.Registered(parts[1], []registry.Registration{{URL: rule}}, nil)
+	run.Registered(parts[1], []backend.Registration{{URL: rule}}, nil)
 	now := time.Now()
 	run.gather(now)
-	run.Registered(parts[0], nil, registry.ErrAbsent)
+	run.Registered(parts[0], nil, backend.ErrAbsent)
 	run.Parts(nil, nil) // which stops the watch of its rules
 	now = now.Add(time.Hour)
 	run.gather(now)
@@ -272,7 +272,7 @@ func TestRules_RemovedWithInterface(t *testing.T) {
 // TestRemovedInterfaces_FreeState has a thousand come and go.
 func TestRemovedInterfaces_FreeState(t *testing.T) {
 	run := emptyRun(t)
-	run.Connection(registry.Connection{Up: true, Fresh: true})
+	run.Connection(backend.Connection{Up: true, Fresh: true})
 	run.Applications(nil, nil)
 	run.Parts(nil, nil)
 	now := time.Now()
@@ -339,8 +339,8 @@ func TestRestore_UnparsedContentStays(t *testing.T) {
 		return count
 	}
 	run.restore("a", nil)
-	run.Connection(registry.Connection{Up: true, Certain: true})
-	run.Parts(nil, registry.ErrDenied)
+	run.Connection(backend.Connection{Up: true, Certain: true})
+	run.Parts(nil, backend.ErrDenied)
 	run.Applications([]string{"app"}, nil)
 	run.Instances("app", nil, nil)
 	now := time.Now()

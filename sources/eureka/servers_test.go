@@ -115,11 +115,11 @@ func TestChanges_ProveRemoval(t *testing.T) {
 	server.Delete("orders", every[0])
 	server.Expire("orders", every[1])
 	cluster.expect(sources.Healthy, 0, every[2:]...)
-	require.True(t, cluster.Explained)
+	require.True(t, cluster.RemovalsObserved)
 	server.Delete("orders", every[2])
 	server.Settle()
 	cluster.expect(sources.Degraded, 0, every[2:]...)
-	require.False(t, cluster.Explained)
+	require.False(t, cluster.RemovalsObserved)
 	server.Answer("/apps/delta", 403)
 	cluster.expect(sources.Degraded, 0, every[2:]...)
 }

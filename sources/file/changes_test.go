@@ -114,7 +114,7 @@ func TestRewrittenFile_DeletesNoObject(t *testing.T) {
 			change(l)
 			l.awaitHost("a", "a2.example.com")
 			l.neverDeleted("a")
-			require.Empty(t, l.Status().Conflicts)
+			require.Empty(t, l.Status().Duplicates)
 		})
 	}
 }
@@ -288,5 +288,5 @@ func TestSimultaneousChanges_PublishedOnce(t *testing.T) {
 	live.awaitPlace("b", "z.yaml:1")
 	require.Equal(t, 2, live.Status().Publishes)
 	require.Equal(t, 3, live.Status().Groups)
-	require.Empty(t, live.Status().Conflicts)
+	require.Empty(t, live.Status().Duplicates)
 }

@@ -99,7 +99,7 @@ func (l *live) startWith(settings Settings) {
 		source.patience = func(int64, bool) time.Duration { return l.patience }
 	}
 	l.Running = sourcetest.Start(l.t, sources.Spec{
-		Name: "rules", Source: source, Table: l.table, Memory: l.memory, Transform: l.transform,
+		Name: "rules", Source: source, Table: l.table, LastGood: l.memory, Transform: l.transform,
 	})
 }
 

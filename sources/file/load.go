@@ -106,7 +106,7 @@ func (l *loader) loadOne(file *loaded, buf []byte) []byte {
 	}
 	var content sources.Content
 	content, file.decoded = l.parse(file.path, l.displayName(l.shown, file.path), data, l.decode, file.decoded)
-	content.Mark, content.Text = mark, hex.EncodeToString(file.state.sum[:])
+	content.Fingerprint, content.Text = mark, hex.EncodeToString(file.state.sum[:])
 	file.content = &content
 	return data[:0]
 }

@@ -81,9 +81,9 @@ func (f *scriptedTree) answer(command, _ string) string {
 	case "quarantined":
 		f.awaitQuarantined(f.number(text))
 	case "conflicts":
-		f.Await(text+" conflicts", func() bool { return len(f.Status().Conflicts) == f.number(text) })
+		f.Await(text+" conflicts", func() bool { return len(f.Status().Duplicates) == f.number(text) })
 	case "conflict":
-		conflict := f.Status().Conflicts[0]
+		conflict := f.Status().Duplicates[0]
 		return f.short(fmt.Sprintf("%s %s before %d\n", conflict.Key(), conflict.Winner, len(conflict.Losers)))
 	case "reason":
 		quarantined := f.Status().Quarantined[0]

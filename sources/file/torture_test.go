@@ -71,7 +71,7 @@ func supervise(root string, rescan time.Duration, table *memstore.Table, memory 
 	})
 	must(err)
 	s := sources.NewSupervisor(sources.Options{})
-	must(s.Reconfigure([]sources.Spec{{Name: "rules", Source: source, Table: table, Memory: memory, Guard: guard.Settings{Off: true}}}))
+	must(s.Reconfigure([]sources.Spec{{Name: "rules", Source: source, Table: table, LastGood: memory, Guard: guard.Settings{Off: true}}}))
 	return s
 }
 

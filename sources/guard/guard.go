@@ -38,7 +38,7 @@ func (c Change) Keys() []resource.Key {
 type Commit struct {
 	Change
 
-	Explained bool // see sources.Content.Explained
+	RemovalsObserved bool // see sources.Content.RemovalsObserved
 	// Withdrawn are further deletions, of objects that may not be served any longer, even if they are held.
 	Withdrawn []resource.Key
 }

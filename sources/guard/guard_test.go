@@ -101,7 +101,7 @@ func (b *rig) Apply(puts []*resource.Resource, deletes []resource.Key) []memstor
 }
 
 func (b *rig) ApplyExplained(puts []*resource.Resource, deletes []resource.Key) {
-	b.apply(b.Judge(b.moment(), Commit{Change: Change{puts, deletes}, Explained: true}))
+	b.apply(b.Judge(b.moment(), Commit{Change: Change{puts, deletes}, RemovalsObserved: true}))
 }
 
 func (b *rig) Release(id, client string) (objects, endpoints int, err error) {

@@ -8,13 +8,13 @@ import (
 
 // join returns the losses, or the parts of losses, that join the hold. There is a hold.
 //
-// The source saw Explained losses one by one while its registry was healthy. They start a hold like others. They join a
-// hold only if another loss joined within the last window, or if they alone exceed the limits; otherwise ordinary
-// removals would accumulate in the hold until its release.
+// The source saw RemovalsObserved losses one by one while its registry was healthy. They start a hold like others. They
+// join a hold only if another loss joined within the last window, or if they alone exceed the limits; otherwise
+// ordinary removals would accumulate in the hold until its release.
 func (g *Guard) join(moment Moment, losses []loss, commit Commit) []loss {
 	active := g.hold
 	active.notJoined.forget(moment.Now.Add(-g.settings.Window))
-	if !commit.Explained {
+	if !commit.RemovalsObserved {
 		grows := func(l loss) bool { objects, lost := active.notYetHeld(l); return objects+lost > 0 }
 		if slices.ContainsFunc(losses, grows) {
 			active.lastJoined = moment.Now

@@ -217,7 +217,7 @@ func settingsOf(t *testing.T, text string) (settings Settings) {
 
 func commitOf(t *testing.T, text string, explained bool) Commit {
 	t.Helper()
-	commit := Commit{Explained: explained}
+	commit := Commit{RemovalsObserved: explained}
 	for change := range strings.FieldsSeq(text) {
 		for _, object := range objectsOf(t, change[1:]) {
 			switch change[0] {

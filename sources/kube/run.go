@@ -310,7 +310,7 @@ func (r *run) takePending(now time.Time) (batch registry.Batch) {
 		for _, group := range slices.Sorted(maps.Keys(r.pending)) {
 			if content, ready := r.pending[group](); ready {
 				content.Group = group
-				content.Explained = !batch.Synced && batch.Health.State == sources.Healthy
+				content.RemovalsObserved = !batch.Synced && batch.Health.State == sources.Healthy
 				batch.Contents = append(batch.Contents, content)
 				delete(r.pending, group)
 			}

@@ -121,7 +121,7 @@ func (r *run) gather(now time.Time) (batch registry.Batch) {
 	if !r.synced && state.complete() {
 		r.synced, batch.Synced = true, true
 	}
-	state.Explained = r.down == nil && state.Suspicion.End.IsZero()
+	state.RemovalsObserved = r.down == nil && state.Suspicion.End.IsZero()
 	batch.Contents = state.Contents(now)
 	batch.Next = registry.Wait(state.Next(), now)
 	batch.Health, batch.Note, batch.Unconfirmed = r.health(now), state.Note(), state.Unconfirmed()

@@ -339,7 +339,7 @@ func TestRemoval_Explained(t *testing.T) {
 	run.state.takeNames("DEFAULT_GROUP", []string{"orders"}, nil)
 	says := func(now time.Time, ips ...string) bool {
 		run.state.takeInstances(orders, healthyInstances(ips...), nil, nil)
-		return run.gather(now).Contents[0].Explained
+		return run.gather(now).Contents[0].RemovalsObserved
 	}
 	require.False(t, says(timeAt(0), "10.0.0.1", "10.0.0.2", "10.0.0.3"))
 	run.gather(timeAt(time.Minute))
@@ -347,6 +347,6 @@ func TestRemoval_Explained(t *testing.T) {
 	run.state.Return(timeAt(time.Hour), time.Minute)
 	require.False(t, says(timeAt(time.Hour), "10.0.0.1"), "in doubt it stays")
 	after := run.gather(timeAt(time.Hour + time.Minute))
-	require.False(t, after.Contents[0].Explained, "an endpoint that goes after a hold is unexplained")
+	require.False(t, after.Contents[0].RemovalsObserved, "an endpoint that goes after a hold is unexplained")
 	require.True(t, says(timeAt(time.Hour+2*time.Minute)))
 }

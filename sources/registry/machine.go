@@ -63,9 +63,9 @@ type Mapping[ID comparable] interface {
 
 // Machine decides which services and endpoints of one registry are served.
 type Machine[ID ServiceID[ID]] struct {
-	// Explained says that the registry itself proves that unlisted endpoints have gone. See sources.Content.
-	Explained bool
-	Suspicion presence.Suspicion // the suspicion about the registry
+	// RemovalsObserved says that the registry itself proves that unlisted endpoints have gone. See sources.Content.
+	RemovalsObserved bool
+	Suspicion        presence.Suspicion // the suspicion about the registry
 
 	mapping  Mapping[ID]
 	keep     func(ID) time.Duration // how long a service without endpoints stays
@@ -80,14 +80,14 @@ type Known = presence.Item[Endpoint]
 
 // group is a unit of publishing.
 type group[ID comparable] struct {
-	read      bool // offers were taken
-	offers    Offers[ID]
-	unknown   *Known // stands for content of an earlier run that cannot be read; nil if there is none
-	current   bool   // it is published, apart from changes of its services
-	services  map[ID]*service
-	leftOut   []sources.LeftOut
-	explained bool
-	next      time.Time // of the next update; zero without one
+	read             bool // offers were taken
+	offers           Offers[ID]
+	unknown          *Known // stands for content of an earlier run that cannot be read; nil if there is none
+	current          bool   // it is published, apart from changes of its services
+	services         map[ID]*service
+	leftOut          []sources.LeftOut
+	removalsObserved bool
+	next             time.Time // of the next update; zero without one
 }
 
 // service is a service with the endpoints that are served.
@@ -343,14 +343,14 @@ func (m *Machine[ID]) updateGroup(group *group[ID], now time.Time) (changed bool
 	}
 	changed, group.current = !group.current, true
 	leftOut := slices.Clone(group.offers.LeftOut)
-	group.explained = m.Explained
+	group.removalsObserved = m.RemovalsObserved
 	for id, offers := range byService {
 		before, existed := group.services[id]
 		if !existed {
 			before = &service{}
 		}
 		after, next := m.updateService(id, before, offers, now)
-		group.explained = group.explained && before.held == 0
+		group.removalsObserved = group.removalsObserved && before.held == 0
 		for _, o := range offers {
 			if o.Why != "" && !after.serves(o.Endpoint) {
 				leftOut = append(leftOut, sources.LeftOut{What: o.Endpoint.String(), Of: o.Owner, Why: o.Why})
@@ -447,7 +447,8 @@ func (m *Machine[ID]) rename() (groups []string) {
 // content returns the content of a group for the sink.
 func (m *Machine[ID]) content(name string, group *group[ID]) sources.Content {
 	content := sources.Content{
-		Group: name, LeftOut: group.leftOut, Warnings: slices.Clone(group.offers.Warnings), Explained: group.explained,
+		Group: name, LeftOut: group.leftOut, Warnings: slices.Clone(group.offers.Warnings),
+		RemovalsObserved: group.removalsObserved,
 	}
 	ids := slices.SortedFunc(maps.Keys(group.services), ID.Compare)
 	for len(ids) > 0 {

@@ -128,7 +128,7 @@ func (w *world) start(unknown bool) {
 
 // read takes all that is listed, and publishes.
 func (w *world) read() {
-	w.machine.Explained = !w.machine.Suspicion.Holds(w.clock)
+	w.machine.RemovalsObserved = !w.machine.Suspicion.Holds(w.clock)
 	offers := map[string]Offers[svc]{}
 	for _, i := range slices.Sorted(maps.Keys(w.listed)) {
 		o := Offer[svc]{ID: serviceOf(i), Endpoint: endpointOf(i), State: presence.Listed, Protocol: "TCP"}

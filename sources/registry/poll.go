@@ -217,7 +217,7 @@ func (p *Poller[ID]) Apply(catalog Catalog[ID], now time.Time) Batch {
 		p.Reconsider()
 		p.problems, p.empty = catalog.Problems, cmp.Or(catalog.Empty, "there is no instance")
 	}
-	p.Explained = p.explained()
+	p.RemovalsObserved = p.observesRemovals()
 	batch := Batch{Contents: p.Contents(now), Synced: !p.synced}
 	p.synced, p.health = true, p.healthNow()
 	batch.Health, batch.Note, batch.Unconfirmed = p.health, p.Note(), p.Unconfirmed()
@@ -225,8 +225,8 @@ func (p *Poller[ID]) Apply(catalog Catalog[ID], now time.Time) Batch {
 	return batch
 }
 
-// explained reports whether the registry itself proves that unlisted endpoints have gone.
-func (p *Poller[ID]) explained() bool {
+// observesRemovals reports whether the registry itself proves that unlisted endpoints have gone.
+func (p *Poller[ID]) observesRemovals() bool {
 	if certain := p.Suspicion.End.IsZero(); certain || p.InDoubt == nil {
 		return certain
 	}
@@ -250,7 +250,7 @@ func (p *Poller[ID]) healthNow() sources.Health {
 	var end time.Time
 	if held > 0 {
 		text := HeldText(held, p.HeldServices())
-		if !p.Explained && !p.Suspicion.End.IsZero() {
+		if !p.RemovalsObserved && !p.Suspicion.End.IsZero() {
 			end = p.Suspicion.End
 			text += " until " + end.UTC().Format(time.TimeOnly) + " UTC at the latest: " + suspicionText
 		}

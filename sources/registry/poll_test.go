@@ -61,10 +61,10 @@ func TestPoller_Suspicion(t *testing.T) {
 	pollTest.list(1, 2, 3, 4)
 	require.True(t, pollTest.poll(0, sources.Healthy, 1, 2, 3, 4).Synced)
 	pollTest.list(1, 2, 3)
-	require.False(t, pollTest.poll(time.Second, sources.Healthy, 1, 2, 3).Contents[0].Explained)
+	require.False(t, pollTest.poll(time.Second, sources.Healthy, 1, 2, 3).Contents[0].RemovalsObserved)
 	pollTest.poll(hold+time.Second, sources.Healthy, 1, 2, 3)
 	pollTest.list(1, 2)
-	require.True(t, pollTest.poll(2*hold, sources.Healthy, 1, 2).Contents[0].Explained)
+	require.True(t, pollTest.poll(2*hold, sources.Healthy, 1, 2).Contents[0].RemovalsObserved)
 
 	pollTest.err = fmt.Errorf("no: %w", fetch.ErrDenied)
 	batch := pollTest.poll(3*hold, sources.Denied, 1, 2)

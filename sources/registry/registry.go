@@ -12,8 +12,8 @@
 // Only the registry can know whether a missing endpoint has gone. A lost session is a presence.Suspicion, which covers
 // everything from before: the source calls Machine.Leave and Machine.Return. Where a registry has further proofs, as
 // the answers of Eureka's servers about an instance, a function of the source returns how long an unlisted endpoint
-// stays. A source whose function changes its result calls Machine.Reconsider. Machine.Explained says that the registry
-// itself proves the current losses.
+// stays. A source whose function changes its result calls Machine.Reconsider. Machine.RemovalsObserved says that the
+// registry itself proves the current losses.
 //
 // The machine decides which endpoints are served: a listed one counts at once, a disabled one goes at once, a missing
 // one stays until its hold ends, and a service without endpoints stays for a time. It gives services names and ports

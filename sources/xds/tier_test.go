@@ -169,7 +169,7 @@ func readRemembering(t testing.TB, memory *lastgood.Store, settings Settings, al
 	r.source = source
 	r.supervisor = sources.NewSupervisor(sources.Options{})
 	require.NoError(t, r.supervisor.Reconfigure([]sources.Spec{{
-		Name: "up", Source: source, Table: r.table, Memory: memory, LenientMetadata: true,
+		Name: "up", Source: source, Table: r.table, LastGood: memory, LenientMetadata: true,
 	}}))
 	r.stop = goUntilEnd(t, r.supervisor.Run)
 	return r

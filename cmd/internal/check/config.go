@@ -122,8 +122,8 @@ func (l *Linter) reportProblems(severity Severity, problems []config.Problem) {
 // checkFiles checks the files that a configuration names for listeners and for clients' credentials. With offline, it
 // returns the files that are not on this machine instead of reporting them.
 func (l *Linter) checkFiles(ctx context.Context, name string, cfg *config.Config, offline bool) (skipped []string) {
-	wrong, doubts := l.Files(ctx, cfg)
-	for _, err := range wrong {
+	errs, warnings := l.Files(ctx, cfg)
+	for _, err := range errs {
 		bad, ok := errors.AsType[*config.Error](err)
 		switch {
 		case offline && errors.Is(err, fs.ErrNotExist):
@@ -134,7 +134,7 @@ func (l *Linter) checkFiles(ctx context.Context, name string, cfg *config.Config
 			l.reportAt(name, Error, Configuration, err.Error())
 		}
 	}
-	l.reportProblems(Warning, doubts)
+	l.reportProblems(Warning, warnings)
 	return skipped
 }
 

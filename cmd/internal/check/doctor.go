@@ -80,8 +80,8 @@ const (
 const mayRead = "give the user who runs tributary the right to read it, and to enter the directories above it, " +
 	"or run doctor as that one"
 
-// Look makes all checks. Findings are no error.
-func (d *Doctor) Look(ctx context.Context) error {
+// Run makes all checks. Findings are no error.
+func (d *Doctor) Run(ctx context.Context) error {
 	var cfg *config.Config
 	err := d.NoFile
 	if err == nil {
@@ -99,7 +99,7 @@ func (d *Doctor) Look(ctx context.Context) error {
 		d.note(configurationCheck, Error, err.Error(), "name the configuration with -c, or write one with tributary init")
 	}
 	if err == nil || bad {
-		if err := d.configuration(ctx, cfg, err); err != nil {
+		if err := d.checkConfiguration(ctx, cfg, err); err != nil {
 			return err
 		}
 	}
@@ -107,30 +107,30 @@ func (d *Doctor) Look(ctx context.Context) error {
 		if d.Running != nil {
 			d.running = d.Running(ctx, cfg)
 		}
-		d.certificates(ctx, cfg)
-		d.identity(cfg)
-		d.ports(ctx, cfg)
-		d.stateDirectory(cfg)
+		d.checkCertificates(ctx, cfg)
+		d.checkIdentity(cfg)
+		d.checkPorts(ctx, cfg)
+		d.checkStateDirectory(cfg)
 	}
-	d.istiod(ctx, cfg)
-	d.keepalive(ctx, cfg)
+	d.checkIstiod(ctx, cfg)
+	d.checkKeepalive(ctx, cfg)
 	return ctx.Err()
 }
 
-// configuration checks the configuration, or the error of loading it, and its sources, as validate --connect does.
-func (d *Doctor) configuration(ctx context.Context, cfg *config.Config, err error) error {
+// checkConfiguration checks the configuration, or the error of loading it, and its sources, as validate --connect does.
+func (d *Doctor) checkConfiguration(ctx context.Context, cfg *config.Config, err error) error {
 	var linter Linter
 	if !d.Offline {
 		linter.Connect = relay.Reader
 	}
 	skipped, err := linter.Config(ctx, d.File, cfg, err, false)
 	if err == nil {
-		err = linter.Compete(ctx)
+		err = linter.CheckConflicts(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	wrong := map[string]bool{}
+	hasErrors := map[string]bool{} // by check
 	for _, finding := range linter.Findings {
 		check, fix := sourcesCheck, "see tributary validate "+d.File
 		switch finding.Rule {
@@ -154,13 +154,13 @@ func (d *Doctor) configuration(ctx context.Context, cfg *config.Config, err erro
 		} else if finding.Severity == Note {
 			continue
 		}
-		wrong[check] = wrong[check] || severity == Error
+		hasErrors[check] = hasErrors[check] || severity == Error
 		d.note(check, severity, finding.String(), fix)
 	}
 	if cfg == nil {
 		return nil // its problems were noted above
 	}
-	if !wrong[configurationCheck] {
+	if !hasErrors[configurationCheck] {
 		d.note(configurationCheck, Fine, d.File+": "+words.Count(len(cfg.ConfigSources), "source", "sources"), "")
 	}
 	for _, line := range linter.Connected {
@@ -205,14 +205,14 @@ type meshConfig struct {
 	} `yaml:"configSources"`
 }
 
-// istiod checks that the mesh configuration of an istiod makes it read from this server.
-func (d *Doctor) istiod(ctx context.Context, cfg *config.Config) {
+// checkIstiod checks that the mesh configuration of an istiod makes it read from this server.
+func (d *Doctor) checkIstiod(ctx context.Context, cfg *config.Config) {
 	if d.MeshConfig != "" {
 		text, err := os.ReadFile(d.MeshConfig)
 		if err != nil {
 			d.note(istiodCheck, Error, err.Error(), "name a file with istiod's mesh configuration")
 		} else {
-			d.meshConfig(cfg, d.MeshConfig, text)
+			d.checkMeshConfig(cfg, d.MeshConfig, text)
 		}
 	}
 	if d.Istiod != "" && !d.Offline {
@@ -221,13 +221,13 @@ func (d *Doctor) istiod(ctx context.Context, cfg *config.Config) {
 			d.note(istiodCheck, Error, err.Error(),
 				"give the http://HOST:PORT of its debug pages (8080), and have ENABLE_DEBUG_ON_HTTP on there")
 		} else {
-			d.meshConfig(cfg, d.Istiod, text)
+			d.checkMeshConfig(cfg, d.Istiod, text)
 		}
 	}
 	if d.MeshConfig == "" && d.Istiod == "" {
-		d.note(istiodCheck, Skipped, "its mesh configuration was not looked at: name it with --istiod or --mesh-config", "")
+		d.note(istiodCheck, Skipped, "its mesh configuration was not checked: name it with --istiod or --mesh-config", "")
 	}
-	d.aliases()
+	d.checkTypes()
 }
 
 // requestTimeout bounds one request to an istiod, and the reading of certificates.
@@ -242,8 +242,8 @@ func fetch(ctx context.Context, page string) ([]byte, error) {
 	return text, err
 }
 
-// meshConfig checks a mesh configuration, which may be in the values of a Helm chart.
-func (d *Doctor) meshConfig(cfg *config.Config, from string, text []byte) {
+// checkMeshConfig checks a mesh configuration, which may be in the values of a Helm chart.
+func (d *Doctor) checkMeshConfig(cfg *config.Config, from string, text []byte) {
 	var file struct {
 		meshConfig `yaml:",inline"`
 		MeshConfig meshConfig `yaml:"meshConfig"`
@@ -307,12 +307,12 @@ func portOf(address string) string {
 	return port
 }
 
-// aliases checks that the connected clients subscribe to versions of APIs that the server has.
-func (d *Doctor) aliases() {
+// checkTypes checks that the connected clients subscribe to versions of APIs that the server has.
+func (d *Doctor) checkTypes() {
 	if d.running == nil {
 		return
 	}
-	strangers := 0
+	unserved := 0
 	for _, typeURL := range slices.Sorted(maps.Keys(d.running.NodesByType)) {
 		parts := strings.Split(typeURL, "/")
 		if len(parts) != 3 || !strings.HasSuffix(parts[0], ".istio.io") {
@@ -322,12 +322,12 @@ func (d *Doctor) aliases() {
 		if exists && schema.Group == parts[0] && slices.Contains(schema.Versions, parts[1]) {
 			continue
 		}
-		strangers++
+		unserved++
 		d.note(istiodCheck, Warning, fmt.Sprintf("%s asks for %s, which is not served",
 			strings.Join(d.running.NodesByType[typeURL], ", "), typeURL),
-			"take a version of tributary that knows it, if any object is of that")
+			"if you have such objects, install a version of tributary that serves them")
 	}
-	if strangers == 0 {
+	if unserved == 0 {
 		d.note(istiodCheck, Fine, words.Count(d.running.Clients, "client is connected, and asks",
 			"clients are connected, and ask")+
 			" for versions of APIs that are served", "")

@@ -72,9 +72,9 @@ func report(t *testing.T, command string, names []string) string {
 		require.NoError(t, err)
 		unread = append(unread, skipped...)
 	}
-	require.NoError(t, linter.Compete(t.Context()))
+	require.NoError(t, linter.CheckConflicts(t.Context()))
 	if strings.HasPrefix(command, "analyze") {
-		linter.Analyze()
+		linter.CheckReferences()
 	}
 	var output strings.Builder
 	for _, finding := range linter.Findings {

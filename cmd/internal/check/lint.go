@@ -63,16 +63,16 @@ type Rule string
 
 // The rules of this package.
 const (
-	Unreadable    Rule = "unreadable"    // a file or directory
+	Unreadable    Rule = "unreadable"    // a file, directory or source
 	Denied        Rule = "denied"        // a source that denies access
 	Malformed     Rule = "malformed"     // a document, or an object that cannot be identified or sent
-	Invalid       Rule = "invalid"       // by Istio's validation
+	Invalid       Rule = "invalid"       // an object that Istio's validation refuses
 	Duplicate     Rule = "duplicate"     // more than one object of a key
-	Configuration Rule = "configuration" // of tributary itself
+	Configuration Rule = "configuration" // a configuration of tributary
 	Empty         Rule = "empty"         // a file or source without objects
 	Foreign       Rule = "foreign"       // an object of another API
-	WithoutEffect Rule = "no-effect"     // on its clients
-	Rejected      Rule = "rejected"      // by an Envoy
+	WithoutEffect Rule = "no-effect"     // a field that clients ignore
+	Rejected      Rule = "rejected"      // an Envoy rejects a resource
 )
 
 // String returns the finding as one line: "file:line: Kind ns/name: message".
@@ -100,22 +100,21 @@ func (f Finding) subject() string {
 // serves only the first, and a warning if another path has it, since sources may shadow each other on purpose.
 type Linter struct {
 	Findings []Finding
-	Objects  int      // valid, but for warnings
+	Objects  int      // valid ones, with or without warnings
 	Foreign  int      // ignored objects of other APIs
 	Skipped  []string // files that are not read because of their extension
 
 	// Derive says how objects of Kubernetes' APIs become Istio's in files that no configuration names; nil ignores them.
 	Derive *derive.Options
-	// Files reads the files that a configuration names for listeners and for clients' credentials, and returns the errors,
-	// and the problems that are only warnings.
-	Files func(context.Context, *config.Config) (wrong []error, doubts []config.Problem)
-	// Connect makes a source that has no files, to be read; nil skips such sources. Connected has a line about the content
-	// of each.
+	// Files reads the files that a configuration names for listeners and for clients' credentials.
+	Files func(context.Context, *config.Config) (errs []error, warnings []config.Problem)
+	// Connect makes a source that is no file, so that the linter can read it; nil skips such sources. Connected has a
+	// line about the content of each.
 	Connect   func(config.Source) (sources.Source, error)
 	Connected []string
-	Unchecked string // the references that Analyze did not check, with the reason
+	Unchecked string // the references that CheckReferences did not check, with the reason
 
-	server       *server         // nil unless Served was called
+	server       *server         // nil unless AddServed was called
 	unread       []config.Source // the sources that were not read, or could not be
 	unreadErrors int             // findings about unreadable sources
 	validated    []*validObjects
@@ -247,14 +246,15 @@ func (l *Linter) checkContent(objects *validObjects, content sources.Content) {
 		l.reportErrors(Error, object.Key(), object.Origin().Place, note, err)
 		l.reportErrors(Warning, object.Key(), object.Origin().Place, note, warnings.Err())
 		l.reportErrors(Warning, object.Key(), object.Origin().Place, note, resource.CheckProducts(object, 0))
-		if err == nil && l.unique(objects, object) {
+		if err == nil && l.recordPlace(objects, object) {
 			objects.table.Apply([]*resource.Resource{object}, nil)
 		}
 	}
 }
 
-// unique stores the place of an object, and reports whether it is the first of its key in its source.
-func (l *Linter) unique(objects *validObjects, r *resource.Resource) bool {
+// recordPlace records the place of an object, and reports a duplicate. It returns whether the object is the first of
+// its key in its source.
+func (l *Linter) recordPlace(objects *validObjects, r *resource.Resource) (isFirst bool) {
 	key, place := r.Key(), r.Origin().Place
 	if first, duplicate := objects.places[key]; duplicate {
 		l.report(Error, Duplicate, key, place, fmt.Sprintf("already defined at %s, which wins", first))

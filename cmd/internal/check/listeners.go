@@ -17,8 +17,8 @@ import (
 	"tributary/server/transport"
 )
 
-// certificates checks the certificates of the listeners, and the files that tlsSettings of sources names.
-func (d *Doctor) certificates(ctx context.Context, cfg *config.Config) {
+// checkCertificates checks the certificates of the listeners, and the files that tlsSettings of sources names.
+func (d *Doctor) checkCertificates(ctx context.Context, cfg *config.Config) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	statuses, err := relay.Certificates(ctx, cfg, slog.New(slog.DiscardHandler))
@@ -58,8 +58,8 @@ func (d *Doctor) certificate(status transport.Status) {
 	d.note(tlsCheck, severity, message, advice)
 }
 
-// identity checks the files of tokens and keys that identity names.
-func (d *Doctor) identity(cfg *config.Config) {
+// checkIdentity checks the files of tokens and keys that identity names.
+func (d *Doctor) checkIdentity(cfg *config.Config) {
 	switch _, err := relay.Proofs(cfg); {
 	case err != nil:
 		d.note(identityCheck, Error, err.Error(), adviceFor(err, "correct the files in identity: identity.tokens is a "+
@@ -82,8 +82,8 @@ func isOtherFile(running, file string) bool {
 	return err == nil && !os.SameFile(theirs, ours)
 }
 
-// ports checks that each listener can be opened, or that this server has it open.
-func (d *Doctor) ports(ctx context.Context, cfg *config.Config) {
+// checkPorts checks that each listener can be opened, or that this server has it open.
+func (d *Doctor) checkPorts(ctx context.Context, cfg *config.Config) {
 	type listener struct{ key, address string }
 	listeners := []listener{{"listen.admin", cfg.Listen.Admin}}
 	if cfg.Listen.XDS != config.ListenOff {
@@ -121,8 +121,8 @@ func (d *Doctor) ports(ctx context.Context, cfg *config.Config) {
 	}
 }
 
-// stateDirectory checks that the state directory can be written. It removes its probe.
-func (d *Doctor) stateDirectory(cfg *config.Config) {
+// checkStateDirectory checks that the state directory can be written. It removes its probe.
+func (d *Doctor) checkStateDirectory(cfg *config.Config) {
 	path, named, err := relay.StatePath(cfg, relay.Origin{File: d.File})
 	switch {
 	case err != nil:

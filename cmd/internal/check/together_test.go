@@ -26,9 +26,9 @@ func TestServedReferences(t *testing.T) {
 		var linter check.Linter
 		_, err := linter.Text(t.Context(), "a.json", []byte(strings.Replace(rule, "SUBSETS", subsets, 1)), false)
 		require.NoError(t, err)
-		require.NoError(t, linter.Served([]byte(configz), ""))
-		require.NoError(t, linter.Compete(t.Context()))
-		linter.Analyze()
+		require.NoError(t, linter.AddServed([]byte(configz), ""))
+		require.NoError(t, linter.CheckConflicts(t.Context()))
+		linter.CheckReferences()
 		all := strings.Join(lines(&linter), "\n")
 		require.Equal(t, want, strings.Count(all, "VirtualService shop/a: with these objects, spec.http[1].route[0].destination.subset: "), all)
 		require.NotContains(t, all, "http[0]", "it led nowhere before")

@@ -265,10 +265,10 @@ var problemColumns = []struct {
 // sources writes a table of the sources. Messages stand in the rows if they fit the screen, and else below the table,
 // since they must not be cut.
 func (t *text) sources(sources []admin.SourceState) {
-	table := t.sourceRows(sources, true)
+	table := t.sourceRows(sources, withMessages)
 	fits := t.screen.Fits(table.String())
 	if !fits {
-		table = t.sourceRows(sources, false)
+		table = t.sourceRows(sources, withoutMessages)
 	}
 	t.table(table)
 	for _, source := range sources {
@@ -277,6 +277,12 @@ func (t *text) sources(sources []admin.SourceState) {
 		}
 	}
 }
+
+// The tables of sources, with and without the column of messages.
+const (
+	withMessages    = true
+	withoutMessages = false
+)
 
 func (t *text) sourceRows(sources []admin.SourceState, messages bool) (table rows) {
 	shown := problemColumns

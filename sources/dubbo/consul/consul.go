@@ -16,8 +16,8 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"tributary/internal/names"
+	"tributary/sources/dubbo/backend"
 	"tributary/sources/dubbo/provider"
-	"tributary/sources/dubbo/registry"
 )
 
 // Tag is the tag of all services of interfaces, and of no others.
@@ -27,16 +27,16 @@ const Tag = "dubbo"
 const metaURL = "url"
 
 // ParseRegistration returns the registration of an instance of an interface's service.
-func ParseRegistration(iface string, entry *api.ServiceEntry) registry.Registration {
+func ParseRegistration(iface string, entry *api.ServiceEntry) backend.Registration {
 	url, err := urlOf(iface, entry)
 	if err != nil {
-		return registry.Registration{Err: fmt.Errorf("instance %s on node %s: %w", provider.Shorten(entry.Service.ID),
+		return backend.Registration{Err: fmt.Errorf("instance %s on node %s: %w", provider.Shorten(entry.Service.ID),
 			provider.Shorten(entry.Node.Node),
 			err)}
 	}
 	// The parameters in tags are never escaped; in the URL dubbo-go escapes them and Java does not.
 	maps.Copy(url.Params, params(entry.Service.Tags))
-	return registry.Registration{URL: url}
+	return backend.Registration{URL: url}
 }
 
 // urlOf returns the URL in the meta. Some leave it out if it exceeds the 512 characters that Consul allows: then it is

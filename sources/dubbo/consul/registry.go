@@ -3,8 +3,8 @@ package consul
 import (
 	"context"
 	"maps"
-	"reflect"
 	"net"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,8 +16,8 @@ import (
 	"tributary/sources"
 	"tributary/sources/consul"
 	"tributary/sources/consul/mapping"
+	"tributary/sources/dubbo/backend"
 	"tributary/sources/dubbo/provider"
-	"tributary/sources/dubbo/registry"
 )
 
 // Filter selects the registrations to read.
@@ -41,7 +41,7 @@ type Registry struct {
 	listed map[string]provider.Levels // by service, from the tags of its instances
 }
 
-var _ registry.Registry = (*Registry)(nil)
+var _ backend.Registry = (*Registry)(nil)
 
 // New returns the registry in the Consul at address. settings are those of Consul's source. An error begins with the
 // key at fault.
@@ -92,11 +92,11 @@ func (r *Registry) levelsOf(name string) provider.Levels {
 	return r.listed[name]
 }
 
-// Watch implements registry.Registry. Consumers do not register in Consul.
-func (r *Registry) Watch(ctx context.Context, to registry.Listener, wanted registry.Wanted) error {
+// Watch implements backend.Registry. Consumers do not register in Consul.
+func (r *Registry) Watch(ctx context.Context, to backend.Listener, wanted backend.Wanted) error {
 	follower := &follower{
 		Notes: wanted.Notes, registry: r, to: to, services: map[string]provider.Levels{},
-		before: map[string][]registry.PublishedProvider{},
+		before: map[string][]backend.PublishedProvider{},
 	}
 	for _, instance := range wanted.Before {
 		follower.before[instance.Interface] = append(follower.before[instance.Interface], instance)
@@ -107,11 +107,11 @@ func (r *Registry) Watch(ctx context.Context, to registry.Listener, wanted regis
 	return r.source.Read(ctx, follower)
 }
 
-// Metadata implements registry.Registry: the key of a revision in Dubbo's metadata report is application:revision.
+// Metadata implements backend.Registry: the key of a revision in Dubbo's metadata report is application:revision.
 func (r *Registry) Metadata(ctx context.Context, application, revision string) ([]byte, error) {
 	content, err := r.source.Key(ctx, application+":"+revision)
 	if err == nil && len(content) == 0 {
-		err = registry.ErrAbsent
+		err = backend.ErrAbsent
 	}
 	return content, err
 }
@@ -119,33 +119,33 @@ func (r *Registry) Metadata(ctx context.Context, application, revision string) (
 // mapped is the prefix of the keys of the mapping: the default group of the metadata report, and that of the mapping.
 const mapped = "dubbo:mapping:"
 
-// Mapped implements registry.Registry.
+// Mapped implements backend.Registry.
 func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 	keys, err := r.source.Keys(ctx, mapped)
 	if err != nil {
 		return nil, err
 	}
-	var mapping registry.Mapping
+	var mapping backend.Mapping
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if err := mapping.Add("Consul's KV below "+mapped, strings.TrimPrefix(key, mapped), string(keys[key])); err != nil {
 			return nil, err
 		}
 	}
-	return mapping.InterfacesOf(), nil
+	return mapping.ByApplication(), nil
 }
 
 // follower turns the services of Consul's source into interfaces and applications.
 type follower struct {
-	registry.Notes
+	backend.Notes
 
 	registry *Registry
-	to       registry.Listener
-	before   map[string][]registry.PublishedProvider // by interface and by application
+	to       backend.Listener
+	before   map[string][]backend.PublishedProvider // by interface and by application
 
 	// owned by the caller of Publish
 	services   map[string]provider.Levels // 0 if the levels are unknown
 	skipped    map[string]provider.Levels // Dubbo's services that the settings leave out
-	connection registry.Connection
+	connection backend.Connection
 	synced     bool
 	listed     bool // the first lists were delivered
 }
@@ -245,7 +245,7 @@ func (f *follower) Publish(now consul.Changes) {
 
 // connect reports the state of Consul if it has changed.
 func (f *follower) connect(h sources.Health, unconfirmed map[string]string) {
-	connection := registry.Connection{Certain: true, Message: h.Message, Unconfirmed: unconfirmed, HoldEnd: h.End}
+	connection := backend.Connection{Certain: true, Message: h.Message, Unconfirmed: unconfirmed, HoldEnd: h.End}
 	switch h.State {
 	case sources.Denied:
 		connection.Denied = true
@@ -278,7 +278,7 @@ func (f *follower) leave(names []string) {
 
 // list delivers the names of interfaces and applications. A service with unknown levels may be either.
 func (f *follower) list() {
-	var parts []registry.Part
+	var parts []backend.Part
 	var applications []string
 	for _, name := range slices.Sorted(maps.Keys(f.services)) {
 		levels := f.services[name]
@@ -302,7 +302,7 @@ func (f *follower) list() {
 	}
 	var err error
 	if !f.synced { // some datacenter was not read yet
-		err = &registry.Incomplete{}
+		err = &backend.Incomplete{}
 	}
 	f.listed = true
 	f.to.Parts(parts, err)
@@ -310,10 +310,10 @@ func (f *follower) list() {
 }
 
 // partsOf returns the parts of an interface, which all are in one service.
-func partsOf(name string) []registry.Part {
-	return []registry.Part{
-		{Interface: name, Category: registry.Providers, Node: name},
-		{Interface: name, Category: registry.Configurators, Node: name},
+func partsOf(name string) []backend.Part {
+	return []backend.Part{
+		{Interface: name, Category: backend.Providers, Node: name},
+		{Interface: name, Category: backend.Configurators, Node: name},
 	}
 }
 
@@ -321,7 +321,7 @@ func partsOf(name string) []registry.Part {
 func (f *follower) tell(service consul.Service, levels provider.Levels) {
 	err := service.Err()
 	if len(service.Scopes) > 0 && (err != nil || service.Incomplete) || err == nil && service.Incomplete {
-		err = &registry.Incomplete{Err: err}
+		err = &backend.Incomplete{Err: err}
 	}
 	var asInterface, asApplication []*api.ServiceEntry
 	for _, serviceEntry := range entries(service.Scopes) {
@@ -332,7 +332,7 @@ func (f *follower) tell(service consul.Service, levels provider.Levels) {
 		}
 	}
 	if levels != provider.OfApplications {
-		var urls []registry.Registration
+		var urls []backend.Registration
 		for _, e := range asInterface {
 			urls = append(urls, registrationOf(service.Name, e))
 		}
@@ -346,7 +346,7 @@ func (f *follower) tell(service consul.Service, levels provider.Levels) {
 }
 
 // registrationOf returns the registration of an instance, with the state of its checks.
-func registrationOf(name string, serviceEntry *api.ServiceEntry) registry.Registration {
+func registrationOf(name string, serviceEntry *api.ServiceEntry) backend.Registration {
 	registration := ParseRegistration(name, serviceEntry)
 	switch StateOf(serviceEntry) {
 	case Serving:
@@ -363,7 +363,7 @@ func failing(e *api.ServiceEntry) string { return "checks are " + e.Checks.Aggre
 
 // instances delivers the instances of an application.
 func (f *follower) instances(name string, entries []*api.ServiceEntry, err error) {
-	claims := registry.Claims{}
+	claims := backend.Claims{}
 	for _, serviceEntry := range entries {
 		i, ok, err := Instance(name, serviceEntry)
 		switch StateOf(serviceEntry) {
@@ -376,7 +376,7 @@ func (f *follower) instances(name string, entries []*api.ServiceEntry, err error
 			}
 			i.Failing = failing(serviceEntry)
 		}
-		claims.Add(placeOf(i.Host, i.Port), serviceEntry.Service.ID, registry.Claim{Instance: i, Dubbo: ok, Err: err})
+		claims.Add(placeOf(i.Host, i.Port), serviceEntry.Service.ID, backend.Claim{Instance: i, Dubbo: ok, Err: err})
 	}
-	claims.Tell(f.to, name, err)
+	claims.Deliver(f.to, name, err)
 }

@@ -8,8 +8,8 @@ import (
 
 	"tributary/sources/consul/consultest"
 	"tributary/sources/consul/mapping"
+	"tributary/sources/dubbo/backend"
 	"tributary/sources/dubbo/provider"
-	"tributary/sources/dubbo/registry"
 )
 
 func TestFilter_ReadsSelectedLevels(t *testing.T) {
@@ -29,7 +29,7 @@ func TestLost_CountsMissingProviders(t *testing.T) {
 	const service = "com.acme.Demo"
 	follower := &follower{
 		registry: &Registry{listed: map[string]provider.Levels{"shop": provider.OfApplications}},
-		before: map[string][]registry.PublishedProvider{service: {
+		before: map[string][]backend.PublishedProvider{service: {
 			{Interface: service, Application: "bank", Address: "10.0.0.5", Port: 20880},
 			{Interface: service, Application: "bank", Address: "10.0.0.6", Port: 20880},
 			{Interface: service, Application: "shop", Address: "10.0.0.7", Port: 50051},

@@ -15,29 +15,29 @@ import (
 	"tributary/internal/names"
 	"tributary/resource"
 	"tributary/sources/dubbo/provider"
-	core "tributary/sources/registry"
+	"tributary/sources/registry"
 )
 
 // Mapper maps services. It is safe for concurrent use.
 type Mapper struct {
-	core.Naming[ID]
+	registry.Naming[ID]
 
 	o     Options
 	place string // precedes the name of an interface in messages
-	vips  core.VIPs
+	vips  registry.VIPs
 }
 
-var _ core.Mapping[ID] = (*Mapper)(nil)
+var _ registry.Mapping[ID] = (*Mapper)(nil)
 
 // New returns a mapper. place precedes the name of an interface in messages. Without vips no service gets a virtual
 // address. An error begins with the key at fault.
-func New(options Options, place string, vips core.VIPs) (*Mapper, error) {
+func New(options Options, place string, vips registry.VIPs) (*Mapper, error) {
 	options = options.WithDefaults()
 	if err := options.validate(); err != nil {
 		return nil, err
 	}
-	naming := core.Naming[ID]{
-		Template: options.HostTemplate, AnyHost: options.Hosts == core.AnyHosts, Joint: "-", Parts: ID.parts,
+	naming := registry.Naming[ID]{
+		Template: options.HostTemplate, AnyHost: options.Hosts == registry.AnyHosts, Joint: "-", Parts: ID.parts,
 		Spare: 1 + names.MaxLabel, // with room for a protocol
 	}
 	return &Mapper{naming, options, place, vips}, nil
@@ -59,8 +59,8 @@ func (id ID) Group() string { return id.Service.Interface }
 
 func (id ID) String() string { return id.Service.String() }
 
-func (id ID) parts() []core.Part {
-	return []core.Part{
+func (id ID) parts() []registry.Part {
+	return []registry.Part{
 		{Placeholder: "{interface}", Text: id.Service.Interface, Dots: true},
 		{Placeholder: "{group}", Text: names.Clean(id.Service.Group)},
 		{Placeholder: "{version}", Text: names.Clean(id.Service.Version)},
@@ -71,7 +71,7 @@ func (id ID) parts() []core.Part {
 const mainProtocol = "dubbo"
 
 // objectOf returns the name of the object of a protocol. n.Object has no dot, so that the names are distinct.
-func objectOf(name core.Name, protocol string) string {
+func objectOf(name registry.Name, protocol string) string {
 	if protocol == mainProtocol {
 		return name.Object
 	}
@@ -89,23 +89,23 @@ func (m *Mapper) ServiceOf(id provider.ID) provider.ID {
 	return id
 }
 
-// Host implements core.Mapping.
+// Host implements registry.Mapping.
 func (m *Mapper) Host(id ID) ID { return ID{Service: id.Service} }
 
-// Place implements core.Mapping.
+// Place implements registry.Mapping.
 func (m *Mapper) Place(id ID) string { return m.place + id.Service.Interface }
 
-// ServicePort implements core.Mapping. Here each protocol has a port instead.
+// ServicePort implements registry.Mapping. Here each protocol has a port instead.
 func (m *Mapper) ServicePort(ID) int { return 0 }
 
 // Endpoint returns the endpoint of a provider. ok is false if it has no weight, is switched off, or cannot be called;
 // only for the last problem says why.
-func (m *Mapper) Endpoint(instance provider.Provider) (endpoint core.Endpoint, ok bool, problem string) {
+func (m *Mapper) Endpoint(instance provider.Provider) (endpoint registry.Endpoint, ok bool, problem string) {
 	address, err := names.Address(instance.Host)
 	if err != nil {
-		return core.Endpoint{}, false, err.Error()
+		return registry.Endpoint{}, false, err.Error()
 	}
-	endpoint = core.Endpoint{
+	endpoint = registry.Endpoint{
 		Address: address, Port: uint32(instance.Port), Weight: instance.Weight(),
 		Labels: m.labelsOf(instance), Locality: localityOf(instance), ServiceAccount: m.serviceAccountOf(instance),
 		Instance: Application(instance.Application), Levels: uint8(instance.Levels),
@@ -126,22 +126,22 @@ const (
 	annotationApplications = "tributary/dubbo-applications"
 )
 
-// Entries implements core.Mapping. It returns a ServiceEntry for each protocol, all with the same host, and a
+// Entries implements registry.Mapping. It returns a ServiceEntry for each protocol, all with the same host, and a
 // DestinationRule if one is wanted. One ServiceEntry would not do: for instances without a protocol, Istio would use
 // the service's port.
-func (m *Mapper) Entries(host []core.Service[ID]) (resources []*resource.Resource, warnings []string, err error) {
+func (m *Mapper) Entries(host []registry.Service[ID]) (resources []*resource.Resource, warnings []string, err error) {
 	id, name, place := host[0].ID.Service, host[0].Name, m.Place(host[0].ID)
 	if err := m.CheckHost(place, host[0].ID, name.Host); err != nil {
 		return nil, nil, err
 	}
 	// istiod merges the ServiceEntries of a host only if these have one resolution. DNS takes IP addresses too.
 	var protocols []string
-	endpoints, hasNames := map[string][]core.Endpoint{}, false
+	endpoints, hasNames := map[string][]registry.Endpoint{}, false
 	for _, service := range host {
 		protocols = append(protocols, service.ID.Protocol)
 		endpoints[service.ID.Protocol] = service.Endpoints
 		hasNames = hasNames ||
-			slices.ContainsFunc(service.Endpoints, func(e core.Endpoint) bool { return core.Named(e.Address) })
+			slices.ContainsFunc(service.Endpoints, func(e registry.Endpoint) bool { return registry.Named(e.Address) })
 	}
 	ports, unnamed := m.ports(protocols)
 	if len(unnamed) > 0 {
@@ -150,10 +150,10 @@ func (m *Mapper) Entries(host []core.Service[ID]) (resources []*resource.Resourc
 			place, len(unnamed), provider.Shorten(strings.Join(first, ", ")), maxProtocols))
 	}
 	hostless := slices.ContainsFunc(ports, func(p port) bool { return p.protocol == string(protocol.TCP) })
-	addresses, warned := core.Address(m.vips, m.o.VIPs, name.Host, place, hostless)
+	addresses, warned := registry.Address(m.vips, m.o.VIPs, name.Host, place, hostless)
 	warnings = append(warnings, warned...)
 	for _, port := range ports {
-		serviceEntry := core.ServiceEntry(name.Host, port.number, port.name, port.protocol, endpoints[port.dubboName])
+		serviceEntry := registry.ServiceEntry(name.Host, port.number, port.name, port.protocol, endpoints[port.dubboName])
 		serviceEntry.Addresses = addresses
 		var applications []string
 		for _, e := range endpoints[port.dubboName] {
@@ -195,32 +195,34 @@ func (m *Mapper) annotations(id provider.ID, protocol string, applications []str
 	for _, part := range []struct{ key, value, label, placeholder string }{
 		{annotationGroup, id.Group, "group", "{group}"}, {annotationVersion, id.Version, "version", "{version}"},
 	} {
-		// An empty annotation says that the service has no group or version although endpoints have that label: see Restore.
+		// An empty annotation says that the service has no group or version although endpoints have that label: see
+		// Restore.
 		labelled := func(e *networking.WorkloadEntry) bool { return e.Labels[part.label] != "" }
 		if part.value != "" || strings.Contains(m.o.HostTemplate, part.placeholder) &&
 			slices.ContainsFunc(endpoints, labelled) {
 			annotations[part.key] = part.value
 		}
 	}
-	if text := runs(applications); text != "" {
+	if text := encodeRuns(applications); text != "" {
 		annotations[annotationApplications] = text
 	}
 	return annotations
 }
 
-// Restore implements core.Mapping. If another template merged groups or versions, the labels of endpoints tell them
+// Restore implements registry.Mapping. If another template merged groups or versions, the labels of endpoints tell them
 // apart.
-func (m *Mapper) Restore(published []*resource.Resource) []core.Service[ID] {
-	return core.Restored(published, func(annotations map[string]string, service core.Service[ID]) []core.Service[ID] {
-		for n, application := range ofRuns(annotations[annotationApplications], len(service.Endpoints)) {
-			// one or both
-			service.Endpoints[n].Instance, service.Endpoints[n].Levels = application,
-				uint8(provider.OfInterfaces|provider.OfApplications)
+func (m *Mapper) Restore(published []*resource.Resource) []registry.Service[ID] {
+	return registry.Restored(published, func(
+		annotations map[string]string, service registry.Service[ID],
+	) []registry.Service[ID] {
+		for index, application := range decodeRuns(annotations[annotationApplications], len(service.Endpoints)) {
+			service.Endpoints[index].Instance = application
+			service.Endpoints[index].Levels = uint8(provider.OfInterfaces | provider.OfApplications) // one or both
 		}
-		if service.Port = (core.Port{}); annotations[annotationProtocol] == "" {
+		if service.Port = (registry.Port{}); annotations[annotationProtocol] == "" {
 			return nil
 		}
-		return service.Split(func(endpoint core.Endpoint) ID {
+		return service.Split(func(endpoint registry.Endpoint) ID {
 			id := provider.ID{
 				Interface: annotations[annotationInterface], Group: annotations[annotationGroup],
 				Version: annotations[annotationVersion],

@@ -17,7 +17,7 @@ import (
 	"tributary/resource"
 	"tributary/sources/dubbo/mapping"
 	"tributary/sources/dubbo/provider"
-	core "tributary/sources/registry"
+	"tributary/sources/registry"
 	"tributary/sources/sourcetest"
 )
 
@@ -59,33 +59,33 @@ func TestGolden(t *testing.T) {
 func mapAll(t require.TestingT, m *mapping.Mapper, providers []provider.Provider, rules []provider.Configurator) (rs []*resource.Resource,
 	warnings []string,
 ) {
-	hosts := map[mapping.ID]map[mapping.ID]*core.Service[mapping.ID]{}
+	hosts := map[mapping.ID]map[mapping.ID]*registry.Service[mapping.ID]{}
 	for _, p := range provider.Configure(provider.Merge(providers), rules) {
 		id := mapping.ID{Service: m.ServiceOf(p.ID), Protocol: p.Protocol}
 		host := m.Host(id)
 		if hosts[host] == nil {
-			hosts[host] = map[mapping.ID]*core.Service[mapping.ID]{}
+			hosts[host] = map[mapping.ID]*registry.Service[mapping.ID]{}
 		}
 		service := hosts[host][id]
 		if service == nil {
-			service = &core.Service[mapping.ID]{ID: id}
+			service = &registry.Service[mapping.ID]{ID: id}
 			hosts[host][id] = service
 		}
 		endpoint, ok, problem := m.Endpoint(p)
 		if problem != "" {
 			warnings = append(warnings, fmt.Sprintf("provider %s of %s: %s", p.Host, p.ID, problem))
 		}
-		if ok && !slices.ContainsFunc(service.Endpoints, func(o core.Endpoint) bool { return o.Compare(endpoint) == 0 }) {
+		if ok && !slices.ContainsFunc(service.Endpoints, func(o registry.Endpoint) bool { return o.Compare(endpoint) == 0 }) {
 			service.Endpoints = append(service.Endpoints, endpoint)
 		}
 	}
 	names := m.Names(slices.Collect(maps.Keys(hosts)))
 	for _, host := range slices.SortedFunc(maps.Keys(hosts), mapping.ID.Compare) {
-		var services []core.Service[mapping.ID]
+		var services []registry.Service[mapping.ID]
 		for _, id := range slices.SortedFunc(maps.Keys(hosts[host]), mapping.ID.Compare) {
 			s := hosts[host][id]
 			s.Name = names[host]
-			slices.SortFunc(s.Endpoints, core.Endpoint.Compare)
+			slices.SortFunc(s.Endpoints, registry.Endpoint.Compare)
 			services = append(services, *s)
 		}
 		entries, warned, err := m.Entries(services)
@@ -299,13 +299,13 @@ func TestProtocols_LimitedForService(t *testing.T) {
 	mapper, err := mapping.New(mapping.Options{}, "zookeeper /dubbo/", nil)
 	require.NoError(t, err)
 	id := provider.ID{Interface: "a"}
-	var host []core.Service[mapping.ID]
+	var host []registry.Service[mapping.ID]
 	for n := range 10_003 {
 		protocol := map[int]string{0: "dubbo", 1: "tri"}[n]
 		if protocol == "" {
 			protocol = fmt.Sprintf("p%d", n-2)
 		}
-		host = append(host, core.Service[mapping.ID]{ID: mapping.ID{Service: id, Protocol: protocol}, Name: core.Name{Host: "a", Object: "a"}})
+		host = append(host, registry.Service[mapping.ID]{ID: mapping.ID{Service: id, Protocol: protocol}, Name: registry.Name{Host: "a", Object: "a"}})
 	}
 	rs, warnings, err := mapper.Entries(host)
 	require.NoError(t, err)
@@ -320,7 +320,7 @@ func TestRestoredEndpoints_KeepApplications(t *testing.T) {
 	mapper, err := mapping.New(mapping.Options{}, "zookeeper /dubbo/", nil)
 	require.NoError(t, err)
 	id := provider.ID{Interface: "a"}
-	s := core.Service[mapping.ID]{ID: mapping.ID{Service: id, Protocol: "dubbo"}, Name: core.Name{Host: "a", Object: "a"}}
+	s := registry.Service[mapping.ID]{ID: mapping.ID{Service: id, Protocol: "dubbo"}, Name: registry.Name{Host: "a", Object: "a"}}
 	applications := []string{"", "订单", "订单", "a b*2", "demo"}
 	for n, a := range applications {
 		p := provider.Provider{ID: id, Protocol: "dubbo", Host: fmt.Sprintf("10.0.0.%d", n+1), Port: 20880, Application: a}
@@ -328,7 +328,7 @@ func TestRestoredEndpoints_KeepApplications(t *testing.T) {
 		require.True(t, ok)
 		s.Endpoints = append(s.Endpoints, e)
 	}
-	rs, _, err := mapper.Entries([]core.Service[mapping.ID]{s})
+	rs, _, err := mapper.Entries([]registry.Service[mapping.ID]{s})
 	require.NoError(t, err)
 	var got []string
 	for _, s := range mapper.Restore(rs) {
@@ -340,12 +340,12 @@ func TestRestoredEndpoints_KeepApplications(t *testing.T) {
 // TestEntries_ClusterHost has providers of an interface that is the host of a Kubernetes Service.
 func TestEntries_ClusterHost(t *testing.T) {
 	for _, interfaceName := range []string{"payments.prod.svc.cluster.local", "Payments.Prod.SVC.cluster.local", "payments.prod.svc"} {
-		for _, hosts := range []string{"", core.AnyHosts} {
+		for _, hosts := range []string{"", registry.AnyHosts} {
 			m, err := mapping.New(mapping.Options{Hosts: hosts}, "zookeeper /dubbo/", sourcetest.VIPs{})
 			require.NoError(t, err)
 			id := provider.ID{Interface: interfaceName}
 			rs, warnings := mapAll(t, m, []provider.Provider{{ID: id, Protocol: "dubbo", Host: "10.0.0.1", Port: 20880}}, nil)
-			if hosts == core.AnyHosts {
+			if hosts == registry.AnyHosts {
 				require.NotEmpty(t, rs)
 				continue
 			}

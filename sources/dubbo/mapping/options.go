@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	core "tributary/sources/registry"
+	"tributary/sources/registry"
 )
 
 // Options are the options of the objects that are made of services. Zero values stand for the defaults.
@@ -17,7 +17,7 @@ type Options struct {
 	// with the '-' or '.' before it. Without {group} or {version}, services that differ in these share a host. Default:
 	// {interface}-{group}-{version}.
 	HostTemplate string
-	// Hosts is core.AnyHosts if registrants may choose hosts of Kubernetes clusters.
+	// Hosts is registry.AnyHosts if registrants may choose hosts of Kubernetes clusters.
 	Hosts string
 	// Namespace is that of the objects. Default: dubbo.
 	Namespace string
@@ -49,7 +49,7 @@ const maxWarmUp = 24 * time.Hour
 func (o Options) WithDefaults() Options {
 	o.HostTemplate = cmp.Or(o.HostTemplate, "{interface}-{group}-{version}")
 	o.Namespace = cmp.Or(o.Namespace, "dubbo")
-	o.VIPs = cmp.Or(o.VIPs, core.VIPsTCP)
+	o.VIPs = cmp.Or(o.VIPs, registry.VIPsTCP)
 	if o.Sidecars != nil {
 		s := o.Sidecars.WithDefaults()
 		o.Sidecars = &s
@@ -61,8 +61,8 @@ func (o Options) validate() error {
 	if !strings.Contains(o.HostTemplate, "{interface}") {
 		return fmt.Errorf("hostTemplate: %q does not contain {interface}", o.HostTemplate)
 	}
-	if err := cmp.Or(core.CheckCommon(o.HostTemplate, o.Namespace, o.VIPs, "{interface}", "{group}", "{version}"),
-		core.CheckLabels("labelParams", o.LabelParams), core.CheckHosts(o.Hosts)); err != nil {
+	if err := cmp.Or(registry.CheckCommon(o.HostTemplate, o.Namespace, o.VIPs, "{interface}", "{group}", "{version}"),
+		registry.CheckLabels("labelParams", o.LabelParams), registry.CheckHosts(o.Hosts)); err != nil {
 		return err
 	}
 	if !slices.Contains([]string{"", subsetsVersion, subsetsGroup}, o.Subsets) {

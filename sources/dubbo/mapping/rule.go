@@ -10,13 +10,13 @@ import (
 
 	"tributary/internal/names"
 	"tributary/resource"
-	core "tributary/sources/registry"
+	"tributary/sources/registry"
 )
 
 // rule returns the DestinationRule of a service, or nil if none is wanted. It has a subset for each version or group of
 // the endpoints (more than one only if these are not part of the host), and lets Envoy warm up new endpoints, as
 // Dubbo's consumers do. Weights do not grow here: the objects depend only on registrations.
-func (m *Mapper) rule(host []core.Service[ID]) (*resource.Resource, error) {
+func (m *Mapper) rule(host []registry.Service[ID]) (*resource.Resource, error) {
 	if m.o.Subsets == "" && m.o.WarmUp == 0 {
 		return nil, nil
 	}
@@ -34,7 +34,7 @@ func (m *Mapper) rule(host []core.Service[ID]) (*resource.Resource, error) {
 }
 
 // subsets returns a subset for each value of the label.
-func (m *Mapper) subsets(host []core.Service[ID]) (subsets []*networking.Subset) {
+func (m *Mapper) subsets(host []registry.Service[ID]) (subsets []*networking.Subset) {
 	if m.o.Subsets == "" {
 		return nil
 	}

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// runs encodes texts as runs of equal ones: each with its count, as in "demo*5 other", the last one without.
-func runs(numbers []string) string {
+// encodeRuns encodes texts in runs of equal texts, as in "demo*5 other". Each run but the last has its length.
+func encodeRuns(texts []string) string {
 	var parts []string
-	for begin := 0; begin < len(numbers); {
+	for begin := 0; begin < len(texts); {
 		end := begin + 1
-		for end < len(numbers) && numbers[end] == numbers[begin] {
+		for end < len(texts) && texts[end] == texts[begin] {
 			end++
 		}
-		part := url.QueryEscape(numbers[begin])
-		if end < len(numbers) {
+		part := url.QueryEscape(texts[begin])
+		if end < len(texts) {
 			part += "*" + strconv.Itoa(end-begin)
 		}
 		parts, begin = append(parts, part), end
@@ -24,9 +24,9 @@ func runs(numbers []string) string {
 	return strings.Join(parts, " ")
 }
 
-// ofRuns decodes n texts that runs encoded. Those that cannot be decoded are empty.
-func ofRuns(text string, n int) []string {
-	numbers := make([]string, 0, n)
+// decodeRuns decodes n texts that encodeRuns encoded. Those that cannot be decoded are empty.
+func decodeRuns(text string, n int) []string {
+	texts := make([]string, 0, n)
 	for part := range strings.SplitSeq(text, " ") {
 		name, count, counted := strings.Cut(part, "*")
 		times := n
@@ -34,7 +34,7 @@ func ofRuns(text string, n int) []string {
 			times, _ = strconv.Atoi(count)
 		}
 		name, _ = url.QueryUnescape(name)
-		numbers = append(numbers, slices.Repeat([]string{name}, max(0, min(times, n-len(numbers))))...)
+		texts = append(texts, slices.Repeat([]string{name}, max(0, min(times, n-len(texts))))...)
 	}
-	return append(numbers, make([]string, n-len(numbers))...)
+	return append(texts, make([]string, n-len(texts))...)
 }

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"tributary/sources/dubbo/backend"
 	"tributary/sources/dubbo/provider"
-	"tributary/sources/dubbo/registry"
 	"tributary/sources/nacos/client"
 )
 
@@ -37,42 +37,42 @@ type Registry struct {
 	resync   time.Duration
 }
 
-var _ registry.Registry = (*Registry)(nil)
+var _ backend.Registry = (*Registry)(nil)
 
 // New returns the registry at an address.
 func New(a Address, config client.TLS, interval, resync time.Duration) *Registry {
 	return &Registry{client: client.New(a, config), group: a.Group, interval: interval, resync: resync}
 }
 
-// Watch implements registry.Registry.
-func (r *Registry) Watch(ctx context.Context, target registry.Listener, wanted registry.Wanted) error {
+// Watch implements backend.Registry.
+func (r *Registry) Watch(ctx context.Context, target backend.Listener, wanted backend.Wanted) error {
 	return r.client.Watch(ctx, client.Watched{
 		Groups: []string{r.group}, Interval: r.interval, Resync: r.resync,
 		Selects: func(_, name string) bool {
 			part := partOf(name)
 			return part.Category == "" || read(part.Category) && part.Interface != "" &&
-				(part.Category != registry.Consumers || wanted.Consumers)
+				(part.Category != backend.Consumers || wanted.Consumers)
 		},
 	}, &listener{target})
 }
 
-func read(category registry.Category) bool {
-	return category == registry.Providers || category == registry.Configurators || category == registry.Consumers
+func read(category backend.Category) bool {
+	return category == backend.Providers || category == backend.Configurators || category == backend.Consumers
 }
 
 // partOf returns the part that a service named category:interface:version:group is. For a service of an application it
 // is empty. Routers are not read.
-func partOf(name string) registry.Part {
+func partOf(name string) backend.Part {
 	category, rest, _ := strings.Cut(name, ":")
 	switch category {
-	case string(registry.Providers), string(registry.Configurators), string(registry.Consumers), "routers":
+	case string(backend.Providers), string(backend.Configurators), string(backend.Consumers), "routers":
 		iface, _, _ := strings.Cut(rest, ":")
-		return registry.Part{Interface: iface, Category: registry.Category(category), Node: name}
+		return backend.Part{Interface: iface, Category: backend.Category(category), Node: name}
 	}
-	return registry.Part{}
+	return backend.Part{}
 }
 
-// Metadata implements registry.Registry. dubbo-go also uses another name.
+// Metadata implements backend.Registry. dubbo-go also uses another name.
 func (r *Registry) Metadata(ctx context.Context, application, revision string) ([]byte, error) {
 	for _, place := range [][2]string{{application, revision}, {application + ":" + revision, client.DefaultGroup}} {
 		text, err := r.client.Config(ctx, place[0], place[1])
@@ -83,19 +83,19 @@ func (r *Registry) Metadata(ctx context.Context, application, revision string) (
 			return nil, explain(err)
 		}
 	}
-	return nil, registry.ErrAbsent
+	return nil, backend.ErrAbsent
 }
 
 // mapping is the group of the configuration that has the applications of each interface.
 const mapping = "mapping"
 
-// Mapped implements registry.Registry.
+// Mapped implements backend.Registry.
 func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 	names, err := r.client.Configs(ctx, mapping)
 	if err != nil {
 		return nil, explain(err)
 	}
-	var mappings registry.Mapping
+	var mappings backend.Mapping
 	for _, name := range names {
 		applications, err := r.client.Config(ctx, name, mapping)
 		if err != nil && !errors.Is(err, client.ErrAbsent) && !errors.Is(err, client.ErrDenied) {
@@ -105,22 +105,22 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 			return nil, err
 		}
 	}
-	return mappings.InterfacesOf(), nil
+	return mappings.ByApplication(), nil
 }
 
 // explain translates an error of the client.
 func explain(err error) error {
 	if errors.Is(err, client.ErrDenied) {
-		return fmt.Errorf("%w: %w", registry.ErrDenied, err)
+		return fmt.Errorf("%w: %w", backend.ErrDenied, err)
 	}
 	return err
 }
 
 // listener is the client.Listener that turns services into parts and applications.
-type listener struct{ to registry.Listener }
+type listener struct{ to backend.Listener }
 
 func (l *listener) Connection(err error) {
-	connection := registry.Connection{Up: err == nil, Fresh: true}
+	connection := backend.Connection{Up: err == nil, Fresh: true}
 	if err != nil {
 		connection.Denied, connection.Message = errors.Is(err, client.ErrDenied), err.Error()
 	}
@@ -134,7 +134,7 @@ func (l *listener) Services(_ string, names []string, err error) {
 		l.to.Applications(nil, err)
 		return
 	}
-	var parts []registry.Part
+	var parts []backend.Part
 	var applications []string
 	for _, name := range names {
 		switch part := partOf(name); {
@@ -151,7 +151,7 @@ func (l *listener) Services(_ string, names []string, err error) {
 func (l *listener) Instances(_, name string, instances []client.Instance, warnings []string, err error) {
 	part := partOf(name)
 	instances = slices.DeleteFunc(instances, func(i client.Instance) bool {
-		return part.Category != registry.Providers && part.Category != "" && (!i.Healthy || off(i))
+		return part.Category != backend.Providers && part.Category != "" && (!i.Healthy || off(i))
 	})
 	switch {
 	case part.Category == "":
@@ -161,7 +161,7 @@ func (l *listener) Instances(_, name string, instances []client.Instance, warnin
 	default:
 		urls := registrationsOf(part.Interface, instances)
 		for _, w := range warnings {
-			urls = append(urls, registry.Registration{Err: errors.New(w)})
+			urls = append(urls, backend.Registration{Err: errors.New(w)})
 		}
 		l.to.Registered(part, urls, nil)
 	}
@@ -172,7 +172,7 @@ func off(i client.Instance) bool { return !i.Enabled || i.Weight <= 0 }
 
 // registrationsOf returns the registrations of the instances of an interface's service: URLs with the metadata as
 // parameters.
-func registrationsOf(iface string, instances []client.Instance) (urls []registry.Registration) {
+func registrationsOf(iface string, instances []client.Instance) (urls []backend.Registration) {
 	for _, i := range instances {
 		params := map[string]string{}
 		maps.Copy(params, i.Metadata)
@@ -180,7 +180,7 @@ func registrationsOf(iface string, instances []client.Instance) (urls []registry
 			params["disabled"] = "true"
 		}
 		u := provider.NewURL(iface, i.IP, i.Port, params)
-		urls = append(urls, registry.Registration{URL: u, Failing: failing(i)})
+		urls = append(urls, backend.Registration{URL: u, Failing: failing(i)})
 	}
 	return urls
 }
@@ -199,14 +199,14 @@ func (l *listener) application(name string, instances []client.Instance, err err
 		l.to.Instances(name, nil, explain(err))
 		return
 	}
-	claims := registry.Claims{}
+	claims := backend.Claims{}
 	for _, i := range instances {
 		instance, ok, err := provider.NewInstance(name, i.IP, i.Port, i.Metadata)
 		instance.Off, instance.Failing = off(i), failing(i)
 		claims.Add(net.JoinHostPort(i.IP, strconv.Itoa(i.Port)), i.Cluster,
-			registry.Claim{Instance: instance, Dubbo: ok, Err: err})
+			backend.Claim{Instance: instance, Dubbo: ok, Err: err})
 	}
-	claims.Tell(l.to, name, nil)
+	claims.Deliver(l.to, name, nil)
 }
 
 func (l *listener) Healed(group, service string) { l.to.Healed(group + "@@" + service) }

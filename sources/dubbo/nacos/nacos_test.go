@@ -9,28 +9,28 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"tributary/sources/dubbo/backend"
 	"tributary/sources/dubbo/provider"
-	"tributary/sources/dubbo/registry"
 	"tributary/sources/nacos/client"
 )
 
 // heard records the calls of a listener, as text.
 type heard struct {
-	registry.Listener
+	backend.Listener
 	calls      []string
-	registered map[string][]registry.Registration // by node
+	registered map[string][]backend.Registration // by node
 	instances  map[string]provider.Instance
 }
 
 func newHeard() *heard {
-	return &heard{registered: map[string][]registry.Registration{}, instances: map[string]provider.Instance{}}
+	return &heard{registered: map[string][]backend.Registration{}, instances: map[string]provider.Instance{}}
 }
 
 func (h *heard) say(format string, args ...any) {
 	h.calls = append(h.calls, fmt.Sprintf(format, args...))
 }
 
-func (h *heard) Parts(parts []registry.Part, err error) {
+func (h *heard) Parts(parts []backend.Part, err error) {
 	var nodes []string
 	for _, p := range parts {
 		nodes = append(nodes, p.Node)
@@ -40,7 +40,7 @@ func (h *heard) Parts(parts []registry.Part, err error) {
 
 func (h *heard) Applications(names []string, err error) { h.say("applications %v %v", names, err) }
 
-func (h *heard) Registered(part registry.Part, registrations []registry.Registration, err error) {
+func (h *heard) Registered(part backend.Part, registrations []backend.Registration, err error) {
 	h.say("%s %d %v", part.Node, len(registrations), err)
 	h.registered[part.Node] = registrations
 }
@@ -53,9 +53,9 @@ func (h *heard) Instance(application, id string, i provider.Instance, dubbo bool
 	h.say("instance %s %s %v %v", application, id, dubbo, err)
 	h.instances[id] = i
 }
-func (h *heard) Connection(c registry.Connection) { h.say("connection %v %v", c.Up, c.Denied) }
-func (h *heard) CountOthers(count int)            { h.say("%d others", count) }
-func (h *heard) Healed(path string)               { h.say("healed %s", path) }
+func (h *heard) Connection(c backend.Connection) { h.say("connection %v %v", c.Up, c.Denied) }
+func (h *heard) CountOthers(count int)           { h.say("%d others", count) }
+func (h *heard) Healed(path string)              { h.say("healed %s", path) }
 
 // newCalls returns the calls since the last newCalls.
 func (h *heard) newCalls() []string {

@@ -20,7 +20,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"tributary/sources/dubbo/registry"
+	"tributary/sources/dubbo/backend"
 )
 
 // Conn is a connection to ZooKeeper, which opens new sessions by itself, and has a part of the methods of a zk.Conn.
@@ -38,11 +38,11 @@ type Conn interface {
 
 // Dial makes a connection, which calls state at each change. state must not block. ctx names the source; its end does
 // not close the connection.
-type Dial func(ctx context.Context, state func(registry.Connection)) (Conn, error)
+type Dial func(ctx context.Context, state func(backend.Connection)) (Conn, error)
 
 // dialer returns the Dial of an address.
 func dialer(parsed Address, config TLS) Dial {
-	return func(ctx context.Context, state func(registry.Connection)) (Conn, error) {
+	return func(ctx context.Context, state func(backend.Connection)) (Conn, error) {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		session := &session{tell: state, servers: strings.Join(parsed.Servers, ", ")}
 		conn, events, err := zk.Connect(parsed.Servers, parsed.Session,
@@ -68,7 +68,7 @@ func (discardLogger) Printf(string, ...any) {}
 
 // session turns the library's events into the state of the connection.
 type session struct {
-	tell    func(registry.Connection)
+	tell    func(backend.Connection)
 	servers string
 
 	mu         sync.Mutex
@@ -85,7 +85,7 @@ func (s *session) event(event zk.Event) {
 	defer s.mu.Unlock()
 	switch event.State {
 	case zk.StateHasSession:
-		c := registry.Connection{Up: true, Fresh: !s.hadSession || s.expired}
+		c := backend.Connection{Up: true, Fresh: !s.hadSession || s.expired}
 		s.hadSession, s.expired, s.failed = true, false, nil
 		s.tell(c)
 	case zk.StateExpired:
@@ -98,7 +98,7 @@ func (s *session) event(event zk.Event) {
 		if s.failed != nil {
 			reason += ": " + s.failed.Error()
 		}
-		s.tell(registry.Connection{Message: reason})
+		s.tell(backend.Connection{Message: reason})
 	}
 }
 
@@ -132,8 +132,8 @@ func (s *session) dial(ctx context.Context, network, address string, parsed Addr
 func (s *session) stalled(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tell(registry.Connection{Message: address + " did not answer for " + stalledAfter.String()})
-	s.tell(registry.Connection{Up: true})
+	s.tell(backend.Connection{Message: address + " did not answer for " + stalledAfter.String()})
+	s.tell(backend.Connection{Up: true})
 }
 
 // fail sets why there is no session.

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"tributary/sources/dubbo/registry"
+	"tributary/sources/dubbo/backend"
 )
 
 // deadlined is a connection that remembers how long the last read may take.
@@ -93,7 +93,7 @@ func TestHTTPPort_NamedInStatus(t *testing.T) {
 	a, err := ParseAddress("zookeeper://" + listener.Addr().String())
 	require.NoError(t, err)
 	messages := make(chan string, 1000)
-	conn, err := dialer(a, nil)(t.Context(), func(c registry.Connection) { messages <- c.Message })
+	conn, err := dialer(a, nil)(t.Context(), func(c backend.Connection) { messages <- c.Message })
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return strings.Contains(<-messages, `is not ZooKeeper: it answered "HTTP"`) }, 20*time.Second,
 		time.Millisecond)
@@ -104,7 +104,7 @@ func TestHTTPPort_NamedInStatus(t *testing.T) {
 
 // firstConnection has the library connect to a server that runs f with each connection, and waits for a connection
 // state with the wanted message; it returns the first state.
-func firstConnection(t *testing.T, config TLS, f func(net.Conn), want string) (first registry.Connection) {
+func firstConnection(t *testing.T, config TLS, f func(net.Conn), want string) (first backend.Connection) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -122,8 +122,8 @@ func firstConnection(t *testing.T, config TLS, f func(net.Conn), want string) (f
 	}()
 	a, err := ParseAddress("zookeeper://" + listener.Addr().String())
 	require.NoError(t, err)
-	states := make(chan registry.Connection, 1000)
-	conn, err := dialer(a, config)(t.Context(), func(c registry.Connection) { states <- c })
+	states := make(chan backend.Connection, 1000)
+	conn, err := dialer(a, config)(t.Context(), func(c backend.Connection) { states <- c })
 	require.NoError(t, err)
 	first = <-states
 	for connection := first; !strings.Contains(connection.Message, want); {
@@ -173,8 +173,8 @@ func TestAnswerOverLimit_Refused(t *testing.T) {
 func TestStalledServer_ReportedAsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
-		var states []registry.Connection
-		c := newCheckedConn(t.Context(), ours, time.Minute, "h:2181", &session{tell: func(c registry.Connection) { states = append(states, c) }})
+		var states []backend.Connection
+		c := newCheckedConn(t.Context(), ours, time.Minute, "h:2181", &session{tell: func(c backend.Connection) { states = append(states, c) }})
 		go func() {
 			request := make([]byte, len(syncRequest))
 			for _, late := range []time.Duration{0, stalledAfter - askAfter - 1, 5 * time.Second} {
@@ -196,7 +196,7 @@ func TestStalledServer_ReportedAsAway(t *testing.T) {
 		}
 		_, err := c.Read(buf)
 		require.NoError(t, err)
-		require.Equal(t, []registry.Connection{{Message: "h:2181 did not answer for 2s"}, {Up: true}}, states)
+		require.Equal(t, []backend.Connection{{Message: "h:2181 did not answer for 2s"}, {Up: true}}, states)
 	})
 }
 

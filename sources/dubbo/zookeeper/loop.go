@@ -14,7 +14,7 @@ import (
 
 	"tributary/internal/intake"
 	"tributary/internal/worker"
-	"tributary/sources/dubbo/registry"
+	"tributary/sources/dubbo/backend"
 )
 
 // maxNames bounds the children of a node: interfaces, providers of an interface, applications or instances of an
@@ -71,7 +71,7 @@ func follow[T any](
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err == nil || errors.Is(err, registry.ErrAbsent):
+		case err == nil || errors.Is(err, backend.ErrAbsent):
 			retry.Reset()
 			tell(content, err)
 			watch.await(ctx, connected, fired,
@@ -100,7 +100,7 @@ func read[T any](
 	content, _, fired, err = node.watch(path)
 	if errors.Is(err, zk.ErrNoNode) {
 		if fired, err = watchMissing(path); err == nil {
-			err = registry.ErrAbsent
+			err = backend.ErrAbsent
 		}
 	}
 	return content, fired, explain(path, err)
@@ -109,12 +109,12 @@ func read[T any](
 // explain translates an error of the library.
 func explain(path string, err error) error {
 	switch {
-	case err == nil || errors.Is(err, registry.ErrAbsent):
+	case err == nil || errors.Is(err, backend.ErrAbsent):
 		return err
 	case errors.Is(err, zk.ErrNoNode):
-		return registry.ErrAbsent
+		return backend.ErrAbsent
 	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrAuthFailed):
-		return fmt.Errorf("%s: %w (%w)", path, registry.ErrDenied, err)
+		return fmt.Errorf("%s: %w (%w)", path, backend.ErrDenied, err)
 	case slices.ContainsFunc(ofNode, func(nodeError error) bool { return errors.Is(err, nodeError) }):
 		return fmt.Errorf("%q: %w", path, err)
 	}
@@ -176,7 +176,7 @@ func compare[T any](
 	}
 	defer release()
 	now, _, err := node.read(path)
-	if err = explain(path, err); err != nil && !errors.Is(err, registry.ErrAbsent) {
+	if err = explain(path, err); err != nil && !errors.Is(err, backend.ErrAbsent) {
 		return false
 	}
 	select {
@@ -184,7 +184,7 @@ func compare[T any](
 		return true
 	default:
 	}
-	if errors.Is(err, registry.ErrAbsent) == errors.Is(beforeErr, registry.ErrAbsent) && node.equal(before, now) {
+	if errors.Is(err, backend.ErrAbsent) == errors.Is(beforeErr, backend.ErrAbsent) && node.equal(before, now) {
 		return false
 	}
 	watch.to.Healed(path)

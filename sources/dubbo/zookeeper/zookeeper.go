@@ -13,8 +13,8 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"tributary/internal/worker"
+	"tributary/sources/dubbo/backend"
 	"tributary/sources/dubbo/provider"
-	"tributary/sources/dubbo/registry"
 )
 
 // Registry is a ZooKeeper with the registrations of Dubbo's providers.
@@ -26,7 +26,7 @@ type Registry struct {
 	watching atomic.Pointer[watch] // while Watch runs
 }
 
-var _ registry.Registry = (*Registry)(nil)
+var _ backend.Registry = (*Registry)(nil)
 
 // WithDial returns a registry that connects by dial.
 func WithDial(dial Dial, a Address, resync time.Duration) *Registry {
@@ -46,10 +46,10 @@ const applications = "/services"
 type watch struct {
 	// read-only
 	conn       Conn
-	to         registry.Listener
-	categories []registry.Category // that are read of an interface
-	group      string              // path
-	apps       string              // path
+	to         backend.Listener
+	categories []backend.Category // that are read of an interface
+	group      string             // path
+	apps       string             // path
 	resync     time.Duration
 	turns      chan struct{}
 	loops      *worker.Group
@@ -60,8 +60,8 @@ type watch struct {
 	waiting bool          // lost runs
 }
 
-// Watch implements registry.Registry.
-func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.Wanted) error {
+// Watch implements backend.Registry.
+func (r *Registry) Watch(ctx context.Context, to backend.Listener, w backend.Wanted) error {
 	for ctx.Err() == nil {
 		if err := r.watch(ctx, to, w.Consumers); err != nil {
 			return err
@@ -73,22 +73,22 @@ func (r *Registry) Watch(ctx context.Context, to registry.Listener, w registry.W
 // watch reads by one connection, until ctx ends or the connection had no session for as long as one lasts. A connection
 // remembers the newest transaction that it has seen, and servers with older data refuse it, e.g. after ZooKeeper lost
 // its data; they accept a new connection. The session can be given up: it owns no nodes.
-func (r *Registry) watch(ctx context.Context, listener registry.Listener, consumers bool) error {
+func (r *Registry) watch(ctx context.Context, listener backend.Listener, consumers bool) error {
 	ctx, cancelFunc := context.WithCancel(ctx)
 	defer cancelFunc()
 	watch := &watch{
-		to: listener, categories: []registry.Category{registry.Providers, registry.Configurators}, group: r.address.group(),
+		to: listener, categories: []backend.Category{backend.Providers, backend.Configurators}, group: r.address.group(),
 		apps: r.address.Root + applications, resync: r.resync, turns: make(chan struct{}, maxReads), up: make(chan struct{}),
 		waiting: true, lost: time.AfterFunc(max(r.address.Session, minSession), cancelFunc),
 	}
 	defer watch.lost.Stop()
 	if consumers {
-		watch.categories = append(watch.categories, registry.Consumers)
+		watch.categories = append(watch.categories, backend.Consumers)
 	}
 	if r.address.Group != DefaultGroup {
 		watch.apps = watch.group
 	}
-	conn, err := r.dial(ctx, func(c registry.Connection) { watch.state(c, r.address.Session) })
+	conn, err := r.dial(ctx, func(c backend.Connection) { watch.state(c, r.address.Session) })
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (w *watch) authenticate(ctx context.Context, a Address) (ok bool) {
 }
 
 // state takes the state of the connection. A connection without a session ends when the session would have expired.
-func (w *watch) state(connection registry.Connection, session time.Duration) {
+func (w *watch) state(connection backend.Connection, session time.Duration) {
 	w.mu.Lock()
 	switch {
 	case connection.Up:
@@ -169,13 +169,13 @@ func (w *watch) each(ctx context.Context, path string, selected func(name string
 		}
 	}()
 	follow(ctx, w, path, w.children(), w.exists, func(children []string, err error) {
-		if err != nil && !errors.Is(err, registry.ErrAbsent) {
+		if err != nil && !errors.Is(err, backend.ErrAbsent) {
 			tell(nil, err)
 			return
 		}
 		names := slices.DeleteFunc(slices.Clone(children), func(name string) bool { return !selected(name) })
 		tell(names, nil)
-		registry.Sync(ends, names, func(name string) context.CancelFunc {
+		backend.Sync(ends, names, func(name string) context.CancelFunc {
 			ctx, end := context.WithCancel(ctx)
 			w.loops.Go(func() { loop(ctx, name) })
 			return end
@@ -189,7 +189,7 @@ func registers(node string) bool { return node != "config" && node != "mapping" 
 // interfaces follows the interfaces.
 func (w *watch) interfaces(ctx context.Context) {
 	w.each(ctx, w.group, registers, func(nodes []string, err error) {
-		var parts []registry.Part
+		var parts []backend.Part
 		for _, node := range nodes {
 			for _, c := range w.categories {
 				parts = append(parts, partOf(node, c))
@@ -201,8 +201,8 @@ func (w *watch) interfaces(ctx context.Context) {
 
 // partOf is one category of a node. Several nodes may be of the same interface, since other clients encode its name in
 // another way than Dubbo.
-func partOf(node string, c registry.Category) registry.Part {
-	return registry.Part{Interface: decode(node), Category: c, Node: node}
+func partOf(node string, c backend.Category) backend.Part {
+	return backend.Part{Interface: decode(node), Category: c, Node: node}
 }
 
 // decode undoes the form encoding of a node's name, if it has one.
@@ -225,11 +225,11 @@ func (w *watch) iface(ctx context.Context, node string) {
 }
 
 // readAll parses the names of nodes.
-func readAll(nodes []string) []registry.Registration {
-	registrations := make([]registry.Registration, len(nodes))
+func readAll(nodes []string) []backend.Registration {
+	registrations := make([]backend.Registration, len(nodes))
 	for i, node := range nodes {
 		u, err := provider.ParseNode(node)
-		registrations[i] = registry.Registration{URL: u, Err: err}
+		registrations[i] = backend.Registration{URL: u, Err: err}
 	}
 	return registrations
 }
@@ -274,7 +274,7 @@ func (w *watch) vanished(string) (<-chan zk.Event, error) {
 	return fired, nil
 }
 
-// Metadata implements registry.Registry. dubbo-go and Java use different paths.
+// Metadata implements backend.Registry. dubbo-go and Java use different paths.
 func (r *Registry) Metadata(_ context.Context, application, revision string) ([]byte, error) {
 	conn, err := r.connection()
 	if err != nil {
@@ -289,14 +289,14 @@ func (r *Registry) Metadata(_ context.Context, application, revision string) ([]
 		if err = explain(path, err); err == nil && strings.HasPrefix(strings.TrimSpace(string(content)), "{") {
 			return content, nil
 		}
-		if err != nil && !errors.Is(err, registry.ErrAbsent) {
+		if err != nil && !errors.Is(err, backend.ErrAbsent) {
 			return nil, err
 		}
 	}
-	return nil, registry.ErrAbsent
+	return nil, backend.ErrAbsent
 }
 
-// Mapped implements registry.Registry.
+// Mapped implements backend.Registry.
 func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 	conn, err := r.connection()
 	if err != nil {
@@ -308,10 +308,10 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 		return nil, err
 	}
 	place := "ZooKeeper's " + path + " on " + strings.Join(r.address.Servers, ", ")
-	if err := registry.Fits(len(nodes), place); err != nil {
+	if err := backend.CheckSize(len(nodes), place); err != nil {
 		return nil, err
 	}
-	var mapping registry.Mapping
+	var mapping backend.Mapping
 	for _, node := range nodes {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -326,7 +326,7 @@ func (r *Registry) Mapped(ctx context.Context) (map[string][]string, error) {
 			}
 		}
 	}
-	return mapping.InterfacesOf(), nil
+	return mapping.ByApplication(), nil
 }
 
 // connection returns the connection while Watch runs.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"tributary/sources/dubbo/registry"
+	"tributary/sources/dubbo/backend"
 	"tributary/sources/dubbo/zookeeper"
 )
 
@@ -35,17 +35,17 @@ func New() *Server {
 }
 
 // Dial makes a connection; it is a zookeeper.Dial.
-func (s *Server) Dial(_ context.Context, state func(registry.Connection)) (zookeeper.Conn, error) {
+func (s *Server) Dial(_ context.Context, state func(backend.Connection)) (zookeeper.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	client := &client{server: s, state: state, watches: map[watched][]chan zk.Event{}, closed: make(chan struct{})}
 	s.clients[client] = true
 	if !s.down {
-		client.state(registry.Connection{Up: true, Fresh: true})
+		client.state(backend.Connection{Up: true, Fresh: true})
 		return client, nil
 	}
 	client.expired = true
-	client.state(registry.Connection{Message: "no connection to the test's ZooKeeper"})
+	client.state(backend.Connection{Message: "no connection to the test's ZooKeeper"})
 	return client, nil
 }
 
@@ -97,7 +97,7 @@ func (s *Server) Reconnect() {
 		if client.refused {
 			continue
 		}
-		client.state(registry.Connection{Up: true, Fresh: client.expired})
+		client.state(backend.Connection{Up: true, Fresh: client.expired})
 		if client.expired {
 			for _, chans := range client.watches {
 				for _, ch := range chans {
@@ -121,7 +121,7 @@ func (s *Server) Refuse() {
 	defer s.mu.Unlock()
 	for c := range s.clients {
 		c.refused = true
-		c.state(registry.Connection{Message: "the test's ZooKeeper takes no connection that knows more than it does"})
+		c.state(backend.Connection{Message: "the test's ZooKeeper takes no connection that knows more than it does"})
 	}
 }
 
@@ -172,7 +172,7 @@ func (s *Server) cut(expire bool) {
 	s.down = true
 	for c := range s.clients {
 		c.expired = c.expired || expire
-		c.state(registry.Connection{Message: "no connection to the test's ZooKeeper"})
+		c.state(backend.Connection{Message: "no connection to the test's ZooKeeper"})
 	}
 }
 
@@ -258,7 +258,7 @@ type watched struct {
 // client is a connection. Its state is guarded by the mu of its server.
 type client struct {
 	server *Server
-	state  func(registry.Connection)
+	state  func(backend.Connection)
 	closed chan struct{}
 
 	watches map[watched][]chan zk.Event

@@ -1,4 +1,4 @@
-package registry
+package backend
 
 import (
 	"fmt"
@@ -20,10 +20,10 @@ type Mapping struct {
 	count, bytes int                 // of the added interfaces
 }
 
-// Fits returns an error if a mapping has too many interfaces. place is where it is in the registry.
-func Fits(interfaces int, place string) error {
+// CheckSize returns an error if a mapping has too many interfaces. place is its place in the registry.
+func CheckSize(interfaces int, place string) error {
 	if interfaces > MaxMapped {
-		return fmt.Errorf("%s has at least %d interfaces (limit %d, MaxMapped): delete those that nobody serves", place,
+		return fmt.Errorf("%s has at least %d interfaces (limit %d, MaxMapped): delete those without a provider", place,
 			interfaces, MaxMapped)
 	}
 	return nil
@@ -32,11 +32,11 @@ func Fits(interfaces int, place string) error {
 // Add adds an interface with the names of its applications, separated by commas as Dubbo writes them.
 func (m *Mapping) Add(place, iface, applications string) error {
 	m.count++
-	if err := Fits(m.count, place); err != nil {
+	if err := CheckSize(m.count, place); err != nil {
 		return err
 	}
 	if m.bytes += len(iface) + len(applications) + costOfName*(1+strings.Count(applications, ",")); m.bytes > maxMapping {
-		return fmt.Errorf("%s: over the limit of %d bytes (maxMapping) at interface %.100q: delete those that nobody serves",
+		return fmt.Errorf("%s: over the limit of %d bytes (maxMapping) at interface %.100q: delete those without a provider",
 			place, maxMapping, iface)
 	}
 	if m.interfaces == nil {
@@ -50,5 +50,5 @@ func (m *Mapping) Add(place, iface, applications string) error {
 	return nil
 }
 
-// InterfacesOf returns the interfaces by application.
-func (m *Mapping) InterfacesOf() map[string][]string { return m.interfaces }
+// ByApplication returns the interfaces of each application.
+func (m *Mapping) ByApplication() map[string][]string { return m.interfaces }

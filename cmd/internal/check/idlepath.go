@@ -21,8 +21,8 @@ type Through struct {
 // arrivalTimeout bounds the wait until a server lists a new client: the client's first request may still be on its way.
 const arrivalTimeout = 5 * time.Second
 
-// keepalive holds an idle stream with the pings of an istiod, and reports the reason if the stream ends.
-func (d *Doctor) keepalive(ctx context.Context, cfg *config.Config) {
+// checkKeepalive holds an idle stream with the pings of an istiod, and reports the reason if the stream ends.
+func (d *Doctor) checkKeepalive(ctx context.Context, cfg *config.Config) {
 	if d.Through == nil || d.Offline {
 		d.note(keepaliveCheck, Skipped, "no idle stream was held: name the address that istiod has for us with --through", "")
 		return

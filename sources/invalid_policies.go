@@ -10,11 +10,14 @@ import (
 	"tributary/sources/lastgood"
 )
 
+// This file decides which rejects count as invalid policies: they may restrict traffic, no valid version of them is
+// served, and Envoys refuse the requests that they may concern.
+
 // PolicyReader is an optional interface of a Sink, for sources that can name namespaces with policies that they never
 // read.
 type PolicyReader interface {
-	// UnreadPolicies replaces the reasons why policies were never read, by namespace; the empty one stands for all. Envoys
-	// of these namespaces refuse all requests. Call it before Synced.
+	// UnreadPolicies replaces the reasons why policies were never read, by namespace; the empty one stands for all.
+	// Envoys of these namespaces refuse all requests. Call it before Synced.
 	UnreadPolicies(why map[string]string)
 }
 
@@ -28,60 +31,67 @@ func (s *sink) UnreadPolicies(reasons map[string]string) {
 	s.unreadPolicies = maps.Clone(reasons)
 	s.updateInvalid()
 	s.mu.Unlock()
-	tell := func(event string, from, to map[string]string) {
+	logAdded := func(event string, from, to map[string]string) {
 		for namespace, text := range to {
-			if _, isOld := from[namespace]; !isOld {
+			if _, exists := from[namespace]; !exists {
 				s.log.Warn("objects that may restrict traffic", "event", event, "namespace", namespace, "why", text)
 				s.onEvent(event, "objects that may restrict traffic: "+text)
 			}
 		}
 	}
-	tell(EventQuarantined, before, reasons)
-	tell(EventQuarantineEnd, reasons, before)
+	logAdded(EventQuarantined, before, reasons)
+	logAdded(EventQuarantineEnd, reasons, before)
 }
 
-// takesPolicies reports whether the transforms take objects of some kind that restricts traffic.
+// takesPolicies reports whether the transforms keep objects of a kind that restricts traffic.
 func (a admissionRules) takesPolicies() bool {
 	kinds := append([]resource.Kind{resource.MeshConfig}, resource.SecurityKinds...)
 	return slices.ContainsFunc(kinds, a.transform.TakesKind)
 }
 
-// noteNeverValid counts the rejects that may restrict traffic and are no versions of kept objects. A reject that was
-// counted stays counted until it is gone. One reject may stand for several kept objects, such as a broken list: a later
-// reject that comes without a further kept object was never valid. Nor was one in a namespace without a kept object.
-func (g *group) noteNeverValid() {
-	rejects, keptCount, elsewhere := 0, 0, 0
-	keptIn, keepsMesh := make(map[string]bool), false // by namespace; a MeshConfig has none
-	for key, sure := range g.lastGood {
-		if !sure && resource.Restricts(key.Kind) {
+// countNeverValid counts the rejects that may restrict traffic and are no versions of kept objects: of two broken
+// documents in a group that keeps one policy, one was never valid. A reject that was counted stays counted until it is
+// gone. One reject may stand for several kept objects, such as a broken list: a later reject that comes without a new
+// kept object was never valid. Nor was a reject in a namespace without a kept object.
+func (g *group) countNeverValid() {
+	rejects, keptCount, withoutKept := 0, 0, 0
+	keepingNamespaces := make(map[string]bool)
+	keepsMesh := false // a MeshConfig has no namespace
+	for key, isNamed := range g.lastGoodNamed {
+		if !isNamed && resource.Restricts(key.Kind) {
 			keptCount++
-			keptIn[key.Namespace], keepsMesh = true, keepsMesh || key.Kind == resource.MeshConfig
+			keepingNamespaces[key.Namespace] = true
+			keepsMesh = keepsMesh || key.Kind == resource.MeshConfig
 		}
 	}
 	for _, quarantined := range g.quarantine {
 		if !quarantined.mayRestrict {
 			continue
 		}
-		isMesh := keepsMesh && (quarantined.Kind == "" || quarantined.Kind == resource.MeshConfig)
-		if rejects++; quarantined.Namespace != "" && !keptIn[quarantined.Namespace] && !isMesh {
-			elsewhere++
+		rejects++
+		mayBeMesh := keepsMesh && (quarantined.Kind == "" || quarantined.Kind == resource.MeshConfig)
+		if quarantined.Namespace != "" && !keepingNamespaces[quarantined.Namespace] && !mayBeMesh {
+			withoutKept++
 		}
 	}
-	further := max(0, rejects-g.restrictingRejects-max(0, keptCount-g.restrictingKept))
-	neverValid := max(rejects-keptCount, elsewhere, min(g.neverValid+further, rejects))
+	newKept := max(0, keptCount-g.restrictingKept)
+	newNeverValid := max(0, rejects-g.restrictingRejects-newKept)
+	neverValid := max(rejects-keptCount, withoutKept, min(g.neverValid+newNeverValid, rejects))
 	if neverValid != g.neverValid || rejects != g.restrictingRejects || keptCount != g.restrictingKept {
 		remarks := g.ownRemarks()
-		remarks.neverValid, remarks.restrictingRejects, remarks.restrictingKept = neverValid, rejects, keptCount
+		remarks.neverValid = neverValid
+		remarks.restrictingRejects = rejects
+		remarks.restrictingKept = keptCount
 	}
 }
 
-// unenforcedKey returns the key that Envoys refuse for a reject, and whether they do: no valid version of it is
-// served, and it may restrict traffic. The caller holds mu.
-func (s *sink) unenforcedKey(quarantined Quarantined) (key resource.Key, unenforced bool) {
+// invalidPolicyKey returns the key of a reject that Envoys cannot enforce, and reports whether the reject is one: it
+// may restrict traffic, and no valid version of it is served. The caller holds mu.
+func (s *sink) invalidPolicyKey(quarantined Quarantined) (key resource.Key, isInvalidPolicy bool) {
 	switch reject := (Reject{Key: quarantined.Key()}); {
 	case quarantined.foreign:
 	case reject.isIdentified():
-		return quarantined.Key(), !quarantined.LastGoodServes
+		return quarantined.Key(), !quarantined.LastGoodServes && resource.Restricts(quarantined.Kind)
 	case quarantined.mayRestrict && s.ledger.groups[quarantined.Group].neverValid > 0 && s.rules.takesPolicies():
 		key = resource.Key{Kind: resource.Unrecognised, Namespace: quarantined.Namespace, Name: quarantined.Place}
 		return key, true
@@ -101,37 +111,36 @@ func (s *sink) printOf(content admitted) lastgood.Print {
 	return *cmp.Or(content.print, noPrint)
 }
 
-// storedRejects returns the rejects of a group that Envoys cannot enforce, for its print. The caller holds mu.
+// storedRejects returns the invalid policies of a group, to be stored with its print. The caller holds mu.
 func (s *sink) storedRejects(g *group) (stored []storedReject) {
 	rejects := slices.Clone(g.quarantine)
 	s.ledger.fillServing(rejects)
 	for _, q := range rejects {
-		if key, unenforced := s.unenforcedKey(q); unenforced && resource.Restricts(key.Kind) {
+		if _, isInvalidPolicy := s.invalidPolicyKey(q); isInvalidPolicy {
 			stored = append(stored, storedReject{q, q.mayRestrict})
 		}
 	}
 	return stored
 }
 
-// storeRejects stores the prints of all groups with rejects that Envoys cannot enforce: those of other settings were
-// dropped. The caller holds mu, or no other method was called.
+// storeRejects stores the prints of all groups with invalid policies: the prints of other settings were dropped. The
+// caller holds mu, or no other method was called.
 func (s *sink) storeRejects() {
-	if s.memory == nil {
+	if s.lastGood == nil {
 		return
 	}
 	for name, g := range s.ledger.quarantines {
 		if rejects := s.storedRejects(g); len(rejects) > 0 {
-			s.memory.SetPrint(name, lastgood.Print{Notes: encoded(groupNotes{TextID: g.textID, Rejects: rejects})})
+			s.lastGood.SetPrint(name, lastgood.Print{Notes: encoded(groupNotes{TextID: g.textID, Rejects: rejects})})
 		}
 	}
 }
 
-// unenforcedIn returns the keys of rejects of security objects in a group that Envoys cannot enforce. The caller holds
-// mu.
-func (s *sink) unenforcedIn(g *group) (keys []resource.Key) {
+// groupInvalidPolicyKeys returns the keys of the invalid policies of a group. The caller holds mu.
+func (s *sink) groupInvalidPolicyKeys(g *group) (keys []resource.Key) {
 	for _, q := range g.quarantine {
 		q.LastGoodServes = s.ledger.winners[q.Key()].isLastGood
-		if key, unenforced := s.unenforcedKey(q); unenforced && resource.Restricts(key.Kind) {
+		if key, isInvalidPolicy := s.invalidPolicyKey(q); isInvalidPolicy {
 			keys = append(keys, key)
 		}
 	}
@@ -155,10 +164,10 @@ func (s *sink) noteAbsentInvalid(before map[string][]resource.Key) {
 	}
 }
 
-// updateInvalid tells the table which objects have no valid version; see unenforced. While the guard holds a loss,
-// those of removed groups stay so: they may be part of the loss. The caller holds mu.
+// updateInvalid sets the invalid policies of the table. While the guard holds a loss, those of removed groups stay:
+// they may be part of the loss. The caller holds mu.
 func (s *sink) updateInvalid() {
-	invalid := s.unenforced()
+	invalid := s.invalidPolicyKeys()
 	if held := s.ledger.guard.Status(); held == nil || held.Objects == 0 {
 		clear(s.absentInvalid)
 	}
@@ -170,11 +179,11 @@ func (s *sink) updateInvalid() {
 	s.table.SetInvalid(invalid)
 }
 
-// unenforced returns the keys of all rejects of security objects that Envoys cannot enforce, and of policies that were
-// never read. The caller holds mu.
-func (s *sink) unenforced() (keys []resource.Key) {
+// invalidPolicyKeys returns the keys of all invalid policies, and of policies that were never read. The caller holds
+// mu.
+func (s *sink) invalidPolicyKeys() (keys []resource.Key) {
 	for _, g := range s.ledger.quarantines {
-		keys = append(keys, s.unenforcedIn(g)...)
+		keys = append(keys, s.groupInvalidPolicyKeys(g)...)
 	}
 	for namespace, reason := range s.unreadPolicies {
 		if namespace != "" {

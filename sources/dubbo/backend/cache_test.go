@@ -1,4 +1,4 @@
-package registry
+package backend
 
 import (
 	"context"
@@ -30,7 +30,7 @@ func TestMappingCache_PausesGrow(t *testing.T) {
 		reads := func(duration time.Duration) int {
 			before := client.reads
 			for end := time.Now().Add(duration); time.Now().Before(end); time.Sleep(10 * time.Second) {
-				interfaces, err := cache.InterfacesOf(t.Context(), "app", client.reads == 0)
+				interfaces, err := cache.Interfaces(t.Context(), "app", client.reads == 0)
 				require.NoError(t, err)
 				require.Equal(t, []string{"a"}, interfaces)
 			}
@@ -39,15 +39,15 @@ func TestMappingCache_PausesGrow(t *testing.T) {
 		require.LessOrEqual(t, reads(time.Hour), 9)
 		require.LessOrEqual(t, reads(24*time.Hour), 25)
 		before := client.reads
-		interfaces, _ := cache.InterfacesOf(t.Context(), "new", true)
+		interfaces, _ := cache.Interfaces(t.Context(), "new", true)
 		require.Empty(t, interfaces, "a request for a new application does not read at once")
 		time.Sleep(firstPause)
-		_, _ = cache.InterfacesOf(t.Context(), "new", false)
+		_, _ = cache.Interfaces(t.Context(), "new", false)
 		require.Equal(t, before+1, client.reads, "a new application shortens the pause")
 
 		client.failure = errors.New("no")
 		time.Sleep(2 * lastPause)
-		interfaces, err := cache.InterfacesOf(t.Context(), "app", false)
+		interfaces, err := cache.Interfaces(t.Context(), "app", false)
 		require.EqualError(t, err, "no")
 		require.Equal(t, []string{"a"}, interfaces, "the earlier mapping stays")
 	})

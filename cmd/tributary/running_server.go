@@ -32,7 +32,7 @@ func (f *adminFlags) readInto(ctx context.Context, linter *check.Linter) error {
 	if err != nil {
 		return err
 	}
-	return linter.Served(objects, unread)
+	return linter.AddServed(objects, unread)
 }
 
 // checkTogether checks all objects of a linter together with those of a server. Without an address that the user gave,
@@ -42,14 +42,14 @@ func checkTogether(ctx context.Context, command *cobra.Command, linter *check.Li
 		if command.Flags().Changed("admin") {
 			return err
 		}
-		if err := linter.Served([]byte("[]"), "the content of a server"); err != nil {
+		if err := linter.AddServed([]byte("[]"), "the content of a server"); err != nil {
 			return err
 		}
 	}
-	if err := linter.Compete(ctx); err != nil {
+	if err := linter.CheckConflicts(ctx); err != nil {
 		return err
 	}
-	linter.Analyze()
+	linter.CheckReferences()
 	if linter.Unchecked != "" {
 		command.PrintErrln(linter.Unchecked)
 	}

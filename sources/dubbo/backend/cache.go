@@ -1,4 +1,4 @@
-package registry
+package backend
 
 import (
 	"context"
@@ -20,11 +20,11 @@ type MappingCache struct {
 	read func(context.Context) (map[string][]string, error)
 	turn chan struct{} // taken by the caller that reads
 
-	// owned by that caller
-	interfaces map[string][]string // by application
-	failure    error               // of the last read, after which interfaces is older
-	due        time.Time           // of the next read
-	pause      time.Duration       // after that
+	// The caller that reads owns these fields.
+	interfaces map[string][]string // by application, as the last successful read had them
+	failure    error               // of the last read, or nil
+	due        time.Time           // the time of the next read
+	pause      time.Duration       // between the next read and the one after it
 }
 
 // NewMappingCache returns a cache of a registry's mapping.
@@ -32,9 +32,9 @@ func NewMappingCache(r Registry) *MappingCache {
 	return &MappingCache{read: r.Mapped, turn: make(chan struct{}, 1)}
 }
 
-// InterfacesOf returns the interfaces mapped to an application, and the error of the last read. first marks the first
+// Interfaces returns the interfaces mapped to an application, and the error of the last read. first marks the first
 // request for a revision. Concurrent calls wait for one read.
-func (m *MappingCache) InterfacesOf(ctx context.Context, application string, first bool) ([]string, error) {
+func (m *MappingCache) Interfaces(ctx context.Context, application string, first bool) ([]string, error) {
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()

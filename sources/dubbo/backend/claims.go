@@ -1,4 +1,4 @@
-package registry
+package backend
 
 import (
 	"cmp"
@@ -15,8 +15,8 @@ type Claims map[string]Claim
 // Claim is a registration at an address.
 type Claim struct {
 	provider.Instance
-	Dubbo bool  // else it is another framework's
-	Err   error // why it cannot be read, or nil
+	Dubbo bool  // false for a registration of another framework
+	Err   error // why the registration cannot be read, or nil
 }
 
 // compare orders claims, best first.
@@ -24,7 +24,7 @@ func (c *Claim) compare(claim *Claim) int {
 	rank := func(c *Claim) int {
 		switch {
 		case c.Err != nil:
-			return 4 // it may be Dubbo's
+			return 4 // it may be a registration of Dubbo
 		case !c.Dubbo:
 			return 5
 		case c.Off:
@@ -55,8 +55,8 @@ func (claims Claims) add(place string, claim Claim) (loser Claim, beaten bool) {
 	return existing, exists
 }
 
-// Tell delivers all claims. err is that of the list of instances.
-func (claims Claims) Tell(listener Listener, application string, err error) {
+// Deliver delivers all claims to a listener. err is the error of the list of instances.
+func (claims Claims) Deliver(listener Listener, application string, err error) {
 	places := slices.Sorted(maps.Keys(claims))
 	listener.Instances(application, places, err)
 	for _, place := range places {

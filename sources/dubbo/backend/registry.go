@@ -1,5 +1,6 @@
-// Package registry is the interface of the registries of Dubbo's providers.
-package registry
+// Package backend is the contract of the registries of Dubbo's providers: ZooKeeper, Nacos and
+// Consul.
+package backend
 
 import (
 	"context"
@@ -9,29 +10,28 @@ import (
 	"tributary/sources/dubbo/provider"
 )
 
-// Registry is where providers register.
+// Registry reads the registrations of providers.
 type Registry interface {
-	// Watch calls to with everything, and with each change, until ctx ends. It returns when everything that it started has
-	// ended: an error of ctx, or why it could not begin.
-	Watch(ctx context.Context, to Listener, w Wanted) error
+	// Watch calls the listener with the whole state, and with each change, until ctx ends. It returns when all that it
+	// started has ended. The error is that of ctx, or the reason why it could not begin.
+	Watch(ctx context.Context, listener Listener, wanted Wanted) error
 	// Metadata returns the document of a revision of an application in the metadata report, or ErrAbsent. It is called
 	// while Watch runs.
 	Metadata(ctx context.Context, application, revision string) ([]byte, error)
 	// Mapped returns the registry's mapping: the interfaces of each application. It is called while Watch runs.
-	Mapped(ctx context.Context) (interfacesOf map[string][]string, err error)
+	Mapped(ctx context.Context) (byApplication map[string][]string, err error)
 }
 
 // Wanted selects the data that a registry reads, with the data of earlier runs.
 type Wanted struct {
-	Consumers bool // read consumers
-	// Notes keep the registry's own data for the next run. Before are the providers that an earlier run published.
-	Notes  Notes
-	Before []PublishedProvider
+	Consumers bool                // read consumers, too
+	Notes     Notes               // store the registry's own data for the next run
+	Before    []PublishedProvider // the providers that an earlier run published
 }
 
-// Notes keep something for the next run.
+// Notes store one text of a registry for the next run.
 type Notes interface {
-	// LastNote returns the last note, of this run or an earlier one; nil if there is none.
+	// LastNote returns the last note of this run or an earlier one; nil without one.
 	LastNote() []byte
 	Keep(note []byte)
 }
@@ -56,20 +56,21 @@ type PublishedProvider struct {
 // Incomplete the part could not be read and its previous content stays. The methods are safe for concurrent use, do not
 // block, and take over their arguments; calls about one part come in order.
 type Listener interface {
-	// Parts lists all parts; Applications the names of possible applications.
+	// Parts lists all parts.
 	Parts(parts []Part, err error)
+	// Applications lists the names that may be applications.
 	Applications(names []string, err error)
 	// Registered delivers the registrations of a part, or ErrAbsent if there is no such place.
 	Registered(part Part, registrations []Registration, err error)
-	// Instances lists the ids of an application; Instance delivers one, and whether it is Dubbo's. A Failing instance
-	// counts as unlisted.
+	// Instances lists the IDs of the instances of an application.
 	Instances(application string, ids []string, err error)
+	// Instance delivers one instance, and whether Dubbo registered it. A Failing instance counts as unlisted.
 	Instance(application, id string, i provider.Instance, dubbo bool, err error)
-	// CountOthers is the number of other services, which are not Dubbo's.
+	// CountOthers delivers the number of services that Dubbo did not register.
 	CountOthers(count int)
-	// Connection tells whether the registry can be reached, at the start and whenever that changes.
+	// Connection delivers the state of the connection, at the start and after each change.
 	Connection(c Connection)
-	// Healed tells that the resync compare found a change that no watch had reported.
+	// Healed reports that the periodic comparison found a change that no watch had reported.
 	Healed(path string)
 }
 
@@ -96,15 +97,17 @@ const (
 type Registration struct {
 	provider.URL
 	Err error
-	// Unverified: not heard from since the registry restarted: a known one stays, an unknown one is not added.
+	// Unverified says that the provider was silent since the registry restarted: a published one stays, a new one
+	// is not added.
 	Unverified bool
-	// Failing says why the registry wants no calls to it: it counts as unlisted. Empty if it is healthy.
+	// Failing is the reason why the registry refuses calls to the provider, which counts as unlisted; empty if it is
+	// healthy.
 	Failing string
 }
 
-// Incomplete is an error that comes with content: the list may lack items, and known ones that it lacks stay.
+// Incomplete is an error that comes with content: the list may lack items. Published ones that it lacks stay.
 type Incomplete struct {
-	Err error // why; nil if that is reported elsewhere
+	Err error // the reason; nil if it is reported elsewhere
 }
 
 // Error implements error.
@@ -115,7 +118,7 @@ func (i *Incomplete) Error() string {
 	return i.Err.Error()
 }
 
-// Unwrap returns why; nil of a nil one.
+// Unwrap returns the reason, or nil.
 func (i *Incomplete) Unwrap() error {
 	if i == nil {
 		return nil
@@ -123,19 +126,19 @@ func (i *Incomplete) Unwrap() error {
 	return i.Err
 }
 
-// ErrAbsent says that something certainly does not exist.
+// ErrAbsent says that a node, document or service certainly does not exist.
 var ErrAbsent = errors.New("not found")
 
-// ErrDenied says that we have no right to read something.
+// ErrDenied says that the registry denies a read.
 var ErrDenied = errors.New("access denied")
 
 // Connection is the state of the connection to the registry.
 type Connection struct {
 	Up      bool
-	Fresh   bool   // Up, in a new session; only counted
-	Denied  bool   // not Up: the registry refuses our credentials
-	Message string // for people: why it is not up, or a problem of one that is
-	Certain bool   // the registry itself confirms removals, so none is in doubt after an outage
+	Fresh   bool   // Up in a new session; only counted
+	Denied  bool   // not Up, because the registry refuses our credentials
+	Message string // for people: why the connection is not Up, or a problem of one that is
+	Certain bool   // the registry confirms each removal, so no removal is in doubt after an outage
 
 	// Unconfirmed has the reason of each interface or application that the registry lists no longer, or in part, and that
 	// stays, at most until HoldEnd.
@@ -143,7 +146,7 @@ type Connection struct {
 	HoldEnd     time.Time
 }
 
-// Sync makes names the keys of items: it adds missing ones and drops others.
+// Sync makes the keys of items equal to names: it adds missing items, and drops the others.
 func Sync[T any](items map[string]T, names []string, add func(name string) T, drop func(T)) {
 	listed := make(map[string]bool, len(names))
 	for _, name := range names {

@@ -1,4 +1,4 @@
-package registry
+package backend
 
 import (
 	"fmt"
@@ -13,14 +13,14 @@ func TestMapping_Bounded(t *testing.T) {
 	for i := range MaxMapped {
 		require.NoError(t, mapping.Add("zk/mapping", fmt.Sprint("i", i), "a, b,,"))
 	}
-	require.Len(t, mapping.InterfacesOf()["a"], MaxMapped)
-	require.Len(t, mapping.InterfacesOf(), 2)
+	require.Len(t, mapping.ByApplication()["a"], MaxMapped)
+	require.Len(t, mapping.ByApplication(), 2)
 	require.EqualError(t, mapping.Add("zk/mapping", "one more", "a"),
-		"zk/mapping has at least 20001 interfaces (limit 20000, MaxMapped): delete those that nobody serves")
+		"zk/mapping has at least 20001 interfaces (limit 20000, MaxMapped): delete those without a provider")
 
 	mapping = Mapping{}
 	require.NoError(t, mapping.Add("zk/mapping", "i", strings.Repeat("a,", 100_000)))
 	err := mapping.Add("zk/mapping", "j", strings.Repeat("a,", maxMapping/costOfName))
 	require.ErrorContains(t, err, `zk/mapping: over the limit of 67108864 bytes (maxMapping) at interface "j"`)
-	require.Len(t, mapping.InterfacesOf()["a"], 100_000)
+	require.Len(t, mapping.ByApplication()["a"], 100_000)
 }

@@ -20,28 +20,28 @@ import (
 	"tributary/server/envoy/references"
 )
 
-// Compete reports conflicts between objects of different names, such as two VirtualServices of a host. It merges all
-// checked objects as the server does.
-func (l *Linter) Compete(ctx context.Context) error {
+// CheckConflicts reports conflicts between objects of different names, such as two VirtualServices of a host. It merges
+// all checked objects as the server does.
+func (l *Linter) CheckConflicts(ctx context.Context) error {
 	if len(l.validated) == 0 {
 		return nil
 	}
 	view := aggregate.New()
-	var origins []aggregate.Source
+	var inputs []aggregate.Source
 	for i, objects := range l.validated {
 		name := objects.terms.Name
 		if name == "" {
 			name = fmt.Sprint("path ", i+1)
 		}
-		origins = append(origins, aggregate.Source{
+		inputs = append(inputs, aggregate.Source{
 			Name: name, Reader: &objects.table, Precedence: objects.terms.Precedence,
 			Merge: objects.terms.Merge,
 		})
 	}
 	if l.server != nil {
-		origins = append(origins, aggregate.Source{Name: "the server", Reader: &l.server.table, Precedence: math.MinInt})
+		inputs = append(inputs, aggregate.Source{Name: "the server", Reader: &l.server.table, Precedence: math.MinInt})
 	}
-	view.SetSources(origins...)
+	view.SetSources(inputs...)
 	l.merged = view
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -81,9 +81,9 @@ func (l *Linter) Compete(ctx context.Context) error {
 	return nil
 }
 
-// Analyze reports references without a target and fields without effect in the merged objects, after Compete. A missing
-// target may be in a source that was not read.
-func (l *Linter) Analyze() {
+// CheckReferences reports references without a target and fields without effect in the merged objects, after
+// CheckConflicts. A missing target may be in a source that was not read.
+func (l *Linter) CheckReferences() {
 	if l.merged == nil {
 		return
 	}
@@ -98,52 +98,55 @@ func (l *Linter) Analyze() {
 		}
 	}
 	if l.server != nil { // the server's objects include those of its sources
-		options, unread = references.Options{}, nil
+		options = references.Options{}
+		unread = nil
 		if l.server.unread != "" {
-			options.Partial, unread = true, []string{l.server.unread}
+			options.Partial = true
+			unread = []string{l.server.unread}
 		}
 	}
-	failed := 0
-	for _, problem := range l.Findings {
-		if problem.Severity == Error && problem.Rule != Duplicate && problem.Rule != Foreign &&
-			!conflicts.Rule(problem.Rule).IsError() {
-			failed++
+	failedObjects := 0
+	for _, finding := range l.Findings {
+		if finding.Severity == Error && finding.Rule != Duplicate && finding.Rule != Foreign &&
+			!conflicts.Rule(finding.Rule).IsError() {
+			failedObjects++
 		}
 	}
-	if failed > l.unreadErrors {
+	if failedObjects > l.unreadErrors {
 		options.Partial = true
 		unread = append(unread, "an object with an error")
 	}
 	unresolved, unchecked := references.Find(l.merged.Snapshot(), options)
-	missing := make(map[string]bool) // fields of the server's objects that have no target already
+	missingBefore := make(map[string]bool) // fields that have no target among the server's objects
 	if l.server != nil {
 		before, _ := references.FindMissing(l.server.table.Snapshot(), options)
-		for _, problem := range before {
-			missing[fieldOf(problem)] = true
+		for _, reference := range before {
+			missingBefore[fieldOf(reference)] = true
 		}
 	}
-	for _, problem := range unresolved {
-		if l.places[problem.Key] == "" { // an object of the server
-			if problem.Code == references.NotFound && l.server != nil && !missing[fieldOf(problem)] {
-				l.report(Error, Rule(problem.Code), problem.Key, "the server",
-					fmt.Sprintf("with these objects, %s (%s)", problem.Message, problem.Code))
+	for _, reference := range unresolved {
+		if l.places[reference.Key] == "" { // an object of the server
+			if reference.Code == references.NotFound && l.server != nil && !missingBefore[fieldOf(reference)] {
+				l.report(Error, Rule(reference.Code), reference.Key, "the server",
+					fmt.Sprintf("with these objects, %s (%s)", reference.Message, reference.Code))
 			}
 			continue
 		}
-		if l.server != nil && problem.Code == references.NotFound {
-			problem.Severity = references.Error
+		if l.server != nil && reference.Code == references.NotFound {
+			reference.Severity = references.Error
 		}
 		var n int
 		// Istio's validation reports the same without the reason.
-		if _, err := fmt.Sscanf(problem.Message, "spec.http[%d]", &n); err == nil && problem.Code == references.Unreachable {
+		_, err := fmt.Sscanf(reference.Message, "spec.http[%d]", &n)
+		if err == nil && reference.Code == references.Unreachable {
 			istioMessage := fmt.Sprintf("virtualService rule #%d not used", n)
 			l.Findings = slices.DeleteFunc(l.Findings, func(finding Finding) bool {
-				return finding.key() == problem.Key && strings.HasPrefix(finding.Message, istioMessage)
+				return finding.key() == reference.Key && strings.HasPrefix(finding.Message, istioMessage)
 			})
 		}
-		place := l.fieldPlace(l.places[problem.Key], problem.Key.Name, problem.Message)
-		l.report(Severity(problem.Severity), Rule(problem.Code), problem.Key, place,
-			fmt.Sprintf("%s (%s)", problem.Message, problem.Code))
+		place := l.fieldPlace(l.places[reference.Key], reference.Key.Name, reference.Message)
+		l.report(Severity(reference.Severity), Rule(reference.Code), reference.Key, place,
+			fmt.Sprintf("%s (%s)", reference.Message, reference.Code))
 	}
 	if omitted := len(unchecked) - maxUncheckedNames; omitted > 0 {
 		unchecked = append(unchecked[:maxUncheckedNames], fmt.Sprintf("%d more", omitted))
@@ -166,9 +169,10 @@ type server struct {
 	unread string // the names of its unread sources, or empty
 }
 
-// Served adds the objects that a server serves, as its /debug/configz lists them. Compete and Analyze check the objects
-// of the linter against them. Unread names the sources that the server has never read; empty if there are none.
-func (l *Linter) Served(configz []byte, unread string) error {
+// AddServed adds the objects that a server serves, as its /debug/configz lists them. CheckConflicts and CheckReferences
+// check the objects of the linter against them. Unread names the sources that the server has never read; empty if there
+// are none.
+func (l *Linter) AddServed(configz []byte, unread string) error {
 	l.server = &server{unread: unread}
 	text := slices.Concat([]byte(`{"apiVersion": "v1", "kind": "List", "items": `), configz, []byte("}"))
 	var objects []*resource.Resource
@@ -187,9 +191,9 @@ func (l *Linter) Served(configz []byte, unread string) error {
 
 const maxUncheckedNames = 5
 
-// Check reports each message of a check about a valid object as a warning of a rule, after Compete. prepare gets the
-// merged objects.
-func (l *Linter) Check(
+// CheckObjects reports each message of a check about a valid object as a warning of a rule, after CheckConflicts.
+// prepare gets the merged objects.
+func (l *Linter) CheckObjects(
 	rule Rule, prepare func(merged memstore.Reader) (check func(*resource.Resource) []string, err error),
 ) error {
 	if l.merged == nil {
@@ -209,9 +213,9 @@ func (l *Linter) Check(
 	return nil
 }
 
-// Accepted reports an error for each Envoy resource that the Envoy binary at path rejects, after Compete. The place is
-// that of one of the resource's objects, preferably of a rule rather than of a service.
-func (l *Linter) Accepted(ctx context.Context, path string) error {
+// CheckByEnvoy reports an error for each resource that the Envoy binary at path rejects, after CheckConflicts. The
+// place is that of one of the objects that the resource is made of: preferably a rule, not a service.
+func (l *Linter) CheckByEnvoy(ctx context.Context, path string) error {
 	if l.merged == nil {
 		return nil
 	}
