@@ -260,6 +260,9 @@ func planResumed(
 		allExist = len(existing) == len(wanted.names)
 	}
 	response.newer = response.puts
+	for name := range client.notHeld {
+		delete(absent, name) // the client dropped it after it sent its versions: it is missing, and not removed later
+	}
 	var missing []string
 	checkMissing := func(name string) {
 		if _, brought := absent[name]; !brought && goal.get(name) == nil {
