@@ -24,12 +24,12 @@ type Limits struct {
 	Streams int `json:"streams,omitempty"`
 	// Streams open at once from one IP address. Default: 5000; -1 for no limit.
 	StreamsPerPeer int `json:"streamsPerPeer,omitempty"`
-	// Streams that are served their first responses at once, while others wait their turn. Default: 16 for each processor;
+	// Streams that get their first responses at the same time. Further new streams wait. Default: 16 for each processor;
 	// -1 for no limit.
 	StartingStreams int `json:"startingStreams,omitempty"`
 	// Types that one stream asks for. Default: 256; -1 for no limit.
 	TypesPerStream int `json:"typesPerStream,omitempty"`
-	// Resource names that one stream subscribes to, or versions that one request brings along. Default: 200000; -1 for no
+	// Resource names that one stream subscribes to, or versions in one request. Default: 200000; -1 for no
 	// limit.
 	NamesPerStream int `json:"namesPerStream,omitempty"`
 	// Resource names that all streams subscribe to. Default: 5000000; -1 for no limit.
@@ -39,52 +39,53 @@ type Limits struct {
 	// Memory for large requests, in bytes: a connection reserves requestBytes of it while it receives more than 64 KiB.
 	// Others wait. At least requestBytes. Default: 67108864; -1 for no limit.
 	RequestMemory int `json:"requestMemory,omitempty"`
-	// Streams open at once on one connection; clients leave more for another. Default: 100; -1 for no limit.
+	// Streams open at once on one connection. Clients open further streams on another connection. Default: 100; -1 for no
+	// limit.
 	StreamsPerConnection int `json:"streamsPerConnection,omitempty"`
-	// Streams that one IP address opens, sustained; two seconds' worth at once. Others wait, and their connections are
-	// read no further while streamsPerConnection wait. Default: 500; -1 for no limit.
+	// New streams of one IP address in a second, with bursts of twice as many. Further streams wait. A connection on
+	// which streamsPerConnection streams wait is not read meanwhile. Default: 500; -1 for no limit.
 	StreamsPerSecond int `json:"streamsPerSecond,omitempty"`
-	// Size of the headers of a stream, in bytes, each counted as 32 more than it has. Default: 65536; -1 for 16777216.
+	// Size of the headers of a stream, in bytes. Each header counts 32 bytes more than its size. Default: 65536; -1 for
+	// 16777216.
 	HeaderBytes int `json:"headerBytes,omitempty"`
-	// How long a new connection has for the handshakes of TLS and HTTP/2. Default: 10s.
+	// Time limit for the handshakes of TLS and HTTP/2 on a new connection. Default: 10s.
 	HandshakeTimeout Duration `json:"handshakeTimeout,omitempty"`
-	// How long a connection may be without a stream. Default: 5m.
+	// Time limit for a connection without a stream. Default: 5m.
 	IdleConnection Duration `json:"idleConnection,omitempty"`
-	// How long a connection is used, give or take a tenth. Its client then connects again, so that clients spread over
+	// Age at which a connection ends, plus or minus a tenth. Its client connects again, so that clients spread over
 	// replicas. Default: 30m.
 	ConnectionAge Duration `json:"connectionAge,omitempty"`
 	// Estimated memory of the products of one object, in bytes: hosts × routes, hosts × ports, and the like. An object
-	// with more is quarantined. The objects of a namespace may multiply into as much together; the largest that do not fit
-	// are not served to Envoys. Default: 268435456; -1 for no limit.
+	// with more is quarantined. The limit also holds for the sum of the products of a namespace: the largest objects that
+	// do not fit are not served to Envoys. Default: 268435456; -1 for no limit.
 	ProductBytes int64 `json:"productBytes,omitempty"`
-	// How long a refused stream is kept before its client gets the refusal, since some clients come back at once. Default:
-	// 1s.
+	// Delay of the refusal of a stream, since some clients connect again at once. Default: 1s.
 	RefusalDelay Duration `json:"refusalDelay,omitempty"`
-	// Memory that one answer of a server to a source may take, decompressed and decoded, in bytes; a source reads answers
-	// of that sum at once, and further ones wait. Default: 268435456; -1 for no limit. Read at the start.
+	// Memory for one answer of a server to a source, decompressed and decoded, in bytes. It also bounds the answers that
+	// one source reads at the same time; further ones wait. Default: 268435456; -1 for no limit. Read at the start.
 	AnswerBytes int `json:"answerBytes,omitempty"`
-	// Memory that answers to all sources may take, in bytes; further ones wait. At least twice answerBytes. Default:
+	// Memory for the answers to all sources, in bytes; further ones wait. At least twice answerBytes. Default:
 	// 536870912; -1 for no limit. Read at the start.
 	AnswerMemory int `json:"answerMemory,omitempty"`
-	// Memory of the objects of a Kubernetes cluster in a source, in bytes; each counts as 2048 at least. Default:
+	// Memory of the objects of a Kubernetes cluster in a source, in bytes. A smaller object counts 2048. Default:
 	// 1073741824; -1 for no limit. Read at the start.
 	ObjectBytes int `json:"objectBytes,omitempty"`
 }
 
 // Debounce says how long changes gather before the clients get them.
 type Debounce struct {
-	// How long changes wait for further ones before they are sent. Default: 0s: they are sent at once.
+	// Wait for further changes before changes are sent. Default: 0s, without a wait.
 	Quiet Duration `json:"quiet,omitempty"`
-	// How long clients wait at most while changes go on. Default: ten times quiet.
+	// Longest wait of clients during continuous changes. Default: ten times quiet.
 	Max Duration `json:"max,omitempty"`
 }
 
 // Pacing spaces out the responses to state-of-the-world clients. The first change goes at once.
 type Pacing struct {
-	// How long the next change waits at the least, at most most; 0s for no pacing. It is stretched to ten times the
-	// client's time to acknowledge. Default: 1s.
+	// Shortest wait before the next change; 0s for no pacing. A slow client waits ten times as long as it takes to
+	// acknowledge, but not longer than most. Default: 1s.
 	Least *Duration `json:"least,omitempty"`
-	// How long it waits at the most. Default: 10s.
+	// Longest wait before the next change. Default: 10s.
 	Most Duration `json:"most,omitempty"`
 }
 

@@ -81,8 +81,8 @@ func BenchmarkMarshalYAML(b *testing.B) {
 	}
 }
 
-// BenchmarkDecodeAgain decodes a file of 100 objects after a change of one, with and without the earlier result.
-func BenchmarkDecodeAgain(b *testing.B) {
+// BenchmarkDecodeIncremental decodes a file of 100 objects after a change of one, with and without the earlier result.
+func BenchmarkDecodeIncremental(b *testing.B) {
 	text := func(change int) []byte {
 		var file []byte
 		for i := range 100 {
@@ -103,9 +103,9 @@ func BenchmarkDecodeAgain(b *testing.B) {
 	})
 	b.Run("known", func(b *testing.B) {
 		b.ReportAllocs()
-		_, earlier := DecodeAgain("x.yaml", text(-1), opts, new(Decoded))
+		_, earlier := DecodeIncremental("x.yaml", text(-1), opts, new(DecodeCache))
 		for i := range b.N {
-			_, earlier = DecodeAgain("x.yaml", text(i), opts, earlier)
+			_, earlier = DecodeIncremental("x.yaml", text(i), opts, earlier)
 		}
 	})
 }

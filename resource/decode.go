@@ -147,7 +147,7 @@ func (f file) decodeAll(chunks []chunk, processors int) []Document {
 				workerFile.decodeYAML(input)
 				continue
 			}
-			sum := contentOf(input)
+			sum := contentSum(input)
 			if decoded, ok := workerFile.decodePart(input, sum); ok {
 				parts.Lock()
 				workerFile.parts[sum] = decoded

@@ -33,9 +33,9 @@ func FuzzDecode(f *testing.F) {
 					checkDocument(t, document)
 				}
 			}
-			_, earlier := DecodeAgain(path, data, Options{Validate: true}, new(Decoded))
+			_, earlier := DecodeIncremental(path, data, Options{Validate: true}, new(DecodeCache))
 			moved := append([]byte("# a line\n---\n"), data...)
-			movedDocuments, _ := DecodeAgain(path, moved, Options{Validate: true}, earlier)
+			movedDocuments, _ := DecodeIncremental(path, moved, Options{Validate: true}, earlier)
 			requireSame(t, Decode(path, moved, Options{Validate: true}), movedDocuments)
 		}
 	})

@@ -51,14 +51,14 @@ func Decode(group, place string, text []byte, o resource.Options) Content {
 	return content(group, place, resource.Decode(place, text, o))
 }
 
-// DecodeAgain is Decode for a text that was decoded before, if earlier is not nil.
-func DecodeAgain(
-	group, place string, text []byte, options resource.Options, earlier *resource.Decoded,
-) (Content, *resource.Decoded) {
+// DecodeIncremental is Decode for a text that was decoded before, if earlier is not nil.
+func DecodeIncremental(
+	group, place string, text []byte, options resource.Options, earlier *resource.DecodeCache,
+) (Content, *resource.DecodeCache) {
 	if earlier == nil {
 		return Decode(group, place, text, options), nil
 	}
-	docs, decoded := resource.DecodeAgain(place, text, options, earlier)
+	docs, decoded := resource.DecodeIncremental(place, text, options, earlier)
 	return content(group, place, docs), decoded
 }
 

@@ -117,7 +117,7 @@ func New(address string, settings Settings) (*Source, error) {
 		settings.Derive = &o
 	}
 	return &Source{
-		disk: osDisk{}, parse: sources.DecodeAgain, patience: patience,
+		disk: osDisk{}, parse: sources.DecodeIncremental, patience: patience,
 		root: root, shown: shown, settings: settings, decode: decode,
 	}, nil
 }

@@ -35,8 +35,8 @@ type loader struct {
 // parser decodes the text of a file at place as the content of a group. If earlier is not nil, it is the decoded last
 // text, and the parser returns the decoded new one.
 type parser func(
-	group, place string, text []byte, o resource.Options, earlier *resource.Decoded,
-) (sources.Content, *resource.Decoded)
+	group, place string, text []byte, o resource.Options, earlier *resource.DecodeCache,
+) (sources.Content, *resource.DecodeCache)
 
 // digest identifies the content of a file; the zero value is that of no file.
 type digest [16]byte
@@ -45,11 +45,11 @@ type digest [16]byte
 type loaded struct {
 	path    string
 	state   fileState
-	decoded *resource.Decoded // of the last text, then of this one; nil if unknown
-	content *sources.Content  // nil if it is unchanged or unreadable
-	changed bool              // while it was being read
-	err     error             // of reading; fs.ErrNotExist: it was deleted
-	late    bool              // it is still being read; the other fields are unknown
+	decoded *resource.DecodeCache // of the last text, then of this one; nil if unknown
+	content *sources.Content      // nil if it is unchanged or unreadable
+	changed bool                  // while it was being read
+	err     error                 // of reading; fs.ErrNotExist: it was deleted
+	late    bool                  // it is still being read; the other fields are unknown
 }
 
 // timeResolution is the coarsest resolution of modification times, of FAT: a file may change twice within it and have
@@ -102,7 +102,7 @@ func (l *loader) loadOne(file *loaded, buf []byte) []byte {
 		return data[:0]
 	}
 	if file.decoded == nil && before.sum != (digest{}) { // its first change
-		file.decoded = new(resource.Decoded)
+		file.decoded = new(resource.DecodeCache)
 	}
 	var content sources.Content
 	content, file.decoded = l.parse(file.path, l.displayName(l.shown, file.path), data, l.decode, file.decoded)
@@ -181,16 +181,16 @@ const maxRemembered = 50_000
 // memory has the decoded files that have changed since they were first read, so that the cost of their next change is
 // that of the changed documents. The loop owns it.
 type memory struct {
-	files map[string]*resource.Decoded
+	files map[string]*resource.DecodeCache
 	order []string // by time of the last change
 	size  int      // documents
 }
 
-func newMemory() *memory { return &memory{files: make(map[string]*resource.Decoded)} }
+func newMemory() *memory { return &memory{files: make(map[string]*resource.DecodeCache)} }
 
 // set keeps a decoded file, or forgets it for nil. Beyond the limit, it forgets the files that did not change for the
 // longest time.
-func (m *memory) set(path string, decoded *resource.Decoded) {
+func (m *memory) set(path string, decoded *resource.DecodeCache) {
 	if old := m.files[path]; old != nil {
 		m.size -= old.Size()
 		delete(m.files, path)

@@ -16,11 +16,11 @@ import (
 func (l *live) hampered(word string) (release func()) {
 	gate := make(chan struct{})
 	l.patience = 20 * time.Millisecond
-	l.parse = func(group, place string, text []byte, o resource.Options, earlier *resource.Decoded) (sources.Content, *resource.Decoded) {
+	l.parse = func(group, place string, text []byte, o resource.Options, earlier *resource.DecodeCache) (sources.Content, *resource.DecodeCache) {
 		if strings.Contains(string(text), word) {
 			<-gate
 		}
-		return sources.DecodeAgain(group, place, text, o, earlier)
+		return sources.DecodeIncremental(group, place, text, o, earlier)
 	}
 	return func() { close(gate) }
 }
@@ -158,11 +158,11 @@ func TestHangingMount_DoesNotBlockSource(t *testing.T) {
 // A file that makes the decoder panic is quarantined, and does not affect others.
 func TestPanickingFile_Quarantined(t *testing.T) {
 	l := prepare(t)
-	l.parse = func(group, place string, text []byte, o resource.Options, earlier *resource.Decoded) (sources.Content, *resource.Decoded) {
+	l.parse = func(group, place string, text []byte, o resource.Options, earlier *resource.DecodeCache) (sources.Content, *resource.DecodeCache) {
 		if strings.Contains(string(text), "panic.example.com") {
 			panic("as wanted")
 		}
-		return sources.DecodeAgain(group, place, text, o, earlier)
+		return sources.DecodeIncremental(group, place, text, o, earlier)
 	}
 	l.write("a.yaml", "a=a1.example.com")
 	l.write("b.yaml", "b=b1.example.com")

@@ -29,11 +29,11 @@ func prepareRestarting(t *testing.T) *restarting {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, state.Close()) })
 	r := &restarting{live: prepare(t), state: state}
-	r.parse = func(group, place string, text []byte, o resource.Options, earlier *resource.Decoded) (sources.Content, *resource.Decoded) {
+	r.parse = func(group, place string, text []byte, o resource.Options, earlier *resource.DecodeCache) (sources.Content, *resource.DecodeCache) {
 		r.mu.Lock()
 		r.parsed = append(r.parsed, group)
 		r.mu.Unlock()
-		return sources.DecodeAgain(group, place, text, o, earlier)
+		return sources.DecodeIncremental(group, place, text, o, earlier)
 	}
 	return r
 }

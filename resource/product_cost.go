@@ -12,7 +12,10 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// MaxProducts bounds by default the memory, in bytes, of the products of one object. All objects of a namespace
+// The products of an object are the resources that Envoys get for it: routes for each host and gateway, or endpoints
+// for each host and port. This file estimates their memory.
+
+// MaxProducts is the default limit of the memory, in bytes, of the products of one object. All objects of a namespace
 // together have the same limit, see Multiplied. A ServiceEntry of 1,000 hosts and 2 ports has 36 MB of products.
 const MaxProducts = 256 << 20
 

@@ -37,12 +37,12 @@ var parts = []string{
 	"%YAML 1.1\n",
 }
 
-// TestDecodeAgain compares decoding with the result of earlier texts to decoding from scratch, over random histories of
+// TestDecodeIncremental compares decoding with the result of earlier texts to decoding from scratch, over random histories of
 // a file.
-func TestDecodeAgain(t *testing.T) {
+func TestDecodeIncremental(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		opts := Options{Validate: true, ForeignKinds: rapid.SampledFrom([]Foreign{ForeignIgnore, ForeignWarn}).Draw(t, "foreign")}
-		earlier := new(Decoded)
+		earlier := new(DecodeCache)
 		path := "f.yaml"
 		for range rapid.IntRange(1, 5).Draw(t, "texts") {
 			var text strings.Builder
@@ -54,7 +54,7 @@ func TestDecodeAgain(t *testing.T) {
 				path = "g.yaml"
 			}
 			var decodedAgain []Document
-			decodedAgain, earlier = DecodeAgain(path, []byte(text.String()), opts, earlier)
+			decodedAgain, earlier = DecodeIncremental(path, []byte(text.String()), opts, earlier)
 			requireSame(t, Decode(path, []byte(text.String()), opts), decodedAgain)
 		}
 	})
@@ -76,31 +76,31 @@ func requireSame(t require.TestingT, want, documents []Document) {
 	require.Equal(t, say(want), say(documents))
 }
 
-// TestDecodeAgainTakesOver checks that unchanged parts are not decoded again.
-func TestDecodeAgainTakesOver(t *testing.T) {
+// TestDecodeIncrementalTakesOver checks that unchanged parts are not decoded again.
+func TestDecodeIncrementalTakesOver(t *testing.T) {
 	text := func(first string) []byte { return []byte(first + "---\n" + parts[1] + "---\n" + parts[2]) }
-	_, earlier := DecodeAgain("f.yaml", text(parts[0]), Options{Validate: true}, new(Decoded))
-	before, earlier := DecodeAgain("f.yaml", text(parts[0]), Options{Validate: true}, earlier)
-	same, earlier := DecodeAgain("f.yaml", text(strings.Replace(parts[0], "80", "81", 1)), Options{Validate: true}, earlier)
+	_, earlier := DecodeIncremental("f.yaml", text(parts[0]), Options{Validate: true}, new(DecodeCache))
+	before, earlier := DecodeIncremental("f.yaml", text(parts[0]), Options{Validate: true}, earlier)
+	same, earlier := DecodeIncremental("f.yaml", text(strings.Replace(parts[0], "80", "81", 1)), Options{Validate: true}, earlier)
 	require.NotEqual(t, before[0].Resource.Version(), same[0].Resource.Version())
 	for i := 1; i < 3; i++ {
 		require.Same(t, before[i].Resource, same[i].Resource)
 	}
-	moved, _ := DecodeAgain("f.yaml", text("# a line more\n"+parts[0]), Options{Validate: true}, earlier)
+	moved, _ := DecodeIncremental("f.yaml", text("# a line more\n"+parts[0]), Options{Validate: true}, earlier)
 	for i := 1; i < 3; i++ {
 		require.Equal(t, before[i].Line+1, moved[i].Line)
 		require.Same(t, &before[i].Resource.Body()[0], &moved[i].Resource.Body()[0], "the bytes are the same ones")
 	}
-	renamespaced, _ := DecodeAgain("f.yaml", text(parts[0]), Options{Validate: true, DefaultNamespace: "other"}, earlier)
+	renamespaced, _ := DecodeIncremental("f.yaml", text(parts[0]), Options{Validate: true, DefaultNamespace: "other"}, earlier)
 	require.Equal(t, "other", renamespaced[1].Resource.Key().Namespace)
 }
 
-// TestDecodeAgainCounts checks that reused parts count for the budget as before.
-func TestDecodeAgainCounts(t *testing.T) {
+// TestDecodeIncrementalCounts checks that reused parts count for the budget as before.
+func TestDecodeIncrementalCounts(t *testing.T) {
 	for _, text := range parts {
 		fresh := newFile("f.yaml", []byte(text), Options{})
 		fresh.decode([]byte(text))
-		_, earlier := DecodeAgain("f.yaml", []byte(text), Options{}, new(Decoded))
+		_, earlier := DecodeIncremental("f.yaml", []byte(text), Options{}, new(DecodeCache))
 		second := newFile("f.yaml", []byte(text), Options{})
 		second.earlier, second.parts = earlier.parts, make(map[[16]byte]part)
 		second.decode([]byte(text))
@@ -114,6 +114,6 @@ func TestDecodedSize_IncludesParts(t *testing.T) {
 	for i := range 1000 {
 		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: List\nmetadata: {name: l%d}\nitems: []\n", i)
 	}
-	docs, earlier := DecodeAgain("x.yaml", []byte(text.String()), Options{}, new(Decoded))
+	docs, earlier := DecodeIncremental("x.yaml", []byte(text.String()), Options{}, new(DecodeCache))
 	require.Equal(t, len(docs)+1000, earlier.Size())
 }
