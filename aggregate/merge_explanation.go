@@ -111,7 +111,7 @@ func (m *mergedEntry) outcomes(from *contributor, key resource.Key) (texts []str
 	return texts
 }
 
-// addMerged adds the parts of a merged merged.
+// addMerged adds the parts of a merged entry.
 func (e *Explanation) addMerged(merged *mergedEntry) {
 	e.Merged = &Merged{}
 	var names []string

@@ -91,7 +91,7 @@ func (m *mergedEntry) refuse(refused *member, reason string) {
 	}
 }
 
-// refuseOthers refuses the members of other services that have the key of s.
+// refuseOthers refuses the members of other entries with the key of m.
 func (m *mergedEntry) refuseOthers(rivals []*mergedEntry) {
 	for _, rival := range rivals {
 		if rival.key() != m.key() {
@@ -163,7 +163,7 @@ func newMergedEntry(group groupKey, first *member) *mergedEntry {
 	}
 }
 
-// mergeKey is equal for all members of a merged.
+// mergeKey is equal for all members of a merged entry.
 type mergeKey struct{ ports, location, exportTo, altNames string }
 
 func mergeKeyOf(serviceEntry *networking.ServiceEntry) mergeKey {

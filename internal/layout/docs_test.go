@@ -128,9 +128,14 @@ func TestDocs_BeginWithTheName(t *testing.T) {
 
 // TestDocsNameFiles holds that the Go files exist that documents name, also in folders of other modules.
 func TestDocsNameFiles(t *testing.T) {
-	names := make(map[string]bool)
+	ends := make(map[string]bool) // of paths: /c.go, /b/c.go, /a/b/c.go
 	require.NoError(t, filepath.WalkDir(top, func(path string, entry os.DirEntry, err error) error {
-		names[entry.Name()] = true
+		path = filepath.ToSlash(path)
+		for i := len(path) - 1; i >= 0; i-- {
+			if path[i] == '/' {
+				ends[path[i:]] = true
+			}
+		}
 		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && path != top {
 			return filepath.SkipDir
 		}
@@ -141,8 +146,8 @@ func TestDocsNameFiles(t *testing.T) {
 	for _, page := range pages {
 		text, err := os.ReadFile(filepath.Join(top, page))
 		require.NoError(t, err)
-		for _, name := range regexp.MustCompile(`\b\w+\.go\b`).FindAllString(string(text), -1) {
-			require.True(t, names[name], "%s names %s", page, name)
+		for _, name := range regexp.MustCompile(`\b[\w/]*\w\.go\b`).FindAllString(string(text), -1) {
+			require.True(t, ends["/"+name], "%s names %s", page, name)
 		}
 	}
 }

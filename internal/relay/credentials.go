@@ -17,21 +17,21 @@ import (
 	"tributary/server/identity"
 )
 
-// newGuard returns the guard of the xDS port, with the access rules and credentials of a configuration.
-func newGuard(
+// newAdmission returns the admission of clients, with the access rules and credentials of a configuration.
+func newAdmission(
 	cfg *config.Config, listeners *listeners, log *slog.Logger, metrics prometheus.Registerer,
 ) (*access.Admission, error) {
 	proofs, err := authenticator(cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	guard := access.NewAdmission(access.Policy{
+	admission := access.NewAdmission(access.Policy{
 		Rules: cfg.Rules(), Authenticator: proofs, Trust: listeners.xdsTLS.Trusts, AdminTrust: listeners.adminTLS.Trusts,
 	}, log, metrics)
 	if listeners.xdsTLS != nil {
-		listeners.xdsTLS.OnChange(guard.Recheck)
+		listeners.xdsTLS.OnChange(admission.Recheck)
 	}
-	return guard, nil
+	return admission, nil
 }
 
 // authenticator reads the files of tokens and keys; it is nil if the configuration names none.
@@ -55,19 +55,19 @@ func authenticator(cfg *config.Config, log *slog.Logger) (*identity.Authenticato
 
 // changeRules ends the streams of clients with other rights by the next rules, and refuses these clients while the
 // sources change. The caller calls undo if the reload fails, or else setCredentials.
-func changeRules(guard *access.Admission, next access.Rules) (undo func()) {
-	previous := guard.Policy()
+func changeRules(admission *access.Admission, next access.Rules) (undo func()) {
+	previous := admission.Policy()
 	changing := previous
 	changing.Rules, changing.Previous = next, &previous.Rules
-	guard.Set(changing)
-	return func() { guard.Set(previous) }
+	admission.Set(changing)
+	return func() { admission.Set(previous) }
 }
 
 // setCredentials puts the access rules and credentials of a configuration in force. Reloads call it one at a time.
-func setCredentials(guard *access.Admission, cfg *config.Config, proofs *identity.Authenticator) {
-	policy := guard.Policy()
+func setCredentials(admission *access.Admission, cfg *config.Config, proofs *identity.Authenticator) {
+	policy := admission.Policy()
 	policy.Rules, policy.Previous, policy.Authenticator = cfg.Rules(), nil, proofs
-	guard.Set(policy)
+	admission.Set(policy)
 }
 
 // Files reads the files of the ports and of the proofs of a configuration. It returns the errors that would prevent a

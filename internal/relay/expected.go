@@ -19,7 +19,7 @@ var errUnknownRights = errors.New("access rules decide by the identity of a clie
 // expected returns the configuration that an Envoy with this node should have now, and the resources that it rejects.
 // Resources stand in place of the dump.
 func (r *Relay) expected(ctx context.Context, node *corev3.Node, delta bool) (*verify.Expected, []xds.Served, error) {
-	rights, connected := r.clientGuard.AllowedForNode(node.GetId())
+	rights, connected := r.admission.AllowedForNode(node.GetId())
 	if !connected {
 		return nil, nil, errUnknownRights
 	}

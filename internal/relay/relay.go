@@ -62,8 +62,8 @@ type Relay struct {
 	endStartup func()           // restores normal garbage collection
 	manager    *process.Manager
 
-	listeners   listeners
-	clientGuard *access.Admission
+	listeners listeners
+	admission *access.Admission
 }
 
 // Options are the dependencies of a relay that the configuration does not have.
@@ -137,10 +137,10 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	if relay.listeners, err = newListeners(ctx, cfg, opts.Log, registry); err != nil {
 		return nil, err
 	}
-	if relay.clientGuard, err = newGuard(cfg, &relay.listeners, opts.Log, registry); err != nil {
+	if relay.admission, err = newAdmission(cfg, &relay.listeners, opts.Log, registry); err != nil {
 		return nil, err
 	}
-	relay.reloader = newReloader(cfg, opts.Origin, relay.manager, relay.sources, relay.clientGuard, opts.Log, registry)
+	relay.reloader = newReloader(cfg, opts.Origin, relay.manager, relay.sources, relay.admission, opts.Log, registry)
 	relay.reloader.noteEvent = relay.noteEvent
 	relay.catalogs = relay.newCatalogs(cfg, hops, opts.Log)
 	relay.engine = xds.NewServer(relay.catalogs, xds.Options{
@@ -152,7 +152,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	relay.catalogs.mcp.ReviewBy(relay.engine)
 	relay.limiter = transport.NewLimiter(relay.engine, portLimits(cfg.Limits), opts.Log)
 	relay.grpc = newGRPC(relay.engine, relay.limiter, transport.Credentials(relay.listeners.xdsTLS, opts.Log),
-		relay.clientGuard, hops, relay.health)
+		relay.admission, hops, relay.health)
 	var adminGRPC http.Handler
 	if !config.Off(cfg.Admin.Debug) {
 		adminGRPC = newAdminGRPC(relay.limiter, relay.sources.upstreams, relay.health)
@@ -170,7 +170,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		WhyUnenforced: relay.whyUnenforced,
 		ChangedSince:  relay.catalogs.changedSince, Problems: problems.problems, Kick: relay.engine.Kick, Level: opts.Level,
 		Certificates: relay.listeners.status, Expected: relay.expected, History: relay.adminHistory(), GRPC: adminGRPC,
-		Authorize: relay.clientGuard.AuthorizeAdmin,
+		Authorize: relay.admission.AuthorizeAdmin,
 		Page:      func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },
 		NoDebug:   config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,
 	})
@@ -218,7 +218,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		"mcp":     r.catalogs.mcp.Run,
 		"envoy":   r.catalogs.envoy.Run,
 		"views":   r.catalogs.restricted.run,
-		"access":  r.clientGuard.Run,
+		"access":  r.admission.Run,
 		"grpc":    func(context.Context) error { return r.listeners.serve(r.grpc) },
 		"tls":     r.listeners.run,
 		"health":  r.followHealth,

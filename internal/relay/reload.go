@@ -32,7 +32,7 @@ type reloader struct {
 	Origin
 	manager            *process.Manager
 	sources            *sourceSet
-	clientGuard        *access.Admission
+	admission          *access.Admission
 	log                *slog.Logger
 	successful, loaded prometheus.Gauge
 	noteEvent          func(event, source, text string)
@@ -55,11 +55,11 @@ type Origin struct {
 var ErrNoFile = errors.New("the configuration is that of the command line; there is no file to read again")
 
 func newReloader(cfg *config.Config, from Origin, manager *process.Manager, sources *sourceSet,
-	clientGuard *access.Admission,
+	admission *access.Admission,
 	log *slog.Logger, metrics prometheus.Registerer,
 ) *reloader {
 	reloader := &reloader{
-		Origin: from, manager: manager, sources: sources, clientGuard: clientGuard, log: log, inForce: cfg,
+		Origin: from, manager: manager, sources: sources, admission: admission, log: log, inForce: cfg,
 		successful: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "tributary_config_last_reload_successful",
 			Help: "1 if the configuration file is in force as it was when it was last read, 0 if it was refused.",
@@ -116,7 +116,7 @@ func (r *reloader) reload(trigger string) (string, error) {
 		proofs, err = authenticator(next, r.log)
 	}
 	if err == nil {
-		undo := changeRules(r.clientGuard, next.Rules())
+		undo := changeRules(r.admission, next.Rules())
 		if applied, err = r.sources.configure(next.ConfigSources); err != nil {
 			undo()
 		}
@@ -133,7 +133,7 @@ func (r *reloader) reload(trigger string) (string, error) {
 			status.Loaded.UTC().Format(time.RFC3339), err)
 	}
 	warn(next, r.log)
-	setCredentials(r.clientGuard, next, proofs)
+	setCredentials(r.admission, next, proofs)
 	applied.settings = differing(r.inForce, next,
 		func(key string) bool { return key != "configSources" && slices.Contains(reloadable, key) },
 		func(key string, _, _ []byte) string { return key })

@@ -37,9 +37,9 @@ func openStream(t *testing.T, admission *Admission, method, token string) contex
 	return ctx
 }
 
-// TestGuard_RightChanges: a stream ends when its client gets other rights than those that the stream uses, and only
+// TestAdmission_RightChanges: a stream ends when its client gets other rights than those that the stream uses, and only
 // then.
-func TestGuard_RightChanges(t *testing.T) {
+func TestAdmission_RightChanges(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	token, line, err := identity.NewToken("ci")
 	require.NoError(t, err)
@@ -84,8 +84,8 @@ func TestGuard_RightChanges(t *testing.T) {
 	}
 }
 
-// TestGuard_ProofChanges: a stream ends when its token is revoked, renamed or no longer accepted.
-func TestGuard_ProofChanges(t *testing.T) {
+// TestAdmission_ProofChanges: a stream ends when its token is revoked, renamed or no longer accepted.
+func TestAdmission_ProofChanges(t *testing.T) {
 	token, line, err := identity.NewToken("ci")
 	require.NoError(t, err)
 	everyone := Rules{{}}
@@ -118,8 +118,8 @@ func TestGuard_ProofChanges(t *testing.T) {
 	}
 }
 
-// TestGuard_Methods: a method that permissions cannot name is not served, and only a single health check is free.
-func TestGuard_Methods(t *testing.T) {
+// TestAdmission_Methods: a method that permissions cannot name is not served, and only a single health check is free.
+func TestAdmission_Methods(t *testing.T) {
 	limited := Rules{{Rights: NewRights(Permissions{Services: []string{Reflection}})}}
 	const ok, denied, unknown = codes.OK, codes.PermissionDenied, codes.Unimplemented
 	for method, want := range map[string][3]codes.Code{ // with rules for no client, without rules, with limited
@@ -159,9 +159,9 @@ type request struct{ grpc.ServerStream }
 
 func (request) RecvMsg(any) error { return nil }
 
-// TestGuardedStream_ReceivesNoRequestAfterItsEnd: a handler that does not watch the context, such as reflection's, gets
+// TestAdmittedStream_ReceivesNoRequestAfterItsEnd: a handler that does not watch the context, such as reflection's, gets
 // no further request.
-func TestGuardedStream_ReceivesNoRequestAfterItsEnd(t *testing.T) {
+func TestAdmittedStream_ReceivesNoRequestAfterItsEnd(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stream := &admittedStream{request{}, ctx}
 	require.NoError(t, stream.RecvMsg(nil))
