@@ -146,7 +146,8 @@ func together(a, b *networking.ServiceEntry) bool {
 func checkJoined(t *rapid.T, services []*mergedEntry) {
 	for _, a := range services {
 		for _, b := range services {
-			if a.istiodMayJoin(b) && b.istiodMayJoin(a) && a.resolution != networking.ServiceEntry_NONE && b.resolution != networking.ServiceEntry_NONE &&
+			if a.istiodMayJoin(b) && b.istiodMayJoin(a) &&
+				a.resolution != networking.ServiceEntry_NONE && b.resolution != networking.ServiceEntry_NONE &&
 				(a.resolution == networking.ServiceEntry_DNS || b.resolution == networking.ServiceEntry_DNS) && len(a.served) > 0 && len(b.served) > 0 {
 				require.Equal(t, a.resolution, b.resolution)
 			}

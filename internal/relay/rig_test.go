@@ -123,7 +123,7 @@ func fill(t *testing.T, dir string, files ...string) {
 	for _, file := range files {
 		name, objects, _ := strings.Cut(file, ": ")
 		text := ""
-		for _, object := range strings.Fields(objects) {
+		for object := range strings.FieldsSeq(objects) {
 			namespace, object, _ := strings.Cut(object, "/")
 			object, port, _ := strings.Cut(object, ":")
 			number, _ := strconv.Atoi(port)

@@ -172,10 +172,6 @@ func TestBudget_OtherObjectsGrow(t *testing.T) {
 				for _, text := range texts {
 					objects := decoded(t, text)
 					table.Apply(objects, nil)
-					var keys []resource.Key
-					for _, r := range objects {
-						keys = append(keys, r.Key())
-					}
 					catalog.reset(table.Snapshot(), true)
 				}
 				require.NotEmpty(t, catalog.budget.why(key))

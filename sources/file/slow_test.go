@@ -16,7 +16,9 @@ import (
 func (l *live) hampered(word string) (release func()) {
 	gate := make(chan struct{})
 	l.patience = 20 * time.Millisecond
-	l.parse = func(group, place string, text []byte, o resource.Options, earlier *resource.DecodeCache) (sources.Content, *resource.DecodeCache) {
+	l.parse = func(
+		group, place string, text []byte, o resource.Options, earlier *resource.DecodeCache,
+	) (sources.Content, *resource.DecodeCache) {
 		if strings.Contains(string(text), word) {
 			<-gate
 		}
@@ -158,7 +160,9 @@ func TestHangingMount_DoesNotBlockSource(t *testing.T) {
 // A file that makes the decoder panic is quarantined, and does not affect others.
 func TestPanickingFile_Quarantined(t *testing.T) {
 	l := prepare(t)
-	l.parse = func(group, place string, text []byte, o resource.Options, earlier *resource.DecodeCache) (sources.Content, *resource.DecodeCache) {
+	l.parse = func(
+		group, place string, text []byte, o resource.Options, earlier *resource.DecodeCache,
+	) (sources.Content, *resource.DecodeCache) {
 		if strings.Contains(string(text), "panic.example.com") {
 			panic("as wanted")
 		}

@@ -29,7 +29,9 @@ func prepareRestarting(t *testing.T) *restarting {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, state.Close()) })
 	r := &restarting{live: prepare(t), state: state}
-	r.parse = func(group, place string, text []byte, o resource.Options, earlier *resource.DecodeCache) (sources.Content, *resource.DecodeCache) {
+	r.parse = func(
+		group, place string, text []byte, o resource.Options, earlier *resource.DecodeCache,
+	) (sources.Content, *resource.DecodeCache) {
 		r.mu.Lock()
 		r.parsed = append(r.parsed, group)
 		r.mu.Unlock()

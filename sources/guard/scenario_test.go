@@ -92,7 +92,7 @@ func (s *scenario) answer(command string) string {
 		s.clock = s.clock.Add(duration)
 		s.EndDue()
 	case "restart":
-		s.rig.settings.Off = text == "off"
+		s.settings.Off = text == "off"
 		s.restart(s)
 	case "read":
 		s.MarkRead()

@@ -305,7 +305,9 @@ func TestProtocols_LimitedForService(t *testing.T) {
 		if protocol == "" {
 			protocol = fmt.Sprintf("p%d", n-2)
 		}
-		host = append(host, registry.Service[mapping.ID]{ID: mapping.ID{Service: id, Protocol: protocol}, Name: registry.Name{Host: "a", Object: "a"}})
+		host = append(host, registry.Service[mapping.ID]{
+			ID: mapping.ID{Service: id, Protocol: protocol}, Name: registry.Name{Host: "a", Object: "a"},
+		})
 	}
 	rs, warnings, err := mapper.Entries(host)
 	require.NoError(t, err)
