@@ -170,11 +170,11 @@ const (
 // saveNote saves the note for the next run: at once if a hold has changed, otherwise from time to time, since a note
 // names all objects. run.mu is held.
 func (r *run) saveNote(now time.Time) {
-	var text strings.Builder
+	var builder strings.Builder
 	for _, stream := range r.streams {
-		fmt.Fprint(&text, stream.cache.suspicion.End, stream.cache.absent)
+		fmt.Fprint(&builder, stream.cache.suspicion.End, stream.cache.absent)
 	}
-	holds := text.String()
+	holds := builder.String()
 	keeper, ok := r.sink.(sources.Keeper)
 	if !ok || !r.started || holds == r.savedHolds && now.Before(r.nextNote) {
 		return
