@@ -96,7 +96,7 @@ func authorizationFilters(provider provider, name string, objects Objects) (http
 			PackAsBytes: body.GetPackAsBytes(),
 		}
 	}
-	timeout := cmp.Or(provider.GetTimeout(), &durationpb.Duration{Seconds: 600})
+	timeout := cmp.Or(model.Shortened(provider.GetTimeout()), &durationpb.Duration{Seconds: 600})
 	host := provider.GetService()[strings.IndexByte(provider.GetService(), '/')+1:]
 	if httpProvider, isHTTP := provider.(*httpProvider); isHTTP {
 		service, problem := httpService(httpProvider)

@@ -147,7 +147,7 @@ func setKeys(provider *jwtv3.JwtProvider, rule *securityv1beta1.JWTRule, objects
 	provider.JwksSourceSpecifier = &jwtv3.JwtProvider_RemoteJwks{RemoteJwks: &jwtv3.RemoteJwks{
 		HttpUri: &corev3.HttpUri{
 			Uri: rule.GetJwksUri(), HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: cluster},
-			Timeout: cmp.Or(rule.GetTimeout(), &durationpb.Duration{Seconds: keysTimeout}),
+			Timeout: cmp.Or(model.Shortened(rule.GetTimeout()), &durationpb.Duration{Seconds: keysTimeout}),
 		},
 		CacheDuration: &durationpb.Duration{Seconds: keysAge},
 	}}

@@ -185,7 +185,7 @@ func openTelemetry(provider *meshv1alpha1.MeshConfig_ExtensionProvider_OpenTelem
 	if service := provider.GetHttp(); service != nil {
 		uri, _ := url.JoinPath(host, service.GetPath()) // hosts are valid
 		config.HttpService = &corev3.HttpService{HttpUri: &corev3.HttpUri{
-			Uri: uri, HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: cluster}, Timeout: service.GetTimeout(),
+			Uri: uri, HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: cluster}, Timeout: model.Shortened(service.GetTimeout()),
 		}}
 		for _, header := range service.GetHeaders() {
 			config.HttpService.RequestHeadersToAdd = append(config.HttpService.RequestHeadersToAdd, &corev3.HeaderValueOption{
@@ -194,7 +194,7 @@ func openTelemetry(provider *meshv1alpha1.MeshConfig_ExtensionProvider_OpenTelem
 		}
 	} else {
 		config.GrpcService = &corev3.GrpcService{
-			Timeout: provider.GetGrpc().GetTimeout(),
+			Timeout: model.Shortened(provider.GetGrpc().GetTimeout()),
 			TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
 				EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: cluster, Authority: host},
 			},

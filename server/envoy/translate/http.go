@@ -128,7 +128,7 @@ func (r routeContext) forward(
 	route *routev3.Route, httpRoute *networking.HTTPRoute, place model.Place, authority string,
 ) {
 	action := &routev3.RouteAction{}
-	setTimeout(action, httpRoute.GetTimeout(), r.view.Client.Role)
+	setTimeout(action, model.Shortened(httpRoute.GetTimeout()), r.view.Client.Role)
 	if r.virtualService.Derived == model.DerivedGateway {
 		action.ClusterNotFoundResponseCode = routev3.RouteAction_INTERNAL_SERVER_ERROR
 	}
@@ -280,7 +280,7 @@ func retries(settings *networking.HTTPRetry, hashed bool) *routev3.RetryPolicy {
 		}
 		retryPolicy.RetryOn = strings.Join(conditions, ",")
 	}
-	retryPolicy.PerTryTimeout = settings.GetPerTryTimeout()
+	retryPolicy.PerTryTimeout = model.Shortened(settings.GetPerTryTimeout())
 	if ignore := settings.GetRetryIgnorePreviousHosts(); ignore != nil && !ignore.GetValue() {
 		retryPolicy.RetryHostPredicate = nil
 	} else if ignore.GetValue() {

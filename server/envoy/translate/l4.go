@@ -40,8 +40,9 @@ type tcpOptions struct {
 func tcpOptionsOf(trafficPolicy *networking.TrafficPolicy) tcpOptions {
 	tcp := trafficPolicy.GetConnectionPool().GetTcp()
 	return tcpOptions{
-		idleTimeout: tcp.GetIdleTimeout().AsDuration(), maxDuration: tcp.GetMaxConnectionDuration().AsDuration(),
-		bySource: trafficPolicy.GetLoadBalancer().GetConsistentHash().GetUseSourceIp(),
+		idleTimeout: model.Shortened(tcp.GetIdleTimeout()).AsDuration(),
+		maxDuration: model.Shortened(tcp.GetMaxConnectionDuration()).AsDuration(),
+		bySource:    trafficPolicy.GetLoadBalancer().GetConsistentHash().GetUseSourceIp(),
 	}
 }
 

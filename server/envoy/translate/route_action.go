@@ -91,7 +91,7 @@ func Fault(injection *networking.HTTPFaultInjection) *faultv3.HTTPFault {
 	fault := &faultv3.HTTPFault{}
 	if delay := injection.GetDelay(); delay.GetFixedDelay() != nil {
 		fault.Delay = &commonfaultv3.FaultDelay{
-			FaultDelaySecifier: &commonfaultv3.FaultDelay_FixedDelay{FixedDelay: delay.GetFixedDelay()},
+			FaultDelaySecifier: &commonfaultv3.FaultDelay_FixedDelay{FixedDelay: model.Shortened(delay.GetFixedDelay())},
 			Percentage:         perMillion(delay.GetPercentage()),
 		}
 		if delay.GetPercentage() == nil {

@@ -30,7 +30,7 @@ func applyTrafficPolicy(
 			BudgetPercent: &typev3.Percent{Value: 20}, MinRetryConcurrency: wrapperspb.UInt32(3),
 		}
 		if interval := retryBudget.GetBudgetInterval(); interval.AsDuration() > 0 { // Envoy refuses others
-			budget.BudgetInterval = interval
+			budget.BudgetInterval = model.Shortened(interval)
 		}
 		if retryBudget.GetPercent() != nil {
 			budget.BudgetPercent.Value = retryBudget.GetPercent().GetValue()
@@ -59,7 +59,7 @@ func applyConnectionPool(pool *networking.ConnectionPoolSettings, cluster *clust
 	limit(&limits.MaxPendingRequests, http.GetHttp1MaxPendingRequests())
 	limit(&limits.MaxRetries, http.GetMaxRetries())
 	if timeout := tcp.GetConnectTimeout(); timeout != nil {
-		cluster.ConnectTimeout = timeout
+		cluster.ConnectTimeout = model.Shortened(timeout)
 	}
 	if settings := tcp.GetTcpKeepalive(); settings != nil {
 		keepalive := &corev3.TcpKeepalive{}
@@ -83,7 +83,9 @@ func applyConnectionPool(pool *networking.ConnectionPoolSettings, cluster *clust
 	if idle == nil {
 		idle = tcp.GetIdleTimeout()
 	}
-	common := &corev3.HttpProtocolOptions{IdleTimeout: idle, MaxConnectionDuration: tcp.GetMaxConnectionDuration()}
+	common := &corev3.HttpProtocolOptions{
+		IdleTimeout: model.Shortened(idle), MaxConnectionDuration: model.Shortened(tcp.GetMaxConnectionDuration()),
+	}
 	if n := http.GetMaxRequestsPerConnection(); n > 0 {
 		common.MaxRequestsPerConnection = wrapperspb.UInt32(uint32(n))
 	}
@@ -112,8 +114,8 @@ func applyOutlierDetection(settings *networking.OutlierDetection, cluster *clust
 		return
 	}
 	detection := &clusterv3.OutlierDetection{
-		EnforcingSuccessRate: wrapperspb.UInt32(0), Interval: settings.GetInterval(),
-		BaseEjectionTime:               settings.GetBaseEjectionTime(),
+		EnforcingSuccessRate: wrapperspb.UInt32(0), Interval: model.Shortened(settings.GetInterval()),
+		BaseEjectionTime:               model.Shortened(settings.GetBaseEjectionTime()),
 		SplitExternalLocalOriginErrors: settings.GetSplitExternalLocalOriginErrors(),
 	}
 	enforce := func(n *wrapperspb.UInt32Value) *wrapperspb.UInt32Value {
@@ -209,7 +211,7 @@ func slowStart(balancer *networking.LoadBalancerSettings) *clusterv3.Cluster_Slo
 	warmup := balancer.GetWarmup()
 	if warmup == nil {
 		if d := balancer.GetWarmupDurationSecs(); d != nil { //nolint:staticcheck // the older way to say it
-			return &clusterv3.Cluster_SlowStartConfig{SlowStartWindow: d}
+			return &clusterv3.Cluster_SlowStartConfig{SlowStartWindow: model.Shortened(d)}
 		}
 		return nil
 	}
@@ -221,7 +223,7 @@ func slowStart(balancer *networking.LoadBalancerSettings) *clusterv3.Cluster_Slo
 		least = m.GetValue()
 	}
 	return &clusterv3.Cluster_SlowStartConfig{
-		SlowStartWindow: warmup.GetDuration(), MinWeightPercent: &typev3.Percent{Value: least},
+		SlowStartWindow: model.Shortened(warmup.GetDuration()), MinWeightPercent: &typev3.Percent{Value: least},
 		Aggression: &corev3.RuntimeDouble{DefaultValue: aggression, RuntimeKey: "("}, // a key that no runtime can set
 	}
 }
