@@ -185,7 +185,8 @@ func openTelemetry(provider *meshv1alpha1.MeshConfig_ExtensionProvider_OpenTelem
 	if service := provider.GetHttp(); service != nil {
 		uri, _ := url.JoinPath(host, service.GetPath()) // hosts are valid
 		config.HttpService = &corev3.HttpService{HttpUri: &corev3.HttpUri{
-			Uri: uri, HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: cluster}, Timeout: model.Shortened(service.GetTimeout()),
+			Uri: uri, HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: cluster},
+			Timeout: model.Shortened(service.GetTimeout()),
 		}}
 		for _, header := range service.GetHeaders() {
 			config.HttpService.RequestHeadersToAdd = append(config.HttpService.RequestHeadersToAdd, &corev3.HeaderValueOption{
