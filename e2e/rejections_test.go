@@ -182,7 +182,12 @@ func wrongOne(t *testing.T, objects []*resource.Resource, seed uint64) (table *m
 // fieldsOf adds a function for each field of a message that has a value; it sets the field to a wrong one and describes
 // the change.
 func fieldsOf(m protoreflect.Message, path string, rnd *rand.Rand, setters *[]func() string) {
-	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+	for i := range m.Descriptor().Fields().Len() { // in order, so that a seed always makes the same change
+		f := m.Descriptor().Fields().Get(i)
+		if !m.Has(f) {
+			continue
+		}
+		v := m.Get(f)
 		path := path + "." + f.JSONName()
 		switch {
 		case f.IsMap():
@@ -192,7 +197,7 @@ func fieldsOf(m protoreflect.Message, path string, rnd *rand.Rand, setters *[]fu
 					m.Mutable(f).Map().Set(protoreflect.ValueOfString(key).MapKey(), protoreflect.ValueOfString(value))
 					return fmt.Sprintf("%s[%q]: %q", path, key, value)
 				})
-				return true
+				continue
 			}
 			v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
 				if f.MapValue().Message() != nil {
@@ -221,8 +226,7 @@ func fieldsOf(m protoreflect.Message, path string, rnd *rand.Rand, setters *[]fu
 				*setters = append(*setters, func() string { m.Set(f, w); return fmt.Sprintf("%s: %v", path, w) })
 			}
 		}
-		return true
-	})
+	}
 }
 
 func wrongValue(f protoreflect.FieldDescriptor, rnd *rand.Rand) (protoreflect.Value, bool) {

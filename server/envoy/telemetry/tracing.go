@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/url"
 	"slices"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tracev3 "github.com/envoyproxy/go-control-plane/envoy/config/trace/v3"
@@ -15,6 +16,7 @@ import (
 	tracingv3 "github.com/envoyproxy/go-control-plane/envoy/type/tracing/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 	telemetryv1alpha1 "istio.io/api/telemetry/v1alpha1"
@@ -186,7 +188,7 @@ func openTelemetry(provider *meshv1alpha1.MeshConfig_ExtensionProvider_OpenTelem
 		uri, _ := url.JoinPath(host, service.GetPath()) // hosts are valid
 		config.HttpService = &corev3.HttpService{HttpUri: &corev3.HttpUri{
 			Uri: uri, HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: cluster},
-			Timeout: model.Shortened(service.GetTimeout()),
+			Timeout: cmp.Or(model.Shortened(service.GetTimeout()), durationpb.New(3*time.Second)), // Istio's default
 		}}
 		for _, header := range service.GetHeaders() {
 			config.HttpService.RequestHeadersToAdd = append(config.HttpService.RequestHeadersToAdd, &corev3.HeaderValueOption{
