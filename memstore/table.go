@@ -132,7 +132,7 @@ func (t *Table) commit(changedAt time.Time, puts []*resource.Resource, deletes, 
 		return nil, state.snapshot, false
 	}
 	next := state.snapshot.revision + 1
-	state.snapshot = Snapshot{next, state.snapshot.times.With(uint64(next), changedAt), kinds, invalid}
+	state.snapshot = Snapshot{next, state.snapshot.times.Append(uint64(next), changedAt), kinds, invalid}
 	state.log.append(state.snapshot.revision, changes, state.snapshot.Len())
 	t.published.Store(&state)
 	return changes, state.snapshot, true

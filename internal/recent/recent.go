@@ -11,8 +11,8 @@ import (
 // limit is the least number of revisions that a Log remembers. A reader that is further behind starts again.
 const limit = 1024
 
-// Log is the times of the latest revisions, which count upwards. A copy stays as it is when With extends the original.
-// Only the newest Log may be extended, since Logs share memory.
+// Log is the times of the latest revisions, which count upwards. A copy stays as it is when Append extends the
+// original. Only the newest Log may be extended, since Logs share memory.
 type Log struct{ entries []entry }
 
 type entry struct {
@@ -20,8 +20,8 @@ type entry struct {
 	created  time.Time
 }
 
-// With returns the log with the next revision. A zero time makes it forget the revision and all before.
-func (l Log) With(revision uint64, created time.Time) Log {
+// Append returns the log with the next revision. A zero time makes it forget the revision and all before.
+func (l Log) Append(revision uint64, created time.Time) Log {
 	if created.IsZero() {
 		return Log{}
 	}

@@ -14,7 +14,7 @@ func TestLog(t *testing.T) {
 	require.True(t, log.After(0).IsZero(), "nothing came about")
 	for n := uint64(1); n <= 10*limit; n++ {
 		before := log
-		log = log.With(n, at(n))
+		log = log.Append(n, at(n))
 		require.Equal(t, at(n), log.After(n-1))
 		require.True(t, log.After(n).IsZero())
 		if n > limit {
@@ -28,11 +28,11 @@ func TestLog(t *testing.T) {
 	}
 	require.True(t, log.After(1).IsZero(), "not remembered")
 
-	log = log.With(10*limit+1, at(3))
+	log = log.Append(10*limit+1, at(3))
 	require.Equal(t, at(3), log.After(10*limit-5), "the earliest counts, not the first")
-	log = log.With(10*limit+2, time.Time{})
+	log = log.Append(10*limit+2, time.Time{})
 	require.True(t, log.After(10*limit).IsZero(), "one is not known")
-	log = log.With(10*limit+3, at(7))
+	log = log.Append(10*limit+3, at(7))
 	require.Equal(t, at(7), log.After(10*limit+2))
 	require.True(t, log.After(10*limit+1).IsZero())
 }

@@ -183,7 +183,7 @@ func (c *Collection) after(previous *state, commit *Commit) *state {
 		keepEntries := c.typ.ChildURL+c.typ.DependencyURL != ""
 		next.earlier = previous.earlier.appendCommit(previous, next.replaced, keepEntries)
 		next.replaced = nil
-		next.times = previous.times.With(next.revision, commit.Since)
+		next.times = previous.times.Append(next.revision, commit.Since)
 	}
 	return next
 }
