@@ -3,6 +3,7 @@ package testutil
 import (
 	"flag"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,10 +11,20 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// Scripts runs the scripts of an archive. A script has commands, each with its answer in indented lines, and comments
+// Scripts runs the scripts of the archives that match a pattern, at least one. A script has commands, each with its answer in indented lines, and comments
 // that begin with "#". start makes the interpreter of a script: it returns the answer of a command, given the one that
 // the script has. With the flag -update, Scripts writes the answers.
-func Scripts(t *testing.T, path string, start func(t *testing.T) func(command, want string) string) {
+func Scripts(t *testing.T, pattern string, start func(t *testing.T) func(command, want string) string) {
+	t.Helper()
+	paths, err := filepath.Glob(pattern)
+	require.NoError(t, err)
+	require.NotEmpty(t, paths, pattern)
+	for _, path := range paths {
+		scriptsOf(t, path, start)
+	}
+}
+
+func scriptsOf(t *testing.T, path string, start func(t *testing.T) func(command, want string) string) {
 	t.Helper()
 	defined := flag.Lookup("update")
 	update := defined != nil && defined.Value.String() == "true"

@@ -2,7 +2,6 @@ package dubbo
 
 import (
 	"net/url"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,14 +16,10 @@ import (
 // TestConversations runs the scripts of testdata: providers register in a ZooKeeper, and a source serves them. A number
 // in the name of a script is that of a rule in docs/proofs.md.
 func TestConversations(t *testing.T) {
-	paths, err := filepath.Glob("testdata/*.txtar")
-	require.NoError(t, err)
-	for _, path := range paths {
-		testutil.Scripts(t, path, func(t *testing.T) func(command, want string) string {
-			conversation := conversation{T: t, server: zktest.New()}
-			return conversation.answer
-		})
-	}
+	testutil.Scripts(t, "testdata/*.txtar", func(t *testing.T) func(command, want string) string {
+		conversation := conversation{T: t, server: zktest.New()}
+		return conversation.answer
+	})
 }
 
 // conversation is a ZooKeeper and a source that reads it. Its commands:

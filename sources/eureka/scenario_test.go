@@ -18,12 +18,10 @@ import (
 
 // TestScenarios runs the scripts of testdata: a registry lists instances, and a state serves them.
 func TestScenarios(t *testing.T) {
-	for _, path := range []string{"testdata/doubts.txtar", "testdata/listings.txtar"} {
-		testutil.Scripts(t, path, func(t *testing.T) func(command, want string) string {
-			scenario := scenario{T: t, book: newBook(t)}
-			return func(command, _ string) string { return scenario.answer(strings.Fields(command)) }
-		})
-	}
+	testutil.Scripts(t, "testdata/*.txtar", func(t *testing.T) func(command, want string) string {
+		scenario := scenario{T: t, book: newBook(t)}
+		return func(command, _ string) string { return scenario.answer(strings.Fields(command)) }
+	})
 }
 
 // scenario is a state with the services that it published. Each command has a time. An answer has the last digits of

@@ -18,14 +18,10 @@ import (
 
 // TestTree runs the scripts of testdata: files change, and a source serves their entries.
 func TestTree(t *testing.T) {
-	paths, err := filepath.Glob("testdata/*.txtar")
-	require.NoError(t, err)
-	for _, path := range paths {
-		testutil.Scripts(t, path, func(t *testing.T) func(command, want string) string {
-			tree := scriptedTree{live: prepare(t)}
-			return tree.answer
-		})
-	}
+	testutil.Scripts(t, "testdata/*.txtar", func(t *testing.T) func(command, want string) string {
+		tree := scriptedTree{live: prepare(t)}
+		return tree.answer
+	})
 }
 
 // scriptedTree is a root with a source. Paths are below the root, and $ROOT stands for it in texts, $BASE for the
