@@ -20,6 +20,13 @@ type UnconfirmedSink interface {
 	Unconfirmed(why map[string]string)
 }
 
+// ReportUnconfirmed passes the unconfirmed groups and their reasons to a sink that takes them.
+func ReportUnconfirmed(sink Sink, reasons map[string]string) {
+	if unconfirmed, ok := sink.(UnconfirmedSink); ok {
+		unconfirmed.Unconfirmed(reasons)
+	}
+}
+
 // Serving is the condition of a served object of a source.
 type Serving struct {
 	Source string

@@ -439,8 +439,6 @@ func (p *sinkPublisher) Publish(changes Changes) {
 	if changes.Synced {
 		p.Synced()
 	}
-	if sink, ok := p.Sink.(sources.UnconfirmedSink); ok {
-		sink.Unconfirmed(changes.Unconfirmed)
-	}
+	sources.ReportUnconfirmed(p.Sink, changes.Unconfirmed)
 	p.Report(changes.Health)
 }

@@ -156,13 +156,11 @@ func (r *run) publish(listing listing) {
 		r.sink.Synced()
 	}
 	health := r.place.healthOf(r.memory)
-	if sink, ok := r.sink.(sources.UnconfirmedSink); ok {
-		reasons := make(map[string]string)
-		for _, key := range r.memory.keys.Held() {
-			reasons[key] = health.Message
-		}
-		sink.Unconfirmed(reasons)
+	unconfirmed := make(map[string]string)
+	for _, key := range r.memory.keys.Held() {
+		unconfirmed[key] = health.Message
 	}
+	sources.ReportUnconfirmed(r.sink, unconfirmed)
 	r.report(health)
 }
 

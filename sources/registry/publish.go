@@ -73,9 +73,7 @@ func Publish(ctx context.Context, sink sources.Sink, wakeup Wakeup, delay time.D
 		if now.Note != nil {
 			former = KeepNote(sink, now.Note, former)
 		}
-		if unconfirmed, ok := sink.(sources.UnconfirmedSink); ok {
-			unconfirmed.Unconfirmed(now.Unconfirmed)
-		}
+		sources.ReportUnconfirmed(sink, now.Unconfirmed)
 		sink.Report(now.Health)
 		if len(now.Contents) > 0 {
 			_ = worker.Wait(ctx, nil, delay)
