@@ -11,9 +11,9 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// Scripts runs the scripts of the archives that match a pattern, at least one. A script has commands, each with its answer in indented lines, and comments
-// that begin with "#". start makes the interpreter of a script: it returns the answer of a command, given the one that
-// the script has. With the flag -update, Scripts writes the answers.
+// Scripts runs the scripts of the archives that match a pattern, at least one. A script has commands, each with its
+// answer in indented lines, and comments that begin with "#". start makes the interpreter of a script: it returns the
+// answer of a command, given the one that the script has. With the flag -update, Scripts writes the answers.
 func Scripts(t *testing.T, pattern string, start func(t *testing.T) func(command, want string) string) {
 	t.Helper()
 	paths, err := filepath.Glob(pattern)
