@@ -106,15 +106,16 @@ func outerParts(s string, separator rune) (parts []string) {
 // randomMesh has random objects of translated kinds. Their few names make them refer to each other.
 type randomMesh struct {
 	grammar
-	objects strings.Builder
-	taken   map[string]bool // istiod's resources for a host that occurs twice in one namespace follow no rule: see docs/fields.md
-	shared  []string        // hosts that both namespaces have
-	split   []string        // these, if there are Sidecars
-	config  string          // the MeshConfig, in JSON
-	ranged  bool            // there are services with ranges of addresses
-	hashed  bool            // a policy of a port has the input of a hash
-	derived []string        // the hosts of routes of Gateway API
-	secure  []string        // the hosts of servers that have certificates or redirect to such, with the port and without their namespaces
+	objects  strings.Builder
+	taken    map[string]bool // istiod's resources for a host that occurs twice in one namespace follow no rule: see docs/fields.md
+	shared   []string        // hosts that both namespaces have
+	split    []string        // these, if there are Sidecars
+	config   string          // the MeshConfig, in JSON
+	ranged   bool            // there are services with ranges of addresses
+	balanced bool            // a policy of a port has a load balancer
+	derived  []string        // the hosts of routes of Gateway API
+	gateways []string        // the gateways, as namespace/name
+	secure   []string        // the hosts of servers that have certificates or redirect to such, with the port and without their namespaces
 }
 
 func newRandomMesh(t *testing.T, seed int) *randomMesh {
@@ -177,7 +178,7 @@ func (r *randomMesh) adapt(m proto.Message, namespace string) (annotations strin
 	case *networking.DestinationRule:
 		for _, p := range append(m.GetSubsets(), &networking.Subset{TrafficPolicy: m.GetTrafficPolicy()}) {
 			for _, port := range p.GetTrafficPolicy().GetPortLevelSettings() {
-				r.hashed = r.hashed || port.GetLoadBalancer().GetConsistentHash() != nil
+				r.balanced = r.balanced || port.GetLoadBalancer() != nil
 			}
 		}
 	case *networking.Sidecar:
@@ -247,9 +248,9 @@ func (r *randomMesh) texts(t *testing.T, seed int) (mark, now, before string) {
 		{"ServiceEntry", "service", "s", 2, 6, home},
 		{"WorkloadEntry", "numbered", "w", 0, 3, home},
 		{"DestinationRule", "policy", "d", 0, 3, home},
+		{"Gateway", "gateway", "g", 1, 2, home},
 		{"VirtualService", "routes", "v", 0, 3, home},
 		{"Sidecar", "sidecar", "e", 0, 2, "<shop|shop|istio-system>"},
-		{"Gateway", "gateway", "g", 1, 2, home},
 		{"VirtualService", "bound", "gv", 1, 4, home},
 		{"VirtualService", "team", "team", 1, 1, home},
 		{"Telemetry", "telemetry", "t", 0, 3, "<istio-system|shop|shop|other>"},
@@ -263,7 +264,12 @@ func (r *randomMesh) texts(t *testing.T, seed int) (mark, now, before string) {
 			if k.kind != "Gateway" && k.rule != "team" { // VirtualServices name those
 				name += fmt.Sprint("-", seed)
 			}
-			r.put(t, k.kind, r.text(k.namespace), name, r.text("<@"+rule+">"))
+			namespace := r.text(k.namespace)
+			r.rules["bind"] = r.bindings(namespace)
+			r.put(t, k.kind, namespace, name, r.text("<@"+rule+">"))
+			if k.kind == "Gateway" {
+				r.gateways = append(r.gateways, namespace+"/"+name)
+			}
 		}
 	}
 	config, err := jsonyaml.YAMLToJSON([]byte(r.text("<@mesh " + r.text("<shop/|>") + mark + ">")))
@@ -275,6 +281,19 @@ func (r *randomMesh) texts(t *testing.T, seed int) (mark, now, before string) {
 		return strings.NewReplacer("one", "two", "two", "one").Replace(label)
 	})
 	return mark, now, strings.ReplaceAll(before, mark, "before-"+mark)
+}
+
+// bindings returns a rule: the names by which a VirtualService of a namespace may mean a gateway, and names without one.
+func (r *randomMesh) bindings(namespace string) string {
+	names := []string{"g0", "shop/g1"}
+	for _, gateway := range r.gateways {
+		home, name, _ := strings.Cut(gateway, "/")
+		names = append(names, gateway, name+"."+home, name+"."+home+".svc.cluster.local")
+		if home == namespace {
+			names = append(names, name, name)
+		}
+	}
+	return "<" + strings.Join(names, "|") + ">"
 }
 
 // selected matches the labels of workload selectors.

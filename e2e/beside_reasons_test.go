@@ -66,8 +66,8 @@ var different = []struct {
 	{regexp.MustCompile(`\.hash_policy\{[0-9]+\}: istiod has`), "a route has no hash where the port's load balancer does not use one", nil},
 	{
 		regexp.MustCompile(`^routes .*\.route\.(hash_policy\{[0-9]+\}(: tributary has set|\.(header|query_parameter|cookie|` +
-			`connection_properties)[.:].*)|retry_policy\.retry_host_predicate\{0\}: istiod has set)$`),
-		"hash policies in portLevelSettings apply to a destination without a port, too; istiod does not apply them there",
+			`connection_properties)[.:].*)|retry_policy\.retry_host_predicate\{0\}: (istiod|tributary) has set)$`),
+		"load balancers in portLevelSettings apply to a destination without a port, too; istiod does not apply them there",
 		compared.byPort,
 	},
 	{
@@ -115,14 +115,14 @@ var different = []struct {
 
 // compared describes two compared inventories.
 type compared struct {
-	gateway bool     // they are those of a gateway
-	plain   bool     // connections to the sidecar are not redirected
-	ranged  bool     // there are services with ranges of addresses
-	clashes bool     // there are servers of HTTPS, or that redirect to such, which have one host on one port
-	hashes  bool     // there are policies of ports with the input of a hash
-	shapes  bool     // of testdata/shapes
-	derived []string // the hosts of routes of Gateway API
-	split   []string // hosts that several namespaces have, where there are Sidecars
+	gateway  bool     // they are those of a gateway
+	plain    bool     // connections to the sidecar are not redirected
+	ranged   bool     // there are services with ranges of addresses
+	clashes  bool     // there are servers of HTTPS, or that redirect to such, which have one host on one port
+	balanced bool     // there are policies of ports with a load balancer
+	shapes   bool     // of testdata/shapes
+	derived  []string // the hosts of routes of Gateway API
+	split    []string // hosts that several namespaces have, where there are Sidecars
 
 	// of samples: there are services of MongoDB, policies of ISTIO_MUTUAL, services of addresses and ranges
 	mongo, mutual, mixed bool
@@ -135,7 +135,7 @@ func (c compared) ofMongo() bool  { return c.mongo }
 func (c compared) ofMutual() bool { return c.mutual }
 func (c compared) isMixed() bool  { return c.mixed }
 
-func (c compared) byPort() bool  { return c.hashes }
+func (c compared) byPort() bool  { return c.balanced }
 func (c compared) derives() bool { return len(c.derived) > 0 }
 func (c compared) clash() bool   { return c.gateway && c.clashes }
 func (c compared) ranges() bool  { return !c.gateway && c.ranged }

@@ -83,7 +83,7 @@ func TestRandomMeshesBesideIstiod(t *testing.T) {
 		s.serve("before-"+mark, before) // tributary comes from there, step by step
 		s.compare(fmt.Sprint("seed ", seed), mark, now, mesh.config, 3*time.Second, func(p besidePair) []string {
 			c := p.usual()
-			c.ranged, c.clashes, c.hashes, c.derived, c.split = mesh.ranged, mesh.clashes(), mesh.hashed, mesh.derived, mesh.split
+			c.ranged, c.clashes, c.balanced, c.derived, c.split = mesh.ranged, mesh.clashes(), mesh.balanced, mesh.derived, mesh.split
 			return slices.DeleteFunc(p.lines(t, c), func(line string) bool {
 				// It is unknown which of two namespaces istiod prefers for gateways. Without redirection, it has filter chains
 				// for ranges of addresses, which no connection reaches.

@@ -359,15 +359,15 @@ func TestDifferencesFromIstiod_AreDocumented(t *testing.T) {
 // A reason covers its own lines, and no others.
 func TestReasons_CoverOnlyTheirLines(t *testing.T) {
 	clash, ranged := compared{gateway: true, clashes: true}, compared{ranged: true}
-	hashed, derived := compared{hashes: true}, compared{derived: []string{"a"}}
+	balanced, derived := compared{balanced: true}, compared{derived: []string{"a"}}
 	for line, only := range map[string]*compared{
 		"listener 0.0.0.0_443.filter_chains{1}: istiod has set":                                            &clash,
 		"routes https.443.p0.g0.shop: tributary has it":                                                    &clash,
 		"routes http.80.virtual_hosts{*.wild.internal:80}: tributary has set":                              &clash,
 		"listener 0.0.0.0_8080.default_filter_chain: istiod has set":                                       &ranged,
 		"listener 0.0.0.0_8080.filter_chains{1}: tributary has set":                                        &ranged,
-		"routes 80.virtual_hosts{a:80}.routes{0}.route.hash_policy{0}: tributary has set":                  &hashed,
-		"routes http.80.virtual_hosts{a:80}.routes{0}.route.hash_policy{0}.header: tributary has set":      &hashed,
+		"routes 80.virtual_hosts{a:80}.routes{0}.route.hash_policy{0}: tributary has set":                  &balanced,
+		"routes http.80.virtual_hosts{a:80}.routes{0}.route.hash_policy{0}.header: tributary has set":      &balanced,
 		"routes http.80.virtual_hosts{a:80}.routes{0}.redirect.prefix_rewrite: istiod has /":               &derived,
 		"routes http.80.virtual_hosts{a:80}.routes{0}.redirect.regex_rewrite: tributary has set":           &derived,
 		"routes http.80.virtual_hosts{a:80}.routes{0}.redirect.prefix_rewrite: istiod has /new":            nil,
@@ -384,9 +384,9 @@ func TestReasons_CoverOnlyTheirLines(t *testing.T) {
 		"endpoints outbound|80||a.endpoints{/}: istiod has set":                                            nil,
 		"listener 0.0.0.0_443.filter_chains{0}.filter_chain_match.server_names: istiod has a, tributary b": &clash,
 	} {
-		for _, pair := range []compared{{}, {gateway: true}, clash, ranged, hashed, derived} {
+		for _, pair := range []compared{{}, {gateway: true}, clash, ranged, balanced, derived} {
 			want := only != nil && only.gateway == pair.gateway && only.clashes == pair.clashes &&
-				only.ranged == pair.ranged && only.hashes == pair.hashes && len(only.derived) == len(pair.derived)
+				only.ranged == pair.ranged && only.balanced == pair.balanced && len(only.derived) == len(pair.derived)
 			require.Equal(t, want, excused(line, pair), "%s of %+v", line, pair)
 		}
 	}

@@ -34,8 +34,11 @@ type watcher struct {
 
 func (r *run) watch(ctx context.Context, service *service) {
 	watcher := watcher{run: r, service: service, pace: pacer{last: paceLast}, retry: newBackOff(firstRetry, lastRetry)}
+	r.mu.Lock()
+	restored := service.restored
+	r.mu.Unlock()
 	// Without endpoints of the earlier run, an answer cannot show a loss.
-	watcher.confirm = service.restored && r.publisher.Lost(service.name, nil) == 0
+	watcher.confirm = restored && r.publisher.Lost(service.name, nil) == 0
 	defer watcher.leave()
 	for ctx.Err() == nil {
 		watcher.step(ctx)

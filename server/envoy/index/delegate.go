@@ -197,8 +197,8 @@ func joinedName(root, delegate interface{ GetName() string }) string {
 // other.
 func narrowedMatch(root, delegate *networking.HTTPMatchRequest) *networking.HTTPMatchRequest {
 	ports := root.GetPort() != 0 && delegate.GetPort() != 0 && root.GetPort() != delegate.GetPort()
-	namespaces := root.GetSourceNamespace() != "" && delegate.GetSourceNamespace() != "" &&
-		root.GetSourceNamespace() != delegate.GetSourceNamespace()
+	// As with istiod, a delegate for requests from all namespaces is not for those from one.
+	namespaces := root.GetSourceNamespace() != "" && root.GetSourceNamespace() != delegate.GetSourceNamespace()
 	if ports || namespaces || root.GetIgnoreUriCase() != delegate.GetIgnoreUriCase() ||
 		contradict(root.GetUri(), delegate.GetUri()) || contradict(root.GetScheme(), delegate.GetScheme()) ||
 		contradict(root.GetMethod(), delegate.GetMethod()) ||

@@ -187,14 +187,20 @@ func specAs[T any](spec any) T {
 	return m
 }
 
-// touchTargets adds the hosts that a VirtualService routes to: clients with a Sidecar may see them only by these
-// routes.
+// touchTargets adds the hosts that a VirtualService routes to, and the targets of those that delegate to it: clients
+// with a Sidecar may see them only by these routes.
 func (m *Mesh) touchTargets(key resource.Key) {
-	if virtualService := m.Virtuals.ByKey[key]; virtualService != nil && len(m.sidecars) > 0 {
+	if len(m.sidecars) == 0 {
+		return
+	}
+	if virtualService := m.Virtuals.ByKey[key]; virtualService != nil {
 		m.touch(virtualService.DependsOn, true)
 		for _, d := range m.delegates(virtualService) {
 			m.touch(d.DependsOn, true)
 		}
+	}
+	for _, root := range m.Virtuals.byDestination[delegatePrefix+key.FullName()] {
+		m.touch(root.DependsOn, true)
 	}
 }
 

@@ -12,9 +12,8 @@ import (
 	"tributary/server/envoy/model"
 )
 
-// service returns the service of a host for clients of a profile, or nil. As with istiod, the entries of the clients'
-// namespace come first, then those of the namespace with the oldest one; an older entry takes its ports from a younger
-// one.
+// service returns the service of a host for clients of a profile, or nil. As with istiod, it has entries of one
+// namespace (see ownerOf); an older entry takes its ports from a younger one.
 //
 // With a Sidecar, the service consists of imported entries. Without any, it has the ports that imported routes lead to,
 // of the clients' namespace or else of the first namespace by name.
@@ -43,11 +42,7 @@ func (m *Mesh) service(host string, profile model.Profile, sidecar *Sidecar) *mo
 	slices.SortFunc(visible, func(a, b *entry) int {
 		return cmp.Or(a.precedence(namespace).Compare(b.precedence(namespace)), a.Key.Compare(b.Key))
 	})
-	owner := visible[0].Key.Namespace
-	if profile.Role != model.Ingress && slices.ContainsFunc(visible,
-		func(member *entry) bool { return member.Key.Namespace == namespace }) {
-		owner = namespace
-	}
+	owner := ownerOf(host, visible, profile, sidecar)
 	visible = slices.DeleteFunc(visible, func(member *entry) bool { return member.Key.Namespace != owner })
 	oldest := visible[0]
 	service := &model.Service{
@@ -93,6 +88,27 @@ func (m *Mesh) service(host string, profile model.Profile, sidecar *Sidecar) *mo
 	service.Ports = slices.DeleteFunc(service.Ports, func(port model.Port) bool { return port.Number == 0 })
 	service.From = string(digest)
 	return service
+}
+
+// ownerOf returns the namespace of a host's service. Entries are in order of precedence. As with istiod, the first
+// egress listener that imports some decides; sidecars prefer entries of their own namespace.
+func ownerOf(host string, entries []*entry, profile model.Profile, sidecar *Sidecar) (owner string) {
+	for _, listener := range sidecar.egressListeners() {
+		for _, candidate := range entries {
+			namespace := candidate.Key.Namespace
+			if !listener.importsService(host, namespace, profile.Namespace) || !listener.hasPortOf(candidate) {
+				continue
+			}
+			if namespace == profile.Namespace && profile.Role != model.Ingress {
+				return namespace
+			}
+			owner = cmp.Or(owner, namespace)
+		}
+		if owner != "" {
+			return owner
+		}
+	}
+	return entries[0].Key.Namespace // imported by routes
 }
 
 // firstVisible returns the entries of a host that are visible to a namespace: those in the namespace, or else those of

@@ -78,6 +78,12 @@ func (e *egress) importsService(host, namespace, client string) bool {
 	return e == nil || slices.ContainsFunc(e.imports, matches) && !slices.ContainsFunc(e.excludes, matches)
 }
 
+// hasPortOf reports whether the listener is for a port of an entry.
+func (e *egress) hasPortOf(candidate *entry) bool {
+	return e == nil || e.port == 0 || slices.ContainsFunc(candidate.Spec.GetPorts(),
+		func(port *networking.ServicePort) bool { return port.GetNumber() == e.port })
+}
+
 // importsRoutes reports whether a client uses the routes of a VirtualService: those of an imported host, or of a
 // wildcard that matches one. Routes of the Gateway API have no such wildcard.
 func (e *egress) importsRoutes(virtualService *model.VirtualService, client string) bool {
@@ -237,12 +243,13 @@ func (m *Mesh) setConfig(key resource.Key, object *resource.Resource, spec *mesh
 // egress listener with a port lead to that port.
 func (m *Mesh) routedPorts(host string, profile model.Profile, sidecar *Sidecar) map[uint32]bool {
 	ports := make(map[uint32]bool)
-	addRoutes := func(root, virtualService *model.VirtualService) {
+	addRoutes := func(root *model.VirtualService) {
 		if !model.VisibleTo(root.ExportTo, root.Key.Namespace, profile.Namespace) || !forMesh(root.Spec) {
 			return
 		}
-		for _, destination := range destinations(forRequestsFrom(profile.Namespace, virtualService.Spec)) {
-			if virtualService.WholeName(destination.GetHost()) != host {
+		merged := m.withDelegates(root, new(model.Findings))
+		for _, destination := range destinations(forRequestsFrom(profile.Namespace, merged.Spec)) {
+			if root.WholeName(destination.GetHost()) != host {
 				continue
 			}
 			for _, listener := range sidecar.egressListeners() {
@@ -254,12 +261,12 @@ func (m *Mesh) routedPorts(host string, profile model.Profile, sidecar *Sidecar)
 	}
 	for _, virtualService := range m.Virtuals.byDestination[host] {
 		if len(virtualService.Spec.GetHosts()) > 0 {
-			addRoutes(virtualService, virtualService)
+			addRoutes(virtualService)
 			continue
 		}
 		for _, root := range m.Virtuals.byDestination[delegatePrefix+virtualService.Key.FullName()] {
 			if slices.Contains(m.delegates(root), virtualService) {
-				addRoutes(root, virtualService)
+				addRoutes(root)
 			}
 		}
 	}
