@@ -131,7 +131,7 @@ func (f *adminFlags) seen(command *cobra.Command, kind string) []string {
 	if !ok {
 		return nil
 	}
-	var seen admin.Seen
+	var seen admin.FirstSeen
 	_, _ = f.completing(command).Get(command.Context(), "/debug/seen", url.Values{"kind": {string(schema.Kind)}}, &seen)
 	return slices.Sorted(maps.Keys(seen))
 }

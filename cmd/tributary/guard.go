@@ -32,7 +32,7 @@ func newGuardList() *cobra.Command {
 		Example: `  tributary guard list`,
 		Args:    cobra.NoArgs,
 		RunE: runInterruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
-			var guarded []admin.Guarded
+			var guarded []admin.HeldSource
 			return flags.show(ctx, cmd, format, "/debug/guard", nil, &guarded, func(w io.Writer) error {
 				return output.Guard(w, guarded, time.Now())
 			})

@@ -82,7 +82,7 @@ func (f *clientFlags) date(command *cobra.Command, schema *resource.Schema, reso
 		!slices.ContainsFunc(resources, func(r *resource.Resource) bool { return r.Own().IsZero() }) {
 		return
 	}
-	var seen admin.Seen
+	var seen admin.FirstSeen
 	server := f.admin.client(f.secure.settings())
 	server.Timeout = ageTimeout
 	if _, err := server.Get(command.Context(), "/debug/seen", url.Values{"kind": {string(schema.Kind)}},

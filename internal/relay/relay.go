@@ -171,7 +171,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		ChangedSince:  relay.catalogs.changedSince, Problems: problems.problems, Kick: relay.engine.Kick, Level: opts.Level,
 		Certificates: relay.listeners.status, Expected: relay.expected, History: relay.adminHistory(), GRPC: adminGRPC,
 		Authorize: relay.admission.AuthorizeAdmin,
-		Page:      func(s *admin.Server) admin.Front { return page.New(s, opts.Log) },
+		Dashboard: func(s *admin.Server) admin.Dashboard { return page.New(s, opts.Log) },
 		NoDebug:   config.Off(cfg.Admin.Debug), NoProfiles: config.Off(cfg.Admin.Pprof), Registry: registry, Log: opts.Log,
 	})
 	relay.catalogs.istioctl.SetClients(relay.engine)

@@ -14,29 +14,31 @@ import (
 	"tributary/server/identity"
 )
 
-// changers refuses requests with a certificate that is no longer trusted, and changes from other machines without a
-// right. Requests of this machine pass: other rules, such as the mode of a socket, admit them.
-func (s *Server) changers(next http.Handler) http.Handler {
+// authorize refuses requests with a certificate that is no longer trusted, and changes by clients on other machines
+// that lack the right. Changes from this machine need no right: its operator limits them, as by the mode of the socket.
+func (s *Server) authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
-		changes := request.Method != http.MethodGet && request.Method != http.MethodHead && !fromThisMachine(request)
+		reads := request.Method == http.MethodGet || request.Method == http.MethodHead
+		needsRight := !reads && !fromThisMachine(request)
 		var err error
 		if s.opts.Authorize != nil {
 			client := identity.FromConnection(peerOf(request), request.TLS)
-			err = s.opts.Authorize(client, request.Header.Values("Authorization"), changes)
+			err = s.opts.Authorize(client, request.Header.Values("Authorization"), needsRight)
 		}
-		code, message := http.StatusUnauthorized, status.Convert(err).Message()
-		switch {
-		case err == nil:
+		if err == nil {
 			next.ServeHTTP(response, request)
 			return
-		case status.Code(err) == codes.PermissionDenied:
+		}
+		code, message := http.StatusUnauthorized, status.Convert(err).Message()
+		switch status.Code(err) {
+		case codes.PermissionDenied:
 			code = http.StatusForbidden
-		case status.Code(err) == codes.Unavailable: // a reload changes the rights of the client
+		case codes.Unavailable: // a reload changes the rights of the client
 			code = http.StatusServiceUnavailable
 		default:
 			response.Header().Set("WWW-Authenticate", "Bearer")
 		}
-		if changes {
+		if needsRight {
 			message = request.Method + " " + request.URL.Path + " from another machine: " + message
 		}
 		http.Error(response, message, code)
@@ -62,8 +64,8 @@ func peerOf(r *http.Request) net.Addr {
 	return nil
 }
 
-// refuseOtherHosts refuses requests on loopback for the name of another machine. Such a name was made to lead here so
-// that a web page can read the answers (DNS rebinding). On other addresses, each name may be one of this machine.
+// refuseOtherHosts refuses requests on loopback for the name of another machine: by DNS rebinding, a web page makes its
+// own name resolve to this machine, to read the answers. On other addresses, any name may be one of this machine.
 func refuseOtherHosts(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
 		local, isTCP := request.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
@@ -76,6 +78,7 @@ func refuseOtherHosts(next http.Handler) http.Handler {
 	})
 }
 
+// isThisMachine reports whether a Host header is an IP address, localhost or the hostname.
 func isThisMachine(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -87,22 +90,22 @@ func isThisMachine(host string) bool {
 	return host == "" || strings.EqualFold(host, "localhost") || net.ParseIP(strings.Trim(host, "[]")) != nil
 }
 
-// refuseOtherSites refuses requests of web pages of other sites: such requests cost work even though the pages cannot
-// read the answers. Links to pages that are not below /debug/ pass.
+// refuseOtherSites refuses requests that a browser sends for web pages of other sites. The pages cannot read the
+// answers, but each answer costs work. Links from other sites pass, except to pages below /debug/.
 func refuseOtherSites(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
 		site := request.Header.Get("Sec-Fetch-Site")
 		isLink := request.Header.Get("Sec-Fetch-Mode") == "navigate" && !strings.HasPrefix(request.URL.Path, indexPath)
 		if (site == "cross-site" || site == "same-site") && !isLink {
-			denyForeign(response, request)
+			denyCrossOrigin(response, request)
 			return
 		}
 		next.ServeHTTP(response, request)
 	})
 }
 
-// denyForeign answers a request of a web page of another origin.
-func denyForeign(w http.ResponseWriter, r *http.Request) {
+// denyCrossOrigin answers a request of a web page of another origin.
+func denyCrossOrigin(w http.ResponseWriter, r *http.Request) {
 	origin := cmp.Or(r.Header.Get("Origin"), "another site")
 	http.Error(w, r.Method+" "+r.URL.Path+" comes from a web page of "+origin+", and is done only for pages of "+r.Host+
 		", and for programs that send no Origin", http.StatusForbidden)

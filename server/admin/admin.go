@@ -33,7 +33,7 @@ import (
 	"tributary/sources"
 )
 
-// View has the served objects.
+// View is the merged view of all sources: the served objects, and why they are served.
 type View interface {
 	Snapshot() memstore.Snapshot
 	Synced() bool
@@ -48,79 +48,81 @@ type View interface {
 // Sources are the sources of the view.
 type Sources interface {
 	Status() []sources.Status
-	// Excluding returns the objects with a key that transforms leave out.
+	// Excluding returns the objects with this key that transforms exclude.
 	Excluding(key resource.Key) []sources.Excluded
-	// LeavingOut returns the instances that sources leave out of the groups with the keys, and those with a name or an
-	// address, if it is not empty.
+	// LeavingOut returns the instances that sources do not serve: those of the groups that have one of the keys, and
+	// those with this name or address. An empty text selects none.
 	LeavingOut(text string, keys ...resource.Key) []sources.LeftOut
-	// Serving returns the remarks of sources about a key.
+	// Serving returns the remarks of each source about a key: holds, read errors, doubts and warnings.
 	Serving(key resource.Key) []sources.Serving
-	// Release ends the hold of a source on behalf of a caller. An ID selects one hold. The error is sources.ErrNotFound,
-	// sources.ErrNothingHeld or sources.ErrOtherHold.
+	// Release ends the hold of a source. A hold's ID releases this hold only; an empty one releases any. The error is
+	// sources.ErrNotFound, sources.ErrNothingHeld or sources.ErrOtherHold. The caller is for the log.
 	Release(source, hold, caller string) (objects, endpoints int, err error)
 }
 
 // Options are the parts of the program that a Server shows. Functions, Level, History and GRPC may be nil.
 type Options struct {
-	Version string // of the program
-	XDS     string // the address of the xDS server in commands of the page; or empty
+	Version string // the program's version
+	XDS     string // the address of the xDS server for commands on the dashboard; or empty
 	View    View
 	Sources Sources
 	Clients debug.Clients
 	Config  Config
-	// Visible reports whether a client gets an object of a kind to which it subscribes.
+	// Visible reports whether a client that subscribes to the kind of an object gets this object.
 	Visible func(node *corev3.Node, object *resource.Resource) bool
-	// WithoutEffect returns the fields of an object without effect on clients of translated configuration, with reasons.
-	// Affected returns the objects with such fields.
+	// WithoutEffect returns the fields of an object that Envoys and gRPC clients ignore, each with the reason.
 	WithoutEffect func(object *resource.Resource) []string
-	Affected      func() []resource.Key
-	// Unenforced returns the security objects that Envoys and gRPC clients do not enforce, in order of key. WhyUnenforced
-	// returns the effect on one of these clients.
-	Unenforced    func() []resource.Key
+	// Affected returns the objects with such fields.
+	Affected func() []resource.Key
+	// Unenforced returns the security objects that Envoys and gRPC clients do not enforce, in order of key.
+	Unenforced func() []resource.Key
+	// WhyUnenforced names a client that does not enforce a security object, and the effect on it.
 	WhyUnenforced func(key resource.Key) string
 	Problems      func() ObjectProblems
 	// ChangedSince returns the objects of a rejected resource that changed since the client last acknowledged it, and
 	// whether the list is complete.
 	ChangedSince func(collection *xds.Collection, rejection xds.Rejection) (changed []resource.Key, complete bool)
 	Kick         func(nodeID string) int   // ends the streams of a node, and returns their number
-	Level        *slog.LevelVar            // of the log
-	Certificates func() []transport.Status // of the listeners
-	// Authorize returns an error with a gRPC status for a certificate that is no longer trusted. If changes is set, the
-	// client is on another machine, and needs the right to change something.
-	Authorize func(client *identity.Identity, authorization []string, changes bool) error
-	// NoDebug leaves out the pages below /debug, and NoProfiles those of profiles.
-	NoDebug, NoProfiles bool
-	// Expected returns the configuration that an Envoy should have now, with the resources of the dump.
-	Expected func(ctx context.Context, node *corev3.Node, delta bool) (*verify.Expected, []xds.Served, error)
-	History  History
-	Page     func(*Server) Front // makes the handler of /, /page/ and /debug/page/
-	GRPC     http.Handler        // for gRPC on the same port
-	Registry *prometheus.Registry
-	Log      *slog.Logger // slog.Default if nil
+	Level        *slog.LevelVar            // the level of the log
+	Certificates func() []transport.Status // the certificates of the listeners
+	// Authorize returns an error with a gRPC status for a certificate that is no longer trusted. With needsRight, the
+	// client also needs the right to change the program: it sends a change from another machine.
+	Authorize func(client *identity.Identity, authorization []string, needsRight bool) error
+	// NoDebug hides the pages below /debug.
+	NoDebug bool
+	// NoProfiles hides the pages below /debug/pprof.
+	NoProfiles bool
+	// Expected returns the configuration that an Envoy should have now, and its resources for the config_dump.
+	Expected  func(ctx context.Context, node *corev3.Node, delta bool) (*verify.Expected, []xds.Served, error)
+	History   History
+	Dashboard func(*Server) Dashboard // makes the handler of /, /page/ and /debug/page/
+	GRPC      http.Handler            // for gRPC on the same port
+	Registry  *prometheus.Registry
+	Log       *slog.Logger // slog.Default if nil
 }
 
-// Front is the page for browsers. Close ends its endless answers.
-type Front interface {
+// Dashboard is the page for browsers. Close ends its streams of events.
+type Dashboard interface {
 	http.Handler
 	Close()
 }
 
 // Server is the admin server.
 type Server struct {
-	front    Front // or nil
-	opts     Options
-	log      *slog.Logger
-	started  time.Time
-	draining atomic.Bool
+	dashboard Dashboard // nil without one
+	opts      Options
+	log       *slog.Logger
+	started   time.Time
+	draining  atomic.Bool
 
-	hashed struct { // Status.Content
+	contentHash struct { // the cached Status.Content
 		sync.Mutex
 		revision memstore.Revision
 		text     string
 	}
 }
 
-// New returns a server of opts.
+// New returns a server of the program that the options describe.
 func New(opts Options) *Server {
 	server := &Server{opts: opts, log: opts.Log, started: time.Now()}
 	if server.log == nil {
@@ -129,8 +131,8 @@ func New(opts Options) *Server {
 	if opts.Registry != nil {
 		opts.Registry.MustRegister(viewMetrics{opts.View})
 	}
-	if opts.Page != nil {
-		server.front = opts.Page(server)
+	if opts.Dashboard != nil {
+		server.dashboard = opts.Dashboard(server)
 	}
 	return server
 }
@@ -150,11 +152,13 @@ func (s *Server) XDS() string { return s.opts.XDS }
 // Started returns when the server was made.
 func (s *Server) Started() time.Time { return s.started }
 
-// Handler returns the pages.
+// Handler returns the handler of all requests. It checks their host and origin first, and then the client's rights.
 func (s *Server) Handler() http.Handler {
 	origins := http.NewCrossOriginProtection()
-	origins.SetDenyHandler(http.HandlerFunc(denyForeign))
-	return refuseOtherHosts(origins.Handler(refuseOtherSites(s.withGRPC(s.changers(s.mux())))))
+	origins.SetDenyHandler(http.HandlerFunc(denyCrossOrigin))
+	handler := s.withGRPC(s.authorize(s.mux()))
+	handler = origins.Handler(refuseOtherSites(handler))
+	return refuseOtherHosts(handler)
 }
 
 // withGRPC passes requests of gRPC to Options.GRPC.
@@ -165,24 +169,24 @@ func (s *Server) withGRPC(pages http.Handler) http.Handler {
 			s.opts.GRPC.ServeHTTP(response, request)
 			return
 		}
-		// Otherwise a write waits for the whole body of the request.
-		_ = http.NewResponseController(response).EnableFullDuplex() // HTTP/2 and tests have none
+		// Without full duplex, the first write waits until the whole body of the request is read.
+		_ = http.NewResponseController(response).EnableFullDuplex() // HTTP/2 and tests do not need it
 		pages.ServeHTTP(response, request)
 	})
 }
 
 func (s *Server) mux() *http.ServeMux {
 	serveMux := http.NewServeMux()
-	pages, profiles := newTurns(), newTurns()
+	pages, profiles := newPageLimit(), newPageLimit()
 	for _, page := range s.allPages() {
 		handler := page.handler
 		switch {
 		case strings.HasPrefix(page.Path, "/debug/pprof/"):
-			handler = profiles.limit(handler)
+			handler = profiles.apply(handler)
 		case strings.HasPrefix(page.Path, indexPath):
-			handler = pages.limit(handler)
+			handler = pages.apply(handler)
 		case page.Path == "/metrics":
-			handler = newTurns().limit(handler)
+			handler = newPageLimit().apply(handler)
 		}
 		serveMux.Handle(page.Method+" "+page.pattern(), handler)
 	}
@@ -190,15 +194,15 @@ func (s *Server) mux() *http.ServeMux {
 		"/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/profile": pprof.Profile, "/debug/pprof/symbol": pprof.Symbol,
 		"/debug/pprof/trace": pprof.Trace,
 	} {
-		if !s.leftOut(path) {
-			serveMux.Handle("GET "+path, profiles.limit(handler))
+		if !s.isHidden(path) {
+			serveMux.Handle("GET "+path, profiles.apply(handler))
 		}
 	}
-	if s.front != nil {
-		serveMux.Handle("GET /{$}", newTurns().limit(s.front))
-		serveMux.Handle("GET /page/", s.front)
+	if s.dashboard != nil {
+		serveMux.Handle("GET /{$}", newPageLimit().apply(s.dashboard))
+		serveMux.Handle("GET /page/", s.dashboard)
 		if !s.opts.NoDebug {
-			serveMux.Handle("GET /debug/page/", s.front)
+			serveMux.Handle("GET /debug/page/", s.dashboard)
 		}
 	}
 	return serveMux
@@ -222,19 +226,19 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		Handler:           s.Handler(),
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       30 * time.Second,
-		WriteTimeout:      2 * time.Minute, // a CPU profile of up to that long can be taken
+		WriteTimeout:      2 * time.Minute, // bounds the duration of a CPU profile
 		IdleTimeout:       2 * time.Minute,
 		Protocols:         new(http.Protocols),
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streamsPerConnection},
-		ConnContext:       connContext,
+		ConnContext:       withConnectionSlots,
 		BaseContext:       func(net.Listener) context.Context { return requests },
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetHTTP2(true)
 	server.Protocols.SetUnencryptedHTTP2(true) // for gRPC
-	if s.front != nil {
-		server.RegisterOnShutdown(s.front.Close)
+	if s.dashboard != nil {
+		server.RegisterOnShutdown(s.dashboard.Close)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
@@ -254,7 +258,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// The page at / shows the same as the pages below /debug. It gets it by these methods.
+// The dashboard reads its content by the following methods.
 
 // Snapshot returns the served objects.
 func (s *Server) Snapshot() memstore.Snapshot { return s.opts.View.Snapshot() }
@@ -262,23 +266,23 @@ func (s *Server) Snapshot() memstore.Snapshot { return s.opts.View.Snapshot() }
 // Clients returns the clients in order of arrival.
 func (s *Server) Clients() []xds.ClientStatus { return slices.Collect(s.opts.Clients.EachClient()) }
 
-// Quarantined returns the invalid objects and documents, which are not served. It is not nil.
+// Quarantined returns the invalid objects and documents, which are not served. The list is not nil.
 func (s *Server) Quarantined() []Quarantined {
-	return s.quarantinedIf(func(Quarantined) bool { return true })
+	return s.selectQuarantined(func(Quarantined) bool { return true })
 }
 
-// Shadows yields the keys in several sources.
+// Shadows yields the keys that several sources have.
 func (s *Server) Shadows() iter.Seq[aggregate.Shadow] { return s.opts.View.Shadows() }
 
-// SpeakOf returns the keys of the objects with a host.
-func (s *Server) SpeakOf(host string) (keys []resource.Key) {
+// KeysOfHost returns the keys of the objects that reference a host.
+func (s *Server) KeysOfHost(host string) (keys []resource.Key) {
 	for _, explained := range s.opts.View.ExplainHost(host).Objects {
 		keys = append(keys, explained.Object.Key())
 	}
 	return keys
 }
 
-// IsHeld reports whether a loss of an object is on hold.
+// IsHeld reports whether a hold keeps an object served that its source has lost.
 func (s *Server) IsHeld(key resource.Key) bool {
 	return slices.ContainsFunc(s.opts.Sources.Serving(key), func(serving sources.Serving) bool { return serving.Held })
 }

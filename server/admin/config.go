@@ -12,29 +12,29 @@ import (
 
 // Config is the configuration of the program.
 type Config interface {
-	// Reload reads the configuration again on behalf of a caller. It returns the changes in lines for people, or an error
-	// and changes nothing.
+	// Reload reads the configuration again, and returns the changes as lines for people. An error means
+	// that there are no changes. The caller is for the log.
 	Reload(ctx context.Context, caller string) (changes string, err error)
 	Status() ConfigStatus
 }
 
 // ConfigStatus is the status of the configuration.
 type ConfigStatus struct {
-	File     string     `json:"file,omitempty"` // empty for flags
+	File     string     `json:"file,omitempty"` // empty if flags are the configuration
 	Loaded   time.Time  `json:"loaded"`
-	Failed   *time.Time `json:"failed,omitempty"`   // when the file was refused since
-	Error    string     `json:"error,omitempty"`    // the reason
+	Failed   *time.Time `json:"failed,omitempty"`   // when a newer version of the file was refused
+	Error    string     `json:"error,omitempty"`    // why it was refused
 	Pending  []string   `json:"pending,omitempty"`  // sources that the last reload waits for
 	Warnings []string   `json:"warnings,omitempty"` // settings that are probably a mistake, one line each
 	Restart  []string   `json:"restart,omitempty"`  // changed settings that need a restart
 }
 
 func (s *Server) reload(response http.ResponseWriter, request *http.Request) error {
-	changes, err := s.opts.Config.Reload(request.Context(), asker(request))
+	changes, err := s.opts.Config.Reload(request.Context(), callerName(request))
 	if err != nil {
 		return err
 	}
-	if names := s.unread(request.Context()); len(names) > 0 {
+	if names := s.awaitSources(request.Context()); len(names) > 0 {
 		changes += "\nnot read yet: " + strings.Join(names, ", ") +
 			"; a restart would wait for it before anything is served " +
 			"(required: false serves the others without it)"
@@ -42,30 +42,38 @@ func (s *Server) reload(response http.ResponseWriter, request *http.Request) err
 	return reply(response, "%s", changes)
 }
 
-// unreadAfter is the time that an answer to a reload waits for sources.
-const unreadAfter = time.Second
+// maxSourceWait limits how long the answer to a reload waits for new sources.
+const maxSourceWait = time.Second
 
-// unread returns the required sources without a first read after a moment.
-func (s *Server) unread(ctx context.Context) (names []string) {
-	ctx, cancel := context.WithTimeout(ctx, unreadAfter)
+// awaitSources waits until all required sources were read once, at most for maxSourceWait. It returns the names of
+// those that are still unread.
+func (s *Server) awaitSources(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, maxSourceWait)
 	defer cancel()
-	for ticker := time.NewTicker(unreadAfter / 20); ; {
-		names = nil
-		merged := s.opts.View.Sources()
-		for _, source := range s.opts.Sources.Status() {
-			i := slices.IndexFunc(merged, func(current aggregate.SourceStatus) bool {
-				return current.Name == source.Name && !current.Retired
-			})
-			if i < 0 || !merged[i].Synced && !merged[i].Optional {
-				names = append(names, source.Name)
-			}
-		}
-		if len(names) == 0 || ctx.Err() != nil {
-			return names
+	ticker := time.NewTicker(maxSourceWait / 20)
+	defer ticker.Stop()
+	for {
+		unread := s.unreadSources()
+		if len(unread) == 0 || ctx.Err() != nil {
+			return unread
 		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
 		}
 	}
+}
+
+// unreadSources returns the names of the required sources that were never read.
+func (s *Server) unreadSources() (names []string) {
+	merged := s.opts.View.Sources()
+	for _, source := range s.opts.Sources.Status() {
+		i := slices.IndexFunc(merged, func(current aggregate.SourceStatus) bool {
+			return current.Name == source.Name && !current.Retired
+		})
+		if i < 0 || !merged[i].Synced && !merged[i].Optional {
+			names = append(names, source.Name)
+		}
+	}
+	return names
 }

@@ -13,6 +13,7 @@ import (
 	"tributary/resource"
 )
 
+// configz answers with the served objects, or those of ?kind=.
 func (s *Server) configz(response http.ResponseWriter, r *http.Request) error {
 	objects := s.opts.View.Snapshot().All()
 	if query := r.URL.Query(); query.Has("kind") {
@@ -38,7 +39,8 @@ func writeObjects(w io.Writer, objects iter.Seq[*resource.Resource]) error {
 // configObject is an object in the format of istiod's /debug/configz.
 type configObject struct{ *resource.Resource }
 
-// MarshalJSON adds the version to the metadata. An error cuts the list short, which is better than a missing object.
+// MarshalJSON adds the version to the metadata. An error makes the list invalid JSON, so that a reader notices that the
+// object is missing.
 func (c configObject) MarshalJSON() ([]byte, error) {
 	text, err := resource.MarshalJSON(c.Resource)
 	if err != nil {
@@ -60,7 +62,7 @@ func (c configObject) MarshalJSON() ([]byte, error) {
 	return json.Marshal(object)
 }
 
-// kindNamed returns the kind with a name.
+// kindNamed returns the kind that has a name. The error for an unknown name lists the known ones.
 func kindNamed(name string) (resource.Kind, error) {
 	if schema, exists := resource.SchemaByName(name); exists {
 		return schema.Kind, nil
@@ -70,16 +72,16 @@ func kindNamed(name string) (resource.Kind, error) {
 		strings.Join(plurals, ", "))
 }
 
-// Seen has the times at which this server first saw the objects of a kind, by "namespace/name". Clients do not get
+// FirstSeen has the times at which this server first saw the objects of a kind, by "namespace/name". Clients do not get
 // them, since each replica has its own.
-type Seen map[string]time.Time
+type FirstSeen map[string]time.Time
 
-func (s *Server) seen(response http.ResponseWriter, r *http.Request) error {
+func (s *Server) firstSeen(response http.ResponseWriter, r *http.Request) error {
 	kind, err := kindNamed(r.URL.Query().Get("kind"))
 	if err != nil {
 		return err
 	}
-	times := Seen{}
+	times := FirstSeen{}
 	for object := range s.opts.View.Snapshot().List(kind, "") {
 		if moment := object.Seen(); !moment.IsZero() {
 			times[object.Key().FullName()] = moment

@@ -23,11 +23,12 @@ func (s *Server) expected(response http.ResponseWriter, request *http.Request) e
 	if s.opts.Expected == nil {
 		return &failure{http.StatusServiceUnavailable, errors.New("this server has no configuration for Envoys")}
 	}
-	node, text := &corev3.Node{}, request.URL.Query().Get("node")
+	node := &corev3.Node{}
+	text := request.URL.Query().Get("node")
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), node); err != nil {
 		message := "want ?node= as the node of an Envoy's bootstrap, in JSON, such as " +
 			`{"id": "sidecar~10.0.0.7~web.shop~shop.svc.cluster.local"}`
-		// protobuf writes either a space or a non-breaking space
+		// After "proto:", protobuf writes either a space or a non-breaking space.
 		if reason, ok := strings.CutPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: "); ok && text != "" {
 			message += ": " + reason
 		}
@@ -40,6 +41,7 @@ func (s *Server) expected(response http.ResponseWriter, request *http.Request) e
 	return writeJSON(response, func(w io.Writer) error { return writeExpected(w, expected, served) })
 }
 
+// writeExpected adds the dump to the JSON of the expected configuration, one resource at a time.
 func writeExpected(writer io.Writer, expected *verify.Expected, served []xds.Served) error {
 	head, err := json.MarshalIndent(expected, "", "  ")
 	if err != nil {

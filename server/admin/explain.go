@@ -17,46 +17,46 @@ import (
 	"tributary/sources/guard"
 )
 
-// Explanation is the answer of /debug/explain about an object or a host. Excluded, Unread, Similar and Gone are there
-// if no object was found.
+// Explanation is the answer of /debug/explain about an object or a host. Excluded, PossibleDocuments, Similar and
+// LastChange are set only if no object was found.
 type Explanation struct {
-	Why      string      `json:"why"`
-	NotReady bool        `json:"notReady,omitempty"` // clients get nothing yet
-	Objects  []Explained `json:"objects"`            // in key order
-	Picture  []string    `json:"picture,omitempty"`  // the way of a request to a host, one line each
-	Warnings []string    `json:"warnings,omitempty"` // of an object of the Gateway API or an Ingress, with their source
-	// Excluded are objects that transforms of sources leave out.
+	Why         string      `json:"why"`
+	NotReady    bool        `json:"notReady,omitempty"` // the view is not synced: clients get no answer yet
+	Objects     []Explained `json:"objects"`            // in key order
+	RequestTree []string    `json:"picture,omitempty"`  // the lines of Server.RequestTree for a host
+	Warnings    []string    `json:"warnings,omitempty"` // about an object of the Gateway API or an Ingress
+	// Excluded are objects with the key that transforms exclude.
 	Excluded []sources.Excluded `json:"excluded,omitempty"`
-	// Unread are invalid documents that may have the object.
-	Unread []Quarantined `json:"unread,omitempty"`
-	// LeftOut are instances of the objects, or with the name or address, that are not served.
+	// PossibleDocuments are invalid documents that may have the object.
+	PossibleDocuments []Quarantined `json:"unread,omitempty"`
+	// LeftOut are instances that sources do not serve: those of the objects, and those with the requested name or address.
 	LeftOut    []sources.LeftOut `json:"leftOut,omitempty"`
 	Similar    []Similar         `json:"similar,omitempty"`
-	Gone       *history.Entry    `json:"gone,omitempty"`       // the last change by the history
-	Translated *Translated       `json:"translated,omitempty"` // nil without clients of translated configuration
+	LastChange *history.Entry    `json:"gone,omitempty"`       // the newest change in the history
+	Translated *Translated       `json:"translated,omitempty"` // nil without Envoys and gRPC clients
 }
 
 // Explained is the explanation of one key.
 type Explained struct {
 	aggregate.Explanation
-	Content     string        `json:"content,omitempty"`     // YAML of a served object, unless it has endpoints
-	Duplicates  []Duplicate   `json:"duplicates,omitempty"`  // in sources that have it more than once
-	Quarantined []Quarantined `json:"quarantined,omitempty"` // of the object
-	// Unsure are unreadable documents that may have the object, which no other document has. It is served meanwhile.
+	Content     string        `json:"content,omitempty"`     // YAML of the served object; empty for kinds with endpoints
+	Duplicates  []Duplicate   `json:"duplicates,omitempty"`  // of sources that have the key more than once
+	Quarantined []Quarantined `json:"quarantined,omitempty"` // invalid versions of the object
+	// Unsure are unreadable documents that may have the object. Since no readable one has it, it is served meanwhile.
 	Unsure      []Quarantined `json:"unsure,omitempty"`
-	Unconfirmed []Remark      `json:"unconfirmed,omitempty"` // of sources that list the object no longer, or in part
-	NotRead     []Remark      `json:"notRead,omitempty"`     // errors of sources that serve an earlier state of the object
-	Warnings    []Remark      `json:"warnings,omitempty"`    // of validation
-	Held        []Held        `json:"held,omitempty"`        // losses of the object on hold
-	// WithoutEffect lists the parts of the object without effect on Envoys and gRPC clients. If no such client is
-	// connected, it has a target that is nowhere.
+	Unconfirmed []Remark      `json:"unconfirmed,omitempty"` // of sources that no longer list the object
+	ReadErrors  []Remark      `json:"notRead,omitempty"`     // of sources that serve an earlier version
+	Warnings    []Remark      `json:"warnings,omitempty"`    // warnings of validation
+	Held        []Held        `json:"held,omitempty"`        // held losses of the object
+	// WithoutEffect lists the parts of the object that Envoys and gRPC clients ignore. While no such client is connected,
+	// it lists only a target that does not exist.
 	WithoutEffect []string    `json:"without_effect,omitempty"`
-	Unresolved    []string    `json:"unresolved,omitempty"` // references without an object
-	Rejected      []Rejected  `json:"rejected,omitempty"`   // resources that clients reject since the object changed
+	Unresolved    []string    `json:"unresolved,omitempty"` // references that lead to no object
+	Rejected      []Rejected  `json:"rejected,omitempty"`   // rejected resources that the object may have caused
 	Recipients    []Recipient `json:"recipients"`           // clients that subscribe to the kind, in order of arrival
 }
 
-// Duplicate is a key that one source has more than once, with the places.
+// Duplicate is a key that one source has more than once, with its places.
 type Duplicate struct {
 	Source string   `json:"source"`
 	Winner string   `json:"winner"`
@@ -69,8 +69,8 @@ type Quarantined struct {
 	sources.Quarantined
 }
 
-// Said returns the reason and the place in one line. Most reasons name the place themselves.
-func (q *Quarantined) Said() string {
+// Line returns the source, the place and the reason in one line. It names a place once: most reasons begin with it.
+func (q *Quarantined) Line() string {
 	line := strings.Join(strings.Fields(q.Reason), " ")
 	if !strings.Contains(line, q.Place) {
 		line = q.Place + ": " + line
@@ -87,7 +87,7 @@ type Remark struct {
 	Text   string `json:"text"`
 }
 
-// Held is a loss of a source that is on hold.
+// Held is a held loss of a source.
 type Held struct {
 	Source string `json:"source"`
 	Hold
@@ -96,27 +96,30 @@ type Held struct {
 // Similar is an object that the user may mean.
 type Similar struct {
 	conflicts.Ref
-	Host string `json:"host,omitempty"` // if the user asks for a host
+	Host string `json:"host,omitempty"` // the similar host, if the user asks for a host
 }
 
+// explain answers about ?host=, or about the object with ?kind=, ?namespace= and ?name=.
 func (s *Server) explain(response http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	host, kind := query.Get("host"), query.Get("kind")
 	key := resource.Key{Namespace: query.Get("namespace"), Name: query.Get("name")}
 	var explanation Explanation
-	switch parent, derives := derive.KindNamed(kind); {
+	parent, isDerivable := derive.KindNamed(kind)
+	switch {
 	case host != "" && kind == "" && key.Name == "":
 		explanation = s.explainHost(host)
 	case host != "" || kind == "" || key.Name == "":
 		return badRequest("want ?host=HOST, or ?kind=KIND&namespace=NAMESPACE&name=NAME")
-	case derives && parent.Kind != string(resource.Gateway):
+	case isDerivable && parent.Kind != string(resource.Gateway): // Istio has a Gateway, too
 		key.Kind = resource.Kind(parent.Kind)
 		explanation = s.explainParent(key)
 	default:
-		var err error
-		if key.Kind, err = kindNamed(kind); err != nil {
+		istioKind, err := kindNamed(kind)
+		if err != nil {
 			return err
 		}
+		key.Kind = istioKind
 		explanation = s.Explain(key)
 		if len(explanation.Objects) > 0 {
 			break
@@ -134,17 +137,17 @@ func (s *Server) explain(response http.ResponseWriter, r *http.Request) error {
 
 // Explain explains an object.
 func (s *Server) Explain(key resource.Key) Explanation {
-	object := s.explained(s.opts.View.Explain(key))
+	object := s.addDetails(s.opts.View.Explain(key))
 	explanation := Explanation{Why: object.Why, Objects: []Explained{}}
 	if object.Winner != nil || len(object.Quarantined)+len(object.Unsure) > 0 {
 		explanation.Objects = append(explanation.Objects, object)
-		explanation.LeftOut = s.opts.Sources.LeavingOut("", keysOf(object.Explanation)...)
+		explanation.LeftOut = s.opts.Sources.LeavingOut("", memberKeys(object.Explanation)...)
 		return explanation
 	}
-	explanation.Gone = s.lastChange(key)
+	explanation.LastChange = s.lastChange(key)
 	explanation.Excluded = s.opts.Sources.Excluding(key)
-	explanation.Similar = similarKeys(s.keys(), key)
-	explanation.Unread = s.quarantinedIf(func(document Quarantined) bool {
+	explanation.Similar = similarKeys(s.candidateKeys(), key)
+	explanation.PossibleDocuments = s.selectQuarantined(func(document Quarantined) bool {
 		return document.Name == "" || document.Name == key.Name && document.Namespace == key.Namespace
 	})
 	return explanation
@@ -156,7 +159,7 @@ func (s *Server) explainParent(parent resource.Key) Explanation {
 	name := fmt.Sprintf("%s/%s/%s", parent.Kind, parent.Namespace, parent.Name)
 	for object := range s.opts.View.Snapshot().All() {
 		if slices.Contains(strings.Split(object.Annotations()[resource.DerivedFrom], ", "), name) {
-			explanation.Objects = append(explanation.Objects, s.explained(s.opts.View.Explain(object.Key())))
+			explanation.Objects = append(explanation.Objects, s.addDetails(s.opts.View.Explain(object.Key())))
 		}
 	}
 	explanation.Why = words.Count(len(explanation.Objects), "object is", "objects are") + " derived from it"
@@ -173,8 +176,8 @@ func (s *Server) explainParent(parent resource.Key) Explanation {
 	return explanation
 }
 
-// keys yields the keys of served objects and of invalid objects.
-func (s *Server) keys() iter.Seq[resource.Key] {
+// candidateKeys yields the keys that a user may ask for: those of served objects and of invalid objects.
+func (s *Server) candidateKeys() iter.Seq[resource.Key] {
 	return func(yield func(resource.Key) bool) {
 		snapshot := s.opts.View.Snapshot()
 		for object := range snapshot.All() {
@@ -192,40 +195,43 @@ func (s *Server) keys() iter.Seq[resource.Key] {
 
 func (s *Server) explainHost(host string) Explanation {
 	answer := s.opts.View.ExplainHost(host)
-	explanation := Explanation{Why: answer.Why, Objects: []Explained{}, Picture: s.Picture(answer.Host)}
+	explanation := Explanation{Why: answer.Why, Objects: []Explained{}, RequestTree: s.RequestTree(answer.Host)}
 	objects := answer.Objects
-	if keys, why := s.named(host); len(objects) == 0 && len(keys) > 0 {
+	if keys, why := s.objectsNamed(host); len(objects) == 0 && len(keys) > 0 {
 		explanation.Why = why
-		for _, key := range keys[:min(len(keys), maxNamed)] {
+		for _, key := range keys[:min(len(keys), maxExplained)] {
 			objects = append(objects, s.opts.View.Explain(key))
 		}
 	}
 	var keys []resource.Key
 	for _, object := range objects {
-		explanation.Objects = append(explanation.Objects, s.explained(object))
-		keys = append(keys, keysOf(object)...)
+		explanation.Objects = append(explanation.Objects, s.addDetails(object))
+		keys = append(keys, memberKeys(object)...)
 	}
-	if isAddress(host) { // LeftOut has nothing about other addresses of these services
+	if isAddress(host) { // no keys: LeftOut would have all addresses of these services
 		explanation.LeftOut = s.opts.Sources.LeavingOut(host)
 		return explanation
 	}
 	explanation.LeftOut = s.opts.Sources.LeavingOut(host, keys...)
 	if len(objects) == 0 {
 		explanation.Similar = similarHosts(s.opts.View.Snapshot(), answer.Host)
-		explanation.Unread = s.quarantinedIf(func(document Quarantined) bool { return !document.LastGoodServes })
+		explanation.PossibleDocuments = s.selectQuarantined(func(document Quarantined) bool {
+			return !document.LastGoodServes
+		})
 	}
 	return explanation
 }
 
-// explained adds the parts of sources and clients to an explanation.
-func (s *Server) explained(explanation aggregate.Explanation) Explained {
-	key, keys := explanation.Object.Key(), keysOf(explanation)
+// addDetails adds the details of sources and clients to an explanation of the view.
+func (s *Server) addDetails(explanation aggregate.Explanation) Explained {
+	key := explanation.Object.Key()
+	keys := memberKeys(explanation)
 	result := Explained{
 		Explanation: explanation, Recipients: s.recipients(key),
-		Unresolved: s.unresolvedOf(key), Rejected: s.rejectedWith(key),
-		Quarantined: s.quarantinedIf(func(object Quarantined) bool { return slices.Contains(keys, object.Key()) }),
+		Unresolved: s.unresolvedMessages(key), Rejected: s.rejectedWith(key),
+		Quarantined: s.selectQuarantined(func(object Quarantined) bool { return slices.Contains(keys, object.Key()) }),
 	}
-	holds := make(map[string]*guard.Status)
+	holds := make(map[string]*guard.Status) // by source
 	for _, source := range s.opts.Sources.Status() {
 		holds[source.Name] = source.Held
 		for _, duplicate := range source.Duplicates {
@@ -249,7 +255,7 @@ func (s *Server) explained(explanation aggregate.Explanation) Explained {
 				result.Held = append(result.Held, Held{serving.Source, hold.Summary})
 			}
 			if serving.Unread != "" {
-				result.NotRead = append(result.NotRead, Remark{serving.Source, serving.Unread})
+				result.ReadErrors = append(result.ReadErrors, Remark{serving.Source, serving.Unread})
 			}
 			if serving.Unconfirmed != "" {
 				result.Unconfirmed = append(result.Unconfirmed, Remark{serving.Source, serving.Unconfirmed})
@@ -265,30 +271,32 @@ func (s *Server) explained(explanation aggregate.Explanation) Explained {
 	return result
 }
 
-// keysOf returns the keys of an explained object and of the objects that are merged into it.
-func keysOf(explanation aggregate.Explanation) []resource.Key {
+// memberKeys returns the key of an explained object, and the keys of the entries of sources that are merged into it, or
+// refused by the merge.
+func memberKeys(explanation aggregate.Explanation) []resource.Key {
 	key := explanation.Object.Key()
 	keys := []resource.Key{key}
 	if explanation.Merged == nil {
 		return keys
 	}
 	for _, member := range slices.Concat(explanation.Merged.Members, explanation.Merged.Refused) {
-		if key.Name = member.Name; !slices.Contains(keys, key) {
+		key.Name = member.Name
+		if !slices.Contains(keys, key) {
 			keys = append(keys, key)
 		}
 	}
 	return keys
 }
 
-// quarantinedIf returns the selected invalid objects and documents. It is not nil.
-func (s *Server) quarantinedIf(selects func(Quarantined) bool) []Quarantined {
-	list := []Quarantined{}
+// selectQuarantined returns the invalid objects and documents that a function selects. The list is not nil.
+func (s *Server) selectQuarantined(selects func(Quarantined) bool) []Quarantined {
+	selected := []Quarantined{}
 	for _, source := range s.opts.Sources.Status() {
 		for _, invalid := range source.Quarantined {
 			if entry := (Quarantined{source.Name, invalid}); selects(entry) {
-				list = append(list, entry)
+				selected = append(selected, entry)
 			}
 		}
 	}
-	return list
+	return selected
 }

@@ -226,7 +226,7 @@ func TestRejected_ClientsTakeTurns(t *testing.T) {
 	)
 	status := page[admin.Status](t, newServer(w), "/debug/status")
 	require.Len(t, status.Rejected, 100)
-	assert.Equal(t, 150+50+3-100, status.RejectedMore)
+	assert.Equal(t, 150+50+3-100, status.RejectedUnlisted)
 	assert.Equal(t, "common", status.Rejected[0].Resource)
 	assert.Equal(t, 2, status.Rejected[0].Clients)
 	assert.Equal(t, "of 10.0.0.3:5", status.Rejected[0].Version)
@@ -271,8 +271,8 @@ func TestExplain_QuarantinedName(t *testing.T) {
 		document("ServiceEntri", "c5", "c5.yaml:2:7"), document("ServiceEntri", "c6", "c6.yaml:2:7"),
 	}}}}
 	explanation := newServer(w).Explain(resource.Key{Kind: resource.ServiceEntry, Namespace: "shop", Name: "c5"})
-	require.Len(t, explanation.Unread, 1)
-	assert.Equal(t, "c5.yaml:2:7", explanation.Unread[0].Place)
+	require.Len(t, explanation.PossibleDocuments, 1)
+	assert.Equal(t, "c5.yaml:2:7", explanation.PossibleDocuments[0].Place)
 }
 
 func TestExplain_HeldObject(t *testing.T) {
@@ -297,7 +297,7 @@ func TestExplain_HeldObject(t *testing.T) {
 		x := explanation.Objects[0]
 		require.Len(t, x.Unsure, 1)
 		assert.Equal(t, "a.yaml:7", x.Unsure[0].Place)
-		assert.Equal(t, []admin.Remark{{Source: "rules", Text: "permission denied"}}, x.NotRead)
+		assert.Equal(t, []admin.Remark{{Source: "rules", Text: "permission denied"}}, x.ReadErrors)
 		assert.Equal(t, []admin.Remark{{Source: "rules", Text: "it lost its data"}}, x.Unconfirmed)
 		assert.Equal(t, []admin.Remark{{Source: "rules", Text: "a.yaml:3: odd"}}, x.Warnings)
 		assert.Equal(t, []admin.Held{{Source: "rules", Hold: hold.Summary}}, x.Held)

@@ -10,31 +10,31 @@ import (
 	"tributary/sources/guard"
 )
 
-// Guarded is an entry of /debug/guard: a source with a loss on hold.
-type Guarded struct {
+// HeldSource is an entry of /debug/guard: a source with a held loss.
+type HeldSource struct {
 	Source string `json:"source"`
 	guard.Status
 }
 
-// Guarded returns the sources with a loss on hold. It is not nil.
-func (s *Server) Guarded() []Guarded {
-	guarded := []Guarded{}
+// HeldSources returns the sources with a held loss. The list is not nil.
+func (s *Server) HeldSources() []HeldSource {
+	held := []HeldSource{}
 	for _, source := range s.opts.Sources.Status() {
 		if source.Held != nil {
-			guarded = append(guarded, Guarded{source.Name, *source.Held})
+			held = append(held, HeldSource{source.Name, *source.Held})
 		}
 	}
-	return guarded
+	return held
 }
 
-// release ends the hold of ?source= on behalf of ?by=. It answers 404 without such a source, and 409 if the hold is not
-// ?hold=, or there is none.
+// release ends the hold of ?source=. It answers 404 if there is no such source, and 409 if there is no hold or another
+// one than ?hold=.
 func (s *Server) release(response http.ResponseWriter, request *http.Request) error {
 	name := request.URL.Query().Get("source")
 	if name == "" {
 		return badRequest("want ?source=NAME")
 	}
-	objects, endpoints, err := s.opts.Sources.Release(name, request.URL.Query().Get("hold"), asker(request))
+	objects, endpoints, err := s.opts.Sources.Release(name, request.URL.Query().Get("hold"), callerName(request))
 	switch {
 	case errors.Is(err, sources.ErrNotFound):
 		return &failure{http.StatusNotFound, err}
@@ -47,15 +47,15 @@ func (s *Server) release(response http.ResponseWriter, request *http.Request) er
 		words.Count(endpoints, "endpoint", "endpoints"), name)
 }
 
-// longestName limits the logged bytes of a name in a request.
-const longestName = 200
+// maxNameBytes limits the bytes of a request's name in the log.
+const maxNameBytes = 200
 
-// asker returns the name of the user, as the request gives it, and the address.
-func asker(r *http.Request) string {
+// callerName returns the name in ?by=, which is not verified, and the address that the request comes from.
+func callerName(r *http.Request) string {
 	name := cmp.Or(r.URL.Query().Get("by"), "somebody")
-	name = name[:min(len(name), longestName)] + ", from " + r.RemoteAddr
+	name = name[:min(len(name), maxNameBytes)] + ", from " + r.RemoteAddr
 	if via := r.Header.Get("X-Forwarded-For"); via != "" {
-		name += " on behalf of " + via[:min(len(via), longestName)]
+		name += " on behalf of " + via[:min(len(via), maxNameBytes)]
 	}
 	return name
 }

@@ -38,7 +38,7 @@ func TestGuard(t *testing.T) {
 	w := &world{sources: []sources.Status{{Name: "a", Held: hold}, {Name: "b"}}}
 	server := newServer(w)
 
-	require.Equal(t, []admin.Guarded{{Source: "a", Status: *hold}}, page[[]admin.Guarded](t, server, "/debug/guard"))
+	require.Equal(t, []admin.HeldSource{{Source: "a", Status: *hold}}, page[[]admin.HeldSource](t, server, "/debug/guard"))
 
 	st := page[admin.Status](t, server, "/debug/status")
 	assert.Equal(t, 1, st.Holds)

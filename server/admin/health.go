@@ -11,22 +11,22 @@ import (
 
 func (s *Server) healthy(w http.ResponseWriter, _ *http.Request) error { return reply(w, "ok") }
 
-// ready answers with the obstacles to serving, one a line. A source that fails later does not make the server unready:
-// its objects are still served.
+// ready answers with the obstacles to serving, one in each line.
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) error {
-	missing := s.missing()
-	if len(missing) == 0 {
+	obstacles := s.obstacles()
+	if len(obstacles) == 0 {
 		return reply(w, "ok")
 	}
-	return &failure{http.StatusServiceUnavailable, errors.New(strings.Join(missing, "\n"))}
+	return &failure{http.StatusServiceUnavailable, errors.New(strings.Join(obstacles, "\n"))}
 }
 
-// missing returns the obstacles to serving.
-func (s *Server) missing() (obstacles []string) {
+// obstacles returns the obstacles to serving. Once the view is synced, it stays so: a source that fails later is still
+// served, and one that a reload adds hides no objects while it is read.
+func (s *Server) obstacles() (obstacles []string) {
 	if s.draining.Load() {
 		obstacles = append(obstacles, "shutting down")
 	}
-	if s.opts.View.Synced() { // for good: a source that a reload adds takes nothing away while it is read
+	if s.opts.View.Synced() {
 		return obstacles
 	}
 	optional := make(map[string]bool)
@@ -34,7 +34,7 @@ func (s *Server) missing() (obstacles []string) {
 		optional[source.Name] = source.Optional
 	}
 	for _, source := range s.opts.Sources.Status() {
-		if source.Synced || source.Stale || optional[source.Name] { // objects of an earlier run are served as well
+		if source.Synced || source.Stale || optional[source.Name] { // a stale one serves the objects of an earlier run
 			continue
 		}
 		line := fmt.Sprintf("source %s (%s) is not synced: %s", source.Name, source.Address, source.State)

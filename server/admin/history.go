@@ -14,12 +14,12 @@ import (
 	"tributary/resource"
 )
 
-// History has the earlier states of the view.
+// History has the changes of the view, and its earlier states.
 type History interface {
 	Find(history.Query) (*history.Answer, error)
 	// ServedAt returns the objects that were served at a time, or an *history.EarlierError.
 	ServedAt(moment time.Time, kind resource.Kind) (*history.State, error)
-	// Health returns the defects.
+	// Health returns the defects of the history itself.
 	Health() history.Health
 }
 
@@ -30,13 +30,13 @@ var errNoHistory = errors.New("there is no history: nothing is kept (stateDir: o
 
 func (s *Server) history(response http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
-	kind, from, err := s.historyQuery(query, "since", query.Get("since"))
+	kind, since, err := s.historyQuery(query, "since", query.Get("since"))
 	if err != nil {
 		return err
 	}
 	selection := history.Query{
 		Kind: kind, Namespace: query.Get("namespace"), Name: query.Get("name"), Source: query.Get("source"),
-		Since: from, Limit: historyLimit, Details: query.Get("details") == "true",
+		Since: since, Limit: historyLimit, Details: query.Get("details") == "true",
 	}
 	if text := query.Get("limit"); text != "" {
 		if selection.Limit, err = strconv.Atoi(text); err != nil || selection.Limit < 1 {
@@ -75,7 +75,7 @@ func (s *Server) historyAt(response http.ResponseWriter, r *http.Request) error 
 	return writeJSON(response, func(w io.Writer) error { return writeState(w, state, encoded(query)) })
 }
 
-// historyQuery returns the kind and the time of a query, which may be empty.
+// historyQuery returns the kind and the time of a query. Both are zero if the query lacks them.
 func (s *Server) historyQuery(
 	query url.Values, timeName, timeText string,
 ) (kind resource.Kind, moment time.Time, err error) {
@@ -93,7 +93,8 @@ func (s *Server) historyQuery(
 	return kind, moment, err
 }
 
-// writeState writes one object after another, since the texts of a large state take much memory.
+// writeState writes a state as JSON. It encodes one object at a time, since the texts of a large state take much
+// memory.
 func writeState(writer io.Writer, state *history.State, encoded bool) error {
 	if _, err := fmt.Fprintf(writer, `{"at": %q, "objects": `, state.Time.Format(time.RFC3339Nano)); err != nil {
 		return err
@@ -101,7 +102,7 @@ func writeState(writer io.Writer, state *history.State, encoded bool) error {
 	err := writeList(writer, func(yield func(any) bool) {
 		for _, object := range state.Objects {
 			if !encoded {
-				object = new(*object) // the state itself stays as it is
+				object = new(*object) // a copy: the state must not be modified
 				object.DecodeSpec()
 			}
 			if !yield(object) {
@@ -119,7 +120,7 @@ func writeState(writer io.Writer, state *history.State, encoded bool) error {
 	return err
 }
 
-// encoded reports whether a query is for encoded specs.
+// encoded reports whether a query asks for specs as encoded protobuf.
 func encoded(query url.Values) bool { return query.Get("encoded") == "true" }
 
 // History returns changes of objects, in order of time.
@@ -130,7 +131,7 @@ func (s *Server) History(query history.Query) (*history.Answer, error) {
 	return s.opts.History.Find(query)
 }
 
-// lastChange returns the last change of an object that is not served, or nil.
+// lastChange returns the last change of an object, or nil if the history has none.
 func (s *Server) lastChange(key resource.Key) *history.Entry {
 	answer, err := s.History(history.Query{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Limit: 1})
 	if err != nil || len(answer.Entries) == 0 {
@@ -139,7 +140,7 @@ func (s *Server) lastChange(key resource.Key) *history.Entry {
 	return answer.Entries[0]
 }
 
-// historyHealth returns the defects of the history, or nil.
+// historyHealth returns the defects of the history, or nil if there are none.
 func (s *Server) historyHealth() *history.Health {
 	if s.opts.History == nil {
 		return nil

@@ -11,6 +11,7 @@ import (
 	"tributary/server/xds"
 )
 
+// resourceStatus is the state of a type in an entry of /debug/syncz.
 type resourceStatus struct {
 	Sent      string    `json:"sent,omitempty"`
 	Acked     string    `json:"acked,omitempty"`
@@ -18,13 +19,13 @@ type resourceStatus struct {
 	LastError string    `json:"lastError,omitempty"`
 }
 
-// syncNames are the prefixes of fields about a type.
+// syncNames are the prefixes of the fields about a type in an entry of /debug/syncz, such as cluster in cluster_sent.
 var syncNames = map[string]string{
 	xds.ClusterURL: "cluster", xds.ListenerURL: "listener", xds.RouteURL: "route", xds.EndpointURL: "endpoint",
 	xds.ExtURL: "extensionconfig",
 }
 
-// syncz yields entries like those of istiod 1.27 (istio.io/istio/pilot/pkg/xds, SyncStatus).
+// syncz yields an entry for each client, as istiod 1.27 does (istio.io/istio/pilot/pkg/xds, SyncStatus).
 func (s *Server) syncz(yield func(any) bool) {
 	for client := range debug.Subscribers(s.opts.Clients) {
 		entry := make(map[string]any)
@@ -60,7 +61,7 @@ func (s *Server) syncz(yield func(any) bool) {
 	}
 }
 
-// configDump answers with the resources that were sent to an Envoy. The errors are istiod's.
+// configDump answers with the resources that were sent to an Envoy. The error messages are those of istiod.
 func (s *Server) configDump(response http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	if query.Get("proxyID") == "" {

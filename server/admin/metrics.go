@@ -13,27 +13,26 @@ type viewMetrics struct{ view View }
 
 var (
 	viewSyncedDesc = prometheus.NewDesc("tributary_view_synced",
-		"Whether every source that has to be has been read, or restored and then read, so that clients are answered.", nil,
-		nil)
-	viewObjectsDesc = prometheus.NewDesc("tributary_view_objects", "Objects that are served, of all sources.",
+		"1 once every required source was read, or restored from disk, so that clients are answered. It stays 1.", nil, nil)
+	viewObjectsDesc = prometheus.NewDesc("tributary_view_objects", "Served objects.",
 		[]string{"kind"}, nil)
 	viewShadowedDesc = prometheus.NewDesc("tributary_view_shadowed_objects",
-		"Objects that several sources have, and of which that of one is served.", nil, nil)
+		"Keys that several sources have; the object of one of them is served.", nil, nil)
 	viewCompetingDesc = prometheus.NewDesc("tributary_view_competing_hosts",
 		"Hosts, and workloads of namespaces, claimed by several objects.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (m viewMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{viewSyncedDesc, viewObjectsDesc, viewShadowedDesc, viewCompetingDesc} {
-		ch <- d
+	for _, description := range []*prometheus.Desc{viewSyncedDesc, viewObjectsDesc, viewShadowedDesc, viewCompetingDesc} {
+		ch <- description
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (m viewMetrics) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v int, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+	gauge := func(description *prometheus.Desc, value int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(description, prometheus.GaugeValue, float64(value), labels...)
 	}
 	synced := 0
 	if m.view.Synced() {
@@ -44,31 +43,31 @@ func (m viewMetrics) Collect(ch chan<- prometheus.Metric) {
 	for _, kind := range snapshot.Kinds() {
 		gauge(viewObjectsDesc, snapshot.LenKind(kind), string(kind))
 	}
-	gauge(viewShadowedDesc, shadowed(m.view))
-	gauge(viewCompetingDesc, competing(m.view))
+	gauge(viewShadowedDesc, countShadowed(m.view))
+	gauge(viewCompetingDesc, countCompeting(m.view))
 }
 
-// shadowed counts the objects that several sources have.
-func shadowed(v View) (count int) {
-	for range v.Shadows() {
+// countShadowed counts the keys that several sources have.
+func countShadowed(view View) (count int) {
+	for range view.Shadows() {
 		count++
 	}
 	return count
 }
 
-// competing counts the hosts and workloads on which there are conflicts, several on some.
-func competing(v View) int {
-	contested := make(map[string]bool)
-	for _, c := range v.Conflicts() {
-		contested[cmp.Or(c.Host, c.Subject)] = true
+// countCompeting counts the hosts and workloads that several objects claim. One of them may have several conflicts.
+func countCompeting(view View) int {
+	claimed := make(map[string]bool)
+	for _, conflict := range view.Conflicts() {
+		claimed[cmp.Or(conflict.Host, conflict.Subject)] = true
 	}
-	return len(contested)
+	return len(claimed)
 }
 
 // NewRegistry returns a registry with the metrics of the process, the Go runtime and the build.
 func NewRegistry(version string) *prometheus.Registry {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "tributary_build_info", Help: "Always 1; the labels say which build this is.",
+		Name: "tributary_build_info", Help: "Always 1; the labels name the build.",
 		ConstLabels: prometheus.Labels{"version": version, "go_version": runtime.Version()},
 	})
 	build.Set(1)

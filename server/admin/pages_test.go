@@ -94,7 +94,7 @@ func TestIndexPage(t *testing.T) {
 		}
 		for _, param := range p.Parameters {
 			text := "`" + param.Name + "`"
-			if param.Needed {
+			if param.Required {
 				text += " (needed)"
 			}
 			params = append(params, text+": "+param.About)

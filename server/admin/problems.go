@@ -9,14 +9,14 @@ import (
 	"tributary/resource"
 )
 
-// ObjectProblems are problems of served objects that cost requests.
+// ObjectProblems are problems of served objects that make requests fail.
 type ObjectProblems struct {
 	// Unresolved are references to hosts, subsets, delegates and Gateways that no object has, and parts of objects of the
 	// Gateway API that are not served.
 	Unresolved []ObjectProblem `json:"unresolved"`
-	// Unchecked are references that only a source could resolve that was never read.
+	// Unchecked are references that may lead to an object of a source that was never read.
 	Unchecked []string `json:"unchecked,omitempty"`
-	// Refused are objects that limits.productBytes keeps from Envoys and gRPC clients.
+	// Refused are objects that Envoys and gRPC clients do not get, since they exceed limits.productBytes.
 	Refused []ObjectProblem `json:"refused,omitempty"`
 }
 
@@ -37,7 +37,7 @@ func (p *ObjectProblem) String() string {
 	return fmt.Sprintf("%s (%s): %s", p.Key(), place, p.Message)
 }
 
-// ObjectProblems returns the problems of objects. Its list of references is not nil.
+// ObjectProblems returns the problems of objects. The list of unresolved references is not nil.
 func (s *Server) ObjectProblems() (problems ObjectProblems) {
 	if s.opts.Problems != nil {
 		problems = s.opts.Problems()
@@ -51,14 +51,13 @@ func (s *Server) ObjectProblems() (problems ObjectProblems) {
 // fillProblems adds the problems of objects to a status.
 func (s *Server) fillProblems(status *Status) {
 	problems := s.ObjectProblems()
-	status.UnresolvedCount, status.UncheckedCount = len(problems.Unresolved), len(problems.Unchecked)
-	status.RefusedCount = len(problems.Refused)
-	status.Unresolved, status.Unchecked = firstOf(problems.Unresolved), firstOf(problems.Unchecked)
-	status.Refused = firstOf(problems.Refused)
+	status.Unresolved, status.UnresolvedCount = firstListed(problems.Unresolved), len(problems.Unresolved)
+	status.Unchecked, status.UncheckedCount = firstListed(problems.Unchecked), len(problems.Unchecked)
+	status.Refused, status.RefusedCount = firstListed(problems.Refused), len(problems.Refused)
 	if s.opts.Affected == nil {
 		return
 	}
-	unresolved := make(map[resource.Key]bool) // the status has their references as problems
+	unresolved := make(map[resource.Key]bool) // the status has these objects as problems already
 	for _, problem := range problems.Unresolved {
 		unresolved[problem.Key()] = true
 	}
@@ -69,8 +68,8 @@ func (s *Server) fillProblems(status *Status) {
 	}
 }
 
-// unresolvedOf returns the messages about references of an object.
-func (s *Server) unresolvedOf(key resource.Key) (messages []string) {
+// unresolvedMessages returns the messages about references of an object that lead to no object.
+func (s *Server) unresolvedMessages(key resource.Key) (messages []string) {
 	for _, problem := range s.ObjectProblems().Unresolved {
 		if problem.Key() == key {
 			messages = append(messages, problem.Message)
@@ -79,30 +78,51 @@ func (s *Server) unresolvedOf(key resource.Key) (messages []string) {
 	return messages
 }
 
-// addObjectProblems adds a trouble for each listed problem of an object.
+// addObjectProblems adds a trouble for each listed problem of an object, and one for the rest.
 func (st *Status) addObjectProblems(list *troubles) {
-	addProblems := func(problems []ObjectProblem, count int, about, advice string, summary func(unlisted int) string) {
+	addProblems := func(problems []ObjectProblem, count int, area, advice string, summary func(unlisted int) string) {
 		for i := range problems {
-			list.add(about, HarmRefused, advice, "%s", problems[i].String()).explain(problems[i].Key())
+			list.add(area, HarmRefused, advice, "%s", problems[i].String()).setObject(problems[i].Key())
 		}
 		if unlisted := count - len(problems); unlisted > 0 {
-			list.add(about, HarmRefused, advice, "%s", summary(unlisted)).Run = []string{"status", "-o", "json"}
+			list.add(area, HarmRefused, advice, "%s", summary(unlisted)).Arguments = []string{"status", "-o", "json"}
 		}
 	}
-	addProblems(st.Unresolved, st.UnresolvedCount, AboutReference,
+	addProblems(st.Unresolved, st.UnresolvedCount, AreaReference,
 		"Requests that need it fail. Correct it, or add the missing object.",
 		func(unlisted int) string {
 			return words.Count(unlisted, "more reference leads", "more references lead") + " to no object: see /debug/unresolved"
 		})
-	addProblems(st.Refused, st.RefusedCount, AboutObject,
+	addProblems(st.Refused, st.RefusedCount, AreaObject,
 		"Split the object into smaller ones, or raise limits.productBytes.",
 		func(unlisted int) string {
 			return "limits.productBytes refuses " + words.Count(unlisted, "more object", "more objects")
 		})
-	if st.UncheckedCount > 0 && len(st.Missing) == 0 {
-		list.add(AboutReference, HarmOther,
+	if st.UncheckedCount > 0 && len(st.Obstacles) == 0 {
+		list.add(AreaReference, HarmOther,
 			"It is unknown whether these references lead to an object. Repair the source that was never read.",
 			"%s cannot be checked, since a source was never read: %s",
 			words.Count(st.UncheckedCount, "reference", "references"), strings.Join(st.Unchecked, ", "))
 	}
+}
+
+// NoEffect is an entry of /debug/no-effect: an object with parts that Envoys and gRPC clients ignore.
+type NoEffect struct {
+	conflicts.Ref
+	Origin string   `json:"origin"`
+	Parts  []string `json:"what"`
+}
+
+func (s *Server) noEffect() []NoEffect {
+	entries := []NoEffect{}
+	if s.opts.Affected == nil || s.opts.WithoutEffect == nil {
+		return entries
+	}
+	snapshot := s.opts.View.Snapshot()
+	for _, key := range s.opts.Affected() {
+		if object := snapshot.Get(key); object != nil {
+			entries = append(entries, NoEffect{conflicts.Ref(key), object.Origin().String(), s.opts.WithoutEffect(object)})
+		}
+	}
+	return entries
 }

@@ -13,36 +13,38 @@ import (
 	"tributary/server/xds"
 )
 
-// Rejected is a resource that clients reject. The fields from Version to Fallback, and the changes, are about the
-// client with the oldest rejection.
+// Rejected is a resource that clients reject. Of the fields that are about one client, UnenforcedNode and
+// UnenforcedSince have a client of their own; the others are about the client with the oldest rejection.
 type Rejected struct {
 	TypeURL  string    `json:"type_url"`
-	Resource string    `json:"resource,omitempty"` // empty if the client does not name it
+	Resource string    `json:"resource,omitempty"` // empty if the client's error does not name it
 	Version  string    `json:"version,omitempty"`
 	Error    string    `json:"error"`
 	Node     string    `json:"node"`
 	Peer     string    `json:"peer"`
 	Since    time.Time `json:"since"`
-	Clients  int       `json:"clients"`
+	Clients  int       `json:"clients"`            // all clients that reject it
 	Fallback string    `json:"fallback,omitempty"` // sent instead; empty if the client keeps its accepted version
-	// UnenforcedNode is the client that is without the current policies for the longest time, since UnenforcedSince.
+	// UnenforcedNode is the client that lacks the current policies for the longest time; UnenforcedSince is the start.
 	UnenforcedNode  string    `json:"unenforced_node,omitempty"`
 	UnenforcedSince time.Time `json:"unenforced_since,omitzero"`
 	Acked           string    `json:"acked,omitempty"` // the version that the client acknowledged on this connection
-	// Changed are the objects of the resource that changed since the acknowledgement; without one, all its objects.
+	// Changed are the objects that the resource is made of and that changed since the acknowledgement. Without an
+	// acknowledgement, it has all objects of the resource.
 	Changed    []conflicts.Ref `json:"changed"`
-	Incomplete bool            `json:"incomplete,omitempty"` // Changed may lack objects: the acknowledgement is too old
+	Incomplete bool            `json:"incomplete,omitempty"` // Changed may lack objects of earlier changes
 
 	collection *xds.Collection
 	rejection  xds.Rejection
-	hosts      map[string]bool // the addresses of its clients
+	addresses  map[string]bool // the IP addresses of the clients
 }
 
 // maxRejected limits the listed resources.
 const maxRejected = 100
 
-// rejected returns the rejected resources, and the number of those beyond the limit. Resources of more addresses come
-// first. Among equals, addresses and then their connections take turns, each with its oldest rejection first.
+// rejected returns the rejected resources, and the number of those beyond the limit. A resource that more addresses
+// reject comes first. Among equals, addresses take turns, and the connections of an address, too: so no client hides
+// the rejections of others. Each begins with its oldest rejection.
 func (s *Server) rejected() (list []Rejected, unlisted int) {
 	type resourceID struct{ typeURL, name string }
 	resources := make(map[resourceID]*Rejected)
@@ -53,7 +55,7 @@ func (s *Server) rejected() (list []Rejected, unlisted int) {
 				rejected := resources[id]
 				if rejected == nil {
 					rejected = &Rejected{
-						TypeURL: id.typeURL, Resource: id.name, Changed: []conflicts.Ref{}, hosts: make(map[string]bool),
+						TypeURL: id.typeURL, Resource: id.name, Changed: []conflicts.Ref{}, addresses: make(map[string]bool),
 					}
 					resources[id] = rejected
 				}
@@ -64,9 +66,9 @@ func (s *Server) rejected() (list []Rejected, unlisted int) {
 	sorted := slices.SortedFunc(maps.Values(resources), func(a, b *Rejected) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.TypeURL, b.TypeURL), cmp.Compare(a.Resource, b.Resource))
 	})
-	takeTurns(sorted, func(peer string) string { return peer })
-	takeTurns(sorted, hostOf)
-	slices.SortStableFunc(sorted, func(a, b *Rejected) int { return cmp.Compare(len(b.hosts), len(a.hosts)) })
+	interleave(sorted, func(peer string) string { return peer }) // connections
+	interleave(sorted, addressOf)
+	slices.SortStableFunc(sorted, func(a, b *Rejected) int { return cmp.Compare(len(b.addresses), len(a.addresses)) })
 	list = []Rejected{}
 	for _, rejected := range sorted[:min(len(sorted), maxRejected)] {
 		s.addChanged(rejected)
@@ -75,43 +77,55 @@ func (s *Server) rejected() (list []Rejected, unlisted int) {
 	return list, len(sorted) - len(list)
 }
 
-// add adds the rejection of a client.
+// rejectedList is the answer of /debug/rejected.
+func (s *Server) rejectedList() []Rejected {
+	list, _ := s.rejected()
+	return list
+}
+
+// add adds the rejection by a client.
 func (r *Rejected) add(client *xds.ClientStatus, collection *xds.Collection, rejection xds.Rejection) {
 	r.Clients++
-	r.hosts[hostOf(client.Peer)] = true
+	r.addresses[addressOf(client.Peer)] = true
 	if start := rejection.UnenforcedSince; !start.IsZero() && (r.UnenforcedNode == "" || start.Before(r.UnenforcedSince)) {
 		r.UnenforcedNode, r.UnenforcedSince = ClientName(client.Node.GetId(), client.Peer), start
 	}
 	if r.Clients == 1 || rejection.Since.Before(r.Since) {
-		r.Version, r.Error, r.Since, r.Acked = rejection.Version, rejection.Error, rejection.Since, rejection.Acked
-		r.Node, r.Peer, r.Fallback = client.Node.GetId(), client.Peer, rejection.Fallback
+		r.Node, r.Peer = client.Node.GetId(), client.Peer
+		r.Version, r.Acked = rejection.Version, rejection.Acked
+		r.Error = rejection.Error
+		r.Since = rejection.Since
+		r.Fallback = rejection.Fallback
 		r.collection, r.rejection = collection, rejection
 	}
 }
 
-// takeTurns puts the first resource of each client before the second one of any. A function tells clients by the peer.
-func takeTurns(list []*Rejected, client func(peer string) string) {
-	counts, turn := make(map[string]int), make(map[*Rejected]int)
+// interleave puts the first resource of each group before the second one of any group. A function returns the group of
+// a peer.
+func interleave(list []*Rejected, groupOf func(peer string) string) {
+	counts := make(map[string]int)
+	positions := make(map[*Rejected]int) // within their groups
 	for _, rejected := range list {
-		turn[rejected] = counts[client(rejected.Peer)]
-		counts[client(rejected.Peer)]++
+		group := groupOf(rejected.Peer)
+		positions[rejected] = counts[group]
+		counts[group]++
 	}
-	slices.SortStableFunc(list, func(a, b *Rejected) int { return cmp.Compare(turn[a], turn[b]) })
+	slices.SortStableFunc(list, func(a, b *Rejected) int { return cmp.Compare(positions[a], positions[b]) })
 }
 
-// hostOf returns the IP address of a peer.
-func hostOf(peer string) string {
+// addressOf returns the IP address of a peer.
+func addressOf(peer string) string {
 	if host, _, err := net.SplitHostPort(peer); err == nil {
 		return host
 	}
 	return peer
 }
 
-// addChanged sets the changed objects of a resource.
+// addChanged sets the changed objects of a resource. An object of Istio, which an istiod rejects, is its own cause.
 func (s *Server) addChanged(rejected *Rejected) {
 	schema, isObject := resource.SchemaByTypeURL(rejected.TypeURL)
 	switch {
-	case isObject && rejected.Resource == "", !isObject && s.opts.ChangedSince == nil:
+	case isObject && rejected.Resource == "", !isObject && s.opts.ChangedSince == nil: // the objects are unknown
 		rejected.Incomplete = true
 	case isObject:
 		namespace, name, namespaced := strings.Cut(rejected.Resource, "/")
@@ -128,23 +142,23 @@ func (s *Server) addChanged(rejected *Rejected) {
 	}
 }
 
-// rejectedWith returns the rejected resources that an object may cause.
+// rejectedWith returns the rejected resources that a change of an object may have caused.
 func (s *Server) rejectedWith(key resource.Key) []Rejected {
-	list, _ := s.rejected()
-	return slices.DeleteFunc(list, func(rejected Rejected) bool {
+	return slices.DeleteFunc(s.rejectedList(), func(rejected Rejected) bool {
 		return !slices.Contains(rejected.Changed, conflicts.Ref(key))
 	})
 }
 
-// What names the resource by its type, such as RouteConfiguration 80.
-func (r *Rejected) What() string {
+// ResourceName returns the short type and the name of the resource, such as RouteConfiguration 80.
+func (r *Rejected) ResourceName() string {
 	return strings.TrimSpace(r.TypeURL[strings.LastIndexAny(r.TypeURL, "./")+1:] + " " + r.Resource)
 }
 
-// maxCauses limits the objects that one line names.
+// maxCauses limits the objects that Causes names.
 const maxCauses = 5
 
-// Causes names in one line the fallback of the client and the objects that may be the cause.
+// Causes returns one line with the objects that may be the cause, and with the consequence for policies or the
+// fallback.
 func (r *Rejected) Causes() string {
 	var names []string
 	for _, object := range r.Changed[:min(len(r.Changed), maxCauses)] {

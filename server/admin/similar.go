@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -14,16 +13,14 @@ import (
 	"tributary/resource"
 )
 
-const (
-	maxSimilar = 5  // proposals for a missing object or host
-	maxNamed   = 20 // explained objects of an address or a name
-)
+// maxSimilar limits the proposals for a missing object or host.
+const maxSimilar = 5
 
-// proposals are objects with their ranks; lower ranks are better.
-type proposals map[int][]Similar
+// rankedObjects has objects by rank. Lower ranks are more similar.
+type rankedObjects map[int][]Similar
 
-// best returns the best proposals, in order.
-func (p proposals) best() (similar []Similar) {
+// best returns the most similar objects, in order.
+func (p rankedObjects) best() (similar []Similar) {
 	for rank := 0; len(p) > 0 && len(similar) < maxSimilar; rank++ {
 		slices.SortFunc(p[rank], func(a, b Similar) int { return a.Key().Compare(b.Key()) })
 		similar = append(similar, p[rank]...)
@@ -32,15 +29,16 @@ func (p proposals) best() (similar []Similar) {
 	return similar[:min(len(similar), maxSimilar)]
 }
 
-// The ranks of likenesses other than by typing errors.
+// The rank of texts with typing errors is the number of errors. The ranks of other similarities are higher.
 const (
 	rankPart      = 9  // one text is a part of the other
 	rankLabel     = 10 // hosts with the same first label
-	rankOtherKind = 20 // more for another kind
+	rankOtherKind = 20 // added for objects of another kind
 )
 
-// likeness returns the rank of two texts if there are few typing errors between them, or one is a part of the other.
-func likeness(first, second string) (rank int, similar bool) {
+// similarity returns the rank of two texts. They are similar if few typing errors make one of the other, or if one is a
+// part of the other.
+func similarity(first, second string) (rank int, similar bool) {
 	if distance := words.EditDistance(first, second); distance <= 1+min(len(first), len(second))/4 {
 		return distance, true
 	}
@@ -51,11 +49,11 @@ func likeness(first, second string) (rank int, similar bool) {
 
 // similarKeys returns the most similar keys.
 func similarKeys(keys iter.Seq[resource.Key], key resource.Key) []Similar {
-	candidates := proposals{}
+	candidates := rankedObjects{}
 	for candidate := range keys {
-		rank, similar := likeness(key.Name, candidate.Name)
+		rank, similar := similarity(key.Name, candidate.Name)
 		switch {
-		case !similar || candidate.Kind != key.Kind && rank > 0: // of another kind, only the same name
+		case !similar || candidate.Kind != key.Kind && rank > 0: // in another kind, only the same name is similar
 			continue
 		case candidate.Kind != key.Kind:
 			rank += rankOtherKind
@@ -67,15 +65,15 @@ func similarKeys(keys iter.Seq[resource.Key], key resource.Key) []Similar {
 	return candidates.best()
 }
 
-// similarHosts returns objects with a host that is similar to a host. It decodes all objects with hosts.
+// similarHosts returns the objects with the most similar hosts. It decodes all objects with hosts.
 func similarHosts(snapshot memstore.Snapshot, host string) []Similar {
-	first, _, _ := strings.Cut(host, ".")
-	candidates := proposals{}
+	firstLabel, _, _ := strings.Cut(host, ".")
+	candidates := rankedObjects{}
 	for _, kind := range []resource.Kind{resource.ServiceEntry, resource.VirtualService, resource.DestinationRule} {
 		for object := range snapshot.List(kind, "") {
 			for _, candidate := range hostsOf(object) {
-				rank, similar := likeness(host, strings.ToLower(candidate))
-				if label, _, _ := strings.Cut(candidate, "."); !similar && label == first && label != "*" {
+				rank, similar := similarity(host, strings.ToLower(candidate))
+				if label, _, _ := strings.Cut(candidate, "."); !similar && label == firstLabel && label != "*" {
 					rank, similar = rankLabel, true
 				}
 				if similar {
@@ -98,68 +96,4 @@ func hostsOf(object *resource.Resource) []string {
 		return []string{spec.GetHost()}
 	}
 	return nil
-}
-
-func isAddress(text string) bool {
-	_, valid := resource.AddressIn(text)
-	return valid
-}
-
-// named returns the objects with an address, as an endpoint's or as a virtual one; or those with a name, their own or
-// one in a registry, such as an interface. It decodes all objects with endpoints to find an address.
-func (s *Server) named(text string) (keys []resource.Key, description string) {
-	snapshot := s.opts.View.Snapshot()
-	address, byAddress := resource.AddressIn(text)
-	for _, kind := range []resource.Kind{resource.ServiceEntry, resource.WorkloadEntry} {
-		for object := range snapshot.List(kind, "") {
-			matches := madeOf(object, text)
-			if byAddress {
-				matches = slices.ContainsFunc(addressesOf(object), func(candidate string) bool {
-					parsed, valid := resource.AddressIn(candidate)
-					return valid && parsed == address
-				})
-			}
-			if matches {
-				keys = append(keys, object.Key())
-			}
-		}
-	}
-	if byAddress {
-		description = fmt.Sprintf("%s the address %s", words.Count(len(keys), "object has", "objects have"), text)
-	} else {
-		for key := range s.keys() {
-			if key.Name == text && !slices.Contains(keys, key) {
-				keys = append(keys, key)
-			}
-		}
-		description = words.Count(len(keys), "object", "objects") + ": with this name, or with this name in a registry"
-	}
-	if len(keys) > maxNamed {
-		description += fmt.Sprintf("; the first %d of them", maxNamed)
-	}
-	return keys, description
-}
-
-func addressesOf(object *resource.Resource) (addresses []string) {
-	spec, _ := object.Spec() // the source decoded it before
-	switch spec := spec.(type) {
-	case *networking.WorkloadEntry:
-		return []string{spec.GetAddress()}
-	case *networking.ServiceEntry:
-		for _, endpoint := range spec.GetEndpoints() {
-			addresses = append(addresses, endpoint.GetAddress())
-		}
-		return append(addresses, spec.GetAddresses()...)
-	}
-	return nil
-}
-
-// madeOf reports whether the annotations of sources have a name in a registry.
-func madeOf(object *resource.Resource, name string) bool {
-	for key, value := range object.Annotations() {
-		if strings.HasPrefix(key, "tributary/") && strings.EqualFold(value, name) {
-			return true
-		}
-	}
-	return false
 }

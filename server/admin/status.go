@@ -17,53 +17,52 @@ import (
 	"tributary/sources/guard"
 )
 
-// Status is the answer of /debug/status. Its lists of problems have the first few.
+// Status is the answer of /debug/status. Of each kind of problem, it has the number and the first maxListed ones.
 type Status struct {
-	Version string        `json:"version"`
-	Started time.Time     `json:"started"`
-	Uptime  string        `json:"uptime"`
-	Missing []string      `json:"missing,omitempty"` // obstacles to serving; empty if the server is ready
-	Config  ConfigStatus  `json:"config"`
-	Sources []SourceState `json:"sources"` // in order of precedence
+	Version   string        `json:"version"`
+	Started   time.Time     `json:"started"`
+	Uptime    string        `json:"uptime"`
+	Obstacles []string      `json:"missing,omitempty"` // obstacles to serving; empty if the server is ready
+	Config    ConfigStatus  `json:"config"`
+	Sources   []SourceState `json:"sources"` // in order of precedence
 
 	Content     string                `json:"content"` // a hash of the served objects: equal for equal objects
-	Objects     int                   `json:"objects"` // served
+	Objects     int                   `json:"objects"` // served objects
 	Kinds       map[resource.Kind]int `json:"kinds"`
 	Conflicts   ConflictCounts        `json:"conflicts"`
 	Quarantined int                   `json:"quarantined"`
 	Invalid     []Quarantined         `json:"invalid,omitempty"`
-	Unsure      int                   `json:"unsure,omitempty"`   // objects served only because something is unreadable
-	Unread      int                   `json:"unread,omitempty"`   // objects of unreadable files or keys, served as before
-	Warnings    int                   `json:"warnings,omitempty"` // of validation
-	LeftOut     int                   `json:"leftOut,omitempty"`  // instances of sources that are not served
-	// WithoutEffect counts objects with parts that have no effect on the connected Envoys and gRPC clients.
+	Unsure      int                   `json:"unsure,omitempty"`   // objects that only an unreadable document may have
+	Unread      int                   `json:"unread,omitempty"`   // objects of unreadable files or keys
+	Warnings    int                   `json:"warnings,omitempty"` // warnings of validation
+	LeftOut     int                   `json:"leftOut,omitempty"`  // instances that sources do not serve
+	// WithoutEffect counts the objects with parts that the connected Envoys and gRPC clients ignore.
 	WithoutEffect int `json:"without_effect,omitempty"`
-	// Unenforced counts security objects that Envoys and gRPC clients do not enforce.
-	Unenforced  int           `json:"unenforced,omitempty"`
-	NotEnforced []NotEnforced `json:"not_enforced,omitempty"`
-	// Unresolved are references without an object, Unchecked those that cannot be checked, and Refused the objects that
-	// limits.productBytes keeps from Envoys and gRPC clients.
-	Unresolved      []ObjectProblem `json:"unresolved,omitempty"`
-	UnresolvedCount int             `json:"unresolved_count,omitempty"`
-	Unchecked       []string        `json:"unchecked,omitempty"`
-	UncheckedCount  int             `json:"unchecked_count,omitempty"`
-	Refused         []ObjectProblem `json:"refused,omitempty"`
-	RefusedCount    int             `json:"refused_count,omitempty"`
-	Rejected        []Rejected      `json:"rejected,omitempty"` // by clients
-	RejectedMore    int             `json:"rejected_more,omitempty"`
-	Holds           int             `json:"holds"` // sources with a loss on hold
+	// Unenforced are security objects that Envoys and gRPC clients do not enforce.
+	UnenforcedCount int                `json:"unenforced,omitempty"`
+	Unenforced      []UnenforcedObject `json:"not_enforced,omitempty"`
+	// Unresolved, Unchecked and Refused are those of ObjectProblems.
+	Unresolved       []ObjectProblem `json:"unresolved,omitempty"`
+	UnresolvedCount  int             `json:"unresolved_count,omitempty"`
+	Unchecked        []string        `json:"unchecked,omitempty"`
+	UncheckedCount   int             `json:"unchecked_count,omitempty"`
+	Refused          []ObjectProblem `json:"refused,omitempty"`
+	RefusedCount     int             `json:"refused_count,omitempty"`
+	Rejected         []Rejected      `json:"rejected,omitempty"` // resources that clients reject
+	RejectedUnlisted int             `json:"rejected_more,omitempty"`
+	Holds            int             `json:"holds"` // sources with a held loss
 
-	Certificates []transport.Status `json:"certificates,omitempty"` // of the listeners
+	Certificates []transport.Status `json:"certificates,omitempty"` // certificates of the listeners
 
 	History *history.Health `json:"history,omitempty"` // nil without defects
 
 	Clients []ClientState `json:"clients"` // in order of arrival
 }
 
-// maxListed limits the lists of problems.
+// maxListed limits the problems of one kind in a status.
 const maxListed = 3
 
-// SourceState is a source without its lists.
+// SourceState is the state of a source, with counts in place of its lists.
 type SourceState struct {
 	Name        string    `json:"name"`
 	Address     string    `json:"address,omitempty"`
@@ -71,23 +70,23 @@ type SourceState struct {
 	Message     string    `json:"message,omitempty"`
 	Since       time.Time `json:"since"`
 	Synced      bool      `json:"synced"`
-	Stale       bool      `json:"stale,omitempty"` // the served objects were read before, or by an earlier run
+	Stale       bool      `json:"stale,omitempty"` // the served objects may be out of date
 	Precedence  int       `json:"precedence"`
 	Objects     int       `json:"objects"`
 	Quarantined int       `json:"quarantined"`
-	Unsure      int       `json:"unsure,omitempty"` // objects that are served only because something cannot be read
-	Unread      int       `json:"unread,omitempty"` // objects in unreadable inputs
+	Unsure      int       `json:"unsure,omitempty"` // objects that only an unreadable document may have
+	Unread      int       `json:"unread,omitempty"` // objects of unreadable files or keys
 	Warnings    int       `json:"warnings,omitempty"`
-	// instances that are not served: not to be called, or not to be reached
-	LeftOut int `json:"leftOut,omitempty"`
-	Foreign int `json:"foreign,omitempty"` // objects of other APIs, which were passed over
-	// Duplicates are the first few of the keys that it has several times, of which it serves one each.
+	LeftOut     int       `json:"leftOut,omitempty"` // instances that are disabled or have no address
+	Foreign     int       `json:"foreign,omitempty"` // objects of other APIs, which the source skips
+	// Duplicates are the first keys that the source has more than once. It serves one object of each.
 	Duplicates []sources.Duplicate `json:"duplicates,omitempty"`
 	Hold       *Hold               `json:"hold,omitempty"`
-	// Restored is the state of an earlier run; NotKept is why the present state is not stored for the next.
+	// Restored is the state of an earlier run that the source began with.
 	Restored *sources.Restored `json:"restored,omitempty"`
-	NotKept  string            `json:"notKept,omitempty"`
-	// Unconfirmed are objects that the source serves without confirmation, at most until UnconfirmedUntil.
+	// NotKept is the reason why the present state is not stored for the next run.
+	NotKept string `json:"notKept,omitempty"`
+	// Unconfirmed counts the items that the source no longer lists and still serves, at most until UnconfirmedUntil.
 	Unconfirmed      int        `json:"unconfirmed,omitempty"`
 	UnconfirmedUntil *time.Time `json:"unconfirmedUntil,omitempty"`
 
@@ -96,16 +95,16 @@ type SourceState struct {
 	LastError   string     `json:"lastError,omitempty"`
 }
 
-// NotEnforced is a security object that clients do not enforce, with the effect and one of these clients.
-type NotEnforced struct {
+// UnenforcedObject is a security object that clients do not enforce, with the effect and one of these clients.
+type UnenforcedObject struct {
 	conflicts.Ref
 	Why string `json:"why,omitempty"`
 }
 
-// Hold is a loss that is held back.
+// Hold is a held loss.
 type Hold = guard.Summary
 
-// ConflictCounts are the numbers of the kinds of conflict.
+// ConflictCounts are the numbers of conflicts by kind.
 type ConflictCounts struct {
 	Shadowed   int `json:"shadowed"`   // keys that several sources have
 	Duplicates int `json:"duplicates"` // keys that one source has several times
@@ -114,14 +113,15 @@ type ConflictCounts struct {
 
 // Status returns the state of the server.
 func (s *Server) Status() Status {
-	snapshot, sourceList := s.opts.View.Snapshot(), s.opts.Sources.Status()
+	snapshot := s.opts.View.Snapshot()
+	sourceList := s.opts.Sources.Status()
 	status := Status{
 		Version: s.opts.Version, Started: s.started, Uptime: time.Since(s.started).Round(time.Second).String(),
-		Missing: s.missing(), Config: s.opts.Config.Status(), Sources: s.sourceStates(sourceList),
-		Content: s.content(snapshot), Objects: snapshot.Len(), Kinds: map[resource.Kind]int{}, Clients: s.clientStates(),
+		Obstacles: s.obstacles(), Config: s.opts.Config.Status(), Sources: s.sourceStates(sourceList),
+		Content: s.hashContent(snapshot), Objects: snapshot.Len(), Kinds: map[resource.Kind]int{}, Clients: s.clientStates(),
 		History: s.historyHealth(),
 	}
-	status.Rejected, status.RejectedMore = s.rejected()
+	status.Rejected, status.RejectedUnlisted = s.rejected()
 	if s.opts.Certificates != nil {
 		status.Certificates = s.opts.Certificates()
 	}
@@ -138,36 +138,43 @@ func (s *Server) Status() Status {
 			status.Holds++
 		}
 	}
-	status.Conflicts.Shadowed, status.Conflicts.Competing = shadowed(s.opts.View), competing(s.opts.View)
+	status.Conflicts.Shadowed = countShadowed(s.opts.View)
+	status.Conflicts.Competing = countCompeting(s.opts.View)
 	for _, source := range sourceList {
 		status.Conflicts.Duplicates += len(source.Duplicates)
 	}
 	if status.Quarantined > 0 {
-		status.Invalid = firstOf(s.Quarantined())
+		status.Invalid = firstListed(s.Quarantined())
 	}
 	s.fillProblems(&status)
-	if s.opts.Unenforced != nil {
-		keys := s.opts.Unenforced()
-		status.Unenforced = len(keys)
-		for _, key := range firstOf(keys) {
-			entry := NotEnforced{Ref: conflicts.Ref(key)}
-			if s.opts.WhyUnenforced != nil {
-				entry.Why = s.opts.WhyUnenforced(key)
-			}
-			status.NotEnforced = append(status.NotEnforced, entry)
-		}
-	}
+	s.fillUnenforced(&status)
 	return status
 }
 
-// firstOf returns the first maxListed elements.
-func firstOf[T any](list []T) []T { return list[:min(len(list), maxListed)] }
+// fillUnenforced adds the security objects that clients do not enforce to a status.
+func (s *Server) fillUnenforced(status *Status) {
+	if s.opts.Unenforced == nil {
+		return
+	}
+	keys := s.opts.Unenforced()
+	status.UnenforcedCount = len(keys)
+	for _, key := range firstListed(keys) {
+		entry := UnenforcedObject{Ref: conflicts.Ref(key)}
+		if s.opts.WhyUnenforced != nil {
+			entry.Why = s.opts.WhyUnenforced(key)
+		}
+		status.Unenforced = append(status.Unenforced, entry)
+	}
+}
 
-// content returns a hash of the objects of a snapshot in any order.
-func (s *Server) content(snapshot memstore.Snapshot) string {
-	s.hashed.Lock()
-	defer s.hashed.Unlock()
-	if s.hashed.text == "" || s.hashed.revision != snapshot.Revision() {
+// firstListed returns the first maxListed elements.
+func firstListed[T any](list []T) []T { return list[:min(len(list), maxListed)] }
+
+// hashContent returns a hash of the objects of a snapshot. It does not depend on their order.
+func (s *Server) hashContent(snapshot memstore.Snapshot) string {
+	s.contentHash.Lock()
+	defer s.contentHash.Unlock()
+	if s.contentHash.text == "" || s.contentHash.revision != snapshot.Revision() {
 		var sum uint64
 		hash := fnv.New64a()
 		for object := range snapshot.All() {
@@ -178,12 +185,13 @@ func (s *Server) content(snapshot memstore.Snapshot) string {
 			}
 			sum += hash.Sum64()
 		}
-		s.hashed.revision, s.hashed.text = snapshot.Revision(), fmt.Sprintf("%016x", sum)
+		s.contentHash.revision = snapshot.Revision()
+		s.contentHash.text = fmt.Sprintf("%016x", sum)
 	}
-	return s.hashed.text
+	return s.contentHash.text
 }
 
-// sourceStates returns the sources in the order of the view, and then those that the view does not have yet.
+// sourceStates returns the sources in order of precedence. Those that the view does not have yet come last.
 func (s *Server) sourceStates(list []sources.Status) []SourceState {
 	order := s.opts.View.Sources()
 	position := func(name string) int {
@@ -201,7 +209,7 @@ func (s *Server) sourceStates(list []sources.Status) []SourceState {
 			LastPublish: source.LastPublish, Restarts: source.Restarts, LastError: source.LastError,
 			Restored: source.Restored, Foreign: source.Foreign, Unsure: source.Unsure, Unread: source.Unread,
 			Warnings: len(source.Warnings), LeftOut: source.LeftOutCount, Unconfirmed: source.Unconfirmed,
-			UnconfirmedUntil: source.UnconfirmedUntil, Duplicates: firstOf(source.Duplicates),
+			UnconfirmedUntil: source.UnconfirmedUntil, Duplicates: firstListed(source.Duplicates),
 		}
 		if source.Held != nil {
 			state.Hold = &source.Held.Summary

@@ -12,31 +12,32 @@ import (
 	"tributary/sources/derive"
 )
 
-// The places of causes.
+// The areas of troubles: the part of the status, and of the dashboard, that shows the cause.
 const (
-	AboutReadiness    = "readiness"
-	AboutConfig       = "config"
-	AboutSource       = "source"
-	AboutQuarantine   = "quarantine"
-	AboutObject       = "object"
-	AboutReference    = "reference"
-	AboutCertificates = "certificates"
-	AboutClient       = "client"
-	AboutHistory      = "history"
+	AreaReadiness    = "readiness"
+	AreaConfig       = "config"
+	AreaSource       = "source"
+	AreaQuarantine   = "quarantine"
+	AreaObject       = "object"
+	AreaReference    = "reference"
+	AreaCertificates = "certificates"
+	AreaClient       = "client"
+	AreaHistory      = "history"
 )
 
 // Trouble is a problem that needs an action.
 type Trouble struct {
-	Text   string        // the problem, in one line
-	About  string        // the place of the cause: one of the constants
-	Source string        // the name of the source, if there is one
-	Object *resource.Key // the object, if there is one
+	Text   string        // the problem in one line
+	Area   string        // one of the constants
+	Source string        // the name of the source, if it is about one
+	Object *resource.Key // the object, if it is about one
 	Harm   Harm
-	Do     string   // the action, in a sentence
-	Run    []string // the command that does it, or that shows more, without the flags of the server
+	Advice string // the action in a sentence
+	// Arguments are those of a tributary command that does it or shows more, without flags for the server's address.
+	Arguments []string
 }
 
-// Harm says how a trouble harms clients, the worst first.
+// Harm is the harm of a trouble to clients. Lower values are worse.
 type Harm int
 
 // The harms.
@@ -52,13 +53,13 @@ const (
 type Verdict struct {
 	Well     bool
 	Ready    bool
-	Sentence string // the first trouble and the number of others, or the numbers of sources, objects and clients
+	Sentence string // the worst trouble and the number of the others; if there is none, numbers of sources and objects
 	Troubles []Trouble
 }
 
 // Verdict summarizes the status.
 func (st *Status) Verdict() Verdict {
-	verdict := Verdict{Ready: len(st.Missing) == 0, Troubles: st.Troubles()}
+	verdict := Verdict{Ready: len(st.Obstacles) == 0, Troubles: st.Troubles()}
 	switch count := len(verdict.Troubles); count {
 	case 0:
 		verdict.Well = true
@@ -72,37 +73,38 @@ func (st *Status) Verdict() Verdict {
 	return verdict
 }
 
-// troubles collects troubles.
+// troubles is a list of troubles that grows.
 type troubles []*Trouble
 
-// add adds a trouble with a text in one line. The command is tributary status.
-func (t *troubles) add(about string, harm Harm, advice, format string, args ...any) *Trouble {
+// add adds a trouble with the command tributary status, and returns it. It puts the text in one line.
+func (t *troubles) add(area string, harm Harm, advice, format string, args ...any) *Trouble {
 	trouble := &Trouble{
-		Text:  strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " "),
-		About: about, Harm: harm, Do: advice, Run: []string{"status"},
+		Text: strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " "),
+		Area: area, Harm: harm, Advice: advice, Arguments: []string{"status"},
 	}
 	*t = append(*t, trouble)
 	return trouble
 }
 
-// explain makes the trouble one of an object.
-func (t *Trouble) explain(key resource.Key) *Trouble {
-	t.Object, t.Run = &key, []string{"explain", string(key.Kind), key.FullName()}
+// setObject makes the trouble one of an object. Its command explains the object.
+func (t *Trouble) setObject(key resource.Key) *Trouble {
+	t.Object = &key
+	t.Arguments = []string{"explain", string(key.Kind), key.FullName()}
 	return t
 }
 
-// Troubles returns the troubles, the worst first.
+// Troubles returns the troubles of the status, the worst first.
 func (st *Status) Troubles() (sorted []Trouble) {
 	var list troubles
-	for _, missing := range st.Missing {
-		list.add(AboutReadiness, HarmRefused, "Clients get no configuration until all sources are read; they keep their own.",
+	for _, missing := range st.Obstacles {
+		list.add(AreaReadiness, HarmRefused, "Clients get no configuration until all sources are read; they keep their own.",
 			"not ready: %s", missing)
 	}
 	if st.Config.Failed != nil {
-		list.add(AboutConfig, HarmFrozen,
+		list.add(AreaConfig, HarmFrozen,
 			"The previous configuration is in force. Correct the file, then run tributary reload.",
 			"the configuration file is refused: %s", st.Config.Error).
-			Run = []string{"validate", "-c", cmp.Or(st.Config.File, "FILE")}
+			Arguments = []string{"validate", "-c", cmp.Or(st.Config.File, "FILE")}
 	}
 	st.addObjectProblems(&list)
 	for i := range st.Sources {
@@ -110,23 +112,10 @@ func (st *Status) Troubles() (sorted []Trouble) {
 	}
 	st.addQuarantine(&list)
 	st.addRejected(&list)
-	if st.Unenforced > 0 {
-		names := make([]string, len(st.NotEnforced))
-		for i, object := range st.NotEnforced {
-			if names[i] = object.Key().String(); object.Why != "" {
-				names[i] += " (" + object.Why + ")"
-			}
-		}
-		list.add(AboutObject, HarmRefused,
-			"Give these clients inbound listeners or an identity, or enforce the rules in the services. If that is done, set "+
-				"envoy: {unenforced: warn}.",
-			"%s not enforced on Envoys and gRPC clients: %s",
-			words.Count(st.Unenforced, "security object is", "security objects are"), listed(names, st.Unenforced, ", ")).
-			explain(st.NotEnforced[0].Key())
-	}
+	st.addUnenforced(&list)
 	st.addCertificates(&list)
 	if st.History != nil && st.History.Error != "" {
-		list.add(AboutHistory, HarmOther,
+		list.add(AreaHistory, HarmOther,
 			"Clients are not affected, but changes are not remembered. Look at the disk of the state directory.",
 			"the history cannot be written: %s", st.History.Error)
 	}
@@ -137,8 +126,8 @@ func (st *Status) Troubles() (sorted []Trouble) {
 	return sorted
 }
 
-// listed joins texts, and counts those of the total that are missing.
-func listed(texts []string, total int, separator string) string {
+// joinListed joins the listed ones of a total of texts, and adds the number of the others.
+func joinListed(texts []string, total int, separator string) string {
 	if unlisted := total - len(texts); unlisted > 0 {
 		texts = append(slices.Clip(texts), fmt.Sprintf("and %d more", unlisted))
 	}
@@ -170,41 +159,61 @@ func sourceAdvice(source *SourceState) string {
 	return advice
 }
 
-// addSource adds the state, the hold, the storage and the duplicates of a source.
+// addSource adds the troubles of a source: its state, its hold, its storage and its duplicates.
 func (st *Status) addSource(list *troubles, source *SourceState) {
-	if source.State != "healthy" && len(st.Missing) == 0 {
-		text := ""
+	if source.State != "healthy" && len(st.Obstacles) == 0 {
+		unconfirmed := ""
 		if source.Unconfirmed > 0 {
-			text = fmt.Sprintf("; %s without confirmation", words.Count(source.Unconfirmed, "item is kept", "items are kept"))
+			items := words.Count(source.Unconfirmed, "item is kept", "items are kept")
+			unconfirmed = "; " + items + " without confirmation"
 			if source.UnconfirmedUntil != nil {
-				text += " until " + source.UnconfirmedUntil.UTC().Format(time.RFC3339)
+				unconfirmed += " until " + source.UnconfirmedUntil.UTC().Format(time.RFC3339)
 			}
 		}
-		list.add(AboutSource, HarmStale, sourceAdvice(source),
-			"source %s is %s: %s%s", source.Name, source.State, source.Message, text).Source = source.Name
+		list.add(AreaSource, HarmStale, sourceAdvice(source),
+			"source %s is %s: %s%s", source.Name, source.State, source.Message, unconfirmed).Source = source.Name
 	}
 	if hold := source.Hold; hold != nil {
-		ends := ""
+		deadline := ""
 		if hold.EndTime != nil {
-			ends = " Without either, it ends at " + hold.EndTime.UTC().Format(time.RFC3339) + "."
+			deadline = " Without either, it ends at " + hold.EndTime.UTC().Format(time.RFC3339) + "."
 		}
-		trouble := list.add(AboutSource, HarmHeld,
+		trouble := list.add(AreaSource, HarmHeld,
 			"The previous objects are still served. If they are gone for good, release the hold; if not, bring them back, "+
-				"and the hold ends by itself."+ends,
+				"and the hold ends by itself."+deadline,
 			"source %s lost %s, which are held: %s", source.Name, hold.Loss(), hold.Why)
-		trouble.Source, trouble.Run = source.Name, []string{"guard", "release", source.Name, "--hold", hold.ID}
+		trouble.Source = source.Name
+		trouble.Arguments = []string{"guard", "release", source.Name, "--hold", hold.ID}
 	}
 	if source.NotKept != "" {
-		list.add(AboutSource, HarmOther,
+		list.add(AreaSource, HarmOther,
 			"A restart while the source is away would begin without it. Look at the disk of the state directory.",
 			"source %s is not kept on disk: %s", source.Name, source.NotKept).Source = source.Name
 	}
 	for _, duplicate := range source.Duplicates {
-		list.add(AboutObject, HarmOther, "One of them is served, and the others are not: leave one.",
+		list.add(AreaObject, HarmOther, "One of them is served, and the others are not: leave one.",
 			"source %s has %s more than once: that at %s is served, and not that at %s", source.Name, duplicate.Key(),
 			duplicate.Winner, strings.Join(duplicate.Losers[:min(len(duplicate.Losers), maxListed)], ", ")).
-			explain(duplicate.Key()).Source = source.Name
+			setObject(duplicate.Key()).Source = source.Name
 	}
+}
+
+func (st *Status) addUnenforced(list *troubles) {
+	if st.UnenforcedCount == 0 {
+		return
+	}
+	names := words.Each(st.Unenforced, func(object UnenforcedObject) string {
+		if object.Why == "" {
+			return object.Key().String()
+		}
+		return object.Key().String() + " (" + object.Why + ")"
+	})
+	list.add(AreaObject, HarmRefused,
+		"Give these clients inbound listeners or an identity, or enforce the rules in the services. If that is done, set "+
+			"envoy: {unenforced: warn}.",
+		"%s not enforced on Envoys and gRPC clients: %s",
+		words.Count(st.UnenforcedCount, "security object is", "security objects are"),
+		joinListed(names, st.UnenforcedCount, ", ")).setObject(st.Unenforced[0].Key())
 }
 
 func (st *Status) addQuarantine(list *troubles) {
@@ -213,20 +222,20 @@ func (st *Status) addQuarantine(list *troubles) {
 	}
 	text := words.Count(st.Quarantined, "object is", "objects are") + " not valid, and quarantined"
 	if len(st.Invalid) > 0 {
-		reasons := words.Each(st.Invalid, func(invalid Quarantined) string { return invalid.Said() })
-		text += ": " + listed(reasons, st.Quarantined, "; ")
+		reasons := words.Each(st.Invalid, func(invalid Quarantined) string { return invalid.Line() })
+		text += ": " + joinListed(reasons, st.Quarantined, "; ")
 	}
-	trouble := list.add(AboutQuarantine, HarmFrozen, "Fix each object at the location shown.", "%s", text)
-	if i := slices.IndexFunc(st.Invalid, explicable); i >= 0 {
-		trouble.explain(st.Invalid[i].Key()).Object = nil // it is one of several
+	trouble := list.add(AreaQuarantine, HarmFrozen, "Fix each object at the location shown.", "%s", text)
+	if i := slices.IndexFunc(st.Invalid, isExplainable); i >= 0 {
+		trouble.setObject(st.Invalid[i].Key()).Object = nil // only the command is about this one of several objects
 	} else if len(st.Invalid) > 0 {
 		first := st.Invalid[0]
-		trouble.Do = fmt.Sprintf("Fix each object at the location shown: %s of %s.", first.Place, first.Source)
+		trouble.Advice = fmt.Sprintf("Fix each object at the location shown: %s of %s.", first.Place, first.Source)
 	}
 }
 
-// explicable reports whether explain takes the kind and the name of an invalid object.
-func explicable(invalid Quarantined) bool {
+// isExplainable reports whether the command explain accepts the kind and the name of an invalid object.
+func isExplainable(invalid Quarantined) bool {
 	schema, exists := resource.SchemaByName(string(invalid.Kind))
 	_, derives := derive.KindNamed(string(invalid.Kind))
 	return invalid.Name != "" && (derives || exists && schema.Kind == invalid.Kind)
@@ -234,23 +243,24 @@ func explicable(invalid Quarantined) bool {
 
 func (st *Status) addRejected(list *troubles) {
 	for _, rejected := range st.Rejected {
-		harm, subject := HarmFrozen, ClientName(rejected.Node, rejected.Peer)+" rejects"
+		harm := HarmFrozen
+		subject := ClientName(rejected.Node, rejected.Peer) + " rejects"
 		if rejected.UnenforcedNode != "" || rejected.Acked == "" && rejected.Fallback == "" {
 			harm = HarmRefused
 		}
 		if rejected.Clients > 1 {
 			subject = fmt.Sprintf("%s and %d more reject", ClientName(rejected.Node, rejected.Peer), rejected.Clients-1)
 		}
-		trouble := list.add(AboutClient, harm,
+		trouble := list.add(AreaClient, harm,
 			"The client has its accepted version, or none. Fix the object; or the machine, then tributary client kick NODE.",
-			"%s %s: %s; %s", subject, rejected.What(), rejected.Error, rejected.Causes())
+			"%s %s: %s; %s", subject, rejected.ResourceName(), rejected.Error, rejected.Causes())
 		if len(rejected.Changed) == 1 {
-			trouble.explain(rejected.Changed[0].Key())
+			trouble.setObject(rejected.Changed[0].Key())
 		}
 	}
-	if st.RejectedMore > 0 {
-		list.add(AboutClient, HarmFrozen, "Fix the objects of the listed ones first.",
-			"clients reject %s that are not listed", words.Count(st.RejectedMore, "more resource", "more resources"))
+	if st.RejectedUnlisted > 0 {
+		list.add(AreaClient, HarmFrozen, "Fix the objects of the listed ones first.",
+			"clients reject %s that are not listed", words.Count(st.RejectedUnlisted, "more resource", "more resources"))
 	}
 }
 
@@ -264,7 +274,7 @@ func (st *Status) addCertificates(list *troubles) {
 			harm = HarmFrozen
 		}
 		addTrouble := func(format string, args ...any) {
-			list.add(AboutCertificates, harm, "Put the new certificate and its key in place; they are looked at every second.",
+			list.add(AreaCertificates, harm, "Put the new certificate and its key in place; they are looked at every second.",
 				"the certificate of %s %s", certificate.Listener, fmt.Sprintf(format, args...))
 		}
 		if certificate.Expired {
@@ -279,5 +289,5 @@ func (st *Status) addCertificates(list *troubles) {
 	}
 }
 
-// ClientName names a client. The node ID may be missing, and need not be unique.
+// ClientName names a client by its node ID, which may be missing or ambiguous, and its address.
 func ClientName(node, peer string) string { return cmp.Or(node, "(no node id)") + " at " + peer }

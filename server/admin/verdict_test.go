@@ -42,17 +42,17 @@ func TestVerdict(t *testing.T) {
 			verdict := status.Verdict()
 			assert.Equal(t, c.want, verdict.Sentence)
 			assert.Equal(t, c.about == nil, verdict.Well)
-			assert.Equal(t, len(status.Missing) == 0, verdict.Ready)
+			assert.Equal(t, len(status.Obstacles) == 0, verdict.Ready)
 			var about []string
 			for _, trouble := range verdict.Troubles {
 				about = append(about, trouble.Source)
-				assert.NotEmpty(t, trouble.Do)
+				assert.NotEmpty(t, trouble.Advice)
 			}
 			assert.Equal(t, c.about, about)
 		})
 	}
 	status := parsed[admin.Status](t, "{sources: ["+lossy+"]}")
-	assert.Equal(t, []string{"guard", "release", "eureka", "--hold", "h1"}, status.Troubles()[0].Run)
+	assert.Equal(t, []string{"guard", "release", "eureka", "--hold", "h1"}, status.Troubles()[0].Arguments)
 }
 
 // TestTroubles_Rejected checks the harm and the advice of a rejection by a client that may have no version.
@@ -61,8 +61,8 @@ func TestTroubles_Rejected(t *testing.T) {
 		st := admin.Status{Rejected: []admin.Rejected{{Node: "n", Peer: "p", TypeURL: "t", Error: "in use", Clients: 1, Acked: acked}}}
 		trouble := st.Troubles()[0]
 		assert.Equal(t, harm, trouble.Harm)
-		assert.Contains(t, trouble.Do, "or none")
-		assert.Contains(t, trouble.Do, "client kick NODE")
+		assert.Contains(t, trouble.Advice, "or none")
+		assert.Contains(t, trouble.Advice, "client kick NODE")
 	}
 }
 
@@ -78,8 +78,8 @@ func TestTroubles_UnknownKind(t *testing.T) {
 	} {
 		status := parsed[admin.Status](t, "{quarantined: 2, invalid: ["+invalid+"]}")
 		trouble := status.Troubles()[0]
-		assert.Equal(t, run, trouble.Run, invalid)
-		assert.Equal(t, invalid == unknown, strings.Contains(trouble.Do, "a.yaml:2:7 of rules"), trouble.Do)
+		assert.Equal(t, run, trouble.Arguments, invalid)
+		assert.Equal(t, invalid == unknown, strings.Contains(trouble.Advice, "a.yaml:2:7 of rules"), trouble.Advice)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestTroubles_Loop(t *testing.T) {
 			"from this tributary, directly or through others; remove one of the sources",
 	}}}
 	assert.Equal(t, "Its previous objects are still served. Remove the source here, or the one there.",
-		status.Troubles()[0].Do)
+		status.Troubles()[0].Advice)
 }
 
 // TestTroubles_Order checks the order by the harm to clients, and the advice for each state.
@@ -122,9 +122,9 @@ history: {error: disk full}
 	advice := make(map[string]string)
 	for _, trouble := range status.Troubles() {
 		texts = append(texts, trouble.Text)
-		advice[trouble.Text] = trouble.Do
-		assert.NotEmpty(t, trouble.Do)
-		assert.NotEmpty(t, trouble.Run)
+		advice[trouble.Text] = trouble.Advice
+		assert.NotEmpty(t, trouble.Advice)
+		assert.NotEmpty(t, trouble.Arguments)
 	}
 	assert.Equal(t, []string{
 		"VirtualService shop/web (rules: a.yaml:3): no ServiceEntry has the host b",

@@ -133,7 +133,7 @@ func newVerdict(status *admin.Status, query pageQuery, shell Shell) Verdict {
 	page := Verdict{Class: well, Label: "All is well", Sentence: strings.TrimPrefix(verdict.Sentence, "ok: ")}
 	for _, problem := range verdict.Troubles {
 		trouble := Trouble{
-			problem, troubleClass(status, &problem), troubleLink(&problem, query), shell.Command(problem.Run...),
+			problem, troubleClass(status, &problem), troubleLink(&problem, query), shell.Command(problem.Arguments...),
 		}
 		if severity(trouble.Class) < severity(page.Class) {
 			page.Class = trouble.Class
@@ -172,14 +172,14 @@ func headline(sentence string) (head, cause string) {
 
 // troubleClass returns the class of a trouble. It is a warning while the previous objects stay served.
 func troubleClass(status *admin.Status, trouble *admin.Trouble) string {
-	switch trouble.About {
-	case admin.AboutQuarantine, admin.AboutConfig:
+	switch trouble.Area {
+	case admin.AreaQuarantine, admin.AreaConfig:
 		return warns
-	case admin.AboutReference, admin.AboutHistory:
+	case admin.AreaReference, admin.AreaHistory:
 		if trouble.Harm == admin.HarmOther {
 			return warns
 		}
-	case admin.AboutSource:
+	case admin.AreaSource:
 		for index := range status.Sources {
 			if status.Sources[index].Name == trouble.Source {
 				return sourceClass(&status.Sources[index])
@@ -191,18 +191,18 @@ func troubleClass(status *admin.Status, trouble *admin.Trouble) string {
 
 // troubleLink returns the link to the cause of a trouble.
 func troubleLink(trouble *admin.Trouble, query pageQuery) string {
-	switch trouble.About {
-	case admin.AboutSource:
+	switch trouble.Area {
+	case admin.AreaSource:
 		return "#" + sourceID(trouble.Source)
-	case admin.AboutReadiness:
+	case admin.AreaReadiness:
 		return "#sources"
-	case admin.AboutQuarantine:
+	case admin.AreaQuarantine:
 		return query.withTab(showQuarantined).link("objects")
-	case admin.AboutReference:
+	case admin.AreaReference:
 		return query.withTab(showUnresolved).link("objects")
-	case admin.AboutObject:
+	case admin.AreaObject:
 		return query.withObject(*trouble.Object).link("object")
-	case admin.AboutClient:
+	case admin.AreaClient:
 		return "#clients"
 	}
 	return "#program"

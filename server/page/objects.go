@@ -24,8 +24,8 @@ type Objects struct {
 	Lost   []Lost // in quarantine, or held
 	Remark string // about rows that the table lacks
 	Pager  Pager
-	// Picture draws the way of a request, if the filter is a host.
-	Picture []string
+	// RequestTree draws the way of a request, if the filter is a host.
+	RequestTree []string
 }
 
 // Choice is an option of the list of kinds.
@@ -85,10 +85,10 @@ func contains(text, lower string) bool {
 func objectsPanel(
 	status *admin.Status, program Program, losers map[resource.Key][]aggregate.Candidate, query pageQuery,
 ) Objects {
-	held, unlisted := heldRows(program.Guarded())
+	held, unlisted := heldRows(program.HeldSources())
 	panel := Objects{
 		Filter: query.filter, Kind: string(query.kind), Show: query.show, Tabs: newTabs(status, len(held)+unlisted, query),
-		Picture: program.Picture(query.filter),
+		RequestTree: program.RequestTree(query.filter),
 	}
 	for _, kind := range slices.Sorted(maps.Keys(status.Kinds)) {
 		panel.Kinds = append(panel.Kinds, Choice{
@@ -135,7 +135,7 @@ func (o *Objects) served(
 	}
 	byHost := make(map[resource.Key]bool)
 	if len(terms) == 1 && strings.Contains(terms[0], ".") {
-		for _, key := range program.SpeakOf(terms[0]) {
+		for _, key := range program.KeysOfHost(terms[0]) {
 			byHost[key] = true
 		}
 	}
@@ -189,7 +189,7 @@ func quarantinedRows(objects []admin.Quarantined) (rows []Lost) {
 }
 
 // heldRows returns the listed losses, and the number of those that are not listed.
-func heldRows(sources []admin.Guarded) (rows []Lost, rest int) {
+func heldRows(sources []admin.HeldSource) (rows []Lost, rest int) {
 	for _, source := range sources {
 		rest += source.FurtherLosses
 		for _, held := range source.Held {

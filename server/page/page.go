@@ -37,11 +37,11 @@ type Program interface {
 	Clients() []xds.ClientStatus
 	Shadows() iter.Seq[aggregate.Shadow]
 	Quarantined() []admin.Quarantined
-	Guarded() []admin.Guarded
+	HeldSources() []admin.HeldSource
 	ObjectProblems() admin.ObjectProblems
 	Explain(key resource.Key) admin.Explanation
-	SpeakOf(host string) []resource.Key
-	Picture(host string) []string
+	KeysOfHost(host string) []resource.Key
+	RequestTree(host string) []string
 	IsHeld(key resource.Key) bool
 	// XDS returns host:port of the xDS server, as it listens; or empty.
 	XDS() string

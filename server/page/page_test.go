@@ -55,10 +55,10 @@ type program struct {
 	clients     []xds.ClientStatus
 	shadows     []aggregate.Shadow
 	quarantined []admin.Quarantined
-	guarded     []admin.Guarded
+	heldSources []admin.HeldSource
 	problems    admin.ObjectProblems
 	explained   admin.Explanation
-	speak       []resource.Key
+	keysOfHost  []resource.Key
 	changed     []*history.Entry
 }
 
@@ -68,11 +68,11 @@ func (p *program) NoDebug() bool                          { return p.off }
 func (p *program) Pages() []admin.Page                    { return []admin.Page{{Path: "/metrics", About: "metrics"}} }
 func (p *program) Clients() []xds.ClientStatus            { return p.clients }
 func (p *program) Quarantined() []admin.Quarantined       { return p.quarantined }
-func (p *program) Guarded() []admin.Guarded               { return p.guarded }
+func (p *program) HeldSources() []admin.HeldSource        { return p.heldSources }
 func (p *program) ObjectProblems() admin.ObjectProblems   { return p.problems }
 func (p *program) Explain(resource.Key) admin.Explanation { return p.explained }
 func (p *program) XDS() string                            { return ":16010" }
-func (p *program) Picture(host string) []string {
+func (p *program) RequestTree(host string) []string {
 	if host == "" {
 		return nil
 	}
@@ -85,8 +85,8 @@ func (p *program) History(history.Query) (*history.Answer, error) {
 	}
 	return &history.Answer{Entries: p.changed, Earlier: 3}, nil
 }
-func (p *program) SpeakOf(string) []resource.Key { return p.speak }
-func (p *program) IsHeld(key resource.Key) bool  { return key.Name == "s2" }
+func (p *program) KeysOfHost(string) []resource.Key { return p.keysOfHost }
+func (p *program) IsHeld(key resource.Key) bool     { return key.Name == "s2" }
 
 func (p *program) Shadows() iter.Seq[aggregate.Shadow] {
 	return func(yield func(aggregate.Shadow) bool) {
@@ -262,9 +262,9 @@ func TestVerdict(t *testing.T) {
 	assert.True(t, strings.HasPrefix(verdict.Sentence, "source rules is unreachable"))
 	assert.Equal(t, "tributary status --admin mesh-1:16014", verdict.Troubles[0].Command)
 
-	assert.Contains(t, verdict.Troubles[0].Do, "Its previous objects are still served.")
+	assert.Contains(t, verdict.Troubles[0].Advice, "Its previous objects are still served.")
 	status.Sources[0].Synced, status.Sources[0].Objects = false, 0
-	assert.Contains(t, newVerdict(&status, parseQuery(nil), Shell{}).Troubles[0].Do,
+	assert.Contains(t, newVerdict(&status, parseQuery(nil), Shell{}).Troubles[0].Advice,
 		"It was never read: no object of it is served.")
 	status.Unresolved = []admin.ObjectProblem{{
 		Ref:     conflicts.Ref{Kind: "VirtualService", Name: "r"},
@@ -273,7 +273,7 @@ func TestVerdict(t *testing.T) {
 	verdict = newVerdict(&status, parseQuery(nil), Shell{})
 	assert.Equal(t, "/?show=unresolved#objects", verdict.Link)
 	assert.Equal(t, bad, verdict.Troubles[0].Class)
-	status.Missing = []string{"source rules is not synced"}
+	status.Obstacles = []string{"source rules is not synced"}
 	assert.Equal(t, "Not ready", newVerdict(&status, parseQuery(nil), Shell{}).Label)
 }
 
@@ -396,10 +396,10 @@ func TestObjects(t *testing.T) {
 	}}
 	program.quarantined = parsed[[]admin.Quarantined](t, `[{source: rules, kind: ServiceEntry, namespace: shop, name: s3,
 		place: "s3.yaml:1", reason: hosts are missing, lastGoodServes: true}]`)
-	program.guarded = []admin.Guarded{{Source: "rules", Status: guard.Status{Held: []guard.Held{{
+	program.heldSources = []admin.HeldSource{{Source: "rules", Status: guard.Status{Held: []guard.Held{{
 		Ref: resource.Ref(key("s2")), Missing: true,
 	}}, FurtherLosses: 4}}}
-	program.speak = []resource.Key{key("s7")}
+	program.keysOfHost = []resource.Key{key("s7")}
 	losers := map[resource.Key][]aggregate.Candidate{key("s1"): program.shadows[0].Losers}
 	panel := func(address string) (objects Objects, names string) {
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
@@ -609,7 +609,7 @@ func TestSlowReader_Dropped(t *testing.T) {
 func BenchmarkPage(b *testing.B) {
 	program := shop(b, 100_000)
 	for i := range 2000 {
-		program.speak = append(program.speak, key(fmt.Sprintf("s%d", 7*i)))
+		program.keysOfHost = append(program.keysOfHost, key(fmt.Sprintf("s%d", 7*i)))
 	}
 	handler := newHandler(program)
 	for _, path := range []string{"/", "/?page=1500", "/?q=s9999", "/?q=reviews.example"} {

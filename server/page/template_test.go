@@ -52,7 +52,7 @@ func TestTemplate_NamesFieldsOfData(t *testing.T) {
 	fill(reflect.ValueOf(&program.status).Elem(), text)
 	fill(reflect.ValueOf(&program.explained).Elem(), text)
 	fill(reflect.ValueOf(&program.quarantined).Elem(), text)
-	fill(reflect.ValueOf(&program.guarded).Elem(), text)
+	fill(reflect.ValueOf(&program.heldSources).Elem(), text)
 	fill(reflect.ValueOf(&program.problems).Elem(), text)
 	fill(reflect.ValueOf(&program.shadows).Elem(), text)
 	handler := newHandler(program)

@@ -22,14 +22,14 @@ func Explain(writer io.Writer, question string, explanation *admin.Explanation, 
 	if len(explanation.Objects) == 0 {
 		report.line("%s: %s", question, explanation.Why)
 		report.section("warning", explanation.Warnings...)
-		report.section("it was there", report.deletion(explanation.Gone)...)
+		report.section("it was there", report.deletion(explanation.LastChange)...)
 		excluded := words.Each(explanation.Excluded,
 			func(excluded sources.Excluded) string { return excluded.Source + ": " + excluded.Place })
 		report.section("left out by the transforms of its source", excluded...)
 		report.section("left out", leftOut(explanation.LeftOut)...)
 		report.section("similar", words.Each(explanation.Similar, similar)...)
-		report.section("not readable", words.Each(explanation.Unread,
-			func(q admin.Quarantined) string { return q.Said() })...)
+		report.section("not readable", words.Each(explanation.PossibleDocuments,
+			func(q admin.Quarantined) string { return q.Line() })...)
 		return report.writeTo(writer)
 	}
 	if len(explanation.Objects) > 1 || len(explanation.Warnings) > 0 {
@@ -37,8 +37,8 @@ func Explain(writer io.Writer, question string, explanation *admin.Explanation, 
 		report.section("warning", explanation.Warnings...)
 		report.line("")
 	}
-	if len(explanation.Picture) > 0 {
-		report.line("%s\n", strings.Join(explanation.Picture, "\n"))
+	if len(explanation.RequestTree) > 0 {
+		report.line("%s\n", strings.Join(explanation.RequestTree, "\n"))
 	}
 	for index, object := range explanation.Objects {
 		if index > 0 {
@@ -88,7 +88,7 @@ func (t *text) object(explained admin.Explained, notReady bool) {
 	t.section("not used", t.losers(explained)...)
 	t.section("quarantined", t.quarantined(explained.Quarantined)...)
 	t.section("not certain", uncertain(explained)...)
-	t.section("not read", remarks(explained.NotRead, "cannot read it now, and serves the previous version: ")...)
+	t.section("not read", remarks(explained.ReadErrors, "cannot read it now, and serves the previous version: ")...)
 	t.section("warning", remarks(explained.Warnings, "")...)
 	t.section("LEADS NOWHERE", explained.Unresolved...)
 	t.section("for Envoys", explained.WithoutEffect...)
@@ -154,7 +154,7 @@ func (t *text) losers(explained admin.Explained) (lines []string) {
 
 func (t *text) rejected(rejections []admin.Rejected) (lines []string) {
 	for _, rejection := range rejections {
-		lines = append(lines, fmt.Sprintf("%s, by %s since %s: %s", rejection.What(), admin.ClientName(rejection.Node,
+		lines = append(lines, fmt.Sprintf("%s, by %s since %s: %s", rejection.ResourceName(), admin.ClientName(rejection.Node,
 			rejection.Peer), t.timestamp(rejection.Since), singleLine(rejection.Error)), "  "+rejection.Causes())
 	}
 	return lines
@@ -162,7 +162,7 @@ func (t *text) rejected(rejections []admin.Rejected) (lines []string) {
 
 func (t *text) quarantined(objects []admin.Quarantined) (lines []string) {
 	for _, object := range objects {
-		lines = append(lines, object.Said())
+		lines = append(lines, object.Line())
 		fallback := "no version is served"
 		if object.LastGoodServes {
 			fallback = "its last good version is served"
@@ -184,7 +184,7 @@ func uncertain(explained admin.Explained) []string {
 	lines := remarks(explained.Unconfirmed, "has not confirmed all of it since: ")
 	for _, object := range explained.Unsure {
 		lines = append(lines, object.Source+" no longer has it, or has it in "+object.Group+
-			", which cannot be read; it is served until then:", "  "+object.Said())
+			", which cannot be read; it is served until then:", "  "+object.Line())
 	}
 	return lines
 }
@@ -273,7 +273,7 @@ func (t *text) generated(clients *admin.Translated) {
 		return
 	}
 	t.line("\nEnvoy and gRPC clients receive generated xDS: %d of %d up to date:", clients.Synced, clients.Clients)
-	for _, client := range clients.Some {
+	for _, client := range clients.Listed {
 		notes := words.Each(client.Rejects, func(reject admin.Reject) string {
 			return "REJECTED " + reject.TypeURL + " " + t.timestamp(reject.Time) + ": " + singleLine(reject.Error)
 		})
@@ -285,7 +285,7 @@ func (t *text) generated(clients *admin.Translated) {
 		}
 		t.line("  %s: %s", admin.ClientName(client.Node, client.Peer), strings.Join(notes, "; "))
 	}
-	if rest := clients.Clients - len(clients.Some); rest > 0 {
+	if rest := clients.Clients - len(clients.Listed); rest > 0 {
 		t.line("  and %d more; see /debug/clients", rest)
 	}
 	t.line("Resources of a client: tributary get clusters --node-id NODE. To check an Envoy: tributary verify --envoy " +
@@ -338,7 +338,7 @@ func endpoints(explained admin.Explained) (lines []string) {
 }
 
 // Guard writes the changes on hold.
-func Guard(writer io.Writer, guarded []admin.Guarded, now time.Time) error {
+func Guard(writer io.Writer, guarded []admin.HeldSource, now time.Time) error {
 	report := &text{now: now}
 	if len(guarded) == 0 {
 		report.line("nothing is held")

@@ -38,7 +38,7 @@ func TestReports(t *testing.T) {
 			var builder strings.Builder
 			switch kind, _, _ := strings.Cut(name, "-"); kind {
 			case "guard":
-				var guarded []admin.Guarded
+				var guarded []admin.HeldSource
 				require.NoError(t, json.Unmarshal(data, &guarded))
 				err = output.Guard(&builder, guarded, now)
 			case "status":

@@ -55,7 +55,7 @@ func Status(writer io.Writer, address string, status *admin.Status, now time.Tim
 
 func (t *text) summary(address string, status *admin.Status) {
 	t.line("tributary %s at %s, up %s", status.Version, address, Brief(t.now.Sub(status.Started)))
-	if len(status.Missing) == 0 {
+	if len(status.Obstacles) == 0 {
 		t.section("ready", "yes")
 	} else {
 		t.section("ready", "NOT READY")
@@ -110,9 +110,9 @@ func (t *text) problems(troubles []admin.Trouble) {
 	t.line("PROBLEMS, the worst first:")
 	for index, trouble := range troubles {
 		t.line("%d. %s", index+1, singleLine(trouble.Text))
-		t.line("   %s", trouble.Do)
-		if len(trouble.Run) > 1 {
-			t.line("   tributary %s", strings.Join(trouble.Run, " "))
+		t.line("   %s", trouble.Advice)
+		if len(trouble.Arguments) > 1 {
+			t.line("   tributary %s", strings.Join(trouble.Arguments, " "))
 		}
 	}
 }
@@ -345,7 +345,7 @@ func Fleet(writer io.Writer, instances []Instance, now time.Time, screen Screen)
 			continue
 		}
 		ready, unhealthy := "yes", 0
-		if len(status.Missing) > 0 {
+		if len(status.Obstacles) > 0 {
 			ready = "NO"
 		}
 		for _, source := range status.Sources {

@@ -33,7 +33,7 @@ func TestTurns_OnePageAtATime(t *testing.T) {
 		finish := make(chan struct{})
 		var mu sync.Mutex
 		running, answered := 0, map[int]int{}
-		handler := newTurns().limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		handler := newPageLimit().apply(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			mu.Lock()
 			running++
 			mu.Unlock()
@@ -69,7 +69,7 @@ func TestTurns_OnePageAtATime(t *testing.T) {
 		finish <- struct{}{}
 		synctest.Wait()
 		require.Equal(t, 3, running, "the next one has its turn")
-		time.Sleep(turnWithin + time.Second) // of the bubble's clock
+		time.Sleep(maxSlotWait + time.Second) // of the bubble's clock
 		close(finish)
 		asking.Wait()
 		require.Equal(t, 4, answered[http.StatusOK])
@@ -103,7 +103,7 @@ func TestTurns_ClientLeaves(t *testing.T) {
 	n = 0
 	ctx, cancel := context.WithCancel(fromHere)
 	var err error
-	newTurns().limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	newPageLimit().apply(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		cancel()
 		err = writeObjects(w, objects(&n))
 	})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/debug/configz", nil))
@@ -129,13 +129,13 @@ func (u *unread) Write(text []byte) (int, error) {
 }
 
 func TestTurns_SlowReader(t *testing.T) {
-	for size, wait := range map[int]time.Duration{pageBytes: 0, 3 * pageBytes: pagesPerConnection * turnToWrite} {
+	for size, wait := range map[int]time.Duration{bufferBytes: 0, 3 * bufferBytes: pagesPerConnection * slotWriteTime} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				handler := newTurns().limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				handler := newPageLimit().apply(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					_, _ = w.Write(make([]byte, size))
 				}))
-				connection := context.WithValue(fromHere, pagesKey{}, make(chan struct{}, pagesPerConnection))
+				connection := context.WithValue(fromHere, connectionSlotsKey{}, make(chan struct{}, pagesPerConnection))
 				start := time.Now()
 				var asking sync.WaitGroup
 				for range 2 * pagesPerConnection {
@@ -151,7 +151,7 @@ func TestTurns_SlowReader(t *testing.T) {
 				require.Equal(t, size, w.Body.Len())
 				require.LessOrEqual(t, time.Since(begun), wait) // by the bubble's clock
 				asking.Wait()
-				require.WithinRange(t, time.Now(), start.Add(readWithin), start.Add(time.Minute))
+				require.WithinRange(t, time.Now(), start.Add(chunkTimeout), start.Add(time.Minute))
 			})
 		})
 	}

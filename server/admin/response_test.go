@@ -18,7 +18,7 @@ func TestWriteList_OneElementAtATime(t *testing.T) {
 	for n := range 4 {
 		values := []any{}
 		for i := range n {
-			values = append(values, clientType{TypeURL: "a <b>", Names: i, Exchanges: Exchanges{Acked: &Exchange{Nonce: "1"}}})
+			values = append(values, typeEntry{TypeURL: "a <b>", Names: i, Exchanges: Exchanges{Acked: &Exchange{Nonce: "1"}}})
 		}
 		var complete, list bytes.Buffer
 		e := json.NewEncoder(&complete)

@@ -8,7 +8,7 @@ import (
 	"tributary/internal/words"
 )
 
-// kick ends the streams of ?node=, on behalf of ?by=: 404 if no such client is connected.
+// kick ends the streams of the client ?node=. It answers 404 if no such client is connected.
 func (s *Server) kick(response http.ResponseWriter, request *http.Request) error {
 	node := request.URL.Query().Get("node")
 	if node == "" || s.opts.Kick == nil {
@@ -18,18 +18,18 @@ func (s *Server) kick(response http.ResponseWriter, request *http.Request) error
 	if count == 0 {
 		return &failure{http.StatusNotFound, errors.New("no client with this node ID is connected: see tributary status")}
 	}
-	s.log.Warn("streams of a client ended on request", "node_id", node, "streams", count, "by", asker(request))
+	s.log.Warn("streams of a client ended on request", "node_id", node, "streams", count, "by", callerName(request))
 	return reply(response, "%s ended; the client reconnects", words.Count(count, "stream", "streams"))
 }
 
-// logLevel changes the level of the log to ?level=, on behalf of ?by=.
+// logLevel changes the level of the log to ?level=.
 func (s *Server) logLevel(response http.ResponseWriter, request *http.Request) error {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(request.URL.Query().Get("level"))); err != nil || s.opts.Level == nil {
 		return badRequest("want debug, info, warn or error as the level")
 	}
-	before := s.opts.Level.Level()
-	s.log.Warn("log level changed", "from", before.String(), "to", level.String(), "by", asker(request))
+	previous := s.opts.Level.Level()
+	s.log.Warn("log level changed", "from", previous.String(), "to", level.String(), "by", callerName(request))
 	s.opts.Level.Set(level)
-	return reply(response, "log level %s, before %s", level, before)
+	return reply(response, "log level %s, before %s", level, previous)
 }

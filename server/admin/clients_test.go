@@ -37,13 +37,13 @@ func TestExplain_TranslatedClients(t *testing.T) {
 	got := explained(query)
 	require.Equal(t, 22, got.Clients)
 	require.Equal(t, 20, got.Synced)
-	require.Len(t, got.Some, 10)
+	require.Len(t, got.Listed, 10)
 	require.Equal(t, admin.TranslatedClient{
 		Node: "rejects", Peer: "10.0.0.1:5", Behind: []string{"RouteConfiguration"},
 		Rejects: []admin.Reject{{TypeURL: xds.ListenerURL, Error: "no", Time: noon}},
-	}, got.Some[0])
-	require.Equal(t, admin.TranslatedClient{Node: "behind", Peer: "10.0.0.1:5", Behind: []string{"Listener"}}, got.Some[1])
-	require.Equal(t, "synced0", got.Some[2].Node)
+	}, got.Listed[0])
+	require.Equal(t, admin.TranslatedClient{Node: "behind", Peer: "10.0.0.1:5", Behind: []string{"Listener"}}, got.Listed[1])
+	require.Equal(t, "synced0", got.Listed[2].Node)
 	require.NotNil(t, explained("host=reviews.example"))
 	require.Nil(t, explained("host=other.example"))
 }

@@ -79,6 +79,6 @@ func TestExplain_AddressOrRegistryName(t *testing.T) {
 			omitted += l.What
 		}
 		assert.Equal(t, want.omitted, omitted, query)
-		assert.Len(t, explanation.Unread, want.unread, query)
+		assert.Len(t, explanation.PossibleDocuments, want.unread, query)
 	}
 }

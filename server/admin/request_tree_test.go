@@ -152,7 +152,7 @@ reviews.example
    └─ TCP to 10.0.0.0/8, port 3306
       └─ reviews.example
          └─ ServiceEntry shop/reviews: 1 endpoint: 10.0.0.1
-`), strings.Join(s.Picture("reviews.example"), "\n"))
+`), strings.Join(s.RequestTree("reviews.example"), "\n"))
 }
 
 // TestPicture draws the way of a request, with the places where it ends.
@@ -173,9 +173,9 @@ reviews.shop.svc.cluster.local
       │  └─ ServiceEntry shop/reviews: 1 endpoint of 3 with version=v1: 10.0.0.1
       ├─ 10 % to reviews.shop.svc.cluster.local, subset v3: LEADS NOWHERE, no DestinationRule has the subset
       └─ 0 % to gone.example: no ServiceEntry has the host
-`), strings.Join(s.Picture("reviews.shop.svc.cluster.local"), "\n"))
-	require.Equal(t, []string{"web.example", "└─ ServiceEntry shop/web: DNS resolves the host"}, s.Picture("web.example"))
-	require.Nil(t, s.Picture("gone.example"))
+`), strings.Join(s.RequestTree("reviews.shop.svc.cluster.local"), "\n"))
+	require.Equal(t, []string{"web.example", "└─ ServiceEntry shop/web: DNS resolves the host"}, s.RequestTree("web.example"))
+	require.Nil(t, s.RequestTree("gone.example"))
 }
 
 // TestExplain_DerivedObjects explains objects by the names of the Gateway API.

@@ -18,110 +18,111 @@ import (
 )
 
 const (
-	maxPictureLines     = 200
-	maxPictureAddresses = 5
+	maxTreeLines     = 200
+	maxTreeAddresses = 5
 )
 
-// branch is a node of the picture.
-type branch struct {
+// treeNode is a node of the tree that Server.RequestTree draws.
+type treeNode struct {
 	text     string
-	branches []*branch
+	children []*treeNode
 }
 
-// grow adds a branch below b.
-func (b *branch) grow(format string, args ...any) *branch {
-	next := &branch{text: fmt.Sprintf(format, args...)}
-	b.branches = append(b.branches, next)
-	return next
+// addChild adds a child, and returns it.
+func (n *treeNode) addChild(format string, args ...any) *treeNode {
+	child := &treeNode{text: fmt.Sprintf(format, args...)}
+	n.children = append(n.children, child)
+	return child
 }
 
-// lines draws the branch and those below it.
-func (b *branch) lines() []string {
-	drawn := []string{b.text}
-	for i, next := range b.branches {
-		first, below := "├─ ", "│  "
-		if i == len(b.branches)-1 {
-			first, below = "└─ ", "   "
+// lines draws the node and those below it.
+func (n *treeNode) lines() []string {
+	lines := []string{n.text}
+	for i, child := range n.children {
+		prefix, nextPrefix := "├─ ", "│  "
+		if i == len(n.children)-1 {
+			prefix, nextPrefix = "└─ ", "   "
 		}
-		for j, line := range next.lines() {
-			if j > 0 {
-				first = below
-			}
-			drawn = append(drawn, first+line)
+		for _, line := range child.lines() {
+			lines = append(lines, prefix+line)
+			prefix = nextPrefix
 		}
 	}
-	return drawn
+	return lines
 }
 
-// Picture draws the way of a request to a host: routes, destinations, subsets and endpoints. It is empty if no object
-// has the host.
-func (s *Server) Picture(host string) []string {
-	pen := painter{server: s, snapshot: s.opts.View.Snapshot(), keys: make(map[string][]resource.Key)}
-	services, routes := pen.list(host, resource.ServiceEntry), pen.list(host, resource.VirtualService)
-	if len(services)+len(routes) == 0 {
+// RequestTree draws where requests to a host go: a tree of routes, destinations, subsets and endpoints. It has no lines
+// if no object has the host.
+func (s *Server) RequestTree(host string) []string {
+	builder := treeBuilder{server: s, snapshot: s.opts.View.Snapshot(), keys: make(map[string][]resource.Key)}
+	services := builder.objectsOfHost(host, resource.ServiceEntry)
+	virtualServices := builder.objectsOfHost(host, resource.VirtualService)
+	if len(services)+len(virtualServices) == 0 {
 		return nil
 	}
-	root := &branch{text: host}
-	inMesh := false
-	for _, object := range routes {
+	root := &treeNode{text: host}
+	isRoutedInMesh := false
+	for _, object := range virtualServices {
 		spec, _ := specOf[*networking.VirtualService](object)
 		gateways := spec.GetGateways()
-		route := root.grow("%s", object.Key())
+		node := root.addChild("%s", object.Key())
 		if len(gateways) > 0 {
-			route.text += ", at " + strings.Join(gateways, ", ")
+			node.text += ", at " + strings.Join(gateways, ", ")
 		}
-		inMesh = inMesh || len(gateways) == 0 || slices.Contains(gateways, "mesh")
-		pen.routes(route, object.Key(), spec)
+		isRoutedInMesh = isRoutedInMesh || len(gateways) == 0 || slices.Contains(gateways, "mesh")
+		builder.addRoutes(node, object.Key(), spec)
 	}
-	if !inMesh && len(services) > 0 {
-		pen.services(root, host, nil, 0)
+	if !isRoutedInMesh && len(services) > 0 {
+		builder.addServices(root, host, nil, 0)
 	}
-	drawn := root.lines()
-	if hidden := len(drawn) - maxPictureLines; hidden > 0 {
-		drawn = append(drawn[:maxPictureLines], "… and "+words.Count(hidden, "more line", "more lines"))
+	lines := root.lines()
+	if hidden := len(lines) - maxTreeLines; hidden > 0 {
+		lines = append(lines[:maxTreeLines], "… and "+words.Count(hidden, "more line", "more lines"))
 	}
-	return drawn
+	return lines
 }
 
-// painter draws the objects of one snapshot.
-type painter struct {
+// treeBuilder adds the objects of one snapshot to a tree.
+type treeBuilder struct {
 	server   *Server
 	snapshot memstore.Snapshot
-	keys     map[string][]resource.Key // of the objects that name a host
+	keys     map[string][]resource.Key // the objects that reference a host; a cache of Server.KeysOfHost
 }
 
-// list returns the objects of a kind that name a host.
-func (p painter) list(host string, kind resource.Kind) (objects []*resource.Resource) {
-	keys, cached := p.keys[host]
+// objectsOfHost returns the objects of a kind that reference a host.
+func (b treeBuilder) objectsOfHost(host string, kind resource.Kind) (objects []*resource.Resource) {
+	keys, cached := b.keys[host]
 	if !cached {
-		keys = p.server.SpeakOf(host)
-		p.keys[host] = keys
+		keys = b.server.KeysOfHost(host)
+		b.keys[host] = keys
 	}
 	for _, key := range keys {
-		if object := p.snapshot.Get(key); object != nil && key.Kind == kind {
+		if object := b.snapshot.Get(key); object != nil && key.Kind == kind {
 			objects = append(objects, object)
 		}
 	}
 	return objects
 }
 
+// specOf returns the spec of an object. It is zero if the object has another kind.
 func specOf[T any](object *resource.Resource) (spec T, ok bool) {
 	message, err := object.Spec()
 	if err != nil {
-		return spec, false // the source decoded it before
+		return spec, false // impossible: the source decoded it before
 	}
 	spec, ok = message.(T)
 	return spec, ok
 }
 
-// routeObject is a VirtualService with the messages about its references that lead nowhere.
+// routeObject is a VirtualService with the messages about its references that lead to no object.
 type routeObject struct {
 	key        resource.Key
 	unresolved []string
 }
 
-// nowhere returns the message about a destination, by the path of its field. It is empty if the destination exists.
-func (o routeObject) nowhere(field string) string {
+// unresolvedMessage returns the message about the destination in a field, given by its path. It is empty if the
+// destination exists.
+func (o routeObject) unresolvedMessage(field string) string {
 	for _, message := range o.unresolved {
 		if rest, matches := strings.CutPrefix(message, field+"."); matches {
 			_, text, _ := strings.Cut(rest, ": ")
@@ -131,42 +132,42 @@ func (o routeObject) nowhere(field string) string {
 	return ""
 }
 
-// routes draws the routes of a VirtualService, with those of its delegates.
-func (p painter) routes(parent *branch, key resource.Key, spec *networking.VirtualService) {
-	object := routeObject{key, p.server.unresolvedOf(key)}
+// addRoutes adds the routes of a VirtualService, with those of its delegates.
+func (b treeBuilder) addRoutes(parent *treeNode, key resource.Key, spec *networking.VirtualService) {
+	object := routeObject{key, b.server.unresolvedMessages(key)}
 	for i, route := range spec.GetHttp() {
-		node := parent.grow("%s%s", matchesText(route.GetMatch(), "all requests"), faultText(route.GetFault()))
+		node := parent.addChild("%s%s", matchesText(route.GetMatch(), "all requests"), faultText(route.GetFault()))
 		switch {
 		case route.GetDelegate() != nil:
 			delegate := resource.DelegateKey(route.GetDelegate(), key.Namespace)
-			next := node.grow("delegate %s", delegate.FullName())
-			object := p.snapshot.Get(delegate)
+			child := node.addChild("delegate %s", delegate.FullName())
+			object := b.snapshot.Get(delegate)
 			if object == nil {
-				next.text += ": LEADS NOWHERE, there is no such VirtualService"
-			} else if rules, ok := specOf[*networking.VirtualService](object); ok && len(rules.GetHosts()) == 0 {
-				p.routes(next, delegate, rules)
+				child.text += ": LEADS NOWHERE, there is no such VirtualService"
+			} else if spec, ok := specOf[*networking.VirtualService](object); ok && len(spec.GetHosts()) == 0 {
+				b.addRoutes(child, delegate, spec) // a delegate has no hosts
 			}
 		case route.GetRedirect() != nil:
 			redirect := route.GetRedirect()
-			node.grow("redirect to %s", cmp.Or(redirect.GetAuthority()+redirect.GetUri(), "another scheme or port"))
+			node.addChild("redirect to %s", cmp.Or(redirect.GetAuthority()+redirect.GetUri(), "another scheme or port"))
 		case route.GetDirectResponse() != nil:
-			node.grow("response %d", route.GetDirectResponse().GetStatus())
+			node.addChild("response %d", route.GetDirectResponse().GetStatus())
 		}
 		field := fmt.Sprintf("spec.http[%d]", i)
-		drawDestinations(p, node, route.GetRoute(), object, field)
-		p.mirrors(node, route, object, field)
+		addDestinations(b, node, route.GetRoute(), object, field)
+		b.addMirrors(node, route, object, field)
 	}
 	for i, route := range spec.GetTls() {
-		node := parent.grow("TLS %s", matchesText(route.GetMatch(), "all connections"))
-		drawDestinations(p, node, route.GetRoute(), object, fmt.Sprintf("spec.tls[%d]", i))
+		node := parent.addChild("TLS %s", matchesText(route.GetMatch(), "all connections"))
+		addDestinations(b, node, route.GetRoute(), object, fmt.Sprintf("spec.tls[%d]", i))
 	}
 	for i, route := range spec.GetTcp() {
-		node := parent.grow("TCP %s", matchesText(route.GetMatch(), "all connections"))
-		drawDestinations(p, node, route.GetRoute(), object, fmt.Sprintf("spec.tcp[%d]", i))
+		node := parent.addChild("TCP %s", matchesText(route.GetMatch(), "all connections"))
+		addDestinations(b, node, route.GetRoute(), object, fmt.Sprintf("spec.tcp[%d]", i))
 	}
 }
 
-// faultText is the text about the faults that a route injects.
+// faultText describes the faults that a route injects.
 func faultText(fault *networking.HTTPFaultInjection) (text string) {
 	if abort := fault.GetAbort(); abort != nil {
 		status := cmp.Or(abort.GetGrpcStatus(), abort.GetHttp2Error(), fmt.Sprint(abort.GetHttpStatus()))
@@ -185,8 +186,8 @@ func faultText(fault *networking.HTTPFaultInjection) (text string) {
 // percentText writes a percentage with at most four digits.
 func percentText(percent float64) string { return fmt.Sprintf("%.4g %%", percent) }
 
-// mirrors draws the destinations that get a copy of the requests.
-func (p painter) mirrors(parent *branch, route *networking.HTTPRoute, object routeObject, field string) {
+// addMirrors adds the destinations that get copies of requests.
+func (b treeBuilder) addMirrors(parent *treeNode, route *networking.HTTPRoute, object routeObject, field string) {
 	if mirror := route.GetMirror(); mirror != nil {
 		percent := 100.0
 		switch {
@@ -195,14 +196,14 @@ func (p painter) mirrors(parent *branch, route *networking.HTTPRoute, object rou
 		case route.GetMirrorPercent() != nil: //nolint:staticcheck // the older way to say it
 			percent = float64(route.GetMirrorPercent().GetValue()) //nolint:staticcheck // the same
 		}
-		p.destination(parent, "mirror "+percentText(percent)+" to ", mirror, object, field+".mirror")
+		b.addDestination(parent, "mirror "+percentText(percent)+" to ", mirror, object, field+".mirror")
 	}
 	for i, mirror := range route.GetMirrors() {
 		percent := 100.0
 		if mirror.GetPercentage() != nil {
 			percent = mirror.GetPercentage().GetValue()
 		}
-		p.destination(parent, "mirror "+percentText(percent)+" to ", mirror.GetDestination(), object,
+		b.addDestination(parent, "mirror "+percentText(percent)+" to ", mirror.GetDestination(), object,
 			fmt.Sprintf("%s.mirrors[%d].destination", field, i))
 	}
 }
@@ -213,67 +214,71 @@ type weighted interface {
 	GetWeight() int32
 }
 
-// drawDestinations draws the destinations of a route, with their shares if there are several.
-func drawDestinations[T weighted](p painter, parent *branch, destinations []T, object routeObject, field string) {
+// addDestinations adds the destinations of a route, with their shares of the requests if there are several.
+func addDestinations[T weighted](b treeBuilder, parent *treeNode, destinations []T, object routeObject, field string) {
 	total := 0.0
-	for _, to := range destinations {
-		total += float64(to.GetWeight())
+	for _, destination := range destinations {
+		total += float64(destination.GetWeight())
 	}
-	for i, to := range destinations {
-		share := ""
+	for i, destination := range destinations {
+		prefix := ""
 		if len(destinations) > 1 {
-			share = percentText(100*float64(to.GetWeight())/max(total, 1)) + " to "
+			prefix = percentText(100*float64(destination.GetWeight())/max(total, 1)) + " to "
 		}
-		p.destination(parent, share, to.GetDestination(), object, fmt.Sprintf("%s.route[%d].destination", field, i))
+		path := fmt.Sprintf("%s.route[%d].destination", field, i)
+		b.addDestination(parent, prefix, destination.GetDestination(), object, path)
 	}
 }
 
-// destination draws the subset and the endpoints of a destination, which an object has in a field.
-func (p painter) destination(
-	parent *branch, share string, destination *networking.Destination, object routeObject, field string,
+// addDestination adds a destination, which an object has in a field, with its subset and endpoints. The prefix tells
+// the share of the requests.
+func (b treeBuilder) addDestination(
+	parent *treeNode, prefix string, destination *networking.Destination, object routeObject, field string,
 ) {
 	host := conflicts.FullHost(destination.GetHost(), object.key.Namespace)
-	node := parent.grow("%s%s", share, host)
+	node := parent.addChild("%s%s", prefix, host)
 	port := destination.GetPort().GetNumber()
 	if port != 0 {
 		node.text += fmt.Sprintf(":%d", port)
 	}
-	selector, exists := map[string]string(nil), true
+	var selector map[string]string
+	subsetExists := true
 	if name := destination.GetSubset(); name != "" {
 		node.text += ", subset " + name
-		selector, exists = p.subset(host, name)
+		selector, subsetExists = b.subsetLabels(host, name)
 	}
-	if message := object.nowhere(field); message != "" {
+	if message := object.unresolvedMessage(field); message != "" {
 		node.text += ": LEADS NOWHERE, " + message
-	} else if !exists {
+	} else if !subsetExists {
 		node.text += ": LEADS NOWHERE, no DestinationRule has the subset"
 	} else {
-		p.services(node, host, selector, port)
+		b.addServices(node, host, selector, port)
 	}
 }
 
-// services draws the ServiceEntries of a host. Those without the port, unless it is zero, have no endpoints for it.
-func (p painter) services(node *branch, host string, selector map[string]string, port uint32) {
-	services := p.list(host, resource.ServiceEntry)
+// addServices adds the ServiceEntries of a host, with the endpoints that a selector selects. A port other than zero has
+// to be one of their ports.
+func (b treeBuilder) addServices(node *treeNode, host string, selector map[string]string, port uint32) {
+	services := b.objectsOfHost(host, resource.ServiceEntry)
 	if len(services) == 0 {
 		node.text += ": no ServiceEntry has the host"
 	}
 	for _, service := range services {
-		text := p.endpoints(service, selector)
+		text := b.endpointsText(service, selector)
 		spec, _ := specOf[*networking.ServiceEntry](service)
 		hasPort := func(servicePort *networking.ServicePort) bool { return servicePort.GetNumber() == port }
 		if port != 0 && !slices.ContainsFunc(spec.GetPorts(), hasPort) {
 			text = fmt.Sprintf("LEADS NOWHERE, it has no port %d", port)
 		}
-		node.grow("%s: %s", service.Key(), text)
+		node.addChild("%s: %s", service.Key(), text)
 	}
 }
 
-// subset returns the labels of a subset.
-func (p painter) subset(host, name string) (selector map[string]string, exists bool) {
-	for _, object := range p.list(host, resource.DestinationRule) {
-		rule, _ := specOf[*networking.DestinationRule](object)
-		for _, subset := range rule.GetSubsets() {
+// subsetLabels returns the labels of a host's subset.
+func (b treeBuilder) subsetLabels(host, name string) (selector map[string]string, exists bool) {
+	for _, object := range b.objectsOfHost(host, resource.DestinationRule) {
+		destinationRule, _ := specOf[*networking.DestinationRule](object)
+		for _, subset := range destinationRule.GetSubsets() {
 			if subset.GetName() == name {
 				return subset.GetLabels(), true
 			}
@@ -282,12 +287,12 @@ func (p painter) subset(host, name string) (selector map[string]string, exists b
 	return nil, false
 }
 
-// endpoints is the text about the endpoints of a ServiceEntry that have the labels of a subset.
-func (p painter) endpoints(service *resource.Resource, selector map[string]string) string {
+// endpointsText describes the endpoints of a ServiceEntry that have the labels of a selector.
+func (b treeBuilder) endpointsText(service *resource.Resource, selector map[string]string) string {
 	spec, _ := specOf[*networking.ServiceEntry](service)
 	endpoints := spec.GetEndpoints()
 	if workloads := spec.GetWorkloadSelector(); workloads != nil {
-		for object := range p.snapshot.List(resource.WorkloadEntry, service.Key().Namespace) {
+		for object := range b.snapshot.List(resource.WorkloadEntry, service.Key().Namespace) {
 			entry, _ := specOf[*networking.WorkloadEntry](object)
 			if hasLabels(entry, workloads.GetLabels()) {
 				endpoints = append(slices.Clip(endpoints), entry)
@@ -308,8 +313,8 @@ func (p painter) endpoints(service *resource.Resource, selector map[string]strin
 	if len(selector) > 0 {
 		text += fmt.Sprintf(" of %d with %s", len(endpoints), labels.Set(selector))
 	}
-	if len(addresses) > maxPictureAddresses {
-		addresses = append(addresses[:maxPictureAddresses], "…")
+	if len(addresses) > maxTreeAddresses {
+		addresses = append(addresses[:maxTreeAddresses], "…")
 	}
 	if len(addresses) > 0 {
 		text += ": " + strings.Join(addresses, ", ")
@@ -317,14 +322,15 @@ func (p painter) endpoints(service *resource.Resource, selector map[string]strin
 	return text
 }
 
+// hasLabels reports whether an endpoint has all labels of a selector.
 func hasLabels(endpoint *networking.WorkloadEntry, selector map[string]string) bool {
 	return labels.SelectorFromSet(selector).Matches(labels.Set(endpoint.GetLabels()))
 }
 
-// matchesText says which requests or connections a route takes.
+// matchesText describes the requests or connections that a route takes. A match without conditions takes everything.
 func matchesText[T proto.Message](matches []T, everything string) string {
 	alternatives := words.Each(matches, func(match T) string {
-		return cmp.Or(strings.Join(conditionsOf(match.ProtoReflect()), ", "), everything)
+		return cmp.Or(strings.Join(conditionTexts(match.ProtoReflect()), ", "), everything)
 	})
 	return cmp.Or(strings.Join(alternatives, " or "), everything)
 }
@@ -339,8 +345,8 @@ var conditionLabels = map[protoreflect.Name]string{
 	"source_namespace": "from namespace ", "source_subnet": "from ", "destination_subnets": "to ",
 }
 
-// conditionsOf returns a text for each condition of a match, in the order of its fields.
-func conditionsOf(match protoreflect.Message) (conditions []string) {
+// conditionTexts returns a text for each condition of a match, in the order of its fields.
+func conditionTexts(match protoreflect.Message) (conditions []string) {
 	fields := match.Descriptor().Fields()
 	for i := range fields.Len() {
 		field := fields.Get(i)
@@ -378,7 +384,7 @@ func conditionsOf(match protoreflect.Message) (conditions []string) {
 	return conditions
 }
 
-// patternText writes the condition of a text.
+// patternText describes a StringMatch. Other messages are "any".
 func patternText(message proto.Message) string {
 	pattern, _ := message.(*networking.StringMatch)
 	switch kind := pattern.GetMatchType().(type) {
