@@ -132,9 +132,9 @@ func (s *state) shadowedOn(host string) (keys []resource.Key) {
 	return keys
 }
 
-// Conflicts returns all conflicts between resources of different keys, in order of rule and subject. It costs
+// Competing returns all conflicts between resources of different keys, in order of rule and subject. It costs
 // O(changes since the last call + conflicts).
-func (v *View) Conflicts() []conflicts.Conflict {
+func (v *View) Competing() []conflicts.Conflict {
 	v.indexMu.Lock()
 	defer v.indexMu.Unlock()
 	v.index.Follow(v)

@@ -57,7 +57,7 @@ func TestExplain(t *testing.T) {
 		golden(t, "explain-host", view.ExplainHost("Reviews.shop.example"))
 		golden(t, "explain-nothing", view.Explain(resource.Key{Kind: resource.Gateway, Namespace: "shop", Name: "none"}))
 		golden(t, "explain-no-host", view.ExplainHost("elsewhere.test"))
-		golden(t, "conflicts", view.Conflicts())
+		golden(t, "conflicts", view.Competing())
 
 		remove(files, shop.Key())
 		synctest.Wait() // the view serves consul's object, with its rank, before the sources change
@@ -68,7 +68,7 @@ func TestExplain(t *testing.T) {
 		late.MarkSynced()
 		synctest.Wait()
 		require.Nil(t, view.Explain(shop.Key()).Winner)
-		require.Empty(t, view.Conflicts())
+		require.Empty(t, view.Competing())
 	})
 }
 

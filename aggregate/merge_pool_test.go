@@ -131,7 +131,7 @@ func TestRemovedSourceStaysMerged(t *testing.T) {
 			put(s, twoPorts.resource(t, keyOf("x")), twoPorts.resource(t, keyOf("y")))
 		}
 		served()
-		require.Empty(t, view.Conflicts(), "a retiring source causes no conflicts")
+		require.Empty(t, view.Competing(), "a retiring source causes no conflicts")
 		remove(b, keyOf("x"))
 		list(t, b, "y", "10.0.0.2")
 		remove(fresh, keyOf("y"))
@@ -220,20 +220,20 @@ func TestUnreadableEntry_ServedUnchanged(t *testing.T) {
 		view := start(t, merging("a", store), merging("b", b))
 		synctest.Wait()
 		require.Equal(t, []byte("\xff\xff"), view.Snapshot().Get(keyOf("x")).Body())
-		require.Len(t, view.Conflicts(), 1)
+		require.Len(t, view.Competing(), 1)
 		remove(store, keyOf("x"))
 		synctest.Wait()
 		require.Equal(t, []byte("\xff"), view.Snapshot().Get(keyOf("x")).Body())
-		require.Empty(t, view.Conflicts())
+		require.Empty(t, view.Competing())
 
 		put(store, broken("\xff\xff"))
 		synctest.Wait()
-		require.Len(t, view.Conflicts(), 1)
+		require.Len(t, view.Competing(), 1)
 		for _, s := range []*memstore.Store{store, b} {
 			remove(s, keyOf("x"))
 		}
 		synctest.Wait()
-		require.Empty(t, view.Conflicts())
+		require.Empty(t, view.Competing())
 	})
 }
 
@@ -255,14 +255,14 @@ func TestExplainMerged(t *testing.T) {
 		golden(t, "explain-merged-host", view.ExplainHost("a.example"))
 		golden(t, "explain-member", view.Explain(keyOf("y")))
 		golden(t, "explain-refused", view.Explain(keyOf("z")))
-		golden(t, "merged-conflicts", view.Conflicts())
+		golden(t, "merged-conflicts", view.Competing())
 		for _, s := range view.Sources() {
 			require.NotEmpty(t, s.Name)
 		}
 
 		remove(nacos, keyOf("z"))
 		synctest.Wait()
-		require.Empty(t, view.Conflicts())
+		require.Empty(t, view.Competing())
 	})
 }
 
@@ -277,7 +277,7 @@ func TestExplain_MergedIncludesReadCommits(t *testing.T) {
 		<-changed
 		e := view.Explain(keyOf("a.example-80"))
 		require.True(t, slices.ContainsFunc(e.Merged.Endpoints, func(p Endpoint) bool { return p.Address == address }))
-		require.Empty(t, view.Conflicts())
+		require.Empty(t, view.Competing())
 	}
 }
 

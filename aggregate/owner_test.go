@@ -81,7 +81,7 @@ func TestServiceName_HasOneOwner(t *testing.T) {
 				refused = append(refused, r.Loser.Source+": "+r.Reason)
 			}
 			require.Equal(t, []string{"a: its name is taken by a.example", "b: its name is taken by a.example"}, refused, "%v", order)
-			require.Len(t, view.Conflicts(), 1)
+			require.Len(t, view.Competing(), 1)
 			require.Len(t, view.Explain(name).Merged.Refused, 2)
 
 			remove(store, named.Key())
@@ -96,7 +96,7 @@ func TestServiceName_HasOneOwner(t *testing.T) {
 			require.Empty(t, view.Refusals())
 			remove(b, name)
 			require.Empty(t, servedHosts(view))
-			require.Empty(t, view.Conflicts())
+			require.Empty(t, view.Competing())
 		}
 		view.pool.mu.Lock()
 		defer view.pool.mu.Unlock()

@@ -40,7 +40,7 @@ type View interface {
 	Shadows() iter.Seq[aggregate.Shadow]
 	Refusals() []aggregate.Refusal
 	Sources() []aggregate.SourceStatus
-	Conflicts() []conflicts.Conflict
+	Competing() []conflicts.Conflict
 	Explain(key resource.Key) aggregate.Explanation
 	ExplainHost(host string) aggregate.HostExplanation
 }

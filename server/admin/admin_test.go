@@ -58,7 +58,7 @@ func (w *world) EachClient() iter.Seq[xds.ClientStatus]     { return slices.Valu
 func (w *world) Served(stream uint64) []xds.Served          { return w.served[stream] }
 func (w *world) Sources() []aggregate.SourceStatus          { return nil }
 func (w *world) Refusals() []aggregate.Refusal              { return w.refusals }
-func (w *world) Conflicts() []conflicts.Conflict            { return w.competing }
+func (w *world) Competing() []conflicts.Conflict            { return w.competing }
 
 func (w *world) LeavingOut(query string, keys ...resource.Key) []sources.LeftOut {
 	return w.leavingOut[fmt.Sprint(query, keys)]

@@ -58,7 +58,7 @@ func countShadowed(view View) (count int) {
 // countCompeting counts the hosts and workloads that several objects claim. One of them may have several conflicts.
 func countCompeting(view View) int {
 	claimed := make(map[string]bool)
-	for _, conflict := range view.Conflicts() {
+	for _, conflict := range view.Competing() {
 		claimed[cmp.Or(conflict.Host, conflict.Subject)] = true
 	}
 	return len(claimed)

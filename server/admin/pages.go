@@ -96,7 +96,7 @@ func (s *Server) allPages() (pages []Page) {
 		"objects that several sources or places have, and entries that cannot be merged: which one is served",
 		valuePage(s.conflictEntries))
 	addPage("/debug/competing", "hosts and workloads claimed by several objects, and the effect in istiod",
-		valuePage(func() any { return append([]conflicts.Conflict{}, s.opts.View.Conflicts()...) }))
+		valuePage(func() any { return append([]conflicts.Conflict{}, s.opts.View.Competing()...) }))
 	addPage("/debug/expected", "the configuration that an Envoy should have now, in the format of its config_dump, and "+
 		"the resources that it rejects",
 		handler(s.expected),

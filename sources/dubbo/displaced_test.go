@@ -90,8 +90,8 @@ func testDisplaced(t *testing.T, server *kubetest.Server, registry sources.Sourc
 	require.NoError(t, err)
 	mesh := startMesh(t, cluster, registry)
 	if allowed {
-		mesh.await(t, func() bool { return len(mesh.view.Conflicts()) == 1 })
-		conflict := mesh.view.Conflicts()[0]
+		mesh.await(t, func() bool { return len(mesh.view.Competing()) == 1 })
+		conflict := mesh.view.Competing()[0]
 		require.Equal(t, "prod", conflict.Objects[0].Namespace, "the winner")
 		require.Contains(t, conflict.Message, "the one of the earlier source")
 	} else {

@@ -64,7 +64,7 @@ func (l *Linter) CheckConflicts(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	for _, conflict := range view.Conflicts() {
+	for _, conflict := range view.Competing() {
 		last := conflict.Objects[len(conflict.Objects)-1].Key()
 		if !slices.ContainsFunc(conflict.Objects, func(o conflicts.Ref) bool { return l.places[o.Key()] != "" }) {
 			continue // only objects of the server conflict
