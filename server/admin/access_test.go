@@ -25,18 +25,18 @@ func (r *reloads) Reload(context.Context, string) (string, error) { *r++; return
 func (r *reloads) Status() ConfigStatus                           { return ConfigStatus{} }
 
 func TestHandler_AuthorizesChanges(t *testing.T) {
-	var n reloads
-	var shown []string
-	var mind error
+	var config reloads
+	var authorized []string // the address and the headers of the last change
+	var refusal error
 	handler := New(Options{
-		View: aggregate.New(), Sources: sources.NewSupervisor(sources.Options{}), Config: &n,
+		View: aggregate.New(), Sources: sources.NewSupervisor(sources.Options{}), Config: &config,
 		Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
-		Authorize: func(client *identity.Identity, headers []string, changes bool) error {
-			if !changes {
+		Authorize: func(client *identity.Identity, headers []string, needsRight bool) error {
+			if !needsRight {
 				return nil
 			}
-			shown = append([]string{client.Address.String()}, headers...)
-			return mind
+			authorized = append([]string{client.Address.String()}, headers...)
+			return refusal
 		},
 	}).Handler()
 	ask := func(method string, local net.Addr) (code int, challenge string) {
@@ -50,7 +50,7 @@ func TestHandler_AuthorizesChanges(t *testing.T) {
 	loopback, socket, remote := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, &net.UnixAddr{Net: "unix"}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}
 	for _, c := range []struct {
 		local     net.Addr
-		mind      error
+		refusal   error
 		code      int
 		challenge string
 	}{
@@ -61,16 +61,16 @@ func TestHandler_AuthorizesChanges(t *testing.T) {
 		{remote, status.Error(codes.PermissionDenied, "no"), 403, ""},
 		{nil, status.Error(codes.Unauthenticated, "no"), 401, "Bearer"},
 	} {
-		before := n
-		mind = c.mind
+		reloadsBefore := config
+		refusal = c.refusal
 		code, challenge := ask(http.MethodPost, c.local)
 		require.Equal(t, c.code, code)
 		require.Equal(t, c.challenge, challenge)
-		require.Equal(t, code == 200, n > before)
+		require.Equal(t, code == 200, config > reloadsBefore)
 	}
-	require.Equal(t, []string{"10.1.2.3", "Bearer x"}, shown)
+	require.Equal(t, []string{"10.1.2.3", "Bearer x"}, authorized)
 	code, _ := ask(http.MethodGet, remote)
-	require.Equal(t, http.StatusMethodNotAllowed, code, "there is nothing to read there, which is said to all")
+	require.Equal(t, http.StatusMethodNotAllowed, code, "the path has no GET, for any client")
 }
 
 func TestHandler_NoDebugAndNoProfiles(t *testing.T) {
@@ -93,4 +93,28 @@ func TestHandler_NoDebugAndNoProfiles(t *testing.T) {
 	}
 	require.Equal(t, 200, get(Options{NoDebug: true}, "/-/healthy"))
 	require.Equal(t, 200, get(Options{NoDebug: true}, "/metrics"))
+}
+
+func TestHandler_RefusesOtherSites(t *testing.T) {
+	handler := refuseOtherSites(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	ask := func(path, site, mode string) int {
+		request := httptest.NewRequest(http.MethodGet, path, nil)
+		request.Header.Set("Sec-Fetch-Site", site)
+		request.Header.Set("Sec-Fetch-Mode", mode)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, request)
+		return w.Code
+	}
+	for _, site := range []string{"cross-site", "same-site"} {
+		for _, path := range []string{"/debug/configz", "/debug/pprof/profile", "/debug/page/events", "/debug/"} {
+			require.Equal(t, http.StatusForbidden, ask(path, site, "no-cors"), path)
+			require.Equal(t, http.StatusForbidden, ask(path, site, "navigate"), path)
+		}
+		require.Equal(t, http.StatusForbidden, ask("/", site, "no-cors"))
+		require.Equal(t, http.StatusForbidden, ask("/metrics", site, "cors"))
+		require.Equal(t, http.StatusOK, ask("/", site, "navigate"), "a link leads to the page")
+	}
+	for _, site := range []string{"", "none", "same-origin"} {
+		require.Equal(t, http.StatusOK, ask("/debug/configz", site, "navigate"), site)
+	}
 }

@@ -32,7 +32,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is everything that the server looks at.
+// world is the program that the server shows.
 type world struct {
 	released []string // the caller
 	memstore.Table
@@ -95,7 +95,7 @@ func newServer(w *world, changes ...func(*admin.Options)) *admin.Server {
 	return admin.New(options)
 }
 
-// serving has a server look at the view of a source with these objects.
+// serving sets the view of a server: that of a source with these objects.
 func serving(t *testing.T, source string, objects ...*resource.Resource) func(*admin.Options) {
 	t.Helper()
 	return func(o *admin.Options) {
@@ -103,7 +103,7 @@ func serving(t *testing.T, source string, objects ...*resource.Resource) func(*a
 	}
 }
 
-// tableOf is a table that was read.
+// tableOf returns a synced table.
 func tableOf(objects ...*resource.Resource) *memstore.Table {
 	table := &memstore.Table{}
 	table.Apply(objects, nil)
@@ -177,7 +177,7 @@ func TestReady_NamesUnreadSources(t *testing.T) {
 	assert.Equal(t, http.StatusOK, status)
 }
 
-func TestSeen(t *testing.T) {
+func TestFirstSeen_OfKind(t *testing.T) {
 	changed := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	w := &world{}
 	w.Apply([]*resource.Resource{entry(t, "reviews", "rules", "a.yaml:1").WithSeen(changed), entry(t, "ratings", "rules", "a.yaml:9")}, nil)
@@ -228,7 +228,7 @@ func TestConfigz_FormatOfIstiod(t *testing.T) {
 	}, list[1])
 }
 
-func TestSyncz(t *testing.T) {
+func TestClients_ExchangesAndSyncz(t *testing.T) {
 	w := &world{}
 	_, body := get(t, newServer(w), "/debug/clients")
 	assert.JSONEq(t, "[]", body)
@@ -255,13 +255,13 @@ func TestSyncz(t *testing.T) {
 			"nack": {"nonce": "2", "error": "no <such> field", "time": "2026-01-02T03:04:05Z"}
 		}]}
 	]`, body)
-	assert.Contains(t, body, "no <such> field", "text is for people")
+	assert.Contains(t, body, "no <such> field", "HTML is not escaped")
 	_, body = get(t, newServer(w), "/debug/syncz")
 	assert.JSONEq(t, `[{"proxy": "router~1", "proxy_type": "router", "resources": {"a/v1/B": {
 		"sent": "2", "acked": "1", "sentTime": "2026-01-02T03:04:05Z", "lastError": "no <such> field"}}}]`, body)
 }
 
-func TestSourcesQuarantineAndConflicts(t *testing.T) {
+func TestPages_SourcesQuarantineAndConflicts(t *testing.T) {
 	first, second := entry(t, "reviews", "rules", "a.yaml:1"), entry(t, "reviews", "more", "b.yaml:1")
 	w := &world{
 		sources: parsed[[]sources.Status](t, `
@@ -304,7 +304,7 @@ func TestSourcesQuarantineAndConflicts(t *testing.T) {
 	}
 }
 
-func TestPagesExist(t *testing.T) {
+func TestPages_Exist(t *testing.T) {
 	server := newServer(&world{})
 	for _, p := range server.Pages() {
 		status, body := get(t, server, p.Path)
@@ -322,7 +322,7 @@ func TestStatus_CountsCompetingHosts(t *testing.T) {
 	assert.Equal(t, 2, page[admin.Status](t, newServer(w), "/debug/status").Conflicts.Competing)
 }
 
-func TestMetrics(t *testing.T) {
+func TestMetrics_BuildAndRuntime(t *testing.T) {
 	status, body := get(t, newServer(&world{}), "/metrics")
 	assert.Equal(t, http.StatusOK, status)
 	assert.Contains(t, body, `tributary_build_info{go_version="go1.`)

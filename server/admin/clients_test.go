@@ -11,8 +11,8 @@ import (
 	"tributary/server/xds"
 )
 
-// TestExplain_TranslatedClients has more Envoys than are named: those in trouble come first.
-func TestExplain_TranslatedClients(t *testing.T) {
+// TestExplain_ListsTroubledEnvoysFirst has more Envoys than the explanation lists.
+func TestExplain_ListsTroubledEnvoysFirst(t *testing.T) {
 	w := &world{}
 	server := newServer(w, serving(t, "rules", entry(t, "reviews", "rules", "a.yaml:1")))
 	explained := func(query string) *admin.Translated {

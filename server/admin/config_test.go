@@ -41,7 +41,7 @@ func post(t *testing.T, server *admin.Server, path string, header http.Header) (
 	return responseRecorder.Code, responseRecorder.Body.String()
 }
 
-func TestReload(t *testing.T) {
+func TestReload_AppliesOrRefuses(t *testing.T) {
 	w := &world{}
 	server := newServer(w)
 	status, body := post(t, server, "/-/reload", http.Header{})

@@ -43,7 +43,7 @@ func golden(t *testing.T, name, got string) {
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// viewOf is a view of sources that are synced.
+// viewOf returns the view of synced sources, once it is synced.
 func viewOf(t *testing.T, sources ...aggregate.Source) *aggregate.View {
 	t.Helper()
 	view := aggregate.New(sources...)
@@ -64,7 +64,7 @@ func viewOf(t *testing.T, sources ...aggregate.Source) *aggregate.View {
 	return view
 }
 
-// shop is a server of a merged view: two sources, one of which fails, and three clients.
+// shop returns a server of two sources, one of them unreachable, and three clients.
 func shop(t *testing.T) *admin.Server {
 	t.Helper()
 	rules, table := &memstore.Table{}, &memstore.Table{}
@@ -125,7 +125,7 @@ func shop(t *testing.T) *admin.Server {
 	})
 }
 
-func TestExplain(t *testing.T) {
+func TestExplain_Answers(t *testing.T) {
 	server := shop(t)
 	for name, query := range map[string]string{
 		"explain-winner.json":     "kind=se&namespace=shop&name=reviews",
@@ -146,7 +146,7 @@ func TestExplain(t *testing.T) {
 }
 
 // Settings without an effect on Envoys are counted, listed and explained.
-func TestWithoutEffect(t *testing.T) {
+func TestWithoutEffect_CountedListedAndExplained(t *testing.T) {
 	reviews := entry(t, "reviews", "rules", "reviews.yaml:1")
 	server := newServer(&world{}, serving(t, "rules", reviews), func(o *admin.Options) {
 		o.WithoutEffect = func(*resource.Resource) []string { return []string{"spec.x has no effect on Envoys: why"} }
@@ -162,7 +162,7 @@ func TestWithoutEffect(t *testing.T) {
 }
 
 // Rejected resources appear on the page of all clients, and in the explanation of an object that changed before.
-func TestRejected(t *testing.T) {
+func TestRejected_ListedAndExplained(t *testing.T) {
 	web := resource.Key{Kind: resource.VirtualService, Namespace: "shop", Name: "web"}
 	object, err := resource.New(resource.Meta{Key: web}, &networking.VirtualService{Hosts: []string{"web"}})
 	require.NoError(t, err)
@@ -201,7 +201,7 @@ func TestRejected(t *testing.T) {
 
 // The rejections of one client or one address hide none of others, whatever their number; resources that most addresses
 // reject come first.
-func TestRejected_ClientsTakeTurns(t *testing.T) {
+func TestRejected_NoClientHidesOthers(t *testing.T) {
 	const thing = "example.com/v1/Thing"
 	client := func(peer string, moment time.Time, names ...string) xds.ClientStatus {
 		rejected := xds.TypeStatus{TypeURL: thing}
@@ -241,7 +241,7 @@ func TestRejected_ClientsTakeTurns(t *testing.T) {
 	assert.Equal(t, "clients reject 103 more resources that are not listed", troubles[len(troubles)-1].Text)
 }
 
-func TestCauses(t *testing.T) {
+func TestRejected_Causes(t *testing.T) {
 	refs := []conflicts.Ref{{Kind: "A", Name: "a"}}
 	for want, rejected := range map[string]admin.Rejected{
 		"the client has acknowledged no version of it":                                   {Incomplete: true},
@@ -262,8 +262,8 @@ func TestExplain_ExcludedByTransform(t *testing.T) {
 	assert.Equal(t, w.excluding, explanation.Excluded)
 }
 
-// TestExplain_QuarantinedName lists the invalid document with the name that is asked for, whatever its kind is.
-func TestExplain_QuarantinedName(t *testing.T) {
+// TestExplain_DocumentsWithRequestedName lists the invalid documents with the requested name, of any kind.
+func TestExplain_DocumentsWithRequestedName(t *testing.T) {
 	document := func(kind resource.Kind, name, place string) sources.Quarantined {
 		return sources.Quarantined{Ref: resource.Ref{Kind: kind, Namespace: "shop", Name: name}, Place: place, Reason: "no"}
 	}
@@ -314,7 +314,7 @@ func TestExplain_HeldObject(t *testing.T) {
 	assert.Equal(t, 2, status.Sources[0].Foreign)
 }
 
-func TestStatus(t *testing.T) {
+func TestStatus_ShowsFaults(t *testing.T) {
 	status := page[admin.Status](t, shop(t), "/debug/status")
 	assert.WithinDuration(t, time.Now(), status.Started, time.Hour)
 	assert.NotEmpty(t, status.Uptime)

@@ -32,7 +32,7 @@ func (w *world) Release(name, hold, caller string) (objects, endpoints int, err 
 	return 0, 0, fmt.Errorf("release source %q: %w", name, sources.ErrNotFound)
 }
 
-func TestGuard(t *testing.T) {
+func TestGuard_ListsAndReleasesHolds(t *testing.T) {
 	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	hold := &guard.Status{Summary: admin.Hold{ID: "h1", Begun: begin, Why: "60 of 100 objects", Objects: 60, Endpoints: 120}}
 	w := &world{sources: []sources.Status{{Name: "a", Held: hold}, {Name: "b"}}}
@@ -72,7 +72,7 @@ func TestReady_RestoredSource(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 }
 
-// TestReady_ReloadedSource has a source that is not read, in a view that is.
+// TestReady_ReloadedSource checks that a synced view stays ready while an added source is unread.
 func TestReady_ReloadedSource(t *testing.T) {
 	w := &world{sources: []sources.Status{{Name: "a", State: sources.Unreachable}}}
 	status, _ := get(t, newServer(w), "/-/ready")

@@ -24,11 +24,11 @@ import (
 )
 
 var (
-	fromHere = context.WithValue(context.Background(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	fromAway = context.WithValue(context.Background(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)})
+	localContext  = context.WithValue(context.Background(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	remoteContext = context.WithValue(context.Background(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)})
 )
 
-func TestTurns_OnePageAtATime(t *testing.T) {
+func TestPageLimit_OnePageAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		finish := make(chan struct{})
 		var mu sync.Mutex
@@ -39,9 +39,9 @@ func TestTurns_OnePageAtATime(t *testing.T) {
 			mu.Unlock()
 			<-finish
 		}))
-		var asking sync.WaitGroup
+		var requests sync.WaitGroup
 		ask := func(ctx context.Context) {
-			asking.Go(func() {
+			requests.Go(func() {
 				responseRecorder := httptest.NewRecorder()
 				handler.ServeHTTP(responseRecorder, httptest.NewRequestWithContext(ctx, http.MethodGet, "/debug/configz", nil))
 				mu.Lock()
@@ -53,25 +53,25 @@ func TestTurns_OnePageAtATime(t *testing.T) {
 			})
 		}
 		for range 100 {
-			ask(fromAway)
+			ask(remoteContext)
 		}
 		synctest.Wait()
 		require.Equal(t, 1, running)
-		ask(fromHere)
+		ask(localContext)
 		synctest.Wait()
 		require.Equal(t, 2, running, "requests of this machine do not wait for others")
 
-		canceled, leave := context.WithCancel(fromAway)
+		canceled, leave := context.WithCancel(remoteContext)
 		ask(canceled)
 		leave()
 		synctest.Wait()
-		require.Equal(t, map[int]int{http.StatusOK: 1}, answered, "a client that is gone waits no longer; a recorder says 200")
+		require.Equal(t, map[int]int{http.StatusOK: 1}, answered, "a canceled request waits no longer; the recorder has 200 without an answer")
 		finish <- struct{}{}
 		synctest.Wait()
-		require.Equal(t, 3, running, "the next one has its turn")
+		require.Equal(t, 3, running, "the next request has the slot")
 		time.Sleep(maxSlotWait + time.Second) // of the bubble's clock
 		close(finish)
-		asking.Wait()
+		requests.Wait()
 		require.Equal(t, 4, answered[http.StatusOK])
 		require.Equal(t, 98, answered[http.StatusServiceUnavailable])
 	})
@@ -82,7 +82,7 @@ type closedWriter struct{ http.ResponseWriter }
 
 func (closedWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
-func TestTurns_ClientLeaves(t *testing.T) {
+func TestPageLimit_StopsWhenClientLeaves(t *testing.T) {
 	const many = 10_000
 	objects := func(encoded *int) iter.Seq[*resource.Resource] {
 		return func(yield func(*resource.Resource) bool) {
@@ -98,90 +98,66 @@ func TestTurns_ClientLeaves(t *testing.T) {
 	}
 	n := 0
 	require.Error(t, writeObjects(closedWriter{}, objects(&n)))
-	require.Less(t, n, many/10, "of a page whose connection is closed")
+	require.Less(t, n, many/10, "a closed connection ends the encoding")
 
 	n = 0
-	ctx, cancel := context.WithCancel(fromHere)
+	ctx, cancel := context.WithCancel(localContext)
 	var err error
 	newPageLimit().apply(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		cancel()
 		err = writeObjects(w, objects(&n))
 	})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/debug/configz", nil))
 	require.ErrorIs(t, err, context.Canceled)
-	require.Less(t, n, many/10, "of a request that was canceled")
+	require.Less(t, n, many/10, "a canceled request ends the encoding")
 }
 
-// unread is a client that does not read a page. A write without a deadline succeeds.
-type unread struct {
+// stuckReader is a client that does not read. A write fails at its deadline; one without a deadline succeeds.
+type stuckReader struct {
 	*httptest.ResponseRecorder
 
 	deadline time.Time
 }
 
-func (u *unread) SetWriteDeadline(deadline time.Time) error { u.deadline = deadline; return nil }
+func (r *stuckReader) SetWriteDeadline(deadline time.Time) error { r.deadline = deadline; return nil }
 
-func (u *unread) Write(text []byte) (int, error) {
-	if u.deadline.IsZero() {
+func (r *stuckReader) Write(text []byte) (int, error) {
+	if r.deadline.IsZero() {
 		return len(text), nil
 	}
-	time.Sleep(time.Until(u.deadline))
+	time.Sleep(time.Until(r.deadline))
 	return 0, context.DeadlineExceeded
 }
 
-func TestTurns_SlowReader(t *testing.T) {
+func TestPageLimit_SlowReaderHoldsNoSlot(t *testing.T) {
 	for size, wait := range map[int]time.Duration{bufferBytes: 0, 3 * bufferBytes: pagesPerConnection * slotWriteTime} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				handler := newPageLimit().apply(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					_, _ = w.Write(make([]byte, size))
 				}))
-				connection := context.WithValue(fromHere, connectionSlotsKey{}, make(chan struct{}, pagesPerConnection))
+				connection := context.WithValue(localContext, connectionSlotsKey{}, make(chan struct{}, pagesPerConnection))
 				start := time.Now()
-				var asking sync.WaitGroup
+				var requests sync.WaitGroup
 				for range 2 * pagesPerConnection {
-					asking.Go(func() {
-						slow := &unread{ResponseRecorder: httptest.NewRecorder()}
+					requests.Go(func() {
+						slow := &stuckReader{ResponseRecorder: httptest.NewRecorder()}
 						handler.ServeHTTP(slow, httptest.NewRequestWithContext(connection, http.MethodGet, "/metrics", nil))
 					})
 				}
 				synctest.Wait()
-				w, begun := httptest.NewRecorder(), time.Now()
-				handler.ServeHTTP(w, httptest.NewRequestWithContext(fromHere, http.MethodGet, "/metrics", nil))
+				w, sentAt := httptest.NewRecorder(), time.Now()
+				handler.ServeHTTP(w, httptest.NewRequestWithContext(localContext, http.MethodGet, "/metrics", nil))
 				require.Equal(t, http.StatusOK, w.Code)
 				require.Equal(t, size, w.Body.Len())
-				require.LessOrEqual(t, time.Since(begun), wait) // by the bubble's clock
-				asking.Wait()
+				require.LessOrEqual(t, time.Since(sentAt), wait) // by the bubble's clock
+				requests.Wait()
 				require.WithinRange(t, time.Now(), start.Add(chunkTimeout), start.Add(time.Minute))
 			})
 		})
 	}
 }
 
-func TestHandler_RefusesOtherSites(t *testing.T) {
-	handler := refuseOtherSites(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	ask := func(path, site, mode string) int {
-		request := httptest.NewRequest(http.MethodGet, path, nil)
-		request.Header.Set("Sec-Fetch-Site", site)
-		request.Header.Set("Sec-Fetch-Mode", mode)
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, request)
-		return w.Code
-	}
-	for _, site := range []string{"cross-site", "same-site"} {
-		for _, path := range []string{"/debug/configz", "/debug/pprof/profile", "/debug/page/events", "/debug/"} {
-			require.Equal(t, http.StatusForbidden, ask(path, site, "no-cors"), path)
-			require.Equal(t, http.StatusForbidden, ask(path, site, "navigate"), path)
-		}
-		require.Equal(t, http.StatusForbidden, ask("/", site, "no-cors"))
-		require.Equal(t, http.StatusForbidden, ask("/metrics", site, "cors"))
-		require.Equal(t, http.StatusOK, ask("/", site, "navigate"), "a link leads to the page")
-	}
-	for _, site := range []string{"", "none", "same-origin"} {
-		require.Equal(t, http.StatusOK, ask("/debug/configz", site, "navigate"), site)
-	}
-}
-
-// A client that announces a body and does not send it holds no turn.
+// A client that announces a body and does not send it gets its answer.
 func TestServe_AnswersBeforeTheBody(t *testing.T) {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -29,20 +29,20 @@ import (
 	"tributary/server/xds"
 )
 
-// indexed has the index of a server with all features.
-func indexed(t *testing.T) (*admin.Server, []admin.Page) {
+// serverWithIndex returns a server with all features, and its index.
+func serverWithIndex(t *testing.T) (*admin.Server, []admin.Page) {
 	server := newServer(&world{}, serving(t, "rules"))
 	return server, page[[]admin.Page](t, server, "/debug/")
 }
 
-// TestIndex: each page of the index exists, by its method only, and has the parameters that the package reads.
-func TestIndex(t *testing.T) {
-	server, index := indexed(t)
+// TestIndex_HasPagesAndParameters checks that each page of the index exists for its method only, and that the index has the parameters that the package reads.
+func TestIndex_HasPagesAndParameters(t *testing.T) {
+	server, index := serverWithIndex(t)
 	var documented, read []string
 	for _, p := range index {
 		for method, allowed := range map[string]bool{http.MethodGet: p.Method == http.MethodGet, http.MethodPost: p.Method == http.MethodPost} {
 			if allowed && p.Path == "/debug/pprof/" {
-				continue // its own tests are not ours
+				continue // net/http/pprof answers each method
 			}
 			rec := httptest.NewRecorder()
 			server.Handler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), method, p.Path, nil))
@@ -56,14 +56,14 @@ func TestIndex(t *testing.T) {
 	}
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
-	asks := regexp.MustCompile(`(?:Query\(\)|\bquery|\bq)\.(?:Get|Has)\("(\w+)"\)`)
+	queryReads := regexp.MustCompile(`(?:Query\(\)|\bquery|\bq)\.(?:Get|Has)\("(\w+)"\)`)
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		for _, m := range asks.FindAllStringSubmatch(string(text), -1) {
+		for _, m := range queryReads.FindAllStringSubmatch(string(text), -1) {
 			read = append(read, m[1])
 		}
 	}
@@ -82,9 +82,9 @@ const adminAPI = `# The admin port
 | --- | --- | --- |
 `
 
-// TestIndexPage holds docs/admin-api.md to the index.
-func TestIndexPage(t *testing.T) {
-	_, index := indexed(t)
+// TestIndex_InDocs compares docs/admin-api.md with the index.
+func TestIndex_InDocs(t *testing.T) {
+	_, index := serverWithIndex(t)
 	var page strings.Builder
 	page.WriteString(adminAPI)
 	for _, p := range index {
@@ -108,21 +108,21 @@ func TestIndexPage(t *testing.T) {
 	}
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Equal(t, page.String(), string(text), "go test ./server/admin -run TestIndexPage -update")
+	require.Equal(t, page.String(), string(text), "go test ./server/admin -run TestIndex_InDocs -update")
 }
 
-// remembers is a history of one object.
-type remembers struct{ object *resource.Resource }
+// fakeHistory is a history of one object.
+type fakeHistory struct{ object *resource.Resource }
 
-func (r remembers) Find(history.Query) (*history.Answer, error) {
+func (r fakeHistory) Find(history.Query) (*history.Answer, error) {
 	return &history.Answer{Entries: []*history.Entry{{Event: history.Added, New: history.NewObject(r.object)}}}, nil
 }
 
-func (r remembers) ServedAt(_ time.Time, _ resource.Kind) (*history.State, error) {
+func (r fakeHistory) ServedAt(_ time.Time, _ resource.Kind) (*history.State, error) {
 	return &history.State{Objects: []*history.Object{history.NewObject(r.object)}}, nil
 }
 
-func (r remembers) Health() history.Health { return history.Health{} }
+func (r fakeHistory) Health() history.Health { return history.Health{} }
 
 func getCompact(t *testing.T, s *admin.Server, path string) (status int, body string) {
 	status, body = get(t, s, path)
@@ -131,10 +131,10 @@ func getCompact(t *testing.T, s *admin.Server, path string) (status int, body st
 	return status, compact.String()
 }
 
-// TestHistory_JSON has people told specs as JSON, and programs as they are.
-func TestHistory_JSON(t *testing.T) {
+// TestHistory_DecodedAndEncodedSpecs checks that specs are JSON, and encoded protobuf on request.
+func TestHistory_DecodedAndEncodedSpecs(t *testing.T) {
 	reviews := entry(t, "reviews", "rules", "a.yaml:1")
-	server := newServer(&world{}, serving(t, "rules", reviews), func(o *admin.Options) { o.History = remembers{reviews} })
+	server := newServer(&world{}, serving(t, "rules", reviews), func(o *admin.Options) { o.History = fakeHistory{reviews} })
 	for path, part := range map[string]string{"/debug/history?details=true&": `"new":{`, "/debug/history/at?": `"objects":[{`} {
 		_, body := getCompact(t, server, path)
 		assert.Contains(t, body, part)

@@ -119,9 +119,9 @@ spec:
     route: [{destination: {host: reviews.example}}]
 `
 
-// TestPicture_RequestsThatGoElsewhere draws conditions, faults, copies and shares of requests, and no endpoints of a
+// TestRequestTree_FaultsMirrorsAndDeadEnds draws conditions, faults, copies and shares of requests, and no endpoints of a
 // destination that requests do not reach.
-func TestPicture_RequestsThatGoElsewhere(t *testing.T) {
+func TestRequestTree_FaultsMirrorsAndDeadEnds(t *testing.T) {
 	s := serverOf(t, pictureRoutes, func() admin.ObjectProblems {
 		return admin.ObjectProblems{Unresolved: []admin.ObjectProblem{{
 			Ref:     conflicts.Ref{Kind: resource.VirtualService, Namespace: "shop", Name: "reviews"},
@@ -155,8 +155,8 @@ reviews.example
 `), strings.Join(s.RequestTree("reviews.example"), "\n"))
 }
 
-// TestPicture draws the way of a request, with the places where it ends.
-func TestPicture(t *testing.T) {
+// TestRequestTree_RoutesAndEndpoints draws the way of a request, with the places where it ends.
+func TestRequestTree_RoutesAndEndpoints(t *testing.T) {
 	s := pictureServer(t)
 	require.Equal(t, strings.TrimSpace(`
 reviews.shop.svc.cluster.local

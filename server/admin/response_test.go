@@ -13,7 +13,7 @@ import (
 	"tributary/internal/history"
 )
 
-// A list is written as the whole would be, one element at a time.
+// A list is written one element at a time, with the text of the whole list.
 func TestWriteList_OneElementAtATime(t *testing.T) {
 	for n := range 4 {
 		values := []any{}
@@ -37,7 +37,7 @@ func TestWriteList_OneElementAtATime(t *testing.T) {
 	}
 }
 
-// An earlier state is written object by object, and not at all for a client that has gone.
+// A state is written one object at a time. The writes end when the client disconnects.
 func TestWriteState_OneObjectAtATime(t *testing.T) {
 	for n := range 4 {
 		state := &history.State{
@@ -52,20 +52,20 @@ func TestWriteState_OneObjectAtATime(t *testing.T) {
 		require.NoError(t, writeState(&page, state, true))
 		require.JSONEq(t, string(want), page.String())
 		for writes := range 2 * n {
-			closed := leaves(writes)
+			closed := closingWriter(writes)
 			require.ErrorIs(t, writeState(&closed, state, true), io.ErrClosedPipe)
 			require.Zero(t, closed)
 		}
 	}
 }
 
-// leaves is a client that goes after so many writes.
-type leaves int
+// closingWriter is the writer to a client that disconnects after some writes.
+type closingWriter int
 
-func (l *leaves) Write(b []byte) (int, error) {
-	if *l == 0 {
+func (w *closingWriter) Write(b []byte) (int, error) {
+	if *w == 0 {
 		return 0, io.ErrClosedPipe
 	}
-	*l--
+	*w--
 	return len(b), nil
 }

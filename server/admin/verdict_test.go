@@ -9,7 +9,7 @@ import (
 	"tributary/server/admin"
 )
 
-func TestVerdict(t *testing.T) {
+func TestVerdict_SentenceAndSources(t *testing.T) {
 	const healthy, away, lossy = "{name: rules, state: healthy}",
 		"{name: consul, state: unreachable, message: no route, address: 'consul://10.0.0.1:8500'}",
 		"{name: eureka, state: healthy, hold: {id: h1, objects: 40, why: all are gone}}"
@@ -55,8 +55,8 @@ func TestVerdict(t *testing.T) {
 	assert.Equal(t, []string{"guard", "release", "eureka", "--hold", "h1"}, status.Troubles()[0].Arguments)
 }
 
-// TestTroubles_Rejected checks the harm and the advice of a rejection by a client that may have no version.
-func TestTroubles_Rejected(t *testing.T) {
+// TestTroubles_HarmOfRejections checks the harm and the advice of a rejection by a client that may have no version.
+func TestTroubles_HarmOfRejections(t *testing.T) {
 	for acked, harm := range map[string]admin.Harm{"": admin.HarmRefused, "v1": admin.HarmFrozen} {
 		st := admin.Status{Rejected: []admin.Rejected{{Node: "n", Peer: "p", TypeURL: "t", Error: "in use", Clients: 1, Acked: acked}}}
 		trouble := st.Troubles()[0]
@@ -66,8 +66,8 @@ func TestTroubles_Rejected(t *testing.T) {
 	}
 }
 
-// TestTroubles_UnknownKind advises explain for objects of kinds that it knows, and the file for others.
-func TestTroubles_UnknownKind(t *testing.T) {
+// TestTroubles_ExplainOnlyKnownKinds advises explain for objects of kinds that it knows, and the file for others.
+func TestTroubles_ExplainOnlyKnownKinds(t *testing.T) {
 	const unknown, known = "{source: rules, kind: ServiceEntri, namespace: shop, name: a, " +
 		"place: 'a.yaml:2:7', reason: bad}",
 		"{source: rules, kind: Sidecar, namespace: shop, name: a, place: 'b.yaml:1', reason: bad}"
@@ -83,8 +83,8 @@ func TestTroubles_UnknownKind(t *testing.T) {
 	}
 }
 
-// TestTroubles_Loop gives no advice about credentials if the server reads from this one.
-func TestTroubles_Loop(t *testing.T) {
+// TestTroubles_LoopNeedsNoCredentials gives no advice about credentials if the server reads from this one.
+func TestTroubles_LoopNeedsNoCredentials(t *testing.T) {
 	status := admin.Status{Sources: []admin.SourceState{{
 		Name: "up", State: "denied", Address: "xds://b:15010", Synced: true, Message: "FailedPrecondition: a loop: b:15010 reads " +
 			"from this tributary, directly or through others; remove one of the sources",
@@ -93,8 +93,8 @@ func TestTroubles_Loop(t *testing.T) {
 		status.Troubles()[0].Advice)
 }
 
-// TestTroubles_Order checks the order by the harm to clients, and the advice for each state.
-func TestTroubles_Order(t *testing.T) {
+// TestTroubles_WorstFirst checks the order by the harm to clients, and the advice for each state.
+func TestTroubles_WorstFirst(t *testing.T) {
 	status := parsed[admin.Status](t, `
 config: {failed: "2026-01-02T12:00:00Z", error: unknown key}
 sources:

@@ -54,7 +54,7 @@ func TestCSDS_AnswersOfAnySize(t *testing.T) {
 }
 
 // A response has a size limit, and so do all unsent responses together. A collected response does not count any more.
-func TestUnsentResponses_Bounded(t *testing.T) {
+func TestCSDS_LimitsMemoryOfUnsentAnswers(t *testing.T) {
 	request := &statusv3.ClientStatusRequest{}
 	_, err := NewCSDS(many{maxAnswer/(1<<20) + 1, 1 << 20}).encode(t.Context(), request)
 	require.Equal(t, codes.ResourceExhausted, status.Code(err))
@@ -80,7 +80,7 @@ func TestUnsentResponses_Bounded(t *testing.T) {
 }
 
 // Responses are made one after the other, and a canceled request does not wait.
-func TestResponses_MadeOneByOne(t *testing.T) {
+func TestCSDS_CanceledRequestDoesNotWait(t *testing.T) {
 	csds := NewCSDS(many{1, 1})
 	require.NoError(t, csds.turns.Do(t.Context(), "another", func() {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -112,7 +112,7 @@ func (l leaving) EachClient() iter.Seq[xds.ClientStatus] {
 }
 
 // A canceled request stops the search for clients, whether it selects clients or not.
-func TestCanceledRequest_StopsSearch(t *testing.T) {
+func TestCSDS_CanceledRequestStopsSearch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	seen := 0
 	c := NewCSDS(leaving{many{100_000, 1}, cancel, &seen})

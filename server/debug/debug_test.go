@@ -93,7 +93,7 @@ func TestCSDS_ReportsSyncState(t *testing.T) {
 }
 
 // istioctl prints node metadata on terminals.
-func TestMetadata_Escaped(t *testing.T) {
+func TestCSDS_EscapesMetadata(t *testing.T) {
 	p := (&people{}).knock(1, xds.TypeStatus{TypeURL: "a"})
 	p.clients[0].Node.Metadata.Fields["ISTIO_VERSION"] = structpb.NewStringValue("1.27\u202eEVIL\x1b[31m")
 	const evil = "a\u202e\x1b[31m"
@@ -107,7 +107,7 @@ func TestMetadata_Escaped(t *testing.T) {
 	require.Equal(t, `1.27\u202eEVIL\x1b[31m`, answer.GetConfig()[0].GetNode().GetMetadata().GetFields()["ISTIO_VERSION"].GetStringValue())
 }
 
-func TestCSDSMatchesNodes(t *testing.T) {
+func TestCSDS_SelectsNodesByID(t *testing.T) {
 	csds := statusv3.NewClientStatusDiscoveryServiceClient(serve(t, crowd()))
 	matching := func(matchers string) (*statusv3.ClientStatusResponse, error) {
 		var request statusv3.ClientStatusRequest
@@ -176,7 +176,7 @@ func ask(t *testing.T, c discoveryv3.AggregatedDiscoveryServiceClient, typeURL s
 	return stream.Recv()
 }
 
-func TestIstioctlQueries_AnsweredAsByIstiod(t *testing.T) {
+func TestIstioctl_AnswersLikeIstiod(t *testing.T) {
 	people := crowd()
 	cluster, err := anypb.New(&clusterv3.Cluster{Name: "outbound|80||web"})
 	require.NoError(t, err)
@@ -231,7 +231,7 @@ func (f *fails) Write(b []byte) (int, error) {
 
 // Virtual hosts that a client requests by name are listed in their route configurations, as in Envoy's own dump;
 // secrets have only names and versions.
-func TestDump_OfOnDemandHostsAndSecrets(t *testing.T) {
+func TestDump_OnDemandHostsAndSecrets(t *testing.T) {
 	entry := func(name string, m proto.Message) *xds.Entry {
 		body, err := anypb.New(m)
 		require.NoError(t, err)

@@ -203,7 +203,7 @@ func golden(t *testing.T, name string, v any) {
 	require.Equal(t, string(want), string(text)+"\n")
 }
 
-func TestFlow(t *testing.T) {
+func TestDiagram_SourcesObjectsAndClients(t *testing.T) {
 	status := shop(t, 3).status
 	status.Conflicts.Shadowed, status.Quarantined = 1, 2
 	status.Sources = append(status.Sources, parsed[[]admin.SourceState](t, `
@@ -216,7 +216,7 @@ func TestFlow(t *testing.T) {
 	}))
 }
 
-func TestFlow_ShowsUnhealthySources(t *testing.T) {
+func TestDiagram_ShowsUnhealthySources(t *testing.T) {
 	status := admin.Status{}
 	for i := range 20 {
 		status.Sources = append(status.Sources, admin.SourceState{
@@ -232,7 +232,7 @@ func TestFlow_ShowsUnhealthySources(t *testing.T) {
 	assert.Equal(t, "14", flow.Sources[maxStations-1].Count)
 }
 
-func TestKindsOfClients(t *testing.T) {
+func TestClientKind(t *testing.T) {
 	for want, clientStatus := range map[string]xds.ClientStatus{
 		kindEnvoy: client("n", "envoy"), kindGRPC: client("n", "gRPC Go"),
 		kindTributary: client("n", "tributary", synced(entries)),
@@ -243,7 +243,7 @@ func TestKindsOfClients(t *testing.T) {
 	}
 }
 
-func TestVerdict(t *testing.T) {
+func TestVerdict_ClassAndLink(t *testing.T) {
 	status := shop(t, 2).status
 	verdict := newVerdict(&status, pageQuery{}, Shell{})
 	assert.Equal(t, Verdict{Class: well, Label: "All is well", Sentence: "1 source, 2 objects, 0 clients"}, verdict)
@@ -303,8 +303,8 @@ func TestCommands_NameTheServer(t *testing.T) {
 	}
 }
 
-// TestChanges checks the panel of changes.
-func TestChanges(t *testing.T) {
+// TestChanges_NewestFirstWithDifference checks the panel of changes.
+func TestChanges_NewestFirstWithDifference(t *testing.T) {
 	program := shop(t, 1)
 	show := func() string { return get(t, newHandler(program), "/").Body.String() }
 	assert.Contains(t, show(), "there is no history")
@@ -360,7 +360,7 @@ func TestChanges_ShowTheNewestAtOnce(t *testing.T) {
 	}
 }
 
-func TestQueryAddresses(t *testing.T) {
+func TestQuery_LinkKeepsValidValues(t *testing.T) {
 	for address, want := range map[string]string{
 		"/":                                 "/#x",
 		"/?q=+a+b+&kind=se&page=3":          "/?kind=ServiceEntry&page=3&q=a+b#x",
@@ -375,7 +375,7 @@ func TestQueryAddresses(t *testing.T) {
 	}
 }
 
-func TestPagers(t *testing.T) {
+func TestPager_LinksAndBounds(t *testing.T) {
 	pageQuery := parseQuery(nil)
 	pageQuery.page = 2
 	pager := newPager(pageQuery, "objects", 120)
@@ -388,7 +388,7 @@ func TestPagers(t *testing.T) {
 	assert.Equal(t, Pager{Pages: 1, Page: 1}, newPager(pageQuery, "objects", 0))
 }
 
-func TestObjects(t *testing.T) {
+func TestObjects_FiltersAndTabs(t *testing.T) {
 	program := shop(t, 120)
 	program.shadows = []aggregate.Shadow{{
 		Key: key("s1"), Winner: aggregate.Candidate{Source: "rules"},
@@ -435,8 +435,8 @@ func TestObjects(t *testing.T) {
 	assert.Zero(t, objects.Pager.To)
 }
 
-// TestDetail shows the changes by transforms and the link to the history.
-func TestDetail(t *testing.T) {
+// TestDetail_TransformsAndHistory shows the changes by transforms and the link to the history.
+func TestDetail_TransformsAndHistory(t *testing.T) {
 	program := shop(t, 2)
 	winner := aggregate.Statement{
 		Source: "rules", Transforms: "hosts *.consul",
@@ -498,7 +498,7 @@ func TestPage_EscapesNames(t *testing.T) {
 	}
 }
 
-func TestHeaders(t *testing.T) {
+func TestHeaders_RestrictContent(t *testing.T) {
 	handler := newHandler(shop(t, 1))
 	for _, path := range []string{"/", "/page/page.js", "/page/style.css", "/page/icon.svg"} {
 		rec := get(t, handler, path)
@@ -557,7 +557,7 @@ func TestEvents_SendNewestState(t *testing.T) {
 	assert.NotEqual(t, first.Revision, second.Revision)
 }
 
-func TestRevisionIgnoresAges(t *testing.T) {
+func TestRevision_IgnoresAges(t *testing.T) {
 	st := shop(t, 1).status
 	first, second := programState{status: st}, programState{status: st}
 	second.status.Uptime = "2h"
@@ -598,7 +598,7 @@ func (s *stuckWriter) SetWriteDeadline(time.Time) error { s.deadlines++; return 
 func (s *stuckWriter) Write([]byte) (int, error)        { return 0, os.ErrDeadlineExceeded }
 func (s *stuckWriter) Flush()                           {}
 
-func TestSlowReader_Dropped(t *testing.T) {
+func TestEvents_SlowReaderDropped(t *testing.T) {
 	handler := newHandler(shop(t, 1))
 	w := &stuckWriter{}
 	handler.events(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/page/events", nil)) // it returns

@@ -46,7 +46,7 @@ func fill(value reflect.Value, text string) {
 }
 
 // The template names fields that exist, also those of rare troubles, and escapes each.
-func TestTemplate_NamesFieldsOfData(t *testing.T) {
+func TestTemplate_FieldsExistAndAreEscaped(t *testing.T) {
 	const text = "<script>alert(1)</script>"
 	program := &program{}
 	fill(reflect.ValueOf(&program.status).Elem(), text)

@@ -64,7 +64,7 @@ func replaceText(t *testing.T, text, before, after string) string {
 	return strings.ReplaceAll(text, before, after)
 }
 
-func TestCompareEnvoy(t *testing.T) {
+func TestCompareEnvoy_Findings(t *testing.T) {
 	delta, sotw := bootstrapOf("DELTA_GRPC"), bootstrapOf("GRPC")
 	isConnected := verify.Expected{Connected: true}
 	rejects := func(refusals ...verify.Refusal) verify.Expected {
@@ -268,7 +268,7 @@ func TestCompareEnvoy(t *testing.T) {
 	}
 }
 
-func TestDumpsOfEnvoy(t *testing.T) {
+func TestEnvoy_ReadsServersAndFiles(t *testing.T) {
 	requestURL := ""
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requestURL = r.URL.String()

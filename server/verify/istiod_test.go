@@ -60,7 +60,7 @@ func compare(t *testing.T, served []*resource.Resource, configz []byte) (lines [
 const sidecarText = "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {name: s, namespace: shop}\nspec: " +
 	"{egress: [{hosts: ['./*']}]}\n"
 
-func TestCompare(t *testing.T) {
+func TestCompare_Findings(t *testing.T) {
 	a, b := rule(t, "a", "a.example"), rule(t, "b", "b.example")
 	older := rule(t, "a", "older.example")
 	canary := read(t,
@@ -134,7 +134,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-func TestCompareSkipsKindsWithoutRequests(t *testing.T) {
+func TestCompare_SkipsUnrequestedKinds(t *testing.T) {
 	a := rule(t, "a", "a.example")
 	sidecar := read(t, sidecarText)
 	stored, err := verify.Parse(configzPage(t, nil, a))
@@ -146,7 +146,7 @@ func TestCompareSkipsKindsWithoutRequests(t *testing.T) {
 	require.Empty(t, verify.Compare(served, stored), "an object that no client requests is not missing")
 }
 
-func TestIstiodReadsStoredObjects(t *testing.T) {
+func TestIstiod_ReadsStoredObjects(t *testing.T) {
 	a := rule(t, "a", "a.example")
 	answer, code, metrics := configzPage(t, nil, a), http.StatusOK,
 		[]byte("# HELP pilot_info\npilot_info{version=\"1.27.9\"} 1\n")

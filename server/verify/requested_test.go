@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestRequestedKinds(t *testing.T) {
+func TestRequestedKinds_SkipCommands(t *testing.T) {
 	requested := RequestedKinds{}
 	require.Nil(t, requested.Filter(), "no client is connected")
 	for _, namespace := range []string{"default", "istio-system"} {
