@@ -14,57 +14,60 @@ import (
 type Changes struct {
 	Entries []Change
 	Windows []Window
-	Age     string // of the window, as the command history takes it
-	Earlier int    // number of changes beyond the limit
-	Waiting bool   // the history begins when all sources were read
-	Problem string // the reason for an empty panel
+	Age     string // of the chosen window, such as 15m, as the command history takes it
+	Earlier int    // number of earlier changes, beyond the limit
+	Waiting bool   // the history begins once all sources are read
+	Failure string // the reason for an empty panel
 }
 
-// Change is one entry, with its difference if the reader opened it.
+// Change is an entry of the history. It has a difference if the reader opened it.
 type Change struct {
 	*history.Entry
-	Open string // the address that opens it, or closes it
+	Link string // opens the entry, or closes it
 	Diff string
 }
 
-// Window is a choice of how far the panel looks back.
+// Window is a period that the reader can choose: the panel has the changes since.
 type Window struct {
 	Name, Link string
 	Chosen     bool
 }
 
-// windows are the choices, the default first.
+// windows are the periods to choose from, the default first.
 var windows = []struct{ name, age string }{
 	{"15 minutes", "15m"}, {"an hour", "1h"}, {"a day", "24h"}, {"a week", "168h"},
 }
 
-// changes fills the panel. The recent changes serve the default window.
-func (h *Handler) changes(query pageQuery, latest recentChanges) Changes {
+// changesPanel returns the panel. For the default window it has the cached changes; it reads the others.
+func (h *Handler) changesPanel(query pageQuery, latest recentChanges) Changes {
 	panel := Changes{Age: query.age}
 	for _, window := range windows {
 		target := query
 		target.age, target.change = window.age, ""
 		panel.Windows = append(panel.Windows, Window{window.name, target.link("changes"), window.age == query.age})
 	}
-	answer, problem := latest.answer, latest.problem
+	answer, failure := latest.answer, latest.failure
 	if query.age != windows[0].age {
-		duration, _ := time.ParseDuration(query.age) // one of windows
-		older, err := h.program.History(history.Query{Since: time.Now().Add(-duration), Limit: maxOlder})
+		period, _ := time.ParseDuration(query.age) // one of windows
+		older, err := h.program.History(history.Query{Since: time.Now().Add(-period), Limit: maxOlder})
 		if err != nil {
-			answer, problem = history.Answer{}, err.Error()
+			answer, failure = history.Answer{}, err.Error()
 		} else {
-			answer, problem = newestFirst(older), ""
+			answer, failure = newestFirst(older), ""
 		}
 	}
-	panel.Earlier, panel.Waiting, panel.Problem = answer.Earlier, answer.Waiting, problem
+	panel.Earlier = answer.Earlier
+	panel.Waiting = answer.Waiting
+	panel.Failure = failure
 	for _, entry := range answer.Entries {
-		change, target := Change{Entry: entry}, query
+		change := Change{Entry: entry}
+		target := query
 		target.change = entry.Time.UTC().Format(time.RFC3339Nano) + " " + entry.Key().String()
 		if query.change == target.change {
 			change.Diff = h.difference(entry)
 			target.change = ""
 		}
-		change.Open = target.link("changes")
+		change.Link = target.link("changes")
 		panel.Entries = append(panel.Entries, change)
 	}
 	return panel
@@ -101,24 +104,24 @@ func newestFirst(answer *history.Answer) history.Answer {
 }
 
 const (
-	// firstWindow is the first of windows, and maxChanges the number of changes that it shows; maxOlder that of the
-	// others.
-	firstWindow, maxChanges, maxOlder = 15 * time.Minute, 20, 200
-	// rereadPeriod is how long changes are shown before the history, which is on disk, is read again.
+	recentPeriod = 15 * time.Minute // the first of windows
+	maxRecent    = 20               // the changes that it shows
+	maxOlder     = 200              // the changes that another window shows
+	// rereadPeriod limits reads of the history, which is on disk: recent changes are shown for this long.
 	rereadPeriod = 5 * time.Second
 )
 
-// recentChanges are the latest changes at a time, the newest first.
+// recentChanges are the changes of recentPeriod at the time of a read, the newest first.
 type recentChanges struct {
 	readAt    time.Time
 	revision  memstore.Revision // of the view
-	changedAt time.Time         // when this revision was seen first
+	changedAt time.Time         // when a read first had this revision
 	answer    history.Answer
-	problem   string // the reason for an empty answer
+	failure   string // the reason for an empty answer
 }
 
-// latestChanges returns the latest changes of a revision of the view, given the previous ones. The history follows the
-// view with a delay, so it is read again for rereadPeriod after each change.
+// latestChanges returns the recent changes. It returns the previous ones if the view is unchanged and they are younger
+// than rereadPeriod. The history follows the view with a delay: for rereadPeriod after a change, each call reads it.
 func latestChanges(program Program, revision memstore.Revision, previous recentChanges) recentChanges {
 	readAt := time.Now()
 	next := recentChanges{readAt: readAt, revision: revision, changedAt: previous.changedAt}
@@ -128,9 +131,9 @@ func latestChanges(program Program, revision memstore.Revision, previous recentC
 	if readAt.Sub(next.changedAt) > rereadPeriod && readAt.Sub(previous.readAt) < rereadPeriod {
 		return previous
 	}
-	answer, err := program.History(history.Query{Since: readAt.Add(-firstWindow), Limit: maxChanges})
+	answer, err := program.History(history.Query{Since: readAt.Add(-recentPeriod), Limit: maxRecent})
 	if err != nil {
-		next.problem = err.Error()
+		next.failure = err.Error()
 		return next
 	}
 	next.answer = newestFirst(answer)

@@ -26,32 +26,32 @@ type Client struct {
 	Types             []Type
 }
 
-// Type is the state of a client's subscription to a type.
+// Type is the subscription of a client to a type.
 type Type struct {
 	xds.TypeStatus
 
-	Name         string // without the common prefix
-	Subscription string
+	Name         string // the type without its common prefix
+	Subscription string // the requested resources: all, or a number of names
 	Class, Note  string
 }
 
-// typeClass classifies the state of a subscription like CSDS.
+// typeClass returns the class and a note for the condition of a subscription, which is that of CSDS.
 func typeClass(status *xds.TypeStatus) (class, note string) {
 	if debug.IsIstioctl(status.TypeURL) {
-		return well, "asks about others"
+		return classOK, "asks about others"
 	}
 	switch debug.Condition(status) {
 	case statusv3.ConfigStatus_ERROR:
-		return bad, "rejected"
+		return classBad, "rejected"
 	case statusv3.ConfigStatus_SYNCED:
-		return well, "acknowledged"
+		return classOK, "acknowledged"
 	case statusv3.ConfigStatus_NOT_SENT:
-		return idle, "nothing sent"
+		return classIdle, "nothing sent"
 	}
-	return warns, "sent, no answer yet"
+	return classWarning, "sent, no answer yet"
 }
 
-// clientsPanel shows a page of the clients in order of trouble, and else of arrival.
+// clientsPanel returns a page of the clients. Those in trouble come first; equal ones are in order of arrival.
 func clientsPanel(clients []xds.ClientStatus, query pageQuery) Clients {
 	clients = slices.DeleteFunc(slices.Clone(clients), func(client xds.ClientStatus) bool {
 		text := strings.Join([]string{client.Node.GetId(), client.Node.GetCluster(), client.Peer, client.Identity}, "\n")
@@ -64,7 +64,7 @@ func clientsPanel(clients []xds.ClientStatus, query pageQuery) Clients {
 	for _, client := range clients[panel.Pager.from:panel.Pager.to] {
 		row := Client{ClientStatus: client, Kind: clientKind(&client), Class: clientClass(&client)}
 		row.Note = map[string]string{
-			well: "has everything", warns: "not up to date", bad: "rejects", idle: "was sent nothing",
+			classOK: "has everything", classWarning: "not up to date", classBad: "rejects", classIdle: "was sent nothing",
 		}[row.Class]
 		for _, status := range client.Types {
 			class, note := typeClass(&status)
@@ -75,6 +75,7 @@ func clientsPanel(clients []xds.ClientStatus, query pageQuery) Clients {
 	return panel
 }
 
+// subscriptionText describes the requested resources.
 func subscriptionText(status *xds.TypeStatus) string {
 	switch {
 	case status.Wildcard && status.Names > 0:
@@ -85,6 +86,7 @@ func subscriptionText(status *xds.TypeStatus) string {
 	return words.Count(status.Names, "name", "names")
 }
 
+// shortType returns the kind of Envoy's resources, and the type URL of others.
 func shortType(url string) string {
 	url = strings.TrimPrefix(url, "type.googleapis.com/")
 	if index := strings.LastIndexByte(url, '.'); strings.HasPrefix(url, "envoy.") && index > 0 {

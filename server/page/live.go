@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// maxLive limits the pages with a stream of events, so that the admin server has connections left for other requests.
-	// Further pages poll.
-	maxLive = 12
+	// maxLivePages limits the pages with a stream of events, so that connections are left for other requests. Further
+	// pages poll.
+	maxLivePages = 12
 	// pollInterval is the period of checks for changes while a page is live.
 	pollInterval = 500 * time.Millisecond
 	// writeTimeout ends the stream of a browser that reads too slowly; the browser reconnects.
 	writeTimeout = 5 * time.Second
 	// heartbeat is the longest time without an event, so that both ends notice a broken connection.
 	heartbeat = 10 * time.Second
-	// readShare limits reads of the state to one in this many parts of the time.
-	readShare = 10
+	// pauseFactor sets the pause after a read of the state: at least this many times the duration of the read.
+	pauseFactor = 10
 )
 
-// stateCache caches the state of the program for the pages that ask at about the same time.
+// stateCache has the last read state of the program, for all pages that ask within a short time.
 type stateCache struct {
 	program Program
 
@@ -45,13 +45,15 @@ type programState struct {
 	status   admin.Status
 	clients  []xds.ClientStatus
 	recent   recentChanges
-	revision string // changes with the content of the page, apart from ages
+	revision string // a hash of the content of the page, without ages
 }
 
+// read returns the state. It reads it again if it is older than pollInterval, and if reads do not take too much time.
 func (s *stateCache) read() programState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if age := time.Since(s.readAt); !s.readAt.IsZero() && age < max(pollInterval*4/5, s.readDuration*readShare) {
+	maxAge := max(pollInterval*4/5, s.readDuration*pauseFactor)
+	if !s.readAt.IsZero() && time.Since(s.readAt) < maxAge {
 		return s.current
 	}
 	started := time.Now()
@@ -60,23 +62,24 @@ func (s *stateCache) read() programState {
 	next.recent = latestChanges(s.program, revision, s.current.recent)
 	next.revision = hashState(&next, revision)
 	s.readAt = time.Now()
-	s.readDuration, s.current = s.readAt.Sub(started), next
+	s.readDuration = s.readAt.Sub(started)
+	s.current = next
 	return next
 }
 
-// hashState hashes the content of the page.
-func hashState(moment *programState, revision memstore.Revision) string {
-	status := moment.status
+// hashState hashes the content of the page, without ages.
+func hashState(state *programState, revision memstore.Revision) string {
+	status := state.status
 	status.Uptime = ""
 	status.Clients = nil // hashed below with their types
 	hash64 := fnv.New64a()
 	encoder := json.NewEncoder(hash64)
-	err := errors.Join(encoder.Encode(status), encoder.Encode(revision), encoder.Encode(moment.recent.answer.Entries))
-	for _, client := range moment.clients {
+	err := errors.Join(encoder.Encode(status), encoder.Encode(revision), encoder.Encode(state.recent.answer.Entries))
+	for _, client := range state.clients {
 		err = errors.Join(err, encoder.Encode([]any{client.StreamID, client.Node.GetId(), client.Types}))
 	}
 	if err != nil {
-		return "" // impossible; such a page would refresh only at a load
+		return "" // impossible; such a page would not refresh by itself
 	}
 	return fmt.Sprintf("%016x", hash64.Sum64())
 }
@@ -88,15 +91,16 @@ type stateEvent struct {
 	Sentence string `json:"sentence"`
 }
 
-// events sends the newest state after each change as server-sent events (HTML standard, 9.2). It skips earlier states,
-// so that it needs no queue.
+// events sends the newest state after each change as server-sent events (HTML standard, 9.2). A slow reader misses
+// earlier states, so no queue is needed.
 func (h *Handler) events(response http.ResponseWriter, request *http.Request) {
 	select {
 	case h.liveSlots <- struct{}{}:
 		defer func() { <-h.liveSlots }()
 	default:
 		response.Header().Set("Retry-After", "10")
-		http.Error(response, fmt.Sprintf("too many live pages (%d): this one polls", maxLive), http.StatusServiceUnavailable)
+		message := fmt.Sprintf("too many live pages (%d): this one polls", maxLivePages)
+		http.Error(response, message, http.StatusServiceUnavailable)
 		return
 	}
 	response.Header().Set("Content-Type", "text/event-stream")
@@ -107,7 +111,8 @@ func (h *Handler) events(response http.ResponseWriter, request *http.Request) {
 	defer ticks.Stop()
 	sentRevision, sentAt := "", time.Time{}
 	for {
-		if current := h.latest.read(); current.revision != sentRevision || time.Since(sentAt) > heartbeat {
+		current := h.cache.read()
+		if current.revision != sentRevision || time.Since(sentAt) > heartbeat {
 			verdict := newVerdict(&current.status, pageQuery{}, Shell{})
 			data, err := json.Marshal(stateEvent{current.revision, verdict.Class, words.Printable(verdict.Sentence, "")})
 			if err == nil {

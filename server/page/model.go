@@ -19,13 +19,13 @@ import (
 type Page struct {
 	Version  string
 	Host     string
-	Revision string // of the content
+	Revision string // that of programState
 	Started  time.Time
 	Verdict  Verdict
-	Flow     Flow
+	Diagram  Diagram
 	Sources  []Source
 	Objects  Objects
-	Detail   *Detail // of the requested object
+	Detail   *Detail // nil if the query names no object
 	Clients  Clients
 	Status   admin.Status
 	Pages    []admin.Page
@@ -41,7 +41,7 @@ func (p *Page) ObjectLink(key resource.Key) string { return p.query.withObject(k
 // Verdict summarizes the state of the program and its troubles.
 type Verdict struct {
 	Class, Label    string
-	Sentence, Cause string // the cause is empty if the sentence is short enough with it
+	Sentence, Cause string // a short sentence has its cause, so that Cause is empty
 	Link            string
 	Troubles        []Trouble
 }
@@ -65,7 +65,7 @@ type Detail struct {
 	Key    resource.Key
 	Close  string
 	Answer *admin.Explanation
-	Served string // in YAML, or empty
+	Served string // YAML of the served object; empty if none is served
 	Losers []Loser
 }
 
@@ -75,32 +75,36 @@ type Loser struct {
 	Text string // in YAML
 }
 
-// Shell writes commands that ask the servers of the page.
-type Shell struct{ admin, xds string }
+// Shell writes commands that ask the servers that the reader sees.
+type Shell struct {
+	admin string // the address of the admin server
+	xds   string // the address of the xDS server; empty if it is unknown
+}
 
-// shellFor returns a Shell for a reader that reached the page at host, with the xDS address that the program listens
-// on.
-func shellFor(host string, secure bool, xdsAddress string) Shell {
+// newShell returns a Shell for a reader that reached the page at a host, by HTTPS if isHTTPS is set. The xDS address is
+// that which the program listens on.
+func newShell(host string, isHTTPS bool, xdsAddress string) Shell {
 	shell := Shell{admin: host}
 	name, port, err := net.SplitHostPort(xdsAddress)
 	switch {
 	case strings.HasPrefix(xdsAddress, "unix://"):
 		shell.xds, _, _ = strings.Cut(xdsAddress, "?")
 	case err == nil && port != "0":
-		if ip := net.ParseIP(name); name == "" || ip != nil && ip.IsUnspecified() { // the reader's host leads there
+		// A server on all addresses is reached at the host of the page.
+		if ip := net.ParseIP(name); name == "" || ip != nil && ip.IsUnspecified() {
 			if name, _, err = net.SplitHostPort(host); err != nil {
 				name = strings.Trim(host, "[]")
 			}
 		}
 		shell.xds = net.JoinHostPort(name, port)
 	}
-	if secure {
+	if isHTTPS {
 		shell.admin = "https://" + host
 	}
 	return shell
 }
 
-// Command returns a command line, in quotes where a shell would interpret characters.
+// Command returns a command line with the address of the server that it asks. It quotes words for a shell.
 func (s Shell) Command(words ...string) string {
 	if len(words) == 0 {
 		return ""
@@ -128,9 +132,10 @@ func quoteWord(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
+// newVerdict returns the verdict with links and command lines.
 func newVerdict(status *admin.Status, query pageQuery, shell Shell) Verdict {
 	verdict := status.Verdict()
-	page := Verdict{Class: well, Label: "All is well", Sentence: strings.TrimPrefix(verdict.Sentence, "ok: ")}
+	page := Verdict{Class: classOK, Label: "All is well", Sentence: strings.TrimPrefix(verdict.Sentence, "ok: ")}
 	for _, problem := range verdict.Troubles {
 		trouble := Trouble{
 			problem, troubleClass(status, &problem), troubleLink(&problem, query), shell.Command(problem.Arguments...),
@@ -144,7 +149,7 @@ func newVerdict(status *admin.Status, query pageQuery, shell Shell) Verdict {
 	case verdict.Well:
 	case !verdict.Ready:
 		page.Label = "Not ready"
-	case page.Class == bad:
+	case page.Class == classBad:
 		page.Label = "Something is wrong"
 	default:
 		page.Label = "Needs a look"
@@ -156,28 +161,28 @@ func newVerdict(status *admin.Status, query pageQuery, shell Shell) Verdict {
 	return page
 }
 
-// maxHeadline is the length of a headline in bytes.
-const maxHeadline = 70
+// maxHeadlineBytes is the length of a headline in bytes.
+const maxHeadlineBytes = 70
 
 // headline splits a long sentence at the last colon within a headline.
 func headline(sentence string) (head, cause string) {
-	if len(sentence) <= maxHeadline {
+	if len(sentence) <= maxHeadlineBytes {
 		return sentence, ""
 	}
-	if index := strings.LastIndex(sentence[:maxHeadline], ": "); index > 0 {
+	if index := strings.LastIndex(sentence[:maxHeadlineBytes], ": "); index > 0 {
 		return sentence[:index], sentence[index+2:]
 	}
 	return sentence, ""
 }
 
-// troubleClass returns the class of a trouble. It is a warning while the previous objects stay served.
+// troubleClass returns the class of a trouble. As long as the previous objects are served, it is a warning.
 func troubleClass(status *admin.Status, trouble *admin.Trouble) string {
 	switch trouble.Area {
 	case admin.AreaQuarantine, admin.AreaConfig:
-		return warns
+		return classWarning
 	case admin.AreaReference, admin.AreaHistory:
 		if trouble.Harm == admin.HarmOther {
-			return warns
+			return classWarning
 		}
 	case admin.AreaSource:
 		for index := range status.Sources {
@@ -186,7 +191,7 @@ func troubleClass(status *admin.Status, trouble *admin.Trouble) string {
 			}
 		}
 	}
-	return bad
+	return classBad
 }
 
 // troubleLink returns the link to the cause of a trouble.
@@ -210,7 +215,7 @@ func troubleLink(trouble *admin.Trouble, query pageQuery) string {
 
 var invalidIDChar = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
-// sourceID names the row of a source on the page.
+// sourceID returns the HTML ID of a source.
 func sourceID(name string) string {
 	return "source-" + invalidIDChar.ReplaceAllStringFunc(name,
 		func(character string) string { return fmt.Sprintf("_%x", character) })
@@ -229,7 +234,7 @@ func sourceRows(status *admin.Status, shell Shell) (rows []Source) {
 	return rows
 }
 
-// newDetail shows the requested object; losers are the objects of shadowed sources.
+// newDetail returns the panel of the requested object. The losers are the objects of shadowed sources with its key.
 func newDetail(
 	explanation *admin.Explanation, served *resource.Resource, losers []aggregate.Candidate, q pageQuery,
 ) *Detail {
@@ -252,8 +257,8 @@ func newDetail(
 	return detail
 }
 
-// maxText limits the shown bytes of an object.
-const maxText = 64 << 10
+// maxObjectBytes limits the shown text of an object.
+const maxObjectBytes = 64 << 10
 
 // objectText returns an object in YAML, or an empty text for nil.
 func objectText(object *resource.Resource) string {
@@ -264,8 +269,8 @@ func objectText(object *resource.Resource) string {
 	if err != nil {
 		return "# it cannot be shown: " + err.Error()
 	}
-	if len(yaml) > maxText {
-		return strings.ToValidUTF8(string(yaml[:maxText]), "") + "\n# and so on: see the command below"
+	if len(yaml) > maxObjectBytes {
+		return strings.ToValidUTF8(string(yaml[:maxObjectBytes]), "") + "\n# and so on: see the command below"
 	}
 	return string(yaml)
 }
@@ -298,6 +303,6 @@ func diffLines(diff string) (lines []DiffLine) {
 
 // Title is the text of the browser's tab.
 func (p *Page) Title() string {
-	return map[string]string{well: "✓", warns: "!", bad: "✗"}[p.Verdict.Class] + " " + cmp.Or(p.Host, "tributary") +
-		" · tributary"
+	symbols := map[string]string{classOK: "✓", classWarning: "!", classBad: "✗"}
+	return symbols[p.Verdict.Class] + " " + cmp.Or(p.Host, "tributary") + " · tributary"
 }

@@ -15,16 +15,16 @@ import (
 
 // Objects is the panel of served, quarantined, held and unresolved objects.
 type Objects struct {
-	Filter string
-	Kind   string
-	Show   string
-	Kinds  []Choice
-	Tabs   []Tab
-	Rows   []Object
-	Lost   []Lost // in quarantine, or held
-	Remark string // about rows that the table lacks
-	Pager  Pager
-	// RequestTree draws the way of a request, if the filter is a host.
+	Filter   string
+	Kind     string
+	Show     string // the selected tab
+	Kinds    []Choice
+	Tabs     []Tab
+	Rows     []Object
+	Problems []Problem // rows of the other tabs
+	Remark   string    // names rows that the table lacks
+	Pager    Pager
+	// RequestTree has the lines of Server.RequestTree, if the filter is a host.
 	RequestTree []string
 }
 
@@ -50,16 +50,16 @@ type Object struct {
 	Marks []Mark
 }
 
-// Mark is a label of an object.
+// Mark is a label in the row of an object.
 type Mark struct{ Class, Text string }
 
-// Lost is a row of the quarantined, held or unresolved objects.
-type Lost struct {
+// Problem is a row of a quarantined, held or unresolved object.
+type Problem struct {
 	Key     resource.Key // without a name if it is unknown
 	Source  string
 	Place   string
 	Reason  string
-	Serves  string // in its place
+	Serves  string // the text about the object that is served in its place
 	Started time.Time
 }
 
@@ -76,12 +76,12 @@ func matches(terms []string, key resource.Key, source, place string) bool {
 	return true
 }
 
-// contains reports whether text contains a word in lower case. The first check avoids most copies.
+// contains reports whether a text contains a lower-case word, in any case. The first check avoids most copies.
 func contains(text, lower string) bool {
 	return strings.Contains(text, lower) || strings.Contains(strings.ToLower(text), lower)
 }
 
-// objectsPanel fills the panel. The objects that lose are those of shadowed sources.
+// objectsPanel returns the panel. The losers are the objects of shadowed sources.
 func objectsPanel(
 	status *admin.Status, program Program, losers map[resource.Key][]aggregate.Candidate, query pageQuery,
 ) Objects {
@@ -97,16 +97,16 @@ func objectsPanel(
 	}
 	switch terms := strings.Fields(strings.ToLower(query.filter)); query.show {
 	case showQuarantined:
-		panel.lost(quarantinedRows(program.Quarantined()), query, terms)
+		panel.fillProblems(quarantinedRows(program.Quarantined()), query, terms)
 	case showHeld:
 		if unlisted > 0 {
 			panel.Remark = words.Count(unlisted, "more is", "more are") + " held: of each source, the first are listed."
 		}
-		panel.lost(held, query, terms)
+		panel.fillProblems(held, query, terms)
 	case showUnresolved:
-		panel.lost(unresolvedRows(program.ObjectProblems().Unresolved), query, terms)
+		panel.fillProblems(unresolvedRows(program.ObjectProblems().Unresolved), query, terms)
 	default:
-		panel.served(program, losers, query, terms)
+		panel.fillServed(program, losers, query, terms)
 	}
 	return panel
 }
@@ -120,13 +120,13 @@ func newTabs(status *admin.Status, held int, query pageQuery) []Tab {
 	}
 	return []Tab{
 		tab(showAll, "Served", status.Objects, ""), tab(showShadowed, "In several sources", status.Conflicts.Shadowed, ""),
-		tab(showQuarantined, "Quarantined", status.Quarantined, bad), tab(showHeld, "Held", held, warns),
-		tab(showUnresolved, "Lead nowhere", status.UnresolvedCount, bad),
+		tab(showQuarantined, "Quarantined", status.Quarantined, classBad), tab(showHeld, "Held", held, classWarning),
+		tab(showUnresolved, "Lead nowhere", status.UnresolvedCount, classBad),
 	}
 }
 
-// served fills in a page of the served objects.
-func (o *Objects) served(
+// fillServed adds the rows of one page of the served objects.
+func (o *Objects) fillServed(
 	program Program, losers map[resource.Key][]aggregate.Candidate, query pageQuery, terms []string,
 ) {
 	objects := program.Snapshot().All()
@@ -156,40 +156,40 @@ func (o *Objects) served(
 		row, key := Object{Resource: object}, object.Key()
 		if shadowed := losers[key]; len(shadowed) > 0 {
 			names := words.Each(shadowed, func(loser aggregate.Candidate) string { return loser.Source })
-			row.Marks = append(row.Marks, Mark{idle, "wins over " + strings.Join(names, ", ")})
+			row.Marks = append(row.Marks, Mark{classIdle, "wins over " + strings.Join(names, ", ")})
 		}
 		if quarantined[key] {
-			row.Marks = append(row.Marks, Mark{bad, "newer one is quarantined"})
+			row.Marks = append(row.Marks, Mark{classBad, "newer one is quarantined"})
 		}
 		if program.IsHeld(key) {
-			row.Marks = append(row.Marks, Mark{warns, "loss is held"})
+			row.Marks = append(row.Marks, Mark{classWarning, "loss is held"})
 		}
 		if object.Origin().Rules != "" {
-			row.Marks = append(row.Marks, Mark{idle, "transformed"})
+			row.Marks = append(row.Marks, Mark{classIdle, "transformed"})
 		}
 		o.Rows = append(o.Rows, row)
 	}
 }
 
-// lost fills in a page of the selected rows.
-func (o *Objects) lost(rows []Lost, query pageQuery, terms []string) {
-	rows = slices.DeleteFunc(rows, func(row Lost) bool {
+// fillProblems adds one page of those rows that the query selects.
+func (o *Objects) fillProblems(rows []Problem, query pageQuery, terms []string) {
+	rows = slices.DeleteFunc(rows, func(row Problem) bool {
 		return query.kind != "" && row.Key.Kind != query.kind ||
 			!matches(terms, row.Key, row.Source, row.Place) && !contains(row.Reason, strings.Join(terms, " "))
 	})
 	o.Pager = newPager(query, "objects", len(rows))
-	o.Lost = rows[o.Pager.from:o.Pager.to]
+	o.Problems = rows[o.Pager.from:o.Pager.to]
 }
 
-func quarantinedRows(objects []admin.Quarantined) (rows []Lost) {
+func quarantinedRows(objects []admin.Quarantined) (rows []Problem) {
 	for _, object := range objects {
-		rows = append(rows, Lost{object.Key(), object.Source, object.Place, object.Reason, object.Serves(), object.Since})
+		rows = append(rows, Problem{object.Key(), object.Source, object.Place, object.Reason, object.Serves(), object.Since})
 	}
 	return rows
 }
 
 // heldRows returns the listed losses, and the number of those that are not listed.
-func heldRows(sources []admin.HeldSource) (rows []Lost, rest int) {
+func heldRows(sources []admin.HeldSource) (rows []Problem, rest int) {
 	for _, source := range sources {
 		rest += source.FurtherLosses
 		for _, held := range source.Held {
@@ -197,15 +197,15 @@ func heldRows(sources []admin.HeldSource) (rows []Lost, rest int) {
 			if held.Missing {
 				reason = "the source no longer has it"
 			}
-			rows = append(rows, Lost{held.Key(), source.Source, "", reason, "the previous version", source.Begun})
+			rows = append(rows, Problem{held.Key(), source.Source, "", reason, "the previous version", source.Begun})
 		}
 	}
 	return rows, rest
 }
 
-func unresolvedRows(problems []admin.ObjectProblem) (rows []Lost) {
+func unresolvedRows(problems []admin.ObjectProblem) (rows []Problem) {
 	for _, problem := range problems {
-		rows = append(rows, Lost{
+		rows = append(rows, Problem{
 			Key: problem.Key(), Source: problem.Source, Place: problem.Place, Reason: problem.Message,
 			Serves: "the object; such requests fail",
 		})

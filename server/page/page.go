@@ -43,7 +43,7 @@ type Program interface {
 	KeysOfHost(host string) []resource.Key
 	RequestTree(host string) []string
 	IsHeld(key resource.Key) bool
-	// XDS returns host:port of the xDS server, as it listens; or empty.
+	// XDS returns the address that the xDS server listens on; empty without one.
 	XDS() string
 	// History returns changes of objects, in order of time.
 	History(query history.Query) (*history.Answer, error)
@@ -65,15 +65,14 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 
 // policy restricts the page to files of this server: no inline scripts or styles, and no content of other hosts.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-	"form-action 'self'; " +
-	"base-uri 'none'; frame-ancestors 'none'"
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// Handler serves / and /page/, and, until Close, /debug/page/.
+// Handler serves /, /page/ and /debug/page/. Close ends the streams of events below /debug/page/.
 type Handler struct {
 	program   Program
 	log       *slog.Logger
 	mux       http.ServeMux
-	latest    stateCache
+	cache     stateCache
 	liveSlots chan struct{} // has an element for each live page
 	closed    sync.Once
 	stopped   chan struct{}
@@ -82,8 +81,8 @@ type Handler struct {
 // New returns a handler that shows a program.
 func New(program Program, log *slog.Logger) *Handler {
 	handler := &Handler{
-		program: program, log: log, latest: stateCache{program: program},
-		liveSlots: make(chan struct{}, maxLive), stopped: make(chan struct{}),
+		program: program, log: log, cache: stateCache{program: program},
+		liveSlots: make(chan struct{}, maxLivePages), stopped: make(chan struct{}),
 	}
 	files, err := fs.Sub(staticFiles, "static")
 	if err != nil {
@@ -111,11 +110,11 @@ func (h *Handler) page(response http.ResponseWriter, request *http.Request) {
 	response.Header().Set("Content-Type", "text/html; charset=utf-8")
 	response.Header().Set("Cache-Control", "no-store")
 	var text bytes.Buffer
-	name, data := "page", h.view(request)
+	name := "page"
 	if h.program.NoDebug() {
 		name = "off"
 	}
-	if err := pageTemplate.ExecuteTemplate(&text, name, data); err != nil {
+	if err := pageTemplate.ExecuteTemplate(&text, name, h.newPage(request)); err != nil {
 		h.log.Error("page not made", "err", err)
 		http.Error(response, "the page cannot be made: see the log", http.StatusInternalServerError)
 		return
@@ -125,28 +124,33 @@ func (h *Handler) page(response http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// view returns the page that a request asks for.
-func (h *Handler) view(request *http.Request) *Page {
+// newPage returns the data of the page that a request asks for. It is short if the pages below /debug are hidden.
+func (h *Handler) newPage(request *http.Request) *Page {
 	page := &Page{
 		Version: h.program.Version(), Host: request.Host, Started: h.program.Started(), Pages: h.program.Pages(),
-		Shell: shellFor(request.Host, request.TLS != nil, h.program.XDS()),
+		Shell: newShell(request.Host, request.TLS != nil, h.program.XDS()),
 	}
 	if h.program.NoDebug() {
 		return page
 	}
-	query, moment := parseQuery(request.URL.Query()), h.latest.read()
+	query := parseQuery(request.URL.Query())
+	state := h.cache.read()
 	shadows := make(map[resource.Key][]aggregate.Candidate)
 	for shadow := range h.program.Shadows() {
 		shadows[shadow.Key] = shadow.Losers
 	}
-	page.query, page.Revision, page.Status = query, moment.revision, moment.status
-	page.Verdict, page.Flow = newVerdict(&moment.status, query, page.Shell), newFlow(&moment.status, moment.clients)
-	page.Sources, page.Clients = sourceRows(&moment.status, page.Shell), clientsPanel(moment.clients, query)
-	page.Objects = objectsPanel(&moment.status, h.program, shadows, query)
+	page.query = query
+	page.Revision = state.revision
+	page.Status = state.status
+	page.Verdict = newVerdict(&state.status, query, page.Shell)
+	page.Diagram = newDiagram(&state.status, state.clients)
+	page.Sources = sourceRows(&state.status, page.Shell)
+	page.Clients = clientsPanel(state.clients, query)
+	page.Objects = objectsPanel(&state.status, h.program, shadows, query)
 	if query.object != (resource.Key{}) {
 		explanation := h.program.Explain(query.object)
 		page.Detail = newDetail(&explanation, h.program.Snapshot().Get(query.object), shadows[query.object], query)
 	}
-	page.Changes = h.changes(query, moment.recent)
+	page.Changes = h.changesPanel(query, state.recent)
 	return page
 }

@@ -49,7 +49,7 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 // program is a fake with fixed data.
 type program struct {
 	memstore.Table
-	off         bool
+	noDebug     bool
 	mu          sync.Mutex
 	status      admin.Status
 	clients     []xds.ClientStatus
@@ -59,12 +59,12 @@ type program struct {
 	problems    admin.ObjectProblems
 	explained   admin.Explanation
 	keysOfHost  []resource.Key
-	changed     []*history.Entry
+	changes     []*history.Entry
 }
 
 func (p *program) Version() string                        { return "v1.2.3" }
 func (p *program) Started() time.Time                     { return noon }
-func (p *program) NoDebug() bool                          { return p.off }
+func (p *program) NoDebug() bool                          { return p.noDebug }
 func (p *program) Pages() []admin.Page                    { return []admin.Page{{Path: "/metrics", About: "metrics"}} }
 func (p *program) Clients() []xds.ClientStatus            { return p.clients }
 func (p *program) Quarantined() []admin.Quarantined       { return p.quarantined }
@@ -80,10 +80,10 @@ func (p *program) RequestTree(host string) []string {
 }
 
 func (p *program) History(history.Query) (*history.Answer, error) {
-	if p.changed == nil {
+	if p.changes == nil {
 		return nil, errors.New("there is no history")
 	}
-	return &history.Answer{Entries: p.changed, Earlier: 3}, nil
+	return &history.Answer{Entries: p.changes, Earlier: 3}, nil
 }
 func (p *program) KeysOfHost(string) []resource.Key { return p.keysOfHost }
 func (p *program) IsHeld(key resource.Key) bool     { return key.Name == "s2" }
@@ -210,7 +210,7 @@ func TestDiagram_SourcesObjectsAndClients(t *testing.T) {
 - {name: a-source-with-a-name-that-is-long, state: unreachable, synced: true, stale: true, objects: 4}
 - {name: eureka, state: healthy, synced: true, hold: {objects: 9}}
 `)...)
-	golden(t, "flow", newFlow(&status, []xds.ClientStatus{
+	golden(t, "diagram", newDiagram(&status, []xds.ClientStatus{
 		client("istiod~1", "", synced(entries)), client("sidecar~1", "envoy", synced(clusters)),
 		client("sidecar~2", "envoy", rejected(clusters, "no")),
 	}))
@@ -225,11 +225,11 @@ func TestDiagram_ShowsUnhealthySources(t *testing.T) {
 		})
 	}
 	status.Sources[15].State = "denied"
-	flow := newFlow(&status, nil)
-	require.Len(t, flow.Sources, maxStations)
+	flow := newDiagram(&status, nil)
+	require.Len(t, flow.Sources, maxBoxes)
 	assert.Equal(t, "s15", flow.Sources[0].Name)
-	assert.Equal(t, "14 more sources", flow.Sources[maxStations-1].Name)
-	assert.Equal(t, "14", flow.Sources[maxStations-1].Count)
+	assert.Equal(t, "14 more sources", flow.Sources[maxBoxes-1].Name)
+	assert.Equal(t, "14", flow.Sources[maxBoxes-1].Count)
 }
 
 func TestClientKind(t *testing.T) {
@@ -246,19 +246,19 @@ func TestClientKind(t *testing.T) {
 func TestVerdict_ClassAndLink(t *testing.T) {
 	status := shop(t, 2).status
 	verdict := newVerdict(&status, pageQuery{}, Shell{})
-	assert.Equal(t, Verdict{Class: well, Label: "All is well", Sentence: "1 source, 2 objects, 0 clients"}, verdict)
+	assert.Equal(t, Verdict{Class: classOK, Label: "All is well", Sentence: "1 source, 2 objects, 0 clients"}, verdict)
 
 	status.Quarantined = 1
 	verdict = newVerdict(&status, parseQuery(nil), Shell{})
-	assert.Equal(t, warns, verdict.Class)
+	assert.Equal(t, classWarning, verdict.Class)
 	assert.Equal(t, "/?show=quarantined#objects", verdict.Link)
 
 	status.Quarantined = 0
 	status.Sources[0].State, status.Sources[0].Message = "unreachable", strings.Repeat("no: ", 50)
 	verdict = newVerdict(&status, parseQuery(nil), Shell{admin: "mesh-1:16014"})
-	assert.Equal(t, bad, verdict.Class)
+	assert.Equal(t, classBad, verdict.Class)
 	assert.Equal(t, "#source-rules", verdict.Link)
-	assert.LessOrEqual(t, len(verdict.Sentence), maxHeadline)
+	assert.LessOrEqual(t, len(verdict.Sentence), maxHeadlineBytes)
 	assert.True(t, strings.HasPrefix(verdict.Sentence, "source rules is unreachable"))
 	assert.Equal(t, "tributary status --admin mesh-1:16014", verdict.Troubles[0].Command)
 
@@ -272,7 +272,7 @@ func TestVerdict_ClassAndLink(t *testing.T) {
 	}}
 	verdict = newVerdict(&status, parseQuery(nil), Shell{})
 	assert.Equal(t, "/?show=unresolved#objects", verdict.Link)
-	assert.Equal(t, bad, verdict.Troubles[0].Class)
+	assert.Equal(t, classBad, verdict.Troubles[0].Class)
 	status.Obstacles = []string{"source rules is not synced"}
 	assert.Equal(t, "Not ready", newVerdict(&status, parseQuery(nil), Shell{}).Label)
 }
@@ -280,7 +280,7 @@ func TestVerdict_ClassAndLink(t *testing.T) {
 func TestCommands_Quoted(t *testing.T) {
 	assert.Equal(t, `tributary explain se 'a/$(reboot)'`, Shell{}.Command("explain", "se", "a/$(reboot)"))
 	assert.Equal(t, `tributary explain se 'it'\''s' --admin https://h:1`,
-		shellFor("h:1", true, "").Command("explain", "se", "it's"))
+		newShell("h:1", true, "").Command("explain", "se", "it's"))
 }
 
 func TestCommands_NameTheServer(t *testing.T) {
@@ -299,7 +299,7 @@ func TestCommands_NameTheServer(t *testing.T) {
 		"tributary verify --envoy e --admin https://mesh.a":    {"mesh.a", true, "a:2", "verify --envoy e"},
 		"tributary validate -c FILE":                           {"h:1", false, "a:2", "validate -c FILE"},
 	} {
-		assert.Equal(t, want, shellFor(c.admin, c.secure, c.xds).Command(strings.Fields(c.command)...))
+		assert.Equal(t, want, newShell(c.admin, c.secure, c.xds).Command(strings.Fields(c.command)...))
 	}
 }
 
@@ -308,7 +308,7 @@ func TestChanges_NewestFirstWithDifference(t *testing.T) {
 	program := shop(t, 1)
 	show := func() string { return get(t, newHandler(program), "/").Body.String() }
 	assert.Contains(t, show(), "there is no history")
-	program.changed = parsed[[]*history.Entry](t, `
+	program.changes = parsed[[]*history.Entry](t, `
 - {at: "2026-01-02T12:00:00Z", event: added, kind: ServiceEntry, namespace: shop, name: first, source: rules}
 - {at: "2026-01-02T12:00:00Z", event: deleted, kind: ServiceEntry, namespace: shop, name: second, source: rules}
 - {at: "2026-01-02T12:00:00Z", event: reloaded, text: by SIGHUP}
@@ -318,7 +318,7 @@ func TestChanges_NewestFirstWithDifference(t *testing.T) {
 	assert.Contains(t, got, "3 earlier changes are not shown.")
 	assert.Less(t, strings.Index(got, ">shop/second</a></th>"), strings.Index(got, ">shop/first</a></th>"))
 
-	program.changed = parsed[[]*history.Entry](t, `
+	program.changes = parsed[[]*history.Entry](t, `
 - {at: "2026-01-02T12:00:00Z", event: updated, kind: ServiceEntry, namespace: shop, name: first, source: rules,
    old: {kind: ServiceEntry, namespace: shop, name: first, labels: {a: "1"}},
    new: {kind: ServiceEntry, namespace: shop, name: first, labels: {a: "2"}}}
@@ -336,12 +336,12 @@ func TestChanges_NewestFirstWithDifference(t *testing.T) {
 // TestChanges_ShowTheNewestAtOnce checks that a change that the history has late makes a new revision of the page.
 func TestChanges_ShowTheNewestAtOnce(t *testing.T) {
 	p := shop(t, 1)
-	p.changed = []*history.Entry{}
+	p.changes = []*history.Entry{}
 	first := recentChanges{}
 	for name, c := range map[string]struct{ late time.Duration }{"at once": {0}, "later": {4 * time.Second}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p.changed = []*history.Entry{}
+				p.changes = []*history.Entry{}
 				first = latestChanges(p, p.Snapshot().Revision(), recentChanges{})
 				assert.Empty(t, first.answer.Entries)
 				time.Sleep(time.Minute)
@@ -350,7 +350,7 @@ func TestChanges_ShowTheNewestAtOnce(t *testing.T) {
 				time.Sleep(time.Second)
 				second := latestChanges(p, p.Snapshot().Revision(), first)
 				time.Sleep(c.late)
-				p.changed = []*history.Entry{{Time: noon, Event: "added", Text: "new"}}
+				p.changes = []*history.Entry{{Time: noon, Event: "added", Text: "new"}}
 				third := latestChanges(p, p.Snapshot().Revision(), second)
 				assert.Len(t, third.answer.Entries, 1)
 				before, after := programState{recent: second}, programState{recent: third}
@@ -407,7 +407,7 @@ func TestObjects_FiltersAndTabs(t *testing.T) {
 		for _, row := range objects.Rows {
 			names += row.Key().Name + " "
 		}
-		for _, lost := range objects.Lost {
+		for _, lost := range objects.Problems {
 			names += lost.Key.String() + " "
 		}
 		return objects, names
@@ -423,12 +423,12 @@ func TestObjects_FiltersAndTabs(t *testing.T) {
 	objects, _ := panel("/")
 	assert.Len(t, objects.Rows, rowsPerPage)
 	assert.Equal(t, 120, objects.Pager.Total)
-	assert.Equal(t, Tab{"Held", "/?show=held#objects", 5, warns, false}, objects.Tabs[3], "losses, and no endpoints")
+	assert.Equal(t, Tab{"Held", "/?show=held#objects", 5, classWarning, false}, objects.Tabs[3], "losses, and no endpoints")
 	objects, _ = panel("/?q=S1+shop+rules")
 	assert.Equal(t, 1+10+20, objects.Pager.Total, "s1, s10 to s19 and s100 to s119")
-	assert.Equal(t, []Mark{{idle, "wins over old"}}, objects.Rows[0].Marks)
+	assert.Equal(t, []Mark{{classIdle, "wins over old"}}, objects.Rows[0].Marks)
 	objects, _ = panel("/?show=quarantined&q=missing")
-	assert.Equal(t, "its last good version", objects.Lost[0].Serves)
+	assert.Equal(t, "its last good version", objects.Problems[0].Serves)
 	objects, _ = panel("/?show=held")
 	assert.Contains(t, objects.Remark, "4 more")
 	objects, _ = panel("/?kind=gateway")
@@ -512,7 +512,7 @@ func TestHeaders_RestrictContent(t *testing.T) {
 
 func TestPage_WithoutDebug(t *testing.T) {
 	p := shop(t, 1)
-	p.off = true
+	p.noDebug = true
 	body := get(t, newHandler(p), "/").Body.String()
 	assert.Contains(t, body, "admin: {debug: false}")
 	assert.NotContains(t, body, "s0")
@@ -545,14 +545,14 @@ func TestEvents_SendNewestState(t *testing.T) {
 		return e
 	}
 	first := next()
-	assert.Equal(t, well, first.Class)
+	assert.Equal(t, classOK, first.Class)
 	assert.Contains(t, get(t, handler, "/").Body.String(), `data-revision="`+first.Revision+`"`)
 	program.set(func(st *admin.Status) {
 		st.Sources = []admin.SourceState{{Name: "rules", State: "denied", Message: "no"}}
 		st.Uptime = "1h"
 	})
 	second := next()
-	assert.Equal(t, bad, second.Class)
+	assert.Equal(t, classBad, second.Class)
 	assert.Equal(t, "source rules is denied: no", second.Sentence)
 	assert.NotEqual(t, first.Revision, second.Revision)
 }
@@ -580,7 +580,7 @@ func TestEvents_Bounded(t *testing.T) {
 		t.Cleanup(func() { _ = answer.Body.Close() })
 		return answer.StatusCode
 	}
-	for range maxLive {
+	for range maxLivePages {
 		require.Equal(t, http.StatusOK, ask())
 	}
 	require.Equal(t, http.StatusServiceUnavailable, ask())

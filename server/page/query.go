@@ -20,28 +20,28 @@ const (
 // rowsPerPage is the number of rows in a page of a table.
 const rowsPerPage = 50
 
-// maxFilter limits the bytes of a filter.
-const maxFilter = 200
+// maxFilterBytes limits the bytes of a filter.
+const maxFilterBytes = 200
 
 // pageQuery is the query of a page's address.
 type pageQuery struct {
-	filter  string
-	kind    resource.Kind // or empty
-	show    string
-	object  resource.Key // or zero
-	page    int          // of the objects, from 1
-	clients int          // the page of the clients, from 1
-	client  string       // part of a node ID, address or identity
-	age     string       // of windows
-	change  string       // time and key of the open change
+	filter  string        // the filter of the objects
+	kind    resource.Kind // empty for all kinds
+	show    string        // the tab of the objects
+	object  resource.Key  // the object of the detail panel; zero without one
+	page    int           // the page of the objects, from 1
+	clients int           // the page of the clients, from 1
+	client  string        // the filter of the clients
+	age     string        // one of windows
+	change  string        // time and key of the open change
 }
 
-// parseQuery reads a query. It ignores invalid values, since people edit addresses.
+// parseQuery reads a query. In place of invalid values, which people may type, it uses the defaults.
 func parseQuery(values url.Values) pageQuery {
 	filter := func(name string) string {
 		text := strings.TrimSpace(values.Get(name))
-		if len(text) > maxFilter {
-			text = strings.TrimSpace(strings.ToValidUTF8(text[:maxFilter], ""))
+		if len(text) > maxFilterBytes {
+			text = strings.TrimSpace(strings.ToValidUTF8(text[:maxFilterBytes], ""))
 		}
 		return text
 	}
@@ -117,16 +117,17 @@ func (q pageQuery) withTab(show string) pageQuery {
 }
 func (q pageQuery) withObject(key resource.Key) pageQuery { q.object = key; return q }
 
-// Pager leads through the pages of a table.
+// Pager has the links between the pages of a table.
 type Pager struct {
 	From, To, Total int // row numbers from 1; To is zero without rows
 	Page, Pages     int
-	First, Previous string // addresses, or empty
-	Next, Last      string
-	from, to        int // slice indexes of these rows
+	First, Previous string // links; empty on the first page
+	Next, Last      string // links; empty on the last page
+	from, to        int    // slice indexes of these rows
 }
 
-// newPager returns the pager of a table with total rows. A page behind the last one becomes the last.
+// newPager returns the pager of a table, which is "objects" or "clients", with a number of rows. A page beyond the last
+// one becomes the last.
 func newPager(query pageQuery, table string, total int) Pager {
 	page := &query.page
 	if table == "clients" {
