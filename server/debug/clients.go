@@ -39,7 +39,7 @@ func Condition(subscription *xds.TypeStatus) statusv3.ConfigStatus {
 	return statusv3.ConfigStatus_STALE
 }
 
-// Subscribers yields the clients but istioctl, in order of arrival.
+// Subscribers yields the clients in order of arrival. It skips those that only ask about others, such as istioctl.
 func Subscribers(clients Clients) iter.Seq[xds.ClientStatus] {
 	return func(yield func(xds.ClientStatus) bool) {
 		for client := range clients.EachClient() {
@@ -53,18 +53,20 @@ func Subscribers(clients Clients) iter.Seq[xds.ClientStatus] {
 	}
 }
 
-// turnLength is the time after which eachClient lets other heavy work run.
+// turnLength is how long eachClient works before it lets other heavy work run.
 const turnLength = 10 * time.Millisecond
 
 // eachClient calls visit with each subscriber until ctx ends or visit returns an error.
 func eachClient(ctx context.Context, clients Clients, visit func(*xds.ClientStatus) error) (err error) {
 	next, stop := iter.Pull(Subscribers(clients))
 	defer stop()
-	for extra := true; extra && err == nil; {
+	for hasNext := true; hasNext && err == nil; {
 		turnErr := xds.HeavyWork(ctx, func() {
-			for started := time.Now(); extra && err == nil && ctx.Err() == nil && time.Since(started) < turnLength; {
+			started := time.Now()
+			for hasNext && err == nil && ctx.Err() == nil && time.Since(started) < turnLength {
 				var client xds.ClientStatus
-				if client, extra = next(); extra {
+				client, hasNext = next()
+				if hasNext {
 					err = visit(&client)
 				}
 			}
@@ -76,12 +78,13 @@ func eachClient(ctx context.Context, clients Clients, visit func(*xds.ClientStat
 	return err
 }
 
+// contextStatus returns the gRPC status of a context that has ended.
 func contextStatus(ctx context.Context) error { return status.FromContextError(ctx.Err()).Err() }
 
-// metadataKeys are the keys of node metadata that tools read. The others can be large.
+// metadataKeys are the keys of node metadata that tools read. Other metadata, which can be large, is left out.
 var metadataKeys = []string{"CLUSTER_ID", "NAMESPACE", "ISTIO_VERSION"}
 
-// MetadataText returns a text of a node's metadata without control characters.
+// MetadataText returns the text of a key in a node's metadata, without control characters.
 func MetadataText(node *corev3.Node, key string) string {
 	return words.Printable(node.GetMetadata().GetFields()[key].GetStringValue(), "")
 }

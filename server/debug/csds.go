@@ -24,6 +24,7 @@ import (
 type CSDS struct {
 	answer func(context.Context, *statusv3.ClientStatusRequest) (any, error)
 
+	// Only a service by NewCSDS has these.
 	clients Clients
 	turns   *turns.Turns
 	memory  *memory
@@ -57,7 +58,7 @@ func NewUpstreamCSDS(upstreams func() []*statusv3.ClientConfig) *CSDS {
 // that of package xds.
 func (c *CSDS) Register(registrar grpc.ServiceRegistrar) {
 	service := statusv3.ClientStatusDiscoveryService_ServiceDesc
-	service.HandlerType = nil // the generated interface has no encoded answers
+	service.HandlerType = nil // the methods of the generated interface cannot return encoded answers
 	service.Methods = []grpc.MethodDesc{{MethodName: service.Methods[0].MethodName, Handler: c.fetch}}
 	service.Streams = slices.Clone(service.Streams)
 	service.Streams[0].Handler = c.stream
@@ -101,7 +102,7 @@ func (c *CSDS) stream(_ any, stream grpc.ServerStream) error {
 	}
 }
 
-// configField is ClientStatusResponse.config.
+// configField is the field number of ClientStatusResponse.config.
 const configField protowire.Number = 1
 
 // encode returns the encoded ClientStatusResponse to a request.
@@ -136,7 +137,7 @@ func (c *CSDS) encode(ctx context.Context, request *statusv3.ClientStatusRequest
 	return answer, err
 }
 
-// keep returns the buffer of an answer. It counts as memory until it is collected, since no call tells when it was
+// keep returns the buffer of an answer, and counts it as memory until it is garbage: gRPC does not report when it is
 // sent.
 func (c *CSDS) keep(body []byte) (mem.BufferSlice, error) {
 	if len(body) == 0 {

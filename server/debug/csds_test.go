@@ -19,12 +19,12 @@ import (
 	"tributary/server/xds"
 )
 
-// many is a number of clients with a size of their node ID.
-type many struct{ clients, size int }
+// manyClients are clients with node IDs of a size.
+type manyClients struct{ clients, size int }
 
-func (m many) Served(uint64) []xds.Served { return nil }
+func (m manyClients) Served(uint64) []xds.Served { return nil }
 
-func (m many) EachClient() iter.Seq[xds.ClientStatus] {
+func (m manyClients) EachClient() iter.Seq[xds.ClientStatus] {
 	return func(yield func(xds.ClientStatus) bool) {
 		for i := range m.clients {
 			c := xds.ClientStatus{
@@ -39,7 +39,7 @@ func (m many) EachClient() iter.Seq[xds.ClientStatus] {
 
 // An answer has all clients, whatever their size.
 func TestCSDS_AnswersOfAnySize(t *testing.T) {
-	for _, clients := range []many{{0, 0}, {1, 1}, {3, 4 << 10}, {1000, 100}, {5, 768 << 10}, {10_000, 250}} {
+	for _, clients := range []manyClients{{0, 0}, {1, 1}, {3, 4 << 10}, {1000, 100}, {5, 768 << 10}, {10_000, 250}} {
 		csds := NewCSDS(clients)
 		answer, err := csds.encode(t.Context(), &statusv3.ClientStatusRequest{})
 		require.NoError(t, err)
@@ -56,11 +56,11 @@ func TestCSDS_AnswersOfAnySize(t *testing.T) {
 // A response has a size limit, and so do all unsent responses together. A collected response does not count any more.
 func TestCSDS_LimitsMemoryOfUnsentAnswers(t *testing.T) {
 	request := &statusv3.ClientStatusRequest{}
-	_, err := NewCSDS(many{maxAnswer/(1<<20) + 1, 1 << 20}).encode(t.Context(), request)
+	_, err := NewCSDS(manyClients{maxAnswer/(1<<20) + 1, 1 << 20}).encode(t.Context(), request)
 	require.Equal(t, codes.ResourceExhausted, status.Code(err))
 	require.ErrorContains(t, err, "ask for fewer nodes")
 
-	csds := NewCSDS(many{40, 1 << 20})
+	csds := NewCSDS(manyClients{40, 1 << 20})
 	var responses []any
 	for err = nil; err == nil; {
 		require.Less(t, len(responses), 4, "three of them are within the bound")
@@ -81,7 +81,7 @@ func TestCSDS_LimitsMemoryOfUnsentAnswers(t *testing.T) {
 
 // Responses are made one after the other, and a canceled request does not wait.
 func TestCSDS_CanceledRequestDoesNotWait(t *testing.T) {
-	csds := NewCSDS(many{1, 1})
+	csds := NewCSDS(manyClients{1, 1})
 	require.NoError(t, csds.turns.Do(t.Context(), "another", func() {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -91,19 +91,19 @@ func TestCSDS_CanceledRequestDoesNotWait(t *testing.T) {
 	}))
 }
 
-// leaving is a client that cancels its request during the response.
-type leaving struct {
-	many
+// cancelingClients cancel a request as soon as it reads them.
+type cancelingClients struct {
+	manyClients
 
-	leave func()
-	seen  *int
+	cancel func()
+	seen   *int
 }
 
-func (l leaving) EachClient() iter.Seq[xds.ClientStatus] {
+func (l cancelingClients) EachClient() iter.Seq[xds.ClientStatus] {
 	return func(yield func(xds.ClientStatus) bool) {
-		for c := range l.many.EachClient() {
+		for c := range l.manyClients.EachClient() {
 			*l.seen++
-			l.leave()
+			l.cancel()
 			if !yield(c) {
 				return
 			}
@@ -115,7 +115,7 @@ func (l leaving) EachClient() iter.Seq[xds.ClientStatus] {
 func TestCSDS_CanceledRequestStopsSearch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	seen := 0
-	c := NewCSDS(leaving{many{100_000, 1}, cancel, &seen})
+	c := NewCSDS(cancelingClients{manyClients{100_000, 1}, cancel, &seen})
 	noClient := []*matcherv3.NodeMatcher{{NodeId: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "nobody"}}}}
 	_, err := c.encode(ctx, &statusv3.ClientStatusRequest{NodeMatchers: noClient})
 	require.Equal(t, codes.Canceled, status.Code(err))

@@ -37,15 +37,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// people are clients that are not there.
-type people struct {
+// fakeClients are clients with a fixed status.
+type fakeClients struct {
 	clients []xds.ClientStatus
 	served  map[uint64][]xds.Served
 }
 
-func (p *people) EachClient() iter.Seq[xds.ClientStatus] { return slices.Values(p.clients) }
-func (p *people) Served(stream uint64) []xds.Served      { return p.served[stream] }
-func (p *people) knock(id uint64, t ...xds.TypeStatus) *people {
+func (p *fakeClients) EachClient() iter.Seq[xds.ClientStatus] { return slices.Values(p.clients) }
+func (p *fakeClients) Served(stream uint64) []xds.Served      { return p.served[stream] }
+func (p *fakeClients) connect(id uint64, t ...xds.TypeStatus) *fakeClients {
 	p.clients = append(p.clients, xds.ClientStatus{StreamID: id, Node: &corev3.Node{Id: "sidecar~10.0.0." + string(rune('0'+id)) +
 		"~web.shop~shop.svc", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
 		"CLUSTER_ID": structpb.NewStringValue("vm"), "SECRET": structpb.NewStringValue("s3cret"),
@@ -56,16 +56,16 @@ func (p *people) knock(id uint64, t ...xds.TypeStatus) *people {
 
 var sentAt = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// crowd are clients in all conditions.
-func crowd() *people {
-	p := &people{}
-	p.knock(1, xds.TypeStatus{TypeURL: "a", Synced: true, SentNonce: "1", AckedNonce: "1", SentVersion: "v", SentAt: sentAt})
-	p.knock(2, xds.TypeStatus{TypeURL: "a", SentNonce: "2", AckedNonce: "1", SentAt: sentAt},
+// clientsInAllConditions returns a client for each condition, one of istioctl, and one without requests.
+func clientsInAllConditions() *fakeClients {
+	p := &fakeClients{}
+	p.connect(1, xds.TypeStatus{TypeURL: "a", Synced: true, SentNonce: "1", AckedNonce: "1", SentVersion: "v", SentAt: sentAt})
+	p.connect(2, xds.TypeStatus{TypeURL: "a", SentNonce: "2", AckedNonce: "1", SentAt: sentAt},
 		xds.TypeStatus{
 			TypeURL: "b", SentNonce: "3", NackNonce: "3", NackError: "no", SentAt: sentAt,
 			NackAt: sentAt,
 		}, xds.TypeStatus{TypeURL: "c"})
-	p.knock(3, xds.TypeStatus{TypeURL: "istio.io/debug/syncz"})
+	p.connect(3, xds.TypeStatus{TypeURL: "istio.io/debug/syncz"})
 	p.clients = append(p.clients, xds.ClientStatus{StreamID: 4}) // it has sent no request yet
 	return p
 }
@@ -84,7 +84,7 @@ func conditions(configs []*statusv3.ClientConfig) map[string][]string {
 const first, second = "sidecar~10.0.0.1~web.shop~shop.svc", "sidecar~10.0.0.2~web.shop~shop.svc"
 
 func TestCSDS_ReportsSyncState(t *testing.T) {
-	csds := statusv3.NewClientStatusDiscoveryServiceClient(serve(t, crowd()))
+	csds := statusv3.NewClientStatusDiscoveryServiceClient(serve(t, clientsInAllConditions()))
 	answer, err := csds.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
 	require.NoError(t, err)
 	require.Equal(t, map[string][]string{first: {"a SYNCED"}, second: {"a STALE", "b ERROR", "c NOT_SENT"}}, conditions(answer.GetConfig()))
@@ -94,7 +94,7 @@ func TestCSDS_ReportsSyncState(t *testing.T) {
 
 // istioctl prints node metadata on terminals.
 func TestCSDS_EscapesMetadata(t *testing.T) {
-	p := (&people{}).knock(1, xds.TypeStatus{TypeURL: "a"})
+	p := (&fakeClients{}).connect(1, xds.TypeStatus{TypeURL: "a"})
 	p.clients[0].Node.Metadata.Fields["ISTIO_VERSION"] = structpb.NewStringValue("1.27\u202eEVIL\x1b[31m")
 	const evil = "a\u202e\x1b[31m"
 	p.clients[0].Node.Locality = &corev3.Locality{Region: evil, Zone: evil, SubZone: evil}
@@ -108,7 +108,7 @@ func TestCSDS_EscapesMetadata(t *testing.T) {
 }
 
 func TestCSDS_SelectsNodesByID(t *testing.T) {
-	csds := statusv3.NewClientStatusDiscoveryServiceClient(serve(t, crowd()))
+	csds := statusv3.NewClientStatusDiscoveryServiceClient(serve(t, clientsInAllConditions()))
 	matching := func(matchers string) (*statusv3.ClientStatusResponse, error) {
 		var request statusv3.ClientStatusRequest
 		require.NoError(t, protojson.Unmarshal([]byte(`{"nodeMatchers": [`+matchers+`]}`), &request))
@@ -140,7 +140,7 @@ func TestCSDS_SelectsNodesByID(t *testing.T) {
 }
 
 // serve has questions answered on a port. The rest is not served.
-func serve(t *testing.T, p *people) *grpc.ClientConn {
+func serve(t *testing.T, p *fakeClients) *grpc.ClientConn {
 	t.Helper()
 	q := debug.NewIstioctl()
 	q.SetClients(p)
@@ -177,16 +177,16 @@ func ask(t *testing.T, c discoveryv3.AggregatedDiscoveryServiceClient, typeURL s
 }
 
 func TestIstioctl_AnswersLikeIstiod(t *testing.T) {
-	people := crowd()
+	clients := clientsInAllConditions()
 	cluster, err := anypb.New(&clusterv3.Cluster{Name: "outbound|80||web"})
 	require.NoError(t, err)
 	body, err := proto.Marshal(cluster)
 	require.NoError(t, err)
-	people.served = map[uint64][]xds.Served{1: {{
+	clients.served = map[uint64][]xds.Served{1: {{
 		TypeURL: xds.ClusterURL, Version: "v7",
 		Entries: []*xds.Entry{{Name: "outbound|80||web", Version: "1", Any: body}},
 	}}}
-	c := discoveryv3.NewAggregatedDiscoveryServiceClient(serve(t, people))
+	c := discoveryv3.NewAggregatedDiscoveryServiceClient(serve(t, clients))
 
 	answer, err := ask(t, c, "istio.io/debug/syncz")
 	require.NoError(t, err)
@@ -218,10 +218,10 @@ func TestIstioctl_AnswersLikeIstiod(t *testing.T) {
 	}
 }
 
-// fails is a client that goes after so many writes.
-type fails int
+// closingWriter is the writer to a client that disconnects after some writes.
+type closingWriter int
 
-func (f *fails) Write(b []byte) (int, error) {
+func (f *closingWriter) Write(b []byte) (int, error) {
 	if *f == 0 {
 		return 0, io.ErrClosedPipe
 	}
@@ -269,7 +269,7 @@ func TestDump_OnDemandHostsAndSecrets(t *testing.T) {
 		}
 	}
 	for writes := range 5 {
-		broken := fails(writes)
+		broken := closingWriter(writes)
 		require.ErrorIs(t, debug.WriteDump(&broken, served, false), io.ErrClosedPipe)
 		require.Zero(t, broken, "no part is made for a closed connection")
 	}

@@ -19,12 +19,12 @@ import (
 	"tributary/server/xds"
 )
 
-// Connection returns the name of a client's stream, like istiod.
+// Connection returns the name of a client's stream, in the format of istiod.
 func Connection(client *xds.ClientStatus) string {
 	return client.Node.GetId() + "-" + strconv.FormatUint(client.StreamID, 10)
 }
 
-// Find returns the first client with a part of the name of its connection, like istiod.
+// Find returns the first client with a text in the name of its connection, as istiod does.
 func Find(clients Clients, part string) (xds.ClientStatus, bool) {
 	for client := range Subscribers(clients) {
 		if part != "" && strings.Contains(Connection(&client), part) {
@@ -34,15 +34,15 @@ func Find(clients Clients, part string) (xds.ClientStatus, bool) {
 	return xds.ClientStatus{}, false
 }
 
-// section is a part of a config_dump, with a list of the resources of a type.
+// section describes a part of a config_dump, which lists the resources of a type.
 type section struct {
-	part    proto.Message // without resources
-	typeURL string
-	list    protoreflect.Name // a field of the part
-	body    protoreflect.Name // a field of an element of the list, or of its active_state
+	part    proto.Message     // the message, without its list
+	typeURL string            // empty for a part without resources
+	list    protoreflect.Name // the field of the part that has the list
+	body    protoreflect.Name // the field of an element, or of its active_state, that has the resource
 }
 
-// sections returns the sections of a config_dump in Envoy's order. A secret has a name and a version only.
+// sections returns the sections of a config_dump in Envoy's order. Of secrets, they have only the names and versions.
 func sections(served []xds.Served, endpoints bool) []section {
 	result := []section{
 		{part: &adminv3.BootstrapConfigDump{}},
@@ -74,7 +74,7 @@ func setField(message protoreflect.Message, name protoreflect.Name, value protor
 	}
 }
 
-// elements yields the elements of the list. Virtual hosts that were sent by VHDS are part of their routes.
+// elements yields the elements of the section's list. It adds virtual hosts that were sent by VHDS to their routes.
 func (s *section) elements(served []xds.Served) iter.Seq2[protoreflect.Message, error] {
 	return func(yield func(protoreflect.Message, error) bool) {
 		hosts, err := virtualHosts(served)
@@ -102,6 +102,7 @@ func (s *section) elements(served []xds.Served) iter.Seq2[protoreflect.Message, 
 	}
 }
 
+// element returns an element of the section's list.
 func (s *section) element(entry *xds.Entry, body *anypb.Any) protoreflect.Message {
 	part := s.part.ProtoReflect()
 	element := part.NewField(part.Descriptor().Fields().ByName(s.list)).List().NewElement().Message()
@@ -136,7 +137,7 @@ func dumpParts(served []xds.Served) (parts []*anypb.Any, err error) {
 }
 
 // WriteDump writes the resources that were sent to a client as JSON, in the form of an Envoy's config_dump. It writes
-// one resource at a time, since the text of them together can be very large.
+// one resource at a time, since the text of the whole can be very large.
 func WriteDump(writer io.Writer, served []xds.Served, endpoints bool) error {
 	pending := bytes.NewBufferString("{\n  \"configs\": [")
 	for number, section := range sections(served, endpoints) {
@@ -191,7 +192,7 @@ func virtualHosts(served []xds.Served) (map[string][]*routev3.VirtualHost, error
 			if err != nil {
 				return nil, err
 			}
-			route, _, _ := strings.Cut(entry.Name, "/") // as VHDS names them
+			route, _, _ := strings.Cut(entry.Name, "/") // VHDS names them ROUTE/DOMAIN
 			result[route] = append(result[route], host)
 		}
 	}

@@ -24,7 +24,7 @@ const (
 	dumpURL     = istioctlURL + "/config_dump" // the parts of the config_dump of one client
 )
 
-// IsIstioctl reports whether only istioctl subscribes to a type.
+// IsIstioctl reports whether a type is one of istioctl, which no other client subscribes to.
 func IsIstioctl(typeURL string) bool {
 	return typeURL == istioctlURL || strings.HasPrefix(typeURL, istioctlURL+"/")
 }
@@ -34,9 +34,10 @@ const (
 	maxMemory = 128 << 20
 )
 
-// memory is the number of bytes of answers that are not sent yet. The limit is maxMemory.
+// memory counts the bytes of answers that are not sent yet, at most maxMemory.
 type memory struct{ atomic.Int64 }
 
+// reserve counts the bytes of an answer, unless there are too many. A negative size releases bytes.
 func (m *memory) reserve(size int64) error {
 	if m.Add(size) > maxMemory && size > 0 {
 		m.Add(-size)
@@ -70,14 +71,14 @@ func (i *Istioctl) Collection(ctx context.Context, _ *corev3.Node, typeURL strin
 			"type %q is not served: the admin port has the pages of /debug/", typeURL)
 	}
 	var collection *xds.Collection
-	reserved := int64(0) // owned by the reader of the stream, which ends before the release
+	reserved := int64(0) // only the stream's reader uses it, and ends before the release
 	query := func(names []string) (err error) {
 		turnErr := i.turns.Do(ctx, xds.HostOf(ctx), func() {
 			var entries []*xds.Entry
 			if entries, err = answer(ctx, names); err != nil {
 				return
 			}
-			size, version := int64(0), rand.Text() // each question gets a response
+			size, version := int64(0), rand.Text() // a new version, so that an equal answer is sent, too
 			for _, entry := range entries {
 				size += int64(len(entry.Any))
 				entry.Version = version
@@ -102,7 +103,7 @@ func (i *Istioctl) syncz(ctx context.Context, _ []string) (entries []*xds.Entry,
 	names := make(map[string]bool)
 	err = eachClient(ctx, i.clients, func(client *xds.ClientStatus) error {
 		name := client.Node.GetId()
-		if names[name] { // clients choose their IDs
+		if names[name] { // clients choose their node IDs, so two may have the same
 			name = Connection(client)
 		}
 		names[name] = true
@@ -115,7 +116,7 @@ func (i *Istioctl) syncz(ctx context.Context, _ []string) (entries []*xds.Entry,
 	return entries, err
 }
 
-// dump returns the parts of the config_dump of a client; none without such a client, like istiod.
+// dump returns the parts of the config_dump of a client. Like istiod, it returns none if the client is not connected.
 func (i *Istioctl) dump(ctx context.Context, names []string) (entries []*xds.Entry, err error) {
 	if len(names) != 1 {
 		return nil, status.Error(codes.InvalidArgument, "exactly one proxy is required")

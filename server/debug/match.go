@@ -13,8 +13,8 @@ import (
 // maxMatchers limits the node matchers of a request.
 const maxMatchers = 100
 
-// nodeMatcher reports whether the ID of a node matches one of the matchers; without matchers, each node does. Other
-// matchers are an error, since they would select other nodes.
+// nodeMatcher returns a function that reports whether a node matches one of the matchers by its ID. Without matchers,
+// each node matches. A matcher by other properties is an error: to ignore it would select other nodes.
 func nodeMatcher(matchers []*matcherv3.NodeMatcher) (func(*corev3.Node) bool, error) {
 	if len(matchers) > maxMatchers {
 		return nil, status.Errorf(codes.InvalidArgument,
@@ -35,7 +35,7 @@ func nodeMatcher(matchers []*matcherv3.NodeMatcher) (func(*corev3.Node) bool, er
 	}, nil
 }
 
-// textMatcher returns nil for a matcher of another kind than by exact text or a part of it.
+// textMatcher returns the function of a matcher by exact text, prefix, suffix or contained text, and nil for others.
 func textMatcher(matcher *matcherv3.StringMatcher) func(string) bool {
 	normalize := func(text string) string { return text }
 	if matcher.GetIgnoreCase() {

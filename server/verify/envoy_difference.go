@@ -47,6 +47,7 @@ type comparison struct {
 	compared     int
 }
 
+// add adds a finding. If the Envoy reported an error about the resource, the error is the reason.
 func (c *comparison) add(class Class, kind resource.Kind, name, reason string) {
 	if text := c.rejection(kind, name); text != "" && class != Extra && class != Rejected {
 		class, reason = Rejected, text
@@ -54,8 +55,8 @@ func (c *comparison) add(class Class, kind resource.Kind, name, reason string) {
 	c.findings = append(c.findings, Finding{Class: class, Kind: kind, Name: name, Reason: reason})
 }
 
-// rejection returns the Envoy's newest error about a resource. An error of the kind that names no resource may be about
-// it, too.
+// rejection returns the Envoy's newest error about a resource. An error about the kind counts, too, if its text names
+// the resource or no expected resource.
 func (c *comparison) rejection(kind resource.Kind, name string) (message string) {
 	for _, refusal := range c.expected.Refusals {
 		matches := refusal.Resource == name
@@ -84,8 +85,8 @@ func typeKind(typeURL string) resource.Kind {
 	return resource.Kind(typeURL[strings.LastIndexByte(typeURL, '.')+1:])
 }
 
-// requiredNames returns the names that the Envoy has to have of a kind. It requests clusters on demand, so that only
-// the present ones are required then.
+// requiredNames returns the names of a kind that the Envoy has to have. If it requests clusters on demand, only those
+// that it has are required.
 func (c *comparison) requiredNames(kind resource.Kind) map[string]bool {
 	names := make(map[string]bool)
 	for name := range c.ours.resources[kind] {
@@ -121,7 +122,8 @@ func addReferencedRoutes(names map[string]bool, listener *listenerv3.Listener) {
 	}
 }
 
-// secretNames returns the names of the secrets in the Envoy's dump: Envoy does not list its other subscriptions.
+// secretNames returns the names of the expected secrets that the Envoy has. Its dump does not list subscriptions to
+// other secrets.
 func (c *comparison) secretNames() map[string]bool {
 	names := make(map[string]bool)
 	for name := range c.ours.resources[secret] {
@@ -143,7 +145,7 @@ func (c *comparison) compareKind(kind resource.Kind, required map[string]bool) {
 	for name, dumped := range c.theirs.resources[kind] {
 		switch expected := c.ours.resources[kind][name]; {
 		case required[name]:
-		case expected != nil && dumped.body != nil: // not required any more, and not dropped yet
+		case expected != nil && dumped.body != nil: // no longer required, and the Envoy still has it
 			c.compareEntry(kind, name, expected, dumped)
 		case dumped.rejection != "" && dumped.body == nil:
 			c.add(Rejected, kind, name, dumped.rejection)
@@ -189,7 +191,8 @@ func (c *comparison) whyMissing() string {
 	return "it may be on its way; if it stays so, something in between holds it back"
 }
 
-// addOutdated adds a finding for content that differs. The version shows whether it is an earlier one of this server.
+// addOutdated adds a finding for a resource with other content. The Envoy's version shows if this server sent it
+// earlier.
 func (c *comparison) addOutdated(kind resource.Kind, name string, expected, dumped *dumpEntry) {
 	switch {
 	case c.theirs.Delta && expected.version == dumped.version && kind != secret && !c.expected.OnDemand:
@@ -201,6 +204,7 @@ func (c *comparison) addOutdated(kind resource.Kind, name string, expected, dump
 	}
 }
 
+// disconnectedNote explains an old version if the Envoy is not connected.
 func (c *comparison) disconnectedNote() string {
 	if c.expected.Connected {
 		return ""
@@ -274,9 +278,10 @@ func (c *comparison) compareEndpoints() {
 
 // endpointState has the settings of an endpoint that an Envoy dumps as it received them.
 type endpointState struct {
-	weight, local uint32 // of the endpoint, and of its locality
-	locality      string
-	drained       bool // the control plane marks it as not accepting requests
+	weight         uint32
+	localityWeight uint32
+	locality       string
+	drained        bool // the control plane marks it as not accepting requests
 }
 
 // endpointStates returns the endpoints by address and priority. The first of several with one address counts, as in
@@ -294,8 +299,9 @@ func endpointStates(assignment *endpointv3.ClusterLoadAssignment) map[string]end
 				continue
 			}
 			states[address] = endpointState{
-				weight: max(endpoint.GetLoadBalancingWeight().GetValue(), 1), local: group.GetLoadBalancingWeight().GetValue(),
-				locality: strings.Join([]string{locality.GetRegion(), locality.GetZone(), locality.GetSubZone()}, "/"),
+				weight:         max(endpoint.GetLoadBalancingWeight().GetValue(), 1),
+				localityWeight: group.GetLoadBalancingWeight().GetValue(),
+				locality:       strings.Join([]string{locality.GetRegion(), locality.GetZone(), locality.GetSubZone()}, "/"),
 				drained: endpoint.GetHealthStatus() != corev3.HealthStatus_UNKNOWN &&
 					endpoint.GetHealthStatus() != corev3.HealthStatus_HEALTHY,
 			}
@@ -312,7 +318,7 @@ func addressOf(address *corev3.Address) string {
 	return fmt.Sprintf("%s:%d", socket.GetAddress(), socket.GetPortValue())
 }
 
-// endpointDifference describes how an Envoy's endpoints differ from the expected ones; equal ones give an empty text.
+// endpointDifference describes how an Envoy's endpoints differ from the expected ones. It is empty if they are equal.
 // An endpoint that only Envoy itself considers unhealthy is no difference.
 func endpointDifference(expected, dumped *endpointv3.ClusterLoadAssignment) string {
 	expectedStates, dumpedStates := endpointStates(expected), endpointStates(dumped)

@@ -118,7 +118,7 @@ func Get(ctx context.Context, client *http.Client, page string) ([]byte, http.He
 // Expected is the configuration that an Envoy should have now, with its rejections.
 type Expected struct {
 	Connected bool      `json:"connected"` // a client with the Envoy's node id is connected
-	OnDemand  bool      `json:"on_demand"` // it asks for each virtual host and cluster that it uses
+	OnDemand  bool      `json:"on_demand"` // the Envoy requests only the virtual hosts and clusters that it uses
 	Refusals  []Refusal `json:"refusals"`
 	// Dump has the form of an Envoy's config_dump.
 	Dump json.RawMessage `json:"dump,omitempty"`
@@ -128,8 +128,8 @@ type Expected struct {
 type Refusal struct {
 	TypeURL    string    `json:"type_url"`
 	Resource   string    `json:"resource,omitempty"` // empty if Envoy's error names none
-	Error      string    `json:"error"`              // the Envoy's words
-	Node       string    `json:"node"`               // of the Envoy
+	Error      string    `json:"error"`              // the Envoy's message
+	Node       string    `json:"node"`               // the Envoy's node ID
 	RejectedAt time.Time `json:"at,omitzero"`
 }
 
@@ -146,21 +146,21 @@ const (
 // Dump has the present or expected resources of an Envoy: its config_dump without the static ones of the bootstrap.
 type Dump struct {
 	Node  *corev3.Node // nil if the dump has no bootstrap
-	Delta bool         // it asks by delta
+	Delta bool         // it uses delta xDS
 	// subscribed has the kinds that the bootstrap requests from a control plane. Envoy requests the other kinds because
 	// clusters and listeners refer to them.
 	subscribed   map[resource.Kind]bool
 	resources    map[resource.Kind]map[string]*dumpEntry
-	hasEndpoints bool // the dump is with endpoints
+	hasEndpoints bool // the dump has a section of endpoints
 }
 
 // dumpEntry is a present or pending resource of an Envoy.
 type dumpEntry struct {
 	version   string        // as the server sent it; endpoints have none
-	body      proto.Message // in use; nil before the first one, and for secrets
-	err       error         // of decoding the body
-	warming   bool          // the newest one waits for resources that it refers to
-	rejection string        // Envoy's error about the newest one
+	body      proto.Message // the version in use; nil if there is none, and for secrets
+	err       error         // why the body cannot be decoded
+	warming   bool          // the newest version waits for resources that it refers to
+	rejection string        // Envoy's error about the newest version
 }
 
 // dumpSection is a section of a config_dump. Its type determines which fields are set.
@@ -264,7 +264,7 @@ func (d *Dump) addSection(section *dumpSection) error {
 		d.entry(cluster, name).warming = true
 	}
 	for _, dumped := range section.Listeners {
-		if dumped.Name == "" && dumped.Error != nil { // Envoy rejected the first version
+		if dumped.Name == "" && dumped.Error != nil { // Envoy has rejected the first version: only the error has the name
 			_, dumped.Name, _ = decode(dumped.Error.Failed)
 		}
 		if dumped.Active != nil {
@@ -276,7 +276,7 @@ func (d *Dump) addSection(section *dumpSection) error {
 			dumpEntry.rejection = dumped.Error.Details
 		}
 		if dumpEntry.body == nil && dumpEntry.err == nil && !dumpEntry.warming && dumpEntry.rejection == "" {
-			delete(d.resources[listener], dumped.Name) // dropped, and still draining
+			delete(d.resources[listener], dumped.Name) // Envoy has removed it, and drains its connections
 		}
 	}
 	for _, r := range section.Routes {
@@ -307,7 +307,7 @@ func (d *Dump) entry(kind resource.Kind, name string) *dumpEntry {
 	return entry
 }
 
-// addActive adds a resource in use. Its text has the name if the caller gives none.
+// addActive adds a resource in use. Without a name, that in its text counts.
 func (d *Dump) addActive(kind resource.Kind, name string, resource *dumpedResource, text json.RawMessage) {
 	body, decodedName, err := decode(text)
 	entry := d.entry(kind, cmp.Or(name, decodedName))
@@ -326,7 +326,7 @@ func decode(text json.RawMessage) (message proto.Message, name string, err error
 		Name    string `json:"name"`
 		Cluster string `json:"cluster_name"` // of endpoints
 	}
-	_ = json.Unmarshal(text, &named) // if it is no JSON, it cannot be read anyway
+	_ = json.Unmarshal(text, &named) // the next call reports invalid JSON
 	body := &anypb.Any{}
 	if err = lenientJSON.Unmarshal(text, body); err == nil {
 		message, err = body.UnmarshalNew()

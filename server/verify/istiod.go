@@ -48,15 +48,15 @@ func (f *Finding) Key() resource.Key {
 // Stored is an object as an istiod has it.
 type Stored struct {
 	Key     resource.Key
-	Version string             // that the server sent
+	Version string             // the version that a server sent
 	Object  *resource.Resource // nil if Err is set
-	Err     error              // of decoding
+	Err     error              // why it cannot be decoded
 }
 
-// Served is the served configuration and the kinds that clients request.
+// Served has the served objects and the kinds that clients request.
 type Served struct {
 	Objects []*resource.Resource
-	// Requested reports whether a client subscribes to a kind. Nil counts each kind as requested.
+	// Requested reports whether a client subscribes to a kind. If it is nil, all kinds are requested.
 	Requested func(resource.Kind) bool
 }
 
