@@ -22,6 +22,7 @@ type location struct {
 	Place  string `json:"place"`
 }
 
+// conflictEntries is the answer of /debug/conflicts.
 func (s *Server) conflictEntries() []conflictEntry {
 	entries := []conflictEntry{}
 	addEntry := func(ref resource.Ref, winner location, reason string, losers ...location) {

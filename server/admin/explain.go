@@ -44,7 +44,7 @@ type Explained struct {
 	Quarantined []Quarantined `json:"quarantined,omitempty"` // invalid versions of the object
 	// Unsure are unreadable documents that may have the object. Since no readable one has it, it is served meanwhile.
 	Unsure      []Quarantined `json:"unsure,omitempty"`
-	Unconfirmed []Remark      `json:"unconfirmed,omitempty"` // of sources that no longer list the object
+	Unconfirmed []Remark      `json:"unconfirmed,omitempty"` // of sources that do not list all of the object
 	ReadErrors  []Remark      `json:"notRead,omitempty"`     // of sources that serve an earlier version
 	Warnings    []Remark      `json:"warnings,omitempty"`    // warnings of validation
 	Held        []Held        `json:"held,omitempty"`        // held losses of the object
@@ -135,7 +135,7 @@ func (s *Server) explain(response http.ResponseWriter, r *http.Request) error {
 	return writeValue(response, explanation)
 }
 
-// Explain explains an object.
+// Explain explains the object with a key. If there is none, the answer has its last change and similar objects.
 func (s *Server) Explain(key resource.Key) Explanation {
 	object := s.addDetails(s.opts.View.Explain(key))
 	explanation := Explanation{Why: object.Why, Objects: []Explained{}}

@@ -75,7 +75,7 @@ func addressesOf(object *resource.Resource) (addresses []string) {
 	return nil
 }
 
-// hasRegistryName reports whether an annotation, by a source, has this name. They have the names of registries.
+// hasRegistryName reports whether an annotation of its source has this value. Sources note names in registries there.
 func hasRegistryName(object *resource.Resource, name string) bool {
 	for key, value := range object.Annotations() {
 		if strings.HasPrefix(key, "tributary/") && strings.EqualFold(value, name) {

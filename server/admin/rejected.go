@@ -31,8 +31,9 @@ type Rejected struct {
 	Acked           string    `json:"acked,omitempty"` // the version that the client acknowledged on this connection
 	// Changed are the objects that the resource is made of and that changed since the acknowledgement. Without an
 	// acknowledgement, it has all objects of the resource.
-	Changed    []conflicts.Ref `json:"changed"`
-	Incomplete bool            `json:"incomplete,omitempty"` // Changed may lack objects of earlier changes
+	Changed []conflicts.Ref `json:"changed"`
+	// Incomplete is set if Changed may lack objects, since the acknowledgement is too old.
+	Incomplete bool `json:"incomplete,omitempty"`
 
 	collection *xds.Collection
 	rejection  xds.Rejection

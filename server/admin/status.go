@@ -77,7 +77,7 @@ type SourceState struct {
 	Unsure      int       `json:"unsure,omitempty"` // objects that only an unreadable document may have
 	Unread      int       `json:"unread,omitempty"` // objects of unreadable files or keys
 	Warnings    int       `json:"warnings,omitempty"`
-	LeftOut     int       `json:"leftOut,omitempty"` // instances that are disabled or have no address
+	LeftOut     int       `json:"leftOut,omitempty"` // instances that the source does not serve
 	Foreign     int       `json:"foreign,omitempty"` // objects of other APIs, which the source skips
 	// Duplicates are the first keys that the source has more than once. It serves one object of each.
 	Duplicates []sources.Duplicate `json:"duplicates,omitempty"`

@@ -33,7 +33,7 @@ type Trouble struct {
 	Object *resource.Key // the object, if it is about one
 	Harm   Harm
 	Advice string // the action in a sentence
-	// Arguments are those of a tributary command that does it or shows more, without flags for the server's address.
+	// Arguments are those of the tributary command that takes the action or shows more, without the server's address.
 	Arguments []string
 }
 
