@@ -7,10 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/tools/txtar"
 
@@ -148,6 +150,46 @@ func TestDocsNameFiles(t *testing.T) {
 		require.NoError(t, err)
 		for _, name := range regexp.MustCompile(`\b[\w/]*\w\.go\b`).FindAllString(string(text), -1) {
 			require.True(t, ends["/"+name], "%s names %s", page, name)
+		}
+	}
+}
+
+// TestArchitecture_NamesIdentifiers holds that each name in the tables of docs/architecture.md occurs in the Go files
+// or packages of its row.
+func TestArchitecture_NamesIdentifiers(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(top, "docs/architecture.md"))
+	require.NoError(t, err)
+	_, tables, _ := strings.Cut(string(text), "## Where to look")
+	tables, _, _ = strings.Cut(tables, "## Words")
+	for row := range strings.Lines(tables) {
+		cells := strings.Split(row, " | ")
+		if len(cells) != 2 {
+			continue
+		}
+		var names []string
+		var code strings.Builder
+		for _, match := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[1], -1) {
+			switch path := filepath.Join(top, match[1]); {
+			case strings.HasSuffix(match[1], ".go") && strings.Contains(match[1], "/"):
+				file, err := os.ReadFile(path)
+				require.NoError(t, err, row)
+				code.Write(file)
+			case strings.Contains(match[1], "/"):
+				files, err := filepath.Glob(path + "/*.go")
+				require.NoError(t, err)
+				require.NotEmpty(t, files, "%s: no package %s", row, match[1])
+				for _, name := range slices.DeleteFunc(files, func(name string) bool { return strings.HasSuffix(name, "_test.go") }) {
+					file, err := os.ReadFile(name)
+					require.NoError(t, err)
+					code.Write(file)
+				}
+			case !strings.HasSuffix(match[1], ".go"):
+				names = append(names, match[1])
+			}
+		}
+		for _, name := range names {
+			word := regexp.MustCompile(`\b` + regexp.QuoteMeta(name) + `\b`)
+			assert.True(t, word.MatchString(code.String()), "%s: no %s", row, name)
 		}
 	}
 }

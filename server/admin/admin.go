@@ -1,5 +1,10 @@
 // Package admin serves the state of a running tributary over HTTP: health, metrics, served objects, clients, sources
 // and problems. Changes are POST requests. Those of web pages of another origin are refused.
+//
+// pages.go lists all pages with their rights, access.go checks the rights. health.go answers probes, verdict.go says
+// whether users suffer, problems.go why. status.go, clients.go, explain.go, rejected.go, conflicts.go, history.go and
+// guard.go have the page of their name; names.go and similar.go find objects by a part of a name. config.go and
+// configz.go show and reload the configuration. page_limit.go bounds pages that run at once.
 package admin
 
 import (

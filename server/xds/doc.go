@@ -19,7 +19,7 @@
 //
 //   - server.go has the services, limits.go and startlimiter.go the limits of clients.
 //   - A stream (stream.go) has a goroutine that receives requests (subscription.go, resume.go, missing.go) and one that
-//     sends (send.go). review.go asks the catalog again.
+//     sends (send.go). review.go asks the catalog again. versions.go compares the versions that a delta client brings.
 //   - collection.go and group.go take commits; state.go, page.go and diff.go are the states and their differences.
 //   - plan.go, a pure function, makes the next response of a stream from its clientState. run.go encodes entries,
 //     body.go and codec.go share and write the bytes.

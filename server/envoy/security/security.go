@@ -1,5 +1,9 @@
 // Package security translates security objects into Envoy's filters. It is pure. Untranslatable rules deny traffic,
 // with a finding.
+//
+// security.go orders the filters of all policies. rbac.go translates the AuthorizationPolicies of an action, rule.go
+// one rule of them, attribute.go its conditions, provider.go external authorizers. peer.go has mutual TLS, token.go and
+// keys.go have tokens.
 package security
 
 import (

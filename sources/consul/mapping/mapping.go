@@ -1,5 +1,8 @@
 // Package mapping converts Consul's services to Istio's ServiceEntries. It is pure: no I/O, no clock. Its objects are
 // valid for any content of Consul, and equal for equal content in any order.
+//
+// instance.go decides whether an instance is served. family.go joins the scopes of a service and makes its hosts,
+// shape.go chooses the ports, build.go makes the objects. retain.go keeps endpoints that were not confirmed as gone.
 package mapping
 
 import (
