@@ -35,7 +35,8 @@ func serverWithIndex(t *testing.T) (*admin.Server, []admin.Page) {
 	return server, page[[]admin.Page](t, server, "/debug/")
 }
 
-// TestIndex_HasPagesAndParameters checks that each page of the index exists for its method only, and that the index has the parameters that the package reads.
+// TestIndex_HasPagesAndParameters checks that each page of the index exists for its method only, and that the index has
+// the parameters that the package reads.
 func TestIndex_HasPagesAndParameters(t *testing.T) {
 	server, index := serverWithIndex(t)
 	var documented, read []string
