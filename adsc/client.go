@@ -1,10 +1,12 @@
 // Package adsc is a client of the aggregated discovery service (ADS) of any xDS server: Envoy's control planes, istiod,
-// tributary. It keeps one stream open, subscribes to types, passes each response to a handler, and acknowledges what
-// the handler accepted. It does not interpret resources and stores none.
+// tributary. It keeps one stream open, subscribes to types, passes each response to a handler, and acknowledges the
+// resources that the handler accepted. It does not interpret resources and stores none.
 //
-// Limits: A handler gets a resource that was subscribed to by an alias, but its removal is not reported. If a server
-// restarts and uses a version again for other content, a state-of-the-world client does not notice. A response that
-// crosses two changes of a subscription, away from the wildcard and back, counts as an answer to the last one.
+// Limits:
+//   - The removal of a resource that was subscribed to by an alias is not reported.
+//   - If a restarted server uses a version again for other content, a state-of-the-world client does not notice.
+//   - If a subscription changes from the wildcard to names and back, a response to the first wildcard may arrive after
+//     the second change. It counts as a response to the second wildcard.
 package adsc
 
 import (
@@ -25,27 +27,27 @@ import (
 	"tributary/internal/intake"
 )
 
-// The interval of pings. A grpc-go server with default settings ends connections with more than one ping in five
-// minutes. After each such end the client doubles the interval, as gRPC's clients do.
+// The limits of the time between two pings. A grpc-go server with default settings ends connections with more than one
+// ping in five minutes. After each such end the client doubles the interval, as gRPC's clients do.
 const (
-	minPing = 30 * time.Second
-	maxPing = 6 * time.Minute
+	minPingInterval = 30 * time.Second
+	maxPingInterval = 6 * time.Minute
 )
 
 // Client keeps a stream to one of several equal servers. New makes it, and Run runs it. The other methods are safe for
 // concurrent use, and handlers may call them.
 type Client struct {
 	cfg       Config        // read-only
-	wakeup    chan struct{} // signals that subscriptions changed
+	changed   chan struct{} // signals that subscriptions have changed
 	reconnect chan struct{} // signals that the stream has to be replaced
 
 	// Owned by Run.
-	ping time.Duration // the interval of pings
+	pingInterval time.Duration
 
 	running atomic.Bool
 
-	mu   sync.Mutex
-	subs []*subscription // in the order of the requests
+	mu            sync.Mutex
+	subscriptions []*subscription // in the order of the requests
 }
 
 // New returns a client, which owns cfg from then on. It does not connect yet.
@@ -53,16 +55,18 @@ func New(config Config) (*Client, error) {
 	if err := config.check(); err != nil {
 		return nil, fmt.Errorf("ads client: %w", err)
 	}
-	client := &Client{cfg: config, wakeup: make(chan struct{}, 1), reconnect: make(chan struct{}, 1), ping: minPing}
+	client := &Client{
+		cfg: config, changed: make(chan struct{}, 1), reconnect: make(chan struct{}, 1), pingInterval: minPingInterval,
+	}
 	for _, s := range config.Subscriptions {
-		client.subs = append(client.subs, newSubscription(s))
+		client.subscriptions = append(client.subscriptions, newSubscription(s))
 	}
 	return client, nil
 }
 
 // Subscribe subscribes to a type, or changes the names and the handler of a subscription. The client forgets resources
-// that are no longer subscribed to, without calling the handler, and the server sends them again after a new
-// subscription. Versions have no effect on a type that is subscribed to already.
+// with names that were removed, without a call of the handler. If such a name is added again, the server sends its
+// resource again. Versions have no effect on a type that is subscribed to already.
 func (c *Client) Subscribe(subscription Subscription) error {
 	if err := subscription.check(); err != nil {
 		return fmt.Errorf("ads client: %w", err)
@@ -71,26 +75,26 @@ func (c *Client) Subscribe(subscription Subscription) error {
 	if sub := c.find(subscription.TypeURL); sub != nil {
 		sub.configure(subscription)
 	} else {
-		c.subs = append(c.subs, newSubscription(subscription))
+		c.subscriptions = append(c.subscriptions, newSubscription(subscription))
 	}
 	c.mu.Unlock()
-	notify(c.wakeup)
+	notify(c.changed)
 	return nil
 }
 
 // Unsubscribe ends the subscription to a type, if there is one. The handler is not called again, but may be running.
 func (c *Client) Unsubscribe(typeURL string) {
 	c.mu.Lock()
-	c.subs = slices.DeleteFunc(c.subs, func(s *subscription) bool { return s.typeURL == typeURL })
+	c.subscriptions = slices.DeleteFunc(c.subscriptions, func(s *subscription) bool { return s.typeURL == typeURL })
 	c.mu.Unlock()
-	notify(c.wakeup)
+	notify(c.changed)
 }
 
 // Reconnect makes the client replace its stream by a new one to the same server, with the present credentials. It does
 // not wait.
 func (c *Client) Reconnect() { notify(c.reconnect) }
 
-// Synced reports whether a server has sent all of a type since the client was made.
+// Synced reports whether a server has sent all resources of a type since the client subscribed to it.
 func (c *Client) Synced(typeURL string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,11 +104,11 @@ func (c *Client) Synced(typeURL string) bool {
 
 // find returns the subscription of a type, or nil. The caller holds mu.
 func (c *Client) find(typeURL string) *subscription {
-	i := slices.IndexFunc(c.subs, func(s *subscription) bool { return s.typeURL == typeURL })
+	i := slices.IndexFunc(c.subscriptions, func(s *subscription) bool { return s.typeURL == typeURL })
 	if i < 0 {
 		return nil
 	}
-	return c.subs[i]
+	return c.subscriptions[i]
 }
 
 func notify(wakeup chan<- struct{}) {
@@ -123,13 +127,14 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 	defer c.running.Store(false)
 	retry := c.cfg.Backoff()
-	failures := 0                             // in a row
+	failures := 0                             // since the last wait or stable stream
 	pausedUntil := make(map[string]time.Time) // by address
 	var err error
 	for attempt := 0; ; attempt++ {
 		address := c.cfg.Addresses[attempt%len(c.cfg.Addresses)]
-		stable, tried := false, time.Until(pausedUntil[address]) <= 0
-		if tried { // a skipped server counts as one more refusal
+		isPaused := time.Until(pausedUntil[address]) > 0
+		stable := false
+		if !isPaused { // a pause counts as a failure with the previous error
 			stable, err = c.connect(ctx, address)
 		}
 		if ctx.Err() != nil {
@@ -144,10 +149,11 @@ func (c *Client) Run(ctx context.Context) error {
 			continue
 		}
 		now := time.Now()
-		if tried && Exhausted(err) {
+		if !isPaused && Exhausted(err) {
 			pausedUntil[address] = now.Add(c.cfg.ExhaustedWait)
 		}
-		if failures++; failures < len(c.cfg.Addresses) {
+		failures++
+		if failures < len(c.cfg.Addresses) {
 			c.cfg.Log.Warn("xDS stream ended", "address", address, "err", err)
 			continue
 		}
@@ -156,7 +162,7 @@ func (c *Client) Run(ctx context.Context) error {
 		if wait == backoff.Stop {
 			return err
 		}
-		wait = max(wait, c.soonest(pausedUntil).Sub(now))
+		wait = max(wait, c.firstPauseEnd(pausedUntil).Sub(now))
 		c.cfg.Log.Warn("xDS stream ended", "address", address, "err", err, "retry_in", wait.Round(time.Millisecond))
 		if c.cfg.Hooks.Failed != nil {
 			c.cfg.Hooks.Failed(err, wait)
@@ -169,14 +175,15 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 }
 
-// soonest returns when the pause of the first server ends.
-func (c *Client) soonest(pausedUntil map[string]time.Time) time.Time {
+// firstPauseEnd returns the earliest end of a pause; the zero time if a server has none.
+func (c *Client) firstPauseEnd(pausedUntil map[string]time.Time) time.Time {
 	return pausedUntil[slices.MinFunc(c.cfg.Addresses, func(a, b string) int {
 		return pausedUntil[a].Compare(pausedUntil[b])
 	})]
 }
 
-// connect connects to address and runs one stream until it ends. It reports whether the stream lasted.
+// connect connects to address and runs one stream until it ends. It reports whether the stream was open long enough to
+// reset the backoff.
 func (c *Client) connect(ctx context.Context, address string) (stable bool, err error) {
 	opts, node, err := c.dialOptions(address)
 	if err != nil {
@@ -191,14 +198,19 @@ func (c *Client) connect(ctx context.Context, address string) (stable bool, err 
 	defer func() { _ = conn.Close() }() // fails only if it is closed already
 
 	stream := newStream(ctx, c, address, node)
-	if err = stream.run(conn, c.cfg.Mode != SotW); c.cfg.Mode == Auto && stream.wantsFallback(err) {
+	variant := c.cfg.Mode
+	if variant == Auto {
+		variant = Delta
+	}
+	err = stream.run(conn, variant)
+	if c.cfg.Mode == Auto && stream.wantsFallback(err) {
 		c.cfg.Log.Info("falling back to state of the world", "address", address, "err", err)
 		stream = newStream(ctx, c, address, node)
-		err = stream.run(conn, false)
+		err = stream.run(conn, SotW)
 	}
-	stream.dropRefusedVersions(err)
+	stream.omitLargeVersions(err)
 	if tooManyPings(err) {
-		c.ping = min(2*c.ping, maxPing)
+		c.pingInterval = min(2*c.pingInterval, maxPingInterval)
 	}
 	return stream.lasted(err), &streamError{address, err}
 }
@@ -224,7 +236,7 @@ func (c *Client) dialOptions(address string) ([]grpc.DialOption, *corev3.Node, e
 			MinConnectTimeout: c.cfg.ConnectTimeout,
 		}),
 		// A silent peer is noticed in 40 seconds, unless the server refuses such pings.
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: c.ping, Timeout: 10 * time.Second}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: c.pingInterval, Timeout: 10 * time.Second}),
 	}
 	if c.cfg.TokenFile != "" {
 		opts = append(opts, grpc.WithPerRPCCredentials(tokenFile(c.cfg.TokenFile)))

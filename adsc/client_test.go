@@ -22,7 +22,7 @@ import (
 
 func TestStream_SubscribesWithOneNode(t *testing.T) {
 	server := xdstest.ListenSotW(t)
-	run(t, quiet(server.Address, want(typeA, accept), want(typeB, accept, "x", "y")))
+	run(t, quiet(server.Address, subscribe(typeA, accept), subscribe(typeB, accept, "x", "y")))
 	stream := server.Next()
 	stream.Expect("node n1 A")
 	stream.Expect("B [x y]")
@@ -31,7 +31,7 @@ func TestStream_SubscribesWithOneNode(t *testing.T) {
 func TestHandler_DecidesACKOrNACK(t *testing.T) {
 	server := xdstest.ListenSotW(t)
 	var got []string
-	run(t, quiet(server.Address, want(typeA, func(_ context.Context, r *adsc.Response) error {
+	run(t, quiet(server.Address, subscribe(typeA, func(_ context.Context, r *adsc.Response) error {
 		got = append(got, values(t, r)...)
 		if values(t, r)[0] == "bad" {
 			return errRefused
@@ -51,7 +51,7 @@ func TestHandler_DecidesACKOrNACK(t *testing.T) {
 
 func TestNACKMessage_BoundedAndValid(t *testing.T) {
 	server := xdstest.ListenSotW(t)
-	run(t, quiet(server.Address, want(typeA, func(context.Context, *adsc.Response) error {
+	run(t, quiet(server.Address, subscribe(typeA, func(context.Context, *adsc.Response) error {
 		return fmt.Errorf("\xff%s", strings.Repeat("é", 1<<20))
 	})))
 	stream := server.Next()
@@ -63,7 +63,7 @@ func TestNACKMessage_BoundedAndValid(t *testing.T) {
 
 func TestReconnect_SendsVersionsWithoutNonces(t *testing.T) {
 	server := xdstest.ListenSotW(t)
-	config := quiet(server.Address, want(typeA, accept))
+	config := quiet(server.Address, subscribe(typeA, accept))
 	config.Backoff = retries(1)
 	run(t, config)
 	stream := server.Next()
@@ -74,9 +74,9 @@ func TestReconnect_SendsVersionsWithoutNonces(t *testing.T) {
 }
 
 func TestFailover_ToNextAddress(t *testing.T) {
-	address := answering(t).Serve(t)
+	address := respondsOnce(t).Serve(t)
 	from := make(chan string, 1)
-	config := quiet(address, want(typeA, func(_ context.Context, r *adsc.Response) error {
+	config := quiet(address, subscribe(typeA, func(_ context.Context, r *adsc.Response) error {
 		from <- r.Server
 		return nil
 	}))
@@ -87,13 +87,13 @@ func TestFailover_ToNextAddress(t *testing.T) {
 }
 
 func TestSilentServer_LeftForAnother(t *testing.T) {
-	handler, heard := teller()
-	config := quiet(xdstest.ListenSotW(t).Address, want(typeA, handler))
-	config.Addresses = append(config.Addresses, answering(t).Serve(t))
+	handler, summaries := recorder()
+	config := quiet(xdstest.ListenSotW(t).Address, subscribe(typeA, handler))
+	config.Addresses = append(config.Addresses, respondsOnce(t).Serve(t))
 	config.AnswerTimeout = 50 * time.Millisecond
 	config.Backoff = retries(1_000_000) // the other one may be late, too
 	run(t, config)
-	xdstest.Receive(t, heard)
+	xdstest.Receive(t, summaries)
 }
 
 func TestExhaustedServer_WaitsLonger(t *testing.T) {
@@ -105,7 +105,7 @@ func TestExhaustedServer_WaitsLonger(t *testing.T) {
 		"denied":    {codes.Unauthenticated, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config := quiet(ending(0, status.Error(c.code, "no")).Serve(t), want(typeA, accept))
+			config := quiet(endsStreams(0, status.Error(c.code, "no")).Serve(t), subscribe(typeA, accept))
 			config.Backoff = retries(1)
 			config.ExhaustedWait = time.Minute
 			waits := make(chan time.Duration, 1)
@@ -121,20 +121,20 @@ func TestExhaustedServer_WaitsLonger(t *testing.T) {
 
 func TestReconnect_SendsNodeAgain(t *testing.T) {
 	server := xdstest.ListenSotW(t)
-	client := run(t, quiet(server.Address, want(typeA, accept))) // which would give up after a failure
+	client := run(t, quiet(server.Address, subscribe(typeA, accept))) // which would give up after a failure
 	server.Next().Expect("node n1 A")
 	client.Reconnect()
 	server.Next().Expect("node n1 A")
 }
 
-func TestRunEnds(t *testing.T) {
+func TestRun_ReturnsErrorOfContextOrStream(t *testing.T) {
 	t.Run("with the error of its context", func(t *testing.T) {
-		run(t, quiet(xdstest.ListenSotW(t).Address, want(typeA, accept))).cancel()
+		run(t, quiet(xdstest.ListenSotW(t).Address, subscribe(typeA, accept))).cancel()
 	})
 	t.Run("while it waits to reconnect", func(t *testing.T) {
-		config := quiet("127.0.0.1:1", want(typeA, accept))
+		config := quiet("127.0.0.1:1", subscribe(typeA, accept))
 		waiting := make(chan struct{})
-		config.Backoff = func() backoff.BackOff { return &forever{calls: waiting} }
+		config.Backoff = func() backoff.BackOff { return &endlessWait{calls: waiting} }
 		client := run(t, config)
 		xdstest.Receive(t, waiting)
 		client.cancel()
@@ -147,9 +147,9 @@ func TestRunEnds(t *testing.T) {
 		"with the last error when the backoff gives up": {
 			nil, codes.Unavailable, []string{"127.0.0.1:1", "nobody listens there"},
 		},
-		"saying that the server ended the stream": {ending(0, nil), codes.Unknown, []string{"the server ended it"}},
+		"saying that the server ended the stream": {endsStreams(0, nil), codes.Unknown, []string{"the server ended it"}},
 		"with the server's reason": {
-			ending(0, status.Error(codes.ResourceExhausted, "too many streams")), codes.ResourceExhausted,
+			endsStreams(0, status.Error(codes.ResourceExhausted, "too many streams")), codes.ResourceExhausted,
 			[]string{"too many streams"},
 		},
 	} {
@@ -158,7 +158,7 @@ func TestRunEnds(t *testing.T) {
 			if c.server != nil {
 				address = c.server.Serve(t)
 			}
-			err := receive(t, run(t, quiet(address, want(typeA, accept))).ended)
+			err := receive(t, run(t, quiet(address, subscribe(typeA, accept))).ended)
 			for _, text := range c.want {
 				require.ErrorContains(t, err, text)
 			}
@@ -167,14 +167,14 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
-// forever is a backoff that tells when it was asked, and never lets a retry happen.
-type forever struct{ calls chan struct{} }
+// endlessWait is a backoff that closes calls at its first use, and allows no retry.
+type endlessWait struct{ calls chan struct{} }
 
-func (f *forever) NextBackOff() time.Duration {
+func (f *endlessWait) NextBackOff() time.Duration {
 	close(f.calls)
 	return time.Hour
 }
-func (f *forever) Reset() {}
+func (f *endlessWait) Reset() {}
 
 // TestBackoff_ResetAfterStableStreamOnly counts streams to a server that refuses each at once: resetting on every
 // opened stream would hammer it.
@@ -191,7 +191,7 @@ func TestBackoff_ResetAfterStableStreamOnly(t *testing.T) {
 			server := xdstest.Server{SotW: func(_ int, s xdstest.SotWStream) error {
 				return s.Send(response(t, typeA, "v", "n"))
 			}}
-			config := quiet(server.Serve(t), want(typeA, accept))
+			config := quiet(server.Serve(t), subscribe(typeA, accept))
 			config.StableAfter = c.stableAfter
 			b := &counting{}
 			config.Backoff = func() backoff.BackOff { return b }
@@ -215,7 +215,7 @@ func (c *counting) Reset() { c.resets++ }
 func TestUnsubscribedType_Ignored(t *testing.T) {
 	server := xdstest.ListenSotW(t)
 	got := make(chan *adsc.Response, 2)
-	run(t, quiet(server.Address, want(typeA, func(_ context.Context, r *adsc.Response) error {
+	run(t, quiet(server.Address, subscribe(typeA, func(_ context.Context, r *adsc.Response) error {
 		got <- r
 		return nil
 	})))
@@ -227,7 +227,7 @@ func TestResponses_AboveDefaultGRPCLimit(t *testing.T) {
 	server := xdstest.ListenSotW(t, grpc.MaxSendMsgSize(1<<30))
 	large := response(t, typeA, "v", "n", strings.Repeat("x", 20<<20))
 	got := make(chan int, 1)
-	config := quiet(server.Address, want(typeA, func(_ context.Context, r *adsc.Response) error {
+	config := quiet(server.Address, subscribe(typeA, func(_ context.Context, r *adsc.Response) error {
 		got <- len(values(t, r)[0])
 		return nil
 	}))
@@ -242,7 +242,7 @@ func TestResponses_AboveDefaultGRPCLimit(t *testing.T) {
 }
 
 func TestNew_RefusesInvalidConfig(t *testing.T) {
-	sub := want(typeA, accept)
+	sub := subscribe(typeA, accept)
 	for name, c := range map[string]struct {
 		address string
 		subs    []adsc.Subscription
@@ -266,10 +266,11 @@ func TestNew_RefusesInvalidConfig(t *testing.T) {
 	}
 }
 
-// TestUnknownType_IsNoAnswer: there is another server to ask.
-func TestUnknownType_IsNoAnswer(t *testing.T) {
+// TestUnrequestedResponse_DoesNotEndAnswerTimeout has a server that sends only an unrequested type: the client moves on to
+// another server.
+func TestUnrequestedResponse_DoesNotEndAnswerTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		config := quiet("", want(typeA, accept))
+		config := quiet("", subscribe(typeA, accept))
 		streams := 0
 		server := &xdstest.Server{SotW: func(_ int, s xdstest.SotWStream) error {
 			streams++

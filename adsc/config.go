@@ -22,12 +22,12 @@ const (
 	DefaultMaxMessage = 512 << 20
 	// DefaultConnectTimeout bounds one attempt to connect.
 	DefaultConnectTimeout = 10 * time.Second
-	// DefaultAnswerTimeout is the time for the first answer on a stream if there are other servers.
+	// DefaultAnswerTimeout is the time for the first response on a stream if there are other servers.
 	DefaultAnswerTimeout = 30 * time.Second
-	// DefaultStableAfter is the age at which the end of a stream resets the backoff. So the client backs off from a server
-	// that accepts a stream and refuses it a moment later, as from one that is down.
+	// DefaultStableAfter is the lowest age of a stream that resets the backoff. So the waits grow for a server that accepts
+	// each stream and refuses it a moment later.
 	DefaultStableAfter = 10 * time.Second
-	// DefaultExhaustedWait is the least pause of a server that answered ResourceExhausted.
+	// DefaultExhaustedWait is the shortest wait before the client tries a server again that reported ResourceExhausted.
 	DefaultExhaustedWait = 5 * time.Second
 )
 
@@ -39,7 +39,7 @@ const (
 	SotW  Mode = iota // state of the world: each response has all resources of its type
 	Delta             // incremental: each response has the changes
 	// Auto requests delta. It falls back to state of the world on the same connection if the server lacks delta, or sends
-	// no versions of resources: such changes are full sets, and cannot be resumed.
+	// delta without versions of resources: a client cannot resume without versions.
 	Auto
 )
 
@@ -64,26 +64,26 @@ type Config struct {
 	TokenFile string
 	// DialOptions are added to the client's own, and override them.
 	DialOptions []grpc.DialOption
-	// MaxMessage is the largest response taken, in bytes; 0 means DefaultMaxMessage.
+	// MaxMessage is the size of the largest accepted response, in bytes; 0 means DefaultMaxMessage.
 	MaxMessage int
 	// ConnectTimeout bounds one attempt to connect; 0 means DefaultConnectTimeout.
 	ConnectTimeout time.Duration
-	// AnswerTimeout bounds the wait for the first answer on a stream if there are other servers; 0 means
+	// AnswerTimeout bounds the wait for the first response on a stream if there are other servers; 0 means
 	// DefaultAnswerTimeout. The wait for a single server is unbounded.
 	AnswerTimeout time.Duration
 
-	// Backoff makes the policy of waiting between rounds; nil means exponential, from half a second to 10 s, with
-	// jitter, without end. When it says backoff.Stop, Run returns the last error.
+	// Backoff makes the policy of waits after all servers have failed. When the policy returns backoff.Stop, Run returns
+	// the last error. Nil means exponential waits from half a second to 10 s, with jitter, without end.
 	Backoff func() backoff.BackOff
-	// StableAfter is the age of a stream that resets the backoff, and that counts as connected without an answer; 0 means
-	// DefaultStableAfter.
+	// StableAfter is the lowest age of a stream that resets the backoff, and that counts as connected even without a
+	// response; 0 means DefaultStableAfter.
 	StableAfter time.Duration
-	// ExhaustedWait is the least wait after ResourceExhausted; 0 means DefaultExhaustedWait.
+	// ExhaustedWait is the shortest wait after ResourceExhausted; 0 means DefaultExhaustedWait.
 	ExhaustedWait time.Duration
 
-	// CompareAfter is the time, in delta mode, after which a client that resumed requests all resources once more and
-	// compares: a server that ignores the client's versions does not report removals. At most one comparison follows each
-	// reconnect. 0 means never. See Hooks.Compared.
+	// CompareAfter is for delta mode. So long after a stream that resumed, the client requests all resources once more and
+	// compares, because a server that ignores the client's versions does not report removals. At most one comparison
+	// follows each reconnect. 0 means never. See Hooks.Compared.
 	CompareAfter time.Duration
 
 	Hooks Hooks
@@ -96,15 +96,15 @@ type Hooks struct {
 	// Accept is called with the header of a stream before its first response is handled. An error ends the stream as if
 	// the server had refused the client.
 	Accept func(server string, header metadata.MD) error
-	// Connected is called once for a stream, with its first answer or after StableAfter: a client that resumes may get no
-	// answer, and a server may take a while to refuse a stream.
+	// Connected is called once for a stream: with its first response, since a server may take a while to refuse a stream,
+	// or after StableAfter, since a client that resumes may get no response.
 	Connected func(server string)
 	// Failed is called when every server has failed in a row, with the error of the last and the wait before the next
 	// round. See Denied and Exhausted.
 	Failed func(err error, wait time.Duration)
 	// Compared is called after a comparison of a type, with the number of resources that differed or were removed. Changes
-	// during the exchange of the stream are among them.
-	Compared func(typeURL string, healed int)
+	// that occurred while the stream was replaced count as differences.
+	Compared func(typeURL string, differences int)
 	// Response is called after each response was handled, with the handler's error.
 	Response func(r *Response, rejected error)
 }
@@ -112,10 +112,10 @@ type Hooks struct {
 // Subscription is a subscribed type.
 type Subscription struct {
 	TypeURL string
-	Names   []string // none means wildcard, all resources of the type, as does "*"
+	Names   []string // the wildcard "*" or an empty list means all resources of the type
 	Handler Handler
-	// Versions are the versions of the caller's resources, by name: in delta mode, the server only sends differences. The
-	// client owns them then.
+	// Versions are the versions of the caller's resources, by name: in delta mode, the server sends only differences. The
+	// client owns the map from then on.
 	Versions map[string]string
 }
 

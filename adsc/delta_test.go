@@ -18,32 +18,32 @@ import (
 
 func TestDelta_ResumesWithReceivedVersions(t *testing.T) {
 	server := xdstest.ListenDelta(t)
-	handler, heard := teller()
-	run(t, quietDelta(server.Address, want(typeA, handler)))
+	handler, summaries := recorder()
+	run(t, quietDelta(server.Address, subscribe(typeA, handler)))
 	stream := server.Next()
 	stream.Expect("node n1 A")
-	for _, step := range []struct{ nonce, items, heard, reply string }{
+	for _, step := range []struct{ nonce, items, summaries, reply string }{
 		{"n1", "a@1 b@1 c@1", "a@1 b@1 c@1 complete ", "A nonce n1"},
 		{"n2", "a@2 x@1", "a@2 x@1 ", "A nonce n2 error InvalidArgument: x: refused"},
 		{"n3", "-b", "-b ", "A nonce n3"},
 	} {
 		stream.Send(deltaResponse(t, step.nonce, "v", strings.Fields(step.items)...))
-		assert.Equal(t, step.heard, xdstest.Receive(t, heard))
+		assert.Equal(t, step.summaries, xdstest.Receive(t, summaries))
 		stream.Expect(step.reply)
 	}
 	stream.End(errRestart)
 	stream = server.Next()
 	stream.Expect("node n1 A has map[a:1 c:1]") // rejected resources have no version
 	stream.Send(deltaResponse(t, "n1", "v", "a@3"))
-	assert.Equal(t, "a@3 ", xdstest.Receive(t, heard), "not complete: it was resumed")
+	assert.Equal(t, "a@3 ", xdstest.Receive(t, summaries), "not complete: it was resumed")
 }
 
-// A handler's success counts, also if the stream ended meanwhile: the server needs the version, or it would not report
-// the removal.
+// If the stream ends while a handler runs, its success counts: without the version in the next request, the server would
+// not report the removal.
 func TestDelta_ResumesWithVersionsHandledDuringEnd(t *testing.T) {
 	server := xdstest.ListenDelta(t)
-	handling, heard := make(chan struct{}), make(chan string, 10)
-	run(t, quietDelta(server.Address, want(typeA, func(ctx context.Context, response *adsc.Response) error {
+	handling, summaries := make(chan struct{}), make(chan string, 10)
+	run(t, quietDelta(server.Address, subscribe(typeA, func(ctx context.Context, response *adsc.Response) error {
 		if len(response.Resources) > 0 {
 			close(handling)
 			select {
@@ -51,26 +51,26 @@ func TestDelta_ResumesWithVersionsHandledDuringEnd(t *testing.T) {
 			case <-time.After(100 * time.Millisecond): // the stream has ended meanwhile, and if not, the test cannot fail
 			}
 		}
-		heard <- summary(response)
+		summaries <- summary(response)
 		return nil
 	})))
 	stream := server.Next()
 	stream.Send(deltaResponse(t, "n1", "v", "a@1", "b@1"))
 	<-handling
 	stream.End(errRestart)
-	assert.Equal(t, "a@1 b@1 complete ", xdstest.Receive(t, heard))
+	assert.Equal(t, "a@1 b@1 complete ", xdstest.Receive(t, summaries))
 	stream = server.Next()
 	stream.Expect("node n1 A has map[a:1 b:1]")
 	stream.Send(deltaResponse(t, "n1", "v", "-b"))
-	assert.Equal(t, "-b ", xdstest.Receive(t, heard))
+	assert.Equal(t, "-b ", xdstest.Receive(t, summaries))
 }
 
 func TestChunkedFirstResponse_CompleteWithLastChunk(t *testing.T) {
 	server := xdstest.ListenDelta(t)
-	handler, heard := teller()
+	handler, summaries := recorder()
 	var client *adsc.Client
 	var synced []bool
-	config := quietDelta(server.Address, want(typeA, handler))
+	config := quietDelta(server.Address, subscribe(typeA, handler))
 	config.Hooks.Response = func(r *adsc.Response, _ error) { synced = append(synced, client.Synced(r.TypeURL)) }
 	client, err := adsc.New(config)
 	require.NoError(t, err)
@@ -88,7 +88,7 @@ func TestChunkedFirstResponse_CompleteWithLastChunk(t *testing.T) {
 	stream.Exchange(deltaResponse(t, "n2", "v", "c@1"))
 	stream.Exchange(deltaResponse(t, "n3", "v", "d@1"))
 	for _, want := range []string{"a@1 complete more ", "b@1 complete more ", "c@1 complete ", "d@1 "} {
-		assert.Equal(t, want, xdstest.Receive(t, heard))
+		assert.Equal(t, want, xdstest.Receive(t, summaries))
 	}
 	assert.Equal(t, []bool{false, false, true, true}, synced)
 }
@@ -104,12 +104,12 @@ func TestDelta_ChangesNames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := xdstest.ListenDelta(t)
-			client := run(t, quietDelta(server.Address, want(typeA, accept, c.from...)))
+			client := run(t, quietDelta(server.Address, subscribe(typeA, accept, c.from...)))
 			stream := server.Next()
 			stream.Receive()
-			client.subscribe(want(typeA, accept, c.to...))
+			client.subscribe(subscribe(typeA, accept, c.to...))
 			stream.Expect(c.want)
-			client.subscribe(want(typeB, accept))
+			client.subscribe(subscribe(typeB, accept))
 			stream.Expect("B")
 		})
 	}
@@ -117,14 +117,14 @@ func TestDelta_ChangesNames(t *testing.T) {
 
 func TestAuto_FallsBack(t *testing.T) {
 	t.Run("from a server without delta", func(t *testing.T) {
-		handler, heard := teller()
-		config := quiet(answering(t).Serve(t), want(typeA, handler))
+		handler, summaries := recorder()
+		config := quiet(respondsOnce(t).Serve(t), subscribe(typeA, handler))
 		config.Mode = adsc.Auto
 		run(t, config)
-		assert.Equal(t, "@ complete ", xdstest.Receive(t, heard))
+		assert.Equal(t, "@ complete ", xdstest.Receive(t, summaries))
 	})
 	t.Run("from a delta without versions", func(t *testing.T) {
-		server := answering(t)
+		server := respondsOnce(t)
 		server.Delta = func(_ int, s xdstest.DeltaStream) error {
 			if _, err := s.Recv(); err != nil {
 				return err
@@ -135,17 +135,17 @@ func TestAuto_FallsBack(t *testing.T) {
 			<-s.Context().Done()
 			return nil
 		}
-		handler, heard := teller()
-		config := quiet(server.Serve(t), want(typeA, handler))
+		handler, summaries := recorder()
+		config := quiet(server.Serve(t), subscribe(typeA, handler))
 		config.Mode = adsc.Auto
 		run(t, config)
-		assert.Equal(t, "@ complete ", xdstest.Receive(t, heard), "the handler is spared the other")
+		assert.Equal(t, "@ complete ", xdstest.Receive(t, summaries), "the handler is spared the other")
 	})
 	t.Run("but not from one that refuses for another reason", func(t *testing.T) {
 		server := xdstest.Server{Delta: func(int, xdstest.DeltaStream) error {
 			return status.Error(codes.PermissionDenied, "go away")
 		}}
-		config := quiet(server.Serve(t), want(typeA, accept))
+		config := quiet(server.Serve(t), subscribe(typeA, accept))
 		config.Mode = adsc.Auto
 		err := receive(t, run(t, config).ended)
 		require.ErrorContains(t, err, "go away")
@@ -173,7 +173,7 @@ func TestRejections_KeepVersions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := xdstest.ListenDelta(t)
 			handled := 0
-			run(t, quietDelta(server.Address, want(typeA, func(context.Context, *adsc.Response) error {
+			run(t, quietDelta(server.Address, subscribe(typeA, func(context.Context, *adsc.Response) error {
 				handled++
 				return c.results[handled-1]
 			})))
@@ -192,13 +192,13 @@ func TestRejections_KeepVersions(t *testing.T) {
 	}
 }
 
-// TestNameDroppedInHandler_HasNoVersion: the caller need not have it any more.
+// TestNameDroppedInHandler_HasNoVersion: the caller may have forgotten the resource with the name.
 func TestNameDroppedInHandler_HasNoVersion(t *testing.T) {
 	server := xdstest.ListenDelta(t)
 	var client *adsc.Client
-	client, err := adsc.New(quietDelta(server.Address, want(typeA, func(context.Context, *adsc.Response) error {
-		assert.NoError(t, client.Subscribe(want(typeA, accept, "b")))
-		return client.Subscribe(want(typeA, accept, "a", "b"))
+	client, err := adsc.New(quietDelta(server.Address, subscribe(typeA, func(context.Context, *adsc.Response) error {
+		assert.NoError(t, client.Subscribe(subscribe(typeA, accept, "b")))
+		return client.Subscribe(subscribe(typeA, accept, "a", "b"))
 	}, "a", "b")))
 	require.NoError(t, err)
 	start(t, client)
@@ -212,12 +212,12 @@ func TestNameDroppedInHandler_HasNoVersion(t *testing.T) {
 // TestNameDroppedBesideWildcard_KeepsCompleteness: the first response still has every resource.
 func TestNameDroppedBesideWildcard_KeepsCompleteness(t *testing.T) {
 	server := xdstest.ListenDelta(t)
-	handler, heard := teller()
-	client := run(t, quietDelta(server.Address, want(typeA, handler, "*", "a")))
+	handler, summaries := recorder()
+	client := run(t, quietDelta(server.Address, subscribe(typeA, handler, "*", "a")))
 	stream := server.Next()
 	stream.Receive()
-	client.subscribe(want(typeA, handler))
+	client.subscribe(subscribe(typeA, handler))
 	stream.Expect("A -[a]")
 	stream.Send(deltaResponse(t, "n1", "v", "a@1"))
-	assert.Equal(t, "a@1 complete ", xdstest.Receive(t, heard))
+	assert.Equal(t, "a@1 complete ", xdstest.Receive(t, summaries))
 }

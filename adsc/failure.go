@@ -14,8 +14,8 @@ import (
 	"tributary/internal/words"
 )
 
-// maxReason bounds the reason of a rejection: a response of 100,000 bad resources must not be answered by a request
-// that exceeds the server's receive limit.
+// maxReason limits the reason of a rejection: the reply to a response of 100,000 bad resources must not exceed the
+// server's receive limit.
 const maxReason = 16 << 10
 
 // Denied reports whether err means that the server refuses this client, so that the same request is useless.
@@ -29,15 +29,15 @@ func Denied(err error) bool {
 
 var unmatchedNamespace = regexp.MustCompile(`no identities \(.*\) matched ([^/ ]*)/`)
 
-// Advice returns the remedy for a refusal by istiod, or an empty text. The caller's users know the ID of the node by
-// the name nodeID.
-func Advice(err error, nodeID string) string {
+// Advice returns the remedy for a refusal by istiod, or an empty text. nodeIDSetting is the name of the user's setting
+// with the ID of the node.
+func Advice(err error, nodeIDSetting string) string {
 	const identity = "a certificate or token of a service account in its root namespace (istio-system)"
 	message := err.Error()
 	if match := unmatchedNamespace.FindStringSubmatch(message); match != nil {
 		return fmt.Sprintf("the node is in the namespace %q, the identity of the certificate or token in another one: "+
 			"leave out %s, or give it the namespace of the identity, such as %s",
-			match[1], nodeID, NodeID("tributary", "istio-system"))
+			match[1], nodeIDSetting, NodeID("tributary", "istio-system"))
 	}
 	for _, refusal := range []struct{ part, advice string }{
 		{"requires an authenticated control-plane identity", "connect to istiod's TLS port (15012) with " + identity},
@@ -62,8 +62,9 @@ func tooManyPings(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "too_many_pings")
 }
 
-// reasonOf is err's text, cut to maxReason and made fit for protobuf, which refuses broken UTF-8. It is never empty.
-func reasonOf(err error) string {
+// rejectionReason returns the text of err for the server. It is never empty, about maxReason long at most, and valid
+// UTF-8, as protobuf requires.
+func rejectionReason(err error) string {
 	text := cmp.Or(err.Error(), "rejected")
 	if len(text) > maxReason {
 		text = text[:maxReason] + "…"
@@ -71,7 +72,7 @@ func reasonOf(err error) string {
 	return strings.ToValidUTF8(text, "�")
 }
 
-// streamError is the reason why a stream has ended, in plain words instead of a library's.
+// streamError is the error that ended a stream. Its text replaces words of gRPC by plain ones.
 type streamError struct {
 	address string
 	err     error
@@ -83,21 +84,19 @@ func (e *streamError) Error() string {
 
 func (e *streamError) Unwrap() error { return e.err }
 
-// reasoned replaces the error of a stream that a server ended without a reason.
-func reasoned(err error) error {
+// explainEnd replaces the end of a stream without a reason (EOF) by a readable error.
+func explainEnd(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("the server ended it")
 	}
 	return err
 }
 
-// RejectedError is the error of a handler that took a response except for some resources. Another error means that the
-// handler took no resource.
+// RejectedError is the error of a handler that accepted a response except for some resources. Any other error rejects
+// all resources of the response.
 type RejectedError struct {
-	// Names of the rejected resources.
-	Names []string
-	// Err is the reason for the server.
-	Err error
+	Names []string // of the rejected resources
+	Err   error    // the reason, which is sent to the server
 }
 
 // Error implements error.
@@ -116,11 +115,11 @@ func (e *RefusedError) Error() string { return e.Err.Error() }
 // Unwrap implements the interface of errors.Is and errors.As.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// rejection has the rejected resources of a response.
+// rejection has the rejected resources of a response. The zero value rejects none.
 type rejection struct {
 	err    error
-	entire bool
-	names  map[string]bool // unless entire
+	entire bool            // all resources
+	names  map[string]bool // of the resources, unless entire
 }
 
 func rejectionOf(err error) rejection {

@@ -42,7 +42,7 @@ var chunked = metadata.Pairs("xds-delta-chunks", "version-at-end")
 
 func accept(context.Context, *adsc.Response) error { return nil }
 
-func want(typeURL string, handler adsc.Handler, names ...string) adsc.Subscription {
+func subscribe(typeURL string, handler adsc.Handler, names ...string) adsc.Subscription {
 	return adsc.Subscription{TypeURL: typeURL, Names: names, Handler: handler}
 }
 
@@ -157,22 +157,22 @@ func summary(response *adsc.Response) string {
 	return s
 }
 
-// teller is a handler that tells, and refuses resources called "x".
-func teller() (adsc.Handler, <-chan string) {
-	heard := make(chan string, 100)
+// recorder returns a handler that rejects resources with the name "x", and the summaries of its responses.
+func recorder() (adsc.Handler, <-chan string) {
+	summaries := make(chan string, 100)
 	return func(_ context.Context, r *adsc.Response) error {
-		heard <- summary(r)
+		summaries <- summary(r)
 		for _, res := range r.Resources {
 			if res.Name == "x" {
 				return errors.New("x: refused")
 			}
 		}
 		return nil
-	}, heard
+	}, summaries
 }
 
-// answering is the script of a server that answers each stream with one response.
-func answering(t *testing.T) *xdstest.Server {
+// respondsOnce is a server that sends one response on each stream.
+func respondsOnce(t *testing.T) *xdstest.Server {
 	return &xdstest.Server{SotW: func(_ int, s xdstest.SotWStream) error {
 		if _, err := s.Recv(); err != nil {
 			return err
@@ -185,8 +185,8 @@ func answering(t *testing.T) *xdstest.Server {
 	}}
 }
 
-// ending is a server that ends each stream, after a delay.
-func ending(delay time.Duration, err error) *xdstest.Server {
+// endsStreams is a server that ends each stream after a delay.
+func endsStreams(delay time.Duration, err error) *xdstest.Server {
 	return &xdstest.Server{SotW: func(_ int, s xdstest.SotWStream) error {
 		select {
 		case <-s.Context().Done():

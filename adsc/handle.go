@@ -6,16 +6,16 @@ import (
 )
 
 // handle passes a response to its handler and queues the reply.
-func (s *stream) handle(message *answer) error {
+func (s *stream) handle(message *serverResponse) error {
 	defer message.lease.Release()
 	client := s.client
 	log := client.cfg.Log.With("address", s.server, "type_url", message.TypeURL, "nonce", message.nonce)
 	exchange := s.exchanges[message.TypeURL]
 	if exchange == nil { // a reply would be a request of the type
-		if !s.gotUnrequested {
+		if !s.loggedUnrequested {
 			log.Warn("responses of a type that was not requested are ignored")
 		}
-		s.gotUnrequested = true
+		s.loggedUnrequested = true
 		return nil
 	}
 	hasNoVersion := func(r Resource) bool { return r.Version == "" }
@@ -25,24 +25,21 @@ func (s *stream) handle(message *answer) error {
 	if err := s.checkHeader(); err != nil {
 		return err
 	}
-	exchange.nonce, exchange.answered = message.nonce, true
-	subscription, handler, covers := client.current(message.TypeURL, exchange)
-	var response *Response
-	if subscription != nil {
-		response = s.response(exchange, message, covers)
-	}
-	if response == nil { // the client dropped all of it meanwhile, but the server waits for a reply
+	exchange.nonce = message.nonce
+	exchange.hasResponse = true
+	subscription, handler, covers := client.handlerFor(message.TypeURL, exchange)
+	if subscription == nil || !s.complete(message, exchange, covers) { // but the server waits for a reply
 		client.noteSkipped(subscription, message)
 		exchange.reply(nil)
-		s.mark(message.TypeURL)
+		s.enqueue(message.TypeURL)
 		return nil
 	}
-	first := response.Complete && !exchange.hasBegun
-	exchange.hasBegun = message.More
-	exchange.isFresh = exchange.isFresh && message.More
+	message.beginsSet = message.Complete && !exchange.setContinues
+	exchange.setContinues = message.More
+	exchange.sendsAll = exchange.sendsAll && message.More
 
-	rejected := handler(s.life, response)
-	if err := s.life.Err(); err != nil && rejectionOf(rejected).entire {
+	rejected := handler(s.runContext, &message.Response)
+	if err := s.runContext.Err(); err != nil && rejectionOf(rejected).entire {
 		return err // the handler gave up
 	}
 	if refused := (*RefusedError)(nil); errors.As(rejected, &refused) {
@@ -54,16 +51,16 @@ func (s *stream) handle(message *answer) error {
 	} else if !message.Delta {
 		exchange.version = message.Version
 	}
-	client.finishResponse(subscription, response, first, rejected)
+	client.finishResponse(subscription, message, rejected)
 	exchange.reply(rejected)
-	s.mark(message.TypeURL)
-	s.markDue()
+	s.enqueue(message.TypeURL)
+	s.enqueueChanged()
 	return nil
 }
 
-// checkHeader checks the header of a stream with its first answer.
+// checkHeader checks the header of a stream when its first response arrives.
 func (s *stream) checkHeader() error {
-	if s.answered {
+	if s.hasResponse {
 		return nil
 	}
 	if accept := s.client.cfg.Hooks.Accept; accept != nil {
@@ -75,46 +72,43 @@ func (s *stream) checkHeader() error {
 			return err
 		}
 	}
-	s.answered = true
-	s.established()
+	s.hasResponse = true
+	s.reportConnected()
 	return nil
 }
 
-// response returns the Response for the handler, without names that were dropped since the request; nil if it has no
-// others.
-func (s *stream) response(a *exchange, message *answer, covers func(name string) bool) *Response {
-	response := &message.Response
-	response.Complete, response.Server = a.isFresh, s.server
-	if !response.Delta {
-		response.Complete = !partialTypes[response.TypeURL]
-		return response
+// complete sets the fields of a response that the server does not send, and removes resources that the client
+// unsubscribed from after its request. It reports whether the handler has to get the response.
+func (s *stream) complete(message *serverResponse, exchange *exchange, covers func(name string) bool) bool {
+	message.Server = s.server
+	if !message.Delta {
+		message.Complete = !partialTypes[message.TypeURL]
+		return true
 	}
-	received := len(response.Resources) + len(response.Removed)
-	response.Resources = slices.DeleteFunc(response.Resources, func(res Resource) bool {
-		return !covers(res.Name) && !slices.ContainsFunc(res.Aliases, covers)
+	message.Complete = exchange.sendsAll
+	received := len(message.Resources) + len(message.Removed)
+	message.Resources = slices.DeleteFunc(message.Resources, func(resource Resource) bool {
+		return !covers(resource.Name) && !slices.ContainsFunc(resource.Aliases, covers)
 	})
-	response.Removed = slices.DeleteFunc(response.Removed, func(name string) bool { return !covers(name) })
-	if received > 0 && len(response.Resources)+len(response.Removed) == 0 && !response.Complete {
-		return nil
-	}
-	return response
+	message.Removed = slices.DeleteFunc(message.Removed, func(name string) bool { return !covers(name) })
+	return received == 0 || message.Complete || len(message.Resources)+len(message.Removed) > 0
 }
 
-// current returns the subscription of a response, its handler, which is about to be called, and the function that
-// selects its resources; nil if the type was dropped.
-func (c *Client) current(typeURL string, exchange *exchange) (*subscription, Handler, func(name string) bool) {
+// handlerFor returns the subscription of a response, its handler, and the function that selects its resources; nil if
+// the client unsubscribed from the type. The caller calls the handler next: retainedSinceHandler starts over.
+func (c *Client) handlerFor(typeURL string, exchange *exchange) (*subscription, Handler, func(name string) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	subscription := c.find(typeURL)
-	if subscription == nil || subscription != exchange.sub {
+	if subscription == nil || subscription != exchange.subscription {
 		return nil, nil, nil
 	}
-	subscription.handledSelection = subscription.selection
+	subscription.retainedSinceHandler = subscription.selection
 	return subscription, subscription.handler, subscription.selection.covers()
 }
 
-// noteSkipped notes an answer that the handler does not get.
-func (c *Client) noteSkipped(subscription *subscription, message *answer) {
+// noteSkipped notes a response that the handler does not get.
+func (c *Client) noteSkipped(subscription *subscription, message *serverResponse) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if subscription != nil && !message.More {
@@ -122,29 +116,28 @@ func (c *Client) noteSkipped(subscription *subscription, message *answer) {
 	}
 }
 
-// finishResponse updates the subscription after a response was handled, and calls the hooks. first says that the
-// response begins a complete set.
-func (c *Client) finishResponse(subscription *subscription, response *Response, first bool, err error) {
+// finishResponse updates the subscription after a response was handled with the result err, and calls the hooks.
+func (c *Client) finishResponse(subscription *subscription, message *serverResponse, err error) {
 	rejected := rejectionOf(err)
 	c.mu.Lock()
-	if c.find(subscription.typeURL) != subscription { // its handler dropped it
+	if c.find(subscription.typeURL) != subscription { // its handler unsubscribed from the type
 		c.mu.Unlock()
 		return
 	}
-	subscription.recordVersions(response, first, rejected)
-	compared, healed := false, 0
-	if response.Delta && response.Complete {
-		compared, healed = subscription.verify(response, rejected)
+	subscription.recordVersions(message, rejected)
+	compared, differences := false, 0
+	if message.Delta && message.Complete {
+		compared, differences = subscription.compare(&message.Response, rejected)
 	}
-	if !response.More {
+	if !message.More {
 		subscription.synced = true
 	}
 	c.mu.Unlock()
 
 	if hook := c.cfg.Hooks.Compared; compared && hook != nil {
-		hook(response.TypeURL, healed)
+		hook(message.TypeURL, differences)
 	}
 	if hook := c.cfg.Hooks.Response; hook != nil {
-		hook(response, err)
+		hook(&message.Response, err)
 	}
 }

@@ -24,10 +24,10 @@ func jwt(claims string) string {
 	return encode([]byte(`{"alg":"RS256"}`)) + "." + encode([]byte(claims)) + ".c2lnbmF0dXJl"
 }
 
-func TestNodeIn_NamespaceOfTheIdentity(t *testing.T) {
+func TestNodeIn_GetsNamespaceOfIdentity(t *testing.T) {
 	authority := newAuthority(t)
 	requestsCertificate := func(c *tls.Config) { c.ClientAuth, c.ClientCAs = tls.RequestClientCert, authority.Pool() }
-	address := answering(t).Serve(t, grpc.Creds(authority.server(requestsCertificate, time.Time{})))
+	address := respondsOnce(t).Serve(t, grpc.Creds(authority.server(requestsCertificate, time.Time{})))
 	const account = `{"sub":"system:serviceaccount:istio-config:tributary","aud":["istio-ca"]}`
 	for name, test := range map[string]struct {
 		identities []string // SPIFFE IDs and other URIs of the certificate; nil for none
@@ -67,7 +67,7 @@ func TestNodeIn_NamespaceOfTheIdentity(t *testing.T) {
 				pair := authority.Sign(template)
 				settings.Mode, settings.ClientCertificate, settings.PrivateKey = adsc.TLSMutual, pair.Certificate, pair.Key
 			}
-			config := quiet(address, want(typeA, accept))
+			config := quiet(address, subscribe(typeA, accept))
 			config.TLS = settings
 			if test.token != "" {
 				config.TokenFile = testutil.WriteFile(t, t.TempDir(), "token", test.token)
@@ -85,7 +85,7 @@ func TestNodeIn_NamespaceOfTheIdentity(t *testing.T) {
 	require.Equal(t, "sidecar~127.0.0.1~x.a~a.svc.cluster.local", adsc.NodeID("x", "a"))
 }
 
-func TestAdvice(t *testing.T) {
+func TestAdvice_NamesRemedy(t *testing.T) {
 	for message, want := range map[string]string{
 		"rpc error: code = Unauthenticated desc = the api generator requires an authenticated control-plane identity": "15012",
 		"rpc error: code = Unauthenticated desc = authentication required":                                            "15012",

@@ -33,17 +33,17 @@ var partialTypes = map[string]bool{
 func References(body *anypb.Any) []string {
 	switch body.GetTypeUrl() {
 	case ClusterType:
-		return endpointsOf(body)
+		return edsNames(body)
 	case ListenerType:
-		return routesOf(body)
+		return rdsNames(body)
 	}
 	return nil
 }
 
-// endpointsOf returns the name of a cluster's endpoints, if it has them from EDS.
-func endpointsOf(a *anypb.Any) []string {
+// edsNames returns the name under which a cluster subscribes to its endpoints; none for a cluster without EDS.
+func edsNames(body *anypb.Any) []string {
 	var cluster clusterv3.Cluster
-	if a.UnmarshalTo(&cluster) != nil || cluster.GetType() != clusterv3.Cluster_EDS {
+	if body.UnmarshalTo(&cluster) != nil || cluster.GetType() != clusterv3.Cluster_EDS {
 		return nil
 	}
 	if name := cmp.Or(cluster.GetEdsClusterConfig().GetServiceName(), cluster.GetName()); name != "" {
@@ -52,10 +52,10 @@ func endpointsOf(a *anypb.Any) []string {
 	return nil // a broken cluster: its name must not spoil the subscription to the others
 }
 
-// routesOf returns the names of the routes that a listener's connection managers have from RDS.
-func routesOf(a *anypb.Any) (routes []string) {
+// rdsNames returns the names under which the connection managers of a listener subscribe to routes.
+func rdsNames(body *anypb.Any) (routes []string) {
 	var listener listenerv3.Listener
-	if a.UnmarshalTo(&listener) != nil {
+	if body.UnmarshalTo(&listener) != nil {
 		return nil
 	}
 	managers := []*anypb.Any{listener.GetApiListener().GetApiListener()}
@@ -69,9 +69,9 @@ func routesOf(a *anypb.Any) (routes []string) {
 		}
 	}
 	for _, config := range managers {
-		var m hcmv3.HttpConnectionManager
-		if config.MessageIs(&m) && config.UnmarshalTo(&m) == nil {
-			if route := m.GetRds().GetRouteConfigName(); route != "" {
+		var manager hcmv3.HttpConnectionManager
+		if config.MessageIs(&manager) && config.UnmarshalTo(&manager) == nil {
+			if route := manager.GetRds().GetRouteConfigName(); route != "" {
 				routes = append(routes, route)
 			}
 		}

@@ -6,11 +6,17 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Handler takes a response. It is called on the goroutine of Client.Run, one response at a time, and while it works no
-// more than one other is read: a slow handler slows the server down, and nothing queues. The response is acknowledged
-// when the handler returns nil; its error is sent to the server as the reason why the response was rejected, so it
-// should name the resources at fault. A rejected response comes again on the next stream. A handler that took a part of
-// it returns a RejectedError, and one that refuses the server a RefusedError. ctx is that of Run.
+// Handler handles a response. ctx is that of Run.
+//
+// Client.Run calls handlers on its goroutine, for one response at a time. Meanwhile it reads at most one more response,
+// so that a slow handler slows the server down.
+//
+// If the handler returns nil, the client acknowledges the response. An error rejects it:
+//   - A RejectedError rejects the resources that it names, and accepts the others.
+//   - A RefusedError ends the stream, as if the server had refused the client.
+//   - Any other error rejects all resources. The server sends them again on the next stream.
+//
+// The client sends the text of a rejection to the server as the reason, so it should name the resources at fault.
 type Handler func(ctx context.Context, r *Response) error
 
 // Response is a response of a server for one type. It is immutable; a handler may keep it and must not modify it.
@@ -22,13 +28,13 @@ type Response struct {
 	Resources []Resource
 	// Removed are the names of deleted resources; only in delta mode.
 	Removed []string
-	// Complete says that this response has all requested resources, or, if More is set, together with the following ones
-	// of the type up to the first without More. Other resources are deleted. A set never continues on another stream; see
+	// Complete says that this response belongs to a set of all requested resources. The set ends with the first response
+	// of the type without More, and resources outside the set are deleted. A set never continues on another stream; see
 	// Hooks.Connected.
 	Complete bool
 	// More says that the server split a response, and its rest follows.
 	More bool
-	// Delta says that it came by the delta variant of the protocol.
+	// Delta says that the stream uses the delta variant of the protocol.
 	Delta bool
 	// Server is the address of the server.
 	Server string
@@ -38,11 +44,10 @@ type Response struct {
 
 // Resource is one element of a response.
 type Resource struct {
-	// Name and Version are set in delta mode only: otherwise they are inside the body, if anywhere. So are Aliases, other
-	// names of the resource.
+	// Name, Version and Aliases (further names) are set in delta mode only. In state of the world, the body may have them.
 	Name, Version string
 	Aliases       []string
-	// Body is the unchecked resource; nil without one.
+	// Body is the resource, unchecked; nil if the server sent none.
 	Body *anypb.Any
 }
 

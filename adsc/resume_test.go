@@ -17,10 +17,11 @@ import (
 	"tributary/server/xds"
 )
 
-// TestRemoval_OfResourceRejectedInCompleteSet: the last good one of it stayed.
-func TestRemoval_OfResourceRejectedInCompleteSet(t *testing.T) {
+// TestResume_ReportsRemovalOfRejectedResource has a resource that was rejected in a complete set while its last good
+// version stayed. Its removal is reported to the next stream.
+func TestResume_ReportsRemovalOfRejectedResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &holder{reject: func(r *adsc.Response) error {
+		h := &cache{reject: func(r *adsc.Response) error {
 			for _, res := range r.Resources {
 				if res.Version == "5" {
 					return &adsc.RejectedError{Names: []string{res.Name}, Err: errRefused}
@@ -29,7 +30,7 @@ func TestRemoval_OfResourceRejectedInCompleteSet(t *testing.T) {
 			return nil
 		}}
 		server := xdstest.DeltaInMemory(t, allowPings)
-		config := quietDelta("", want(typeA, h.handle))
+		config := quietDelta("", subscribe(typeA, h.handle))
 		inMemory(&config, server.Dial...)
 		run(t, config)
 		stream := server.Next() // a first answer that is cut after its first part
@@ -38,26 +39,26 @@ func TestRemoval_OfResourceRejectedInCompleteSet(t *testing.T) {
 		stream.Exchange(deltaResponse(t, "n", "", "r@1"))
 		stream.End(errRestart)
 		stream = server.Next()
-		stream.Exchange(honest(t, stream.Receive(), "n", map[string]string{"a": "1", "r": "5"}))
+		stream.Exchange(initialResponse(t, stream.Receive(), "n", map[string]string{"a": "1", "r": "5"}))
 		stream.End(errRestart)
 		stream = server.Next()
-		stream.Exchange(honest(t, stream.Receive(), "n", map[string]string{"a": "1"}))
+		stream.Exchange(initialResponse(t, stream.Receive(), "n", map[string]string{"a": "1"}))
 		synctest.Wait()
 		assert.Equal(t, []string{"a"}, h.names(), "the server has no r any more")
 	})
 }
 
-// TestResume_WithTooManyVersionsRecovers has servers that do not take all the versions that a client brings along in a request.
-func TestResume_WithTooManyVersionsRecovers(t *testing.T) {
-	coming := func(t *testing.T, address, typeURL string, n int) {
+// TestResume_RecoversFromTooManyVersions has servers that refuse the number of versions in a request.
+func TestResume_RecoversFromTooManyVersions(t *testing.T) {
+	resumes := func(t *testing.T, address, typeURL string, n int) {
 		synced, connected, failed := make(chan struct{}, 10), make(chan struct{}, 10), make(chan error, 10)
-		config := quietDelta(address, want(typeURL, accept))
+		config := quietDelta(address, subscribe(typeURL, accept))
 		config.ExhaustedWait = 10 * time.Millisecond
 		config.Backoff = func() backoff.BackOff { return backoff.NewConstantBackOff(10 * time.Millisecond) }
 		config.Hooks.Connected = func(string) { connected <- struct{}{} }
 		config.Hooks.Failed = func(err error, _ time.Duration) { failed <- err }
-		var healed []int
-		config.Hooks.Compared = func(_ string, n int) { healed = append(healed, n) }
+		var differences []int
+		config.Hooks.Compared = func(_ string, n int) { differences = append(differences, n) }
 		got := 0
 		config.Hooks.Response = func(r *adsc.Response, _ error) {
 			if got += len(r.Resources); !r.More {
@@ -73,7 +74,7 @@ func TestResume_WithTooManyVersionsRecovers(t *testing.T) {
 		xdstest.Receive(t, synced)
 		client.cancel()
 		assert.Equal(t, 2*n, got)
-		assert.Equal(t, []int{0}, healed)
+		assert.Equal(t, []int{0}, differences)
 	}
 	t.Run("of gRPC's own limit", func(t *testing.T) {
 		const n = 50_000
@@ -96,7 +97,7 @@ func TestResume_WithTooManyVersionsRecovers(t *testing.T) {
 			<-s.Context().Done()
 			return nil
 		}}
-		coming(t, server.Serve(t), typeA, n)
+		resumes(t, server.Serve(t), typeA, n)
 	})
 	t.Run("of a tributary", func(t *testing.T) {
 		const n = 11_000
@@ -108,17 +109,17 @@ func TestResume_WithTooManyVersionsRecovers(t *testing.T) {
 		coll.Apply(xds.Commit{Put: entries})
 		coll.MarkSynced()
 		engine := xds.NewServer(catalog{coll}, xds.Options{Limits: xds.Limits{NamesPerStream: n - 1}})
-		coming(t, xdstest.ServeEngine(t, engine), greetings, n)
+		resumes(t, xdstest.ServeEngine(t, engine), greetings, n)
 	})
 }
 
-// TestRunAgain_AfterStopInHandler: the handler's success counts.
-func TestRunAgain_AfterStopInHandler(t *testing.T) {
+// TestRun_ResumesAfterStopInHandler: a response counts as handled, even if its handler ended Run.
+func TestRun_ResumesAfterStopInHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &holder{}
+		h := &cache{}
 		var cancel context.CancelFunc
 		server := xdstest.DeltaInMemory(t, allowPings)
-		config := quietDelta("", want(typeA, func(ctx context.Context, r *adsc.Response) error {
+		config := quietDelta("", subscribe(typeA, func(ctx context.Context, r *adsc.Response) error {
 			err := h.handle(ctx, r)
 			if len(h.log) == 2 {
 				cancel()
@@ -134,7 +135,7 @@ func TestRunAgain_AfterStopInHandler(t *testing.T) {
 			ended := make(chan error)
 			go func() { ended <- client.Run(ctx) }()
 			stream := server.Next()
-			stream.Exchange(honest(t, stream.Receive(), "n", map[string]string{"a": "1"}))
+			stream.Exchange(initialResponse(t, stream.Receive(), "n", map[string]string{"a": "1"}))
 			if i == 0 {
 				stream.Send(deltaResponse(t, "n2", "v", "b@1"))
 			}

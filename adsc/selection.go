@@ -14,7 +14,7 @@ type selection struct {
 	names    []string // sorted, each once, without the star
 }
 
-// selectionOf returns the selection of names. No names mean all.
+// selectionOf returns the selection of a list of names. An empty list selects all resources.
 func selectionOf(names []string) selection {
 	selected := selection{wildcard: len(names) == 0 || slices.Contains(names, star)}
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
@@ -33,8 +33,8 @@ func (s selection) hasName(name string) bool {
 	return exists
 }
 
-// covers returns a function that reports whether a resource is selected. A name like "xdstp://a/t/*" may stand for any
-// name.
+// covers returns a function that reports whether a resource may be selected. A selection with a name such as
+// "xdstp://a/t/*" may select any resource.
 func (s selection) covers() func(name string) bool {
 	if s.wildcard || slices.ContainsFunc(s.names, func(name string) bool { return strings.Contains(name, star) }) {
 		return func(string) bool { return true }
@@ -58,7 +58,7 @@ func (s selection) intersect(limit selection) selection {
 	return common
 }
 
-// without returns the names of the selection, including the star, that removed lacks.
+// without returns the names that are in s and not in removed, including the star.
 func (s selection) without(removed selection) []string {
 	var names []string
 	if s.wildcard && !removed.wildcard {

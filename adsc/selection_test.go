@@ -28,26 +28,27 @@ func TestSotW_ChangesNames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := xdstest.ListenSotW(t)
-			client := run(t, quiet(server.Address, want(typeB, accept), want(typeA, accept, c.steps[0]...)))
+			client := run(t, quiet(server.Address, subscribe(typeB, accept), subscribe(typeA, accept, c.steps[0]...)))
 			stream := server.Next()
 			stream.Receive()
 			for i, names := range c.steps {
-				client.subscribe(want(typeA, accept, names...))
+				client.subscribe(subscribe(typeA, accept, names...))
 				stream.Expect(strings.TrimSpace("A " + c.want[i]))
 			}
 		})
 	}
 }
 
-// TestVersion_NotResumed has a server that restarts: the client brings along no version that it does not have in full.
-func TestVersion_NotResumed(t *testing.T) {
+// TestSotW_OmitsVersionOfOtherResources has a server that restarts: the next stream sends no version of a response that was rejected, or
+// that was for other names.
+func TestSotW_OmitsVersionOfOtherResources(t *testing.T) {
 	t.Run("for names that change between the streams", func(t *testing.T) {
 		server := xdstest.ListenSotW(t)
-		config := quiet(server.Address, want(typeA, accept, "a"))
+		config := quiet(server.Address, subscribe(typeA, accept, "a"))
 		config.Backoff = retries(1)
 		var client *adsc.Client
 		config.Hooks.Failed = func(error, time.Duration) {
-			assert.NoError(t, client.Subscribe(want(typeA, accept, "a", "b")))
+			assert.NoError(t, client.Subscribe(subscribe(typeA, accept, "a", "b")))
 		}
 		client, err := adsc.New(config)
 		require.NoError(t, err)
@@ -60,12 +61,12 @@ func TestVersion_NotResumed(t *testing.T) {
 	})
 	t.Run("of a response to the names before", func(t *testing.T) {
 		server := xdstest.ListenSotW(t)
-		config := quiet(server.Address, want(typeA, accept, "a"))
+		config := quiet(server.Address, subscribe(typeA, accept, "a"))
 		config.Backoff = retries(1)
 		client := run(t, config)
 		stream := server.Next()
 		stream.Receive()
-		client.subscribe(want(typeA, accept, "a", "b"))
+		client.subscribe(subscribe(typeA, accept, "a", "b"))
 		stream.Expect("A [a b]")
 		stream.Send(response(t, typeA, "v7", "n7", "a"))
 		stream.Expect("A [a b] version v7 nonce n7")
@@ -74,7 +75,7 @@ func TestVersion_NotResumed(t *testing.T) {
 	})
 	t.Run("of a rejected response", func(t *testing.T) {
 		server := xdstest.ListenSotW(t)
-		config := quiet(server.Address, want(typeA, func(_ context.Context, r *adsc.Response) error {
+		config := quiet(server.Address, subscribe(typeA, func(_ context.Context, r *adsc.Response) error {
 			if r.Version == "bad" {
 				return errRefused
 			}

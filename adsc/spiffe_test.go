@@ -17,12 +17,12 @@ import (
 
 // Certificates of a SPIFFE Workload API on both sides: the client reads them for each connection, and keeps the last
 // ones if the API is away.
-func TestTLS_OfWorkloadAPI(t *testing.T) {
+func TestTLS_UsesWorkloadAPI(t *testing.T) {
 	authority, otherAuthority, api := testutil.NewAuthority(t), testutil.NewAuthority(t), spiffetest.New(t)
 	api.Give(authority, spiffetest.Domains{"spiffe://other.test": otherAuthority},
 		spiffetest.Sign(authority, "spiffe://example.org/client", time.Time{}))
 	server := func(issuer *testutil.Authority, id string) string {
-		return answering(t).Serve(t, grpc.Creds(credentials.NewTLS(&tls.Config{
+		return respondsOnce(t).Serve(t, grpc.Creds(credentials.NewTLS(&tls.Config{
 			MinVersion: tls.VersionTLS12, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authority.Pool(),
 			Certificates: []tls.Certificate{spiffetest.Sign(issuer, id, time.Time{}).TLS()},
 		})))

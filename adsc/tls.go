@@ -27,33 +27,35 @@ const (
 	TLSMutual  = "MUTUAL" // the client has one, too
 )
 
-// TLS has the settings of secure connections, with the fields of Istio's ClientTLSSettings. Certificates and keys are
-// the name of a file, which is read for each connection, or PEM. ClientCertificate and CACertificates may also be a
-// name of package spiffe: then each connection uses the Workload API.
+// TLS has the settings of secure connections, with the fields of Istio's ClientTLSSettings.
+//
+// The value of a certificate or key is PEM, or the name of a file, which is read for each connection. ClientCertificate
+// and CACertificates may also be a name of package spiffe. Then each connection gets them from the Workload API.
 type TLS struct {
 	Mode              string // one of the modes; empty means DISABLE
-	ClientCertificate string // the chain of the client; MUTUAL
-	PrivateKey        string // of the client; MUTUAL
-	CACertificates    string // trusted ones; empty means the system's
+	ClientCertificate string // the client's certificate chain, only for MUTUAL
+	PrivateKey        string // the client's key, only for MUTUAL
+	CACertificates    string // the trusted authorities; empty means those of the system
 	// SubjectAltNames are exact DNS names, IP addresses, or URIs such as spiffe://cluster.local/ns/istio-system/sa/istiod.
 	// The server's certificate must have one of them. They replace the check of the host name.
 	SubjectAltNames []string
-	// WorkloadAPI provides such certificates, and caches them while it is away; nil stands for that of the environment.
+	// WorkloadAPI is the API for names of package spiffe. It caches certificates in case it becomes unavailable. Nil means
+	// the API that the environment names.
 	WorkloadAPI *spiffe.API
 	SNI         string // the server name to send and to check; empty means the host of the address
-	// InsecureSkipVerify takes any certificate.
+	// InsecureSkipVerify accepts any certificate.
 	InsecureSkipVerify bool
 }
 
-// FieldError is an error of a TLS. It begins with the field at fault.
+// FieldError is an error in a field of TLS. Its text begins with the name of the field.
 type FieldError struct{ error }
 
 func (e *FieldError) Unwrap() error { return e.error }
 
 // Check returns an error of t as a *FieldError. It reads no files.
-func (t *TLS) Check() error { return inField(t.check()) }
+func (t *TLS) Check() error { return fieldError(t.check()) }
 
-func inField(err error) error {
+func fieldError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -92,7 +94,7 @@ func (t *TLS) check() error {
 	return nil
 }
 
-// checkSPIFFE returns an error of the names that are resolved by a Workload API.
+// checkSPIFFE returns an error of the settings for a Workload API.
 func (t *TLS) checkSPIFFE() error {
 	if spiffe.Named(t.ClientCertificate) {
 		if err := spiffe.CheckCertificate(t.ClientCertificate); err != nil {
@@ -123,6 +125,7 @@ func (t *TLS) checkSPIFFE() error {
 	return nil
 }
 
+// asksWorkloadAPI reports whether connections need certificates of a Workload API.
 func (t *TLS) asksWorkloadAPI() bool {
 	return spiffe.Named(t.ClientCertificate) || spiffe.Named(t.CACertificates)
 }
@@ -136,15 +139,15 @@ func (t *TLS) fromWorkloadAPI() (*spiffe.Credentials, error) {
 	if api == nil {
 		api = spiffe.New("")
 	}
-	return api.Ask(context.Background()) // has a limit of its own
+	return api.Ask(context.Background()) // it limits its time itself
 }
 
 // Secure reports whether connections are encrypted.
 func (t *TLS) Secure() bool { return t.Mode == TLSSimple || t.Mode == TLSMutual }
 
-// Dialer returns the function that returns the configuration of each connection to a host; nil if t is nil or for
-// plaintext. It reports errors of t at once; a Workload API may become available later.
-func (t *TLS) Dialer() (func(host string) (*tls.Config, error), error) {
+// ConfigFunc returns a function that makes the configuration of a connection to a host; nil for plaintext, and if t is
+// nil. It reads the files once, to report errors early. A Workload API may become available later.
+func (t *TLS) ConfigFunc() (func(host string) (*tls.Config, error), error) {
 	if t == nil {
 		return nil, nil
 	}
@@ -160,10 +163,10 @@ func (t *TLS) Dialer() (func(host string) (*tls.Config, error), error) {
 	return t.Config, nil
 }
 
-// DialerFor returns the Dialer for an address. One that asks for TLS (secure) has TLSSimple by default.
-func (t *TLS) DialerFor(secure bool) (func(host string) (*tls.Config, error), error) {
+// ConfigFuncFor is ConfigFunc for an address. If the address asks for TLS (secure), the default mode is TLSSimple.
+func (t *TLS) ConfigFuncFor(secure bool) (func(host string) (*tls.Config, error), error) {
 	if !secure {
-		return t.Dialer()
+		return t.ConfigFunc()
 	}
 	settings := TLS{}
 	if t != nil {
@@ -173,10 +176,10 @@ func (t *TLS) DialerFor(secure bool) (func(host string) (*tls.Config, error), er
 	if !settings.Secure() {
 		return nil, fmt.Errorf("mode: the address asks for TLS, got %q", settings.Mode)
 	}
-	return settings.Dialer()
+	return settings.ConfigFunc()
 }
 
-// Credentials reads the certificates of t for a connection to address. A nil t is for plaintext.
+// Credentials reads the certificates of t for a connection to address. A nil t means plaintext.
 func (t *TLS) Credentials(address string) (credentials.TransportCredentials, error) {
 	config, err := t.configFor(address)
 	if err != nil {
@@ -207,8 +210,8 @@ func (t *TLS) configFor(address string) (*tls.Config, error) {
 	return t.Config(host)
 }
 
-// Config reads the certificates of t for a connection to host. t must be secure. The caller adds protocols. An error of
-// a field is a *FieldError.
+// Config reads the certificates of t, which must be secure, and returns the configuration of a connection to host. The
+// caller sets the protocols (ALPN). An error of a field is a *FieldError.
 func (t *TLS) Config(host string) (*tls.Config, error) {
 	//nolint:gosec // the operator's choice
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, InsecureSkipVerify: t.InsecureSkipVerify}
@@ -220,19 +223,19 @@ func (t *TLS) Config(host string) (*tls.Config, error) {
 		return nil, err
 	}
 	if t.CACertificates != "" && !spiffe.Named(t.CACertificates) {
-		text, err := pemOf("caCertificates", t.CACertificates)
+		text, err := readPEM("caCertificates", t.CACertificates)
 		if err != nil {
-			return nil, inField(err)
+			return nil, fieldError(err)
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, inField(fmt.Errorf("caCertificates: no certificate in %s", nameOf(t.CACertificates)))
+			return nil, fieldError(fmt.Errorf("caCertificates: no certificate in %s", displayName(t.CACertificates)))
 		}
 	}
 	if t.Mode == TLSMutual {
 		cert, err := t.certificate(credentials)
 		if err != nil {
-			return nil, inField(err)
+			return nil, fieldError(err)
 		}
 		config.Certificates = []tls.Certificate{cert}
 	}
@@ -251,25 +254,25 @@ func (t *TLS) certificate(credentials *spiffe.Credentials) (tls.Certificate, err
 		}
 		return *cert, nil
 	}
-	chain, err := pemOf("clientCertificate", t.ClientCertificate)
+	chain, err := readPEM("clientCertificate", t.ClientCertificate)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	key, err := pemOf("privateKey", t.PrivateKey)
+	key, err := readPEM("privateKey", t.PrivateKey)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
 	cert, err := tls.X509KeyPair(chain, key)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("clientCertificate %s and privateKey %s: %w",
-			nameOf(t.ClientCertificate), nameOf(t.PrivateKey),
+			displayName(t.ClientCertificate), displayName(t.PrivateKey),
 			words.KeyPairError(err))
 	}
 	return cert, nil
 }
 
-// verify returns a check of the server's certificate against roots, or those of a Workload API, and the subject
-// alternative names.
+// verify returns a check of the server's certificate. Its chain must lead to roots, or to those of a Workload API, and
+// it must have one of the subject alternative names.
 func (t *TLS) verify(roots *x509.CertPool, credentials *spiffe.Credentials) func(tls.ConnectionState) error {
 	return func(state tls.ConnectionState) error {
 		leaf := state.PeerCertificates[0] // a server always has one
@@ -303,8 +306,8 @@ func (t *TLS) verify(roots *x509.CertPool, credentials *spiffe.Credentials) func
 
 const pemBegin = "-----BEGIN "
 
-// pemOf returns the PEM of a field, or of the file that it names.
-func pemOf(field, value string) ([]byte, error) {
+// readPEM returns the value of a field, or the content of the file that it names.
+func readPEM(field, value string) ([]byte, error) {
 	if strings.HasPrefix(strings.TrimSpace(value), pemBegin) {
 		return []byte(value), nil
 	}
@@ -315,8 +318,8 @@ func pemOf(field, value string) ([]byte, error) {
 	return text, nil
 }
 
-// nameOf returns the name of a field in messages. Its value may be a private key.
-func nameOf(value string) string {
+// displayName returns the file that a value names, for messages. It hides PEM, which may be a private key.
+func displayName(value string) string {
 	if strings.HasPrefix(strings.TrimSpace(value), pemBegin) {
 		return "(inline)"
 	}

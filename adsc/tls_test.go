@@ -56,7 +56,7 @@ func (a authority) client() (certPEM, keyPEM string) {
 func outcome(t *testing.T, address string, settings *adsc.TLS) error {
 	t.Helper()
 	answered := make(chan struct{}, 1)
-	config := quiet(address, want(typeA, func(context.Context, *adsc.Response) error {
+	config := quiet(address, subscribe(typeA, func(context.Context, *adsc.Response) error {
 		answered <- struct{}{}
 		return nil
 	}))
@@ -72,15 +72,15 @@ func outcome(t *testing.T, address string, settings *adsc.TLS) error {
 	}
 }
 
-func TestTLSVerifiesTheServer(t *testing.T) {
+func TestTLS_VerifiesServerCertificate(t *testing.T) {
 	a, otherAuthority := newAuthority(t), newAuthority(t)
-	address := answering(t).Serve(t, grpc.Creds(a.server(nil, time.Time{})))
-	expired := answering(t).Serve(t, grpc.Creds(a.server(nil, time.Now().Add(-time.Hour))))
-	old := answering(t).Serve(t, grpc.Creds(a.server(func(c *tls.Config) {
+	address := respondsOnce(t).Serve(t, grpc.Creds(a.server(nil, time.Time{})))
+	expired := respondsOnce(t).Serve(t, grpc.Creds(a.server(nil, time.Now().Add(-time.Hour))))
+	old := respondsOnce(t).Serve(t, grpc.Creds(a.server(func(c *tls.Config) {
 		c.MaxVersion = tls.VersionTLS11
 		c.MinVersion = tls.VersionTLS10
 	}, time.Time{})))
-	plain := answering(t).Serve(t)
+	plain := respondsOnce(t).Serve(t)
 	for name, c := range map[string]struct {
 		address string
 		tls     adsc.TLS
@@ -138,7 +138,7 @@ func TestTLSVerifiesTheServer(t *testing.T) {
 
 func TestMutualTLS_ReadsFilesForEachConnection(t *testing.T) {
 	a := newAuthority(t)
-	address := answering(t).Serve(t,
+	address := respondsOnce(t).Serve(t,
 		grpc.Creds(a.server(func(c *tls.Config) {
 			c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, a.Pool()
 		}, time.Time{})))
@@ -166,8 +166,8 @@ func TestMutualTLS_ReadsFilesForEachConnection(t *testing.T) {
 		write(settings.PrivateKey, keyPEM)
 		require.Error(t, outcome(t, address, settings))
 
-		handler, answered := teller()
-		config := quiet(address, want(typeA, handler))
+		handler, answered := recorder()
+		config := quiet(address, subscribe(typeA, handler))
 		config.TLS = settings
 		config.Backoff = retries(1)
 		failed := make(chan struct{})
@@ -194,7 +194,7 @@ func TestToken_ReadForEachStream(t *testing.T) {
 	authority := newAuthority(t)
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("revoked\n"), 0o600))
-	server := answering(t)
+	server := respondsOnce(t)
 	answer := server.SotW
 	server.SotW = func(n int, s xdstest.SotWStream) error {
 		md, _ := metadata.FromIncomingContext(s.Context())
@@ -203,8 +203,8 @@ func TestToken_ReadForEachStream(t *testing.T) {
 		}
 		return answer(n, s)
 	}
-	handler, heard := teller()
-	config := quiet(server.Serve(t, grpc.Creds(authority.server(nil, time.Time{}))), want(typeA, handler))
+	handler, summaries := recorder()
+	config := quiet(server.Serve(t, grpc.Creds(authority.server(nil, time.Time{}))), subscribe(typeA, handler))
 	config.TLS = &adsc.TLS{Mode: adsc.TLSSimple, CACertificates: authority.PEM}
 	config.TokenFile = file
 	config.Backoff = retries(1)
@@ -215,7 +215,7 @@ func TestToken_ReadForEachStream(t *testing.T) {
 	}
 	run(t, config)
 	assert.True(t, xdstest.Receive(t, denied))
-	xdstest.Receive(t, heard)
+	xdstest.Receive(t, summaries)
 
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	config.Backoff = retries(0)
@@ -238,13 +238,13 @@ func TestTLSSettings_Invalid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.ErrorContains(t, c.tls.Check(), c.want)
-			cfg := quiet("h:1", want(typeA, accept))
+			cfg := quiet("h:1", subscribe(typeA, accept))
 			cfg.TLS = &c.tls
 			_, err := adsc.New(cfg)
 			require.ErrorContains(t, err, c.want)
 		})
 	}
-	cfg := quiet("h:1", want(typeA, accept))
+	cfg := quiet("h:1", subscribe(typeA, accept))
 	cfg.TokenFile = "token"
 	_, err := adsc.New(cfg)
 	require.ErrorContains(t, err, "plaintext")

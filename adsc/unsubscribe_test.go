@@ -22,13 +22,13 @@ func TestUnsubscribe_IgnoresLateResponse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := xdstest.ListenDelta(t)
-			handler, heard := teller()
-			client := run(t, quietDelta(server.Address, want(typeA, handler, c.names...), want(typeB, handler)))
+			handler, summaries := recorder()
+			client := run(t, quietDelta(server.Address, subscribe(typeA, handler, c.names...), subscribe(typeB, handler)))
 			stream := server.Next()
 			stream.Expect(c.again)
 			stream.Expect("B")
 			stream.Send(deltaResponse(t, "n1", "v", "a@1"))
-			assert.Equal(t, "a@1 complete ", xdstest.Receive(t, heard))
+			assert.Equal(t, "a@1 complete ", xdstest.Receive(t, summaries))
 			stream.Expect("A nonce n1")
 			require.True(t, client.Synced(typeA))
 
@@ -37,10 +37,10 @@ func TestUnsubscribe_IgnoresLateResponse(t *testing.T) {
 			stream.Expect(c.unsubscribed)
 			stream.Send(deltaResponse(t, "n2", "v", "a@2"))
 			stream.Expect("A nonce n2")
-			assert.Empty(t, heard)
+			assert.Empty(t, summaries)
 
 			// A late response looks like the answer to a new subscription on the same stream.
-			client.subscribe(want(typeA, handler, c.names...))
+			client.subscribe(subscribe(typeA, handler, c.names...))
 			stream = server.Next()
 			for range 2 {
 				r := stream.Receive()
@@ -55,8 +55,8 @@ func TestUnsubscribe_IgnoresLateResponse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := xdstest.ListenSotW(t)
-			handler, heard := teller()
-			client := run(t, quiet(server.Address, want(typeA, handler, c.names...)))
+			handler, summaries := recorder()
+			client := run(t, quiet(server.Address, subscribe(typeA, handler, c.names...)))
 			stream := server.Next()
 			stream.Receive()
 			client.Unsubscribe(typeA)
@@ -65,8 +65,8 @@ func TestUnsubscribe_IgnoresLateResponse(t *testing.T) {
 			}
 			stream.Send(response(t, typeA, "v", "n", "a"))
 			stream.Expect("A nonce n")
-			assert.Empty(t, heard)
-			client.subscribe(want(typeB, handler))
+			assert.Empty(t, summaries)
+			client.subscribe(subscribe(typeB, handler))
 			stream.Expect("B") // the stream goes on
 		})
 	}
@@ -76,12 +76,12 @@ func TestUnsubscribe_IgnoresLateResponse(t *testing.T) {
 func TestResubscribe_SendsBothRequests(t *testing.T) {
 	server := xdstest.ListenDelta(t)
 	var client *adsc.Client
-	config := quietDelta(server.Address, want(typeA, accept, "a", "b"))
+	config := quietDelta(server.Address, subscribe(typeA, accept, "a", "b"))
 	handled := 0
 	config.Hooks.Response = func(*adsc.Response, error) {
 		if handled++; handled == 1 { // while no request can be written
-			assert.NoError(t, client.Subscribe(want(typeA, accept, "b")))
-			assert.NoError(t, client.Subscribe(want(typeA, accept, "b", "a")))
+			assert.NoError(t, client.Subscribe(subscribe(typeA, accept, "b")))
+			assert.NoError(t, client.Subscribe(subscribe(typeA, accept, "b", "a")))
 		}
 	}
 	client, err := adsc.New(config)

@@ -40,14 +40,17 @@ func openWire(
 type request struct {
 	node    *corev3.Node // in the first request of a stream only
 	typeURL string
-	nonce   string // of the response that it replies to; state of the world: of the last one
+	nonce   string // of the response that the request replies to; in SotW, of the last response
 	reason  string // of a rejection; empty for an acknowledgement
 
-	names   []string // state of the world: the selection
-	version string   // state of the world: of the last response that was taken
+	// Only in SotW: the selection, and the version of the last response that the handler accepted.
+	names   []string
+	version string
 
-	subscribe, unsubscribe []string          // delta
-	versions               map[string]string // delta, first request: of the client's resources
+	// Only in delta: changes of the selection, and the versions of the client's resources in the first request.
+	subscribe   []string
+	unsubscribe []string
+	versions    map[string]string
 }
 
 // errorDetail returns r.reason in the form of the protocol.
@@ -58,16 +61,17 @@ func (r *request) errorDetail() *rpcstatus.Status {
 	return &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: r.reason}
 }
 
-// answer is a response as the server sent it: without Complete and Server.
-type answer struct {
+// serverResponse is a response with its nonce. The stream sets Complete, Server and beginsSet.
+type serverResponse struct {
 	Response
 
-	nonce string
-	lease *intake.Lease // of its memory, until it is handled
+	nonce     string
+	lease     *intake.Lease // of its memory, until it is handled
+	beginsSet bool          // it is the first response of a complete set
 }
 
-// chunkMark is the key of a header, and chunkMarkEnd its value, of a server that splits large delta responses and sets
-// system_version_info on the last part only. The protocol itself has no such mark. Without it, a client cannot know
+// A server that splits large delta responses sends the header chunkMark with the value chunkMarkEnd, and sets
+// system_version_info in the last part only. The protocol itself has no such mark. Without it, a client cannot know
 // when it first has all resources of a type.
 const (
 	chunkMark    = "xds-delta-chunks"
@@ -96,7 +100,7 @@ func (w wire) send(request *request) error {
 	})
 }
 
-func (w wire) recv() (*answer, error) {
+func (w wire) recv() (*serverResponse, error) {
 	if w.delta {
 		return w.recvDelta()
 	}
@@ -104,21 +108,23 @@ func (w wire) recv() (*answer, error) {
 	if err := w.RecvMsg(&discoveryResponse); err != nil {
 		return nil, err
 	}
-	message := w.answer(&discoveryResponse, discoveryResponse.GetVersionInfo(), len(discoveryResponse.GetResources()))
-	for i, body := range discoveryResponse.GetResources() {
+	resources := discoveryResponse.GetResources()
+	message := w.newServerResponse(&discoveryResponse, discoveryResponse.GetVersionInfo(), len(resources))
+	for i, body := range resources {
 		message.Resources[i].Body = body
 	}
 	return message, nil
 }
 
-func (w wire) recvDelta() (*answer, error) {
+func (w wire) recvDelta() (*serverResponse, error) {
 	var deltaResponse discoveryv3.DeltaDiscoveryResponse
 	if err := w.RecvMsg(&deltaResponse); err != nil {
 		return nil, err
 	}
-	message := w.answer(&deltaResponse, deltaResponse.GetSystemVersionInfo(), len(deltaResponse.GetResources()))
+	resources := deltaResponse.GetResources()
+	message := w.newServerResponse(&deltaResponse, deltaResponse.GetSystemVersionInfo(), len(resources))
 	message.Removed = deltaResponse.GetRemovedResources()
-	for i, r := range deltaResponse.GetResources() {
+	for i, r := range resources {
 		message.Resources[i] = Resource{
 			Name: r.GetName(), Aliases: r.GetAliases(), Version: r.GetVersion(), Body: r.GetResource(),
 		}
@@ -130,28 +136,28 @@ func (w wire) recvDelta() (*answer, error) {
 	return message, nil
 }
 
-// answer returns the fields that both variants have.
-func (w wire) answer(message interface {
+// newServerResponse returns a response with the fields of both variants, and room for resources.
+func (w wire) newServerResponse(message interface {
 	GetTypeUrl() string
 	GetNonce() string
 	GetControlPlane() *corev3.ControlPlane
 }, version string, resources int,
-) *answer {
-	return &answer{lease: w.codec.Lease(), nonce: message.GetNonce(), Response: Response{
+) *serverResponse {
+	return &serverResponse{lease: w.codec.Lease(), nonce: message.GetNonce(), Response: Response{
 		TypeURL: message.GetTypeUrl(), Version: version, Delta: w.delta,
 		ControlPlane: message.GetControlPlane().GetIdentifier(), Resources: make([]Resource, resources),
 	}}
 }
 
-// The decoded sizes of parts of a response, in bytes: a resource may have two bytes, and its metadata is a tree of
-// small values.
+// The estimated memory of decoded parts of a response, in bytes. An encoded resource may have only two bytes. Its
+// metadata is a tree of small values, and takes many times its encoded size.
 const (
 	resourceBytes = 256
 	fieldBytes    = 64
 	treeFactor    = 32
 )
 
-// decodedBytes returns how much memory a response takes, decoded, of either variant.
+// decodedBytes estimates the memory of a decoded response, of either variant.
 func decodedBytes(response []byte) (bytes int) {
 	eachField(response, func(number protowire.Number, field []byte) {
 		bytes += resourceBytes + len(field)
@@ -159,7 +165,8 @@ func decodedBytes(response []byte) (bytes int) {
 		case 1, 4, 5, 6: // versions, names, and other small fields
 		case 2: // resources
 			eachField(field, func(number protowire.Number, part []byte) {
-				if bytes += fieldBytes; number > 4 {
+				bytes += fieldBytes
+				if number > 4 {
 					bytes += treeFactor * len(part)
 				}
 			})

@@ -48,7 +48,7 @@ type Settings struct {
 
 // New returns a client for the servers of an address, with usual bounds. An error begins with the key at fault.
 func New(servers address.Address, settings Settings) (*Client, error) {
-	secure, err := settings.TLS.DialerFor(servers.Secure)
+	secure, err := settings.TLS.ConfigFuncFor(servers.Secure)
 	if err != nil {
 		return nil, fmt.Errorf("tlsSettings: %w", err)
 	}

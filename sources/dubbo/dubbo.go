@@ -103,7 +103,7 @@ func New(address string, settings Settings) (*Source, error) {
 	if err := settings.complete(); err != nil {
 		return nil, err
 	}
-	dialer, err := settings.TLS.Dialer()
+	dialer, err := settings.TLS.ConfigFunc()
 	if err != nil {
 		return nil, fmt.Errorf("tlsSettings: %w", err)
 	}

@@ -92,7 +92,7 @@ func New(address string, settings Settings) (*Source, error) {
 	if err := settings.complete(parsed); err != nil {
 		return nil, err
 	}
-	secure, err := settings.TLS.Dialer()
+	secure, err := settings.TLS.ConfigFunc()
 	if err != nil {
 		return nil, fmt.Errorf("tlsSettings: %w", err)
 	}

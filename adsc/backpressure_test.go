@@ -44,7 +44,7 @@ func TestServer_WritesEveryResponseBeforeItReads(t *testing.T) {
 			}
 		}}
 		address := server.Serve(t, grpc.StaticStreamWindowSize(1<<16))
-		run(t, quiet(address, want(typeA, accept)))
+		run(t, quiet(address, subscribe(typeA, accept)))
 		assert.Equal(t, fmt.Sprint(responses-1), xdstest.Receive(t, acknowledged))
 	})
 	t.Run("delta", func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestServer_WritesEveryResponseBeforeItReads(t *testing.T) {
 		}}
 		address := server.Serve(t, grpc.StaticStreamWindowSize(1<<16))
 		handled := 0
-		run(t, quietDelta(address, want(typeA, func(context.Context, *adsc.Response) error {
+		run(t, quietDelta(address, subscribe(typeA, func(context.Context, *adsc.Response) error {
 			if handled++; handled == responses/2 {
 				return errRefused
 			}
@@ -100,7 +100,7 @@ func TestUnreadRequests_BoundedMemory(t *testing.T) {
 		return nil
 	}}
 	handled := make(chan struct{}, n)
-	config := quietDelta(server.Serve(t), want(typeA, accept))
+	config := quietDelta(server.Serve(t), subscribe(typeA, accept))
 	config.Hooks.Response = func(*adsc.Response, error) { handled <- struct{}{} }
 	heap := func() uint64 {
 		runtime.GC()
@@ -134,7 +134,7 @@ func TestSlowHandler_SlowsServer(t *testing.T) {
 	}}
 	result := make(chan int64)
 	var handled, lead int64
-	config := quiet(server.Serve(t), want(typeA, func(context.Context, *adsc.Response) error {
+	config := quiet(server.Serve(t), subscribe(typeA, func(context.Context, *adsc.Response) error {
 		lead = max(lead, sent.Load()-handled)
 		if handled++; handled == responses {
 			result <- lead

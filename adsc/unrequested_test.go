@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A server that sends endless responses of types that were not asked for fills no log.
-func TestUnknownTypes_LoggedOnce(t *testing.T) {
+// Endless responses of unrequested types do not fill the log.
+func TestUnrequestedResponses_LoggedOnce(t *testing.T) {
 	var buffer bytes.Buffer
 	c := &Client{cfg: Config{Log: slog.New(slog.NewTextHandler(io.Writer(&buffer), nil))}}
 	s := newStream(t.Context(), c, "server", nil)
 	for range 1000 {
-		require.NoError(t, s.handle(&answer{Response: Response{TypeURL: strings.Repeat("a", 100)}}))
+		require.NoError(t, s.handle(&serverResponse{Response: Response{TypeURL: strings.Repeat("a", 100)}}))
 	}
 	require.Equal(t, 1, strings.Count(buffer.String(), "\n"))
 }

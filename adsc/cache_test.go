@@ -13,8 +13,8 @@ import (
 	"tributary/adsc"
 )
 
-// holder is a caller that keeps the rules of Response: it stores accepted resources, and drops removed ones.
-type holder struct {
+// cache is a caller that follows the rules of Response: it stores accepted resources, and drops removed ones.
+type cache struct {
 	mu        sync.Mutex
 	resources map[string]string
 	set       map[string]bool
@@ -22,7 +22,7 @@ type holder struct {
 	log       []string
 }
 
-func (h *holder) handle(_ context.Context, response *adsc.Response) error {
+func (h *cache) handle(_ context.Context, response *adsc.Response) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.resources == nil {
@@ -63,20 +63,20 @@ func (h *holder) handle(_ context.Context, response *adsc.Response) error {
 }
 
 // begin is a hook of each stream: it forgets the set that the previous stream began.
-func (h *holder) begin(string) {
+func (h *cache) begin(string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.set = nil
 }
 
-func (h *holder) names() []string {
+func (h *cache) names() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Sorted(maps.Keys(h.resources))
 }
 
-// honest answers the first request by the rules: resources that differ from the initial versions, and removals.
-func honest(
+// initialResponse is the correct response to a first request: resources that differ from its versions, and removals.
+func initialResponse(
 	t *testing.T, r *discoveryv3.DeltaDiscoveryRequest, nonce string, content map[string]string,
 ) *discoveryv3.DeltaDiscoveryResponse {
 	var items []string

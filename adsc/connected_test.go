@@ -22,12 +22,12 @@ import (
 // backoff for each stream do not return at once.
 func TestRefusedStream_IsNotConnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		config := quiet("", want(typeA, accept))
+		config := quiet("", subscribe(typeA, accept))
 		config.Backoff = retries(10)
 		connected, failed := 0, 0
 		config.Hooks.Connected = func(string) { connected++ }
 		config.Hooks.Failed = func(error, time.Duration) { failed++ }
-		refusing := ending(1100*time.Millisecond, status.Error(codes.ResourceExhausted, "too many streams"))
+		refusing := endsStreams(1100*time.Millisecond, status.Error(codes.ResourceExhausted, "too many streams"))
 		inMemory(&config, refusing.ServeInMemory(t))
 		require.ErrorContains(t, <-run(t, config).ended, "too many streams")
 		assert.Equal(t, 10, failed)
@@ -40,7 +40,7 @@ func TestHandlerRefusal_EndsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string
 		server := xdstest.SotWInMemory(t)
-		config := quiet("", want(typeA, func(_ context.Context, r *adsc.Response) error {
+		config := quiet("", subscribe(typeA, func(_ context.Context, r *adsc.Response) error {
 			got = append(got, values(t, r)...)
 			if len(got)%2 == 0 {
 				return &adsc.RefusedError{Err: status.Error(codes.FailedPrecondition, "not from you")}
@@ -77,7 +77,7 @@ func TestHandlerRefusal_EndsStream(t *testing.T) {
 // TestSilentStream_IsConnected has a client with every resource, and a server without changes.
 func TestSilentStream_IsConnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		config := quiet("", want(typeA, accept))
+		config := quiet("", subscribe(typeA, accept))
 		b := &counting{}
 		config.Backoff = func() backoff.BackOff { return b }
 		var connected []time.Duration
@@ -103,11 +103,11 @@ func TestSilentStream_IsConnected(t *testing.T) {
 	})
 }
 
-// TestPings_SlowDownOnServerRequest has a server of grpc-go's defaults, which ends connections that it is pinged on more
-// often than every five minutes.
+// TestPings_SlowDownOnServerRequest has a server with grpc-go's defaults, which ends connections with more than one ping in
+// five minutes.
 func TestPings_SlowDownOnServerRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		config := quiet("", want(typeA, accept))
+		config := quiet("", subscribe(typeA, accept))
 		config.Backoff = retries(1000)
 		streams := 0
 		config.Hooks.Connected = func(string) { streams++ }
@@ -119,10 +119,10 @@ func TestPings_SlowDownOnServerRequest(t *testing.T) {
 	})
 }
 
-// TestExhaustedServer_SkippedAmongSeveral: it is not asked while another is.
+// TestExhaustedServer_SkippedAmongSeveral: the client skips the server during its pause, and tries the other one.
 func TestExhaustedServer_SkippedAmongSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		config := quiet("", want(typeA, accept))
+		config := quiet("", subscribe(typeA, accept))
 		config.Backoff = func() backoff.BackOff { return backoff.NewConstantBackOff(time.Second) }
 		var full, restarting atomic.Int32
 		server := &xdstest.Server{SotW: func(_ int, s xdstest.SotWStream) error {

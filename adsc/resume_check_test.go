@@ -11,18 +11,18 @@ import (
 	"tributary/internal/xdstest"
 )
 
-// TestFullCompare_RepairsLostChanges has a server that ignores initial_resource_versions: it does not report removals.
-func TestFullCompare_RepairsLostChanges(t *testing.T) {
+// TestComparison_RepairsLostChanges has a server that ignores initial_resource_versions: it does not report removals.
+func TestComparison_RepairsLostChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		handler, heard := teller()
-		subscription := want(typeA, handler)
+		handler, summaries := recorder()
+		subscription := subscribe(typeA, handler)
 		subscription.Versions = map[string]string{"a": "1", "b": "1", "c": "1"}
 		config := quietDelta("", subscription)
 		config.CompareAfter = time.Hour
-		var healed []int
+		var differences []int
 		config.Hooks.Compared = func(typeURL string, n int) {
 			assert.Equal(t, typeA, typeURL)
-			healed = append(healed, n)
+			differences = append(differences, n)
 		}
 		server := xdstest.DeltaInMemory(t, allowPings)
 		inMemory(&config, server.Dial...)
@@ -32,8 +32,8 @@ func TestFullCompare_RepairsLostChanges(t *testing.T) {
 		stream.Send(deltaResponse(t, "n", "v", "c@1", "d@1")) // its resources, without a and b
 		time.Sleep(59 * time.Minute)
 		synctest.Wait()
-		assert.Equal(t, "c@1 d@1 ", <-heard)
-		assert.Empty(t, heard)
+		assert.Equal(t, "c@1 d@1 ", <-summaries)
+		assert.Empty(t, summaries)
 		require.Zero(t, server.Pending())
 		time.Sleep(2 * time.Minute)
 		stream = server.Next() // breaks off in the middle of the compare
@@ -45,22 +45,22 @@ func TestFullCompare_RepairsLostChanges(t *testing.T) {
 		stream.Expect("node n1 A")
 		// b differs, a was removed, and e was never reported.
 		stream.Send(deltaResponse(t, "n", "v", "c@1", "d@1", "b@2", "e@1"))
-		assert.Equal(t, "b@2 complete more ", <-heard)
-		assert.Equal(t, "c@1 d@1 b@2 e@1 complete ", <-heard)
+		assert.Equal(t, "b@2 complete more ", <-summaries)
+		assert.Equal(t, "c@1 d@1 b@2 e@1 complete ", <-summaries)
 		time.Sleep(10 * time.Hour)
 		synctest.Wait()
 		require.Zero(t, server.Pending(), "it is done once")
-		assert.Equal(t, []int{3}, healed, "a has gone, b is another, and e is new")
+		assert.Equal(t, []int{3}, differences, "a has gone, b is another, and e is new")
 		client.cancel()
 	})
 }
 
-// TestFullStart_NeedsNoCompare: it is as the server said.
-func TestFullStart_NeedsNoCompare(t *testing.T) {
+// TestComparison_SkippedAfterStartWithoutVersions: the server has sent all resources.
+func TestComparison_SkippedAfterStartWithoutVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		config := quietDelta("", want(typeA, accept))
+		config := quietDelta("", subscribe(typeA, accept))
 		config.CompareAfter = time.Hour
-		config.Hooks.Compared = func(typeURL string, healed int) { t.Error(typeURL, healed) }
+		config.Hooks.Compared = func(typeURL string, differences int) { t.Error(typeURL, differences) }
 		server := xdstest.DeltaInMemory(t, allowPings)
 		inMemory(&config, server.Dial...)
 		client := run(t, config)
@@ -71,17 +71,16 @@ func TestFullStart_NeedsNoCompare(t *testing.T) {
 	})
 }
 
-// TestCompare_CompletesAfterChangeOfNames has a server that takes no note of versions, and does not say which names do
-// not exist.
-func TestCompare_CompletesAfterChangeOfNames(t *testing.T) {
+// TestComparison_EndsAfterChangeOfNames has a server that ignores versions, and does not report missing names.
+func TestComparison_EndsAfterChangeOfNames(t *testing.T) {
 	for name, c := range map[string]struct{ names, changed []string }{
 		"wildcard": {nil, []string{"*", "q"}},
 		"by name":  {[]string{"a", "x"}, []string{"a", "q", "x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := &holder{resources: map[string]string{"a": "1", "x": "1"}}
-				subscription := want(typeA, h.handle, c.names...)
+				h := &cache{resources: map[string]string{"a": "1", "x": "1"}}
+				subscription := subscribe(typeA, h.handle, c.names...)
 				subscription.Versions = map[string]string{"a": "1", "x": "1"}
 				config := quietDelta("", subscription)
 				config.CompareAfter = time.Hour
@@ -94,7 +93,7 @@ func TestCompare_CompletesAfterChangeOfNames(t *testing.T) {
 				time.Sleep(time.Hour + 100*time.Millisecond)
 				stream := server.Next() // the compare has begun
 				stream.Receive()
-				client.subscribe(want(typeA, h.handle, c.changed...))
+				client.subscribe(subscribe(typeA, h.handle, c.changed...))
 				stream.Expect("A +[q]")
 				stream.Send(deltaResponse(t, "n", "v", "a@1"))
 				time.Sleep(20 * 24 * time.Hour)
@@ -110,8 +109,8 @@ func TestCompare_CompletesAfterChangeOfNames(t *testing.T) {
 // subscription is a wildcard by then.
 func TestFreshStream_CompletesAfterChangeToWildcard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &holder{}
-		config := quietDelta("", want(typeA, h.handle, "a", "x"))
+		h := &cache{}
+		config := quietDelta("", subscribe(typeA, h.handle, "a", "x"))
 		config.Hooks.Connected = h.begin
 		server := xdstest.DeltaInMemory(t, allowPings)
 		inMemory(&config, server.Dial...)
@@ -124,7 +123,7 @@ func TestFreshStream_CompletesAfterChangeToWildcard(t *testing.T) {
 		stream = server.Next()
 		require.NoError(t, stream.SetHeader(chunked))
 		stream.Receive()
-		client.subscribe(want(typeA, h.handle))
+		client.subscribe(subscribe(typeA, h.handle))
 		stream.Expect("A +[*] -[a x]")
 		stream.Send(deltaResponse(t, "n", "v", "a@1", "b@1"))
 		synctest.Wait()
