@@ -24,8 +24,8 @@ const (
 	DefaultConnectTimeout = 10 * time.Second
 	// DefaultAnswerTimeout is the time for the first response on a stream if there are other servers.
 	DefaultAnswerTimeout = 30 * time.Second
-	// DefaultStableAfter is the lowest age of a stream that resets the backoff. So the waits grow for a server that accepts
-	// each stream and refuses it a moment later.
+	// DefaultStableAfter is the lowest age of a stream that resets the backoff. So the waits grow for a server that
+	// accepts each stream and refuses it a moment later.
 	DefaultStableAfter = 10 * time.Second
 	// DefaultExhaustedWait is the shortest wait before the client tries a server again that reported ResourceExhausted.
 	DefaultExhaustedWait = 5 * time.Second
