@@ -99,7 +99,7 @@ It exits with 3 if an object would not be served; with --strict also if there is
 }
 
 func (f *validateFlags) run(ctx context.Context, command *cobra.Command, args []string) error {
-	linter := check.Linter{Files: relay.Files}
+	linter := check.Linter{Files: relay.CheckFiles}
 	if f.client != "" && f.client != "envoy" {
 		return usage("--for %s: want envoy", f.client)
 	}

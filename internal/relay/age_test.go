@@ -13,20 +13,20 @@ import (
 	"tributary/adsc"
 )
 
-// awayListener has its connections come from another machine.
-type awayListener struct{ net.Listener }
+// remoteListener has its connections come from another machine.
+type remoteListener struct{ net.Listener }
 
-func (l awayListener) Accept() (net.Conn, error) {
+func (l remoteListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return awayConn{conn}, nil
+	return remoteConn{conn}, nil
 }
 
-type awayConn struct{ net.Conn }
+type remoteConn struct{ net.Conn }
 
-func (c awayConn) RemoteAddr() net.Addr {
+func (c remoteConn) RemoteAddr() net.Addr {
 	return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: c.Conn.RemoteAddr().(*net.TCPAddr).Port}
 }
 
@@ -94,7 +94,7 @@ func (b *balancer) pass(conn net.Conn) {
 }
 
 // A replica that joins gets its share of the connected clients. No client misses an object meanwhile.
-func TestClientsMoveToJoiningReplica(t *testing.T) {
+func TestJoiningReplica_GetsShareOfClients(t *testing.T) {
 	t.Parallel()
 	balancer := newBalancer(t)
 	replica := func() *rig {
@@ -104,7 +104,7 @@ func TestClientsMoveToJoiningReplica(t *testing.T) {
 			"limits: {connectionAge: 300ms}\nconfigSources: [{address: 'fs://./rules'}]\n")
 		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 		require.NoError(t, err)
-		r := startWith(t, dir, "127.0.0.1:0", map[string]net.Listener{"xds": awayListener{listener}})
+		r := startWith(t, dir, "127.0.0.1:0", map[string]net.Listener{"xds": remoteListener{listener}})
 		r.awaitReady(t)
 		balancer.add(listener.Addr().String())
 		return r
@@ -113,8 +113,8 @@ func TestClientsMoveToJoiningReplica(t *testing.T) {
 	old := replica()
 	var clients []*client
 	for i := range 10 {
-		c := look(t, balancer.lis.Addr().String(), []adsc.Mode{adsc.Delta, adsc.SotW}[i%2], never(t, names...))
-		c.sees(t, names...)
+		c := startClient(t, balancer.lis.Addr().String(), []adsc.Mode{adsc.Delta, adsc.SotW}[i%2], neverMissing(t, names...))
+		c.awaitObjects(t, names...)
 		clients = append(clients, c)
 	}
 	two := replica()
@@ -128,6 +128,6 @@ func TestClientsMoveToJoiningReplica(t *testing.T) {
 		fill(t, r.dir, "rules/all.yaml: prod/p*4")
 	}
 	for _, c := range clients {
-		c.sees(t, append(names, "ServiceEntry prod/p03")...)
+		c.awaitObjects(t, append(names, "ServiceEntry prod/p03")...)
 	}
 }

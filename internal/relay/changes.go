@@ -23,9 +23,9 @@ func changesOf(activeSources, next []*activeSource) (result changes) {
 			result.changed = append(result.changed, active.config.Name)
 		}
 	}
-	for _, o := range activeSources {
-		if named(next, o.config.Name) == nil {
-			result.removed = append(result.removed, o.config.Name)
+	for _, active := range activeSources {
+		if named(next, active.config.Name) == nil {
+			result.removed = append(result.removed, active.config.Name)
 		}
 	}
 	result.reordered = !slices.Equal(shared(activeSources, next), shared(next, activeSources))
@@ -34,9 +34,9 @@ func changesOf(activeSources, next []*activeSource) (result changes) {
 
 // shared returns the names of sources that have a candidate of the same name, in order.
 func shared(sources, candidates []*activeSource) (names []string) {
-	for _, f := range sources {
-		if named(candidates, f.config.Name) != nil {
-			names = append(names, f.config.Name)
+	for _, source := range sources {
+		if named(candidates, source.config.Name) != nil {
+			names = append(names, source.config.Name)
 		}
 	}
 	return names
@@ -80,7 +80,8 @@ func (c changes) lines(file string) []string {
 		}
 	}
 	if c.reordered {
-		lines = append(lines, "the order of the sources is another: of what several have with the same precedence, that of the first is served")
+		lines = append(lines, "the order of the sources changed: of objects with the same key and precedence, "+
+			"that of the first source is served")
 	}
 	if len(c.settings) > 0 {
 		lines = append(lines, "changed settings: "+strings.Join(c.settings, ", "))

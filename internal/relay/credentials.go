@@ -21,12 +21,13 @@ import (
 func newAdmission(
 	cfg *config.Config, listeners *listeners, log *slog.Logger, metrics prometheus.Registerer,
 ) (*access.Admission, error) {
-	proofs, err := authenticator(cfg, log)
+	authentication, err := authenticator(cfg, log)
 	if err != nil {
 		return nil, err
 	}
 	admission := access.NewAdmission(access.Policy{
-		Rules: cfg.Rules(), Authenticator: proofs, Trust: listeners.xdsTLS.Trusts, AdminTrust: listeners.adminTLS.Trusts,
+		Rules: cfg.Rules(), Authenticator: authentication,
+		Trust: listeners.xdsTLS.Trusts, AdminTrust: listeners.adminTLS.Trusts,
 	}, log, metrics)
 	if listeners.xdsTLS != nil {
 		listeners.xdsTLS.OnChange(admission.Recheck)
@@ -34,7 +35,7 @@ func newAdmission(
 	return admission, nil
 }
 
-// authenticator reads the files of tokens and keys; it is nil if the configuration names none.
+// authenticator reads the files of tokens and keys. It returns nil if the configuration names none.
 func authenticator(cfg *config.Config, log *slog.Logger) (*identity.Authenticator, error) {
 	settings := cfg.Identity.Settings()
 	if settings == nil {
@@ -53,26 +54,29 @@ func authenticator(cfg *config.Config, log *slog.Logger) (*identity.Authenticato
 	return authenticator, err
 }
 
-// changeRules ends the streams of clients with other rights by the next rules, and refuses these clients while the
-// sources change. The caller calls undo if the reload fails, or else setCredentials.
+// changeRules ends the streams of clients that have other rights by the next rules, and refuses these clients while the
+// sources change. Then the caller calls setCredentials, or undo if the reload fails.
 func changeRules(admission *access.Admission, next access.Rules) (undo func()) {
 	previous := admission.Policy()
 	changing := previous
-	changing.Rules, changing.Previous = next, &previous.Rules
+	changing.Rules = next
+	changing.Previous = &previous.Rules
 	admission.Set(changing)
 	return func() { admission.Set(previous) }
 }
 
 // setCredentials puts the access rules and credentials of a configuration in force. Reloads call it one at a time.
-func setCredentials(admission *access.Admission, cfg *config.Config, proofs *identity.Authenticator) {
+func setCredentials(admission *access.Admission, cfg *config.Config, authentication *identity.Authenticator) {
 	policy := admission.Policy()
-	policy.Rules, policy.Previous, policy.Authenticator = cfg.Rules(), nil, proofs
+	policy.Rules = cfg.Rules()
+	policy.Previous = nil
+	policy.Authenticator = authentication
 	admission.Set(policy)
 }
 
-// Files reads the files of the ports and of the proofs of a configuration. It returns the errors that would prevent a
-// start, and warnings. It sends no query to a Workload API.
-func Files(ctx context.Context, cfg *config.Config) (failures []error, doubts []config.Problem) {
+// CheckFiles reads the certificates, tokens and keys that a configuration names. It returns the errors that would
+// prevent a start, and warnings. It sends no query to a Workload API.
+func CheckFiles(ctx context.Context, cfg *config.Config) (failures []error, warnings []config.Problem) {
 	check := func(key string, serverTLS config.ServerTLS) {
 		if spiffe.Named(serverTLS.Certificate) || spiffe.Named(serverTLS.ClientCAs) {
 			return
@@ -92,21 +96,21 @@ func Files(ctx context.Context, cfg *config.Config) (failures []error, doubts []
 			failures = append(failures, fmt.Errorf("source %s: tlsSettings.%w", s.Name, err))
 		}
 	}
-	doubts, err := Proofs(cfg)
+	warnings, err := CheckTokens(cfg)
 	if err != nil {
 		failures = append(failures, err)
 	}
-	return failures, doubts
+	return failures, warnings
 }
 
-// Proofs reads the files of tokens and keys. It returns the error that would prevent a start, and the tokens of access
-// rules that no file has.
-func Proofs(cfg *config.Config) (doubts []config.Problem, err error) {
-	proofs, err := authenticator(cfg, quiet)
-	if proofs == nil {
+// CheckTokens reads the files of tokens and keys. It returns the error that would prevent a start, and a warning for
+// each token of an access rule that no file has.
+func CheckTokens(cfg *config.Config) (warnings []config.Problem, err error) {
+	authentication, err := authenticator(cfg, quiet)
+	if authentication == nil {
 		return nil, err
 	}
-	names := proofs.Tokens()
+	names := authentication.Tokens()
 	for i, rule := range cfg.Access {
 		for n, token := range rule.Who.Token {
 			if strings.Contains(token, "*") || slices.Contains(names, token) {
@@ -115,10 +119,10 @@ func Proofs(cfg *config.Config) (doubts []config.Problem, err error) {
 			place := cfg.Places[fmt.Sprintf("access[%d].who.token[%d]", i, n)]
 			place.Message = fmt.Sprintf("there is no token of the name %q in %s%s", token, cfg.Identity.Tokens,
 				words.Suggestion(token, names))
-			doubts = append(doubts, place)
+			warnings = append(warnings, place)
 		}
 	}
-	return doubts, nil
+	return warnings, nil
 }
 
 var quiet = slog.New(slog.DiscardHandler)

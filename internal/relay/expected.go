@@ -16,8 +16,8 @@ import (
 var errUnknownRights = errors.New("access rules decide by the identity of a client, and no client with this node " +
 	"ID is connected, or several that have different rights")
 
-// expected returns the configuration that an Envoy with this node should have now, and the resources that it rejects.
-// Resources stand in place of the dump.
+// expected returns the resources that an Envoy with this node should have now. The Expected has the other fields of the
+// answer: its dump is empty, since the caller makes it from the resources.
 func (r *Relay) expected(ctx context.Context, node *corev3.Node, delta bool) (*verify.Expected, []xds.Served, error) {
 	rights, connected := r.admission.AllowedForNode(node.GetId())
 	if !connected {

@@ -9,8 +9,8 @@ import (
 	"tributary/config"
 )
 
-// TestFilesOfSources has files of a source's tlsSettings that are not there found.
-func TestFilesOfSources(t *testing.T) {
+// TestCheckFiles_ReportsFilesOfSources has files of a source's tlsSettings that are not there found.
+func TestCheckFiles_ReportsFilesOfSources(t *testing.T) {
 	t.Parallel()
 	for _, scheme := range config.Schemes() {
 		if !strings.Contains(scheme.Address, "%s") { // it reads no server
@@ -27,7 +27,7 @@ func TestFilesOfSources(t *testing.T) {
 			require.ErrorContains(t, err, "tlsSettings: caCertificates: ", address)
 			continue
 		}
-		wrong, _ := Files(t.Context(), cfg)
+		wrong, _ := CheckFiles(t.Context(), cfg)
 		require.Len(t, wrong, 1, address)
 		require.ErrorContains(t, wrong[0], "source c: tlsSettings.caCertificates: ", address)
 	}

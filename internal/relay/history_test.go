@@ -10,8 +10,8 @@ import (
 	"tributary/internal/history"
 )
 
-// TestHistoryOutlivesARestart changes an object before, while and after the program does not run.
-func TestHistoryOutlivesARestart(t *testing.T) {
+// TestHistory_ContinuesAfterRestart changes an object before, while and after the program does not run.
+func TestHistory_ContinuesAfterRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	put := func(port int) { write(t, dir+"/rules/a.yaml", entry("prod", "a", port)) }

@@ -8,11 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFirstSight_OtherNamespace: a reject in another namespace than the restored objects of its group was never valid
+// TestInvalidPolicy_OtherNamespaceThanRestoredObjects: a reject in another namespace than the restored objects of its group was never valid
 // there.
-func TestFirstSight_OtherNamespace(t *testing.T) {
+func TestInvalidPolicy_OtherNamespaceThanRestoredObjects(t *testing.T) {
 	t.Parallel()
-	const audit = sightHead + sightMeta + "spec: {action: AUDIT}\n"
+	const audit = policyHead + policyMeta + "spec: {action: AUDIT}\n"
 	nameless := func(kind string) string {
 		return "apiVersion: security.istio.io/v1\nkind: " + kind + "\nmetadata: {namespace: other}\nspec: {}\n"
 	}
@@ -41,8 +41,8 @@ func TestFirstSight_OtherNamespace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			sightConfig(t, dir, "")
-			write(t, dir+"/rules/gateways.yaml", sightGateways())
+			configureRules(t, dir, "")
+			write(t, dir+"/rules/gateways.yaml", gatewaysYAML())
 			for file, text := range tt.before {
 				write(t, dir+"/rules/"+file, text)
 			}

@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// reservedDescriptors are the file descriptors that clients leave to the process: for its state, files, connections to
-	// registries, and the admin server.
+	// reservedDescriptors are the file descriptors that client connections do not use: for the state, files, connections
+	// to registries, and the admin server.
 	reservedDescriptors = 128
 	// FewDescriptors is the number of file descriptors that a mesh needs at least.
 	FewDescriptors = 4096
@@ -33,12 +33,13 @@ const (
 
 // listeners are the ports of this program, with their certificates.
 type listeners struct {
-	log            *slog.Logger
-	connections    *transport.ConnectionLimit
-	xdsTLS         *transport.Certificates // or nil
-	adminTLS       *transport.Certificates // or nil
-	xds, xdsSecure net.Listener            // plaintext and TLS; one of them may be nil
-	admin          net.Listener
+	log         *slog.Logger
+	connections *transport.ConnectionLimit
+	xdsTLS      *transport.Certificates // or nil
+	adminTLS    *transport.Certificates // or nil
+	xds         net.Listener            // plaintext; nil if there is only the one with TLS
+	xdsSecure   net.Listener            // with TLS, or nil
+	admin       net.Listener
 }
 
 // newListeners reads the certificates that cfg names. It opens no port.
@@ -63,8 +64,8 @@ func newListeners(ctx context.Context, cfg *config.Config, log *slog.Logger,
 
 // Certificates returns the status of the certificates of the listeners in cfg.
 func Certificates(ctx context.Context, cfg *config.Config, log *slog.Logger) ([]transport.Status, error) {
-	d, err := newListeners(ctx, cfg, log, prometheus.NewRegistry())
-	return d.status(), err
+	listeners, err := newListeners(ctx, cfg, log, prometheus.NewRegistry())
+	return listeners.status(), err
 }
 
 func loadCertificates(ctx context.Context, cfg *config.Config, key string, settings config.ServerTLS,
@@ -101,50 +102,50 @@ func connectionLimit(limits config.Limits, descriptors int, log *slog.Logger) in
 		limit = max(descriptors-reservedDescriptors, descriptors/2)
 	}
 	if descriptors >= 0 && descriptors < FewDescriptors {
-		log.Warn("few files may be open at once (ulimit -n, LimitNOFILE): that limits the clients", "files", descriptors,
-			"connections", limit)
+		log.Warn("few files may be open at once (ulimit -n, LimitNOFILE): that limits the clients",
+			"files", descriptors, "connections", limit)
 	}
 	if limits.Connections == 0 {
 		return limit
 	}
 	if limit >= 0 && (limits.Connections > limit || limits.Connections < 0) {
-		log.Warn("limits.connections is more than there are files to be open at once (ulimit -n, LimitNOFILE)", "files",
-			descriptors,
-			"connections", limit)
+		log.Warn("limits.connections is more than there are files to be open at once (ulimit -n, LimitNOFILE)",
+			"files", descriptors, "connections", limit)
 		return limit
 	}
 	return limits.Connections
 }
 
-// open opens all ports before any part runs, so that a port in use is reported at once. sockets are open already, by
-// the names of listeners in the log.
-func (d *listeners) open(ctx context.Context, cfg *config.Config, sockets map[string]net.Listener) (err error) {
+// open opens all ports before any part runs, so that a port in use is reported at once. sockets are listeners that are
+// open already: see Options.
+func (l *listeners) open(ctx context.Context, cfg *config.Config, sockets map[string]net.Listener) (err error) {
 	defer func() {
 		if err == nil {
 			return
 		}
-		for _, lis := range []net.Listener{d.xds, d.xdsSecure, d.admin} {
+		for _, lis := range []net.Listener{l.xds, l.xdsSecure, l.admin} {
 			if lis != nil {
 				err = errors.Join(err, lis.Close())
 			}
 		}
 	}()
 	secure := config.ListenOff
-	if l := cfg.Listen.XDSTLS; l != nil {
-		secure = l.Address
+	if settings := cfg.Listen.XDSTLS; settings != nil {
+		secure = settings.Address
 	}
 	for _, port := range []struct {
 		listener           *net.Listener
 		name, key, address string
 	}{
-		{&d.xds, "xds", "listen.xds", cfg.Listen.XDS},
-		{&d.xdsSecure, "xdsTLS", "listen.xdsTLS.address", secure},
-		{&d.admin, "admin", "listen.admin", cfg.Listen.Admin},
+		{&l.xds, "xds", "listen.xds", cfg.Listen.XDS},
+		{&l.xdsSecure, "xdsTLS", "listen.xdsTLS.address", secure},
+		{&l.admin, "admin", "listen.admin", cfg.Listen.Admin},
 	} {
 		if port.address == config.ListenOff {
 			continue
 		}
-		if *port.listener = sockets[port.name]; *port.listener != nil {
+		*port.listener = sockets[port.name]
+		if *port.listener != nil {
 			continue
 		}
 		if *port.listener, err = process.Listen(ctx, port.address); err != nil {
@@ -152,24 +153,22 @@ func (d *listeners) open(ctx context.Context, cfg *config.Config, sockets map[st
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(sockets)) {
-		if listener := sockets[name]; listener != d.xds && listener != d.xdsSecure && listener != d.admin {
-			d.log.Warn("a socket of the service manager is not used: FileDescriptorName= is xds, xdsTLS or admin, and the "+
-				"configuration has that "+
-				"listener",
-				"name", name, "address", listener.Addr())
+		if listener := sockets[name]; listener != l.xds && listener != l.xdsSecure && listener != l.admin {
+			l.log.Warn("a socket of the service manager is not used: FileDescriptorName= is xds, xdsTLS or admin, and the "+
+				"configuration has that listener", "name", name, "address", listener.Addr())
 			err = errors.Join(err, listener.Close())
 		}
 	}
-	d.admin = transport.NewFairListener(d.admin, adminConnections)
-	if d.adminTLS != nil {
-		d.admin = tls.NewListener(d.admin, d.adminTLS.Config("h2", "http/1.1"))
+	l.admin = transport.NewFairListener(l.admin, adminConnections)
+	if l.adminTLS != nil {
+		l.admin = tls.NewListener(l.admin, l.adminTLS.Config("h2", "http/1.1"))
 	}
 	return nil
 }
 
 // close closes the xDS listeners. Connections to a socket of the service manager wait there for the next process.
-func (d *listeners) close() {
-	for _, lis := range []net.Listener{d.xds, d.xdsSecure} {
+func (l *listeners) close() {
+	for _, lis := range []net.Listener{l.xds, l.xdsSecure} {
 		if lis != nil {
 			_ = lis.Close() // it may be closed already
 		}
@@ -177,14 +176,14 @@ func (d *listeners) close() {
 }
 
 // serve runs server on the xDS ports until it is stopped or the ports are closed.
-func (d *listeners) serve(server *grpc.Server) error {
+func (l *listeners) serve(server *grpc.Server) error {
 	var servers errgroup.Group
-	for _, listener := range []net.Listener{d.xds, d.xdsSecure} {
+	for _, listener := range []net.Listener{l.xds, l.xdsSecure} {
 		if listener == nil {
 			continue
 		}
-		limited := d.connections.Listener(listener)
-		if listener == d.xdsSecure {
+		limited := l.connections.Listener(listener)
+		if listener == l.xdsSecure {
 			limited = transport.Secure(limited)
 		}
 		servers.Go(func() error {
@@ -198,16 +197,16 @@ func (d *listeners) serve(server *grpc.Server) error {
 }
 
 // run reloads the certificates when their files change.
-func (d *listeners) run(ctx context.Context) error {
+func (l *listeners) run(ctx context.Context) error {
 	var watchers errgroup.Group
-	for _, c := range d.certificates() {
+	for _, c := range l.certificates() {
 		watchers.Go(func() error { return c.Run(ctx) })
 	}
 	return watchers.Wait()
 }
 
-func (d *listeners) certificates() (certificates []*transport.Certificates) {
-	for _, c := range []*transport.Certificates{d.xdsTLS, d.adminTLS} {
+func (l *listeners) certificates() (certificates []*transport.Certificates) {
+	for _, c := range []*transport.Certificates{l.xdsTLS, l.adminTLS} {
 		if c != nil {
 			certificates = append(certificates, c)
 		}
@@ -216,19 +215,19 @@ func (d *listeners) certificates() (certificates []*transport.Certificates) {
 }
 
 // status returns the status of the certificates.
-func (d *listeners) status() (statuses []transport.Status) {
-	for _, c := range d.certificates() {
+func (l *listeners) status() (statuses []transport.Status) {
+	for _, c := range l.certificates() {
 		statuses = append(statuses, c.Status())
 	}
 	return statuses
 }
 
 // addresses returns the addresses of all listeners, for a line of the log.
-func (d *listeners) addresses() (args []any) {
+func (l *listeners) addresses() (args []any) {
 	for _, listener := range []struct {
 		name string
 		lis  net.Listener
-	}{{"xds", d.xds}, {"xdsTLS", d.xdsSecure}, {"admin", d.admin}} {
+	}{{"xds", l.xds}, {"xdsTLS", l.xdsSecure}, {"admin", l.admin}} {
 		if listener.lis != nil {
 			args = append(args, listener.name, listener.lis.Addr().String())
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 // A policy that targets a Gateway applies to the listeners of its ListenerSets, also if a Service selects the Envoys.
-func TestPolicyOfAGatewayWithListenerSets(t *testing.T) {
+func TestGatewayPolicy_AppliesToListenerSets(t *testing.T) {
 	t.Parallel()
 	const objects = `
 apiVersion: v1
@@ -41,7 +41,7 @@ spec: {action: DENY, rules: [{}], targetRefs: [{group: gateway.networking.k8s.io
 		for _, namespace := range []string{"shop", "other"} {
 			t.Run(namespace+" beside "+listeners, func(t *testing.T) {
 				dir := t.TempDir()
-				sightConfig(t, dir, ", derive: {}")
+				configureRules(t, dir, ", derive: {}")
 				write(t, dir+"/rules/a.yaml", fmt.Sprintf(objects, listeners, namespace))
 				rig := startReady(t, dir)
 				resp, _ := rig.listeners(t, "", "router", "shop", `{"LABELS": {"a": "b"}}`)

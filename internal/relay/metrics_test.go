@@ -118,13 +118,13 @@ func TestMetricsPage(t *testing.T) {
 }
 
 // How long a change is on its way is counted from when the file was read to when the client has acknowledged it.
-func TestPropagationIsMeasured(t *testing.T) {
+func TestMetrics_MeasurePropagation(t *testing.T) {
 	t.Parallel()
 	rig := serve(t, []string{"rules/a.yaml: default/a"}, "address: 'fs://./rules'")
 	dir := rig.dir
 	rig.awaitReady(t)
-	c := look(t, rig.XDS().String(), adsc.Delta, nil)
-	c.sees(t, "ServiceEntry default/a")
+	c := startClient(t, rig.XDS().String(), adsc.Delta, nil)
+	c.awaitObjects(t, "ServiceEntry default/a")
 	require.NotContains(t, rig.page(t, "/metrics"),
 		`tributary_xds_propagation_seconds_count{stage="sent",type_url="networking.istio.io/v1/ServiceEntry"} 1`)
 	fill(t, dir, "rules/b.yaml: default/b")

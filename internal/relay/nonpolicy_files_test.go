@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// honest are files of an ordinary folder. None of them is a policy.
-var honest = map[string]string{
+// nonPolicies are files of an ordinary folder. None of them is a policy.
+var nonPolicies = map[string]string{
 	"values.yaml":                  "global:\n  hub: x\nmeshConfig:\n  accessLogFile: /dev/stdout\n",
 	"values-policy.yaml":           "authorizationPolicy:\n  enabled: true\nreplicas: 2\n",
 	"values-list.yaml":             "peerAuthentication: {mode: STRICT}\n",
@@ -35,19 +35,19 @@ var honest = map[string]string{
 	"policy-list.yaml":             "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicyList\nmetadata: {}\nitems: []\n",
 	"docs.yaml":                    "apiVersion: v1\nkind: List\nitems: []\n",
 	"package.json":                 `{"name": "x", "description": "docs"}`,
-	".hidden.yaml":                 sights["no name"],
-	"deny.yaml~":                   sights["no name"],
+	".hidden.yaml":                 invalidPolicies["no name"],
+	"deny.yaml~":                   invalidPolicies["no name"],
 	"deny.yaml.swp":                "b0VIM",
-	"templates/deny.yaml.disabled": sights["no name"],
+	"templates/deny.yaml.disabled": invalidPolicies["no name"],
 }
 
 // TestFiles_NonObjectsRefuseNothing: files that mention policies and are no objects make no Envoy refuse requests.
 func TestFiles_NonObjectsRefuseNothing(t *testing.T) {
 	t.Parallel()
-	for name, text := range honest {
+	for name, text := range nonPolicies {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := sighted(t, name, text)
+			r := serveRules(t, name, text)
 			require.False(t, refuses(t, r, "shop"), "shop: %s", r.page(t, "/debug/quarantine"))
 			require.False(t, refuses(t, r, "other"), "other: %s", r.page(t, "/debug/quarantine"))
 		})

@@ -17,8 +17,8 @@ import (
 	"tributary/server/xds"
 )
 
-// An answer of objectCheck is at most minCheckAge old, or checkShare times its cost, so that frequent questions do not
-// cost more than a twentieth of a processor.
+// objectCheck uses its last result again for minCheckAge, and at least for checkShare times the duration of the check.
+// So frequent questions take at most a twentieth of a processor.
 const (
 	minCheckAge = time.Second
 	checkShare  = 20
@@ -47,14 +47,17 @@ func (c *objectCheck) problems() admin.ObjectProblems {
 	start := time.Now()
 	snapshot, options := c.relay.view.Snapshot(), c.relay.referenceOptions()
 	if c.checked.IsZero() || snapshot.Revision() != c.revision || options != c.options {
-		c.missing, c.revision, c.options = nil, snapshot.Revision(), options
+		c.missing = nil
+		c.revision = snapshot.Revision()
+		c.options = options
 		findings, unchecked := references.FindMissing(snapshot, options)
 		for _, finding := range findings {
 			c.missing = append(c.missing, problemOf(snapshot, finding.Key, finding.Message))
 		}
 		c.result.Unchecked = unchecked
 	}
-	c.result.Unresolved, c.result.Refused = append(c.relay.unservedObjects(), c.missing...), nil
+	c.result.Unresolved = append(c.relay.unservedObjects(), c.missing...)
+	c.result.Refused = nil
 	for _, catalog := range c.relay.catalogs.envoyCatalogs() {
 		for key, reason := range catalog.Refused() {
 			c.result.Refused = append(c.result.Refused, problemOf(snapshot, key, reason))
@@ -62,7 +65,8 @@ func (c *objectCheck) problems() admin.ObjectProblems {
 	}
 	slices.SortFunc(c.result.Refused, func(a, b admin.ObjectProblem) int { return a.Key().Compare(b.Key()) })
 	c.result.Refused = slices.CompactFunc(c.result.Refused, func(a, b admin.ObjectProblem) bool { return a.Ref == b.Ref })
-	c.checked, c.cost = time.Now(), time.Since(start)
+	c.checked = time.Now()
+	c.cost = c.checked.Sub(start)
 	return c.result
 }
 
@@ -82,31 +86,37 @@ func (r *Relay) unservedObjects() (problems []admin.ObjectProblem) {
 func problemOf(snapshot memstore.Snapshot, key resource.Key, message string) admin.ObjectProblem {
 	problem := admin.ObjectProblem{Ref: conflicts.Ref(key), Message: message}
 	if r := snapshot.Get(key); r != nil {
-		problem.Source, problem.Place = r.Origin().Source, r.Origin().Place
+		problem.Source = r.Origin().Source
+		problem.Place = r.Origin().Place
 	}
 	return problem
 }
 
-// referenceOptions returns Partial while a source was never read. Hosts of a Kubernetes cluster must exist in the view
-// if a source has the cluster's Services, or if all clients are Envoys and gRPC clients: an istiod may know such hosts.
+// referenceOptions returns the options for references.FindMissing. Partial says that a source was never read. Cluster
+// says that hosts of a Kubernetes cluster must exist in the view: a source has the cluster's Services, or no client is
+// an istiod, which may have them.
 func (r *Relay) referenceOptions() (options references.Options) {
 	for _, source := range r.supervisor.Status() {
-		options.Partial = options.Partial || !source.Synced && source.Restored == nil
-		options.Cluster = options.Cluster || strings.HasPrefix(source.Address, "k8s://") &&
-			source.Objects[resource.ServiceEntry] > 0
-	}
-	envoys, istiods := false, false
-	for client := range r.engine.EachClient() {
-		for _, subscription := range client.Types {
-			_, object := resource.SchemaByTypeURL(subscription.TypeURL)
-			envoys, istiods = envoys || envoy.Serves(subscription.TypeURL), istiods || object && !admin.IsCommand(&client)
+		if !source.Synced && source.Restored == nil {
+			options.Partial = true
+		}
+		if strings.HasPrefix(source.Address, "k8s://") && source.Objects[resource.ServiceEntry] > 0 {
+			options.Cluster = true
 		}
 	}
-	options.Cluster = options.Cluster || envoys && !istiods
+	hasEnvoy, hasIstiod := false, false
+	for client := range r.engine.EachClient() {
+		for _, subscription := range client.Types {
+			_, isObject := resource.SchemaByTypeURL(subscription.TypeURL)
+			hasEnvoy = hasEnvoy || envoy.Serves(subscription.TypeURL)
+			hasIstiod = hasIstiod || isObject && !admin.IsCommand(&client)
+		}
+	}
+	options.Cluster = options.Cluster || hasEnvoy && !hasIstiod
 	return options
 }
 
-// whyUnenforced returns the effect of clients that do not enforce a security object, with the first of these clients.
+// whyUnenforced returns the effect of a security object that clients do not enforce, with the name of one such client.
 func (r *Relay) whyUnenforced(key resource.Key) string {
 	for _, catalog := range r.catalogs.envoyCatalogs() {
 		if !slices.Contains(catalog.Unenforced(), key) {

@@ -30,15 +30,15 @@ type registered struct {
 	wipe    func() // restarts the registry without its data
 }
 
-var always = []string{
+var commonOptions = []string{
 	"transform: {labels: {add: {t: u}}}", "transform: {namespaces: {dubbo: other, nacos: other, eureka: other, consul: other}}",
 	"validation: warn",
 }
 
-var ofDubbo = append([]string{
+var dubboOptions = append([]string{
 	"labelParams: [env]", "askProviders: false", "namespace: mesh", "vips: none", "subsets: group", "warmUp: 1m", "servicePorts: {dubbo: 999}",
 	"hostTemplate: 'x.{interface}-{group}-{version}'", "hostTemplate: '{interface}'",
-}, always...)
+}, commonOptions...)
 
 var kindsOfRegistries = map[string]kindOfRegistry{
 	"nacos": {func(t *testing.T) registered {
@@ -50,7 +50,7 @@ var kindsOfRegistries = map[string]kindOfRegistry{
 		"labelMeta: [zone]", "namespace: mesh", "vips: all", "hostTemplate: '{service}.{group}.x'", "hostTemplate: '{service}.{group}.{cluster}'",
 		"servicePort: 999",
 		"defaultProtocol: http", "services: ['com.*']",
-	}, always...)},
+	}, commonOptions...)},
 	"eureka": {func(t *testing.T) registered {
 		s := eurekatest.Start(t)
 		return registered{s.Address(), func(service, address string) {
@@ -59,7 +59,7 @@ var kindsOfRegistries = map[string]kindOfRegistry{
 	}, append([]string{
 		"labelMeta: [zone]", "namespace: mesh", "vips: all", "hostTemplate: '{app}.x'", "hostTemplate: '{vip}.{app}'", "servicePort: 999",
 		"statuses: [UP, STARTING]", "defaultProtocol: tcp", "region: r", "apps: ['com.*']",
-	}, always...)},
+	}, commonOptions...)},
 	"consul": {func(t *testing.T) registered {
 		s := consultest.New(t)
 		return registered{"consul://" + s.Address(), func(service, address string) {
@@ -69,7 +69,7 @@ var kindsOfRegistries = map[string]kindOfRegistry{
 		"labelPrefix: p", "namespace: mesh", "vips: all", "hostTemplate: '{service}.x'", "servicePort: 999", "defaultProtocol: http",
 		"aliases: none",
 		"endpoints: workloadEntries", "strictChecks: [passing]",
-	}, always...)},
+	}, commonOptions...)},
 	"dubbo in nacos": {func(t *testing.T) registered {
 		s := nacostest.Start(t)
 		return registered{s.Address(), func(service, address string) {
@@ -78,13 +78,13 @@ var kindsOfRegistries = map[string]kindOfRegistry{
 				"application": "a", "env": "e",
 			}))
 		}, func() { s.Stop(); s.Forget(); s.Restart() }}
-	}, append([]string{"registerMode: interface", "interfaces: ['com.*']"}, ofDubbo...)},
+	}, append([]string{"registerMode: interface", "interfaces: ['com.*']"}, dubboOptions...)},
 	"dubbo in consul": {func(t *testing.T) registered {
 		s := consultest.New(t)
 		return registered{"consul://" + s.Address() + "?kind=dubbo", func(service, address string) {
 			s.Add(service, consultest.Provider(service, address, "&env=e&group=g&version=1.0.0"))
 		}, func() { s.Wipe() }}
-	}, ofDubbo},
+	}, dubboOptions},
 }
 
 // TestReloadsOfRegistries is a model of held endpoints while the options of their source change. A registry loses its
@@ -102,15 +102,15 @@ func TestReloadsOfRegistries(t *testing.T) {
 		for s := first; s <= last; s++ {
 			t.Run(fmt.Sprint(name, " seed=", s), func(t *testing.T) {
 				t.Parallel()
-				m := &doubts{t: t, rand: rand.New(rand.NewPCG(s, s)), dir: t.TempDir(), kind: kind, registered: kind.start(t)}
+				m := &registryModel{t: t, rand: rand.New(rand.NewPCG(s, s)), dir: t.TempDir(), kind: kind, registered: kind.start(t)}
 				m.run(*reloads)
 			})
 		}
 	}
 }
 
-// doubts is the world of one run.
-type doubts struct {
+// registryModel is the world of one run.
+type registryModel struct {
 	t    *testing.T
 	rand *rand.Rand
 	dir  string
@@ -132,7 +132,7 @@ func running() (instances [][2]string) {
 	return instances
 }
 
-func (d *doubts) run(n int) {
+func (d *registryModel) run(n int) {
 	d.t.Cleanup(func() {
 		if d.t.Failed() {
 			d.t.Log(strings.Join(d.history, "\n"))
@@ -175,16 +175,16 @@ func (d *doubts) run(n int) {
 	d.converge()
 }
 
-func (d *doubts) logStep(format string, args ...any) {
+func (d *registryModel) logStep(format string, args ...any) {
 	d.history = append(d.history, fmt.Sprintf(format, args...))
 }
 
-func (d *doubts) source() string {
+func (d *registryModel) source() string {
 	return strings.Join(append([]string{"name: r, address: '" + d.address + "', guard: off"}, d.options...), ", ")
 }
 
 // edit adds an option, or removes one.
-func (d *doubts) edit() {
+func (d *registryModel) edit() {
 	if n := len(d.options); n > 0 && d.rand.IntN(2) == 0 {
 		d.options = slices.Delete(slices.Clone(d.options), 0, 1)
 		return
@@ -195,7 +195,7 @@ func (d *doubts) edit() {
 }
 
 // register registers the first n missing instances again.
-func (d *doubts) register(n int) {
+func (d *registryModel) register(n int) {
 	for _, instance := range d.missing[:n] {
 		d.put(instance[0], instance[1])
 	}
@@ -203,7 +203,7 @@ func (d *doubts) register(n int) {
 }
 
 // begin starts the relay, and looks at its view all the time, once it is there.
-func (d *doubts) begin() {
+func (d *registryModel) begin() {
 	d.relay = start(d.t, d.dir)
 	d.relay.awaitReady(d.t)
 	rig := d.relay
@@ -239,7 +239,7 @@ func absent(r *rig) (missing []string) {
 	return missing
 }
 
-func (d *doubts) awaitRead(r *rig) {
+func (d *registryModel) awaitRead(r *rig) {
 	d.t.Helper()
 	eventually(d.t, func() error {
 		if s := r.supervisor.Status(); len(s) != 1 || !s[0].Synced || !r.view.Synced() {
@@ -250,7 +250,7 @@ func (d *doubts) awaitRead(r *rig) {
 }
 
 // converge registers all instances, and waits until the relay serves the same as a fresh start.
-func (d *doubts) converge() {
+func (d *registryModel) converge() {
 	d.t.Helper()
 	d.logStep("all register anew")
 	d.register(len(d.missing))

@@ -36,10 +36,10 @@ import (
 	"tributary/sources/vip"
 )
 
-// The times of the shutdown, which takes at most 5 seconds: streams end in slices over drainOver, and the remaining
-// streams, such as health watches, are cut off after drainGrace.
+// The times of the shutdown, which takes at most 5 seconds. The xDS streams end in slices, distributed over drainTime.
+// Other streams, such as health watches, are cut off drainGrace later.
 const (
-	drainOver  = 2 * time.Second
+	drainTime  = 2 * time.Second
 	drainGrace = time.Second
 )
 
@@ -126,7 +126,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	if relay.vips, err = openVIPs(cfg, state); err != nil {
 		return nil, err
 	}
-	relay.sources = newSourceSet(parts{
+	relay.sources = newSourceSet(sourceDependencies{
 		supervisor: relay.supervisor, view: relay.view, state: state, hops: hops, metrics: registry, vips: relay.vips,
 		log: opts.Log,
 	})
@@ -160,7 +160,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 	if relay.history, err = openHistory(cfg.History, state, relay.view, opts.Log, registry); err != nil {
 		return nil, err
 	}
-	problems := newObjectCheck(relay, registry)
+	objects := newObjectCheck(relay, registry)
 	relay.admin = admin.New(admin.Options{
 		Version: opts.Version, XDS: cfg.Listen.XDSAddress(), View: relay.view, Sources: relay.supervisor,
 		Clients: relay.engine,
@@ -168,7 +168,7 @@ func assemble(ctx context.Context, cfg *config.Config, state *lastgood.Dir, opts
 		Visible: mcp.Visible, WithoutEffect: relay.catalogs.withoutEffect, Affected: relay.catalogs.affected,
 		Unenforced:    relay.catalogs.unenforced,
 		WhyUnenforced: relay.whyUnenforced,
-		ChangedSince:  relay.catalogs.changedSince, Problems: problems.problems, Kick: relay.engine.Kick, Level: opts.Level,
+		ChangedSince:  relay.catalogs.changedSince, Problems: objects.problems, Kick: relay.engine.Kick, Level: opts.Level,
 		Certificates: relay.listeners.status, Expected: relay.expected, History: relay.adminHistory(), GRPC: adminGRPC,
 		Authorize: relay.admission.AuthorizeAdmin,
 		Dashboard: func(s *admin.Server) admin.Dashboard { return page.New(s, opts.Log) },
@@ -207,7 +207,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	runContext, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	parts, failed := errgroup.WithContext(runContext)
+	parts, partsContext := errgroup.WithContext(runContext)
 	for name, part := range map[string]func(context.Context) error{
 		"sources": r.runSources,
 		"reload":  r.reloader.run,
@@ -225,7 +225,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		"startup": r.awaitStartup,
 	} {
 		parts.Go(func() error {
-			if err := part(failed); err != nil && failed.Err() == nil {
+			if err := part(partsContext); err != nil && partsContext.Err() == nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 			return nil
@@ -236,7 +236,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		r.log.Info("shutting down")
-	case <-failed.Done():
+	case <-partsContext.Done(): // a part failed
 	}
 	r.manager.Stopping()
 	r.drain()
@@ -248,7 +248,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	return err
 }
 
-// runSources starts the sources when the catalogs have seen the restored content, which returning clients have.
+// runSources starts the sources after the catalogs have read the restored content: returning clients have that content,
+// and get only the changes since.
 func (r *Relay) runSources(ctx context.Context) error {
 	for _, alive := range []func(context.Context) error{r.view.Alive, r.catalogs.envoy.Alive} {
 		if err := alive(ctx); err != nil {
@@ -280,7 +281,7 @@ func (r *Relay) drain() {
 		r.grpc.GracefulStop() // sends GOAWAY, and waits for the streams
 	}()
 	r.limiter.Close()
-	r.engine.Drain(context.Background(), drainOver)
+	r.engine.Drain(context.Background(), drainTime)
 	select {
 	case <-ended:
 	case <-time.After(drainGrace):

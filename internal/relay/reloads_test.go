@@ -128,7 +128,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	configured(t, m.dir, m.texts()...)
 	m.begin()
 	for _, mode := range []adsc.Mode{adsc.SotW, adsc.Delta} {
-		m.clients = append(m.clients, look(t, m.address, mode, m.check))
+		m.clients = append(m.clients, startClient(t, m.address, mode, m.check))
 	}
 	t.Cleanup(func() {
 		if t.Failed() {

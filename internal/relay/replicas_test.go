@@ -43,9 +43,9 @@ type publication struct {
 	states        [][]*resource.Resource
 }
 
-// TestReplicasSendTheSameBytes starts two replicas at different times. They get the same changes in different order,
+// TestReplicas_SendSameBytes starts two replicas at different times. They get the same changes in different order,
 // and one of them restarts in between. At the end, their responses are the same bytes.
-func TestReplicasSendTheSameBytes(t *testing.T) {
+func TestReplicas_SendSameBytes(t *testing.T) {
 	t.Parallel()
 	for seed := range int64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -64,11 +64,11 @@ func TestReplicasSendTheSameBytes(t *testing.T) {
 			}
 			synctest.Test(t, func(t *testing.T) {
 				first := newReplica(t, names, merge)
-				first.learn(publications, random, false)
+				first.publish(publications, random, false)
 				before := first.answers(t)
 				time.Sleep(1000 * time.Hour)
 				two := newReplica(t, names, merge)
-				two.learn(publications, random, true)
+				two.publish(publications, random, true)
 				require.Equal(t, before, two.answers(t))
 				require.Equal(t, before, first.answers(t), "it does not change with time")
 			})
@@ -174,9 +174,9 @@ func (r *replica) start() {
 	synctest.Wait()
 }
 
-// learn publishes the states of the sources, hours apart: those of a group in order, groups in any order. If restarts
+// publish publishes the states of the sources, hours apart: those of a group in order, groups in any order. If restarts
 // is set, the replica restarts from its stored state after half of them.
-func (r *replica) learn(publications []publication, random *rand.Rand, restarts bool) {
+func (r *replica) publish(publications []publication, random *rand.Rand, restarts bool) {
 	var order []int
 	for i, p := range publications {
 		for range p.states {
@@ -255,9 +255,9 @@ type runs func(ctx context.Context, sink sources.Sink) error
 
 func (r runs) Run(ctx context.Context, sink sources.Sink) error { return r(ctx, sink) }
 
-// TestRanksPassThroughTiers has a tributary read from two others. Its clients see its sources in their order, and within each the
+// TestTiers_PassRanks has a tributary read from two others. Its clients see its sources in their order, and within each the
 // order that this source has. The own time of a ServiceEntry passes in the nanoseconds of its rank.
-func TestRanksPassThroughTiers(t *testing.T) {
+func TestTiers_PassRanks(t *testing.T) {
 	t.Parallel()
 	dated := strings.Replace(entry("shop", "dated", 80), "{name", "{creationTimestamp: '2026-01-02T03:04:05Z', name", 1)
 	lower := func(first, second string) *rig {

@@ -14,9 +14,9 @@ import (
 	"tributary/sources"
 )
 
-// troubled makes a place that serves nearly all objects although it cannot be read: an invalid object, an object in an
+// serveUnreadable makes a place that serves nearly all objects although it cannot be read: an invalid object, an object in an
 // unreadable file, and 40 held objects. It returns their names.
-func troubled(t *testing.T, dir string) (*rig, []string) {
+func serveUnreadable(t *testing.T, dir string) (*rig, []string) {
 	t.Helper()
 	fill(t, dir, "one/many.yaml: shop/s*40")
 	fill(t, dir, "one/well.yaml: shop/well", "one/broken.yaml: shop/broken")
@@ -48,14 +48,14 @@ func (r *rig) awaitHeld(t *testing.T, objects int) (why string) {
 	return why
 }
 
-// TestReread_UnrelatedSettings: an explicit default, a setting of messages, and another form of a path make neither
+// TestReload_UnrelatedSettingsKeepTable: an explicit default, a setting of messages, and another form of a path make neither
 // another source nor another reading.
-func TestReread_UnrelatedSettings(t *testing.T) {
+func TestReload_UnrelatedSettingsKeepTable(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	rig, names := troubled(t, dir)
-	clients := subscribeBoth(t, rig, never(t, names...))
-	see(t, clients, names...)
+	rig, names := serveUnreadable(t, dir)
+	clients := subscribeBoth(t, rig, neverMissing(t, names...))
+	awaitObjects(t, clients, names...)
 	table := rig.sources.active[0].table
 	for _, settings := range []string{
 		", defaultNamespace: default", ", unknownFields: error", ", validation: enforce", ", transform: {}", ", foreignKinds: warn",
@@ -67,12 +67,12 @@ func TestReread_UnrelatedSettings(t *testing.T) {
 	rig.reload(t, "name: a, address: 'fs://"+dir+"/two/../one/'")
 	require.Same(t, table, rig.sources.active[0].table)
 	rig.awaitHeld(t, 40)
-	see(t, clients, names...)
+	awaitObjects(t, clients, names...)
 }
 
-// TestReread: a setting that changes the objects of a source makes it read them again. Unreadable, invalid and held
+// TestReload_ChangedReadingKeepsUnreadableObjects: a setting that changes the objects of a source makes it read them again. Unreadable, invalid and held
 // objects stay as they were, also after a restart, and also if the restart comes before the first read.
-func TestReread(t *testing.T) {
+func TestReload_ChangedReadingKeepsUnreadableObjects(t *testing.T) {
 	t.Parallel()
 	for _, settings := range []string{
 		", transform: {labels: {add: {team: x}}}", ", validation: warn", ", unknownFields: warn, defaultNamespace: mesh",
@@ -80,13 +80,13 @@ func TestReread(t *testing.T) {
 	} {
 		t.Run(settings, func(t *testing.T) {
 			dir := t.TempDir()
-			rig, names := troubled(t, dir)
-			clients := subscribeBoth(t, rig, never(t, names...))
-			see(t, clients, names...)
+			rig, names := serveUnreadable(t, dir)
+			clients := subscribeBoth(t, rig, neverMissing(t, names...))
+			awaitObjects(t, clients, names...)
 			why := rig.awaitHeld(t, 40)
 			rig.reload(t, "name: a, address: 'fs://./one'"+settings)
 			assert.Equal(t, why, rig.awaitHeld(t, 40))
-			see(t, clients, names...)
+			awaitObjects(t, clients, names...)
 			eventually(t, func() error { // what can be read is labelled
 				labelled := 0
 				for res := range rig.view.Snapshot().All() {
@@ -99,11 +99,11 @@ func TestReread(t *testing.T) {
 				}
 				return nil
 			})
-			see(t, clients, names...)
+			awaitObjects(t, clients, names...)
 			for range 2 {
 				rig.stop()
 				rig = start(t, dir)
-				see(t, subscribeBoth(t, rig, nil), names...)
+				awaitObjects(t, subscribeBoth(t, rig, nil), names...)
 				rig.awaitHeld(t, 40)
 			}
 			fill(t, dir, "one/many.yaml: shop/s*40", "one/broken.yaml: shop/broken", "one/gone.txt: shop/gone")
@@ -112,14 +112,14 @@ func TestReread(t *testing.T) {
 				return len(st.Quarantined) <= 0 && st.Held == nil
 			})
 			require.NoError(t, os.Remove(dir+"/one/broken.yaml"))
-			see(t, subscribeBoth(t, rig, nil), append(numbered(40), "ServiceEntry shop/well", "ServiceEntry shop/gone")...)
+			awaitObjects(t, subscribeBoth(t, rig, nil), append(numbered(40), "ServiceEntry shop/well", "ServiceEntry shop/gone")...)
 		})
 	}
 }
 
-// TestReread_BySettings: after a change of such settings, by a reload or by a restart, the objects are those of the
+// TestChangedSettings_ApplyAfterReloadAndRestart: after a change of such settings, by a reload or by a restart, the objects are those of the
 // source with the new settings.
-func TestReread_BySettings(t *testing.T) {
+func TestChangedSettings_ApplyAfterReloadAndRestart(t *testing.T) {
 	t.Parallel()
 	short := "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: x, namespace: shop}\n" +
 		"spec: {hosts: [details], http: [{route: [{destination: {host: details}}]}]}\n"
@@ -164,9 +164,9 @@ func TestReread_BySettings(t *testing.T) {
 	}
 }
 
-// TestRereadIsNoLoss: objects that a source lacks because of other settings are not held, whatever their number,
+// TestChangedSettings_HoldNoLoss: objects that a source lacks because of other settings are not held, whatever their number,
 // neither after a reload nor after a restart, and also not during a hold.
-func TestRereadIsNoLoss(t *testing.T) {
+func TestChangedSettings_HoldNoLoss(t *testing.T) {
 	t.Parallel()
 	const moving, leaving = ", transform: {namespaces: {shop: other}}", ", transform: {exclude: [{names: [s*]}]}"
 	for _, how := range []string{"reload", "restart"} {
@@ -191,7 +191,7 @@ func TestRereadIsNoLoss(t *testing.T) {
 						want = append(want, strings.Replace(name, "shop", namespace, 1))
 					}
 				}
-				see(t, subscribeBoth(t, r, nil), want...)
+				awaitObjects(t, subscribeBoth(t, r, nil), want...)
 				require.Nil(t, r.supervisor.Status()[0].Held)
 				if how == "reload" {
 					await(t, func() bool {
@@ -202,9 +202,9 @@ func TestRereadIsNoLoss(t *testing.T) {
 			})
 		}
 		t.Run(how+" while something is held", func(t *testing.T) {
-			r, names := troubled(t, t.TempDir())
+			r, names := serveUnreadable(t, t.TempDir())
 			r = edit(t, r, ", transform: {exclude: [{names: [well]}]}")
-			see(t, subscribeBoth(t, r, nil), slices.DeleteFunc(names, func(name string) bool { return name == "ServiceEntry shop/well" })...)
+			awaitObjects(t, subscribeBoth(t, r, nil), slices.DeleteFunc(names, func(name string) bool { return name == "ServiceEntry shop/well" })...)
 			r.awaitHeld(t, 40)
 		})
 	}
@@ -225,17 +225,17 @@ func described(t *testing.T, r *rig) string {
 	return strings.Join(names, ", ")
 }
 
-// TestRereadByARestart is TestReread for a configuration that was edited while no process ran.
-func TestRereadByARestart(t *testing.T) {
+// TestRestart_ChangedReadingKeepsUnreadableObjects is TestReload_ChangedReadingKeepsUnreadableObjects for a configuration that was edited while no process ran.
+func TestRestart_ChangedReadingKeepsUnreadableObjects(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	rig, names := troubled(t, dir)
+	rig, names := serveUnreadable(t, dir)
 	rig.stop()
 	configured(t, dir, "name: a, address: 'fs://./one', transform: {labels: {add: {team: x}}}")
 	for range 2 {
 		rig = startReady(t, dir)
-		clients := subscribeBoth(t, rig, never(t, names...))
-		see(t, clients, names...)
+		clients := subscribeBoth(t, rig, neverMissing(t, names...))
+		awaitObjects(t, clients, names...)
 		rig.awaitHeld(t, 40)
 		rig.stop()
 	}
@@ -247,9 +247,9 @@ func TestRereadByARestart(t *testing.T) {
 	})
 }
 
-// TestRereadThatMoves: a transform that changes the namespace of all objects moves all readable objects. Unreadable
+// TestReload_ChangedNamespaceKeepsUnreadableNames: a transform that changes the namespace of all objects moves all readable objects. Unreadable
 // objects keep their name until they can be read.
-func TestRereadThatMoves(t *testing.T) {
+func TestReload_ChangedNamespaceKeepsUnreadableNames(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	broken := strings.Replace(entry("shop", "x", 80), "hosts", "host", 1)
@@ -265,34 +265,34 @@ func TestRereadThatMoves(t *testing.T) {
 	configured(t, dir, staying)
 	rig := start(t, dir)
 	clients := subscribeBoth(t, rig, nil)
-	see(t, clients, append(served("shop"), x)...)
+	awaitObjects(t, clients, append(served("shop"), x)...)
 	write(t, dir+"/one/x.yaml", broken)
 	await(t, func() bool { return len(rig.supervisor.Status()[0].Quarantined) == 1 })
 	rig.reload(t, moving)
-	see(t, clients, append(served("other"), x)...)
+	awaitObjects(t, clients, append(served("other"), x)...)
 	write(t, dir+"/one/x.yaml", "# still\n"+broken)
 	fill(t, dir, "one/rest.yaml: shop/s*39")
-	see(t, clients, append(served("other")[:39], x)...)
+	awaitObjects(t, clients, append(served("other")[:39], x)...)
 	rig.stop()
 	rig = start(t, dir)
 	clients = subscribeBoth(t, rig, nil)
-	see(t, clients, append(served("other")[:39], x)...)
+	awaitObjects(t, clients, append(served("other")[:39], x)...)
 	for _, n := range []int{38, 37, 39} { // after a restart, time and again
 		write(t, dir+"/one/x.yaml", fmt.Sprintf("# still, beside %d\n%s", n, broken))
 		write(t, dir+"/one/rest.yaml", entries("shop", "s", n))
-		see(t, clients, append(served("other")[:n], x)...)
+		awaitObjects(t, clients, append(served("other")[:n], x)...)
 	}
 	fill(t, dir, "one/x.yaml: shop/x")
-	see(t, clients, append(served("other")[:39], "ServiceEntry other/x")...)
+	awaitObjects(t, clients, append(served("other")[:39], "ServiceEntry other/x")...)
 
 	// An unreadable document may be any object, but not one that exists under another name.
 	write(t, dir+"/one/rest.yaml", entries("shop", "s", 39)+"a: [\n")
 	await(t, func() bool { return len(rig.supervisor.Status()[0].Quarantined) == 1 })
 	rig.reload(t, staying)
-	see(t, clients, append(served("shop")[:39], x)...)
+	awaitObjects(t, clients, append(served("shop")[:39], x)...)
 	rig.stop()
 	rig = start(t, dir)
-	see(t, subscribeBoth(t, rig, nil), append(served("shop")[:39], x)...)
+	awaitObjects(t, subscribeBoth(t, rig, nil), append(served("shop")[:39], x)...)
 }
 
 // TestReload_ReportsOrder: the order of sources decides which of them wins.
@@ -306,6 +306,6 @@ func TestReload_ReportsOrder(t *testing.T) {
 	configured(t, dir, two, first)
 	result, err := rig.reloader.Reload(t.Context(), "the test")
 	require.NoError(t, err)
-	require.Contains(t, result, "the order of the sources is another")
+	require.Contains(t, result, "the order of the sources changed")
 	require.Contains(t, rig.log.String(), "reordered=true")
 }

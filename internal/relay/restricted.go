@@ -30,7 +30,7 @@ const (
 	restrictedViewsCost = 10_000 // of each view without objects
 )
 
-// restrictedViews are the restricted views in use, and some idle ones.
+// restrictedViews are the restricted views with clients, and some without, for clients that return.
 type restrictedViews struct {
 	*families.Set[string, *restrictedView]
 
@@ -40,7 +40,7 @@ type restrictedViews struct {
 	ctx        context.Context //nolint:containedctx // of the goroutines of all views
 	stop       context.CancelFunc
 
-	mu      sync.Mutex     // between start and stop
+	mu      sync.Mutex     // so that start begins no goroutine after run has called stop
 	running sync.WaitGroup // the goroutines of all views
 }
 
@@ -78,8 +78,8 @@ func (r *restrictedViews) start(rights *access.Rights) *restrictedView {
 	return restricted
 }
 
-// follow copies the objects that may be read until ctx ends. It also copies security objects and their references,
-// which Envoys enforce on all clients.
+// follow keeps a copy of the objects that the rights allow until ctx ends. The copy also has security objects and their
+// references, since Envoys must enforce them in any case.
 func (v *restrictedView) follow(ctx context.Context, view memstore.Reader, rights *access.Rights) {
 	var copied memstore.Snapshot
 	_ = memstore.Follow(ctx, view, nil, func(_ []resource.Key, _ memstore.Snapshot, _, synced bool) {

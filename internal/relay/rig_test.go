@@ -107,7 +107,7 @@ spec: {hosts: [%s.example], ports: [{number: %d, name: http, protocol: HTTP}], r
 `, name, namespace, name, port)
 }
 
-// entries are some, called after prefix.
+// entries returns n ServiceEntries with numbered names.
 func entries(namespace, prefix string, n int) string {
 	var text strings.Builder
 	for i := range n {
@@ -260,7 +260,7 @@ type contents map[string]string
 
 func (c contents) names() string { return strings.Join(slices.Sorted(maps.Keys(c)), " ") }
 
-// client looks at a relay all the time, by one variant of the protocol, also across its restarts.
+// client stays connected to a relay by one variant of the protocol, also across its restarts.
 type client struct {
 	name  string
 	check func(reader string, now contents)
@@ -269,11 +269,11 @@ type client struct {
 	resources map[string]contents // by type URL
 }
 
-// typeURLs are those that clients look at.
+// typeURLs are the types that clients subscribe to.
 var typeURLs = []string{"networking.istio.io/v1/ServiceEntry", "networking.istio.io/v1/Gateway"}
 
-// look starts a client that ends with the test. check, if there is one, is called with whatever it has after each answer.
-func look(t *testing.T, address string, mode adsc.Mode, check func(reader string, now contents)) *client {
+// startClient starts a client that ends with the test. check, if there is one, is called with whatever it has after each answer.
+func startClient(t *testing.T, address string, mode adsc.Mode, check func(reader string, now contents)) *client {
 	t.Helper()
 	c := &client{name: map[adsc.Mode]string{adsc.SotW: "sotw", adsc.Delta: "delta"}[mode], check: check, resources: map[string]contents{}}
 	cfg := adsc.Config{
@@ -344,8 +344,8 @@ func (c *client) now() contents {
 	return c.all()
 }
 
-// sees waits until the client has the objects called names, and no others.
-func (c *client) sees(t *testing.T, names ...string) {
+// awaitObjects waits until the client has the objects called names, and no others.
+func (c *client) awaitObjects(t *testing.T, names ...string) {
 	t.Helper()
 	want := strings.Join(slices.Sorted(slices.Values(names)), " ")
 	eventually(t, func() error {
@@ -356,8 +356,8 @@ func (c *client) sees(t *testing.T, names ...string) {
 	})
 }
 
-// never is a check that some objects are never missing, once all of them were there.
-func never(t *testing.T, missing ...string) func(reader string, now contents) {
+// neverMissing is a check that some objects are never missing, once all of them were there.
+func neverMissing(t *testing.T, missing ...string) func(reader string, now contents) {
 	var mu sync.Mutex
 	seen := map[string]bool{}
 	return func(reader string, now contents) {
@@ -417,5 +417,5 @@ func TestDown_KeepsAddress(t *testing.T) {
 	}
 }
 
-// keyOf is how a client names an object.
+// keyOf returns the name that a client uses for an object.
 func keyOf(r *resource.Resource) string { return string(r.Key().Kind) + " " + r.Key().FullName() }

@@ -65,13 +65,14 @@ func debounce(d config.Debounce) xds.Debounce {
 	return xds.Debounce{Quiet: time.Duration(d.Quiet), Max: time.Duration(d.Max)}
 }
 
-// pacing returns the pacing of the configuration for the engine. Zero means no pacing in the configuration, and the
-// default in the engine.
+// pacing returns the pacing of the configuration for the engine. The configuration writes 0 for no pacing, and the
+// engine -1.
 func pacing(pacing config.Pacing) xds.Pacing {
-	least := time.Duration(0)
+	least := time.Duration(0) // the default
 	if pacing.Least != nil {
-		if least = time.Duration(*pacing.Least); least == 0 {
-			least = -1
+		least = time.Duration(*pacing.Least)
+		if least == 0 {
+			least = -1 // no pacing
 		}
 	}
 	return xds.Pacing{Least: least, Most: time.Duration(pacing.Most)}
@@ -97,17 +98,16 @@ func identifier(version string) string {
 
 // newGRPC makes the gRPC server, with xDS and the services for grpcurl, grpcdebug and load balancers.
 func newGRPC(engine *xds.Server, limiter *transport.Limiter, creds credentials.TransportCredentials,
-	guard *access.Admission, hops *mcp.Hops,
-	healthServer *health.Server,
+	admission *access.Admission, hops *mcp.Hops, healthServer *health.Server,
 ) *grpc.Server {
 	server := grpc.NewServer(append(append(engine.ServerOptions(), limiter.ServerOptions(creds)...),
 		// istiod pings every 30 s, also while it is idle; gRPC's defaults would end its connection for that.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-		grpc.ChainStreamInterceptor(guard.Stream, hops.Intercept),
-		grpc.ChainUnaryInterceptor(guard.Unary),
+		grpc.ChainStreamInterceptor(admission.Stream, hops.Intercept),
+		grpc.ChainUnaryInterceptor(admission.Unary),
 	)...)
 	engine.Register(server)
-	healthpb.RegisterHealthServer(server, ownHealth{healthServer})
+	healthpb.RegisterHealthServer(server, programHealth{healthServer})
 	healthServer.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
 	debug.NewCSDS(engine).Register(server)
 	channelz.RegisterChannelzServiceToServer(server)
@@ -115,12 +115,12 @@ func newGRPC(engine *xds.Server, limiter *transport.Limiter, creds credentials.T
 	return server
 }
 
-// ownHealth serves the health of the program under the empty name.
-type ownHealth struct{ *health.Server }
+// programHealth serves the health of the whole program, which has the empty name in the protocol.
+type programHealth struct{ *health.Server }
 
 // Watch refuses other names. A health.Server would store each of them, and let its client wait for a service of that
 // name.
-func (h ownHealth) Watch(request *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
+func (h programHealth) Watch(request *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
 	if request.GetService() != "" {
 		return status.Error(codes.NotFound, "unknown service: ask for the empty name, which is the whole program")
 	}
@@ -143,7 +143,7 @@ func newAdminGRPC(
 	server := grpc.NewServer(append(limiter.Interceptors(), grpc.MaxRecvMsgSize(adminRequestBytes),
 		grpc.UnknownServiceHandler(unknown))...)
 	debug.NewUpstreamCSDS(upstreams).Register(server)
-	healthpb.RegisterHealthServer(server, ownHealth{healthServer})
+	healthpb.RegisterHealthServer(server, programHealth{healthServer})
 	channelz.RegisterChannelzServiceToServer(server)
 	reflection.Register(server)
 	return server

@@ -28,12 +28,12 @@ import (
 	upstream "tributary/sources/xds"
 )
 
-// parts are the dependencies of a sourceSet.
-type parts struct {
+// sourceDependencies are the dependencies of a sourceSet.
+type sourceDependencies struct {
 	supervisor *sources.Supervisor
 	view       *aggregate.View
-	state      *lastgood.Dir // keeps the content of sources; nil for none
-	hops       *mcp.Hops     // the instances through which content came
+	state      *lastgood.Dir // stores the content of sources; nil for none
+	hops       *mcp.Hops     // the instances of tributary that content passed through
 	metrics    prometheus.Registerer
 	vips       *vip.Table // nil for none
 	log        *slog.Logger
@@ -41,34 +41,34 @@ type parts struct {
 
 // sourceSet is the sources of the configuration in force, with their tables. One goroutine at a time changes it.
 type sourceSet struct {
-	parts
-	activations chan activation // for sweep; has the newest
+	sourceDependencies
+	activations chan activation // for logRemovals; has the newest one
 
 	active []*activeSource // in order of the configuration
 
-	mu         sync.Mutex
-	oldRemoved <-chan struct{} // of the last reload, see activation; nil before the first
-	retired    []*activeSource // removed sources with files
+	mu             sync.Mutex
+	retiredRemoved <-chan struct{} // see activation; nil before the first reload
+	retired        []*activeSource // removed sources with files
 }
 
-// activation is the moment at which a configuration came into force.
+// activation belongs to a configuration that came into force.
 type activation struct {
-	oldRemoved <-chan struct{}   // closed when no object of retired sources is served
-	previous   memstore.Snapshot // the objects served until then
+	retiredRemoved <-chan struct{}   // closed when no object of retired sources is served
+	previous       memstore.Snapshot // the objects that were served before
 }
 
-// activeSource is a source of a configuration, and its table. It never changes.
+// activeSource is a source of a configuration, and its table. It is immutable.
 type activeSource struct {
 	config   config.Source // its name identifies the source
-	reading  string        // see config.Source.Reading: if it differs, the source is read again
+	reading  string        // of config.Source.Reading: the source is read again if it changes
 	source   sources.Source
 	rules    *transform.Rules // or nil
 	table    *memstore.Table
 	lastGood *lastgood.Store // or nil
 }
 
-func newSourceSet(p parts) *sourceSet {
-	return &sourceSet{parts: p, activations: make(chan activation, 1)}
+func newSourceSet(dependencies sourceDependencies) *sourceSet {
+	return &sourceSet{sourceDependencies: dependencies, activations: make(chan activation, 1)}
 }
 
 // spec returns the source for the supervisor.
@@ -94,27 +94,33 @@ func (a *activeSource) input() aggregate.Source {
 	return source
 }
 
-// configure puts want in force as a whole and returns the changes, or an error without any change. A source with an
-// unchanged configuration runs on. A source of the same name and reading, with other times and credentials, keeps its
-// table. A source of the same name and another reading has a new table, which begins with the objects, holds and last
-// good versions of the previous one. All others begin empty. Until sources of the last two kinds are read, the view
-// serves the previous versions of objects that they may have.
+// configure puts want in force as a whole and returns the changes, or an error without any change:
+//   - A source with an unchanged configuration continues.
+//   - If the reading (see activeSource) of a source is unchanged, for instance because only times or credentials
+//     changed, the source starts again and keeps its table.
+//   - If the reading changed, the source gets a new table, which begins with the objects, holds and last good versions
+//     of the previous one.
+//   - A source with a new name begins empty.
+//
+// Until the sources of the last two kinds are read, the view serves the previous versions of objects that they may
+// have.
 func (s *sourceSet) configure(want []config.Source) (changes, error) {
 	next, err := s.prepare(want)
 	if err != nil {
 		return changes{}, err
 	}
 	specs, inputs := make([]sources.Spec, len(next)), make([]aggregate.Source, len(next))
-	for i, n := range next {
-		specs[i], inputs[i] = n.spec(), n.input()
+	for i, active := range next {
+		specs[i] = active.spec()
+		inputs[i] = active.input()
 	}
 	if err := s.supervisor.Reconfigure(specs); err != nil {
 		return changes{}, err
 	}
 	current := activation{previous: s.view.Snapshot()}
-	current.oldRemoved = s.view.SetSources(inputs...)
+	current.retiredRemoved = s.view.SetSources(inputs...)
 	applied := changesOf(s.active, next)
-	s.replace(next, current.oldRemoved)
+	s.replace(next, current.retiredRemoved)
 	select {
 	case pending := <-s.activations:
 		current.previous = pending.previous
@@ -140,7 +146,7 @@ func (s *sourceSet) prepare(want []config.Source) ([]*activeSource, error) {
 				active.lastGood = s.state.Source(source.Name)
 			}
 		}
-		if previous != nil && readsAlike(previous.config, source) {
+		if previous != nil && canReuseSource(previous.config, source) {
 			active.source, active.rules = previous.source, previous.rules
 			continue
 		}
@@ -167,29 +173,29 @@ func (s *sourceSet) prepare(want []config.Source) ([]*activeSource, error) {
 
 // named returns the source with a name, or nil.
 func named(sources []*activeSource, name string) *activeSource {
-	if i := slices.IndexFunc(sources, func(f *activeSource) bool { return f.config.Name == name }); i >= 0 {
+	if i := slices.IndexFunc(sources, func(s *activeSource) bool { return s.config.Name == name }); i >= 0 {
 		return sources[i]
 	}
 	return nil
 }
 
-// readsAlike reports whether the source of one configuration can serve as that of the other.
-func readsAlike(first, second config.Source) bool {
+// canReuseSource reports whether two configurations differ at most in settings that the sources.Source does not have.
+func canReuseSource(first, second config.Source) bool {
 	for _, s := range []*config.Source{&first, &second} {
 		s.Precedence, s.Guard, s.Merge = 0, config.Guard{}, config.Merge{}
 	}
 	return reflect.DeepEqual(first, second)
 }
 
-// unusedRetention is the age up to which unclaimed files stay, in case the configuration was wrong.
+// unusedRetention is the age up to which files of unknown sources stay, in case the configuration was wrong.
 const unusedRetention = 7 * 24 * time.Hour
 
 // replace puts next in force, and removes the files of retired sources.
-func (s *sourceSet) replace(next []*activeSource, oldRemoved <-chan struct{}) {
+func (s *sourceSet) replace(next []*activeSource, retiredRemoved <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.active != nil {
-		s.oldRemoved = oldRemoved
+		s.retiredRemoved = retiredRemoved
 	}
 	s.retired = slices.DeleteFunc(append(s.retired, s.active...), func(retired *activeSource) bool {
 		if retired.lastGood == nil || named(next, retired.config.Name) != nil {
@@ -214,37 +220,37 @@ func (s *sourceSet) replace(next []*activeSource, oldRemoved <-chan struct{}) {
 	}
 }
 
-// pending returns the sources that the last reload waits for: objects that they may have are still served in their
-// previous versions.
+// pending returns the sources that were not read since the last reload. Until then, the view serves the previous
+// versions of objects that they may have.
 func (s *sourceSet) pending() (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-s.oldRemoved:
+	case <-s.retiredRemoved:
 		return nil
 	default:
 	}
 	for _, n := range s.active {
-		if s.oldRemoved != nil && !n.table.Synced() {
+		if s.retiredRemoved != nil && !n.table.Synced() {
 			names = append(names, n.config.Name)
 		}
 	}
 	return names
 }
 
-// sweep logs the objects that each reload removes, until ctx ends.
-func (s *sourceSet) sweep(ctx context.Context) {
+// logRemovals logs the objects that each reload removes, until ctx ends.
+func (s *sourceSet) logRemovals(ctx context.Context) {
 	var current activation
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case next := <-s.activations:
-			if current.oldRemoved != nil {
+			if current.retiredRemoved != nil {
 				next.previous = current.previous
 			}
 			current = next
-		case <-current.oldRemoved:
+		case <-current.retiredRemoved:
 			s.logRemoved(current.previous)
 			current = activation{}
 		}
@@ -254,7 +260,7 @@ func (s *sourceSet) sweep(ctx context.Context) {
 // logRemoved logs the objects that a reload has removed. The deletion guard does not hold these, since a person edited
 // the configuration. But a source that was left out by mistake, or a mistyped address without objects, shows here.
 func (s *sourceSet) logRemoved(previous memstore.Snapshot) {
-	const named = 20
+	const maxNames = 20
 	kinds, origins := make(map[resource.Kind]int), make(map[string]bool)
 	var names []string
 	count := 0
@@ -263,14 +269,14 @@ func (s *sourceSet) logRemoved(previous memstore.Snapshot) {
 			count++
 			kinds[change.Old.Key().Kind]++
 			origins[change.Old.Origin().Source] = true
-			if len(names) < named {
+			if len(names) < maxNames {
 				names = append(names, change.Old.Key().String())
 			}
 		}
 	}
 	if count > 0 {
-		if count > named {
-			names = append(names, fmt.Sprintf("and %d more", count-named))
+		if count > maxNames {
+			names = append(names, fmt.Sprintf("and %d more", count-maxNames))
 		}
 		s.log.Warn("the reload removed objects that no source of the new configuration has",
 			"objects", count, "kinds", fmt.Sprint(kinds), "of_sources", strings.Join(slices.Sorted(maps.Keys(origins)), ", "),

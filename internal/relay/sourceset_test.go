@@ -11,15 +11,15 @@ import (
 	"tributary/config"
 )
 
-func TestPrecedenceReachesTheView(t *testing.T) {
+func TestPrecedence_ReachesView(t *testing.T) {
 	t.Parallel()
 	f := &activeSource{config: config.Source{Name: "a", Precedence: 7}}
 	require.Equal(t, 7, f.input().Precedence)
 }
 
-// TestLeftoversStayForAWeek checks the stored state of sources that were removed from the configuration while no
+// TestUnusedFiles_StayForAWeek checks the stored state of sources that were removed from the configuration while no
 // process ran.
-func TestLeftoversStayForAWeek(t *testing.T) {
+func TestUnusedFiles_StayForAWeek(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	fill(t, dir, "one/f.yaml: shop/x")

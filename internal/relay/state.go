@@ -20,22 +20,24 @@ import (
 	"tributary/sources/vip"
 )
 
-// openState opens the state directory. It returns nil if the directory is switched off, if neither a file nor an option
-// names one, or if the default one is unusable. An unusable directory that the user named is an error.
-func openState(cfg *config.Config, from Origin, log *slog.Logger) (*lastgood.Dir, error) {
-	path, named, err := StatePath(cfg, from)
+// openState opens the state directory. It returns nil if the user switched it off, if there is neither a configuration
+// file nor a setting to name it, or if the default one is unusable. An unusable directory that the user chose is an
+// error.
+func openState(cfg *config.Config, origin Origin, log *slog.Logger) (*lastgood.Dir, error) {
+	path, chosen, err := StatePath(cfg, origin)
 	if err == nil && path == "" {
 		return nil, nil
 	}
 	if err == nil {
-		var d *lastgood.Dir
-		if d, err = lastgood.Open(path, log); err == nil {
-			return d, nil
+		var dir *lastgood.Dir
+		dir, err = lastgood.Open(path, log)
+		if err == nil {
+			return dir, nil
 		}
 		if path == cfg.StateDir {
 			return nil, cfg.Fault("stateDir", err)
 		}
-		if named {
+		if chosen {
 			return nil, err
 		}
 	}
@@ -43,8 +45,8 @@ func openState(cfg *config.Config, from Origin, log *slog.Logger) (*lastgood.Dir
 	return nil, nil
 }
 
-// StatePath returns the state directory of a configuration; empty for none. named reports that the user chose it.
-func StatePath(cfg *config.Config, from Origin) (path string, named bool, err error) {
+// StatePath returns the state directory of a configuration; empty for none. chosen reports that the user named it.
+func StatePath(cfg *config.Config, origin Origin) (path string, chosen bool, err error) {
 	path = cfg.StateDir
 	if path == config.StateOff {
 		return "", false, nil
@@ -55,10 +57,10 @@ func StatePath(cfg *config.Config, from Origin) (path string, named bool, err er
 	if path != "" {
 		return path, true, nil
 	}
-	if from.File == "" {
+	if origin.File == "" {
 		return "", false, nil
 	}
-	path, err = userStateDir(from.File)
+	path, err = userStateDir(origin.File)
 	return path, false, err
 }
 
@@ -112,7 +114,7 @@ func openHistory(cfg config.History, state *lastgood.Dir, view *aggregate.View, 
 // write runs the writers of state other than the sources, until ctx ends.
 func (r *Relay) write(ctx context.Context) error {
 	var writers sync.WaitGroup
-	writers.Go(func() { r.sources.sweep(ctx) })
+	writers.Go(func() { r.sources.logRemovals(ctx) })
 	if r.vips != nil && r.state != nil {
 		path := filepath.Join(r.state.Path(), vipsFile)
 		failed := func(err error) { r.log.Warn("virtual addresses are not remembered", "err", err) }

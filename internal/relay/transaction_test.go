@@ -18,16 +18,16 @@ import (
 	"tributary/sources"
 )
 
-// subscribeBoth looks by both variants of the protocol.
+// subscribeBoth starts a client of each variant of the protocol.
 func subscribeBoth(t *testing.T, r *rig, check func(reader string, now contents)) []*client {
 	t.Helper()
-	return []*client{look(t, r.XDS().String(), adsc.SotW, check), look(t, r.XDS().String(), adsc.Delta, check)}
+	return []*client{startClient(t, r.XDS().String(), adsc.SotW, check), startClient(t, r.XDS().String(), adsc.Delta, check)}
 }
 
-func see(t *testing.T, clients []*client, names ...string) {
+func awaitObjects(t *testing.T, clients []*client, names ...string) {
 	t.Helper()
 	for _, c := range clients {
-		c.sees(t, names...)
+		c.awaitObjects(t, names...)
 	}
 }
 
@@ -36,14 +36,14 @@ const x, w, z = "ServiceEntry shop/x", "ServiceEntry shop/w", "ServiceEntry shop
 // oneAndTwo are the files of two places.
 var oneAndTwo = []string{"one/f.yaml: shop/x", "two/f.yaml: shop/w"}
 
-// TestTrade lets two sources trade directories while both cannot be read.
-func TestTrade(t *testing.T) {
+// TestReload_SourcesSwapAddresses lets two sources swap directories, readable and unreadable ones.
+func TestReload_SourcesSwapAddresses(t *testing.T) {
 	t.Parallel()
 	for _, unreadable := range []bool{false, true} {
 		rig := serve(t, oneAndTwo, "name: a, address: 'fs://./one'", "name: b, address: 'fs://./two'")
 		dir := rig.dir
-		clients := subscribeBoth(t, rig, never(t, x, w))
-		see(t, clients, x, w)
+		clients := subscribeBoth(t, rig, neverMissing(t, x, w))
+		awaitObjects(t, clients, x, w)
 		if unreadable {
 			require.NoError(t, os.Rename(dir+"/one", dir+"/one.away"))
 			require.NoError(t, os.Rename(dir+"/two", dir+"/two.away"))
@@ -53,35 +53,35 @@ func TestTrade(t *testing.T) {
 			rig.reload(t, "name: a, address: 'fs://./one'", "name: b, address: 'fs://./two'")
 		}
 		assert.Equal(t, http.StatusOK, rig.ready(t))
-		see(t, clients, x, w)
+		awaitObjects(t, clients, x, w)
 	}
 }
 
-// TestTakeover lets a source replace another one that cannot be read any more.
-func TestTakeover(t *testing.T) {
+// TestReload_SourceTakesOverAddress lets a source take over the address of another one, which is unreadable.
+func TestReload_SourceTakesOverAddress(t *testing.T) {
 	t.Parallel()
 	rig := serve(t, oneAndTwo, "name: a, address: 'fs://./one'", "name: b, address: 'fs://./two'")
 	dir := rig.dir
-	clients := subscribeBoth(t, rig, never(t, w))
-	see(t, clients, x, w)
+	clients := subscribeBoth(t, rig, neverMissing(t, w))
+	awaitObjects(t, clients, x, w)
 	require.NoError(t, os.Rename(dir+"/two", dir+"/two.away"))
 	rig.reload(t, "name: a, address: 'fs://./two'")
-	see(t, clients, x, w)
+	awaitObjects(t, clients, x, w)
 	assert.Equal(t, http.StatusOK, rig.ready(t))
 
 	for range 2 { // the name identifies it: until it can be read, a restart serves what it last read
 		rig.stop()
 		rig = startReady(t, dir)
 		clients = subscribeBoth(t, rig, nil)
-		see(t, clients, x)
+		awaitObjects(t, clients, x)
 	}
 	require.NoError(t, os.Rename(dir+"/two.away", dir+"/two"))
-	see(t, clients, w)
+	awaitObjects(t, clients, w)
 }
 
-// TestRemovedSource_KeepsStateOfItsTwin has two sources of the same address, one of which is removed: a restart with all places
+// TestRemovedSource_KeepsStateOfSourceWithSameAddress has two sources of the same address, one of which is removed: a restart with all places
 // unreachable serves the stored objects of the other one.
-func TestRemovedSource_KeepsStateOfItsTwin(t *testing.T) {
+func TestRemovedSource_KeepsStateOfSourceWithSameAddress(t *testing.T) {
 	t.Parallel()
 	for _, remaining := range []string{"a", "b"} {
 		dir := t.TempDir()
@@ -94,14 +94,14 @@ func TestRemovedSource_KeepsStateOfItsTwin(t *testing.T) {
 		rig.stop()
 		require.NoError(t, os.Rename(dir+"/one", dir+"/one.away"))
 		rig = startReady(t, dir)
-		see(t, subscribeBoth(t, rig, nil), x)
+		awaitObjects(t, subscribeBoth(t, rig, nil), x)
 		rig.stop()
 	}
 }
 
-// TestTwoAlikeKeepTheirHolds has two sources of the same address, one of which holds a loss. It still does after a
+// TestRestart_SourcesWithSameAddressKeepHolds has two sources of the same address, one of which holds a loss. It still does after a
 // restart, whichever state was written last, and also if the other source was added while no process ran.
-func TestTwoAlikeKeepTheirHolds(t *testing.T) {
+func TestRestart_SourcesWithSameAddressKeepHolds(t *testing.T) {
 	t.Parallel()
 	a, b := "name: a, address: 'fs://./one', guard: off", "name: b, address: 'fs://./one'"
 	for _, began := range [][]string{{a, b}, {b}} {
@@ -131,7 +131,7 @@ func TestTwoAlikeKeepTheirHolds(t *testing.T) {
 				configured(t, dir, a, b)
 				rig = startReady(t, dir)
 				held()
-				see(t, subscribeBoth(t, rig, nil), append(numbered(40), "ServiceEntry shop/well")...)
+				awaitObjects(t, subscribeBoth(t, rig, nil), append(numbered(40), "ServiceEntry shop/well")...)
 				rig.stop()
 				require.Contains(t, rig.log.String(), "source b reads the same as source a")
 			})
@@ -139,8 +139,8 @@ func TestTwoAlikeKeepTheirHolds(t *testing.T) {
 	}
 }
 
-// TestExcludedForAnAddedSource lets a source exclude objects that an added one will have, which is slow to be reached.
-func TestExcludedForAnAddedSource(t *testing.T) {
+// TestReload_ServesExcludedObjectsUntilAddedSourceIsRead lets a source exclude objects that an added one will have, which is slow to be reached.
+func TestReload_ServesExcludedObjectsUntilAddedSourceIsRead(t *testing.T) {
 	t.Parallel()
 	above, dir := t.TempDir(), t.TempDir()
 	fill(t, above, "one/f.yaml: shop/x")
@@ -148,8 +148,8 @@ func TestExcludedForAnAddedSource(t *testing.T) {
 	fill(t, dir, "all/f.yaml: shop/x shop/w")
 	configured(t, dir, "name: a, address: 'fs://./all'")
 	r := start(t, dir)
-	clients := subscribeBoth(t, r, never(t, x, w))
-	see(t, clients, x, w)
+	clients := subscribeBoth(t, r, neverMissing(t, x, w))
+	awaitObjects(t, clients, x, w)
 	address := down(t)
 	r.reload(t, "name: a, address: 'fs://./all', transform: {exclude: [{names: [x]}]}",
 		"name: up, address: 'xds://"+address+"'")
@@ -158,7 +158,7 @@ func TestExcludedForAnAddedSource(t *testing.T) {
 		p := r.reloader.Status().Pending
 		return strings.Contains(r.log.String(), "to=unreachable") && slices.Equal(p, []string{"up"})
 	})
-	see(t, clients, x, w)
+	awaitObjects(t, clients, x, w)
 	startAt(t, above, address)
 	await(t, func() bool { // it is that of the added source that is served in the end
 		for object := range r.view.Snapshot().All() {
@@ -168,7 +168,7 @@ func TestExcludedForAnAddedSource(t *testing.T) {
 		}
 		return len(r.reloader.Status().Pending) == 0
 	})
-	see(t, clients, x, w)
+	awaitObjects(t, clients, x, w)
 }
 
 // TestRestart_BeforeAddedSourceWasRead adds an unreachable source and restarts: the new process has no state of it.
@@ -197,7 +197,7 @@ func TestRestart_BeforeAddedSourceWasRead(t *testing.T) {
 		require.Empty(t, c.now(), "nothing, of any source")
 	}
 	startAt(t, above, address)
-	see(t, clients, x, w)
+	awaitObjects(t, clients, x, w)
 	require.Equal(t, http.StatusOK, rig.ready(t))
 }
 
@@ -207,8 +207,8 @@ func TestReload_SourceThatCannotBeCreated(t *testing.T) {
 	t.Parallel()
 	rig := serve(t, []string{"one/f.yaml: shop/x", "two/f.yaml: shop/w"}, "name: a, address: 'fs://./one'")
 	dir := rig.dir
-	clients := subscribeBoth(t, rig, never(t, x))
-	see(t, clients, x)
+	clients := subscribeBoth(t, rig, neverMissing(t, x))
+	awaitObjects(t, clients, x)
 	before := rig.sources.active
 	configured(t, dir, "name: b, address: 'fs://./two'")
 	next, err := config.Load(dir + "/tributary.yaml")
@@ -221,11 +221,11 @@ func TestReload_SourceThatCannotBeCreated(t *testing.T) {
 	require.Len(t, rig.supervisor.Status(), 1)
 	require.Equal(t, "a", rig.supervisor.Status()[0].Name)
 	rig.reload(t, "name: a, address: 'fs://./one'", "name: b, address: 'fs://./two'")
-	see(t, clients, x, w)
+	awaitObjects(t, clients, x, w)
 }
 
-// TestTransformRemoved removes a transform from a source that requests only differences.
-func TestTransformRemoved(t *testing.T) {
+// TestReload_RemovesTransform removes a transform from a source that requests only differences.
+func TestReload_RemovesTransform(t *testing.T) {
 	t.Parallel()
 	above, dir := t.TempDir(), t.TempDir()
 	fill(t, above, "one/f.yaml: shop/x")
@@ -235,14 +235,14 @@ func TestTransformRemoved(t *testing.T) {
 	configured(t, dir, address+", transform: {namespaces: {shop: other}}")
 	rig := start(t, dir)
 	clients := subscribeBoth(t, rig, nil)
-	see(t, clients, "ServiceEntry other/x")
+	awaitObjects(t, clients, "ServiceEntry other/x")
 	rig.reload(t, address)
-	see(t, clients, x)
+	awaitObjects(t, clients, x)
 
 	rig.stop()
 	configured(t, dir, address+", transform: {namespaces: {shop: third}}")
 	rig = start(t, dir)
-	see(t, subscribeBoth(t, rig, nil), "ServiceEntry third/x")
+	awaitObjects(t, subscribeBoth(t, rig, nil), "ServiceEntry third/x")
 }
 
 // TestReload_ForgetsOldState adds a source with saved objects of an earlier configuration: they are outdated, and not
@@ -254,22 +254,22 @@ func TestReload_ForgetsOldState(t *testing.T) {
 	two := "name: b, address: 'fs://./two'"
 	configured(t, dir, "name: a, address: 'fs://./one'", two)
 	rig := start(t, dir)
-	see(t, subscribeBoth(t, rig, nil), append(numbered(20), "ServiceEntry shop/old")...)
+	awaitObjects(t, subscribeBoth(t, rig, nil), append(numbered(20), "ServiceEntry shop/old")...)
 	rig.stop()
 	configured(t, dir, "name: a, address: 'fs://./one'")
 	rig = start(t, dir)
-	clients := subscribeBoth(t, rig, never(t, numbered(20)...))
-	see(t, clients, numbered(20)...)
+	clients := subscribeBoth(t, rig, neverMissing(t, numbered(20)...))
+	awaitObjects(t, clients, numbered(20)...)
 
 	// The objects of one move to two, which cannot be read yet.
 	require.NoError(t, os.RemoveAll(dir+"/two"))
 	rig.reload(t, two)
 	assert.Equal(t, http.StatusOK, rig.ready(t))
-	see(t, clients, numbered(20)...)
+	awaitObjects(t, clients, numbered(20)...)
 	require.Empty(t, glob(t, dir+"/state/sources/*.db"), "a restart before two is read serves nothing of another time")
 	fill(t, dir, "two.new/f.yaml: shop/s*20 shop/z")
 	require.NoError(t, os.Rename(dir+"/two.new", dir+"/two"))
-	see(t, clients, append(numbered(20), z)...)
+	awaitObjects(t, clients, append(numbered(20), z)...)
 }
 
 func numbered(n int) (names []string) {
@@ -288,24 +288,24 @@ func TestReload_StateThatCannotBeRemoved(t *testing.T) {
 		"name: b, address: 'fs://./two'", "name: c, address: 'fs://./three'"
 	configured(t, dir, first, two, three)
 	rig := start(t, dir)
-	clients := subscribeBoth(t, rig, never(t, x))
-	see(t, clients, x, w, z)
+	clients := subscribeBoth(t, rig, neverMissing(t, x))
+	awaitObjects(t, clients, x, w, z)
 	states := func() []string { return glob(t, dir+"/state/sources/*.db") }
 	await(t, func() bool { return len(states()) == 3 })
 	for _, file := range states() { // directories, in the place of the files, that cannot be removed
 		eventually(t, func() error { return errors.Join(os.RemoveAll(file), os.MkdirAll(file+"/in/the/way", 0o700)) })
 	}
 	rig.reload(t, first)
-	see(t, clients, x)
+	awaitObjects(t, clients, x)
 	warnings := func() int {
 		return strings.Count(rig.log.String(), `level=WARN msg="the files of a retired source cannot be removed"`)
 	}
 	await(t, func() bool { return warnings() != 0 })
 	rig.reload(t, first, two, three)
-	see(t, clients, x, w, z)
+	awaitObjects(t, clients, x, w, z)
 
 	rig.reload(t, first)
-	see(t, clients, x)
+	awaitObjects(t, clients, x)
 	for _, file := range states() { // now they can be
 		require.NoError(t, os.RemoveAll(file+"/in"))
 	}
@@ -325,8 +325,8 @@ func TestReload_Address(t *testing.T) {
 	configured(t, dir, "name: a, address: 'fs://./one'")
 	rig := start(t, dir)
 	objects := append(numbered(40), z)
-	clients := subscribeBoth(t, rig, never(t, objects...))
-	see(t, clients, objects...)
+	clients := subscribeBoth(t, rig, neverMissing(t, objects...))
+	awaitObjects(t, clients, objects...)
 	require.NoError(t, os.Remove(dir+"/one/f.yaml"))
 	why := rig.awaitHeld(t, 40)
 	require.NoError(t, os.CopyFS(dir+"/two", os.DirFS(dir+"/one")))
@@ -337,15 +337,15 @@ func TestReload_Address(t *testing.T) {
 	} {
 		rig.reload(t, next)
 		require.Equal(t, why, rig.awaitHeld(t, 40), next)
-		see(t, clients, objects...)
+		awaitObjects(t, clients, objects...)
 	}
 	rig.stop()
 	rig = start(t, dir)
 	require.Equal(t, why, rig.awaitHeld(t, 40))
 	clients = subscribeBoth(t, rig, nil)
-	see(t, clients, objects...)
+	awaitObjects(t, clients, objects...)
 	startAt(t, above, address)
-	see(t, clients, append(numbered(40), x)...)
+	awaitObjects(t, clients, append(numbered(40), x)...)
 	rig.awaitHeld(t, 40)
 }
 
@@ -356,16 +356,16 @@ func TestReload_Name(t *testing.T) {
 	rig := serve(t, []string{"one/f.yaml: shop/s*40", "one/g.yaml: shop/z"}, "name: a, address: 'fs://./one'")
 	dir := rig.dir
 	objects := append(numbered(40), z)
-	clients := subscribeBoth(t, rig, never(t, z))
-	see(t, clients, objects...)
+	clients := subscribeBoth(t, rig, neverMissing(t, z))
+	awaitObjects(t, clients, objects...)
 	require.NoError(t, os.Remove(dir+"/one/f.yaml"))
 	rig.awaitHeld(t, 40)
 	require.NoError(t, os.Rename(dir+"/one", dir+"/away"))
 	rig.reload(t, "name: b, address: 'fs://./one'")
-	see(t, clients, objects...)
+	awaitObjects(t, clients, objects...)
 	assert.Equal(t, http.StatusOK, rig.ready(t))
 	require.NoError(t, os.Rename(dir+"/away", dir+"/one"))
-	see(t, clients, z)
+	awaitObjects(t, clients, z)
 	require.Nil(t, rig.supervisor.Status()[0].Held)
 	require.Contains(t, rig.log.String(), "the source is removed, and its held loss is released")
 }

@@ -60,7 +60,7 @@ func (d *Doctor) certificate(status transport.Status) {
 
 // checkIdentity checks the files of tokens and keys that identity names.
 func (d *Doctor) checkIdentity(cfg *config.Config) {
-	switch _, err := relay.Proofs(cfg); {
+	switch _, err := relay.CheckTokens(cfg); {
 	case err != nil:
 		d.note(identityCheck, Error, err.Error(), adviceFor(err, "correct the files in identity: identity.tokens is a "+
 			"file that tributary token new writes, identity.jwt[].jwks a file with keys as JSON"))
