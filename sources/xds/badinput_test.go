@@ -101,7 +101,7 @@ func TestUnknownTypesAndNonces_Ignored(t *testing.T) {
 	}
 }
 
-func TestDuplicates(t *testing.T) {
+func TestDuplicates_LastOneCounts(t *testing.T) {
 	fakeIstiod, reader := fromIstiod(t, "a=first")
 	before := reader.get("a").Version()
 	fakeIstiod.set("a=first", "a=second", "b")

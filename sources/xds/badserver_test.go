@@ -155,8 +155,8 @@ func listening(t *testing.T, serve func(net.Conn)) string {
 	return listener.Addr().String()
 }
 
-// TestLargeResponse is about 200 MB, which the default limit lets through.
-func TestLargeResponse(t *testing.T) {
+// TestLargeResponse_ReportsUnnamedResourceInShort is about 200 MB, which the default limit lets through.
+func TestLargeResponse_ReportsUnnamedResourceInShort(t *testing.T) {
 	f := newIstiod(t, "a")
 	r := read(t, sotwEntries, scripted(t, f.serve, grpc.MaxSendMsgSize(1<<30)))
 	r.awaitNames(t, "a")
@@ -226,9 +226,9 @@ func TestServerCertificate_ExpiresDuringStream(t *testing.T) {
 	r.awaitNames(t, "c")
 }
 
-// TestBadInputByDelta has one delta response with every kind of fault. The valid resources take effect, and the
+// TestDelta_BadInputReported has one delta response with every kind of fault. The valid resources take effect, and the
 // rejection names the others.
-func TestBadInputByDelta(t *testing.T) {
+func TestDelta_BadInputReported(t *testing.T) {
 	server := xdstest.ListenDelta(t)
 	reader := read(t, deltaEntries, server.Address)
 	stream := server.Next()
@@ -301,5 +301,5 @@ func TestUnreportedRemovals_FoundByCompare(t *testing.T) {
 		resources <- sentDelta(t, "b", "c")
 	})
 	r.awaitNames(t, "b c")
-	require.GreaterOrEqual(t, prometheustest.ToFloat64(r.source.healed), 1.0)
+	require.GreaterOrEqual(t, prometheustest.ToFloat64(r.source.differences), 1.0)
 }

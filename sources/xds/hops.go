@@ -41,8 +41,8 @@ func (r *run) checkHeader(server string, header metadata.MD) error {
 	return r.client.Subscribe(adsc.Subscription{TypeURL: names.InstancesType, Handler: r.takeInstances})
 }
 
-// addHeaderInstances adds the instances of a header to those that the server sent before. After a restart, a server
-// does not know all of its sources yet. Earlier headers do not count.
+// addHeaderInstances reports the instances of a header together with the stored ones, since a server that restarted
+// does not know the instances of all its sources yet. It stores those of the header only if there are none.
 func (r *run) addHeaderInstances(instances []string) {
 	if r.instances == nil {
 		r.instances = instances

@@ -14,7 +14,7 @@ import (
 	"tributary/sources"
 )
 
-// Run publishes the resources of the server until ctx ends. It reports a server that cannot be used, and tries again.
+// Run publishes the resources of the server until ctx ends. It reports errors of the server, and tries again.
 func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	stop, err := s.collect()
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *Source) Run(ctx context.Context, sink sources.Sink) error {
 	config.Hooks = adsc.Hooks{
 		Accept: run.checkHeader, Connected: run.onConnected, Failed: run.onFailed, Response: run.onResponse,
 	}
-	config.Hooks.Compared = func(_ string, healed int) { s.healed.Add(float64(healed)) }
+	config.Hooks.Compared = func(_ string, differences int) { s.differences.Add(float64(differences)) }
 	for _, k := range s.kinds {
 		for _, url := range k.typeURLs {
 			run.types[url] = newTypeState(url, k.schema, run.revision)
@@ -62,14 +62,14 @@ type run struct {
 	client            *adsc.Client
 	kinds             []kind
 	revision          string
-	hasSeveralServers bool // so that the health names the one in use
+	hasSeveralServers bool // the health names the server in use
 	hops              Hops // nil for none
 
 	// Owned by the goroutine of the client.
 	node      *corev3.Node          // of the last stream
 	types     map[string]*typeState // by type URL, also without a subscription
 	requested []string              // type URLs
-	foreign   []string              // groups of an earlier run with other settings
+	foreign   []string              // the groups of an earlier run that the settings exclude now
 	server    string                // the connected one
 	synced    bool
 
@@ -102,8 +102,9 @@ func (r *run) subscription(typeURL string) adsc.Subscription {
 	return adsc.Subscription{TypeURL: typeURL, Handler: handler, Versions: r.versions(t)}
 }
 
-// versions returns the versions of the resources that an earlier run published, as a tributary computes them from the
-// content. A resource that is not published as the server sent it has none: the server sends it again or removes it.
+// versions returns the versions of the resources that an earlier run published. A tributary computes versions from the
+// content, so those of the published objects are equal. If an object is not published exactly as the server sent it,
+// its version is empty: then the server sends the resource again or removes it.
 func (r *run) versions(typeState *typeState) map[string]string {
 	recaller, ok := r.sink.(sources.Recaller)
 	if !ok || len(typeState.hashes) == 0 {
@@ -141,11 +142,13 @@ func (r *run) publish(typeState *typeState, resp *adsc.Response) error {
 	return nil
 }
 
-// onResponse completes a response that was published.
+// onResponse updates the state of the source after publish handled a response.
 func (r *run) onResponse(resp *adsc.Response, err error) {
 	defer r.publishStanding()
 	if t := r.types[resp.TypeURL]; t != nil {
-		t.standing.Version, t.standing.Err, t.standing.At = resp.Version, err, time.Now()
+		t.standing.Version = resp.Version
+		t.standing.Err = err
+		t.standing.At = time.Now()
 	}
 	if r.loopWith(resp.Server) != nil {
 		r.report()
@@ -155,7 +158,7 @@ func (r *run) onResponse(resp *adsc.Response, err error) {
 		return
 	}
 	if r.types[resp.TypeURL] == nil {
-		return // of instances
+		return // the response is of names.InstancesType
 	}
 	if !isTributary(resp.ControlPlane) {
 		r.tryAliases(resp)
@@ -168,7 +171,8 @@ func (r *run) onResponse(resp *adsc.Response, err error) {
 	r.report()
 }
 
-// tryAliases subscribes to the next alias of a type without resources. A tributary has the same under all aliases.
+// tryAliases subscribes to the next alias of a type without resources: a server may know the kind by another API
+// version.
 func (r *run) tryAliases(resp *adsc.Response) {
 	if len(r.types[resp.TypeURL].hashes) > 0 {
 		return
@@ -285,8 +289,8 @@ func firstOf(list []string, separator string) string {
 
 // Standing is the state of a source's connection and types.
 type Standing struct {
-	Server string       // the connected one; empty for none
-	Node   *corev3.Node // of the source; it must not be modified
+	Server string       // the connected server; empty for none
+	Node   *corev3.Node // of the source; immutable
 	Types  []TypeStanding
 }
 

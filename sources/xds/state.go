@@ -16,14 +16,14 @@ import (
 	"tributary/sources"
 )
 
-// maxResources is the limit of resources in one answer of any number of responses: five times the largest known mesh.
-// The memory of a resource is independent of its size on the wire, which may be ten bytes.
+// maxResources is the limit of resources in one complete set, or in one change: five times the largest known mesh. It
+// is necessary because an encoded resource of ten bytes takes much more memory.
 const maxResources = 500_000
 
 // unnamed is the group of resources that are too broken to have a name.
 const unnamed = "(unnamed)"
 
-// unnamedChange is unnamed for complaints about the last change.
+// unnamedChange stands for unnamed resources of the last change in complaints.
 const unnamedChange = "(unnamed in a change)"
 
 // typeState is the state of one type URL. It does no I/O.
@@ -42,8 +42,8 @@ type typeState struct {
 	refused map[string]error
 	// fullSet is the received part of a complete set; nil between sets.
 	fullSet *fullSet
-	// complaints are problems of no quarantined resource, by name. A resource without a name was in the last complete set,
-	// or in the last change.
+	// complaints are problems of resources that are not quarantined, by name. The names unnamed and unnamedChange stand
+	// for resources without a name in the last complete set, and in the last change.
 	complaints map[string]string
 }
 
@@ -249,8 +249,8 @@ func (t *typeState) hash(body *anypb.Any) uint64 {
 	return hash.Sum64()
 }
 
-// maxFaults is the number of faults that are kept of one response. People need no more, and a server that sends invalid
-// resources of two bytes must not fill the memory with reasons.
+// maxFaults is the number of faults that one response reports. A server that sends invalid resources of two bytes must
+// not fill the memory with reasons.
 const maxFaults = 20
 
 // faults are the first faults of a response, and the number of the others.
@@ -259,7 +259,7 @@ type faults struct {
 	unlisted int
 }
 
-// add adds a fault, which is made only if it is kept.
+// add calls fault and adds its result, or only counts the fault beyond maxFaults.
 func (f *faults) add(fault func() error) {
 	if len(f.first) == maxFaults {
 		f.unlisted++

@@ -30,9 +30,9 @@ func newState(revision string) *typeState {
 	return newTypeState(entriesV1, schema, revision)
 }
 
-// TestStateFollowsTheServer has a server go through a random history, on streams that break, and compares the published
+// TestTypeState_FollowsServer has a server go through a random history, on streams that break, and compares the published
 // resources with the server's.
-func TestStateFollowsTheServer(t *testing.T) {
+func TestTypeState_FollowsServer(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		state := newState("")
 		server, published := map[string]string{}, map[string]string{} // name to host
@@ -307,8 +307,8 @@ func TestNode_IdentifiesSource(t *testing.T) {
 	require.Equal(t, "given", named.node("mesh").GetId())
 }
 
-// TestNode_NamespaceOfTheToken has an istiod of today, which compares the namespaces of the node and of the identity.
-func TestNode_NamespaceOfTheToken(t *testing.T) {
+// TestNode_HasNamespaceOfToken has an istiod of today, which compares the namespaces of the node and of the identity.
+func TestNode_HasNamespaceOfToken(t *testing.T) {
 	certs := testutil.NewAuthority(t)
 	server := xdstest.ListenSotW(t, grpc.Creds(loopback(certs, false)))
 	claims := base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"system:serviceaccount:mesh:x"}`))

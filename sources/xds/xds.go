@@ -77,20 +77,20 @@ type Hops interface {
 
 // Source is a sources.Source of an xDS server. It has no state between runs.
 type Source struct {
-	settings Settings
-	kinds    []kind
-	config   adsc.Config // without the fields of one run
-	healed   prometheus.Counter
-	standing atomic.Pointer[Standing]
+	settings    Settings
+	kinds       []kind
+	config      adsc.Config // without the fields of one run
+	differences prometheus.Counter
+	standing    atomic.Pointer[Standing]
 }
 
-// defaultResync is an hour: it costs one full read at most, and none of a server that is read from the start.
+// defaultResync is an hour. A comparison costs one full read, and only after a stream that resumed.
 const defaultResync = time.Hour
 
 var _ sources.Source = (*Source)(nil)
 
-// New returns a source of the servers at address, "xds://host:port", or several that are equal, with commas between
-// them. An error begins with the key at fault.
+// New returns a source of the server at address, "xds://host:port", or of several servers with equal content,
+// "xds://host:port,host:port". An error begins with the key at fault.
 func New(address string, settings Settings) (*Source, error) {
 	servers, err := parse(address)
 	if err != nil {
@@ -100,7 +100,7 @@ func New(address string, settings Settings) (*Source, error) {
 		Addresses: servers, TLS: settings.TLS, TokenFile: settings.TokenFile,
 		MaxMessage: int(settings.MaxMessageBytes), CompareAfter: cmp.Or(settings.Resync, defaultResync),
 		Log: slog.New(slog.DiscardHandler), // the source reports its health instead
-	}, healed: prometheus.NewCounter(prometheus.CounterOpts{ // of all runs
+	}, differences: prometheus.NewCounter(prometheus.CounterOpts{ // of all runs
 		Name: "tributary_xds_source_healed_total",
 		Help: "Resources that differed from the server's own changes in a full compare.",
 	})}
@@ -168,10 +168,10 @@ func (s *Source) collect() (stop func(), err error) {
 	if registerer == nil {
 		return func() {}, nil
 	}
-	if err := registerer.Register(s.healed); err != nil {
+	if err := registerer.Register(s.differences); err != nil {
 		return nil, err
 	}
-	return func() { registerer.Unregister(s.healed) }, nil
+	return func() { registerer.Unregister(s.differences) }, nil
 }
 
 // The keys of node metadata.
@@ -205,7 +205,7 @@ var notInLabel = regexp.MustCompile(`[^a-z0-9-]+`)
 
 // defaultName names the source by its machine.
 func defaultName() string {
-	host, _ := os.Hostname() // a machine without a name is a nameless one
+	host, _ := os.Hostname() // without a host name, the name is "tributary"
 	host = strings.Trim(notInLabel.ReplaceAllString(strings.ToLower(host), "-"), "-")
 	return strings.TrimSuffix("tributary-"+host, "-")
 }
