@@ -30,18 +30,18 @@ func (compressed) Do(r io.Reader) ([]byte, error) { return io.ReadAll(r) } // gR
 type Codec struct {
 	encoding.CodecV2
 
-	ctx     context.Context //nolint:containedctx // of the stream
-	most    int
-	decoded func(message []byte) (bytes int)
-	lease   *Lease
+	ctx      context.Context //nolint:containedctx // of the stream
+	maxBytes int
+	decoded  func(message []byte) (bytes int)
+	lease    *Lease
 }
 
-// NewCodec returns a codec for messages of most bytes, decompressed. ctx names the source, and decoded returns how much
-// memory a decoded message takes.
+// NewCodec returns a codec for messages of at most maxBytes bytes, decompressed. ctx names the source, and decoded
+// returns how much memory a decoded message takes.
 func NewCodec(
-	ctx context.Context, messages encoding.CodecV2, most int, decoded func(message []byte) (bytes int),
+	ctx context.Context, messages encoding.CodecV2, maxBytes int, decoded func(message []byte) (bytes int),
 ) *Codec {
-	return &Codec{CodecV2: messages, ctx: ctx, most: most, decoded: decoded}
+	return &Codec{CodecV2: messages, ctx: ctx, maxBytes: maxBytes, decoded: decoded}
 }
 
 // Unmarshal implements encoding.CodecV2.
@@ -75,9 +75,9 @@ func (c *Codec) expand(text []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	message, err := io.ReadAll(io.LimitReader(c.lease.Reader(c.ctx, from), int64(c.most)+1))
-	if err == nil && len(message) > c.most {
-		err = fmt.Errorf("the message has more than %d bytes, decompressed", c.most)
+	message, err := io.ReadAll(io.LimitReader(c.lease.Reader(c.ctx, from), int64(c.maxBytes)+1))
+	if err == nil && len(message) > c.maxBytes {
+		err = fmt.Errorf("the message has more than %d bytes, decompressed", c.maxBytes)
 	}
 	return message, err
 }

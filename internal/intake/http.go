@@ -19,15 +19,15 @@ const (
 	objectBytes = 512
 )
 
-// TextBytes returns how much memory a text of JSON takes about, decoded.
+// TextBytes estimates the memory of a text of JSON with its decoded form.
 func TextBytes(text []byte) int {
 	return len(text) + memberBytes*bytes.Count(text, []byte{','}) + objectBytes*bytes.Count(text, []byte{'{'})
 }
 
-// longest is how long an answer may take once it has begun: it holds memory that others wait for.
-const longest = time.Minute
+// maxDuration limits the time from the first byte of an answer to its end, since other answers wait for its memory.
+const maxDuration = time.Minute
 
-var errSlow = fmt.Errorf("the answer is not complete %s after it began", longest)
+var errSlow = fmt.Errorf("the answer is not complete %s after it began", maxDuration)
 
 // Bound counts the body of a response until it is closed, so that the count includes the decoded form. The context of
 // the request names the source.
@@ -42,8 +42,8 @@ func Bound(response *http.Response) *http.Response {
 	return response
 }
 
-// Next begins another answer in a body of Bound, such as the next event of a watch. A body that waits for it takes no
-// memory.
+// Next ends an answer in a body of Bound, such as one event of a watch, and begins the next one with the next byte. A
+// body that waits for bytes takes no memory.
 func Next(r io.Reader) {
 	if b, ok := r.(*body); ok {
 		b.end()
@@ -71,9 +71,9 @@ func (b *body) Read(p []byte) (int, error) {
 		err = errors.Join(errSlow, err)
 	}
 	if b.timer == nil && n > 0 {
-		b.timer = time.AfterFunc(longest, func() {
+		b.timer = time.AfterFunc(maxDuration, func() {
 			b.slow.Store(true)
-			_ = b.ReadCloser.Close() // has Read return
+			_ = b.ReadCloser.Close() // so that a waiting Read returns
 		})
 	}
 	if wrong := cmp.Or(b.lease.pace(b.ctx, n), b.lease.Take(b.ctx, TextBytes(p[:n]))); wrong != nil {

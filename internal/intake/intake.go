@@ -1,10 +1,9 @@
-// Package intake bounds the memory that answers of servers take while they are read: of one answer, of a source, and of
-// the process. It counts after decompression. Each reader of HTTP and gRPC takes answers through Bound, Read or a
-// Codec.
+// Package intake limits the memory that answers of servers take while they are read: of one answer, of a source, and of
+// the process. It counts decompressed bytes. Readers of HTTP and gRPC read answers through Bound, Read or a Codec.
 //
 // An answer waits while the answers of its source, or of all sources, take all memory. The oldest answer never waits,
-// so that the answers cannot wait for each other; that is why the others leave room for one answer of the largest size.
-// A source that takes little does not wait for other sources.
+// so that the answers cannot wait for each other. The others leave room for it: as much as the largest answer takes. A
+// source that takes little does not wait for other sources.
 package intake
 
 import (
@@ -22,9 +21,9 @@ import (
 
 // Limits are in bytes. Zero is the default, and -1 no limit.
 type Limits struct {
-	Answer  int // one answer, and the sum of the answers that a source reads at once, but for its oldest one
-	Memory  int // of all sources; at least twice Answer
-	Objects int // of the objects that a source keeps, see Keep
+	Answer  int // for one answer, and for all answers that a source reads at the same time, except its oldest one
+	Memory  int // for all answers of all sources; at least twice Answer
+	Objects int // for the objects that a source stores, see Keep
 }
 
 // Defaults of Limits.
@@ -34,8 +33,7 @@ const (
 	DefaultObjects = 1 << 30
 )
 
-// share is the memory that each source may take without waiting for others: one that holds all memory does not stop
-// them.
+// share is the memory that each source may take without a wait for other sources, even if one of them takes all memory.
 const share = 16 << 20
 
 func (l Limits) withDefaults() Limits {
@@ -61,9 +59,9 @@ type Pool struct {
 
 	mu      sync.Mutex
 	taken   int
-	leases  int             // begun so far
-	holders map[*Lease]bool // roots that hold something
-	freed   chan struct{}   // closed when something is released
+	leases  int             // the number of leases that have taken memory, see Lease.age
+	holders map[*Lease]bool // the roots with memory
+	freed   chan struct{}   // closed when memory is released
 }
 
 // NewPool returns a pool.
@@ -78,8 +76,8 @@ func (p *Pool) Taken() int {
 	return p.taken
 }
 
-// A source reads readBurst bytes at once, decompressed, and readRate a second from then on: the processor time that an
-// endless answer takes is missing elsewhere.
+// A source may read readBurst decompressed bytes without a pause, and readRate bytes a second afterwards, so that an
+// endless answer does not take a whole processor.
 const (
 	readBurst = 64 << 20
 	readRate  = 8 << 20
@@ -107,8 +105,8 @@ func (p *Pool) Source(ctx context.Context) context.Context {
 	return context.WithValue(ctx, budgetKey{}, newBudget(p))
 }
 
-// Keep counts the bytes that a source keeps of an object or a list: after in place of before. It returns an error, and
-// leaves the count, if the source would exceed its limit.
+// Keep counts the bytes of an object or a list that a source stores: the size changes from before to after. If the
+// source would exceed its limit, Keep returns an error and does not count the change.
 func Keep(ctx context.Context, before, after int) error {
 	source := budgetOf(ctx)
 	source.pool.mu.Lock()
@@ -128,18 +126,19 @@ func budgetOf(ctx context.Context) *budget {
 	return newBudget(NewPool(Limits{}))
 }
 
-// Lease is the memory of one answer. Its methods are for one goroutine, but for Release.
+// Lease is the memory of one answer. Only Release may be called by several goroutines.
 type Lease struct {
 	budget *budget
-	root   *Lease // itself, or the lease of the list that the answer is a page of
+	root   *Lease // the lease itself; for a page, the lease of its list
 
-	// guarded by the pool
+	// guarded by Pool.mu
 	taken int
-	sum   int // of a root: with all its pages
-	age   int // of a root, since it holds memory
+	sum   int // only in a root: with all its pages
+	age   int // only in a root: a sequence number, higher for a younger one
 }
 
-// Begin begins an answer. Answers that are read with the returned context are pages of it: they count with it as one.
+// Begin begins an answer. Answers that are read with the returned context are its pages, and count with it as one
+// answer.
 func Begin(ctx context.Context) (context.Context, *Lease) {
 	lease := &Lease{budget: budgetOf(ctx)}
 	if list, ok := ctx.Value(leaseKey{}).(*Lease); ok {
@@ -199,7 +198,8 @@ func (r *reader) Read(p []byte) (int, error) {
 // chunkBytes are read at once.
 const chunkBytes = 64 << 10
 
-// take takes memory or returns an error. If freed is not nil, there is none until it is closed.
+// take takes memory or returns an error. If there is not enough memory, it returns a channel that closes when another
+// answer releases some.
 func (l *Lease) take(bytes int) (freed <-chan struct{}, err error) {
 	pool, root := l.budget.pool, l.root
 	pool.mu.Lock()
@@ -212,26 +212,32 @@ func (l *Lease) take(bytes int) (freed <-chan struct{}, err error) {
 		pool.leases++
 		root.age = pool.leases
 	}
-	oldest, first := true, true // of all, of the source
+	isOldest, isOldestOfSource := true, true
 	for holder := range pool.holders {
-		oldest = oldest && holder.age >= root.age
-		first = first && (holder.budget != l.budget || holder.age >= root.age)
+		if holder.age < root.age {
+			isOldest = false
+			isOldestOfSource = isOldestOfSource && holder.budget != l.budget
+		}
 	}
-	crowded := !oldest && pool.taken+bytes > pool.limits.Memory-pool.limits.Answer && l.budget.taken+bytes > share
-	if crowded || !first && l.budget.taken+bytes > pool.limits.Answer {
+	sourceTaken := l.budget.taken + bytes
+	poolIsFull := pool.taken+bytes > pool.limits.Memory-pool.limits.Answer && sourceTaken > share
+	sourceIsFull := sourceTaken > pool.limits.Answer
+	if !isOldest && poolIsFull || !isOldestOfSource && sourceIsFull {
 		return pool.freed, nil
 	}
 	l.add(bytes)
 	return nil, nil
 }
 
-// add changes the memory that is taken. The pool is locked.
+// add adds bytes to all counts. The caller holds Pool.mu.
 func (l *Lease) add(bytes int) {
 	l.taken += bytes
 	l.root.sum += bytes
 	l.budget.taken += bytes
 	l.budget.pool.taken += bytes
-	if l.budget.pool.holders[l.root] = true; l.root.sum == 0 {
+	if l.root.sum > 0 {
+		l.budget.pool.holders[l.root] = true
+	} else {
 		delete(l.budget.pool.holders, l.root)
 	}
 }

@@ -19,9 +19,9 @@ import (
 	"tributary/internal/intake"
 )
 
-// TestPool_NoDeadlock has answers that are half read hold all memory of their source: the oldest goes on, and the
+// TestPool_OldestAnswerNeverWaits has unfinished answers take all memory of their source: the oldest continues, and the
 // others follow.
-func TestPool_NoDeadlock(t *testing.T) {
+func TestPool_OldestAnswerNeverWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := intake.NewPool(intake.Limits{Answer: 100, Memory: 250})
 		source := pool.Source(t.Context())
@@ -68,9 +68,9 @@ func TestPool_ManySources(t *testing.T) {
 	})
 }
 
-// TestPool_HeldByOne has one source hold all memory for ever: the small answers of others do not wait, a large one
-// fails in time.
-func TestPool_HeldByOne(t *testing.T) {
+// TestPool_LeavesShareToOtherSources has one source take all memory: small answers of other sources do not wait, and a
+// large one fails in time.
+func TestPool_LeavesShareToOtherSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := intake.NewPool(intake.Limits{Answer: 100 << 20, Memory: 200 << 20})
 		ctx, held := intake.Begin(pool.Source(t.Context()))
@@ -89,8 +89,8 @@ func TestPool_HeldByOne(t *testing.T) {
 	})
 }
 
-// TestBegin_Pages counts the pages of a list as one answer, which does not wait for itself.
-func TestBegin_Pages(t *testing.T) {
+// TestBegin_CountsPagesAsOneAnswer counts the pages of a list as one answer, which does not wait for itself.
+func TestBegin_CountsPagesAsOneAnswer(t *testing.T) {
 	pool := intake.NewPool(intake.Limits{Answer: 100, Memory: 200})
 	ctx, list := intake.Begin(pool.Source(t.Context()))
 	for range 3 {
@@ -120,8 +120,8 @@ func TestKeep(t *testing.T) {
 	require.NoError(t, intake.Keep(t.Context(), 0, 1<<29), "without a source")
 }
 
-// TestBound_Slow ends an answer that does not end, and one that waits for its first byte takes nothing.
-func TestBound_Slow(t *testing.T) {
+// TestBound_EndsSlowAnswer ends an answer that does not end, and one that waits for its first byte takes nothing.
+func TestBound_EndsSlowAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := intake.NewPool(intake.Limits{})
 		request, err := http.NewRequestWithContext(pool.Source(t.Context()), http.MethodGet, "http://registry:80/", http.NoBody)
@@ -142,9 +142,9 @@ func TestBound_Slow(t *testing.T) {
 // check is as large as a check of a registry, decoded from two bytes.
 type check struct{ Texts [30]string }
 
-// TestBound_Memory reads 20 compressed answers of 64 MiB at once, whose decoded form would be 200 times as large: the
-// heap stays near the budget.
-func TestBound_Memory(t *testing.T) {
+// TestBound_CountsMemory reads 20 compressed answers of 64 MiB at once, whose decoded form would be 200 times as large:
+// the heap stays near the budget.
+func TestBound_CountsMemory(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		text := strings.Repeat("{},", 10_000)
 		_, _ = io.WriteString(w, "[")

@@ -5,18 +5,18 @@ import (
 	"io"
 )
 
-// Read reads all of r, which is no longer than most bytes. A longer one is an error, since a truncated text may parse
-// as another one. The transport has undone compression by then, so that the limit is for decompressed bytes.
-func Read(r io.Reader, most int) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
+// Read reads all of r, at most limit bytes. More bytes are an error, since a truncated text may parse as another one.
+// The limit is for decompressed bytes, because HTTP's transport decompresses before.
+func Read(r io.Reader, limit int) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(text) > most {
-		if most < 1<<20 {
-			return nil, fmt.Errorf("the answer has more than %d bytes", most)
+	if len(text) > limit {
+		if limit < 1<<20 {
+			return nil, fmt.Errorf("the answer has more than %d bytes", limit)
 		}
-		return nil, fmt.Errorf("the answer has more than %d MiB", most>>20)
+		return nil, fmt.Errorf("the answer has more than %d MiB", limit>>20)
 	}
 	return text, nil
 }

@@ -39,8 +39,8 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// A few bytes of gzip that become many count as many.
-func TestABombIsCountedAsWhatItBecomes(t *testing.T) {
+// The limit of Read is for decompressed bytes.
+func TestRead_CountsDecompressedBytes(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")
 		z := gzip.NewWriter(w)
