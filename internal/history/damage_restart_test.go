@@ -13,10 +13,10 @@ import (
 	"tributary/resource"
 )
 
-// TestGap_DamagedRecordBeforeAStart damages each record of a segment but the last one in turn, and restarts. The
+// TestGap_DamagedRecordBeforeStart damages each record of a segment but the last one in turn, and restarts. The
 // start neither invents a change from the lost record, nor does the history show a moment before the start without its
 // object.
-func TestGap_DamagedRecordBeforeAStart(t *testing.T) {
+func TestGap_DamagedRecordBeforeStart(t *testing.T) {
 	for damaged := range 5 {
 		t.Run(fmt.Sprint(damaged), func(t *testing.T) {
 			dir, table := t.TempDir(), new(memstore.Table)

@@ -11,8 +11,8 @@ import (
 	"tributary/resource"
 )
 
-// TestEvents notes events before and while the history runs, runs it once more, and finds them among the changes, which they do not
-// disturb.
+// TestEvents notes events before and while the history runs, runs it once more, and finds them among the changes, which
+// they do not disturb.
 func TestEvents(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
 	table.Apply([]*resource.Resource{newObject(1, "one")}, nil)

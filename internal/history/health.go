@@ -27,7 +27,7 @@ type Damaged struct {
 	Seen time.Time `json:"seen"`
 }
 
-// lose counts changes that are lost.
+// lose counts lost changes.
 func (h *History) lose(count int) {
 	h.lost.Add(float64(count))
 	h.mu.Lock()
@@ -40,7 +40,8 @@ func (h *History) setError(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	failed := h.health.Error != ""
-	if h.health.Error = ""; err != nil {
+	h.health.Error = ""
+	if err != nil {
 		h.health.Error = err.Error()
 	}
 	switch {

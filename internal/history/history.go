@@ -2,10 +2,10 @@
 // object before and after. It reads the view like a client does: a commit never waits for it. A history that cannot
 // keep up records several commits as one change.
 //
-// The directory has numbered segments with appended records. A base is a record with the versions of all objects that
-// were served then. A base and the records since then give the objects that a process served last, so the next process
-// records the differences. Where records are missing, it writes a new base instead, and the history is
-// complete from there.
+// The directory has numbered segments, files to which records are appended. A base is a record with the versions of all
+// objects that were served at its time. A base and the records after it give the objects that a process served last, so
+// that the next process can record the differences. If records are missing, it writes a new base instead, and the
+// history is complete from that base on.
 package history
 
 import (
@@ -30,8 +30,8 @@ const (
 	ReloadRefused = "reload-refused"
 )
 
-// Entry is a change of an object, or an event, which has a Text and no Kind and Name. On disk, a base has no Event, and
-// is Unknown after a gap.
+// Entry is a change of an object, or an event, which has a Text and no Kind and Name. On disk, an entry without an
+// Event is a base, and Unknown says that the base follows a gap.
 type Entry struct {
 	resource.Ref
 

@@ -147,9 +147,9 @@ func TestFind_Changes(t *testing.T) {
 	require.Equal(t, "rules", answer.Entries[0].Old.Source)
 }
 
-// TestTornTail cuts the last segment at each byte of its last record: all earlier records are there, and the lost
-// change is found again.
-func TestTornTail(t *testing.T) {
+// TestStart_IgnoresTornTail cuts the last segment at each byte of its last record: all earlier records are there, and
+// the lost change is found again.
+func TestStart_IgnoresTornTail(t *testing.T) {
 	dir, table := t.TempDir(), new(memstore.Table)
 	history := opened(t, dir, DefaultSize, table)
 	history.round(table)
@@ -275,8 +275,8 @@ func TestHistory_CountsLostChanges(t *testing.T) {
 	require.InDelta(t, 1, counts["tributary_history_merged_commits_total"], 0)
 }
 
-// TestRun_FollowsTheView runs it as the program does.
-func TestRun_FollowsTheView(t *testing.T) {
+// TestRun_RecordsChangesOfView runs it as the program does.
+func TestRun_RecordsChangesOfView(t *testing.T) {
 	table := new(memstore.Table)
 	h := opened(t, t.TempDir(), DefaultSize, table)
 	ctx, cancel := context.WithCancel(t.Context())

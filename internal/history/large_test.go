@@ -46,9 +46,9 @@ func onDisk(t testing.TB, dir string) (size int64) {
 	return size
 }
 
-// TestDirectory_SizeLimitOfALargeMesh changes objects of a large mesh for longer than the history can remember: it
+// TestDirectory_SizeLimitOfLargeMesh changes objects of a large mesh for longer than the history can remember: it
 // stays within its size.
-func TestDirectory_SizeLimitOfALargeMesh(t *testing.T) {
+func TestDirectory_SizeLimitOfLargeMesh(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it is work for one goroutine, and slow with the race detector")
 	}

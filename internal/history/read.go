@@ -32,7 +32,11 @@ func readFrames(path string, size int64) iter.Seq2[[]byte, error] {
 			if errors.Is(err, io.EOF) {
 				err = disk.ErrShort
 			}
-			if torn := damaged && damage.Torn; !torn && !yield(payload, err) || err != nil && !damaged {
+			isTorn := damaged && damage.Torn
+			if !isTorn && !yield(payload, err) {
+				return
+			}
+			if err != nil && !damaged {
 				return
 			}
 		}
@@ -83,7 +87,8 @@ func (e *Entry) unpack() (objects []*Object, err error) {
 		err = decoder.Decode(&object)
 		objects = append(objects, object)
 	}
-	if objects = objects[:len(objects)-1]; !errors.Is(err, io.EOF) {
+	objects = objects[:len(objects)-1] // the last call has decoded none
+	if !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("history of %s: %w", e.Key(), err)
 	}
 	if e.Event != "" && len(objects) == 2 {
@@ -92,7 +97,8 @@ func (e *Entry) unpack() (objects []*Object, err error) {
 	return objects, nil
 }
 
-// completeSince returns the time since which a history is complete, from the time by earlier records.
+// completeSince returns the start of the complete part of a history that ends with this record. earlier is the start by
+// the records before it.
 func (e *Entry) completeSince(earlier time.Time) time.Time {
 	if e.gap || earlier.IsZero() && e.Event == "" {
 		return e.Time
@@ -145,7 +151,8 @@ func (h *History) Find(query Query) (*Answer, error) {
 		if !query.Details {
 			entry.packed = nil
 		}
-		if answer.Entries = append(answer.Entries, entry); query.Limit > 0 && len(answer.Entries) >= 2*query.Limit {
+		answer.Entries = append(answer.Entries, entry)
+		if query.Limit > 0 && len(answer.Entries) >= 2*query.Limit {
 			answer.cut(query.Limit)
 		}
 	}
@@ -165,9 +172,9 @@ type State struct {
 	Unknown []string  `json:"unknown,omitempty"` // objects without recorded content of that time
 }
 
-// ServedAt returns the objects of a kind, or of all kinds, that were served at a time: the present objects, with each
-// changed one as it was before its first later change. The error is an *EarlierError if the records do not reach back
-// to the time.
+// ServedAt returns the objects of a kind, or of all kinds, that were served at a time: the present objects, but each
+// object that changed later as it was before its first later change. The error is an *EarlierError if the records do
+// not reach back to the time.
 func (h *History) ServedAt(moment time.Time, kind resource.Kind) (*State, error) {
 	state, requested := h.readable.Load(), moment.UTC().Format(time.RFC3339)
 	switch {

@@ -48,9 +48,9 @@ type History struct {
 // state is the state of the records.
 type state struct {
 	segments []segment         // for readers
-	served   memstore.Snapshot // recorded or lost
+	served   memstore.Snapshot // the objects after the last change that was recorded or lost
 	begun    bool              // the records lead to served
-	gap      time.Time         // of the first change that is missing: the next write begins with a base; or zero
+	gap      time.Time         // the time of the first missing change, so that the next write begins with a base; or zero
 }
 
 // Open opens the history in a directory that no other process uses, with a limit in bytes.
@@ -148,7 +148,8 @@ func (h *History) update(changes iter.Seq[memstore.Change], snapshot memstore.Sn
 // write writes entries. If some are lost, the history has a gap until the next successful write, and no start compares
 // objects across the gap.
 func (h *History) write(now time.Time, entries iter.Seq[*Entry]) error {
-	err, lost := h.prepare(now), 0
+	err := h.prepare(now)
+	lost := 0
 	for entry := range entries {
 		if err == nil {
 			_, err = h.files.append(*entry, slices.Values([]*Object{entry.Old, entry.New}))
@@ -160,7 +161,8 @@ func (h *History) write(now time.Time, entries iter.Seq[*Entry]) error {
 		}
 	}
 	if err == nil {
-		h.gap, err = time.Time{}, h.files.trim()
+		h.gap = time.Time{}
+		err = h.files.trim()
 	} else if h.begun && lost > 0 {
 		h.files.setBase(segment{})
 		if h.gap.IsZero() {

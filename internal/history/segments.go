@@ -40,7 +40,7 @@ type directory struct {
 
 	segments []segment  // in order
 	current  *disk.File // the last segment; nil or closed until the next write
-	base     segment    // the segment of the newest base, and the size of the base; zero after lost changes
+	base     segment    // the segment number and the size of the newest base; zero after lost changes
 
 	oldest atomic.Int64 // the first segment that was not deleted to make room
 }
@@ -51,7 +51,7 @@ func (d *directory) path(number int, suffix string) string {
 
 func (d *directory) last() *segment { return &d.segments[len(d.segments)-1] }
 
-// load lists the files. A missing segment has no size.
+// load lists the files. It gives a missing segment the size 0.
 func (d *directory) load() error {
 	entries, err := os.ReadDir(d.name) // in order of number
 	for _, entry := range entries {

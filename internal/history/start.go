@@ -17,28 +17,33 @@ func (h *History) begin(snapshot memstore.Snapshot, now time.Time) {
 	}
 	h.served = snapshot
 	objects, damaged := h.servedBefore()
-	changes, unknown := unwatchedChanges(objects, snapshot, now), objects == nil
-	for range changes {
+	changes := unwatchedChanges(objects, snapshot, now)
+	unknown := objects == nil
+	for range changes { // there is a difference, which may be one of the damaged records
 		unknown = unknown || damaged
 		break
 	}
 	if unknown {
-		h.gap, changes = now, slices.Values([]*Entry(nil))
+		h.gap = now
+		changes = slices.Values([]*Entry(nil))
 	}
 	err := h.write(now, changes)
-	h.begun, h.gap = err == nil, time.Time{}
+	h.begun = err == nil
+	h.gap = time.Time{}
 	if err != nil {
 		h.files.setBase(segment{})
 	}
 }
 
-// servedBefore returns the objects by the newest base and the records since then, or nil if changes were lost since
-// then. It also reports whether some of these records are damaged.
+// servedBefore returns the objects that the newest base and the records after it give, or nil if changes were lost
+// after the base. It also reports whether some of these records are damaged.
 func (h *History) servedBefore() (objects map[resource.Key]*Object, damaged bool) {
 	var records []*Entry // the base, and those since then
 	for record := range h.records(h.files.segments) {
-		if damaged = damaged || record.gap; record.Event == "" && len(record.packed) > 0 {
-			records, damaged = []*Entry{record}, false
+		damaged = damaged || record.gap
+		if record.Event == "" && len(record.packed) > 0 {
+			records = []*Entry{record}
+			damaged = false
 		} else if len(records) > 0 {
 			records = append(records, record)
 		}
