@@ -1,5 +1,10 @@
 // Package relay is the program that `tributary serve` runs: the sources of a configuration, their view, the servers of
 // the view, and the reload that replaces the configuration while clients are connected.
+//
+// relay.go assembles the parts, runs them and shuts them down. reload.go reads the configuration again: changes.go says
+// what changed, sourceset.go replaces sources. catalogs.go chooses the collections of a client, restricted.go the views
+// of clients with few rights. listeners.go, credentials.go, state.go and serving.go turn the configuration into options.
+// problems.go and expected.go answer the admin server, manage.go the service manager.
 package relay
 
 import (
