@@ -3,7 +3,7 @@
 //
 // relay.go assembles the parts, runs them and shuts them down. reload.go reads the configuration again: changes.go says
 // what changed, sourceset.go replaces sources. catalogs.go chooses the collections of a client, restricted.go the views
-// of clients with few rights. listeners.go, credentials.go, state.go and serving.go turn the configuration into options.
+// of clients with few rights. listeners.go, credentials.go, state.go and serving.go make options of the configuration.
 // problems.go and expected.go answer the admin server, manage.go the service manager.
 package relay
 
