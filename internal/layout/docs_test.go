@@ -128,6 +128,27 @@ func TestDocs_BeginWithTheName(t *testing.T) {
 	}
 }
 
+// TestPackageComments_InExpectedFile holds that the comment of a package is in doc.go, in the file that is named like
+// the package, or in its only file.
+func TestPackageComments_InExpectedFile(t *testing.T) {
+	counts, commented := make(map[string]int), make(map[string]string)
+	for _, path := range goFiles(t) {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.PackageClauseOnly)
+		require.NoError(t, err)
+		counts[filepath.Dir(path)]++
+		if strings.HasPrefix(file.Doc.Text(), "Package ") {
+			commented[filepath.Dir(path)] = path
+		}
+	}
+	for dir, path := range commented {
+		expected := []string{"doc.go", filepath.Base(dir) + ".go"}
+		assert.True(t, counts[dir] == 1 || slices.Contains(expected, filepath.Base(path)), path)
+	}
+}
+
 // TestDocsNameFiles holds that the Go files exist that documents name, also in folders of other modules.
 func TestDocsNameFiles(t *testing.T) {
 	ends := make(map[string]bool) // of paths: /c.go, /b/c.go, /a/b/c.go

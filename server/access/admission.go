@@ -1,5 +1,3 @@
-// Package access decides which objects, Envoy types and services a client may read. The first access rule of the
-// configuration that matches the client decides. For the client, all other objects do not exist.
 package access
 
 import (
@@ -222,16 +220,17 @@ func (a *Admission) AllowedForNode(node string) (rights *Rights, decided bool) {
 }
 
 // AuthorizeAdmin returns an error with a gRPC status if a client of the admin server may not send a request. Its
-// certificate must be trusted. A request that changes something needs an identity and, with access rules, the right to
-// use the service Admin. A request that only reads needs no token: an invalid one does not refuse it.
-func (a *Admission) AuthorizeAdmin(connection *identity.Identity, headers []string, changes bool) error {
+// certificate must be trusted. If the
+// request needs a right, the client must have an identity and, with access rules, the right to use the service Admin.
+// Other requests need no token: an invalid one does not refuse them.
+func (a *Admission) AuthorizeAdmin(connection *identity.Identity, headers []string, needsRight bool) error {
 	policy := a.policy.Load()
-	if !changes {
+	if !needsRight {
 		headers = nil
 	}
 	client, err := policy.authenticate(connection, headers, policy.AdminTrust)
 	switch {
-	case err != nil || !changes:
+	case err != nil || !needsRight:
 	case !client.IsAuthenticated():
 		err = status.Error(codes.Unauthenticated, "a token or a client certificate is needed")
 	default:

@@ -1,4 +1,3 @@
-// Package transport accepts the connections of clients, plaintext or TLS, and bounds what they cost.
 package transport
 
 import (

@@ -1,5 +1,3 @@
-// Package wire decodes discovery requests of both variants of the protocol. The resume versions, which may be large,
-// stay encoded.
 package wire
 
 import (

@@ -1,4 +1,3 @@
-// Package kubetest is an API server for tests, with controlled objects and faults.
 package kubetest
 
 import (

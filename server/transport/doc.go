@@ -1,0 +1,2 @@
+// Package transport accepts the connections of clients, plaintext or TLS, and bounds what they cost.
+package transport

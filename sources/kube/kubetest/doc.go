@@ -1,0 +1,2 @@
+// Package kubetest is an API server for tests, with controlled objects and faults.
+package kubetest
