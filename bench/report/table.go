@@ -1,4 +1,3 @@
-// Package report writes tables and plots.
 package report
 
 import (

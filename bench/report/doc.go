@@ -1,0 +1,2 @@
+// Package report writes tables and plots.
+package report
