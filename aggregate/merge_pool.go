@@ -16,6 +16,7 @@ type pool struct {
 	snapshot memstore.Snapshot
 
 	bySource map[*sourceState]*contributor // owned by the loop
+	order    []*sourceState                // the keys of bySource, see View.poolOrder; owned by the loop
 
 	mu           sync.Mutex     // guards the rest, which the loop writes and explanations read
 	contributors []*contributor // in order of precedence
@@ -48,8 +49,21 @@ type hostGroup struct {
 	hasRefusals bool                                // it refuses some of the entries
 }
 
+// reorder takes over a new order of the sources.
+func (p *pool) reorder(sources []*sourceState) {
+	if !slices.Equal(p.order, mergedSources(sources)) {
+		p.restart(sources)
+	}
+}
+
+// mergedSources returns the sources with Merge.
+func mergedSources(sources []*sourceState) []*sourceState {
+	return slices.DeleteFunc(slices.Clone(sources), func(s *sourceState) bool { return s.Merge == nil })
+}
+
 // restart takes over a new set of sources, in order of precedence.
 func (p *pool) restart(sources []*sourceState) {
+	p.order = mergedSources(sources)
 	contributors := p.bySource
 	p.bySource = make(map[*sourceState]*contributor)
 	p.mu.Lock()
@@ -65,10 +79,7 @@ func (p *pool) restart(sources []*sourceState) {
 		p.forget(c, s)
 	}
 	p.contributors = nil
-	for _, source := range sources {
-		if source.Merge == nil {
-			continue
-		}
+	for _, source := range p.order {
 		contributor := &contributor{
 			name: source.Name, precedence: source.Precedence, rank: len(p.contributors), merge: *source.Merge,
 			retired: source.retired,
@@ -100,6 +111,7 @@ func (p *pool) update(source *sourceState, keys []resource.Key) {
 func (p *pool) drop(source *sourceState) {
 	if from := p.bySource[source]; from != nil {
 		delete(p.bySource, source)
+		p.order = slices.DeleteFunc(p.order, func(s *sourceState) bool { return s == source })
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.forget(from, source)
