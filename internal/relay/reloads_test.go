@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"maps"
@@ -10,11 +11,15 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"tributary/adsc"
+	"tributary/memstore"
+	"tributary/resource"
+	"tributary/server/xds"
 )
 
 var (
@@ -55,6 +60,7 @@ type model struct {
 	address string // where it listens
 	promise
 	clients []*client
+	checked atomic.Uint64       // the revision of the view that was checked last
 	fresh   map[string]contents // the content of configurations, by themselves and the state of the places
 	edits   int
 	history []string // the steps of the test
@@ -265,9 +271,11 @@ func (m *model) partial() (allowed []contents) {
 }
 
 // viewed returns the view of a relay, as clients see it.
-func viewed(r *rig) contents {
+func viewed(r *rig) contents { return contentsOf(r.view.Snapshot()) }
+
+func contentsOf(snapshot memstore.Snapshot) contents {
 	content := contents{}
-	for res := range r.view.Snapshot().All() {
+	for res := range snapshot.All() {
 		content[keyOf(res)] = contentOf(res.Labels(), res.Body())
 	}
 	return content
@@ -276,10 +284,13 @@ func viewed(r *rig) contents {
 // begin starts the relay, and has its view looked at.
 func (m *model) begin() {
 	m.relay = startAt(m.t, m.dir, m.address)
+	m.checked.Store(0)
 	rig := m.relay
 	rig.onChange(m.t, func() {
 		if rig.view.Synced() {
-			m.check("view", viewed(rig))
+			snapshot := rig.view.Snapshot()
+			m.check("view", contentsOf(snapshot))
+			m.checked.Store(uint64(snapshot.Revision()))
 		}
 	})
 }
@@ -466,14 +477,18 @@ func (m *model) settled() bool {
 func (m *model) converge() {
 	m.t.Helper()
 	want := m.oracle()
+	settled := false
 	eventually(m.t, func() error {
-		if !m.settled() {
+		if settled = m.settled(); !settled {
 			for _, s := range m.config {
 				if s.place.away {
 					return nil // perhaps for ever
 				}
 			}
 			return fmt.Errorf("not settled: %+v", m.relay.view.Sources())
+		}
+		if err := m.upToDate(); err != nil {
+			return err
 		}
 		for _, c := range m.clients {
 			if now := c.now(); !maps.Equal(now, want) {
@@ -482,9 +497,51 @@ func (m *model) converge() {
 		}
 		return nil
 	})
-	if m.settled() {
+	if settled {
 		m.exactly(want)
 	}
+}
+
+// upToDate returns an error if a reader may still see a state from before the sources settled. The content of a reader
+// does not show that: if it is the same before and after a reload, a state in between may be on its way.
+func (m *model) upToDate() error {
+	for _, alive := range []func(context.Context) error{m.relay.view.Alive, m.relay.catalogs.mcp.Alive} {
+		if err := alive(m.t.Context()); err != nil { // or its work that began earlier has ended
+			return err
+		}
+	}
+	view := m.relay.view.Snapshot()
+	if checked := m.checked.Load(); checked != uint64(view.Revision()) {
+		return fmt.Errorf("revision %d of the view is checked, not %d", checked, view.Revision())
+	}
+	streams := m.relay.engine.Clients()
+	if len(streams) != len(m.clients) {
+		return fmt.Errorf("%d clients are connected", len(streams))
+	}
+	for _, stream := range streams {
+		if len(stream.Types) != len(typeURLs) {
+			return fmt.Errorf("stream %d has %d types", stream.StreamID, len(stream.Types))
+		}
+		for _, status := range stream.Types {
+			if !status.Synced || !isCollectionOf(view, status.Collection) {
+				return fmt.Errorf("stream %d lacks the newest version of %s", stream.StreamID, status.TypeURL)
+			}
+		}
+	}
+	return nil
+}
+
+// isCollectionOf reports whether a collection has the content of a view.
+func isCollectionOf(view memstore.Snapshot, collection *xds.Collection) bool {
+	kind := resource.Kind(collection.TypeURL()[strings.LastIndex(collection.TypeURL(), "/")+1:])
+	want, versions := map[string]string{}, map[string]string{}
+	for object := range view.List(kind, "") {
+		want[object.Key().FullName()] = object.Version()
+	}
+	for entry := range collection.All() {
+		versions[entry.Name] = entry.Version
+	}
+	return maps.Equal(versions, want)
 }
 
 // promise has the content that no reader may miss.
