@@ -458,8 +458,19 @@ func (m *model) restart() {
 	m.converge()
 }
 
-// settled reports whether all that is configured is read.
+// settled reports whether all that is configured is read, since the last reload: the view switches to other sources
+// after the reload has returned.
 func (m *model) settled() bool {
+	m.relay.sources.mu.Lock()
+	switched := m.relay.sources.retiredRemoved
+	m.relay.sources.mu.Unlock()
+	if switched != nil {
+		select {
+		case <-switched:
+		default:
+			return false
+		}
+	}
 	statuses := m.relay.view.Sources()
 	if len(statuses) != len(m.config) {
 		return false
