@@ -40,6 +40,9 @@ func (s *Supervisor) Reconfigure(specs []Spec) error {
 			successors[predecessor] = runner
 			if runner.lastGood != nil {
 				stores = append(stores, runner.lastGood)
+				if predecessor.lastGood != nil {
+					runner.lastGood.InheritUnread(predecessor.lastGood)
+				}
 			}
 		}
 		delete(former, runner.name)

@@ -244,12 +244,57 @@ func TestForeignFiles(t *testing.T) {
 	}
 }
 
-func TestUnreadableFileIsSetAside(t *testing.T) {
+// A file that cannot be read may be healthy: it stays until a restart can read it, or a person deletes it. A link to
+// itself fails for every user, like missing rights or a failing disk.
+func TestUnreadableFile_Stays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.db")
+	unreadable := "open " + path + ": too many levels of symbolic links"
+	runStore(t, path, syncedTable(newObject(1, "one")))
+	require.NoError(t, os.Rename(path, path+".disk"))
+	require.NoError(t, os.Symlink(path, path))
+
+	store := newStore(path, "rules", nil)
+	state, err := store.Load()
+	require.Nil(t, state)
+	require.EqualError(t, err, "the state file cannot be read: "+unreadable+
+		"; it stays, and nothing is stored until it is deleted, or a restart can read it")
+	empty := syncedTable()
+	successor := newStore(path, "rules", nil) // by other settings
+	successor.InheritUnread(store)
+	for _, store := range []*Store{store, successor} {
+		output := store.writer()
+		require.ErrorContains(t, store.write(output, new(memstore.Table)), unreadable, "before the first read of the source")
+		require.ErrorContains(t, store.write(output, empty), unreadable)
+		output.close()
+	}
+	entries, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	require.Len(t, entries, 2, "nothing is set aside")
+
+	require.NoError(t, os.Rename(path+".disk", path)) // the disk works again
+	output := store.writer()
+	defer output.close()
+	require.ErrorContains(t, store.write(output, empty), unreadable, "this process does not have its objects")
+	requireState(t, syncedTable(newObject(1, "one")), load(t, newStore(path, "rules", nil)))
+
+	require.NoError(t, os.Remove(path))
+	write(t, store, output, empty)
+	requireState(t, empty, load(t, newStore(path, "rules", nil)))
+}
+
+// A directory is no damaged file: it stays.
+func TestDirectoryInPlaceOfFile_Stays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.db")
 	require.NoError(t, os.Mkdir(path, 0o700))
 	_, err := newStore(path, "rules", nil).Load()
-	require.ErrorContains(t, err, "set aside")
-	runStore(t, path, syncedTable(newObject(1, "one")))
+	require.ErrorContains(t, err, "is a directory; it stays")
+	require.DirExists(t, path)
+}
+
+// A commit without a valid time is damage.
+func TestCommitWithoutTime_IsDamaged(t *testing.T) {
+	_, err := parseFile(record{keyCommit, []byte("yesterday")}.appendTo(nil))
+	require.ErrorIs(t, err, errDamaged)
 }
 
 // FuzzRecord holds the decoding of records to refusing, and never panicking or running forever on, whatever is in one.

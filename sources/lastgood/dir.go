@@ -56,9 +56,13 @@ func (d *Dir) RemoveUnused(names []string, before time.Time) error {
 	}
 	var failures []error
 	for _, entry := range entries {
-		name, suffix, isStore := strings.Cut(entry.Name(), ".db")
+		end := strings.LastIndex(entry.Name(), ".db") // the name of a source may have it, too
 		info, err := entry.Info()
-		if !isStore || err != nil || suffix == "" && slices.Contains(names, name) {
+		if end < 0 || err != nil {
+			continue
+		}
+		suffix := entry.Name()[end+len(".db"):]
+		if suffix == "" && slices.Contains(names, entry.Name()[:end]) {
 			continue
 		}
 		writtenAt := info.ModTime()

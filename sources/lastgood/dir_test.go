@@ -21,10 +21,12 @@ func TestLeftovers(t *testing.T) {
 	unused := []string{
 		"gone.db", "gone.db.new", "used.db.new", "gone.db.damaged-" + long.Format(damagedTime),
 		"used.db.damaged-" + long.Format(damagedTime),
+		"gone.db.db", "gone.dbs.db.new", "orders.db.db.damaged-" + long.Format(damagedTime), "orders.db.db.new",
 	}
 	stays := []string{
 		"used.db", "used.db.damaged-" + lately.Format(damagedTime), "used.db.damaged-byhand",
 		"used.db.backup", "notes",
+		"orders.db.db", "orders.db.db.damaged-" + lately.Format(damagedTime),
 	}
 	for _, name := range slices.Concat(unused, stays) {
 		p := filepath.Join(dir, "sources", name)
@@ -35,7 +37,7 @@ func TestLeftovers(t *testing.T) {
 	require.NoError(t, os.WriteFile(p, nil, 0o600))
 	stays = append(stays, "making.db.new")
 
-	require.NoError(t, d.RemoveUnused([]string{"used"}, now.Add(-7*24*time.Hour)))
+	require.NoError(t, d.RemoveUnused([]string{"used", "orders.db"}, now.Add(-7*24*time.Hour)))
 	var remaining []string
 	entries, err := os.ReadDir(filepath.Join(dir, "sources"))
 	require.NoError(t, err)

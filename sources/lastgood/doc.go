@@ -7,5 +7,6 @@
 // the source delivers later changes again. When the appended records outgrow the content, the store replaces the file.
 //
 // A record with a wrong checksum loses only itself. A file without a whole commit, or with a record that cannot be
-// decoded despite its checksum, is set aside. A store writes no file before its source was read as a whole.
+// decoded despite its checksum, is set aside. A file that cannot be read stays: its source is not stored until a person
+// deletes the file, or a restart can read it. A store writes no file before its source was read as a whole.
 package lastgood

@@ -38,19 +38,25 @@ var errDamaged = errors.New("damaged, or not written by this version of tributar
 // Incomplete reports whether damaged or truncated records may have had newer versions.
 func (s *State) Incomplete() bool { return s.damagedParts > 0 || s.size > s.committed }
 
-// Load returns the stored state, or nil without a file, and logs damages. It renames an unreadable file, or one without
-// a whole commit, and returns an error with the new name. It must not be called during Run.
+// Load returns the stored state, or nil without a file, and logs damages. It renames a file that cannot be decoded, or
+// has no whole commit, and returns an error with the new name. After another read error, the file stays, and the store
+// writes nothing in its place (see checkUnread). Load must not be called during Run.
 func (s *Store) Load() (*State, error) {
 	state, err := s.read()
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
-	}
-	if err != nil {
+	case errors.Is(err, errDamaged):
 		damagedPath := s.path + damagedSuffix + s.now().UTC().Format(damagedTime)
 		if renameErr := os.Rename(s.path, damagedPath); renameErr != nil {
 			return nil, fmt.Errorf("%s is not used: %w; it could not be set aside: %w", s.path, err, renameErr)
 		}
 		return nil, fmt.Errorf("%s is not used: %w; it was set aside as %s", s.path, err, damagedPath)
+	case err != nil:
+		err = fmt.Errorf("the state file cannot be read: %w; it stays, and nothing is stored until it is deleted, "+
+			"or a restart can read it", err)
+		s.setUnread(err)
+		return nil, err
 	}
 	if state.damagedParts > 0 {
 		s.log.Error("a state file is damaged: the rest of it is used", "file", s.path, "damages", state.damagedParts,
@@ -170,7 +176,7 @@ func (s *State) readCommits(reader *disk.Reader) (records []record, err error) {
 			committed, s.committed = len(records), reader.At()
 			s.Stored, err = time.Parse(time.RFC3339Nano, string(entry.value))
 			if err != nil {
-				return nil, err
+				return nil, fmt.Errorf("%w: the time of a commit: %w", errDamaged, err)
 			}
 		default:
 			records = append(records, entry)

@@ -61,7 +61,8 @@ type Store struct {
 	guard          Guard
 	status         Status
 	resumeState    *State            // for Run to go on with, or nil
-	resumeRevision memstore.Revision // of the table that has kept
+	resumeRevision memstore.Revision // at which the table had resumeState
+	unread         error             // of Load, which could not read the file; see checkUnread
 }
 
 // Status is the state of a store at one moment. It is a copy, and may be encoded as JSON.
@@ -182,6 +183,9 @@ func waitFor(ctx context.Context, duration time.Duration) {
 
 // write writes the changes of the table.
 func (s *Store) write(output *writer, table memstore.Reader) error {
+	if err := s.checkUnread(); err != nil {
+		return err
+	}
 	if !table.Synced() {
 		return nil // the table may be incomplete
 	}

@@ -2,6 +2,7 @@ package lastgood
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"tributary/internal/disk"
@@ -46,8 +47,8 @@ func (s *Store) writeReleased(table memstore.Reader) error {
 	s.mu.Lock()
 	released := s.released
 	s.mu.Unlock()
-	if len(released) == 0 {
-		return nil
+	if err := s.checkUnread(); err != nil || len(released) == 0 {
+		return err
 	}
 	state, _, err := s.readFile()
 	if err != nil {
@@ -77,4 +78,33 @@ func (s *Store) writeReleased(table memstore.Reader) error {
 	defer s.mu.Unlock()
 	s.released = s.released[len(released):]
 	return nil
+}
+
+// InheritUnread takes over the unread file of an earlier store with the same path. It must not be called during Run.
+func (s *Store) InheritUnread(earlier *Store) {
+	earlier.mu.Lock()
+	unread := earlier.unread
+	earlier.mu.Unlock()
+	s.setUnread(unread)
+}
+
+// setUnread sets the error of reading the file, or nil.
+func (s *Store) setUnread(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unread = err
+}
+
+// checkUnread returns the error of Load while the file that it could not read exists. This process does not have the
+// objects and holds of that file, and must not replace them.
+func (s *Store) checkUnread() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unread == nil {
+		return nil
+	}
+	if _, err := os.Lstat(s.path); err != nil && disk.IgnoreMissing(err) == nil {
+		s.unread = nil
+	}
+	return s.unread
 }
