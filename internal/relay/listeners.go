@@ -156,7 +156,9 @@ func (l *listeners) open(ctx context.Context, cfg *config.Config, sockets map[st
 		if listener := sockets[name]; listener != l.xds && listener != l.xdsSecure && listener != l.admin {
 			l.log.Warn("a socket of the service manager is not used: FileDescriptorName= is xds, xdsTLS or admin, and the "+
 				"configuration has that listener", "name", name, "address", listener.Addr())
-			err = errors.Join(err, listener.Close())
+			if err := listener.Close(); err != nil {
+				l.log.Warn("an unused socket cannot be closed", "name", name, "err", err)
+			}
 		}
 	}
 	l.admin = transport.NewFairListener(l.admin, adminConnections)

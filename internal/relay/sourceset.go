@@ -53,8 +53,10 @@ type sourceSet struct {
 
 // activation belongs to a configuration that came into force.
 type activation struct {
-	retiredRemoved <-chan struct{}   // closed when no object of retired sources is served
-	previous       memstore.Snapshot // the objects that were served before
+	retiredRemoved <-chan struct{} // closed when no object of retired sources is served
+	// retired has the keys of served objects, and their sources, which this or an earlier pending configuration removed, or
+	// reads by other settings.
+	retired map[resource.Key]string
 }
 
 // activeSource is a source of a configuration, and its table. It is immutable.
@@ -117,17 +119,33 @@ func (s *sourceSet) configure(want []config.Source) (changes, error) {
 	if err := s.supervisor.Reconfigure(specs); err != nil {
 		return changes{}, err
 	}
-	current := activation{previous: s.view.Snapshot()}
+	current := activation{retired: s.retiredObjects(next)}
 	current.retiredRemoved = s.view.SetSources(inputs...)
 	applied := changesOf(s.active, next)
 	s.replace(next, current.retiredRemoved)
 	select {
 	case pending := <-s.activations:
-		current.previous = pending.previous
+		maps.Copy(current.retired, pending.retired)
 	default:
 	}
 	s.activations <- current
 	return applied, nil
+}
+
+// retiredObjects returns the keys of served objects, and their sources, whose tables next does not have.
+func (s *sourceSet) retiredObjects(next []*activeSource) map[resource.Key]string {
+	served, retired := s.view.Snapshot(), make(map[resource.Key]string)
+	for _, previous := range s.active {
+		if slices.ContainsFunc(next, func(n *activeSource) bool { return n.table == previous.table }) {
+			continue
+		}
+		for object := range previous.table.Snapshot().All() {
+			if served.Get(object.Key()) != nil {
+				retired[object.Key()] = previous.config.Name
+			}
+		}
+	}
+	return retired
 }
 
 // prepare makes the sources of want. Most failures of a reload occur here. It changes only files of sources that are
@@ -246,31 +264,31 @@ func (s *sourceSet) logRemovals(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case next := <-s.activations:
-			if current.retiredRemoved != nil {
-				next.previous = current.previous
-			}
+			maps.Copy(next.retired, current.retired) // of an activation that is still pending
 			current = next
 		case <-current.retiredRemoved:
-			s.logRemoved(current.previous)
+			s.logRemoved(current.retired)
 			current = activation{}
 		}
 	}
 }
 
-// logRemoved logs the objects that a reload has removed. The deletion guard does not hold these, since a person edited
-// the configuration. But a source that was left out by mistake, or a mistyped address without objects, shows here.
-func (s *sourceSet) logRemoved(previous memstore.Snapshot) {
+// logRemoved logs which objects of retired sources the view lacks. The deletion guard does not hold these, since a person
+// edited the configuration. But a source that was left out by mistake, or a mistyped address without objects, shows
+// here.
+func (s *sourceSet) logRemoved(retired map[resource.Key]string) {
 	const maxNames = 20
 	kinds, origins := make(map[resource.Kind]int), make(map[string]bool)
 	var names []string
 	count := 0
-	for change := range memstore.Diff(previous, s.view.Snapshot()) {
-		if change.New == nil {
+	served := s.view.Snapshot()
+	for _, key := range slices.SortedFunc(maps.Keys(retired), resource.Key.Compare) {
+		if served.Get(key) == nil {
 			count++
-			kinds[change.Old.Key().Kind]++
-			origins[change.Old.Origin().Source] = true
+			kinds[key.Kind]++
+			origins[retired[key]] = true
 			if len(names) < maxNames {
-				names = append(names, change.Old.Key().String())
+				names = append(names, key.String())
 			}
 		}
 	}

@@ -415,3 +415,32 @@ func TestReload_LogsRemovedObjects(t *testing.T) {
 		})
 	}
 }
+
+// TestReload_LogsRemovalsOfPendingReloads: a removal is logged although another source was not read since the start.
+func TestReload_LogsRemovalsOfPendingReloads(t *testing.T) {
+	t.Parallel()
+	second := "name: b, address: 'fs://./b'"
+	rig := serve(t, []string{"a/x.yaml: shop/gone*3"}, "name: a, address: 'fs://./a'", second)
+	await(t, func() bool { return rig.view.Snapshot().Len() == 3 })
+	rig.reload(t, second)
+	fill(t, rig.dir, "b/x.yaml: shop/kept")
+	await(t, func() bool {
+		return strings.Contains(rig.log.String(), "objects=3 kinds=map[ServiceEntry:3] of_sources=a ")
+	})
+}
+
+// TestReload_IsNotBlamedForDeletions: a file of an unchanged source is deleted before an added source is read.
+func TestReload_IsNotBlamedForDeletions(t *testing.T) {
+	t.Parallel()
+	unchanged := "name: a, address: 'fs://./a'"
+	rig := serve(t, []string{"a/x.yaml: shop/kept", "a/y.yaml: shop/deleted"}, unchanged)
+	rig.awaitReady(t)
+	rig.reload(t, unchanged, "name: b, address: 'fs://./b'")
+	require.NoError(t, os.Remove(rig.dir+"/a/y.yaml"))
+	await(t, func() bool { return rig.view.Snapshot().Len() == 1 })
+	fill(t, rig.dir, "b/x.yaml: shop/gone")
+	await(t, func() bool { return rig.view.Snapshot().Len() == 2 && len(rig.reloader.Status().Pending) == 0 })
+	rig.reload(t, unchanged) // so that a removal follows
+	await(t, func() bool { return strings.Contains(rig.log.String(), "of_sources=b ") })
+	require.Equal(t, 1, strings.Count(rig.log.String(), "the reload removed objects"))
+}
