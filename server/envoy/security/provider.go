@@ -39,10 +39,10 @@ type provider interface {
 
 type httpProvider = meshv1alpha1.MeshConfig_ExtensionProvider_EnvoyExternalAuthorizationHttpProvider
 
-// authorizer returns the filters that ask the policies' provider for a decision, or the reason for their absence. tcp
-// is nil for a provider of HTTP, which decides on requests only.
-func authorizer(policies []*model.AuthorizationPolicy, objects Objects) (http *askhttpv3.ExtAuthz,
-	extAuthz *asktcpv3.ExtAuthz, reason string,
+// authorizer returns the filters that ask the policies' provider for a decision, or the reason for their absence.
+// tcpFilter is nil for a provider of HTTP, which decides on requests only.
+func authorizer(policies []*model.AuthorizationPolicy, objects Objects) (httpFilter *askhttpv3.ExtAuthz,
+	tcpFilter *asktcpv3.ExtAuthz, reason string,
 ) {
 	name := policies[0].Spec.GetProvider().GetName()
 	for _, candidate := range policies {
@@ -62,12 +62,12 @@ func authorizer(policies []*model.AuthorizationPolicy, objects Objects) (http *a
 	if len(candidates) != 1 {
 		return nil, nil, fmt.Sprintf("MeshConfig has %d providers %q that authorize requests", len(candidates), name)
 	}
-	http, extAuthz, reason = authorizationFilters(candidates[0], name, objects)
-	if reason = cmp.Or(reason, model.Refused(http), model.Refused(extAuthz),
-		model.Invalid(http)); reason != "" { // nil is valid
+	httpFilter, tcpFilter, reason = authorizationFilters(candidates[0], name, objects)
+	if reason = cmp.Or(reason, model.Refused(httpFilter), model.Refused(tcpFilter),
+		model.Invalid(httpFilter)); reason != "" { // nil is valid
 		reason = fmt.Sprintf("provider %q: %s", name, reason)
 	}
-	return http, extAuthz, reason
+	return httpFilter, tcpFilter, reason
 }
 
 // authorizationFilters returns the filters that ask a named provider, or the reason for their absence.
