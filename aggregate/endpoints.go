@@ -35,15 +35,15 @@ type groupKey struct {
 
 // groupKeyOf returns the group of a ServiceEntry.
 func groupKeyOf(object *resource.Resource) groupKey {
-	groupKey := groupKey{namespace: object.Key().Namespace}
+	groupID := groupKey{namespace: object.Key().Namespace}
 	if se := decoded(object); se != nil && len(se.Hosts) > 0 {
 		hosts := strings.Split(strings.ToLower(strings.Join(se.Hosts, ",")), ",")
 		slices.Sort(hosts)
-		groupKey.hosts = strings.Join(slices.Compact(hosts), ",")
+		groupID.hosts = strings.Join(slices.Compact(hosts), ",")
 	} else {
-		groupKey.name = object.Key().Name
+		groupID.name = object.Key().Name
 	}
-	return groupKey
+	return groupID
 }
 
 // compare orders groups, those with hosts first.

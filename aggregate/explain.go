@@ -241,11 +241,11 @@ func (v *View) Sources() []SourceStatus { return slices.Clone(v.published.Load()
 
 // status returns the present status of the sources. It is called by the loop.
 func (v *View) status() (statuses []SourceStatus) {
-	for _, sourceState := range v.withRetired() {
+	for _, source := range v.withRetired() {
 		statuses = append(statuses, SourceStatus{
-			Name: sourceState.Name, Precedence: sourceState.Precedence, Optional: sourceState.Optional,
-			Synced: sourceState.synced, Retired: sourceState.retired,
-			Revision: sourceState.snapshot.Revision(), Objects: sourceState.snapshot.Len(),
+			Name: source.Name, Precedence: source.Precedence, Optional: source.Optional,
+			Synced: source.synced, Retired: source.retired,
+			Revision: source.snapshot.Revision(), Objects: source.snapshot.Len(),
 		})
 	}
 	return statuses

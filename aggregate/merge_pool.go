@@ -80,14 +80,14 @@ func (p *pool) restart(sources []*sourceState) {
 	}
 	p.contributors = nil
 	for _, source := range p.order {
-		contributor := &contributor{
+		next := &contributor{
 			name: source.Name, precedence: source.Precedence, rank: len(p.contributors), merge: *source.Merge,
 			retired: source.retired,
 		}
-		p.bySource[source] = contributor
-		p.contributors = append(p.contributors, contributor)
+		p.bySource[source] = next
+		p.contributors = append(p.contributors, next)
 		for r := range source.snapshot.List(resource.ServiceEntry, "") {
-			p.set(entry{contributor, r.Key()}, r)
+			p.set(entry{next, r.Key()}, r)
 		}
 	}
 }
@@ -135,13 +135,13 @@ func (p *pool) set(entryKey entry, object *resource.Resource) {
 	if object == nil {
 		return
 	}
-	groupKey := groupKeyOf(object)
-	if p.groups[groupKey] == nil {
-		p.groups[groupKey] = &hostGroup{entries: make(map[entry]*resource.Resource)}
+	groupID := groupKeyOf(object)
+	if p.groups[groupID] == nil {
+		p.groups[groupID] = &hostGroup{entries: make(map[entry]*resource.Resource)}
 	}
-	p.groups[groupKey].entries[entryKey] = object
-	p.entries[entryKey] = groupKey
-	p.dirty[groupKey] = true
+	p.groups[groupID].entries[entryKey] = object
+	p.entries[entryKey] = groupID
+	p.dirty[groupID] = true
 }
 
 // commit merges changed groups again, and returns the keys of merged entries that changed.
@@ -205,29 +205,29 @@ func (p *pool) mergeGroup(groupID groupKey, touched map[resource.Key]bool) {
 
 // updateRefusals records whether a group refuses entries: of its own, or of other groups that claim a key that it owns.
 // The caller holds mu.
-func (p *pool) updateRefusals(groupKey groupKey) {
-	group := p.groups[groupKey]
+func (p *pool) updateRefusals(groupID groupKey) {
+	group := p.groups[groupID]
 	refuses := group.hasRefusals
 	for key := range group.results {
-		refuses = refuses || p.claims[key][0] == groupKey && len(p.claims[key]) > 1
+		refuses = refuses || p.claims[key][0] == groupID && len(p.claims[key]) > 1
 	}
 	if refuses {
-		p.hasRefusals[groupKey] = true
+		p.hasRefusals[groupID] = true
 	} else {
-		delete(p.hasRefusals, groupKey)
+		delete(p.hasRefusals, groupID)
 	}
 }
 
 // ownedEntries returns the merged entries of a group with keys that the group owns. They also refuse the members of
 // other groups that claim these keys. The caller holds mu.
-func (p *pool) ownedEntries(groupKey groupKey) (owned []*mergedEntry) {
-	for _, merged := range p.mergedEntries(groupKey) {
+func (p *pool) ownedEntries(groupID groupKey) (owned []*mergedEntry) {
+	for _, merged := range p.mergedEntries(groupID) {
 		claims := p.claims[merged.key()]
-		if len(claims) == 0 || claims[0] == groupKey {
+		if len(claims) == 0 || claims[0] == groupID {
 			owned = append(owned, merged)
 		}
 		for i, claimant := range claims {
-			if i > 0 && claims[0] == groupKey {
+			if i > 0 && claims[0] == groupID {
 				merged.refuseOthers(p.mergedEntries(claimant))
 			}
 		}
@@ -237,10 +237,10 @@ func (p *pool) ownedEntries(groupKey groupKey) (owned []*mergedEntry) {
 
 // relatedEntries returns the merged entries of a group, and those of other groups that own keys of its results. The
 // caller holds mu.
-func (p *pool) relatedEntries(groupKey groupKey) []*mergedEntry {
-	related := p.ownedEntries(groupKey)
-	for key := range p.groups[groupKey].results {
-		if owner := p.claims[key][0]; owner != groupKey {
+func (p *pool) relatedEntries(groupID groupKey) []*mergedEntry {
+	related := p.ownedEntries(groupID)
+	for key := range p.groups[groupID].results {
+		if owner := p.claims[key][0]; owner != groupID {
 			hasOtherKey := func(merged *mergedEntry) bool { return merged.key() != key }
 			related = append(related, slices.DeleteFunc(p.ownedEntries(owner), hasOtherKey)...)
 		}
@@ -249,13 +249,13 @@ func (p *pool) relatedEntries(groupKey groupKey) []*mergedEntry {
 }
 
 // mergedEntries merges the entries of a group, regardless of other groups. The caller holds mu.
-func (p *pool) mergedEntries(groupKey groupKey) []*mergedEntry {
+func (p *pool) mergedEntries(groupID groupKey) []*mergedEntry {
 	var members []*member
-	for e, r := range p.groups[groupKey].entries {
+	for e, r := range p.groups[groupID].entries {
 		members = append(members, &member{from: e.from, res: r, spec: decoded(r)})
 	}
 	slices.SortFunc(members, func(a, b *member) int {
 		return cmp.Or(cmp.Compare(a.from.rank, b.from.rank), a.res.Key().Compare(b.res.Key()))
 	})
-	return joinMembers(groupKey, members)
+	return joinMembers(groupID, members)
 }

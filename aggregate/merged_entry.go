@@ -39,12 +39,12 @@ type refusal struct {
 
 // joinMembers joins the members of a group into merged entries, in the order of mergeOrder: a conflict never drops the
 // only endpoints. A member joins the first entry with which it shares a port, or else begins one.
-func joinMembers(groupKey groupKey, members []*member) (entries []*mergedEntry) {
+func joinMembers(groupID groupKey, members []*member) (entries []*mergedEntry) {
 	byMergeOrder := func(a, b *member) int { return cmp.Compare(a.mergeOrder(), b.mergeOrder()) }
 	byPort := make(map[uint32]int) // to the index of the first entry with the port
 	for _, member := range slices.SortedStableFunc(slices.Values(members), byMergeOrder) {
 		ports := portNumbers(member.spec)
-		if groupKey.hosts == "" {
+		if groupID.hosts == "" {
 			ports = []uint32{0} // without a host, all would be served under one name
 		}
 		first := len(entries)
@@ -54,7 +54,7 @@ func joinMembers(groupKey groupKey, members []*member) (entries []*mergedEntry) 
 			}
 		}
 		if first == len(entries) {
-			entries = append(entries, newMergedEntry(groupKey, member))
+			entries = append(entries, newMergedEntry(groupID, member))
 			for _, port := range ports {
 				byPort[port] = first
 			}
@@ -177,8 +177,8 @@ func mergeKeyOf(serviceEntry *networking.ServiceEntry) mergeKey {
 }
 
 // mergeProblem returns why member cannot join the entry, or "".
-func (m *mergedEntry) mergeProblem(member *member) string {
-	if m.members[0].spec == nil || member.spec == nil {
+func (m *mergedEntry) mergeProblem(candidate *member) string {
+	if m.members[0].spec == nil || candidate.spec == nil {
 		return "it cannot be decoded"
 	}
 	differ := func(property, ours, theirs string) string {
@@ -187,13 +187,13 @@ func (m *mergedEntry) mergeProblem(member *member) string {
 		}
 		return ""
 	}
-	ours, theirs := m.mergeKey, mergeKeyOf(member.spec)
+	ours, theirs := m.mergeKey, mergeKeyOf(candidate.spec)
 	return cmp.Or(
 		differ("ports differ", ours.ports, theirs.ports),
 		differ("location differs", ours.location, theirs.location),
 		differ("exportTo differs", ours.exportTo, theirs.exportTo),
 		differ("subjectAltNames differ", ours.altNames, theirs.altNames),
-		m.obstacles.union(obstaclesOf(member.spec)).unmergeable(),
+		m.obstacles.union(obstaclesOf(candidate.spec)).unmergeable(),
 	)
 }
 

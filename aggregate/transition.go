@@ -73,11 +73,11 @@ func isServedAs(object, served *resource.Resource) bool {
 }
 
 // end drops the content from before, and returns its keys.
-func (t *transition) end(pool *pool) []resource.Key {
+func (t *transition) end(mergePool *pool) []resource.Key {
 	keys := t.keys()
 	t.unfreeze()
 	for _, source := range t.retired {
-		pool.drop(source)
+		mergePool.drop(source)
 		keys = append(keys, source.keys()...)
 	}
 	t.retired = nil

@@ -77,35 +77,35 @@ func claimantOf(object *resource.Resource) *claimant {
 	if err != nil {
 		return nil // reported where it was read
 	}
-	claimant := &claimant{res: object}
+	result := &claimant{res: object}
 	switch spec := spec.(type) {
 	case *networking.ServiceEntry:
-		claimant.serviceEntry(spec)
+		result.serviceEntry(spec)
 	case *networking.VirtualService:
-		claimant.virtualService(spec)
+		result.virtualService(spec)
 	case *networking.DestinationRule:
-		claimant.destinationRule(spec)
+		result.destinationRule(spec)
 	case *networking.Sidecar:
-		claimant.precedes = spec.GetWorkloadSelector() != nil && len(spec.GetWorkloadSelector().GetLabels()) == 0
-		claimant.workloads(spec.GetWorkloadSelector().GetLabels())
+		result.precedes = spec.GetWorkloadSelector() != nil && len(spec.GetWorkloadSelector().GetLabels()) == 0
+		result.workloads(spec.GetWorkloadSelector().GetLabels())
 	case *networkingv1beta1.ProxyConfig:
 		if labels := spec.GetSelector().GetMatchLabels(); spec.GetSelector() == nil || len(labels) > 0 {
-			claimant.workloads(labels)
+			result.workloads(labels)
 		}
 	case *telemetry.Telemetry:
 		if spec.GetTargetRef() == nil && len(spec.GetTargetRefs()) == 0 {
-			claimant.workloads(spec.GetSelector().GetMatchLabels())
+			result.workloads(spec.GetSelector().GetMatchLabels())
 		}
 	case interface {
 		GetSelector() *typev1beta1.WorkloadSelector
 	}:
-		claimant.workloads(spec.GetSelector().GetMatchLabels())
+		result.workloads(spec.GetSelector().GetMatchLabels())
 	}
-	slices.SortFunc(claimant.claims, func(a, b claim) int {
+	slices.SortFunc(result.claims, func(a, b claim) int {
 		return cmp.Or(cmp.Compare(a.rule, b.rule), cmp.Compare(a.host, b.host), cmp.Compare(a.subject, b.subject))
 	})
-	claimant.claims = slices.Compact(claimant.claims) // a host or port may be given twice
-	return claimant
+	result.claims = slices.Compact(result.claims) // a host or port may be given twice
+	return result
 }
 
 func (c *claimant) serviceEntry(serviceEntry *networking.ServiceEntry) {

@@ -60,19 +60,19 @@ type Conflict struct {
 type Ref = resource.Ref
 
 // conflictOf returns the conflict between claimants of one subject, or false if there is none.
-func conflictOf(claim claim, claimants []*claimant) (Conflict, bool) {
+func conflictOf(disputed claim, claimants []*claimant) (Conflict, bool) {
 	claimants = slices.SortedFunc(slices.Values(claimants), byAge)
 	_, forWorkloads := workloadRules[claimants[0].res.Key().Kind]
 	if forWorkloads {
-		claim.host = ""
+		disputed.host = ""
 	}
 	switch {
-	case claim.rule == ServiceEntryShape:
+	case disputed.rule == ServiceEntryShape:
 		claimants = unjoinable(claimants)
 	case forWorkloads:
 		claimants = readTogether(claimants)
-	case claim.rule == DestinationRuleNamespace: // they are in one namespace
-	case claim.rule == DestinationRuleHost:
+	case disputed.rule == DestinationRuleNamespace: // they are in one namespace
+	case disputed.rule == DestinationRuleHost:
 		if sameNamespace(claimants) { // see DestinationRuleNamespace
 			return Conflict{}, false
 		}
@@ -84,7 +84,7 @@ func conflictOf(claim claim, claimants []*claimant) (Conflict, bool) {
 		return Conflict{}, false
 	}
 	conflict := Conflict{
-		Rule: claim.rule, Host: claim.host, Subject: claim.subject, Message: message(claim.rule, claimants),
+		Rule: disputed.rule, Host: disputed.host, Subject: disputed.subject, Message: message(disputed.rule, claimants),
 	}
 	for _, claimant := range claimants {
 		conflict.Objects = append(conflict.Objects, Ref(claimant.res.Key()))
