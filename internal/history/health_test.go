@@ -254,3 +254,31 @@ func TestDamage_StartAfterwards(t *testing.T) {
 	require.False(t, answer.From.Before(started))
 	require.Equal(t, map[string]string{"s1": "9", "s2": "9"}, bodies(t, history, time.Now()))
 }
+
+// A file that cannot be read is reported as such. Its records come back when it can be read again.
+func TestUnreadableSegment_ComesBack(t *testing.T) {
+	dir, table := filepath.Join(t.TempDir(), "history"), new(memstore.Table)
+	history, log, _ := spoilt(t, dir, table, 20)
+	entries := query(t, history).Entries
+	path := history.files.path(history.files.segments[1].number, segmentSuffix)
+	require.NoError(t, os.Rename(path, path+".disk"))
+	require.NoError(t, os.Symlink(path, path)) // fails for every user
+	require.Less(t, len(query(t, history).Entries), len(entries))
+	require.Contains(t, log.String(), `msg="a file of the history cannot be read: its records are missing" file=`+path+
+		` why="open `+path+`: too many levels of symbolic links"`)
+	require.NoError(t, os.Rename(path+".disk", path))
+	require.Equal(t, entries, query(t, history).Entries)
+}
+
+// Files that cannot be examined are not overwritten: the history does not open.
+func TestOpen_FilesThatCannotBeExamined(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may examine all files")
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "0000000001.log"), []byte("records"), 0o600))
+	require.NoError(t, os.Chmod(dir, 0o600))
+	defer os.Chmod(dir, 0o700) //nolint:errcheck,gosec // to be removed
+	_, err := Open(dir, DefaultSize, new(memstore.Table), slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	require.ErrorContains(t, err, "history: lstat "+dir+"/0000000001.log: permission denied")
+}

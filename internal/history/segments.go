@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -57,8 +58,16 @@ func (d *directory) load() error {
 	for _, entry := range entries {
 		var number int
 		var suffix string
+		if fields, _ := fmt.Sscanf(entry.Name(), "%d%s", &number, &suffix); fields < 2 {
+			continue
+		}
 		info, err := entry.Info()
-		if fields, _ := fmt.Sscanf(entry.Name(), "%d%s", &number, &suffix); fields < 2 || err != nil || info.IsDir() {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return err // a new segment would overwrite the file
+		case info.IsDir():
 			continue
 		}
 		switch suffix {

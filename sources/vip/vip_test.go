@@ -96,6 +96,7 @@ func TestFile(t *testing.T) {
 	require.NoError(t, table.Load(path), "there need not be one")
 	require.NoError(t, table.Save(path))
 	require.NoFileExists(t, path, "no address to save")
+	require.ErrorContains(t, table.Load(t.TempDir()), "is a directory", "a file that cannot be read prevents the start")
 
 	b, a := address(t, table, "b.example.com"), address(t, table, "a.example.com")
 	require.NoError(t, table.Save(path))
