@@ -54,8 +54,8 @@ type sourceSet struct {
 // activation belongs to a configuration that came into force.
 type activation struct {
 	retiredRemoved <-chan struct{} // closed when no object of retired sources is served
-	// retired has the keys of served objects, and their sources, which this or an earlier pending configuration removed, or
-	// reads by other settings.
+	// retired has the served objects and the names of their sources, which this or an earlier pending configuration
+	// removed or reads by other settings.
 	retired map[resource.Key]string
 }
 
@@ -132,7 +132,7 @@ func (s *sourceSet) configure(want []config.Source) (changes, error) {
 	return applied, nil
 }
 
-// retiredObjects returns the keys of served objects, and their sources, whose tables next does not have.
+// retiredObjects returns the served objects of tables that next does not have, with the names of their sources.
 func (s *sourceSet) retiredObjects(next []*activeSource) map[resource.Key]string {
 	served, retired := s.view.Snapshot(), make(map[resource.Key]string)
 	for _, previous := range s.active {
@@ -273,9 +273,9 @@ func (s *sourceSet) logRemovals(ctx context.Context) {
 	}
 }
 
-// logRemoved logs which objects of retired sources the view lacks. The deletion guard does not hold these, since a person
-// edited the configuration. But a source that was left out by mistake, or a mistyped address without objects, shows
-// here.
+// logRemoved logs the objects of retired sources that the view lacks. The deletion guard does not hold these, since a
+// person edited the configuration. But a source that was left out by mistake, or a mistyped address without objects,
+// shows here.
 func (s *sourceSet) logRemoved(retired map[resource.Key]string) {
 	const maxNames = 20
 	kinds, origins := make(map[resource.Kind]int), make(map[string]bool)
