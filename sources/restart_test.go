@@ -259,6 +259,39 @@ func TestDamagedState_IsSetAside(t *testing.T) {
 	})
 }
 
+// A state file that cannot be read stays, although the source is read, and over a reload. A later start has its objects.
+func TestUnreadableState_Stays(t *testing.T) {
+	withDir(t, func(t *testing.T, dir string) {
+		lifetime(t, dir, Options{}, wholeOf("g", 100))
+		file := filepath.Join(dir, "sources", "a.db")
+		require.NoError(t, os.Rename(file, file+".disk"))
+		require.NoError(t, os.Symlink(file, file)) // fails for every user
+		var buffer bytes.Buffer
+		opts := Options{Log: slog.New(slog.NewTextHandler(&buffer, nil)), Validate: allValid}
+		state, err := lastgood.Open(dir, opts.Log)
+		require.NoError(t, err)
+		supervisor, ended := NewSupervisor(opts), make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		for _, reading := range []string{"first", "second"} {
+			specs := specsOf(state, []configuredSource{{"a", reading, wholeOf("g", 1)}})
+			configure(t, supervisor, specs...)
+			if reading == "first" {
+				go func() { ended <- supervisor.Run(ctx) }()
+			}
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			requireLen(t, specs[0].Table, 1)
+			require.Contains(t, supervisor.Status()[0].Stored.Error, "the state file cannot be read: open "+file, reading)
+		}
+		require.NoError(t, os.Rename(file+".disk", file))
+		cancel()
+		require.NoError(t, <-ended)
+		require.NoError(t, state.Close())
+		require.Equal(t, 1, strings.Count(buffer.String(), "the last published objects cannot be restored"))
+		lifetime(t, dir, Options{}, run(unreachable), func(_ *Supervisor, table *memstore.Table) { requireLen(t, table, 100) })
+	})
+}
+
 // TestDamagedMemoryAndAnInvalidPolicy: the newest stored version of objects is lost, and the files are invalid. The
 // remaining version may be older: that of a policy would let requests pass that the lost one denies.
 func TestDamagedMemoryAndAnInvalidPolicy(t *testing.T) {

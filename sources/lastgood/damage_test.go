@@ -257,7 +257,7 @@ func TestUnreadableFile_Stays(t *testing.T) {
 	state, err := store.Load()
 	require.Nil(t, state)
 	require.EqualError(t, err, "the state file cannot be read: "+unreadable+
-		"; it stays, and nothing is stored until it is deleted, or a restart can read it")
+		"; it stays, and objects of the source are not stored until it is deleted, or a restart can read it")
 	empty := syncedTable()
 	successor := newStore(path, "rules", nil) // by other settings
 	successor.InheritUnread(store)

@@ -40,7 +40,7 @@ func (s *State) Incomplete() bool { return s.damagedParts > 0 || s.size > s.comm
 
 // Load returns the stored state, or nil without a file, and logs damages. It renames a file that cannot be decoded, or
 // has no whole commit, and returns an error with the new name. After another read error, the file stays, and the store
-// writes nothing in its place (see checkUnread). Load must not be called during Run.
+// does not replace it (see checkUnread). Load must not be called during Run.
 func (s *Store) Load() (*State, error) {
 	state, err := s.read()
 	switch {
@@ -53,8 +53,8 @@ func (s *Store) Load() (*State, error) {
 		}
 		return nil, fmt.Errorf("%s is not used: %w; it was set aside as %s", s.path, err, damagedPath)
 	case err != nil:
-		err = fmt.Errorf("the state file cannot be read: %w; it stays, and nothing is stored until it is deleted, "+
-			"or a restart can read it", err)
+		err = fmt.Errorf("the state file cannot be read: %w; it stays, and objects of the source are not stored "+
+			"until it is deleted, or a restart can read it", err)
 		s.setUnread(err)
 		return nil, err
 	}

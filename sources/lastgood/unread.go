@@ -2,6 +2,8 @@ package lastgood
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"time"
 
@@ -103,7 +105,7 @@ func (s *Store) checkUnread() error {
 	if s.unread == nil {
 		return nil
 	}
-	if _, err := os.Lstat(s.path); err != nil && disk.IgnoreMissing(err) == nil {
+	if _, err := os.Lstat(s.path); errors.Is(err, fs.ErrNotExist) {
 		s.unread = nil
 	}
 	return s.unread
