@@ -259,7 +259,8 @@ func TestDamagedState_IsSetAside(t *testing.T) {
 	})
 }
 
-// A state file that cannot be read stays, although the source is read, and over a reload. A later start has its objects.
+// A state file that cannot be read stays, although the source is read, and over a reload. A later start has its
+// objects.
 func TestUnreadableState_Stays(t *testing.T) {
 	withDir(t, func(t *testing.T, dir string) {
 		lifetime(t, dir, Options{}, wholeOf("g", 100))
@@ -288,7 +289,9 @@ func TestUnreadableState_Stays(t *testing.T) {
 		require.NoError(t, <-ended)
 		require.NoError(t, state.Close())
 		require.Equal(t, 1, strings.Count(buffer.String(), "the last published objects cannot be restored"))
-		lifetime(t, dir, Options{}, run(unreachable), func(_ *Supervisor, table *memstore.Table) { requireLen(t, table, 100) })
+		lifetime(t, dir, Options{}, run(unreachable), func(_ *Supervisor, table *memstore.Table) {
+			requireLen(t, table, 100)
+		})
 	})
 }
 
