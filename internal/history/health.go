@@ -55,11 +55,8 @@ func (h *History) setError(err error) {
 // damaged reports a damaged, unreadable or missing segment once, and returns the time of its first report.
 func (h *History) damaged(number int, err error) (seen time.Time) {
 	path, reason := h.files.path(number, segmentSuffix), err.Error()
-	message := "a file of the history is damaged: its records are lost"
 	if errors.Is(err, fs.ErrNotExist) {
 		reason = "it is gone"
-	} else if _, unreadable := errors.AsType[*fs.PathError](err); unreadable { // its records come back when it can be read
-		message = "a file of the history cannot be read: its records are missing"
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -71,7 +68,7 @@ func (h *History) damaged(number int, err error) (seen time.Time) {
 	seen = time.Now().UTC()
 	h.health.Damaged = append(h.health.Damaged, Damaged{path, reason, seen})
 	h.spoiled.Inc()
-	h.log.Error(message, "file", path, "why", reason)
+	h.log.Error("a file of the history is damaged or cannot be read: its records are missing", "file", path, "why", reason)
 	return seen
 }
 

@@ -264,7 +264,7 @@ func TestUnreadableSegment_ComesBack(t *testing.T) {
 	require.NoError(t, os.Rename(path, path+".disk"))
 	require.NoError(t, os.Symlink(path, path)) // fails for every user
 	require.Less(t, len(query(t, history).Entries), len(entries))
-	require.Contains(t, log.String(), `msg="a file of the history cannot be read: its records are missing" file=`+path+
+	require.Contains(t, log.String(), `msg="a file of the history is damaged or cannot be read: its records are missing" file=`+path+
 		` why="open `+path+`: too many levels of symbolic links"`)
 	require.NoError(t, os.Rename(path+".disk", path))
 	require.Equal(t, entries, query(t, history).Entries)

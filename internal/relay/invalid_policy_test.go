@@ -152,8 +152,10 @@ func serveRules(t *testing.T, name, text string) *rig {
 // A valid MeshConfig, and a policy that is valid or removed, end the refusal. In warn mode, no request is refused.
 func TestInvalidPolicy_RefusalEnds(t *testing.T) {
 	t.Parallel()
-	for _, end := range []string{policyHead + policyMeta + "spec: {action: AUDIT}\n", "", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " +
-		"AuthorizationPolicy}\n# security.istio.io\n"} {
+	for _, end := range []string{
+		policyHead + policyMeta + "spec: {action: AUDIT}\n", "",
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: AuthorizationPolicy}\n# security.istio.io\n",
+	} {
 		rig := serveRules(t, "deny.yaml", invalidPolicies["no name"])
 		dir := rig.dir
 		require.True(t, refuses(t, rig, "shop"))

@@ -70,8 +70,9 @@ func TestReload_UnrelatedSettingsKeepTable(t *testing.T) {
 	awaitObjects(t, clients, names...)
 }
 
-// TestReload_ChangedReadingKeepsUnreadableObjects: a setting that changes the objects of a source makes it read them again. Unreadable, invalid and held
-// objects stay as they were, also after a restart, and also if the restart comes before the first read.
+// TestReload_ChangedReadingKeepsUnreadableObjects: a setting that changes the objects of a source makes it read them
+// again. Unreadable, invalid and held objects stay as they were, also after a restart, and also if the restart comes
+// before the first read.
 func TestReload_ChangedReadingKeepsUnreadableObjects(t *testing.T) {
 	t.Parallel()
 	for _, settings := range []string{
@@ -117,8 +118,8 @@ func TestReload_ChangedReadingKeepsUnreadableObjects(t *testing.T) {
 	}
 }
 
-// TestChangedSettings_ApplyAfterReloadAndRestart: after a change of such settings, by a reload or by a restart, the objects are those of the
-// source with the new settings.
+// TestChangedSettings_ApplyAfterReloadAndRestart: after a change of such settings, by a reload or by a restart, the
+// objects are those of the source with the new settings.
 func TestChangedSettings_ApplyAfterReloadAndRestart(t *testing.T) {
 	t.Parallel()
 	short := "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: x, namespace: shop}\n" +
@@ -204,7 +205,8 @@ func TestChangedSettings_HoldNoLoss(t *testing.T) {
 		t.Run(how+" while something is held", func(t *testing.T) {
 			r, names := serveUnreadable(t, t.TempDir())
 			r = edit(t, r, ", transform: {exclude: [{names: [well]}]}")
-			awaitObjects(t, subscribeBoth(t, r, nil), slices.DeleteFunc(names, func(name string) bool { return name == "ServiceEntry shop/well" })...)
+			others := slices.DeleteFunc(names, func(name string) bool { return name == "ServiceEntry shop/well" })
+			awaitObjects(t, subscribeBoth(t, r, nil), others...)
 			r.awaitHeld(t, 40)
 		})
 	}
@@ -225,7 +227,8 @@ func described(t *testing.T, r *rig) string {
 	return strings.Join(names, ", ")
 }
 
-// TestRestart_ChangedReadingKeepsUnreadableObjects is TestReload_ChangedReadingKeepsUnreadableObjects for a configuration that was edited while no process ran.
+// TestRestart_ChangedReadingKeepsUnreadableObjects is TestReload_ChangedReadingKeepsUnreadableObjects for a
+// configuration that was edited while no process ran.
 func TestRestart_ChangedReadingKeepsUnreadableObjects(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -247,8 +250,8 @@ func TestRestart_ChangedReadingKeepsUnreadableObjects(t *testing.T) {
 	})
 }
 
-// TestReload_ChangedNamespaceKeepsUnreadableNames: a transform that changes the namespace of all objects moves all readable objects. Unreadable
-// objects keep their name until they can be read.
+// TestReload_ChangedNamespaceKeepsUnreadableNames: a transform that changes the namespace of all objects moves all
+// readable objects. Unreadable objects keep their name until they can be read.
 func TestReload_ChangedNamespaceKeepsUnreadableNames(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -79,8 +79,8 @@ func TestReload_SourceTakesOverAddress(t *testing.T) {
 	awaitObjects(t, clients, w)
 }
 
-// TestRemovedSource_KeepsStateOfSourceWithSameAddress has two sources of the same address, one of which is removed: a restart with all places
-// unreachable serves the stored objects of the other one.
+// TestRemovedSource_KeepsStateOfSourceWithSameAddress has two sources of the same address, one of which is removed: a
+// restart with all places unreachable serves the stored objects of the other one.
 func TestRemovedSource_KeepsStateOfSourceWithSameAddress(t *testing.T) {
 	t.Parallel()
 	for _, remaining := range []string{"a", "b"} {
@@ -139,7 +139,8 @@ func TestRestart_SourcesWithSameAddressKeepHolds(t *testing.T) {
 	}
 }
 
-// TestReload_ServesExcludedObjectsUntilAddedSourceIsRead lets a source exclude objects that an added one will have, which is slow to be reached.
+// TestReload_ServesExcludedObjectsUntilAddedSourceIsRead lets a source exclude objects that an added one will have,
+// which is slow to be reached.
 func TestReload_ServesExcludedObjectsUntilAddedSourceIsRead(t *testing.T) {
 	t.Parallel()
 	above, dir := t.TempDir(), t.TempDir()
