@@ -56,8 +56,11 @@ func (n *changeResults) signal() {
 	n.changed = make(chan struct{})
 }
 
-// minSlotsForQueries is the number of slots for each scope above which some of them are for change queries.
+// minSlotsForQueries is the number of slots for each scope with change queries above which some are for these.
 const minSlotsForQueries = 8
+
+// answersChangeQueries reports whether Consul answers change queries about the scope. It answers none about peers.
+func (s scope) answersChangeQueries() bool { return s.peer == "" }
 
 // watchChanges runs one of the change queries. It starts when the first service gets no slot.
 func (r *run) watchChanges(ctx context.Context, scope *catalogScope, name string) {

@@ -204,6 +204,7 @@ func (w *world) Service(name string, services []mapping.Service) sources.Content
 	defer w.mu.Unlock()
 	w.published[name] = services
 	se := &networking.ServiceEntry{Hosts: []string{"x"}, Resolution: networking.ServiceEntry_STATIC}
+	se.Ports = []*networking.ServicePort{{Number: 80, Name: "p"}}
 	for _, s := range services {
 		for _, e := range s.Entries {
 			se.Endpoints = append(se.Endpoints, &networking.WorkloadEntry{

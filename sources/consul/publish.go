@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/consul/api"
+
 	"tributary/internal/words"
 	"tributary/resource"
 	"tributary/sources"
@@ -129,19 +131,22 @@ func (st *state) takeChanges(now time.Time) (changes Changes) {
 	}
 	if st.started() && !st.namesChanged {
 		for _, name := range slices.Sorted(maps.Keys(st.changedServices)) {
-			if content, ready := st.content(name, now); ready {
-				delete(st.changedServices, name)
-				changes.Services = append(changes.Services, Service{
-					Name: name, Scopes: content, Incomplete: st.isRestored(name), Rejects: st.rejects(name),
-				})
+			service, ready := st.content(name)
+			if !ready {
+				continue
 			}
+			delete(st.changedServices, name)
+			if !service.Incomplete {
+				delete(st.restored, name)
+			}
+			changes.Services = append(changes.Services, service)
 		}
 		if !st.synced && !slices.ContainsFunc(st.scopes, func(scope *catalogScope) bool { return !scope.complete() }) {
 			st.synced = true
 			changes.Synced = true
 			st.recordChanged = true
 			for _, name := range slices.Sorted(maps.Keys(st.restored)) {
-				if _, ready := st.content(name, now); !ready {
+				if _, ready := st.content(name); !ready {
 					changes.Services = append(changes.Services, Service{Name: name, Incomplete: true})
 				}
 			}
@@ -182,7 +187,10 @@ func (st *state) expire(now time.Time) time.Duration {
 			if service.emptySince.IsZero() || !passed(service.emptySince.Add(st.settings.Grace)) {
 				continue
 			}
-			st.changedServices[name] = true
+			if !service.graceEnded || service.nameState != nameListed {
+				service.graceEnded = true
+				st.changedServices[name] = true
+			}
 			if service.nameState != nameListed {
 				service.stop()
 				service.replaceInstances(instances{})
@@ -194,9 +202,13 @@ func (st *state) expire(now time.Time) time.Duration {
 	return wait
 }
 
+// names returns the names of all services. An unread scope may have each service of an earlier run.
 func (st *state) names() []string {
 	names := make(map[string]bool)
 	for _, scope := range st.scopes {
+		if !scope.namesRead {
+			maps.Copy(names, st.restored)
+		}
 		for name := range scope.services {
 			names[name] = true
 		}
@@ -211,26 +223,36 @@ func (st *state) started() bool {
 	})
 }
 
-// content returns the instances of a service in all scopes. It is not ready while a scope is unread that may have
-// contributed to the objects of an earlier run.
-func (st *state) content(name string, now time.Time) (content []mapping.Service, ready bool) {
+// content returns a service with its instances in the scopes that were read. It is not ready before one of them was
+// read, if an earlier run published it.
+func (st *state) content(name string) (content Service, ready bool) {
+	content = Service{Name: name, Rejects: st.rejects(name)}
 	for _, scope := range st.scopes {
 		service := scope.services[name]
-		unread := service != nil && service.readState != readApplied
-		if st.restored[name] && (!scope.namesRead || unread) {
-			return nil, scope.namesRead && service.quarantine != nil // a quarantined service keeps its objects
-		}
-		if service == nil || unread ||
-			!service.emptySince.IsZero() && now.Sub(service.emptySince) >= st.settings.Grace {
+		restored := st.restored[name] && scope.mayRestore(name)
+		content.Incomplete = content.Incomplete || restored
+		var list []*api.ServiceEntry
+		switch {
+		case service != nil && service.readState == readApplied:
+			if service.graceEnded {
+				continue
+			}
+			list = service.instances.list
+			ready = true
+		case !restored || scope.datacenter == "" || !scope.recorded[name]:
 			continue
-		}
-		content = append(content, mapping.Service{
+		} // else it stays without entries: the aliases of its datacenter have endpoints of the earlier run
+		content.Scopes = append(content.Scopes, mapping.Service{
 			Name: name, Datacenter: scope.datacenterOf(service), Namespace: scope.namespace, Partition: scope.partition,
 			Peer:    scope.peer,
-			Entries: service.instances.list,
+			Entries: list,
 		})
 	}
-	return content, true
+	if !ready {
+		content.Scopes = nil
+	}
+	// A quarantined service keeps its objects.
+	return content, ready || !content.Incomplete || len(content.Rejects) > 0
 }
 
 // datacenterOf returns the datacenter of the instances where the scope names none.
@@ -426,10 +448,7 @@ func (p *sinkPublisher) Publish(changes Changes) {
 			delete(p.before, service.Name)
 			p.mu.Unlock()
 		} else if len(service.Scopes) > 0 {
-			// Objects that cannot be decoded cannot be retained.
-			if resources, err := mapping.Retain(content.Resources, p.restored(service.Name), service.Scopes); err == nil {
-				content.Resources = resources
-			}
+			content.Resources = p.retain(service, content.Resources)
 		}
 		contents = append(contents, content)
 	}
@@ -441,4 +460,20 @@ func (p *sinkPublisher) Publish(changes Changes) {
 	}
 	sources.ReportUnconfirmed(p.Sink, changes.Unconfirmed)
 	p.Report(changes.Health)
+}
+
+// retain adds the endpoints of an earlier run that no instance had in this run.
+func (p *sinkPublisher) retain(service Service, resources []*resource.Resource) []*resource.Resource {
+	before, err := mapping.Unlisted(p.restored(service.Name), service.Scopes)
+	if err != nil {
+		return resources // objects that cannot be decoded cannot be retained
+	}
+	p.mu.Lock()
+	p.before[service.Name] = before // a scope that lists an endpoint decides about it
+	p.mu.Unlock()
+	retained, err := mapping.Retain(resources, before)
+	if err != nil {
+		return resources
+	}
+	return retained
 }

@@ -53,6 +53,10 @@ func (st *state) restore(record []byte, now time.Time) (names []string, complete
 			scope.listing.names[name] = nil
 			names = append(names, name)
 		}
+		scope.recorded = make(map[string]bool, len(saved.Names)+len(saved.Held))
+		for _, name := range slices.Concat(saved.Names, saved.Held) {
+			scope.recorded[name] = true
+		}
 		maps.Copy(scope.nodes.accepted, saved.CreateIndexes)
 	}
 	return names, complete

@@ -63,9 +63,15 @@ func newRun(settings Settings, publisher Publisher, catalog catalog, slots int, 
 	if slots > 0 {
 		slots = max(1, slots-len(run.scopes)) // each query for names takes one
 	}
-	run.hasChangeQueries = slots > 0 && slots >= minSlotsForQueries*len(run.scopes)
+	queried := 0 // scopes with change queries
+	for _, scope := range run.scopes {
+		if scope.answersChangeQueries() {
+			queried++
+		}
+	}
+	run.hasChangeQueries = slots > 0 && slots >= minSlotsForQueries*queried
 	if run.hasChangeQueries {
-		slots -= len(changeQueries) * len(run.scopes)
+		slots -= len(changeQueries) * queried
 	}
 	run.gate = newGate(settings, slots)
 	return run
@@ -83,7 +89,7 @@ func (r *run) loop(ctx context.Context) error {
 		workers.Go(func() { r.watchNames(ctx, scope) })
 		workers.Go(func() { r.resync(ctx, scope) })
 		workers.Go(func() { r.watchServers(ctx, scope) })
-		if r.hasChangeQueries && scope.peer == "" { // Consul answers none for peers
+		if r.hasChangeQueries && scope.answersChangeQueries() {
 			for _, query := range changeQueries {
 				workers.Go(func() { r.watchChanges(ctx, scope, query) })
 			}

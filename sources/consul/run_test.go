@@ -11,6 +11,7 @@ import (
 	"tributary/sources"
 	"tributary/sources/consul/consultest"
 	"tributary/sources/consul/dial"
+	"tributary/sources/consul/mapping"
 )
 
 var (
@@ -236,6 +237,11 @@ func TestWipedConsul_AnswersForServiceFirst(t *testing.T) {
 func TestRestart_RemovesConfirmedLossesOnly(t *testing.T) {
 	testWorld(t, func(t *testing.T, world *world) {
 		world.old = []string{"web", "api", "gone"}
+		for _, name := range world.old {
+			earlier := []mapping.Service{{Name: name, Entries: consultest.Instances("earlier")}}
+			world.served[name] = world.Service(name, earlier).Resources
+			delete(world.published, name)
+		}
 		world.change(east, func(f *datacenter) {
 			f.List("web", "1")
 			f.List("api", "1")
@@ -245,13 +251,18 @@ func TestRestart_RemovesConfirmedLossesOnly(t *testing.T) {
 		world.start(Settings{Datacenters: []string{"east", "west"}})
 		pass(10 * time.Minute)
 		require.False(t, world.synced())
-		require.Empty(t, world.names(), "the services of an earlier run may be west's, too")
+		world.requireInstances("web", "east/1")
+		world.requireInstances("api", "east/1")
+		require.Equal(t, []string{"earlier"}, world.endpoints("gone"), "it may be west's")
+		require.Equal(t, []string{"1", "earlier"}, world.endpoints("api"), "west may have an instance")
 		world.change(east, func(f *datacenter) { f.List("new", "1") })
 		pass(10 * time.Second)
-		require.Equal(t, []string{"new"}, world.names(), "a new service is not west's")
+		require.Equal(t, []string{"1"}, world.endpoints("new"), "a new service is not west's")
 		world.change(west, func(f *datacenter) { f.Fails = nil })
-		pass(time.Minute)
+		pass(2 * time.Minute)
 		require.True(t, world.synced())
+		require.Equal(t, []string{"1"}, world.endpoints("api"))
+		require.Empty(t, world.endpoints("gone"))
 		world.requireInstances("web", "east/1", "west/1")
 		world.requireInstances("api", "east/1")
 		require.Contains(t, world.names(), "gone")

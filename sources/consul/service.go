@@ -48,6 +48,7 @@ type service struct {
 	instances     instances
 	heldInstances int       // instances that Consul lacks, and that stay for now
 	emptySince    time.Time // since when it certainly has no instances; zero if it has some
+	graceEnded    bool      // without instances it is not served here: no longer, or it never was
 	lastIndex     uint64    // index of the last answer applied
 
 	trouble    *trouble // of its last read; nil after a good one
@@ -178,6 +179,7 @@ func (s *service) setInstances(read instances, missing []*api.ServiceEntry, lost
 	s.readState = readApplied
 	s.heldInstances = len(missing) + lost
 	s.emptySince = time.Time{}
+	s.graceEnded = false
 	s.restored = s.restored && lost > 0
 }
 

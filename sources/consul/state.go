@@ -18,7 +18,7 @@ type state struct {
 	settings Settings
 	limits   limits
 	scopes   []*catalogScope
-	restored map[string]bool // services that an earlier run published
+	restored map[string]bool // services that an earlier run published, until they are complete or withdrawn
 
 	changedServices   map[string]bool
 	namesChanged      bool
@@ -37,12 +37,13 @@ type catalogScope struct {
 	changes   changeResults
 
 	// The names.
-	namesRead      bool          // this run read them
-	fromRecord     bool          // an earlier run left a listing
-	listing        listing       // the last one applied, or that of the record
-	heldNames      []string      // services that an earlier run held, until the names are read
-	trouble        *trouble      // why the names cannot be read; nil after a good read
-	recovered      chan struct{} // closed at the end of trouble or doubt; nil without
+	namesRead      bool            // this run read them
+	fromRecord     bool            // an earlier run left a listing
+	listing        listing         // the last one applied, or that of the record
+	heldNames      []string        // services that an earlier run held, until the names are read
+	recorded       map[string]bool // services that an earlier run had or held here; nil without a record
+	trouble        *trouble        // why the names cannot be read; nil after a good read
+	recovered      chan struct{}   // closed at the end of trouble or doubt; nil without
 	confirmedReads confirmedReads
 
 	services       map[string]*service
@@ -224,14 +225,13 @@ func (st *state) servicesNamed(name string) iter.Seq[*service] {
 	}
 }
 
-// isRestored reports whether endpoints that an earlier run published may stay without a known instance.
-func (st *state) isRestored(name string) bool {
-	for service := range st.servicesNamed(name) {
-		if service.restored {
-			return true
-		}
+// mayRestore reports whether a service that an earlier run published may have endpoints here without a known instance.
+func (s *catalogScope) mayRestore(name string) bool {
+	if s.namesRead {
+		service := s.services[name]
+		return service != nil && service.restored
 	}
-	return false
+	return s.recorded == nil || s.recorded[name]
 }
 
 // rejects are those of the scopes that cannot read a service.

@@ -185,9 +185,10 @@ func (w *watcher) apply(answer serviceAnswer) judge.Verdict {
 	readState := service.readState
 	wasQuarantined := service.quarantine != nil
 	wasRestored := service.restored
+	wasEmpty := !service.emptySince.IsZero()
 	suspicion := scope.suspicion
 	verdict := service.applyAnswer(answer, time.Now())
-	changed := verdict == judge.Changed || verdict == judge.Emptied
+	changed := verdict == judge.Changed || verdict == judge.Emptied && !wasEmpty
 	confirmed := wasRestored && !service.restored
 	readable := wasQuarantined && service.quarantine == nil
 	if changed || verdict == judge.Partial || confirmed || readable {
@@ -429,6 +430,7 @@ func (r *run) start(ctx context.Context, scope *catalogScope, name string) {
 	service := &service{name: name, scope: scope, stop: cancel, nameState: nameListed, restored: r.restored[name]}
 	if _, listed := scope.listing.names[name]; !listed {
 		service.nameState = nameAdopted
+		service.graceEnded = scope.recorded != nil && !scope.recorded[name] // another scope had it
 	}
 	scope.services[name] = service
 	r.workers.Go(func() {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"tributary/internal/names"
 	"tributary/resource"
 )
 
@@ -34,47 +35,103 @@ func Lost(before []*resource.Resource, scopes []Service) int {
 	return len(lost)
 }
 
-// Retain returns the objects of a service, and adds the objects and endpoints of an earlier run that have no instance:
-// Consul may hide those, or may have lost them while its agents register again. An endpoint that has an instance is as
-// in the new objects, healthy or not.
-func Retain(objects, before []*resource.Resource, scopes []Service) ([]*resource.Resource, error) {
+// Unlisted returns the objects of an earlier run with the endpoints that have no instance. An endpoint that has an
+// instance is as in the new objects, healthy or not.
+func Unlisted(before []*resource.Resource, scopes []Service) (unlisted []*resource.Resource, err error) {
 	addresses := addressesOf(scopes)
-	retained := slices.Clone(objects)
 	for _, object := range before {
-		i := slices.IndexFunc(retained, func(r *resource.Resource) bool { return r.Key() == object.Key() })
 		spec, err := object.Spec()
 		if err != nil {
 			return nil, err
 		}
 		switch spec := spec.(type) {
 		case *networking.WorkloadEntry:
-			if i < 0 && !addresses.contain(spec) {
-				retained = append(retained, object)
+			if addresses.contain(spec) {
+				continue
 			}
 		case *networking.ServiceEntry:
-			if i < 0 {
-				retained = append(retained, object)
-			} else if retained[i], err = retainEndpoints(retained[i], spec, addresses); err != nil {
+			if slices.ContainsFunc(spec.Endpoints, addresses.contain) {
+				entry := proto.CloneOf(spec)
+				entry.Endpoints = slices.DeleteFunc(entry.Endpoints, addresses.contain)
+				if object, err = resource.New(object.Meta(), entry); err != nil {
+					return nil, err
+				}
+			}
+		}
+		unlisted = append(unlisted, object)
+	}
+	return unlisted, nil
+}
+
+// Retain returns the objects of a service, and adds the unlisted objects and endpoints of an earlier run: Consul may
+// hide those, may be unread in part, or may have lost them while its agents register again.
+func Retain(objects, unlisted []*resource.Resource) ([]*resource.Resource, error) {
+	retained := slices.Clone(objects)
+	for _, object := range unlisted {
+		spec, err := object.Spec()
+		if err != nil {
+			return nil, err
+		}
+		before, isServiceEntry := spec.(*networking.ServiceEntry)
+		merged := false
+		for i := range objects {
+			if !isServiceEntry || objects[i].Key().Kind != resource.ServiceEntry {
+				continue
+			}
+			spec, err := retained[i].Spec()
+			if err != nil {
 				return nil, err
 			}
+			entry := spec.(*networking.ServiceEntry)
+			if sharePort(entry, before) && (objects[i].Key() == object.Key() || shareHost(entry, before)) {
+				merged = true
+				if retained[i], err = addEndpoints(retained[i], entry, before); err != nil {
+					return nil, err
+				}
+			}
+		}
+		isTaken := slices.ContainsFunc(objects, func(o *resource.Resource) bool { return o.Key() == object.Key() })
+		if isTaken && isServiceEntry && !merged { // by another port
+			meta := object.Meta()
+			name := meta.Key.Name + "." + before.Ports[0].Name + ".port"
+			meta.Key.Name = names.Fit(name, name, names.MaxName)
+			if object, err = resource.New(meta, before); err != nil {
+				return nil, err
+			}
+			isTaken = false
+		}
+		if !isTaken && !merged {
+			retained = append(retained, object)
 		}
 	}
 	return retained, nil
 }
 
-// retainEndpoints adds the endpoints of an earlier ServiceEntry that have no instance.
-func retainEndpoints(
-	object *resource.Resource, before *networking.ServiceEntry, addresses addresses,
-) (*resource.Resource, error) {
-	spec, err := object.Spec()
-	if err != nil {
-		return nil, err
+// sharePort reports whether an endpoint of before has a port of entry.
+func sharePort(entry, before *networking.ServiceEntry) bool {
+	return len(before.Ports) == 0 || slices.ContainsFunc(before.Ports, func(port *networking.ServicePort) bool {
+		return slices.ContainsFunc(entry.Ports, func(p *networking.ServicePort) bool { return p.Name == port.Name })
+	})
+}
+
+func shareHost(entry, before *networking.ServiceEntry) bool {
+	return slices.ContainsFunc(before.Hosts, func(host string) bool { return slices.Contains(entry.Hosts, host) })
+}
+
+// addEndpoints adds the endpoints of an earlier ServiceEntry.
+func addEndpoints(object *resource.Resource, entry, before *networking.ServiceEntry) (*resource.Resource, error) {
+	key := func(endpoint *networking.WorkloadEntry) string { return fmt.Sprint(endpoint.Address, endpoint.Ports) }
+	present := make(map[string]bool)
+	for _, endpoint := range entry.Endpoints {
+		present[key(endpoint)] = true
 	}
-	lost := slices.DeleteFunc(slices.Clone(before.Endpoints), addresses.contain)
+	lost := slices.DeleteFunc(slices.Clone(before.Endpoints), func(endpoint *networking.WorkloadEntry) bool {
+		return present[key(endpoint)]
+	})
 	if len(lost) == 0 {
 		return object, nil
 	}
-	entry := proto.CloneOf(spec.(*networking.ServiceEntry))
+	entry = proto.CloneOf(entry)
 	entry.Endpoints = append(entry.Endpoints, lost...)
 	if before.Resolution == networking.ServiceEntry_DNS {
 		entry.Resolution = before.Resolution // DNS accepts IP addresses
