@@ -1,14 +1,18 @@
 package consul
 
 import (
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/sources"
 	"tributary/sources/consul/mapping"
+	"tributary/sources/registry"
 )
 
 // TestRestart_FollowsReadScopes: a scope cannot be read after a restart. The others are followed, and the endpoints
@@ -150,4 +154,90 @@ func TestEmptyService_MappedOnceAfterGrace(t *testing.T) {
 		pass(2 * time.Minute)
 		world.requireWithdrawn("web")
 	})
+}
+
+// realMapper maps services as the product does.
+type realMapper struct {
+	*mapping.Mapper
+	world *world
+}
+
+func (m realMapper) Service(name string, scopes []mapping.Service) sources.Content {
+	m.world.Service(name, scopes)
+	return m.Mapper.Service(name, scopes)
+}
+
+// addressesByHost returns the addresses of each host that is served.
+func (w *world) addressesByHost() map[string][]string {
+	hosts := make(map[string][]string)
+	for name := range w.served {
+		for _, object := range w.Published(name) {
+			spec, err := object.Spec()
+			require.NoError(w.t, err)
+			entry := spec.(*networking.ServiceEntry)
+			for _, host := range entry.Hosts {
+				hosts[host] = append(hosts[host], "") // the host without endpoints
+				for _, endpoint := range entry.Endpoints {
+					hosts[host] = append(hosts[host], strings.TrimSuffix(endpoint.Address, ".test"))
+				}
+				slices.Sort(hosts[host])
+			}
+		}
+	}
+	return hosts
+}
+
+// TestRestart_KeepsAliasesOfUnreadDatacenter: the hosts of each datacenter have its own endpoints only, also while one
+// cannot be read after a restart.
+func TestRestart_KeepsAliasesOfUnreadDatacenter(t *testing.T) {
+	for _, protocol := range []string{"http", "tcp"} {
+		t.Run(protocol, func(t *testing.T) {
+			testWorld(t, func(t *testing.T, world *world) {
+				start := func(settings ...Settings) {
+					for _, world.settings = range settings {
+					}
+					mapper, err := mapping.New(mapping.Options{MappingOptions: registry.MappingOptions{DefaultProtocol: protocol}}, nil)
+					require.NoError(t, err)
+					world.startWith(world, realMapper{mapper, world})
+				}
+				list := func(scope scope, name string, ids ...string) {
+					world.change(scope, func(d *datacenter) { d.List(name, ids...) })
+				}
+				list(east, "both", "e1", "e2")
+				list(west, "both", "w1")
+				list(east, "eastern", "e1", "e2")
+				list(east, "ending", "e1")
+				list(west, "western", "w1")
+				start(Settings{Datacenters: []string{"east", "west"}})
+				pass(5 * time.Minute)
+				hosts := world.addressesByHost()
+				require.Equal(t, []string{"", "w1"}, hosts["western.service.west.consul"])
+				world.stop()
+				world.change(west, func(d *datacenter) { d.Fails = errDown })
+				start()
+				for range 10 {
+					pass(10 * time.Second)
+					require.Equal(t, hosts, world.addressesByHost())
+				}
+				list(east, "both", "e3")
+				list(east, "eastern", "e3")
+				list(east, "western", "e1")
+				world.change(east, func(d *datacenter) { d.RemoveService("ending") })
+				pass(2 * time.Minute)
+				delete(hosts, "ending.service.consul")
+				delete(hosts, "ending.service.east.consul") // the record shows that west had none
+				hosts["both.service.consul"] = []string{"", "e3", "w1"}
+				hosts["both.service.east.consul"] = []string{"", "e3"}
+				hosts["eastern.service.consul"] = []string{"", "e3"}
+				hosts["eastern.service.east.consul"] = []string{"", "e3"}
+				hosts["western.service.consul"] = []string{"", "e1", "w1"}
+				hosts["western.service.east.consul"] = []string{"", "e1"}
+				require.Equal(t, hosts, world.addressesByHost())
+				world.change(west, func(d *datacenter) { d.Fails = nil })
+				pass(5 * time.Minute)
+				require.Equal(t, hosts, world.addressesByHost())
+				world.requireState(sources.Healthy)
+			}, east, west)
+		})
+	}
 }
