@@ -28,6 +28,7 @@
 // Names prove an absence if the read was confirmed, Consul hides nothing, and no suspicion holds. A service without
 // instances is served without endpoints for Settings.Grace. Then it is withdrawn. Its watcher goes on only if it is
 // listed. In addition, restored says that endpoints of an earlier run may exist that no answer has shown: they stay.
+// If another scope was read, the service is published with the instances there and these endpoints.
 //
 // For example, the settings no longer select a service that an earlier run published:
 //

@@ -53,8 +53,8 @@ type Changes struct {
 // Service is the state of a service in all scopes.
 type Service struct {
 	Name string
-	// Scopes has the instances in each scope that has the service. It is empty for a service to withdraw, and for one
-	// that cannot be read.
+	// Scopes has the instances in each scope that has the service; none in a datacenter that is not read yet. It is
+	// empty for a service to withdraw, and for one that cannot be read.
 	Scopes []mapping.Service
 	// Incomplete says that instances of an earlier run may exist that are not listed.
 	Incomplete bool
@@ -229,7 +229,10 @@ func (st *state) content(name string) (content Service, ready bool) {
 	content = Service{Name: name, Rejects: st.rejects(name)}
 	for _, scope := range st.scopes {
 		service := scope.services[name]
-		restored := st.restored[name] && scope.mayRestore(name)
+		restored := st.restored[name] && (scope.recorded == nil || scope.recorded[name])
+		if scope.namesRead {
+			restored = service != nil && service.restored
+		}
 		content.Incomplete = content.Incomplete || restored
 		var list []*api.ServiceEntry
 		switch {
@@ -448,7 +451,14 @@ func (p *sinkPublisher) Publish(changes Changes) {
 			delete(p.before, service.Name)
 			p.mu.Unlock()
 		} else if len(service.Scopes) > 0 {
-			content.Resources = p.retain(service, content.Resources)
+			before := p.restored(service.Name)
+			resources, unlisted, err := mapping.Retain(content.Resources, before, service.Scopes)
+			if err == nil { // objects that cannot be decoded cannot be retained
+				content.Resources = resources
+				p.mu.Lock()
+				p.before[service.Name] = unlisted // a scope that lists an endpoint decides about it
+				p.mu.Unlock()
+			}
 		}
 		contents = append(contents, content)
 	}
@@ -460,20 +470,4 @@ func (p *sinkPublisher) Publish(changes Changes) {
 	}
 	sources.ReportUnconfirmed(p.Sink, changes.Unconfirmed)
 	p.Report(changes.Health)
-}
-
-// retain adds the endpoints of an earlier run that no instance had in this run.
-func (p *sinkPublisher) retain(service Service, resources []*resource.Resource) []*resource.Resource {
-	before, err := mapping.Unlisted(p.restored(service.Name), service.Scopes)
-	if err != nil {
-		return resources // objects that cannot be decoded cannot be retained
-	}
-	p.mu.Lock()
-	p.before[service.Name] = before // a scope that lists an endpoint decides about it
-	p.mu.Unlock()
-	retained, err := mapping.Retain(resources, before)
-	if err != nil {
-		return resources
-	}
-	return retained
 }

@@ -46,7 +46,6 @@ func (st *state) restore(record []byte, now time.Time) (names []string, complete
 			complete = false
 			continue
 		}
-		scope.fromRecord = true
 		scope.clusterID = saved.Cluster
 		scope.listing = listing{Answer: judge.Answer{Index: saved.Index}, names: make(map[string][]string)}
 		for _, name := range saved.Names {
@@ -67,7 +66,7 @@ func (st *state) record() []byte {
 	records := judge.Records{Settings: st.settings.identity(), Scopes: make(map[string]judge.Record)}
 	for _, scope := range st.scopes {
 		record := judge.Record{Suspicion: scope.suspicion}
-		if scope.namesRead || scope.fromRecord {
+		if scope.namesRead || scope.recorded != nil {
 			record.Index = scope.listing.Index
 			record.Cluster = scope.clusterID
 			record.CreateIndexes = scope.nodes.accepted

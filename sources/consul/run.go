@@ -54,7 +54,11 @@ func newRun(settings Settings, publisher Publisher, catalog catalog, slots int, 
 			restored: make(map[string]bool), changedServices: make(map[string]bool),
 		},
 	}
+	queried := 0 // scopes with change queries
 	for _, scope := range settings.scopes() {
+		if scope.answersChangeQueries() {
+			queried++
+		}
 		run.scopes = append(run.scopes, &catalogScope{
 			scope: scope, resetHold: settings.ResetHold, services: make(map[string]*service), nodes: newNodes(),
 			changes: newChangeResults(),
@@ -62,12 +66,6 @@ func newRun(settings Settings, publisher Publisher, catalog catalog, slots int, 
 	}
 	if slots > 0 {
 		slots = max(1, slots-len(run.scopes)) // each query for names takes one
-	}
-	queried := 0 // scopes with change queries
-	for _, scope := range run.scopes {
-		if scope.answersChangeQueries() {
-			queried++
-		}
 	}
 	run.hasChangeQueries = slots > 0 && slots >= minSlotsForQueries*queried
 	if run.hasChangeQueries {

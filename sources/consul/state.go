@@ -38,10 +38,9 @@ type catalogScope struct {
 
 	// The names.
 	namesRead      bool            // this run read them
-	fromRecord     bool            // an earlier run left a listing
 	listing        listing         // the last one applied, or that of the record
 	heldNames      []string        // services that an earlier run held, until the names are read
-	recorded       map[string]bool // services that an earlier run had or held here; nil without a record
+	recorded       map[string]bool // services that an earlier run had or held here; nil without a listing of that run
 	trouble        *trouble        // why the names cannot be read; nil after a good read
 	recovered      chan struct{}   // closed at the end of trouble or doubt; nil without
 	confirmedReads confirmedReads
@@ -223,15 +222,6 @@ func (st *state) servicesNamed(name string) iter.Seq[*service] {
 			}
 		}
 	}
-}
-
-// mayRestore reports whether a service that an earlier run published may have endpoints here without a known instance.
-func (s *catalogScope) mayRestore(name string) bool {
-	if s.namesRead {
-		service := s.services[name]
-		return service != nil && service.restored
-	}
-	return s.recorded == nil || s.recorded[name]
 }
 
 // rejects are those of the scopes that cannot read a service.

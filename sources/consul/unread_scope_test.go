@@ -208,6 +208,8 @@ func TestRestart_KeepsAliasesOfUnreadDatacenter(t *testing.T) {
 				list(east, "eastern", "e1", "e2")
 				list(east, "ending", "e1")
 				list(west, "western", "w1")
+				list(east, "web_api", "e1")
+				list(west, "web-api", "w1") // it has the host of that name, also while it is not read
 				start(Settings{Datacenters: []string{"east", "west"}})
 				pass(5 * time.Minute)
 				hosts := world.addressesByHost()

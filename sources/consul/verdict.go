@@ -40,7 +40,7 @@ func (s *service) verdictOn(answer serviceAnswer) judge.Verdict {
 // compare compares a listing with the last one, which the record of an earlier run may have left.
 func (s *catalogScope) compare(names listing) judge.Compared {
 	compared := judge.Compared{
-		HasBaseline:  s.namesRead || s.fromRecord,
+		HasBaseline:  s.namesRead || s.recorded != nil,
 		Index:        s.listing.Index,
 		Before:       len(s.listing.names),
 		Now:          len(names.names),

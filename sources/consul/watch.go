@@ -412,7 +412,7 @@ func (r *run) applyListing(ctx context.Context, scope *catalogScope, listing lis
 // withdraws none.
 func (st *state) adopt(scope *catalogScope, now time.Time) (names []string) {
 	// With a record, applyNames detects a loss of data.
-	if !scope.fromRecord && len(scope.listing.names) == 0 && len(st.restored) > 1 && !scope.suspicion.Holds(now) {
+	if scope.recorded == nil && len(scope.listing.names) == 0 && len(st.restored) > 1 && !scope.suspicion.Holds(now) {
 		scope.suspicion = presence.Suspect(now, scope.resetHold, fmt.Sprintf(
 			"Consul has no services, where an earlier run found %d: it seems to have lost its data", len(st.restored)))
 	}

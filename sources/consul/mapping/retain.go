@@ -35,109 +35,99 @@ func Lost(before []*resource.Resource, scopes []Service) int {
 	return len(lost)
 }
 
-// Unlisted returns the objects of an earlier run with the endpoints that have no instance. An endpoint that has an
-// instance is as in the new objects, healthy or not.
-func Unlisted(before []*resource.Resource, scopes []Service) (unlisted []*resource.Resource, err error) {
+// Retain returns the objects of a service, and adds the objects and endpoints of an earlier run that have no instance:
+// Consul may hide those, its datacenter may be away, or it may have lost them while its agents register again. An
+// endpoint that has an instance is as in the new objects, healthy or not. unlisted has the others, to retain from now.
+func Retain(
+	objects, before []*resource.Resource, scopes []Service,
+) (retained, unlisted []*resource.Resource, err error) {
 	addresses := addressesOf(scopes)
+	retained = slices.Clone(objects)
 	for _, object := range before {
 		spec, err := object.Spec()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		isTaken := slices.ContainsFunc(objects, func(o *resource.Resource) bool { return o.Key() == object.Key() })
 		switch spec := spec.(type) {
 		case *networking.WorkloadEntry:
 			if addresses.contain(spec) {
 				continue
 			}
 		case *networking.ServiceEntry:
-			if slices.ContainsFunc(spec.Endpoints, addresses.contain) {
-				entry := proto.CloneOf(spec)
-				entry.Endpoints = slices.DeleteFunc(entry.Endpoints, addresses.contain)
-				if object, err = resource.New(object.Meta(), entry); err != nil {
-					return nil, err
+			spec = proto.CloneOf(spec)
+			spec.Endpoints = slices.DeleteFunc(spec.Endpoints, addresses.contain)
+			if object, err = resource.New(object.Meta(), spec); err != nil {
+				return nil, nil, err
+			}
+			isMerged, err := mergeEndpoints(retained[:len(objects)], object.Key(), spec)
+			if err != nil {
+				return nil, nil, err
+			}
+			if isTaken && !isMerged { // the new object of that name has other ports
+				if object, err = renamed(object, spec); err != nil {
+					return nil, nil, err
 				}
 			}
+			isTaken = isMerged
 		}
 		unlisted = append(unlisted, object)
-	}
-	return unlisted, nil
-}
-
-// Retain returns the objects of a service, and adds the unlisted objects and endpoints of an earlier run: Consul may
-// hide those, may be unread in part, or may have lost them while its agents register again.
-func Retain(objects, unlisted []*resource.Resource) ([]*resource.Resource, error) {
-	retained := slices.Clone(objects)
-	for _, object := range unlisted {
-		spec, err := object.Spec()
-		if err != nil {
-			return nil, err
-		}
-		before, isServiceEntry := spec.(*networking.ServiceEntry)
-		merged := false
-		for i := range objects {
-			if !isServiceEntry || objects[i].Key().Kind != resource.ServiceEntry {
-				continue
-			}
-			spec, err := retained[i].Spec()
-			if err != nil {
-				return nil, err
-			}
-			entry := spec.(*networking.ServiceEntry)
-			if sharePort(entry, before) && (objects[i].Key() == object.Key() || shareHost(entry, before)) {
-				merged = true
-				if retained[i], err = addEndpoints(retained[i], entry, before); err != nil {
-					return nil, err
-				}
-			}
-		}
-		isTaken := slices.ContainsFunc(objects, func(o *resource.Resource) bool { return o.Key() == object.Key() })
-		if isTaken && isServiceEntry && !merged { // by another port
-			meta := object.Meta()
-			name := meta.Key.Name + "." + before.Ports[0].Name + ".port"
-			meta.Key.Name = names.Fit(name, name, names.MaxName)
-			if object, err = resource.New(meta, before); err != nil {
-				return nil, err
-			}
-			isTaken = false
-		}
-		if !isTaken && !merged {
+		if !isTaken {
 			retained = append(retained, object)
 		}
 	}
-	return retained, nil
+	return retained, unlisted, nil
 }
 
-// sharePort reports whether an endpoint of before has a port of entry.
-func sharePort(entry, before *networking.ServiceEntry) bool {
-	return len(before.Ports) == 0 || slices.ContainsFunc(before.Ports, func(port *networking.ServicePort) bool {
-		return slices.ContainsFunc(entry.Ports, func(p *networking.ServicePort) bool { return p.Name == port.Name })
-	})
+// renamed names a ServiceEntry of further ports by one of them.
+func renamed(object *resource.Resource, entry *networking.ServiceEntry) (*resource.Resource, error) {
+	meta := object.Meta()
+	name := meta.Key.Name + "." + entry.Ports[0].Name + ".port"
+	meta.Key.Name = names.Fit(name, name, names.MaxName)
+	return resource.New(meta, entry)
 }
 
-func shareHost(entry, before *networking.ServiceEntry) bool {
-	return slices.ContainsFunc(before.Hosts, func(host string) bool { return slices.Contains(entry.Hosts, host) })
-}
-
-// addEndpoints adds the endpoints of an earlier ServiceEntry.
-func addEndpoints(object *resource.Resource, entry, before *networking.ServiceEntry) (*resource.Resource, error) {
-	key := func(endpoint *networking.WorkloadEntry) string { return fmt.Sprint(endpoint.Address, endpoint.Ports) }
-	present := make(map[string]bool)
-	for _, endpoint := range entry.Endpoints {
-		present[key(endpoint)] = true
+// mergeEndpoints adds the endpoints of an earlier ServiceEntry to the objects with its ports and its key or a host of
+// it. It reports whether there are any.
+func mergeEndpoints(
+	objects []*resource.Resource, key resource.Key, before *networking.ServiceEntry,
+) (isMerged bool, err error) {
+	for i, object := range objects {
+		spec, err := object.Spec()
+		entry, isServiceEntry := spec.(*networking.ServiceEntry)
+		if err != nil || !isServiceEntry {
+			continue
+		}
+		hasPort := func(port *networking.ServicePort) bool {
+			return slices.ContainsFunc(entry.Ports, func(p *networking.ServicePort) bool { return p.Name == port.Name })
+		}
+		hasHost := func(host string) bool { return slices.Contains(entry.Hosts, host) }
+		if len(before.Ports) > 0 && !slices.ContainsFunc(before.Ports, hasPort) ||
+			object.Key() != key && !slices.ContainsFunc(before.Hosts, hasHost) {
+			continue
+		}
+		isMerged = true
+		present := addresses{}
+		for _, endpoint := range entry.Endpoints {
+			for _, port := range endpoint.Ports {
+				present[address{endpoint.Address, int(port)}] = true
+			}
+		}
+		lost := slices.DeleteFunc(slices.Clone(before.Endpoints), present.contain)
+		if len(lost) == 0 {
+			continue
+		}
+		entry = proto.CloneOf(entry)
+		entry.Endpoints = append(entry.Endpoints, lost...)
+		if before.Resolution == networking.ServiceEntry_DNS {
+			entry.Resolution = before.Resolution // DNS accepts IP addresses
+		}
+		slices.SortStableFunc(entry.Endpoints, compareAddresses)
+		if objects[i], err = resource.New(object.Meta(), entry); err != nil {
+			return false, err
+		}
 	}
-	lost := slices.DeleteFunc(slices.Clone(before.Endpoints), func(endpoint *networking.WorkloadEntry) bool {
-		return present[key(endpoint)]
-	})
-	if len(lost) == 0 {
-		return object, nil
-	}
-	entry = proto.CloneOf(entry)
-	entry.Endpoints = append(entry.Endpoints, lost...)
-	if before.Resolution == networking.ServiceEntry_DNS {
-		entry.Resolution = before.Resolution // DNS accepts IP addresses
-	}
-	slices.SortStableFunc(entry.Endpoints, compareAddresses)
-	return resource.New(object.Meta(), entry)
+	return isMerged, nil
 }
 
 // address is a possible address and port of an instance.
