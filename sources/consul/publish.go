@@ -229,7 +229,7 @@ func (st *state) content(name string) (content Service, ready bool) {
 	content = Service{Name: name, Rejects: st.rejects(name)}
 	for _, scope := range st.scopes {
 		service := scope.services[name]
-		restored := st.restored[name] && (scope.recorded == nil || scope.recorded[name])
+		restored := st.restored[name] && scope.mayRestore(name)
 		if scope.namesRead {
 			restored = service != nil && service.restored
 		}

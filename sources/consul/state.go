@@ -56,6 +56,9 @@ type catalogScope struct {
 	nodes         nodes
 }
 
+// mayRestore reports whether an earlier run may have published instances here of a service.
+func (s *catalogScope) mayRestore(name string) bool { return s.recorded == nil || s.recorded[name] }
+
 // trouble is a failed read.
 type trouble struct {
 	state   sources.State // Unreachable, Denied or Degraded

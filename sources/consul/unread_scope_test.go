@@ -11,6 +11,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"tributary/sources"
+	"tributary/sources/consul/consultest"
 	"tributary/sources/consul/mapping"
 	"tributary/sources/registry"
 )
@@ -72,6 +73,26 @@ func TestRestart_FollowsReadScopes(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestRestart_RecordLimitsUnreadScope: a datacenter that cannot be read concerns no service that it did not have.
+func TestRestart_RecordLimitsUnreadScope(t *testing.T) {
+	eachWorld(t, map[string]func(*datacenter){
+		"down": func(d *datacenter) { d.Fails = errDown }, "hidden": func(d *datacenter) { d.Shows = map[string]bool{"api": true} },
+	}, func(t *testing.T, world *world, spoil func(*datacenter)) {
+		world.scopes[west], world.scopes[east] = consultest.NewDatacenter(), consultest.NewDatacenter()
+		world.change(west, func(d *datacenter) { d.List("api", "w1"); d.List("db", "w1") })
+		world.change(east, func(d *datacenter) { d.List("api", "e1"); d.List("web", "e1", "e2") })
+		world.start(Settings{Datacenters: []string{"east", "west"}})
+		pass(time.Minute)
+		world.stop()
+		world.change(west, spoil)
+		world.change(east, func(d *datacenter) { d.List("web", "e3") })
+		world.start()
+		pass(6 * time.Minute)
+		require.Equal(t, []string{"e3"}, world.endpoints("web"))
+		require.Equal(t, []string{"w1"}, world.endpoints("db"))
+	})
 }
 
 // TestRestart_WithdrawnServiceIsNew: a service that an earlier run published was withdrawn, and comes back.

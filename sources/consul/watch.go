@@ -427,10 +427,11 @@ func (st *state) adopt(scope *catalogScope, now time.Time) (names []string) {
 // start starts the watcher of a service. The caller holds the mutex.
 func (r *run) start(ctx context.Context, scope *catalogScope, name string) {
 	ctx, cancel := context.WithCancel(ctx)
-	service := &service{name: name, scope: scope, stop: cancel, nameState: nameListed, restored: r.restored[name]}
+	restored := r.restored[name] && scope.mayRestore(name)
+	service := &service{name: name, scope: scope, stop: cancel, nameState: nameListed, restored: restored}
 	if _, listed := scope.listing.names[name]; !listed {
 		service.nameState = nameAdopted
-		service.graceEnded = scope.recorded != nil && !scope.recorded[name] // another scope had it
+		service.graceEnded = !scope.mayRestore(name)
 	}
 	scope.services[name] = service
 	r.workers.Go(func() {
