@@ -267,9 +267,16 @@ func TestConsulDatacenters(t *testing.T) {
 	watch.stop(t)
 	consulOne.Register(t, instance("web-3", "127.0.0.3", 9080), api.HealthPassing)
 	shows(t, istiod, "web", "the second is away, the first goes on", entries([]string{first, third}, second))
+	tributary.Kill()
+	tributary.Restart(t)
+	tributary.AwaitAlive(t)
+	consulOne.Register(t, instance("web-4", "127.0.0.4", 9080), api.HealthPassing)
+	fourth := endpointIn("127.0.0.4", "dc1")
+	shows(t, istiod, "web", "tributary was restarted, the first goes on", entries([]string{first, third, fourth}, second))
 	consulTwo.Restart(t)
 	consulTwo.AwaitLeader(t)
 	awaitState(t, tributary, "consul", "healthy", false)
+	shows(t, istiod, "web", "the second is back", entries([]string{first, third, fourth}, second))
 }
 
 // instance is a registration of the service that its id begins with.
