@@ -140,10 +140,9 @@ func (v *View) stack() (layers []layer) {
 }
 
 // poolReady reports whether all sources of the pool are ready.
-func (v *View) poolReady() bool { return !slices.ContainsFunc(v.sources, (*sourceState).delaysPool) }
-
-// delaysPool reports whether the source belongs to the pool and is not ready.
-func (s *sourceState) delaysPool() bool { return s.Merge != nil && !s.ready() }
+func (v *View) poolReady() bool {
+	return !slices.ContainsFunc(v.sources, func(s *sourceState) bool { return s.Merge != nil && !s.ready() })
+}
 
 // unreplaced returns the sources and the retired ones, newest first, without retired sources that a synced one of the
 // same name replaces.
@@ -171,19 +170,4 @@ func (v *View) withRetired() (ordered []*sourceState) {
 		})
 	}
 	return append(ordered, unplaced...)
-}
-
-// poolOrder returns the sources and the retired ones in the order in which the pool merges them: the sources before the
-// first unready one, the others as before the transition, and the new ones. So another source leads a merged entry only
-// if it also leads after the transition.
-func (v *View) poolOrder() []*sourceState {
-	unready := slices.IndexFunc(v.sources, (*sourceState).delaysPool)
-	if unready < 0 {
-		unready = len(v.sources)
-	}
-	rest := slices.Concat(v.sources[unready:], v.transition.retired)
-	slices.SortStableFunc(rest, func(a, b *sourceState) int {
-		return cmp.Compare(v.transition.position(a), v.transition.position(b))
-	})
-	return slices.Concat(v.sources[:unready], rest)
 }

@@ -36,7 +36,6 @@ func (v *View) merge() (changes []<-chan struct{}) {
 	if complete {
 		dirty = append(dirty, v.transition.end(&v.pool)...)
 	}
-	v.pool.reorder(v.poolOrder())
 	dirty = append(dirty, v.pool.commit()...)
 	v.layers = v.stack()
 	v.commit(dirty, recent.Earlier(changedAt, time.Now()))
@@ -60,7 +59,6 @@ func (v *View) reconcile() []resource.Key {
 		keys = append(keys, s.keys()...)
 	}
 	remaining := v.unreplaced()
-	poolOrder := v.poolOrder()
 	for _, s := range v.sources {
 		if s.synced { // it replaced retired sources of its name
 			delete(v.transition.namesRetired, s.Name)
@@ -79,8 +77,7 @@ func (v *View) reconcile() []resource.Key {
 	v.transition.retire(remaining)
 	keys = append(keys, v.freezeServed()...)
 	keys = append(keys, keysOf(v.pool.snapshot)...) // the pool's rank may change
-	v.transition.poolOrder = poolOrder
-	v.pool.restart(v.poolOrder())
+	v.pool.restart(v.withRetired())
 	for _, s := range v.sources {
 		keys = append(keys, s.keys()...)
 	}

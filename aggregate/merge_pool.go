@@ -16,7 +16,6 @@ type pool struct {
 	snapshot memstore.Snapshot
 
 	bySource map[*sourceState]*contributor // owned by the loop
-	order    []*sourceState                // the keys of bySource, see View.poolOrder; owned by the loop
 
 	mu           sync.Mutex     // guards the rest, which the loop writes and explanations read
 	contributors []*contributor // in order of precedence
@@ -49,21 +48,8 @@ type hostGroup struct {
 	hasRefusals bool                                // it refuses some of the entries
 }
 
-// reorder takes over a new order of the sources.
-func (p *pool) reorder(sources []*sourceState) {
-	if !slices.Equal(p.order, mergedSources(sources)) {
-		p.restart(sources)
-	}
-}
-
-// mergedSources returns the sources with Merge.
-func mergedSources(sources []*sourceState) []*sourceState {
-	return slices.DeleteFunc(slices.Clone(sources), func(s *sourceState) bool { return s.Merge == nil })
-}
-
 // restart takes over a new set of sources, in order of precedence.
 func (p *pool) restart(sources []*sourceState) {
-	p.order = mergedSources(sources)
 	contributors := p.bySource
 	p.bySource = make(map[*sourceState]*contributor)
 	p.mu.Lock()
@@ -79,7 +65,10 @@ func (p *pool) restart(sources []*sourceState) {
 		p.forget(c, s)
 	}
 	p.contributors = nil
-	for _, source := range p.order {
+	for _, source := range sources {
+		if source.Merge == nil {
+			continue
+		}
 		next := &contributor{
 			name: source.Name, precedence: source.Precedence, rank: len(p.contributors), merge: *source.Merge,
 			retired: source.retired,
@@ -111,7 +100,6 @@ func (p *pool) update(source *sourceState, keys []resource.Key) {
 func (p *pool) drop(source *sourceState) {
 	if from := p.bySource[source]; from != nil {
 		delete(p.bySource, source)
-		p.order = slices.DeleteFunc(p.order, func(s *sourceState) bool { return s == source })
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.forget(from, source)

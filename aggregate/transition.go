@@ -17,7 +17,6 @@ type transition struct {
 	frozenPool   memstore.Snapshot // the output of the pool at the change; stays as it is
 	retired      []*sourceState    // the removed sources that are not yet replaced, newest first
 	namesRetired map[string]bool   // of sources that had objects when they were removed, and are not yet replaced
-	poolOrder    []*sourceState    // see View.poolOrder, at the change
 }
 
 // keys returns the keys of the frozen content.
@@ -81,18 +80,8 @@ func (t *transition) end(mergePool *pool) []resource.Key {
 		keys = append(keys, source.keys()...)
 	}
 	t.retired = nil
-	t.poolOrder = nil
 	clear(t.namesRetired)
 	return keys
-}
-
-// position returns the position of a source in the order of the pool at the change. A new source comes last.
-func (t *transition) position(source *sourceState) int {
-	isSame := func(former *sourceState) bool { return former == source || former.Reader == source.Reader }
-	if i := slices.IndexFunc(t.poolOrder, isSame); i >= 0 {
-		return i
-	}
-	return len(t.poolOrder)
 }
 
 // retire makes removed, newest first, the retired sources. It keeps one of each name: an older whole state counts more
