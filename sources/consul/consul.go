@@ -122,6 +122,10 @@ var _ sources.Source = (*Source)(nil)
 type Mapper interface {
 	// Service makes the content of a service from its instances in each scope; without scopes the service is withdrawn.
 	Service(name string, scopes []mapping.Service) sources.Content
+	// PartOfService makes the content of a service of which some scopes are unread, and retains the endpoints of before
+	// that no scope lists. It returns the unlisted objects; false if it cannot join both.
+	PartOfService(name string, scopes []mapping.Service, before []*resource.Resource) (
+		content sources.Content, unlisted []*resource.Resource, ok bool)
 	// Names receives the names of all services, and returns those with other content after that.
 	Names(names []string) []string
 	// Restore receives the objects of a service that an earlier run published.

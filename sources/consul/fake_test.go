@@ -258,8 +258,18 @@ func (w *world) endpoints(name string) (addresses []string) {
 func (w *world) Names([]string) []string { return nil }
 
 func (w *world) Restore([]*resource.Resource) {}
-func (w *world) Groups() []string             { return w.old }
-func (w *world) Synced()                      { w.locked(func() { w.reportedSynced = true }) }
+
+// PartOfService implements mapper.
+func (w *world) PartOfService(name string, scopes []mapping.Service, before []*resource.Resource) (
+	content sources.Content, unlisted []*resource.Resource, ok bool,
+) {
+	content = w.Service(name, scopes)
+	retained, unlisted, err := mapping.Retain(content.Resources, before, scopes)
+	content.Resources = retained
+	return content, unlisted, err == nil
+}
+func (w *world) Groups() []string { return w.old }
+func (w *world) Synced()          { w.locked(func() { w.reportedSynced = true }) }
 
 func (w *world) Report(h sources.Health) { w.locked(func() { w.state = h }) }
 

@@ -58,7 +58,9 @@ type Service struct {
 	Scopes []mapping.Service
 	// Incomplete says that instances of an earlier run may exist that are not listed.
 	Incomplete bool
-	Rejects    []sources.Reject // of the scopes that cannot read it
+	// Unread says that a scope which may have instances of an earlier run was not read.
+	Unread  bool
+	Rejects []sources.Reject // of the scopes that cannot read it
 }
 
 // Err returns why the service cannot be read, in some scope; nil if it can.
@@ -234,6 +236,7 @@ func (st *state) content(name string) (content Service, ready bool) {
 			restored = service != nil && service.restored
 		}
 		content.Incomplete = content.Incomplete || restored
+		content.Unread = content.Unread || restored && (service == nil || service.readState != readApplied)
 		var list []*api.ServiceEntry
 		switch {
 		case service != nil && service.readState == readApplied:
@@ -438,29 +441,9 @@ func (p *sinkPublisher) Names(names []string) []string { return p.mapper.Names(n
 func (p *sinkPublisher) Publish(changes Changes) {
 	var contents []sources.Content
 	for _, service := range changes.Services {
-		content := sources.Content{Group: service.Name}
-		switch {
-		case len(service.Scopes) > 0 || !service.Incomplete && len(service.Rejects) == 0:
-			content = p.mapper.Service(service.Name, service.Scopes)
-		case len(service.Rejects) == 0:
-			continue // unread: its objects stay
+		if content, ready := p.contentOf(service); ready {
+			contents = append(contents, content)
 		}
-		content.Rejects = append(content.Rejects, service.Rejects...)
-		if !service.Incomplete {
-			p.mu.Lock()
-			delete(p.before, service.Name)
-			p.mu.Unlock()
-		} else if len(service.Scopes) > 0 {
-			before := p.restored(service.Name)
-			resources, unlisted, err := mapping.Retain(content.Resources, before, service.Scopes)
-			if err == nil { // objects that cannot be decoded cannot be retained
-				content.Resources = resources
-				p.mu.Lock()
-				p.before[service.Name] = unlisted // a scope that lists an endpoint decides about it
-				p.mu.Unlock()
-			}
-		}
-		contents = append(contents, content)
 	}
 	if len(contents) > 0 {
 		_ = p.ReplaceAll(contents) // the status shows refused contents
@@ -470,4 +453,42 @@ func (p *sinkPublisher) Publish(changes Changes) {
 	}
 	sources.ReportUnconfirmed(p.Sink, changes.Unconfirmed)
 	p.Report(changes.Health)
+}
+
+// contentOf maps a service. It is not ready if its objects stay.
+func (p *sinkPublisher) contentOf(service Service) (content sources.Content, ready bool) {
+	content.Group = service.Name
+	before := p.restored(service.Name)
+	var unlisted []*resource.Resource // a scope that lists an endpoint decides about it
+	switch {
+	case !service.Incomplete:
+		if len(service.Scopes) > 0 || len(service.Rejects) == 0 {
+			content = p.mapper.Service(service.Name, service.Scopes)
+		}
+		ready = true
+	case len(service.Scopes) == 0:
+	case service.Unread:
+		var part sources.Content
+		if part, unlisted, ready = p.mapper.PartOfService(service.Name, service.Scopes, before); ready {
+			content = part
+		}
+	default:
+		content = p.mapper.Service(service.Name, service.Scopes)
+		ready = true
+		unlisted = before
+		resources, remaining, err := mapping.Retain(content.Resources, before, service.Scopes)
+		if err == nil { // objects that cannot be decoded cannot be retained
+			content.Resources, unlisted = resources, remaining
+		}
+	}
+	if ready {
+		p.mu.Lock()
+		p.before[service.Name] = unlisted
+		if !service.Incomplete {
+			delete(p.before, service.Name)
+		}
+		p.mu.Unlock()
+	}
+	content.Rejects = append(content.Rejects, service.Rejects...)
+	return content, ready || len(service.Rejects) > 0 // a reject keeps the objects
 }

@@ -308,3 +308,43 @@ func FuzzRecord(f *testing.F) {
 		}
 	})
 }
+
+// TestUnreadFile_StaysAfterExchange: a file could not be read at the start. Then the disk works again, and a reload
+// exchanges the settings of its source and another one. No store replaces the file.
+func TestUnreadFile_StaysAfterExchange(t *testing.T) {
+	dir := t.TempDir()
+	first, second := filepath.Join(dir, "first.db"), filepath.Join(dir, "second.db")
+	open := func(path, reading string) *Store {
+		store := newStore(path, filepath.Base(path), nil)
+		store.SetReading(reading)
+		return store
+	}
+	for path, reading := range map[string]string{first: "a", second: "b"} {
+		store := open(path, reading)
+		output := store.writer()
+		write(t, store, output, syncedTable(newObject(1, reading)))
+		output.close()
+	}
+	require.NoError(t, os.Rename(first, first+".disk"))
+	require.NoError(t, os.Symlink(first, first))
+	unread := open(first, "a")
+	_, err := unread.Load()
+	require.Error(t, err)
+	require.NoError(t, os.Rename(first+".disk", first)) // the disk works again
+	before, err := os.ReadFile(first)
+	require.NoError(t, err)
+
+	successors := []*Store{open(first, "b"), open(second, "a")}
+	successors[0].InheritUnread(unread)
+	require.NoError(t, Reassign(successors))
+	for _, store := range successors {
+		output := store.writer()
+		_ = store.write(output, syncedTable(newObject(2, "new")))
+		output.close()
+	}
+	after, err := os.ReadFile(first)
+	require.NoError(t, err)
+	moved, err := os.ReadFile(second)
+	require.NoError(t, err)
+	require.Contains(t, []string{string(after), string(moved)}, string(before), "its objects are lost")
+}

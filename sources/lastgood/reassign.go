@@ -38,6 +38,9 @@ func Reassign(stores []*Store) error {
 		store.log.Info("the settings of two sources were exchanged: the stored objects follow them", "source", store.source,
 			"former", owner.source)
 		readings[store], readings[owner] = wanted, present
+		unread := store.unreadError() // goes with the file
+		store.setUnread(owner.unreadError())
+		owner.setUnread(unread)
 	}
 	return errors.Join(failures...)
 }

@@ -83,14 +83,15 @@ func (s *Store) writeReleased(table memstore.Reader) error {
 }
 
 // InheritUnread takes over the unread file of an earlier store with the same path. It must not be called during Run.
-func (s *Store) InheritUnread(earlier *Store) {
-	earlier.mu.Lock()
-	unread := earlier.unread
-	earlier.mu.Unlock()
-	s.setUnread(unread)
+func (s *Store) InheritUnread(earlier *Store) { s.setUnread(earlier.unreadError()) }
+
+// unreadError returns the error of reading the file, or nil.
+func (s *Store) unreadError() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unread
 }
 
-// setUnread sets the error of reading the file, or nil.
 func (s *Store) setUnread(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,13 +101,13 @@ func (s *Store) setUnread(err error) {
 // checkUnread returns the error of Load while the file that it could not read exists. This process does not have the
 // objects and holds of that file, and must not replace them.
 func (s *Store) checkUnread() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.unread == nil {
+	unread := s.unreadError()
+	if unread == nil {
 		return nil
 	}
-	if _, err := os.Lstat(s.path); errors.Is(err, fs.ErrNotExist) {
-		s.unread = nil
+	if _, err := os.Lstat(s.path); !errors.Is(err, fs.ErrNotExist) {
+		return unread
 	}
-	return s.unread
+	s.setUnread(nil)
+	return nil
 }

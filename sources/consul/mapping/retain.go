@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
 
-	"tributary/internal/names"
 	"tributary/resource"
+	"tributary/sources"
 )
 
 // Lost returns how many endpoints of the objects of an earlier run have no instance.
@@ -44,90 +44,121 @@ func Retain(
 	addresses := addressesOf(scopes)
 	retained = slices.Clone(objects)
 	for _, object := range before {
+		i := slices.IndexFunc(retained, func(r *resource.Resource) bool { return r.Key() == object.Key() })
 		spec, err := object.Spec()
 		if err != nil {
 			return nil, nil, err
 		}
-		isTaken := slices.ContainsFunc(objects, func(o *resource.Resource) bool { return o.Key() == object.Key() })
 		switch spec := spec.(type) {
 		case *networking.WorkloadEntry:
 			if addresses.contain(spec) {
 				continue
 			}
 		case *networking.ServiceEntry:
-			spec = proto.CloneOf(spec)
-			spec.Endpoints = slices.DeleteFunc(spec.Endpoints, addresses.contain)
-			if object, err = resource.New(object.Meta(), spec); err != nil {
+			entry := proto.CloneOf(spec)
+			entry.Endpoints = slices.DeleteFunc(entry.Endpoints, addresses.contain)
+			if i < 0 && len(entry.Endpoints) == 0 && len(spec.Endpoints) > 0 {
+				continue // new objects have its endpoints
+			}
+			if object, err = resource.New(object.Meta(), entry); err != nil {
 				return nil, nil, err
 			}
-			isMerged, err := mergeEndpoints(retained[:len(objects)], object.Key(), spec)
-			if err != nil {
-				return nil, nil, err
-			}
-			if isTaken && !isMerged { // the new object of that name has other ports
-				if object, err = renamed(object, spec); err != nil {
+			if i >= 0 {
+				if retained[i], err = addEndpoints(retained[i], entry); err != nil {
 					return nil, nil, err
 				}
 			}
-			isTaken = isMerged
 		}
 		unlisted = append(unlisted, object)
-		if !isTaken {
+		if i < 0 {
 			retained = append(retained, object)
 		}
 	}
 	return retained, unlisted, nil
 }
 
-// renamed names a ServiceEntry of further ports by one of them.
-func renamed(object *resource.Resource, entry *networking.ServiceEntry) (*resource.Resource, error) {
-	meta := object.Meta()
-	name := meta.Key.Name + "." + entry.Ports[0].Name + ".port"
-	meta.Key.Name = names.Fit(name, name, names.MaxName)
-	return resource.New(meta, entry)
+// addEndpoints adds the endpoints of an earlier ServiceEntry to its successor.
+func addEndpoints(object *resource.Resource, before *networking.ServiceEntry) (*resource.Resource, error) {
+	spec, err := object.Spec()
+	if err != nil || len(before.Endpoints) == 0 {
+		return object, err
+	}
+	entry := proto.CloneOf(spec.(*networking.ServiceEntry))
+	entry.Endpoints = append(entry.Endpoints, before.Endpoints...)
+	if before.Resolution == networking.ServiceEntry_DNS {
+		entry.Resolution = before.Resolution // DNS accepts IP addresses
+	}
+	slices.SortStableFunc(entry.Endpoints, compareAddresses)
+	return resource.New(object.Meta(), entry)
 }
 
-// mergeEndpoints adds the endpoints of an earlier ServiceEntry to the objects with its ports and its key or a host of
-// it. It reports whether there are any.
-func mergeEndpoints(
-	objects []*resource.Resource, key resource.Key, before *networking.ServiceEntry,
-) (isMerged bool, err error) {
-	for i, object := range objects {
-		spec, err := object.Spec()
-		entry, isServiceEntry := spec.(*networking.ServiceEntry)
-		if err != nil || !isServiceEntry {
-			continue
-		}
-		hasPort := func(port *networking.ServicePort) bool {
-			return slices.ContainsFunc(entry.Ports, func(p *networking.ServicePort) bool { return p.Name == port.Name })
-		}
-		hasHost := func(host string) bool { return slices.Contains(entry.Hosts, host) }
-		if len(before.Ports) > 0 && !slices.ContainsFunc(before.Ports, hasPort) ||
-			object.Key() != key && !slices.ContainsFunc(before.Hosts, hasHost) {
-			continue
-		}
-		isMerged = true
-		present := addresses{}
-		for _, endpoint := range entry.Endpoints {
-			for _, port := range endpoint.Ports {
-				present[address{endpoint.Address, int(port)}] = true
-			}
-		}
-		lost := slices.DeleteFunc(slices.Clone(before.Endpoints), present.contain)
-		if len(lost) == 0 {
-			continue
-		}
-		entry = proto.CloneOf(entry)
-		entry.Endpoints = append(entry.Endpoints, lost...)
-		if before.Resolution == networking.ServiceEntry_DNS {
-			entry.Resolution = before.Resolution // DNS accepts IP addresses
-		}
-		slices.SortStableFunc(entry.Endpoints, compareAddresses)
-		if objects[i], err = resource.New(object.Meta(), entry); err != nil {
-			return false, err
+// PartOfService maps the scopes of a service that were read, while others are unread, and retains the endpoints of an
+// earlier run. It returns false, and remembers nothing, if the objects differ from the earlier ones by more than
+// endpoints: then it is unknown which hosts and ports belong to the unread scopes.
+func (m *Mapper) PartOfService(name string, scopes []Service, before []*resource.Resource) (
+	content sources.Content, unlisted []*resource.Resource, ok bool,
+) {
+	part := &Mapper{
+		options: m.options, vips: m.vips, shapes: map[string]shape{},
+		hosts: map[string][]string{name: m.hosts[name]}, claims: map[string]claim{},
+	}
+	if claim, claimed := m.claims[name]; claimed {
+		part.claims[name] = claim
+	}
+	for _, host := range slices.AppendSeq(slices.Clone(m.hosts[name]), maps.Keys(shapesOf(before))) {
+		if shape, remembered := m.shapes[host]; remembered {
+			part.shapes[host] = shape
 		}
 	}
-	return isMerged, nil
+	content = part.Service(name, scopes)
+	if len(content.Rejects) > 0 || !haveSamePorts(content.Resources, before) {
+		return sources.Content{}, nil, false
+	}
+	var err error
+	content.Resources, unlisted, err = Retain(content.Resources, before, scopes)
+	if err != nil {
+		return sources.Content{}, nil, false
+	}
+	maps.Copy(m.shapes, part.shapes)
+	m.hosts[name] = part.hosts[name]
+	return content, unlisted, true
+}
+
+// haveSamePorts reports whether the objects of a service have the same ServiceEntries as before, apart from endpoints,
+// and whether each earlier endpoint has all ports.
+func haveSamePorts(objects, before []*resource.Resource) bool {
+	entries, ports, isComplete := entriesOf(objects)
+	earlierEntries, earlierPorts, earlierIsComplete := entriesOf(before)
+	return isComplete && earlierIsComplete && ports == earlierPorts &&
+		maps.EqualFunc(entries, earlierEntries, func(a, b *networking.ServiceEntry) bool { return proto.Equal(a, b) })
+}
+
+// entriesOf returns the ServiceEntries among objects, without endpoints and their resolution, the number of their
+// ports, and whether each endpoint has all ports.
+func entriesOf(objects []*resource.Resource) (
+	entries map[resource.Key]*networking.ServiceEntry, ports int, isComplete bool,
+) {
+	entries = make(map[resource.Key]*networking.ServiceEntry)
+	var endpoints []*networking.WorkloadEntry
+	for _, object := range objects {
+		spec, err := object.Spec()
+		if err != nil {
+			return nil, 0, false
+		}
+		switch spec := spec.(type) {
+		case *networking.WorkloadEntry:
+			endpoints = append(endpoints, spec)
+		case *networking.ServiceEntry:
+			entry := proto.CloneOf(spec)
+			endpoints = append(endpoints, entry.Endpoints...)
+			entry.Endpoints, entry.Resolution = nil, networking.ServiceEntry_NONE
+			entries[object.Key()] = entry
+			ports = max(ports, len(entry.Ports))
+		}
+	}
+	return entries, ports, !slices.ContainsFunc(endpoints, func(e *networking.WorkloadEntry) bool {
+		return len(e.Ports) != ports
+	})
 }
 
 // address is a possible address and port of an instance.

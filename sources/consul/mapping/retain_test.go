@@ -31,30 +31,6 @@ func TestRetain_KeepsMissingInstances(t *testing.T) {
 	}
 }
 
-// TestRetain_KeepsOtherPorts: the earlier instances have another protocol than the present ones.
-func TestRetain_KeepsOtherPorts(t *testing.T) {
-	mapper := newMapper(t, mapping.Options{})
-	earlier := http("web", 81, 82)
-	for _, entry := range earlier[0].Entries {
-		entry.Service.Meta = map[string]string{"protocol": "grpc"}
-	}
-	before, _, _ := mapped(mapper, "web", earlier)
-	now, _, _ := mapped(mapper, "web", http("web", 82))
-	retained, unlisted, err := mapping.Retain(now, before, http("web", 82))
-	require.NoError(t, err)
-	endpoints := map[string]int{}
-	for _, object := range retained {
-		entry := spec(t, object).(*networking.ServiceEntry)
-		require.Equal(t, []string{"web.service.consul", "web.service.dc1.consul"}, entry.Hosts)
-		require.Len(t, entry.Endpoints, 1)
-		endpoints[object.Key().Name+" "+entry.Ports[0].Name] = int(entry.Endpoints[0].Ports[entry.Ports[0].Name])
-	}
-	require.Equal(t, map[string]int{"web http": 82, "web.grpc.port grpc": 81}, endpoints)
-	same, _, err := mapping.Retain(now, unlisted, http("web", 82))
-	require.NoError(t, err)
-	require.Equal(t, retained, same)
-}
-
 // portsOf are the ports of all endpoints, in order.
 func portsOf(t *testing.T, resources []*resource.Resource) []uint32 {
 	var ports []uint32
